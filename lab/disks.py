@@ -1,0 +1,323 @@
+"""Throttled disks: made, calibrated before each use, labelled, and removed whatever happens.
+
+As a library:
+
+    with disks.throttled("50MB/s", size="2GiB") as disk:
+        copy(data, disk.path)
+        run(["pellucid", "sql", *disk.sql_options(), ...])
+        print(disk.label())
+
+As a command: `python3 -m lab.disks make|list|calibrate|remove|clean|run`.
+
+As root on a machine with cgroup v1 the kernel throttles (`lab/kernel.py`) and every
+reader is slowed alike. Otherwise a disk is a plain folder and `sql_options` tells the
+engine to pace itself: that is finer than the kernel's throttle, but only Pellucid obeys
+it, so nothing else may be compared on it. `mode` and `label` always say which it is.
+
+Each disk keeps `disk.json` beside its image, rewritten before each step, so that `clean`
+finds everything that a killed process left behind.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from lab import kernel
+from lab.rates import TOLERANCE, off_by, parse_bytes, parse_rate, show_rate
+
+MODES = ("kernel", "engine")
+
+
+class LabError(Exception):
+    """The lab cannot give what was asked, or a calibration voids the run."""
+
+
+def home() -> Path:
+    """Where the lab's disks live: `PELLUCID_LAB`, or a folder of the user's in the temporary one."""
+    return Path(os.environ.get("PELLUCID_LAB") or Path(tempfile.gettempdir()) / f"pellucid-lab-{os.getuid()}")
+
+
+@dataclass
+class Disk:
+    """One emulated disk. Rates in bytes per second; None is no limit, or not measured."""
+
+    name: str
+    mode: str
+    rate: int
+    write_rate: int | None
+    size: int
+    read_ahead_kb: int | None
+    owner: int | None  # process that removes it; None: `make` on the command line
+    image: str | None = None
+    backing: str | None = None
+    device: str | None = None
+    measured: float | None = field(default=None)
+
+    @property
+    def folder(self) -> Path:
+        """The disk's folder in the lab."""
+        return home() / self.name
+
+    @property
+    def path(self) -> Path:
+        """Where files go."""
+        return self.folder / "mount"
+
+    def sql_options(self) -> list[str]:
+        """What `pellucid sql` must be told: nothing where the kernel throttles."""
+        return [] if self.mode == "kernel" else ["--disk-rate", f"{self.path}={self.rate}B/s"]
+
+    def label(self) -> str:
+        """What a result on this disk must say of it."""
+        if self.mode == "engine":
+            return f"engine-paced {show_rate(self.rate)} (not calibrated: only the engine obeys)"
+        measured = f"measured {show_rate(self.measured)}" if self.measured else "not calibrated"
+        ahead = f", read_ahead_kb {self.read_ahead_kb}" if self.read_ahead_kb is not None else ""
+        return f"kernel-throttled {show_rate(self.rate)} ({measured}), loop on {self.backing}, ext4{ahead}"
+
+    def moved_bytes(self) -> tuple[int, int] | None:
+        """Bytes read and written by the device since it was made; None where no device is ours."""
+        return kernel.moved_bytes(self.device) if self.device else None
+
+    def set_read_ahead_kb(self, kb: int) -> None:
+        """Changes the device's read-ahead; engine-paced disks have no device of their own."""
+        if self.device is None:
+            raise LabError(f"{self.name} is engine-paced: its read-ahead is the machine's own disk's")
+        kernel.set_read_ahead_kb(self.device, kb)
+        self.read_ahead_kb = kb
+        self._save()
+
+    def calibrate(self, seconds: float = 2.0) -> float | None:
+        """Measures the read rate and keeps it; None for an engine-paced disk.
+
+        Raises `LabError` where it is more than 5 % off: whatever ran on such a disk is void.
+        """
+        if self.device is None:
+            return None
+        probe = self.path / ".calibration"
+        try:
+            write_zeros(probe, min(32 << 20, self.size // 4))
+            self.measured = kernel.measure_read(probe, seconds)
+        finally:
+            probe.unlink(missing_ok=True)
+        self._save()
+        if off_by(self.rate, self.measured) > TOLERANCE:
+            raise LabError(
+                f"disk {self.name}: asked {show_rate(self.rate)}, measured {show_rate(self.measured)}; "
+                "the run is void (is the backing storage busy, or this process in a child cgroup?)"
+            )
+        return self.measured
+
+    def remove(self) -> None:
+        """Unmounts, detaches, clears limits, deletes; what is already gone is passed over."""
+        if self.image:
+            kernel.unmount(self.path)
+            for device in kernel.loops_of(Path(self.image)) if os.path.exists(self.image) else []:
+                kernel.detach(device)
+            Path(self.image).unlink(missing_ok=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            home().rmdir()  # only when this was the last
+
+    def _save(self) -> None:
+        """Rewrites `disk.json` whole, so that a kill leaves the old or the new one."""
+        partial = self.folder / "disk.json.partial"
+        partial.write_text(json.dumps(asdict(self), indent=1))
+        partial.replace(self.folder / "disk.json")
+
+
+def write_zeros(path: Path, size: int) -> None:
+    """A file whose blocks are really there, in whole MiB, so that O_DIRECT can read it."""
+    with open(path, "wb") as file:
+        for _ in range(max(1, size >> 20)):
+            file.write(bytes(1 << 20))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def choose_image(name: str, size: int) -> tuple[Path, str]:
+    """Memory where the disk takes at most half of what is free there, else a sparse file."""
+    memory = Path("/dev/shm")
+    available = 0
+    with contextlib.suppress(OSError), open("/proc/meminfo") as lines:
+        available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    if memory.is_dir() and size <= min(available, shutil.disk_usage(memory).free) // 2:
+        return memory / f"pellucid-lab-{os.getuid()}-{name}.image", "memory"
+    return home() / name / "image", "a sparse file"
+
+
+def make(
+    name: str,
+    rate: str,
+    *,
+    size: str = "1GiB",
+    write_rate: str | None = None,
+    read_ahead_kb: int | None = 128,
+    mode: str | None = None,
+    owner: int | None = None,
+) -> Disk:
+    """Makes a disk and takes back whatever it had made if that fails.
+
+    `mode` None takes the kernel's throttle where the machine has it. Raises `LabError`
+    for a name that is taken and for a mode that the machine does not have.
+    """
+    why_not = kernel.missing()
+    mode = mode or ("engine" if why_not else "kernel")
+    if mode not in MODES:
+        raise LabError(f"mode {mode!r}: one of {', '.join(MODES)}")
+    if mode == "kernel" and why_not:
+        raise LabError(f"no kernel-throttled disk here: {why_not}")
+    disk = Disk(
+        name=name, mode=mode, rate=parse_rate(rate), size=parse_bytes(size), owner=owner,
+        write_rate=parse_rate(write_rate) if write_rate else None,
+        read_ahead_kb=read_ahead_kb if mode == "kernel" else None,
+    )
+    try:
+        disk.path.mkdir(parents=True)
+    except FileExistsError:
+        raise LabError(f"disk {name} exists at {disk.folder}: `python3 -m lab.disks remove {name}`") from None
+    try:
+        disk._save()
+        if mode == "kernel":
+            _attach(disk)
+    except BaseException:
+        disk.remove()
+        raise
+    return disk
+
+
+def _attach(disk: Disk) -> None:
+    """Image, loop device, file system, then the limits, each noted before it is done."""
+    image, disk.backing = choose_image(disk.name, disk.size)
+    disk.image = str(image)
+    disk._save()
+    with open(image, "wb") as file:
+        file.truncate(disk.size)
+    disk.device = kernel.attach(image)
+    disk._save()
+    kernel.limit(disk.device, None, None)
+    kernel.format_and_mount(disk.device, disk.path)
+    if disk.read_ahead_kb is not None:
+        kernel.set_read_ahead_kb(disk.device, disk.read_ahead_kb)
+    kernel.limit(disk.device, disk.rate, disk.write_rate)
+
+
+@contextlib.contextmanager
+def throttled(rate: str, *, name: str | None = None, calibrated: bool = True, **options) -> Iterator[Disk]:
+    """A disk for the length of a `with`; calibrated, and removed on any way out but kill -9.
+
+    What an earlier process lost to kill -9 is removed first. Options as `make`.
+    """
+    clean(stale_only=True)
+    disk = make(name or f"disk-{os.getpid()}-{rate.split('/')[0]}", rate, owner=os.getpid(), **options)
+    try:
+        if calibrated:
+            disk.calibrate()
+        yield disk
+    finally:
+        disk.remove()
+
+
+def find(name: str) -> Disk:
+    """A disk by name; `LabError` names those that there are."""
+    for disk in every():
+        if disk.name == name:
+            return disk
+    raise LabError(f"no disk {name}; there are: {', '.join(d.name for d in every()) or 'none'}")
+
+
+def every() -> list[Disk]:
+    """All disks of this lab, also those that were only half made."""
+    return [Disk(**json.loads(path.read_text())) for path in sorted(home().glob("*/disk.json"))]
+
+
+def alive(pid: int) -> bool:
+    """Whether a process of this number runs."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def clean(stale_only: bool = False) -> list[str]:
+    """Removes every disk, or those whose owning process is gone; says which."""
+    removed = []
+    for disk in every():
+        if not stale_only or (disk.owner is not None and not alive(disk.owner)):
+            disk.remove()
+            removed.append(disk.name)
+    return removed
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; exit 1 with a message where the lab cannot."""
+    parser = argparse.ArgumentParser(prog="python3 -m lab.disks", description=__doc__.split("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    for command in ("make", "run"):
+        sub = commands.add_parser(command, help={"make": "make and calibrate a disk", "run": "run a command with a disk that goes when it ends; {} is its folder"}[command])
+        sub.add_argument("--name", default="disk0")
+        sub.add_argument("--rate", default="50MB/s")
+        sub.add_argument("--write-rate")
+        sub.add_argument("--size", default="1GiB")
+        sub.add_argument("--read-ahead-kb", type=int, default=128)
+        sub.add_argument("--mode", choices=MODES)
+        if command == "run":
+            sub.add_argument("run", nargs="+", metavar="COMMAND")
+    for command in ("calibrate", "remove"):
+        commands.add_parser(command).add_argument("name")
+    commands.add_parser("list")
+    commands.add_parser("clean").add_argument("--stale", action="store_true", help="only those whose process is gone")
+    chosen = parser.parse_args(arguments)
+    try:
+        return _do(chosen)
+    except (LabError, OSError, ValueError) as error:
+        print(f"lab: {error}", file=sys.stderr)
+        return 1
+
+
+def _do(chosen: argparse.Namespace) -> int:
+    """One command."""
+    if chosen.command in ("make", "run"):
+        options = {k: getattr(chosen, k) for k in ("name", "rate", "write_rate", "size", "read_ahead_kb", "mode")}
+        if chosen.command == "run":
+            # so that a SIGTERM, like Ctrl-C, leaves through `with`
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+            with throttled(**options) as disk:
+                print(disk.label(), file=sys.stderr)
+                return subprocess.run([part.replace("{}", str(disk.path)) for part in chosen.run]).returncode
+        disk = make(**options)
+        try:
+            disk.calibrate()
+        except BaseException:
+            disk.remove()
+            raise
+        print(json.dumps({"path": str(disk.path), "label": disk.label(), "sql_options": disk.sql_options()}))
+    elif chosen.command == "calibrate":
+        disk = find(chosen.name)
+        disk.calibrate()
+        print(disk.label())
+    elif chosen.command == "remove":
+        find(chosen.name).remove()
+    elif chosen.command == "list":
+        for disk in every():
+            print(disk.name, disk.path, disk.label(), sep="\t")
+    else:
+        for name in clean(stale_only=chosen.stale):
+            print(f"removed {name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""Loop devices, mounts and the block throttle: what needs root and Linux.
+
+The recipe was tried, with its traps, before it was written down here: a loop device
+with direct I/O (else the backing file's cache serves it), ext4 without lazy
+initialisation (else mkfs keeps writing behind the run), and the limit in the ROOT
+group of cgroup v1's blkio (a child group misses writeback; cgroup v2's io.max needs a
+controller that v1 hosts do not have). Read and write budgets are separate and a seek
+costs nothing, unlike on a hard disk.
+"""
+
+import mmap
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+from lab.rates import parse_block_stat, throttle_line
+
+BLKIO = Path("/sys/fs/cgroup/blkio")
+
+
+def missing() -> str | None:
+    """Why this machine cannot throttle a disk in the kernel; None if it can."""
+    if not os.path.exists("/dev/loop-control"):
+        return "no loop devices (not Linux, or a container without /dev/loop-control)"
+    if os.geteuid() != 0:
+        return "not root"
+    if not (BLKIO / "blkio.throttle.read_bps_device").exists():
+        return f"no cgroup v1 blkio controller at {BLKIO}"
+    absent = [tool for tool in ("losetup", "mkfs.ext4", "mount", "umount") if not shutil.which(tool)]
+    return f"not installed: {', '.join(absent)}" if absent else None
+
+
+def run(*command: str) -> str:
+    """Runs a system tool; an error carries what the tool said."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise OSError(f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout.strip()
+
+
+def attach(image: Path) -> str:
+    """A loop device (`/dev/loop0`) over the image, with direct I/O."""
+    return run("losetup", "--find", "--show", "--direct-io=on", str(image))
+
+
+def loops_of(image: Path) -> list[str]:
+    """Loop devices over this image, whoever made them."""
+    lines = run("losetup", "--associated", str(image)).splitlines()
+    return [line.split(":", 1)[0] for line in lines]
+
+
+def detach(device: str) -> None:
+    """Releases a loop device. Its limits go first: the next owner must not inherit them."""
+    limit(device, None, None)
+    run("losetup", "--detach", device)
+
+
+def device_number(device: str) -> str:
+    """`MAJOR:MINOR` of a block device."""
+    number = os.stat(device).st_rdev
+    return f"{os.major(number)}:{os.minor(number)}"
+
+
+def limit(device: str, read_bytes_per_s: int | None, write_bytes_per_s: int | None) -> None:
+    """Sets the device's limits in the root group; None clears one."""
+    for direction, rate in (("read", read_bytes_per_s), ("write", write_bytes_per_s)):
+        line = throttle_line(device_number(device), rate)
+        (BLKIO / f"blkio.throttle.{direction}_bps_device").write_text(line)
+
+
+def set_read_ahead_kb(device: str, kb: int) -> None:
+    """The read-ahead that whoever does not ask otherwise gets from this device."""
+    Path(f"/sys/block/{Path(device).name}/queue/read_ahead_kb").write_text(str(kb))
+
+
+def format_and_mount(device: str, where: Path) -> None:
+    """ext4 with everything initialised, mounted without access times."""
+    run("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0", device)
+    run("mount", "-o", "noatime", device, str(where))
+
+
+def unmount(where: Path) -> None:
+    """Unmounts; a file still open somewhere gets two seconds to go away."""
+    for attempt in range(20):
+        if not os.path.ismount(where):
+            return
+        try:
+            run("umount", str(where))
+        except OSError:
+            if attempt == 19:
+                raise
+            time.sleep(0.1)
+
+
+def moved_bytes(device: str) -> tuple[int, int]:
+    """Bytes that the device has read and written so far, as the kernel counts them."""
+    return parse_block_stat(Path(f"/sys/block/{Path(device).name}/stat").read_text())
+
+
+def measure_read(path: Path, seconds: float) -> float:
+    """Bytes per second of O_DIRECT reads of the file, over and over, for this long.
+
+    The first half second is not counted: the throttle's first slices carry a burst.
+    """
+    buffer = mmap.mmap(-1, 1 << 20)  # page-aligned, as O_DIRECT wants
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    try:
+        start, counted_from, moved, at = time.monotonic(), None, 0, 0
+        size = os.fstat(fd).st_size
+        while True:
+            now = time.monotonic()
+            if counted_from is None and now - start >= 0.5:
+                counted_from, moved = now, 0
+            if counted_from is not None and now - counted_from >= seconds:
+                return moved / (now - counted_from)
+            moved += os.preadv(fd, [buffer], at)
+            at = (at + len(buffer)) % size
+    finally:
+        os.close(fd)
+        buffer.close()
