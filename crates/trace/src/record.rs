@@ -55,6 +55,26 @@ pub enum Record {
     End(End),
 }
 
+impl Record {
+    /// The `t` of every record that this version knows.
+    pub const TYPES: [&'static str; 14] = [
+        "header",
+        "machine",
+        "resource",
+        "job",
+        "stage",
+        "multitask",
+        "monotask",
+        "pipelined_task",
+        "sampled_task",
+        "storage_operation",
+        "utilization_sample",
+        "stage_end",
+        "job_end",
+        "end",
+    ];
+}
+
 /// First line: what wrote the trace and how its times are to be read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Header {
@@ -257,6 +277,18 @@ pub struct Monotask {
     /// How it ended.
     #[serde(default, skip_serializing_if = "Outcome::is_ok")]
     pub outcome: Outcome,
+}
+
+impl Monotask {
+    /// When it began to run on its resource.
+    pub fn started_ns(&self) -> u64 {
+        self.queued_ns.saturating_add(self.queue_ns)
+    }
+
+    /// When it ended.
+    pub fn ended_ns(&self) -> u64 {
+        self.started_ns().saturating_add(self.service_ns)
+    }
 }
 
 /// A time that was measured exactly, is only bounded, or was not measured (`None` around it).

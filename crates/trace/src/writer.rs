@@ -1,0 +1,243 @@
+//! The one thread that writes and keeps what recorders collect.
+//!
+//! Each round takes everything that was recorded since the last, turns it into
+//! blocks (zstd frames of whole JSON lines) and appends them. A round is never
+//! further apart than [`ROUND`], so a killed job loses less than a second. When
+//! the file cannot be written any more, the thread goes on keeping and says so
+//! at the end: the job that is recorded does not notice.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use zstd::bulk::Compressor;
+use zstd::stream::raw::CParameter;
+
+use crate::record::*;
+use crate::recorder::{Round, Shared};
+use crate::trace::{Registered, Trace};
+use crate::{MAX_BLOCK_BYTES, TraceError};
+
+/// Time between rounds; the rest of the promised second is for writing.
+const ROUND: Duration = Duration::from_millis(700);
+/// A block is closed when its lines reach this. Larger ones compress no better.
+const BLOCK_BYTES: usize = 1 << 20;
+const LEVEL: i32 = 3;
+/// Longest text that a record carries; a query of megabytes would fill the trace.
+const MAX_TEXT_BYTES: usize = 64 << 10;
+
+/// The file, with the block that is being filled.
+pub(crate) struct Output {
+    file: File,
+    path: PathBuf,
+    compressor: Compressor<'static>,
+    block: Vec<u8>,
+    written: u64,
+}
+
+impl Output {
+    pub fn new(file: File, path: PathBuf) -> Result<Output, TraceError> {
+        let compressor = || {
+            let mut compressor = Compressor::new(LEVEL)?;
+            compressor.set_parameter(CParameter::ChecksumFlag(true))?;
+            Ok(compressor)
+        };
+        match compressor() {
+            Ok(compressor) => Ok(Output { file, path, compressor, block: Vec::new(), written: 0 }),
+            Err(source) => Err(TraceError::Io { path: Some(path), action: "create", source }),
+        }
+    }
+
+    fn line(&mut self, record: &Record) -> io::Result<()> {
+        let before = self.block.len();
+        serde_json::to_writer(&mut self.block, record)?;
+        self.block.push(b'\n');
+        let length = self.block.len() - before;
+        if length > MAX_BLOCK_BYTES - BLOCK_BYTES {
+            let why = format!("a record of {length} bytes is longer than a block may be");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        if self.block.len() >= BLOCK_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Appends the block in hand.
+    fn flush(&mut self) -> io::Result<()> {
+        if self.block.is_empty() {
+            return Ok(());
+        }
+        let frame = self.compressor.compress(&self.block)?;
+        self.block.clear();
+        self.file.write_all(&frame)?;
+        self.written += frame.len() as u64;
+        Ok(())
+    }
+}
+
+/// What the thread holds.
+pub(crate) struct Writer {
+    output: Option<Output>,
+    /// The first failure of the file, with its path; nothing is written after it.
+    failed: Option<(PathBuf, io::Error)>,
+    keep: bool,
+    trace: Trace,
+    registered: Registered,
+    records: u64,
+    bytes: u64,
+}
+
+impl Writer {
+    /// Writes the header at once, so that even a job that is killed at birth leaves a trace.
+    pub fn start(header: Header, mut output: Option<Output>, keep: bool) -> Result<Writer, TraceError> {
+        let record = Record::Header(header.clone());
+        if let Some(output) = &mut output {
+            output.line(&record).and_then(|()| output.flush()).map_err(|source| TraceError::Io {
+                path: Some(output.path.clone()),
+                action: "write",
+                source,
+            })?;
+        }
+        Ok(Writer {
+            output,
+            failed: None,
+            keep,
+            trace: Trace { header: Some(header), ..Trace::default() },
+            registered: Registered::default(),
+            records: 1,
+            bytes: 0,
+        })
+    }
+
+    /// Until the recorder closes.
+    pub fn run(mut self, shared: &Shared) -> Result<Trace, TraceError> {
+        let mut round = Round::default();
+        loop {
+            let last = shared.closing.load(Ordering::Acquire);
+            shared.take(&mut round, last);
+            self.write(&mut round);
+            if last {
+                break;
+            }
+            // Woken early by a full shard or by the end; a wake between the load
+            // above and here makes this return at once.
+            std::thread::park_timeout(ROUND);
+        }
+        if shared.complete.load(Ordering::Acquire) {
+            let recorded = (self.records - 1) as f64;
+            let end = End {
+                records: self.records,
+                recording_ns: Some((recorded * shared.event_ns).round() as u64),
+                writer_ns: thread_cpu_ns(),
+            };
+            self.trace.end = Some(end.clone());
+            self.append(&Record::End(end));
+            self.flush();
+        }
+        self.finish()
+    }
+
+    fn write(&mut self, round: &mut Round) {
+        for record in round.registrations.drain(..) {
+            self.registered.count(&record);
+            self.take(record);
+        }
+        for monotasks in &mut round.monotasks {
+            for monotask in monotasks.drain(..) {
+                self.take(Record::Monotask(monotask));
+            }
+        }
+        for record in round.events.drain(..) {
+            self.take(record);
+        }
+        self.flush();
+    }
+
+    /// Writes and keeps one record; one whose indices are not registered would
+    /// make the whole trace unreadable, so it is left out and said.
+    fn take(&mut self, mut record: Record) {
+        clip(&mut record);
+        if let Err(why) = self.registered.admits(&record) {
+            self.trace.warnings.push(format!("left out: {why}"));
+            return;
+        }
+        self.records += 1;
+        self.append(&record);
+        if self.keep
+            && let Err(why) = self.trace.push(record)
+        {
+            self.trace.warnings.push(why.to_string());
+        }
+    }
+
+    fn append(&mut self, record: &Record) {
+        if let Some(output) = &mut self.output {
+            let result = output.line(record);
+            self.survive(result);
+        }
+    }
+
+    fn flush(&mut self) {
+        if let Some(output) = &mut self.output {
+            let result = output.flush();
+            self.survive(result);
+        }
+    }
+
+    /// After the first failure the file is given up, cut to its whole blocks.
+    fn survive(&mut self, result: io::Result<()>) {
+        let Err(source) = result else { return };
+        if let Some(output) = self.output.take() {
+            self.bytes = output.written;
+            // What does not shrink is read up to its last whole block anyway.
+            drop(output.file.set_len(output.written));
+            self.failed = Some((output.path, source));
+        }
+    }
+
+    fn finish(mut self) -> Result<Trace, TraceError> {
+        self.trace.bytes = self.output.map_or(self.bytes, |output| output.written);
+        match self.failed {
+            None => Ok(self.trace),
+            Some((path, source)) => Err(TraceError::NotWritten { path, source, kept: Box::new(self.trace) }),
+        }
+    }
+}
+
+/// Cuts texts that come from outside to [`MAX_TEXT_BYTES`].
+fn clip(record: &mut Record) {
+    let clip = |text: &mut String| {
+        if text.len() > MAX_TEXT_BYTES {
+            let end = text.floor_char_boundary(MAX_TEXT_BYTES - '…'.len_utf8());
+            text.truncate(end);
+            text.push('…');
+        }
+    };
+    match record {
+        Record::Job(r) => clip(&mut r.name),
+        Record::Stage(r) => {
+            clip(&mut r.name);
+            r.call_site.iter_mut().for_each(clip);
+            r.not_split.iter_mut().for_each(clip);
+        }
+        Record::StorageOperation(r) => r.error.iter_mut().for_each(clip),
+        Record::JobEnd(r) => r.error.iter_mut().for_each(clip),
+        _ => {}
+    }
+}
+
+/// Core time of the calling thread; `None` where the system does not tell.
+fn thread_cpu_ns() -> Option<u64> {
+    #[cfg(unix)]
+    {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `time` is a valid timespec for the call to fill.
+        let status = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+        (status == 0).then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    }
+    #[cfg(not(unix))]
+    None
+}
