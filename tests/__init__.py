@@ -1,0 +1,1 @@
+"""Checks from outside: they drive the real `pellucid` binary. See `tests/README.md`."""

@@ -1,0 +1,143 @@
+"""Runs the `pellucid` binary and makes benchmark data with it."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+# What no message to a user may hold: a panic's text, or the name of a Rust type around it.
+PANIC = re.compile(r"panicked at|RUST_BACKTRACE|stack backtrace|called `(Option|Result)::")
+# Nothing here takes this long on two slow cores; what does hangs, and is ended by name of its query.
+TIMEOUT_S = 600
+
+
+def binary() -> Path:
+    """The binary: `PELLUCID_BIN`, or the release build."""
+    if named := os.environ.get("PELLUCID_BIN"):
+        return Path(named).resolve()
+    return Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").resolve() / "release" / "pellucid"
+
+
+def data_home() -> Path:
+    """Where generated data and cached answers are: `PELLUCID_DATA`, or `data/` in the checkout (ignored by git)."""
+    return Path(os.environ.get("PELLUCID_DATA") or ROOT / "data").resolve()
+
+
+@dataclass
+class Ran:
+    """A finished process."""
+
+    args: list[str]
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> dict:
+        """Standard output as its one JSON document; numbers keep their digits."""
+        return json.loads(self.out, parse_float=Decimal)
+
+    def check(self) -> "Ran":
+        """Itself, if it went well."""
+        if self.code != 0:
+            raise AssertionError(f"exit {self.code}: {' '.join(self.args)}\n{self.err}")
+        return self
+
+
+def start(*args: str | Path, **options) -> subprocess.Popen:
+    """Starts `pellucid ARGS` with its output captured as text."""
+    settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "stdin": subprocess.DEVNULL}
+    return subprocess.Popen([str(options.pop("program", binary())), *map(str, args)], **(settings | options))
+
+
+def run(*args: str | Path, timeout: float = TIMEOUT_S, **options) -> Ran:
+    """Runs `pellucid ARGS` to its end."""
+    process = start(*args, **options)
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except BaseException:
+        process.kill()
+        process.communicate()
+        raise
+    return Ran([str(arg) for arg in args], process.returncode, out, err)
+
+
+def tables(data: Path) -> list[str]:
+    """`--table` options for every `TABLE.parquet` (or folder `TABLE`) of a folder."""
+    named = [(path.stem, path) for path in sorted(data.iterdir()) if path.is_dir() or path.suffix == ".parquet"]
+    return [part for name, path in named for part in ("--table", f"{name}={path}")]
+
+
+@dataclass
+class Result:
+    """What `pellucid sql --json` answered."""
+
+    columns: list[str]
+    types: list[str]
+    rows: list[list]
+    job: dict
+    document: dict = field(repr=False, default_factory=dict)
+
+
+def result(ran: Ran) -> Result:
+    """Reads and checks the document of a query that went well."""
+    document = ran.check().json()
+    assert document["format"] == "pellucid.result/1", document["format"]
+    assert document["row_count"] == len(document["rows"])
+    names = [column["name"] for column in document["columns"]]
+    types = [column["type"] for column in document["columns"]]
+    return Result(names, types, document["rows"], document["job"], document)
+
+
+def sql(query: str, data: Path | None = None, *options: str | Path, **settings) -> Ran:
+    """`pellucid sql --json` on a query; `data` is a folder of tables."""
+    with tempfile.NamedTemporaryFile("w", suffix=".sql") as file:
+        file.write(query)
+        file.flush()
+        return run("sql", "--json", "-f", file.name, *(tables(data) if data else []), *options, **settings)
+
+
+def ensure_data(benchmark: str, scale: float) -> Path:
+    """The benchmark's tables at a scale, generated once; a half-made folder is never taken for whole."""
+    folder = data_home() / f"{benchmark}-sf{scale:g}"
+    if folder.is_dir():
+        return folder
+    partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        run("generate", benchmark, "--scale", f"{scale:g}", partial, "--quiet", timeout=3600).check()
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return folder
+
+
+def wait_until(condition, process: subprocess.Popen, timeout: float = 60.0) -> None:
+    """Waits for a condition while the process runs; fails if it ends first or time is up."""
+    until = time.monotonic() + timeout
+    while not condition():
+        if process.poll() is not None:
+            out, err = process.communicate()
+            raise AssertionError(f"ended early with {process.returncode}: {out}{err}")
+        assert time.monotonic() < until, "waited too long"
+        time.sleep(0.01)
+
+
+def kill(process: subprocess.Popen, with_signal: int = signal.SIGKILL) -> tuple[int, str, str]:
+    """Sends a signal and collects code and output."""
+    process.send_signal(with_signal)
+    try:
+        out, err = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        raise AssertionError(f"still running 60 s after signal {with_signal}: {err}") from None
+    return process.returncode, out, err

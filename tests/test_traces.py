@@ -1,0 +1,87 @@
+"""The checker of traces finds what it is for: each broken invariant, planted, is named."""
+
+import json
+
+import pytest
+import zstandard
+
+from tests import traces
+
+
+def sound() -> list[dict]:
+    """A small whole trace: one job, two stages, a disk and two cores."""
+    return [
+        {"t": "header", "format": "pellucid.trace/1.0", "producer": "engine", "producer_version": "0", "origin_unix_ns": 1},
+        {"t": "machine", "name": "here"},
+        {"t": "resource", "name": "cores", "kind": "cpu", "machine": 0, "concurrency": 2},
+        {"t": "resource", "name": "disk0", "kind": "disk", "machine": 0, "concurrency": 1},
+        {"t": "job", "name": "SELECT 1", "submitted_ns": 0},
+        {"t": "stage", "job": 0, "name": "scan", "submitted_ns": 10_000_000},
+        {"t": "multitask", "stage": 0, "partition": 0, "admitted_ns": 20_000_000},
+        {"t": "monotask", "m": 0, "r": 1, "p": "read", "queued_ns": 20_000_000, "queue_ns": 0, "service_ns": 10_000_000, "bytes": 9},
+        {"t": "monotask", "m": 0, "r": 0, "p": "compute", "queued_ns": 30_000_000, "queue_ns": 0, "service_ns": 10_000_000, "decode_ns": 4_000_000},
+        {"t": "stage_end", "stage": 0, "ended_ns": 40_000_000},
+        {"t": "stage", "job": 0, "name": "sort", "after": [0], "submitted_ns": 40_000_000},
+        {"t": "stage_end", "stage": 1, "ended_ns": 45_000_000},
+        {"t": "job_end", "job": 0, "ended_ns": 50_000_000},
+        {"t": "end", "records": 13},
+    ]
+
+
+def write(path, records, blocks=3):
+    """As the product does: a zstd frame a block, whole lines in each."""
+    step = -(-len(records) // blocks)
+    with open(path, "wb") as file:
+        for at in range(0, len(records), step):
+            block = "".join(json.dumps(record) + "\n" for record in records[at : at + step])
+            file.write(zstandard.ZstdCompressor().compress(block.encode()))
+    return path
+
+
+def test_a_sound_trace_has_nothing_to_say(tmp_path):
+    assert traces.broken(traces.read(write(tmp_path / "t", sound()))) == []
+
+
+@pytest.mark.parametrize(
+    "record, change, said",
+    [
+        (0, {"format": "other/1"}, "format"),
+        (13, {"records": 12}, "the end says"),
+        (12, {"ended_ns": 44_000_000}, "ended after its job"),
+        (10, {"submitted_ns": 39_000_000}, "before stage 0 had ended"),
+        (6, {"admitted_ns": 9_000_000}, "before its stage was submitted"),
+        (7, {"queued_ns": 19_000_000}, "before its multitask was admitted"),
+        (8, {"service_ns": 11_000_000}, "ended after its stage"),
+        (8, {"decode_ns": 11_000_000}, "decode, operators and encode"),
+        (8, {"not_split_ns": 11_000_000}, "not_split_ns"),
+        (8, {"p": "read"}, "ran on a resource of kind cpu"),
+        (7, {"bytes": None}, "how many bytes"),
+    ],
+)
+def test_what_is_broken_is_named(tmp_path, record, change, said):
+    records = sound()
+    records[record] |= change
+    records[record] = {key: value for key, value in records[record].items() if value is not None}
+    found = traces.broken(traces.read(write(tmp_path / "t", records)))
+    assert any(said in message for message in found), found
+
+
+def test_too_many_at_once_are_counted(tmp_path):
+    records = sound()
+    records[9:9] = [records[8], records[8]]
+    records[-1]["records"] = len(records) - 1
+    found = traces.broken(traces.read(write(tmp_path / "t", records)))
+    assert found == ["3 monotasks ran at once on cores, which takes 2"]
+
+
+def test_a_stage_that_never_ended_is_named(tmp_path):
+    records = [record for record in sound() if record["t"] != "stage_end"]
+    records[-1]["records"] = len(records) - 1
+    assert any("2 stages, 0 ended" in m for m in traces.broken(traces.read(write(tmp_path / "t", records))))
+
+
+def test_a_cut_trace_reads_to_its_last_whole_block(tmp_path):
+    path = write(tmp_path / "t", sound(), blocks=2)
+    path.write_bytes(path.read_bytes()[:-5])
+    assert traces.read(path).records >= 7
+    assert traces.broken(traces.read(path)) != []
