@@ -1,0 +1,147 @@
+//! How fast a resource is, and where that is known from.
+//!
+//! In this order:
+//!
+//! | `capacity_from` | capacity |
+//! |---|---|
+//! | `set`, `probed`, `counted` (as the trace says) | what the producer registered |
+//! | `counted`, `concurrency` | cores: those of the machine, else the concurrency |
+//! | `best 2 s` | the largest rate over two seconds in which the resource was busy |
+//! | `busy time` | none, or the bytes were not measured: the time during which it served anything stands for its ideal time |
+//!
+//! The best two seconds are sought on a clock that runs only while the resource
+//! serves, each monotask's bytes spread evenly over its service. On the wall
+//! clock a disk that serves a tenth of a second in every second would seem ten
+//! times slower than it is, and fully used. The capacity is never below the mean
+//! rate while busy, so that an ideal time never exceeds the busy time. Two
+//! seconds smooth what caches and bursts do in less; a resource that was not
+//! busy for so long has no capacity.
+
+use pellucid_trace::{Resource, Trace, kind};
+
+use crate::demand::{Demand, Demands, in_time};
+
+const WINDOW_NS: f64 = 2e9;
+
+/// A resource's capacity.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Capacity {
+    /// Places for `cpu` and `slots`, bytes per nanosecond for others; `None`: busy time stands in.
+    pub rate: Option<f64>,
+    /// See the module's table; `None` for a resource that nothing is known of.
+    pub from: Option<String>,
+}
+
+/// The capacities of a trace's resources, by index.
+pub(crate) fn capacities(trace: &Trace, demands: &Demands) -> Vec<Capacity> {
+    let mut by_resource = vec![Vec::new(); trace.resources.len()];
+    for demand in &demands.all {
+        by_resource[demand.resource].push(demand);
+    }
+    let each = trace.resources.iter().zip(by_resource).enumerate();
+    each.map(|(ix, (resource, served))| {
+        let busy_time = Capacity { rate: None, from: Some("busy time".into()) };
+        if demands.unmeasured[ix] {
+            return busy_time;
+        }
+        if let Some((places_or_rate, from)) = given(trace, resource) {
+            let per_ns = if in_time(&resource.kind) { 1.0 } else { 1e9 };
+            return Capacity { rate: Some(places_or_rate / per_ns), from: Some(from) };
+        }
+        if served.is_empty() || demands.opaque[ix] {
+            return Capacity::default();
+        }
+        match (!demands.timed[ix]).then(|| best_rate(&served)).flatten() {
+            Some(rate) => Capacity { rate: Some(rate), from: Some("best 2 s".into()) },
+            None => busy_time,
+        }
+    })
+    .collect()
+}
+
+/// The capacity that a producer registered, in the trace's unit, and where it had it from.
+pub(crate) fn given(trace: &Trace, resource: &Resource) -> Option<(f64, String)> {
+    // Beyond any hardware; what is outside is damage, and would make times infinite.
+    let usable = |c: &f64| (1e-6..1e18).contains(c);
+    if let Some(capacity) = resource.capacity.filter(usable) {
+        return Some((capacity, resource.capacity_from.clone().unwrap_or_else(|| "set".into())));
+    }
+    if !in_time(&resource.kind) {
+        return None;
+    }
+    let cores = trace.machines.get(resource.machine as usize).and_then(|m| m.cores);
+    if let Some(cores) = cores.filter(|c| *c > 0 && resource.kind == kind::CPU) {
+        return Some((f64::from(cores), "counted".into()));
+    }
+    let places = resource.concurrency.filter(|c| *c > 0)?;
+    Some((f64::from(places), "concurrency".into()))
+}
+
+/// Total length of the union of intervals.
+pub(crate) fn union_ns(mut intervals: Vec<(u64, u64)>) -> u64 {
+    intervals.sort_unstable();
+    let (mut total, mut reached) = (0, 0);
+    for (start, end) in intervals {
+        total += end.saturating_sub(start.max(reached));
+        reached = reached.max(end);
+    }
+    total
+}
+
+/// Largest bytes per nanosecond over [`WINDOW_NS`] of busy time, or over all of it if
+/// that is more; `None` with less busy time than that, or no bytes.
+fn best_rate(served: &[&Demand]) -> Option<f64> {
+    let curve = Curve::of(served);
+    let (busy, bytes) = *curve.points.last()?;
+    if busy < WINDOW_NS || bytes <= 0.0 {
+        return None;
+    }
+    // Bytes within a sliding window change their slope only where a window's
+    // edge meets a point of the curve, so the largest is at one of those.
+    let starts = curve.points.iter().map(|(at, _)| *at);
+    let windows =
+        starts.flat_map(|at| [at, at - WINDOW_NS]).filter(|at| *at >= 0.0 && at + WINDOW_NS <= busy);
+    let best = windows.map(|at| curve.bytes_by(at + WINDOW_NS) - curve.bytes_by(at));
+    let best = best.fold(0.0, f64::max) / WINDOW_NS;
+    Some(best.max(bytes / busy))
+}
+
+/// Bytes served by a resource up to each instant of its busy time: straight between points.
+struct Curve {
+    points: Vec<(f64, f64)>,
+}
+
+impl Curve {
+    fn of(served: &[&Demand]) -> Curve {
+        let mut edges = Vec::with_capacity(served.len() * 2);
+        for demand in served.iter().filter(|d| d.end_ns > d.start_ns) {
+            let rate = demand.amount / (demand.end_ns - demand.start_ns) as f64;
+            edges.push((demand.start_ns, 1_i64, rate));
+            edges.push((demand.end_ns, -1, -rate));
+        }
+        edges.sort_by_key(|(at, ..)| *at);
+        let mut points = vec![(0.0, 0.0)];
+        let (mut busy, mut bytes, mut running, mut rate, mut last) = (0.0, 0.0, 0, 0.0, 0);
+        for (at, count, change) in edges {
+            if running > 0 && at > last {
+                busy += (at - last) as f64;
+                bytes += rate * (at - last) as f64;
+                points.push((busy, bytes));
+            }
+            running += count;
+            // Rounding must not add up over a long trace.
+            rate = if running == 0 { 0.0 } else { f64::max(rate + change, 0.0) };
+            last = at;
+        }
+        Curve { points }
+    }
+
+    fn bytes_by(&self, at: f64) -> f64 {
+        let next = self.points.partition_point(|(t, _)| *t < at);
+        match (next.checked_sub(1).and_then(|p| self.points.get(p)), self.points.get(next)) {
+            (Some((t0, b0)), Some((t1, b1))) => b0 + (b1 - b0) * (at - t0) / (t1 - t0),
+            (Some((_, b)), None) | (None, Some((_, b))) => *b,
+            (None, None) => 0.0,
+        }
+    }
+}

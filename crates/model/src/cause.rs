@@ -1,0 +1,124 @@
+//! Why a job took its time: its duration cut into parts, each with a cause.
+//!
+//! Each span of the model is put down to the kind with the largest limit in
+//! it; what the measured duration has beyond the model is unexplained. So the
+//! causes of a job that ended sum to its duration, unless it ran faster than the model says.
+//! How much the job would gain without a kind is another question, and the evidence says
+//! that too: two kinds that balance can each limit for long while neither is worth removing alone.
+
+use std::collections::BTreeMap;
+
+use pellucid_trace::{Outcome, Phase, Trace, kind};
+
+use crate::analysis::{Cause, JobAnalysis};
+use crate::capacity::union_ns;
+use crate::demand::Demands;
+use crate::job::JobModel;
+use crate::ms;
+
+/// Parts below this share of the job are left out.
+const WORTH_NAMING: f64 = 0.01;
+
+/// The causes of one job's time, in no order.
+pub(crate) fn causes(trace: &Trace, demands: &Demands, model: &JobModel, job: &JobAnalysis) -> Vec<Cause> {
+    let mut out = Vec::new();
+    if job.outcome == Some(Outcome::Failed) {
+        out.push(Cause {
+            cause: "failure".into(),
+            stage: None,
+            ms: job.duration_ms.unwrap_or(0.0),
+            at_most: false,
+            evidence: job
+                .error
+                .clone()
+                .unwrap_or_else(|| "the job failed; its cause was not recorded".into()),
+        });
+    }
+    let whole = job.duration_ms.or(job.modelled_ms).unwrap_or(0.0);
+    out.extend(by_kind(trace, demands, model, job));
+    out.extend(unexplained(trace, demands, job));
+    out.retain(|cause| cause.cause == "failure" || (cause.ms > 0.0 && cause.ms >= WORTH_NAMING * whole));
+    out
+}
+
+fn by_kind(trace: &Trace, demands: &Demands, model: &JobModel, job: &JobAnalysis) -> Vec<Cause> {
+    let mut limited: BTreeMap<&str, (f64, BTreeMap<usize, f64>)> = BTreeMap::new();
+    for span in &model.spans {
+        let Some((kind, ns)) = span.limit(&[]).filter(|(_, ns)| *ns > 0.0) else { continue };
+        let (total, by_stage) = limited.entry(kind).or_default();
+        *total += ns;
+        let shares = span.shares.iter().filter(|((ix, _), _)| trace.resources[*ix].kind == kind);
+        let demand: f64 = shares.clone().map(|(_, amount)| amount).sum();
+        for ((_, stage), amount) in shares.filter(|_| demand > 0.0) {
+            *by_stage.entry(*stage).or_insert(0.0) += ns * amount / demand;
+        }
+    }
+    let modelled = model.modelled_ns(&[]);
+    let causes = limited.into_iter().map(|(kind, (ns, by_stage))| {
+        let most = by_stage.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
+        let saving = modelled - model.modelled_ns(&[kind]);
+        Cause {
+            cause: name(trace, demands, job.id, kind),
+            stage: most.filter(|(_, of_it)| *of_it > ns / 2.0).map(|(stage, _)| stage),
+            ms: ms(ns),
+            at_most: job.kinds[kind].from_busy_time,
+            evidence: evidence(job, kind, ms(saving)),
+        }
+    });
+    causes.collect()
+}
+
+/// The word for a kind as a cause: a disk that mostly brought in input is `disk input`.
+/// Once something was spilled, reads may be of that, and the distinction is not made.
+fn name(trace: &Trace, demands: &Demands, job: usize, kind: &str) -> String {
+    if kind != kind::DISK {
+        return kind.to_owned();
+    }
+    let (mut read, mut written, mut spilled) = (0.0, 0.0, false);
+    for demand in demands.of_job(trace, job).filter(|d| trace.resources[d.resource].kind == kind) {
+        match demands.monotask(demand).phase {
+            Phase::Read => read += demand.amount,
+            Phase::Spill => spilled = true,
+            _ => written += demand.amount,
+        }
+    }
+    if read > written && !spilled { "disk input".into() } else { kind.to_owned() }
+}
+
+fn evidence(job: &JobAnalysis, kind: &str, saving_ms: f64) -> String {
+    let used = &job.kinds[kind];
+    let mut text = format!("{kind}: ideal time {:.0} ms", used.ideal_ms);
+    if let Some(utilization) = used.utilization {
+        text += &format!(", in use {:.0} % of the job", utilization * 100.0);
+    }
+    if let (Some(largest), true) = (&used.largest, used.limit_ms > 1.05 * used.ideal_ms) {
+        text += &format!("; {largest} alone needs {:.0} ms, since its bytes lie there", used.largest_ms);
+    }
+    if used.from_busy_time {
+        text += "; its capacity is not known, so this is its busy time";
+    }
+    if let Some(modelled) = job.modelled_ms {
+        text += &format!("; without it the modelled time falls by {saving_ms:.0} of {modelled:.0} ms");
+    }
+    text
+}
+
+/// What the duration has beyond the modelled time.
+fn unexplained(trace: &Trace, demands: &Demands, job: &JobAnalysis) -> Option<Cause> {
+    let (duration, modelled) = (job.duration_ms?, job.modelled_ms?);
+    let submitted = trace.jobs[job.id].submitted_ns;
+    let service: Vec<(u64, u64)> = demands.of_job(trace, job.id).map(|d| (d.start_ns, d.end_ns)).collect();
+    let first = service.iter().map(|(start, _)| *start).min()?;
+    let before = ms(first.saturating_sub(submitted) as f64);
+    let idle = (duration - ms(union_ns(service) as f64) - before).max(0.0);
+    Some(Cause {
+        cause: "unexplained".into(),
+        stage: None,
+        ms: duration - modelled,
+        at_most: false,
+        evidence: format!(
+            "beyond the ideal times: {before:.0} ms before the first monotask ran, {idle:.0} ms later while none ran, \
+             the rest while no resource was full"
+        ),
+    })
+}

@@ -1,0 +1,114 @@
+//! A stage: its ideal times, what limits it, and how uneven its multitasks were.
+
+use pellucid_trace::{Outcome, Phase, Trace};
+
+use crate::analysis::{Skew, StageAnalysis};
+use crate::capacity::Capacity;
+use crate::demand::{Demands, brings_in};
+use crate::ideal::{self, Loads, Members};
+use crate::job::core_time;
+use crate::{ms, ratio};
+
+/// What is known of one multitask, or of one pipelined task.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Task {
+    started_ns: u64,
+    /// `None` while nothing of it ended.
+    ended_ns: Option<u64>,
+    failed: bool,
+    input_bytes: Option<f64>,
+    output_bytes: Option<f64>,
+}
+
+/// The tasks of every stage, by its index.
+pub(crate) fn tasks(trace: &Trace, demands: &Demands) -> Vec<Vec<Task>> {
+    let admitted = trace.multitasks.iter().map(|m| Task { started_ns: m.admitted_ns, ..Task::default() });
+    let mut multitasks: Vec<Task> = admitted.collect();
+    for demand in demands.all.iter().filter(|d| d.own) {
+        let monotask = demands.monotask(demand);
+        let task = &mut multitasks[monotask.multitask as usize];
+        task.ended_ns = task.ended_ns.max(Some(demand.end_ns));
+        task.failed |= monotask.outcome == Outcome::Failed;
+        let bytes = if demands.timed[demand.resource] {
+            monotask.cached_bytes.map(|b| b as f64)
+        } else {
+            (!demands.unmeasured[demand.resource]).then_some(demand.amount)
+        };
+        let total = match monotask.phase {
+            Phase::Spill | Phase::Write => &mut task.output_bytes,
+            phase if brings_in(phase) || demands.on_cores(demand) => &mut task.input_bytes,
+            _ => continue,
+        };
+        *total = bytes.map_or(*total, |b| Some(total.unwrap_or(0.0) + b));
+    }
+    let mut by_stage = vec![Vec::new(); trace.stages.len()];
+    for (task, multitask) in multitasks.into_iter().zip(&trace.multitasks) {
+        by_stage.get_mut(multitask.stage as usize).into_iter().for_each(|stage| stage.push(task.clone()));
+    }
+    for task in &trace.pipelined_tasks {
+        let as_task = Task {
+            started_ns: task.launched_ns,
+            ended_ns: Some(task.launched_ns.saturating_add(task.duration_ns)),
+            failed: task.outcome == Outcome::Failed,
+            input_bytes: task.input_bytes.map(|b| b as f64),
+            output_bytes: task.output_bytes.map(|b| b as f64),
+        };
+        by_stage.get_mut(task.stage as usize).into_iter().for_each(|stage| stage.push(as_task.clone()));
+    }
+    by_stage
+}
+
+/// Everything that is said of one stage; `members` are those of its job.
+pub(crate) fn analyze(
+    trace: &Trace,
+    demands: &Demands,
+    capacities: &[Capacity],
+    members: Option<&Members>,
+    tasks: &[Task],
+    ix: usize,
+) -> StageAnalysis {
+    let stage = &trace.stages[ix];
+    let used = demands.of_stage(ix);
+    let end = trace.stage_ends.iter().find(|e| e.stage as usize == ix);
+    let duration_ms = end.map(|e| ms(e.ended_ns.saturating_sub(stage.submitted_ns) as f64));
+    let members = members.filter(|_| !used.is_empty());
+    let times = members.map(|m| ideal::kind_times(&Loads::of(used), m, capacities)).unwrap_or_default();
+    let durations: Vec<f64> =
+        tasks.iter().filter_map(|t| Some(ms(t.ended_ns?.saturating_sub(t.started_ns) as f64))).collect();
+    StageAnalysis {
+        id: ix,
+        job: stage.job as usize,
+        attempt: stage.attempt,
+        name: stage.name.clone(),
+        call_site: stage.call_site.clone(),
+        tasks: tasks.len() as u64,
+        failed_tasks: tasks.iter().filter(|t| t.failed).count() as u64,
+        duration_ms,
+        task_time_ms: (!durations.is_empty()).then(|| durations.iter().sum()),
+        bottleneck: ideal::largest_limit(trace, &times),
+        kinds: ideal::kind_uses(trace, demands, &times, used, duration_ms),
+        core: core_time(demands, used.iter()),
+        not_split: stage.not_split.clone(),
+        skew: Skew {
+            input_bytes_max_over_median: max_over_median(
+                tasks.iter().filter_map(|t| t.input_bytes).collect(),
+            ),
+            output_bytes_max_over_median: max_over_median(
+                tasks.iter().filter_map(|t| t.output_bytes).collect(),
+            ),
+            duration_max_over_median: max_over_median(durations),
+        },
+    }
+}
+
+/// Largest over median of at least two values.
+fn max_over_median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let (middle, odd) = (values.len() / 2, values.len() % 2);
+    let median = match values.as_slice() {
+        [] | [_] => return None,
+        sorted if odd == 1 => sorted[middle],
+        sorted => (sorted[middle - 1] + sorted[middle]) / 2.0,
+    };
+    ratio(*values.last()?, median)
+}
