@@ -1,0 +1,206 @@
+"""Whatever ends a query, its output is whole or absent, and its trace can be read.
+
+Ends by kill -9, by Ctrl-C and by a full disk, while reading, computing and writing. Reads
+and writes are paced inside the engine (`--disk-rate`) so that the end comes in the middle
+without a sleep; where the machine can, a disk that is really full stands in for one.
+"""
+
+import os
+import signal
+import time
+
+import pytest
+
+from lab import disks, kernel
+from tests import binary, oracle, traces
+
+FORMATS = ("parquet", "csv", "json")
+# CLI: an interrupted command ends with this.
+INTERRUPTED = 130
+# The engine's promise is 100 ms; ending a process that holds tables and drawing breath on
+# a loaded machine comes on top. The best of several tries is judged.
+INTERRUPT_S = 0.3
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """A table of 2 million rows, about 30 MB, that compresses badly."""
+    folder = tmp_path_factory.mktemp("rows")
+    path = folder / "rows.parquet"
+    oracle.connect().execute(
+        f"COPY (SELECT i AS id, hash(i) AS a, hash(i + 1) AS b FROM range(2000000) r(i)) "
+        f"TO '{path}' (FORMAT parquet, ROW_GROUP_SIZE 122880)"
+    )
+    return path
+
+
+def bytes_in(folder) -> int:
+    """Bytes of all files in a folder, temporary names included."""
+    return sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())
+
+
+def copying(rows, folder, ending, *options):
+    """Starts a COPY TO whose writes are paced to 2 MB/s, and waits until some of it is on disk."""
+    target = folder / f"out.{ending}"
+    process = binary.start(
+        "sql", f"COPY (SELECT * FROM '{rows}') TO '{target}'", "--disk-rate", f"{folder}=2MB/s", *options
+    )
+    binary.wait_until(lambda: bytes_in(folder) > 1 << 20, process)
+    return process
+
+
+def taken_for_whole(folder, ending) -> list[str]:
+    """Files that a reader of the folder, or of `*.ENDING` in it, would pick up."""
+    return [name for name in os.listdir(folder) if name.endswith(f".{ending}")]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    return out
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_kill_9_while_writing_leaves_nothing_that_looks_whole(rows, folder, ending):
+    code, _, _ = binary.kill(copying(rows, folder, ending))
+    assert code == -signal.SIGKILL
+    assert taken_for_whole(folder, ending) == []
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_ctrl_c_while_writing_leaves_nothing(rows, folder, ending):
+    code, out, err = binary.kill(copying(rows, folder, ending), signal.SIGINT)
+    assert code == INTERRUPTED, err
+    assert os.listdir(folder) == [] and not binary.PANIC.search(err)
+
+
+def test_an_older_output_stays_until_the_new_one_is_whole(rows, folder):
+    (folder / "out.parquet").write_text("the old one")
+    code, _, _ = binary.kill(copying(rows, folder, "parquet"), signal.SIGINT)
+    assert code == INTERRUPTED
+    assert os.listdir(folder) == ["out.parquet"] and (folder / "out.parquet").read_text() == "the old one"
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_output_that_was_let_finish_is_whole(rows, folder, ending):
+    target = folder / f"out.{ending}"
+    binary.run("sql", f"COPY (SELECT * FROM '{rows}') TO '{target}'").check()
+    assert os.listdir(folder) == [target.name]
+    reader = {"parquet": "read_parquet", "csv": "read_csv", "json": "read_json"}[ending]
+    found = oracle.connect().execute(f"SELECT count(*), sum(id) FROM {reader}('{target}')").fetchone()
+    assert found == (2_000_000, 1_999_999 * 1_000_000)
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_full_disk(rows, ending):
+    if kernel.missing():
+        pytest.skip(f"no small file system can be made: {kernel.missing()}")
+    with disks.throttled("200MB/s", name=f"full-{os.getpid()}", size="16MiB", mode="kernel", calibrated=False) as disk:
+        target = disk.path / f"out.{ending}"
+        before = set(os.listdir(disk.path))
+        ran = binary.run("sql", f"COPY (SELECT * FROM '{rows}') TO '{target}'")
+        assert ran.code == 1 and ran.out == "", f"exit {ran.code}: {ran.err}"
+        assert str(disk.path) in ran.err and "space" in ran.err.lower(), ran.err
+        assert not binary.PANIC.search(ran.err)
+        assert set(os.listdir(disk.path)) == before
+
+
+def test_full_disk_under_the_trace_does_not_spoil_the_answer(rows):
+    if kernel.missing():
+        pytest.skip(f"no small file system can be made: {kernel.missing()}")
+    with disks.throttled("200MB/s", name=f"full-{os.getpid()}", size="16MiB", mode="kernel", calibrated=False) as disk:
+        with open(disk.path / "ballast", "wb") as ballast:
+            with pytest.raises(OSError):
+                while True:
+                    ballast.write(bytes(4096))
+                    ballast.flush()
+        ran = binary.sql(f"SELECT count(*) FROM '{rows}'", None, "--trace", disk.path / "q.trace")
+        assert not binary.PANIC.search(ran.err)
+        if ran.code == 0:
+            assert binary.result(ran).rows == [[2_000_000]]
+        assert "space" in ran.err.lower() and "q.trace" in ran.err, ran.err
+
+
+SLOW_READ = ("--io", "direct")
+
+
+def reading(rows, *options):
+    """Starts a query whose reads are paced so that it would take ten seconds."""
+    query = f"SELECT sum(a), sum(b), sum(id) FROM '{rows}'"
+    return binary.start("sql", query, *SLOW_READ, "--disk-rate", f"{rows.parent}=3MB/s", *options)
+
+
+def grown(path, least=1):
+    return lambda: path.exists() and path.stat().st_size >= least
+
+
+def test_kill_9_leaves_a_trace_that_analyze_reads(rows, tmp_path):
+    kept = tmp_path / "killed.trace"
+    process = reading(rows, "--trace", kept)
+    # a trace is flushed at least once a second: wait for two blocks, so that the first is whole
+    binary.wait_until(grown(kept), process)
+    first = kept.stat().st_size
+    binary.wait_until(lambda: traces.read(kept).of["monotask"] and kept.stat().st_size > first, process)
+    binary.kill(process)
+    ran = binary.run("analyze", "--json", kept).check()
+    source = ran.json()["source"]
+    assert source["complete"] is False and source["tasks"] >= 1
+    assert any("truncated" in warning or "cut" in warning for warning in source["warnings"]), source["warnings"]
+    assert not binary.PANIC.search(ran.err)
+
+
+def test_a_trace_cut_anywhere_is_read_up_to_there(rows, tmp_path):
+    whole = tmp_path / "whole.trace"
+    binary.run("sql", f"SELECT sum(a) FROM '{rows}'", "--trace", whole).check()
+    data = whole.read_bytes()
+    for percent in (50, 80, 99):
+        cut = tmp_path / f"cut{percent}.trace"
+        cut.write_bytes(data[: len(data) * percent // 100])
+        ran = binary.run("analyze", "--json", cut)
+        assert not binary.PANIC.search(ran.err)
+        if ran.code == 0:
+            assert ran.json()["source"]["complete"] is False
+        else:  # cut within its first block: nothing can be read, and it says so
+            assert ran.code == 1 and str(cut) in ran.err and ran.out == "", ran.err
+
+
+def interrupted_after_s(start) -> float:
+    """Seconds from Ctrl-C to the end of a process that `start` gives while it works."""
+    process = start()
+    sent = time.monotonic()
+    code, out, err = binary.kill(process, signal.SIGINT)
+    took = time.monotonic() - sent
+    assert code == INTERRUPTED and out == "" and not binary.PANIC.search(err), f"exit {code}: {err}"
+    return took
+
+
+def test_ctrl_c_while_reading_ends_at_once(rows, tmp_path):
+    def start():
+        kept = tmp_path / "reading.trace"
+        kept.unlink(missing_ok=True)
+        process = reading(rows, "--trace", kept)
+        binary.wait_until(lambda: kept.exists() and traces.read(kept).of["multitask"], process)
+        return process
+
+    assert min(interrupted_after_s(start) for _ in range(3)) < INTERRUPT_S
+
+
+def test_ctrl_c_while_computing_ends_at_once(rows):
+    """A join whose condition no index helps: minutes of pure computing."""
+    query = f"SELECT count(*) FROM '{rows}' x JOIN '{rows}' y ON x.a % 1000 < y.b % 1000 AND x.id < y.id"
+
+    def start():
+        process = binary.start("sql", query)
+        # core time, not time: until it computes for good
+        binary.wait_until(lambda: core_seconds(process.pid) > 1.0, process)
+        return process
+
+    assert min(interrupted_after_s(start) for _ in range(3)) < INTERRUPT_S
+
+
+def core_seconds(pid: int) -> float:
+    """Core time that a process has used."""
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
