@@ -71,7 +71,8 @@ def run(*args: str | Path, timeout: float = TIMEOUT_S, **options) -> Ran:
 
 def tables(data: Path) -> list[str]:
     """`--table` options for every `TABLE.parquet` (or folder `TABLE`) of a folder."""
-    named = [(path.stem, path) for path in sorted(data.iterdir()) if path.is_dir() or path.suffix == ".parquet"]
+    files = {path.parent if path.parent != data else path for path in data.glob("**/*.parquet")}
+    named = [(path.stem, path) for path in sorted(files)]
     return [part for name, path in named for part in ("--table", f"{name}={path}")]
 
 

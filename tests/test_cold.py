@@ -1,0 +1,158 @@
+"""Cold runs on a throttled disk, watched from outside: every unit of work used one resource.
+
+Core threads never wait for a device, disk threads hardly compute, and the bytes that the
+trace claims are those that the kernel counted. The disk is a kernel-throttled one; the
+checks skip with the reason where there is none.
+"""
+
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from lab import cache, disks
+from tests import binary, compare, oracle, threads, traces
+
+RATE = 50_000_000
+# Core time of a disk thread over the service time of its reads (facts: copying costs about 1 %).
+DISK_THREAD_CORE = 0.03
+# Bytes that the device moves beyond what was asked: block sizes, and the file system's own.
+MORE_BYTES = 1.05
+# Q1, Q6 and Q14 scan; Q3 and Q18 join three tables with build sides first.
+QUERIES = (1, 3, 6, 14, 18)
+TABLES = ("lineitem", "orders", "customer", "part")
+
+
+@pytest.fixture(scope="module")
+def cold_data(tpch, slow_disk):
+    """The tables of TPC-H that the queries need, on a disk of 50 MB/s."""
+    need = sum((tpch / f"{table}.parquet").stat().st_size for table in TABLES)
+    disk = slow_disk(f"{RATE}B/s", size=f"{int(need * 1.2) + (64 << 20)}B")
+    for table in TABLES:
+        shutil.copy(tpch / f"{table}.parquet", disk.path)
+    return disk
+
+
+class Cold:
+    """One cold run: answer, trace, threads, and what the device moved."""
+
+    def __init__(self, disk, query: str, folder: Path, *options: str):
+        files = sorted(disk.path.glob("*.parquet"))
+        cache.evict(files)
+        before = disk.moved_bytes()[0]
+        kept = folder / "cold.trace"
+        with threads.delay_accounting(), tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            named = binary.tables(disk.path)
+            # output to files: a pipe that nobody reads would stop the process
+            process = binary.start("sql", "--json", query, *named, "--trace", kept, *options, stdout=out, stderr=err)
+            self.threads = threads.watch(process)
+            out.seek(0), err.seek(0)
+            self.result = binary.result(binary.Ran(["sql", query], process.returncode, out.read(), err.read()))
+        self.moved_bytes = disk.moved_bytes()[0] - before
+        self.trace = traces.read(kept)
+
+    def named(self, pattern: str) -> list[threads.Thread]:
+        return [thread for thread in self.threads.values() if re.fullmatch(pattern, thread.name)]
+
+
+@pytest.fixture(scope="module", params=QUERIES, ids=lambda number: f"q{number}")
+def cold(request, cold_data, tpch, tmp_path_factory):
+    """A cold run of one query; a run before it has the binary itself in memory."""
+    binary.run("--version").check()
+    folder = tmp_path_factory.mktemp("cold")
+    text = oracle.text_for_pellucid("tpch", request.param)
+    binary.result(binary.sql(text, cold_data.path))
+    run = Cold(cold_data, text, folder)
+    run.number = request.param
+    return run
+
+
+def test_the_answer_is_right(cold, tpch):
+    expected = oracle.answer("tpch", cold.number, tpch)
+    got = cold.result
+    assert compare.difference(expected, got.columns, got.types, got.rows) is None
+
+
+def test_the_trace_is_sound(cold):
+    assert traces.broken(cold.trace) == []
+    assert cold.trace.monotasks("disk"), "nothing was read from the disk: the run was not cold"
+
+
+def test_core_threads_never_touch_a_device(cold):
+    cores = cold.named(r"core-\d+")
+    assert cores, f"no core thread among {sorted(t.name for t in cold.threads.values())}"
+    for thread in cores:
+        assert (thread.read_bytes, thread.blocked_ticks) == (0, 0), thread
+
+
+def test_only_disk_threads_read_the_bulk(cold):
+    """Planning reads footers on other threads; data comes through disk threads alone."""
+    by_disks = sum(thread.read_bytes for thread in cold.named(r"disk-.+"))
+    assert by_disks >= 0.95 * cold.moved_bytes, [vars(t) for t in cold.threads.values() if t.read_bytes]
+
+
+def test_disk_threads_hardly_compute(cold):
+    core_ns = sum(thread.cpu_ns for thread in cold.named(r"disk-.+"))
+    service_ns = cold.trace.total("service_ns", "disk")
+    assert core_ns < DISK_THREAD_CORE * service_ns, f"{core_ns / service_ns:.1%}"
+
+
+def test_bytes_are_what_the_kernel_counted(cold):
+    """Asked bytes, the trace's device bytes and the device's own counter agree."""
+    asked = cold.trace.total("bytes", "disk")
+    device = cold.trace.total("device_bytes", "disk")
+    assert asked <= device * MORE_BYTES and device <= asked * MORE_BYTES, (asked, device)
+    assert device <= cold.moved_bytes <= device * MORE_BYTES, (device, cold.moved_bytes)
+
+
+def test_the_disk_is_named_as_the_system_names_it(cold, cold_data):
+    (disk,) = [r for r in cold.trace.of["resource"] if r["kind"] == "disk" and _used(cold.trace, r)]
+    assert disk["name"] == Path(cold_data.device).name
+
+
+def _used(trace, resource) -> bool:
+    return any(trace.of["resource"][m["r"]] is resource for m in trace.of["monotask"])
+
+
+@pytest.mark.parametrize("number", [1, 6, 14])
+def test_cold_the_disk_limits_and_warm_the_cores(cold_data, tmp_path, number):
+    text = oracle.text_for_pellucid("tpch", number)
+    cold = Cold(cold_data, text, tmp_path).result
+    assert cold.job["bottleneck"]["kind"] == "disk", cold.job
+    assert cold.job["bottleneck"]["name"] == Path(cold_data.device).name
+    cache.warm(sorted(cold_data.path.glob("*.parquet")))
+    warm = binary.result(binary.sql(text, cold_data.path))
+    assert warm.job["bottleneck"]["kind"] == "cpu", warm.job
+
+
+def test_direct_io_leaves_the_page_cache_alone(cold_data, tmp_path):
+    files = sorted(cold_data.path.glob("*.parquet"))
+    text = oracle.text_for_pellucid("tpch", 6)
+    run = Cold(cold_data, text, tmp_path, "--io", "direct")
+    held = sum(map(cache.resident_bytes, files))
+    assert held < run.moved_bytes / 10, f"{held} bytes stayed in the page cache"
+    for thread in run.named(r"core-\d+"):
+        assert (thread.read_bytes, thread.blocked_ticks) == (0, 0), thread
+
+
+def test_stat_and_io_are_read_right():
+    fields = " ".join(str(number) for number in range(3, 53))
+    assert threads.parse_stat(f"17 (a (b) c) {fields}") == ("a (b) c", 42)
+    assert threads.parse_io("rchar: 1\nread_bytes: 4096\nwrite_bytes: 7\n") == 4096
+
+
+def test_a_thread_that_waits_for_a_device_is_seen(cold_data):
+    """The instrument itself: a plain cold read by `cat` shows in both counters."""
+    file = cold_data.path / "ballast"
+    disks.write_zeros(file, 16 << 20)
+    try:
+        cache.evict([file])
+        with threads.delay_accounting():
+            process = subprocess.Popen(["cat", file], stdout=subprocess.DEVNULL)
+            (thread,) = threads.watch(process).values()
+    finally:
+        file.unlink()
+    assert thread.read_bytes > 8 << 20 and thread.blocked_ticks > 0

@@ -1,0 +1,70 @@
+"""What each thread of a running process did, from /proc, by a name that the thread gave itself.
+
+`core-N` are the cores' worker threads, `disk-NAME-N` those that do a disk's I/O. Counters
+are the kernel's: `read_bytes` of `io` (bytes that the thread had fetched from a device),
+delayacct_blkio_ticks of `stat` (field 42; only with `kernel.task_delayacct`), and run time
+of `schedstat`.
+"""
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+DELAYACCT = Path("/proc/sys/kernel/task_delayacct")
+
+
+@dataclass
+class Thread:
+    """A thread as it was last seen."""
+
+    name: str
+    read_bytes: int
+    blocked_ticks: int
+    cpu_ns: int
+
+
+def parse_stat(text: str) -> tuple[str, int]:
+    """Name and delayacct_blkio_ticks of a `stat` line; a name may hold blanks and brackets."""
+    before, _, after = text.rpartition(")")
+    return before.split("(", 1)[1], int(after.split()[39])
+
+
+def parse_io(text: str) -> int:
+    """`read_bytes` of an `io` file."""
+    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("read_bytes:"))
+
+
+def look(pid: int, seen: dict[int, Thread]) -> None:
+    """Brings `seen` up to date with all threads that there are now; keeps those that ended."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for tid in os.listdir(f"/proc/{pid}/task"):
+            folder = Path(f"/proc/{pid}/task/{tid}")
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                name, blocked = parse_stat((folder / "stat").read_text())
+                read = parse_io((folder / "io").read_text())
+                cpu_ns = int((folder / "schedstat").read_text().split()[0])
+                seen[int(tid)] = Thread(name, read, blocked, cpu_ns)
+
+
+def watch(process: subprocess.Popen, every_s: float = 0.01) -> dict[int, Thread]:
+    """Looks until the process has ended. What a thread does after the last look is not seen."""
+    seen: dict[int, Thread] = {}
+    while process.poll() is None:
+        look(process.pid, seen)
+        time.sleep(every_s)
+    return seen
+
+
+@contextlib.contextmanager
+def delay_accounting() -> Iterator[None]:
+    """Switches the kernel's delay accounting on, and back to what it was."""
+    before = DELAYACCT.read_text()
+    DELAYACCT.write_text("1")
+    try:
+        yield
+    finally:
+        DELAYACCT.write_text(before)
