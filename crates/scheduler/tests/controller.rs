@@ -1,0 +1,129 @@
+//! The adaptive controller: its table of cases, what holds for any input, and where
+//! it ends on resources whose rate curves were measured.
+
+mod device;
+
+use pellucid_scheduler::*;
+use proptest::prelude::*;
+
+const CASES: &str = include_str!("controller_cases.tsv");
+
+/// One row against the controller: what it is then, and what it should be.
+fn check_row(controller: &mut Controller, row: &[&str]) -> (u32, u32) {
+    let number = |at: usize| row[at].parse::<u64>().expect(row[at]);
+    let expect = number(row.len() - 1) as u32;
+    match row[0] {
+        "start" => controller.started(number(1)),
+        "restart" => controller.restart(),
+        "done" => {
+            let sample = Sample {
+                start_ns: number(3),
+                bytes: number(4),
+                wait_ns: row[5].parse().ok(),
+                running: number(6) as u32,
+            };
+            let before = controller.concurrency();
+            for left in (0..number(1)).rev() {
+                controller.completed(number(2), sample);
+                if left > 0 && controller.concurrency() != before {
+                    return (controller.concurrency(), before);
+                }
+            }
+        }
+        other => panic!("no such row: {other}"),
+    }
+    (controller.concurrency(), expect)
+}
+
+#[test]
+fn table_of_cases() {
+    let mut controller = Controller::new(Concurrency::Fixed(1));
+    let (mut name, mut cases) = ("", 0);
+    for (line, text) in (1..).zip(CASES.lines()) {
+        let row: Vec<&str> = text.split('\t').collect();
+        match row[0] {
+            first if first.is_empty() || first.starts_with('#') => {}
+            "case" => {
+                name = row[1];
+                let policy = match row[2] {
+                    "index" => Policy::Index,
+                    _ => Policy::Throughput { gain: row[5].parse().expect(row[5]) },
+                };
+                let (min, max) = (row[3].parse().unwrap(), row[4].parse().unwrap());
+                controller = Controller::new(Concurrency::Adaptive { min, max, policy });
+                cases += 1;
+            }
+            _ => {
+                let (is, expect) = check_row(&mut controller, &row);
+                assert_eq!(is, expect, "{name}, line {line}: {text}");
+            }
+        }
+    }
+    assert!(cases > 25, "{cases} cases read");
+}
+
+fn sample() -> impl Strategy<Value = (u64, u64, u64, Option<u64>, u32)> {
+    (0..2_000u64, 0..2_000u64, 0..1u64 << 40, any::<Option<u64>>(), 0..70u32)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        rng_seed: proptest::test_runner::RngSeed::Fixed(59),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// Whatever it is told: within its bounds, on a step of the climb, a step at a
+    /// time, and still again after one step back or at the top until a restart.
+    #[test]
+    fn stays_on_its_ladder(
+        min in 0..9u32, max in 0..65u32, index: bool,
+        samples in prop::collection::vec(sample(), 0..400),
+    ) {
+        let policy = if index { Policy::Index } else { Policy::default() };
+        let mut controller = Controller::new(Concurrency::Adaptive { min, max, policy });
+        let min = min.max(1);
+        let max = max.max(min);
+        let ladder: Vec<u32> = (0..7).map(|k| (min << k).min(max)).collect();
+        let (mut now, mut stepped_back) = (0, false);
+        for (gap, service, bytes, wait_ns, running) in samples {
+            now += gap;
+            controller.started(now);
+            let before = controller.concurrency();
+            let wait_ns = wait_ns.map(|w| w % 3_000);
+            let start_ns = now.saturating_sub(service);
+            controller.completed(now, Sample { start_ns, bytes, wait_ns, running });
+            let after = controller.concurrency();
+            prop_assert!(ladder.contains(&after), "{after} is not on {ladder:?}");
+            prop_assert!(!stepped_back || after == before, "moved after it settled");
+            stepped_back |= after < before;
+        }
+        controller.restart();
+        prop_assert_eq!(controller.concurrency(), min);
+    }
+}
+
+/// Where the default policy ends on a device with this curve, and how many monotasks
+/// it took to get there.
+fn ends_at(curve: &device::Curve, seed: u64) -> u32 {
+    let policy = Policy::default();
+    device::settle(curve, Concurrency::Adaptive { min: 2, max: 32, policy }, seed)
+}
+
+#[test]
+fn ends_where_the_measured_disks_are_best() {
+    // Device MB/s by streams 1, 2, 4, 8, 16, 32, as measured on emulated disks, and
+    // two flash curves: one that two streams fill, one that eight do.
+    let cases: [(&str, device::Curve, u32); 5] = [
+        ("pessimistic spinning disk", [146.0, 82.0, 82.0, 71.0, 69.0, 31.0], 2),
+        ("spinning disk with NCQ", [146.0, 93.0, 88.0, 89.0, 92.0, 35.0], 2),
+        ("paced disk", [50.0, 50.0, 50.0, 50.0, 50.0, 50.0], 2),
+        ("flash", [300.0, 590.0, 1100.0, 1900.0, 1950.0, 1900.0], 8),
+        ("object store", [20.0, 40.0, 80.0, 160.0, 320.0, 640.0], 32),
+    ];
+    for (name, curve, best) in cases {
+        for seed in 0..20 {
+            assert_eq!(ends_at(&curve, seed), best, "{name}, seed {seed}");
+        }
+    }
+}
