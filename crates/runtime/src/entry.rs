@@ -1,0 +1,150 @@
+//! A multitask in the driver's hands, and the tickets that its monotasks become.
+//!
+//! The scheduler keeps what it needs to decide; the closures, and what the trace
+//! wants to know of each monotask, are kept here. A monotask counts as queued from
+//! the moment that all it comes after has ended, as in the scheduler.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use pellucid_scheduler::{MonotaskId, MonotaskSpec, Phase};
+use pellucid_trace as trace;
+
+use crate::job::JobInner;
+use crate::multitask::Run;
+use crate::{Monotask, Multitask};
+
+/// A monotask that was started and waits for its thread.
+pub(crate) struct Ticket {
+    pub id: MonotaskId,
+    pub job: Arc<JobInner>,
+    pub run: Run,
+    pub queued: Instant,
+    /// Its record, as far as it is known.
+    pub record: trace::Monotask,
+}
+
+/// A multitask from its submission to its end.
+pub(crate) struct Entry {
+    pub job: Arc<JobInner>,
+    pub stage: trace::StageIx,
+    pub partition: u32,
+    pub memory_bytes: u64,
+    /// Away while `plan` runs.
+    pub body: Option<Box<dyn Multitask>>,
+    ix: trace::MultitaskIx,
+    slots: Vec<Slot>,
+}
+
+/// A monotask of an entry.
+pub(crate) struct Slot {
+    run: Option<Run>,
+    after: Vec<u32>,
+    /// When all that it comes after had ended.
+    queued: Option<Instant>,
+    done: bool,
+    resource: trace::ResourceIx,
+    phase: trace::Phase,
+    bytes: u64,
+}
+
+impl Entry {
+    pub fn new(
+        job: &Arc<JobInner>,
+        stage: trace::StageIx,
+        partition: u32,
+        memory_bytes: u64,
+        body: Box<dyn Multitask>,
+    ) -> Entry {
+        let (job, body, slots) = (Arc::clone(job), Some(body), Vec::new());
+        Entry { job, stage, partition, memory_bytes, body, ix: 0, slots }
+    }
+
+    /// Notes what was planned, under the trace's index of the multitask.
+    pub fn expanded(&mut self, ix: trace::MultitaskIx, slots: Vec<Slot>, now: Instant) {
+        self.ix = ix;
+        self.slots = slots;
+        self.queue(now);
+    }
+
+    /// The ticket of a monotask that the scheduler starts.
+    pub fn ticket(&mut self, id: MonotaskId) -> Option<Ticket> {
+        let slot = self.slots.get_mut(id.index as usize)?;
+        let run = slot.run.take()?;
+        let record = trace::Monotask {
+            multitask: self.ix,
+            resource: slot.resource,
+            phase: slot.phase,
+            queued_ns: 0,
+            queue_ns: 0,
+            service_ns: 0,
+            bytes: (slot.bytes > 0).then_some(slot.bytes),
+            device_bytes: None,
+            cached_bytes: None,
+            cpu_ns: None,
+            decode_ns: None,
+            operator_ns: None,
+            encode_ns: None,
+            not_split_ns: None,
+            rows: None,
+            outcome: trace::Outcome::Ok,
+        };
+        let queued = slot.queued.unwrap_or_else(Instant::now);
+        Some(Ticket { id, job: Arc::clone(&self.job), run, queued, record })
+    }
+
+    /// Notes what has nothing left to come after.
+    fn queue(&mut self, now: Instant) {
+        for i in 0..self.slots.len() {
+            let slot = &self.slots[i];
+            let ended = |a: &u32| self.slots.get(*a as usize).is_some_and(|s| s.done);
+            if slot.queued.is_none() && slot.after.iter().all(ended) {
+                self.slots[i].queued = Some(now);
+            }
+        }
+    }
+
+    /// Notes that one ended and that more came of it.
+    pub fn completed(&mut self, index: u32, then: Vec<Slot>, now: Instant) {
+        if let Some(slot) = self.slots.get_mut(index as usize) {
+            slot.done = true;
+        }
+        self.slots.extend(then);
+        self.queue(now);
+    }
+}
+
+/// Takes monotasks apart: what the scheduler is told of each, and what is kept.
+pub(crate) fn take_apart(job: &JobInner, planned: Vec<Monotask>) -> (Vec<MonotaskSpec>, Vec<Slot>) {
+    planned
+        .into_iter()
+        .map(|m| {
+            let spec = MonotaskSpec {
+                resource: m.resource.0.id,
+                phase: m.phase,
+                after: m.after.clone(),
+                bytes: m.bytes,
+            };
+            let slot = Slot {
+                run: Some(m.run),
+                after: m.after,
+                queued: None,
+                done: false,
+                resource: job.resource_ix(&m.resource),
+                phase: trace_phase(m.phase),
+                bytes: m.bytes,
+            };
+            (spec, slot)
+        })
+        .unzip()
+}
+
+fn trace_phase(phase: Phase) -> trace::Phase {
+    match phase {
+        Phase::Read => trace::Phase::Read,
+        Phase::Fetch => trace::Phase::Fetch,
+        Phase::Compute => trace::Phase::Compute,
+        Phase::Spill => trace::Phase::Spill,
+        Phase::Write => trace::Phase::Write,
+    }
+}

@@ -1,0 +1,385 @@
+//! A job: one query, its stages, its end and its trace.
+//!
+//! A job ends once: by success, by the first failure, or by cancellation. It is
+//! over, and [`Job::wait`] returns, when besides none of its code runs any more
+//! and every closure and multitask of it was dropped.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use pellucid_scheduler::JobId;
+use pellucid_trace as trace;
+use pellucid_trace::{JobIx, MachineIx, Recorder, ResourceIx, StageIx};
+
+use crate::driver::Shared;
+use crate::sampler::Sampling;
+use crate::{Error, Multitask, ResourceHandle, platform};
+
+/// One query while it runs, and after. Clones are of the same job; when the last
+/// is dropped before the job has ended, it is cancelled.
+#[derive(Clone)]
+pub struct Job(Arc<Owner>);
+
+struct Owner {
+    job: Arc<JobInner>,
+    shared: Arc<Shared>,
+}
+
+/// How a job is to end.
+pub(crate) enum Ending {
+    Succeeded,
+    Failed(Error),
+    Cancelled,
+}
+
+/// Why a job did not succeed.
+#[derive(Debug)]
+pub enum JobError {
+    /// Its first failure, with its cause.
+    Failed(Error),
+    /// It was cancelled, or its runtime was dropped.
+    Cancelled,
+}
+
+/// How far a job is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// Multitasks submitted so far; more may follow.
+    pub multitasks_submitted: u64,
+    /// Multitasks that are done.
+    pub multitasks_done: u64,
+    /// Bytes that read and fetch monotasks brought.
+    pub read_bytes: u64,
+    /// Input bytes that the page cache held.
+    pub cached_bytes: u64,
+    /// Rows that compute monotasks put out, over all stages.
+    pub rows: u64,
+}
+
+/// What the runtime keeps of a job.
+pub(crate) struct JobInner {
+    pub id: JobId,
+    pub ix: JobIx,
+    pub recorder: Recorder,
+    machine: MachineIx,
+    stopped: AtomicBool,
+    /// Stages that have not ended.
+    stages: Mutex<Vec<StageIx>>,
+    /// Its trace's index of each resource, by the scheduler's number.
+    resources: Mutex<Vec<Option<ResourceIx>>>,
+    result: Mutex<Option<Result<(), JobError>>>,
+    over: Condvar,
+    pub sampling: Sampling,
+    high_water_before_bytes: Option<u64>,
+    held_bytes: AtomicU64,
+    submitted: AtomicU64,
+    completed: AtomicU64,
+    read_bytes: AtomicU64,
+    cached_bytes: AtomicU64,
+    rows: AtomicU64,
+    /// Of the result; set by the engine.
+    result_rows: AtomicU64,
+}
+
+/// No row count was set.
+const NO_ROWS: u64 = u64::MAX;
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl JobInner {
+    /// Registers the job, its machine and `resources` in its trace.
+    pub fn new(
+        id: JobId,
+        name: &str,
+        recorder: Recorder,
+        memory_bytes: Option<u64>,
+        resources: &[ResourceHandle],
+    ) -> Arc<JobInner> {
+        let cores = resources.iter().find(|r| r.kind() == trace::kind::CPU);
+        let machine = recorder.machine(trace::Machine {
+            name: platform::machine_name(),
+            cores: cores.map(ResourceHandle::concurrency),
+            memory_bytes,
+        });
+        let submitted_ns = recorder.now_ns();
+        let ix = recorder.job(trace::Job { name: name.to_string(), submitted_ns });
+        let job = JobInner {
+            id,
+            ix,
+            recorder,
+            machine,
+            stopped: AtomicBool::new(false),
+            stages: Mutex::default(),
+            resources: Mutex::default(),
+            result: Mutex::default(),
+            over: Condvar::new(),
+            sampling: Sampling::default(),
+            high_water_before_bytes: platform::memory_high_water_bytes(),
+            held_bytes: AtomicU64::new(0),
+            submitted: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
+            read_bytes: AtomicU64::new(0),
+            cached_bytes: AtomicU64::new(0),
+            rows: AtomicU64::new(0),
+            result_rows: AtomicU64::new(NO_ROWS),
+        };
+        for resource in resources {
+            job.resource_ix(resource);
+        }
+        Arc::new(job)
+    }
+
+    /// The trace's index of a resource, which is registered when first asked for.
+    pub fn resource_ix(&self, resource: &ResourceHandle) -> ResourceIx {
+        let mut known = lock(&self.resources);
+        if known.len() <= resource.index() {
+            known.resize(resource.index() + 1, None);
+        }
+        if let Some(ix) = known[resource.index()] {
+            return ix;
+        }
+        let info = &resource.0;
+        let ix = self.recorder.resource(trace::Resource {
+            name: info.name.clone(),
+            kind: info.kind.to_string(),
+            machine: self.machine,
+            capacity: info.capacity,
+            capacity_from: info.capacity_from.map(str::to_string),
+            concurrency: Some(info.concurrency),
+            // A link is registered before the stores behind it.
+            link: info.link.and_then(|l| known.get(l.0 as usize).copied().flatten()),
+        });
+        known[resource.index()] = Some(ix);
+        ix
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    pub fn set_stopped(&self) {
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    pub fn submitted(&self) {
+        self.submitted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn completed(&self) {
+        self.completed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts what a monotask moved.
+    pub fn moved(&self, record: &trace::Monotask) {
+        match record.phase {
+            trace::Phase::Read | trace::Phase::Fetch => {
+                self.read_bytes.fetch_add(record.bytes.unwrap_or(0), Ordering::Relaxed);
+            }
+            trace::Phase::Compute => {
+                self.rows.fetch_add(record.rows.unwrap_or(0), Ordering::Relaxed);
+            }
+            trace::Phase::Spill | trace::Phase::Write => {}
+        }
+        self.cached_bytes.fetch_add(record.cached_bytes.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Memory that the job held between stages, and from now on does not.
+    pub fn let_go(&self) -> u64 {
+        self.held_bytes.swap(0, Ordering::Relaxed)
+    }
+
+    /// Records the end and lets those go that wait for it.
+    pub fn end(&self, ending: Ending, resources: &[ResourceHandle]) {
+        self.sampling.end(self, resources);
+        let (outcome, error, result) = match ending {
+            Ending::Succeeded => (trace::Outcome::Ok, None, Ok(())),
+            Ending::Cancelled => (trace::Outcome::Cancelled, None, Err(JobError::Cancelled)),
+            Ending::Failed(error) => {
+                (trace::Outcome::Failed, Some(error.to_string()), Err(JobError::Failed(error)))
+            }
+        };
+        let ended_ns = self.recorder.now_ns();
+        for stage in std::mem::take(&mut *lock(&self.stages)) {
+            self.recorder.record(trace::Record::StageEnd(trace::StageEnd { stage, ended_ns, outcome }));
+        }
+        let rows = self.result_rows.load(Ordering::Relaxed);
+        self.recorder.record(trace::Record::JobEnd(trace::JobEnd {
+            job: self.ix,
+            ended_ns,
+            outcome,
+            error,
+            rows: (rows != NO_ROWS).then_some(rows),
+            memory_high_water_bytes: self.memory_high_water_bytes(),
+        }));
+        *lock(&self.result) = Some(result);
+        self.over.notify_all();
+    }
+
+    /// The process's high-water mark where it rose during the job; else the
+    /// largest of the samples, which may miss a short peak below the old mark.
+    fn memory_high_water_bytes(&self) -> Option<u64> {
+        let now = platform::memory_high_water_bytes();
+        if now > self.high_water_before_bytes {
+            return now;
+        }
+        self.sampling.memory_high_water_bytes()
+    }
+}
+
+impl Job {
+    pub(crate) fn new(job: Arc<JobInner>, shared: Arc<Shared>) -> Job {
+        Job(Arc::new(Owner { job, shared }))
+    }
+
+    /// Registers a stage; it could first run when the stages in `after` had ended.
+    /// `not_split`: operators that will run in it whole.
+    pub fn stage(&self, name: &str, after: &[StageIx], not_split: Vec<String>) -> StageIx {
+        let job = &self.0.job;
+        let stage = job.recorder.stage(trace::Stage {
+            job: job.ix,
+            name: name.to_string(),
+            attempt: 0,
+            call_site: None,
+            after: after.to_vec(),
+            submitted_ns: job.recorder.now_ns(),
+            not_split,
+        });
+        lock(&job.stages).push(stage);
+        stage
+    }
+
+    /// Queues a multitask for admission. It is dropped where the job has ended.
+    pub fn submit(&self, stage: StageIx, partition: u32, memory_bytes: u64, body: Box<dyn Multitask>) {
+        self.0.shared.submit(&self.0.job, stage, partition, memory_bytes, body);
+    }
+
+    /// Every multitask of the stage is done. Stages that are open when the job ends
+    /// get its outcome.
+    pub fn end_stage(&self, stage: StageIx) {
+        let job = &self.0.job;
+        let mut open = lock(&job.stages);
+        let Some(at) = open.iter().position(|s| *s == stage) else { return };
+        open.swap_remove(at);
+        drop(open);
+        job.recorder.record(trace::Record::StageEnd(trace::StageEnd {
+            stage,
+            ended_ns: job.recorder.now_ns(),
+            outcome: trace::Outcome::Ok,
+        }));
+    }
+
+    /// Counts memory that stays held between stages (exchanges) against the budget.
+    pub fn hold(&self, bytes: u64) {
+        let job = &self.0.job;
+        job.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.0.shared.tell(|s| s.hold(job.id, bytes));
+    }
+
+    /// Gives it back; what a job still holds when it ends is given back then.
+    pub fn release(&self, bytes: u64) {
+        let job = &self.0.job;
+        let held = job
+            .held_bytes
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| Some(held.saturating_sub(bytes)));
+        let bytes = bytes.min(held.unwrap_or(0));
+        self.0.shared.tell(|s| s.release(job.id, bytes));
+    }
+
+    /// Cancels it: what is queued is dropped, what runs sees it within 100 ms.
+    pub fn cancel(&self) {
+        self.0.shared.stop(&self.0.job, Ending::Cancelled);
+    }
+
+    /// Fails it for a cause that no monotask saw.
+    pub fn fail(&self, error: Error) {
+        self.0.shared.stop(&self.0.job, Ending::Failed(error));
+    }
+
+    /// The last stage is done. What should still be queued or run is not needed
+    /// any more, and is stopped.
+    pub fn succeed(&self) {
+        self.0.shared.stop(&self.0.job, Ending::Succeeded);
+    }
+
+    /// Rows of the result, for the trace; to be set before the job ends.
+    pub fn set_rows(&self, rows: u64) {
+        self.0.job.result_rows.store(rows.min(NO_ROWS - 1), Ordering::Relaxed);
+    }
+
+    /// True once it was cancelled, failed or succeeded: no more work is wanted.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.job.is_stopped()
+    }
+
+    /// Blocks until the job is over. Not to be called from a closure or a plan of
+    /// the job, which it would wait for.
+    ///
+    /// # Errors
+    /// [`JobError`]. The first caller gets the failure itself, later ones its words.
+    pub fn wait(&self) -> Result<(), JobError> {
+        let mut result = lock(&self.0.job.result);
+        loop {
+            match result.as_mut() {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(JobError::Cancelled)) => return Err(JobError::Cancelled),
+                Some(Err(JobError::Failed(error))) => {
+                    let words: Error = error.to_string().into();
+                    return Err(JobError::Failed(std::mem::replace(error, words)));
+                }
+                None => {
+                    result = self.0.job.over.wait(result).unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> Progress {
+        let job = &self.0.job;
+        Progress {
+            multitasks_submitted: job.submitted.load(Ordering::Relaxed),
+            multitasks_done: job.completed.load(Ordering::Relaxed),
+            read_bytes: job.read_bytes.load(Ordering::Relaxed),
+            cached_bytes: job.cached_bytes.load(Ordering::Relaxed),
+            rows: job.rows.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Its trace.
+    pub fn recorder(&self) -> &Recorder {
+        &self.0.job.recorder
+    }
+
+    /// The trace's index of a resource (for storage operations).
+    pub fn resource_ix(&self, resource: &ResourceHandle) -> ResourceIx {
+        self.0.job.resource_ix(resource)
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.shared.stop(&self.job, Ending::Cancelled);
+    }
+}
+
+impl fmt::Display for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JobError::Failed(error) => error.fmt(f),
+            JobError::Cancelled => f.write_str("cancelled"),
+        }
+    }
+}
+
+impl std::error::Error for JobError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            // Its words are this error's own; what caused it is the next in line.
+            JobError::Failed(error) => error.source(),
+            JobError::Cancelled => None,
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Slows a resource to a set rate, inside the engine.
+//!
+//! Experiments need devices of a known speed, and a kernel throttle needs root.
+//! A pacer is a line of credit: each transfer books its share of the rate behind
+//! those booked before, and may end no earlier than its share does. A sleep ends
+//! late, so a little lost time may be caught up; more would let a burst through.
+//! The booking is arithmetic on a time that is passed in; only [`Pacer::pace`]
+//! sleeps. Reads and writes of one disk share its rate, as on a real one.
+//!
+//! It does not apply as a limit that others must respect: it slows what runs
+//! through this runtime only, and a trace made with it carries a label.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::{Cancelled, Context};
+
+/// Time that may be caught up after sleeps that ended late.
+const CATCH_UP_NS: u64 = 20_000_000;
+/// Longest sleep between two looks at whether the job was cancelled.
+const SLEEP_NS: u64 = 25_000_000;
+/// Smallest transfer worth a booking.
+const CHUNK_MIN_BYTES: u64 = 64 * 1024;
+
+/// A rate, shared by every thread that moves bytes of one resource.
+#[derive(Debug)]
+pub struct Pacer {
+    bytes_per_s: u64,
+    origin: Instant,
+    line: Mutex<Line>,
+}
+
+/// The arithmetic of a pacer, on virtual time.
+#[derive(Debug, Clone, Copy)]
+struct Line {
+    bytes_per_s: u64,
+    /// When all that was booked so far will have passed.
+    free_ns: u64,
+}
+
+impl Line {
+    /// Books `bytes` at `now_ns`; they may have passed at the time it returns.
+    fn book(&mut self, now_ns: u64, bytes: u64) -> u64 {
+        let start = self.free_ns.max(now_ns.saturating_sub(CATCH_UP_NS));
+        let took = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_s);
+        self.free_ns = start.saturating_add(u64::try_from(took).unwrap_or(u64::MAX));
+        self.free_ns
+    }
+}
+
+impl Pacer {
+    /// Paces at `bytes_per_s`, at least 1.
+    pub fn new(bytes_per_s: u64) -> Pacer {
+        let bytes_per_s = bytes_per_s.max(1);
+        let line = Mutex::new(Line { bytes_per_s, free_ns: 0 });
+        Pacer { bytes_per_s, origin: Instant::now(), line }
+    }
+
+    /// The rate.
+    pub fn bytes_per_s(&self) -> u64 {
+        self.bytes_per_s
+    }
+
+    /// Books `bytes` and says how long the caller must wait before it goes on
+    /// (for callers that sleep by themselves, as async code does).
+    pub fn book(&self, bytes: u64) -> Duration {
+        let now_ns = self.now_ns();
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        Duration::from_nanos(line.book(now_ns, bytes).saturating_sub(now_ns))
+    }
+
+    /// Waits until `bytes`, booked at the moment of the call, may have passed.
+    ///
+    /// # Errors
+    /// [`Cancelled`], within 25 ms of the job's cancellation.
+    pub fn pace(&self, bytes: u64, context: &Context) -> Result<(), Cancelled> {
+        wait(Instant::now() + self.book(bytes), context)
+    }
+
+    /// Largest transfer, of at most `max` bytes, that keeps waits short: what
+    /// passes in 50 ms.
+    pub fn chunk_bytes(&self, max: u64) -> u64 {
+        max.min((self.bytes_per_s / 20).max(CHUNK_MIN_BYTES))
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Sleeps until `deadline`, awake often enough to see a cancellation.
+pub(crate) fn wait(deadline: Instant, context: &Context) -> Result<(), Cancelled> {
+    loop {
+        if context.is_cancelled() {
+            return Err(Cancelled);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        std::thread::sleep(left.min(Duration::from_nanos(SLEEP_NS)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_steady_reader_gets_exactly_the_rate() {
+        let mut line = Line { bytes_per_s: 50 * MIB, free_ns: 0 };
+        let mut now = 0;
+        for _ in 0..500 {
+            now = line.book(now, MIB);
+        }
+        assert_eq!(now, 10_000_000_000, "500 MiB at 50 MiB/s");
+    }
+
+    #[test]
+    fn sleeps_that_end_late_are_caught_up() {
+        let mut line = Line { bytes_per_s: 50 * MIB, free_ns: 0 };
+        let mut now = 0;
+        for _ in 0..500 {
+            now = line.book(now, MIB) + 3_000_000; // each sleep 3 ms late
+        }
+        assert_eq!(now, 10_003_000_000);
+    }
+
+    #[test]
+    fn idle_time_is_not_saved_up() {
+        let mut line = Line { bytes_per_s: 1_000_000, free_ns: 0 };
+        let idle_until = 60_000_000_000;
+        let end = line.book(idle_until, 1_000_000);
+        assert_eq!(end, idle_until + 1_000_000_000 - CATCH_UP_NS);
+    }
+
+    #[test]
+    fn several_readers_share_the_rate() {
+        let mut line = Line { bytes_per_s: 100, free_ns: 0 };
+        let ends: Vec<u64> = (0..4).map(|_| line.book(0, 50)).collect();
+        assert_eq!(ends, vec![500_000_000, 1_000_000_000, 1_500_000_000, 2_000_000_000]);
+    }
+
+    #[test]
+    fn chunks_are_short_on_slow_resources() {
+        assert_eq!(Pacer::new(50 * MIB).chunk_bytes(MIB), MIB);
+        assert_eq!(Pacer::new(10 * MIB).chunk_bytes(MIB), MIB / 2);
+        assert_eq!(Pacer::new(1).chunk_bytes(MIB), CHUNK_MIN_BYTES);
+    }
+}

@@ -1,0 +1,112 @@
+//! A resource as the runtime knows it: name, kind, capacity, pacer.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pellucid_scheduler::ResourceId;
+
+use crate::pacer::Pacer;
+
+/// A resource that monotasks can be queued at; cheap to clone.
+#[derive(Clone)]
+pub struct ResourceHandle(pub(crate) Arc<Info>);
+
+/// What is known of a resource.
+pub(crate) struct Info {
+    pub id: ResourceId,
+    pub name: String,
+    /// One of `pellucid_trace::kind`.
+    pub kind: &'static str,
+    pub capacity: Option<f64>,
+    pub capacity_from: Option<&'static str>,
+    /// Most monotasks at once.
+    pub concurrency: u32,
+    /// The link that a store's bytes cross.
+    pub link: Option<ResourceId>,
+    /// Paces what runs on it, where a rate was set.
+    pub pacer: Option<Arc<Pacer>>,
+    /// Where the kernel counts a disk's sectors.
+    pub counters: Option<PathBuf>,
+}
+
+impl ResourceHandle {
+    /// Name as the machine knows it: `cores`, `nvme0n1`, `s3://bucket`.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// One of `pellucid_trace::kind`.
+    pub fn kind(&self) -> &str {
+        self.0.kind
+    }
+
+    /// The most monotasks that it ever runs at once.
+    pub fn concurrency(&self) -> u32 {
+        self.0.concurrency
+    }
+
+    /// Capacity that was set or counted: cores, or bytes per second.
+    pub fn capacity(&self) -> Option<f64> {
+        self.0.capacity
+    }
+
+    /// The resource's index in the scheduler, from 0 in order of registration.
+    pub(crate) fn index(&self) -> usize {
+        self.0.id.0 as usize
+    }
+
+    /// Name of its `i`th thread, in the 15 bytes that Linux keeps of it: where
+    /// it is too long, the resource's name gives way, so that kind and number stay.
+    pub(crate) fn thread_name(&self, i: usize) -> String {
+        if self.0.kind == pellucid_trace::kind::CPU {
+            return format!("core-{i}");
+        }
+        let number = format!("-{i}");
+        let room = 15usize.saturating_sub(self.0.kind.len() + 1 + number.len());
+        let name: String = self.0.name.chars().filter(char::is_ascii_graphic).take(room).collect();
+        format!("{}-{name}{number}", self.0.kind)
+    }
+}
+
+impl PartialEq for ResourceHandle {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for ResourceHandle {}
+
+impl std::fmt::Debug for ResourceHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.0.kind, self.0.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(kind: &'static str, name: &str, i: usize) -> String {
+        let info = Info {
+            id: ResourceId(0),
+            name: name.to_string(),
+            kind,
+            capacity: None,
+            capacity_from: None,
+            concurrency: 1,
+            link: None,
+            pacer: None,
+            counters: None,
+        };
+        ResourceHandle(Arc::new(info)).thread_name(i)
+    }
+
+    #[test]
+    fn thread_names_fit_what_linux_keeps() {
+        assert_eq!(name("cpu", "cores", 3), "core-3");
+        assert_eq!(name("disk", "vda", 0), "disk-vda-0");
+        assert_eq!(name("disk", "nvme0n1", 7), "disk-nvme0n1-7");
+        assert_eq!(name("store", "s3://warehouse", 63), "store-s3://w-63");
+        assert_eq!(name("store", "s3://\u{e9}t\u{e9}", 1), "store-s3://t-1");
+    }
+}

@@ -1,0 +1,156 @@
+//! Samples what the machine's own counters say, while jobs run.
+//!
+//! They check the rest of a trace, and show what others on the machine used. One
+//! thread of the runtime reads them every 200 ms, once for all jobs; each job
+//! records the differences since its own last look, a last time when it ends.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use pellucid_trace as trace;
+
+use crate::ResourceHandle;
+use crate::driver::Shared;
+use crate::job::JobInner;
+use crate::platform::{self, DeviceBytes};
+
+const INTERVAL: Duration = Duration::from_millis(200);
+/// The machine counts core time in steps of 10 ms: a shorter interval says little.
+const LAST_INTERVAL_MIN: Duration = Duration::from_millis(50);
+
+/// The counters at one instant, those of disks by the scheduler's number.
+#[derive(Debug, Clone, PartialEq)]
+struct Counters {
+    at: Instant,
+    busy_ns: Option<u64>,
+    own_busy_ns: Option<u64>,
+    disks: Vec<Option<DeviceBytes>>,
+    memory_bytes: Option<u64>,
+}
+
+/// A job's side of it.
+#[derive(Default)]
+pub(crate) struct Sampling(Mutex<Seen>);
+
+#[derive(Default)]
+struct Seen {
+    last: Option<Counters>,
+    memory_high_water_bytes: Option<u64>,
+    ended: bool,
+}
+
+impl Counters {
+    fn read(resources: &[ResourceHandle]) -> Counters {
+        let disk = |r: &ResourceHandle| platform::disk_bytes(r.0.counters.as_ref()?);
+        Counters {
+            at: Instant::now(),
+            busy_ns: platform::machine_busy_ns(),
+            own_busy_ns: platform::process_cpu_ns(),
+            disks: resources.iter().map(disk).collect(),
+            memory_bytes: platform::memory_bytes(),
+        }
+    }
+
+    /// What a resource did since `before`; `None` where nothing was counted.
+    fn since(
+        &self,
+        before: &Counters,
+        resource: &ResourceHandle,
+        ix: trace::ResourceIx,
+        at_ns: u64,
+    ) -> Option<trace::UtilizationSample> {
+        let difference = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.saturating_sub(b));
+        let mut sample = trace::UtilizationSample {
+            resource: ix,
+            at_ns,
+            interval_ns: u64::try_from((self.at - before.at).as_nanos()).unwrap_or(u64::MAX),
+            busy_ns: None,
+            own_busy_ns: None,
+            read_bytes: None,
+            write_bytes: None,
+        };
+        if resource.kind() == trace::kind::CPU {
+            sample.busy_ns = difference(self.busy_ns, before.busy_ns);
+            sample.own_busy_ns = difference(self.own_busy_ns, before.own_busy_ns);
+            sample.busy_ns.or(sample.own_busy_ns)?;
+        } else {
+            let disk = |c: &Counters| c.disks.get(resource.index()).copied().flatten();
+            let (now, then) = (disk(self)?, disk(before)?);
+            sample.read_bytes = Some(now.read.saturating_sub(then.read));
+            sample.write_bytes = Some(now.written.saturating_sub(then.written));
+        }
+        Some(sample)
+    }
+}
+
+impl Sampling {
+    fn look(&self, job: &JobInner, now: &Counters, resources: &[ResourceHandle]) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !seen.ended {
+            seen.record(job, now.clone(), resources);
+        }
+    }
+
+    /// The last look; none is taken after it.
+    pub fn end(&self, job: &JobInner, resources: &[ResourceHandle]) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.ended = true;
+        if seen.last.as_ref().is_some_and(|last| last.at.elapsed() >= LAST_INTERVAL_MIN) {
+            seen.record(job, Counters::read(resources), resources);
+        }
+    }
+
+    pub fn memory_high_water_bytes(&self) -> Option<u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).memory_high_water_bytes
+    }
+}
+
+impl Seen {
+    fn record(&mut self, job: &JobInner, now: Counters, resources: &[ResourceHandle]) {
+        self.memory_high_water_bytes = self.memory_high_water_bytes.max(now.memory_bytes);
+        if let Some(last) = &self.last {
+            let at_ns = job.recorder.at(now.at);
+            for resource in resources {
+                let ix = job.resource_ix(resource);
+                if let Some(sample) = now.since(last, resource, ix, at_ns) {
+                    job.recorder.record(trace::Record::UtilizationSample(sample));
+                }
+            }
+        }
+        self.last = Some(now);
+    }
+}
+
+/// Starts the thread.
+pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<()> {
+    let of = Arc::clone(shared);
+    let thread = std::thread::Builder::new().name("sampler".to_string()).spawn(move || run(&of))?;
+    shared.lock().threads.push(thread);
+    Ok(())
+}
+
+fn run(shared: &Shared) {
+    let mut state = shared.lock();
+    loop {
+        state = shared
+            .sampler
+            .wait_while(state, |s| s.jobs.is_empty() && !s.closing)
+            .unwrap_or_else(PoisonError::into_inner);
+        if state.closing {
+            return;
+        }
+        let jobs: Vec<Arc<JobInner>> = state.jobs.values().map(|l| Arc::clone(&l.job)).collect();
+        let resources: Vec<_> = state.lanes.iter().map(|l| l.resource.clone()).collect();
+        drop(state);
+        let now = Counters::read(&resources);
+        for job in &jobs {
+            job.sampling.look(job, &now, &resources);
+        }
+        drop(jobs);
+        state = shared
+            .sampler
+            .wait_timeout_while(shared.lock(), INTERVAL, |s| !s.closing)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0;
+    }
+}

@@ -1,0 +1,366 @@
+//! Real files: which bytes are in memory, exactly which bytes a read moves, what
+//! an output leaves behind. Where a file system has no device or does not say what
+//! is cached, the test says so and stops there.
+#![allow(clippy::single_range_in_vec_init)]
+
+mod common;
+
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use common::{Task, recorder, runtime, sound};
+use pellucid_runtime::{
+    Done, Error, File, IoMode, Job, JobError, Monotask, Options, Output, Phase, Runtime, Segment, slice,
+};
+use pellucid_trace::{Outcome, Trace, kind};
+
+const MIB: u64 = 1 << 20;
+const PAGE: u64 = 4096;
+
+/// A folder beside the build's other files: on a real disk, as far as there is one.
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder")
+}
+
+/// Bytes that tell where in the file they are.
+fn pattern(range: Range<u64>) -> Vec<u8> {
+    range.map(|at| (at ^ (at >> 8) ^ (at >> 17)) as u8).collect()
+}
+
+fn make(folder: &Path, len: u64) -> PathBuf {
+    let path = folder.join("table.bin");
+    fs::write(&path, pattern(0..len)).expect("written");
+    path
+}
+
+/// Has the kernel forget the file; false where it does not, or does not say.
+fn evict(file: &Arc<File>) -> bool {
+    let own = fs::File::open(file.path()).expect("there");
+    own.sync_all().expect("flushed");
+    unsafe { libc::posix_fadvise(own.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    let whole = [0..file.len()];
+    let gone = file.residency(&whole).missing == whole;
+    if !gone {
+        eprintln!("skipped: {} keeps its files in memory", file.disk().name());
+    }
+    gone
+}
+
+/// Runs monotasks as one multitask of one job.
+fn run(runtime: &Runtime, monotasks: Vec<Monotask>) -> (Result<(), JobError>, Trace) {
+    let job = runtime.begin("files", recorder());
+    submit(&job, monotasks);
+    let result = job.wait();
+    (result, sound(&job))
+}
+
+fn submit(job: &Job, monotasks: Vec<Monotask>) {
+    let stage = job.stage("files", &[], vec![]);
+    let of = job.clone();
+    let done = move || {
+        of.succeed();
+        Ok(())
+    };
+    job.submit(stage, 0, 0, Task::new(move || Ok(monotasks), done));
+}
+
+type Sunk = Arc<Mutex<Vec<Segment>>>;
+
+fn sink() -> (Sunk, impl FnOnce(Vec<Segment>) -> Result<(), Error> + Send + 'static) {
+    let sunk = Sunk::default();
+    let to = Arc::clone(&sunk);
+    (sunk, move |segments| {
+        to.lock().expect("alone").extend(segments);
+        Ok(())
+    })
+}
+
+fn check_bytes(segments: &[Segment], ranges: &[Range<u64>]) {
+    assert_eq!(segments.len(), ranges.len());
+    for (segment, range) in segments.iter().zip(ranges) {
+        assert_eq!(segment.offset, range.start);
+        assert!(segment.bytes == pattern(range.clone()), "bytes of {range:?}");
+    }
+}
+
+#[test]
+fn a_read_brings_exactly_what_is_missing() {
+    let (folder, runtime) = (folder(), runtime());
+    let file = runtime.open(&make(folder.path(), 16 * MIB)).expect("open");
+    if !evict(&file) {
+        return;
+    }
+    // With gaps, unaligned, small ones among large, two that touch.
+    let wanted = [
+        5..PAGE,
+        MIB + 1..3 * MIB + 7,
+        3 * MIB + 7..4 * MIB,
+        5 * MIB..5 * MIB + 100,
+        6 * MIB + 100..6 * MIB + 300,
+        15 * MIB..16 * MIB,
+    ];
+    let merged =
+        [wanted[0].clone(), MIB + 1..4 * MIB, wanted[3].clone(), wanted[4].clone(), wanted[5].clone()];
+    let residency = file.residency(&wanted);
+    assert_eq!((residency.cached.len(), residency.missing.as_slice()), (0, &merged[..]));
+    let (sunk, to) = sink();
+    let (result, trace) = run(&runtime, vec![file.read_monotask(residency.missing, to)]);
+    result.expect("it succeeds");
+    check_bytes(&sunk.lock().expect("alone"), &merged);
+
+    let m = &trace.monotasks[0];
+    let bytes: u64 = merged.iter().map(|r| r.end - r.start).sum();
+    let pages: u64 = merged.iter().map(|r| r.end.div_ceil(PAGE) - r.start / PAGE).sum();
+    assert_eq!(m.bytes, Some(bytes));
+    match m.device_bytes {
+        Some(moved) => assert_eq!(moved, pages * PAGE, "whole pages and nothing else"),
+        None => eprintln!("not checked: this kernel counts no bytes of threads"),
+    }
+    let resource = &trace.resources[m.resource as usize];
+    assert_eq!((resource.kind.as_str(), resource.name.as_str()), (kind::DISK, file.disk().name()));
+
+    let after = file.residency(&wanted);
+    assert_eq!((after.cached.as_slice(), after.missing.len()), (&merged[..], 0), "it warms the cache");
+    let gap = 8 * MIB..9 * MIB;
+    assert_eq!(file.residency(std::slice::from_ref(&gap)).missing, [gap], "and brings no more");
+}
+
+#[test]
+fn what_is_cached_is_read_by_a_core_without_the_device() {
+    let (folder, runtime) = (folder(), runtime());
+    let file = runtime.open(&make(folder.path(), 4 * MIB)).expect("open");
+    if !evict(&file) {
+        return;
+    }
+    let own = fs::File::open(file.path()).expect("there");
+    unsafe { libc::posix_fadvise(own.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
+    own.read_exact_at(&mut vec![0; MIB as usize], 2 * MIB).expect("read");
+    let residency = file.residency(&[0..4 * MIB]);
+    assert_eq!(residency.cached, [2 * MIB..3 * MIB]);
+    assert_eq!(residency.missing, [0..2 * MIB, 3 * MIB..4 * MIB]);
+
+    let (sunk, to) = sink();
+    let of = Arc::clone(&file);
+    let core = Monotask::new(&runtime.cores(), Phase::Compute, vec![], 0, move |_| {
+        let before = fs::read_to_string("/proc/thread-self/io")?;
+        to(of.read_cached(&residency.cached)?)?;
+        let after = fs::read_to_string("/proc/thread-self/io")?;
+        let moved = |text: &str| text.lines().find(|l| l.starts_with("read_bytes")).map(str::to_string);
+        assert_eq!(moved(&before), moved(&after), "a core touched the device");
+        Ok(Done { cached_bytes: Some(MIB), ..Done::default() })
+    });
+    let job = runtime.begin("cached", recorder());
+    submit(&job, vec![core]);
+    job.wait().expect("it succeeds");
+    assert_eq!(job.progress().cached_bytes, MIB);
+    assert_eq!(sound(&job).monotasks[0].cached_bytes, Some(MIB));
+    check_bytes(&sunk.lock().expect("alone"), &[2 * MIB..3 * MIB]);
+}
+
+#[test]
+fn parts_that_come_from_cache_and_disk_make_one_whole() {
+    let (folder, runtime) = (folder(), runtime());
+    let file = runtime.open(&make(folder.path(), 2 * MIB)).expect("open");
+    let parts = [0..PAGE, PAGE..2 * PAGE + 9, 2 * PAGE + 9..MIB];
+    let mut segments = Vec::new();
+    for part in &parts {
+        segments.extend(file.read_cached(std::slice::from_ref(part)).expect("read"));
+    }
+    check_bytes(&segments, &parts);
+    let whole = slice(&segments, &(100..MIB - 3)).expect("all there");
+    assert!(whole == pattern(100..MIB - 3));
+    assert_eq!(slice(&segments, &(100..MIB + 1)), None);
+}
+
+#[test]
+fn direct_reads_pass_the_cache_by() {
+    let folder = folder();
+    let path = make(folder.path(), 3 * MIB + 123);
+    let options = Options { cores: 1, io: IoMode::Direct, ..Options::default() };
+    let runtime = Runtime::new(options).expect("a runtime");
+    assert_eq!(runtime.labels(), ["page cache bypassed (direct I/O)"]);
+    let file = match runtime.open(&path) {
+        Ok(file) => file,
+        Err(error) => {
+            assert!(error.to_string().contains("use --io cached"), "{error}");
+            return eprintln!("skipped: {error}");
+        }
+    };
+    // Two in one block, one across blocks, and the last byte of the file.
+    let wanted = [10..20, 30..40, MIB - 1..2 * MIB + 1, 3 * MIB..3 * MIB + 123];
+    let residency = file.residency(&wanted);
+    assert_eq!(residency.missing, wanted, "nothing counts as cached");
+    let (sunk, to) = sink();
+    let (result, trace) = run(&runtime, vec![file.read_monotask(residency.missing, to)]);
+    result.expect("it succeeds");
+    check_bytes(&sunk.lock().expect("alone"), &wanted);
+    let m = &trace.monotasks[0];
+    assert_eq!(m.bytes, Some(20 + MIB + 2 + 123));
+    let blocks = PAGE + MIB + 2 * PAGE;
+    match m.device_bytes {
+        // Of the last block the kernel counts the file's bytes, up to a sector, or all.
+        Some(moved) => assert!((blocks + 123..=blocks + PAGE).contains(&moved), "{moved}"),
+        None => eprintln!("not checked: this kernel counts no bytes of threads"),
+    }
+}
+
+#[test]
+fn a_file_that_was_cut_is_an_error_with_path_and_place() {
+    let (folder, runtime) = (folder(), runtime());
+    let path = make(folder.path(), MIB);
+    let file = runtime.open(&path).expect("open");
+    fs::OpenOptions::new().write(true).open(&path).expect("open").set_len(MIB / 2).expect("cut");
+    let (_, to) = sink();
+    let (result, trace) = run(&runtime, vec![file.read_monotask(vec![0..MIB], to)]);
+    let error = result.expect_err("cut").to_string();
+    assert!(error.contains("table.bin ends at byte 524288"), "{error}");
+    assert_eq!(trace.monotasks[0].outcome, Outcome::Failed);
+    let beyond = file.read_cached(&[MIB - 1..MIB + 1]).expect_err("beyond").to_string();
+    assert!(beyond.contains("ends at byte 1048576"), "{beyond}");
+    let again = runtime.open(&path).expect("open");
+    assert_eq!(again.len(), MIB / 2, "a file that changed is opened anew");
+    assert!(!Arc::ptr_eq(&again, &file));
+    assert!(Arc::ptr_eq(&again, &runtime.open(&path).expect("open")), "one that did not, is not");
+}
+
+#[test]
+fn files_that_cannot_be_read() {
+    let (folder, runtime) = (folder(), runtime());
+    let says = |path: &Path| runtime.open(path).expect_err("refused").to_string();
+    let missing = says(&folder.path().join("missing.parquet"));
+    assert!(missing.contains("missing.parquet") && missing.contains("check the path"), "{missing}");
+    assert!(says(folder.path()).contains("is a folder"));
+}
+
+#[test]
+fn a_paced_read_is_labelled_and_can_be_cancelled() {
+    let folder = folder();
+    let path = make(folder.path(), MIB);
+    let rates = vec![(folder.path().to_path_buf(), 1000)];
+    let runtime =
+        Runtime::new(Options { cores: 1, disk_rates: rates, ..Options::default() }).expect("a runtime");
+    let file = runtime.open(&path).expect("open");
+    let name = file.disk().name().to_string();
+    assert_eq!(runtime.labels(), [format!("disk {name} paced at 0.001 MB/s inside the engine")]);
+    assert_eq!(file.disk().capacity(), Some(1000.0));
+    let job = runtime.begin("it would take 17 minutes", recorder());
+    let (sunk, to) = sink();
+    submit(&job, vec![file.read_monotask(vec![0..MIB], to)]);
+    let mut begun = fs::metadata(&path).is_ok();
+    while begun && job.progress().multitasks_submitted == 0 {
+        begun = !job.is_cancelled();
+    }
+    job.cancel();
+    assert!(matches!(job.wait(), Err(JobError::Cancelled)));
+    assert!(sunk.lock().expect("alone").is_empty());
+    let trace = sound(&job);
+    let disk = trace.resources.iter().find(|r| r.name == name).expect("registered");
+    assert_eq!((disk.capacity, disk.capacity_from.as_deref()), (Some(1000.0), Some("set")));
+    assert!(trace.monotasks.iter().all(|m| m.outcome == Outcome::Cancelled));
+}
+
+#[test]
+fn one_disk_has_one_rate() {
+    let folder = folder();
+    let rates = |a, b| vec![(folder.path().to_path_buf(), a), (folder.path().join("not/there/yet"), b)];
+    let of = |disk_rates| Runtime::new(Options { cores: 1, disk_rates, ..Options::default() });
+    assert!(of(rates(1000, 1000)).is_ok());
+    let error = of(rates(1000, 2000)).err().expect("refused").to_string();
+    assert!(error.contains("two different rates"), "{error}");
+}
+
+#[test]
+fn threads_are_named_after_what_they_serve() {
+    let (folder, runtime) = (folder(), runtime());
+    let file = runtime.open(&make(folder.path(), PAGE)).expect("open");
+    let (_, to) = sink();
+    run(&runtime, vec![file.read_monotask(vec![0..PAGE], to)]).0.expect("it succeeds");
+    let Ok(tasks) = fs::read_dir("/proc/self/task") else {
+        return eprintln!("skipped: no /proc");
+    };
+    let names: Vec<String> = tasks
+        .flatten()
+        .filter_map(|t| fs::read_to_string(t.path().join("comm")).ok())
+        .map(|n| n.trim().to_string())
+        .collect();
+    for name in ["core-0", "core-1", "sampler"] {
+        assert!(names.iter().any(|n| n == name), "{name} of {names:?}");
+    }
+    let disk = file.disk().name();
+    assert!(
+        names.iter().any(|n| n.starts_with(&format!("disk-{}", &disk[..disk.len().min(8)]))),
+        "{names:?}"
+    );
+}
+
+#[test]
+fn an_output_appears_whole() {
+    let (folder, runtime) = (folder(), runtime());
+    let target = folder.path().join("out.parquet");
+    fs::write(&target, "old").expect("written");
+    let output = Output::create(&runtime, &target).expect("created");
+    let all = Bytes::from(pattern(0..3 * MIB));
+    let first = output.write_monotask(vec![all.slice(..9), all.slice(9..MIB as usize)], vec![]);
+    let second = output.write_monotask(vec![all.slice(MIB as usize..)], vec![]);
+    assert!(output.publish().expect_err("too early").to_string().contains("0 of 3145728 bytes"));
+    assert_eq!(fs::read(&target).expect("there"), b"old");
+    // Planned last, first in the list: each has its place.
+    let publish = output.publish_monotask(vec![0, 1]);
+    let (result, trace) = run(&runtime, vec![second, first, publish]);
+    result.expect("it succeeds");
+    assert!(fs::read(&target).expect("there") == all);
+    assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 1, "nothing else is left");
+    output.publish().expect("once more changes nothing");
+    let written: u64 = trace.monotasks.iter().filter_map(|m| m.bytes).sum();
+    assert_eq!(written, 3 * MIB);
+    drop(output);
+    assert!(target.exists());
+}
+
+#[test]
+fn an_output_that_fails_leaves_nothing() {
+    let (folder, runtime) = (folder(), runtime());
+    let target = folder.path().join("out.parquet");
+    let output = Output::create(&runtime, &target).expect("created");
+    let write = output.write_monotask(vec![Bytes::from(pattern(0..MIB))], vec![]);
+    drop(output);
+    let fails = Monotask::new(&runtime.cores(), Phase::Compute, vec![0], 0, |_| Err("corrupt".into()));
+    run(&runtime, vec![write, fails]).0.expect_err("it fails");
+    assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 0);
+    let refused = Output::create(&runtime, &folder.path().join("no/such/x.csv")).err().expect("refused");
+    assert!(refused.to_string().contains("create its folder first"), "{refused}");
+    let refused = Output::create(&runtime, folder.path()).err().expect("refused");
+    assert!(refused.to_string().contains("is a folder"), "{refused}");
+}
+
+/// A full disk: a file system of 1 MiB, in a mount namespace of this thread alone.
+#[test]
+fn a_full_disk_is_said_with_the_path() {
+    let (folder, runtime) = (folder(), runtime());
+    let full = std::ffi::CString::new(folder.path().to_str().expect("text")).expect("no zero");
+    let private = || unsafe {
+        let none = std::ptr::null();
+        libc::unshare(libc::CLONE_NEWNS) == 0
+            && libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast()) == 0
+            && libc::mount(c"none".as_ptr(), full.as_ptr(), c"tmpfs".as_ptr(), 0, c"size=1m".as_ptr().cast())
+                == 0
+    };
+    if !private() {
+        return eprintln!("skipped: no mount namespace: {}", io::Error::last_os_error());
+    }
+    let target = folder.path().join("out.csv");
+    let output = Output::create(&runtime, &target).expect("created");
+    let write = output.write_monotask(vec![Bytes::from(pattern(0..4 * MIB))], vec![]);
+    let error = run(&runtime, vec![write]).0.expect_err("full").to_string();
+    assert!(error.contains("out.csv") && error.contains("free some space"), "{error}");
+    assert!(output.publish().is_err());
+    drop(output);
+    assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 0);
+    assert_eq!(runtime.disk_of(&target).expect("there").name(), "tmpfs");
+}
