@@ -33,6 +33,7 @@
 
 mod check;
 mod error;
+pub mod kind;
 mod reader;
 pub mod record;
 mod recorder;

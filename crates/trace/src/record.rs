@@ -105,28 +105,12 @@ pub struct Machine {
     pub memory_bytes: Option<u64>,
 }
 
-/// Kinds of resource that analyses know by name. Kinds are open: the field is a string.
-pub mod kind {
-    /// The cores of a machine; capacity in cores.
-    pub const CPU: &str = "cpu";
-    /// One physical disk; capacity in bytes per second.
-    pub const DISK: &str = "disk";
-    /// One machine's link; capacity in bytes per second.
-    pub const NETWORK: &str = "network";
-    /// A store behind a link (S3 bucket); capacity in bytes per second.
-    pub const STORE: &str = "store";
-    /// Memory bandwidth of a machine; capacity in bytes per second.
-    pub const MEMORY_BANDWIDTH: &str = "memory_bandwidth";
-    /// Task slots of an executor; capacity in slots.
-    pub const SLOTS: &str = "slots";
-}
-
 /// A resource: the cores of a machine, one disk, one link, one store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Resource {
     /// Name as its machine knows it: `cores`, `nvme0n1`, `eth0`, `s3://bucket`.
     pub name: String,
-    /// One of [`kind`], or a producer's own.
+    /// One of [`kind`](crate::kind), or a producer's own.
     pub kind: String,
     /// The machine that it belongs to.
     pub machine: MachineIx,
@@ -136,7 +120,8 @@ pub struct Resource {
     /// Where `capacity` is known from: `set`, `probed`, `counted` (cores).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_from: Option<String>,
-    /// How many monotasks it ran at once at most when it was registered.
+    /// How many monotasks it runs at once at most. Where that adapts: the most
+    /// that it may adapt to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
     /// The link that a store's bytes cross.
@@ -233,13 +218,10 @@ impl Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Monotask {
     /// The multitask that it belongs to.
-    #[serde(rename = "m")]
     pub multitask: MultitaskIx,
     /// The resource that it used.
-    #[serde(rename = "r")]
     pub resource: ResourceIx,
     /// Its phase.
-    #[serde(rename = "p")]
     pub phase: Phase,
     /// When it was queued at its resource.
     pub queued_ns: u64,
@@ -250,7 +232,8 @@ pub struct Monotask {
     /// Bytes that it was asked to move (I/O), or decoded from its input (compute).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// Bytes that the device moved for it, as the kernel counts them for the thread.
+    /// Bytes that the device moved for it, as the kernel counts them for the
+    /// thread. Zero, if measured, on a core: it never waits for a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_bytes: Option<u64>,
     /// Input bytes of a compute monotask that the page cache held.
@@ -268,7 +251,8 @@ pub struct Monotask {
     /// Part spent partitioning or encoding its output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encode_ns: Option<u64>,
-    /// Part spent in operators that were not split (see [`Stage::not_split`]).
+    /// Service time spent in operators that were not split (see
+    /// [`Stage::not_split`]); part of `operator_ns` where that was measured too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_split_ns: Option<u64>,
     /// Rows that it put out.

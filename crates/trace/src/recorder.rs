@@ -178,27 +178,27 @@ impl Recorder {
 
     /// Registers a machine.
     pub fn machine(&self, machine: Machine) -> MachineIx {
-        self.register(Record::Machine(machine), |r| r.machines)
+        self.register(Record::Machine(machine))
     }
 
     /// Registers a resource of a registered machine.
     pub fn resource(&self, resource: Resource) -> ResourceIx {
-        self.register(Record::Resource(resource), |r| r.resources)
+        self.register(Record::Resource(resource))
     }
 
     /// Registers a job.
     pub fn job(&self, job: Job) -> JobIx {
-        self.register(Record::Job(job), |r| r.jobs)
+        self.register(Record::Job(job))
     }
 
     /// Registers a stage of a registered job.
     pub fn stage(&self, stage: Stage) -> StageIx {
-        self.register(Record::Stage(stage), |r| r.stages)
+        self.register(Record::Stage(stage))
     }
 
     /// Registers a multitask of a registered stage.
     pub fn multitask(&self, multitask: Multitask) -> MultitaskIx {
-        self.register(Record::Multitask(multitask), |r| r.multitasks)
+        self.register(Record::Multitask(multitask))
     }
 
     /// Records a monotask of a registered multitask on a registered resource. The
@@ -224,7 +224,7 @@ impl Recorder {
             | Record::Job(_)
             | Record::Stage(_)
             | Record::Multitask(_) => {
-                self.register(record, |_| 1);
+                self.register(record);
             }
             event => {
                 let mut rest = lock(&self.handle.shared.rest);
@@ -258,14 +258,14 @@ impl Recorder {
         monotasks + lock(&shared.rest).recorded
     }
 
-    fn register(&self, record: Record, registered: impl Fn(&Registered) -> usize) -> u32 {
+    fn register(&self, record: Record) -> u32 {
         let mut rest = lock(&self.handle.shared.rest);
-        rest.registered.count(&record);
+        let index = rest.registered.count(&record);
         if !rest.closed {
             rest.registrations.push(record);
             rest.recorded += 1;
         }
-        (registered(&rest.registered) - 1) as u32
+        index
     }
 }
 

@@ -190,16 +190,18 @@ impl Registered {
         }
     }
 
-    /// Counts `record`, if it registers an entity.
-    pub fn count(&mut self, record: &Record) {
-        match record {
-            Record::Machine(_) => self.machines += 1,
-            Record::Resource(_) => self.resources += 1,
-            Record::Job(_) => self.jobs += 1,
-            Record::Stage(_) => self.stages += 1,
-            Record::Multitask(_) => self.multitasks += 1,
-            _ => {}
-        }
+    /// Counts `record` and returns its index, if it registers an entity; else 0.
+    pub fn count(&mut self, record: &Record) -> u32 {
+        let registered = match record {
+            Record::Machine(_) => &mut self.machines,
+            Record::Resource(_) => &mut self.resources,
+            Record::Job(_) => &mut self.jobs,
+            Record::Stage(_) => &mut self.stages,
+            Record::Multitask(_) => &mut self.multitasks,
+            _ => return 0,
+        };
+        *registered += 1;
+        (*registered - 1) as u32
     }
 }
 

@@ -1,0 +1,206 @@
+//! What goes through the recorder comes back, from memory and from the file.
+
+mod common;
+
+use std::time::Instant;
+
+use common::*;
+use pellucid_trace::*;
+
+fn options(path: Option<&std::path::Path>, keep: bool) -> RecorderOptions {
+    RecorderOptions {
+        producer: "engine".into(),
+        producer_version: "0.1.0".into(),
+        labels: vec!["disk vda paced at 50 MB/s inside the engine".into()],
+        path: path.map(Into::into),
+        keep,
+    }
+}
+
+#[test]
+fn what_is_kept_is_what_is_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("job.trace");
+    std::fs::write(&path, "what was there before").expect("a file");
+    let recorder = Recorder::start(options(Some(&path), true)).expect("a recorder");
+    let records = job(11, 3, 2_000);
+    for record in records.iter().cloned() {
+        recorder.record(record);
+    }
+    assert_eq!(recorder.events(), records.len() as u64);
+    let kept = recorder.finish().expect("written");
+    assert_eq!(kept.check(), Vec::<String>::new());
+    let end = kept.end.as_ref().expect("an end");
+    assert_eq!(end.records, 1 + records.len() as u64);
+    assert!(end.recording_ns.expect("measured") > 0);
+    assert_eq!(kept.monotasks.len(), 2 * 6_000 + 2_000);
+    assert_eq!(Trace::read(&path).expect("readable"), kept);
+    assert!(matches!(recorder.finish(), Err(TraceError::Finished)));
+}
+
+/// Every record refers to what its own thread registered just before, so each
+/// round has the chance to write a record ahead of what it refers to.
+#[test]
+fn threads_record_in_an_order_that_reads_back() {
+    const THREADS: u32 = 8;
+    const EACH: u32 = 3_000;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("job.trace");
+    let recorder = Recorder::start(options(Some(&path), false)).expect("a recorder");
+    for record in job(12, 0, 0) {
+        recorder.record(record); // machine, resources, job and its end
+    }
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let recorder = recorder.clone();
+            scope.spawn(move || {
+                let stage = recorder.stage(Stage {
+                    job: 0,
+                    name: thread.to_string(),
+                    attempt: 0,
+                    call_site: None,
+                    after: vec![],
+                    submitted_ns: 2_000_000,
+                    not_split: vec![],
+                });
+                for partition in 0..EACH {
+                    let multitask = recorder.multitask(Multitask {
+                        stage,
+                        partition,
+                        admitted_ns: recorder.now_ns(),
+                        memory_bytes: None,
+                    });
+                    let mut one = monotask(multitask, 0, Phase::Compute);
+                    one.rows = Some(u64::from(thread));
+                    recorder.monotask(one);
+                }
+                recorder.record(Record::StageEnd(StageEnd {
+                    stage,
+                    ended_ns: recorder.now_ns(),
+                    outcome: Outcome::Cancelled,
+                }));
+            });
+        }
+    });
+    recorder.finish().expect("written");
+    let trace = Trace::read(&path).expect("readable");
+    assert_eq!(trace.warnings, Vec::<String>::new());
+    assert_eq!(trace.truncated, None);
+    assert_eq!(trace.monotasks.len(), (THREADS * EACH) as usize);
+    for monotask in &trace.monotasks {
+        let stage = trace.multitasks[monotask.multitask as usize].stage;
+        let thread = monotask.rows.expect("a thread").to_string();
+        assert_eq!(trace.stages[stage as usize].name, thread);
+    }
+}
+
+#[test]
+fn a_running_recorder_leaves_a_readable_file_at_any_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("job.trace");
+    let recorder = Recorder::start(options(Some(&path), false)).expect("a recorder");
+    let trace = Trace::read(&path).expect("the header is there at once");
+    assert!(trace.truncated.expect("it says so").contains("no end"));
+    let records = job(13, 2, 3_000); // enough to wake the writer before its second is over
+    for record in records.iter().cloned() {
+        recorder.record(record);
+    }
+    let written = loop {
+        let trace = Trace::read(&path).expect("readable while it grows");
+        if !trace.monotasks.is_empty() {
+            break trace;
+        }
+        std::thread::yield_now();
+    };
+    assert!(written.truncated.is_some());
+    drop(recorder); // without an end, as a job that dies
+    let trace = Trace::read(&path).expect("readable");
+    assert!(trace.truncated.as_ref().expect("no end").contains("no end"));
+    assert_eq!(trace.records(), 1 + records.len() as u64);
+}
+
+#[test]
+fn memory_alone_needs_no_file() {
+    let recorder = Recorder::start(options(None, true)).expect("a recorder");
+    let origin_ns = recorder.at(Instant::now());
+    assert!(recorder.now_ns() >= origin_ns);
+    job(14, 1, 5).into_iter().for_each(|r| recorder.record(r));
+    let trace = recorder.finish().expect("kept");
+    assert_eq!((trace.bytes, trace.multitasks.len()), (0, 5));
+    let events = recorder.events();
+    recorder.monotask(monotask(0, 0, Phase::Compute));
+    recorder.record(job(14, 0, 0).remove(0));
+    assert_eq!(recorder.events(), events, "nothing is recorded after the end");
+}
+
+#[test]
+fn a_record_that_refers_to_nothing_is_left_out_and_said() {
+    let recorder = Recorder::start(options(None, true)).expect("a recorder");
+    recorder.monotask(monotask(3, 0, Phase::Compute));
+    let trace = recorder.finish().expect("kept");
+    assert_eq!(trace.monotasks, vec![]);
+    assert!(trace.warnings[0].contains("multitask 3 is not registered (0 are)"));
+    assert_eq!(trace.end.expect("an end").records, 1);
+}
+
+#[test]
+fn long_texts_are_cut() {
+    let recorder = Recorder::start(options(None, true)).expect("a recorder");
+    let name = "é".repeat(1 << 20);
+    recorder.job(Job { name, submitted_ns: 0 });
+    let trace = recorder.finish().expect("kept");
+    assert!(trace.jobs[0].name.len() <= 64 << 10);
+    assert!(trace.jobs[0].name.ends_with("é…"));
+}
+
+#[test]
+fn a_path_that_cannot_be_created_is_said_at_the_start() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let missing = folder.path().join("missing").join("job.trace");
+    for path in [folder.path(), &missing] {
+        let Err(error) = Recorder::start(options(Some(path), false)) else {
+            panic!("created {}", path.display());
+        };
+        let words = error.to_string();
+        assert!(words.starts_with("cannot create trace"), "{words}");
+        assert!(words.contains(&path.display().to_string()), "{words}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_said_with_its_way_out() {
+    let Err(error) = Recorder::start(options(Some("/dev/full".as_ref()), false)) else {
+        panic!("wrote to a full disk");
+    };
+    let words = error.to_string();
+    assert!(words.starts_with("cannot write trace /dev/full"), "{words}");
+    assert!(words.contains("free space there"), "{words}");
+}
+
+/// A pipe whose reader has gone stands for the disk that fails on the way.
+#[cfg(unix)]
+#[test]
+fn a_file_that_fails_on_the_way_does_not_disturb_the_job() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("pipe");
+    let name = std::ffi::CString::new(path.as_os_str().as_bytes()).expect("a path");
+    // SAFETY: `name` is a valid C string.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    // Both ends, or opening one would wait for the other.
+    let reader = std::fs::OpenOptions::new().read(true).write(true).open(&path);
+    let recorder = Recorder::start(options(Some(&path), true)).expect("a recorder");
+    drop(reader);
+    let records = job(15, 2, 100);
+    records.iter().cloned().for_each(|r| recorder.record(r));
+    let error = recorder.finish().expect_err("nobody reads");
+    let words = error.to_string();
+    assert!(words.contains(&path.display().to_string()), "{words}");
+    assert!(words.contains("the job was not affected"), "{words}");
+    let TraceError::NotWritten { kept, .. } = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(kept.records(), 1 + records.len() as u64);
+    assert_eq!(kept.check(), Vec::<String>::new());
+}

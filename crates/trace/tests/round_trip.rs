@@ -1,0 +1,311 @@
+//! Every type of record comes back as it was, from a line, from a file, and from
+//! the files that earlier versions wrote.
+
+mod common;
+
+use std::path::Path;
+
+use common::*;
+use pellucid_trace::*;
+use proptest::prelude::*;
+
+fn back(record: &Record) -> Record {
+    let line = serde_json::to_string(record).expect("a line");
+    assert!(!line.contains('\n') && !line.contains("null"), "{line}");
+    serde_json::from_str(&line).expect(&line)
+}
+
+#[test]
+fn each_type_and_field_comes_back() {
+    let records = every_kind();
+    let mut types = std::collections::BTreeSet::new();
+    let mut keys = std::collections::BTreeSet::new();
+    for record in &records {
+        assert_eq!(&back(record), record);
+        let value = serde_json::to_value(record).expect("a value");
+        let object = value.as_object().expect("an object");
+        let t = object["t"].as_str().expect("a type").to_owned();
+        keys.extend(object.keys().map(|key| format!("{t}.{key}")));
+        types.insert(t);
+    }
+    let known = Record::TYPES.map(str::to_owned).into_iter().collect();
+    assert_eq!(types, known, "a type has no case in `every_kind`, or `TYPES` is old");
+    // The specification names them all.
+    let specification = include_str!("../../../docs/trace-format.md");
+    for key in keys {
+        let (t, field) = key.split_once('.').expect("a dot");
+        let section = specification.split("\n### `").find(|s| s.starts_with(&format!("{t}`")));
+        let section = section.unwrap_or_else(|| panic!("docs/trace-format.md has no {t}"));
+        let row = format!("| `{field}` |");
+        assert!(field == "t" || section.contains(&row), "docs/trace-format.md: {key}");
+    }
+}
+
+#[test]
+fn a_task_with_nothing_measured_says_nothing() {
+    let record = Record::PipelinedTask(Box::default());
+    let line = serde_json::to_string(&record).expect("a line");
+    let least = r#"{"t":"pipelined_task","stage":0,"partition":0,"attempt":0,"resource":0,"launched_ns":0,"duration_ns":0}"#;
+    assert_eq!(line, least);
+    assert_eq!(back(&record), record);
+}
+
+/// Fixtures are written once, by a build of their version, and never again: they
+/// stand for the traces that people have. `PELLUCID_WRITE_FIXTURE=1` writes the
+/// one of a new version.
+#[test]
+fn traces_of_every_version_read_as_they_did() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let current = folder.join(format!("version-{FORMAT_MAJOR}.{FORMAT_MINOR}.trace"));
+    if std::env::var_os("PELLUCID_WRITE_FIXTURE").is_some() && !current.exists() {
+        let records = every_kind();
+        let bytes: Vec<u8> = blocks(&records, 30).into_iter().flat_map(|b| b.0).collect();
+        std::fs::write(&current, bytes).expect("written");
+        std::fs::write(current.with_extension("jsonl"), lines(&records)).expect("written");
+    }
+    assert!(current.exists(), "no fixture of the version that this build writes");
+    for entry in std::fs::read_dir(&folder).expect("the fixtures") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|ending| ending == "trace") {
+            reads_as_it_did(&path);
+        }
+    }
+}
+
+/// Beside the trace stand the lines that it was written from.
+fn reads_as_it_did(path: &Path) {
+    let name = path.display();
+    let trace = Trace::read(path).expect("readable");
+    assert_eq!(trace.check(), Vec::<String>::new(), "{name}");
+    assert_eq!(trace.truncated, None, "{name}");
+    assert_eq!(trace.warnings, Vec::<String>::new(), "{name}");
+    assert!(!trace.monotasks.is_empty() && !trace.pipelined_tasks.is_empty(), "{name}");
+    assert!(!trace.sampled_tasks.is_empty() && !trace.storage_operations.is_empty(), "{name}");
+    assert!(!trace.utilization_samples.is_empty(), "{name}");
+    let text = std::fs::read_to_string(path.with_extension("jsonl")).expect("its lines");
+    let unpacked = zstd::decode_all(&std::fs::read(path).expect("its bytes")[..]).expect("zstdcat");
+    assert_eq!(String::from_utf8(unpacked).expect("text"), text, "{name}");
+    let record = |line| serde_json::from_str(line).expect(line);
+    let records: Vec<Record> = text.lines().map(record).collect();
+    assert_eq!(contents(trace), pushed(&records), "{name}");
+}
+
+fn time() -> impl Strategy<Value = u64> {
+    prop_oneof![0..10_000_000_000_u64, any::<u64>()]
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![Just(Outcome::Ok), Just(Outcome::Failed), Just(Outcome::Cancelled)]
+}
+
+fn some<T: std::fmt::Debug>(value: impl Strategy<Value = T>) -> impl Strategy<Value = Option<T>> {
+    proptest::option::of(value)
+}
+
+/// As many digits as any reader keeps.
+fn number() -> impl Strategy<Value = f64> {
+    (1..1_000_000_000_u32).prop_map(|n| f64::from(n) / 8.0)
+}
+
+fn any_monotask() -> impl Strategy<Value = Record> {
+    let phase = prop_oneof![
+        Just(Phase::Read),
+        Just(Phase::Fetch),
+        Just(Phase::Compute),
+        Just(Phase::Spill),
+        Just(Phase::Write)
+    ];
+    let times = (time(), time(), time());
+    let measured = proptest::collection::vec(some(time()), 9);
+    (any::<u32>(), any::<u32>(), phase, times, measured, outcome()).prop_map(
+        |(multitask, resource, phase, times, measured, outcome)| {
+            Record::Monotask(Monotask {
+                multitask,
+                resource,
+                phase,
+                queued_ns: times.0,
+                queue_ns: times.1,
+                service_ns: times.2,
+                bytes: measured[0],
+                device_bytes: measured[1],
+                cached_bytes: measured[2],
+                cpu_ns: measured[3],
+                decode_ns: measured[4],
+                operator_ns: measured[5],
+                encode_ns: measured[6],
+                not_split_ns: measured[7],
+                rows: measured[8],
+                outcome,
+            })
+        },
+    )
+}
+
+fn any_pipelined_task() -> impl Strategy<Value = Record> {
+    let blocked = prop_oneof![time().prop_map(Blocked::MeasuredNs), time().prop_map(Blocked::AtMostNs)];
+    let ids = (any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>());
+    let measured = proptest::collection::vec(some(time()), 8);
+    let blocked = proptest::collection::vec(some(blocked), 7);
+    let rest = (time(), time(), any::<bool>(), outcome());
+    (ids, measured, blocked, rest).prop_map(|(ids, measured, blocked, rest)| {
+        Record::PipelinedTask(Box::new(PipelinedTask {
+            stage: ids.0,
+            partition: ids.1,
+            attempt: ids.2,
+            resource: ids.3,
+            launched_ns: rest.0,
+            duration_ns: rest.1,
+            cpu_ns: measured[0],
+            input_bytes: measured[1],
+            input_records: measured[2],
+            output_bytes: measured[3],
+            shuffle_remote_bytes: measured[4],
+            shuffle_local_bytes: measured[5],
+            shuffle_write_bytes: measured[6],
+            spill_bytes: measured[7],
+            blocked_network: blocked[0],
+            blocked_input: blocked[1],
+            blocked_shuffle_write: blocked[2],
+            blocked_output: blocked[3],
+            gc: blocked[4],
+            scheduler: blocked[5],
+            deserialize: blocked[6],
+            speculative: rest.2,
+            outcome: rest.3,
+        }))
+    })
+}
+
+fn any_other_event() -> impl Strategy<Value = Record> {
+    let operation = prop_oneof![
+        Just(Operation::Read),
+        Just(Operation::Write),
+        Just(Operation::List),
+        Just(Operation::Head),
+        Just(Operation::Rename),
+        Just(Operation::Copy),
+        Just(Operation::Delete),
+        Just(Operation::Commit)
+    ];
+    let ids = (any::<u32>(), any::<u32>(), any::<u32>());
+    let times = (time(), time(), some(time()), some(time()));
+    let sampled = (ids, times, number()).prop_map(|(ids, times, weight)| {
+        Record::SampledTask(SampledTask {
+            stage: ids.0,
+            partition: ids.1,
+            resource: ids.2,
+            iteration: times.2,
+            started_ns: times.0,
+            service_ns: times.1,
+            weight,
+            bytes: times.3,
+        })
+    });
+    let times = (time(), time(), some(time()), some(time()));
+    let rest = (some(any::<u32>()), some(any::<String>()), outcome());
+    let operation = (any::<u32>(), operation, times, rest).prop_map(|(resource, operation, times, rest)| {
+        Record::StorageOperation(StorageOperation {
+            resource,
+            operation,
+            started_ns: times.0,
+            first_byte_ns: times.2,
+            duration_ns: times.1,
+            bytes: times.3,
+            concurrency: rest.0,
+            error: rest.1,
+            outcome: rest.2,
+        })
+    });
+    let counters = proptest::collection::vec(some(time()), 4);
+    let sample =
+        (any::<u32>(), time(), time(), counters).prop_map(|(resource, at_ns, interval_ns, counters)| {
+            Record::UtilizationSample(UtilizationSample {
+                resource,
+                at_ns,
+                interval_ns,
+                busy_ns: counters[0],
+                own_busy_ns: counters[1],
+                read_bytes: counters[2],
+                write_bytes: counters[3],
+            })
+        });
+    prop_oneof![sampled, operation, sample]
+}
+
+fn any_entity() -> impl Strategy<Value = Record> {
+    let resource = (any::<String>(), any::<String>(), some(number()), some(any::<u32>()));
+    let resource = resource.prop_map(|(name, kind, capacity, small)| {
+        Record::Resource(Resource {
+            name,
+            kind,
+            machine: small.unwrap_or(0),
+            capacity,
+            capacity_from: capacity.map(|_| "probed".into()),
+            concurrency: small,
+            link: small,
+        })
+    });
+    let after = proptest::collection::vec(any::<u32>(), 0..4);
+    let texts = proptest::collection::vec(any::<String>(), 0..3);
+    let stage = (any::<u32>(), any::<String>(), after, texts, time());
+    let stage = stage.prop_map(|(number, name, after, texts, submitted_ns)| {
+        Record::Stage(Stage {
+            job: number,
+            name,
+            attempt: number / 2,
+            call_site: texts.first().cloned(),
+            after,
+            submitted_ns,
+            not_split: texts,
+        })
+    });
+    let multitask = (any::<u32>(), any::<u32>(), time(), some(time()));
+    let multitask = multitask.prop_map(|(stage, partition, admitted_ns, memory_bytes)| {
+        Record::Multitask(Multitask { stage, partition, admitted_ns, memory_bytes })
+    });
+    let ended = (any::<u32>(), time(), outcome(), some(any::<String>()), some(time()));
+    let ended = ended.prop_map(|(job, ended_ns, outcome, error, rows)| {
+        Record::JobEnd(JobEnd { job, ended_ns, outcome, error, rows, memory_high_water_bytes: rows })
+    });
+    prop_oneof![resource, stage, multitask, ended]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_record_comes_back(
+        record in prop_oneof![any_monotask(), any_pipelined_task(), any_other_event(), any_entity()]
+    ) {
+        prop_assert_eq!(back(&record), record);
+    }
+
+    /// Through blocks and frames, however the records fall into them.
+    #[test]
+    fn any_events_come_back_from_a_file(
+        events in proptest::collection::vec(prop_oneof![any_monotask(), any_pipelined_task(), any_other_event()], 0..40),
+        per_block in 1_usize..50,
+    ) {
+        let mut records = job(1, 1, 1);
+        records.extend(events.into_iter().map(to_first));
+        let records = whole(records);
+        let bytes: Vec<u8> = blocks(&records, per_block).into_iter().flat_map(|b| b.0).collect();
+        let trace = Trace::from_reader(&bytes[..]).expect("readable");
+        prop_assert_eq!(&trace.truncated, &None);
+        trace.check();
+        prop_assert_eq!(contents(trace), pushed(&records));
+    }
+}
+
+/// Refers to the first entities, which are registered.
+fn to_first(mut record: Record) -> Record {
+    match &mut record {
+        Record::Monotask(r) => (r.multitask, r.resource) = (0, 0),
+        Record::PipelinedTask(r) => (r.stage, r.resource) = (0, 0),
+        Record::SampledTask(r) => (r.stage, r.resource) = (0, 0),
+        Record::StorageOperation(r) => r.resource = 0,
+        Record::UtilizationSample(r) => r.resource = 0,
+        _ => {}
+    }
+    record
+}
