@@ -1,0 +1,159 @@
+"""Cold TPC-H on throttled disks: how close to the disk's own time, and does a second disk halve it.
+
+Needs the kernel's throttle, which slows every engine alike; on an engine-paced disk there
+is nothing to compare. Each run starts with the tables out of the page cache and ends with
+the device's own count of bytes.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from bench import results
+from bench.sessions import EngineError, Session
+from lab import cache, disks, kernel
+from tests import binary
+
+SUITE, TWO_DISKS = "cold", "two-disks"
+RATE = 50_000_000
+IDEAL_S = 5.0
+RUNS = 3
+READ_AHEAD_KB = (128, 2560)
+SHIPPED = ["l_extendedprice", "l_discount", "l_shipdate"]
+# What each query must read: all chunks of these columns, as no statistics rule any out.
+COLUMNS = {
+    1: {"lineitem": [*SHIPPED, "l_quantity", "l_tax", "l_returnflag", "l_linestatus"]},
+    6: {"lineitem": [*SHIPPED, "l_quantity"]},
+    14: {"lineitem": [*SHIPPED, "l_partkey"], "part": ["p_partkey", "p_type"]},
+}
+TABLES = {"lineitem": "l_orderkey", "part": "p_partkey"}
+PEERS = ("datafusion", "duckdb")
+FILES = 8
+
+
+def duck(*arguments: str | Path) -> str:
+    """Something that needs DuckDB, in a process of its own."""
+    command = [sys.executable, "-B", "-m", "bench.duckdb_session", *map(str, arguments)]
+    return subprocess.run(command, check=True, capture_output=True, text=True, cwd=binary.ROOT).stdout
+
+
+def needed_bytes(data: Path, query: int) -> int:
+    """What the query must read of this data."""
+    return int(duck("--needed", data, json.dumps(COLUMNS[query])))
+
+
+def choose_data() -> tuple[Path, float]:
+    """The smallest scale at which each query's ideal time on the disk is long enough to judge."""
+    for scale in (1, 2, 5, 10):
+        data = binary.ensure_data("tpch", scale)
+        if min(needed_bytes(data, query) for query in COLUMNS) >= IDEAL_S * RATE:
+            return data, scale
+    return data, scale
+
+
+def run(texts: Path, say) -> None:
+    """All cases that this build lacks; says why there are none where the kernel cannot throttle."""
+    if kernel.missing():
+        say({"skipped": f"no kernel-throttled disk: {kernel.missing()}"}, {})
+        return
+    data, scale = choose_data()
+    cases = [{"scale": scale, "query": q, "read_ahead_kb": kb} for kb in READ_AHEAD_KB for q in COLUMNS]
+    if not all(results.done(SUITE, case) for case in cases):
+        one_disk(data, cases, texts, say)
+    cases = [{"scale": scale, "query": q} for q in COLUMNS]
+    if not all(results.done(TWO_DISKS, case) for case in cases):
+        two_disks(data, cases, texts, say)
+
+
+def image_size(data: Path) -> str:
+    """Room for the tables that are read, and for a file system round them."""
+    return f"{int(sum((data / f'{table}.parquet').stat().st_size for table in TABLES) * 1.15) + (128 << 20)}B"
+
+
+def one_disk(data: Path, cases: list[dict], texts: Path, say) -> None:
+    """Pellucid and its peers on one disk, at both settings of read-ahead."""
+    with disks.throttled(f"{RATE}B/s", mode="kernel", size=image_size(data)) as disk:
+        for table in TABLES:
+            shutil.copy(data / f"{table}.parquet", disk.path)
+        for case in cases:
+            if results.done(SUITE, case):
+                continue
+            disk.set_read_ahead_kb(case["read_ahead_kb"])
+            disk.calibrate()
+            query = texts / f"{case['query']:02}.sql"
+            need = needed_bytes(data, case["query"])
+            engines = {engine: [] for engine in ("pellucid", *PEERS)}
+            with results.quiet() as others:
+                for run in range(RUNS):
+                    for engine in list(engines)[run % 3 :] + list(engines)[: run % 3]:
+                        engines[engine].append(once(engine, [disk], disk.path, query))
+            found = {
+                "needed_bytes": need, "ideal_ms": need / disk.measured * 1e3, "disk": disk.label(),
+                "engines": engines, "warm": warm(disk.path, query), "others_cores": others(),
+            }
+            results.append(SUITE, case, found)
+            say(case, found["engines"])
+
+
+def two_disks(data: Path, cases: list[dict], texts: Path, say) -> None:
+    """The same files on one disk, and spread over two: folders of links to where they lie."""
+    size = image_size(data)
+    with disks.throttled(f"{RATE}B/s", name="bench-a", mode="kernel", size=size) as a, \
+         disks.throttled(f"{RATE}B/s", name="bench-b", mode="kernel", size=size) as b:  # fmt: skip
+        folders = {"one disk": a.folder / "one", "two disks": a.folder / "two"}
+        for table, key in TABLES.items():
+            duck("--split", data / f"{table}.parquet", a.path / table, key, FILES)
+            (b.path / table).mkdir()
+            for index in range(1, FILES, 2):
+                shutil.copy(a.path / table / f"{index}.parquet", b.path / table)
+            for where, folder in folders.items():
+                (folder / table).mkdir(parents=True)
+                for index in range(FILES):
+                    disk = b if where == "two disks" and index % 2 else a
+                    (folder / table / f"{index}.parquet").symlink_to(disk.path / table / f"{index}.parquet")
+        for case in cases:
+            if results.done(TWO_DISKS, case):
+                continue
+            a.calibrate(), b.calibrate()
+            query = texts / f"{case['query']:02}.sql"
+            runs = {where: [] for where in folders}
+            with results.quiet() as others:
+                for _ in range(RUNS):
+                    for where, folder in folders.items():
+                        runs[where].append(once("pellucid", [a, b], folder, query))
+            found = {"disks": [a.label(), b.label()], "runs": runs, "others_cores": others()}
+            results.append(TWO_DISKS, case, found)
+            say(case, runs)
+
+
+def once(engine: str, used: list[disks.Disk], tables: Path, query: Path) -> dict:
+    """One cold run in a fresh process: time, bytes that the devices moved, and the bottleneck named.
+
+    Pellucid runs as its users run it, by the command; its time is the job's own.
+    """
+    cache.evict(path.resolve() for path in tables.glob("**/*.parquet"))
+    before = sum(disk.moved_bytes()[0] for disk in used)
+    found = {"ms": None, "error": None, "bottleneck": None}
+    if engine == "pellucid":
+        ran = binary.run("sql", "--json", "-f", query, *binary.tables(tables))
+        if ran.code == 0:
+            job = json.loads(ran.out)["job"]
+            found |= {"ms": job["duration_ms"], "bottleneck": job["bottleneck"]}
+        else:
+            found["error"] = ran.err.strip()
+    else:
+        try:
+            with Session(engine, tables) as session:
+                found["ms"] = session.ask(query).ms
+        except EngineError as error:
+            found["error"] = str(error)
+    return found | {"moved_bytes": sum(disk.moved_bytes()[0] for disk in used) - before}
+
+
+def warm(tables: Path, query: Path) -> dict:
+    """What limits the same query once its bytes are in memory."""
+    cache.warm(sorted(tables.glob("*.parquet")))
+    job = json.loads(binary.run("sql", "--json", "-f", query, *binary.tables(tables)).check().out)["job"]
+    return {"ms": job["duration_ms"], "bottleneck": job["bottleneck"]}

@@ -1,0 +1,78 @@
+"""DuckDB as a session (`bench/sessions.py`), and what else needs DuckDB: texts, splitting, Parquet sizes.
+
+A process of its own, so that the runner stays small: `python -m bench.duckdb_session DATA`.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from tests import oracle
+
+
+def serve(data: Path) -> None:
+    """Answers queries until standard input ends."""
+    connection = oracle.connect(data)
+    for line in sys.stdin:
+        text = Path(line.strip()).read_text()
+        start = time.perf_counter()
+        try:
+            # kept as DuckDB's own columns: fetching would time the making of Python objects
+            connection.execute(f"CREATE OR REPLACE TEMP TABLE answer AS {text.strip().rstrip(';')}")
+            ms = (time.perf_counter() - start) * 1e3
+            said = {"ms": ms, "rows": connection.execute("SELECT count(*) FROM answer").fetchone()[0]}
+        except Exception as error:
+            said = {"error": str(error)}
+        print(json.dumps(said), flush=True)
+
+
+def write_texts(folder: Path) -> None:
+    """The 22 TPC-H texts as files `01.sql` to `22.sql`."""
+    for number in oracle.texts("tpch"):
+        (folder / f"{number:02}.sql").write_text(oracle.text_for_pellucid("tpch", number))
+
+
+def needed_bytes(data: Path, columns: dict[str, list[str]]) -> int:
+    """Compressed bytes of these columns' chunks in all row groups, by the files' own footers."""
+    connection = oracle.connect()
+    total = 0
+    for table, names in columns.items():
+        total += connection.execute(
+            f"SELECT sum(total_compressed_size) FROM parquet_metadata('{data / table}.parquet') "
+            "WHERE path_in_schema IN (SELECT unnest(?))",
+            [names],
+        ).fetchone()[0]
+    return int(total)
+
+
+def split(source: Path, folder: Path, key: str, files: int) -> None:
+    """A table as so many files of about equal size, by ranges of a key."""
+    connection = oracle.connect()
+    folder.mkdir(parents=True)
+    (last,) = connection.execute(f"SELECT max({key}) + 1 FROM '{source}'").fetchone()
+    for index in range(files):
+        low, high = last * index // files, last * (index + 1) // files
+        connection.execute(
+            f"COPY (FROM '{source}' WHERE {key} >= {low} AND {key} < {high}) TO '{folder / f'{index}.parquet'}' "
+            "(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 122880)"
+        )
+
+
+def main(arguments: list[str]) -> None:
+    """`DATA`, `--texts FOLDER`, `--needed DATA COLUMNS-AS-JSON` or `--split FILE FOLDER KEY FILES`."""
+    match arguments:
+        case ["--texts", folder]:
+            write_texts(Path(folder))
+        case ["--needed", data, columns]:
+            print(needed_bytes(Path(data), json.loads(columns)))
+        case ["--split", source, folder, key, files]:
+            split(Path(source), Path(folder), key, int(files))
+        case [data]:
+            serve(Path(data))
+        case _:
+            sys.exit(main.__doc__)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,89 @@
+"""Results as lines: each finished case is appended, so that a run that stops goes on where it was.
+
+A line is `{"suite", "case", "build", "at", "machine", "others_cores", …}`; `case` says what
+was asked and `build` of which binary, so that both together are its identity. The newest
+line of a case counts; older builds stay as history.
+"""
+
+import contextlib
+import datetime
+import hashlib
+import json
+import os
+import platform
+import resource
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+from bench.sessions import core_seconds, example
+from tests.binary import ROOT, binary
+
+FOLDER = ROOT / "bench" / "results"
+# Core time of processes that are not the run's own, as cores; above it a line is marked as noisy.
+NOISE_CORES = 0.1
+
+
+@cache
+def build() -> str:
+    """Names the binaries that are measured by what they are, not by when."""
+    digest = hashlib.sha256()
+    for path in (binary(), example()):
+        with open(path, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:12]
+
+
+@cache
+def machine() -> str:
+    """The machine in one line."""
+    model = "unknown processor"
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as lines:
+        model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), model)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{os.cpu_count()} cores of {model}, {memory:.0f} GiB, {platform.system()} {platform.release()}"
+
+
+def load(suite: str) -> list[dict]:
+    """All lines of a suite, oldest first."""
+    path = FOLDER / f"{suite}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def done(suite: str, case: dict) -> bool:
+    """Whether this build has a line for the case."""
+    return any(line["case"] == case and line["build"] == build() for line in load(suite))
+
+
+def append(suite: str, case: dict, found: dict) -> None:
+    """Adds a finished case."""
+    line = {
+        "suite": suite, "case": case, "build": build(), "machine": machine(),
+        "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), **found,
+    }
+    FOLDER.mkdir(exist_ok=True)
+    with open(FOLDER / f"{suite}.jsonl", "a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def _busy_s() -> float:
+    """Core time of the whole machine, stolen time included: that is noise as well."""
+    ticks = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+
+
+def _own_s(pids: list[int]) -> float:
+    """Core time of this process, of those that it has waited for, and of these."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(u.ru_utime + u.ru_stime for u in used) + sum(core_seconds(pid) for pid in pids)
+
+
+@contextlib.contextmanager
+def quiet(pids: list[int] = ()) -> Iterator[Callable[[], float]]:
+    """Measures how many cores others used meanwhile; ask after the `with` has ended."""
+    before = time.monotonic(), _busy_s(), _own_s(pids)
+    found: list[float] = []
+    yield lambda: found[0]
+    elapsed = time.monotonic() - before[0]
+    found.append(max(0.0, round((_busy_s() - before[1] - (_own_s(pids) - before[2])) / elapsed, 3)))

@@ -1,0 +1,97 @@
+"""Engines as processes that answer one query a line.
+
+Protocol, the same for all: a process is started on a folder of `TABLE.parquet` files,
+reads the path of a file with one query a line on standard input, runs it, holds the whole
+answer in memory, and writes one JSON line: `{"ms": float, "rows": int}` or `{"error": text}`.
+`ms` is from the query's text to its last row. The memory peak is the kernel's, of the
+whole process, taken when it ends.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.binary import ROOT, binary
+
+
+def example() -> Path:
+    """`crates/engine/examples/plain.rs`, built beside the binary: plain DataFusion, and with `--monotasks` ours."""
+    return Path(os.environ.get("PELLUCID_PLAIN") or binary().parent / "examples" / "plain")
+
+
+def command(engine: str, data: Path) -> list[str]:
+    """How an engine's process is started."""
+    return {
+        "pellucid": [str(example()), "--monotasks", str(data)],
+        "datafusion": [str(example()), str(data)],
+        "duckdb": [sys.executable, "-B", "-m", "bench.duckdb_session", str(data)],
+        "polars": [sys.executable, "-B", "-m", "bench.polars_session", str(data)],
+    }[engine]
+
+
+ENGINES = ("pellucid", "datafusion", "duckdb", "polars")
+
+
+class EngineError(Exception):
+    """An engine refused a query or ended."""
+
+
+@dataclass
+class Answer:
+    """What a session says of one query."""
+
+    ms: float
+    rows: int
+
+
+class Session:
+    """One engine's process. Use in a `with`, so that it ends with its caller."""
+
+    def __init__(self, engine: str, data: Path):
+        self.engine = engine
+        self.peak_bytes: int | None = None
+        self.core_s: float | None = None
+        self.process = subprocess.Popen(
+            command(engine, data), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+        )
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def ask(self, query: Path) -> Answer:
+        """Runs one query; raises `EngineError` with the engine's own words."""
+        self.process.stdin.write(f"{query}\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise EngineError(f"{self.engine} ended on {query.name} (exit {self.process.wait()})")
+        said = json.loads(line)
+        if "error" in said:
+            raise EngineError(f"{self.engine} on {query.name}: {said['error']}")
+        return Answer(said["ms"], said["rows"])
+
+    def close(self) -> None:
+        """Lets the process end and takes its peak memory and core time from the kernel.
+
+        The peak is of the whole process since it was started; the kernel also counts
+        the few MB of this one that it was forked from, so keep this one small.
+        """
+        if self.core_s is not None:
+            return
+        self.process.stdin.close()
+        self.process.stdout.close()
+        _, status, usage = os.wait4(self.process.pid, 0)
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        self.peak_bytes, self.core_s = usage.ru_maxrss * 1024, usage.ru_utime + usage.ru_stime
+
+
+def core_seconds(pid: int) -> float:
+    """Core time that a running process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

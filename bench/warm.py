@@ -1,0 +1,68 @@
+"""Warm TPC-H beside the peers: all queries in one process each, and a fresh process a query.
+
+Engines take turns query by query, in rotating order, so that what slows the machine for a
+while slows all alike. In one process the first run of a query warms and is not counted.
+"""
+
+import contextlib
+from pathlib import Path
+
+from bench import results
+from bench.sessions import ENGINES, EngineError, Session
+from lab import cache
+
+SUITE = "warm"
+RUNS = {"one process": 5, "fresh process": 3}
+
+
+def rotated(run: int) -> list[str]:
+    """The engines, another one first each time."""
+    at = run % len(ENGINES)
+    return [*ENGINES[at:], *ENGINES[:at]]
+
+
+def run(data: Path, scale: float, texts: Path, queries: list[int], say) -> None:
+    """All cases of one scale that this build lacks."""
+    cache.warm(sorted(data.glob("*.parquet")))
+    for mode in RUNS:
+        cases = [{"scale": scale, "query": query, "mode": mode} for query in queries]
+        missing = [case for case in cases if not results.done(SUITE, case)]
+        if not missing:
+            continue
+        with contextlib.ExitStack() as stack:
+            kept = {}
+            if mode == "one process":
+                kept = {engine: stack.enter_context(Session(engine, data)) for engine in ENGINES}
+            for case in missing:
+                found = measure(case, data, texts / f"{case['query']:02}.sql", kept)
+                results.append(SUITE, case, found)
+                say(case, found["engines"])
+
+
+def measure(case: dict, data: Path, query: Path, kept: dict[str, Session]) -> dict:
+    """One query on all engines, in turns."""
+    engines = {engine: {"ms": [], "peak_bytes": [], "rows": None, "error": None} for engine in ENGINES}
+    with results.quiet([session.process.pid for session in kept.values()]) as others:
+        for run in range(RUNS[case["mode"]] + bool(kept)):
+            for engine in rotated(run):
+                found = engines[engine]
+                if found["error"] is None:
+                    try:
+                        _once(found, engine, data, query, kept, counted=run > 0 or not kept)
+                    except EngineError as error:
+                        found["error"] = str(error)
+    rows = {found["rows"] for found in engines.values() if found["rows"] is not None}
+    return {"engines": engines, "rows_agree": len(rows) <= 1, "others_cores": others()}
+
+
+def _once(found: dict, engine: str, data: Path, query: Path, kept: dict[str, Session], counted: bool) -> None:
+    """One run, in the kept process or a fresh one; only a fresh one has a peak of its own."""
+    if kept:
+        answer = kept[engine].ask(query)
+    else:
+        with Session(engine, data) as session:
+            answer = session.ask(query)
+        found["peak_bytes"].append(session.peak_bytes)
+    if counted:
+        found["ms"].append(round(answer.ms, 3))
+    found["rows"] = answer.rows
