@@ -214,6 +214,8 @@ pub struct StageAnalysis {
 /// Part of the reason why a job took its time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cause {
+    /// Index of the job.
+    pub job: usize,
     /// `cpu`, `disk input`, `disk`, `network`, another kind, `failure` or `unexplained`.
     pub cause: String,
     /// The stage with most of it, where one has more than half.

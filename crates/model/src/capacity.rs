@@ -32,6 +32,13 @@ pub(crate) struct Capacity {
     pub from: Option<String>,
 }
 
+impl Capacity {
+    /// The capacity in the unit of the trace: places, or bytes per second.
+    pub fn per_s(&self, timed: bool) -> Option<f64> {
+        self.rate.map(|rate| if timed { rate } else { rate * 1e9 })
+    }
+}
+
 /// The capacities of a trace's resources, by index.
 pub(crate) fn capacities(trace: &Trace, demands: &Demands) -> Vec<Capacity> {
     let mut by_resource = vec![Vec::new(); trace.resources.len()];

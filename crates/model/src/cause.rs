@@ -24,6 +24,7 @@ pub(crate) fn causes(trace: &Trace, demands: &Demands, model: &JobModel, job: &J
     let mut out = Vec::new();
     if job.outcome == Some(Outcome::Failed) {
         out.push(Cause {
+            job: job.id,
             cause: "failure".into(),
             stage: None,
             ms: job.duration_ms.unwrap_or(0.0),
@@ -58,6 +59,7 @@ fn by_kind(trace: &Trace, demands: &Demands, model: &JobModel, job: &JobAnalysis
         let most = by_stage.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
         let saving = modelled - model.modelled_ns(&[kind]);
         Cause {
+            job: job.id,
             cause: name(trace, demands, job.id, kind),
             stage: most.filter(|(_, of_it)| *of_it > ns / 2.0).map(|(stage, _)| stage),
             ms: ms(ns),
@@ -112,6 +114,7 @@ fn unexplained(trace: &Trace, demands: &Demands, job: &JobAnalysis) -> Option<Ca
     let before = ms(first.saturating_sub(submitted) as f64);
     let idle = (duration - ms(union_ns(service) as f64) - before).max(0.0);
     Some(Cause {
+        job: job.id,
         cause: "unexplained".into(),
         stage: None,
         ms: duration - modelled,

@@ -185,12 +185,11 @@ pub(crate) fn resources(trace: &Trace, demands: &Demands, capacities: &[Capacity
     let each = trace.resources.iter().zip(capacities).enumerate();
     each.map(|(ix, (resource, capacity))| {
         let own = kind_time(&loads, &[ix], capacities);
-        let per_s = if demands.timed[ix] { 1.0 } else { 1e9 };
         ResourceUse {
             name: resource.name.clone(),
             kind: resource.kind.clone(),
             machine: trace.machines.get(resource.machine as usize).map(|m| m.name.clone()),
-            capacity: capacity.rate.map(|rate| rate * per_s),
+            capacity: capacity.per_s(demands.timed[ix]),
             capacity_from: capacity.from.clone(),
             ideal_ms: (!demands.opaque[ix]).then(|| ms(own.ideal_ns)),
         }

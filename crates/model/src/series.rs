@@ -11,6 +11,10 @@ use crate::ratio;
 pub struct Series {
     /// Index of the resource in the trace.
     pub resource: usize,
+    /// Cores or slots, or bytes per second; `None`: use is the part of the time during which it served anything.
+    pub capacity: Option<f64>,
+    /// Where the capacity is known from.
+    pub capacity_from: Option<String>,
     /// Ideal ÷ length of each of the equal parts of the time asked for. At most
     /// a little over 1: more means that the resource was faster than its capacity says.
     pub utilization: Vec<f64>,
@@ -32,9 +36,14 @@ pub fn series(trace: &Trace, from_ns: u64, to_ns: u64, parts: usize) -> Vec<Seri
     }
     let served = by_resource.iter().enumerate().filter(|(ix, s)| !s.is_empty() && !demands.opaque[*ix]);
     served
-        .map(|(resource, served)| Series {
-            resource,
-            utilization: utilization(served, capacities[resource].rate, from_ns, to_ns, parts),
+        .map(|(resource, served)| {
+            let capacity = &capacities[resource];
+            Series {
+                resource,
+                capacity: capacity.per_s(demands.timed[resource]),
+                capacity_from: capacity.from.clone(),
+                utilization: utilization(served, capacity.rate, from_ns, to_ns, parts),
+            }
         })
         .collect()
 }

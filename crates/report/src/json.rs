@@ -1,0 +1,244 @@
+//! The analysis as a document for programs: `pellucid.analysis/1`.
+//!
+//! Every key of the contract is in every document, so that a reader needs no
+//! case for its absence: `null` is what was not measured, an empty list is what there is nothing of.
+//! Blocked times, stragglers, bounds, replay and advice are not worked out from
+//! monotasks yet; their keys are there with `null`. Keys beyond the contract
+//! (`core`, `limit_ms`, `imbalance`, …) carry what the text for a terminal shows.
+
+use std::collections::BTreeMap;
+
+use pellucid_model::{Analysis, Bottleneck, Cause, CoreTime, JobAnalysis, KindUse, StageAnalysis};
+use pellucid_trace::Trace;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+/// Where an analysis has its data from.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Source {
+    /// `pellucid-trace` or `spark-event-log`.
+    pub kind: String,
+    /// File, where there is one.
+    pub path: Option<String>,
+    /// Name that the application gave itself.
+    pub application: Option<String>,
+    /// What ran the jobs.
+    pub engine: Option<String>,
+    /// Its version.
+    pub engine_version: Option<String>,
+    /// Whether the source was whole.
+    pub complete: bool,
+    /// Size of the file.
+    pub bytes: Option<u64>,
+    /// Multitasks, or TaskEnd events.
+    pub tasks: u64,
+    /// Stages; attempts are counted.
+    pub stages: u64,
+    /// Jobs.
+    pub jobs: u64,
+    /// SQL executions; the engine's jobs are one each.
+    pub sql_executions: Option<u64>,
+    /// What reading it met with.
+    pub warnings: Vec<String>,
+}
+
+impl Source {
+    /// A Pellucid trace, read from `path` or never in a file.
+    pub fn of_trace(trace: &Trace, path: Option<&str>) -> Source {
+        let header = trace.header.as_ref();
+        let by_engine = header.is_some_and(|h| h.producer == "engine");
+        let producer = header.map(|h| if by_engine { "pellucid" } else { h.producer.as_str() });
+        Source {
+            kind: "pellucid-trace".into(),
+            path: path.map(str::to_owned),
+            application: None,
+            engine: producer.map(str::to_owned),
+            engine_version: header.map(|h| h.producer_version.clone()),
+            complete: trace.end.is_some() && trace.truncated.is_none(),
+            bytes: (trace.bytes > 0).then_some(trace.bytes),
+            tasks: (trace.multitasks.len() + trace.pipelined_tasks.len()) as u64,
+            stages: trace.stages.len() as u64,
+            jobs: trace.jobs.len() as u64,
+            sql_executions: by_engine.then_some(trace.jobs.len() as u64),
+            warnings: trace.truncated.iter().chain(&trace.warnings).cloned().collect(),
+        }
+    }
+}
+
+/// The document `pellucid.analysis/1`. What is not finite in `a` becomes `null`.
+///
+/// `source.warnings` is followed by the analysis' own, each once.
+pub fn analysis_json(a: &Analysis, mut source: Source) -> Value {
+    for warning in &a.warnings {
+        if !source.warnings.iter().any(|known| warning.contains(known.as_str())) {
+            source.warnings.push(warning.clone());
+        }
+    }
+    json!({
+        "format": "pellucid.analysis/1",
+        "source": source,
+        "resources": a.resources.iter().map(|r| json!({
+            "name": r.name,
+            "kind": r.kind,
+            "machine": r.machine,
+            "capacity": number(r.capacity),
+            "capacity_from": r.capacity_from,
+            "ideal_ms": number(r.ideal_ms),
+        })).collect::<Vec<_>>(),
+        "wall_clock_ms": {
+            "jobs": number(a.wall_clock.jobs_ms),
+            "driver_only": number(a.wall_clock.driver_only_ms),
+            "waiting_for_executors": null,
+        },
+        "jobs": a.jobs.iter().map(job_json).collect::<Vec<_>>(),
+        "stages": a.stages.iter().map(stage_json).collect::<Vec<_>>(),
+        "bounds": nulls(&["no_disk", "no_network", "no_gc", "no_stragglers"]),
+        "causes": a.causes.iter().map(cause_json).collect::<Vec<_>>(),
+        "replay": nulls(&["measured_ms", "simulated_ms", "error"]),
+        "advice": [],
+        "recording": {
+            "recording_ms": number(a.recording.recording_ms),
+            "writer_ms": number(a.recording.writer_ms),
+            "share": number(a.recording.share),
+        },
+    })
+}
+
+/// A document as text, on one line, ending with a line end. It opens with its `format`, so that a reader
+/// that sees only the beginning knows what it has; the other keys are in alphabetical order.
+pub fn document(value: &Value) -> String {
+    let text = match value {
+        Value::Object(map) => {
+            let keys =
+                map.iter().filter(|(key, _)| *key != "format").map(|(key, value)| (key.as_str(), value));
+            let first = map.get_key_value("format").map(|(key, value)| (key.as_str(), value));
+            let members = first.into_iter().chain(keys).map(|(key, value)| format!("{}:{value}", json!(key)));
+            format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+        }
+        other => other.to_string(),
+    };
+    text + "\n"
+}
+
+/// One job, as in `jobs` of the document and as `job` of a query's result.
+pub fn job_json(job: &JobAnalysis) -> Value {
+    json!({
+        "id": job.id,
+        "name": job.name,
+        "duration_ms": number(job.duration_ms),
+        "modelled_ms": number(job.modelled_ms),
+        "stages": job.stages,
+        "bottleneck": bottleneck(job.bottleneck.as_ref()),
+        "next": job.next.as_ref().map(|n| json!({"kind": n.kind, "ideal_ms": number(Some(n.ideal_ms))})),
+        "ideal_ms": by_kind(&job.kinds, |k| Some(k.ideal_ms)),
+        "intensity": {
+            "disk_mb_per_cpu_s": number(job.intensity.disk_mb_per_cpu_s),
+            "network_mbit_per_cpu_s": number(job.intensity.network_mbit_per_cpu_s),
+            "shuffle_over_input": number(job.intensity.shuffle_over_input),
+            "output_over_input": number(job.intensity.output_over_input),
+        },
+        "outcome": job.outcome,
+        "error": job.error,
+        "rows": job.rows,
+        "observed_ms": number(job.observed_ms),
+        "limit_ms": by_kind(&job.kinds, |k| Some(k.limit_ms)),
+        "imbalance": by_kind(&job.kinds, |k| k.imbalance),
+        "utilization": by_kind(&job.kinds, |k| k.utilization),
+        "queue_ms": by_kind(&job.kinds, |k| k.queue_ms),
+        "service_ms": by_kind(&job.kinds, |k| k.service_ms),
+        "read_bytes": job.read_bytes,
+        "cached_bytes": job.cached_bytes,
+        "written_bytes": job.written_bytes,
+        "memory_high_water_bytes": job.memory_high_water_bytes,
+        "core": core_json(&job.core),
+    })
+}
+
+fn stage_json(stage: &StageAnalysis) -> Value {
+    const BLOCKED: [&str; 6] = ["disk", "network", "gc", "scheduler", "deserialize", "other"];
+    const CAUSES: [&str; 11] = [
+        "output_skew",
+        "scheduler",
+        "input_read",
+        "shuffle_read",
+        "shuffle_write",
+        "output_write",
+        "gc",
+        "first_task",
+        "failure",
+        "slow_machine",
+        "unexplained",
+    ];
+    json!({
+        "id": stage.id,
+        "attempt": stage.attempt,
+        "name": stage.name,
+        "call_site": stage.call_site,
+        "tasks": stage.tasks,
+        "failed_tasks": stage.failed_tasks,
+        "duration_ms": number(stage.duration_ms),
+        "task_time_ms": number(stage.task_time_ms),
+        "ideal_ms": by_kind(&stage.kinds, |k| Some(k.ideal_ms)),
+        "utilization": by_kind(&stage.kinds, |k| k.utilization),
+        "queue_ms": by_kind(&stage.kinds, |k| k.queue_ms),
+        "service_ms": by_kind(&stage.kinds, |k| k.service_ms),
+        "bottleneck": bottleneck(stage.bottleneck.as_ref()),
+        "blocked_ms": nulls(&BLOCKED),
+        "blocked_at_most_ms": nulls(&BLOCKED),
+        "skew": {
+            "input_bytes_max_over_median": number(stage.skew.input_bytes_max_over_median),
+            "output_bytes_max_over_median": number(stage.skew.output_bytes_max_over_median),
+            "duration_max_over_median": number(stage.skew.duration_max_over_median),
+        },
+        "stragglers": {"count": null, "denominator": null, "causes": nulls(&CAUSES)},
+        "job": stage.job,
+        "limit_ms": by_kind(&stage.kinds, |k| Some(k.limit_ms)),
+        "imbalance": by_kind(&stage.kinds, |k| k.imbalance),
+        "core": core_json(&stage.core),
+        "not_split": stage.not_split,
+    })
+}
+
+fn cause_json(cause: &Cause) -> Value {
+    json!({
+        "cause": cause.cause,
+        "stage": cause.stage,
+        "ms": number(Some(cause.ms)),
+        "at_most": cause.at_most,
+        "evidence": cause.evidence,
+        "job": cause.job,
+    })
+}
+
+fn core_json(core: &CoreTime) -> Value {
+    json!({
+        "total_ms": number(core.total_ms),
+        "decode_share": number(core.decode_share),
+        "operator_share": number(core.operator_share),
+        "encode_share": number(core.encode_share),
+        "not_split_share": number(core.not_split_share),
+    })
+}
+
+fn bottleneck(of: Option<&Bottleneck>) -> Value {
+    of.map_or(Value::Null, |b| json!({"kind": b.kind, "name": b.name}))
+}
+
+/// A map by kind: `cpu`, `disk` and `network` always, others where the trace has them.
+fn by_kind(kinds: &BTreeMap<String, KindUse>, value: impl Fn(&KindUse) -> Option<f64>) -> Value {
+    let mut map: Map<String, Value> =
+        ["cpu", "disk", "network"].map(|k| (k.to_owned(), Value::Null)).into_iter().collect();
+    map.extend(kinds.iter().map(|(kind, used)| (kind.clone(), number(value(used)))));
+    Value::Object(map)
+}
+
+fn nulls(keys: &[&str]) -> Value {
+    Value::Object(keys.iter().map(|key| ((*key).to_owned(), Value::Null)).collect())
+}
+
+/// A number to twelve digits: sums of floating point would otherwise print digits
+/// that were never measured.
+fn number(value: Option<f64>) -> Value {
+    let rounded = value.filter(|v| v.is_finite()).and_then(|v| format!("{v:.11e}").parse::<f64>().ok());
+    rounded.map_or(Value::Null, |v| json!(v))
+}

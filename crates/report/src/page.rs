@@ -1,0 +1,200 @@
+//! Lines of styled text, cut to a width.
+//!
+//! Renderers say what a piece of text is; whether that becomes a colour, and
+//! where a line must end, is settled here, once. Widths are counted in
+//! terminal columns: wide characters as two, and rather too many than too few.
+
+use pellucid_trace::kind;
+
+/// What a piece of text is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    Plain,
+    Strong,
+    Faint,
+    Warning,
+    Cores,
+    Disk,
+    Network,
+    Other,
+}
+
+impl Style {
+    /// The style of a kind of resource, or of a cause.
+    pub fn of_kind(kind: &str) -> Style {
+        match kind {
+            kind::CPU => Style::Cores,
+            kind::DISK | "disk input" => Style::Disk,
+            kind::NETWORK | kind::STORE => Style::Network,
+            "failure" => Style::Warning,
+            "unexplained" => Style::Faint,
+            _ => Style::Other,
+        }
+    }
+
+    /// Select graphic rendition, ECMA-48 §8.3.117: the sixteen colours that each terminal's theme adapts.
+    fn code(self) -> Option<&'static str> {
+        match self {
+            Style::Plain => None,
+            Style::Strong => Some("1"),
+            Style::Faint => Some("2"),
+            Style::Warning => Some("31"),
+            Style::Cores => Some("32"),
+            Style::Disk => Some("36"),
+            Style::Network => Some("35"),
+            Style::Other => Some("33"),
+        }
+    }
+}
+
+/// A text of styled lines, none longer than its width.
+#[derive(Debug)]
+pub(crate) struct Page {
+    width: usize,
+    color: bool,
+    text: String,
+}
+
+impl Page {
+    pub fn new(width: usize, color: bool) -> Page {
+        Page { width, color, text: String::new() }
+    }
+
+    /// Columns of a line.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Adds a line of pieces, cut with an ellipsis where it is too long.
+    pub fn line(&mut self, pieces: &[(Style, &str)]) {
+        let whole: usize = pieces.iter().map(|(_, text)| columns(text)).sum();
+        let mut left = if whole > self.width { self.width.saturating_sub(1) } else { self.width };
+        let mut end = self.text.len();
+        for (style, text) in pieces {
+            let fitting = fit(text, left);
+            left -= columns(fitting);
+            let code = style.code().filter(|_| self.color && !fitting.trim().is_empty());
+            if let Some(code) = code {
+                self.text += &format!("\x1b[{code}m{fitting}\x1b[0m");
+            } else {
+                self.text += fitting;
+            }
+            if !fitting.trim_end().is_empty() {
+                end = self.text.len();
+            }
+            if fitting.len() < text.len() {
+                break;
+            }
+        }
+        if whole > self.width {
+            self.text.extend((self.width > 0).then_some('…'));
+        } else {
+            self.text.truncate(end);
+            self.text.truncate(self.text.trim_end_matches(' ').len());
+        }
+        self.text.push('\n');
+    }
+
+    /// Adds a line of one style.
+    pub fn text(&mut self, style: Style, text: &str) {
+        self.line(&[(style, text)]);
+    }
+
+    /// Adds text indented by `first`, broken where it must be: before a part (parts are
+    /// set off by ` · `) if that fits on a line of its own, else at a space. Later
+    /// lines are indented by `later`.
+    pub fn wrapped(&mut self, style: Style, text: &str, first: usize, later: usize) {
+        let text = clean(text);
+        let room = self.width.saturating_sub(later);
+        let mut parts: Vec<String> = text.split(" · ").map(|part| format!("{} ·", part.trim())).collect();
+        if let Some(last) = parts.last_mut() {
+            last.truncate(last.len() - " ·".len());
+        }
+        let broken = parts.iter().flat_map(|part| match columns(part) <= room {
+            true => vec![part.as_str()],
+            false => part.split(' ').collect(),
+        });
+        let pieces: Vec<&str> = broken.filter(|piece| !piece.is_empty()).collect();
+        let (mut line, mut empty) = (" ".repeat(first), true);
+        for piece in pieces {
+            if !empty && columns(&line) + 1 + columns(piece) > self.width {
+                self.text(style, &line);
+                (line, empty) = (" ".repeat(later), true);
+            }
+            line.extend((!empty).then_some(' '));
+            line += piece;
+            empty = false;
+        }
+        if !empty {
+            self.text(style, &line);
+        }
+    }
+
+    /// Adds an empty line, unless there is one or nothing is above.
+    pub fn gap(&mut self) {
+        if !self.text.is_empty() && !self.text.ends_with("\n\n") {
+            self.text.push('\n');
+        }
+    }
+
+    pub fn finish(self) -> String {
+        self.text
+    }
+}
+
+/// Text with everything that could move a cursor, end a line or hide itself made a space.
+pub(crate) fn clean(text: &str) -> String {
+    let hidden = |c: char| matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    text.chars().map(|c| if c.is_control() || hidden(c) { ' ' } else { c }).collect()
+}
+
+/// Columns that a text takes.
+pub(crate) fn columns(text: &str) -> usize {
+    text.chars().map(char_columns).sum()
+}
+
+/// Scripts that terminals draw two columns wide begin at U+1100; below the ideographs,
+/// punctuation, arrows, box drawing and blocks are narrow. Signs between are of either width, and count as wide.
+fn char_columns(c: char) -> usize {
+    match c as u32 {
+        0..=0x10ff | 0x1e00..=0x2319 | 0x2500..=0x259f => 1,
+        _ => 2,
+    }
+}
+
+/// The longest beginning of a text that takes at most so many columns.
+fn fit(text: &str, width: usize) -> &str {
+    let mut used = 0;
+    for (at, c) in text.char_indices() {
+        used += char_columns(c);
+        if used > width {
+            return &text[..at];
+        }
+    }
+    text
+}
+
+/// A text cut or padded with spaces to exactly so many columns.
+pub(crate) fn cell(text: &str, width: usize) -> String {
+    let mut out = clean(text);
+    if columns(&out) > width {
+        out = fit(&out, width.saturating_sub(1)).to_owned();
+        out.extend((width > 0).then_some('…'));
+    }
+    let padding = width.saturating_sub(columns(&out));
+    out + &" ".repeat(padding)
+}
+
+/// The same, at the right.
+pub(crate) fn right(text: &str, width: usize) -> String {
+    format!("{}{text}", " ".repeat(width.saturating_sub(columns(text))))
+}
+
+/// A bar of a share of so many columns, in eighths; a share above zero always shows.
+pub(crate) fn bar(share: f64, width: usize) -> String {
+    let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
+    let eighths = if share > 0.0 { eighths.max(1) } else { 0 };
+    let part = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
+    let text = "█".repeat((eighths / 8).min(width)) + part;
+    fit(&text, width).to_owned()
+}

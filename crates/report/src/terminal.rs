@@ -1,0 +1,248 @@
+//! The text of `pellucid analyze`: what each job did, where its time went, and which stages matter.
+//!
+//! From the answer to the evidence: the one line, the causes (which sum
+//! to the measured time), the resources, the stages, and at the end
+//! what nobody measured. Long lists are cut to what carries most of the time, and say so.
+
+use pellucid_model::{Analysis, JobAnalysis, StageAnalysis};
+use pellucid_trace::Trace;
+
+use crate::page::{Page, Style, bar, cell, clean, columns, right};
+use crate::summary::summary_line;
+use crate::words::{capacity, count, noun, percent, resource, size, time};
+
+/// Jobs, and stages, that are shown at most.
+const MOST: usize = 5;
+/// Stages are shown until they carry this share of all stages' limits.
+const CARRY: f64 = 0.9;
+
+/// Columns for a time and for a share in a table; less where the page is narrow.
+fn table(page: &Page) -> (usize, usize) {
+    if page.width() < 64 { (8, 6) } else { (11, 7) }
+}
+
+/// What `pellucid analyze` prints: text of at most `width` columns a line, ending with a line end.
+/// `trace` is the one that was analysed.
+pub fn terminal(a: &Analysis, trace: &Trace, width: usize, color: bool) -> String {
+    let mut page = Page::new(width, color);
+    warnings(&mut page, a);
+    let mut jobs: Vec<&JobAnalysis> = a.jobs.iter().collect();
+    jobs.sort_by(|a, b| lasted(b).total_cmp(&lasted(a)));
+    jobs.truncate(MOST);
+    jobs.sort_by_key(|job| job.id);
+    for job in &jobs {
+        headline(&mut page, job);
+        causes(&mut page, a, job);
+        core_time(&mut page, job);
+    }
+    if a.jobs.is_empty() {
+        page.gap();
+        page.text(Style::Plain, "The trace holds no job.");
+    } else if jobs.len() < a.jobs.len() {
+        page.gap();
+        let text = format!("{} jobs in all; the {} that took longest are shown.", a.jobs.len(), jobs.len());
+        page.wrapped(Style::Faint, &text, 0, 2);
+    }
+    resources(&mut page, a);
+    stages(&mut page, a, trace);
+    not_measured(&mut page, a, &jobs);
+    page.finish()
+}
+
+fn lasted(job: &JobAnalysis) -> f64 {
+    job.duration_ms.or(job.observed_ms).unwrap_or(0.0)
+}
+
+fn warnings(page: &mut Page, a: &Analysis) {
+    for warning in &a.warnings {
+        page.wrapped(Style::Warning, &format!("! {warning}"), 0, 2);
+    }
+}
+
+fn headline(page: &mut Page, job: &JobAnalysis) {
+    page.gap();
+    let name = clean(&job.name).split_whitespace().collect::<Vec<_>>().join(" ");
+    page.text(Style::Strong, if name.is_empty() { "(a job without a name)" } else { &name });
+    page.wrapped(Style::Plain, &summary_line(job, job.rows), 0, 2);
+    if let Some(error) = &job.error {
+        page.wrapped(Style::Warning, error, 0, 2);
+    }
+}
+
+/// Bars of the causes, against the job's time.
+fn causes(page: &mut Page, a: &Analysis, job: &JobAnalysis) {
+    let whole = job.duration_ms.or(job.modelled_ms).unwrap_or(0.0);
+    let causes: Vec<_> = a.causes.iter().filter(|c| c.job == job.id && c.cause != "failure").collect();
+    if causes.is_empty() || whole <= 0.0 {
+        return;
+    }
+    page.gap();
+    let title = match job.duration_ms {
+        Some(ms) => format!("Where {} went", time(ms)),
+        None => "Where the time went, as far as it was recorded".into(),
+    };
+    page.text(Style::Strong, &title);
+    let label = causes.iter().map(|c| columns(noun(&c.cause))).max().unwrap_or(0).min(18);
+    let (times, shares) = table(page);
+    let room = page.width().saturating_sub(label + 2 + 2 + times + shares).min(60);
+    for cause in causes {
+        let share = cause.ms / whole;
+        let (from, at_most) = (noun(&cause.cause), if cause.at_most { "≤ " } else { "" });
+        page.line(&[
+            (Style::Plain, &format!("  {}  ", cell(from, label))),
+            (Style::of_kind(&cause.cause), &cell(&bar(share, room), room)),
+            (Style::Plain, &right(&format!("{at_most}{}", time(cause.ms)), times)),
+            (Style::Faint, &right(&percent(share), shares)),
+        ]);
+    }
+}
+
+fn core_time(page: &mut Page, job: &JobAnalysis) {
+    let Some(total) = job.core.total_ms else { return };
+    let shares = [
+        (job.core.decode_share, "decoding"),
+        (job.core.operator_share, "operators"),
+        (job.core.encode_share, "encoding"),
+        (job.core.not_split_share, "not split"),
+    ];
+    let shares = shares.iter().filter_map(|(share, what)| Some(format!("{} {what}", percent((*share)?))));
+    let shares: Vec<String> = shares.collect();
+    let mut text = format!("Core time {}", time(total));
+    if !shares.is_empty() {
+        text += &format!(": {}", shares.join(", "));
+    }
+    if let Some(bytes) = job.memory_high_water_bytes {
+        text += &format!(" · at most {} of memory", size(bytes as f64));
+    }
+    page.gap();
+    page.wrapped(Style::Plain, &text, 0, 2);
+}
+
+/// Every resource over the whole trace.
+fn resources(page: &mut Page, a: &Analysis) {
+    let used: Vec<_> = a.resources.iter().filter(|r| r.ideal_ms.is_some_and(|ms| ms > 0.0)).collect();
+    if used.is_empty() {
+        return;
+    }
+    let whole = a.wall_clock.jobs_ms.filter(|ms| *ms > 0.0);
+    let names: Vec<String> = used.iter().map(|r| resource(&r.kind, Some(&r.name))).collect();
+    let label = names.iter().map(|n| columns(n)).max().unwrap_or(0).clamp(9, 30);
+    let (times, shares) = table(page);
+    page.gap();
+    page.line(&[
+        (Style::Strong, &cell("Resources", label + 2)),
+        (Style::Faint, &format!("{}{}  capacity", right("ideal", times), right("used", shares))),
+    ]);
+    for (name, used) in names.iter().zip(used) {
+        let ideal = used.ideal_ms.unwrap_or(0.0);
+        let share = whole.map_or(String::new(), |whole| percent(ideal / whole));
+        page.line(&[
+            (Style::of_kind(&used.kind), &format!("  {}", cell(name, label))),
+            (Style::Plain, &right(&time(ideal), times)),
+            (Style::Plain, &right(&share, shares)),
+            (
+                Style::Faint,
+                &format!("  {}", capacity(&used.kind, used.capacity, used.capacity_from.as_deref())),
+            ),
+        ]);
+    }
+}
+
+/// What a stage weighs in the list: the largest limit of its kinds.
+fn weight(stage: &StageAnalysis) -> f64 {
+    stage.kinds.values().map(|k| k.limit_ms).fold(0.0, f64::max)
+}
+
+fn stages(page: &mut Page, a: &Analysis, trace: &Trace) {
+    let all: f64 = a.stages.iter().map(weight).sum();
+    let mut by_weight: Vec<&StageAnalysis> = a.stages.iter().filter(|s| weight(s) > 0.0).collect();
+    by_weight.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
+    let (mut shown, mut carried) = (Vec::new(), 0.0);
+    for stage in by_weight.into_iter().take(MOST) {
+        if carried >= CARRY * all {
+            break;
+        }
+        carried += weight(stage);
+        shown.push(stage);
+    }
+    if shown.is_empty() {
+        return;
+    }
+    page.gap();
+    let of =
+        format!(" · {} of {}, {} of the stages' time", shown.len(), a.stages.len(), percent(carried / all));
+    page.line(&[(Style::Strong, "Stages that matter"), (Style::Faint, &of)]);
+    for stage in shown {
+        self::stage(page, stage, trace.jobs.len() > 1);
+    }
+}
+
+fn stage(page: &mut Page, stage: &StageAnalysis, many_jobs: bool) {
+    let job = if many_jobs { format!(" of job {}", stage.job) } else { String::new() };
+    page.line(&[
+        (Style::Strong, &format!("  stage {}{job}  ", stage.id)),
+        (Style::Plain, &clean(stage.name.trim())),
+    ]);
+    let mut facts = vec![count(stage.tasks, "multitask")];
+    facts.extend(stage.duration_ms.map(time));
+    if stage.failed_tasks > 0 {
+        facts.push(format!("{} failed", stage.failed_tasks));
+    }
+    if let Some(bottleneck) = &stage.bottleneck {
+        facts.push(format!("limited by {}", resource(&bottleneck.kind, bottleneck.name.as_deref())));
+    }
+    if let Some(skew) = stage.skew.duration_max_over_median.filter(|skew| *skew > 2.0) {
+        facts.push(format!("longest multitask {skew:.1} times the median"));
+    }
+    for (kind, used) in &stage.kinds {
+        if let (Some(times), Some(name)) = (used.imbalance.filter(|i| *i > 1.1), &used.largest) {
+            facts.push(format!("{} has {times:.1} times the mean", resource(kind, Some(name))));
+        }
+    }
+    if !stage.not_split.is_empty() {
+        facts.push(format!("not split: {}", stage.not_split.join(", ")));
+    }
+    page.wrapped(Style::Faint, &facts.join(" · "), 4, 4);
+    let kinds: Vec<_> = stage.kinds.iter().filter(|(_, k)| k.limit_ms > 0.0).collect();
+    let label = kinds.iter().map(|(k, _)| columns(noun(k))).max().unwrap_or(0).clamp(5, 16);
+    let (times, shares) = table(page);
+    let header = [("ideal", times), ("used", shares), ("queue", times), ("service", times)];
+    let header: String = header.iter().map(|(text, width)| right(text, *width)).collect();
+    page.text(Style::Faint, &format!("    {}{header}", cell("", label)));
+    let measured = |ms: Option<f64>| ms.map_or("–".into(), time);
+    for (kind, used) in kinds {
+        page.line(&[
+            (Style::of_kind(kind), &format!("    {}", cell(noun(kind), label))),
+            (Style::Plain, &right(&time(used.ideal_ms), times)),
+            (Style::Plain, &right(&used.utilization.map_or("–".into(), percent), shares)),
+            (Style::Plain, &right(&measured(used.queue_ms), times)),
+            (Style::Plain, &right(&measured(used.service_ms), times)),
+        ]);
+    }
+}
+
+/// What a reader may miss in the text above, and the cost of what is in it.
+fn not_measured(page: &mut Page, a: &Analysis, jobs: &[&JobAnalysis]) {
+    let none = |of: fn(&JobAnalysis) -> bool| !jobs.is_empty() && jobs.iter().all(|job| of(job));
+    let missing = [
+        (none(|job| job.duration_ms.is_none()), "the jobs' ends"),
+        (none(|job| !job.kinds.contains_key("cpu")), "cores"),
+        (none(|job| !job.kinds.contains_key("disk")), "disks"),
+        (none(|job| !job.kinds.contains_key("network")), "network"),
+        (none(|job| job.read_bytes.is_none()), "bytes read"),
+        (none(|job| job.cached_bytes.is_none()), "bytes from the page cache"),
+        (none(|job| job.core.decode_share.is_none()), "decoding"),
+        (none(|job| job.core.not_split_share.is_none()), "work that was not split"),
+        (none(|job| job.memory_high_water_bytes.is_none()), "memory"),
+        (a.recording.recording_ms.is_none(), "what recording cost"),
+    ];
+    let missing: Vec<&str> = missing.iter().filter(|(missing, _)| *missing).map(|(_, what)| *what).collect();
+    page.gap();
+    if !missing.is_empty() {
+        page.wrapped(Style::Faint, &format!("Not measured: {}.", missing.join(", ")), 0, 2);
+    }
+    if let Some(share) = a.recording.share {
+        let text = format!("Recording the trace took {} of the core time.", percent(share));
+        page.wrapped(Style::Faint, &text, 0, 2);
+    }
+}

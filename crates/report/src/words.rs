@@ -1,0 +1,114 @@
+//! Numbers and names as people read them: three digits at most, and a unit.
+
+use pellucid_model::KindUse;
+use pellucid_trace::kind;
+
+/// A time: `1.84 s`, `85 ms`, `12 min 5 s`.
+pub(crate) fn time(ms: f64) -> String {
+    let s = ms / 1000.0;
+    match ms {
+        _ if !ms.is_finite() || ms < 0.0 => "?".into(),
+        _ if s >= 3599.5 => {
+            let minutes = (s / 60.0).round() as u64;
+            format!("{} h {} min", grouped(minutes / 60), minutes % 60)
+        }
+        _ if s >= 599.5 => {
+            let s = s.round() as u64;
+            format!("{} min {} s", s / 60, s % 60)
+        }
+        _ if s >= 99.95 => format!("{s:.0} s"),
+        _ if s >= 9.995 => format!("{s:.1} s"),
+        _ if ms >= 99.5 => format!("{s:.2} s"),
+        _ if ms >= 9.95 => format!("{ms:.0} ms"),
+        _ if ms >= 0.9995 => format!("{ms:.1} ms"),
+        0.0 => "0 s".into(),
+        _ => format!("{:.0} µs", (ms * 1000.0).max(1.0)),
+    }
+}
+
+/// A size in powers of 1000: `812 MB`, `9.6 kB`.
+pub(crate) fn size(bytes: f64) -> String {
+    let units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
+    let (mut value, mut unit) = (bytes, 0);
+    while value >= 999.5 && unit + 1 < units.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    let digits = usize::from(unit > 0 && value < 9.95);
+    format!("{value:.digits$} {}", units[unit])
+}
+
+/// A share of one: `92 %`, `0.3 %`, `<0.01 %`.
+pub(crate) fn percent(share: f64) -> String {
+    match share * 100.0 {
+        0.0 => "0 %".into(),
+        p if p < 0.01 => "<0.01 %".into(),
+        p if p < 0.095 => format!("{p:.2} %"),
+        p if p < 9.95 => format!("{p:.1} %"),
+        p => format!("{p:.0} %"),
+    }
+}
+
+/// A whole number in groups of three: `6,001,215`.
+pub(crate) fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (ix, digit) in digits.chars().enumerate() {
+        if ix > 0 && (digits.len() - ix).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A number of things: `1 row`, `4 rows`.
+pub(crate) fn count(n: u64, thing: &str) -> String {
+    format!("{} {thing}{}", grouped(n), if n == 1 { "" } else { "s" })
+}
+
+/// A capacity and where it is known from: `2 cores (counted)`, `50 MB/s (set)`.
+pub(crate) fn capacity(kind: &str, capacity: Option<f64>, from: Option<&str>) -> String {
+    let amount = match (capacity, kind) {
+        (Some(c), kind::CPU) => Some(count(c.round() as u64, "core")),
+        (Some(c), kind::SLOTS) => Some(count(c.round() as u64, "slot")),
+        (Some(c), _) => Some(format!("{}/s", size(c))),
+        (None, _) => None,
+    };
+    match (amount, from) {
+        (Some(amount), Some(from)) => format!("{amount} ({from})"),
+        (Some(amount), None) => amount,
+        (None, Some(from)) => format!("not known ({from})"),
+        (None, None) => "not known".into(),
+    }
+}
+
+/// A kind as a noun.
+pub(crate) fn noun(kind: &str) -> &str {
+    match kind {
+        kind::CPU => "cores",
+        kind::MEMORY_BANDWIDTH => "memory bandwidth",
+        other => other,
+    }
+}
+
+/// One resource: its kind, and its name where that says more.
+pub(crate) fn resource(kind: &str, name: Option<&str>) -> String {
+    match name {
+        Some(name) if kind != kind::CPU && name != kind => format!("{} {name}", noun(kind)),
+        _ => noun(kind).to_owned(),
+    }
+}
+
+/// What limits within a kind, with its time: the one resource that is loaded most, or all of
+/// them where they are loaded alike.
+pub(crate) fn limiting(kind: &str, used: &KindUse) -> (String, f64) {
+    if used.resources > 1 && used.limit_ms <= 1.05 * used.ideal_ms {
+        let all = match kind {
+            kind::CPU => "cores".to_owned(),
+            kind => count(used.resources as u64, noun(kind)),
+        };
+        return (all, used.ideal_ms);
+    }
+    (resource(kind, used.largest.as_deref()), used.limit_ms)
+}

@@ -1,0 +1,188 @@
+//! The analysis document has the keys of the command line's contract, in every case, and no others
+//! than those that are named here as additions.
+
+#[path = "../../model/tests/builder/mod.rs"]
+mod builder;
+
+use std::collections::BTreeSet;
+
+use builder::Build;
+use pellucid_model::analyze;
+use pellucid_report::{Source, analysis_json, document, job_json};
+use pellucid_trace::{Phase, Trace, kind};
+use serde_json::Value;
+
+/// The contract, transcribed: a path, and the keys that the object there has. `[]` is each element of a list.
+/// After `+`, keys that this document has beyond the contract. Maps by kind are checked apart.
+const KEYS: &[(&str, &str)] = &[
+    ("", "format source resources wall_clock_ms jobs stages bounds causes replay advice + recording"),
+    (
+        "source",
+        "kind path application engine engine_version complete bytes tasks stages jobs sql_executions warnings",
+    ),
+    ("resources[]", "name kind machine capacity capacity_from ideal_ms"),
+    ("wall_clock_ms", "jobs driver_only waiting_for_executors"),
+    (
+        "jobs[]",
+        "id name duration_ms modelled_ms stages bottleneck next ideal_ms intensity \
+         + outcome error rows observed_ms limit_ms imbalance utilization queue_ms service_ms \
+         read_bytes cached_bytes written_bytes memory_high_water_bytes core",
+    ),
+    ("jobs[].bottleneck", "kind name"),
+    ("jobs[].next", "kind ideal_ms"),
+    ("jobs[].intensity", "disk_mb_per_cpu_s network_mbit_per_cpu_s shuffle_over_input output_over_input"),
+    ("jobs[].core", "+ total_ms decode_share operator_share encode_share not_split_share"),
+    (
+        "stages[]",
+        "id attempt name call_site tasks failed_tasks duration_ms task_time_ms ideal_ms utilization queue_ms \
+         service_ms bottleneck blocked_ms blocked_at_most_ms skew stragglers + job limit_ms imbalance core not_split",
+    ),
+    ("stages[].bottleneck", "kind name"),
+    ("stages[].blocked_ms", "disk network gc scheduler deserialize other"),
+    ("stages[].blocked_at_most_ms", "disk network gc scheduler deserialize other"),
+    ("stages[].skew", "input_bytes_max_over_median output_bytes_max_over_median duration_max_over_median"),
+    ("stages[].stragglers", "count denominator causes"),
+    (
+        "stages[].stragglers.causes",
+        "output_skew scheduler input_read shuffle_read shuffle_write output_write gc first_task failure \
+         slow_machine unexplained",
+    ),
+    ("bounds", "no_disk no_network no_gc no_stragglers"),
+    ("causes[]", "cause stage ms at_most evidence + job"),
+    ("replay", "measured_ms simulated_ms error"),
+    ("recording", "+ recording_ms writer_ms share"),
+];
+
+const BY_KIND: &[&str] = &[
+    "jobs[].ideal_ms",
+    "jobs[].limit_ms",
+    "jobs[].imbalance",
+    "jobs[].utilization",
+    "jobs[].queue_ms",
+    "jobs[].service_ms",
+    "stages[].ideal_ms",
+    "stages[].utilization",
+    "stages[].queue_ms",
+    "stages[].service_ms",
+    "stages[].limit_ms",
+    "stages[].imbalance",
+];
+
+/// Every value at a path.
+fn at<'v>(value: &'v Value, path: &str) -> Vec<&'v Value> {
+    let mut found = vec![value];
+    for step in path.split('.').filter(|step| !step.is_empty()) {
+        let (key, each) = step.strip_suffix("[]").map_or((step, false), |key| (key, true));
+        let next = found.into_iter().map(|v| &v[key]);
+        found = match each {
+            true => next.flat_map(|v| v.as_array().expect("a list")).collect(),
+            false => next.collect(),
+        };
+    }
+    found
+}
+
+#[track_caller]
+fn check_keys(value: &Value) {
+    for (path, keys) in KEYS {
+        let expect: BTreeSet<&str> = keys.split_whitespace().filter(|key| *key != "+").collect();
+        for object in at(value, path) {
+            // A bottleneck and what is next may be null as a whole.
+            let nullable = path.ends_with("bottleneck") || path.ends_with("next");
+            if nullable && object.is_null() {
+                continue;
+            }
+            let got: BTreeSet<&str> = object.as_object().expect(path).keys().map(String::as_str).collect();
+            assert_eq!(got, expect, "keys of {path}");
+        }
+    }
+    for path in BY_KIND {
+        for map in at(value, path) {
+            let map = map.as_object().expect(path);
+            assert!(["cpu", "disk", "network"].iter().all(|kind| map.contains_key(*kind)), "{path}: {map:?}");
+            assert!(map.values().all(|v| v.is_null() || v.is_f64()), "{path}: {map:?}");
+        }
+    }
+}
+
+fn of(trace: &Trace) -> Value {
+    analysis_json(&analyze(trace), Source::of_trace(trace, Some("job.trace")))
+}
+
+#[test]
+fn every_key_is_there() {
+    let whole = Build::query().trace;
+    check_keys(&of(&whole));
+    check_keys(&of(&Trace::default()));
+    let mut cut = whole.clone();
+    cut.end = None;
+    cut.job_ends.clear();
+    cut.stage_ends.clear();
+    cut.truncated = Some("cut in block 1".into());
+    check_keys(&of(&cut));
+    cut.monotasks.clear();
+    check_keys(&of(&cut));
+}
+
+#[test]
+fn the_contract_is_transcribed_where_lists_are_not_empty() {
+    let query = of(&Build::query().trace);
+    for path in KEYS.iter().map(|(path, _)| path).chain(BY_KIND) {
+        assert!(!at(&query, path).is_empty(), "{path} is never checked");
+    }
+}
+
+#[test]
+fn other_kinds_are_in_the_maps() {
+    let mut b = Build::on_cores(1);
+    let store = b.resource("s3://bucket", kind::STORE, None);
+    let job = b.job("remote", 0.0);
+    let stage = b.stage(job, "scan", 0.0);
+    let m = b.multitask(stage, 0.0);
+    b.monotask(m, store, Phase::Fetch, 0.0, 50.0).bytes = Some(1000);
+    b.end_job(job, 60.0);
+    let document = of(&b.trace);
+    check_keys(&document);
+    assert_eq!(document["jobs"][0]["ideal_ms"]["store"], 50.0);
+    assert_eq!(document["jobs"][0]["ideal_ms"]["network"], Value::Null);
+    assert_eq!(document["resources"][1]["capacity"], Value::Null);
+    assert_eq!(document["resources"][1]["capacity_from"], "busy time");
+    assert_eq!(document["causes"][0]["at_most"], true);
+}
+
+#[test]
+fn what_is_not_finite_is_null() {
+    let mut a = analyze(&Build::query().trace);
+    a.jobs[0].modelled_ms = Some(f64::NAN);
+    a.causes[0].ms = f64::INFINITY;
+    let document = analysis_json(&a, Source::of_trace(&Trace::default(), None));
+    assert_eq!(document["jobs"][0]["modelled_ms"], Value::Null);
+    assert_eq!(document["causes"][0]["ms"], Value::Null);
+}
+
+#[test]
+fn the_source_says_whether_it_is_whole() {
+    let mut trace = Build::query().trace;
+    let source = Source::of_trace(&trace, Some("job.trace"));
+    assert!(source.complete && source.warnings.is_empty());
+    assert_eq!((source.tasks, source.stages, source.jobs, source.sql_executions), (5, 2, 1, Some(1)));
+    assert_eq!(source.engine.as_deref(), Some("pellucid"));
+    trace.truncated = Some("cut in block 1".into());
+    let document = of(&trace);
+    assert_eq!(document["source"]["complete"], false);
+    let warnings = document["source"]["warnings"].as_array().expect("a list");
+    assert!(warnings[0].as_str().expect("text").contains("cut in block 1"), "{warnings:?}");
+    assert_eq!(warnings.len(), 1, "said once: {warnings:?}");
+}
+
+#[test]
+fn a_document_opens_with_its_format() {
+    let value = of(&Build::query().trace);
+    let text = document(&value);
+    assert!(text.starts_with(r#"{"format":"pellucid.analysis/1","advice":["#), "{text}");
+    assert!(text.ends_with("}\n") && text.lines().count() == 1);
+    assert_eq!(serde_json::from_str::<Value>(&text).expect("it is JSON"), value);
+    assert_eq!(document(&Value::Null), "null\n");
+    let job = job_json(&analyze(&Build::query().trace).jobs[0]);
+    assert_eq!(job, value["jobs"][0]);
+}
