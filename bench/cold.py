@@ -90,8 +90,12 @@ def one_disk(data: Path, cases: list[dict], texts: Path, say) -> None:
                     for engine in list(engines)[run % 3 :] + list(engines)[: run % 3]:
                         engines[engine].append(once(engine, [disk], disk.path, query))
             found = {
-                "needed_bytes": need, "ideal_ms": need / disk.measured * 1e3, "disk": disk.label(),
-                "engines": engines, "warm": warm(disk.path, query), "others_cores": others(),
+                "needed_bytes": need,
+                "ideal_ms": need / disk.measured * 1e3,
+                "disk": disk.label(),
+                "engines": engines,
+                "warm": warm(disk.path, query),
+                "others_cores": others(),
             }
             results.append(SUITE, case, found)
             say(case, found["engines"])
@@ -100,8 +104,10 @@ def one_disk(data: Path, cases: list[dict], texts: Path, say) -> None:
 def two_disks(data: Path, cases: list[dict], texts: Path, say) -> None:
     """The same files on one disk, and spread over two: folders of links to where they lie."""
     size = image_size(data)
-    with disks.throttled(f"{RATE}B/s", name="bench-a", mode="kernel", size=size) as a, \
-         disks.throttled(f"{RATE}B/s", name="bench-b", mode="kernel", size=size) as b:  # fmt: skip
+    with (
+        disks.throttled(f"{RATE}B/s", name="bench-a", mode="kernel", size=size) as a,
+        disks.throttled(f"{RATE}B/s", name="bench-b", mode="kernel", size=size) as b,
+    ):
         folders = {"one disk": a.folder / "one", "two disks": a.folder / "two"}
         for table, key in TABLES.items():
             duck("--split", data / f"{table}.parquet", a.path / table, key, FILES)

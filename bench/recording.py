@@ -46,8 +46,11 @@ def share(data: Path, query: Path) -> dict:
         trace = traces.read(kept)
         (end,) = trace.of["end"]
         return {
-            "events": trace.records, "trace_bytes": kept.stat().st_size, "core_ns": trace.core_ns(),
-            "recording_ns": end.get("recording_ns"), "writer_ns": end.get("writer_ns"),
+            "events": trace.records,
+            "trace_bytes": kept.stat().st_size,
+            "core_ns": trace.core_ns(),
+            "recording_ns": end.get("recording_ns"),
+            "writer_ns": end.get("writer_ns"),
         }
 
 

@@ -59,8 +59,12 @@ def done(suite: str, case: dict) -> bool:
 def append(suite: str, case: dict, found: dict) -> None:
     """Adds a finished case."""
     line = {
-        "suite": suite, "case": case, "build": build(), "machine": machine(),
-        "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), **found,
+        "suite": suite,
+        "case": case,
+        "build": build(),
+        "machine": machine(),
+        "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        **found,
     }
     FOLDER.mkdir(exist_ok=True)
     with open(FOLDER / f"{suite}.jsonl", "a") as file:

@@ -66,7 +66,9 @@ def warm_table(lines: list[dict]) -> list[str]:
         both = found["pellucid"]["ms"] and plain["ms"]
         ratio = f"{median_ratio(found['pellucid']['ms'], plain['ms']):.2f}" if both else "–"
         note = "" if line["rows_agree"] else " (row counts differ)"
-        out.append(row(f"Q{line['case']['query']}{mark(line)}", *(milliseconds(found[e]["ms"]) for e in ENGINES), ratio + note))
+        out.append(
+            row(f"Q{line['case']['query']}{mark(line)}", *(milliseconds(found[e]["ms"]) for e in ENGINES), ratio + note)
+        )
     means = [f"{geometric_mean(ratios[e]):.3f}" if ratios[e] else "–" for e in ENGINES]
     out.append(row("geometric mean over plain", *means, ""))
     out.append("")
@@ -74,8 +76,16 @@ def warm_table(lines: list[dict]) -> list[str]:
         out.append(f"- Geometric mean over plain DataFusion: {goal(geometric_mean(ratios['pellucid']), WARM_MEAN, 3)}")
         out.append(f"- Worst query: {goal(max(ratios['pellucid']), WARM_WORST)}")
     if memory:
-        out.append(f"- Peak memory over plain, geometric mean: {goal(geometric_mean(memory), WARM_MEMORY)}, largest {max(memory):.2f}")
-    failed = [f"Q{line['case']['query']} {NAMES[e]}: {line['engines'][e]['error']}" for line in by_query for e in ENGINES if line["engines"][e]["error"]]
+        out.append(
+            f"- Peak memory over plain, geometric mean: {goal(geometric_mean(memory), WARM_MEMORY)}, "
+            f"largest {max(memory):.2f}"
+        )
+    failed = [
+        f"Q{line['case']['query']} {NAMES[e]}: {line['engines'][e]['error']}"
+        for line in by_query
+        for e in ENGINES
+        if line["engines"][e]["error"]
+    ]
     return out + [f"- Failed: {failure}" for failure in failed]
 
 
@@ -95,7 +105,14 @@ def cold_section(lines: list[dict]) -> list[str]:
     """Time over ideal and bytes over needed, by engine and read-ahead."""
     out = ["## Cold, one throttled disk", ""]
     lines = sorted(newest(lines), key=lambda line: (line["case"]["read_ahead_kb"], line["case"]["query"]))
-    out += header("query", "read_ahead_kb", "needed (MB)", "ideal (s)", *(f"{NAMES[e]}: time ÷ ideal, bytes ÷ needed" for e in lines[0]["engines"]), "limited by (cold; warm)")
+    out += header(
+        "query",
+        "read_ahead_kb",
+        "needed (MB)",
+        "ideal (s)",
+        *(f"{NAMES[e]}: time ÷ ideal, bytes ÷ needed" for e in lines[0]["engines"]),
+        "limited by (cold; warm)",
+    )
     worst_time = worst_bytes = 0.0
     for line in lines:
         cells = []
@@ -111,12 +128,25 @@ def cold_section(lines: list[dict]) -> list[str]:
                 worst_time, worst_bytes = max(worst_time, time), max(worst_bytes, moved)
         named = {_bottleneck(run) for run in line["engines"]["pellucid"]}
         case = line["case"]
-        out.append(row(f"Q{case['query']}{mark(line)} (scale {case['scale']:g})", case["read_ahead_kb"], f"{line['needed_bytes'] / 1e6:.0f}", f"{line['ideal_ms'] / 1e3:.2f}", *cells, f"{'/'.join(sorted(named))}; {_bottleneck(line['warm'])}"))
+        out.append(
+            row(
+                f"Q{case['query']}{mark(line)} (scale {case['scale']:g})",
+                case["read_ahead_kb"],
+                f"{line['needed_bytes'] / 1e6:.0f}",
+                f"{line['ideal_ms'] / 1e3:.2f}",
+                *cells,
+                f"{'/'.join(sorted(named))}; {_bottleneck(line['warm'])}",
+            )
+        )
     labels = sorted({line["disk"].split(", read_ahead")[0] for line in lines})
     return [
-        *out, "", f"- Pellucid's time over ideal, worst: {goal(worst_time, COLD_TIME)}",
-        f"- Bytes moved over needed, worst: {goal(worst_bytes, COLD_BYTES)}", *(f"- Disk: {label}" for label in labels), "",
-    ]  # fmt: skip
+        *out,
+        "",
+        f"- Pellucid's time over ideal, worst: {goal(worst_time, COLD_TIME)}",
+        f"- Bytes moved over needed, worst: {goal(worst_bytes, COLD_BYTES)}",
+        *(f"- Disk: {label}" for label in labels),
+        "",
+    ]
 
 
 def _bottleneck(found: dict) -> str:
@@ -129,7 +159,9 @@ def two_disks_section(lines: list[dict]) -> list[str]:
     out = ["## Cold, two throttled disks", "", *header("query", "one disk (s)", "two disks (s)", "two ÷ one")]
     ratios = []
     for line in sorted(newest(lines), key=lambda line: line["case"]["query"]):
-        took = [[run["ms"] for run in line["runs"][where] if run["ms"] is not None] for where in ("one disk", "two disks")]
+        took = [
+            [run["ms"] for run in line["runs"][where] if run["ms"] is not None] for where in ("one disk", "two disks")
+        ]
         ratio = median_ratio(took[1], took[0]) if all(took) else None
         ratios += [ratio] if ratio else []
         shown = [f"{statistics.median(ms) / 1e3:.2f}" if ms else "failed" for ms in took]
@@ -143,11 +175,14 @@ def recording_section(lines: list[dict]) -> list[str]:
     lines = newest(lines)
     shares = [line for line in lines if line["case"]["what"] == "share" and line["recording_ns"] is not None]
     if shares:
-        cost = sum(line["recording_ns"] + (line["writer_ns"] or 0) for line in shares) / sum(line["core_ns"] for line in shares)
+        cost = sum(line["recording_ns"] + (line["writer_ns"] or 0) for line in shares) / sum(
+            line["core_ns"] for line in shares
+        )
         worst = max(shares, key=lambda line: line["recording_ns"] / line["core_ns"])
         events, size = sum(line["events"] for line in shares), sum(line["trace_bytes"] for line in shares)
         out += [
-            f"- Over {len(shares)} TPC-H queries, recording and writing together, share of core time: {goal(cost, RECORDING, 5)}",
+            f"- Over {len(shares)} TPC-H queries, recording and writing together, share of core time: "
+            f"{goal(cost, RECORDING, 5)}",
             f"- Most on workers' threads: Q{worst['case']['query']}, {worst['recording_ns'] / worst['core_ns']:.3%}",
             f"- {events} events, {size / events:.0f} bytes each",
         ]
@@ -155,12 +190,18 @@ def recording_section(lines: list[dict]) -> list[str]:
         if line["case"]["what"] == "pairs":
             ratio, low, high = ratio_interval([tuple(pair) for pair in line["pairs_ms"]])
             verdict = "" if resolved(low, high) else ": not resolved"
-            out.append(f"- Time with `--trace` over without, {len(line['pairs_ms'])} pairs in turns{mark(line)}: {ratio:.4f} (90 % interval {low:.4f} to {high:.4f}){verdict}")
+            out.append(
+                f"- Time with `--trace` over without, {len(line['pairs_ms'])} pairs in turns{mark(line)}: "
+                f"{ratio:.4f} (90 % interval {low:.4f} to {high:.4f}){verdict}"
+            )
     return [*out, ""]
 
 
 SECTIONS = {
-    "warm": warm_section, "cold": cold_section, "two-disks": two_disks_section, "recording": recording_section,
+    "warm": warm_section,
+    "cold": cold_section,
+    "two-disks": two_disks_section,
+    "recording": recording_section,
 }
 
 
@@ -169,7 +210,9 @@ def page(of_suite: dict[str, list[dict]]) -> str:
     every = [line for lines in of_suite.values() for line in newest(lines)]
     out = ["# Results", "", "Made by `make bench` from `bench/results/`; how and what: `bench/README.md`.", ""]
     out += [f"- Machine: {machine}" for machine in sorted({line["machine"] for line in every})]
-    out += [f"- Builds: {', '.join(sorted({line['build'] for line in every}))}; {min(line['at'] for line in every)[:10]} to {max(line['at'] for line in every)[:10]}"] if every else []
+    if every:
+        builds, dates = sorted({line["build"] for line in every}), sorted(line["at"][:10] for line in every)
+        out.append(f"- Builds: {', '.join(builds)}; {dates[0]} to {dates[-1]}")
     out += [f"- \\*: other processes used more than {results.NOISE_CORES} cores meanwhile", ""]
     for suite, section in SECTIONS.items():
         out += section(of_suite[suite]) if of_suite.get(suite) else [f"*No results of `{suite}` yet.*", ""]

@@ -56,7 +56,13 @@ def test_a_case_is_done_once_it_is_appended(kept, monkeypatch):
 
 
 def line(case, others_cores=0.0, **found):
-    return {"case": case, "build": "b1", "machine": "m", "at": "2026-01-01T00:00:00", "others_cores": others_cores} | found
+    return {
+        "case": case,
+        "build": "b1",
+        "machine": "m",
+        "at": "2026-01-01T00:00:00",
+        "others_cores": others_cores,
+    } | found
 
 
 def warm_line(query, pellucid, plain, **more):
@@ -71,7 +77,9 @@ def test_the_page_of_nothing_says_so():
 
 
 def test_warm_page_has_means_goals_and_marks():
-    page = table.page({"warm": [warm_line(1, 99, 100), warm_line(1, 80, 100), warm_line(2, 125, 100, others_cores=0.5)]})
+    page = table.page(
+        {"warm": [warm_line(1, 99, 100), warm_line(1, 80, 100), warm_line(2, 125, 100, others_cores=0.5)]}
+    )
     assert "| Q1 | 80 | 100 | 10 | 10 | 0.80 |" in page, "the newest line of a case counts"
     assert "Q2*" in page
     assert "**1.000** (goal: at most 0.85; missed)" in page
@@ -92,7 +100,20 @@ def cold_run(ms, moved, kind="disk"):
 
 def test_cold_page():
     engines = {"pellucid": [cold_run(5100, 102), cold_run(5200, 102)], "duckdb": [cold_run(None, 0)]}
-    page = table.page({"cold": [line({"scale": 5, "query": 6, "read_ahead_kb": 128}, engines=engines, ideal_ms=5000, needed_bytes=100, disk="a disk, read_ahead_kb 128", warm=cold_run(1, 0, "cpu"))]})
+    page = table.page(
+        {
+            "cold": [
+                line(
+                    {"scale": 5, "query": 6, "read_ahead_kb": 128},
+                    engines=engines,
+                    ideal_ms=5000,
+                    needed_bytes=100,
+                    disk="a disk, read_ahead_kb 128",
+                    warm=cold_run(1, 0, "cpu"),
+                )
+            ]
+        }
+    )
     assert "| 1.03, 1.02 | failed | disk; cpu |" in page
     assert "**1.03** (goal: at most 1.05; reached)" in page
 
@@ -104,7 +125,14 @@ def test_two_disks_page():
 
 
 def test_recording_page():
-    share = line({"scale": 1, "what": "share", "query": 1}, events=100, trace_bytes=3000, core_ns=10**9, recording_ns=10**6, writer_ns=10**6)
+    share = line(
+        {"scale": 1, "what": "share", "query": 1},
+        events=100,
+        trace_bytes=3000,
+        core_ns=10**9,
+        recording_ns=10**6,
+        writer_ns=10**6,
+    )
     pairs = line({"scale": 1, "what": "pairs", "queries": [1]}, pairs_ms=[[101, 100], [99, 100], [100, 100]])
     page = table.page({"recording": [share, pairs]})
     assert "**0.00200** (goal: at most 0.01; reached)" in page

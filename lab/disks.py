@@ -177,7 +177,11 @@ def make(
     if mode == "kernel" and why_not:
         raise LabError(f"no kernel-throttled disk here: {why_not}")
     disk = Disk(
-        name=name, mode=mode, rate=parse_rate(rate), size=parse_bytes(size), owner=owner,
+        name=name,
+        mode=mode,
+        rate=parse_rate(rate),
+        size=parse_bytes(size),
+        owner=owner,
         write_rate=parse_rate(write_rate) if write_rate else None,
         read_ahead_kb=read_ahead_kb if mode == "kernel" else None,
     )
@@ -266,7 +270,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python3 -m lab.disks", description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     for command in ("make", "run"):
-        sub = commands.add_parser(command, help={"make": "make and calibrate a disk", "run": "run a command with a disk that goes when it ends; {} is its folder"}[command])
+        sub = commands.add_parser(
+            command,
+            help={
+                "make": "make and calibrate a disk",
+                "run": "run a command with a disk that goes when it ends; {} is its folder",
+            }[command],
+        )
         sub.add_argument("--name", default="disk0")
         sub.add_argument("--rate", default="50MB/s")
         sub.add_argument("--write-rate")

@@ -6,9 +6,14 @@ Nothing here touches a device, so all of it is tested in `lab/test_lab.py` witho
 import re
 
 UNITS = {
-    "": 1, "B": 1,
-    "KB": 10**3, "MB": 10**6, "GB": 10**9,
-    "KIB": 2**10, "MIB": 2**20, "GIB": 2**30,
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
 }
 
 # A calibration that is further off than this voids the run (facts: the kernel's

@@ -118,7 +118,13 @@ def test_kernel_throttled_disk_is_as_fast_as_asked_and_leaves_nothing():
 
 @needs_kernel
 def test_what_kill_9_left_is_cleaned(tmp_path):
-    script = "from lab import disks; import time\nwith disks.throttled('100MB/s', name='orphan', size='64MiB', calibrated=False) as d: print(d.image, flush=True); time.sleep(600)"
+    script = """
+from lab import disks
+import time
+with disks.throttled("100MB/s", name="orphan", size="64MiB", calibrated=False) as disk:
+    print(disk.image, flush=True)
+    time.sleep(600)
+"""
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     image = process.stdout.readline().strip()
     assert os.path.exists(image)
@@ -131,7 +137,21 @@ def test_what_kill_9_left_is_cleaned(tmp_path):
 
 @needs_kernel
 def test_terminated_command_removes_its_disk():
-    command = [sys.executable, "-m", "lab.disks", "run", "--name", "brief", "--size", "64MiB", "--rate", "100MB/s", "--", "sleep", "600"]
+    command = [
+        sys.executable,
+        "-m",
+        "lab.disks",
+        "run",
+        "--name",
+        "brief",
+        "--size",
+        "64MiB",
+        "--rate",
+        "100MB/s",
+        "--",
+        "sleep",
+        "600",
+    ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     assert "kernel-throttled" in process.stderr.readline()
     os.killpg(process.pid, signal.SIGTERM)

@@ -128,15 +128,11 @@ def unmatched(expected: list[list], actual: list[list], rules: list[Numeric | No
 
 def _exact_part(row: list, rules: list[Numeric | None]) -> tuple:
     """What must be equal for two rows to be one; which numbers are NULL is part of it."""
-    return tuple(
-        exact(value) if rule is None else value is None for value, rule in zip(row, rules, strict=True)
-    )
+    return tuple(exact(value) if rule is None else value is None for value, rule in zip(row, rules, strict=True))
 
 
 def _numbers_same(expected: list, actual: list, rules: list[Numeric | None]) -> bool:
-    return all(
-        rule.same(number(e), number(a)) for e, a, rule in zip(expected, actual, rules) if rule is not None
-    )
+    return all(rule.same(number(e), number(a)) for e, a, rule in zip(expected, actual, rules) if rule is not None)
 
 
 def _nearest(row: list, candidates: list[list]) -> list:

@@ -40,14 +40,17 @@ def refusing() -> Iterator[tuple[dict[str, str], list[str]]]:
     server.asked = []
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield {
-            "AWS_ENDPOINT_URL": (url := f"http://127.0.0.1:{server.server_port}"),
-            "AWS_ENDPOINT": url,
-            "AWS_ALLOW_HTTP": "true",
-            "AWS_REGION": "us-east-1",
-            "AWS_ACCESS_KEY_ID": "nobody",
-            "AWS_SECRET_ACCESS_KEY": "nothing",
-        }, server.asked
+        yield (
+            {
+                "AWS_ENDPOINT_URL": (url := f"http://127.0.0.1:{server.server_port}"),
+                "AWS_ENDPOINT": url,
+                "AWS_ALLOW_HTTP": "true",
+                "AWS_REGION": "us-east-1",
+                "AWS_ACCESS_KEY_ID": "nobody",
+                "AWS_SECRET_ACCESS_KEY": "nothing",
+            },
+            server.asked,
+        )
     finally:
         server.shutdown()
         server.server_close()

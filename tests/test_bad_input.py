@@ -59,7 +59,13 @@ def refused(query, code, *said, options=(), program=None, **settings):
 
 def test_missing_file(tmp_path):
     path = tmp_path / "nowhere.parquet"
-    refused(f"SELECT * FROM '{path}'", FAILED, re.escape(str(path)), "no such file|not found|does not exist|no files?", "check")
+    refused(
+        f"SELECT * FROM '{path}'",
+        FAILED,
+        re.escape(str(path)),
+        "no such file|not found|does not exist|no files?",
+        "check",
+    )
 
 
 def test_missing_file_of_a_named_table(tmp_path):
@@ -202,7 +208,10 @@ def test_memory_below_what_the_query_needs(tmp_path, duck):
     path = tmp_path / "big.parquet"
     duck.execute(f"COPY (SELECT hash(i) AS k, i AS v FROM range(2000000) r(i)) TO '{path}'")
     refused(
-        f"SELECT k, sum(v) AS s FROM '{path}' GROUP BY k ORDER BY s", FAILED, "memory", "--memory",
+        f"SELECT k, sum(v) AS s FROM '{path}' GROUP BY k ORDER BY s",
+        FAILED,
+        "memory",
+        "--memory",
         options=("--memory", "8MiB"),
     )
 

@@ -114,7 +114,7 @@ def test_the_disk_is_named_as_the_system_names_it(cold, cold_data):
 
 
 def _used(trace, resource) -> bool:
-    return any(trace.of["resource"][m["r"]] is resource for m in trace.of["monotask"])
+    return any(trace.of["resource"][m["resource"]] is resource for m in trace.of["monotask"])
 
 
 @pytest.mark.parametrize("number", [1, 6, 14])

@@ -11,20 +11,45 @@ from tests import traces
 def sound() -> list[dict]:
     """A small whole trace: one job, two stages, a disk and two cores."""
     return [
-        {"t": "header", "format": "pellucid.trace/1.0", "producer": "engine", "producer_version": "0", "origin_unix_ns": 1},
+        {
+            "t": "header",
+            "format": "pellucid.trace/1.0",
+            "producer": "engine",
+            "producer_version": "0",
+            "origin_unix_ns": 1,
+        },
         {"t": "machine", "name": "here"},
-        {"t": "resource", "name": "cores", "kind": "cpu", "machine": 0, "concurrency": 2},
+        {"t": "resource", "name": "cores", "kind": "cpu", "machine": 0, "capacity": 2.0, "concurrency": 2},
         {"t": "resource", "name": "disk0", "kind": "disk", "machine": 0, "concurrency": 1},
         {"t": "job", "name": "SELECT 1", "submitted_ns": 0},
         {"t": "stage", "job": 0, "name": "scan", "submitted_ns": 10_000_000},
         {"t": "multitask", "stage": 0, "partition": 0, "admitted_ns": 20_000_000},
-        {"t": "monotask", "m": 0, "r": 1, "p": "read", "queued_ns": 20_000_000, "queue_ns": 0, "service_ns": 10_000_000, "bytes": 9},
-        {"t": "monotask", "m": 0, "r": 0, "p": "compute", "queued_ns": 30_000_000, "queue_ns": 0, "service_ns": 10_000_000, "decode_ns": 4_000_000},
+        {
+            "t": "monotask",
+            "multitask": 0,
+            "resource": 1,
+            "phase": "read",
+            "queued_ns": 20_000_000,
+            "queue_ns": 0,
+            "service_ns": 10_000_000,
+            "bytes": 9,
+        },
+        {
+            "t": "monotask",
+            "multitask": 0,
+            "resource": 0,
+            "phase": "compute",
+            "queued_ns": 30_000_000,
+            "queue_ns": 0,
+            "service_ns": 10_000_000,
+            "decode_ns": 4_000_000,
+        },
         {"t": "stage_end", "stage": 0, "ended_ns": 40_000_000},
         {"t": "stage", "job": 0, "name": "sort", "after": [0], "submitted_ns": 40_000_000},
+        {"t": "multitask", "stage": 1, "partition": 0, "admitted_ns": 40_000_000},
         {"t": "stage_end", "stage": 1, "ended_ns": 45_000_000},
         {"t": "job_end", "job": 0, "ended_ns": 50_000_000},
-        {"t": "end", "records": 13},
+        {"t": "end", "records": 14},
     ]
 
 
@@ -46,15 +71,15 @@ def test_a_sound_trace_has_nothing_to_say(tmp_path):
     "record, change, said",
     [
         (0, {"format": "other/1"}, "format"),
-        (13, {"records": 12}, "the end says"),
-        (12, {"ended_ns": 44_000_000}, "ended after its job"),
-        (10, {"submitted_ns": 39_000_000}, "before stage 0 had ended"),
+        (14, {"records": 13}, "the end says"),
+        (13, {"ended_ns": 44_000_000}, "ended after its job"),
+        (11, {"admitted_ns": 39_000_000}, "before stage 0 had ended"),
         (6, {"admitted_ns": 9_000_000}, "before its stage was submitted"),
         (7, {"queued_ns": 19_000_000}, "before its multitask was admitted"),
         (8, {"service_ns": 11_000_000}, "ended after its stage"),
         (8, {"decode_ns": 11_000_000}, "decode, operators and encode"),
         (8, {"not_split_ns": 11_000_000}, "not_split_ns"),
-        (8, {"p": "read"}, "ran on a resource of kind cpu"),
+        (8, {"phase": "read"}, "ran on a resource of kind cpu"),
         (7, {"bytes": None}, "how many bytes"),
     ],
 )
@@ -85,3 +110,10 @@ def test_a_cut_trace_reads_to_its_last_whole_block(tmp_path):
     path.write_bytes(path.read_bytes()[:-5])
     assert traces.read(path).records >= 7
     assert traces.broken(traces.read(path)) != []
+
+
+def test_what_runs_on_after_a_failure_is_exempt(tmp_path):
+    records = sound()
+    records[9] |= {"outcome": "failed"}
+    records[8] |= {"service_ns": 11_000_000}
+    assert traces.broken(traces.read(write(tmp_path / "t", records))) == []
