@@ -211,8 +211,8 @@ impl File {
         let bytes = ranges::total(&missing);
         let file = Arc::clone(self);
         Monotask::new(&self.disk, Phase::Read, Vec::new(), bytes, move |context| {
-            let mut chunks = Chunks::new(file.disk.0.pacer.as_deref(), context);
-            sink(file.read_all(&missing, |buffer, range| file.read_in_chunks(buffer, range, &mut chunks))?)?;
+            let chunks = Chunks::new(&file.disk, context);
+            sink(file.read_all(&missing, |buffer, range| file.read_in_chunks(buffer, range, &chunks))?)?;
             Ok(Done { bytes: Some(bytes), ..Done::default() })
         })
     }
@@ -262,12 +262,7 @@ impl File {
         Ok(segments)
     }
 
-    fn read_in_chunks(
-        &self,
-        buffer: &mut [u8],
-        range: Range<u64>,
-        chunks: &mut Chunks<'_>,
-    ) -> Result<(), Error> {
+    fn read_in_chunks(&self, buffer: &mut [u8], range: Range<u64>, chunks: &Chunks<'_>) -> Result<(), Error> {
         let start = range.start;
         chunks.each(range, |chunk| {
             let part = usize::try_from(chunk.start - start)?..usize::try_from(chunk.end - start)?;

@@ -91,10 +91,10 @@ impl Output {
         let from = self.planned_bytes.fetch_add(bytes, Ordering::Relaxed);
         let output = Arc::clone(self);
         Monotask::new(&self.disk, Phase::Write, after, bytes, move |context| {
-            let mut paced = Chunks::new(output.disk.0.pacer.as_deref(), context);
+            let paced = Chunks::new(&output.disk, context);
             let mut at = from;
             for chunk in &chunks {
-                output.write(chunk, at, &mut paced)?;
+                output.write(chunk, at, &paced)?;
                 at += chunk.len() as u64;
             }
             output.file.sync_data().map_err(|e| failed("write", &output.target, &e))?;
@@ -115,7 +115,7 @@ impl Output {
 
     /// Writes and pushes to the device chunk by chunk: one flush of everything
     /// would be deaf to a cancellation for as long as it takes.
-    fn write(&self, bytes: &[u8], from: u64, chunks: &mut Chunks<'_>) -> Result<(), Error> {
+    fn write(&self, bytes: &[u8], from: u64, chunks: &Chunks<'_>) -> Result<(), Error> {
         chunks.each(from..from + bytes.len() as u64, |chunk| {
             let part = usize::try_from(chunk.start - from)?..usize::try_from(chunk.end - from)?;
             self.file

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use pellucid_scheduler::ResourceId;
 
+use crate::chunks::ChunkSize;
 use crate::pacer::Pacer;
 
 /// A resource that monotasks can be queued at; cheap to clone.
@@ -25,6 +26,8 @@ pub(crate) struct Info {
     pub link: Option<ResourceId>,
     /// Paces what runs on it, where a rate was set.
     pub pacer: Option<Arc<Pacer>>,
+    /// What was learned of how much to move at a time.
+    pub chunk_size: ChunkSize,
     /// Where the kernel counts a disk's sectors.
     pub counters: Option<PathBuf>,
 }
@@ -96,6 +99,7 @@ mod tests {
             concurrency: 1,
             link: None,
             pacer: None,
+            chunk_size: ChunkSize::default(),
             counters: None,
         };
         ResourceHandle(Arc::new(info)).thread_name(i)

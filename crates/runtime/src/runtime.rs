@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use pellucid_scheduler::{Concurrency, Policy, ResourceSpec};
 use pellucid_trace::{Recorder, kind};
 
+use crate::chunks::ChunkSize;
 use crate::driver::{Live, Shared};
 use crate::file::{File, Version};
 use crate::job::{Ending, JobInner};
@@ -119,6 +120,7 @@ impl Runtime {
             concurrency: cores,
             link: None,
             pacer: None,
+            chunk_size: ChunkSize::default(),
             counters: None,
         });
         let network_pacer = options.network_rate.map(|rate| Arc::new(Pacer::new(rate)));
@@ -194,6 +196,7 @@ impl Runtime {
             concurrency: most,
             link: Some(link.0.id),
             pacer: None,
+            chunk_size: ChunkSize::default(),
             counters: None,
         });
         registry.stores.insert(name.to_string(), store.clone());
@@ -340,6 +343,7 @@ impl Inner {
             concurrency: most,
             link: None,
             pacer: rate.map(|r| Arc::new(Pacer::new(r))),
+            chunk_size: ChunkSize::default(),
             counters: device.counters,
         });
         registry.disks.insert(device.name, disk.clone());
@@ -370,6 +374,7 @@ impl Inner {
             concurrency: most,
             link: None,
             pacer: self.network_pacer.clone(),
+            chunk_size: ChunkSize::default(),
             counters: None,
         })
     }

@@ -154,3 +154,79 @@ fn run(shared: &Shared) {
             .0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pellucid_scheduler::{JobId, ResourceId};
+
+    use super::*;
+    use crate::chunks::ChunkSize;
+    use crate::resource::Info;
+
+    fn resource(id: u32, kind: &'static str) -> ResourceHandle {
+        ResourceHandle(Arc::new(Info {
+            id: ResourceId(id),
+            name: format!("{kind} {id}"),
+            kind,
+            capacity: None,
+            capacity_from: None,
+            concurrency: 1,
+            link: None,
+            pacer: None,
+            chunk_size: ChunkSize::default(),
+            counters: None,
+        }))
+    }
+
+    fn counters(at: Instant, cpu: Option<u64>, disks: &[Option<(u64, u64)>], memory: u64) -> Counters {
+        Counters {
+            at,
+            busy_ns: cpu,
+            own_busy_ns: cpu.map(|c| c / 2),
+            disks: disks.iter().map(|d| d.map(|(read, written)| DeviceBytes { read, written })).collect(),
+            memory_bytes: Some(memory),
+        }
+    }
+
+    #[test]
+    fn differences_since_the_last_look() {
+        let resources = [
+            resource(0, trace::kind::CPU),
+            resource(1, trace::kind::DISK),
+            resource(2, trace::kind::DISK),
+            resource(3, trace::kind::STORE),
+        ];
+        let recorder = trace::Recorder::start(trace::RecorderOptions { keep: true, ..Default::default() })
+            .expect("a recorder in memory");
+        let job = JobInner::new(JobId(0), "sampled", recorder, None, &resources);
+        let begin = Instant::now();
+        let at = |ms: u64| begin + Duration::from_millis(ms);
+        let looks = [
+            counters(at(0), Some(1_000), &[None, Some((100, 50))], 7),
+            counters(at(200), Some(4_000), &[None, Some((700, 50)), Some((5, 5))], 9),
+            counters(at(300), None, &[None, None, Some((6, 8))], 8),
+        ];
+        for look in &looks {
+            job.sampling.look(&job, look, &resources);
+        }
+        assert_eq!(job.sampling.memory_high_water_bytes(), Some(9));
+        job.sampling.end(&job, &resources);
+        job.sampling.look(&job, &looks[1], &resources); // too late: the job has ended
+
+        let trace = job.recorder.finish().expect("a trace");
+        let seen: Vec<_> = trace
+            .utilization_samples
+            .iter()
+            .map(|s| {
+                (s.resource, s.interval_ns / 1_000_000, s.busy_ns, s.own_busy_ns, s.read_bytes, s.write_bytes)
+            })
+            .collect();
+        let expect = [
+            (0, 200, Some(3_000), Some(1_500), None, None),
+            (1, 200, None, None, Some(600), Some(0)),
+            // What was not counted at both ends is not there: no cores, no disk 1.
+            (2, 100, None, None, Some(1), Some(3)),
+        ];
+        assert_eq!(seen, expect);
+    }
+}

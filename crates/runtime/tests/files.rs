@@ -11,12 +11,14 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use common::{Task, recorder, runtime, sound};
 use pellucid_runtime::{
-    Done, Error, File, IoMode, Job, JobError, Monotask, Options, Output, Phase, Runtime, Segment, slice,
+    Done, Error, File, IoMode, Job, JobError, Monotask, Options, Output, Phase, Residency, Runtime, Segment,
+    slice,
 };
 use pellucid_trace::{Outcome, Trace, kind};
 
@@ -50,6 +52,12 @@ fn evict(file: &Arc<File>) -> bool {
         eprintln!("skipped: {} keeps its files in memory", file.disk().name());
     }
     gone
+}
+
+/// Tries a few times what depends on pages staying in memory: under a memory limit
+/// the kernel may take some away at any moment, but not every time.
+fn in_some_attempt(what: &str, mut attempt: impl FnMut() -> bool) {
+    assert!((0..10).any(|_| attempt()), "{what}: not in 10 attempts");
 }
 
 /// Runs monotasks as one multitask of one job.
@@ -125,34 +133,46 @@ fn a_read_brings_exactly_what_is_missing() {
     let resource = &trace.resources[m.resource as usize];
     assert_eq!((resource.kind.as_str(), resource.name.as_str()), (kind::DISK, file.disk().name()));
 
-    let after = file.residency(&wanted);
-    assert_eq!((after.cached.as_slice(), after.missing.len()), (&merged[..], 0), "it warms the cache");
     let gap = 8 * MIB..9 * MIB;
-    assert_eq!(file.residency(std::slice::from_ref(&gap)).missing, [gap], "and brings no more");
+    assert_eq!(file.residency(std::slice::from_ref(&gap)).missing, [gap], "it brings no more");
+    in_some_attempt("a read warms the cache", || {
+        let (_, to) = sink();
+        run(&runtime, vec![file.read_monotask(wanted.to_vec(), to)]).0.expect("it succeeds");
+        file.residency(&wanted) == Residency { cached: merged.to_vec(), missing: vec![] }
+    });
 }
 
 #[test]
 fn what_is_cached_is_read_by_a_core_without_the_device() {
     let (folder, runtime) = (folder(), runtime());
     let file = runtime.open(&make(folder.path(), 4 * MIB)).expect("open");
+    let own = fs::File::open(file.path()).expect("there");
+    unsafe { libc::posix_fadvise(own.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
     if !evict(&file) {
         return;
     }
-    let own = fs::File::open(file.path()).expect("there");
-    unsafe { libc::posix_fadvise(own.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
-    own.read_exact_at(&mut vec![0; MIB as usize], 2 * MIB).expect("read");
-    let residency = file.residency(&[0..4 * MIB]);
-    assert_eq!(residency.cached, [2 * MIB..3 * MIB]);
-    assert_eq!(residency.missing, [0..2 * MIB, 3 * MIB..4 * MIB]);
+    let expect = Residency { cached: vec![2 * MIB..3 * MIB], missing: vec![0..2 * MIB, 3 * MIB..4 * MIB] };
+    in_some_attempt("a core reads what is cached, and no device", || {
+        own.read_exact_at(&mut vec![0; MIB as usize], 2 * MIB).expect("read");
+        let residency = file.residency(&[0..4 * MIB]);
+        residency == expect && moved_by_core(&runtime, &file, residency.cached) == 0
+    });
+}
 
+/// Has a core read what is cached; the bytes that the device moved for it.
+fn moved_by_core(runtime: &Runtime, file: &Arc<File>, cached: Vec<Range<u64>>) -> u64 {
+    fn moved() -> Result<u64, Error> {
+        let io = fs::read_to_string("/proc/thread-self/io")?;
+        let bytes = io.lines().find_map(|l| l.strip_prefix("read_bytes: ")).ok_or("not counted")?;
+        Ok(bytes.parse()?)
+    }
     let (sunk, to) = sink();
-    let of = Arc::clone(&file);
+    let (of, ranges, device) = (Arc::clone(file), cached.clone(), Arc::new(AtomicU64::new(0)));
+    let counted = Arc::clone(&device);
     let core = Monotask::new(&runtime.cores(), Phase::Compute, vec![], 0, move |_| {
-        let before = fs::read_to_string("/proc/thread-self/io")?;
-        to(of.read_cached(&residency.cached)?)?;
-        let after = fs::read_to_string("/proc/thread-self/io")?;
-        let moved = |text: &str| text.lines().find(|l| l.starts_with("read_bytes")).map(str::to_string);
-        assert_eq!(moved(&before), moved(&after), "a core touched the device");
+        let before = moved().unwrap_or(0);
+        to(of.read_cached(&ranges)?)?;
+        counted.store(moved().unwrap_or(0) - before, Ordering::Relaxed);
         Ok(Done { cached_bytes: Some(MIB), ..Done::default() })
     });
     let job = runtime.begin("cached", recorder());
@@ -160,7 +180,8 @@ fn what_is_cached_is_read_by_a_core_without_the_device() {
     job.wait().expect("it succeeds");
     assert_eq!(job.progress().cached_bytes, MIB);
     assert_eq!(sound(&job).monotasks[0].cached_bytes, Some(MIB));
-    check_bytes(&sunk.lock().expect("alone"), &[2 * MIB..3 * MIB]);
+    check_bytes(&sunk.lock().expect("alone"), &cached);
+    device.load(Ordering::Relaxed)
 }
 
 #[test]
