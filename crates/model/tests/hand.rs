@@ -185,26 +185,50 @@ fn stages_in_turn_add_up() {
     close(a.causes[0].ms, 600.0);
 }
 
-/// Reads at 40 MB/s for a second, at 60 MB/s for two, then nothing, then at 40 MB/s again.
+/// Reads of a length in seconds at a rate in MB/s, and the capacity that they show. In order: the best
+/// window lies between two points where the rate changes; it ends at the end; there is
+/// a pause, which does not count; no window is as fast as the whole.
 #[test]
 fn capacity_is_the_best_two_busy_seconds() {
+    for (reads, expect) in [
+        (vec![(0.0, 1.0, 40.0), (1.0, 2.0, 60.0), (3.0, 1.0, 40.0)], 60.0),
+        (vec![(0.0, 1.0, 10.0), (1.0, 1.5, 60.0)], 47.5),
+        (vec![(0.0, 1.0, 40.0), (1.0, 1.0, 60.0), (60.0, 1.0, 60.0)], 60.0),
+        (vec![(0.0, 1.0, 100.0), (1.0, 1.0, 10.0), (2.0, 1.0, 100.0)], 70.0),
+    ] {
+        let mut b = Build::on_cores(1);
+        let disk = b.disk("sda", None);
+        let job = b.job("probe", 0.0);
+        let stage = b.stage(job, "scan", 0.0);
+        let m = b.multitask(stage, 0.0);
+        for (start, service, rate) in &reads {
+            b.read(m, disk, start * 1e3, service * 1e3, (service * rate * 1e6) as u64);
+        }
+        b.end_job(job, 61_000.0);
+        let a = analyzed(&b);
+        close(a.resources[disk as usize].capacity, expect * 1e6);
+        assert_eq!(a.resources[disk as usize].capacity_from.as_deref(), Some("best 2 s"));
+        let total: f64 = reads.iter().map(|(_, service, rate)| service * rate).sum();
+        close(a.jobs[0].kinds["disk"].ideal_ms, total / expect * 1e3);
+        assert!(!a.jobs[0].kinds["disk"].from_busy_time);
+    }
+}
+
+/// A capacity is of no use without bytes: neither zero bytes nor zero time may come out.
+#[test]
+fn bytes_that_nobody_counted_are_not_zero() {
     let mut b = Build::on_cores(1);
-    let disk = b.disk("sda", None);
-    let job = b.job("probe", 0.0);
+    let disk = b.disk("sda", Some(100e6));
+    let job = b.job("uncounted", 0.0);
     let stage = b.stage(job, "scan", 0.0);
     let m = b.multitask(stage, 0.0);
-    for (start, service, bytes) in
-        [(0.0, 1000.0, 40_000_000), (1000.0, 2000.0, 120_000_000), (60_000.0, 1000.0, 40_000_000)]
-    {
-        b.read(m, disk, start, service, bytes);
-    }
-    b.end_stage(stage, 61_000.0);
-    b.end_job(job, 61_000.0);
+    b.read(m, disk, 0.0, 300.0, 0).bytes = None;
+    b.end_job(job, 400.0);
     let a = analyzed(&b);
-    close(a.resources[disk as usize].capacity, 60e6);
-    assert_eq!(a.resources[disk as usize].capacity_from.as_deref(), Some("best 2 s"));
-    close(a.jobs[0].kinds["disk"].ideal_ms, 200e6 / 60e6 * 1000.0);
-    assert!(!a.jobs[0].kinds["disk"].from_busy_time);
+    close(a.jobs[0].kinds["disk"].ideal_ms, 300.0);
+    assert!(a.jobs[0].kinds["disk"].from_busy_time);
+    assert_eq!(a.jobs[0].read_bytes, None);
+    assert_eq!(a.jobs[0].intensity.disk_mb_per_cpu_s, None);
 }
 
 /// A tenth of a second in every second: idle time is not slowness.
