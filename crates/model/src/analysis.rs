@@ -39,7 +39,7 @@ pub struct ResourceUse {
     pub machine: Option<String>,
     /// Cores or slots for `cpu` and `slots`, bytes per second for others.
     pub capacity: Option<f64>,
-    /// `set`, `probed`, `counted`, `concurrency`, `best 2 s` or `busy time`; see [`crate::capacity`].
+    /// `set`, `probed`, `counted`, `concurrency`, `best 2 s` or `busy time`; see the crate's head.
     pub capacity_from: Option<String>,
     /// Total demand over capacity; `None` where neither bytes nor times say anything of it.
     pub ideal_ms: Option<f64>,
