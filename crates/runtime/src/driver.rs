@@ -295,7 +295,7 @@ impl Shared {
         };
         drop(state);
         let ix = job.recorder.multitask(multitask);
-        let planned = guarded(|| body.plan()).map(|planned| take_apart(&job, planned));
+        let planned = guarded(|| take_apart(&job, body.plan()?));
         let mut state = self.lock();
         let expanded = match planned {
             Ok((specs, slots)) => state.expand(id, ix, specs, slots, self.now()),

@@ -12,7 +12,7 @@ use pellucid_trace as trace;
 
 use crate::job::JobInner;
 use crate::multitask::Run;
-use crate::{Monotask, Multitask};
+use crate::{Error, Monotask, Multitask};
 
 /// A monotask that was started and waits for its thread.
 pub(crate) struct Ticket {
@@ -115,28 +115,41 @@ impl Entry {
 }
 
 /// Takes monotasks apart: what the scheduler is told of each, and what is kept.
-pub(crate) fn take_apart(job: &JobInner, planned: Vec<Monotask>) -> (Vec<MonotaskSpec>, Vec<Slot>) {
-    planned
-        .into_iter()
-        .map(|m| {
-            let spec = MonotaskSpec {
-                resource: m.resource.0.id,
-                phase: m.phase,
-                after: m.after.clone(),
-                bytes: m.bytes,
-            };
-            let slot = Slot {
-                run: Some(m.run),
-                after: m.after,
-                queued: None,
-                done: false,
-                resource: job.resource_ix(&m.resource),
-                phase: trace_phase(m.phase),
-                bytes: m.bytes,
-            };
-            (spec, slot)
-        })
-        .unzip()
+///
+/// # Errors
+/// A phase on a resource that is not its own: a core would block on I/O, or the
+/// reverse, and the trace would tell a wrong story.
+pub(crate) fn take_apart(
+    job: &JobInner,
+    planned: Vec<Monotask>,
+) -> Result<(Vec<MonotaskSpec>, Vec<Slot>), Error> {
+    let one = |m: Monotask| {
+        if (m.phase == Phase::Compute) != (m.resource.kind() == trace::kind::CPU) {
+            return Err(format!(
+                "a {:?} monotask was planned on {}: the compute phase runs on cores, the others do not",
+                m.phase,
+                m.resource.name()
+            )
+            .into());
+        }
+        let spec = MonotaskSpec {
+            resource: m.resource.0.id,
+            phase: m.phase,
+            after: m.after.clone(),
+            bytes: m.bytes,
+        };
+        let slot = Slot {
+            run: Some(m.run),
+            after: m.after,
+            queued: None,
+            done: false,
+            resource: job.resource_ix(&m.resource),
+            phase: trace_phase(m.phase),
+            bytes: m.bytes,
+        };
+        Ok((spec, slot))
+    };
+    Ok(planned.into_iter().map(one).collect::<Result<Vec<_>, Error>>()?.into_iter().unzip())
 }
 
 fn trace_phase(phase: Phase) -> trace::Phase {

@@ -104,9 +104,23 @@ pub(crate) fn wait(deadline: Instant, context: &Context) -> Result<(), Cancelled
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::job::JobInner;
 
     const MIB: u64 = 1 << 20;
+
+    /// Without the cancellation it would wait for 12 days.
+    #[test]
+    fn a_wait_ends_with_its_job() {
+        let recorder = pellucid_trace::Recorder::start(Default::default()).expect("in memory");
+        let job = JobInner::new(pellucid_scheduler::JobId(0), "waits", recorder, None, &[]);
+        let context = Context { job: Arc::clone(&job) };
+        let waits = std::thread::spawn(move || Pacer::new(1).pace(MIB, &context));
+        job.set_stopped();
+        assert_eq!(waits.join().expect("no panic"), Err(Cancelled));
+    }
 
     #[test]
     fn a_steady_reader_gets_exactly_the_rate() {

@@ -8,13 +8,13 @@ use std::io;
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
-use pellucid_scheduler::Completion;
+use pellucid_scheduler::{Completion, MonotaskId};
 use pellucid_trace as trace;
 
 use crate::driver::{Shared, State};
 use crate::entry::{Ticket, take_apart};
 use crate::guard::{drop_guarded, guarded};
-use crate::job::Ending;
+use crate::job::{Ending, JobInner};
 use crate::platform::{self, DeviceBytes};
 use crate::{Context, Done, Error, ResourceHandle};
 
@@ -94,37 +94,37 @@ fn run<'a>(shared: &'a Arc<Shared>, resource: &ResourceHandle, ticket: Ticket) -
     let stopped = job.is_stopped();
     fill(&mut record, &job.recorder, queued, &measured, &result, stopped);
     job.recorder.monotask(record);
-    match result {
-        Ok(done) => {
-            job.moved(&record);
-            let (specs, slots) = take_apart(&job, done.then);
-            let service_ns = record.service_ns;
-            let completion = Completion {
-                bytes: record.bytes.unwrap_or(0),
-                wait_ns: record.cpu_ns.map(|cpu| service_ns.saturating_sub(cpu)),
-                then: specs,
-            };
-            let mut state = shared.lock();
-            if let Err(invalid) = state.scheduler.complete(shared.now(), id, completion) {
-                state.set_ending(&job, Ending::Failed(invalid.into()));
-                state.scheduler.fail(shared.now(), id);
-                drop(state);
-                drop_guarded(slots);
-                return shared.lock();
-            }
-            if let Some(entry) = state.multitasks.get_mut(&id.multitask) {
-                entry.completed(id.index, slots, Instant::now());
-            }
-            state
-        }
-        Err(error) => {
-            let mut state = shared.lock();
-            // Sets nothing where the job was stopped: that is why this one failed.
-            state.set_ending(&job, Ending::Failed(error));
-            state.scheduler.fail(shared.now(), id);
-            state
-        }
+    let told = result.and_then(|done| {
+        job.moved(&record);
+        guarded(|| take_apart(&job, done.then))
+    });
+    let (then, slots) = match told {
+        Ok(then) => then,
+        Err(error) => return fail(shared, &job, id, error),
+    };
+    let completion = Completion {
+        bytes: record.bytes.unwrap_or(0),
+        wait_ns: record.cpu_ns.map(|cpu| record.service_ns.saturating_sub(cpu)),
+        then,
+    };
+    let mut state = shared.lock();
+    if let Err(invalid) = state.scheduler.complete(shared.now(), id, completion) {
+        drop(state);
+        drop_guarded(slots);
+        return fail(shared, &job, id, invalid.into());
     }
+    if let Some(entry) = state.multitasks.get_mut(&id.multitask) {
+        entry.completed(id.index, slots, Instant::now());
+    }
+    state
+}
+
+/// The job's ending, unless it was stopped before: that is then why this came.
+fn fail<'a>(shared: &'a Arc<Shared>, job: &JobInner, id: MonotaskId, error: Error) -> MutexGuard<'a, State> {
+    let mut state = shared.lock();
+    state.set_ending(job, Ending::Failed(error));
+    state.scheduler.fail(shared.now(), id);
+    state
 }
 
 fn fill(

@@ -12,6 +12,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -272,18 +273,22 @@ fn a_paced_read_is_labelled_and_can_be_cancelled() {
     assert_eq!(file.disk().capacity(), Some(1000.0));
     let job = runtime.begin("it would take 17 minutes", recorder());
     let (sunk, to) = sink();
-    submit(&job, vec![file.read_monotask(vec![0..MIB], to)]);
-    let mut begun = fs::metadata(&path).is_ok();
-    while begun && job.progress().multitasks_submitted == 0 {
-        begun = !job.is_cancelled();
-    }
+    let (began, has_begun) = channel();
+    // Started after the read, on the same disk.
+    let tells = Monotask::new(file.disk(), Phase::Read, vec![], 0, move |_| {
+        began.send(())?;
+        Ok(Done::default())
+    });
+    submit(&job, vec![file.read_monotask(vec![0..MIB], to), tells]);
+    has_begun.recv().expect("it began");
     job.cancel();
     assert!(matches!(job.wait(), Err(JobError::Cancelled)));
     assert!(sunk.lock().expect("alone").is_empty());
     let trace = sound(&job);
     let disk = trace.resources.iter().find(|r| r.name == name).expect("registered");
     assert_eq!((disk.capacity, disk.capacity_from.as_deref()), (Some(1000.0), Some("set")));
-    assert!(trace.monotasks.iter().all(|m| m.outcome == Outcome::Cancelled));
+    let reads: Vec<_> = trace.monotasks.iter().filter(|m| m.bytes == Some(MIB)).collect();
+    assert!(reads.iter().all(|m| m.outcome == Outcome::Cancelled), "{reads:?}");
 }
 
 #[test]

@@ -244,6 +244,18 @@ fn a_plan_that_cannot_be() {
 }
 
 #[test]
+fn a_phase_on_a_resource_that_is_not_its_own() {
+    check_failure(
+        |rt| {
+            let store = rt.store("s3://b", None);
+            let run = |_: &Context| Ok(Done::default());
+            Task::new(move || Ok(vec![Monotask::new(&store, Phase::Compute, vec![], 0, run)]), || Ok(()))
+        },
+        "a Compute monotask was planned on s3://b",
+    );
+}
+
+#[test]
 fn more_that_cannot_be() {
     check_failure(
         |rt| {
