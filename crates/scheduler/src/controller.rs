@@ -26,7 +26,10 @@
 //! service time is wait, and the guard never applies.
 //!
 //! `tests/controller_cases.tsv` holds the table of cases that this, and any other
-//! implementation, must pass. It does not apply to cores: one monotask a core.
+//! implementation, must pass. It does not apply to cores: one monotask a core. It is
+//! a poor judge where the monotasks of a stage differ a hundredfold in size and each
+//! has a cost of its own: an interval is short, so that the climb is, and may then
+//! end a step or two beside the best.
 
 use crate::{Concurrency, Nanos, Policy};
 

@@ -169,7 +169,8 @@ pub struct MonotaskSpec {
     /// Monotasks of the same multitask that must end first, by index. Each is
     /// listed before this one, so that no cycle can be written down.
     pub after: Vec<u32>,
-    /// Bytes that it is expected to move; 0 for none.
+    /// Bytes that it is expected to move; 0 for none. For the driver, whose plan this
+    /// is: no decision depends on a guess of how long something will run.
     pub bytes: u64,
 }
 
