@@ -16,6 +16,8 @@ use crate::{Cancelled, Context, Error, ResourceHandle};
 const MAX_BYTES: u64 = 1 << 20;
 /// Below this, a device loses more by the cut than a cancellation gains.
 const MIN_BYTES: u64 = 64 << 10;
+/// A multiple of any device's logical block, and mostly a page.
+pub(crate) const BLOCK_BYTES: u64 = 4096;
 /// Before anything is known.
 const FIRST_BYTES: u64 = 256 << 10;
 /// A chunk that takes longer is too large.
@@ -66,7 +68,7 @@ impl<'a> Chunks<'a> {
             }
             let size = self.resource.0.chunk_size.0.load(Ordering::Relaxed);
             let most = pacer.map_or(size, |p| p.chunk_bytes(size));
-            let chunk = at..range.end.min(at + most);
+            let chunk = at..chunk_end(at, most, range.end);
             let bytes = chunk.end - chunk.start;
             at = chunk.end;
             let begun = Instant::now();
@@ -79,6 +81,12 @@ impl<'a> Chunks<'a> {
         }
         Ok(())
     }
+}
+
+/// Chunks end between blocks: a direct read has to, and no other reads a page twice.
+fn chunk_end(at: u64, most: u64, end: u64) -> u64 {
+    let whole_blocks = (at + most) & !(BLOCK_BYTES - 1);
+    if whole_blocks > at { whole_blocks.min(end) } else { end.min(at + BLOCK_BYTES) }
 }
 
 /// The size after a chunk of `bytes` took `took`: half of it where that was long, a
@@ -107,6 +115,21 @@ mod tests {
         assert_eq!(next_bytes(MIN_BYTES, 4096, ms(160)), MIN_BYTES);
         assert_eq!(next_bytes(FIRST_BYTES, 4096, ms(1)), FIRST_BYTES);
         assert_eq!(next_bytes(MAX_BYTES, MAX_BYTES, ms(1)), MAX_BYTES);
+    }
+
+    #[test]
+    fn chunks_end_between_blocks() {
+        for most in [MIN_BYTES, 70_001, 278_528 + 17_408, MAX_BYTES] {
+            for (start, end) in [(0, 3 << 20), (12_345, 2_000_003), (4096, 8192), (5, 6)] {
+                let mut at = start;
+                while at < end {
+                    let to = chunk_end(at, most, end);
+                    assert!(to > at && to <= end && to - at <= most, "{at}..{to} of {end}");
+                    assert!(to == end || to.is_multiple_of(BLOCK_BYTES), "{at}..{to} of {end}");
+                    at = to;
+                }
+            }
+        }
     }
 
     #[test]

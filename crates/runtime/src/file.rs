@@ -18,16 +18,12 @@ use bytes::Bytes;
 use pellucid_scheduler::Phase;
 
 use crate::buffer::Pool;
-use crate::chunks::Chunks;
+use crate::chunks::{BLOCK_BYTES, Chunks};
 use crate::residency::{InFlight, Residency, probe};
 use crate::{Done, Error, IoMode, Monotask, ResourceHandle, platform, ranges};
 
 /// Ranges share a buffer up to this size.
 const SHARED_BUFFER_BYTES: u64 = 1 << 20;
-/// What `O_DIRECT` asks of offsets, lengths and addresses: a multiple of any
-/// device's logical block.
-const DIRECT_BLOCK_BYTES: u64 = 4096;
-
 /// Bytes of a file, from `offset` on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
@@ -199,6 +195,21 @@ impl File {
         self.read_all(wanted, |buffer, range| self.fill(buffer, range))
     }
 
+    /// As [`File::read_cached`], after another look at what is cached still: pages may
+    /// have gone between plan and compute. Also says which ranges a device would have
+    /// to bring; they were not touched, and a compute monotask hands them to a
+    /// [`File::read_monotask`] in its [`Done::then`].
+    ///
+    /// # Errors
+    /// As [`File::read_cached`].
+    pub fn read_if_cached(
+        self: &Arc<Self>,
+        wanted: &[Range<u64>],
+    ) -> Result<(Vec<Segment>, Vec<Range<u64>>), Error> {
+        let Residency { cached, missing } = self.residency(wanted);
+        Ok((self.read_cached(&cached)?, missing))
+    }
+
     /// The read monotask that brings `missing` ranges: exactly these (whole blocks
     /// in direct mode), gaps not read, paced and cancellable. `sink` gets a segment
     /// for each range, sorted; those that touch are merged.
@@ -230,7 +241,7 @@ impl File {
         let extents = match self.io {
             IoMode::Cached => wanted.clone(),
             IoMode::Direct => {
-                let blocks: Vec<_> = wanted.iter().map(|r| ranges::align(r, DIRECT_BLOCK_BYTES)).collect();
+                let blocks: Vec<_> = wanted.iter().map(|r| ranges::align(r, BLOCK_BYTES)).collect();
                 ranges::merge(&blocks)
             }
         };

@@ -1,6 +1,9 @@
 //! Real files: which bytes are in memory, exactly which bytes a read moves, what
 //! an output leaves behind. Where a file system has no device or does not say what
 //! is cached, the test says so and stops there.
+//!
+//! Linux only: elsewhere nothing has a file forgotten, or counts a thread's bytes.
+#![cfg(target_os = "linux")]
 #![allow(clippy::single_range_in_vec_init)]
 
 mod common;
@@ -183,6 +186,26 @@ fn moved_by_core(runtime: &Runtime, file: &Arc<File>, cached: Vec<Range<u64>>) -
     assert_eq!(sound(&job).monotasks[0].cached_bytes, Some(MIB));
     check_bytes(&sunk.lock().expect("alone"), &cached);
     device.load(Ordering::Relaxed)
+}
+
+#[test]
+fn what_is_gone_since_the_plan_is_said_and_not_touched() {
+    let (folder, runtime) = (folder(), runtime());
+    let file = runtime.open(&make(folder.path(), 2 * MIB)).expect("open");
+    if !evict(&file) {
+        return;
+    }
+    let (segments, missing) = file.read_if_cached(&[0..MIB]).expect("nothing to read");
+    assert_eq!((segments.len(), missing), (0, vec![0..MIB]));
+    in_some_attempt("what is there again is read", || {
+        file.read_cached(&[0..MIB]).expect("read");
+        let (segments, missing) = file.read_if_cached(&[0..MIB, MIB + 7..2 * MIB]).expect("read");
+        if missing != [MIB + 7..2 * MIB] {
+            return false;
+        }
+        check_bytes(&segments, &[0..MIB]);
+        true
+    });
 }
 
 #[test]
