@@ -1,0 +1,275 @@
+//! Cuts a physical plan into stages at its exchanges (monotasks-sosp17 §3.2).
+//!
+//! A cut stands where rows change hands between partitions: a repartitioning, a merge
+//! of partitions into one, the build side of a join that is collected, a scalar
+//! subquery. Below a cut is a stage that ends by putting its output into an
+//! [`Exchange`](crate::exchange::Exchange); above it, the reading stage has a leaf.
+//! Round-robin repartitionings are dropped: a stage has as many multitasks as its
+//! input asks for.
+//!
+//! What cannot be cut inside (a recursive query, an order-preserving repartitioning)
+//! becomes a stage of one multitask that runs the node as it is; the trace says so.
+//!
+//! This is planning only: nothing here runs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::common::{NullEquality, Result};
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::logical_expr::physical_planning_context::{ScalarSubqueryResults, SubqueryIndex};
+use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
+use datafusion::physical_expr::{Partitioning, PhysicalExpr};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::{
+    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, PartitionMode, SortMergeJoinExec,
+};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::union::InterleaveExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+
+use crate::scan::MULTITASK_BYTES;
+
+/// A node of a physical plan.
+pub(crate) type Node = Arc<dyn ExecutionPlan>;
+
+/// Where a stage's output goes.
+pub(crate) enum Output {
+    /// Divided among the reading stage's partitions.
+    Divide(Partitioning),
+    /// All into one partition, in the order of the multitasks; no more than `fetch` rows.
+    Gather {
+        /// Rows after which the other multitasks need not run.
+        fetch: Option<usize>,
+    },
+    /// Each multitask's output is a partition of its own.
+    Keep,
+    /// One value, for the expressions that refer to it.
+    Scalar(ScalarSubqueryResults, SubqueryIndex),
+}
+
+/// A filter on a join's probe side that its build side fills when it is done.
+pub(crate) struct JoinFilter {
+    pub filter: Arc<DynamicFilterPhysicalExpr>,
+    /// `(build side, probe side)` of each equality.
+    pub on: Vec<(Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>)>,
+    pub null_equality: NullEquality,
+}
+
+/// A stage as planned.
+pub(crate) struct PlannedStage {
+    /// Its topmost node; nodes below a cut belong to other stages.
+    pub root: Node,
+    pub output: Output,
+    /// Stages that must have ended before this one starts, ascending.
+    pub after: Vec<usize>,
+    /// Filters that this stage's output fills.
+    pub fills: Vec<JoinFilter>,
+    /// One multitask runs all partitions of `root`, whatever is below it.
+    pub whole: bool,
+    /// A scan that was planned as one partition may be divided all the same: only
+    /// row-by-row nodes stand above it, and the output keeps the multitasks' order.
+    pub divisible: bool,
+}
+
+/// A plan cut into stages; the last one makes the result.
+pub(crate) struct StagePlan {
+    pub stages: Vec<PlannedStage>,
+    /// By node: the stage that was cut there, and how often its output is read.
+    pub cuts: HashMap<usize, Cut>,
+}
+
+/// A place where a plan was cut.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cut {
+    /// The stage below it.
+    pub stage: usize,
+    /// Leaves that read its output.
+    pub readers: usize,
+}
+
+/// Identity of a node. Plans keep their nodes alive, so that it stays unique.
+pub(crate) fn key(node: &Node) -> usize {
+    Arc::as_ptr(node).cast::<()>() as usize
+}
+
+/// Cuts `plan` into stages.
+///
+/// # Errors
+/// None today; a plan that cannot be cut runs whole.
+pub(crate) fn cut(plan: &Node) -> Result<StagePlan> {
+    let mut cutter = Cutter::default();
+    let divisible = row_by_row_scan(plan).is_some();
+    cutter.stage(plan, Output::Keep, false, divisible)?;
+    Ok(StagePlan { stages: cutter.stages, cuts: cutter.cuts })
+}
+
+/// True for a node that pairs its inputs partition by partition, so that the number
+/// of partitions of an input is not free.
+pub(crate) fn pairs_partitions(node: &Node) -> bool {
+    node.downcast_ref::<HashJoinExec>().is_some_and(|j| *j.partition_mode() == PartitionMode::Partitioned)
+        || node.is::<SortMergeJoinExec>()
+        || node.is::<InterleaveExec>()
+}
+
+/// The file scan below `node` if only row-by-row nodes are between, and it reads one group of
+/// files without a limit of its own.
+fn row_by_row_scan(node: &Node) -> Option<&FileScanConfig> {
+    if let Some(scan) = node.downcast_ref::<DataSourceExec>() {
+        let config = scan.data_source().downcast_ref::<FileScanConfig>()?;
+        return (config.file_groups.len() == 1 && config.limit.is_none()).then_some(config);
+    }
+    let row_by_row = node.downcast_ref::<FilterExec>().is_some_and(|f| f.fetch().is_none())
+        || node.is::<ProjectionExec>()
+        || node.is::<CooperativeExec>();
+    if row_by_row { row_by_row_scan(node.children().first()?) } else { None }
+}
+
+/// True where dividing the scan below pays for an exchange.
+fn worth_dividing(node: &Node) -> bool {
+    row_by_row_scan(node).is_some_and(|config| {
+        let bytes: u64 =
+            config.file_groups.iter().flat_map(|g| g.iter()).map(|f| f.effective_size()).sum();
+        bytes > MULTITASK_BYTES
+    })
+}
+
+/// A node that must run as it is, with everything below it.
+fn runs_whole(node: &Node) -> bool {
+    node.is::<RecursiveQueryExec>()
+        || node.downcast_ref::<RepartitionExec>().is_some_and(|r| {
+            r.preserve_order()
+                || !matches!(
+                    r.partitioning(),
+                    Partitioning::Hash(..) | Partitioning::Range(..) | Partitioning::RoundRobinBatch(_)
+                )
+        })
+}
+
+#[derive(Default)]
+struct Cutter {
+    stages: Vec<PlannedStage>,
+    cuts: HashMap<usize, Cut>,
+    /// Stages that whatever is cut next must wait for (subqueries, build sides).
+    after: Vec<usize>,
+}
+
+impl Cutter {
+    fn stage(&mut self, root: &Node, output: Output, whole: bool, divisible: bool) -> Result<usize> {
+        let mut after = self.after.clone();
+        if !whole {
+            self.walk(root, &mut after)?;
+        }
+        after.sort_unstable();
+        after.dedup();
+        self.stages.push(PlannedStage {
+            root: Arc::clone(root),
+            output,
+            after,
+            fills: Vec::new(),
+            whole,
+            divisible,
+        });
+        Ok(self.stages.len() - 1)
+    }
+
+    /// Cuts at `at`: what is at and below `root` becomes a stage, `at` a leaf of its reader.
+    fn cut(&mut self, at: &Node, root: &Node, output: Output, after: &mut Vec<usize>) -> Result<()> {
+        if let Some(cut) = self.cuts.get_mut(&key(at)) {
+            cut.readers += 1;
+            after.push(cut.stage);
+            return Ok(());
+        }
+        let whole = runs_whole(root);
+        let divisible = row_by_row_scan(root).is_some();
+        let stage = self.stage(root, output, whole, divisible)?;
+        self.cuts.insert(key(at), Cut { stage, readers: 1 });
+        after.push(stage);
+        Ok(())
+    }
+
+    fn walk(&mut self, node: &Node, after: &mut Vec<usize>) -> Result<()> {
+        if runs_whole(node) {
+            return self.cut(node, node, Output::Keep, after);
+        }
+        if let Some(r) = node.downcast_ref::<RepartitionExec>() {
+            return match r.partitioning() {
+                Partitioning::RoundRobinBatch(_) => self.walk(r.input(), after),
+                p => self.cut(node, r.input(), Output::Divide(p.clone()), after),
+            };
+        }
+        if let Some(c) = node.downcast_ref::<CoalescePartitionsExec>() {
+            return self.cut(node, c.input(), Output::Gather { fetch: c.fetch() }, after);
+        }
+        if let Some(m) = node.downcast_ref::<SortPreservingMergeExec>() {
+            let input = m.input();
+            return if input.output_partitioning().partition_count() > 1 {
+                self.cut(input, input, Output::Keep, after)
+            } else {
+                self.walk(input, after)
+            };
+        }
+        if let Some(s) = node.downcast_ref::<ScalarSubqueryExec>() {
+            let mark = self.after.len();
+            for q in s.subqueries() {
+                let output = Output::Scalar(s.results().clone(), q.index);
+                let stage = self.stage(&q.plan, output, false, false)?;
+                self.after.push(stage);
+            }
+            after.extend_from_slice(&self.after[mark..]);
+            self.walk(s.input(), after)?;
+            self.after.truncate(mark);
+            return Ok(());
+        }
+        self.walk_children(node, after)
+    }
+
+    fn walk_children(&mut self, node: &Node, after: &mut Vec<usize>) -> Result<()> {
+        let children: Vec<Node> = node.children().into_iter().map(Arc::clone).collect();
+        let Some(first) = children.first() else { return Ok(()) };
+        let join = node.downcast_ref::<HashJoinExec>();
+        let collects_left = join.is_some_and(|j| *j.partition_mode() == PartitionMode::CollectLeft)
+            || node.is::<NestedLoopJoinExec>()
+            || node.is::<CrossJoinExec>();
+        let before = self.stages.len();
+        if collects_left && !first.is::<CoalescePartitionsExec>() {
+            self.cut(first, first, Output::Gather { fetch: None }, after)?;
+        } else {
+            self.walk_input(node, first, after)?;
+        }
+        let mark = self.after.len();
+        if let Some(filter) = join.and_then(|j| j.dynamic_filter_expr().map(|f| (j, Arc::clone(f)))) {
+            let (join, filter) = filter;
+            // Only where the build side is a stage of its own does its end tell all keys.
+            if let Some(cut) = self.cuts.get(&key(first)).copied().filter(|c| c.stage >= before) {
+                self.stages[cut.stage].fills.push(JoinFilter {
+                    filter,
+                    on: join.on().to_vec(),
+                    null_equality: join.null_equality(),
+                });
+                self.after.push(cut.stage);
+            }
+        }
+        for child in &children[1..] {
+            self.walk_input(node, child, after)?;
+        }
+        self.after.truncate(mark);
+        Ok(())
+    }
+
+    /// Walks one input of `node`, cutting a big scan of one partition off it.
+    fn walk_input(&mut self, node: &Node, input: &Node, after: &mut Vec<usize>) -> Result<()> {
+        let row_by_row = row_by_row_scan(node).is_some();
+        if !row_by_row && !pairs_partitions(node) && worth_dividing(input) {
+            return self.cut(input, input, Output::Gather { fetch: None }, after);
+        }
+        self.walk(input, after)
+    }
+}

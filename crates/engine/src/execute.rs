@@ -1,0 +1,545 @@
+//! Runs a cut plan: stages as their inputs end, multitasks as the runtime admits them.
+//!
+//! A multitask reads (its read monotasks bring all bytes that it needs), then computes (one
+//! monotask decodes them, runs the stage's operators and divides the output), then its output
+//! stays in an exchange or goes to [`Outputs`]. The last multitask of a stage fills the
+//! filters that wait for it and makes the stages ready that wait for it. No thread here: all
+//! of it runs in monotasks, and between them on whichever thread ended the last one.
+
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::compute::BatchCoalescer;
+use datafusion::common::{DataFusionError, Result, ScalarValue};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::physical_expr::Partitioning;
+use datafusion::physical_plan::ExecutionPlanProperties;
+use datafusion::physical_plan::metrics::Time;
+use datafusion::physical_plan::repartition::BatchPartitioner;
+use futures::StreamExt;
+use pellucid_runtime::{Context, Done, Error, Job, Monotask, Multitask, Phase, Runtime};
+use pellucid_trace::StageIx;
+
+use crate::cut::{Output, StagePlan};
+use crate::exchange::{Exchange, Ledger, stopped};
+use crate::explain;
+use crate::keys;
+use crate::output::Outputs;
+use crate::parquet::Metadata;
+use crate::scan::{Need, Source};
+use crate::stage::{Builder, ReadyStage};
+use crate::stores::JobIo;
+use crate::timing::{self, Part, timed};
+
+/// Exchange memory changes that the scheduler need not hear of one by one.
+const LEDGER_STEP_BYTES: i64 = 4 << 20;
+
+/// Memory of a job's exchanges: the budget may refuse it, admission waits for it.
+pub(crate) struct JobLedger {
+    job: Job,
+    reservation: MemoryReservation,
+    /// Change since the scheduler was last told.
+    untold: AtomicI64,
+}
+
+impl JobLedger {
+    pub(crate) fn new(job: Job, context: &TaskContext) -> Self {
+        let reservation = MemoryConsumer::new("exchange").register(context.memory_pool());
+        Self { job, reservation, untold: AtomicI64::new(0) }
+    }
+
+    fn change(&self, bytes: i64) {
+        let untold = self.untold.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if untold.abs() < LEDGER_STEP_BYTES {
+            return;
+        }
+        match self.untold.swap(0, Ordering::Relaxed) {
+            held if held > 0 => self.job.hold(held.unsigned_abs()),
+            freed => self.job.release(freed.unsigned_abs()),
+        }
+    }
+}
+
+impl Ledger for JobLedger {
+    fn hold(&self, bytes: u64) -> Result<()> {
+        self.reservation.try_grow(bytes as usize)?;
+        self.change(bytes as i64);
+        Ok(())
+    }
+
+    fn release(&self, bytes: u64) {
+        self.reservation.shrink(bytes as usize);
+        self.change(-(bytes as i64));
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.job.is_cancelled()
+    }
+}
+
+/// Turns a file of a scan into a source.
+pub(crate) type Open = Box<dyn Fn(&FileScanConfig, &PartitionedFile) -> Result<Source> + Send + Sync>;
+
+/// One job's plan, running.
+pub(crate) struct Execution {
+    pub runtime: Runtime,
+    pub job: Job,
+    pub plan: StagePlan,
+    pub context: Arc<TaskContext>,
+    pub metadata: Metadata,
+    pub io: Arc<JobIo>,
+    pub outputs: Arc<Outputs>,
+    pub ledger: Arc<dyn Ledger>,
+    pub open: Open,
+    pub at_least: usize,
+    stages: Vec<StageState>,
+    result: Mutex<Vec<RecordBatch>>,
+}
+
+#[derive(Default)]
+struct StageState {
+    /// Stages that it still waits for.
+    waits_for: AtomicUsize,
+    /// Stages that wait for it.
+    users: Vec<usize>,
+    exchange: Mutex<Option<Arc<Exchange>>>,
+    ix: OnceLock<StageIx>,
+}
+
+/// The parts of an [`Execution`] that its maker provides.
+pub(crate) struct Parts {
+    pub runtime: Runtime,
+    pub job: Job,
+    pub plan: StagePlan,
+    pub context: Arc<TaskContext>,
+    pub metadata: Metadata,
+    pub io: Arc<JobIo>,
+    pub outputs: Arc<Outputs>,
+    pub open: Open,
+    pub at_least: usize,
+}
+
+impl Execution {
+    pub(crate) fn new(parts: Parts) -> Arc<Self> {
+        let mut stages: Vec<StageState> = parts.plan.stages.iter().map(|_| StageState::default()).collect();
+        for (i, stage) in parts.plan.stages.iter().enumerate() {
+            stages[i].waits_for = AtomicUsize::new(stage.after.len());
+            for &before in &stage.after {
+                stages[before].users.push(i);
+            }
+        }
+        let ledger = Arc::new(JobLedger::new(parts.job.clone(), &parts.context));
+        Arc::new(Self {
+            runtime: parts.runtime,
+            job: parts.job,
+            plan: parts.plan,
+            context: parts.context,
+            metadata: parts.metadata,
+            io: parts.io,
+            outputs: parts.outputs,
+            ledger,
+            open: parts.open,
+            at_least: parts.at_least,
+            stages,
+            result: Mutex::default(),
+        })
+    }
+
+    /// Starts the stages that wait for nothing.
+    pub(crate) fn start(self: &Arc<Self>) -> Result<()> {
+        for index in 0..self.plan.stages.len() {
+            if self.plan.stages[index].after.is_empty() {
+                self.start_stage(index)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The result's batches, once the job has succeeded.
+    pub(crate) fn result(&self) -> Vec<RecordBatch> {
+        std::mem::take(&mut self.result.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn exchange(&self, stage: usize) -> Option<Arc<Exchange>> {
+        self.stages[stage].exchange.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn start_stage(self: &Arc<Self>, index: usize) -> Result<()> {
+        let planned = &self.plan.stages[index];
+        let after: Vec<StageIx> =
+            planned.after.iter().filter_map(|&s| self.stages[s].ix.get().copied()).collect();
+        let names = explain::names(&self.plan, index);
+        let ix = self.job.stage(&names.name, &after, names.not_split);
+        // A stage starts once, so that its index was not set before.
+        let _ = self.stages[index].ix.set(ix);
+        if index + 1 == self.plan.stages.len() {
+            self.outputs.writer(self.job.clone(), ix);
+        }
+        let ready = Arc::new(
+            Builder {
+                plan: &self.plan,
+                metadata: &self.metadata,
+                io: &self.io,
+                ledger: &self.ledger,
+                exchanges: &|stage| self.exchange(stage),
+                open: &self.open,
+                at_least: self.at_least,
+            }
+            .ready(index)?,
+        );
+        // The plan has its own hold on what it reads: from here on batches are freed as they
+        // are taken, and the exchange with its last reader.
+        for &before in &planned.after {
+            self.let_go(before);
+        }
+        *self.stages[index].exchange.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Arc::clone(&ready.exchange));
+        for partition in spread(&ready) {
+            let memory = ready.memory[partition];
+            let task = StageTask { execution: Arc::clone(self), stage: index, partition, ready: Arc::clone(&ready) };
+            self.job.submit(ix, partition as u32, memory, Box::new(task));
+        }
+        Ok(())
+    }
+
+    /// Drops the hold on an exchange that all its readers have.
+    fn let_go(&self, stage: usize) {
+        let started = |user: &usize| self.stages[*user].ix.get().is_some();
+        if self.stages[stage].users.iter().all(started) {
+            self.stages[stage].exchange.lock().unwrap_or_else(PoisonError::into_inner).take();
+        }
+    }
+
+    /// What the end of a stage's computing means: its exchange is in order, filters and
+    /// subquery results are filled.
+    fn settle(&self, index: usize, ready: &ReadyStage) -> Result<()> {
+        ready.exchange.seal();
+        let stage = &self.plan.stages[index];
+        if let Output::Scalar(results, at) = &stage.output {
+            let batches = ready.exchange.drain();
+            let value = match batches.iter().find(|b| b.num_rows() > 0) {
+                Some(batch) => ScalarValue::try_from_array(batch.column(0), 0)?,
+                None => ScalarValue::try_from(stage.root.schema().field(0).data_type())?,
+            };
+            results.set(*at, value)?;
+        }
+        if !stage.fills.is_empty() {
+            let all: Vec<RecordBatch> =
+                (0..ready.exchange.partitions()).flat_map(|p| ready.exchange.peek(p)).collect();
+            for filter in &stage.fills {
+                keys::fill(filter, &all)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end_stage(self: &Arc<Self>, index: usize, ready: &ReadyStage) -> Result<(), Error> {
+        if index + 1 == self.plan.stages.len() {
+            let execution = Arc::clone(self);
+            let batches = ready.exchange.drain();
+            return self.outputs.publish(Box::new(move || {
+                execution.end_job(index, batches);
+                Ok(())
+            }));
+        }
+        if let Some(&ix) = self.stages[index].ix.get() {
+            self.job.end_stage(ix);
+        }
+        for &user in &self.stages[index].users {
+            if self.stages[user].waits_for.fetch_sub(1, Ordering::AcqRel) == 1 {
+                self.start_stage(user)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end_job(&self, index: usize, batches: Vec<RecordBatch>) {
+        self.job.set_rows(batches.iter().map(|b| b.num_rows() as u64).sum());
+        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = batches;
+        if let Some(&ix) = self.stages[index].ix.get() {
+            self.job.end_stage(ix);
+        }
+        self.job.succeed();
+    }
+}
+
+/// Partitions in the order of submission: by turns over the disks that they read from first,
+/// so that all of them are busy from the start.
+fn spread(ready: &ReadyStage) -> Vec<usize> {
+    let disk = |partition: usize| {
+        let (scan, task) = ready.reads.get(partition)?.first()?;
+        match &scan.sources[scan.tasks[*task].needs.first()?.source] {
+            Source::Local(file) => Some(file.disk().name().to_string()),
+            Source::Remote { .. } => None,
+        }
+    };
+    let mut turns: std::collections::BTreeMap<Option<String>, usize> = Default::default();
+    let mut order: Vec<(usize, usize)> = (0..ready.reads.len())
+        .map(|partition| {
+            let turn = turns.entry(disk(partition)).or_default();
+            *turn += 1;
+            (*turn, partition)
+        })
+        .collect();
+    order.sort_unstable();
+    order.into_iter().map(|(_, partition)| partition).collect()
+}
+
+/// A stage's work on one partition.
+struct StageTask {
+    execution: Arc<Execution>,
+    stage: usize,
+    partition: usize,
+    ready: Arc<ReadyStage>,
+}
+
+impl Multitask for StageTask {
+    fn plan(&mut self) -> Result<Vec<Monotask>, Error> {
+        let mut monotasks = Vec::new();
+        let mut cached: Vec<(usize, Vec<Need>)> = Vec::new();
+        let mut input_bytes = 0;
+        if !self.ready.stop.load(Ordering::Relaxed) {
+            for (at, (scan, task)) in self.ready.reads[self.partition].iter().enumerate() {
+                let (reads, held) = scan.reads(*task);
+                input_bytes += held.iter().map(Need::bytes).sum::<u64>();
+                monotasks.extend(reads);
+                cached.push((at, held));
+            }
+        }
+        input_bytes += monotasks.iter().map(|m| m.bytes).sum::<u64>();
+        let compute = Compute {
+            execution: Arc::clone(&self.execution),
+            stage: self.stage,
+            partition: self.partition,
+            ready: Arc::clone(&self.ready),
+            cached,
+            input_bytes,
+        };
+        let after = (0..monotasks.len() as u32).collect();
+        let cores = self.execution.runtime.cores();
+        monotasks
+            .push(Monotask::new(&cores, Phase::Compute, after, input_bytes, move |c| compute.run(c)));
+        Ok(monotasks)
+    }
+
+    fn done(self: Box<Self>) -> Result<(), Error> {
+        if self.ready.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.execution.end_stage(self.stage, &self.ready)?;
+        }
+        Ok(())
+    }
+}
+
+/// A compute monotask.
+struct Compute {
+    execution: Arc<Execution>,
+    stage: usize,
+    partition: usize,
+    ready: Arc<ReadyStage>,
+    /// By index into the multitask's reads: what the page cache held when it was planned.
+    cached: Vec<(usize, Vec<Need>)>,
+    input_bytes: u64,
+}
+
+thread_local! {
+    /// Polls DataFusion's streams. They wait for nothing but memory; tasks that an operator
+    /// spawns run here as well, on the same core.
+    static POLLER: std::io::Result<tokio::runtime::Runtime> =
+        tokio::runtime::Builder::new_current_thread().enable_all().build();
+}
+
+impl Compute {
+    fn run(self, context: &Context) -> Result<Done, Error> {
+        timing::reset();
+        let start = std::time::Instant::now();
+        let mut cached_bytes = 0;
+        for (at, needs) in self.cached.iter() {
+            let (scan, task) = &self.ready.reads[self.partition][*at];
+            cached_bytes += timed(Part::Decode, || scan.read_cached(*task, needs.clone()))?;
+        }
+        let rows = if self.ready.stop.load(Ordering::Relaxed) {
+            0
+        } else {
+            self.compute(context).map_err(|e| self.explained(e))?
+        };
+        for (scan, task) in &self.ready.reads[self.partition] {
+            scan.clear(*task);
+        }
+        if self.ready.computing.fetch_sub(1, Ordering::AcqRel) == 1 {
+            timed(Part::Encode, || self.execution.settle(self.stage, &self.ready))?;
+        }
+        let total_ns = start.elapsed().as_nanos() as u64;
+        let parts = timing::parts();
+        // What was not split is operators too, run as they are.
+        let others = parts.decode_ns + parts.encode_ns;
+        Ok(Done {
+            bytes: Some(self.input_bytes),
+            cached_bytes: Some(cached_bytes),
+            decode_ns: Some(parts.decode_ns),
+            encode_ns: Some(parts.encode_ns),
+            not_split_ns: Some(parts.not_split_ns),
+            operator_ns: Some(total_ns.saturating_sub(others)),
+            rows: Some(rows),
+            ..Done::default()
+        })
+    }
+
+    /// What went wrong, with the files that were being decoded.
+    fn explained(&self, error: DataFusionError) -> Error {
+        let mut files: Vec<String> = self.ready.reads[self.partition]
+            .iter()
+            .flat_map(|(scan, task)| {
+                scan.tasks[*task].needs.iter().map(|need| match &scan.sources[need.source] {
+                    Source::Local(file) => file.path().display().to_string(),
+                    Source::Remote { resource, path, .. } => format!("{}/{path}", resource.name()),
+                })
+            })
+            .collect();
+        files.dedup();
+        if files.is_empty() || files.len() > 3 {
+            return Box::new(error);
+        }
+        Box::new(error.context(format!("while decoding {}", files.join(", "))))
+    }
+
+    fn compute(&self, context: &Context) -> Result<u64> {
+        POLLER.with(|poller| match poller {
+            Ok(poller) => poller.block_on(self.stream(context)),
+            Err(e) => Err(DataFusionError::Execution(format!("cannot poll streams: {e}"))),
+        })
+    }
+
+    async fn stream(&self, context: &Context) -> Result<u64> {
+        let plan = &self.ready.plan;
+        let partitions = if self.ready.whole {
+            0..plan.output_partitioning().partition_count()
+        } else {
+            self.partition..self.partition + 1
+        };
+        // All partitions of a whole stage at once: its operators may wait for each other.
+        let streams = partitions
+            .map(|p| {
+                let stream = plan.execute(p, Arc::clone(&self.execution.context));
+                async move { self.one(p, stream?, context).await }
+            })
+            .collect::<Vec<_>>();
+        let rows = futures::future::try_join_all(streams).await?;
+        Ok(rows.into_iter().sum())
+    }
+
+    async fn one(
+        &self,
+        partition: usize,
+        mut stream: datafusion::execution::SendableRecordBatchStream,
+        context: &Context,
+    ) -> Result<u64> {
+        let stage = &self.execution.plan.stages[self.stage];
+        let mut sink = Sink::new(&stage.output, partition, &self.ready, stream.schema())?;
+        let mut rows = 0;
+        while let Some(batch) = stream.next().await {
+            if context.is_cancelled() {
+                return Err(stopped());
+            }
+            let batch = batch?;
+            rows += batch.num_rows() as u64;
+            if batch.num_rows() > 0 && !timed(Part::Encode, || sink.push(batch))? {
+                break;
+            }
+        }
+        timed(Part::Encode, || sink.finish())?;
+        Ok(rows)
+    }
+}
+
+/// Where a compute monotask's batches go.
+enum Sink<'a> {
+    Divide { partitioner: BatchPartitioner, coalescers: Vec<BatchCoalescer>, parts: Vec<Vec<RecordBatch>>, from: u32, exchange: &'a Exchange },
+    Collect { to: usize, fetch: Option<usize>, batches: Vec<RecordBatch>, from: u32, ready: &'a ReadyStage },
+}
+
+/// Rows of a batch in an exchange; DataFusion's own default.
+const BATCH_ROWS: usize = 8192;
+
+impl<'a> Sink<'a> {
+    fn new(
+        output: &Output,
+        partition: usize,
+        ready: &'a ReadyStage,
+        schema: datafusion::arrow::datatypes::SchemaRef,
+    ) -> Result<Self> {
+        let from = partition as u32;
+        let collect = |to, fetch| Sink::Collect { to, fetch, batches: Vec::new(), from, ready };
+        Ok(match output {
+            Output::Divide(to) => {
+                let n = to.partition_count();
+                let partitioner = BatchPartitioner::try_new(to.clone(), Time::new(), partition, 1)?;
+                let coalescer = || {
+                    BatchCoalescer::new(Arc::clone(&schema), BATCH_ROWS)
+                        .with_biggest_coalesce_batch_size(Some(BATCH_ROWS / 2))
+                };
+                debug_assert!(matches!(to, Partitioning::Hash(..) | Partitioning::Range(..)));
+                Sink::Divide {
+                    partitioner,
+                    coalescers: (0..n).map(|_| coalescer()).collect(),
+                    parts: vec![Vec::new(); n],
+                    from,
+                    exchange: &ready.exchange,
+                }
+            }
+            Output::Keep => collect(partition, None),
+            Output::Gather { fetch } => collect(0, *fetch),
+            Output::Scalar(..) => collect(0, None),
+        })
+    }
+
+    /// False once no more rows are needed.
+    fn push(&mut self, batch: RecordBatch) -> Result<bool> {
+        match self {
+            Sink::Divide { partitioner, coalescers, parts, .. } => {
+                partitioner.partition(batch, |to, part| {
+                    coalescers[to].push_batch(part)?;
+                    while let Some(full) = coalescers[to].next_completed_batch() {
+                        parts[to].push(full);
+                    }
+                    Ok(())
+                })?;
+                Ok(true)
+            }
+            Sink::Collect { fetch: None, batches, .. } => {
+                batches.push(batch);
+                Ok(true)
+            }
+            Sink::Collect { fetch: Some(fetch), batches, ready, .. } => {
+                let before = ready.rows.fetch_add(batch.num_rows(), Ordering::Relaxed);
+                let wanted = fetch.saturating_sub(before).min(batch.num_rows());
+                if wanted > 0 {
+                    batches.push(batch.slice(0, wanted));
+                }
+                let full = before + batch.num_rows() >= *fetch;
+                if full {
+                    ready.stop.store(true, Ordering::Relaxed);
+                }
+                Ok(!full)
+            }
+        }
+    }
+
+    fn finish(self) -> Result<()> {
+        match self {
+            Sink::Divide { mut coalescers, mut parts, from, exchange, .. } => {
+                for (to, coalescer) in coalescers.iter_mut().enumerate() {
+                    coalescer.finish_buffered_batch()?;
+                    while let Some(rest) = coalescer.next_completed_batch() {
+                        parts[to].push(rest);
+                    }
+                }
+                parts.into_iter().enumerate().try_for_each(|(to, part)| exchange.put(to, from, part))
+            }
+            Sink::Collect { to, batches, from, ready, .. } => ready.exchange.put(to, from, batches),
+        }
+    }
+}

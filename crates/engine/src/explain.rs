@@ -1,0 +1,174 @@
+//! Plans in words: the names of stages, and what `EXPLAIN` shows.
+
+use std::fmt::Write;
+
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, ExecutionPlanProperties};
+use pellucid_trace::{Phase, Trace};
+
+use crate::cut::{Node, Output, StagePlan, key};
+use crate::scan::Need;
+use crate::stage::{ReadyStage, is_split};
+use crate::text;
+
+/// How a stage is called in traces.
+pub(crate) struct Names {
+    /// Its operators, outermost first.
+    pub name: String,
+    /// Those that run as they are.
+    pub not_split: Vec<String>,
+}
+
+/// The names of stage `index`.
+pub(crate) fn names(plan: &StagePlan, index: usize) -> Names {
+    let mut names = Vec::new();
+    let mut not_split = Vec::new();
+    let whole = plan.stages[index].whole;
+    let mut add = |node: &Node, _: usize| {
+        let name = short(node);
+        if whole || !is_split(node) {
+            not_split.push(name.clone());
+        }
+        if names.last() != Some(&name) {
+            names.push(name);
+        }
+    };
+    visit(plan, index, &plan.stages[index].root, 0, &mut add);
+    not_split.dedup();
+    Names { name: names.join(", "), not_split }
+}
+
+/// Calls `f` for every node that belongs to stage `index`, with its depth.
+fn visit(plan: &StagePlan, index: usize, node: &Node, depth: usize, f: &mut dyn FnMut(&Node, usize)) {
+    let whole = plan.stages[index].whole;
+    if !whole && plan.cuts.get(&key(node)).is_some_and(|c| c.stage != index) {
+        return;
+    }
+    f(node, depth);
+    for child in node.children() {
+        visit(plan, index, child, depth + 1, f);
+    }
+}
+
+/// A node in a few words.
+fn short(node: &Node) -> String {
+    if let Some(scan) = text::file_scan(node) {
+        let first = scan.file_groups.iter().flat_map(|g| g.iter()).next();
+        let count: usize = scan.file_groups.iter().map(|g| g.len()).sum();
+        let file = first.and_then(|f| f.path().filename().map(str::to_string)).unwrap_or_default();
+        return match count {
+            0 | 1 => format!("Scan {file}"),
+            _ => format!("Scan {file} …"),
+        };
+    }
+    if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
+        return format!("Aggregate {:?}", aggregate.mode());
+    }
+    if let Some(join) = node.downcast_ref::<HashJoinExec>() {
+        return format!("HashJoin {}", join.join_type());
+    }
+    node.name().trim_end_matches("Exec").to_string()
+}
+
+/// One line of a node, as DataFusion prints it.
+struct Line<'a>(&'a dyn ExecutionPlan);
+
+impl std::fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt_as(DisplayFormatType::Default, f)
+    }
+}
+
+/// Stage `index` with its multitasks, monotasks and operators.
+pub(crate) fn stage(plan: &StagePlan, index: usize, ready: &ReadyStage) -> String {
+    let stage = &plan.stages[index];
+    let mut out = String::new();
+    let reads: Vec<&Need> = ready
+        .reads
+        .iter()
+        .flatten()
+        .flat_map(|(scan, task)| &scan.tasks[*task].needs)
+        .filter(|n| !n.ranges.is_empty())
+        .collect();
+    let bytes: u64 = reads.iter().map(|n| n.bytes()).sum();
+    let _ = write!(out, "{} multitasks: ", ready.reads.len());
+    if !reads.is_empty() {
+        let _ = write!(out, "{} reads of {:.1} MB in all → ", reads.len(), bytes as f64 / 1e6);
+    }
+    let _ = match &stage.output {
+        Output::Divide(p) => write!(out, "{} computes → exchange, {p}", ready.reads.len()),
+        Output::Keep if index + 1 == plan.stages.len() => write!(out, "{} computes → result", ready.reads.len()),
+        Output::Keep => write!(out, "{} computes → exchange, as they are", ready.reads.len()),
+        Output::Gather { fetch: None } => write!(out, "{} computes → exchange, 1 partition", ready.reads.len()),
+        Output::Gather { fetch: Some(n) } => {
+            write!(out, "{} computes → exchange, 1 partition, {n} rows", ready.reads.len())
+        }
+        Output::Scalar(..) => write!(out, "{} computes → one value", ready.reads.len()),
+    };
+    if !stage.after.is_empty() {
+        let after: Vec<String> = stage.after.iter().map(ToString::to_string).collect();
+        let _ = write!(out, "\nafter stage {}", after.join(", "));
+    }
+    for filter in &stage.fills {
+        let keys: Vec<String> = filter.on.iter().map(|(_, probe)| probe.to_string()).collect();
+        let _ = write!(out, "\nits keys prune and filter {}", keys.join(", "));
+    }
+    if stage.whole {
+        out.push_str("\nnot split: runs as it is in one multitask");
+    }
+    tree(plan, index, &stage.root, 0, &mut out);
+    out
+}
+
+fn tree(plan: &StagePlan, index: usize, node: &Node, depth: usize, out: &mut String) {
+    let indent = "  ".repeat(depth);
+    if !plan.stages[index].whole {
+        if let Some(cut) = plan.cuts.get(&key(node)).filter(|c| c.stage != index) {
+            let n = node.output_partitioning().partition_count();
+            let _ = write!(out, "\n{indent}exchange from stage {} ({n} partitions planned)", cut.stage);
+            return;
+        }
+    }
+    let _ = write!(out, "\n{indent}{}", Line(node.as_ref()));
+    for child in node.children() {
+        tree(plan, index, child, depth + 1, out);
+    }
+}
+
+/// What the trace says of stage `index`: monotasks, time and bytes by phase.
+pub(crate) fn measured(trace: &Trace, index: u32) -> String {
+    let stage_of = |m: u32| trace.multitasks.get(m as usize).map(|t| t.stage);
+    let of_stage: Vec<_> = trace.monotasks.iter().filter(|m| stage_of(m.multitask) == Some(index)).collect();
+    let mut lines = Vec::new();
+    for phase in [Phase::Read, Phase::Fetch, Phase::Compute, Phase::Spill, Phase::Write] {
+        let all: Vec<_> = of_stage.iter().filter(|m| m.phase == phase).collect();
+        if all.is_empty() {
+            continue;
+        }
+        let sum = |f: fn(&pellucid_trace::Monotask) -> Option<u64>| all.iter().filter_map(|m| f(m)).sum::<u64>();
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let mut line = format!(
+            "{} {:?} monotasks: queue {:.1} ms, service {:.1} ms",
+            all.len(),
+            phase,
+            ms(all.iter().map(|m| m.queue_ns).sum()),
+            ms(all.iter().map(|m| m.service_ns).sum()),
+        );
+        if phase == Phase::Compute {
+            let _ = write!(
+                line,
+                " (decode {:.1}, operators {:.1}, encode {:.1}, not split {:.1}), {} rows out",
+                ms(sum(|m| m.decode_ns)),
+                ms(sum(|m| m.operator_ns)),
+                ms(sum(|m| m.encode_ns)),
+                ms(sum(|m| m.not_split_ns)),
+                sum(|m| m.rows),
+            );
+        } else {
+            let _ = write!(line, ", {:.1} MB", sum(|m| m.bytes) as f64 / 1e6);
+        }
+        lines.push(line);
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,331 @@
+//! What a join's build side knows of its keys, as a filter on its probe side.
+//!
+//! When the build side is done, its keys' range and a bitmap of them become the join's
+//! dynamic filter. The range prunes row groups and pages before they are read; the
+//! bitmap drops rows right after they are decoded, before the exchange. The bitmap is
+//! exact where the keys are dense, else one bit a hash: then a few rows too many pass,
+//! and never one too few. It switches itself off where most rows pass anyway.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch};
+use datafusion::arrow::buffer::BooleanBuffer;
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Int64Type, Schema};
+use datafusion::common::hash_utils::{RandomState, create_hashes};
+use datafusion::common::{NullEquality, Result, ScalarValue};
+use datafusion::functions_aggregate::min_max::{MaxAccumulator, MinAccumulator};
+use datafusion::logical_expr::{Accumulator, ColumnarValue, Operator};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{BinaryExpr, lit};
+
+use crate::cut::JoinFilter;
+
+/// No bitmap has more bits (16 MiB).
+const MOST_BITS: u64 = 1 << 27;
+/// A span of keys of up to so many times their number is worth an exact bitmap.
+const DENSE: u64 = 256;
+/// Bits a key of a hashed bitmap: about one row in sixteen that has no match passes.
+const HASHED_BITS_A_KEY: u64 = 16;
+/// Rows seen before the filter judges itself.
+const TRIAL_ROWS: usize = 65_536;
+
+/// The same for build and probe side, and in every run.
+const HASHES: RandomState = RandomState::with_seed(0x5045_4c4c);
+
+/// Fills `filter` with what `batches`, the whole build side, know.
+///
+/// # Errors
+/// A key expression that cannot be evaluated.
+pub(crate) fn fill(filter: &JoinFilter, batches: &[RecordBatch]) -> Result<()> {
+    let mut all: Option<Arc<dyn PhysicalExpr>> = None;
+    if filter.null_equality == NullEquality::NullEqualsNothing {
+        for (build, probe) in &filter.on {
+            if let Some(known) = column(build, probe, batches)? {
+                all = Some(match all {
+                    Some(before) => and(before, known),
+                    None => known,
+                });
+            }
+        }
+    }
+    if let Some(all) = all {
+        filter.filter.update(all)?;
+    }
+    filter.filter.mark_complete();
+    Ok(())
+}
+
+fn and(a: Arc<dyn PhysicalExpr>, b: Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr> {
+    Arc::new(BinaryExpr::new(a, Operator::And, b))
+}
+
+/// What one key column of the build side says of the probe side's.
+fn column(
+    build: &Arc<dyn PhysicalExpr>,
+    probe: &Arc<dyn PhysicalExpr>,
+    batches: &[RecordBatch],
+) -> Result<Option<Arc<dyn PhysicalExpr>>> {
+    let arrays: Vec<ArrayRef> = batches
+        .iter()
+        .map(|b| build.evaluate(b)?.into_array(b.num_rows()))
+        .collect::<Result<_>>()?;
+    let Some(first) = arrays.first() else { return Ok(Some(lit(false))) };
+    if first.data_type().is_nested() || first.data_type().is_floating() {
+        // -0.0 and 0.0 are equal but hash apart; nested keys are rare.
+        return Ok(None);
+    }
+    let kind = first.data_type();
+    let (mut low, mut high) = (MinAccumulator::try_new(kind)?, MaxAccumulator::try_new(kind)?);
+    for array in &arrays {
+        low.update_batch(std::slice::from_ref(array))?;
+        high.update_batch(std::slice::from_ref(array))?;
+    }
+    let (low, high) = (low.evaluate()?, high.evaluate()?);
+    if low.is_null() || high.is_null() {
+        return Ok(Some(lit(false)));
+    }
+    let keys: usize = arrays.iter().map(|a| a.len() - a.null_count()).sum();
+    let range = and(
+        Arc::new(BinaryExpr::new(Arc::clone(probe), Operator::GtEq, lit(low.clone()))),
+        Arc::new(BinaryExpr::new(Arc::clone(probe), Operator::LtEq, lit(high.clone()))),
+    );
+    let mut bitmap = Bitmap::sized(integer(&low), integer(&high), keys as u64);
+    for array in &arrays {
+        bitmap.insert(array)?;
+    }
+    let bits: Arc<dyn PhysicalExpr> =
+        Arc::new(KeyFilter { key: Arc::clone(probe), bitmap: Arc::new(bitmap) });
+    Ok(Some(and(range, bits)))
+}
+
+/// The value of a key that is a whole number at heart.
+fn integer(value: &ScalarValue) -> Option<i64> {
+    let array = value.to_array().ok()?;
+    integers(&array)?.iter().next().flatten()
+}
+
+/// Keys as 64-bit integers, where their type is a whole number of at most 64 bits at heart.
+fn integers(array: &ArrayRef) -> Option<Int64Array> {
+    use DataType::{Date32, Date64, Int8, Int16, Int32, Int64, Timestamp, UInt8, UInt16, UInt32};
+    match array.data_type() {
+        Int64 => Some(array.as_primitive::<Int64Type>().clone()),
+        Int8 | Int16 | Int32 | UInt8 | UInt16 | UInt32 | Date32 | Date64 | Timestamp(..) => {
+            Some(cast(array, &Int64).ok()?.as_primitive::<Int64Type>().clone())
+        }
+        _ => None,
+    }
+}
+
+/// The keys of a build side, one bit each.
+struct Bitmap {
+    /// First key of an exact bitmap, and its number of slots; `None`: hashed.
+    exact: Option<(i64, u64)>,
+    /// Slots of a hashed bitmap less one; a power of two less one.
+    mask: u64,
+    words: Vec<u64>,
+    seen: AtomicUsize,
+    kept: AtomicUsize,
+}
+
+impl Bitmap {
+    fn sized(low: Option<i64>, high: Option<i64>, keys: u64) -> Self {
+        let span = low.zip(high).and_then(|(l, h)| h.checked_sub(l)?.checked_add(1)).map(|s| s as u64);
+        let dense = |&s: &u64| s <= MOST_BITS && (s <= 1 << 20 || s <= keys.saturating_mul(DENSE));
+        let exact = low.zip(span.filter(dense));
+        let slots = match exact {
+            Some((_, span)) => span,
+            None => keys.saturating_mul(HASHED_BITS_A_KEY).next_power_of_two().clamp(64, MOST_BITS),
+        };
+        Self {
+            exact,
+            mask: slots - 1,
+            words: vec![0; slots.div_ceil(64) as usize],
+            seen: AtomicUsize::new(0),
+            kept: AtomicUsize::new(0),
+        }
+    }
+
+    fn insert(&mut self, array: &ArrayRef) -> Result<()> {
+        if let Some((low, _)) = self.exact {
+            let Some(keys) = integers(array) else { return Ok(()) };
+            for key in keys.iter().flatten() {
+                let slot = key.wrapping_sub(low) as u64;
+                self.words[(slot >> 6) as usize] |= 1 << (slot & 63);
+            }
+            return Ok(());
+        }
+        for (row, hash) in hashes(array)?.into_iter().enumerate() {
+            if array.is_valid(row) {
+                let slot = hash & self.mask;
+                self.words[(slot >> 6) as usize] |= 1 << (slot & 63);
+            }
+        }
+        Ok(())
+    }
+
+    fn bit(&self, slot: u64) -> bool {
+        self.words[(slot >> 6) as usize] >> (slot & 63) & 1 == 1
+    }
+
+    fn contains(&self, array: &ArrayRef) -> Result<BooleanBuffer> {
+        let hits = if let Some((low, span)) = self.exact {
+            let Some(keys) = integers(array) else { return Ok(BooleanBuffer::new_set(array.len())) };
+            let keys = keys.values();
+            BooleanBuffer::collect_bool(keys.len(), |i| {
+                let slot = keys[i].wrapping_sub(low) as u64;
+                slot < span && self.bit(slot)
+            })
+        } else {
+            let hashes = hashes(array)?;
+            BooleanBuffer::collect_bool(hashes.len(), |i| self.bit(hashes[i] & self.mask))
+        };
+        Ok(match array.logical_nulls() {
+            Some(nulls) => &hits & nulls.inner(),
+            None => hits,
+        })
+    }
+
+    /// Most rows pass: testing them costs more than it saves.
+    fn is_idle(&self) -> bool {
+        let (seen, kept) = (self.seen.load(Relaxed), self.kept.load(Relaxed));
+        seen > TRIAL_ROWS && kept * 4 > seen * 3
+    }
+}
+
+fn hashes(array: &ArrayRef) -> Result<Vec<u64>> {
+    let mut hashes = vec![0; array.len()];
+    create_hashes([array], &HASHES, &mut hashes)?;
+    Ok(hashes)
+}
+
+/// True for rows whose key the build side has (or, hashed, may have).
+#[derive(Clone)]
+pub(crate) struct KeyFilter {
+    key: Arc<dyn PhysicalExpr>,
+    bitmap: Arc<Bitmap>,
+}
+
+impl fmt::Debug for KeyFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for KeyFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.bitmap.exact.is_some() { "exact" } else { "hashed" };
+        write!(f, "{} in build side's keys ({kind})", self.key)
+    }
+}
+
+impl PartialEq for KeyFilter {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.bitmap, &other.bitmap) && self.key.eq(&other.key)
+    }
+}
+
+impl Eq for KeyFilter {}
+
+impl Hash for KeyFilter {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.bitmap).hash(state);
+        self.key.hash(state);
+    }
+}
+
+impl PhysicalExpr for KeyFilter {
+    fn return_field(&self, _input: &Schema) -> Result<FieldRef> {
+        Ok(Arc::new(Field::new("in_build_side", DataType::Boolean, false)))
+    }
+
+    fn data_type(&self, _input: &Schema) -> Result<DataType> {
+        Ok(DataType::Boolean)
+    }
+
+    fn nullable(&self, _input: &Schema) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
+        if self.bitmap.is_idle() {
+            return Ok(ColumnarValue::Scalar(ScalarValue::Boolean(Some(true))));
+        }
+        let rows = batch.num_rows();
+        let hits = self.bitmap.contains(&self.key.evaluate(batch)?.into_array(rows)?)?;
+        self.bitmap.seen.fetch_add(rows, Relaxed);
+        self.bitmap.kept.fetch_add(hits.count_set_bits(), Relaxed);
+        Ok(ColumnarValue::Array(Arc::new(BooleanArray::new(hits, None))))
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        vec![&self.key]
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        Ok(match children.pop() {
+            Some(key) => Arc::new(Self { key, bitmap: Arc::clone(&self.bitmap) }),
+            None => self,
+        })
+    }
+
+    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::arrow::array::{Int32Array, StringArray};
+
+    fn bitmap(arrays: &[ArrayRef]) -> Bitmap {
+        let keys = arrays.iter().map(|a| a.len() as u64).sum();
+        let all: Vec<i64> = arrays.iter().filter_map(integers).flat_map(|a| a.iter().flatten().collect::<Vec<_>>()).collect();
+        let mut b = Bitmap::sized(all.iter().min().copied(), all.iter().max().copied(), keys);
+        arrays.iter().for_each(|a| b.insert(a).unwrap());
+        b
+    }
+
+    fn passes(b: &Bitmap, probe: ArrayRef) -> Vec<bool> {
+        b.contains(&probe).unwrap().iter().collect()
+    }
+
+    #[test]
+    fn an_exact_bitmap_holds_its_keys_and_no_other() {
+        let b = bitmap(&[Arc::new(Int32Array::from(vec![Some(-3), None, Some(9)]))]);
+        assert!(b.exact.is_some());
+        let probe = Int32Array::from(vec![Some(-3), Some(-4), Some(9), Some(10), None, Some(i32::MIN), Some(0)]);
+        assert_eq!(passes(&b, Arc::new(probe)), [true, false, true, false, false, false, false]);
+    }
+
+    #[test]
+    fn a_sparse_span_is_hashed_and_loses_no_key() {
+        let keys: Vec<i64> = (0..1000).map(|i: i64| i.wrapping_mul(0x1234_5678_9abc)).collect();
+        let b = bitmap(&[Arc::new(Int64Array::from(keys.clone()))]);
+        assert!(b.exact.is_none());
+        assert!(passes(&b, Arc::new(Int64Array::from(keys))).iter().all(|&p| p));
+        let others: Vec<i64> = (0..1000).map(|i: i64| i.wrapping_mul(0x1234_5678_9abc) + 1).collect();
+        let wrong = passes(&b, Arc::new(Int64Array::from(others))).iter().filter(|&&p| p).count();
+        assert!(wrong < 200, "{wrong} of 1000 rows without a match passed");
+    }
+
+    #[test]
+    fn the_whole_span_of_64_bits_does_not_overflow() {
+        let b = bitmap(&[Arc::new(Int64Array::from(vec![i64::MIN, i64::MAX]))]);
+        assert_eq!(passes(&b, Arc::new(Int64Array::from(vec![i64::MAX, i64::MIN]))), [true, true]);
+    }
+
+    #[test]
+    fn strings_are_hashed() {
+        let b = bitmap(&[Arc::new(StringArray::from(vec![Some("a"), None, Some("bc")]))]);
+        let got = passes(&b, Arc::new(StringArray::from(vec![Some("bc"), Some("a"), None])));
+        assert_eq!(got, [true, true, false]);
+    }
+}

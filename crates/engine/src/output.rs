@@ -1,0 +1,261 @@
+//! What a job writes: whole or not at all.
+//!
+//! A sink encodes on a core and hands its parts over; each part becomes a write monotask of
+//! the disk or store that it goes to, while the core encodes on. Local output stands under a
+//! temporary name, remote output is an upload that nobody sees, until every part of every
+//! output is written; then one more write monotask each publishes it. A job that fails or is
+//! cancelled discards them.
+//!
+//! Parts wait in memory for their disk: without spill, a slow disk makes the budget the limit.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use object_store::path::Path;
+use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
+use pellucid_runtime::{Done, Error, Job, Monotask, Multitask, Output, Phase, ResourceHandle, Runtime};
+use pellucid_trace::StageIx;
+use url::Url;
+
+/// Called when everything is written and published.
+type Then = Box<dyn FnOnce() -> Result<(), Error> + Send>;
+
+/// The outputs of one job.
+pub(crate) struct Outputs {
+    runtime: Runtime,
+    tokio: tokio::runtime::Handle,
+    state: Mutex<State>,
+    parts: AtomicU32,
+}
+
+#[derive(Default)]
+struct State {
+    /// The job and the stage that write.
+    writer: Option<(Job, StageIx)>,
+    targets: Vec<Target>,
+    /// Multitasks of ours that have not ended.
+    pending: usize,
+    /// What comes when they have.
+    then: Option<Then>,
+}
+
+#[derive(Clone)]
+enum Target {
+    Local(Arc<Output>),
+    Remote(Arc<Upload>),
+    /// Given up by its writer.
+    Aborted,
+}
+
+impl Outputs {
+    pub(crate) fn new(runtime: Runtime, tokio: tokio::runtime::Handle) -> Self {
+        Self { runtime, tokio, state: Mutex::default(), parts: AtomicU32::new(1) }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on `stage` of `job` writes.
+    pub(crate) fn writer(&self, job: Job, stage: StageIx) {
+        self.state().writer = Some((job, stage));
+    }
+
+    /// Begins an output at `location` of the store behind `url`.
+    pub(crate) fn create(
+        &self,
+        store: &Arc<dyn ObjectStore>,
+        url: &Url,
+        location: &Path,
+    ) -> Result<usize, Error> {
+        let target = if url.scheme() == "file" {
+            let path = pellucid_storage::LocalStore::default().path(location)?;
+            if let Some(folder) = path.parent() {
+                std::fs::create_dir_all(folder).map_err(|e| {
+                    format!("{}: {e}; the folder for the output cannot be made", folder.display())
+                })?;
+            }
+            Target::Local(Output::create(&self.runtime, &path)?)
+        } else {
+            Target::Remote(Arc::new(Upload {
+                store: Arc::clone(store),
+                location: location.clone(),
+                resource: self.runtime.store(&pellucid_storage::name(url), None),
+                tokio: self.tokio.clone(),
+                state: Mutex::default(),
+            }))
+        };
+        let mut state = self.state();
+        state.targets.push(target);
+        Ok(state.targets.len() - 1)
+    }
+
+    /// Queues a part of an output; parts end up in the order of the calls.
+    pub(crate) fn write(self: &Arc<Self>, output: usize, chunks: Vec<Bytes>) -> Result<(), Error> {
+        let bytes = chunks.iter().map(|c| c.len() as u64).sum();
+        let target = self.state().targets[output].clone();
+        let monotask = match target {
+            Target::Local(file) => file.write_monotask(chunks, Vec::new()),
+            Target::Remote(upload) => upload.part(chunks, bytes),
+            Target::Aborted => return Ok(()),
+        };
+        self.submit(monotask, bytes)
+    }
+
+    /// Nothing more will be written to an output. It is published with the others.
+    pub(crate) fn complete(&self, _output: usize) {}
+
+    /// Gives an output up.
+    pub(crate) fn abort(&self, output: usize) {
+        let target = std::mem::replace(&mut self.state().targets[output], Target::Aborted);
+        discard(&target);
+    }
+
+    /// Gives all outputs up; for a job that failed.
+    pub(crate) fn discard(&self) {
+        self.state().targets.drain(..).for_each(|t| discard(&t));
+    }
+
+    /// Publishes all outputs once every part is written, then calls `then`.
+    pub(crate) fn publish(self: &Arc<Self>, then: Then) -> Result<(), Error> {
+        let outputs = Arc::clone(self);
+        self.when_idle(Box::new(move || outputs.publish_now(then)))
+    }
+
+    fn publish_now(self: &Arc<Self>, then: Then) -> Result<(), Error> {
+        let targets = std::mem::take(&mut self.state().targets);
+        for target in targets {
+            let monotask = match target {
+                Target::Local(file) => file.publish_monotask(Vec::new()),
+                Target::Remote(upload) => {
+                    let resource = upload.resource.clone();
+                    Monotask::new(&resource, Phase::Write, Vec::new(), 0, move |_| {
+                        upload.complete().map(|()| Done::default())
+                    })
+                }
+                Target::Aborted => continue,
+            };
+            self.submit(monotask, 0)?;
+        }
+        self.when_idle(then)
+    }
+
+    fn submit(self: &Arc<Self>, monotask: Monotask, bytes: u64) -> Result<(), Error> {
+        let (job, stage) = {
+            let mut state = self.state();
+            state.pending += 1;
+            state.writer.clone().ok_or("output before its stage began")?
+        };
+        let part = self.parts.fetch_add(1, Relaxed);
+        job.submit(stage, part, bytes, Box::new(Write { outputs: Arc::clone(self), monotask: Some(monotask) }));
+        Ok(())
+    }
+
+    fn when_idle(&self, then: Then) -> Result<(), Error> {
+        let mut state = self.state();
+        if state.pending > 0 {
+            state.then = Some(then);
+            return Ok(());
+        }
+        drop(state);
+        then()
+    }
+
+    fn ended(&self) -> Result<(), Error> {
+        let mut state = self.state();
+        state.pending -= 1;
+        let then = if state.pending == 0 { state.then.take() } else { None };
+        drop(state);
+        then.map_or(Ok(()), |then| then())
+    }
+}
+
+fn discard(target: &Target) {
+    match target {
+        Target::Local(file) => file.discard(),
+        Target::Remote(upload) => upload.abort(),
+        Target::Aborted => {}
+    }
+}
+
+/// A multitask of one write monotask.
+struct Write {
+    outputs: Arc<Outputs>,
+    monotask: Option<Monotask>,
+}
+
+impl Multitask for Write {
+    fn plan(&mut self) -> Result<Vec<Monotask>, Error> {
+        Ok(self.monotask.take().into_iter().collect())
+    }
+
+    fn done(self: Box<Self>) -> Result<(), Error> {
+        self.outputs.ended()
+    }
+}
+
+/// A multipart upload; parts are numbered as they are queued, whoever runs first.
+struct Upload {
+    store: Arc<dyn ObjectStore>,
+    location: Path,
+    resource: ResourceHandle,
+    tokio: tokio::runtime::Handle,
+    state: Mutex<UploadState>,
+}
+
+#[derive(Default)]
+struct UploadState {
+    queued: std::collections::VecDeque<PutPayload>,
+    upload: Option<Box<dyn MultipartUpload>>,
+}
+
+impl Upload {
+    fn state(&self) -> std::sync::MutexGuard<'_, UploadState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn part(self: &Arc<Self>, chunks: Vec<Bytes>, bytes: u64) -> Monotask {
+        self.state().queued.push_back(PutPayload::from_iter(chunks));
+        let upload = Arc::clone(self);
+        let run = move || {
+            let sent = upload.next()?;
+            upload.tokio.block_on(sent)?;
+            Ok(Done { bytes: Some(bytes), ..Done::default() })
+        };
+        Monotask {
+            resource: self.resource.clone(),
+            phase: Phase::Write,
+            after: Vec::new(),
+            bytes,
+            run: Box::new(move |_| run()),
+        }
+    }
+
+    /// Begins to send the next part. Which part a monotask sends is decided here, in order.
+    fn next(&self) -> Result<object_store::UploadPart, Error> {
+        let mut state = self.state();
+        if state.upload.is_none() {
+            state.upload = Some(self.tokio.block_on(self.store.put_multipart(&self.location))?);
+        }
+        let payload = state.queued.pop_front().ok_or("a part was sent twice")?;
+        let upload = state.upload.as_mut().ok_or("the upload was aborted")?;
+        Ok(upload.put_part(payload))
+    }
+
+    fn complete(&self) -> Result<(), Error> {
+        let upload = self.state().upload.take();
+        match upload {
+            Some(mut upload) => self.tokio.block_on(upload.complete())?,
+            None => self.tokio.block_on(self.store.put(&self.location, PutPayload::new()))?,
+        };
+        Ok(())
+    }
+
+    fn abort(&self) {
+        if let Some(mut upload) = self.state().upload.take() {
+            // The store forgets parts without a completed upload sooner or later by itself.
+            self.tokio.spawn(async move { upload.abort().await });
+        }
+    }
+}

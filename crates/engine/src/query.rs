@@ -1,0 +1,400 @@
+//! One statement from its text to its rows and its trace.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use datafusion::arrow::array::StringArray;
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::DataFusionError;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
+use datafusion::execution::TaskContext;
+use datafusion::execution::context::SessionState;
+use datafusion::logical_expr::{DdlStatement, LogicalPlan};
+use datafusion::parquet::file::metadata::PageIndexPolicy;
+use futures::{StreamExt, TryStreamExt};
+use object_store::ObjectMeta;
+use pellucid_runtime::{Job, Progress};
+use pellucid_trace::{Recorder, RecorderOptions, Trace};
+
+use crate::cut::{self, Node, StagePlan};
+use crate::exchange::{Exchange, Ledger};
+use crate::execute::{Execution, JobLedger, Open, Parts};
+use crate::output::Outputs;
+use crate::parquet::{Metadata, ParquetScan};
+use crate::scan::Source;
+use crate::session::Session;
+use crate::stage::Builder;
+use crate::stores::{JobIo, JobStores};
+use crate::{EngineError, QueryResult, explain};
+
+/// Footers and page indexes read at once.
+const METADATA_AT_ONCE: usize = 16;
+
+/// A statement that runs.
+pub struct Query {
+    job: Job,
+    cancel: CancelHandle,
+    ended: Receiver<Result<QueryResult, EngineError>>,
+    early: Mutex<Option<Result<QueryResult, EngineError>>>,
+}
+
+/// Cancels a query; outlives it.
+#[derive(Clone)]
+pub struct CancelHandle {
+    job: Job,
+    ended: SyncSender<Result<QueryResult, EngineError>>,
+}
+
+impl CancelHandle {
+    /// Cancels the query: [`Query::wait`] returns at once, what runs stops within 100 ms.
+    pub fn cancel(&self) {
+        self.job.cancel();
+        // Full where the query has ended by itself.
+        let _ = self.ended.try_send(Err(EngineError::Cancelled));
+    }
+}
+
+impl Query {
+    pub(crate) fn start(session: Arc<Session>, sql: &str, trace: Option<PathBuf>) -> Result<Self, EngineError> {
+        let recorder = Recorder::start(RecorderOptions {
+            producer: "engine".to_string(),
+            producer_version: env!("CARGO_PKG_VERSION").to_string(),
+            labels: session.runtime.labels(),
+            path: trace,
+            keep: true,
+        })
+        .map_err(|e| EngineError::Failed(e.to_string()))?;
+        let job = session.runtime.begin(sql, recorder.clone());
+        // Two places: what the query ends with, and a cancellation that came before it.
+        let (sender, ended) = sync_channel(2);
+        let cancel = CancelHandle { job: job.clone(), ended: sender.clone() };
+        let query = Self { job: job.clone(), cancel, ended, early: Mutex::new(None) };
+        let sql = sql.to_string();
+        std::thread::Builder::new()
+            .name("query".to_string())
+            .spawn(move || {
+                let ended = Running { session, job }.run(&sql, &recorder);
+                // Nobody may wait any more.
+                let _ = sender.try_send(ended);
+            })
+            .map_err(|e| EngineError::Failed(format!("cannot start a thread: {e}")))?;
+        Ok(query)
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> Progress {
+        self.job.progress()
+    }
+
+    /// What cancels it.
+    pub fn cancel_handle(&self) -> CancelHandle {
+        self.cancel.clone()
+    }
+
+    /// Waits for its end for at most `timeout`; true once it has ended.
+    pub fn ended_within(&self, timeout: Duration) -> bool {
+        let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
+        if early.is_some() {
+            return true;
+        }
+        match self.ended.recv_timeout(timeout) {
+            Ok(ended) => {
+                *early = Some(ended);
+                true
+            }
+            Err(RecvTimeoutError::Timeout) => false,
+            Err(RecvTimeoutError::Disconnected) => true,
+        }
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// What is wrong with the statement, what went wrong on the way, a trace that could not be
+    /// written, a cancellation.
+    pub fn wait(self) -> Result<QueryResult, EngineError> {
+        if let Some(ended) = self.early.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return ended;
+        }
+        let lost = || Err(EngineError::Failed("the query's thread ended without a word".to_string()));
+        self.ended.recv().unwrap_or_else(|_| lost())
+    }
+}
+
+/// What a plan asks for.
+enum Asked {
+    /// Its rows.
+    Rows,
+    /// Its stages.
+    Stages,
+    /// Its stages, with what running them took.
+    Measured,
+    /// Its rows, as a table in memory of this name.
+    Table(Box<datafusion::logical_expr::CreateMemoryTable>),
+}
+
+struct Planned {
+    state: SessionState,
+    plan: Node,
+    asked: Asked,
+    metadata: Metadata,
+}
+
+struct Running {
+    session: Arc<Session>,
+    job: Job,
+}
+
+impl Running {
+    fn run(&self, sql: &str, recorder: &Recorder) -> Result<QueryResult, EngineError> {
+        let outcome = self.steps(sql);
+        if let Err(error) = &outcome {
+            // Where the job itself failed this says nothing new.
+            self.job.fail(error.to_string().into());
+        }
+        // Whatever happened, nothing of the job runs any more when its trace is closed.
+        let _ = self.job.wait();
+        let trace = recorder.finish();
+        let (schema, batches, asked) = outcome?;
+        let trace = trace.map_err(|e| EngineError::Failed(e.to_string()))?;
+        let (schema, batches) = match asked {
+            Some(stages) => explained(&stages, &trace)?,
+            None => (schema, batches),
+        };
+        Ok(QueryResult { schema, batches, trace })
+    }
+
+    /// Plans and runs. The third part: the stages' descriptions, for `EXPLAIN`, and whether
+    /// they are to be shown with what the trace measured.
+    fn steps(&self, sql: &str) -> Result<Steps, EngineError> {
+        let planned = self.session.tokio.block_on(self.plan(sql))?;
+        if self.job.is_cancelled() {
+            return Err(EngineError::Cancelled);
+        }
+        let schema = planned.plan.schema();
+        let stages = cut::cut(&planned.plan)?;
+        let context = self.context(&planned.state);
+        let explained = match planned.asked {
+            Asked::Stages | Asked::Measured => Some(Explained {
+                stages: self.describe(&stages, &planned.metadata, &context)?,
+                measured: matches!(planned.asked, Asked::Measured),
+            }),
+            Asked::Rows | Asked::Table(_) => None,
+        };
+        if explained.as_ref().is_some_and(|e| !e.measured) {
+            self.job.succeed();
+            return Ok((schema, Vec::new(), explained));
+        }
+        let batches = self.execute(stages, planned.metadata, context)?;
+        if let Asked::Table(table) = planned.asked {
+            self.keep(*table, &schema, batches)?;
+            return Ok((Arc::new(Schema::empty()), Vec::new(), None));
+        }
+        Ok((schema, batches, explained))
+    }
+
+    fn execute(
+        &self,
+        stages: StagePlan,
+        metadata: Metadata,
+        context: JobContext,
+    ) -> Result<Vec<RecordBatch>, EngineError> {
+        let execution = Execution::new(Parts {
+            runtime: self.session.runtime.clone(),
+            job: self.job.clone(),
+            plan: stages,
+            context: context.task,
+            metadata,
+            io: context.io,
+            outputs: Arc::clone(&context.outputs),
+            open: self.open(),
+            at_least: self.at_least(),
+        });
+        if let Err(error) = execution.start() {
+            self.job.fail(Box::new(error));
+        }
+        let ended = self.job.wait();
+        if ended.is_err() {
+            context.outputs.discard();
+        }
+        ended?;
+        Ok(execution.result())
+    }
+
+    /// Multitasks that a scan is divided into at least: enough that every core has several.
+    fn at_least(&self) -> usize {
+        (self.session.options.cores * 4).max(4)
+    }
+
+    async fn plan(&self, sql: &str) -> Result<Planned, EngineError> {
+        let context = &self.session.context;
+        let state = context.state();
+        let logical = state.create_logical_plan(sql).await?;
+        let (logical, asked) = match logical {
+            LogicalPlan::Explain(e) if !e.verbose => ((*e.plan).clone(), Asked::Stages),
+            LogicalPlan::Analyze(a) => ((*a.input).clone(), Asked::Measured),
+            LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(c))
+                if !matches!(*c.input, LogicalPlan::EmptyRelation(_)) =>
+            {
+                ((*c.input).clone(), Asked::Table(Box::new(c)))
+            }
+            LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) => {
+                let frame = context.execute_logical_plan(logical).await?;
+                (frame.into_parts().1, Asked::Rows)
+            }
+            query => (query, Asked::Rows),
+        };
+        // Settings may have changed with the statement.
+        let state = context.state();
+        let plan = state.create_physical_plan(&logical).await?;
+        let metadata = metadata(&state, &plan).await?;
+        Ok(Planned { state, plan, asked, metadata })
+    }
+
+    /// What the job's operators see: its own stores, joins that do not wait for each other.
+    fn context(&self, state: &SessionState) -> JobContext {
+        let io = Arc::new(JobIo::default());
+        let outputs =
+            Arc::new(Outputs::new(self.session.runtime.clone(), self.session.tokio.handle().clone()));
+        let mut env = state.runtime_env().as_ref().clone();
+        env.object_store_registry = Arc::new(JobStores {
+            stores: Arc::clone(&self.session.stores),
+            io: Arc::clone(&io),
+            outputs: Arc::clone(&outputs),
+        });
+        let mut config = state.config().clone();
+        // A join would wait for reports of partitions whose multitasks have not been admitted.
+        config.options_mut().optimizer.enable_join_dynamic_filter_pushdown = false;
+        let task = TaskContext::from(state).with_session_config(config).with_runtime(Arc::new(env));
+        JobContext { task: Arc::new(task), io, outputs }
+    }
+
+    fn open(&self) -> Open {
+        let session = Arc::clone(&self.session);
+        Box::new(move |config: &FileScanConfig, file: &PartitionedFile| {
+            let url: &url::Url = config.object_store_url.as_ref();
+            if url.scheme() == "file" {
+                let path = pellucid_storage::LocalStore::default().path(file.path())?;
+                return Ok(Source::Local(session.runtime.open(&path).map_err(DataFusionError::External)?));
+            }
+            Ok(Source::Remote {
+                store: session.stores.get(url)?,
+                path: file.path().clone(),
+                resource: session.runtime.store(&pellucid_storage::name(url), None),
+                pacer: session.runtime.network_pacer(),
+                tokio: session.tokio.handle().clone(),
+            })
+        })
+    }
+
+    /// Every stage in words, its multitasks as they would be if no build side knew anything.
+    fn describe(
+        &self,
+        plan: &StagePlan,
+        metadata: &Metadata,
+        context: &JobContext,
+    ) -> Result<Vec<String>, EngineError> {
+        let ledger: Arc<dyn Ledger> = Arc::new(JobLedger::new(self.job.clone(), &context.task));
+        let planned: Vec<Mutex<Option<Arc<Exchange>>>> = plan.stages.iter().map(|_| Mutex::default()).collect();
+        let open = self.open();
+        let builder = Builder {
+            plan,
+            metadata,
+            io: &context.io,
+            ledger: &ledger,
+            exchanges: &|stage| planned[stage].lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            open: &open,
+            at_least: self.at_least(),
+        };
+        let describe = |index: usize| {
+            let ready = builder.ready(index)?;
+            *planned[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&ready.exchange));
+            Ok(explain::stage(plan, index, &ready))
+        };
+        (0..plan.stages.len()).map(describe).collect::<Result<_, DataFusionError>>().map_err(Into::into)
+    }
+
+    /// Keeps rows as a table (`CREATE TABLE … AS SELECT`).
+    fn keep(
+        &self,
+        mut table: datafusion::logical_expr::CreateMemoryTable,
+        schema: &SchemaRef,
+        batches: Vec<RecordBatch>,
+    ) -> Result<(), EngineError> {
+        let rows = datafusion::datasource::MemTable::try_new(Arc::clone(schema), vec![batches])?;
+        let source = datafusion::datasource::provider_as_source(Arc::new(rows));
+        let scan = datafusion::logical_expr::LogicalPlanBuilder::scan(table.name.clone(), source, None)?;
+        // Constraints, OR REPLACE and IF NOT EXISTS are DataFusion's to know.
+        table.input = Arc::new(scan.build()?);
+        let plan = LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(table));
+        self.session.tokio.block_on(self.session.context.execute_logical_plan(plan))?;
+        Ok(())
+    }
+}
+
+struct JobContext {
+    task: Arc<TaskContext>,
+    io: Arc<JobIo>,
+    outputs: Arc<Outputs>,
+}
+
+/// Columns, rows, and what `EXPLAIN` shows instead of them.
+type Steps = (SchemaRef, Vec<RecordBatch>, Option<Explained>);
+
+struct Explained {
+    stages: Vec<String>,
+    measured: bool,
+}
+
+/// The rows of `EXPLAIN`: one a stage.
+fn explained(explained: &Explained, trace: &Trace) -> Result<(SchemaRef, Vec<RecordBatch>), EngineError> {
+    let numbers: Vec<String> = (0..explained.stages.len()).map(|i| i.to_string()).collect();
+    let mut fields = vec![("stage", numbers), ("plan", explained.stages.clone())];
+    if explained.measured {
+        let measured = (0..explained.stages.len() as u32).map(|i| explain::measured(trace, i)).collect();
+        fields.push(("measured", measured));
+    }
+    let schema =
+        Arc::new(Schema::new(fields.iter().map(|(n, _)| Field::new(*n, DataType::Utf8, false)).collect::<Vec<_>>()));
+    let columns = fields.into_iter().map(|(_, c)| Arc::new(StringArray::from(c)) as _).collect();
+    let batch = RecordBatch::try_new(Arc::clone(&schema), columns).map_err(DataFusionError::from)?;
+    Ok((schema, vec![batch]))
+}
+
+/// The metadata of all Parquet files of a plan, read or found in the session's cache.
+async fn metadata(state: &SessionState, plan: &Node) -> Result<Metadata, DataFusionError> {
+    let mut wanted: Vec<(Arc<dyn object_store::ObjectStore>, ObjectMeta)> = Vec::new();
+    plan.apply(|node| {
+        if let Some(scan) = ParquetScan::of(node) {
+            let store = state.runtime_env().object_store(&scan.config.object_store_url)?;
+            let files = scan.config.file_groups.iter().flat_map(|g| g.iter());
+            wanted.extend(files.map(|f| (Arc::clone(&store), f.object_meta.clone())));
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    wanted.sort_by(|(_, a), (_, b)| a.location.cmp(&b.location));
+    wanted.dedup_by(|(_, a), (_, b)| a.location == b.location);
+    let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
+    futures::stream::iter(wanted)
+        .map(|(store, meta)| {
+            let cache = Arc::clone(&cache);
+            async move {
+                let metadata = DFParquetMetadata::new(store.as_ref(), &meta)
+                    .with_file_metadata_cache(Some(cache))
+                    .with_page_index_policy(Some(PageIndexPolicy::Optional))
+                    .fetch_metadata()
+                    .await
+                    .map_err(|e| e.context(format!("the metadata of {} cannot be read", meta.location)))?;
+                Ok((meta.location.to_string(), metadata))
+            }
+        })
+        .buffer_unordered(METADATA_AT_ONCE)
+        .try_collect()
+        .await
+}

@@ -1,0 +1,251 @@
+//! Scans as read monotasks: what each multitask of a scan needs from which file.
+//!
+//! A scan is divided into multitasks by bytes; each knows the exact byte ranges that
+//! its part of the file needs. The read monotasks put those bytes into the scan's
+//! *slots*, one a multitask, and the compute monotask decodes from its slot alone.
+//! How a format finds its ranges is in [`crate::parquet`] and [`crate::text`].
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use datafusion::common::DataFusionError;
+use object_store::path::Path as StorePath;
+use object_store::ObjectStore;
+use pellucid_runtime::{Context, Done, Error, File, Monotask, Pacer, Phase, ResourceHandle, Segment, slice};
+
+/// Decoded size that a multitask aims at: 8 to 32 MiB made no difference when tried
+/// (facts on DataFusion, "Sizes and memory"); this is between.
+pub(crate) const MULTITASK_BYTES: u64 = 16 << 20;
+
+/// A file or object that a scan reads.
+#[derive(Debug, Clone)]
+pub(crate) enum Source {
+    /// A file on a disk of this machine.
+    Local(Arc<File>),
+    /// An object behind a link.
+    Remote {
+        store: Arc<dyn ObjectStore>,
+        path: StorePath,
+        /// The store's resource.
+        resource: ResourceHandle,
+        /// Paces the link, where a rate was set.
+        pacer: Option<Arc<Pacer>>,
+        /// Runs the client's futures; the I/O thread waits for them.
+        tokio: tokio::runtime::Handle,
+    },
+}
+
+/// Byte ranges of one source, ascending and apart.
+#[derive(Debug, Clone)]
+pub(crate) struct Need {
+    /// Index into [`Scan::sources`].
+    pub source: usize,
+    pub ranges: Vec<Range<u64>>,
+}
+
+impl Need {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.ranges.iter().map(|r| r.end - r.start).sum()
+    }
+}
+
+/// What one multitask of a scan needs.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ScanTask {
+    pub needs: Vec<Need>,
+    /// Size once decoded, as far as the file says.
+    pub decoded_bytes: u64,
+}
+
+/// The bytes of one multitask: by source, ascending by offset.
+#[derive(Debug, Default)]
+struct Slot {
+    segments: Vec<(usize, Vec<Segment>)>,
+}
+
+/// A scan of one stage, divided into multitasks.
+pub(crate) struct Scan {
+    pub sources: Vec<Source>,
+    pub tasks: Vec<ScanTask>,
+    slots: Vec<Mutex<Slot>>,
+    /// Bytes that decoding asked for and no read monotask had brought.
+    pub missed_bytes: std::sync::atomic::AtomicU64,
+    /// Needs of a multitask again, when filters have tightened since it was planned.
+    pub replan: Option<Box<dyn Fn(usize) -> Vec<Need> + Send + Sync>>,
+}
+
+impl std::fmt::Debug for Scan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Scan({} sources, {} multitasks)", self.sources.len(), self.tasks.len())
+    }
+}
+
+impl Scan {
+    pub(crate) fn new(sources: Vec<Source>, tasks: Vec<ScanTask>) -> Self {
+        let slots = tasks.iter().map(|_| Mutex::default()).collect();
+        Self { sources, tasks, slots, missed_bytes: Default::default(), replan: None }
+    }
+
+    fn slot(&self, task: usize) -> std::sync::MutexGuard<'_, Slot> {
+        self.slots[task].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, task: usize, source: usize, mut segments: Vec<Segment>) {
+        let mut slot = self.slot(task);
+        match slot.segments.iter_mut().find(|(s, _)| *s == source) {
+            Some((_, all)) => {
+                all.append(&mut segments);
+                all.sort_by_key(|s| s.offset);
+            }
+            None => slot.segments.push((source, segments)),
+        }
+    }
+
+    /// Gives the multitask's bytes back.
+    pub(crate) fn clear(&self, task: usize) {
+        *self.slot(task) = Slot::default();
+    }
+
+    /// The bytes of `range` of `source` as the multitask's monotasks brought them; `None` where
+    /// they did not.
+    pub(crate) fn get(&self, task: usize, source: usize, range: &Range<u64>) -> Option<Bytes> {
+        let slot = self.slot(task);
+        let (_, segments) = slot.segments.iter().find(|(s, _)| *s == source)?;
+        slice(segments, range)
+    }
+
+    /// The monotasks that bring what multitask `task` needs and the cached ranges that its
+    /// compute monotask reads itself.
+    pub(crate) fn reads(self: &Arc<Self>, task: usize) -> (Vec<Monotask>, Vec<Need>) {
+        let needs = match &self.replan {
+            Some(replan) => replan(task),
+            None => self.tasks[task].needs.clone(),
+        };
+        let mut monotasks = Vec::new();
+        let mut cached = Vec::new();
+        for need in needs {
+            if need.ranges.is_empty() {
+                continue;
+            }
+            let scan = Arc::clone(self);
+            let source = need.source;
+            let sink = move |segments| {
+                scan.put(task, source, segments);
+                Ok(())
+            };
+            match &self.sources[source] {
+                Source::Local(file) => {
+                    let residency = file.residency(&need.ranges);
+                    if !residency.missing.is_empty() {
+                        monotasks.push(file.read_monotask(residency.missing, sink));
+                    }
+                    if !residency.cached.is_empty() {
+                        cached.push(Need { source, ranges: residency.cached });
+                    }
+                }
+                Source::Remote { store, path, resource, pacer, tokio } => {
+                    let bytes = need.bytes();
+                    let fetch = Fetch {
+                        store: Arc::clone(store),
+                        path: path.clone(),
+                        pacer: pacer.clone(),
+                        tokio: tokio.clone(),
+                        ranges: need.ranges,
+                    };
+                    let run = move |context: &Context| fetch.run(context, sink);
+                    monotasks.push(Monotask::new(resource, Phase::Fetch, Vec::new(), bytes, run));
+                }
+            }
+        }
+        (monotasks, cached)
+    }
+
+    /// For a core: copies `needs`, which the page cache held when the multitask was planned.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or has shrunk.
+    pub(crate) fn read_cached(&self, task: usize, needs: Vec<Need>) -> Result<u64, Error> {
+        let mut bytes = 0;
+        for need in needs {
+            if let Source::Local(file) = &self.sources[need.source] {
+                bytes += need.bytes();
+                self.put(task, need.source, file.read_cached(&need.ranges)?);
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+/// Ranges to get from a store.
+struct Fetch {
+    store: Arc<dyn ObjectStore>,
+    path: StorePath,
+    pacer: Option<Arc<Pacer>>,
+    tokio: tokio::runtime::Handle,
+    ranges: Vec<Range<u64>>,
+}
+
+impl Fetch {
+    fn run(
+        self,
+        context: &Context,
+        sink: impl FnOnce(Vec<Segment>) -> Result<(), Error>,
+    ) -> Result<Done, Error> {
+        let name = || self.path.to_string();
+        let got = self
+            .tokio
+            .block_on(self.store.get_ranges(&self.path, &self.ranges))
+            .map_err(|e| DataFusionError::from(e).context(name()))?;
+        let bytes = got.iter().map(|b| b.len() as u64).sum();
+        if let Some(pacer) = &self.pacer {
+            pacer.pace(bytes, context)?;
+        }
+        let segments =
+            self.ranges.iter().zip(got).map(|(r, bytes)| Segment { offset: r.start, bytes }).collect();
+        sink(segments)?;
+        Ok(Done { bytes: Some(bytes), ..Done::default() })
+    }
+}
+
+/// Merges ranges that touch or overlap; ascending.
+pub(crate) fn merge(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.retain(|r| r.start < r.end);
+    ranges.sort_by_key(|r| r.start);
+    let mut merged: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merging_joins_what_touches_and_drops_what_is_empty() {
+        assert_eq!(merge(vec![8..9, 0..4, 4..6, 2..3, 7..7]), [0..6, 8..9]);
+    }
+
+    #[test]
+    fn a_range_across_segments_is_whole_and_a_gap_is_none() {
+        let scan = Scan::new(Vec::new(), vec![ScanTask::default()]);
+        let segment = |offset: u64, n: u8| Segment {
+            offset,
+            bytes: Bytes::from((0..n).map(|i| offset as u8 + i).collect::<Vec<_>>()),
+        };
+        scan.put(0, 3, vec![segment(20, 4)]);
+        scan.put(0, 3, vec![segment(10, 5), segment(15, 5)]);
+        assert_eq!(scan.get(0, 3, &(12..22)).unwrap(), (12..22).collect::<Vec<u8>>());
+        assert_eq!(scan.get(0, 3, &(16..18)).unwrap(), [16, 17][..]);
+        assert!(scan.get(0, 3, &(22..26)).is_none());
+        assert!(scan.get(0, 3, &(5..12)).is_none());
+        assert!(scan.get(0, 2, &(12..13)).is_none());
+        scan.clear(0);
+        assert!(scan.get(0, 3, &(12..13)).is_none());
+    }
+}

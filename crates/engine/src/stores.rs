@@ -1,0 +1,261 @@
+//! The stores as one job sees them.
+//!
+//! DataFusion's openers and sinks ask a registry for a store. A job has a registry of its
+//! own, whose stores answer reads from what the job's read monotasks brought into memory,
+//! and turn writes into write monotasks. What was not brought is read from the store itself
+//! and counted: schema inference when a file is planned, a record that is longer than the
+//! look-ahead. So no operator waits for a device behind the scheduler's back unseen.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use datafusion::common::{DataFusionError, Result as DfResult};
+use datafusion::execution::object_store::ObjectStoreRegistry;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use object_store::path::Path;
+use object_store::{
+    Attributes, CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+    RenameOptions, Result, UploadPart,
+};
+use url::Url;
+
+use crate::output::Outputs;
+use crate::scan::Scan;
+
+/// The stores that an engine has opened, by scheme and authority; opened on first use.
+#[derive(Default)]
+pub(crate) struct Stores {
+    open: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
+}
+
+impl fmt::Debug for Stores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Stores")
+    }
+}
+
+impl Stores {
+    pub(crate) fn get(&self, url: &Url) -> DfResult<Arc<dyn ObjectStore>> {
+        let name = pellucid_storage::name(url);
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(store) = open.get(&name) {
+            return Ok(Arc::clone(store));
+        }
+        let store = pellucid_storage::open(url).map_err(|e| DataFusionError::External(Box::new(e)))?;
+        open.insert(name, Arc::clone(&store));
+        Ok(store)
+    }
+}
+
+impl ObjectStoreRegistry for Stores {
+    fn register_store(&self, url: &Url, store: Arc<dyn ObjectStore>) -> Option<Arc<dyn ObjectStore>> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.insert(pellucid_storage::name(url), store)
+    }
+
+    fn get_store(&self, url: &Url) -> DfResult<Arc<dyn ObjectStore>> {
+        self.get(url)
+    }
+}
+
+/// A scan that answers for a path.
+type Answers = HashMap<String, Vec<(Arc<Scan>, usize)>>;
+
+/// What all stores of one job share.
+#[derive(Default)]
+pub(crate) struct JobIo {
+    answers: Mutex<Answers>,
+    /// Bytes that operators asked a store for and no monotask had brought.
+    pub missed_bytes: AtomicU64,
+}
+
+impl JobIo {
+    /// From now on `scan` answers for `path`, its source number `source`.
+    pub(crate) fn add(&self, path: String, scan: &Arc<Scan>, source: usize) {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.entry(path).or_default().push((Arc::clone(scan), source));
+    }
+
+    fn scans(&self, path: &str) -> Vec<(Arc<Scan>, usize)> {
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.get(path).cloned().unwrap_or_default()
+    }
+
+    fn get(&self, path: &Path, range: &Range<u64>) -> Option<Bytes> {
+        let scans = self.scans(path.as_ref());
+        scans.iter().find_map(|(scan, source)| (0..scan.tasks.len()).find_map(|t| scan.get(t, *source, range)))
+    }
+}
+
+/// The registry of one job.
+pub(crate) struct JobStores {
+    pub stores: Arc<Stores>,
+    pub io: Arc<JobIo>,
+    pub outputs: Arc<Outputs>,
+}
+
+impl fmt::Debug for JobStores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JobStores")
+    }
+}
+
+impl ObjectStoreRegistry for JobStores {
+    fn register_store(&self, url: &Url, store: Arc<dyn ObjectStore>) -> Option<Arc<dyn ObjectStore>> {
+        self.stores.register_store(url, store)
+    }
+
+    fn get_store(&self, url: &Url) -> DfResult<Arc<dyn ObjectStore>> {
+        Ok(Arc::new(JobStore {
+            inner: self.stores.get(url)?,
+            io: Arc::clone(&self.io),
+            outputs: Arc::clone(&self.outputs),
+            url: url.clone(),
+        }))
+    }
+}
+
+/// One store as one job sees it.
+#[derive(Clone)]
+struct JobStore {
+    inner: Arc<dyn ObjectStore>,
+    io: Arc<JobIo>,
+    outputs: Arc<Outputs>,
+    url: Url,
+}
+
+impl fmt::Debug for JobStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "JobStore({})", self.inner)
+    }
+}
+
+impl fmt::Display for JobStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+/// What `options` ask for beyond a range cannot be answered from memory.
+fn is_plain(options: &GetOptions) -> bool {
+    options.if_match.is_none()
+        && options.if_none_match.is_none()
+        && options.if_modified_since.is_none()
+        && options.if_unmodified_since.is_none()
+        && options.version.is_none()
+        && !options.head
+}
+
+#[async_trait]
+impl ObjectStore for JobStore {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, _opts: PutOptions) -> Result<PutResult> {
+        let mut upload = self.put_multipart_opts(location, PutMultipartOptions::default()).await?;
+        upload.put_part(payload).await?;
+        upload.complete().await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        _opts: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        let output = self.outputs.create(&self.inner, &self.url, location).map_err(generic)?;
+        Ok(Box::new(JobUpload { outputs: Arc::clone(&self.outputs), output }))
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        if is_plain(&options) && !self.io.scans(location.as_ref()).is_empty() {
+            let meta = self.inner.head(location).await?;
+            let range = match &options.range {
+                Some(r) => r.as_range(meta.size).map_err(generic)?,
+                None => 0..meta.size,
+            };
+            if let Some(bytes) = self.io.get(location, &range) {
+                let stream = futures::stream::once(async move { Ok(bytes) }).boxed();
+                return Ok(GetResult {
+                    payload: GetResultPayload::Stream(stream),
+                    meta,
+                    range,
+                    attributes: Attributes::new(),
+                });
+            }
+        }
+        let result = self.inner.get_opts(location, options).await?;
+        self.io.missed_bytes.fetch_add(result.range.end - result.range.start, Relaxed);
+        Ok(result)
+    }
+
+    async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        if let Some(all) = ranges.iter().map(|r| self.io.get(location, r)).collect() {
+            return Ok(all);
+        }
+        self.io.missed_bytes.fetch_add(ranges.iter().map(|r| r.end - r.start).sum(), Relaxed);
+        self.inner.get_ranges(location, ranges).await
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.inner.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.inner.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+
+    async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
+        self.inner.rename_opts(from, to, options).await
+    }
+}
+
+fn generic(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::Generic { store: "job", source: source.into() }
+}
+
+/// An upload whose parts become write monotasks; it is published when the job has written all.
+struct JobUpload {
+    outputs: Arc<Outputs>,
+    output: usize,
+}
+
+impl fmt::Debug for JobUpload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "JobUpload({})", self.output)
+    }
+}
+
+#[async_trait]
+impl MultipartUpload for JobUpload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        let chunks: Vec<Bytes> = data.into_iter().collect();
+        let written = self.outputs.write(self.output, chunks).map_err(generic);
+        async move { written }.boxed()
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        // Whole or not at all: the job publishes its outputs together, at its end.
+        self.outputs.complete(self.output);
+        Ok(PutResult { e_tag: None, version: None })
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.outputs.abort(self.output);
+        Ok(())
+    }
+}

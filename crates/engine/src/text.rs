@@ -1,0 +1,148 @@
+//! Scans of CSV, JSON lines, Arrow IPC and whatever else DataFusion opens as a stream.
+//!
+//! These formats have no index of their bytes: a multitask gets whole files, or, where
+//! records end at newlines, a piece of one. DataFusion's opener for a piece asks for the
+//! byte before it, the piece, and [`END_SCAN_LOOKAHEAD`] bytes after it for the end of its
+//! last record; that is what the read monotask brings. The openers ask the job's
+//! [`JobStore`](crate::stores::JobStore), which answers from the scan's slots.
+//!
+//! A record that is longer than the look-ahead is read on by the opener itself; such
+//! bytes count in [`Scan::missed_bytes`].
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::listing::{FileRange, PartitionedFile};
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileScanConfigBuilder};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion_datasource_lookahead::END_SCAN_LOOKAHEAD;
+
+use crate::cut::Node;
+use crate::parquet::Division;
+use crate::scan::{Need, Scan, ScanTask, Source, merge};
+
+/// The look-ahead of DataFusion's boundary-aligned streams, which it does not re-export.
+mod datafusion_datasource_lookahead {
+    /// Bytes past a piece that its opener asks for at first.
+    pub(crate) const END_SCAN_LOOKAHEAD: u64 = 16 * 1024;
+}
+
+/// Bytes of text that a multitask aims at: they decode to some twice their size.
+const PIECE_BYTES: u64 = 8 << 20;
+
+/// The file scan of a node, whatever its format.
+pub(crate) fn file_scan(node: &Node) -> Option<&FileScanConfig> {
+    node.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<FileScanConfig>()
+}
+
+/// Divides the scan and returns the node that decodes it, with the paths that its store must
+/// answer from the scan.
+///
+/// # Errors
+/// A file that cannot be opened.
+pub(crate) fn divide(
+    config: &FileScanConfig,
+    division: Division,
+    open: &dyn Fn(&PartitionedFile) -> Result<Source>,
+) -> Result<(Node, Arc<Scan>, Vec<String>)> {
+    let groups: Vec<Vec<PartitionedFile>> = if division.pinned {
+        config.file_groups.iter().map(|g| g.iter().cloned().collect()).collect()
+    } else {
+        pieces(config, division.at_least)
+    };
+    let mut sources = Vec::new();
+    let mut paths: Vec<String> = Vec::new();
+    let mut tasks = Vec::new();
+    for group in &groups {
+        let mut needs: Vec<Need> = Vec::new();
+        for file in group {
+            let path = file.path().to_string();
+            let source = match paths.iter().position(|p| *p == path) {
+                Some(known) => known,
+                None => {
+                    sources.push(open(file)?);
+                    paths.push(path);
+                    paths.len() - 1
+                }
+            };
+            let range = needed(config, file);
+            match needs.iter_mut().find(|n| n.source == source) {
+                Some(need) => need.ranges = merge([need.ranges.clone(), vec![range]].concat()),
+                None => needs.push(Need { source, ranges: vec![range] }),
+            }
+        }
+        let decoded_bytes = 2 * needs.iter().map(Need::bytes).sum::<u64>();
+        tasks.push(ScanTask { needs, decoded_bytes });
+    }
+    let groups = groups.into_iter().map(FileGroup::new).collect();
+    let config = FileScanConfigBuilder::from(config.clone())
+        .with_file_groups(groups)
+        .with_output_partitioning(None)
+        .build();
+    Ok((DataSourceExec::from_data_source(config), Arc::new(Scan::new(sources, tasks)), paths))
+}
+
+/// True where records end at newlines and pieces of a file can be decoded apart.
+fn splits(config: &FileScanConfig) -> bool {
+    let source = config.file_source();
+    config.file_compression_type == FileCompressionType::UNCOMPRESSED
+        && source.supports_repartitioning()
+        && matches!(source.file_type(), "csv" | "json")
+}
+
+/// What the opener of `file` asks for.
+fn needed(config: &FileScanConfig, file: &PartitionedFile) -> Range<u64> {
+    let size = file.object_meta.size;
+    match &file.range {
+        Some(r) if splits(config) => {
+            let start = (r.start.max(0) as u64).saturating_sub(1);
+            let end = (r.end.max(0) as u64).saturating_add(END_SCAN_LOOKAHEAD);
+            start.min(size)..end.min(size)
+        }
+        _ => 0..size,
+    }
+}
+
+/// Every file once, in order: pieces of big ones where that is possible, bundles of small ones.
+fn pieces(config: &FileScanConfig, at_least: usize) -> Vec<Vec<PartitionedFile>> {
+    let mut seen = HashSet::new();
+    let files: Vec<&PartitionedFile> = config
+        .file_groups
+        .iter()
+        .flat_map(|g| g.iter())
+        .filter(|f| seen.insert(f.path().clone()))
+        .collect();
+    let total: u64 = files.iter().map(|f| f.object_meta.size).sum();
+    // Small inputs are divided too, so that every core has work.
+    let target = (total / at_least.max(1) as u64).clamp(1 << 20, PIECE_BYTES);
+    let mut groups: Vec<Vec<PartitionedFile>> = Vec::new();
+    let mut room = 0u64;
+    for file in files {
+        let size = file.object_meta.size;
+        let mut whole = file.clone();
+        whole.range = None;
+        if splits(config) && size > target {
+            let n = size.div_ceil(target);
+            groups.extend((0..n).map(|i| {
+                let mut piece = whole.clone();
+                let at = |i: u64| (u128::from(size) * u128::from(i) / u128::from(n)) as i64;
+                piece.range = Some(FileRange { start: at(i), end: at(i + 1) });
+                vec![piece]
+            }));
+            room = 0;
+        } else if size <= room && let Some(last) = groups.last_mut() {
+            last.push(whole);
+            room -= size;
+        } else {
+            groups.push(vec![whole]);
+            room = target.saturating_sub(size);
+        }
+    }
+    if groups.is_empty() {
+        groups.push(Vec::new());
+    }
+    groups
+}

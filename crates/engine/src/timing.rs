@@ -1,0 +1,199 @@
+//! Where a compute monotask's time goes: decode, operators, encode, not split.
+//!
+//! A monotask runs on one thread from start to end, so its parts are counted in a
+//! thread-local stack of frames: entering a part pushes a frame, leaving it adds
+//! what passed, less what its inner parts took. [`TimedExec`] wraps the nodes whose
+//! time matters (scans, nodes that were not split and their children); every other
+//! operator is the rest. Two clock reads a batch: it does not apply below batches.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::Result;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::{Stream, StreamExt};
+
+use crate::exchange::{Ledger, stopped};
+
+/// A part of a compute monotask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Decoding input.
+    Decode,
+    /// Operators that were cut into stages.
+    Operators,
+    /// Partitioning or encoding output.
+    Encode,
+    /// Operators that ran as they are, inside one monotask.
+    NotSplit,
+}
+
+/// Nanoseconds of each part, within one monotask.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Parts {
+    pub decode_ns: u64,
+    pub encode_ns: u64,
+    pub not_split_ns: u64,
+}
+
+#[derive(Default)]
+struct Frames {
+    /// Time that inner parts took, one entry a part that is open.
+    inner: Vec<u64>,
+    parts: Parts,
+}
+
+thread_local! {
+    static FRAMES: RefCell<Frames> = RefCell::default();
+}
+
+/// Runs `work` and counts its time, less that of the parts inside it, as `part`.
+pub(crate) fn timed<T>(part: Part, work: impl FnOnce() -> T) -> T {
+    FRAMES.with_borrow_mut(|f| f.inner.push(0));
+    let start = Instant::now();
+    let result = work();
+    let elapsed = start.elapsed().as_nanos() as u64;
+    FRAMES.with_borrow_mut(|f| {
+        let own = elapsed.saturating_sub(f.inner.pop().unwrap_or(0));
+        match part {
+            Part::Decode => f.parts.decode_ns += own,
+            Part::Encode => f.parts.encode_ns += own,
+            Part::NotSplit => f.parts.not_split_ns += own,
+            Part::Operators => {}
+        }
+        if let Some(outer) = f.inner.last_mut() {
+            *outer += elapsed;
+        }
+    });
+    result
+}
+
+/// Forgets what a panic or an earlier monotask of this thread left behind.
+pub(crate) fn reset() {
+    FRAMES.take();
+}
+
+/// The parts counted on this thread since [`reset`].
+pub(crate) fn parts() -> Parts {
+    FRAMES.with_borrow(|f| f.parts)
+}
+
+/// A node whose polls count as one [`Part`].
+pub(crate) struct TimedExec {
+    input: Arc<dyn ExecutionPlan>,
+    part: Part,
+    /// Asked before each batch whether the job still runs.
+    ledger: Arc<dyn Ledger>,
+}
+
+impl fmt::Debug for TimedExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {:?}", self.part, self.input)
+    }
+}
+
+impl TimedExec {
+    pub(crate) fn wrap(
+        input: Arc<dyn ExecutionPlan>,
+        part: Part,
+        ledger: &Arc<dyn Ledger>,
+    ) -> Arc<dyn ExecutionPlan> {
+        Arc::new(Self { input, part, ledger: Arc::clone(ledger) })
+    }
+}
+
+impl DisplayAs for TimedExec {
+    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.input.fmt_as(t, f)
+    }
+}
+
+impl ExecutionPlan for TimedExec {
+    fn name(&self) -> &str {
+        self.input.name()
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(match children.pop() {
+            Some(child) => Self::wrap(child, self.part, &self.ledger),
+            None => self,
+        })
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let stream = timed(self.part, || self.input.execute(partition, context))?;
+        Ok(Box::pin(TimedStream { stream, part: self.part, ledger: Arc::clone(&self.ledger) }))
+    }
+}
+
+struct TimedStream {
+    stream: SendableRecordBatchStream,
+    part: Part,
+    ledger: Arc<dyn Ledger>,
+}
+
+impl Stream for TimedStream {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.ledger.is_stopped() {
+            return Poll::Ready(Some(Err(stopped())));
+        }
+        let part = self.part;
+        timed(part, || self.stream.poll_next_unpin(cx))
+    }
+}
+
+impl RecordBatchStream for TimedStream {
+    fn schema(&self) -> SchemaRef {
+        self.stream.schema()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inner_parts_are_taken_from_outer_ones() {
+        reset();
+        let spin = |n: u64| (0..n).fold(0u64, |a, b| std::hint::black_box(a ^ b));
+        timed(Part::NotSplit, || {
+            timed(Part::Decode, || spin(200_000));
+            timed(Part::Operators, || timed(Part::Encode, || spin(1000)));
+        });
+        let all = parts();
+        assert!(all.decode_ns > 0 && all.encode_ns > 0);
+        // What is outside the inner parts is next to nothing beside 200,000 rounds.
+        assert!(all.not_split_ns < all.decode_ns);
+        reset();
+        assert_eq!(parts().decode_ns, 0);
+    }
+}
