@@ -22,8 +22,9 @@ use crate::chunks::{BLOCK_BYTES, Chunks};
 use crate::residency::{InFlight, Residency, probe};
 use crate::{Done, Error, IoMode, Monotask, ResourceHandle, platform, ranges};
 
-/// Ranges share a buffer up to this size.
-const SHARED_BUFFER_BYTES: u64 = 1 << 20;
+/// Ranges share a buffer up to this size: it fits huge pages, and is all that a
+/// small slice keeps alive.
+const SHARED_BUFFER_BYTES: u64 = 4 << 20;
 /// Bytes of a file, from `offset` on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
@@ -368,7 +369,7 @@ mod tests {
     #[test]
     fn small_ranges_share_a_buffer() {
         let m = 1 << 20;
-        let extents = [0..10, 20..m, 2 * m..5 * m, 6 * m..6 * m + 1, 7 * m..7 * m + 1];
+        let extents = [0..10, 20..4 * m, 5 * m..15 * m, 16 * m..16 * m + 1, 17 * m..17 * m + 1];
         let lens: Vec<usize> = groups(&extents).map(<[_]>::len).collect();
         assert_eq!(lens, [2, 1, 2]);
         assert_eq!(groups(&[]).count(), 0);

@@ -134,6 +134,8 @@ impl JobInner {
 
     /// The trace's index of a resource, which is registered when first asked for.
     pub fn resource_ix(&self, resource: &ResourceHandle) -> ResourceIx {
+        // A link is registered before the stores behind it.
+        let link = resource.0.link.as_ref().map(|link| self.resource_ix(link));
         let mut known = lock(&self.resources);
         if known.len() <= resource.index() {
             known.resize(resource.index() + 1, None);
@@ -149,8 +151,7 @@ impl JobInner {
             capacity: info.capacity,
             capacity_from: info.capacity_from.map(str::to_string),
             concurrency: Some(info.concurrency),
-            // A link is registered before the stores behind it.
-            link: info.link.and_then(|l| known.get(l.0 as usize).copied().flatten()),
+            link,
         });
         known[resource.index()] = Some(ix);
         ix

@@ -23,7 +23,7 @@ pub(crate) struct Info {
     /// Most monotasks at once.
     pub concurrency: u32,
     /// The link that a store's bytes cross.
-    pub link: Option<ResourceId>,
+    pub link: Option<ResourceHandle>,
     /// Paces what runs on it, where a rate was set.
     pub pacer: Option<Arc<Pacer>>,
     /// What was learned of how much to move at a time.

@@ -194,7 +194,7 @@ impl Runtime {
             capacity: rate.map(|r| r as f64),
             capacity_from: rate.map(|_| "set"),
             concurrency: most,
-            link: Some(link.0.id),
+            link: Some(link),
             pacer: None,
             chunk_size: ChunkSize::default(),
             counters: None,

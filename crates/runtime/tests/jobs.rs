@@ -429,10 +429,10 @@ fn stores_share_a_link_and_are_paced_there() {
     let runtime = Runtime::new(options).expect("a runtime");
     let store = runtime.store("s3://warehouse", Some(9));
     assert_eq!(runtime.store("s3://warehouse", None), store);
-    runtime.store("s3://other", None);
     assert_eq!(runtime.labels(), ["network paced at 5 MB/s inside the engine"]);
     assert_eq!(runtime.network_pacer().map(|p| p.bytes_per_s()), Some(5_000_000));
     let job = runtime.begin("stores", recorder());
+    job.resource_ix(&runtime.store("s3://other", None)); // as its first monotask would
     job.succeed();
     job.wait().expect("it succeeds");
     let resources = sound(&job).resources;
@@ -447,6 +447,17 @@ fn stores_share_a_link_and_are_paced_there() {
         ]
     );
     assert_eq!((resources[1].capacity, resources[2].capacity), (Some(5e6), Some(9.0)));
+}
+
+#[test]
+fn a_store_that_is_named_during_a_job_comes_with_its_link() {
+    let runtime = runtime();
+    let job = runtime.begin("stores", recorder());
+    job.resource_ix(&runtime.store("s3://late", None));
+    job.succeed();
+    job.wait().expect("it succeeds");
+    let resources = sound(&job).resources;
+    assert_eq!((resources[1].kind.as_str(), resources[2].link), (kind::NETWORK, Some(1)));
 }
 
 #[test]
