@@ -1,1 +1,109 @@
-fn main() {}
+//! The `pellucid` command. Thin: it reads the command line, runs one command, and
+//! turns how that ended into a message and an exit code.
+//!
+//! One file a command (`sql`, `analyze`, `generate`, `demo`); `benchmark`, `output`
+//! and `units` know nothing of the engine. What every command promises (`--json`,
+//! streams, exit codes) is kept in `console` and `failure`.
+
+mod analyze;
+mod benchmark;
+mod console;
+mod cpu;
+mod demo;
+mod engine_options;
+mod execute;
+mod failure;
+mod generate;
+mod interrupt;
+mod output;
+mod sql;
+mod units;
+
+use clap::Parser;
+use console::{Color, Console};
+use failure::Failure;
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Index of `mi_option_purge_delay`, which the crate does not name; it is the one
+/// before `use_numa_nodes` in version 2 and 3 of mimalloc.
+const PURGE_DELAY: libmimalloc_sys::mi_option_t = libmimalloc_sys::mi_option_use_numa_nodes - 1;
+
+/// An analytics engine that says what limited each query.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    about,
+    max_term_width = 110,
+    after_help = "\
+Results go to standard output, everything else to standard error.
+Exit codes: 0 done, 1 it failed, 2 wrong usage, 130 interrupted.
+
+Example:
+  pellucid demo
+  pellucid sql \"SELECT count(*) FROM 'data/*.parquet'\""
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    /// Print one JSON document on standard output, and nothing else there
+    #[arg(long, global = true, help_heading = "Output")]
+    json: bool,
+    /// Print nothing on standard error but errors
+    #[arg(short, long, global = true, help_heading = "Output")]
+    quiet: bool,
+    /// When to use colour; NO_COLOR is honoured
+    #[arg(long, global = true, value_enum, default_value = "auto", help_heading = "Output")]
+    color: Color,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Run SQL over Parquet, CSV, JSON and Arrow files, and say what limited it
+    Sql(sql::Arguments),
+    /// Say where the time of a recorded query went
+    Analyze(analyze::Arguments),
+    /// Make benchmark data as Parquet files
+    Generate(generate::Arguments),
+    /// See it work: data, queries, answers, bottleneck, timeline
+    Demo(demo::Arguments),
+}
+
+fn main() -> ExitCode {
+    // Before anything that may use the instructions in question.
+    cpu::check();
+    start()
+}
+
+#[inline(never)]
+fn start() -> ExitCode {
+    // Freed memory is kept for the next query: touching fresh pages costs up to
+    // half of a join's time.
+    // SAFETY: sets an integer option; mimalloc ignores an index that it does not know.
+    unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, -1) };
+    let arguments = Arguments::parse();
+    let console = Console::new(arguments.json, arguments.quiet, arguments.color);
+    let result = interrupt::install()
+        .map_err(|error| Failure::Failed(format!("cannot listen for Ctrl-C: {error}")))
+        .and_then(|()| run(&arguments.command, &console));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if let Some(message) = failure.message() {
+                console.error(message);
+            }
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn run(command: &Command, console: &Console) -> Result<(), Failure> {
+    match command {
+        Command::Sql(arguments) => sql::run(arguments, console),
+        Command::Analyze(arguments) => analyze::run(arguments, console),
+        Command::Generate(arguments) => generate::run(arguments, console),
+        Command::Demo(arguments) => demo::run(arguments, console),
+    }
+}

@@ -1,0 +1,168 @@
+//! One table's Parquet file: under a temporary name until it is whole.
+//!
+//! The name is hidden and beside its place; no `*.parquet` matches it. What was left
+//! over from a run that was killed is overwritten by the next; a file that another
+//! process writes is refused, by its lock.
+//!
+//! Snappy, as most writers do, with statistics and page index.
+
+use super::Table;
+use arrow::datatypes::SchemaRef;
+use parquet::arrow::ArrowSchemaConverter;
+use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory};
+use parquet::basic::Compression;
+use parquet::errors::ParquetError;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::writer::SerializedFileWriter;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Encoded columns of a row group.
+pub type RowGroup = Vec<ArrowColumnChunk>;
+
+/// A file that was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// Table.
+    pub table: &'static str,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Rows in it.
+    pub rows: u64,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// Why the files were not written.
+#[derive(Debug)]
+pub enum WriteError {
+    /// [`Request::cancelled`] was set.
+    Cancelled,
+    /// The file system refused.
+    Io {
+        /// What was being written.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+    /// Another process is writing this file.
+    Busy {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A generator or the encoder failed.
+    Encode {
+        /// Table.
+        table: &'static str,
+        /// What it said.
+        source: ParquetError,
+    },
+    /// A generator panicked, which is a defect of it; standard error has the message.
+    Panicked,
+}
+
+/// A Parquet file under its temporary name; removed when dropped before it is published.
+pub struct TableFile {
+    table: &'static str,
+    partial: PathBuf,
+    target: PathBuf,
+    writer: SerializedFileWriter<BufWriter<File>>,
+    published: bool,
+}
+
+impl TableFile {
+    /// Opens the temporary file, empty.
+    pub fn create(directory: &Path, table: &Table) -> Result<Self, WriteError> {
+        let target = directory.join(format!("{}.parquet", table.name));
+        let partial = directory.join(format!(".{}.parquet.partial", table.name));
+        let io = |source| WriteError::Io { path: target.clone(), source };
+        let file = File::options().create(true).truncate(false).write(true).open(&partial).map_err(io)?;
+        // A file system without locks goes without this protection.
+        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+            return Err(WriteError::Busy { path: target });
+        }
+        if file.metadata().map_err(io)?.len() > 0 {
+            file.set_len(0).map_err(io)?;
+        }
+        let encode = |source| WriteError::Encode { table: table.name, source };
+        let schema = parquet_schema(&table.schema).map_err(encode)?;
+        let writer = SerializedFileWriter::new(BufWriter::new(file), schema, properties()).map_err(encode)?;
+        Ok(TableFile { table: table.name, partial, target, writer, published: false })
+    }
+
+    /// What encodes row groups for this file.
+    pub fn encoders(&self, schema: &SchemaRef) -> ArrowRowGroupWriterFactory {
+        ArrowRowGroupWriterFactory::new(&self.writer, schema.clone())
+    }
+
+    /// Appends row groups.
+    pub fn append(&mut self, row_groups: Vec<RowGroup>) -> Result<(), WriteError> {
+        let append = || {
+            for columns in row_groups {
+                let mut row_group = self.writer.next_row_group()?;
+                for column in columns {
+                    column.append_to_row_group(&mut row_group)?;
+                }
+                row_group.close()?;
+            }
+            Ok(())
+        };
+        append().map_err(|error| self.failed(error))
+    }
+
+    /// Writes the footer, waits for the disk, and gives the file its name.
+    pub fn publish(mut self) -> Result<Written, WriteError> {
+        let metadata = self.writer.finish().map_err(|error| self.failed(error))?;
+        let io = |source| WriteError::Io { path: self.target.clone(), source };
+        let file = self.writer.inner().get_ref();
+        file.sync_all().map_err(io)?;
+        let bytes = file.metadata().map_err(io)?.len();
+        fs::rename(&self.partial, &self.target).map_err(io)?;
+        if let Some(Ok(directory)) = self.target.parent().map(File::open) {
+            directory.sync_all().map_err(io)?;
+        }
+        self.published = true;
+        Ok(Written {
+            table: self.table,
+            path: self.target.clone(),
+            rows: metadata.file_metadata().num_rows() as u64,
+            bytes,
+        })
+    }
+
+    fn failed(&self, error: ParquetError) -> WriteError {
+        match error {
+            ParquetError::External(source) => match source.downcast::<io::Error>() {
+                Ok(source) => WriteError::Io { path: self.target.clone(), source: *source },
+                Err(source) => {
+                    WriteError::Encode { table: self.table, source: ParquetError::External(source) }
+                }
+            },
+            source => WriteError::Encode { table: self.table, source },
+        }
+    }
+}
+
+impl Drop for TableFile {
+    fn drop(&mut self) {
+        if !self.published {
+            // Nothing can be done about an error; the next run overwrites the file.
+            let _ = fs::remove_file(&self.partial);
+        }
+    }
+}
+
+fn parquet_schema(schema: &SchemaRef) -> Result<parquet::schema::types::TypePtr, ParquetError> {
+    Ok(ArrowSchemaConverter::new().convert(schema)?.root_schema_ptr())
+}
+
+fn properties() -> Arc<WriterProperties> {
+    let properties = WriterProperties::builder()
+        .set_created_by(format!("pellucid {}", env!("CARGO_PKG_VERSION")))
+        .set_compression(Compression::SNAPPY)
+        .set_statistics_enabled(EnabledStatistics::Page)
+        .build();
+    Arc::new(properties)
+}

@@ -1,0 +1,168 @@
+//! `pellucid demo`: the first minute. Data, questions, answers, what limited them,
+//! and a picture of the machine at work.
+
+use crate::benchmark::Benchmark;
+use crate::console::Console;
+use crate::engine_options::EngineArguments;
+use crate::execute::{Executed, execute};
+use crate::failure::Failure;
+use crate::generate::{all_cores, generate, parse_scale};
+use crate::output::{self, Format};
+use pellucid_engine::Engine;
+use serde_json::{Map, Value, json};
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// Arguments of `demo`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The data (TPC-H, 360 MB at scale 1) is made once, in DIR/tpch-<scale>, and used again.
+
+Example:
+  pellucid demo
+  pellucid demo --scale 0.1 --dir /tmp/pellucid")]
+pub struct Arguments {
+    /// Directory for data and trace [default: pellucid in the user's cache directory]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Scale factor of the data
+    #[arg(long, default_value_t = 1.0, value_parser = parse_scale)]
+    scale: f64,
+    #[command(flatten)]
+    engine: EngineArguments,
+}
+
+/// What is asked, from simple to what uses most of the engine.
+const QUESTIONS: [(&str, &str); 3] = [
+    (
+        "How much was sold in each way of shipping, and how much of it was late?",
+        "SELECT l_shipmode AS shipped_by, count(*) AS items, sum(l_extendedprice) AS price,
+       round(100.0 * avg(CASE WHEN l_receiptdate > l_commitdate THEN 1 ELSE 0 END), 1) AS late_percent
+FROM lineitem
+GROUP BY l_shipmode
+ORDER BY price DESC",
+    ),
+    (
+        "Which nations bought most in 1996, and from how many suppliers?",
+        "SELECT n_name AS nation, sum(l_extendedprice * (1 - l_discount)) AS revenue,
+       count(DISTINCT l_suppkey) AS suppliers
+FROM lineitem
+JOIN orders ON l_orderkey = o_orderkey
+JOIN customer ON o_custkey = c_custkey
+JOIN nation ON c_nationkey = n_nationkey
+WHERE o_orderdate BETWEEN DATE '1996-01-01' AND DATE '1996-12-31'
+GROUP BY n_name
+ORDER BY revenue DESC
+LIMIT 5",
+    ),
+    (
+        "Which parts brought each maker the most?",
+        "SELECT maker, part, revenue
+FROM (
+  SELECT p_mfgr AS maker, p_name AS part, sum(l_extendedprice * (1 - l_discount)) AS revenue,
+         row_number() OVER (PARTITION BY p_mfgr ORDER BY sum(l_extendedprice * (1 - l_discount)) DESC) AS place
+  FROM lineitem JOIN part ON l_partkey = p_partkey
+  GROUP BY p_mfgr, p_name
+)
+WHERE place = 1
+ORDER BY revenue DESC",
+    ),
+];
+
+/// Runs the command.
+pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
+    let home = match &arguments.dir {
+        Some(directory) => directory.clone(),
+        None => cache_directory()?,
+    };
+    let data = home.join(format!("tpch-{}", arguments.scale));
+    let trace = home.join("demo.trace");
+    prepare(&data, arguments.scale, console)?;
+
+    let engine = Engine::new(arguments.engine.options()?)?;
+    for table in Benchmark::Tpch.tables(arguments.scale) {
+        engine.register_table(table.name, &table_path(&data, table.name).to_string_lossy())?;
+    }
+    let mut documents = Vec::new();
+    let mut last: Option<Executed> = None;
+    for (question, sql) in QUESTIONS {
+        console.note("");
+        console.heading(question);
+        console.note(sql);
+        let executed = execute(&engine, sql, Some(&trace), console)?;
+        if console.json {
+            documents.push(document(question, sql, &executed)?);
+        } else {
+            let result = &executed.result;
+            console.print(|out| {
+                output::write_result(out, Format::Box, &result.schema, &result.batches, console.cut())
+            })?;
+        }
+        if let Some(summary) = executed.summary(executed.rows()) {
+            console.note(&summary);
+        }
+        last = Some(executed);
+    }
+    if console.json {
+        let document = Map::from_iter([
+            ("scale".to_string(), arguments.scale.into()),
+            ("data".to_string(), json!(data)),
+            ("results".to_string(), documents.into()),
+        ]);
+        return console.print(|out| output::write_document(out, "pellucid.demo/1", &document));
+    }
+    if let Some(executed) = last {
+        let timeline =
+            pellucid_report::timeline(&executed.result.trace, console.width(), console.color_stdout());
+        console.note("");
+        console.heading("The resources of this machine while the last query ran");
+        console.print(|out| out.write_all(timeline.as_bytes()))?;
+    }
+    say_what_next(&data, &trace, console);
+    Ok(())
+}
+
+/// Makes the data unless it is there.
+fn prepare(data: &Path, scale: f64, console: &Console) -> Result<(), Failure> {
+    if Benchmark::Tpch.tables(scale).iter().all(|table| table_path(data, table.name).is_file()) {
+        console.note(&format!("TPC-H data at scale {scale} is in {}", data.display()));
+        return Ok(());
+    }
+    console.note(&format!("Making TPC-H data at scale {scale} in {} …", data.display()));
+    // Tables are complete or not there; after an interruption all are made again.
+    generate(Benchmark::Tpch, scale, data, all_cores(), true, console).map(|_| ())
+}
+
+fn table_path(data: &Path, table: &str) -> PathBuf {
+    data.join(format!("{table}.parquet"))
+}
+
+fn say_what_next(data: &Path, trace: &Path, console: &Console) {
+    console.note("");
+    console.heading("Try next");
+    console.note(&format!("  pellucid analyze '{}'", trace.display()));
+    console.note(&format!(
+        "  pellucid sql \"SELECT o_orderpriority, count(*) FROM '{}' GROUP BY 1 ORDER BY 1\" --io direct",
+        table_path(data, "orders").display()
+    ));
+}
+
+fn document(question: &str, sql: &str, executed: &Executed) -> Result<Value, Failure> {
+    let unprintable = |error| Failure::Failed(format!("a value of the result cannot be shown: {error}"));
+    let mut document = executed.document().map_err(unprintable)?;
+    document.insert("question".to_string(), question.into());
+    document.insert("sql".to_string(), sql.into());
+    Ok(Value::Object(document))
+}
+
+/// `pellucid` in the user's cache directory.
+fn cache_directory() -> Result<PathBuf, Failure> {
+    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| {
+        let cache = if cfg!(target_os = "macos") { "Library/Caches" } else { ".cache" };
+        absolute("HOME").map(|home| home.join(cache))
+    });
+    cache.map(|cache| cache.join("pellucid")).ok_or_else(|| {
+        Failure::Usage("there is no home directory to keep the data in; say where with --dir DIR".to_string())
+    })
+}

@@ -1,0 +1,94 @@
+//! Runs one statement to its end: progress, Ctrl-C, and the line that says what
+//! limited it. What `sql` and `demo` share.
+
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::output;
+use crate::units::format_bytes;
+use pellucid_engine::{Engine, EngineError, Progress, QueryResult};
+use pellucid_model::Analysis;
+use serde_json::{Map, Value};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often the progress bar moves.
+const TICK: Duration = Duration::from_millis(100);
+
+/// A statement that ended well.
+pub struct Executed {
+    /// Rows and trace.
+    pub result: QueryResult,
+    /// What the trace means.
+    pub analysis: Analysis,
+    /// Where the trace was kept.
+    pub trace_path: Option<PathBuf>,
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Usage(message) => Failure::Usage(message),
+            EngineError::Failed(message) => Failure::Failed(message),
+            EngineError::Cancelled => Failure::Interrupted,
+        }
+    }
+}
+
+/// Runs a statement and keeps its trace at `trace`, if given.
+pub fn execute(
+    engine: &Engine,
+    statement: &str,
+    trace: Option<&Path>,
+    console: &Console,
+) -> Result<Executed, Failure> {
+    if interrupt::requested() {
+        return Err(Failure::Interrupted);
+    }
+    let query = engine.start(statement, trace.map(Path::to_path_buf))?;
+    let handle = query.cancel_handle();
+    let guard = interrupt::on_interrupt(move || handle.cancel());
+    let mut bar = console.progress();
+    while !query.ended_within(TICK) {
+        let progress = query.progress();
+        bar.set(progress.multitasks_done, progress.multitasks_submitted, &describe(&progress));
+    }
+    let result = query.wait();
+    drop((guard, bar));
+    let result = result?;
+    let analysis = pellucid_model::analyze(&result.trace);
+    Ok(Executed { result, analysis, trace_path: trace.map(Path::to_path_buf) })
+}
+
+fn describe(progress: &Progress) -> String {
+    format!(
+        "{} of {} multitasks · {} read, {} cached",
+        progress.multitasks_done,
+        progress.multitasks_submitted,
+        format_bytes(progress.read_bytes),
+        format_bytes(progress.cached_bytes)
+    )
+}
+
+impl Executed {
+    /// Rows, for a statement that has a result.
+    pub fn rows(&self) -> Option<u64> {
+        (!self.result.schema.fields().is_empty()).then(|| output::row_count(&self.result.batches))
+    }
+
+    /// The one line: rows, time, what limited it, what would limit next. `None` for
+    /// a statement that ran no job (`CREATE VIEW`).
+    pub fn summary(&self, rows: Option<u64>) -> Option<String> {
+        self.analysis.jobs.last().map(|job| pellucid_report::summary_line(job, rows))
+    }
+
+    /// The `pellucid.result/1` document, without its format.
+    pub fn document(&self) -> io::Result<Map<String, Value>> {
+        let mut document = output::result_document(&self.result.schema, &self.result.batches)?;
+        let job = self.analysis.jobs.last().map(pellucid_report::job_json);
+        document.insert("job".to_string(), job.unwrap_or(Value::Null));
+        document.insert("trace".to_string(), serde_json::json!(self.trace_path));
+        Ok(document)
+    }
+}

@@ -1,0 +1,155 @@
+//! `pellucid generate`: benchmark data as Parquet, one file a table.
+
+use crate::benchmark::{self, Benchmark, Request, WriteError, Written};
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::units::{format_bytes, format_count};
+use serde_json::{Map, Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Arguments of `generate`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Each table becomes DIR/<table>.parquet: Snappy, row groups of about 122,880 rows, page index.
+The same scale gives the same files on every machine, whatever the number of cores.
+Files in DIR that are no table of the benchmark stay as they are.
+
+Example:
+  pellucid generate tpch --scale 0.1 data/tpch
+  pellucid sql \"SELECT count(*) FROM 'data/tpch/lineitem.parquet'\"")]
+pub struct Arguments {
+    /// Which benchmark's tables
+    #[arg(value_enum)]
+    benchmark: Benchmark,
+    /// Directory for the files; made if it is not there
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Scale factor: 1 is about 1 GB as text and 300 to 400 MB as Parquet; 0.01 is for a quick try
+    #[arg(long, default_value_t = 1.0, value_parser = parse_scale)]
+    scale: f64,
+    /// Threads to generate with [default: all cores]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    cores: Option<u16>,
+    /// Replace tables that DIR has already
+    #[arg(long)]
+    force: bool,
+}
+
+/// Reads a scale factor. The generators are not defined below 0.001 (tables without
+/// rows) nor above 100,000.
+pub fn parse_scale(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(scale) if (0.001..=100_000.0).contains(&scale) => Ok(scale),
+        _ => Err("a scale is a number from 0.001 to 100000, for example 1 or 0.1".to_string()),
+    }
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
+    let directory = &arguments.directory;
+    let started = Instant::now();
+    let workers = arguments.cores.map_or_else(all_cores, usize::from);
+    let written =
+        generate(arguments.benchmark, arguments.scale, directory, workers, arguments.force, console)?;
+    let (rows, bytes) =
+        written.iter().fold((0, 0), |(rows, bytes), file| (rows + file.rows, bytes + file.bytes));
+    if console.json {
+        let document = document(arguments, &written, started.elapsed());
+        console.print(|out| crate::output::write_document(out, "pellucid.generated/1", &document))?;
+    } else {
+        console.print(|out| {
+            for file in &written {
+                let rows = format_count(file.rows);
+                writeln!(out, "{:>14} rows {:>9}  {}", rows, format_bytes(file.bytes), file.path.display())?;
+            }
+            Ok(())
+        })?;
+    }
+    console.note(&format!(
+        "{} tables, {} rows, {} in {:.1} s · {}",
+        written.len(),
+        format_count(rows),
+        format_bytes(bytes),
+        started.elapsed().as_secs_f64(),
+        directory.display()
+    ));
+    Ok(())
+}
+
+/// Cores that this process may use.
+pub fn all_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get())
+}
+
+/// Generates all tables of a benchmark into a directory, with a progress bar.
+pub fn generate(
+    benchmark: Benchmark,
+    scale: f64,
+    directory: &Path,
+    workers: usize,
+    force: bool,
+    console: &Console,
+) -> Result<Vec<Written>, Failure> {
+    fs::create_dir_all(directory)
+        .map_err(|e| Failure::file("create the directory", directory.display(), &e))?;
+    let tables = benchmark.tables(scale);
+    let existing =
+        tables.iter().map(|table| directory.join(format!("{}.parquet", table.name))).find(|p| p.exists());
+    if let (Some(path), false) = (existing, force) {
+        return Err(Failure::Usage(format!(
+            "{} is there already; choose another directory, or replace the tables with --force",
+            path.display()
+        )));
+    }
+    let total: u64 = tables.iter().map(|table| table.rows).sum();
+    benchmark.prepare();
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let _guard = interrupt::on_interrupt({
+        let cancelled = cancelled.clone();
+        move || cancelled.store(true, Ordering::Relaxed)
+    });
+    let progress = Mutex::new((console.progress(), 0));
+    let on_rows = |rows| {
+        let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+        progress.1 += rows;
+        let (bar, done) = &mut *progress;
+        bar.set(*done, total, &format!("{} of {} rows", format_count(*done), format_count(total)));
+    };
+    let request = Request { tables: &tables, directory, workers, cancelled: &cancelled, on_rows: &on_rows };
+    benchmark::write(&request).map_err(failure)
+}
+
+fn failure(error: WriteError) -> Failure {
+    match error {
+        WriteError::Cancelled => Failure::Interrupted,
+        WriteError::Io { path, source } => Failure::file("write", path.display(), &source),
+        WriteError::Busy { path } => Failure::Failed(format!(
+            "another process is writing {}; wait for it or choose another directory",
+            path.display()
+        )),
+        WriteError::Encode { table, source } => {
+            Failure::Failed(format!("cannot encode table {table} as Parquet: {source}"))
+        }
+        WriteError::Panicked => {
+            Failure::Failed("a generator panicked; please report it with the message above".to_string())
+        }
+    }
+}
+
+fn document(arguments: &Arguments, written: &[Written], duration: Duration) -> Map<String, Value> {
+    let tables: Vec<Value> = written
+        .iter()
+        .map(|file| json!({"name": file.table, "path": file.path, "rows": file.rows, "bytes": file.bytes}))
+        .collect();
+    Map::from_iter([
+        ("benchmark".to_string(), arguments.benchmark.name().into()),
+        ("scale".to_string(), arguments.scale.into()),
+        ("duration_ms".to_string(), (duration.as_secs_f64() * 1e3).into()),
+        ("tables".to_string(), tables.into()),
+    ])
+}

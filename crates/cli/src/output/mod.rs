@@ -1,0 +1,193 @@
+//! Results as text: a box for people, CSV and JSON for programs, Markdown for pages.
+//!
+//! Everything streams to a writer; nothing is built in memory but the widths of a
+//! box. Values look the same in box, CSV and Markdown; `json` has its own rules,
+//! because JSON has types.
+//!
+//! A file's format is not decided here: `-o FILE` goes through the engine's
+//! `COPY`, so that writing is made of write monotasks.
+
+mod boxes;
+mod json;
+mod width;
+
+pub use boxes::Cut;
+pub use json::{result_document, write_document};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
+use arrow::error::ArrowError;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use std::io::{self, Write};
+
+/// How a result is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// A drawn table for people; cut to the screen when printed on one.
+    Box,
+    /// Comma-separated values with a header; NULL is empty, empty text is "".
+    Csv,
+    /// An array of objects, a row a line; values as in `--json`.
+    Json,
+    /// A Markdown table.
+    Markdown,
+}
+
+/// Prints a result.
+///
+/// `cut` limits a box to a screen; the other formats are always whole.
+///
+/// # Errors
+/// Those of the writer, and `InvalidData` for a value that cannot be shown (a date
+/// out of range).
+pub fn write_result(
+    out: &mut dyn Write,
+    format: Format,
+    schema: &SchemaRef,
+    batches: &[RecordBatch],
+    cut: Option<Cut>,
+) -> io::Result<()> {
+    match format {
+        Format::Box => boxes::write(out, schema, batches, cut),
+        Format::Csv => write_csv(out, schema, batches),
+        Format::Json => json::write_objects(out, schema, batches),
+        Format::Markdown => write_markdown(out, schema, batches),
+    }
+}
+
+/// Rows in all batches.
+pub fn row_count(batches: &[RecordBatch]) -> u64 {
+    batches.iter().map(|batch| batch.num_rows() as u64).sum()
+}
+
+fn invalid(error: ArrowError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error.to_string())
+}
+
+/// Calls `row` for each row with its cells as text; `None` is NULL.
+fn for_each_row(
+    batches: &[RecordBatch],
+    mut row: impl FnMut(&[Option<String>]) -> io::Result<()>,
+) -> io::Result<()> {
+    let options = FormatOptions::default().with_display_error(false);
+    let mut cells = Vec::new();
+    for batch in batches {
+        let columns = batch.columns();
+        let formatters: Vec<_> = columns
+            .iter()
+            .map(|array| ArrayFormatter::try_new(array.as_ref(), &options))
+            .collect::<Result<_, _>>()
+            .map_err(invalid)?;
+        // `logical_nulls`: dictionaries keep theirs in the values.
+        let nulls: Vec<_> = columns.iter().map(|array| array.logical_nulls()).collect();
+        for index in 0..batch.num_rows() {
+            cells.clear();
+            for (formatter, nulls) in formatters.iter().zip(&nulls) {
+                let is_null = nulls.as_ref().is_some_and(|nulls| nulls.is_null(index));
+                let text = |_| formatter.value(index).try_to_string().map_err(invalid);
+                cells.push((!is_null).then_some(()).map(text).transpose()?);
+            }
+            row(&cells)?;
+        }
+    }
+    Ok(())
+}
+
+fn names(schema: &Schema) -> impl Iterator<Item = &str> {
+    schema.fields().iter().map(|field| field.name().as_str())
+}
+
+fn write_csv(out: &mut dyn Write, schema: &SchemaRef, batches: &[RecordBatch]) -> io::Result<()> {
+    write_csv_line(out, names(schema).map(Some))?;
+    for_each_row(batches, |cells| write_csv_line(out, cells.iter().map(Option::as_deref)))
+}
+
+fn write_csv_line<'a>(out: &mut dyn Write, cells: impl Iterator<Item = Option<&'a str>>) -> io::Result<()> {
+    for (index, cell) in cells.enumerate() {
+        if index > 0 {
+            out.write_all(b",")?;
+        }
+        match cell {
+            None => {}
+            Some(text) if text.is_empty() || text.contains(['"', ',', '\n', '\r']) => {
+                write!(out, "\"{}\"", text.replace('"', "\"\""))?;
+            }
+            Some(text) => out.write_all(text.as_bytes())?,
+        }
+    }
+    out.write_all(b"\n")
+}
+
+fn write_markdown(out: &mut dyn Write, schema: &SchemaRef, batches: &[RecordBatch]) -> io::Result<()> {
+    write_markdown_line(out, names(schema).map(Some))?;
+    let rules =
+        schema.fields().iter().map(|f| Some(if boxes::is_numeric(f.data_type()) { "---:" } else { "---" }));
+    write_markdown_line(out, rules)?;
+    for_each_row(batches, |cells| write_markdown_line(out, cells.iter().map(Option::as_deref)))
+}
+
+fn write_markdown_line<'a>(
+    out: &mut dyn Write,
+    cells: impl Iterator<Item = Option<&'a str>>,
+) -> io::Result<()> {
+    for cell in cells {
+        let text = cell.unwrap_or("NULL");
+        write!(out, "| {} ", text.replace('\\', "\\\\").replace('|', "\\|").replace('\n', "<br>"))?;
+    }
+    out.write_all(b"|\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{ArrayRef, Decimal128Array, Int64Array, StringArray};
+    use std::sync::Arc;
+
+    /// Three rows with what is awkward: NULL, empty text, quotes, bars, wide letters.
+    pub(super) fn sample() -> (SchemaRef, Vec<RecordBatch>) {
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            ("id", Arc::new(Int64Array::from(vec![1, 20, 300]))),
+            ("name", Arc::new(StringArray::from(vec![Some("a|b, \"c\""), Some(""), None]))),
+            (
+                "price",
+                Arc::new(
+                    Decimal128Array::from(vec![Some(1050), None, Some(-5)])
+                        .with_precision_and_scale(15, 2)
+                        .unwrap(),
+                ),
+            ),
+            ("wide", Arc::new(StringArray::from(vec!["日本", "é", "line\nbreak"]))),
+        ];
+        let batch = RecordBatch::try_from_iter_with_nullable(
+            columns.into_iter().map(|(name, array)| (name, array, true)),
+        )
+        .unwrap();
+        (batch.schema(), vec![batch])
+    }
+
+    pub(super) fn print(format: Format, cut: Option<Cut>) -> String {
+        let (schema, batches) = sample();
+        let mut out = Vec::new();
+        write_result(&mut out, format, &schema, &batches, cut).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn csv_tells_null_from_empty_text() {
+        let expected = "id,name,price,wide\n\
+            1,\"a|b, \"\"c\"\"\",10.50,日本\n\
+            20,\"\",,é\n\
+            300,,-0.05,\"line\nbreak\"\n";
+        assert_eq!(print(Format::Csv, None), expected);
+    }
+
+    #[test]
+    fn markdown_escapes_what_would_end_a_cell() {
+        let expected = "| id | name | price | wide |\n\
+            | ---: | --- | ---: | --- |\n\
+            | 1 | a\\|b, \"c\" | 10.50 | 日本 |\n\
+            | 20 |  | NULL | é |\n\
+            | 300 | NULL | -0.05 | line<br>break |\n";
+        assert_eq!(print(Format::Markdown, None), expected);
+    }
+}

@@ -1,0 +1,279 @@
+//! `pellucid sql`: runs statements one after another and prints their results.
+
+use crate::console::Console;
+use crate::engine_options::EngineArguments;
+use crate::execute::{Executed, execute};
+use crate::failure::Failure;
+use crate::output::{self, Format};
+use arrow::array::AsArray;
+use arrow::datatypes::UInt64Type;
+use pellucid_engine::Engine;
+use serde_json::{Map, Value, json};
+use std::fs;
+use std::io::{self, IsTerminal, Read};
+use std::path::{Path, PathBuf};
+
+/// Arguments of `sql`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A file, glob or folder can stand where a table does: FROM 'data/*.parquet'. Parquet, CSV, JSON lines
+and Arrow IPC are read by their ending. Several statements are separated by `;`.
+
+Sizes are B, kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024); a rate is a size
+a second (50MB/s) or bits (1Gbit/s).
+
+With --json: integers and floats are numbers; decimals, dates and times are text, so that no digit is
+lost; lists are arrays, structs are objects (docs/json.md).
+
+Example:
+  pellucid sql \"SELECT l_shipmode, count(*) FROM 'data/tpch/lineitem.parquet' GROUP BY l_shipmode\"
+  pellucid sql -f report.sql --table sales='data/sales/*.parquet' -o report.parquet")]
+pub struct Arguments {
+    /// Statements to run [default: those of standard input]
+    #[arg(value_name = "QUERY")]
+    query: Option<String>,
+    /// Read the statements from a file (`-`: standard input)
+    #[arg(short, long, value_name = "FILE", conflicts_with = "query")]
+    file: Option<PathBuf>,
+    /// Give files a table's name, for example sales='data/sales/*.parquet'
+    #[arg(long = "table", value_name = "NAME=PATH", value_parser = parse_table)]
+    tables: Vec<(String, String)>,
+    /// Write the last statement's rows to FILE: Parquet, CSV or JSON lines by its ending
+    #[arg(short, long, value_name = "FILE", conflicts_with = "format")]
+    output: Option<String>,
+    /// How to print rows
+    #[arg(long, value_enum, default_value = "box")]
+    format: Format,
+    /// Keep the last statement's trace, for `pellucid analyze`
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Where to run: only this machine in this version (Spark comes with the plugin)
+    #[arg(long, value_name = "spark[=MASTER]")]
+    on: Option<String>,
+    #[command(flatten)]
+    engine: EngineArguments,
+}
+
+fn parse_table(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok((name.into(), path.into())),
+        _ => Err("it is a name and a path, for example sales='data/sales/*.parquet'".to_string()),
+    }
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
+    if let Some(on) = &arguments.on {
+        return Err(Failure::Usage(format!(
+            "--on {on}: running on Spark comes with the Spark plugin, which this version does not have; \
+             leave --on out to run on this machine"
+        )));
+    }
+    let target = arguments.output.as_deref().map(Target::new).transpose()?;
+    let text = statements_text(arguments)?;
+    let mut statements = Engine::split_statements(&text)?;
+    let Some(last) = statements.pop() else {
+        return Err(Failure::Usage("there is no statement to run; see `pellucid sql --help`".to_string()));
+    };
+    let engine = Engine::new(arguments.engine.options()?)?;
+    for (name, path) in &arguments.tables {
+        engine.register_table(name, path)?;
+    }
+    let mut documents = Vec::new();
+    for statement in &statements {
+        let executed = execute(&engine, statement, None, console)?;
+        documents.extend(report(&executed, arguments, console)?);
+    }
+    let trace = arguments.trace.as_deref();
+    if let Some(target) = &target {
+        let executed = execute(&engine, &target.copy(&last)?, trace, console)?;
+        documents.extend(report_written(&executed, target, console)?);
+    } else {
+        let executed = execute(&engine, &last, trace, console)?;
+        documents.extend(report(&executed, arguments, console)?);
+    }
+    print_documents(documents, console)
+}
+
+/// The statements: from the command line, a file, or standard input.
+fn statements_text(arguments: &Arguments) -> Result<String, Failure> {
+    match (&arguments.query, &arguments.file) {
+        (Some(query), _) => return Ok(query.clone()),
+        (None, Some(path)) if path != Path::new("-") => {
+            return fs::read_to_string(path).map_err(|e| Failure::file("read", path.display(), &e));
+        }
+        (None, None) if io::stdin().is_terminal() => {
+            return Err(Failure::Usage(
+                "no query given, and the interactive prompt comes with a later version; give a query \
+                 (pellucid sql \"SELECT 1\"), a file (-f FILE), or statements on standard input"
+                    .to_string(),
+            ));
+        }
+        _ => {}
+    }
+    let mut text = String::new();
+    io::stdin().read_to_string(&mut text).map_err(|e| Failure::file("read", "standard input", &e))?;
+    Ok(text)
+}
+
+/// Prints a result and its summary; with `--json`, returns the document instead.
+fn report(
+    executed: &Executed,
+    arguments: &Arguments,
+    console: &Console,
+) -> Result<Option<Map<String, Value>>, Failure> {
+    let document = if console.json {
+        Some(executed.document().map_err(unprintable)?)
+    } else {
+        let result = &executed.result;
+        console.print(|out| {
+            output::write_result(out, arguments.format, &result.schema, &result.batches, console.cut())
+        })?;
+        None
+    };
+    note_end(executed, executed.rows(), console);
+    Ok(document)
+}
+
+/// The same for rows that went to a file; what they are is in the file.
+fn report_written(
+    executed: &Executed,
+    target: &Target,
+    console: &Console,
+) -> Result<Option<Map<String, Value>>, Failure> {
+    // COPY answers with one row: how many it wrote.
+    let counts = executed.result.batches.iter().filter(|batch| batch.num_rows() > 0);
+    let rows = counts
+        .filter_map(|batch| {
+            batch.columns().first()?.as_primitive_opt::<UInt64Type>().map(|count| count.value(0))
+        })
+        .next();
+    note_end(executed, rows, console);
+    console.note(&format!("written to {}", target.path));
+    if !console.json {
+        return Ok(None);
+    }
+    let mut document = executed.document().map_err(unprintable)?;
+    document.insert("rows".to_string(), json!([]));
+    document.insert("row_count".to_string(), rows.into());
+    document.insert("columns".to_string(), json!([]));
+    document.insert("output".to_string(), target.path.as_str().into());
+    Ok(Some(document))
+}
+
+fn note_end(executed: &Executed, rows: Option<u64>, console: &Console) {
+    if let Some(summary) = executed.summary(rows) {
+        console.note(&summary);
+    }
+    for warning in &executed.analysis.warnings {
+        console.warn(warning);
+    }
+}
+
+fn unprintable(error: io::Error) -> Failure {
+    Failure::Failed(format!("a value of the result cannot be shown: {error}; cast it to text"))
+}
+
+/// One document for one statement; of several, one with all of them.
+fn print_documents(mut documents: Vec<Map<String, Value>>, console: &Console) -> Result<(), Failure> {
+    if !console.json {
+        return Ok(());
+    }
+    let document = match documents.pop() {
+        Some(only) if documents.is_empty() => only,
+        last => {
+            documents.extend(last);
+            let results = documents.into_iter().map(Value::Object).collect();
+            Map::from_iter([("results".to_string(), Value::Array(results))])
+        }
+    };
+    console.print(|out| output::write_document(out, "pellucid.result/1", &document))
+}
+
+/// A file for the rows, written by the engine's `COPY`: by write monotasks, under a
+/// temporary name, and without holding the rows in memory.
+struct Target {
+    path: String,
+    /// `STORED AS` and options.
+    clause: &'static str,
+}
+
+impl Target {
+    fn new(path: &str) -> Result<Self, Failure> {
+        let ending = Path::new(path).extension().and_then(|ending| ending.to_str());
+        let clause = match ending.map(str::to_ascii_lowercase).as_deref() {
+            Some("parquet") => "STORED AS PARQUET",
+            Some("csv") => "STORED AS CSV OPTIONS ('format.has_header' 'true')",
+            Some("json" | "jsonl" | "ndjson") => "STORED AS JSON",
+            _ => {
+                return Err(Failure::Usage(format!(
+                    "-o {path}: the ending says the format; use .parquet, .csv or .json"
+                )));
+            }
+        };
+        Ok(Target { path: path.to_string(), clause })
+    }
+
+    /// The statement that writes the rows of `query` here.
+    fn copy(&self, query: &str) -> Result<String, Failure> {
+        let keyword = first_keyword(query);
+        if !["SELECT", "WITH", "VALUES", "TABLE", "("].contains(&keyword.as_str()) {
+            return Err(Failure::Usage(format!(
+                "-o writes the rows of a query (SELECT, WITH, VALUES, TABLE); the last statement is {keyword}"
+            )));
+        }
+        // The query may end in a comment, so the parenthesis has a line of its own.
+        Ok(format!("COPY (\n{query}\n) TO '{}' {}", self.path.replace('\'', "''"), self.clause))
+    }
+}
+
+/// The word that a statement begins with, after comments, in capitals.
+fn first_keyword(mut sql: &str) -> String {
+    loop {
+        sql = sql.trim_start();
+        if let Some(comment) = sql.strip_prefix("--") {
+            sql = comment.split_once('\n').map_or("", |(_, rest)| rest);
+        } else if let Some(comment) = sql.strip_prefix("/*") {
+            sql = comment.split_once("*/").map_or("", |(_, rest)| rest);
+        } else if sql.starts_with('(') {
+            return "(".to_string();
+        } else {
+            let end = sql.find(|c: char| !c.is_alphanumeric()).unwrap_or(sql.len());
+            return sql[..end].to_uppercase();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_keyword_is_found_behind_comments() {
+        assert_eq!(first_keyword(" -- why\n /* how */ select 1"), "SELECT");
+        assert_eq!(first_keyword("(SELECT 1) UNION SELECT 2"), "(");
+        assert_eq!(first_keyword("-- nothing"), "");
+    }
+
+    #[test]
+    fn a_query_is_copied_whole_whatever_it_ends_in() {
+        let target = Target::new("it's.CSV").ok().unwrap();
+        let copy = target.copy("SELECT 1 -- one").ok().unwrap();
+        assert_eq!(
+            copy,
+            "COPY (\nSELECT 1 -- one\n) TO 'it''s.CSV' STORED AS CSV OPTIONS ('format.has_header' 'true')"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_wrong_usage() {
+        let message = |result: Result<_, Failure>| {
+            result.err().map(|f| (f.exit_code(), f.message().map(str::to_string)))
+        };
+        let (code, text) = message(Target::new("a.xlsx").map(|_| String::new())).unwrap();
+        assert!(code == 2 && text.unwrap().contains(".parquet, .csv or .json"));
+        let (code, text) =
+            message(Target::new("a.csv").ok().unwrap().copy("CREATE VIEW v AS SELECT 1")).unwrap();
+        assert!(code == 2 && text.unwrap().contains("the last statement is CREATE"));
+    }
+}

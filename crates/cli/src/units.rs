@@ -1,0 +1,179 @@
+//! Sizes, rates and counts: how the command line reads them and how it shows them.
+//!
+//! People write `4GiB` and `50MB/s`; a unit that is read differently from how it
+//! was meant is off by 8 or by 1.07, and nobody notices. So there is one table,
+//! no unit stands for two things, and what is not in it is refused with the table.
+//!
+//! | written | means |
+//! |---|---|
+//! | `B` or nothing | bytes |
+//! | `kB` `MB` `GB` `TB` | powers of 1000 bytes |
+//! | `KiB` `MiB` `GiB` `TiB` | powers of 1024 bytes |
+//! | a size and `/s` | bytes a second |
+//! | `kbit/s` `Mbit/s` `Gbit/s` | powers of 1000 bits a second (rates only) |
+//!
+//! Upper and lower case are the same, except that `Mb` (megabit or megabyte?)
+//! is refused.
+
+const SIZE_UNITS: &[(&str, f64)] = &[
+    ("", 1.0),
+    ("b", 1.0),
+    ("kb", 1e3),
+    ("mb", 1e6),
+    ("gb", 1e9),
+    ("tb", 1e12),
+    ("kib", 1024.0),
+    ("mib", 1024.0 * 1024.0),
+    ("gib", 1024.0 * 1024.0 * 1024.0),
+    ("tib", 1024.0 * 1024.0 * 1024.0 * 1024.0),
+];
+
+const BIT_UNITS: &[(&str, f64)] = &[("bit", 0.125), ("kbit", 125.0), ("mbit", 125e3), ("gbit", 125e6)];
+
+/// The sizes that are understood, for `--help` and messages.
+pub const SIZES: &str =
+    "a number with B, kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024)";
+
+/// Reads a size such as `4GiB`, `1.5 GB` or `4096`, in bytes. Zero is refused:
+/// no option of the command line means anything with it.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let (number, unit) = split_number(text)?;
+    let factor = lookup(SIZE_UNITS, unit)
+        .ok_or_else(|| format!("unknown unit `{unit}`; a size is {SIZES}, for example 4GiB"))?;
+    whole_bytes(number * factor)
+}
+
+/// Reads a rate such as `50MB/s` or `1Gbit/s`, in bytes a second.
+pub fn parse_rate(text: &str) -> Result<u64, String> {
+    let explain = || {
+        "a rate is a size a second, for example 50MB/s or 100MiB/s, or bits, for example 1Gbit/s".to_string()
+    };
+    let per_second = text.trim().strip_suffix("/s").ok_or_else(explain)?;
+    let (number, unit) = split_number(per_second)?;
+    let factor = lookup(SIZE_UNITS, unit)
+        .or_else(|| lookup(BIT_UNITS, unit))
+        .ok_or_else(|| format!("unknown unit `{unit}/s`; {}", explain()))?;
+    whole_bytes(number * factor)
+}
+
+fn split_number(text: &str) -> Result<(f64, &str), String> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (digits, unit) = text.split_at(end);
+    let number =
+        digits.parse().map_err(|_| format!("`{text}` does not start with a number, as 4GiB or 1.5GB do"))?;
+    Ok((number, unit.trim()))
+}
+
+fn lookup(units: &[(&str, f64)], unit: &str) -> Option<f64> {
+    let ambiguous =
+        unit.len() == 2 && unit.ends_with('b') && unit.starts_with(|c: char| c.is_ascii_uppercase());
+    let unit = unit.to_ascii_lowercase();
+    units.iter().find(|(name, _)| !ambiguous && *name == unit).map(|(_, factor)| *factor)
+}
+
+fn whole_bytes(bytes: f64) -> Result<u64, String> {
+    // u64::MAX as f64 rounds up, so it has to be excluded itself.
+    if bytes >= u64::MAX as f64 {
+        Err("that is more bytes than 64 bits can count".to_string())
+    } else if bytes < 1.0 {
+        Err("it must be at least one byte".to_string())
+    } else {
+        Ok(bytes.round() as u64)
+    }
+}
+
+/// Shows bytes with three significant digits and decimal units: `812 MB`, `1.48 GB`.
+pub fn format_bytes(bytes: u64) -> String {
+    if bytes < 1000 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1000.0;
+    for unit in ["kB", "MB", "GB", "TB", "PB"] {
+        // 999.5 would round to four digits.
+        if value < 999.5 || unit == "PB" {
+            let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+            return format!("{value:.decimals$} {unit}");
+        }
+        value /= 1000.0;
+    }
+    unreachable!("the last unit takes every value")
+}
+
+/// Shows a count with its thousands apart: `6,001,215`.
+pub fn format_count(count: u64) -> String {
+    let digits = count.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_by_the_table() {
+        for (text, bytes) in [
+            ("4096", 4096),
+            ("4GiB", 4 << 30),
+            ("1.5 GB", 1_500_000_000),
+            ("64kb", 64_000),
+            ("2KiB", 2048),
+            (" 1tib ", 1 << 40),
+        ] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_in_the_table_is_refused_with_the_reason() {
+        for (text, reason) in [
+            ("4G", "unknown unit `G`"),
+            ("4Gb", "unknown unit `Gb`"),
+            ("GiB", "does not start with a number"),
+            ("-1GB", "does not start with a number"),
+            ("1.2.3GB", "does not start with a number"),
+            ("0", "at least one byte"),
+            ("1Gbit", "unknown unit `Gbit`"),
+            ("99999999999TiB", "64 bits"),
+        ] {
+            let error = parse_size(text).unwrap_err();
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn rates_are_sizes_or_bits_a_second() {
+        assert_eq!(parse_rate("50MB/s"), Ok(50_000_000));
+        assert_eq!(parse_rate("100 MiB/s"), Ok(100 << 20));
+        assert_eq!(parse_rate("1Gbit/s"), Ok(125_000_000));
+        assert!(parse_rate("50MB").unwrap_err().contains("50MB/s"));
+        assert!(parse_rate("5Mb/s").unwrap_err().contains("unknown unit `Mb/s`"));
+    }
+
+    #[test]
+    fn bytes_and_counts_are_shown_short() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "1.00 kB"),
+            (9_996, "10.0 kB"),
+            (99_960, "100 kB"),
+            (812_400_000, "812 MB"),
+            (999_600_000, "1.00 GB"),
+            (1_480_000_000, "1.48 GB"),
+            (u64::MAX, "18447 PB"),
+        ] {
+            assert_eq!(format_bytes(bytes), text);
+        }
+        assert_eq!(format_count(6_001_215), "6,001,215");
+        assert_eq!(format_count(999), "999");
+        assert_eq!(format_count(1000), "1,000");
+    }
+}

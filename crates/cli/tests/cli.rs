@@ -1,0 +1,287 @@
+//! The command from outside: streams, formats, exit codes, signals. What SQL gives
+//! the right answers is tested elsewhere; here it is what the command promises.
+//!
+//! One file, so that the program is linked to one test binary.
+
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+/// TPC-H at scale 0.01, made once by the command itself.
+fn data() -> &'static Path {
+    static DATA: OnceLock<PathBuf> = OnceLock::new();
+    DATA.get_or_init(|| {
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli-tpch");
+        let made = run(&["generate", "tpch", "--scale", "0.01", "--force", text(&directory), "--json"]);
+        assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
+        let document = document(&made);
+        assert_eq!(document["format"], "pellucid.generated/1");
+        assert_eq!(document["tables"].as_array().map(Vec::len), Some(8));
+        assert_eq!(
+            (&document["tables"][0]["name"], &document["tables"][0]["rows"]),
+            (&json!("lineitem"), &json!(60_175))
+        );
+        directory
+    })
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("test paths are UTF-8")
+}
+
+fn pellucid(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pellucid"));
+    command.args(arguments).env_remove("NO_COLOR").stdin(Stdio::null());
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    pellucid(arguments).output().expect("the command starts")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Standard output, which has to be one JSON document that opens with its format.
+fn document(output: &Output) -> Value {
+    assert!(output.stdout.starts_with(b"{\"format\":\"pellucid."), "{}", stdout(output));
+    serde_json::from_slice(&output.stdout).expect("one document")
+}
+
+const SMALL: &str =
+    "SELECT * FROM (VALUES (1, 'a,b', 1.50), (2, NULL, 2.25)) AS t(id, name, price) ORDER BY id";
+
+#[test]
+fn each_format_goes_to_stdout_and_the_summary_to_stderr() {
+    for (format, expected) in [
+        ("csv", "id,name,price\n1,\"a,b\",1.5\n2,,2.25\n"),
+        (
+            "markdown",
+            "| id | name | price |\n| ---: | --- | ---: |\n| 1 | a,b | 1.5 |\n| 2 | NULL | 2.25 |\n",
+        ),
+        (
+            "json",
+            "[\n{\"id\":1,\"name\":\"a,b\",\"price\":1.5},\n{\"id\":2,\"name\":null,\"price\":2.25}\n]\n",
+        ),
+    ] {
+        let output = run(&["sql", SMALL, "--format", format]);
+        assert_eq!(
+            (output.status.code(), stdout(&output).as_str()),
+            (Some(0), expected),
+            "{}",
+            stderr(&output)
+        );
+        assert!(stderr(&output).contains("2 rows in "), "{}", stderr(&output));
+    }
+    let output = run(&["sql", SMALL, "--quiet"]);
+    assert!(stdout(&output).starts_with("┌"), "{}", stdout(&output));
+    assert_eq!(stderr(&output), "");
+}
+
+#[test]
+fn json_is_one_document_with_rows_and_job() {
+    let lineitem = data().join("lineitem.parquet");
+    let sql = format!(
+        "SELECT count(*) AS n, sum(l_quantity) AS q, min(l_shipdate) AS d FROM '{}'",
+        text(&lineitem)
+    );
+    let output = run(&["sql", &sql, "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let document = document(&output);
+    assert_eq!(document["format"], "pellucid.result/1");
+    let names: Vec<_> =
+        document["columns"].as_array().unwrap().iter().map(|column| &column["name"]).collect();
+    assert_eq!(names, ["n", "q", "d"]);
+    // DECIMAL and DATE as text, integers as numbers.
+    assert_eq!(document["rows"], json!([[60_175, "1536127.00", "1992-01-04"]]));
+    assert_eq!(document["row_count"], 1);
+    assert!(document["job"]["duration_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{document}");
+    assert_eq!(document["trace"], Value::Null);
+
+    let output = run(&["sql", "SELECT 1; SELECT 2", "--json"]);
+    let rows: Vec<_> =
+        self::document(&output)["results"].as_array().unwrap().iter().map(|r| r["rows"].clone()).collect();
+    assert_eq!(rows, [json!([[1]]), json!([[2]])]);
+}
+
+#[test]
+fn statements_come_from_arguments_files_and_standard_input() {
+    let directory = tempfile::tempdir().unwrap();
+    let nation = format!("nation={}", text(&data().join("nation.parquet")));
+    let script = directory.path().join("script.sql");
+    fs::write(
+        &script,
+        "CREATE VIEW few AS SELECT * FROM nation WHERE n_nationkey < 3; SELECT count(*) AS n FROM few;",
+    )
+    .unwrap();
+    let output = run(&["sql", "-f", text(&script), "--table", &nation, "--format", "csv"]);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "n\n3\n"), "{}", stderr(&output));
+
+    let mut child = pellucid(&["sql", "--format", "csv"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"SELECT 7 AS seven").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(
+        (output.status.code(), stdout(&output).as_str()),
+        (Some(0), "seven\n7\n"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn rows_are_written_to_a_file_by_its_ending_and_read_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let supplier = data().join("supplier.parquet");
+    for ending in ["parquet", "csv", "json"] {
+        let target = directory.path().join(format!("out.{ending}"));
+        let sql = format!("SELECT s_suppkey, s_name FROM '{}' -- all of them", text(&supplier));
+        let output = run(&["sql", &sql, "-o", text(&target), "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{ending}: {}", stderr(&output));
+        assert_eq!(document(&output)["row_count"], 100);
+        let back = run(&[
+            "sql",
+            &format!("SELECT count(*) AS n, max(s_name) AS m FROM '{}'", text(&target)),
+            "--json",
+        ]);
+        assert_eq!(
+            document(&back)["rows"],
+            json!([[100, "Supplier#000000100"]]),
+            "{ending}: {}",
+            stderr(&back)
+        );
+    }
+    let names: Vec<_> =
+        fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+}
+
+#[test]
+fn a_trace_is_kept_and_analyzed() {
+    let directory = tempfile::tempdir().unwrap();
+    let trace = directory.path().join("job.trace");
+    let sql =
+        format!("SELECT l_shipmode, count(*) FROM '{}' GROUP BY 1", text(&data().join("lineitem.parquet")));
+    let output = run(&["sql", &sql, "--trace", text(&trace), "--json"]);
+    assert_eq!(document(&output)["trace"], text(&trace), "{}", stderr(&output));
+
+    let output = run(&["analyze", text(&trace), "--json"]);
+    let whole = document(&output);
+    assert_eq!(whole["format"], "pellucid.analysis/1");
+    assert_eq!(
+        (&whole["source"]["kind"], &whole["source"]["complete"]),
+        (&json!("pellucid-trace"), &json!(true))
+    );
+    assert_eq!(whole["jobs"].as_array().map(Vec::len), Some(1));
+    let output = run(&["analyze", text(&trace)]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(!output.stdout.is_empty() && !stdout(&output).contains('\x1b'), "{}", stdout(&output));
+
+    let output = run(&["analyze", text(&trace), text(&trace), "--json"]);
+    assert_eq!(document(&output)["analyses"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn wrong_usage_is_2_failure_is_1_and_both_say_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let spark = directory.path().join("app-1");
+    fs::write(&spark, "{\"Event\":\"SparkListenerLogStart\",\"Spark Version\":\"3.5.1\"}\n").unwrap();
+    let (data, spark) = (text(data()), text(&spark));
+    for (arguments, code, message) in [
+        (&["sql", ""][..], 2, "no statement to run"),
+        (&["sql", "SELECT 1", "--memory", "4G"], 2, "unknown unit `G`"),
+        (&["sql", "SELECT 1", "--disk-rate", "/=5MB"], 2, "50MB/s"),
+        (&["sql", "SELECT 1", "--on", "spark"], 2, "comes with the Spark plugin"),
+        (&["sql", "SELECT 1", "-o", "x.xlsx"], 2, ".parquet, .csv or .json"),
+        (&["sql", "SELECT 1", "--spill-dir", "/nowhere/at/all"], 2, "make it first"),
+        (&["sql", "-f", "/nowhere/q.sql"], 1, "cannot read /nowhere/q.sql"),
+        (&["generate", "tpch", data], 2, "--force"),
+        (&["generate", "tpch", "--scale", "zero", data], 2, "from 0.001"),
+        (&["analyze", spark], 1, "is a Spark event log"),
+        (&["analyze", "/nowhere/a.trace"], 1, "/nowhere/a.trace"),
+        (&["report"], 2, "unrecognized subcommand"),
+    ] {
+        let output = run(arguments);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.contains(message) && said.contains("error:"), "{arguments:?}: {said}");
+        assert_eq!(stdout(&output), "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn every_command_has_help_with_an_example() {
+    for command in ["sql", "analyze", "generate", "demo"] {
+        let output = run(&[command, "--help"]);
+        assert_eq!(output.status.code(), Some(0));
+        let help = stdout(&output);
+        assert!(help.contains("Example:\n  pellucid ") && help.contains("--json"), "{help}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_enough_ends_the_command_quietly() {
+    // Two megabytes: far more than a pipe holds.
+    let sql = format!("SELECT l_comment FROM '{}'", text(&data().join("lineitem.parquet")));
+    let mut child = pellucid(&["sql", &sql, "--format", "csv", "--quiet"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 16];
+    child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_with_130_and_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    // Large enough that it cannot be done before the signal.
+    let mut child = pellucid(&["generate", "tpch", "--scale", "1000", text(directory.path())])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while fs::read_dir(directory.path()).unwrap().next().is_none() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it was interrupted");
+        std::thread::yield_now();
+    }
+    // SAFETY: signals the child that was just started and has not been waited for.
+    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!((child.wait().unwrap().code(), said.as_str()), (Some(130), ""));
+    assert!(fs::read_dir(directory.path()).unwrap().next().is_none());
+}
+
+#[test]
+fn the_demo_shows_answers_limits_timeline_and_what_to_try_next() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = ["demo", "--scale", "0.01", "--dir", text(directory.path())];
+    let output = run(&arguments);
+    let (answers, said) = (stdout(&output), stderr(&output));
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(answers.matches('└').count(), 3, "three answers and a picture: {answers}");
+    assert_eq!(said.matches("rows in ").count(), 3, "{said}");
+    assert!(said.contains("pellucid analyze"), "{said}");
+
+    // The second time the data is there, and JSON has the same answers.
+    let output = pellucid(&arguments).arg("--json").output().unwrap();
+    let document = document(&output);
+    assert_eq!(document["results"].as_array().map(Vec::len), Some(3));
+    assert!(document["results"][1]["rows"].as_array().is_some_and(|rows| rows.len() == 5), "{document}");
+    assert!(!stderr(&output).contains("Making"), "{}", stderr(&output));
+}
