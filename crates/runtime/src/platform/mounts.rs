@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     const TABLE: &str = "\
-22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/root rw
+22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
 23 22 0:5 / /dev rw - devtmpfs dev rw
 24 23 0:21 / /dev/shm rw shared:4 - tmpfs tmpfs rw
 25 22 0:40 /sub /data\\040one rw - btrfs /dev/sdb1 rw,space_cache
@@ -114,11 +114,11 @@ mod tests {
             let (kind, source) = mounted(TABLE, Path::new(path)).expect("mounted");
             assert_eq!((kind.as_str(), source.as_str()), expect, "{path}");
         };
-        check("/home/x", ("ext4", "/dev/root"));
+        check("/home/x", ("ext4", "/dev/vda1"));
         check("/dev/shm/x/y", ("tmpfs", "tmpfs"));
         check("/data one/t.parquet", ("btrfs", "/dev/sdb1"));
         check("/data/t.parquet", ("overlay", "overlay"));
-        check("/database", ("ext4", "/dev/root"));
+        check("/database", ("ext4", "/dev/vda1"));
         assert_eq!(mounted("", Path::new("/x")), None);
     }
 
