@@ -130,7 +130,18 @@ fn tree(plan: &StagePlan, index: usize, node: &Node, depth: usize, out: &mut Str
             return;
         }
     }
-    let _ = write!(out, "\n{indent}{}", Line(node.as_ref()));
+    match text::file_scan(node) {
+        // The planned groups are not how it is divided, and their list is long.
+        Some(scan) => {
+            let line = Line(node.as_ref()).to_string();
+            let rest = line.split_once("projection=").map_or("", |(_, rest)| rest);
+            let files: usize = scan.file_groups.iter().map(|g| g.len()).sum();
+            let _ = write!(out, "\n{indent}{}: {files} pieces planned, projection={rest}", short(node));
+        }
+        None => {
+            let _ = write!(out, "\n{indent}{}", Line(node.as_ref()));
+        }
+    }
     for child in node.children() {
         tree(plan, index, child, depth + 1, out);
     }
@@ -149,7 +160,7 @@ pub(crate) fn measured(trace: &Trace, index: u32) -> String {
         let sum = |f: fn(&pellucid_trace::Monotask) -> Option<u64>| all.iter().filter_map(|m| f(m)).sum::<u64>();
         let ms = |ns: u64| ns as f64 / 1e6;
         let mut line = format!(
-            "{} {:?} monotasks: queue {:.1} ms, service {:.1} ms",
+            "  {} {:?} monotasks: queue {:.1} ms, service {:.1} ms",
             all.len(),
             phase,
             ms(all.iter().map(|m| m.queue_ns).sum()),

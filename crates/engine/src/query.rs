@@ -352,14 +352,19 @@ struct Explained {
     measured: bool,
 }
 
-/// The rows of `EXPLAIN`: one a stage.
+/// The rows of `EXPLAIN`: one a line of a stage; what was measured stands below its first.
 fn explained(explained: &Explained, trace: &Trace) -> Result<(SchemaRef, Vec<RecordBatch>), EngineError> {
-    let numbers: Vec<String> = (0..explained.stages.len()).map(|i| i.to_string()).collect();
-    let mut fields = vec![("stage", numbers), ("plan", explained.stages.clone())];
-    if explained.measured {
-        let measured = (0..explained.stages.len() as u32).map(|i| explain::measured(trace, i)).collect();
-        fields.push(("measured", measured));
+    let mut numbers = Vec::new();
+    let mut lines = Vec::new();
+    for (index, stage) in (0u32..).zip(&explained.stages) {
+        let measured = if explained.measured { explain::measured(trace, index) } else { String::new() };
+        let all = stage.lines().take(1).chain(measured.lines()).chain(stage.lines().skip(1));
+        for line in all {
+            numbers.push(index.to_string());
+            lines.push(line.to_string());
+        }
     }
+    let fields = [("stage", numbers), ("plan", lines)];
     let schema =
         Arc::new(Schema::new(fields.iter().map(|(n, _)| Field::new(*n, DataType::Utf8, false)).collect::<Vec<_>>()));
     let columns = fields.into_iter().map(|(_, c)| Arc::new(StringArray::from(c)) as _).collect();

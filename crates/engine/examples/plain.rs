@@ -1,0 +1,116 @@
+//! Runs queries, one process for many, on plain DataFusion or (`--monotasks`) on Pellucid's
+//! engine: the same version, build flags and allocator, so that a comparison shows what the
+//! execution changes and nothing else.
+//!
+//! `plain [--monotasks] DIR` reads the path of a file with one query a line on standard input,
+//! over the tables `DIR/*.parquet`, and writes one line of JSON for each:
+//! `{"ms": …, "rows": …}` or `{"error": …}`. Plain DataFusion runs with its defaults and a
+//! partition a core, as it comes.
+
+use std::io::{BufRead, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
+use pellucid_engine::{Engine, EngineOptions};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// `mi_option_purge_delay`, which the crate does not name: the one before `use_numa_nodes`.
+const PURGE_DELAY: libmimalloc_sys::mi_option_t = libmimalloc_sys::mi_option_use_numa_nodes - 1;
+
+type Error = Box<dyn std::error::Error>;
+
+enum Runner {
+    Plain { tokio: tokio::runtime::Runtime, context: SessionContext },
+    Monotasks(Engine),
+}
+
+impl Runner {
+    fn new(monotasks: bool, folder: &Path) -> Result<Self, Error> {
+        let tables = tables(folder)?;
+        if monotasks {
+            let engine = Engine::new(EngineOptions::default())?;
+            for (name, path) in tables {
+                engine.register_table(&name, &path)?;
+            }
+            return Ok(Self::Monotasks(engine));
+        }
+        let cores = std::thread::available_parallelism()?.get();
+        let tokio =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(cores).enable_all().build()?;
+        let context = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(cores));
+        for (name, path) in tables {
+            tokio.block_on(context.register_parquet(&name, &path, ParquetReadOptions::default()))?;
+        }
+        Ok(Self::Plain { tokio, context })
+    }
+
+    /// Rows of the answer, all of it held in memory.
+    fn rows(&self, sql: &str) -> Result<usize, Error> {
+        let sql = sql.trim().trim_end_matches(';');
+        match self {
+            Self::Plain { tokio, context } => {
+                let context = context.clone();
+                let sql = sql.to_string();
+                let job = tokio.spawn(async move { context.sql(&sql).await?.collect().await });
+                Ok(tokio.block_on(job)??.iter().map(|b| b.num_rows()).sum())
+            }
+            Self::Monotasks(engine) => {
+                let result = engine.start(sql, None)?.wait()?;
+                Ok(result.batches.iter().map(|b| b.num_rows()).sum())
+            }
+        }
+    }
+}
+
+/// Name and path of each table of a folder.
+fn tables(folder: &Path) -> Result<Vec<(String, String)>, Error> {
+    let mut tables = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path: PathBuf = entry?.path();
+        if path.extension().is_some_and(|e| e == "parquet") {
+            if let (Some(name), Some(whole)) = (path.file_stem().and_then(|s| s.to_str()), path.to_str()) {
+                tables.push((name.to_string(), whole.to_string()));
+            }
+        }
+    }
+    Ok(tables)
+}
+
+fn escaped(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| match c {
+            '"' | '\\' => vec!['\\', c],
+            c if c.is_control() => vec![' '],
+            c => vec![c],
+        })
+        .collect()
+}
+
+fn main() -> Result<(), Error> {
+    // As the command does: memory that was freed is used again.
+    // SAFETY: an option of the allocator, set before any other thread runs.
+    unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, -1) };
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let monotasks = arguments.first().is_some_and(|a| a == "--monotasks");
+    if monotasks {
+        arguments.remove(0);
+    }
+    let [folder] = arguments.as_slice() else { return Err("usage: plain [--monotasks] DIR".into()) };
+    let runner = Runner::new(monotasks, Path::new(folder))?;
+    let mut out = std::io::stdout();
+    for line in std::io::stdin().lock().lines() {
+        let sql = std::fs::read_to_string(line?.trim())?;
+        let start = Instant::now();
+        match runner.rows(&sql) {
+            Ok(rows) => {
+                writeln!(out, "{{\"ms\": {:.3}, \"rows\": {rows}}}", start.elapsed().as_secs_f64() * 1e3)?;
+            }
+            Err(e) => writeln!(out, "{{\"error\": \"{}\"}}", escaped(&e.to_string()))?,
+        }
+        out.flush()?;
+    }
+    Ok(())
+}
