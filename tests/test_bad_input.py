@@ -152,7 +152,13 @@ def test_corrupt_page_in_the_middle(good, duck):
         f"SELECT data_page_offset FROM parquet_metadata('{good}') WHERE row_group_id = 1 AND path_in_schema = 'name'"
     ).fetchone()[0]
     overwrite(good, offset, b"\xff" * 64)
-    refused(f"SELECT max(name) FROM '{good}'", FAILED, re.escape(str(good)), "row group 1|row group|page|offset|column")
+    # a maximum of the name itself would come from the footer
+    refused(
+        f"SELECT max(length(name)) FROM '{good}'",
+        FAILED,
+        re.escape(str(good)),
+        "row group 1|row group|page|offset|column",
+    )
     # the rest of the file is sound, and says so
     found = binary.result(binary.sql(f"SELECT sum(id) FROM '{good}'"))
     assert found.rows == [[6143 * 6144 // 2]]
@@ -220,16 +226,16 @@ def test_a_failed_query_leaves_a_trace_that_says_why(tmp_path, good, duck):
     offset = duck.execute(f"SELECT max(data_page_offset) FROM parquet_metadata('{good}')").fetchone()[0]
     overwrite(good, offset, b"\xff" * 64)
     kept = tmp_path / "failed.trace"
-    ran = binary.sql(f"SELECT max(name), sum(id), sum(amount) FROM '{good}'", None, "--trace", kept)
+    ran = binary.sql(f"SELECT max(length(name)), sum(id), sum(amount) FROM '{good}'", None, "--trace", kept)
     assert ran.code == FAILED, ran.err
     analysis = binary.run("analyze", "--json", kept).check().json()
     assert analysis["format"] == "pellucid.analysis/1" and analysis["source"]["complete"] is True
 
 
 def test_output_that_cannot_be_written(tmp_path, good):
-    target = tmp_path / "no such folder" / "out.parquet"
+    target = good / "out.parquet"  # in a folder that is a file
     ran = binary.run("sql", f"SELECT * FROM '{good}'", "-o", target)
-    assert ran.code == FAILED and str(target.parent) in ran.err, ran.err
+    assert ran.code == FAILED and str(target.parent) in ran.err and not binary.PANIC.search(ran.err), ran.err
     ran = binary.run("sql", f"SELECT * FROM '{good}'", "-o", tmp_path / "out.xyz")
     assert ran.code == USAGE and re.search(r"\.parquet", ran.err), ran.err
     assert sorted(os.listdir(tmp_path)) == ["good.parquet"]

@@ -30,18 +30,23 @@ def small(tmp_path_factory):
 
 
 def test_tpch_is_what_dbgen_makes(small):
-    """Row by row, DuckDB's dbgen at the same scale gives the same tables."""
+    """Row by row, DuckDB's dbgen at the same scale gives the same tables.
+
+    But for random texts (comments, addresses), which DuckDB draws from a pool of its own;
+    of those, the first customer's address is the official generator's.
+    """
     connection = oracle.connect(small, threads=1)
     connection.execute("CREATE SCHEMA reference")
     connection.execute("CALL dbgen(sf = 0.01, schema = 'reference')")
-    for (table,) in connection.execute(
-        "SELECT table_name FROM duckdb_tables() WHERE schema_name = 'reference'"
-    ).fetchall():
-        ours, theirs = f"(FROM main.{table})", f"(FROM reference.{table})"
-        difference = f"SELECT count(*) FROM ({ours} EXCEPT ALL {theirs})"
-        missing = f"SELECT count(*) FROM ({theirs} EXCEPT ALL {ours})"
-        assert connection.execute(difference).fetchone() == (0,), table
-        assert connection.execute(missing).fetchone() == (0,), table
+    for table in (*TPCH_ROWS, "lineitem"):
+        columns = [row[0] for row in connection.execute(f"DESCRIBE main.{table}").fetchall()]
+        compared = ", ".join(column for column in columns if not column.endswith(("_comment", "_address")))
+        ours, theirs = (f"(SELECT {compared} FROM {schema}.{table})" for schema in ("main", "reference"))
+        for one, other in ((ours, theirs), (theirs, ours)):
+            extra = connection.execute(f"SELECT count(*) FROM ({one} EXCEPT ALL {other})").fetchone()
+            assert extra == (0,), table
+    first = connection.execute("SELECT c_address FROM customer WHERE c_custkey = 1").fetchone()
+    assert first == ("IVhzIApeRb ot,c,E",)
 
 
 def test_rows_at_this_scale(small):
