@@ -66,7 +66,7 @@ def append(suite: str, case: dict, found: dict) -> None:
         "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         **found,
     }
-    FOLDER.mkdir(exist_ok=True)
+    FOLDER.mkdir(parents=True, exist_ok=True)
     with open(FOLDER / f"{suite}.jsonl", "a") as file:
         file.write(json.dumps(line) + "\n")
 
