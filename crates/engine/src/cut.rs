@@ -57,7 +57,8 @@ pub(crate) enum Output {
 
 /// A filter on a join's probe side that its build side fills when it is done.
 pub(crate) struct JoinFilter {
-    pub filter: Arc<DynamicFilterPhysicalExpr>,
+    /// A `DynamicFilterPhysicalExpr`.
+    pub filter: Arc<dyn PhysicalExpr>,
     /// `(build side, probe side)` of each equality.
     pub on: Vec<(Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>)>,
     pub null_equality: NullEquality,
@@ -245,10 +246,14 @@ impl Cutter {
             self.walk_input(node, first, after)?;
         }
         let mark = self.after.len();
-        if let Some(filter) = join.and_then(|j| j.dynamic_filter_expr().map(|f| (j, Arc::clone(f)))) {
-            let (join, filter) = filter;
+        if let Some(join) = join {
+            let filter = join
+                .dynamic_expressions_produced()
+                .into_iter()
+                .find(|e| e.is::<DynamicFilterPhysicalExpr>());
             // Only where the build side is a stage of its own does its end tell all keys.
-            if let Some(cut) = self.cuts.get(&key(first)).copied().filter(|c| c.stage >= before) {
+            let cut = self.cuts.get(&key(first)).copied().filter(|c| c.stage >= before);
+            if let Some((filter, cut)) = filter.zip(cut) {
                 self.stages[cut.stage].fills.push(JoinFilter {
                     filter,
                     on: join.on().to_vec(),

@@ -317,12 +317,12 @@ impl Multitask for StageTask {
             partition: self.partition,
             ready: Arc::clone(&self.ready),
             cached,
+            cached_bytes: 0,
             input_bytes,
+            planned: monotasks.len() as u32 + 1,
         };
         let after = (0..monotasks.len() as u32).collect();
-        let cores = self.execution.runtime.cores();
-        monotasks
-            .push(Monotask::new(&cores, Phase::Compute, after, input_bytes, move |c| compute.run(c)));
+        monotasks.push(compute.monotask(after));
         Ok(monotasks)
     }
 
@@ -342,7 +342,11 @@ struct Compute {
     ready: Arc<ReadyStage>,
     /// By index into the multitask's reads: what the page cache held when it was planned.
     cached: Vec<(usize, Vec<Need>)>,
+    /// What was copied from it by an earlier try.
+    cached_bytes: u64,
     input_bytes: u64,
+    /// Monotasks of the multitask so far, this one included.
+    planned: u32,
 }
 
 thread_local! {
@@ -353,13 +357,18 @@ thread_local! {
 }
 
 impl Compute {
-    fn run(self, context: &Context) -> Result<Done, Error> {
+    fn monotask(self, after: Vec<u32>) -> Monotask {
+        let cores = self.execution.runtime.cores();
+        let bytes = self.input_bytes;
+        Monotask::new(&cores, Phase::Compute, after, bytes, move |context| self.run(context))
+    }
+
+    fn run(mut self, context: &Context) -> Result<Done, Error> {
         timing::reset();
         let start = std::time::Instant::now();
-        let mut cached_bytes = 0;
-        for (at, needs) in self.cached.iter() {
-            let (scan, task) = &self.ready.reads[self.partition][*at];
-            cached_bytes += timed(Part::Decode, || scan.read_cached(*task, needs.clone()))?;
+        let lost = timed(Part::Decode, || self.read_cached())?;
+        if !lost.is_empty() {
+            return Ok(self.again(lost));
         }
         let rows = if self.ready.stop.load(Ordering::Relaxed) {
             0
@@ -378,7 +387,7 @@ impl Compute {
         let others = parts.decode_ns + parts.encode_ns;
         Ok(Done {
             bytes: Some(self.input_bytes),
-            cached_bytes: Some(cached_bytes),
+            cached_bytes: Some(self.cached_bytes),
             decode_ns: Some(parts.decode_ns),
             encode_ns: Some(parts.encode_ns),
             not_split_ns: Some(parts.not_split_ns),
@@ -386,6 +395,26 @@ impl Compute {
             rows: Some(rows),
             ..Done::default()
         })
+    }
+
+    /// Copies what the page cache still holds; what it has lost must be read after all.
+    fn read_cached(&mut self) -> Result<Vec<Monotask>, Error> {
+        let mut lost = Vec::new();
+        for (at, needs) in std::mem::take(&mut self.cached) {
+            let (scan, task) = &self.ready.reads[self.partition][at];
+            let (bytes, missing) = scan.read_cached(*task, &needs)?;
+            self.cached_bytes += bytes;
+            lost.extend(missing);
+        }
+        Ok(lost)
+    }
+
+    /// Reads what the page cache has lost, then computes.
+    fn again(mut self, mut then: Vec<Monotask>) -> Done {
+        let reads = self.planned..self.planned + then.len() as u32;
+        self.planned = reads.end + 1;
+        then.push(self.monotask(reads.collect()));
+        Done { bytes: Some(0), cached_bytes: Some(0), then, ..Done::default() }
     }
 
     /// What went wrong, with the files that were being decoded.

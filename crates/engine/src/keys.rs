@@ -20,7 +20,7 @@ use datafusion::common::{NullEquality, Result, ScalarValue};
 use datafusion::functions_aggregate::min_max::{MaxAccumulator, MinAccumulator};
 use datafusion::logical_expr::{Accumulator, ColumnarValue, Operator};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{BinaryExpr, lit};
+use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalExpr, lit};
 
 use crate::cut::JoinFilter;
 
@@ -41,6 +41,7 @@ const HASHES: RandomState = RandomState::with_seed(0x5045_4c4c);
 /// # Errors
 /// A key expression that cannot be evaluated.
 pub(crate) fn fill(filter: &JoinFilter, batches: &[RecordBatch]) -> Result<()> {
+    let Some(dynamic) = filter.filter.downcast_ref::<DynamicFilterPhysicalExpr>() else { return Ok(()) };
     let mut all: Option<Arc<dyn PhysicalExpr>> = None;
     if filter.null_equality == NullEquality::NullEqualsNothing {
         for (build, probe) in &filter.on {
@@ -53,9 +54,9 @@ pub(crate) fn fill(filter: &JoinFilter, batches: &[RecordBatch]) -> Result<()> {
         }
     }
     if let Some(all) = all {
-        filter.filter.update(all)?;
+        dynamic.update(all)?;
     }
-    filter.filter.mark_complete();
+    dynamic.mark_complete();
     Ok(())
 }
 

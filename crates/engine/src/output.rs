@@ -38,6 +38,8 @@ struct State {
     pending: usize,
     /// What comes when they have.
     then: Option<Then>,
+    /// The job has ended early: nothing more is begun.
+    discarded: bool,
 }
 
 #[derive(Clone)]
@@ -87,6 +89,10 @@ impl Outputs {
             }))
         };
         let mut state = self.state();
+        if state.discarded {
+            discard(&target);
+            return Err(Box::new(pellucid_runtime::Cancelled));
+        }
         state.targets.push(target);
         Ok(state.targets.len() - 1)
     }
@@ -94,7 +100,8 @@ impl Outputs {
     /// Queues a part of an output; parts end up in the order of the calls.
     pub(crate) fn write(self: &Arc<Self>, output: usize, chunks: Vec<Bytes>) -> Result<(), Error> {
         let bytes = chunks.iter().map(|c| c.len() as u64).sum();
-        let target = self.state().targets[output].clone();
+        // Gone where the job has ended early.
+        let target = self.state().targets.get(output).cloned().unwrap_or(Target::Aborted);
         let monotask = match target {
             Target::Local(file) => file.write_monotask(chunks, Vec::new()),
             Target::Remote(upload) => upload.part(chunks, bytes),
@@ -108,13 +115,16 @@ impl Outputs {
 
     /// Gives an output up.
     pub(crate) fn abort(&self, output: usize) {
-        let target = std::mem::replace(&mut self.state().targets[output], Target::Aborted);
-        discard(&target);
+        if let Some(target) = self.state().targets.get_mut(output) {
+            discard(&std::mem::replace(target, Target::Aborted));
+        }
     }
 
-    /// Gives all outputs up; for a job that failed.
+    /// Gives all outputs up, and those that should still begin; for a job that ends early.
     pub(crate) fn discard(&self) {
-        self.state().targets.drain(..).for_each(|t| discard(&t));
+        let mut state = self.state();
+        state.discarded = true;
+        state.targets.drain(..).for_each(|t| discard(&t));
     }
 
     /// Publishes all outputs once every part is written, then calls `then`.
@@ -124,7 +134,7 @@ impl Outputs {
     }
 
     fn publish_now(self: &Arc<Self>, then: Then) -> Result<(), Error> {
-        let targets = std::mem::take(&mut self.state().targets);
+        let targets = self.state().targets.clone();
         for target in targets {
             let monotask = match target {
                 Target::Local(file) => file.publish_monotask(Vec::new()),

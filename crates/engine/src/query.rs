@@ -48,13 +48,16 @@ pub struct Query {
 #[derive(Clone)]
 pub struct CancelHandle {
     job: Job,
+    outputs: Arc<Outputs>,
     ended: SyncSender<Result<QueryResult, EngineError>>,
 }
 
 impl CancelHandle {
-    /// Cancels the query: [`Query::wait`] returns at once, what runs stops within 100 ms.
+    /// Cancels the query: [`Query::wait`] returns at once, what runs stops within 100 ms, and
+    /// what it had written is gone when this returns.
     pub fn cancel(&self) {
         self.job.cancel();
+        self.outputs.discard();
         // Full where the query has ended by itself.
         let _ = self.ended.try_send(Err(EngineError::Cancelled));
     }
@@ -73,13 +76,15 @@ impl Query {
         let job = session.runtime.begin(sql, recorder.clone());
         // Two places: what the query ends with, and a cancellation that came before it.
         let (sender, ended) = sync_channel(2);
-        let cancel = CancelHandle { job: job.clone(), ended: sender.clone() };
+        let outputs = Arc::new(Outputs::new(session.runtime.clone(), session.tokio.handle().clone()));
+        let cancel =
+            CancelHandle { job: job.clone(), outputs: Arc::clone(&outputs), ended: sender.clone() };
         let query = Self { job: job.clone(), cancel, ended, early: Mutex::new(None) };
         let sql = sql.to_string();
         std::thread::Builder::new()
             .name("query".to_string())
             .spawn(move || {
-                let ended = Running { session, job }.run(&sql, &recorder);
+                let ended = Running { session, job, outputs }.run(&sql, &recorder);
                 // Nobody may wait any more.
                 let _ = sender.try_send(ended);
             })
@@ -149,6 +154,7 @@ struct Planned {
 struct Running {
     session: Arc<Session>,
     job: Job,
+    outputs: Arc<Outputs>,
 }
 
 impl Running {
@@ -212,7 +218,7 @@ impl Running {
             context: context.task,
             metadata,
             io: context.io,
-            outputs: Arc::clone(&context.outputs),
+            outputs: Arc::clone(&self.outputs),
             open: self.open(),
             at_least: self.at_least(),
         });
@@ -221,7 +227,7 @@ impl Running {
         }
         let ended = self.job.wait();
         if ended.is_err() {
-            context.outputs.discard();
+            self.outputs.discard();
         }
         ended?;
         Ok(execution.result())
@@ -260,19 +266,17 @@ impl Running {
     /// What the job's operators see: its own stores, joins that do not wait for each other.
     fn context(&self, state: &SessionState) -> JobContext {
         let io = Arc::new(JobIo::default());
-        let outputs =
-            Arc::new(Outputs::new(self.session.runtime.clone(), self.session.tokio.handle().clone()));
         let mut env = state.runtime_env().as_ref().clone();
         env.object_store_registry = Arc::new(JobStores {
             stores: Arc::clone(&self.session.stores),
             io: Arc::clone(&io),
-            outputs: Arc::clone(&outputs),
+            outputs: Arc::clone(&self.outputs),
         });
         let mut config = state.config().clone();
         // A join would wait for reports of partitions whose multitasks have not been admitted.
         config.options_mut().optimizer.enable_join_dynamic_filter_pushdown = false;
         let task = TaskContext::from(state).with_session_config(config).with_runtime(Arc::new(env));
-        JobContext { task: Arc::new(task), io, outputs }
+        JobContext { task: Arc::new(task), io }
     }
 
     fn open(&self) -> Open {
@@ -341,7 +345,6 @@ impl Running {
 struct JobContext {
     task: Arc<TaskContext>,
     io: Arc<JobIo>,
-    outputs: Arc<Outputs>,
 }
 
 /// Columns, rows, and what `EXPLAIN` shows instead of them.

@@ -128,53 +128,100 @@ impl Scan {
             if need.ranges.is_empty() {
                 continue;
             }
-            let scan = Arc::clone(self);
             let source = need.source;
-            let sink = move |segments| {
-                scan.put(task, source, segments);
-                Ok(())
-            };
             match &self.sources[source] {
                 Source::Local(file) => {
                     let residency = file.residency(&need.ranges);
                     if !residency.missing.is_empty() {
-                        monotasks.push(file.read_monotask(residency.missing, sink));
+                        monotasks.push(file.read_monotask(residency.missing, self.sink(task, source)));
                     }
                     if !residency.cached.is_empty() {
                         cached.push(Need { source, ranges: residency.cached });
                     }
                 }
                 Source::Remote { store, path, resource, pacer, tokio } => {
-                    let bytes = need.bytes();
-                    let fetch = Fetch {
-                        store: Arc::clone(store),
-                        path: path.clone(),
-                        pacer: pacer.clone(),
-                        tokio: tokio.clone(),
-                        ranges: need.ranges,
-                    };
-                    let run = move |context: &Context| fetch.run(context, sink);
-                    monotasks.push(Monotask::new(resource, Phase::Fetch, Vec::new(), bytes, run));
+                    for ranges in fetches(need.ranges) {
+                        let bytes = ranges.iter().map(|r| r.end - r.start).sum();
+                        let fetch = Fetch {
+                            store: Arc::clone(store),
+                            path: path.clone(),
+                            pacer: pacer.clone(),
+                            tokio: tokio.clone(),
+                            ranges,
+                        };
+                        let sink = self.sink(task, source);
+                        let run = move |context: &Context| fetch.run(context, sink);
+                        monotasks.push(Monotask::new(resource, Phase::Fetch, Vec::new(), bytes, run));
+                    }
                 }
             }
         }
         (monotasks, cached)
     }
 
-    /// For a core: copies `needs`, which the page cache held when the multitask was planned.
+    /// For a core: copies of `needs` what the page cache still holds, and says what it has
+    /// lost since the multitask was planned, as monotasks that bring it.
     ///
     /// # Errors
     /// A file that cannot be read, or has shrunk.
-    pub(crate) fn read_cached(&self, task: usize, needs: Vec<Need>) -> Result<u64, Error> {
+    pub(crate) fn read_cached(
+        self: &Arc<Self>,
+        task: usize,
+        needs: &[Need],
+    ) -> Result<(u64, Vec<Monotask>), Error> {
         let mut bytes = 0;
+        let mut lost = Vec::new();
         for need in needs {
-            if let Source::Local(file) = &self.sources[need.source] {
-                bytes += need.bytes();
-                self.put(task, need.source, file.read_cached(&need.ranges)?);
+            let Source::Local(file) = &self.sources[need.source] else { continue };
+            let (segments, missing) = file.read_if_cached(&need.ranges)?;
+            bytes += segments.iter().map(|s| s.bytes.len() as u64).sum::<u64>();
+            self.put(task, need.source, segments);
+            if !missing.is_empty() {
+                lost.push(file.read_monotask(missing, self.sink(task, need.source)));
             }
         }
-        Ok(bytes)
+        Ok((bytes, lost))
     }
+
+    /// Puts what a read monotask brought into the multitask's slot.
+    fn sink(
+        self: &Arc<Self>,
+        task: usize,
+        source: usize,
+    ) -> impl FnOnce(Vec<Segment>) -> Result<(), Error> + Send + 'static {
+        let scan = Arc::clone(self);
+        move |segments| {
+            scan.put(task, source, segments);
+            Ok(())
+        }
+    }
+}
+
+/// Most bytes of one fetch: several fetches of a multitask share the link's streams.
+const FETCH_BYTES: u64 = 4 << 20;
+
+/// Ranges in groups of about [`FETCH_BYTES`], big ones in pieces.
+fn fetches(ranges: Vec<Range<u64>>) -> Vec<Vec<Range<u64>>> {
+    let mut groups: Vec<Vec<Range<u64>>> = Vec::new();
+    let mut room = 0;
+    for range in ranges {
+        let mut at = range.start;
+        while at < range.end {
+            let end = range.end.min(at + FETCH_BYTES);
+            match groups.last_mut().filter(|_| end - at <= room) {
+                Some(group) => {
+                    group.push(at..end);
+                    room -= end - at;
+                }
+                None => {
+                    groups.push(vec![at..end]);
+                    room = FETCH_BYTES.saturating_sub(end - at);
+                }
+            }
+            at = end;
+        }
+    }
+    groups
 }
 
 /// Ranges to get from a store.
@@ -229,6 +276,15 @@ mod tests {
     #[test]
     fn merging_joins_what_touches_and_drops_what_is_empty() {
         assert_eq!(merge(vec![8..9, 0..4, 4..6, 2..3, 7..7]), [0..6, 8..9]);
+    }
+
+    #[test]
+    fn fetches_cover_their_ranges_in_bounded_pieces() {
+        let ranges = vec![0..10, 100..FETCH_BYTES * 2, FETCH_BYTES * 3..FETCH_BYTES * 3 + 5];
+        let groups = fetches(ranges.clone());
+        let size = |g: &Vec<Range<u64>>| g.iter().map(|r| r.end - r.start).sum::<u64>();
+        assert!(groups.iter().all(|g| size(g) <= FETCH_BYTES));
+        assert_eq!(merge(groups.into_iter().flatten().collect()), ranges);
     }
 
     #[test]
