@@ -27,6 +27,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -222,6 +223,9 @@ def throttled(rate: str, *, name: str | None = None, calibrated: bool = True, **
     What an earlier process lost to kill -9 is removed first. Options as `make`.
     """
     clean(stale_only=True)
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        # so that a SIGTERM, like Ctrl-C, leaves through `finally`; it stays: as deadly as before
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     disk = make(name or f"disk-{os.getpid()}-{rate.split('/')[0]}", rate, owner=os.getpid(), **options)
     try:
         if calibrated:
@@ -302,8 +306,6 @@ def _do(chosen: argparse.Namespace) -> int:
     if chosen.command in ("make", "run"):
         options = {k: getattr(chosen, k) for k in ("name", "rate", "write_rate", "size", "read_ahead_kb", "mode")}
         if chosen.command == "run":
-            # so that a SIGTERM, like Ctrl-C, leaves through `with`
-            signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
             with throttled(**options) as disk:
                 print(disk.label(), file=sys.stderr)
                 return subprocess.run([part.replace("{}", str(disk.path)) for part in chosen.run]).returncode
