@@ -36,10 +36,9 @@ pub enum StorageError {
 impl fmt::Display for StorageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownScheme { url } => write!(
-                f,
-                "{url}: no store for this kind of URL; use a path, file:// or s3://BUCKET/KEY"
-            ),
+            Self::UnknownScheme { url } => {
+                write!(f, "{url}: no store for this kind of URL; use a path, file:// or s3://BUCKET/KEY")
+            }
             Self::Settings { url, source } => write!(
                 f,
                 "{url}: {source}; credentials, region and endpoint come from AWS_ACCESS_KEY_ID, \

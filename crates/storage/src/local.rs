@@ -137,10 +137,7 @@ impl ObjectStore for LocalStore {
         .await
     }
 
-    fn delete_stream(
-        &self,
-        locations: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
         self.inner.delete_stream(locations)
     }
 
@@ -189,11 +186,14 @@ mod tests {
     async fn a_missing_file_is_not_found_and_a_short_one_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let store = LocalStore::default();
-        let none = store.get_ranges(&location(&dir.path().join("none")), &[0..1]).await.unwrap_err();
+        let none = store
+            .get_ranges(&location(&dir.path().join("none")), std::slice::from_ref(&(0..1)))
+            .await
+            .unwrap_err();
         assert!(matches!(none, Error::NotFound { .. }), "{none}");
         let file = dir.path().join("short");
         std::fs::write(&file, b"ab").unwrap();
-        let short = store.get_ranges(&location(&file), &[0..4]).await.unwrap_err();
+        let short = store.get_ranges(&location(&file), std::slice::from_ref(&(0..4))).await.unwrap_err();
         assert!(short.to_string().contains("short"), "{short}");
     }
 }
