@@ -240,5 +240,19 @@ fn nulls(keys: &[&str]) -> Value {
 /// that were never measured.
 fn number(value: Option<f64>) -> Value {
     let rounded = value.filter(|v| v.is_finite()).and_then(|v| format!("{v:.11e}").parse::<f64>().ok());
-    rounded.map_or(Value::Null, |v| json!(v))
+    // A sum over nothing is -0.0.
+    rounded.map_or(Value::Null, |v| json!(v + 0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_rounded_and_never_minus_zero() {
+        assert_eq!(number(Some(std::iter::empty::<f64>().sum())).to_string(), "0.0");
+        assert_eq!(number(Some(0.1 + 0.2)).to_string(), "0.3");
+        assert_eq!(number(Some(f64::NAN)), Value::Null);
+        assert_eq!(number(None), Value::Null);
+    }
 }
