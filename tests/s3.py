@@ -1,9 +1,13 @@
-"""An S3 bucket that refuses: one loopback server, enough of the protocol to say no."""
+"""S3 on loopback: a bucket that refuses, and one that serves; enough of the protocol for both."""
 
 import contextlib
+import re
 import threading
+import urllib.parse
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from xml.sax.saxutils import escape
 
 DENIED = (
     b'<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -12,35 +16,161 @@ DENIED = (
 )
 
 
-class _Refuses(BaseHTTPRequestHandler):
-    """Answers every request as S3 answers one without permission."""
+class _Handler(BaseHTTPRequestHandler):
+    """Keeps count of what was asked, and answers."""
 
     protocol_version = "HTTP/1.1"
+    # headers and body in one packet, at once: else each answer takes the 40 ms of a delayed acknowledgement
+    wbufsize = -1
+    disable_nagle_algorithm = True
 
-    def _refuse(self):
+    def body(self) -> bytes:
+        """The request's body, whatever will be answered."""
         self.server.asked.append(f"{self.command} {self.path}")
-        body = b"" if self.command == "HEAD" else DENIED
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.send_response(403)
-        self.send_header("Content-Type", "application/xml")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _refuse
+    def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
+        """An answer with its length; HEAD gets the headers alone."""
+        self.send_response(status)
+        for name, value in ({"Content_Length": str(len(body))} | headers).items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        if self.command != "HEAD":
+            # a reader that has enough (the beginning of a CSV file, for its columns) hangs up
+            with contextlib.suppress(ConnectionError):
+                self.wfile.write(body)
+                self.wfile.flush()
 
     def log_message(self, *_):
         """Says nothing: what was asked is in `server.asked`."""
 
 
+class _Refuses(_Handler):
+    """Answers every request as S3 answers one without permission."""
+
+    def _refuse(self):
+        self.body()
+        self.answer(403, b"" if self.command == "HEAD" else DENIED, Content_Type="application/xml")
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _refuse
+
+
+@dataclass
+class Bucket:
+    """What a serving bucket holds, and what it was asked for."""
+
+    objects: dict[str, bytes] = field(default_factory=dict)
+    uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    sent_bytes: int = 0
+
+
+class _Serves(_Handler):
+    """GET with Range, HEAD, ListObjectsV2, PUT, multipart upload and DELETE on one bucket."""
+
+    def _at(self) -> tuple[str, dict[str, str]]:
+        """The key, without the bucket in front, and the query."""
+        url = urllib.parse.urlsplit(self.path)
+        _, _, key = urllib.parse.unquote(url.path).lstrip("/").partition("/")
+        return key, dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
+
+    def do_GET(self):
+        self.body()
+        key, query = self._at()
+        if not key:
+            return self._list(query)
+        content = self.server.bucket.objects.get(key)
+        if content is None:
+            missing = b"<Error><Code>NoSuchKey</Code><Message>The key does not exist</Message></Error>"
+            return self.answer(404, missing)
+        headers = {"ETag": '"1"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT", "Accept-Ranges": "bytes"}
+        wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range") or "")
+        if not wanted:
+            self.server.bucket.sent_bytes += len(content)
+            return self.answer(200, content, **headers)
+        size = len(content)
+        first = int(wanted[1]) if wanted[1] else size - int(wanted[2])
+        last = min(int(wanted[2]), size - 1) if wanted[1] and wanted[2] else size - 1
+        part = content[first : last + 1]
+        self.server.bucket.sent_bytes += len(part)
+        return self.answer(206, part, Content_Range=f"bytes {first}-{last}/{size}", **headers)
+
+    def do_HEAD(self):
+        self.body()
+        content = self.server.bucket.objects.get(self._at()[0])
+        if content is None:
+            return self.answer(404)
+        return self.answer(
+            200, ETag='"1"', Last_Modified="Thu, 01 Jan 2026 00:00:00 GMT", Content_Length=str(len(content))
+        )
+
+    def _list(self, query: dict[str, str]):
+        prefix, after = query.get("prefix", ""), query.get("start-after", "")
+        keys = sorted(k for k in self.server.bucket.objects if k.startswith(prefix) and k > after)
+        folders = []
+        if delimiter := query.get("delimiter"):
+            rest = {k: k[len(prefix) :] for k in keys}
+            folders = sorted({prefix + r.split(delimiter)[0] + delimiter for r in rest.values() if delimiter in r})
+            keys = [k for k in keys if delimiter not in rest[k]]
+        contents = "".join(
+            f"<Contents><Key>{escape(k)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
+            f"<ETag>&quot;1&quot;</ETag><Size>{len(self.server.bucket.objects[k])}</Size></Contents>"
+            for k in keys
+        )
+        prefixes = "".join(f"<CommonPrefixes><Prefix>{escape(f)}</Prefix></CommonPrefixes>" for f in folders)
+        self.answer(
+            200,
+            f'<?xml version="1.0" encoding="UTF-8"?><ListBucketResult><Name>bucket</Name><Prefix>{escape(prefix)}'
+            f"</Prefix><KeyCount>{len(keys)}</KeyCount><IsTruncated>false</IsTruncated>{contents}{prefixes}"
+            "</ListBucketResult>".encode(),
+            Content_Type="application/xml",
+        )
+
+    def do_PUT(self):
+        content = self.body()
+        key, query = self._at()
+        if "uploadId" in query:
+            self.server.bucket.uploads[query["uploadId"]][int(query["partNumber"])] = content
+        else:
+            self.server.bucket.objects[key] = content
+        self.answer(200, ETag=f'"{query.get("partNumber", 1)}"')
+
+    def do_POST(self):
+        self.body()
+        key, query = self._at()
+        bucket = self.server.bucket
+        if "uploads" in query:
+            upload = str(len(bucket.uploads) + 1)
+            bucket.uploads[upload] = {}
+            text = f"<Bucket>bucket</Bucket><Key>{escape(key)}</Key><UploadId>{upload}</UploadId>"
+            return self.answer(
+                200, f"<InitiateMultipartUploadResult>{text}</InitiateMultipartUploadResult>".encode()
+            )
+        parts = bucket.uploads.pop(query["uploadId"])
+        bucket.objects[key] = b"".join(parts[number] for number in sorted(parts))
+        text = f"<Location>x</Location><Bucket>bucket</Bucket><Key>{escape(key)}</Key><ETag>&quot;1&quot;</ETag>"
+        self.answer(200, f"<CompleteMultipartUploadResult>{text}</CompleteMultipartUploadResult>".encode())
+
+    def do_DELETE(self):
+        self.body()
+        key, query = self._at()
+        if "uploadId" in query:
+            self.server.bucket.uploads.pop(query["uploadId"], None)
+        else:
+            self.server.bucket.objects.pop(key, None)
+        self.answer(204)
+
+
 @contextlib.contextmanager
-def refusing() -> Iterator[tuple[dict[str, str], list[str]]]:
-    """The environment that points a client at the bucket's server, and the requests that it got."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Refuses)
+def _server(handler) -> Iterator[tuple[ThreadingHTTPServer, dict[str, str]]]:
+    """A server, and the environment that points a client at it."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
     server.asked = []
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield (
+            server,
             {
                 "AWS_ENDPOINT_URL": (url := f"http://127.0.0.1:{server.server_port}"),
                 "AWS_ENDPOINT": url,
@@ -49,8 +179,22 @@ def refusing() -> Iterator[tuple[dict[str, str], list[str]]]:
                 "AWS_ACCESS_KEY_ID": "nobody",
                 "AWS_SECRET_ACCESS_KEY": "nothing",
             },
-            server.asked,
         )
     finally:
         server.shutdown()
         server.server_close()
+
+
+@contextlib.contextmanager
+def refusing() -> Iterator[tuple[dict[str, str], list[str]]]:
+    """The environment that points a client at a bucket that refuses, and the requests that it got."""
+    with _server(_Refuses) as (server, environment):
+        yield environment, server.asked
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[tuple[dict[str, str], Bucket]]:
+    """The environment that points a client at `s3://bucket`, and the bucket."""
+    with _server(_Serves) as (server, environment):
+        server.bucket = Bucket(asked=server.asked)
+        yield environment, server.bucket

@@ -126,6 +126,10 @@ fn report(
         Some(executed.document().map_err(unprintable)?)
     } else {
         let result = &executed.result;
+        // A statement that has no result (CREATE VIEW) prints nothing.
+        if result.schema.fields().is_empty() {
+            return Ok(None);
+        }
         console.print(|out| {
             output::write_result(out, arguments.format, &result.schema, &result.batches, console.cut())
         })?;

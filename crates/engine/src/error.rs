@@ -34,9 +34,11 @@ impl From<DataFusionError> for EngineError {
         }
         let words = words(&error);
         match error.find_root() {
-            DataFusionError::SQL(..) | DataFusionError::SchemaError(..) | DataFusionError::Plan(_) => {
-                Self::Usage(words)
-            }
+            DataFusionError::SQL(..)
+            | DataFusionError::SchemaError(..)
+            | DataFusionError::Plan(_)
+            | DataFusionError::NotImplemented(_)
+            | DataFusionError::Configuration(_) => Self::Usage(words),
             _ => Self::Failed(words),
         }
     }
@@ -55,7 +57,7 @@ impl From<JobError> for EngineError {
 pub(crate) fn from_runtime(error: Error) -> EngineError {
     match error.downcast::<DataFusionError>() {
         Ok(error) => (*error).into(),
-        Err(error) => EngineError::Failed(error.to_string()),
+        Err(error) => EngineError::Failed(deep(error.as_ref())),
     }
 }
 
@@ -67,18 +69,21 @@ fn is_cancelled(error: &DataFusionError) -> bool {
 /// there is one.
 fn words(error: &DataFusionError) -> String {
     match error {
+        // Which rule of the optimizer met a wrong expression says nothing about it.
+        DataFusionError::Context(context, inner) if context.starts_with("Optimizer rule ") => words(inner),
         DataFusionError::Context(context, inner) => format!("{context}: {}", words(inner)),
         DataFusionError::Diagnostic(_, inner) => words(inner),
         DataFusionError::Shared(inner) => words(inner),
-        DataFusionError::ArrowError(inner, _) => inner.to_string(),
-        DataFusionError::ParquetError(inner) => inner.to_string(),
+        DataFusionError::ArrowError(inner, _) => deep(inner.as_ref()),
+        DataFusionError::ParquetError(inner) => deep(inner.as_ref()),
         DataFusionError::ObjectStore(inner) => store(inner),
-        DataFusionError::External(inner) => inner
-            .downcast_ref::<DataFusionError>()
-            .map_or_else(|| inner.to_string(), words),
+        DataFusionError::External(inner) => deep(inner.as_ref()),
         DataFusionError::SQL(inner, _) => {
             let text = inner.to_string();
             let text = text.strip_prefix("sql parser error: ").unwrap_or(&text);
+            // "… at Line: 2, Column: 14"
+            let text = text.replace(" at Line: ", " at line ").replace(", Column: ", ", column ");
+            let text = text.replace("found: EOF", "found the end of the text");
             format!("the SQL does not parse: {text}")
         }
         DataFusionError::ResourcesExhausted(text) => format!(
@@ -89,8 +94,26 @@ fn words(error: &DataFusionError) -> String {
         DataFusionError::Plan(text)
         | DataFusionError::Execution(text)
         | DataFusionError::NotImplemented(text)
-        | DataFusionError::Configuration(text) => text.clone(),
+        | DataFusionError::Configuration(text) => plain(text),
         other => other.strip_backtrace(),
+    }
+}
+
+/// DataFusion's words without those that speak of DataFusion, and with a way out where they
+/// have none.
+fn plain(text: &str) -> String {
+    const FORMATS: &str = "STORED AS takes PARQUET, CSV, JSON and ARROW";
+    if let Some(format) = text.strip_prefix("Unable to find factory for ") {
+        return format!("{format} is no format that is known; {FORMATS}");
+    }
+    if let Some(ending) = text.strip_prefix("There is no registered file format with ext ") {
+        return format!("{ending} is no ending that says the format; {FORMATS}");
+    }
+    // A wrong call of a function comes with its own heading in the middle of the text.
+    let bug = "\nThis issue was likely caused by a bug in DataFusion's code";
+    match text.split_once(bug) {
+        Some((_, rest)) => rest.split_once("issues. ").map_or(text, |(_, rest)| rest).to_string(),
+        None => text.to_string(),
     }
 }
 
@@ -98,17 +121,61 @@ fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or(text)
 }
 
+/// What a store answered. `path` has the store's name in front, where it is a remote one.
 fn store(error: &object_store::Error) -> String {
+    use object_store::Error::{Generic, NotFound, PermissionDenied, Unauthenticated};
+    let credentials = "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION";
     match error {
-        object_store::Error::NotFound { path, .. } => {
-            format!("{path}: no such file or object; check the path")
+        NotFound { path, .. } => format!("{path}: no such file or object; check the path"),
+        PermissionDenied { path, source } if path.contains("://") => format!(
+            "{path}: permission denied; check {credentials}, and what the bucket's policy lets them do ({source})"
+        ),
+        PermissionDenied { path, source } => {
+            format!("{path}: permission denied; check the file's mode ({source})")
         }
-        object_store::Error::PermissionDenied { path, source } => format!(
-            "{path}: permission denied; check the file's mode, or the store's credentials ({source})"
-        ),
-        object_store::Error::Unauthenticated { path, source } => format!(
-            "{path}: the store does not know who asks; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY ({source})"
-        ),
+        Unauthenticated { path, source } => {
+            format!("{path}: the store does not know who asks; check {credentials} ({source})")
+        }
+        Generic { source, .. } => source.to_string(),
         other => other.to_string(),
+    }
+}
+
+/// The message of an error that may have a store's answer inside.
+fn deep(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut inner = Some(error);
+    while let Some(e) = inner {
+        if let Some(e) = e.downcast_ref::<object_store::Error>() {
+            return store(e);
+        }
+        if let Some(e) = e.downcast_ref::<DataFusionError>() {
+            return words(e);
+        }
+        inner = e.source();
+    }
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_speak_of_the_query_and_not_of_datafusion() {
+        let text = "Internal error: Function 'sum' failed: Plan.\nThis issue was likely caused by a bug in \
+                    DataFusion's code. Please file it in our issue tracker: https://x/issues. No function matches";
+        assert_eq!(plain(text), "No function matches");
+        assert!(plain("Unable to find factory for XLSX").contains("PARQUET, CSV, JSON and ARROW"));
+        let error = DataFusionError::Execution("no".to_string()).context("Optimizer rule 'x' failed");
+        assert_eq!(EngineError::from(error), EngineError::Failed("no".to_string()));
+    }
+
+    #[test]
+    fn a_stores_answer_is_found_below_other_errors() {
+        let refused =
+            object_store::Error::PermissionDenied { path: "s3://b/k".to_string(), source: "403".into() };
+        let below = DataFusionError::External(Box::new(std::io::Error::other(refused)));
+        let words = EngineError::from(below).to_string();
+        assert!(words.contains("s3://b/k") && words.contains("AWS_ACCESS_KEY_ID"), "{words}");
     }
 }

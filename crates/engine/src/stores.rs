@@ -26,6 +26,7 @@ use object_store::{
 };
 use url::Url;
 
+use crate::named::Named;
 use crate::output::Outputs;
 use crate::scan::Scan;
 
@@ -49,6 +50,10 @@ impl Stores {
             return Ok(Arc::clone(store));
         }
         let store = pellucid_storage::open(url).map_err(|e| DataFusionError::External(Box::new(e)))?;
+        let store = match url.scheme() {
+            "file" => store,
+            _ => Arc::new(Named { name: name.clone(), inner: store }),
+        };
         open.insert(name, Arc::clone(&store));
         Ok(store)
     }
@@ -88,9 +93,20 @@ impl JobIo {
         answers.get(path).cloned().unwrap_or_default()
     }
 
+    /// The size of a file that is read by a scan of this job: its multitasks read it to its end.
+    fn size(&self, path: &Path) -> Option<u64> {
+        let scans = self.scans(path.as_ref());
+        let needs = scans.iter().flat_map(|(scan, source)| {
+            scan.tasks.iter().flat_map(|t| &t.needs).filter(move |need| need.source == *source)
+        });
+        needs.flat_map(|need| &need.ranges).map(|range| range.end).max()
+    }
+
     fn get(&self, path: &Path, range: &Range<u64>) -> Option<Bytes> {
         let scans = self.scans(path.as_ref());
-        scans.iter().find_map(|(scan, source)| (0..scan.tasks.len()).find_map(|t| scan.get(t, *source, range)))
+        scans
+            .iter()
+            .find_map(|(scan, source)| (0..scan.tasks.len()).find_map(|t| scan.get(t, *source, range)))
     }
 }
 
@@ -171,13 +187,23 @@ impl ObjectStore for JobStore {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        if is_plain(&options) && !self.io.scans(location.as_ref()).is_empty() {
-            let meta = self.inner.head(location).await?;
+        if is_plain(&options)
+            && let Some(size) = self.io.size(location)
+        {
             let range = match &options.range {
-                Some(r) => r.as_range(meta.size).map_err(generic)?,
-                None => 0..meta.size,
+                Some(r) => r.as_range(size).map_err(generic)?,
+                None => 0..size,
             };
             if let Some(bytes) = self.io.get(location, &range) {
+                // No reader of a scan's bytes asks when the file was written.
+                let last_modified = Default::default();
+                let meta = ObjectMeta {
+                    location: location.clone(),
+                    last_modified,
+                    size,
+                    e_tag: None,
+                    version: None,
+                };
                 let stream = futures::stream::once(async move { Ok(bytes) }).boxed();
                 return Ok(GetResult {
                     payload: GetResultPayload::Stream(stream),
@@ -200,10 +226,7 @@ impl ObjectStore for JobStore {
         self.inner.get_ranges(location, ranges).await
     }
 
-    fn delete_stream(
-        &self,
-        locations: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
         self.inner.delete_stream(locations)
     }
 

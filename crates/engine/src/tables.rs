@@ -9,12 +9,17 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
-use datafusion::catalog::{TableProvider, UrlTableFactory};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::catalog::{Session, TableProvider, UrlTableFactory};
 use datafusion::common::{DataFusionError, Result};
+use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
 use datafusion::execution::context::SessionState;
 use futures::TryStreamExt;
-use object_store::ObjectMeta;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+
+use crate::paths;
+use crate::text;
 
 /// Makes tables for `FROM 'path'`.
 #[derive(Default)]
@@ -46,7 +51,9 @@ impl UrlTableFactory for PathTables {
 /// True for what can be no table's name.
 fn looks_like_a_path(name: &str) -> bool {
     name.contains(['/', '*', '?'])
-        || name.rsplit_once('.').is_some_and(|(_, ending)| known(ending).is_some() || compression(ending).is_some())
+        || name
+            .rsplit_once('.')
+            .is_some_and(|(_, ending)| known(ending).is_some() || compression(ending).is_some())
 }
 
 /// DataFusion's name of a format, by ending.
@@ -74,94 +81,244 @@ fn failed<T>(words: String) -> Result<T> {
     Err(DataFusionError::Execution(words))
 }
 
+/// What stands at a place.
+struct Found {
+    url: ListingTableUrl,
+    store: Arc<dyn ObjectStore>,
+    /// All files there; of a folder, or a pattern's folder, whatever their names.
+    files: Vec<ObjectMeta>,
+}
+
+/// Looks at `place`.
+///
+/// # Errors
+/// No file there, or none that may be read.
+async fn find(state: &dyn Session, place: &str) -> Result<Found> {
+    check_local(place)?;
+    let url = paths::parse(place)?;
+    let store = state.runtime_env().object_store(&url)?;
+    let folder = ListingTableUrl::try_new(AsRef::<url::Url>::as_ref(&url).clone(), None)?;
+    let files: Vec<ObjectMeta> =
+        folder.list_all_files(state, store.as_ref(), "").await?.try_collect().await?;
+    // A folder of a store may be named without its slash.
+    let url = match files.first() {
+        Some(file) if !url.is_collection() && file.location != *url.prefix() => paths::folder(&url)?,
+        _ => url,
+    };
+    if paths::meant(&url, &files, "")?.is_empty() {
+        return failed(format!("{place}: no file matches; check the path and the pattern"));
+    }
+    Ok(Found { url, store, files })
+}
+
+/// Looks whether a file is at `place`.
+///
+/// # Errors
+/// None is, or none that may be read.
+pub(crate) async fn check(state: &dyn Session, place: &str) -> Result<()> {
+    find(state, place).await.map(drop)
+}
+
 /// The table of the files at `place`.
 ///
 /// # Errors
 /// Nothing there, nothing that may be read, an empty file, an ending that no format has,
 /// files that do not fit together.
 pub(crate) async fn listing(state: &SessionState, place: &str) -> Result<Arc<dyn TableProvider>> {
-    check_local(place)?;
-    let url = ListingTableUrl::parse(place)?;
-    let store = state.runtime_env().object_store(&url)?;
-    let files: Vec<ObjectMeta> =
-        url.list_all_files(state, store.as_ref(), "").await?.try_collect().await?;
-    let files: Vec<&ObjectMeta> = files
-        .iter()
-        .filter(|f| f.location.filename().is_some_and(|n| !n.starts_with(['_', '.'])))
-        .collect();
-    let Some(first) = files.first() else {
-        return failed(format!("{place}: no file matches; check the path and the pattern"));
-    };
-    let (format, compressed, ending) = format_of(place, first)?;
-    if let Some(empty) = files.iter().find(|f| f.size == 0 && format != "csv" && format != "json") {
-        return failed(format!("/{}: the file is empty; remove it or write it again", empty.location));
+    let found = find(state, place).await?;
+    let Found { url, store, files: all } = &found;
+    let kind = kind_of(place, &paths::meant(url, all, "")?)?;
+    let files = paths::meant(url, all, &kind.ending)?;
+    let text = kind.format == "csv" || kind.format == "json";
+    if let Some(empty) = files.iter().find(|f| f.size == 0 && !text) {
+        return failed(format!(
+            "{}: the file is empty; remove it or write it again",
+            paths::name(url, &empty.location)
+        ));
     }
     if files.iter().all(|f| f.size == 0) {
         return failed(format!("{place}: the file is empty; its columns cannot be known"));
     }
     let mut options = HashMap::new();
-    if let Some(compressed) = compressed {
+    if let Some(compressed) = kind.compressed {
         options.insert("format.compression".to_string(), compressed.to_string());
     }
-    if ending.starts_with(".tsv") {
+    if kind.ending.starts_with(".tsv") {
         options.insert("format.delimiter".to_string(), "\t".to_string());
     }
+    if kind.format == "csv" && kind.compressed.is_none() && newlines_in_values(store, &files).await? {
+        options.insert("format.newlines_in_values".to_string(), "true".to_string());
+    }
     let factory = state
-        .get_file_format_factory(format)
-        .ok_or_else(|| DataFusionError::Internal(format!("no format {format}")))?;
-    let options = ListingOptions::new(factory.create(state, &options)?)
-        .with_file_extension(if url.is_collection() { ending } else { String::new() });
-    let config = ListingTableConfig::new(url).with_listing_options(options);
+        .get_file_format_factory(kind.format)
+        .ok_or_else(|| DataFusionError::Internal(format!("no format {}", kind.format)))?;
+    let format = factory.create(state, &options)?;
+    let urls = paths::choose(place, url, all, &kind.ending)?;
+    let ending = if url.is_collection() && urls.len() == 1 { kind.ending } else { String::new() };
+    let options = ListingOptions::new(Arc::clone(&format)).with_file_extension(ending);
+    let config = ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options);
     let config = config.infer_partitions_from_path(state).await?;
-    let config = config.infer_schema(state).await.map_err(|e| misfit(place, &files, e))?;
+    let config = match config.infer_schema(state).await {
+        Ok(config) => config,
+        Err(error) => return Err(misfit(place, &found, &files, error, state, format.as_ref()).await),
+    };
     let cache = state.runtime_env().cache_manager.get_file_statistic_cache();
     Ok(Arc::new(ListingTable::try_new(config)?.with_cache(cache)))
 }
 
-/// Where the schema cannot be had, says which files are meant.
-fn misfit(place: &str, files: &[&ObjectMeta], error: DataFusionError) -> DataFusionError {
-    let context = if files.len() == 1 {
-        format!("{place}: cannot be read as what its name says; check that the file is whole")
-    } else {
-        format!("{place}: its {} files cannot be read as one table", files.len())
-    };
-    error.context(context)
+/// Whether the beginning of the first file that is long enough to be divided has a newline
+/// within quotes: such files are read whole.
+async fn newlines_in_values(store: &Arc<dyn ObjectStore>, files: &[&ObjectMeta]) -> Result<bool> {
+    const LOOK_BYTES: u64 = 256 << 10;
+    let Some(file) = files.iter().find(|f| f.size > text::LEAST_PIECE_BYTES) else { return Ok(false) };
+    let bytes = store.get_range(&file.location, 0..LOOK_BYTES.min(file.size)).await?;
+    Ok(text::newline_in_quotes(&bytes))
 }
 
-/// Format, compression and the whole ending of a file.
-fn format_of(place: &str, file: &ObjectMeta) -> Result<(&'static str, Option<&'static str>, String)> {
-    let name = file.location.filename().unwrap_or_default();
-    let mut endings = name.rsplit('.');
-    let last = endings.next().unwrap_or_default();
-    let (compressed, kind, ending) = match compression(last) {
-        Some(c) => {
-            let kind = endings.next().unwrap_or_default();
-            (Some(c), kind, format!(".{kind}.{last}"))
-        }
-        None => (None, last, format!(".{last}")),
-    };
-    match known(kind) {
-        Some(format) => {
-            // Parquet and Arrow compress inside; outside, nothing can be read in pieces.
-            if compressed.is_some() && format != "csv" && format != "json" {
-                return failed(format!("{place}: {format} inside another compression cannot be read; unpack it"));
+/// Where the schema cannot be had, says which file is in the way.
+async fn misfit(
+    place: &str,
+    found: &Found,
+    files: &[&ObjectMeta],
+    error: DataFusionError,
+    state: &SessionState,
+    format: &dyn FileFormat,
+) -> DataFusionError {
+    let unreadable = "cannot be read as what its name says; check that the file is whole";
+    if files.len() == 1 {
+        return error.context(format!("{place}: {unreadable}"));
+    }
+    let name = |file: &ObjectMeta| paths::name(&found.url, &file.location);
+    let mut seen: HashMap<String, (DataType, &ObjectMeta)> = HashMap::new();
+    for &file in files {
+        let schema = match format.infer_schema(state, &found.store, std::slice::from_ref(file)).await {
+            Ok(schema) => schema,
+            Err(error) => return error.context(format!("{}: {unreadable}", name(file))),
+        };
+        for field in schema.fields() {
+            let first = seen.entry(field.name().clone()).or_insert_with(|| (field.data_type().clone(), file));
+            if first.0 != *field.data_type() {
+                return DataFusionError::Execution(format!(
+                    "{place}: its files are not of one schema: column {} has type {} in {} and {} in {}; read \
+                     them as two tables, and CAST the column of one",
+                    field.name(),
+                    first.0,
+                    name(first.1),
+                    field.data_type(),
+                    name(file)
+                ));
             }
-            Ok((format, compressed, ending))
         }
+    }
+    error.context(format!("{place}: its {} files cannot be read as one table", files.len()))
+}
+
+/// What a table's files are.
+struct Kind {
+    /// DataFusion's name of it.
+    format: &'static str,
+    compressed: Option<&'static str>,
+    /// Of their names, with the dots.
+    ending: String,
+}
+
+/// What `files` are by their names. Files of no known ending are left out of a folder.
+///
+/// # Errors
+/// No known ending, or more than one.
+fn kind_of(place: &str, files: &[&ObjectMeta]) -> Result<Kind> {
+    let mut kind: Option<Kind> = None;
+    for file in files {
+        let name = file.location.filename().unwrap_or_default();
+        let Some(other) = kind_of_name(name) else { continue };
+        match &kind {
+            None => kind = Some(other),
+            Some(kind) if kind.ending == other.ending => {}
+            Some(kind) => {
+                return failed(format!(
+                    "{place}: there are files of several formats, {} and {}; choose with a pattern that ends in \
+                     *{}",
+                    kind.ending, other.ending, kind.ending
+                ));
+            }
+        }
+    }
+    match kind {
+        // Parquet and Arrow compress inside; outside, nothing can be read in pieces.
+        Some(kind) if kind.compressed.is_some() && kind.format != "csv" && kind.format != "json" => {
+            failed(format!("{place}: {} inside another compression cannot be read; unpack it", kind.format))
+        }
+        Some(kind) => Ok(kind),
         None => failed(format!(
-            "{place}: no format is known by the ending of {name}; use .parquet, .csv, .tsv, .json, .jsonl or .arrow \
-             (text also with .gz, .bz2, .xz, .zst), or CREATE EXTERNAL TABLE … STORED AS"
+            "{place}: no format is known by the ending of {}; use .parquet, .csv, .tsv, .json, .jsonl or .arrow \
+             (text also with .gz, .bz2, .xz, .zst), or CREATE EXTERNAL TABLE … STORED AS",
+            files.first().and_then(|f| f.location.filename()).unwrap_or_default()
         )),
     }
 }
 
+fn kind_of_name(name: &str) -> Option<Kind> {
+    let (rest, last) = name.rsplit_once('.')?;
+    let (compressed, kind, ending) = match compression(last) {
+        Some(c) => {
+            let (_, kind) = rest.rsplit_once('.')?;
+            (Some(c), kind, format!(".{kind}.{last}"))
+        }
+        None => (None, last, format!(".{last}")),
+    };
+    Some(Kind { format: known(kind)?, compressed, ending })
+}
+
+/// Says which table may be meant where a name is not known.
+pub(crate) fn nearest(state: &SessionState, error: DataFusionError) -> DataFusionError {
+    let DataFusionError::Plan(text) = error.find_root() else { return error };
+    let Some(name) = text.strip_prefix("table '").and_then(|t| t.strip_suffix("' not found")) else {
+        return error;
+    };
+    let name = name.rsplit('.').next().unwrap_or(name);
+    let catalogs = state.catalog_list();
+    let mut known: Vec<String> = catalogs
+        .catalog_names()
+        .iter()
+        .filter_map(|c| catalogs.catalog(c))
+        .flat_map(|c| c.schema_names().into_iter().filter_map(move |s| c.schema(&s)))
+        .flat_map(|schema| schema.table_names())
+        .collect();
+    known.sort_by_cached_key(|other| (distance(name, other), other.clone()));
+    let near: Vec<String> =
+        known.into_iter().filter(|k| distance(name, k) <= name.len().max(3) / 3 + 1).take(3).collect();
+    let way_out = if near.is_empty() {
+        "register it with --table NAME=PATH, or name its files: FROM 'path/*.parquet'".to_string()
+    } else {
+        format!("did you mean {}?", near.join(", "))
+    };
+    DataFusionError::Plan(format!("table {name} is not known; {way_out}"))
+}
+
+/// Letters that differ between two names (Levenshtein's distance).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, &y) in b.iter().enumerate() {
+            let other = (diagonal + usize::from(x != y)).min(row[j] + 1).min(row[j + 1] + 1);
+            diagonal = std::mem::replace(&mut row[j + 1], other);
+        }
+    }
+    row[b.len()]
+}
+
 /// Looks at a local path that is no pattern.
 fn check_local(place: &str) -> Result<()> {
-    if place.contains("://") || place.contains(['*', '?', '[']) {
+    if place.contains("://") {
         return Ok(());
     }
     let trouble = |e: std::io::Error| {
         let way_out = match e.kind() {
+            // A pattern may match all the same.
+            std::io::ErrorKind::NotFound if place.contains(['*', '?', '[']) => return Ok(()),
             std::io::ErrorKind::NotFound => "no such file or directory; check the path",
             std::io::ErrorKind::PermissionDenied => "permission denied; check who may read it",
             _ => return failed(format!("{place}: {e}")),
@@ -172,5 +329,27 @@ fn check_local(place: &str) -> Result<()> {
         Err(e) => trouble(e),
         Ok(meta) if meta.is_dir() => std::fs::read_dir(place).map(drop).or_else(trouble),
         Ok(_) => std::fs::File::open(place).map(drop).or_else(trouble),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_that_differ_are_counted() {
+        let cases =
+            [("", "abc", 3), ("oders", "orders", 1), ("orders", "orders", 0), ("ab", "ba", 2), ("ü", "u", 1)];
+        for (a, b, expected) in cases {
+            assert_eq!((distance(a, b), distance(b, a)), (expected, expected), "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn endings_say_format_and_compression() {
+        let kind = |name| kind_of_name(name).map(|k| (k.format, k.compressed, k.ending));
+        assert_eq!(kind("a.b.CSV.gz"), Some(("csv", Some("gzip"), ".CSV.gz".to_string())));
+        assert_eq!(kind("a.parquet"), Some(("parquet", None, ".parquet".to_string())));
+        assert_eq!((kind("parquet"), kind("a.xlsx"), kind("a.gz")), (None, None, None));
     }
 }

@@ -33,6 +33,9 @@ mod datafusion_datasource_lookahead {
 /// Bytes of text that a multitask aims at: they decode to some twice their size.
 const PIECE_BYTES: u64 = 8 << 20;
 
+/// Files up to this size are not divided.
+pub(crate) const LEAST_PIECE_BYTES: u64 = 1 << 20;
+
 /// The file scan of a node, whatever its format.
 pub(crate) fn file_scan(node: &Node) -> Option<&FileScanConfig> {
     node.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<FileScanConfig>()
@@ -109,15 +112,11 @@ fn needed(config: &FileScanConfig, file: &PartitionedFile) -> Range<u64> {
 /// Every file once, in order: pieces of big ones where that is possible, bundles of small ones.
 fn pieces(config: &FileScanConfig, at_least: usize) -> Vec<Vec<PartitionedFile>> {
     let mut seen = HashSet::new();
-    let files: Vec<&PartitionedFile> = config
-        .file_groups
-        .iter()
-        .flat_map(|g| g.iter())
-        .filter(|f| seen.insert(f.path().clone()))
-        .collect();
+    let files: Vec<&PartitionedFile> =
+        config.file_groups.iter().flat_map(|g| g.iter()).filter(|f| seen.insert(f.path().clone())).collect();
     let total: u64 = files.iter().map(|f| f.object_meta.size).sum();
     // Small inputs are divided too, so that every core has work.
-    let target = (total / at_least.max(1) as u64).clamp(1 << 20, PIECE_BYTES);
+    let target = (total / at_least.max(1) as u64).clamp(LEAST_PIECE_BYTES, PIECE_BYTES);
     let mut groups: Vec<Vec<PartitionedFile>> = Vec::new();
     let mut room = 0u64;
     for file in files {
@@ -133,7 +132,9 @@ fn pieces(config: &FileScanConfig, at_least: usize) -> Vec<Vec<PartitionedFile>>
                 vec![piece]
             }));
             room = 0;
-        } else if size <= room && let Some(last) = groups.last_mut() {
+        } else if size <= room
+            && let Some(last) = groups.last_mut()
+        {
             last.push(whole);
             room -= size;
         } else {
@@ -145,4 +146,40 @@ fn pieces(config: &FileScanConfig, at_least: usize) -> Vec<Vec<PartitionedFile>>
         groups.push(Vec::new());
     }
     groups
+}
+
+/// Whether a newline stands within the quotes of a CSV text that begins at a record.
+pub(crate) fn newline_in_quotes(text: &[u8]) -> bool {
+    let mut inside = false;
+    let mut before = b'\n';
+    for &byte in text {
+        match byte {
+            b'"' if inside => inside = false,
+            // A quote opens at the start of a field, and again right after one that closed.
+            b'"' => inside = !before.is_ascii_alphanumeric(),
+            b'\n' if inside => return true,
+            _ => {}
+        }
+        before = byte;
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::newline_in_quotes;
+
+    #[test]
+    fn newlines_in_quotes_are_told_from_those_between_records() {
+        let cases: [(&str, bool); 5] = [
+            ("a,b\n1,\"x\"\n", false),
+            ("a,b\n1,\"x\ny\"\n", true),
+            ("a,b\n1,\"x\"\"\ny\"\n", true),
+            ("size\n5\"\n6\"\n", false),
+            ("a\n\"x\"\"y\"\n\"z\"\n", false),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(newline_in_quotes(text.as_bytes()), expected, "{text}");
+        }
+    }
 }

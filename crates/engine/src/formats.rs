@@ -1,0 +1,228 @@
+//! DataFusion's formats and tables where they fall short of what a person may expect.
+//!
+//! - Arrow IPC: the schema of a file whose messages begin at a multiple of 64 bytes (as
+//!   arrow-rs writes them, and so `COPY … TO` itself) is not found by DataFusion, which takes
+//!   them to begin at byte 8.
+//! - `CREATE EXTERNAL TABLE` without columns over files that are not there gives a table
+//!   without columns; here it says so.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::arrow::ipc::convert::fb_to_schema;
+use datafusion::arrow::ipc::reader::read_footer_length;
+use datafusion::arrow::ipc::root_as_footer;
+use datafusion::catalog::{Session, TableProvider, TableProviderFactory};
+use datafusion::common::{DataFusionError, GetExt, Result, Statistics};
+use datafusion::datasource::file_format::arrow::{ArrowFormat, ArrowFormatFactory};
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::file_format::{FileFormat, FileFormatFactory};
+use datafusion::datasource::physical_plan::{FileScanConfig, FileSinkConfig, FileSource};
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::logical_expr::CreateExternalTable;
+use datafusion::physical_expr::LexRequirement;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::prelude::SessionContext;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+
+use crate::tables;
+
+/// Puts these in the place of DataFusion's own.
+pub(crate) fn register(context: &SessionContext) -> Result<()> {
+    let state = context.state_ref();
+    let mut state = state.write();
+    state.register_file_format(Arc::new(ArrowIpcFactory), true)?;
+    for factory in state.table_factories_mut().values_mut() {
+        *factory = Arc::new(ExternalTables(Arc::clone(factory)));
+    }
+    Ok(())
+}
+
+/// `CREATE EXTERNAL TABLE`, with a look at the files first.
+#[derive(Debug)]
+struct ExternalTables(Arc<dyn TableProviderFactory>);
+
+#[async_trait]
+impl TableProviderFactory for ExternalTables {
+    async fn create(&self, state: &dyn Session, cmd: &CreateExternalTable) -> Result<Arc<dyn TableProvider>> {
+        // With columns of its own it may be a table that is yet to be written.
+        if cmd.schema.fields().is_empty() {
+            for place in &cmd.locations {
+                tables::check(state, place).await?;
+            }
+        }
+        self.0.create(state, cmd).await
+    }
+}
+
+#[derive(Debug)]
+struct ArrowIpcFactory;
+
+impl GetExt for ArrowIpcFactory {
+    fn get_ext(&self) -> String {
+        ArrowFormatFactory::new().get_ext()
+    }
+}
+
+impl FileFormatFactory for ArrowIpcFactory {
+    fn create(
+        &self,
+        _state: &dyn Session,
+        _options: &HashMap<String, String>,
+    ) -> Result<Arc<dyn FileFormat>> {
+        Ok(Arc::new(ArrowIpc(ArrowFormat)))
+    }
+
+    fn default(&self) -> Arc<dyn FileFormat> {
+        Arc::new(ArrowIpc(ArrowFormat))
+    }
+}
+
+/// Arrow IPC files and streams.
+#[derive(Debug)]
+struct ArrowIpc(ArrowFormat);
+
+/// What a file in the file format (and no stream) begins and ends with.
+const MAGIC: &[u8] = b"ARROW1";
+/// The length of the footer, and the magic word.
+const TAIL_BYTES: u64 = 10;
+
+/// The schema in the footer of a file; `None` for a stream.
+async fn footer_schema(store: &Arc<dyn ObjectStore>, file: &ObjectMeta) -> Result<Option<Schema>> {
+    let place = &file.location;
+    if file.size < TAIL_BYTES || store.get_range(place, 0..MAGIC.len() as u64).await? != MAGIC {
+        return Ok(None);
+    }
+    let cut = |why: String| {
+        DataFusionError::Execution(format!("/{place}: {why}; the file is not whole, write it again"))
+    };
+    let tail = store.get_range(place, file.size - TAIL_BYTES..file.size).await?;
+    let tail = tail.as_ref().try_into().map_err(|_| cut("its end cannot be read".to_string()))?;
+    let length = read_footer_length(tail).map_err(|e| cut(e.to_string()))? as u64;
+    let end = file.size - TAIL_BYTES;
+    let start =
+        end.checked_sub(length).ok_or_else(|| cut("its footer is longer than the file".to_string()))?;
+    let footer = store.get_range(place, start..end).await?;
+    let footer = root_as_footer(&footer).map_err(|e| cut(format!("its footer cannot be read: {e}")))?;
+    let schema = footer.schema().ok_or_else(|| cut("its footer has no schema".to_string()))?;
+    Ok(Some(fb_to_schema(schema)))
+}
+
+#[async_trait]
+impl FileFormat for ArrowIpc {
+    async fn infer_schema(
+        &self,
+        state: &dyn Session,
+        store: &Arc<dyn ObjectStore>,
+        objects: &[ObjectMeta],
+    ) -> Result<SchemaRef> {
+        let mut schemas = Vec::new();
+        for object in objects {
+            schemas.push(match footer_schema(store, object).await? {
+                Some(schema) => schema,
+                None => {
+                    let stream = self.0.infer_schema(state, store, std::slice::from_ref(object)).await?;
+                    Arc::unwrap_or_clone(stream)
+                }
+            });
+        }
+        Ok(Arc::new(Schema::try_merge(schemas)?))
+    }
+
+    fn get_ext(&self) -> String {
+        self.0.get_ext()
+    }
+
+    fn get_ext_with_compression(&self, compression: &FileCompressionType) -> Result<String> {
+        self.0.get_ext_with_compression(compression)
+    }
+
+    fn compression_type(&self) -> Option<FileCompressionType> {
+        self.0.compression_type()
+    }
+
+    async fn infer_stats(
+        &self,
+        state: &dyn Session,
+        store: &Arc<dyn ObjectStore>,
+        schema: SchemaRef,
+        object: &ObjectMeta,
+    ) -> Result<Statistics> {
+        self.0.infer_stats(state, store, schema, object).await
+    }
+
+    async fn create_physical_plan(
+        &self,
+        state: &dyn Session,
+        scan: FileScanConfig,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.0.create_physical_plan(state, scan).await
+    }
+
+    async fn create_writer_physical_plan(
+        &self,
+        input: Arc<dyn ExecutionPlan>,
+        state: &dyn Session,
+        sink: FileSinkConfig,
+        order: Option<LexRequirement>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.0.create_writer_physical_plan(input, state, sink, order).await
+    }
+
+    fn file_source(&self, schema: TableSchema) -> Arc<dyn FileSource> {
+        self.0.file_source(schema)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch};
+    use datafusion::arrow::ipc::MetadataVersion;
+    use datafusion::arrow::ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
+    use object_store::memory::InMemory;
+    use object_store::path::Path;
+
+    async fn inferred(bytes: Vec<u8>) -> Result<SchemaRef> {
+        let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        let place = Path::from("a.arrow");
+        store.put(&place, bytes.into()).await?;
+        let files = [store.head(&place).await?];
+        ArrowIpc(ArrowFormat).infer_schema(&SessionContext::new().state(), &store, &files).await
+    }
+
+    fn batch() -> RecordBatch {
+        RecordBatch::try_from_iter([("x", Arc::new(Int64Array::from(vec![1])) as ArrayRef)]).unwrap()
+    }
+
+    fn file(alignment: usize) -> Vec<u8> {
+        let options = IpcWriteOptions::try_new(alignment, false, MetadataVersion::V5).unwrap();
+        let mut bytes = Vec::new();
+        let mut writer = FileWriter::try_new_with_options(&mut bytes, &batch().schema(), options).unwrap();
+        writer.write(&batch()).unwrap();
+        writer.finish().unwrap();
+        drop(writer);
+        bytes
+    }
+
+    #[tokio::test]
+    async fn a_file_of_any_alignment_and_a_stream_have_their_schema() {
+        let mut stream = Vec::new();
+        let mut writer = StreamWriter::try_new(&mut stream, &batch().schema()).unwrap();
+        writer.write(&batch()).unwrap();
+        writer.finish().unwrap();
+        drop(writer);
+        for bytes in [file(8), file(64), stream] {
+            assert_eq!(inferred(bytes).await.unwrap().field(0).name(), "x");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cut_file_is_named() {
+        let whole = file(64);
+        let error = inferred(whole[..whole.len() - 8].to_vec()).await.unwrap_err().to_string();
+        assert!(error.contains("/a.arrow") && error.contains("not whole"), "{error}");
+    }
+}
