@@ -38,8 +38,7 @@ impl Runner {
             return Ok(Self::Monotasks(engine));
         }
         let cores = std::thread::available_parallelism()?.get();
-        let tokio =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(cores).enable_all().build()?;
+        let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(cores).enable_all().build()?;
         let context = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(cores));
         for (name, path) in tables {
             tokio.block_on(context.register_parquet(&name, &path, ParquetReadOptions::default()))?;

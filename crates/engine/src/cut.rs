@@ -136,8 +136,7 @@ fn row_by_row_scan(node: &Node) -> Option<&FileScanConfig> {
 /// True where dividing the scan below pays for an exchange.
 fn worth_dividing(node: &Node) -> bool {
     row_by_row_scan(node).is_some_and(|config| {
-        let bytes: u64 =
-            config.file_groups.iter().flat_map(|g| g.iter()).map(|f| f.effective_size()).sum();
+        let bytes: u64 = config.file_groups.iter().flat_map(|g| g.iter()).map(|f| f.effective_size()).sum();
         bytes > MULTITASK_BYTES
     })
 }
@@ -247,10 +246,8 @@ impl Cutter {
         }
         let mark = self.after.len();
         if let Some(join) = join {
-            let filter = join
-                .dynamic_expressions_produced()
-                .into_iter()
-                .find(|e| e.is::<DynamicFilterPhysicalExpr>());
+            let filter =
+                join.dynamic_expressions_produced().into_iter().find(|e| e.is::<DynamicFilterPhysicalExpr>());
             // Only where the build side is a stage of its own does its end tell all keys.
             let cut = self.cuts.get(&key(first)).copied().filter(|c| c.stage >= before);
             if let Some((filter, cut)) = filter.zip(cut) {

@@ -14,8 +14,8 @@ use std::task::{Context, Poll};
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::{DataFusionError, Result};
 use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{Partitioning, PhysicalExpr};
 use datafusion::physical_plan::{
@@ -170,8 +170,11 @@ impl ExchangeExec {
     pub(crate) fn in_place_of(node: &Arc<dyn ExecutionPlan>, exchange: Arc<Exchange>) -> Arc<Self> {
         let n = exchange.partitions();
         let planned = node.output_partitioning();
-        let partitioning =
-            if planned.partition_count() == n { planned.clone() } else { Partitioning::UnknownPartitioning(n) };
+        let partitioning = if planned.partition_count() == n {
+            planned.clone()
+        } else {
+            Partitioning::UnknownPartitioning(n)
+        };
         let properties = Arc::new(node.properties().as_ref().clone().with_partitioning(partitioning));
         Arc::new(Self { exchange, schema: node.schema(), properties })
     }

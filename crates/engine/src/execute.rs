@@ -200,7 +200,8 @@ impl Execution {
             Some(Arc::clone(&ready.exchange));
         for partition in spread(&ready) {
             let memory = ready.memory[partition];
-            let task = StageTask { execution: Arc::clone(self), stage: index, partition, ready: Arc::clone(&ready) };
+            let task =
+                StageTask { execution: Arc::clone(self), stage: index, partition, ready: Arc::clone(&ready) };
             self.job.submit(ix, partition as u32, memory, Box::new(task));
         }
         Ok(())
@@ -221,6 +222,10 @@ impl Execution {
         let stage = &self.plan.stages[index];
         if let Output::Scalar(results, at) = &stage.output {
             let batches = ready.exchange.drain();
+            if batches.iter().map(RecordBatch::num_rows).sum::<usize>() > 1 {
+                let words = "a scalar subquery returned more than one row; limit it, or compare with IN";
+                return Err(DataFusionError::Execution(words.to_string()));
+            }
             let value = match batches.iter().find(|b| b.num_rows() > 0) {
                 Some(batch) => ScalarValue::try_from_array(batch.column(0), 0)?,
                 None => ScalarValue::try_from(stage.root.schema().field(0).data_type())?,
@@ -366,7 +371,11 @@ impl Compute {
     fn run(mut self, context: &Context) -> Result<Done, Error> {
         timing::reset();
         let start = std::time::Instant::now();
-        let lost = timed(Part::Decode, || self.read_cached())?;
+        let lost = if self.cached.iter().all(|(_, needs)| needs.is_empty()) {
+            Vec::new()
+        } else {
+            timed(Part::Decode, || self.read_cached())?
+        };
         if !lost.is_empty() {
             return Ok(self.again(lost));
         }
@@ -486,8 +495,20 @@ impl Compute {
 
 /// Where a compute monotask's batches go.
 enum Sink<'a> {
-    Divide { partitioner: BatchPartitioner, coalescers: Vec<BatchCoalescer>, parts: Vec<Vec<RecordBatch>>, from: u32, exchange: &'a Exchange },
-    Collect { to: usize, fetch: Option<usize>, batches: Vec<RecordBatch>, from: u32, ready: &'a ReadyStage },
+    Divide {
+        partitioner: BatchPartitioner,
+        coalescers: Vec<BatchCoalescer>,
+        parts: Vec<Vec<RecordBatch>>,
+        from: u32,
+        exchange: &'a Exchange,
+    },
+    Collect {
+        to: usize,
+        fetch: Option<usize>,
+        batches: Vec<RecordBatch>,
+        from: u32,
+        ready: &'a ReadyStage,
+    },
 }
 
 /// Rows of a batch in an exchange; DataFusion's own default.

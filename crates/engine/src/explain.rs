@@ -98,9 +98,13 @@ pub(crate) fn stage(plan: &StagePlan, index: usize, ready: &ReadyStage) -> Strin
     }
     let _ = match &stage.output {
         Output::Divide(p) => write!(out, "{} computes → exchange, {p}", ready.reads.len()),
-        Output::Keep if index + 1 == plan.stages.len() => write!(out, "{} computes → result", ready.reads.len()),
+        Output::Keep if index + 1 == plan.stages.len() => {
+            write!(out, "{} computes → result", ready.reads.len())
+        }
         Output::Keep => write!(out, "{} computes → exchange, as they are", ready.reads.len()),
-        Output::Gather { fetch: None } => write!(out, "{} computes → exchange, 1 partition", ready.reads.len()),
+        Output::Gather { fetch: None } => {
+            write!(out, "{} computes → exchange, 1 partition", ready.reads.len())
+        }
         Output::Gather { fetch: Some(n) } => {
             write!(out, "{} computes → exchange, 1 partition, {n} rows", ready.reads.len())
         }
@@ -157,7 +161,8 @@ pub(crate) fn measured(trace: &Trace, index: u32) -> String {
         if all.is_empty() {
             continue;
         }
-        let sum = |f: fn(&pellucid_trace::Monotask) -> Option<u64>| all.iter().filter_map(|m| f(m)).sum::<u64>();
+        let sum =
+            |f: fn(&pellucid_trace::Monotask) -> Option<u64>| all.iter().filter_map(|m| f(m)).sum::<u64>();
         let ms = |ns: u64| ns as f64 / 1e6;
         let mut line = format!(
             "  {} {:?} monotasks: queue {:.1} ms, service {:.1} ms",

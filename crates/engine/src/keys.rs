@@ -70,10 +70,8 @@ fn column(
     probe: &Arc<dyn PhysicalExpr>,
     batches: &[RecordBatch],
 ) -> Result<Option<Arc<dyn PhysicalExpr>>> {
-    let arrays: Vec<ArrayRef> = batches
-        .iter()
-        .map(|b| build.evaluate(b)?.into_array(b.num_rows()))
-        .collect::<Result<_>>()?;
+    let arrays: Vec<ArrayRef> =
+        batches.iter().map(|b| build.evaluate(b)?.into_array(b.num_rows())).collect::<Result<_>>()?;
     let Some(first) = arrays.first() else { return Ok(Some(lit(false))) };
     if first.data_type().is_nested() || first.data_type().is_floating() {
         // -0.0 and 0.0 are equal but hash apart; nested keys are rare.
@@ -288,7 +286,8 @@ mod tests {
 
     fn bitmap(arrays: &[ArrayRef]) -> Bitmap {
         let keys = arrays.iter().map(|a| a.len() as u64).sum();
-        let all: Vec<i64> = arrays.iter().filter_map(integers).flat_map(|a| a.iter().flatten().collect::<Vec<_>>()).collect();
+        let all: Vec<i64> =
+            arrays.iter().filter_map(integers).flat_map(|a| a.iter().flatten().collect::<Vec<_>>()).collect();
         let mut b = Bitmap::sized(all.iter().min().copied(), all.iter().max().copied(), keys);
         arrays.iter().for_each(|a| b.insert(a).unwrap());
         b
@@ -302,7 +301,8 @@ mod tests {
     fn an_exact_bitmap_holds_its_keys_and_no_other() {
         let b = bitmap(&[Arc::new(Int32Array::from(vec![Some(-3), None, Some(9)]))]);
         assert!(b.exact.is_some());
-        let probe = Int32Array::from(vec![Some(-3), Some(-4), Some(9), Some(10), None, Some(i32::MIN), Some(0)]);
+        let probe =
+            Int32Array::from(vec![Some(-3), Some(-4), Some(9), Some(10), None, Some(i32::MIN), Some(0)]);
         assert_eq!(passes(&b, Arc::new(probe)), [true, false, true, false, false, false, false]);
     }
 

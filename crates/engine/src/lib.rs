@@ -21,6 +21,7 @@ mod exchange;
 mod execute;
 mod explain;
 mod formats;
+mod input;
 mod keys;
 mod named;
 mod output;

@@ -158,7 +158,12 @@ impl Outputs {
             state.writer.clone().ok_or("output before its stage began")?
         };
         let part = self.parts.fetch_add(1, Relaxed);
-        job.submit(stage, part, bytes, Box::new(Write { outputs: Arc::clone(self), monotask: Some(monotask) }));
+        job.submit(
+            stage,
+            part,
+            bytes,
+            Box::new(Write { outputs: Arc::clone(self), monotask: Some(monotask) }),
+        );
         Ok(())
     }
 

@@ -111,8 +111,7 @@ pub(crate) fn divide(
             planner.add(file, open)?;
         }
         let pieces = planner.pieces(first, division.pinned)?;
-        let bundles =
-            if division.pinned { vec![pieces] } else { bundle(pieces, division.at_least) };
+        let bundles = if division.pinned { vec![pieces] } else { bundle(pieces, division.at_least) };
         for bundle in bundles {
             let (group, task) = planner.task(&bundle);
             file_groups.push(group);
@@ -170,10 +169,15 @@ impl<'a> Planner<'a> {
         Ok(Self { metadata, config: scan.config, predicate, columns, files: Vec::new(), sources: Vec::new() })
     }
 
-    fn add(&mut self, file: &PartitionedFile, open: &dyn Fn(&PartitionedFile) -> Result<Source>) -> Result<()> {
-        let metadata = self.metadata.get(file.path().as_ref()).cloned().ok_or_else(|| {
-            DataFusionError::Internal(format!("metadata of {} was not read", file.path()))
-        })?;
+    fn add(
+        &mut self,
+        file: &PartitionedFile,
+        open: &dyn Fn(&PartitionedFile) -> Result<Source>,
+    ) -> Result<()> {
+        let metadata =
+            self.metadata.get(file.path().as_ref()).cloned().ok_or_else(|| {
+                DataFusionError::Internal(format!("metadata of {} was not read", file.path()))
+            })?;
         let pruner = Pruner::new(self.config, file, &metadata, self.predicate.clone(), &self.columns)?;
         self.sources.push(open(file)?);
         self.files.push(ScanFile { file: file.clone(), metadata, pruner: Arc::new(pruner) });
@@ -230,7 +234,12 @@ impl<'a> Planner<'a> {
         (group, ScanTask { needs, decoded_bytes: pieces.iter().map(|p| p.decoded_bytes).sum() })
     }
 
-    fn finish(self, scan: &ParquetScan<'_>, groups: Vec<FileGroup>, tasks: Vec<ScanTask>) -> (Node, Arc<Scan>) {
+    fn finish(
+        self,
+        scan: &ParquetScan<'_>,
+        groups: Vec<FileGroup>,
+        tasks: Vec<ScanTask>,
+    ) -> (Node, Arc<Scan>) {
         let by_path: HashMap<String, (usize, Arc<ParquetMetaData>)> = self
             .files
             .iter()
@@ -244,11 +253,8 @@ impl<'a> Planner<'a> {
         }
         let memory = Arc::new(memory);
         let factory = Arc::new(MemoryReaders { scan: Arc::clone(&memory), by_path });
-        let source = scan
-            .source
-            .clone()
-            .with_parquet_file_reader_factory(factory)
-            .with_bloom_filter_on_read(false);
+        let source =
+            scan.source.clone().with_parquet_file_reader_factory(factory).with_bloom_filter_on_read(false);
         let config = FileScanConfigBuilder::from(scan.config.clone())
             .with_source(Arc::new(source))
             .with_file_groups(groups)
@@ -409,7 +415,8 @@ fn adapt(
     if config.file_schema() == in_file {
         return Ok(predicate);
     }
-    let factory = config.expr_adapter_factory.clone().unwrap_or_else(|| Arc::new(DefaultPhysicalExprAdapterFactory));
+    let factory =
+        config.expr_adapter_factory.clone().unwrap_or_else(|| Arc::new(DefaultPhysicalExprAdapterFactory));
     let adapter = factory.create(Arc::clone(config.file_schema()), Arc::clone(in_file))?;
     PhysicalExprSimplifier::new(in_file).simplify(adapter.rewrite(predicate)?)
 }
@@ -429,13 +436,18 @@ impl ParquetFileReaderFactory for MemoryReaders {
         _metadata_size_hint: Option<usize>,
         _metrics: &ExecutionPlanMetricsSet,
     ) -> Result<Box<dyn AsyncFileReader + Send>> {
-        let (source, metadata) = self
-            .by_path
-            .get(file.path().as_ref())
-            .cloned()
-            .ok_or_else(|| DataFusionError::Internal(format!("{} is not part of the scan", file.path())))?;
+        let (source, metadata) =
+            self.by_path.get(file.path().as_ref()).cloned().ok_or_else(|| {
+                DataFusionError::Internal(format!("{} is not part of the scan", file.path()))
+            })?;
         let scan = Arc::clone(&self.scan);
-        Ok(Box::new(MemoryReader { scan, task: partition_index, source, metadata, path: file.path().to_string() }))
+        Ok(Box::new(MemoryReader {
+            scan,
+            task: partition_index,
+            source,
+            metadata,
+            path: file.path().to_string(),
+        }))
     }
 }
 

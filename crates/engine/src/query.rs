@@ -31,7 +31,7 @@ use crate::scan::Source;
 use crate::session::Session;
 use crate::stage::Builder;
 use crate::stores::{JobIo, JobStores};
-use crate::{EngineError, QueryResult, explain};
+use crate::{EngineError, Input, QueryResult, explain, input, tables};
 
 /// Footers and page indexes read at once.
 const METADATA_AT_ONCE: usize = 16;
@@ -64,7 +64,12 @@ impl CancelHandle {
 }
 
 impl Query {
-    pub(crate) fn start(session: Arc<Session>, sql: &str, trace: Option<PathBuf>) -> Result<Self, EngineError> {
+    pub(crate) fn start(
+        session: Arc<Session>,
+        sql: &str,
+        trace: Option<PathBuf>,
+    ) -> Result<Self, EngineError> {
+        load(&session, sql)?;
         let recorder = Recorder::start(RecorderOptions {
             producer: "engine".to_string(),
             producer_version: env!("CARGO_PKG_VERSION").to_string(),
@@ -77,8 +82,7 @@ impl Query {
         // Two places: what the query ends with, and a cancellation that came before it.
         let (sender, ended) = sync_channel(2);
         let outputs = Arc::new(Outputs::new(session.runtime.clone(), session.tokio.handle().clone()));
-        let cancel =
-            CancelHandle { job: job.clone(), outputs: Arc::clone(&outputs), ended: sender.clone() };
+        let cancel = CancelHandle { job: job.clone(), outputs: Arc::clone(&outputs), ended: sender.clone() };
         let query = Self { job: job.clone(), cancel, ended, early: Mutex::new(None) };
         let sql = sql.to_string();
         std::thread::Builder::new()
@@ -130,6 +134,29 @@ impl Query {
         let lost = || Err(EngineError::Failed("the query's thread ended without a word".to_string()));
         self.ended.recv().unwrap_or_else(|_| lost())
     }
+}
+
+/// Brings the statement's tables into memory where the options say so. What is wrong with the
+/// statement, the job will say.
+fn load(session: &Session, sql: &str) -> Result<(), EngineError> {
+    let state = session.context.state();
+    let query = |logical: LogicalPlan| match logical {
+        LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) => None,
+        LogicalPlan::Explain(e) => Some((*e.plan).clone()),
+        LogicalPlan::Analyze(a) => Some((*a.input).clone()),
+        query => Some(query),
+    };
+    session.tokio.block_on(async {
+        if session.options.input == Input::Storage {
+            return Ok(());
+        }
+        let Some(logical) = state.create_logical_plan(sql).await.ok().and_then(query) else { return Ok(()) };
+        match session.options.input {
+            Input::Storage => Ok(()),
+            Input::Memory => Ok(input::cache(&state.create_physical_plan(&logical).await?)?),
+            Input::MemoryDecoded => Ok(session.decoded.load(&state, &logical).await?),
+        }
+    })
 }
 
 /// What a plan asks for.
@@ -241,7 +268,7 @@ impl Running {
     async fn plan(&self, sql: &str) -> Result<Planned, EngineError> {
         let context = &self.session.context;
         let state = context.state();
-        let logical = state.create_logical_plan(sql).await?;
+        let logical = state.create_logical_plan(sql).await.map_err(|e| tables::nearest(&state, e))?;
         let (logical, asked) = match logical {
             LogicalPlan::Explain(e) if !e.verbose => ((*e.plan).clone(), Asked::Stages),
             LogicalPlan::Analyze(a) => ((*a.input).clone(), Asked::Measured),
@@ -255,6 +282,10 @@ impl Running {
                 (frame.into_parts().1, Asked::Rows)
             }
             query => (query, Asked::Rows),
+        };
+        let logical = match self.session.options.input {
+            Input::MemoryDecoded => self.session.decoded.instead(logical)?,
+            Input::Storage | Input::Memory => logical,
         };
         // Settings may have changed with the statement.
         let state = context.state();
@@ -305,7 +336,8 @@ impl Running {
         context: &JobContext,
     ) -> Result<Vec<String>, EngineError> {
         let ledger: Arc<dyn Ledger> = Arc::new(JobLedger::new(self.job.clone(), &context.task));
-        let planned: Vec<Mutex<Option<Arc<Exchange>>>> = plan.stages.iter().map(|_| Mutex::default()).collect();
+        let planned: Vec<Mutex<Option<Arc<Exchange>>>> =
+            plan.stages.iter().map(|_| Mutex::default()).collect();
         let open = self.open();
         let builder = Builder {
             plan,
@@ -318,7 +350,8 @@ impl Running {
         };
         let describe = |index: usize| {
             let ready = builder.ready(index)?;
-            *planned[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&ready.exchange));
+            *planned[index].lock().unwrap_or_else(PoisonError::into_inner) =
+                Some(Arc::clone(&ready.exchange));
             Ok(explain::stage(plan, index, &ready))
         };
         (0..plan.stages.len()).map(describe).collect::<Result<_, DataFusionError>>().map_err(Into::into)
@@ -368,8 +401,9 @@ fn explained(explained: &Explained, trace: &Trace) -> Result<(SchemaRef, Vec<Rec
         }
     }
     let fields = [("stage", numbers), ("plan", lines)];
-    let schema =
-        Arc::new(Schema::new(fields.iter().map(|(n, _)| Field::new(*n, DataType::Utf8, false)).collect::<Vec<_>>()));
+    let schema = Arc::new(Schema::new(
+        fields.iter().map(|(n, _)| Field::new(*n, DataType::Utf8, false)).collect::<Vec<_>>(),
+    ));
     let columns = fields.into_iter().map(|(_, c)| Arc::new(StringArray::from(c)) as _).collect();
     let batch = RecordBatch::try_new(Arc::clone(&schema), columns).map_err(DataFusionError::from)?;
     Ok((schema, vec![batch]))

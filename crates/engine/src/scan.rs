@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use datafusion::common::DataFusionError;
-use object_store::path::Path as StorePath;
 use object_store::ObjectStore;
+use object_store::path::Path as StorePath;
 use pellucid_runtime::{Context, Done, Error, File, Monotask, Pacer, Phase, ResourceHandle, Segment, slice};
 
 /// Decoded size that a multitask aims at: 8 to 32 MiB made no difference when tried

@@ -11,9 +11,10 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use pellucid_runtime::Runtime;
 
+use crate::input::Decoded;
 use crate::stores::Stores;
 use crate::tables::{self, PathTables};
-use crate::{EngineError, EngineOptions, Input};
+use crate::{EngineError, EngineOptions};
 
 /// Hash partitions a core: two, eight and sixteen in all were slower on two cores (facts on
 /// DataFusion, "Sizes and memory").
@@ -24,6 +25,8 @@ pub(crate) struct Session {
     pub runtime: Runtime,
     pub context: SessionContext,
     pub stores: Arc<Stores>,
+    /// Tables that `--input memory-decoded` keeps.
+    pub decoded: Decoded,
     /// Runs planning and the clients of remote stores.
     pub tokio: tokio::runtime::Runtime,
 }
@@ -37,12 +40,6 @@ impl Session {
         if !options.spill_dirs.is_empty() {
             return Err(EngineError::Usage(
                 "spilling is not built yet: leave --spill-dir out and let queries have the memory that they need"
-                    .to_string(),
-            ));
-        }
-        if options.input != Input::Storage {
-            return Err(EngineError::Usage(
-                "--input memory and memory-decoded are not built yet; run the query twice to have its files cached"
                     .to_string(),
             ));
         }
@@ -64,7 +61,7 @@ impl Session {
             .map_err(failed)?;
         let stores = Arc::new(Stores::default());
         let context = context(&options, &stores).map_err(EngineError::from)?;
-        Ok(Self { options, runtime, context, stores, tokio })
+        Ok(Self { options, runtime, context, stores, decoded: Decoded::default(), tokio })
     }
 
     pub(crate) fn register_table(&self, name: &str, path: &str) -> Result<(), EngineError> {
@@ -91,8 +88,7 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
         .with_object_store_registry(Arc::clone(stores) as Arc<dyn ObjectStoreRegistry>)
         .build_arc()?;
     let partitions = options.partitions.unwrap_or(options.cores.max(1) * PARTITIONS_A_CORE);
-    let mut config =
-        SessionConfig::new().with_target_partitions(partitions).with_information_schema(true);
+    let mut config = SessionConfig::new().with_target_partitions(partitions).with_information_schema(true);
     let o = config.options_mut();
     // A scan's multitasks decode what was read for them and nothing else.
     o.execution.enable_file_stream_work_stealing = false;
@@ -110,6 +106,7 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
     ));
     let context: SessionContext = plain.into_state_builder().with_catalog_list(catalogs).build().into();
     let state = context.state_weak_ref();
+    crate::formats::register(&context)?;
     // Nobody else sets it.
     let _ = paths.session.set(Box::new(move || state.upgrade().map(|s| s.read().clone())));
     Ok(context)

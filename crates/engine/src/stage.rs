@@ -62,7 +62,10 @@ pub(crate) struct Builder<'a> {
     pub ledger: &'a Arc<dyn Ledger>,
     /// Outputs of the stages so far.
     pub exchanges: &'a dyn Fn(usize) -> Option<Arc<Exchange>>,
-    pub open: &'a dyn Fn(&datafusion::datasource::physical_plan::FileScanConfig, &PartitionedFile) -> Result<Source>,
+    pub open: &'a dyn Fn(
+        &datafusion::datasource::physical_plan::FileScanConfig,
+        &PartitionedFile,
+    ) -> Result<Source>,
     /// Multitasks that a divided scan should have at least.
     pub at_least: usize,
 }
