@@ -137,7 +137,7 @@ fn row_by_row_scan(node: &Node) -> Option<&FileScanConfig> {
 fn worth_dividing(node: &Node) -> bool {
     row_by_row_scan(node).is_some_and(|config| {
         let bytes: u64 = config.file_groups.iter().flat_map(|g| g.iter()).map(|f| f.effective_size()).sum();
-        bytes > MULTITASK_BYTES
+        bytes > MULTITASK_BYTES / 4
     })
 }
 

@@ -10,16 +10,12 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::compute::BatchCoalescer;
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
-use datafusion::physical_expr::Partitioning;
 use datafusion::physical_plan::ExecutionPlanProperties;
-use datafusion::physical_plan::metrics::Time;
-use datafusion::physical_plan::repartition::BatchPartitioner;
 use futures::StreamExt;
 use pellucid_runtime::{Context, Done, Error, Job, Monotask, Multitask, Phase, Runtime};
 use pellucid_trace::StageIx;
@@ -31,6 +27,7 @@ use crate::keys;
 use crate::output::Outputs;
 use crate::parquet::Metadata;
 use crate::scan::{Need, Source};
+use crate::sink::Sink;
 use crate::stage::{Builder, ReadyStage};
 use crate::stores::JobIo;
 use crate::timing::{self, Part, timed};
@@ -490,106 +487,5 @@ impl Compute {
         }
         timed(Part::Encode, || sink.finish())?;
         Ok(rows)
-    }
-}
-
-/// Where a compute monotask's batches go.
-enum Sink<'a> {
-    Divide {
-        partitioner: BatchPartitioner,
-        coalescers: Vec<BatchCoalescer>,
-        parts: Vec<Vec<RecordBatch>>,
-        from: u32,
-        exchange: &'a Exchange,
-    },
-    Collect {
-        to: usize,
-        fetch: Option<usize>,
-        batches: Vec<RecordBatch>,
-        from: u32,
-        ready: &'a ReadyStage,
-    },
-}
-
-/// Rows of a batch in an exchange; DataFusion's own default.
-const BATCH_ROWS: usize = 8192;
-
-impl<'a> Sink<'a> {
-    fn new(
-        output: &Output,
-        partition: usize,
-        ready: &'a ReadyStage,
-        schema: datafusion::arrow::datatypes::SchemaRef,
-    ) -> Result<Self> {
-        let from = partition as u32;
-        let collect = |to, fetch| Sink::Collect { to, fetch, batches: Vec::new(), from, ready };
-        Ok(match output {
-            Output::Divide(to) => {
-                let n = to.partition_count();
-                let partitioner = BatchPartitioner::try_new(to.clone(), Time::new(), partition, 1)?;
-                let coalescer = || {
-                    BatchCoalescer::new(Arc::clone(&schema), BATCH_ROWS)
-                        .with_biggest_coalesce_batch_size(Some(BATCH_ROWS / 2))
-                };
-                debug_assert!(matches!(to, Partitioning::Hash(..) | Partitioning::Range(..)));
-                Sink::Divide {
-                    partitioner,
-                    coalescers: (0..n).map(|_| coalescer()).collect(),
-                    parts: vec![Vec::new(); n],
-                    from,
-                    exchange: &ready.exchange,
-                }
-            }
-            Output::Keep => collect(partition, None),
-            Output::Gather { fetch } => collect(0, *fetch),
-            Output::Scalar(..) => collect(0, None),
-        })
-    }
-
-    /// False once no more rows are needed.
-    fn push(&mut self, batch: RecordBatch) -> Result<bool> {
-        match self {
-            Sink::Divide { partitioner, coalescers, parts, .. } => {
-                partitioner.partition(batch, |to, part| {
-                    coalescers[to].push_batch(part)?;
-                    while let Some(full) = coalescers[to].next_completed_batch() {
-                        parts[to].push(full);
-                    }
-                    Ok(())
-                })?;
-                Ok(true)
-            }
-            Sink::Collect { fetch: None, batches, .. } => {
-                batches.push(batch);
-                Ok(true)
-            }
-            Sink::Collect { fetch: Some(fetch), batches, ready, .. } => {
-                let before = ready.rows.fetch_add(batch.num_rows(), Ordering::Relaxed);
-                let wanted = fetch.saturating_sub(before).min(batch.num_rows());
-                if wanted > 0 {
-                    batches.push(batch.slice(0, wanted));
-                }
-                let full = before + batch.num_rows() >= *fetch;
-                if full {
-                    ready.stop.store(true, Ordering::Relaxed);
-                }
-                Ok(!full)
-            }
-        }
-    }
-
-    fn finish(self) -> Result<()> {
-        match self {
-            Sink::Divide { mut coalescers, mut parts, from, exchange, .. } => {
-                for (to, coalescer) in coalescers.iter_mut().enumerate() {
-                    coalescer.finish_buffered_batch()?;
-                    while let Some(rest) = coalescer.next_completed_batch() {
-                        parts[to].push(rest);
-                    }
-                }
-                parts.into_iter().enumerate().try_for_each(|(to, part)| exchange.put(to, from, part))
-            }
-            Sink::Collect { to, batches, from, ready, .. } => ready.exchange.put(to, from, batches),
-        }
     }
 }

@@ -14,35 +14,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::common::{DataFusionError, Result, ScalarValue};
+use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::listing::PartitionedFile;
-use datafusion::datasource::physical_plan::parquet::{
-    PagePruningAccessPlanFilter, ParquetAccessPlan, RowGroupAccess, RowGroupAccessPlanFilter,
-    apply_file_schema_type_coercions,
-};
+use datafusion::datasource::physical_plan::parquet::{ParquetAccessPlan, RowGroupAccess};
 use datafusion::datasource::physical_plan::{
-    FileGroup, FileScanConfig, FileScanConfigBuilder, FileSource, ParquetFileMetrics,
-    ParquetFileReaderFactory, ParquetSource,
+    FileGroup, FileScanConfig, FileScanConfigBuilder, FileSource, ParquetFileReaderFactory, ParquetSource,
 };
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::parquet::arrow::arrow_reader::ArrowReaderOptions;
+use datafusion::parquet::arrow::arrow_reader::{ArrowReaderOptions, RowSelection, RowSelector};
 use datafusion::parquet::arrow::async_reader::AsyncFileReader;
-use datafusion::parquet::arrow::parquet_to_arrow_schema;
 use datafusion::parquet::errors::{ParquetError, Result as ParquetResult};
 use datafusion::parquet::file::metadata::ParquetMetaData;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::simplifier::PhysicalExprSimplifier;
-use datafusion::physical_expr_adapter::{
-    DefaultPhysicalExprAdapterFactory, PhysicalExprAdapterFactory, replace_columns_with_literals,
-};
-use datafusion::physical_optimizer::pruning::build_pruning_predicate;
-use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet};
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::cut::Node;
-use crate::scan::{MULTITASK_BYTES, Need, Scan, ScanTask, Source, merge};
+use crate::prune::Pruner;
+use crate::scan::{MULTITASK_BYTES, Need, Scan, ScanTask, Source};
 
 /// Metadata of the job's Parquet files, by location.
 pub(crate) type Metadata = HashMap<String, Arc<ParquetMetaData>>;
@@ -76,6 +66,9 @@ pub(crate) struct Division {
     /// At least this many multitasks, where there are as many row groups.
     pub at_least: usize,
 }
+
+/// Rows in smaller pieces cost more to begin with than they share out.
+const SMALLEST_PIECE_BYTES: u64 = 1 << 20;
 
 /// A piece of a file: a row group with its access, or all of a file that has none left.
 struct Piece {
@@ -111,7 +104,11 @@ pub(crate) fn divide(
             planner.add(file, open)?;
         }
         let pieces = planner.pieces(first, division.pinned)?;
-        let bundles = if division.pinned { vec![pieces] } else { bundle(pieces, division.at_least) };
+        let bundles = if division.pinned {
+            vec![pieces]
+        } else {
+            bundle(planner.split(pieces, division.at_least), division.at_least)
+        };
         for bundle in bundles {
             let (group, task) = planner.task(&bundle);
             file_groups.push(group);
@@ -209,6 +206,41 @@ impl<'a> Planner<'a> {
         Ok(pieces)
     }
 
+    /// Cuts row groups that are much larger than a multitask should be, or that are too few to
+    /// keep all cores busy.
+    fn split(&self, pieces: Vec<Piece>, at_least: usize) -> Vec<Piece> {
+        let total: u64 = pieces.iter().map(|p| p.decoded_bytes).sum();
+        let target = (total / at_least.max(1) as u64).clamp(SMALLEST_PIECE_BYTES, MULTITASK_BYTES);
+        let mut split = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let parts = (piece.decoded_bytes + target / 2) / target;
+            let row_group = piece.row_group.filter(|_| parts > 1 && piece.access == RowGroupAccess::Scan);
+            let Some(row_group) = row_group else {
+                split.push(piece);
+                continue;
+            };
+            let pruner = &self.files[piece.file].pruner;
+            let rows = pruner.rows(row_group);
+            let mut from = 0;
+            for to in pruner.cuts(row_group, parts).into_iter().chain([rows]) {
+                let selectors =
+                    [RowSelector::skip(from), RowSelector::select(to - from), RowSelector::skip(rows - to)];
+                let whole = from == 0 && to == rows;
+                split.push(Piece {
+                    file: piece.file,
+                    row_group: Some(row_group),
+                    access: match whole {
+                        true => RowGroupAccess::Scan,
+                        false => RowGroupAccess::Selection(RowSelection::from_iter(selectors)),
+                    },
+                    decoded_bytes: piece.decoded_bytes * (to - from) as u64 / rows.max(1) as u64,
+                });
+                from = to;
+            }
+        }
+        split
+    }
+
     /// One multitask out of `pieces`.
     fn task(&self, pieces: &[Piece]) -> (FileGroup, ScanTask) {
         let mut files: Vec<(usize, ParquetAccessPlan)> = Vec::new();
@@ -218,7 +250,14 @@ impl<'a> Planner<'a> {
                 files.push((piece.file, ParquetAccessPlan::new_none(n)));
             }
             if let (Some((_, plan)), Some(row_group)) = (files.last_mut(), piece.row_group) {
-                plan.set(row_group, piece.access.clone());
+                let access = match (&plan.inner()[row_group], &piece.access) {
+                    // Two parts of one row group.
+                    (RowGroupAccess::Selection(a), RowGroupAccess::Selection(b)) => {
+                        RowGroupAccess::Selection(a.union(b))
+                    }
+                    (_, access) => access.clone(),
+                };
+                plan.set(row_group, access);
             }
         }
         let needs = files
@@ -292,133 +331,6 @@ fn replan(files: &[ScanFile], groups: &[FileGroup]) -> Box<dyn Fn(usize) -> Vec<
 fn is_dynamic(predicate: &Arc<dyn PhysicalExpr>) -> bool {
     use datafusion::physical_expr_common::physical_expr::snapshot_generation;
     snapshot_generation(predicate) != 0
-}
-
-/// Prunes one file and knows which bytes an access plan of it needs.
-struct Pruner {
-    metadata: Arc<ParquetMetaData>,
-    /// Schema that the predicate is in.
-    schema: SchemaRef,
-    predicate: Option<Arc<dyn PhysicalExpr>>,
-    /// Leaf columns of the file that are decoded.
-    leaves: Vec<usize>,
-}
-
-impl Pruner {
-    fn new(
-        config: &FileScanConfig,
-        file: &PartitionedFile,
-        metadata: &Arc<ParquetMetaData>,
-        predicate: Option<Arc<dyn PhysicalExpr>>,
-        columns: &[usize],
-    ) -> Result<Self> {
-        let table = config.file_schema();
-        let descriptor = metadata.file_metadata().schema_descr();
-        let in_file = parquet_to_arrow_schema(descriptor, metadata.file_metadata().key_value_metadata())?;
-        let in_file = match apply_file_schema_type_coercions(table, &in_file) {
-            Some(coerced) => Arc::new(coerced),
-            None => Arc::new(in_file),
-        };
-        let names: Vec<&str> =
-            columns.iter().filter_map(|&c| table.fields().get(c)).map(|f| f.name().as_str()).collect();
-        let wanted = |leaf: usize| {
-            let root = descriptor.get_column_root(leaf);
-            names.contains(&root.name())
-        };
-        let leaves = (0..descriptor.num_columns()).filter(|&l| wanted(l)).collect();
-        let predicate = predicate.map(|p| adapt(p, config, file, &in_file)).transpose()?;
-        Ok(Self { metadata: Arc::clone(metadata), schema: in_file, predicate, leaves })
-    }
-
-    /// What the predicate leaves of `plan` (default: of the row groups that begin in `range`,
-    /// default: of all).
-    fn access(&self, range: Option<Range<i64>>, plan: Option<ParquetAccessPlan>) -> ParquetAccessPlan {
-        let groups = self.metadata.row_groups();
-        let plan = plan.unwrap_or_else(|| ParquetAccessPlan::new_all(groups.len()));
-        let mut filter = RowGroupAccessPlanFilter::new(plan);
-        if let Some(range) = range {
-            let range = datafusion::datasource::listing::FileRange { start: range.start, end: range.end };
-            filter.prune_by_range(groups, &range);
-        }
-        let Some(predicate) = &self.predicate else { return filter.build() };
-        let metrics = ParquetFileMetrics::new(0, "", &ExecutionPlanMetricsSet::new());
-        let descriptor = self.metadata.file_metadata().schema_descr();
-        if let Some(pruning) = build_pruning_predicate(Arc::clone(predicate), &self.schema, &Count::new()) {
-            filter.prune_by_statistics(&self.schema, descriptor, groups, &pruning, &metrics);
-        }
-        let plan = filter.build();
-        if plan.is_empty() {
-            return plan;
-        }
-        PagePruningAccessPlanFilter::new(predicate, Arc::clone(&self.schema)).prune_plan_with_page_index(
-            plan,
-            &self.schema,
-            descriptor,
-            &self.metadata,
-            &metrics,
-        )
-    }
-
-    fn decoded_bytes(&self, row_group: usize) -> u64 {
-        let group = self.metadata.row_group(row_group);
-        self.leaves.iter().map(|&l| group.column(l).uncompressed_size().max(0) as u64).sum()
-    }
-
-    /// The bytes that decoding `plan` asks for.
-    fn ranges(&self, plan: &ParquetAccessPlan) -> Vec<Range<u64>> {
-        let mut ranges = Vec::new();
-        for (row_group, access) in plan.inner().iter().enumerate() {
-            match access {
-                RowGroupAccess::Skip => {}
-                RowGroupAccess::Scan => ranges.extend(self.leaves.iter().map(|&l| self.chunk(row_group, l))),
-                RowGroupAccess::Selection(selection) => {
-                    for &leaf in &self.leaves {
-                        let pages = self.metadata.offset_index().map(|i| i[row_group][leaf].page_locations());
-                        match pages.filter(|p| !p.is_empty()) {
-                            Some(pages) => {
-                                let chunk = self.chunk(row_group, leaf);
-                                // The dictionary, where there is one, stands before the first page.
-                                ranges.push(chunk.start..(pages[0].offset as u64).max(chunk.start));
-                                ranges.extend(selection.scan_ranges(pages));
-                            }
-                            None => ranges.push(self.chunk(row_group, leaf)),
-                        }
-                    }
-                }
-            }
-        }
-        merge(ranges)
-    }
-
-    fn chunk(&self, row_group: usize, leaf: usize) -> Range<u64> {
-        let (start, len) = self.metadata.row_group(row_group).column(leaf).byte_range();
-        start..start + len
-    }
-}
-
-/// The predicate in terms of the file's own schema, as DataFusion's opener does it.
-fn adapt(
-    mut predicate: Arc<dyn PhysicalExpr>,
-    config: &FileScanConfig,
-    file: &PartitionedFile,
-    in_file: &SchemaRef,
-) -> Result<Arc<dyn PhysicalExpr>> {
-    let literals: HashMap<String, ScalarValue> = config
-        .table_partition_cols()
-        .iter()
-        .zip(&file.partition_values)
-        .map(|(field, value)| (field.name().clone(), value.clone()))
-        .collect();
-    if !literals.is_empty() {
-        predicate = replace_columns_with_literals(predicate, &literals)?;
-    }
-    if config.file_schema() == in_file {
-        return Ok(predicate);
-    }
-    let factory =
-        config.expr_adapter_factory.clone().unwrap_or_else(|| Arc::new(DefaultPhysicalExprAdapterFactory));
-    let adapter = factory.create(Arc::clone(config.file_schema()), Arc::clone(in_file))?;
-    PhysicalExprSimplifier::new(in_file).simplify(adapter.rewrite(predicate)?)
 }
 
 /// Readers that find their bytes in the scan's slots.

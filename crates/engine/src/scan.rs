@@ -14,9 +14,10 @@ use object_store::ObjectStore;
 use object_store::path::Path as StorePath;
 use pellucid_runtime::{Context, Done, Error, File, Monotask, Pacer, Phase, ResourceHandle, Segment, slice};
 
-/// Decoded size that a multitask aims at: 8 to 32 MiB made no difference when tried
-/// (facts on DataFusion, "Sizes and memory"); this is between.
-pub(crate) const MULTITASK_BYTES: u64 = 16 << 20;
+/// Decoded size that a multitask aims at. Between 8 and 32 MiB a warm query's time does not
+/// depend on it; a cold one ends with the computing of its last multitask, so that larger ones
+/// cost.
+pub(crate) const MULTITASK_BYTES: u64 = 32 << 20;
 
 /// A file or object that a scan reads.
 #[derive(Debug, Clone)]

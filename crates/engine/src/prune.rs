@@ -1,0 +1,191 @@
+//! Pruning of one Parquet file: what a predicate leaves of it, and the bytes that this needs.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::{Result, ScalarValue};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::{
+    PagePruningAccessPlanFilter, ParquetAccessPlan, RowGroupAccess, RowGroupAccessPlanFilter,
+    apply_file_schema_type_coercions,
+};
+use datafusion::datasource::physical_plan::{FileScanConfig, ParquetFileMetrics};
+use datafusion::parquet::arrow::parquet_to_arrow_schema;
+use datafusion::parquet::file::metadata::ParquetMetaData;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::simplifier::PhysicalExprSimplifier;
+use datafusion::physical_expr_adapter::{DefaultPhysicalExprAdapterFactory, replace_columns_with_literals};
+use datafusion::physical_optimizer::pruning::build_pruning_predicate;
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet};
+
+use crate::scan::merge;
+
+/// Prunes one file and knows which bytes an access plan of it needs.
+pub(crate) struct Pruner {
+    metadata: Arc<ParquetMetaData>,
+    /// Schema that the predicate is in.
+    schema: SchemaRef,
+    predicate: Option<Arc<dyn PhysicalExpr>>,
+    /// Leaf columns of the file that are decoded, with the bytes of a decoded value where all
+    /// have as many.
+    leaves: Vec<(usize, Option<usize>)>,
+}
+
+/// Bytes of a decoded text besides its characters: a view of it.
+const VIEW_BYTES: u64 = 16;
+
+impl Pruner {
+    pub(crate) fn new(
+        config: &FileScanConfig,
+        file: &PartitionedFile,
+        metadata: &Arc<ParquetMetaData>,
+        predicate: Option<Arc<dyn PhysicalExpr>>,
+        columns: &[usize],
+    ) -> Result<Self> {
+        let table = config.file_schema();
+        let descriptor = metadata.file_metadata().schema_descr();
+        let in_file = parquet_to_arrow_schema(descriptor, metadata.file_metadata().key_value_metadata())?;
+        let in_file = match apply_file_schema_type_coercions(table, &in_file) {
+            Some(coerced) => Arc::new(coerced),
+            None => Arc::new(in_file),
+        };
+        let names: Vec<&str> =
+            columns.iter().filter_map(|&c| table.fields().get(c)).map(|f| f.name().as_str()).collect();
+        let wanted = |leaf: usize| {
+            let root = descriptor.get_column_root(leaf);
+            let field = in_file.field_with_name(root.name()).ok();
+            let width = field.and_then(|f| f.data_type().primitive_width());
+            names.contains(&root.name()).then_some((leaf, width))
+        };
+        let leaves = (0..descriptor.num_columns()).filter_map(wanted).collect();
+        let predicate = predicate.map(|p| adapt(p, config, file, &in_file)).transpose()?;
+        Ok(Self { metadata: Arc::clone(metadata), schema: in_file, predicate, leaves })
+    }
+
+    /// What the predicate leaves of `plan` (default: of the row groups that begin in `range`,
+    /// default: of all).
+    pub(crate) fn access(
+        &self,
+        range: Option<Range<i64>>,
+        plan: Option<ParquetAccessPlan>,
+    ) -> ParquetAccessPlan {
+        let groups = self.metadata.row_groups();
+        let plan = plan.unwrap_or_else(|| ParquetAccessPlan::new_all(groups.len()));
+        let mut filter = RowGroupAccessPlanFilter::new(plan);
+        if let Some(range) = range {
+            let range = datafusion::datasource::listing::FileRange { start: range.start, end: range.end };
+            filter.prune_by_range(groups, &range);
+        }
+        let Some(predicate) = &self.predicate else { return filter.build() };
+        let metrics = ParquetFileMetrics::new(0, "", &ExecutionPlanMetricsSet::new());
+        let descriptor = self.metadata.file_metadata().schema_descr();
+        if let Some(pruning) = build_pruning_predicate(Arc::clone(predicate), &self.schema, &Count::new()) {
+            filter.prune_by_statistics(&self.schema, descriptor, groups, &pruning, &metrics);
+        }
+        let plan = filter.build();
+        if plan.is_empty() {
+            return plan;
+        }
+        PagePruningAccessPlanFilter::new(predicate, Arc::clone(&self.schema)).prune_plan_with_page_index(
+            plan,
+            &self.schema,
+            descriptor,
+            &self.metadata,
+            &metrics,
+        )
+    }
+
+    /// Size of a row group once decoded: a dictionary, which makes it small in the file, is
+    /// resolved by then.
+    pub(crate) fn decoded_bytes(&self, row_group: usize) -> u64 {
+        let group = self.metadata.row_group(row_group);
+        let rows = group.num_rows().max(0) as u64;
+        let size = |&(leaf, width): &(usize, Option<usize>)| match width {
+            Some(width) => rows * width as u64,
+            None => (rows * VIEW_BYTES).max(group.column(leaf).uncompressed_size().max(0) as u64),
+        };
+        self.leaves.iter().map(size).sum()
+    }
+
+    /// The bytes that decoding `plan` asks for.
+    pub(crate) fn ranges(&self, plan: &ParquetAccessPlan) -> Vec<Range<u64>> {
+        let mut ranges = Vec::new();
+        for (row_group, access) in plan.inner().iter().enumerate() {
+            match access {
+                RowGroupAccess::Skip => {}
+                RowGroupAccess::Scan => {
+                    ranges.extend(self.leaves.iter().map(|&(l, _)| self.chunk(row_group, l)))
+                }
+                RowGroupAccess::Selection(selection) => {
+                    for &(leaf, _) in &self.leaves {
+                        let pages = self.metadata.offset_index().map(|i| i[row_group][leaf].page_locations());
+                        match pages.filter(|p| !p.is_empty()) {
+                            Some(pages) => {
+                                let chunk = self.chunk(row_group, leaf);
+                                // The dictionary, where there is one, stands before the first page.
+                                ranges.push(chunk.start..(pages[0].offset as u64).max(chunk.start));
+                                ranges.extend(selection.scan_ranges(pages));
+                            }
+                            None => ranges.push(self.chunk(row_group, leaf)),
+                        }
+                    }
+                }
+            }
+        }
+        merge(ranges)
+    }
+
+    /// Rows at which a row group may be cut into about `parts` parts, where pages of its largest
+    /// column begin, so that few pages are decoded on both sides; none without a page index.
+    pub(crate) fn cuts(&self, row_group: usize, parts: u64) -> Vec<usize> {
+        let group = self.metadata.row_group(row_group);
+        let rows = group.num_rows().max(0) as u64;
+        let largest = self.leaves.iter().max_by_key(|(l, _)| group.column(*l).uncompressed_size());
+        let Some((index, &(leaf, _))) = self.metadata.offset_index().zip(largest) else { return Vec::new() };
+        let begins: Vec<u64> =
+            index[row_group][leaf].page_locations().iter().map(|p| p.first_row_index.max(0) as u64).collect();
+        let nearest = |row: u64| begins.iter().copied().min_by_key(|b| b.abs_diff(row));
+        let mut cuts: Vec<usize> =
+            (1..parts).filter_map(|i| nearest(rows * i / parts)).map(|row| row as usize).collect();
+        cuts.dedup();
+        cuts.retain(|&row| row > 0 && (row as u64) < rows);
+        cuts
+    }
+
+    /// Rows of a row group.
+    pub(crate) fn rows(&self, row_group: usize) -> usize {
+        self.metadata.row_group(row_group).num_rows().max(0) as usize
+    }
+
+    fn chunk(&self, row_group: usize, leaf: usize) -> Range<u64> {
+        let (start, len) = self.metadata.row_group(row_group).column(leaf).byte_range();
+        start..start + len
+    }
+}
+
+/// The predicate in terms of the file's own schema, as DataFusion's opener does it.
+fn adapt(
+    mut predicate: Arc<dyn PhysicalExpr>,
+    config: &FileScanConfig,
+    file: &PartitionedFile,
+    in_file: &SchemaRef,
+) -> Result<Arc<dyn PhysicalExpr>> {
+    let literals: HashMap<String, ScalarValue> = config
+        .table_partition_cols()
+        .iter()
+        .zip(&file.partition_values)
+        .map(|(field, value)| (field.name().clone(), value.clone()))
+        .collect();
+    if !literals.is_empty() {
+        predicate = replace_columns_with_literals(predicate, &literals)?;
+    }
+    if config.file_schema() == in_file {
+        return Ok(predicate);
+    }
+    let factory =
+        config.expr_adapter_factory.clone().unwrap_or_else(|| Arc::new(DefaultPhysicalExprAdapterFactory));
+    let adapter = factory.create(Arc::clone(config.file_schema()), Arc::clone(in_file))?;
+    PhysicalExprSimplifier::new(in_file).simplify(adapter.rewrite(predicate)?)
+}
