@@ -20,7 +20,7 @@ help:
 	@echo 'make test       every check but the long matrices'
 	@echo 'make test-full  those too'
 	@echo 'make lint       the checks that need no build'
-	@echo 'make bench      side by side with peers; writes bench/RESULTS.md'
+	@echo 'make bench      side by side with peers; writes bench/RESULTS.md (shorter: BENCH="--runs 1")'
 
 demo:
 	$(build) --bins
@@ -37,7 +37,7 @@ lint:
 
 bench: .venv/bench.installed
 	$(build) --bins --examples
-	.venv/bin/python -m bench.run
+	.venv/bin/python -m bench.run $(BENCH)
 
 # Debian keeps what makes virtual environments in a package of its own.
 .venv/bin/python:

@@ -53,18 +53,19 @@ def choose_data() -> tuple[Path, float]:
     return data, scale
 
 
-def run(texts: Path, say) -> None:
+def run(texts: Path, say, most_runs: int | None = None) -> None:
     """All cases that this build lacks; says why there are none where the kernel cannot throttle."""
+    runs = min(RUNS, most_runs or RUNS)
     if kernel.missing():
         say({"skipped": f"no kernel-throttled disk: {kernel.missing()}"}, {})
         return
     data, scale = choose_data()
     cases = [{"scale": scale, "query": q, "read_ahead_kb": kb} for kb in READ_AHEAD_KB for q in COLUMNS]
-    if not all(results.done(SUITE, case) for case in cases):
-        one_disk(data, cases, texts, say)
+    if cases := [case for case in cases if not results.done(SUITE, case, runs)]:
+        one_disk(data, cases, texts, say, runs)
     cases = [{"scale": scale, "query": q} for q in COLUMNS]
-    if not all(results.done(TWO_DISKS, case) for case in cases):
-        two_disks(data, cases, texts, say)
+    if cases := [case for case in cases if not results.done(TWO_DISKS, case, runs)]:
+        two_disks(data, cases, texts, say, runs)
 
 
 def image_size(data: Path) -> str:
@@ -72,24 +73,23 @@ def image_size(data: Path) -> str:
     return f"{int(sum((data / f'{table}.parquet').stat().st_size for table in TABLES) * 1.15) + (128 << 20)}B"
 
 
-def one_disk(data: Path, cases: list[dict], texts: Path, say) -> None:
+def one_disk(data: Path, cases: list[dict], texts: Path, say, runs: int) -> None:
     """Pellucid and its peers on one disk, at both settings of read-ahead."""
     with disks.throttled(f"{RATE}B/s", mode="kernel", size=image_size(data)) as disk:
         for table in TABLES:
             shutil.copy(data / f"{table}.parquet", disk.path)
         for case in cases:
-            if results.done(SUITE, case):
-                continue
             disk.set_read_ahead_kb(case["read_ahead_kb"])
             disk.calibrate()
             query = texts / f"{case['query']:02}.sql"
             need = needed_bytes(data, case["query"])
             engines = {engine: [] for engine in ("pellucid", *PEERS)}
             with results.quiet() as others:
-                for run in range(RUNS):
+                for run in range(runs):
                     for engine in list(engines)[run % 3 :] + list(engines)[: run % 3]:
                         engines[engine].append(once(engine, [disk], disk.path, query))
             found = {
+                "runs": runs,
                 "needed_bytes": need,
                 "ideal_ms": need / disk.measured * 1e3,
                 "disk": disk.label(),
@@ -101,7 +101,7 @@ def one_disk(data: Path, cases: list[dict], texts: Path, say) -> None:
             say(case, found["engines"])
 
 
-def two_disks(data: Path, cases: list[dict], texts: Path, say) -> None:
+def two_disks(data: Path, cases: list[dict], texts: Path, say, runs: int) -> None:
     """The same files on one disk, and spread over two: folders of links to where they lie."""
     size = image_size(data)
     with (
@@ -120,18 +120,16 @@ def two_disks(data: Path, cases: list[dict], texts: Path, say) -> None:
                     disk = b if where == "two disks" and index % 2 else a
                     (folder / table / f"{index}.parquet").symlink_to(disk.path / table / f"{index}.parquet")
         for case in cases:
-            if results.done(TWO_DISKS, case):
-                continue
             a.calibrate(), b.calibrate()
             query = texts / f"{case['query']:02}.sql"
-            runs = {where: [] for where in folders}
+            took = {where: [] for where in folders}
             with results.quiet() as others:
-                for _ in range(RUNS):
+                for _ in range(runs):
                     for where, folder in folders.items():
-                        runs[where].append(once("pellucid", [a, b], folder, query))
-            found = {"disks": [a.label(), b.label()], "runs": runs, "others_cores": others()}
+                        took[where].append(once("pellucid", [a, b], folder, query))
+            found = {"runs": runs, "took": took, "disks": [a.label(), b.label()], "others_cores": others()}
             results.append(TWO_DISKS, case, found)
-            say(case, runs)
+            say(case, took)
 
 
 def once(engine: str, used: list[disks.Disk], tables: Path, query: Path) -> dict:

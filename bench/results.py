@@ -1,8 +1,9 @@
 """Results as lines: each finished case is appended, so that a run that stops goes on where it was.
 
 A line is `{"suite", "case", "build", "at", "machine", "others_cores", …}`; `case` says what
-was asked and `build` of which binary, so that both together are its identity. The newest
-line of a case counts; older builds stay as history.
+was asked and `build` of which binary, so that both together are its identity. `runs` says how
+many times it was measured, where that can be chosen. The newest line of a case counts; older
+builds stay as history.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ import os
 import platform
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -23,13 +24,25 @@ from tests.binary import ROOT, binary
 FOLDER = ROOT / "bench" / "results"
 # Core time of processes that are not the run's own, as cores; above it a line is marked as noisy.
 NOISE_CORES = 0.1
+# Lines from before this time do not count as done: set to measure again what this build has.
+since = ""
+
+
+def now() -> str:
+    """A line's time."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 @cache
 def build() -> str:
-    """Names the binaries that are measured by what they are, not by when."""
+    """Of the binaries that the suites beside peers measure."""
+    return fingerprint([binary(), example()])
+
+
+def fingerprint(programs: Iterable[Path]) -> str:
+    """Names programs by what they are, not by when they were made."""
     digest = hashlib.sha256()
-    for path in (binary(), example()):
+    for path in programs:
         with open(path, "rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()[:12]
@@ -51,19 +64,24 @@ def load(suite: str) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def done(suite: str, case: dict) -> bool:
-    """Whether this build has a line for the case."""
-    return any(line["case"] == case and line["build"] == build() for line in load(suite))
+def made(suite: str, by: str) -> list[dict]:
+    """The lines of a build, from `since` on."""
+    return [line for line in load(suite) if line["build"] == by and line["at"] >= since]
 
 
-def append(suite: str, case: dict, found: dict) -> None:
-    """Adds a finished case."""
+def done(suite: str, case: dict, runs: int = 1) -> bool:
+    """Whether this build has a line for the case, of at least so many runs."""
+    return any(line["case"] == case and line.get("runs", 1) >= runs for line in made(suite, build()))
+
+
+def append(suite: str, case: dict, found: dict, by: str | None = None) -> None:
+    """Adds a finished case; `by` is the fingerprint of what was measured, if not of the usual binaries."""
     line = {
         "suite": suite,
         "case": case,
-        "build": build(),
+        "build": by or build(),
         "machine": machine(),
-        "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "at": now(),
         **found,
     }
     FOLDER.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """Runs what is missing of the benchmarks and writes the table: `python -m bench.run [SUITE…]`.
 
-Suites: `warm`, `cold`, `recording`; none named: all. Each finished case is appended to
-`bench/results/SUITE.jsonl`; a run that was stopped goes on where it was.
+Suites: `micro`, `warm`, `recording`, `cold`, in this order; none named: all. Each finished case
+is appended to `bench/results/SUITE.jsonl`; a run that was stopped goes on where it was.
 """
 
 import argparse
@@ -9,11 +9,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import cold, recording, table, warm
+from bench import cold, micro, recording, results, table, warm
 from bench.sessions import example
 from tests import binary
 
-SUITES = ("warm", "cold", "recording")
+SUITES = ("micro", "warm", "recording", "cold")
 
 
 def say(case: dict, found: dict) -> None:
@@ -37,28 +37,46 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__.split("\n")[0])
     parser.add_argument("suites", nargs="*", help="default: all", metavar="SUITE")
     parser.add_argument("--scales", default="1,5", help="TPC-H scale factors of `warm` (default 1,5)")
+    parser.add_argument("--runs", type=_positive, metavar="N", help="at most N runs (pairs) of each case; not `micro`")
+    parser.add_argument("--again", action="store_true", help="measure what this build has, too")
     parser.add_argument("--queries", default=",".join(map(str, range(1, 23))), help="queries of `warm`")
     chosen = parser.parse_args()
     if unknown := set(chosen.suites) - set(SUITES):
         parser.error(f"no suite {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
-    for path in (binary.binary(), example()):
-        if not path.exists():
-            print(f"{path} does not exist: cargo build --release --workspace --examples", file=sys.stderr)
-            return 1
-    suites = chosen.suites or SUITES
+    suites = set(chosen.suites or SUITES)
+    results.since = results.now() if chosen.again else ""
+    if "micro" in suites:
+        micro.run(say)
+    if beside := suites - {"micro"}:
+        for path in (binary.binary(), example()):
+            if not path.exists():
+                print(f"{path} does not exist: cargo build --release --workspace --bins --examples", file=sys.stderr)
+                return 1
+        beside_peers(beside, chosen)
+    table.main()
+    return 0
+
+
+def beside_peers(suites: set[str], chosen: argparse.Namespace) -> None:
+    """The suites that run queries."""
     with tempfile.TemporaryDirectory() as folder:
         texts = Path(folder)
         cold.duck("--texts", texts)
         if "warm" in suites:
             for scale in map(float, chosen.scales.split(",")):
                 data = binary.ensure_data("tpch", scale)
-                warm.run(data, scale, texts, [int(number) for number in chosen.queries.split(",")], say)
+                warm.run(data, scale, texts, [int(number) for number in chosen.queries.split(",")], say, chosen.runs)
         if "recording" in suites:
-            recording.run(binary.ensure_data("tpch", 1), 1, texts, say)
+            recording.run(binary.ensure_data("tpch", 1), 1, texts, say, chosen.runs)
         if "cold" in suites:
-            cold.run(texts, say)
-    table.main()
-    return 0
+            cold.run(texts, say, chosen.runs)
+
+
+def _positive(text: str) -> int:
+    """A number of runs."""
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of runs: at least 1")
+    return int(text)
 
 
 if __name__ == "__main__":

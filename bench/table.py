@@ -1,21 +1,76 @@
 """Makes `bench/RESULTS.md` from the lines of `bench/results/`: `python -m bench.table`.
 
 Pure but for reading and writing those files. A figure that a line does not have is "–";
-one that was measured while others used the machine is marked.
+one that was measured while others used the machine is marked. A goal counts as met only
+when all of its cases were measured and none of ours failed, and where there is an
+interval, all of it is within.
 """
 
 import statistics
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from bench import results
+from bench import cold, recording, results, warm
 from bench.sessions import ENGINES
 from bench.stats import geometric_mean, median_ratio, ratio_interval, resolved
 
 # The issue's goals: geometric mean, worst query, memory; cold over ideal, bytes, two disks over one; recording.
 WARM_MEAN, WARM_WORST, WARM_MEMORY = 0.85, 1.2, 1.5
 COLD_TIME, COLD_BYTES, TWO_DISKS = 1.05, 1.05, 0.55
-RECORDING = 0.01
+RECORDING, EVENT_BYTES = 0.01, 40
+# And of single operations, by how their names begin. A registration is no event, so it has none.
+MICRO = {
+    "record/monotask": 100,
+    "complete_and_start_with_10000_queued/": 1000,
+    "trace of ": EVENT_BYTES,
+}
+SCALES, QUERIES = (1, 5), 22
 NAMES = {"pellucid": "Pellucid", "datafusion": "plain DataFusion", "duckdb": "DuckDB", "polars": "Polars"}
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One goal of the issue, as measured."""
+
+    what: str
+    measured: str
+    limit: str
+    verdict: str
+    # The row of a table that says it already; else it is an item of a list.
+    shown: str | None = None
+
+    def __str__(self) -> str:
+        return self.shown or f"- {self.what}: **{self.measured}** (goal: {self.limit}): {self.verdict}"
+
+
+def at_most(
+    what: str,
+    value: float | None,
+    limit: float,
+    failed: Sequence[str] = (),
+    lacks: str = "",
+    interval: Sequence[float] | None = None,
+    unit: str = "",
+) -> Goal:
+    """A goal that is a limit. `failed`: cases of ours without an answer; `lacks`: what was not measured."""
+    low, high = interval or (value, value)
+    if failed:
+        verdict = f"not met: failed on {', '.join(failed)}"
+    elif value is None:
+        verdict = "not measured"
+    elif low > limit:
+        verdict = f"not met: {lacks}" if lacks else "not met"
+    elif lacks:
+        verdict = f"not decided: {lacks}"
+    else:
+        verdict = "met" if high <= limit else "not resolved"
+    return Goal(what, "–" if value is None else f"{value:.4g}{unit}", f"at most {limit:g}{unit}", verdict)
+
+
+def of_all(measured: int, all_of_them: int, name: str) -> str:
+    """What is lacking, in words; empty: nothing."""
+    return "" if measured >= all_of_them else f"{measured} of {all_of_them} {name}"
 
 
 def newest(lines: Iterable[dict]) -> list[dict]:
@@ -26,14 +81,14 @@ def newest(lines: Iterable[dict]) -> list[dict]:
     return list(last.values())
 
 
-def goal(value: float, limit: float, digits: int = 2) -> str:
-    """A figure with its goal, and whether it was reached."""
-    return f"**{value:.{digits}f}** (goal: at most {limit:g}; {'reached' if value <= limit else 'missed'})"
-
-
 def mark(line: dict) -> str:
     """A star where others used the machine meanwhile."""
     return "*" if line["others_cores"] > results.NOISE_CORES else ""
+
+
+def title(text: str, lines: list[dict]) -> str:
+    """A heading, marked if any of its lines is: the goals are listed under it."""
+    return f"## {text}{'*' if any(map(mark, lines)) else ''}"
 
 
 def row(*cells) -> str:
@@ -44,67 +99,144 @@ def header(*cells) -> list[str]:
     return [row(*cells), row(*["---"] * len(cells))]
 
 
+def origin(lines: list[dict], command: str | None = None) -> list[str]:
+    """What measured, when, among what noise, and how to do it again."""
+    builds = Counter(line["build"] for line in lines)
+    named = ", ".join(f"{build} ({count} cases)" if len(builds) > 1 else build for build, count in builds.items())
+    dates = sorted({line["at"][:10] for line in lines})
+    others = [line["others_cores"] for line in lines]
+    again = f" Again: `{command}`." if command else ""
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    busy = f"others used {statistics.median(others):.2f} cores meanwhile (median; at most {max(others):.2f})"
+    counts = sorted({line["runs"] for line in lines if "runs" in line})
+    runs = f" Runs of each: {' to '.join(map(str, counts))}, in turns." if counts else ""
+    return [f"Build {named}, {when}; {busy}.{runs}{again}", ""]
+
+
 def milliseconds(values: list[float]) -> str:
     """Median, or a dash where nothing was measured."""
     return f"{statistics.median(values):.0f}" if values else "–"
 
 
-def warm_table(lines: list[dict]) -> list[str]:
-    """One scale and mode: medians by query, then means of the ratios over plain DataFusion."""
-    by_query = sorted(lines, key=lambda line: line["case"]["query"])
-    out = header("query", *(f"{NAMES[e]} (ms)" for e in ENGINES), "Pellucid ÷ plain")
+def micro_section(lines: list[dict]) -> list:
+    """Each figure with its limit and its command."""
+    lines = newest(lines)
+    out = ["## Single operations", "", *origin(lines)]
+    out += header("what", "median", "interval", "limit", "", "others (cores)", "again")
+    for line in lines:
+        name, unit = line["case"]["name"], f" {line['unit']}"
+        limit = next((limit for begins, limit in MICRO.items() if name.startswith(begins)), None)
+        interval = line["interval"]
+        percent = f"({line['confidence'] * 100:g} %)" if interval else ""
+        shown = f"{interval[0]:.1f} to {interval[1]:.1f}{unit} {percent}" if interval else "counted"
+        what, measured = name + mark(line), f"{line['median']:.1f}{unit}"
+        rest = f"{line['others_cores']:.2f}", f"`{line['command']}`"
+        if limit is None:
+            out.append(row(what, measured, shown, "none", "", *rest))
+            continue
+        goal = at_most(what, line["median"], limit, interval=interval, unit=unit)
+        out.append(replace(goal, shown=row(what, measured, shown, goal.limit, goal.verdict, *rest)))
+    lacking = [
+        at_most(f"{begins}…", None, limit)
+        for begins, limit in MICRO.items()
+        if not any(line["case"]["name"].startswith(begins) for line in lines)
+    ]
+    return [
+        *out,
+        "",
+        "- `record`: the thread's core time. `multitask` is a registration, once a multitask; events are "
+        "`monotask` and its like, and the limit is theirs.",
+        "- `complete_and_start…`: two decisions or more, so it bounds one from above.",
+        "- `trace of …`: the whole file over all of its records; of real queries: see what recording costs.",
+        *lacking,
+        "",
+    ]
+
+
+def warm_ratios(lines: list[dict]) -> tuple[dict[str, list[float]], list[float]]:
+    """Each engine's medians over plain DataFusion's, and our peak memory over its."""
     ratios: dict[str, list[float]] = {engine: [] for engine in ENGINES}
     memory = []
-    for line in by_query:
+    for line in lines:
         found = line["engines"]
-        plain = found["datafusion"]
+        plain, ours = found["datafusion"], found["pellucid"]
         for engine in ENGINES:
             if found[engine]["ms"] and plain["ms"]:
                 ratios[engine].append(median_ratio(found[engine]["ms"], plain["ms"]))
-        if found["pellucid"]["peak_bytes"] and plain["peak_bytes"]:
-            memory.append(median_ratio(found["pellucid"]["peak_bytes"], plain["peak_bytes"]))
-        both = found["pellucid"]["ms"] and plain["ms"]
-        ratio = f"{median_ratio(found['pellucid']['ms'], plain['ms']):.2f}" if both else "–"
+        if ours["peak_bytes"] and plain["peak_bytes"]:
+            memory.append(median_ratio(ours["peak_bytes"], plain["peak_bytes"]))
+    return ratios, memory
+
+
+def answered(engines: dict) -> bool:
+    """Whether Pellucid gave an answer, with as many rows as plain DataFusion's, if that gave one."""
+    plain, ours = engines["datafusion"], engines["pellucid"]
+    return ours["error"] is None and (plain["error"] is not None or ours["rows"] == plain["rows"])
+
+
+def warm_table(lines: list[dict]) -> list:
+    """One scale and mode: medians by query, then means of the ratios over plain DataFusion."""
+    by_query = sorted(lines, key=lambda line: line["case"]["query"])
+    out = header("query", *(f"{NAMES[e]} (ms)" for e in ENGINES), "Pellucid ÷ plain")
+    ratios, memory = warm_ratios(by_query)
+    for line in by_query:
+        found = line["engines"]
+        both = found["pellucid"]["ms"] and found["datafusion"]["ms"]
+        ratio = f"{median_ratio(found['pellucid']['ms'], found['datafusion']['ms']):.2f}" if both else "–"
         note = "" if line["rows_agree"] else " (row counts differ)"
         out.append(
             row(f"Q{line['case']['query']}{mark(line)}", *(milliseconds(found[e]["ms"]) for e in ENGINES), ratio + note)
         )
-    means = [f"{geometric_mean(ratios[e]):.3f}" if ratios[e] else "–" for e in ENGINES]
-    out.append(row("geometric mean over plain", *means, ""))
-    out.append("")
-    if ratios["pellucid"]:
-        out.append(f"- Geometric mean over plain DataFusion: {goal(geometric_mean(ratios['pellucid']), WARM_MEAN, 3)}")
-        out.append(f"- Worst query: {goal(max(ratios['pellucid']), WARM_WORST)}")
-    if memory:
-        out.append(
-            f"- Peak memory over plain, geometric mean: {goal(geometric_mean(memory), WARM_MEMORY)}, "
-            f"largest {max(memory):.2f}"
-        )
-    failed = [
-        f"Q{line['case']['query']} {NAMES[e]}: {line['engines'][e]['error']}"
-        for line in by_query
-        for e in ENGINES
-        if line["engines"][e]["error"]
+    part = {e: of_all(len(ratios[e]), len(lines), "queries") for e in ENGINES}
+    means = [
+        f"{geometric_mean(ratios[e]):.3f}{f' ({part[e]})' if part[e] else ''}" if ratios[e] else "–" for e in ENGINES
     ]
-    return out + [f"- Failed: {failure}" for failure in failed]
+    out += [row("geometric mean over plain", *means, ""), ""]
+    errors = [(f"Q{line['case']['query']}", e, line["engines"][e]["error"]) for line in by_query for e in ENGINES]
+    ours = [f"Q{line['case']['query']}" for line in by_query if not answered(line["engines"])]
+    lacks = of_all(len(ratios["pellucid"]), QUERIES, "queries")
+    mean = geometric_mean(ratios["pellucid"]) if ratios["pellucid"] else None
+    out.append(at_most("Geometric mean over plain DataFusion", mean, WARM_MEAN, ours, lacks))
+    worst = max(ratios["pellucid"], default=None)
+    out.append(at_most("Worst query over plain DataFusion", worst, WARM_WORST, ours, lacks))
+    if memory:
+        lacks = of_all(len(memory), QUERIES, "queries")
+        out.append(at_most("Peak memory over plain, geometric mean", geometric_mean(memory), WARM_MEMORY, ours, lacks))
+        out.append(f"- Peak memory over plain, largest: {max(memory):.2f}")
+    return out + [f"- Failed: {query} {NAMES[engine]}: {error}" for query, engine, error in errors if error]
 
 
-def warm_section(lines: list[dict]) -> list[str]:
+def warm_section(lines: list[dict]) -> list:
     """All scales and modes."""
-    out = ["## Warm TPC-H", ""]
-    groups: dict[tuple, list[dict]] = {}
+    out = []
+    groups: dict[tuple, list[dict]] = {(scale, mode): [] for scale in SCALES for mode in warm.RUNS}
     for line in newest(lines):
         groups.setdefault((line["case"]["scale"], line["case"]["mode"]), []).append(line)
     for (scale, mode), of_group in sorted(groups.items()):
-        runs = max(len(found["ms"]) for line in of_group for found in line["engines"].values())
-        out += [f"### Scale {scale:g}, {mode}", "", f"Medians of {runs} runs in turns.", "", *warm_table(of_group), ""]
+        out += [title(f"Warm TPC-H, scale {scale:g}, {mode}", of_group), ""]
+        if not of_group:
+            out += [at_most("Geometric mean over plain DataFusion", None, WARM_MEAN), ""]
+            continue
+        out += origin(of_group, f"python -m bench.run --again warm --scales {scale:g}")
+        out += [*warm_table(of_group), ""]
     return out
 
 
-def cold_section(lines: list[dict]) -> list[str]:
+def cold_cell(line: dict, runs: list[dict]) -> tuple[float | None, float | None, str]:
+    """Median time over ideal and bytes over needed, and both as text with what failed."""
+    good = [run for run in runs if run["ms"] is not None]
+    if not good:
+        return None, None, "failed"
+    time = statistics.median(run["ms"] for run in good) / line["ideal_ms"]
+    moved = statistics.median(run["moved_bytes"] for run in good) / line["needed_bytes"]
+    failed = f" ({len(runs) - len(good)} of {len(runs)} failed)" if len(good) < len(runs) else ""
+    return time, moved, f"{time:.3f}, {moved:.3f}{failed}"
+
+
+def cold_section(lines: list[dict]) -> list:
     """Time over ideal and bytes over needed, by engine and read-ahead."""
-    out = ["## Cold, one throttled disk", ""]
     lines = sorted(newest(lines), key=lambda line: (line["case"]["read_ahead_kb"], line["case"]["query"]))
+    out = [title("Cold, one throttled disk", lines), "", *origin(lines, "python -m bench.run --again cold")]
     out += header(
         "query",
         "read_ahead_kb",
@@ -113,38 +245,38 @@ def cold_section(lines: list[dict]) -> list[str]:
         *(f"{NAMES[e]}: time ÷ ideal, bytes ÷ needed" for e in lines[0]["engines"]),
         "limited by (cold; warm)",
     )
-    worst_time = worst_bytes = 0.0
+    times, moves, failed, named = [], [], [], Counter()
     for line in lines:
-        cells = []
-        for engine, runs in line["engines"].items():
-            good = [run for run in runs if run["ms"] is not None]
-            if not good:
-                cells.append("failed")
-                continue
-            time = statistics.median(run["ms"] for run in good) / line["ideal_ms"]
-            moved = statistics.median(run["moved_bytes"] for run in good) / line["needed_bytes"]
-            cells.append(f"{time:.2f}, {moved:.2f}")
-            if engine == "pellucid":
-                worst_time, worst_bytes = max(worst_time, time), max(worst_bytes, moved)
-        named = {_bottleneck(run) for run in line["engines"]["pellucid"]}
         case = line["case"]
+        cells = {engine: cold_cell(line, runs) for engine, runs in line["engines"].items()}
+        times.append(cells["pellucid"][0])
+        moves.append(cells["pellucid"][1])
+        if any(run["ms"] is None for run in line["engines"]["pellucid"]):
+            failed.append(f"Q{case['query']} at {case['read_ahead_kb']}")
+        cold_names, warm_name = [_bottleneck(run) for run in line["engines"]["pellucid"]], _bottleneck(line["warm"])
+        named.update([("cold", name == "disk") for name in cold_names] + [("warm", warm_name == "cpu")])
         out.append(
             row(
                 f"Q{case['query']}{mark(line)} (scale {case['scale']:g})",
                 case["read_ahead_kb"],
                 f"{line['needed_bytes'] / 1e6:.0f}",
                 f"{line['ideal_ms'] / 1e3:.2f}",
-                *cells,
-                f"{'/'.join(sorted(named))}; {_bottleneck(line['warm'])}",
+                *(text for _, _, text in cells.values()),
+                f"{'/'.join(sorted(set(cold_names)))}; {warm_name}",
             )
         )
-    labels = sorted({line["disk"].split(", read_ahead")[0] for line in lines})
+    lacks = of_all(len(lines), len(cold.COLUMNS) * len(cold.READ_AHEAD_KB), "cases")
+    if not lacks and min(line["ideal_ms"] for line in lines) < cold.IDEAL_S * 1e3:
+        lacks = f"an ideal time below {cold.IDEAL_S:g} s"
+    right, all_named = named["cold", True] + named["warm", True], sum(named.values())
+    verdict = "not met" if right < all_named else f"not decided: {lacks}" if lacks else "met"
     return [
         *out,
         "",
-        f"- Pellucid's time over ideal, worst: {goal(worst_time, COLD_TIME)}",
-        f"- Bytes moved over needed, worst: {goal(worst_bytes, COLD_BYTES)}",
-        *(f"- Disk: {label}" for label in labels),
+        at_most("Pellucid's time over ideal, worst", max(filter(None, times), default=None), COLD_TIME, failed, lacks),
+        at_most("Bytes moved over needed, worst", max(filter(None, moves), default=None), COLD_BYTES, failed, lacks),
+        Goal("Runs with the right bottleneck", f"{right} of {all_named}", "cold the disk, warm the cores", verdict),
+        *(f"- Disk: {label}" for label in sorted({line["disk"].split(", read_ahead")[0] for line in lines})),
         "",
     ]
 
@@ -154,44 +286,55 @@ def _bottleneck(found: dict) -> str:
     return found["bottleneck"]["kind"] if found["bottleneck"] else "none named"
 
 
-def two_disks_section(lines: list[dict]) -> list[str]:
+def two_disks_section(lines: list[dict]) -> list:
     """Two disks over one."""
-    out = ["## Cold, two throttled disks", "", *header("query", "one disk (s)", "two disks (s)", "two ÷ one")]
-    ratios = []
-    for line in sorted(newest(lines), key=lambda line: line["case"]["query"]):
-        took = [
-            [run["ms"] for run in line["runs"][where] if run["ms"] is not None] for where in ("one disk", "two disks")
-        ]
+    lines = sorted(newest(lines), key=lambda line: line["case"]["query"])
+    out = [title("Cold, two throttled disks", lines), "", *origin(lines, "python -m bench.run --again cold")]
+    out += header("query", "one disk (s)", "two disks (s)", "two ÷ one")
+    ratios, failed = [], []
+    for line in lines:
+        query = f"Q{line['case']['query']}"
+        runs = [line["took"][where] for where in ("one disk", "two disks")]
+        if any(run["ms"] is None for of_folder in runs for run in of_folder):
+            failed.append(query)
+        took = [[run["ms"] for run in of_folder if run["ms"] is not None] for of_folder in runs]
         ratio = median_ratio(took[1], took[0]) if all(took) else None
         ratios += [ratio] if ratio else []
         shown = [f"{statistics.median(ms) / 1e3:.2f}" if ms else "failed" for ms in took]
-        out.append(row(f"Q{line['case']['query']}{mark(line)}", *shown, f"{ratio:.2f}" if ratio else "–"))
-    return [*out, "", *([f"- Worst: {goal(max(ratios), TWO_DISKS)}"] if ratios else []), ""]
+        out.append(row(query + mark(line), *shown, f"{ratio:.3f}" if ratio else "–"))
+    lacks = of_all(len(lines), len(cold.COLUMNS), "queries")
+    disks = sorted({label for line in lines for label in line["disks"]})
+    worst = at_most("Two disks over one, worst", max(ratios, default=None), TWO_DISKS, failed, lacks)
+    return [*out, "", worst, *(f"- Disk: {label}" for label in disks), ""]
 
 
-def recording_section(lines: list[dict]) -> list[str]:
+def recording_section(lines: list[dict]) -> list:
     """The share of core time, and the ratio that a user sees."""
-    out = ["## What recording costs", ""]
     lines = newest(lines)
-    shares = [line for line in lines if line["case"]["what"] == "share" and line["recording_ns"] is not None]
+    out = [title("What recording costs", lines), "", *origin(lines, "python -m bench.run --again recording")]
+    parts = ("recording_ns", "writer_ns", "core_ns")
+    shares = [
+        line for line in lines if line["case"]["what"] == "share" and all(line[part] is not None for part in parts)
+    ]
     if shares:
-        cost = sum(line["recording_ns"] + (line["writer_ns"] or 0) for line in shares) / sum(
-            line["core_ns"] for line in shares
-        )
+        lacks = of_all(len(shares), QUERIES, "queries")
+        total = {key: sum(line[key] for line in shares) for key in (*parts, "events", "trace_bytes")}
+        cost = (total["recording_ns"] + total["writer_ns"]) / total["core_ns"]
+        each = total["trace_bytes"] / total["events"]
         worst = max(shares, key=lambda line: line["recording_ns"] / line["core_ns"])
-        events, size = sum(line["events"] for line in shares), sum(line["trace_bytes"] for line in shares)
         out += [
-            f"- Over {len(shares)} TPC-H queries, recording and writing together, share of core time: "
-            f"{goal(cost, RECORDING, 5)}",
-            f"- Most on workers' threads: Q{worst['case']['query']}, {worst['recording_ns'] / worst['core_ns']:.3%}",
-            f"- {events} events, {size / events:.0f} bytes each",
+            at_most("Share of core time, recording and writing together", cost, RECORDING, lacks=lacks),
+            at_most("Bytes a record on disk, of all these traces", each, EVENT_BYTES, lacks=lacks),
+            f"- Most on workers' threads: Q{worst['case']['query']}, {worst['recording_ns'] / worst['core_ns']:.4%}",
+            f"- {len(shares)} TPC-H queries, {total['events']} records",
         ]
     for line in lines:
         if line["case"]["what"] == "pairs":
             ratio, low, high = ratio_interval([tuple(pair) for pair in line["pairs_ms"]])
             verdict = "" if resolved(low, high) else ": not resolved"
+            lacks = of_all(len(line["pairs_ms"]), recording.PAIRS, "pairs") or f"{len(line['pairs_ms'])} pairs"
             out.append(
-                f"- Time with `--trace` over without, {len(line['pairs_ms'])} pairs in turns{mark(line)}: "
+                f"- Time with `--trace` over without, {lacks} in turns{mark(line)}: "
                 f"{ratio:.4f} (90 % interval {low:.4f} to {high:.4f}){verdict}"
             )
     return [*out, ""]
@@ -202,21 +345,32 @@ SECTIONS = {
     "cold": cold_section,
     "two-disks": two_disks_section,
     "recording": recording_section,
+    "micro": micro_section,
 }
 
 
 def page(of_suite: dict[str, list[dict]]) -> str:
     """The whole page; a suite without results is said to be missing."""
     every = [line for lines in of_suite.values() for line in newest(lines)]
+    machines = sorted({line["machine"] for line in every})
     out = ["# Results", "", "Made by `make bench` from `bench/results/`; how and what: `bench/README.md`.", ""]
-    out += [f"- Machine: {machine}" for machine in sorted({line["machine"] for line in every})]
-    if every:
-        builds, dates = sorted({line["build"] for line in every}), sorted(line["at"][:10] for line in every)
-        out.append(f"- Builds: {', '.join(builds)}; {dates[0]} to {dates[-1]}")
+    out += [f"- Machine: {machine}" for machine in machines]
+    if len(machines) > 1:
+        out.append("- Lines are of several machines: their times are not comparable.")
     out += [f"- \\*: other processes used more than {results.NOISE_CORES} cores meanwhile", ""]
+    body, goals, heading = [], header("goal", "measured", "limit", ""), ""
     for suite, section in SECTIONS.items():
-        out += section(of_suite[suite]) if of_suite.get(suite) else [f"*No results of `{suite}` yet.*", ""]
-    return "\n".join(out)
+        if not of_suite.get(suite):
+            goals.append(row(f"those of `{suite}`", "–", "–", "not measured"))
+            body += [f"*No results of `{suite}` yet.*", ""]
+            continue
+        for part in section(of_suite[suite]):
+            if isinstance(part, Goal):
+                goals.append(row(f"{heading}: {part.what}", part.measured, part.limit, part.verdict))
+            elif part.startswith("## "):
+                heading = part.removeprefix("## ")
+            body.append(str(part))
+    return "\n".join([*out, "## Goals", "", *goals, "", *body])
 
 
 def main() -> None:

@@ -1,10 +1,11 @@
-"""The benchmarks' pure parts: statistics, resuming, and the page."""
+"""The benchmarks' pure parts: statistics, resuming, reading what measures, and the page."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from bench import results, stats, table, warm
+from bench import micro, recording, results, stats, table, warm
 from bench.sessions import ENGINES
 
 
@@ -55,6 +56,88 @@ def test_a_case_is_done_once_it_is_appended(kept, monkeypatch):
     assert not results.done("warm", case)
 
 
+def test_few_runs_do_not_stand_for_many(kept):
+    results.append("warm", {"query": 1}, {"runs": 2})
+    assert results.done("warm", {"query": 1}, runs=2) and not results.done("warm", {"query": 1}, runs=5)
+
+
+def test_what_is_from_before_does_not_count_when_measuring_again(kept, monkeypatch):
+    results.append("warm", {"query": 1}, {})
+    monkeypatch.setattr(results, "since", "9999-01-01T00:00:00+00:00")
+    assert not results.done("warm", {"query": 1})
+
+
+def test_a_line_can_be_of_another_program(kept, tmp_path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.write_bytes(b"1"), other.write_bytes(b"2")
+    assert results.fingerprint([one]) != results.fingerprint([other])
+    results.append("micro", {"name": "x"}, {}, by=results.fingerprint([one]))
+    assert results.made("micro", results.fingerprint([one])) and not results.made("micro", results.fingerprint([other]))
+
+
+def criterion_leaves(home, name, median, low, high):
+    """The two files that are read of what criterion writes, as it writes them."""
+    folder = home / name / "new"
+    folder.mkdir(parents=True)
+    (folder / "benchmark.json").write_text(json.dumps({"full_id": name, "directory_name": name}))
+    interval = {"confidence_level": 0.95, "lower_bound": low, "upper_bound": high}
+    estimate = {"point_estimate": median, "standard_error": 1.0, "confidence_interval": interval}
+    (folder / "estimates.json").write_text(json.dumps({"mean": estimate | {"point_estimate": -1}, "median": estimate}))
+
+
+def test_estimates_are_criterions_medians(tmp_path):
+    criterion_leaves(tmp_path, "record/monotask", 25.7, 24.5, 31.7)
+    (tmp_path / "record" / "monotask" / "base").mkdir()
+    assert micro.estimates(tmp_path) == {
+        "record/monotask": {"unit": "ns", "median": 25.7, "interval": [24.5, 31.7], "confidence": 0.95}
+    }
+
+
+def test_sizes_are_the_size_tests_lines():
+    said = "running 1 test\nseed 1: 1210 events, 33.1 bytes each\nseed 2: 44020 events, 29.0 bytes each\nok"
+    assert {name: figure["median"] for name, figure in micro.sizes(said).items()} == {
+        "trace of 1210 events": 33.1,
+        "trace of 44020 events": 29.0,
+    }
+
+
+@pytest.fixture
+def cargo(kept, monkeypatch, tmp_path):
+    """Stands for cargo: names a program, and leaves estimates where it is told to. Gives the runs."""
+    program, ran = tmp_path / "program", []
+    program.write_bytes(b"1")
+
+    def answer(command, **environment):
+        if "--no-run" in command:
+            target = command[command.index("--no-run") - 1]
+            other = {"reason": "compiler-artifact", "target": {"name": "lib"}, "executable": None}
+            ours = {"reason": "compiler-artifact", "target": {"name": target}, "executable": str(program)}
+            return "\n".join(map(json.dumps, [other, ours, {"reason": "build-finished"}]))
+        ran.append(command)
+        if command[1] == "bench":
+            criterion_leaves(Path(environment["CRITERION_HOME"]), command[-1], 50.0, 49.0, 51.0)
+        return "seed 1: 10 events, 30.0 bytes each" if command[1] == "test" else ""
+
+    monkeypatch.setattr(micro, "_cargo", answer)
+    return ran
+
+
+def test_micro_measures_each_program_once(cargo, tmp_path):
+    micro.run(lambda *_: None)
+    micro.run(lambda *_: None)
+    assert len(cargo) == len(micro.COMMANDS) == len(results.load("micro"))
+    (tmp_path / "program").write_bytes(b"2")
+    micro.run(lambda *_: None)
+    assert len(cargo) == 2 * len(micro.COMMANDS), "another program is measured again"
+
+
+def test_micro_without_a_figure_is_an_error(cargo, monkeypatch):
+    monkeypatch.setattr(micro, "estimates", lambda home: {})
+    with pytest.raises(micro.MeasureError, match="cargo bench.*no figure"):
+        micro.run(lambda *_: None)
+    assert results.load("micro") == []
+
+
 def line(case, others_cores=0.0, **found):
     return {
         "case": case,
@@ -69,22 +152,65 @@ def warm_line(query, pellucid, plain, **more):
     engines = {e: {"ms": [10.0], "peak_bytes": [], "rows": 1, "error": None} for e in ENGINES}
     engines["pellucid"] |= {"ms": [pellucid], "peak_bytes": [150]}
     engines["datafusion"] |= {"ms": [plain], "peak_bytes": [100]}
-    return line({"scale": 1, "query": query, "mode": "fresh process"}, engines=engines, rows_agree=True, **more)
+    case = {"scale": 1, "query": query, "mode": "fresh process"}
+    return line(case, engines=engines, rows_agree=True, runs=1, **more)
 
 
 def test_the_page_of_nothing_says_so():
-    assert table.page({}).count("No results of") == len(table.SECTIONS)
+    page = table.page({})
+    assert page.count("No results of") == page.count("not measured") == len(table.SECTIONS)
+
+
+@pytest.mark.parametrize(
+    ("value", "options", "verdict"),
+    [
+        (5.0, {}, "met"),
+        (5.1, {}, "not met"),
+        (None, {}, "not measured"),
+        (4.0, {"interval": (3.0, 5.0)}, "met"),
+        (4.0, {"interval": (3.0, 6.0)}, "not resolved"),
+        (7.0, {"interval": (6.0, 8.0)}, "not met"),
+        (4.0, {"failed": ["Q7"]}, "not met: failed on Q7"),
+        (None, {"failed": ["Q7"]}, "not met: failed on Q7"),
+        (4.0, {"lacks": "6 of 22 queries"}, "not decided: 6 of 22 queries"),
+        (6.0, {"lacks": "6 of 22 queries"}, "not met: 6 of 22 queries"),
+    ],
+)
+def test_verdicts(value, options, verdict):
+    assert table.at_most("x", value, 5.0, **options).verdict == verdict
 
 
 def test_warm_page_has_means_goals_and_marks():
-    page = table.page(
-        {"warm": [warm_line(1, 99, 100), warm_line(1, 80, 100), warm_line(2, 125, 100, others_cores=0.5)]}
-    )
+    lines = [warm_line(1, 99, 100), *(warm_line(query, 80, 100) for query in range(1, 22))]
+    page = table.page({"warm": [*lines, warm_line(22, 125, 100, others_cores=0.5)]})
     assert "| Q1 | 80 | 100 | 10 | 10 | 0.80 |" in page, "the newest line of a case counts"
-    assert "Q2*" in page
-    assert "**1.000** (goal: at most 0.85; missed)" in page
-    assert "**1.25** (goal: at most 1.2; missed)" in page
-    assert "**1.50** (goal: at most 1.5; reached)" in page
+    assert "Q22*" in page and "others used 0.00 cores meanwhile (median; at most 0.50)" in page
+    assert "- Geometric mean over plain DataFusion: **0.8164** (goal: at most 0.85): met" in page
+    assert "**1.25** (goal: at most 1.2): not met" in page
+    assert "**1.5** (goal: at most 1.5): met" in page
+    assert "`python -m bench.run --again warm --scales 1`" in page
+    worst = "Warm TPC-H, scale 1, fresh process*: Worst query over plain DataFusion"
+    assert f"| {worst} | 1.25 | at most 1.2 | not met |" in page
+    assert "Runs of each: 1, in turns." in page
+    missing = "**–** (goal: at most 0.85): not measured"
+    assert page.count(missing) == 3, "the other scale, and the other mode of this one"
+
+
+def test_some_of_the_queries_meet_no_goal():
+    page = table.page({"warm": [warm_line(1, 80, 100)]})
+    assert "(goal: at most 0.85): not decided: 1 of 22 queries" in page
+
+
+@pytest.mark.parametrize("broken", [{"ms": [], "rows": None, "error": "no memory"}, {"rows": 2}])
+def test_a_query_without_our_right_answer_meets_no_goal(broken):
+    lines = [warm_line(query, 80, 100) for query in range(1, 23)]
+    lines[6]["engines"]["pellucid"] |= broken
+    assert "(goal: at most 0.85): not met: failed on Q7" in table.page({"warm": lines})
+
+
+def test_lines_of_several_builds_say_so():
+    page = table.page({"warm": [warm_line(1, 80, 100), warm_line(2, 80, 100) | {"build": "b2"}]})
+    assert "Build b1 (1 cases), b2 (1 cases), 2026-01-01;" in page
 
 
 def test_an_engine_that_failed_is_named_and_not_counted():
@@ -98,42 +224,89 @@ def cold_run(ms, moved, kind="disk"):
     return {"ms": ms, "moved_bytes": moved, "error": None, "bottleneck": {"kind": kind, "name": "loop0"}}
 
 
-def test_cold_page():
-    engines = {"pellucid": [cold_run(5100, 102), cold_run(5200, 102)], "duckdb": [cold_run(None, 0)]}
-    page = table.page(
-        {
-            "cold": [
-                line(
-                    {"scale": 5, "query": 6, "read_ahead_kb": 128},
-                    engines=engines,
-                    ideal_ms=5000,
-                    needed_bytes=100,
-                    disk="a disk, read_ahead_kb 128",
-                    warm=cold_run(1, 0, "cpu"),
-                )
-            ]
-        }
+def cold_line(query, read_ahead_kb, runs, ideal_ms=5000, warm="cpu"):
+    return line(
+        {"scale": 5, "query": query, "read_ahead_kb": read_ahead_kb},
+        engines={"pellucid": runs, "duckdb": [cold_run(None, 0)]},
+        ideal_ms=ideal_ms,
+        needed_bytes=100,
+        disk=f"a disk, read_ahead_kb {read_ahead_kb}",
+        warm=cold_run(1, 0, warm),
     )
-    assert "| 1.03, 1.02 | failed | disk; cpu |" in page
-    assert "**1.03** (goal: at most 1.05; reached)" in page
+
+
+def cold_lines(**more):
+    runs = [cold_run(5100, 102), cold_run(5200, 102)]
+    return [cold_line(query, kb, runs, **more) for kb in (128, 2560) for query in (1, 6, 14)]
+
+
+def test_cold_page():
+    page = table.page({"cold": cold_lines()})
+    assert "| 1.030, 1.020 | failed | disk; cpu |" in page
+    assert "**1.03** (goal: at most 1.05): met" in page and "**1.02** (goal: at most 1.05): met" in page
+    assert "**18 of 18** (goal: cold the disk, warm the cores): met" in page
+
+
+def test_cold_goals_need_every_run():
+    cold = cold_lines()
+    cold[1]["engines"]["pellucid"] = [cold_run(5100, 102), cold_run(None, 7)]
+    page = table.page({"cold": cold})
+    assert "| 1.020, 1.020 (1 of 2 failed) |" in page and "not met: failed on Q6 at 128" in page
+    nothing = table.page({"cold": [cold_line(6, 128, [cold_run(None, 0)])]})
+    assert "**–** (goal: at most 1.05): not met: failed on Q6 at 128" in nothing
+
+
+def test_cold_goals_need_a_long_ideal_time_and_the_right_bottleneck():
+    page = table.page({"cold": cold_lines(ideal_ms=4900)})
+    assert "not decided: an ideal time below 5 s" in page
+    page = table.page({"cold": cold_lines(warm="disk")})
+    assert "**12 of 18** (goal: cold the disk, warm the cores): not met" in page
 
 
 def test_two_disks_page():
-    runs = {"one disk": [cold_run(10_000, 1)], "two disks": [cold_run(5_200, 1)]}
-    page = table.page({"two-disks": [line({"scale": 5, "query": 1}, runs=runs, disks=["a", "b"])]})
-    assert "| Q1 | 10.00 | 5.20 | 0.52 |" in page and "reached" in page
+    took = {"one disk": [cold_run(10_000, 1)], "two disks": [cold_run(5_200, 1)]}
+    page = table.page(
+        {"two-disks": [line({"scale": 5, "query": q}, took=took, runs=1, disks=["a", "b"]) for q in (1, 6, 14)]}
+    )
+    assert "| Q1 | 10.00 | 5.20 | 0.520 |" in page and "**0.52** (goal: at most 0.55): met" in page
+
+
+def share(query, **more):
+    found = {"events": 100, "trace_bytes": 3000, "core_ns": 10**9, "recording_ns": 10**6, "writer_ns": 10**6}
+    return line({"scale": 1, "what": "share", "query": query}, **(found | more))
 
 
 def test_recording_page():
-    share = line(
-        {"scale": 1, "what": "share", "query": 1},
-        events=100,
-        trace_bytes=3000,
-        core_ns=10**9,
-        recording_ns=10**6,
-        writer_ns=10**6,
-    )
     pairs = line({"scale": 1, "what": "pairs", "queries": [1]}, pairs_ms=[[101, 100], [99, 100], [100, 100]])
-    page = table.page({"recording": [share, pairs]})
-    assert "**0.00200** (goal: at most 0.01; reached)" in page
-    assert "100 events, 30 bytes each" in page and "not resolved" in page
+    page = table.page({"recording": [*(share(query) for query in range(1, 23)), pairs]})
+    assert "**0.002** (goal: at most 0.01): met" in page
+    assert "**30** (goal: at most 40): met" in page
+    assert "22 TPC-H queries, 2200 records" in page
+    assert f"3 of {recording.PAIRS} pairs" in page and "not resolved" in page
+
+
+def test_a_share_that_was_not_measured_is_not_taken_for_nothing():
+    page = table.page({"recording": [share(1), share(2, writer_ns=None)]})
+    assert "not decided: 1 of 22 queries" in page
+
+
+def micro_line(name, median, interval, unit="ns", **more):
+    found = {"unit": unit, "median": median, "interval": interval, "confidence": 0.95 if interval else None}
+    return line({"target": "t", "name": name}, **found, command="cargo bench --bench t", **more)
+
+
+def test_micro_page():
+    page = table.page(
+        {
+            "micro": [
+                micro_line("record/monotask", 25.0, [24.0, 31.0], others_cores=0.3),
+                micro_line("record/multitask", 123.0, [119.0, 126.0]),
+                micro_line("trace of 44020 events", 41.2, None, unit="bytes"),
+            ]
+        }
+    )
+    again = "`cargo bench --bench t`"
+    assert f"| record/monotask* | 25.0 ns | 24.0 to 31.0 ns (95 %) | at most 100 ns | met | 0.30 | {again} |" in page
+    assert f"| record/multitask | 123.0 ns | 119.0 to 126.0 ns (95 %) | none |  | 0.00 | {again} |" in page
+    assert f"| trace of 44020 events | 41.2 bytes | counted | at most 40 bytes | not met | 0.00 | {again} |" in page
+    assert "complete_and_start_with_10000_queued/…: **–** (goal: at most 1000): not measured" in page

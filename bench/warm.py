@@ -21,12 +21,13 @@ def rotated(run: int) -> list[str]:
     return [*ENGINES[at:], *ENGINES[:at]]
 
 
-def run(data: Path, scale: float, texts: Path, queries: list[int], say) -> None:
-    """All cases of one scale that this build lacks."""
+def run(data: Path, scale: float, texts: Path, queries: list[int], say, most_runs: int | None = None) -> None:
+    """All cases of one scale that this build lacks; at most so many runs of each, if it is said."""
     cache.warm(sorted(data.glob("*.parquet")))
-    for mode in RUNS:
+    for mode, usual in RUNS.items():
+        runs = min(usual, most_runs or usual)
         cases = [{"scale": scale, "query": query, "mode": mode} for query in queries]
-        missing = [case for case in cases if not results.done(SUITE, case)]
+        missing = [case for case in cases if not results.done(SUITE, case, runs)]
         if not missing:
             continue
         with contextlib.ExitStack() as stack:
@@ -34,16 +35,16 @@ def run(data: Path, scale: float, texts: Path, queries: list[int], say) -> None:
             if mode == "one process":
                 kept = {engine: stack.enter_context(Session(engine, data)) for engine in ENGINES}
             for case in missing:
-                found = measure(case, data, texts / f"{case['query']:02}.sql", kept)
+                found = measure(data, texts / f"{case['query']:02}.sql", kept, runs)
                 results.append(SUITE, case, found)
                 say(case, found["engines"])
 
 
-def measure(case: dict, data: Path, query: Path, kept: dict[str, Session]) -> dict:
+def measure(data: Path, query: Path, kept: dict[str, Session], runs: int) -> dict:
     """One query on all engines, in turns."""
     engines = {engine: {"ms": [], "peak_bytes": [], "rows": None, "error": None} for engine in ENGINES}
     with results.quiet([session.process.pid for session in kept.values()]) as others:
-        for run in range(RUNS[case["mode"]] + bool(kept)):
+        for run in range(runs + bool(kept)):
             for engine in rotated(run):
                 found = engines[engine]
                 if found["error"] is None:
@@ -52,7 +53,7 @@ def measure(case: dict, data: Path, query: Path, kept: dict[str, Session]) -> di
                     except EngineError as error:
                         found["error"] = str(error)
     rows = {found["rows"] for found in engines.values() if found["rows"] is not None}
-    return {"engines": engines, "rows_agree": len(rows) <= 1, "others_cores": others()}
+    return {"runs": runs, "engines": engines, "rows_agree": len(rows) <= 1, "others_cores": others()}
 
 
 def _once(found: dict, engine: str, data: Path, query: Path, kept: dict[str, Session], counted: bool) -> None:
