@@ -69,10 +69,11 @@ fn tables(folder: &Path) -> Result<Vec<(String, String)>, Error> {
     let mut tables = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let path: PathBuf = entry?.path();
-        if path.extension().is_some_and(|e| e == "parquet") {
-            if let (Some(name), Some(whole)) = (path.file_stem().and_then(|s| s.to_str()), path.to_str()) {
-                tables.push((name.to_string(), whole.to_string()));
-            }
+        let known = path.extension().is_some_and(|e| e == "parquet");
+        if let (true, Some(name), Some(whole)) =
+            (known, path.file_stem().and_then(|s| s.to_str()), path.to_str())
+        {
+            tables.push((name.to_string(), whole.to_string()));
         }
     }
     Ok(tables)

@@ -246,8 +246,9 @@ impl Cutter {
         }
         let mark = self.after.len();
         if let Some(join) = join {
-            let filter =
-                join.dynamic_expressions_produced().into_iter().find(|e| e.is::<DynamicFilterPhysicalExpr>());
+            // NOT IN must see the probe side's NULLs.
+            let produced = if join.null_aware { Vec::new() } else { join.dynamic_expressions_produced() };
+            let filter = produced.into_iter().find(|e| e.is::<DynamicFilterPhysicalExpr>());
             // Only where the build side is a stage of its own does its end tell all keys.
             let cut = self.cuts.get(&key(first)).copied().filter(|c| c.stage >= before);
             if let Some((filter, cut)) = filter.zip(cut) {

@@ -151,7 +151,11 @@ fn deep(error: &(dyn std::error::Error + 'static)) -> String {
         if let Some(e) = e.downcast_ref::<DataFusionError>() {
             return words(e);
         }
-        inner = e.source();
+        // An I/O error names what it was made of as itself, and not as its source.
+        inner = match e.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+            Some(made_of) => Some(made_of),
+            None => e.source(),
+        };
     }
     error.to_string()
 }

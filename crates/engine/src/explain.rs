@@ -71,6 +71,11 @@ fn short(node: &Node) -> String {
     node.name().trim_end_matches("Exec").to_string()
 }
 
+/// A number of things.
+fn counted(n: usize, thing: &str) -> String {
+    if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") }
+}
+
 /// One line of a node, as DataFusion prints it.
 struct Line<'a>(&'a dyn ExecutionPlan);
 
@@ -92,23 +97,24 @@ pub(crate) fn stage(plan: &StagePlan, index: usize, ready: &ReadyStage) -> Strin
         .filter(|n| !n.ranges.is_empty())
         .collect();
     let bytes: u64 = reads.iter().map(|n| n.bytes()).sum();
-    let _ = write!(out, "{} multitasks: ", ready.reads.len());
+    let _ = write!(out, "{}: ", counted(ready.reads.len(), "multitask"));
     if !reads.is_empty() {
-        let _ = write!(out, "{} reads of {:.1} MB in all → ", reads.len(), bytes as f64 / 1e6);
+        let _ = write!(out, "{} of {:.1} MB in all → ", counted(reads.len(), "read"), bytes as f64 / 1e6);
     }
+    let _ = write!(out, "{} → ", counted(ready.reads.len(), "compute"));
     let _ = match &stage.output {
-        Output::Divide(p) => write!(out, "{} computes → exchange, {p}", ready.reads.len()),
+        Output::Divide(p) => write!(out, "exchange, {p}"),
         Output::Keep if index + 1 == plan.stages.len() => {
-            write!(out, "{} computes → result", ready.reads.len())
+            write!(out, "result")
         }
-        Output::Keep => write!(out, "{} computes → exchange, as they are", ready.reads.len()),
+        Output::Keep => write!(out, "exchange, as they are"),
         Output::Gather { fetch: None } => {
-            write!(out, "{} computes → exchange, 1 partition", ready.reads.len())
+            write!(out, "exchange, 1 partition")
         }
         Output::Gather { fetch: Some(n) } => {
-            write!(out, "{} computes → exchange, 1 partition, {n} rows", ready.reads.len())
+            write!(out, "exchange, 1 partition, {n} rows")
         }
-        Output::Scalar(..) => write!(out, "{} computes → one value", ready.reads.len()),
+        Output::Scalar(..) => write!(out, "one value"),
     };
     if !stage.after.is_empty() {
         let after: Vec<String> = stage.after.iter().map(ToString::to_string).collect();
@@ -127,12 +133,12 @@ pub(crate) fn stage(plan: &StagePlan, index: usize, ready: &ReadyStage) -> Strin
 
 fn tree(plan: &StagePlan, index: usize, node: &Node, depth: usize, out: &mut String) {
     let indent = "  ".repeat(depth);
-    if !plan.stages[index].whole {
-        if let Some(cut) = plan.cuts.get(&key(node)).filter(|c| c.stage != index) {
-            let n = node.output_partitioning().partition_count();
-            let _ = write!(out, "\n{indent}exchange from stage {} ({n} partitions planned)", cut.stage);
-            return;
-        }
+    let cut = plan.cuts.get(&key(node)).filter(|c| c.stage != index && !plan.stages[index].whole);
+    if let Some(cut) = cut {
+        let n = node.output_partitioning().partition_count();
+        let _ =
+            write!(out, "\n{indent}exchange from stage {} ({})", cut.stage, counted(n, "planned partition"));
+        return;
     }
     match text::file_scan(node) {
         // The planned groups are not how it is divided, and their list is long.

@@ -28,6 +28,7 @@ mod output;
 mod parquet;
 mod paths;
 mod prune;
+mod pushdown;
 mod query;
 mod scan;
 mod session;

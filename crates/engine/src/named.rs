@@ -1,7 +1,8 @@
-//! A remote store whose errors say which store.
+//! A store whose answers can be trusted, and whose errors say where.
 //!
 //! A client's errors name a key without its bucket, or an address that its user has never
-//! typed. Here they name `s3://BUCKET/KEY`.
+//! typed. Here they name `s3://BUCKET/KEY`. And a Parquet file whose last bytes say that its
+//! footer is longer than the file makes the library panic; here it is an error.
 
 use std::fmt;
 use std::ops::Range;
@@ -17,16 +18,17 @@ use object_store::{
     PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
 };
 
-/// A store with its name, for example `s3://bucket`.
+/// A store with its name.
 #[derive(Debug)]
 pub(crate) struct Named {
+    /// For example `s3://bucket`; empty for the local file system, whose paths need none.
     pub name: String,
     pub inner: Arc<dyn ObjectStore>,
 }
 
 impl fmt::Display for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)
+        self.inner.fmt(f)
     }
 }
 
@@ -34,6 +36,8 @@ impl fmt::Display for Named {
 fn named(name: &str, location: &str, error: Error) -> Error {
     let path = format!("{name}/{location}");
     match error {
+        // Local errors have the path as the system says it.
+        local if name.is_empty() => local,
         Error::NotFound { source, .. } => Error::NotFound { path, source },
         Error::PermissionDenied { source, .. } => Error::PermissionDenied { path, source },
         Error::Unauthenticated { source, .. } => Error::Unauthenticated { path, source },
@@ -43,6 +47,25 @@ fn named(name: &str, location: &str, error: Error) -> Error {
         }
         other => other,
     }
+}
+
+/// What Parquet files end with.
+const MAGIC: &[u8] = b"PAR1";
+
+/// Looks at bytes that may be the end of a Parquet file: its footer, the footer's length, and
+/// the magic word. Other bytes that look so by chance would have to hold a length that no
+/// file up to there has room for.
+fn check_footer(range: &Range<u64>, bytes: &[u8]) -> std::result::Result<(), String> {
+    let Some((_, tail)) = bytes.split_last_chunk::<8>() else { return Ok(()) };
+    let (length, magic) = tail.split_at(4);
+    let length = u64::from(u32::from_le_bytes(length.try_into().unwrap_or_default()));
+    if magic == MAGIC && length + 8 > range.end {
+        return Err(format!(
+            "its last bytes say that its footer has {length} bytes, more than the file; the file is not whole or \
+             not Parquet, write it again"
+        ));
+    }
+    Ok(())
 }
 
 impl Named {
@@ -71,7 +94,14 @@ impl ObjectStore for Named {
     }
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        self.inner.get_ranges(location, ranges).await.map_err(self.at(location))
+        let parts = self.inner.get_ranges(location, ranges).await.map_err(self.at(location))?;
+        for (range, bytes) in ranges.iter().zip(&parts) {
+            check_footer(range, bytes).map_err(|source| {
+                let path = format!("{}/{location}", self.name);
+                Error::Generic { store: "Parquet", source: format!("{path}: {source}").into() }
+            })?;
+        }
+        Ok(parts)
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
@@ -110,5 +140,19 @@ mod tests {
         let store = Named { name: "s3://bucket".to_string(), inner: Arc::new(InMemory::new()) };
         let error = store.head(&Path::from("a/b.csv")).await.unwrap_err();
         assert!(matches!(&error, Error::NotFound { path, .. } if path == "s3://bucket/a/b.csv"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_footer_longer_than_its_file_is_an_error() {
+        let store = Named { name: "s3://bucket".to_string(), inner: Arc::new(InMemory::new()) };
+        let place = Path::from("a.parquet");
+        let read = async |bytes: &'static [u8]| {
+            store.put(&place, bytes.into()).await.unwrap();
+            store.get_ranges(&place, std::slice::from_ref(&(0..bytes.len() as u64))).await
+        };
+        let error = read(b"PAR1 nothing else PAR1").await.unwrap_err().to_string();
+        assert!(error.contains("s3://bucket/a.parquet") && error.contains("footer"), "{error}");
+        assert!(read(b"0123456789\x04\0\0\0PAR1").await.is_ok());
+        assert!(read(b"PAR1").await.is_ok());
     }
 }

@@ -11,7 +11,6 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use datafusion::common::{DataFusionError, Result};
@@ -139,9 +138,11 @@ fn bundle(pieces: Vec<Piece>, at_least: usize) -> Vec<Vec<Piece>> {
     bundles
 }
 
-/// One file of the scan.
+/// One file of the scan, or one planned range of it.
 struct ScanFile {
     file: PartitionedFile,
+    /// Index of its source: ranges of one file share it.
+    source: usize,
     metadata: Arc<ParquetMetaData>,
     pruner: Arc<Pruner>,
 }
@@ -176,8 +177,14 @@ impl<'a> Planner<'a> {
                 DataFusionError::Internal(format!("metadata of {} was not read", file.path()))
             })?;
         let pruner = Pruner::new(self.config, file, &metadata, self.predicate.clone(), &self.columns)?;
-        self.sources.push(open(file)?);
-        self.files.push(ScanFile { file: file.clone(), metadata, pruner: Arc::new(pruner) });
+        let source = match self.files.iter().find(|f| f.file.path() == file.path()) {
+            Some(known) => known.source,
+            None => {
+                self.sources.push(open(file)?);
+                self.sources.len() - 1
+            }
+        };
+        self.files.push(ScanFile { file: file.clone(), source, metadata, pruner: Arc::new(pruner) });
         Ok(())
     }
 
@@ -262,7 +269,10 @@ impl<'a> Planner<'a> {
         }
         let needs = files
             .iter()
-            .map(|(f, plan)| Need { source: *f, ranges: self.files[*f].pruner.ranges(plan) })
+            .map(|(f, plan)| Need {
+                source: self.files[*f].source,
+                ranges: self.files[*f].pruner.ranges(plan),
+            })
             .collect();
         let group = files.into_iter().map(|(f, plan)| {
             let mut file = self.files[f].file.clone();
@@ -282,8 +292,7 @@ impl<'a> Planner<'a> {
         let by_path: HashMap<String, (usize, Arc<ParquetMetaData>)> = self
             .files
             .iter()
-            .enumerate()
-            .map(|(i, f)| (f.file.path().to_string(), (i, Arc::clone(&f.metadata))))
+            .map(|f| (f.file.path().to_string(), (f.source, Arc::clone(&f.metadata))))
             .collect();
         let dynamic = self.predicate.as_ref().is_some_and(is_dynamic);
         let mut memory = Scan::new(self.sources, tasks);
@@ -305,23 +314,17 @@ impl<'a> Planner<'a> {
 
 /// Plans a multitask's needs again, with the predicate as it is by then.
 fn replan(files: &[ScanFile], groups: &[FileGroup]) -> Box<dyn Fn(usize) -> Vec<Need> + Send + Sync> {
-    let index: HashMap<String, usize> =
-        files.iter().enumerate().map(|(i, f)| (f.file.path().to_string(), i)).collect();
-    let pruners: Vec<Arc<Pruner>> = files.iter().map(|f| Arc::clone(&f.pruner)).collect();
-    let plans: Vec<Vec<(usize, ParquetAccessPlan)>> = groups
-        .iter()
-        .map(|g| {
-            g.iter()
-                .filter_map(|f| {
-                    Some((*index.get(f.path().as_ref())?, f.extension::<ParquetAccessPlan>()?.clone()))
-                })
-                .collect()
-        })
-        .collect();
+    let by_path: HashMap<String, (usize, Arc<Pruner>)> =
+        files.iter().map(|f| (f.file.path().to_string(), (f.source, Arc::clone(&f.pruner)))).collect();
+    let part = |file: &PartitionedFile| {
+        let (source, pruner) = by_path.get(file.path().as_ref())?;
+        Some((*source, Arc::clone(pruner), file.extension::<ParquetAccessPlan>()?.clone()))
+    };
+    let plans: Vec<Vec<_>> = groups.iter().map(|g| g.iter().filter_map(part).collect()).collect();
     Box::new(move |task| {
-        let need = |(source, plan): &(usize, ParquetAccessPlan)| {
-            let pruner = &pruners[*source];
-            Need { source: *source, ranges: pruner.ranges(&pruner.access(None, Some(plan.clone()))) }
+        let need = |(source, pruner, plan): &(usize, Arc<Pruner>, ParquetAccessPlan)| Need {
+            source: *source,
+            ranges: pruner.ranges(&pruner.access(None, Some(plan.clone()))),
         };
         plans[task].iter().map(need).collect()
     })
@@ -374,7 +377,6 @@ struct MemoryReader {
 impl MemoryReader {
     fn get(&self, range: &Range<u64>) -> ParquetResult<Bytes> {
         self.scan.get(self.task, self.source, range).ok_or_else(|| {
-            self.scan.missed_bytes.fetch_add(range.end - range.start, Ordering::Relaxed);
             ParquetError::General(format!(
                 "{}: bytes {} to {} were not read beforehand; please report this with the query and the file's metadata",
                 self.path, range.start, range.end

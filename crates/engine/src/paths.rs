@@ -42,6 +42,38 @@ pub(crate) fn parse(place: &str) -> Result<ListingTableUrl> {
     ListingTableUrl::parse(place).map_err(|e| failed(format!("{place}: {e}; check the path and the pattern")))
 }
 
+/// The target of an output, so that DataFusion takes no name for a pattern.
+///
+/// # Errors
+/// A URL that is none.
+pub(crate) fn target(place: &str) -> Result<String> {
+    if is_remote(place) {
+        // As it is written, stars and all.
+        let (scheme, rest) = place.split_once("://").unwrap_or(("", place));
+        let (authority, key) = rest.split_once('/').unwrap_or((rest, ""));
+        return exactly(&format!("{scheme}://{authority}/"), key, place);
+    }
+    if place.contains("://") || !place.contains(PATTERN) {
+        return Ok(place.to_string());
+    }
+    let path = std::path::absolute(place)?;
+    // An absolute path has lost the slash that makes it a folder.
+    let folder = if place.ends_with('/') { "/" } else { "" };
+    exactly("file:///", &format!("{}{folder}", path.display().to_string().trim_matches('/')), place)
+}
+
+/// The URL of `key` in the store `root`.
+fn exactly(root: &str, key: &str, place: &str) -> Result<String> {
+    let wrong = |why: String| failed(format!("{place}: {why}; check the output's path"));
+    let mut url = Url::parse(root).map_err(|e| wrong(e.to_string()))?;
+    url.path_segments_mut()
+        .map_err(|()| wrong("not a place in a store".to_string()))?
+        .clear()
+        .extend(key.split('/'));
+    // Letters of a pattern that a URL may hold as they are.
+    Ok(url.to_string().replace('*', "%2A").replace('[', "%5B").replace(']', "%5D"))
+}
+
 /// A URL whose path is meant as it is written, up to the first segment that is a pattern.
 fn remote(place: &str) -> Result<ListingTableUrl> {
     let wrong = |why: &str| failed(format!("{place}: {why}; write it like s3://BUCKET/FOLDER/*.parquet"));
@@ -238,6 +270,18 @@ mod tests {
         let url = parse(path.to_str().unwrap()).unwrap();
         assert!(url.get_glob().is_none() && url.prefix().as_ref().ends_with("a[1]?.csv"));
         assert!(parse(folder.path().join("b[1].csv").to_str().unwrap()).unwrap().get_glob().is_some());
+    }
+
+    #[test]
+    fn a_target_is_no_pattern() {
+        assert_eq!(target("/a/b.csv").unwrap(), "/a/b.csv");
+        let parsed = |place: &str| ListingTableUrl::parse(target(place).unwrap()).unwrap();
+        for place in ["/a b/q?m*[x]%20.csv", "s3://bucket/a b/q?m*[x]%20.csv"] {
+            let url = parsed(place);
+            let key = if is_remote(place) { &place["s3://bucket/".len()..] } else { &place[1..] };
+            assert_eq!((url.prefix().as_ref(), url.get_glob().is_some()), (key, false), "{place}");
+        }
+        assert!(parsed("/a*/").is_collection() && parsed("s3://bucket/a/").is_collection());
     }
 
     fn chosen(place: &str, files: &[&str], ending: &str) -> Result<Vec<String>> {

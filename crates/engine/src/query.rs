@@ -1,5 +1,6 @@
 //! One statement from its text to its rows and its trace.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +32,7 @@ use crate::scan::Source;
 use crate::session::Session;
 use crate::stage::Builder;
 use crate::stores::{JobIo, JobStores};
-use crate::{EngineError, Input, QueryResult, explain, input, tables};
+use crate::{EngineError, Input, QueryResult, explain, input, paths, tables};
 
 /// Footers and page indexes read at once.
 const METADATA_AT_ONCE: usize = 16;
@@ -88,7 +89,9 @@ impl Query {
         std::thread::Builder::new()
             .name("query".to_string())
             .spawn(move || {
-                let ended = Running { session, job, outputs }.run(&sql, &recorder);
+                let running = Running { session, job, outputs };
+                let ended = catch_unwind(AssertUnwindSafe(|| running.run(&sql, &recorder)));
+                let ended = ended.unwrap_or_else(|panic| Err(running.defect(panic.as_ref(), &recorder)));
                 // Nobody may wait any more.
                 let _ = sender.try_send(ended);
             })
@@ -203,6 +206,19 @@ impl Running {
         Ok(QueryResult { schema, batches, trace })
     }
 
+    /// Ends a job whose planning panicked.
+    fn defect(&self, panic: &(dyn std::any::Any + Send), recorder: &Recorder) -> EngineError {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no words");
+        let words =
+            format!("this query met a defect ({text}); please report it with the query and its files");
+        self.job.fail(words.clone().into());
+        let _ = self.job.wait();
+        // The words say more than a trace that could not be written.
+        let _ = recorder.finish();
+        EngineError::Failed(words)
+    }
+
     /// Plans and runs. The third part: the stages' descriptions, for `EXPLAIN`, and whether
     /// they are to be shown with what the trace measured.
     fn steps(&self, sql: &str) -> Result<Steps, EngineError> {
@@ -281,6 +297,10 @@ impl Running {
                 let frame = context.execute_logical_plan(logical).await?;
                 (frame.into_parts().1, Asked::Rows)
             }
+            LogicalPlan::Copy(mut copy) => {
+                copy.output_url = paths::target(&copy.output_url)?;
+                (LogicalPlan::Copy(copy), Asked::Rows)
+            }
             query => (query, Asked::Rows),
         };
         let logical = match self.session.options.input {
@@ -296,7 +316,7 @@ impl Running {
 
     /// What the job's operators see: its own stores, joins that do not wait for each other.
     fn context(&self, state: &SessionState) -> JobContext {
-        let io = Arc::new(JobIo::default());
+        let io = Arc::new(JobIo::new(self.job.clone(), self.session.runtime.clone()));
         let mut env = state.runtime_env().as_ref().clone();
         env.object_store_registry = Arc::new(JobStores {
             stores: Arc::clone(&self.session.stores),

@@ -70,8 +70,6 @@ pub(crate) struct Scan {
     pub sources: Vec<Source>,
     pub tasks: Vec<ScanTask>,
     slots: Vec<Mutex<Slot>>,
-    /// Bytes that decoding asked for and no read monotask had brought.
-    pub missed_bytes: std::sync::atomic::AtomicU64,
     /// Needs of a multitask again, when filters have tightened since it was planned.
     pub replan: Option<Box<dyn Fn(usize) -> Vec<Need> + Send + Sync>>,
 }
@@ -85,7 +83,7 @@ impl std::fmt::Debug for Scan {
 impl Scan {
     pub(crate) fn new(sources: Vec<Source>, tasks: Vec<ScanTask>) -> Self {
         let slots = tasks.iter().map(|_| Mutex::default()).collect();
-        Self { sources, tasks, slots, missed_bytes: Default::default(), replan: None }
+        Self { sources, tasks, slots, replan: None }
     }
 
     fn slot(&self, task: usize) -> std::sync::MutexGuard<'_, Slot> {
@@ -215,7 +213,7 @@ fn fetches(ranges: Vec<Range<u64>>) -> Vec<Vec<Range<u64>>> {
                     room -= end - at;
                 }
                 None => {
-                    groups.push(vec![at..end]);
+                    groups.push(std::iter::once(at..end).collect());
                     room = FETCH_BYTES.saturating_sub(end - at);
                 }
             }

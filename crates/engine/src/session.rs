@@ -50,7 +50,7 @@ impl Session {
             disk_rates: options.disk_rates.clone(),
             network_rate: options.network_rate,
             concurrency: options.concurrency.clone(),
-            policy: options.policy.clone(),
+            policy: options.policy,
         })
         .map_err(|e| EngineError::Usage(e.to_string()))?;
         let tokio = tokio::runtime::Builder::new_multi_thread()
@@ -104,7 +104,12 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
         Arc::clone(plain.state().catalog_list()),
         Arc::clone(&paths) as Arc<dyn UrlTableFactory>,
     ));
-    let context: SessionContext = plain.into_state_builder().with_catalog_list(catalogs).build().into();
+    let context: SessionContext = plain
+        .into_state_builder()
+        .with_catalog_list(catalogs)
+        .with_physical_optimizer_rules(crate::pushdown::rules())
+        .build()
+        .into();
     let state = context.state_weak_ref();
     crate::formats::register(&context)?;
     // Nobody else sets it.

@@ -16,7 +16,8 @@ use crate::stage::ReadyStage;
 /// Where a compute monotask's batches go.
 pub(crate) enum Sink<'a> {
     Divide {
-        partitioner: BatchPartitioner,
+        /// Boxed: it is as large as all else.
+        partitioner: Box<BatchPartitioner>,
         coalescers: Vec<BatchCoalescer>,
         parts: Vec<Vec<RecordBatch>>,
         from: u32,
@@ -46,7 +47,7 @@ impl<'a> Sink<'a> {
         Ok(match output {
             Output::Divide(to) => {
                 let n = to.partition_count();
-                let partitioner = BatchPartitioner::try_new(to.clone(), Time::new(), partition, 1)?;
+                let partitioner = Box::new(BatchPartitioner::try_new(to.clone(), Time::new(), partition, 1)?);
                 let coalescer = || {
                     BatchCoalescer::new(Arc::clone(&schema), BATCH_ROWS)
                         .with_biggest_coalesce_batch_size(Some(BATCH_ROWS / 2))

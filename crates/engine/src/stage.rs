@@ -129,10 +129,10 @@ impl Builder<'_> {
             return Ok(ExchangeExec::in_place_of(node, exchange));
         }
         if !stage.whole {
-            if let Some(r) = node.downcast_ref::<RepartitionExec>() {
-                if matches!(r.partitioning(), Partitioning::RoundRobinBatch(_)) {
-                    return self.node(r.input(), stage, index, Place { free: true, ..place }, scans);
-                }
+            if let Some(r) = node.downcast_ref::<RepartitionExec>()
+                && matches!(r.partitioning(), Partitioning::RoundRobinBatch(_))
+            {
+                return self.node(r.input(), stage, index, Place { free: true, ..place }, scans);
             }
             if let Some(s) = node.downcast_ref::<ScalarSubqueryExec>() {
                 return self.node(s.input(), stage, index, place, scans);
@@ -208,7 +208,7 @@ fn with_key_filters(mut leaf: Node, predicate: &Arc<dyn PhysicalExpr>) -> Result
 
 /// Operators whose work is cut into single-resource monotasks.
 pub(crate) fn is_split(node: &Node) -> bool {
-    const SPLIT: [&str; 24] = [
+    const SPLIT: [&str; 25] = [
         "AggregateExec",
         "BoundedWindowAggExec",
         "CoalesceBatchesExec",
@@ -225,6 +225,7 @@ pub(crate) fn is_split(node: &Node) -> bool {
         "LocalLimitExec",
         "NestedLoopJoinExec",
         "PartialSortExec",
+        "PartitionedTopKExec",
         "PlaceholderRowExec",
         "ProjectionExec",
         "RepartitionExec",
@@ -234,10 +235,8 @@ pub(crate) fn is_split(node: &Node) -> bool {
         "UnionExec",
         "WindowAggExec",
     ];
-    SPLIT.contains(&node.name()) || node.is::<ScalarSubqueryExec>() || node.is::<PartitionedTopK>()
+    SPLIT.contains(&node.name()) || node.is::<ScalarSubqueryExec>()
 }
-
-use datafusion::physical_plan::sorts::partitioned_topk::PartitionedTopKExec as PartitionedTopK;
 
 /// Which scans multitask `partition` of `node` reads.
 fn reads_of(node: &Node, partition: usize, scans: &HashMap<usize, Arc<Scan>>) -> Reads {

@@ -1,7 +1,10 @@
-//! Divides a text into statements.
+//! Divides a text into statements, and looks at each before any of them runs.
+
+use std::ops::ControlFlow;
 
 use datafusion::common::DataFusionError;
-use datafusion::sql::parser::DFParserBuilder;
+use datafusion::sql::parser::{CopyToSource, DFParserBuilder, Statement};
+use datafusion::sql::sqlparser::ast::{Query, SetExpr, SetOperator, SetQuantifier, Visit, Visitor};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer, Whitespace};
 
@@ -16,9 +19,56 @@ pub(crate) fn split(sql: &str) -> Result<Vec<String>, EngineError> {
     let statements = divide(sql)?;
     // Whoever changes the dialect on the way has the statements after it read by that.
     if !statements.iter().any(|s| s.to_ascii_lowercase().contains("sql_parser")) {
-        DFParserBuilder::new(sql).build().and_then(|mut parser| parser.parse_statements())?;
+        let parsed = DFParserBuilder::new(sql).build().and_then(|mut parser| parser.parse_statements())?;
+        parsed.iter().try_for_each(check)?;
     }
     Ok(statements)
+}
+
+/// Refuses what DataFusion would answer wrongly: it takes `EXCEPT ALL` and `INTERSECT ALL` for
+/// joins, which do not count how often a row is there.
+fn check(statement: &Statement) -> Result<(), EngineError> {
+    let found = match statement {
+        Statement::Statement(inner) => visit_queries(inner.as_ref()),
+        Statement::CopyTo(copy) => match &copy.source {
+            CopyToSource::Query(query) => visit_queries(query.as_ref()),
+            CopyToSource::Relation(_) => ControlFlow::Continue(()),
+        },
+        Statement::Explain(explain) => return check(&explain.statement),
+        _ => ControlFlow::Continue(()),
+    };
+    match found {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(operator) => Err(EngineError::Usage(format!(
+            "{operator} ALL is not supported: rows that are there several times would be counted wrongly; use \
+             {operator}, or number equal rows with row_number() OVER (PARTITION BY …) on both sides first"
+        ))),
+    }
+}
+
+fn visit_queries(within: &impl Visit) -> ControlFlow<SetOperator> {
+    struct Queries;
+    impl Visitor for Queries {
+        type Break = SetOperator;
+
+        fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<SetOperator> {
+            of_set(&query.body)
+        }
+    }
+    within.visit(&mut Queries)
+}
+
+/// The operator of a set operation within `body` (queries of their own left out) that counts
+/// equal rows and is no union.
+fn of_set(body: &SetExpr) -> ControlFlow<SetOperator> {
+    let SetExpr::SetOperation { op, set_quantifier, left, right } = body else {
+        return ControlFlow::Continue(());
+    };
+    if *op != SetOperator::Union && matches!(set_quantifier, SetQuantifier::All | SetQuantifier::AllByName) {
+        return ControlFlow::Break(*op);
+    }
+    of_set(left)?;
+    of_set(right)
 }
 
 fn divide(sql: &str) -> Result<Vec<String>, EngineError> {
@@ -100,12 +150,19 @@ mod tests {
     #[test]
     fn a_mistake_has_its_place_in_the_whole_text() {
         for (sql, place) in [
-            ("SELECT 1;\nSELECT 2;\n  SELECT FROM WHERE", "line 3, column 15"),
+            ("SELECT 1;\nSELECT 2;\n  SELECT 3 FORM x y", "line 3, column 17"),
             ("SELECT 1;\n SELECT 'x", "line 2, column 9"),
         ] {
             let error = split(sql).unwrap_err().to_string();
             assert!(error.contains(place), "{error}");
         }
+        for sql in [
+            "SELECT 1 EXCEPT ALL SELECT 2",
+            "COPY (SELECT * FROM (SELECT 1 INTERSECT ALL SELECT 1)) TO 'x.csv'",
+        ] {
+            assert!(split(sql).unwrap_err().to_string().contains("ALL is not supported"), "{sql}");
+        }
+        assert!(split("SELECT 1 UNION ALL SELECT 2 EXCEPT SELECT 3").is_ok());
         let other = "SET datafusion.sql_parser.dialect = 'mysql'; SELECT `a` FROM t";
         assert_eq!(split(other).unwrap().len(), 2);
     }

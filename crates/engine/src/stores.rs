@@ -4,13 +4,13 @@
 //! own, whose stores answer reads from what the job's read monotasks brought into memory,
 //! and turn writes into write monotasks. What was not brought is read from the store itself
 //! and counted: schema inference when a file is planned, a record that is longer than the
-//! look-ahead. So no operator waits for a device behind the scheduler's back unseen.
+//! look-ahead; the trace has it as a storage operation. So no operator waits for a device behind the scheduler's back unseen.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -21,9 +21,11 @@ use futures::{FutureExt, StreamExt};
 use object_store::path::Path;
 use object_store::{
     Attributes, CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
-    ObjectMeta, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult,
-    RenameOptions, Result, UploadPart,
+    ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
+    UploadPart,
 };
+use pellucid_runtime::{Job, Runtime};
+use pellucid_trace::{Operation, Outcome, Record, StorageOperation};
 use url::Url;
 
 use crate::named::Named;
@@ -50,10 +52,8 @@ impl Stores {
             return Ok(Arc::clone(store));
         }
         let store = pellucid_storage::open(url).map_err(|e| DataFusionError::External(Box::new(e)))?;
-        let store = match url.scheme() {
-            "file" => store,
-            _ => Arc::new(Named { name: name.clone(), inner: store }),
-        };
+        let named = if url.scheme() == "file" { String::new() } else { name.clone() };
+        let store: Arc<dyn ObjectStore> = Arc::new(Named { name: named, inner: store });
         open.insert(name, Arc::clone(&store));
         Ok(store)
     }
@@ -74,14 +74,41 @@ impl ObjectStoreRegistry for Stores {
 type Answers = HashMap<String, Vec<(Arc<Scan>, usize)>>;
 
 /// What all stores of one job share.
-#[derive(Default)]
 pub(crate) struct JobIo {
     answers: Mutex<Answers>,
-    /// Bytes that operators asked a store for and no monotask had brought.
-    pub missed_bytes: AtomicU64,
+    job: Job,
+    runtime: Runtime,
 }
 
 impl JobIo {
+    pub(crate) fn new(job: Job, runtime: Runtime) -> Self {
+        Self { answers: Mutex::default(), job, runtime }
+    }
+
+    /// Records a read that an operator made by itself, for no monotask had brought its bytes.
+    fn missed(&self, url: &Url, path: &Path, started: Instant, bytes: u64) {
+        let resource = if url.scheme() == "file" {
+            let path = pellucid_storage::LocalStore::default().path(path);
+            path.map_err(|e| e.into()).and_then(|p| self.runtime.disk_of(&p))
+        } else {
+            Ok(self.runtime.store(&pellucid_storage::name(url), None))
+        };
+        // A file that was just read has a disk.
+        let Ok(resource) = resource else { return };
+        let recorder = self.job.recorder();
+        recorder.record(Record::StorageOperation(StorageOperation {
+            resource: self.job.resource_ix(&resource),
+            operation: Operation::Read,
+            started_ns: recorder.at(started),
+            first_byte_ns: None,
+            duration_ns: started.elapsed().as_nanos() as u64,
+            bytes: Some(bytes),
+            concurrency: None,
+            error: None,
+            outcome: Outcome::Ok,
+        }));
+    }
+
     /// From now on `scan` answers for `path`, its source number `source`.
     pub(crate) fn add(&self, path: String, scan: &Arc<Scan>, source: usize) {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -213,8 +240,9 @@ impl ObjectStore for JobStore {
                 });
             }
         }
+        let started = Instant::now();
         let result = self.inner.get_opts(location, options).await?;
-        self.io.missed_bytes.fetch_add(result.range.end - result.range.start, Relaxed);
+        self.io.missed(&self.url, location, started, result.range.end - result.range.start);
         Ok(result)
     }
 
@@ -222,8 +250,10 @@ impl ObjectStore for JobStore {
         if let Some(all) = ranges.iter().map(|r| self.io.get(location, r)).collect() {
             return Ok(all);
         }
-        self.io.missed_bytes.fetch_add(ranges.iter().map(|r| r.end - r.start).sum(), Relaxed);
-        self.inner.get_ranges(location, ranges).await
+        let started = Instant::now();
+        let bytes = self.inner.get_ranges(location, ranges).await?;
+        self.io.missed(&self.url, location, started, bytes.iter().map(|b| b.len() as u64).sum());
+        Ok(bytes)
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {

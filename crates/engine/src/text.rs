@@ -6,8 +6,8 @@
 //! last record; that is what the read monotask brings. The openers ask the job's
 //! [`JobStore`](crate::stores::JobStore), which answers from the scan's slots.
 //!
-//! A record that is longer than the look-ahead is read on by the opener itself; such
-//! bytes count in [`Scan::missed_bytes`].
+//! A record that is longer than the look-ahead is read on by the opener itself; the trace has
+//! such reads as storage operations.
 
 use std::collections::HashSet;
 use std::ops::Range;
