@@ -1,0 +1,229 @@
+"""Makes SELECTs that DuckDB and DataFusion understand alike, from a seed.
+
+Each is made of typed expressions over two small tables, so that nearly all are valid. What
+the dialects see differently is left out: division of integers, date arithmetic, the order of
+rows that tie, frames by rows over ties.
+"""
+
+import random
+
+TYPES = ("int", "text", "date", "decimal", "float", "bool")
+COLUMNS = {"i": "int", "j": "int", "s": "text", "d": "date", "m": "decimal", "f": "float", "b": "bool"}
+TABLES = {
+    "x": """SELECT n::BIGINT AS id, (CASE WHEN n % 7 <> 3 THEN n * 31 % 12 END)::BIGINT AS i,
+        (n * 17 % 40 - 20)::BIGINT AS j, CASE WHEN n % 5 <> 1 THEN 'k' || (n * 13 % 9) END AS s,
+        CASE WHEN n % 11 <> 4 THEN DATE '2021-03-01' + (n * 7 % 30)::INT END AS d,
+        CASE WHEN n % 6 <> 2 THEN ((n * 53 % 400) / 100 - 1)::DECIMAL(9, 2) END AS m,
+        CASE WHEN n % 8 <> 5 THEN (n * 29 % 32) / 4 - 2 END::DOUBLE AS f,
+        CASE WHEN n % 9 <> 7 THEN n % 2 = 0 END AS b FROM range(400) r(n)""",
+    "y": """SELECT n::BIGINT AS id, (CASE WHEN n % 5 <> 2 THEN n * 37 % 15 END)::BIGINT AS i,
+        (n * 11 % 30 - 10)::BIGINT AS j, CASE WHEN n % 4 <> 1 THEN 'k' || (n * 5 % 11) END AS s,
+        CASE WHEN n % 6 <> 3 THEN DATE '2021-03-10' + (n * 3 % 30)::INT END AS d,
+        CASE WHEN n % 7 <> 2 THEN ((n * 47 % 300) / 100)::DECIMAL(9, 2) END AS m,
+        CASE WHEN n % 3 <> 1 THEN (n * 23 % 24) / 4 END::DOUBLE AS f,
+        CASE WHEN n % 10 <> 6 THEN n % 3 = 0 END AS b FROM range(150) r(n)""",
+}
+LITERALS = {
+    "int": ["0", "1", "3", "-2", "7"],
+    "text": ["'k1'", "'k3'", "''", "'zz'", "'k'"],
+    "date": ["DATE '2021-03-05'", "DATE '2021-03-20'"],
+    "decimal": ["CAST(0.50 AS DECIMAL(9, 2))", "CAST(-1.25 AS DECIMAL(9, 2))"],
+    "float": ["CAST(0.5 AS DOUBLE)", "CAST(-1.75 AS DOUBLE)"],
+    "bool": ["true", "false"],
+}
+
+
+class Maker:
+    """One query from one seed."""
+
+    def __init__(self, seed: str):
+        self.random = random.Random(seed)
+        self.names = 0
+
+    def pick(self, *choices):
+        """One of them, called if it is a function."""
+        choice = self.random.choice(choices)
+        return choice() if callable(choice) else choice
+
+    def chance(self, share: float) -> bool:
+        """True with this probability."""
+        return self.random.random() < share
+
+    def name(self) -> str:
+        """A name that is not there yet."""
+        self.names += 1
+        return f"n{self.names}"
+
+    def value(self, type_name: str, scope: list[str], depth: int = 2) -> str:
+        """An expression of a type over the tables in scope."""
+        if depth == 0 or self.chance(0.35):
+            if not scope or self.chance(0.15):
+                return self.pick(*LITERALS[type_name])
+            table = self.pick(*scope)
+            return f"{table}.{self.pick(*[c for c, t in COLUMNS.items() if t == type_name])}"
+
+        def of(t: str = type_name) -> str:
+            return self.value(t, scope, depth - 1)
+
+        common = [
+            lambda: f"CASE WHEN {of('bool')} THEN {of()} ELSE {of()} END",
+            lambda: f"coalesce({of()}, {self.pick(*LITERALS[type_name])})",
+            lambda: f"nullif({of()}, {of()})",
+        ]
+        return self.pick(*common, *(lambda f=f: f(of) for f in OPERATIONS[type_name](self)))
+
+    def condition(self, scope: list[str]) -> str:
+        """A condition, sometimes with a subquery."""
+        if self.chance(0.8):
+            return self.value("bool", scope)
+        table, inner = self.pick(*TABLES), self.name()
+        kind = self.pick("int", "text", "date")
+        column = self.pick(*[c for c, t in COLUMNS.items() if t == kind])
+        outer = self.value(kind, scope, 1)
+        # DataFusion 55 takes a constant NOT IN (…) for certain although the list has a NULL
+        plain = f"{self.pick(*scope)}.{self.pick(*[c for c, t in COLUMNS.items() if t == kind])}"
+        where = self.value("bool", [inner], 1)
+        return self.pick(
+            f"{plain} NOT IN (SELECT {inner}.{column} FROM {table} {inner} WHERE {where})",
+            f"{outer} IN (SELECT {inner}.{column} FROM {table} {inner} WHERE {where})",
+            f"{self.pick('', 'NOT ')}EXISTS (SELECT 1 FROM {table} {inner} WHERE {inner}.{column} = {outer} AND {where})",
+            f"{self.value('int', scope, 1)} > (SELECT {self.pick('max', 'min', 'count')}({inner}.{column}) "
+            f"{'' if kind == 'int' else '+ 0'} FROM {table} {inner} WHERE {where})"
+            if kind == "int"
+            else f"{outer} = (SELECT max({inner}.{column}) FROM {table} {inner} WHERE {where})",
+        )
+
+    def source(self) -> tuple[str, list[str]]:
+        """FROM, and the names that it brings into scope."""
+
+        def one() -> tuple[str, str]:
+            alias, table = self.name(), self.pick(*TABLES)
+            if self.chance(0.25):
+                return f"(SELECT * FROM {table} WHERE {self.value('bool', [table], 1)}) {alias}", alias
+            return f"{table} {alias}", alias
+
+        text, first = one()
+        scope = [first]
+        for _ in range(self.random.choice([0, 0, 1, 1, 2])):
+            more, alias = one()
+            kind = self.pick("JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
+            # one key has some thirty partners; a second join on one would have a million rows
+            keys = self.random.sample(["i", "j", "s", "d", "m"], self.pick(1, 1, 2) if len(scope) == 1 else 2)
+            left = self.pick(*scope)
+            on = " AND ".join(f"{left}.{key} = {alias}.{key}" for key in keys)
+            if self.chance(0.3):
+                on += f" AND {self.value('bool', [left, alias], 1)}"
+            text += f" {kind} {more} ON {on}"
+            scope.append(alias)
+        return text, scope
+
+    def aggregate(self, scope: list[str]) -> str:
+        """An aggregate of a type whose sums are exact in both engines."""
+        of = self.pick("int", "text", "date", "decimal", "float", "bool")
+        inner = self.value(of, scope, 1)
+        number = self.value(self.pick("int", "decimal", "float"), scope, 1)
+        call = self.pick(
+            "count(*)",
+            f"count({inner})",
+            f"count(DISTINCT {inner})",
+            f"sum({number})",
+            f"avg({self.value('int', scope, 1)})",
+            f"min({inner})" if of != "bool" else f"bool_or({inner})",
+            f"max({inner})" if of != "bool" else f"bool_and({inner})",
+        )
+        filtered = f" FILTER (WHERE {self.value('bool', scope, 1)})" if self.chance(0.2) else ""
+        return call + filtered
+
+    def window(self, scope: list[str]) -> str:
+        """A window function that rows which tie do not change."""
+        by = self.value(self.pick("int", "text"), scope, 1)
+        order = self.value(self.pick("int", "date", "text"), scope, 1)
+        over = f"OVER (PARTITION BY {by} ORDER BY {order} {self.pick('ASC', 'DESC')} NULLS FIRST)"
+        number = self.value("int", scope, 1)
+        return self.pick(f"rank() {over}", f"dense_rank() {over}", f"sum({number}) {over}", f"count(*) {over}",
+                         f"max({number}) {over}", f"min({number}) OVER (PARTITION BY {by})")  # fmt: skip
+
+    def select(self, types: list[str] | None = None) -> str:
+        """A SELECT without order; of these types, if given."""
+        source, scope = self.source()
+        where = f" WHERE {self.condition(scope)}" if self.chance(0.6) else ""
+        if types is None and self.chance(0.45):
+            keys = [self.value(self.pick("int", "text", "date", "bool"), scope, 1) for _ in range(self.pick(0, 1, 1, 2))]
+            outputs = keys + [self.aggregate(scope) for _ in range(self.pick(1, 2, 3))]
+            group = f" GROUP BY {', '.join(str(i + 1) for i in range(len(keys)))}" if keys else ""
+            having = f" HAVING count(*) > {self.pick('0', '1', '3')}" if keys and self.chance(0.3) else ""
+            return f"SELECT {self.named(outputs)} FROM {source}{where}{group}{having}"
+        wanted = types or [self.pick(*TYPES) for _ in range(self.pick(1, 2, 3))]
+        outputs = [self.value(t, scope) for t in wanted]
+        if types is None and self.chance(0.25):
+            outputs.append(self.window(scope))
+        distinct = "DISTINCT " if self.chance(0.25) else ""
+        return f"SELECT {distinct}{self.named(outputs)} FROM {source}{where}"
+
+    @staticmethod
+    def named(outputs: list[str]) -> str:
+        """A list for SELECT."""
+        return ", ".join(f"{output} AS c{i}" for i, output in enumerate(outputs))
+
+    def query(self) -> str:
+        """A whole query."""
+        if self.chance(0.15):
+            types = [self.pick("int", "text", "date") for _ in range(self.pick(1, 2))]
+            operator = self.pick("UNION", "UNION ALL", "INTERSECT", "EXCEPT")
+            text = f"{self.select(types)} {operator} {self.select(types)}"
+        else:
+            text = self.select()
+        if self.chance(0.15):
+            text = f"WITH w AS ({text}) SELECT * FROM w"
+        if self.chance(0.3):
+            width = text.count(" AS c")
+            text = f"SELECT * FROM ({text}) q"
+            # by all outputs, so that what a LIMIT leaves is certain
+            first = [i for i in range(width) if f" AS c{i}" in text]
+            order = ", ".join(f"c{i} {self.pick('ASC', 'DESC')} NULLS {self.pick('FIRST', 'LAST')}" for i in first)
+            text += f" ORDER BY {order}"
+            if self.chance(0.6):
+                text += f" LIMIT {self.pick('1', '5', '20')}" + self.pick("", "", " OFFSET 3")
+        return text
+
+
+def _operations_on_bool(maker: Maker):
+    """Conditions."""
+    kinds = ["int", "text", "date", "decimal", "float"]
+
+    def compared(of):
+        kind = maker.pick(*kinds)
+        return f"{of(kind)} {maker.pick('=', '<>', '<', '<=', '>', '>=', 'IS DISTINCT FROM')} {of(kind)}"
+
+    return [
+        lambda of: f"({compared(of)})",
+        lambda of: f"({compared(of)})",
+        lambda of: f"({of('bool')} AND {of('bool')})",
+        lambda of: f"({of('bool')} OR {of('bool')})",
+        lambda of: f"(NOT {of('bool')})",
+        lambda of: f"({of(maker.pick(*kinds))} IS {maker.pick('', 'NOT ')}NULL)",
+        lambda of: f"({of('int')} BETWEEN {of('int')} AND {of('int')})",
+        lambda of: f"({of('int')} {maker.pick('IN', 'NOT IN')} (1, 3, {of('int')}))",
+        lambda of: f"({of('text')} {maker.pick('LIKE', 'NOT LIKE')} {maker.pick(repr('k%'), repr('%1'), repr('k_'))})",
+    ]
+
+
+OPERATIONS = {
+    "int": lambda maker: [
+        lambda of: f"({of()} {maker.pick('+', '-', '*')} {of()})",
+        lambda of: f"({of()} % {maker.pick('3', '7')})",
+        lambda of: f"abs({of()})",
+        lambda of: f"CAST(length({of('text')}) AS BIGINT)",
+        lambda of: f"CAST({of('bool')} AS BIGINT)",
+    ],
+    "text": lambda maker: [
+        lambda of: f"({of()} || {of()})",
+        lambda of: f"{maker.pick('upper', 'lower', 'trim', 'reverse')}({of()})",
+        lambda of: f"substr({of()}, {maker.pick('1', '2')}, {maker.pick('1', '3')})",
+        lambda of: f"CAST({of('int')} AS VARCHAR)",
+    ],
+    "date": lambda maker: [lambda of: f"greatest({of()}, {of()})"],
+    "decimal": lambda maker: [lambda of: f"({of()} {maker.pick('+', '-')} {of()})", lambda of: f"(-{of()})"],
+    "float": lambda maker: [lambda of: f"({of()} {maker.pick('+', '-', '*')} {of()})", lambda of: f"abs({of()})"],
+    "bool": _operations_on_bool,
+}  # fmt: skip

@@ -1,0 +1,67 @@
+"""Random SELECTs against DuckDB: seeded, a few hundred in CI, thousands with PELLUCID_FULL=1.
+
+A failure prints the query and its seed; `PELLUCID_SEED=SEED` runs the round again.
+"""
+
+import os
+
+import pytest
+
+from tests import binary, breadth, compare, oracle, random_sql
+
+SEED = os.environ.get("PELLUCID_SEED", "1")
+ROUNDS = 80 if os.environ.get("PELLUCID_FULL") == "1" else 8
+QUERIES = 50
+# DataFusion refuses these itself, though DuckDB takes them: its optimizer drops the aliases of
+# expressions that it makes equal.
+REFUSED = "Projections require unique expression names"
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """The tables in several files each, and DuckDB over the same rows."""
+    folder = tmp_path_factory.mktemp("random")
+    duck = oracle.connect()
+    options = []
+    for name, query in random_sql.TABLES.items():
+        duck.execute(f"CREATE TABLE {name} AS {query}")
+        (folder / name).mkdir()
+        for part in range(3):
+            duck.execute(f"COPY (SELECT * FROM {name} WHERE id % 3 = {part}) TO '{folder / name}/{part}.parquet'")
+        options += ["--table", f"{name}={folder / name}"]
+    return duck, options
+
+
+def answers(queries: list[str], options) -> list:
+    """What each answered: rows, or the process that failed."""
+    ran = binary.sql(";\n".join(queries), None, *options)
+    if ran.code == 0:
+        return breadth.of(ran, len(queries))
+    if len(queries) == 1:
+        return [ran]
+    half = len(queries) // 2
+    return answers(queries[:half], options) + answers(queries[half:], options)
+
+
+@pytest.mark.parametrize("number", range(ROUNDS))
+def test_random_queries(tables, number):
+    duck, options = tables
+    way = list(breadth.WAYS.values())[number % len(breadth.WAYS)]
+    made = [random_sql.Maker(f"{SEED}-{number}-{i}").query() for i in range(QUERIES)]
+    expected, queries = [], []
+    for query in made:
+        try:
+            expected.append(breadth.expected(duck, query, breadth.is_ordered(query)))
+            queries.append(query)
+        except oracle.duckdb.Error as error:
+            # an overflow, say; that there are few is asserted below
+            print(f"DuckDB refuses {query}: {error}")
+    assert len(queries) >= QUERIES * 0.9, "the maker makes too much that DuckDB refuses"
+    wrong = []
+    for query, answer, got in zip(queries, expected, answers(queries, [*options, *way]), strict=True):
+        if isinstance(got, binary.Ran) and REFUSED in got.err:
+            continue
+        said = got.err if isinstance(got, binary.Ran) else compare.difference(answer, got.columns, got.types, got.rows)
+        if said:
+            wrong.append(f"{query}\n  {said}")
+    assert not wrong, f"PELLUCID_SEED={SEED}, round {number}, options {way}:\n" + "\n".join(wrong)
