@@ -2,7 +2,8 @@
 
 Each is made of typed expressions over two small tables, so that nearly all are valid. What
 the dialects see differently is left out: division of integers, date arithmetic, the order of
-rows that tie, frames by rows over ties.
+rows that tie, frames by rows over ties, and products of floats: they make a -0.0, which is a value
+of its own in DataFusion alone.
 """
 
 import random
@@ -224,6 +225,6 @@ OPERATIONS = {
     ],
     "date": lambda maker: [lambda of: f"greatest({of()}, {of()})"],
     "decimal": lambda maker: [lambda of: f"({of()} {maker.pick('+', '-')} {of()})", lambda of: f"(-{of()})"],
-    "float": lambda maker: [lambda of: f"({of()} {maker.pick('+', '-', '*')} {of()})", lambda of: f"abs({of()})"],
+    "float": lambda maker: [lambda of: f"({of()} {maker.pick('+', '-')} {of()})", lambda of: f"abs({of()})"],
     "bool": _operations_on_bool,
 }  # fmt: skip
