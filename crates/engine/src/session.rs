@@ -97,6 +97,8 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
     o.execution.parquet.bloom_filter_on_read = false;
     // Joins leave a place for what their build sides know; we fill it.
     o.optimizer.enable_join_dynamic_filter_pushdown = true;
+    // Of an aggregate over an expression it forgets the minimum and maximum, and loses rows.
+    o.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
     o.optimizer.repartition_file_min_size = 0;
     let plain = SessionContext::new_with_config_rt(config, env);
     let paths = Arc::new(PathTables::default());
