@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MAP = ROOT / "ARCHITECTURE.md"
-ALL = {"trace", "scheduler", "model", "runtime", "storage", "engine", "report"}
+ALL = {"trace", "scheduler", "model", "runtime", "storage", "engine", "iterate", "sparklog", "report"}
 MAY_USE = {
     "trace": set(),
     "scheduler": set(),
@@ -19,6 +19,8 @@ MAY_USE = {
     "runtime": {"trace", "scheduler"},
     "storage": {"trace", "scheduler"},
     "engine": {"runtime", "storage", "trace"},
+    "iterate": {"trace", "storage"},
+    "sparklog": {"trace"},
     "report": {"trace", "model"},
     "cli": ALL,
 }

@@ -1,0 +1,1 @@
+//! Partition-local iterative jobs.
