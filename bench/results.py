@@ -1,8 +1,9 @@
 """Results as lines: each finished case is appended, so that a run that stops goes on where it was.
 
-A line is `{"suite", "case", "build", "at", "machine", "others_cores", …}`; `case` says what
+A line is `{"suite", "case", "build", "at", "machine", "memory", "others_cores", …}`; `case` says what
 was asked and `build` of which binary, so that both together are its identity. `runs` says how
-many times it was measured, where that can be chosen. The newest line of a case counts; older
+many times it was measured, where that can be chosen; `memory` whether freed memory stayed with the
+machine (`lab/memory.py`). The newest line of a case counts; older
 builds stay as history.
 """
 
@@ -26,6 +27,8 @@ FOLDER = ROOT / "bench" / "results"
 NOISE_CORES = 0.1
 # Lines from before this time do not count as done: set to measure again what this build has.
 since = ""
+# What `lab.memory.kept` said of the memory that this run's processes get.
+memory: str | None = None
 
 
 def now() -> str:
@@ -81,6 +84,7 @@ def append(suite: str, case: dict, found: dict, by: str | None = None) -> None:
         "case": case,
         "build": by or build(),
         "machine": machine(),
+        "memory": memory,
         "at": now(),
         **found,
     }

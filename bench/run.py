@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bench import cold, micro, recording, results, table, warm
 from bench.sessions import example
+from lab import memory
 from tests import binary
 
 SUITES = ("micro", "warm", "recording", "cold")
@@ -52,7 +53,8 @@ def main() -> int:
             if not path.exists():
                 print(f"{path} does not exist: cargo build --release --workspace --bins --examples", file=sys.stderr)
                 return 1
-        beside_peers(beside, chosen)
+        with memory.kept() as results.memory:
+            beside_peers(beside, chosen)
     table.main()
     return 0
 

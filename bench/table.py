@@ -110,7 +110,8 @@ def origin(lines: list[dict], command: str | None = None) -> list[str]:
     busy = f"others used {statistics.median(others):.2f} cores meanwhile (median; at most {max(others):.2f})"
     counts = sorted({line["runs"] for line in lines if "runs" in line})
     runs = f" Runs of each: {' to '.join(map(str, counts))}, in turns." if counts else ""
-    return [f"Build {named}, {when}; {busy}.{runs}{again}", ""]
+    memory = "".join(f" Freed memory: {state}." for state in sorted({line["memory"] for line in lines if line.get("memory")}))
+    return [f"Build {named}, {when}; {busy}.{memory}{runs}{again}", ""]
 
 
 def milliseconds(values: list[float]) -> str:

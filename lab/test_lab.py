@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from lab import cache, disks, kernel
+from lab import cache, disks, kernel, memory
 from lab.rates import off_by, parse_block_stat, parse_bytes, parse_rate, show_rate, throttle_line
 
 needs_kernel = pytest.mark.skipif(kernel.missing() is not None, reason=f"no kernel throttle: {kernel.missing()}")
@@ -53,6 +53,39 @@ def test_calibration_is_judged_both_ways():
 def test_block_stat_counts_sectors_of_512():
     line = " 9 0 2048 5 3 1 16 2 0 7 7 0 0 0 0 0 0"
     assert parse_block_stat(line) == (1 << 20, 8192)
+
+
+def test_freed_memory_is_kept_meanwhile_and_reported_again_after(tmp_path):
+    parameter = tmp_path / "page_reporting_order"
+    parameter.write_text("5\n")
+    with pytest.raises(KeyboardInterrupt), memory.kept(1 << 20, parameter) as state:
+        assert state == "kept" and parameter.read_text() == "20"
+        raise KeyboardInterrupt
+    assert parameter.read_text().strip() == "5"
+
+
+def test_a_machine_that_reports_no_free_memory_is_left_alone(tmp_path):
+    with memory.kept(parameter=tmp_path / "none") as state:
+        assert state == "not reported"
+
+
+def test_the_highest_order_that_the_kernel_takes_is_set():
+    class Parameter:
+        """Takes what a kernel with blocks of up to 2^10 pages takes."""
+
+        value = "5\n"
+
+        def read_text(self):
+            return self.value
+
+        def write_text(self, text):
+            if int(text) > 11:
+                raise OSError(22, "Invalid argument")
+            self.value = text
+
+    parameter = Parameter()
+    assert memory.switch_off(parameter) == "5"
+    assert parameter.value == "11"
 
 
 def test_engine_paced_disk_tells_the_engine_and_claims_no_calibration():
