@@ -5,7 +5,12 @@
 //! asked for. Which monotask reads when is not decided here: the engine wraps these stores,
 //! and the runtime reads local data files itself.
 
+pub mod composition;
+pub mod finding;
 mod local;
+pub mod mismatch;
+pub mod path;
+pub mod rank;
 mod remote;
 
 use std::fmt;

@@ -1,0 +1,247 @@
+//! The compute-to-data path: the logical links that a record crosses, counted and drawn.
+//!
+//! The definition and the counts are those of CLOUD '16, §IV-C and figures 2 and 3, as rules:
+//!
+//! 1. What runs in one place has no hop between its parts; every mediator on another machine
+//!    is one more hop.
+//! 2. A read crosses each hop there and back. It is answered by one copy; an erasure code's
+//!    primary gathers fragments, which is one hop more, there and back.
+//! 3. A write to parallel copies counts one hop each way, since they are written at once and
+//!    the acknowledgement that completes the quorum is the last that is waited for. Where a
+//!    primary hands the record on, that is one hop more, there and back, if more than its own
+//!    copy must be acknowledged.
+//! 4. A chain counts each forward hop, and the way back from the last copy once.
+//! 5. The data layer's copies multiply the hops to the storage below them.
+//!
+//! A count is no time: what a link carries, and how many streams share it, is not in it (why
+//! NC lost to GC-V with the same count, §V-A). [`crate::doctor`] looks at that.
+
+use crate::composition::{Composition, Forwarder, Layer, Place, Replication};
+
+/// Which way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Direction {
+    /// From the data to the compute layer.
+    Read,
+    /// From the compute layer to the data.
+    Write,
+}
+
+/// The links of a record's way through a composition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Path {
+    /// Which way.
+    pub direction: Direction,
+    /// In the order of the record's way.
+    pub legs: Vec<Leg>,
+}
+
+/// A part of the way that is gone once, or once a copy of the layer above.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leg {
+    /// From whom to whom, in the order of the steps.
+    pub steps: Vec<Step>,
+    /// How often it is gone: once a copy of the layer above.
+    pub times: u32,
+}
+
+/// From one node to the next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// Where it begins.
+    pub from: String,
+    /// Where it ends; several nodes where they are reached at once.
+    pub to: String,
+    /// Whether that is a hop; false within one place.
+    pub is_hop: bool,
+    /// True for the way back: an answer or an acknowledgement.
+    pub back: bool,
+}
+
+/// A node on the way of a request, and whether a link leads to it.
+#[derive(Clone)]
+struct Node {
+    name: String,
+    is_hop: bool,
+}
+
+impl Path {
+    /// The path of a record through `composition`.
+    pub fn of(composition: &Composition, direction: Direction) -> Path {
+        let (data, storage) = (&composition.data, &composition.storage);
+        let first = copy_name(data, 1);
+        let legs = match direction {
+            Direction::Read => {
+                let mut nodes = way_to_fragments(data);
+                nodes.extend(way_to_fragments(storage));
+                vec![Leg { steps: there_and_back(&composition.compute, &nodes), times: 1 }]
+            }
+            Direction::Write => {
+                let above = Leg { steps: write(data, &composition.compute), times: 1 };
+                let who = if data.stores_a_record() > 1 { format!("each {}", data.system) } else { first };
+                let below = Leg { steps: write(storage, &who), times: data.stores_a_record() };
+                vec![above, below]
+            }
+        };
+        Path { direction, legs }
+    }
+
+    /// How many links the record crosses.
+    pub fn links(&self) -> u32 {
+        self.legs.iter().map(|leg| leg.times * leg.hops()).sum()
+    }
+
+    /// Every link by itself, as often as it is crossed: as many as [`Path::links`].
+    pub fn hops(&self) -> Vec<String> {
+        let mut hops = Vec::new();
+        for leg in &self.legs {
+            for time in 1..=leg.times {
+                let which =
+                    if leg.times > 1 { format!(" (copy {time} of {})", leg.times) } else { String::new() };
+                let crossed = leg.steps.iter().filter(|s| s.is_hop);
+                hops.extend(crossed.map(|s| format!("{} → {}{which}", s.from, s.to)));
+            }
+        }
+        hops
+    }
+
+    /// The path as lines of text: `──▶` is a link, `═══` none; each line ends with its count.
+    pub fn drawing(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for leg in &self.legs {
+            for back in [false, true] {
+                let steps: Vec<&Step> = leg.steps.iter().filter(|s| s.back == back).collect();
+                if let Some(drawn) = drawn(&steps, back) {
+                    lines.push((drawn, steps.iter().filter(|s| s.is_hop).count() as u32, leg.times));
+                }
+            }
+        }
+        let width = lines.iter().map(|(text, ..)| text.chars().count()).max().unwrap_or(0);
+        let line = |(text, hops, times): &(String, u32, u32)| {
+            let pad = " ".repeat(width - text.chars().count());
+            match times {
+                1 => format!("{text}{pad}  {hops}"),
+                times => format!("{text}{pad}  {times} × {hops} = {}", times * hops),
+            }
+        };
+        lines.iter().map(line).collect()
+    }
+}
+
+impl Leg {
+    fn hops(&self) -> u32 {
+        self.steps.iter().filter(|s| s.is_hop).count() as u32
+    }
+}
+
+/// The steps of one way in one line; `None` where there are none.
+fn drawn(steps: &[&Step], back: bool) -> Option<String> {
+    // The way back is drawn from its end, so that both lines have the same nodes below each other.
+    let (first, arrow) =
+        if back { (&steps.last()?.to, " ◀── ") } else { (&steps.first()?.from, " ──▶ ") };
+    let mut text = first.clone();
+    let ordered: Vec<&&Step> = if back { steps.iter().rev().collect() } else { steps.iter().collect() };
+    for step in ordered {
+        text += if step.is_hop { arrow } else { " ═══ " };
+        text += if back { &step.from } else { &step.to };
+    }
+    Some(text)
+}
+
+/// A copy of a layer by its number; the layer's name where there is but one.
+fn copy_name(layer: &Layer, number: u32) -> String {
+    if layer.copies > 1 { format!("{} {number}", layer.system) } else { layer.system.clone() }
+}
+
+/// The mediators and the first copy of a layer.
+fn way_to(layer: &Layer) -> Vec<Node> {
+    let node = |name: String, runs: Place| Node { name, is_hop: runs.is_remote() };
+    let mut nodes: Vec<Node> = layer.mediators.iter().map(|m| node(m.name.clone(), m.runs)).collect();
+    nodes.push(node(copy_name(layer, 1), layer.runs));
+    nodes
+}
+
+/// The way to what holds a record: with an erasure code to its fragments, which the primary
+/// or the asking side gathers and spreads.
+fn way_to_fragments(layer: &Layer) -> Vec<Node> {
+    let mut nodes = way_to(layer);
+    let fragments = layer.fragments.0 + layer.fragments.1;
+    if layer.replication == Replication::Erasure && fragments > 1 {
+        spread(layer, &mut nodes, |first| format!("{} {} fragments", layer.system, fragments + 1 - first));
+    }
+    nodes
+}
+
+/// Extends the way to the first copy to all of them: by a hop from the primary to the others,
+/// or by nothing where the asking side reaches them all at once. `several` names the copies
+/// from the first or second on.
+fn spread(layer: &Layer, nodes: &mut Vec<Node>, several: impl Fn(u32) -> String) {
+    let is_hop = layer.copies_run.is_remote();
+    match (layer.forwarded_by, nodes.last_mut()) {
+        (Forwarder::Primary, _) => nodes.push(Node { name: several(2), is_hop }),
+        (Forwarder::Writer, Some(last)) => *last = Node { name: several(1), is_hop: last.is_hop || is_hop },
+        (Forwarder::Writer, None) => {}
+    }
+}
+
+fn there(from: &str, nodes: &[Node]) -> Vec<Step> {
+    let mut from = from.to_string();
+    let step = |node: &Node| {
+        let begin = std::mem::replace(&mut from, node.name.clone());
+        Step { from: begin, to: node.name.clone(), is_hop: node.is_hop, back: false }
+    };
+    nodes.iter().map(step).collect()
+}
+
+fn there_and_back(from: &str, nodes: &[Node]) -> Vec<Step> {
+    let mut steps = there(from, nodes);
+    let back = |s: &Step| Step { from: s.to.clone(), to: s.from.clone(), is_hop: s.is_hop, back: true };
+    // No way back within one place: nothing would be drawn that the way there has not said.
+    let returned: Vec<Step> = steps.iter().rev().map(back).collect();
+    if returned.iter().any(|s| s.is_hop) {
+        steps.extend(returned);
+    }
+    steps
+}
+
+fn write(layer: &Layer, from: &str) -> Vec<Step> {
+    let mut nodes = way_to_fragments(layer);
+    match layer.replication {
+        Replication::Chain => return chain(layer, from, nodes),
+        Replication::Parallel if layer.acknowledged_copies() > 1 => {
+            spread(layer, &mut nodes, |first| several(layer, first));
+        }
+        // What need not be acknowledged is not on the way of a write.
+        Replication::Parallel | Replication::None | Replication::Erasure => {}
+    }
+    there_and_back(from, &nodes)
+}
+
+/// The copies from `first` on, reached at once.
+fn several(layer: &Layer, first: u32) -> String {
+    match layer.copies {
+        n if n == first => copy_name(layer, n),
+        n => format!("{} {first}–{n}", layer.system),
+    }
+}
+
+fn chain(layer: &Layer, from: &str, mut nodes: Vec<Node>) -> Vec<Step> {
+    let way = nodes.clone();
+    let between = layer.copies_run.is_remote();
+    nodes.extend((2..=layer.copies).map(|n| Node { name: copy_name(layer, n), is_hop: between }));
+    let mut steps = there(from, &nodes);
+    // The last copy answers whoever handed the record to the first: over a link where that
+    // one is on another machine than the last copy.
+    let crossed = way.last().is_some_and(|first| first.is_hop) || (between && layer.copies > 1);
+    let mut back = Vec::new();
+    let mut at = copy_name(layer, layer.copies);
+    let names = way.iter().rev().skip(1).map(|n| n.name.clone()).chain([from.to_string()]);
+    let links = std::iter::once(crossed).chain(way.iter().rev().skip(1).map(|n| n.is_hop));
+    for (to, is_hop) in names.zip(links) {
+        back.push(Step { from: std::mem::replace(&mut at, to.clone()), to, is_hop, back: true });
+    }
+    if back.iter().any(|s| s.is_hop) {
+        steps.extend(back);
+    }
+    steps
+}
