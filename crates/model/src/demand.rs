@@ -66,6 +66,8 @@ pub(crate) struct Demands<'a> {
     pub timed: Vec<bool>,
     /// By resource: the cores of a machine.
     cores: Vec<bool>,
+    /// Resources and directions that the kernel counts.
+    counted: BTreeSet<(usize, bool)>,
 }
 
 /// True for kinds whose capacity is a number of places, not a rate.
@@ -96,9 +98,9 @@ impl<'a> Demands<'a> {
             cores: trace.resources.iter().map(|r| r.kind == kind::CPU).collect(),
             ..Demands::default()
         };
-        let counted = counted(trace);
+        demands.counted = counted(trace);
         for (ix, monotask) in trace.monotasks.iter().enumerate() {
-            if demands.add(trace, &counted, ix, monotask).is_none() {
+            if demands.add(trace, ix, monotask).is_none() {
                 demands.skipped += 1;
             }
         }
@@ -112,13 +114,7 @@ impl<'a> Demands<'a> {
         demands
     }
 
-    fn add(
-        &mut self,
-        trace: &Trace,
-        counted: &BTreeSet<(usize, bool)>,
-        ix: usize,
-        m: &Monotask,
-    ) -> Option<()> {
+    fn add(&mut self, trace: &Trace, ix: usize, m: &Monotask) -> Option<()> {
         let stage = trace.multitasks.get(m.multitask as usize)?.stage as usize;
         trace.jobs.get(trace.stages.get(stage)?.job as usize)?;
         let resource = m.resource as usize;
@@ -127,10 +123,9 @@ impl<'a> Demands<'a> {
         let amount = if timed {
             (end_ns - start_ns) as f64
         } else {
-            let counted = counted.contains(&(resource, brings_in(m.phase)));
-            let bytes = moved(m, counted);
+            let bytes = self.bytes(m);
             self.unmeasured[resource] |= bytes.is_none();
-            bytes.unwrap_or(0) as f64
+            bytes.unwrap_or(0.0)
         };
         let movable = timed || m.phase == Phase::Spill;
         let demand = Demand { stage, resource, monotask: ix, own: true, start_ns, end_ns, amount, movable };
@@ -143,6 +138,12 @@ impl<'a> Demands<'a> {
         }
         self.all.push(demand);
         Some(())
+    }
+
+    /// Bytes that a monotask moved; `None` where nothing says.
+    pub fn bytes(&self, m: &Monotask) -> Option<f64> {
+        let counted = self.counted.contains(&(m.resource as usize, brings_in(m.phase)));
+        moved(m, counted).map(|bytes| bytes as f64)
     }
 
     /// Those of one stage, by start.

@@ -17,7 +17,7 @@ use crate::{ms, ratio};
 /// Part of the modelled time below which two kinds count as equally worth
 /// removing. Without it, a kind that matters for a hundredth of the job would
 /// be its bottleneck whenever two large ones balance.
-const TIE: f64 = 0.02;
+pub(crate) const TIE: f64 = 0.02;
 
 /// Stretch of time during which the same stages were served.
 #[derive(Debug, Clone, Default)]
@@ -98,7 +98,7 @@ impl JobModel {
 }
 
 /// Instants at which a stage of the job begins or ends its service, in order.
-fn cuts(trace: &Trace, demands: &Demands, job: usize) -> Vec<u64> {
+pub(crate) fn cuts(trace: &Trace, demands: &Demands, job: usize) -> Vec<u64> {
     let stages = trace.stages.iter().enumerate().filter(|(_, s)| s.job as usize == job);
     let mut cuts: Vec<u64> = stages
         .filter_map(|(stage, _)| {
@@ -147,6 +147,8 @@ pub(crate) fn analyze(
         memory_high_water_bytes: end.and_then(|e| e.memory_high_water_bytes),
         core: core_time(demands, used()),
         intensity: intensity(trace, demands, ix),
+        source_id: job.id,
+        ..JobAnalysis::default()
     }
 }
 
@@ -181,6 +183,7 @@ pub(crate) fn wall_clock(trace: &Trace, last_seen: &[Option<u64>]) -> WallClock 
     WallClock {
         jobs_ms: Some(ms(in_jobs as f64)),
         driver_only_ms: Some(ms(last.saturating_sub(in_jobs) as f64)),
+        waiting_for_executors_ms: None,
     }
 }
 

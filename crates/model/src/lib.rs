@@ -45,6 +45,7 @@
 //! nowhere are skipped with a warning, and what was not measured is `None`.
 
 mod analysis;
+pub mod backtest;
 mod capacity;
 mod cause;
 mod demand;
@@ -52,6 +53,7 @@ mod ideal;
 mod job;
 mod series;
 mod stage;
+pub mod whatif;
 
 pub use analysis::*;
 pub use series::{Series, series};
@@ -91,6 +93,7 @@ pub fn analyze(trace: &Trace) -> Analysis {
         causes,
         recording: recording(trace, &demands),
         warnings: warnings(trace, &demands),
+        ..Analysis::default()
     }
 }
 

@@ -1,0 +1,218 @@
+//! The analytic predictor (monotasks-sosp17 §6.1 and §6.2): ideal times, the largest of each
+//! span, their sum; a prediction scales the measured time by the sum after over the sum before.
+//!
+//! What can change is a factor on a sum, so the sums are made once, and a question takes
+//! as long as the job has spans. The crate's head says why spans and not stages.
+
+use std::collections::BTreeMap;
+
+use pellucid_trace::{Phase, Trace, kind};
+
+use super::scenario::Terms;
+use crate::Bottleneck;
+use crate::capacity::{Capacity, union_ns};
+use crate::demand::{Demands, brings_in};
+use crate::job::{TIE, cuts};
+use crate::ratio;
+
+/// Demands on one resource within a span, by what a change could do to them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Load {
+    /// Reads and fetches of input.
+    input: f64,
+    /// Decoding.
+    decode: f64,
+    /// Could have gone to any resource of its kind.
+    movable: f64,
+    /// The rest.
+    fixed: f64,
+}
+
+/// A class of demand, by its place in [`Load`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Class {
+    Input,
+    Movable,
+    Fixed,
+}
+
+/// A resource as the sums know it.
+#[derive(Debug, Clone)]
+struct Resource {
+    name: String,
+    kind: String,
+    /// Per nanosecond; 1 where busy time stands for ideal time.
+    rate: f64,
+    timed: bool,
+    /// Has no part in any maximum.
+    opaque: bool,
+}
+
+/// All jobs of a trace as sums.
+#[derive(Debug, Clone)]
+pub(crate) struct Analytic {
+    resources: Vec<Resource>,
+    machines: f64,
+    /// By span: loads by resource.
+    spans: Vec<BTreeMap<usize, Load>>,
+    /// By span: the resources that each kind's capacity is summed over.
+    members: Vec<usize>,
+    jobs: Vec<BTreeMap<String, Vec<usize>>>,
+}
+
+impl Analytic {
+    /// Adds up a trace's demands.
+    pub fn of(trace: &Trace, demands: &Demands, capacities: &[Capacity]) -> Analytic {
+        let resources = trace.resources.iter().zip(capacities).enumerate().map(|(ix, (r, c))| Resource {
+            name: r.name.clone(),
+            kind: r.kind.clone(),
+            rate: c.rate.unwrap_or(1.0),
+            timed: demands.timed[ix],
+            opaque: demands.opaque[ix],
+        });
+        let mut analytic = Analytic {
+            resources: resources.collect(),
+            machines: trace.machines.len().max(1) as f64,
+            spans: Vec::new(),
+            members: Vec::new(),
+            jobs: Vec::new(),
+        };
+        for job in 0..trace.jobs.len() {
+            analytic.add_job(trace, demands, capacities, job);
+        }
+        analytic
+    }
+
+    fn add_job(&mut self, trace: &Trace, demands: &Demands, capacities: &[Capacity], job: usize) {
+        let cuts = cuts(trace, demands, job);
+        let Some(last) = cuts.len().checked_sub(1) else { return };
+        let mut spans: Vec<BTreeMap<usize, Load>> = vec![BTreeMap::new(); last.max(1)];
+        let mut busy: BTreeMap<(usize, usize, Class), Vec<(u64, u64)>> = BTreeMap::new();
+        for demand in demands.of_job(trace, job) {
+            let monotask = demands.monotask(demand);
+            let class = match monotask.phase {
+                phase if brings_in(phase) && (phase == Phase::Read || self.is_store(trace, monotask.resource)) => {
+                    Class::Input
+                }
+                _ if demand.movable => Class::Movable,
+                _ => Class::Fixed,
+            };
+            let decode = monotask.decode_ns.filter(|_| demands.on_cores(demand)).unwrap_or(0) as f64;
+            let decode = (decode / monotask.service_ns.max(1) as f64).min(1.0);
+            let first = cuts.partition_point(|c| *c <= demand.start_ns).saturating_sub(1).min(spans.len() - 1);
+            for span in first..spans.len() {
+                if span > first && cuts[span] >= demand.end_ns {
+                    break;
+                }
+                let until = cuts.get(span + 1).copied().unwrap_or(demand.end_ns);
+                let load = spans[span].entry(demand.resource).or_default();
+                if capacities[demand.resource].rate.is_none() {
+                    let part = (demand.start_ns.max(cuts[span]), demand.end_ns.min(until));
+                    busy.entry((span, demand.resource, class)).or_default().push(part);
+                } else {
+                    load.add(class, demand.within(cuts[span], until), decode);
+                }
+            }
+        }
+        for ((span, resource, class), parts) in busy {
+            spans[span].entry(resource).or_default().add(class, union_ns(parts) as f64, 0.0);
+        }
+        let mut members: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (ix, resource) in self.resources.iter().enumerate().filter(|(_, r)| !r.opaque) {
+            if resource.timed || spans.iter().any(|span| span.contains_key(&ix)) {
+                members.entry(resource.kind.clone()).or_default().push(ix);
+            }
+        }
+        self.members.extend(spans.iter().map(|_| self.jobs.len()));
+        self.jobs.push(members);
+        self.spans.extend(spans);
+    }
+
+    fn is_store(&self, trace: &Trace, resource: u32) -> bool {
+        trace.resources.get(resource as usize).is_some_and(|r| r.kind == kind::STORE)
+    }
+
+    /// The modelled time under changes; `without`: kinds that are taken away.
+    pub fn modelled_ns(&self, terms: &Terms, without: &[&str]) -> f64 {
+        let spans = self.spans.iter().zip(&self.members);
+        spans
+            .map(|(span, job)| {
+                let kinds = self.jobs[*job].iter().filter(|(kind, _)| !without.contains(&kind.as_str()));
+                kinds.map(|(kind, members)| self.limit_ns(span, kind, members, terms).0).fold(0.0, f64::max)
+            })
+            .sum()
+    }
+
+    /// A kind's limit within a span, and the resource that needs longest.
+    fn limit_ns(&self, span: &BTreeMap<usize, Load>, kind: &str, members: &[usize], terms: &Terms) -> (f64, usize) {
+        let crossing = if kind == kind::NETWORK { terms.crossing } else { 1.0 };
+        let (mut amount, mut rates, mut fixed_ns, mut largest) = (0.0, 0.0, 0.0, (-1.0, members[0]));
+        for ix in members {
+            let rate = self.resources[*ix].rate * terms.faster.get(*ix).copied().unwrap_or(1.0);
+            rates += rate;
+            let Some(load) = span.get(ix).filter(|_| !terms.free.get(*ix).copied().unwrap_or(false)) else {
+                continue;
+            };
+            let (all, fixed) = load.under(terms);
+            amount += all * crossing;
+            fixed_ns = f64::max(fixed_ns, fixed * crossing / rate);
+            if all / rate > largest.0 {
+                largest = (all / rate, *ix);
+            }
+        }
+        rates *= terms.machines;
+        fixed_ns /= terms.machines;
+        if let Some(disks) = terms.disks.filter(|_| kind == kind::DISK) {
+            // Bytes then lie evenly on that many like them.
+            rates = rates / members.len() as f64 * disks as f64 * self.machines;
+            fixed_ns = 0.0;
+        }
+        let ideal_ns = ratio(amount, rates).unwrap_or(0.0);
+        (ideal_ns.max(fixed_ns), largest.1)
+    }
+
+    /// The kind whose removal lowers the modelled time most, as [`crate::analyze`] chooses it.
+    pub fn bottleneck(&self, terms: &Terms) -> Option<Bottleneck> {
+        let all = self.modelled_ns(terms, &[]);
+        let mut limits: BTreeMap<&str, (f64, usize, f64)> = BTreeMap::new();
+        for (span, job) in self.spans.iter().zip(&self.members) {
+            for (kind, members) in &self.jobs[*job] {
+                let (limit, largest) = self.limit_ns(span, kind, members, terms);
+                let entry = limits.entry(kind).or_insert((0.0, largest, 0.0));
+                entry.0 += limit;
+                if limit > entry.2 {
+                    (entry.1, entry.2) = (largest, limit);
+                }
+            }
+        }
+        let savings: Vec<(&str, f64, (f64, usize))> = limits
+            .into_iter()
+            .filter(|(_, (limit, ..))| *limit > 0.0)
+            .map(|(kind, (limit, largest, _))| (kind, all - self.modelled_ns(terms, &[kind]), (limit, largest)))
+            .collect();
+        let most = savings.iter().map(|(_, saving, _)| *saving).fold(0.0, f64::max);
+        let equal = savings.iter().filter(|(_, saving, _)| *saving >= most - TIE * all);
+        let (kind, _, (_, largest)) = equal.max_by(|a, b| a.2.0.total_cmp(&b.2.0))?;
+        Some(Bottleneck { kind: (*kind).to_string(), name: Some(self.resources[*largest].name.clone()) })
+    }
+}
+
+impl Load {
+    fn add(&mut self, class: Class, amount: f64, decode: f64) {
+        self.decode += amount * decode;
+        let rest = amount * (1.0 - decode);
+        match class {
+            Class::Input => self.input += rest,
+            Class::Movable => self.movable += rest,
+            Class::Fixed => self.fixed += rest,
+        }
+    }
+
+    /// All of it under changes, and the part that cannot go elsewhere.
+    fn under(&self, terms: &Terms) -> (f64, f64) {
+        let input = if terms.no_input { 0.0 } else { self.input };
+        let decode = if terms.no_decode { 0.0 } else { self.decode };
+        let fixed = (input + self.fixed) * terms.scale;
+        (fixed + (decode + self.movable) * terms.scale, fixed)
+    }
+}

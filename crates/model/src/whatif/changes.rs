@@ -1,0 +1,331 @@
+//! What is to be different: the settings of `--set KEY=VALUE`, read and checked.
+//!
+//! A value is absolute (`200MB/s`, `4`) or relative to what the trace has (`x2`,
+//! `x0.5`). Rates are read by the caller's own reader, so that one table of units
+//! serves the whole command line. Whether a trace can answer a setting is not
+//! decided here: see [`super::WhatIfModel::predict`].
+
+use std::fmt;
+
+use super::Refused;
+
+/// Reads a rate (`50MB/s`) in bytes per second, or says what is wrong with it.
+pub type ReadRate = fn(&str) -> Result<u64, String>;
+
+/// Every key, as it is written, with what it is set to.
+const KEYS: &[(&str, &str)] = &[
+    ("cores", "a number of cores, for example 4 or x2 or 0.5"),
+    ("disks", "a whole number of disks, for example 2 or x2"),
+    ("disk.rate", "a rate of every disk, for example 200MB/s or x2"),
+    ("disk.NAME.rate", "a rate of one disk, for example disk.vda.rate=200MB/s"),
+    ("network.rate", "a rate of every link, for example 1Gbit/s or x2"),
+    ("store.rate", "a rate of every object store, for example 200MB/s or x2"),
+    ("concurrency.KIND", "monotasks at once on each resource of a kind, for example concurrency.disk=4"),
+    ("partitions", "a whole number of multitasks a stage after an exchange, for example 16 or x2"),
+    ("machines", "a whole number of machines, for example 4 or x2"),
+    ("workers", "the same as machines"),
+    ("executors", "a whole number of executors, for example 8 or x2"),
+    ("executor.cores", "a whole number of cores of each executor, for example 4 or x2"),
+    ("input", "memory or memory-decoded"),
+    ("input.scale", "how many times the input, for example x2 or 0.5"),
+    ("no", "a kind of resource (cpu, disk, network, store), or gc, scheduler, deserialize, stragglers, skew"),
+];
+
+/// What `no=` takes away besides a kind of resource.
+const PARTS: &[&str] = &["gc", "scheduler", "deserialize", "stragglers", "skew"];
+
+/// A value: absolute, or so many times what is there.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Amount {
+    /// In the unit of its key: a count, or bytes per second.
+    Absolute(f64),
+    /// Times what the trace has.
+    Times(f64),
+}
+
+impl Amount {
+    /// The value, given what is there; `None`: relative to what is not known.
+    pub fn of(self, there: Option<f64>) -> Option<f64> {
+        match self {
+            Amount::Absolute(value) => Some(value),
+            Amount::Times(factor) => there.map(|there| there * factor),
+        }
+    }
+}
+
+/// Where the input is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InputFrom {
+    /// In memory as the bytes of its files: nothing is read or fetched.
+    Memory,
+    /// In memory and decoded: it is not decoded either (monotasks-sosp17 §6.3).
+    MemoryDecoded,
+}
+
+/// One difference.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// Cores of each machine.
+    Cores(Amount),
+    /// Disks of each machine, each like those that there are.
+    Disks(Amount),
+    /// Rate of one disk, or of all (`None`), in bytes per second.
+    DiskRate(Option<String>, Amount),
+    /// Rate of every link.
+    NetworkRate(Amount),
+    /// Rate of every store.
+    StoreRate(Amount),
+    /// Monotasks at once on each resource of a kind.
+    Concurrency(String, Amount),
+    /// Multitasks of each stage after an exchange.
+    Partitions(Amount),
+    /// Machines.
+    Machines(Amount),
+    /// Executors (Spark).
+    Executors(Amount),
+    /// Cores of each executor (Spark).
+    ExecutorCores(Amount),
+    /// Where the input is.
+    Input(InputFrom),
+    /// How many times the input.
+    InputScale(f64),
+    /// A kind of resource that is infinitely fast, or a part of the time that is gone.
+    No(String),
+}
+
+/// A setting as it was written, with what it means.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Setting {
+    /// `disk.rate`.
+    pub key: String,
+    /// `x2`.
+    pub value: String,
+    /// What it means.
+    pub change: Change,
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.key, self.value)
+    }
+}
+
+/// Differences that hold together. Of two of the same key the last counts.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Changes {
+    settings: Vec<Setting>,
+}
+
+impl Changes {
+    /// Reads settings such as `disk.rate=x2`.
+    ///
+    /// # Errors
+    /// A setting that is not understood, with what would be.
+    pub fn parse<S: AsRef<str>>(settings: &[S], rate: ReadRate) -> Result<Changes, Refused> {
+        let mut changes = Changes::default();
+        for setting in settings {
+            let setting = setting.as_ref();
+            let Some((key, value)) = setting.split_once('=') else {
+                return Err(Refused::Usage(format!(
+                    "`{setting}` is no setting: write KEY=VALUE, for example disk.rate=x2"
+                )));
+            };
+            changes.set(key.trim(), value.trim(), rate)?;
+        }
+        Ok(changes)
+    }
+
+    /// Adds one setting.
+    ///
+    /// # Errors
+    /// As [`Changes::parse`].
+    pub fn set(&mut self, key: &str, value: &str, rate: ReadRate) -> Result<(), Refused> {
+        let change = change(key, value, rate)?;
+        // Several parts may be taken away together; all else has one value.
+        let same = |s: &Setting| s.key == key && (key != "no" || s.value == value);
+        self.settings.retain(|s| !same(s));
+        self.settings.push(Setting { key: key.into(), value: value.into(), change });
+        Ok(())
+    }
+
+    /// The settings, in order.
+    pub fn settings(&self) -> &[Setting] {
+        &self.settings
+    }
+
+    /// What they mean, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Change> {
+        self.settings.iter().map(|s| &s.change)
+    }
+
+    /// Nothing is to be different.
+    pub fn is_empty(&self) -> bool {
+        self.settings.is_empty()
+    }
+}
+
+impl fmt::Display for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let settings: Vec<String> = self.settings.iter().map(Setting::to_string).collect();
+        f.write_str(&settings.join(" "))
+    }
+}
+
+fn change(key: &str, value: &str, rate: ReadRate) -> Result<Change, Refused> {
+    let count = |whole| count(key, value, whole);
+    let rate = || rate_of(key, value, rate);
+    Ok(match key {
+        "cores" => Change::Cores(count(false)?),
+        "disks" => Change::Disks(count(true)?),
+        "disk.rate" => Change::DiskRate(None, rate()?),
+        "network.rate" => Change::NetworkRate(rate()?),
+        "store.rate" => Change::StoreRate(rate()?),
+        "partitions" => Change::Partitions(count(true)?),
+        "machines" | "workers" => Change::Machines(count(true)?),
+        "executors" => Change::Executors(count(true)?),
+        "executor.cores" => Change::ExecutorCores(count(true)?),
+        "input" => Change::Input(match value {
+            "memory" => InputFrom::Memory,
+            "memory-decoded" => InputFrom::MemoryDecoded,
+            _ => return Err(wrong(key, value, None)),
+        }),
+        "input.scale" => match count(false)? {
+            Amount::Absolute(factor) | Amount::Times(factor) => Change::InputScale(factor),
+        },
+        "no" if value.is_empty() => return Err(wrong(key, value, None)),
+        "no" => Change::No(value.to_string()),
+        _ => match (key.strip_prefix("disk."), key.strip_prefix("concurrency.")) {
+            (Some(rest), _) if rest.len() > ".rate".len() && rest.ends_with(".rate") => {
+                Change::DiskRate(Some(rest[..rest.len() - ".rate".len()].to_string()), rate()?)
+            }
+            (_, Some(kind)) if !kind.is_empty() => Change::Concurrency(kind.to_string(), count(true)?),
+            _ => return Err(unknown(key)),
+        },
+    })
+}
+
+fn count(key: &str, value: &str, whole: bool) -> Result<Amount, Refused> {
+    if let Some(factor) = value.strip_prefix('x') {
+        return Ok(Amount::Times(positive(key, value, factor)?));
+    }
+    let number = positive(key, value, value)?;
+    if whole && number.fract() != 0.0 {
+        return Err(wrong(key, value, Some("it must be a whole number")));
+    }
+    Ok(Amount::Absolute(number))
+}
+
+fn rate_of(key: &str, value: &str, rate: ReadRate) -> Result<Amount, Refused> {
+    if let Some(factor) = value.strip_prefix('x') {
+        return Ok(Amount::Times(positive(key, value, factor)?));
+    }
+    if value.starts_with('-') {
+        return Err(wrong(key, value, Some("it must be over 0")));
+    }
+    match rate(value) {
+        Ok(rate) => Ok(Amount::Absolute(rate as f64)),
+        Err(why) => Err(wrong(key, value, Some(&why))),
+    }
+}
+
+/// A number within what any machine could have, so that no time becomes infinite.
+fn positive(key: &str, value: &str, number: &str) -> Result<f64, Refused> {
+    match number.parse::<f64>() {
+        Ok(n) if (1e-3..=1e9).contains(&n) => Ok(n),
+        Ok(n) if n <= 0.0 => Err(wrong(key, value, Some("it must be over 0"))),
+        Ok(_) => Err(wrong(key, value, Some("it must be from 0.001 to 1000000000"))),
+        Err(_) => Err(wrong(key, value, None)),
+    }
+}
+
+fn wrong(key: &str, value: &str, why: Option<&str>) -> Refused {
+    let known = KEYS.iter().find(|(k, _)| *k == key).or_else(|| {
+        let pattern = if key.starts_with("disk.") { "disk.NAME.rate" } else { "concurrency.KIND" };
+        KEYS.iter().find(|(k, _)| *k == pattern)
+    });
+    let takes = known.map_or("a value", |(_, takes)| takes);
+    let why = why.map_or(String::new(), |why| format!("{why}; "));
+    Refused::Usage(format!("`{key}={value}`: {why}{key} takes {takes}"))
+}
+
+fn unknown(key: &str) -> Refused {
+    let keys: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
+    Refused::Usage(format!("`{key}` is no key of --set; the keys are {}", keys.join(", ")))
+}
+
+/// Whether `no=` means a part of a task's time and not a kind of resource.
+pub(crate) fn is_part(name: &str) -> bool {
+    PARTS.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(text: &str) -> Result<u64, String> {
+        let number = text.strip_suffix("MB/s").ok_or("a rate is a size a second, for example 50MB/s")?;
+        number.parse::<u64>().map(|n| n * 1_000_000).map_err(|e| e.to_string())
+    }
+
+    fn read(setting: &str) -> Result<Change, String> {
+        match Changes::parse(&[setting], rate) {
+            Ok(changes) => Ok(changes.settings()[0].change.clone()),
+            Err(refused) => Err(refused.message().to_string()),
+        }
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        use Amount::{Absolute, Times};
+        let cases = [
+            ("cores=0.5", Change::Cores(Absolute(0.5))),
+            ("disks=x2", Change::Disks(Times(2.0))),
+            ("disk.rate=200MB/s", Change::DiskRate(None, Absolute(200e6))),
+            ("disk.nvme0n1.rate=x0.5", Change::DiskRate(Some("nvme0n1".into()), Times(0.5))),
+            ("disk.a.rate.rate=x2", Change::DiskRate(Some("a.rate".into()), Times(2.0))),
+            ("network.rate=x2", Change::NetworkRate(Times(2.0))),
+            ("store.rate=5MB/s", Change::StoreRate(Absolute(5e6))),
+            ("concurrency.disk=4", Change::Concurrency("disk".into(), Absolute(4.0))),
+            ("partitions=16", Change::Partitions(Absolute(16.0))),
+            ("workers=4", Change::Machines(Absolute(4.0))),
+            ("executor.cores=4", Change::ExecutorCores(Absolute(4.0))),
+            ("input=memory-decoded", Change::Input(InputFrom::MemoryDecoded)),
+            ("input.scale=x3", Change::InputScale(3.0)),
+            ("no=disk", Change::No("disk".into())),
+        ];
+        for (text, change) in cases {
+            assert_eq!(read(text), Ok(change), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_says_what_would_be() {
+        let cases = [
+            ("disc.rate=x2", "the keys are cores"),
+            ("disk..rate=x2x", "takes a rate of one disk"),
+            ("cores", "write KEY=VALUE"),
+            ("cores=0", "must be over 0"),
+            ("cores=-1", "must be over 0"),
+            ("cores=four", "a number of cores"),
+            ("cores=nan", "0.001"),
+            ("cores=inf", "0.001"),
+            ("disks=1.5", "whole number"),
+            ("disk.rate=200", "a size a second"),
+            ("disk.rate=-5MB/s", "must be over 0"),
+            ("disk.rate=x0", "must be over 0"),
+            ("input=disk", "memory or memory-decoded"),
+            ("concurrency.=4", "the keys are"),
+            ("no=", "a kind of resource"),
+        ];
+        for (text, part) in cases {
+            let message = read(text).unwrap_err();
+            assert!(message.contains(part), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn the_last_of_a_key_counts_and_parts_add_up() {
+        let changes = Changes::parse(&["cores=2", "no=cpu", "no=disk", "cores=4"], rate).unwrap();
+        assert_eq!(changes.to_string(), "no=cpu no=disk cores=4");
+    }
+}

@@ -1,0 +1,171 @@
+//! Which predictor is believed, and how far: the choice and the 90 % interval.
+//!
+//! `docs/predictions.md` derives both. In short: the predictor that reproduces the
+//! measured job better is believed. Its *scale* says how hard this prediction is: the
+//! replay error, half of what the two predictors disagree by, the spread of service
+//! times. How many scales predictions have been off by is taken from backtests of other
+//! queries: nine in ten of them stayed within `factor` scales, so that this one is given
+//! as many (a split conformal interval). What an assumption may be off by widens it.
+
+use super::answer::{Baseline, By, Prediction};
+use super::Estimate;
+use crate::ratio;
+
+/// The table that comes with this version; `pellucid backtest --residuals` writes one.
+const TABLE: &str = include_str!("residuals.tsv");
+/// First line of a table.
+pub const RESIDUALS_HEADER: &str = "query\tfingerprint\tscale\tlog_error";
+/// Least scale: no job runs twice in the same time.
+const LEAST_SCALE: f64 = 0.01;
+/// Scales for nine in ten where there are too few residuals to say.
+const ASSUMED_FACTOR: f64 = 3.0;
+/// Residuals of other queries for a nine-in-ten bound to be one of them.
+const LEAST_RESIDUALS: usize = 9;
+
+/// How far one backtest was off.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Residual {
+    /// Name of the query.
+    pub query: String,
+    /// Of its text: see [`fingerprint`].
+    pub fingerprint: u64,
+    /// How hard the prediction seemed.
+    pub scale: f64,
+    /// ln(measured ÷ predicted).
+    pub log_error: f64,
+}
+
+/// How far backtests were off.
+pub type Residuals = Vec<Residual>;
+
+/// The residuals of a table, or of the one that comes with this version. Lines that are
+/// none are left out.
+pub fn residuals(table: Option<&str>) -> Residuals {
+    let lines = table.unwrap_or(TABLE).lines();
+    lines.filter_map(|line| {
+        let mut fields = line.split('\t');
+        let query = fields.next()?.to_string();
+        let fingerprint = u64::from_str_radix(fields.next()?, 16).ok()?;
+        let scale = fields.next()?.parse().ok().filter(|s: &f64| s.is_finite() && *s > 0.0)?;
+        let log_error = fields.next()?.parse().ok().filter(|e: &f64| e.is_finite())?;
+        Some(Residual { query, fingerprint, scale, log_error })
+    })
+    .collect()
+}
+
+/// Residuals as a table, for [`residuals`].
+pub fn residual_table(residuals: &[Residual]) -> String {
+    let mut table = format!("{RESIDUALS_HEADER}\n");
+    for r in residuals {
+        table += &format!("{}\t{:016x}\t{:.5}\t{:.5}\n", r.query, r.fingerprint, r.scale, r.log_error);
+    }
+    table
+}
+
+/// Tells queries apart by their text, whatever its spacing and case (FNV-1a).
+pub fn fingerprint<'a>(names: impl Iterator<Item = &'a str>) -> u64 {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for name in names {
+        for word in name.split_whitespace() {
+            for byte in word.bytes().map(|b| b.to_ascii_lowercase()).chain([b' ']) {
+                hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+        }
+    }
+    hash
+}
+
+/// What the choice and the interval rest on, for one trace.
+#[derive(Debug, Clone)]
+pub(crate) struct Evidence {
+    pub baseline: Baseline,
+    /// Relative spread of the job's service times: see [`super::monotasks`].
+    pub spread: f64,
+    /// Scales that nine in ten backtests of other queries stayed within.
+    pub factor: f64,
+    /// How many backtests that is from.
+    pub backtests: usize,
+}
+
+impl Evidence {
+    pub fn of(baseline: Baseline, spread: f64, fingerprint: u64, residuals: &[Residual]) -> Evidence {
+        let others = residuals.iter().filter(|r| r.fingerprint != fingerprint);
+        let mut scales: Vec<f64> = others.map(|r| r.log_error.abs() / r.scale.max(LEAST_SCALE)).collect();
+        scales.sort_by(f64::total_cmp);
+        let backtests = scales.len();
+        // The place of a nine-in-ten bound among n + 1, of which this one is the last.
+        let place = ((backtests as f64 + 1.0) * 0.9).ceil() as usize;
+        let factor = match scales.get(place.wrapping_sub(1)) {
+            Some(factor) if backtests >= LEAST_RESIDUALS => *factor,
+            _ => ASSUMED_FACTOR.max(scales.last().copied().unwrap_or(0.0)),
+        };
+        Evidence { baseline, spread, factor, backtests }
+    }
+
+    /// The prediction that an estimate amounts to; `None` where neither predictor has one.
+    pub fn prediction(&self, estimate: &Estimate) -> Option<Prediction> {
+        let measured = self.baseline.measured_ms;
+        let scaled = |changed: Option<f64>, before: Option<f64>| Some(measured * ratio(changed?, before?)?);
+        let simulated_ms = scaled(estimate.simulated_ms, self.baseline.simulated_ms);
+        let analytic_ms = scaled(estimate.analytic_ms, self.baseline.modelled_ms);
+        let (by, because) = self.choice(simulated_ms, analytic_ms)?;
+        let duration_ms = match by {
+            By::Simulated => simulated_ms?,
+            By::Analytic => analytic_ms?,
+        };
+        let half = self.factor * self.scale(by, simulated_ms, analytic_ms);
+        let below = (half.powi(2) + estimate.doubt.0.powi(2)).sqrt();
+        let above = (half.powi(2) + estimate.doubt.1.powi(2)).sqrt();
+        Some(Prediction {
+            duration_ms,
+            low_ms: duration_ms * (-below).exp(),
+            high_ms: duration_ms * above.exp(),
+            by,
+            because,
+            analytic_ms,
+            simulated_ms,
+        })
+    }
+
+    /// How hard a prediction seems: see the module's head.
+    pub fn scale(&self, by: By, simulated_ms: Option<f64>, analytic_ms: Option<f64>) -> f64 {
+        let apart = simulated_ms.zip(analytic_ms).and_then(|(s, a)| ratio(s, a)).map_or(0.1, |r| r.ln().abs());
+        let missed = match by {
+            By::Simulated => self.baseline.replay_error(),
+            By::Analytic => self.unexplained(),
+        };
+        let parts = [missed.unwrap_or(0.1), apart / 2.0, self.spread];
+        parts.iter().map(|p| p.powi(2)).sum::<f64>().sqrt().max(LEAST_SCALE)
+    }
+
+    /// Share of the measured time that ideal times do not explain.
+    fn unexplained(&self) -> Option<f64> {
+        ratio((self.baseline.measured_ms - self.baseline.modelled_ms?).abs(), self.baseline.measured_ms)
+    }
+
+    /// The predictor that reproduces the measured job better.
+    fn choice(&self, simulated: Option<f64>, analytic: Option<f64>) -> Option<(By, String)> {
+        let replay = self.baseline.replay_error().filter(|_| simulated.is_some());
+        let rest = self.unexplained().filter(|_| analytic.is_some());
+        let percent = |share: f64| format!("{:.1} %", share * 100.0);
+        match (replay, rest) {
+            (Some(replay), Some(rest)) if replay <= rest => Some((
+                By::Simulated,
+                format!("the simulation reproduces the measured job within {}, ideal times within {}", percent(replay), percent(rest)),
+            )),
+            (Some(replay), None) => Some((
+                By::Simulated,
+                format!("the simulation reproduces the measured job within {}; there are no ideal times", percent(replay)),
+            )),
+            (Some(replay), Some(rest)) => Some((
+                By::Analytic,
+                format!("ideal times reproduce the measured job within {}, the simulation only within {}", percent(rest), percent(replay)),
+            )),
+            (None, Some(rest)) => Some((
+                By::Analytic,
+                format!("the job cannot be simulated; ideal times reproduce it within {}", percent(rest)),
+            )),
+            (None, None) => None,
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Traces of monotasks: both predictors over one recorded job.
+
+use pellucid_trace::{Phase, Trace, kind};
+
+use super::analytic::Analytic;
+use super::recorded::{Recorded, measured_ns};
+use super::scenario::{Scenario, Terms};
+use super::simulate::simulate;
+use super::{Baseline, Basis, Changes, Estimate, Refused, service};
+use crate::capacity::capacities;
+use crate::demand::Demands;
+use crate::{Bottleneck, ms, ratio};
+
+/// A recorded job, taken apart for both predictors.
+pub(crate) struct Monotasks {
+    recorded: Recorded,
+    analytic: Analytic,
+    unchanged: Terms,
+    baseline: Baseline,
+    spread: f64,
+    singles: Vec<String>,
+}
+
+impl Monotasks {
+    /// Takes a trace apart and runs it again as it was.
+    pub fn of(trace: &Trace) -> Monotasks {
+        let demands = Demands::of(trace);
+        let capacities = capacities(trace, &demands);
+        let services = service::services(trace, &demands, &capacities);
+        let analytic = Analytic::of(trace, &demands, &capacities);
+        let recorded = Recorded::of(trace, &demands, services);
+        let unchanged = Scenario::terms(&recorded);
+        let modelled = analytic.modelled_ns(&unchanged, &[]);
+        let simulated = simulate(&recorded, &unchanged.free);
+        let baseline = Baseline {
+            measured_ms: ms(measured_ns(trace) as f64),
+            modelled_ms: (modelled > 0.0).then(|| ms(modelled)),
+            simulated_ms: simulated.map(|ns| ms(ns as f64)),
+        };
+        Monotasks { singles: singles(trace), spread: spread(trace), recorded, analytic, unchanged, baseline }
+    }
+}
+
+impl Basis for Monotasks {
+    fn baseline(&self) -> Baseline {
+        self.baseline.clone()
+    }
+
+    fn bottleneck(&self) -> Option<Bottleneck> {
+        self.analytic.bottleneck(&self.unchanged)
+    }
+
+    fn spread(&self) -> f64 {
+        self.spread
+    }
+
+    fn estimate(&self, changes: &Changes) -> Result<Estimate, Refused> {
+        let scenario = Scenario::of(&self.recorded, changes)?;
+        let modelled = self.analytic.modelled_ns(&scenario.terms, &[]);
+        let simulated = simulate(&scenario.recorded, &scenario.terms.free);
+        Ok(Estimate {
+            analytic_ms: self.baseline.modelled_ms.map(|_| ms(modelled)),
+            simulated_ms: simulated.map(|ns| ms(ns as f64)),
+            bottleneck: self.analytic.bottleneck(&scenario.terms),
+            assumptions: scenario.assumptions,
+            doubt: scenario.doubt,
+        })
+    }
+
+    fn singles(&self) -> Vec<String> {
+        self.singles.clone()
+    }
+}
+
+/// Single changes that this trace can be asked about.
+fn singles(trace: &Trace) -> Vec<String> {
+    let mut used: Vec<&str> = Vec::new();
+    let mut input = false;
+    let mut decoded = false;
+    for monotask in &trace.monotasks {
+        let Some(resource) = trace.resources.get(monotask.resource as usize) else { continue };
+        if !used.contains(&resource.kind.as_str()) {
+            used.push(&resource.kind);
+        }
+        input |= matches!((monotask.phase, resource.kind.as_str()), (Phase::Read, _) | (Phase::Fetch, kind::STORE));
+        decoded |= monotask.decode_ns.is_some_and(|ns| ns > 0);
+    }
+    let mut singles = vec!["cores=x2".to_string()];
+    if used.contains(&kind::DISK) {
+        singles.extend(["disk.rate=x2".to_string(), "disks=x2".to_string()]);
+    }
+    for (kind, key) in [(kind::STORE, "store.rate=x2"), (kind::NETWORK, "network.rate=x2")] {
+        singles.extend(used.contains(&kind).then(|| key.to_string()));
+    }
+    singles.extend(input.then(|| "input=memory".to_string()));
+    singles.extend(decoded.then(|| "input=memory-decoded".to_string()));
+    singles.extend((trace.machines.len() > 1).then(|| "machines=x2".to_string()));
+    used.sort_unstable();
+    singles.extend(used.iter().map(|kind| format!("no={kind}")));
+    singles
+}
+
+/// How far the sum of the job's service times would be off if each stage's had been drawn
+/// anew from those that it had: the relative standard error of the sum.
+fn spread(trace: &Trace) -> f64 {
+    let mut stages: Vec<(f64, f64, f64)> = vec![(0.0, 0.0, 0.0); trace.stages.len()];
+    for monotask in trace.monotasks.iter().filter(|m| m.phase == Phase::Compute) {
+        let task = trace.multitasks.get(monotask.multitask as usize);
+        let Some(stage) = task.and_then(|t| stages.get_mut(t.stage as usize)) else { continue };
+        let took = monotask.service_ns as f64;
+        stage.0 += 1.0;
+        stage.1 += took;
+        stage.2 += took * took;
+    }
+    let total: f64 = stages.iter().map(|s| s.1).sum();
+    let of_stage = |s: &(f64, f64, f64)| if s.0 > 1.0 { (s.2 - s.1 * s.1 / s.0).max(0.0) } else { 0.0 };
+    ratio(stages.iter().map(of_stage).sum::<f64>().sqrt(), total).unwrap_or(0.0)
+}

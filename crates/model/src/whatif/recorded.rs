@@ -1,0 +1,423 @@
+//! A recorded job as demands: what the simulation runs again, and under what it ran.
+//!
+//! A trace says when things happened; a what-if needs to know why. So each time is
+//! taken apart into what other resources would change and what they would not:
+//!
+//! * a monotask's *work*: bytes, or core time. Where bytes were not measured, its
+//!   service time stands for them, as if its resource served each at a pace of its own;
+//! * what it comes *after*: of its multitask's monotasks those that had ended when it
+//!   was queued, less those that others among them came after in turn;
+//! * its *lag*: how long its place was free before it started. That is the driver's own
+//!   work (planning the next multitask, waking a thread), and is replayed as measured;
+//! * a multitask's *submission*: with its stage, or by the compute monotask that was
+//!   running when a multitask that only writes was admitted, as far into it as then;
+//! * *gaps*: from a job's submission to its first stages (planning), from the end of what
+//!   a stage comes after to its own submission (pruning, opening files), and from the
+//!   last monotask to the job's end.
+
+use std::collections::BinaryHeap;
+
+use pellucid_trace::{Outcome, Phase, Trace, kind};
+
+use super::Refused;
+use super::service::Service;
+use crate::demand::{Demands, service};
+
+/// A monotask to be run again.
+#[derive(Debug, Clone)]
+pub(crate) struct Mono {
+    pub resource: u32,
+    pub phase: Phase,
+    /// Nanoseconds of an undisturbed core, bytes, or nanoseconds of service: see [`Service`].
+    pub work: f64,
+    /// Part of `work` that decodes input.
+    pub decode: f64,
+    /// Input bytes that it copies out of the page cache.
+    pub cached_bytes: f64,
+    /// Time for which its place was free before it started.
+    pub lag_ns: u64,
+    /// Places among its multitask's monotasks, ascending.
+    pub after: Vec<u32>,
+}
+
+/// When a multitask is submitted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Submission {
+    /// So long after its stage.
+    WithStage(u64),
+    /// When monotask `monotask` of multitask `multitask` has done `share` of its work.
+    During { multitask: u32, monotask: u32, share: f64 },
+    /// So long after all others of its stage have ended.
+    AfterStage(u64),
+}
+
+/// A multitask to be run again.
+#[derive(Debug, Clone)]
+pub(crate) struct Task {
+    pub stage: u32,
+    /// The machine that it runs on.
+    pub machine: u32,
+    pub memory_bytes: u64,
+    pub submission: Submission,
+    /// From its admission until its monotasks were known.
+    pub plan_ns: u64,
+    pub monotasks: Vec<Mono>,
+}
+
+/// A stage to be run again.
+#[derive(Debug, Clone)]
+pub(crate) struct Stage {
+    pub job: u32,
+    pub after: Vec<u32>,
+    /// From the end of all that it comes after, or from its job's submission.
+    pub gap_ns: u64,
+}
+
+/// A job to be run again.
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    /// The job that had to end first, as far as the trace shows.
+    pub after: Option<u32>,
+    /// From then, or from the trace's first job, to its submission.
+    pub gap_ns: u64,
+    /// From its last monotask to its end.
+    pub tail_ns: u64,
+}
+
+/// Everything that is to be run again.
+#[derive(Debug, Clone)]
+pub(crate) struct Recorded {
+    pub jobs: Vec<Job>,
+    pub stages: Vec<Stage>,
+    pub tasks: Vec<Task>,
+    /// By resource of the trace.
+    pub services: Vec<Service>,
+    pub machines: u32,
+    /// By machine.
+    pub memory_bytes: Vec<Option<u64>>,
+}
+
+/// Refuses traces that say too little to predict from.
+pub(crate) fn check(trace: &Trace) -> Result<(), Refused> {
+    if let Some(why) = &trace.truncated {
+        return Err(Refused::Failed(format!(
+            "the trace is truncated ({why}), so that it does not say how long the job took; \
+             run the job again to its end with --trace FILE"
+        )));
+    }
+    if trace.jobs.is_empty() {
+        return Err(Refused::Failed("the trace holds no job; record one with `pellucid sql --trace FILE`".into()));
+    }
+    for (ix, job) in trace.jobs.iter().enumerate() {
+        let end = trace.job_ends.iter().find(|e| e.job as usize == ix);
+        let how = match end {
+            None => "has no end",
+            Some(end) if end.outcome == Outcome::Failed => "failed",
+            Some(end) if end.outcome == Outcome::Cancelled => "was cancelled",
+            Some(end) if end.ended_ns <= job.submitted_ns => "took no time",
+            Some(_) => continue,
+        };
+        return Err(Refused::Failed(format!(
+            "job {ix} of the trace {how}: what it would have taken cannot be predicted; \
+             record a run that ends well"
+        )));
+    }
+    Ok(())
+}
+
+/// From the first submission to the last end.
+pub(crate) fn measured_ns(trace: &Trace) -> u64 {
+    let first = trace.jobs.iter().map(|j| j.submitted_ns).min().unwrap_or(0);
+    let last = trace.job_ends.iter().map(|e| e.ended_ns).max().unwrap_or(first);
+    last.saturating_sub(first)
+}
+
+impl Recorded {
+    /// Takes a trace that [`check`] let pass apart.
+    pub fn of(trace: &Trace, demands: &Demands, services: Vec<Service>) -> Recorded {
+        let members = members(trace);
+        let ends = task_ends(trace, &members);
+        let lags = lags(trace, &services);
+        let stage_ends = stage_ends(trace, &ends);
+        let tasks = (0..trace.multitasks.len()).map(|ix| task(trace, demands, &services, &members, &lags, ix));
+        let mut recorded = Recorded {
+            jobs: jobs(trace, &stage_ends),
+            stages: stages(trace, &stage_ends),
+            tasks: tasks.collect(),
+            services,
+            machines: trace.machines.len().max(1) as u32,
+            memory_bytes: trace.machines.iter().map(|m| m.memory_bytes).collect(),
+        };
+        if recorded.memory_bytes.is_empty() {
+            recorded.memory_bytes.push(None);
+        }
+        submissions(trace, &members, &ends, &mut recorded);
+        recorded
+    }
+}
+
+/// Monotasks by multitask, in the order in which they were queued.
+struct Members {
+    starts: Vec<u32>,
+    monotasks: Vec<u32>,
+}
+
+impl Members {
+    fn of(&self, task: usize) -> &[u32] {
+        &self.monotasks[self.starts[task] as usize..self.starts[task + 1] as usize]
+    }
+}
+
+fn members(trace: &Trace) -> Members {
+    let known = |m: &&pellucid_trace::Monotask| {
+        (m.multitask as usize) < trace.multitasks.len() && (m.resource as usize) < trace.resources.len()
+    };
+    let mut starts = vec![0_u32; trace.multitasks.len() + 1];
+    for monotask in trace.monotasks.iter().filter(known) {
+        starts[monotask.multitask as usize + 1] += 1;
+    }
+    for at in 1..starts.len() {
+        starts[at] += starts[at - 1];
+    }
+    let mut next = starts.clone();
+    let mut monotasks = vec![0; *starts.last().unwrap_or(&0) as usize];
+    for (ix, monotask) in trace.monotasks.iter().enumerate().filter(|(_, m)| known(m)) {
+        let place = &mut next[monotask.multitask as usize];
+        monotasks[*place as usize] = ix as u32;
+        *place += 1;
+    }
+    for task in 0..trace.multitasks.len() {
+        let of_task = &mut monotasks[starts[task] as usize..starts[task + 1] as usize];
+        of_task.sort_by_key(|ix| {
+            let m = &trace.monotasks[*ix as usize];
+            (m.queued_ns, m.started_ns(), *ix)
+        });
+    }
+    Members { starts, monotasks }
+}
+
+/// When each multitask's last monotask ended; its admission, for one without any.
+fn task_ends(trace: &Trace, members: &Members) -> Vec<u64> {
+    let end = |ix: usize| {
+        let ends = members.of(ix).iter().map(|m| service(&trace.monotasks[*m as usize]).1);
+        ends.max().unwrap_or(trace.multitasks[ix].admitted_ns)
+    };
+    (0..trace.multitasks.len()).map(end).collect()
+}
+
+/// When each stage's last monotask ended; its submission, for one without any.
+fn stage_ends(trace: &Trace, task_ends: &[u64]) -> Vec<u64> {
+    let mut ends: Vec<u64> = trace.stages.iter().map(|s| s.submitted_ns).collect();
+    for (task, end) in trace.multitasks.iter().zip(task_ends) {
+        if let Some(stage) = ends.get_mut(task.stage as usize) {
+            *stage = (*stage).max(*end);
+        }
+    }
+    ends
+}
+
+fn jobs(trace: &Trace, stage_ends: &[u64]) -> Vec<Job> {
+    let end_of = |ix: usize| trace.job_ends.iter().find(|e| e.job as usize == ix).map_or(0, |e| e.ended_ns);
+    let ends: Vec<u64> = (0..trace.jobs.len()).map(end_of).collect();
+    let first = trace.jobs.iter().map(|j| j.submitted_ns).min().unwrap_or(0);
+    let each = trace.jobs.iter().enumerate().map(|(ix, job)| {
+        let before = (0..ends.len()).filter(|o| *o != ix && ends[*o] <= job.submitted_ns);
+        let after = before.max_by_key(|o| (ends[*o], *o));
+        let stages = trace.stages.iter().zip(stage_ends).filter(|(s, _)| s.job as usize == ix);
+        let last = stages.map(|(_, end)| *end).max().unwrap_or(job.submitted_ns);
+        Job {
+            after: after.map(|o| o as u32),
+            gap_ns: job.submitted_ns.saturating_sub(after.map_or(first, |o| ends[o])),
+            tail_ns: ends[ix].saturating_sub(last.max(job.submitted_ns)),
+        }
+    });
+    each.collect()
+}
+
+fn stages(trace: &Trace, ends: &[u64]) -> Vec<Stage> {
+    let each = trace.stages.iter().enumerate().map(|(ix, stage)| {
+        // What is registered later cannot come before; damage must not make a circle.
+        let after: Vec<u32> = stage.after.iter().copied().filter(|a| (*a as usize) < ix).collect();
+        let from = after.iter().map(|a| ends[*a as usize]).max();
+        let from = from.unwrap_or_else(|| trace.jobs[stage.job as usize].submitted_ns);
+        Stage { job: stage.job, after, gap_ns: stage.submitted_ns.saturating_sub(from) }
+    });
+    each.collect()
+}
+
+/// How long each monotask's place had been free, and it queued, before it started.
+///
+/// Only where the number of places is fixed can that be told: where it is tuned,
+/// a monotask may have waited because the controller wanted it to.
+fn lags(trace: &Trace, services: &[Service]) -> Vec<u64> {
+    let mut by_resource = vec![Vec::new(); trace.resources.len()];
+    for (ix, m) in trace.monotasks.iter().enumerate() {
+        if services.get(m.resource as usize).is_some_and(|s| !s.adapts) {
+            by_resource[m.resource as usize].push((m.started_ns(), ix));
+        }
+    }
+    let mut lags = vec![0; trace.monotasks.len()];
+    for (mut starts, service) in by_resource.into_iter().zip(services) {
+        starts.sort_unstable();
+        let mut busy: BinaryHeap<std::cmp::Reverse<u64>> = BinaryHeap::new();
+        for (start, ix) in starts {
+            let m = &trace.monotasks[ix];
+            let mut free = m.queued_ns;
+            if busy.len() >= service.at_once as usize {
+                free = free.max(busy.pop().map_or(0, |end| end.0));
+            }
+            lags[ix] = start.saturating_sub(free);
+            busy.push(std::cmp::Reverse(m.ended_ns()));
+        }
+    }
+    lags
+}
+
+fn task(
+    trace: &Trace,
+    demands: &Demands,
+    services: &[Service],
+    members: &Members,
+    lags: &[u64],
+    ix: usize,
+) -> Task {
+    let of_task = members.of(ix);
+    let task = &trace.multitasks[ix];
+    let resource = |m: &u32| trace.monotasks[*m as usize].resource as usize;
+    let machine = of_task.first().map_or(0, |m| trace.resources[resource(m)].machine);
+    let queued = of_task.first().map(|m| trace.monotasks[*m as usize].queued_ns);
+    let mut after = after(trace, of_task);
+    let one = |(place, m): (usize, &u32)| {
+        let monotask = &trace.monotasks[*m as usize];
+        let (start, end) = service(monotask);
+        let work = services[monotask.resource as usize].work(demands.bytes(monotask), start, end);
+        let took = monotask.service_ns.max(1) as f64;
+        let decode = monotask.decode_ns.map_or(0.0, |ns| (ns as f64 / took).min(1.0) * work);
+        Mono {
+            resource: monotask.resource,
+            phase: monotask.phase,
+            work,
+            decode: if trace.resources[monotask.resource as usize].kind == kind::CPU { decode } else { 0.0 },
+            cached_bytes: monotask.cached_bytes.map_or(0.0, |b| b as f64),
+            lag_ns: lags[*m as usize],
+            after: std::mem::take(&mut after[place]),
+        }
+    };
+    Task {
+        stage: task.stage,
+        machine,
+        memory_bytes: task.memory_bytes.unwrap_or(0),
+        submission: Submission::WithStage(0),
+        plan_ns: queued.map_or(0, |at| at.saturating_sub(task.admitted_ns)),
+        monotasks: of_task.iter().enumerate().map(one).collect(),
+    }
+}
+
+/// For each of a multitask's monotasks those that had ended when it was queued, less those
+/// that another of them was queued after.
+fn after(trace: &Trace, of_task: &[u32]) -> Vec<Vec<u32>> {
+    let at = |place: u32| &trace.monotasks[of_task[place as usize] as usize];
+    let mut by_end: Vec<u32> = (0..of_task.len() as u32).collect();
+    by_end.sort_by_key(|place| (at(*place).ended_ns(), *place));
+    // The latest that any of those that had ended by then was queued.
+    let mut latest = 0;
+    let latest_queued: Vec<u64> = by_end
+        .iter()
+        .map(|place| {
+            latest = at(*place).queued_ns.max(latest);
+            latest
+        })
+        .collect();
+    // Damage must not make a list of all for each.
+    let mut room = 64 * of_task.len();
+    let of = |place: u32| {
+        let queued = at(place).queued_ns;
+        let ended = by_end.partition_point(|p| at(*p).ended_ns() <= queued);
+        let Some(latest) = ended.checked_sub(1).map(|last| latest_queued[last]) else { return Vec::new() };
+        let first = by_end[..ended].partition_point(|p| at(*p).ended_ns() <= latest);
+        let direct = by_end[first..ended].iter().copied().filter(|p| *p < place && at(*p).queued_ns < queued);
+        let mut direct: Vec<u32> = direct.take(room).collect();
+        room -= direct.len();
+        direct.sort_unstable();
+        direct
+    };
+    (0..of_task.len() as u32).map(of).collect()
+}
+
+/// Finds when each multitask was submitted.
+fn submissions(trace: &Trace, members: &Members, ends: &[u64], recorded: &mut Recorded) {
+    let mut by_stage = vec![Vec::new(); trace.stages.len()];
+    for (ix, task) in trace.multitasks.iter().enumerate() {
+        if let Some(stage) = by_stage.get_mut(task.stage as usize) {
+            stage.push(ix);
+        }
+    }
+    let mut sorted_ends = ends.to_vec();
+    sorted_ends.sort_unstable();
+    for (stage, of_stage) in by_stage.iter().enumerate() {
+        let submitted = trace.stages[stage].submitted_ns;
+        let freed = sorted_ends.get(sorted_ends.partition_point(|e| *e <= submitted)).copied();
+        let freed = freed.unwrap_or(u64::MAX);
+        let computes = computes(trace, members, of_stage);
+        let mut reached = 0;
+        for ix in of_stage {
+            let admitted = trace.multitasks[*ix].admitted_ns;
+            recorded.tasks[*ix].submission = match by_compute(&recorded.tasks[*ix], &computes, admitted) {
+                Some(submission) => submission,
+                None => {
+                    if admitted < freed {
+                        reached = admitted.saturating_sub(submitted);
+                    }
+                    Submission::WithStage(reached)
+                }
+            };
+        }
+    }
+}
+
+/// A compute monotask of a stage, and when it ran.
+struct Ran {
+    start_ns: u64,
+    end_ns: u64,
+    multitask: u32,
+    monotask: u32,
+}
+
+/// The compute monotasks of a stage by start; empty where no multitask of it only writes.
+fn computes(trace: &Trace, members: &Members, of_stage: &[usize]) -> Vec<Ran> {
+    let phase = |m: &u32| trace.monotasks[*m as usize].phase;
+    let only_writes = |ix: &usize| !members.of(*ix).is_empty() && members.of(*ix).iter().all(|m| writes(phase(m)));
+    if !of_stage.iter().any(only_writes) {
+        return Vec::new();
+    }
+    let mut all = Vec::new();
+    for ix in of_stage {
+        for (place, m) in members.of(*ix).iter().enumerate().filter(|(_, m)| phase(m) == Phase::Compute) {
+            let (start_ns, end_ns) = service(&trace.monotasks[*m as usize]);
+            all.push(Ran { start_ns, end_ns, multitask: *ix as u32, monotask: place as u32 });
+        }
+    }
+    all.sort_by_key(|r| (r.start_ns, r.multitask));
+    all
+}
+
+fn writes(phase: Phase) -> bool {
+    matches!(phase, Phase::Spill | Phase::Write)
+}
+
+/// The submission of a multitask that only writes: it was made by a compute monotask.
+fn by_compute(task: &Task, computes: &[Ran], admitted_ns: u64) -> Option<Submission> {
+    let last = computes.iter().map(|r| r.end_ns).max()?;
+    if task.monotasks.is_empty() || !task.monotasks.iter().all(|m| writes(m.phase)) {
+        return None;
+    }
+    let begun = computes.partition_point(|r| r.start_ns <= admitted_ns);
+    let running = computes[..begun].iter().rev().find(|r| r.end_ns >= admitted_ns);
+    // A part may have waited for its place until after its compute monotask had ended.
+    let Some(maker) = running.or(computes[..begun].last().filter(|_| admitted_ns < last)) else {
+        return Some(Submission::AfterStage(admitted_ns.saturating_sub(last)));
+    };
+    let took = maker.end_ns.saturating_sub(maker.start_ns).max(1) as f64;
+    let share = (admitted_ns.saturating_sub(maker.start_ns) as f64 / took).min(1.0);
+    Some(Submission::During { multitask: maker.multitask, monotask: maker.monotask, share })
+}

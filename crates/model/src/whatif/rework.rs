@@ -1,0 +1,272 @@
+//! Changes the work of a recorded job: where its bytes lie, how it is divided, what of it is left.
+
+use std::collections::BTreeSet;
+
+use pellucid_trace::{Phase, kind};
+
+use super::changes::Amount;
+use super::recorded::{Mono, Recorded, Submission, Task};
+
+/// Spreads the bytes of each machine's disks evenly over `wanted` disks like its first.
+pub(crate) fn spread_over_disks(
+    recorded: &mut Recorded,
+    machines: &BTreeSet<u32>,
+    used: &[usize],
+    wanted: usize,
+) {
+    for machine in machines {
+        let mut disks: Vec<u32> = used
+            .iter()
+            .filter(|ix| recorded.services[**ix].machine == *machine)
+            .map(|ix| *ix as u32)
+            .collect();
+        while disks.len() < wanted {
+            let mut service = recorded.services[disks[0] as usize].clone();
+            service.name = format!("{} ({})", service.name, disks.len() + 1);
+            recorded.services.push(service);
+            disks.push(recorded.services.len() as u32 - 1);
+        }
+        disks.truncate(wanted);
+        let mut turn = 0;
+        for task in recorded.tasks.iter_mut().filter(|t| t.machine == *machine) {
+            let on_disk = task.monotasks.iter_mut();
+            for monotask in on_disk.filter(|m| recorded.services[m.resource as usize].kind == kind::DISK) {
+                monotask.resource = disks[turn % wanted];
+                turn += 1;
+            }
+        }
+    }
+}
+
+/// Divides what comes after exchanges into another number of parts; how many stages that were.
+pub(crate) fn partitions(recorded: &mut Recorded, amount: Amount) -> usize {
+    let mut changed = 0;
+    let by_stage = by_stage(recorded);
+    let mut tasks = Vec::new();
+    for (stage, of_stage) in by_stage.iter().enumerate() {
+        let exchanged = !recorded.stages[stage].after.is_empty();
+        let reads = of_stage.iter().any(|t| t.monotasks.iter().any(|m| brings_in(m.phase)));
+        let parts = of_stage.len();
+        if !exchanged || reads || parts < 2 || made(of_stage) {
+            tasks.push(of_stage.clone());
+            continue;
+        }
+        let wanted = amount.of(Some(parts as f64)).unwrap_or(parts as f64).round().clamp(1.0, 1e6);
+        tasks.push(divide(of_stage, wanted as usize));
+        changed += 1;
+    }
+    put_back(recorded, tasks);
+    changed
+}
+
+/// The input so many times: as many more multitasks where it is read, larger ones elsewhere.
+pub(crate) fn scale(recorded: &mut Recorded, factor: f64) {
+    let by_stage = by_stage(recorded);
+    let mut tasks = Vec::new();
+    for (stage, of_stage) in by_stage.iter().enumerate() {
+        let reads = |t: &Task| t.monotasks.iter().any(|m| brings_in(m.phase) || m.cached_bytes > 0.0);
+        let first = recorded.stages[stage].after.is_empty() || of_stage.iter().any(reads);
+        let count = (of_stage.len() as f64 * factor).round().max(1.0) as usize;
+        let mut scaled = if first && !of_stage.is_empty() && !made(of_stage) {
+            divide(of_stage, count)
+        } else {
+            of_stage.clone()
+        };
+        scaled.iter_mut().flat_map(|t| &mut t.monotasks).for_each(|m| times(m, factor));
+        tasks.push(scaled);
+    }
+    put_back(recorded, tasks);
+}
+
+/// No input is read or fetched; decoded, it is not decoded or copied either. Else a core
+/// copies it at `copy_ns` a byte. Says how many bytes are copied that were read.
+pub(crate) fn input_in_memory(recorded: &mut Recorded, decoded: bool, copy_ns: f64) -> f64 {
+    let mut copied = 0.0;
+    let mut kept = Vec::new();
+    for task in &mut recorded.tasks {
+        let input: Vec<bool> = task
+            .monotasks
+            .iter()
+            .map(|m| match (m.phase, recorded.services[m.resource as usize].kind.as_str()) {
+                (Phase::Read, _) | (Phase::Fetch, kind::STORE) => true,
+                _ => false,
+            })
+            .collect();
+        let bytes: f64 = task
+            .monotasks
+            .iter()
+            .zip(&input)
+            .filter(|(m, input)| **input && !recorded.services[m.resource as usize].own_pace)
+            .map(|(m, _)| m.work)
+            .sum();
+        let computes = task.monotasks.iter().filter(|m| m.phase == Phase::Compute).count().max(1) as f64;
+        for monotask in task.monotasks.iter_mut().filter(|m| m.phase == Phase::Compute) {
+            if decoded {
+                monotask.work -= monotask.decode;
+                monotask.decode = 0.0;
+            } else {
+                monotask.work += bytes / computes * copy_ns;
+                monotask.decode += bytes / computes * copy_ns;
+                copied += bytes / computes;
+            }
+        }
+        kept.push(keep(task, &input));
+    }
+    // What a monotask submits is known by its place, which may have changed.
+    for task in &mut recorded.tasks {
+        if let Submission::During { multitask, monotask, .. } = &mut task.submission
+            && let Some(place) = kept[*multitask as usize].get(*monotask as usize).copied().flatten()
+        {
+            *monotask = place;
+        }
+    }
+    copied
+}
+
+/// Drops monotasks; what came after them comes after what they came after. Says where the
+/// others are now.
+fn keep(task: &mut Task, drop: &[bool]) -> Vec<Option<u32>> {
+    let mut places: Vec<Option<u32>> = Vec::with_capacity(drop.len());
+    let mut count = 0;
+    for gone in drop {
+        places.push((!gone).then_some(count));
+        count += u32::from(!gone);
+    }
+    if count as usize == drop.len() {
+        return places;
+    }
+    // Each list is of earlier ones, so that those are settled already.
+    let mut settled: Vec<Vec<u32>> = Vec::with_capacity(drop.len());
+    for monotask in &task.monotasks {
+        let mut after: Vec<u32> = Vec::new();
+        for before in &monotask.after {
+            match places[*before as usize] {
+                Some(place) => after.push(place),
+                None => after.extend_from_slice(&settled[*before as usize]),
+            }
+        }
+        after.sort_unstable();
+        after.dedup();
+        settled.push(after);
+    }
+    let monotasks = std::mem::take(&mut task.monotasks).into_iter().zip(settled).zip(drop);
+    task.monotasks = monotasks
+        .filter(|(_, gone)| !**gone)
+        .map(|((monotask, after), _)| Mono { after, ..monotask })
+        .collect();
+    places
+}
+
+/// Other machines, each with the resources of those that there are in turn; multitasks go
+/// round, and `crossing` times as much crosses the network.
+pub(crate) fn machines(recorded: &mut Recorded, wanted: u32, crossing: f64) {
+    let before = recorded.machines;
+    let own = |machine: u32, services: &[super::service::Service]| -> Vec<u32> {
+        let of_machine = services.iter().enumerate().filter(|(_, s)| s.machine == machine);
+        of_machine.map(|(ix, _)| ix as u32).collect()
+    };
+    let templates: Vec<Vec<u32>> = (0..before).map(|m| own(m, &recorded.services)).collect();
+    let mut by_machine = templates.clone();
+    by_machine.truncate(wanted as usize);
+    for machine in before..wanted {
+        let template = templates[(machine % before) as usize].clone();
+        let first = recorded.services.len() as u32;
+        for ix in &template {
+            let mut service = recorded.services[*ix as usize].clone();
+            service.machine = machine;
+            let place = |link: u32| template.iter().position(|t| *t == link).map(|p| first + p as u32);
+            service.link = service.link.and_then(place);
+            recorded.services.push(service);
+        }
+        by_machine.push((first..recorded.services.len() as u32).collect());
+        let memory = recorded.memory_bytes.get((machine % before) as usize).copied().flatten();
+        recorded.memory_bytes.push(memory);
+    }
+    for (turn, task) in recorded.tasks.iter_mut().enumerate() {
+        let (from, to) = (task.machine, turn as u32 % wanted);
+        task.machine = to;
+        for monotask in &mut task.monotasks {
+            let service = &recorded.services[monotask.resource as usize];
+            if service.kind == kind::NETWORK {
+                times(monotask, crossing);
+            }
+            let of_kind = |ix: &&u32| recorded.services[**ix as usize].kind == service.kind;
+            let ordinal = templates[from as usize].iter().filter(of_kind).position(|ix| *ix == monotask.resource);
+            let there: Vec<u32> = by_machine[to as usize].iter().filter(of_kind).copied().collect();
+            if let (Some(ordinal), false) = (ordinal, there.is_empty()) {
+                monotask.resource = there[ordinal % there.len()];
+            }
+        }
+    }
+    recorded.machines = wanted;
+}
+
+fn brings_in(phase: Phase) -> bool {
+    matches!(phase, Phase::Read | Phase::Fetch)
+}
+
+/// Some of them are submitted by others, by place, so that their number cannot change.
+fn made(tasks: &[Task]) -> bool {
+    tasks.iter().any(|t| !matches!(t.submission, Submission::WithStage(_)))
+}
+
+fn times(monotask: &mut Mono, factor: f64) {
+    monotask.work *= factor;
+    monotask.decode *= factor;
+    monotask.cached_bytes *= factor;
+}
+
+fn by_stage(recorded: &Recorded) -> Vec<Vec<Task>> {
+    let mut by_stage = vec![Vec::new(); recorded.stages.len()];
+    for task in &recorded.tasks {
+        by_stage[task.stage as usize].push(task.clone());
+    }
+    by_stage
+}
+
+/// Multitasks stage by stage. Those that are submitted by others keep who submits them.
+fn put_back(recorded: &mut Recorded, by_stage: Vec<Vec<Task>>) {
+    let mut moved = vec![0; recorded.tasks.len()];
+    let mut at = 0;
+    let mut kept = vec![Vec::new(); by_stage.len()];
+    for (ix, task) in recorded.tasks.iter().enumerate() {
+        kept[task.stage as usize].push(ix);
+    }
+    for (stage, tasks) in by_stage.iter().enumerate() {
+        for (place, ix) in kept[stage].iter().enumerate() {
+            moved[*ix] = (at + place) as u32;
+        }
+        at += tasks.len();
+    }
+    recorded.tasks = by_stage.into_iter().flatten().collect();
+    for task in &mut recorded.tasks {
+        if let Submission::During { multitask, .. } = &mut task.submission {
+            *multitask = moved[*multitask as usize];
+        }
+    }
+}
+
+/// The same work in `wanted` multitasks: each takes its share of those that stood in its place,
+/// so that a large part stays a large part.
+fn divide(tasks: &[Task], wanted: usize) -> Vec<Task> {
+    let (n, m) = (tasks.len() as f64, wanted as f64);
+    let total = |t: &Task| t.monotasks.iter().filter(|m| m.phase == Phase::Compute).map(|m| m.work).sum::<f64>();
+    (0..wanted)
+        .map(|j| {
+            let (from, to) = (j as f64 * n / m, (j + 1) as f64 * n / m);
+            let template = &tasks[(((from + to) / 2.0) as usize).min(tasks.len() - 1)];
+            let mut work = 0.0;
+            for (place, task) in tasks.iter().enumerate().take(to.ceil() as usize).skip(from as usize) {
+                let overlap = to.min(place as f64 + 1.0) - from.max(place as f64);
+                work += total(task) * overlap.max(0.0);
+            }
+            let own = total(template);
+            // Without computing to go by, each part is the same share of its template.
+            let factor = if own > 0.0 { work / own } else { n / m };
+            let mut task = template.clone();
+            task.memory_bytes = (task.memory_bytes as f64 * factor) as u64;
+            task.monotasks.iter_mut().for_each(|m| times(m, factor));
+            task
+        })
+        .collect()
+}

@@ -1,0 +1,336 @@
+//! How long a monotask runs: the service model.
+//!
+//! A resource is a curve, total rate against how many run at once, shared equally; a
+//! monotask is a demand. Rates are per nanosecond, of whatever the resource is
+//! measured in:
+//!
+//! | resource | demand | total rate of `n` at once |
+//! |---|---|---|
+//! | cores, slots | nanoseconds of an undisturbed core | `n`, less what busy cores take from each other |
+//! | disks, links, stores | bytes | the capacity, if it was set or probed; else what the trace shows for `n` |
+//! | where bytes were not measured | nanoseconds of service | `n`: each at the pace that it had |
+//!
+//! What the trace shows for `n` at once is the bytes that passed while `n` ran, over
+//! the time for which they did. Between values that were seen the curve is straight,
+//! beyond them level.
+//!
+//! Busy cores slow each other (shared caches, memory, hyperthreads). The trace shows by
+//! how much only where the same stage computed alone for a while and together for a
+//! while; what a byte of input took in either is then compared. Else it is assumed that
+//! they do not, which the answer says.
+
+use pellucid_trace::{Phase, Trace, kind};
+
+use crate::capacity::Capacity;
+use crate::demand::{Demands, in_time, service};
+
+/// Time for which `n` must have run at once for the rate then to count.
+const SEEN_NS: f64 = 20e6;
+/// Least number of compute monotasks, alone and together, for a slowdown to be told.
+const SLOWDOWN_MONOTASKS: usize = 6;
+/// Fetches of at most this many multitasks at once (monotasks-sosp17 §3.3), as the engine limits them.
+const FETCHING_MULTITASKS: u32 = 4;
+
+/// Total rate against how many run at once: points by ascending number.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Curve {
+    points: Vec<(f64, f64)>,
+    /// Never more than this in total.
+    pub most: f64,
+}
+
+impl Curve {
+    /// The same rate however many run.
+    pub fn level(rate: f64) -> Curve {
+        Curve { points: vec![(1.0, rate)], most: rate }
+    }
+
+    /// Each at its own pace of 1.
+    pub fn each() -> Curve {
+        Curve { points: vec![(1.0, 1.0), (1e9, 1e9)], most: f64::INFINITY }
+    }
+
+    /// Through points, ascending in their first part.
+    pub fn through(points: Vec<(f64, f64)>) -> Curve {
+        let most = points.iter().map(|p| p.1).fold(0.0, f64::max);
+        Curve { points, most }
+    }
+
+    /// Total rate of `n` at once.
+    pub fn total(&self, n: u32) -> f64 {
+        let n = f64::from(n);
+        let at = self.points.partition_point(|p| p.0 < n);
+        let rate = match (at.checked_sub(1).and_then(|a| self.points.get(a)), self.points.get(at)) {
+            (Some(a), Some(b)) => a.1 + (b.1 - a.1) * (n - a.0) / (b.0 - a.0),
+            (None, Some(only)) | (Some(only), None) => only.1,
+            (None, None) => 0.0,
+        };
+        rate.min(self.most)
+    }
+
+    /// The same curve, so many times as high.
+    pub fn times(&self, factor: f64) -> Curve {
+        let points = self.points.iter().map(|p| (p.0, p.1 * factor)).collect();
+        Curve { points, most: self.most * factor }
+    }
+}
+
+/// A resource as the simulation runs it.
+#[derive(Debug, Clone)]
+pub(crate) struct Service {
+    pub name: String,
+    pub kind: String,
+    pub machine: u32,
+    /// Measured in time of cores or slots.
+    pub timed: bool,
+    /// Bytes were not measured: each monotask has its own pace.
+    pub own_pace: bool,
+    /// Most monotasks at once.
+    pub at_once: u32,
+    /// The scheduler tunes how many run at once, from `at_least` to `at_once`.
+    pub adapts: bool,
+    pub at_least: u32,
+    /// Of how many multitasks fetches may run at once.
+    pub multitasks_at_once: Option<u32>,
+    pub capacity: Capacity,
+    pub curve: Curve,
+    /// What a busy core loses for each other one that is busy; `None`: not known.
+    pub slowdown: Option<f64>,
+    /// The link that its bytes cross.
+    pub link: Option<u32>,
+    /// For cores: the work that they had done by each change of how many were busy.
+    done: Vec<(u64, f64)>,
+}
+
+impl Service {
+    /// The work of a monotask that ran from `start_ns` to `end_ns`.
+    pub fn work(&self, bytes: Option<f64>, start_ns: u64, end_ns: u64) -> f64 {
+        let took = (end_ns - start_ns) as f64;
+        match bytes {
+            Some(bytes) if !self.timed && !self.own_pace => bytes,
+            _ if self.slowdown.is_some_and(|s| s > 0.0) => self.done_by(end_ns) - self.done_by(start_ns),
+            _ => took,
+        }
+    }
+
+    /// Work that one busy core would have done from the trace's origin to `at`.
+    fn done_by(&self, at: u64) -> f64 {
+        let next = self.done.partition_point(|(t, _)| *t <= at);
+        let Some(last) = next.checked_sub(1).map(|ix| self.done[ix]) else { return at as f64 };
+        match self.done.get(next) {
+            Some(after) => {
+                let share = (at - last.0) as f64 / (after.0 - last.0) as f64;
+                last.1 + (after.1 - last.1) * share
+            }
+            None => last.1 + (at - last.0) as f64,
+        }
+    }
+}
+
+/// Share of an undisturbed core's speed that each of `n` busy ones has.
+pub(crate) fn speed(slowdown: f64, n: u32) -> f64 {
+    1.0 / (1.0 + slowdown * f64::from(n.saturating_sub(1)))
+}
+
+/// The curve of `cores` cores of which each busy one slows the others.
+pub(crate) fn core_curve(cores: f64, slowdown: f64) -> Curve {
+    let most = cores.ceil().max(1.0) as u32;
+    let points = (1..=most.min(1024)).map(|n| (f64::from(n), f64::from(n) * speed(slowdown, n)));
+    let mut curve = Curve::through(points.collect());
+    // Cores beyond the whole ones are a quota of time, that threads share.
+    curve.most = curve.most.min(cores * speed(slowdown, most));
+    curve
+}
+
+/// The services of a trace's resources, by index.
+pub(crate) fn services(trace: &Trace, demands: &Demands, capacities: &[Capacity]) -> Vec<Service> {
+    let mut ran = vec![Vec::new(); trace.resources.len()];
+    for monotask in &trace.monotasks {
+        if let Some(of_resource) = ran.get_mut(monotask.resource as usize) {
+            let (start, end) = service(monotask);
+            of_resource.push((start, end, demands.bytes(monotask).unwrap_or(0.0)));
+        }
+    }
+    let each = trace.resources.iter().enumerate().map(|(ix, resource)| {
+        let timed = in_time(&resource.kind);
+        let seen = seen(&ran[ix]);
+        let most_seen = seen.iter().map(|s| s.0).max().unwrap_or(1);
+        let at_least = resource.concurrency_min.unwrap_or(0);
+        let at_once = resource.concurrency.unwrap_or(most_seen).max(1);
+        let adapts = at_least > 0 && at_least < at_once;
+        // Without a word on it, what was seen is what may be.
+        let fixed = if resource.concurrency_min.is_none() && !timed { most_seen.max(1) } else { at_once };
+        let at_once = if adapts || timed { at_once } else { fixed };
+        let own_pace = !timed && demands.unmeasured[ix];
+        let slowdown = if resource.kind == kind::CPU { slowdown(trace, ix) } else { None };
+        let fetches = matches!(resource.kind.as_str(), kind::STORE | kind::NETWORK);
+        Service {
+            name: resource.name.clone(),
+            kind: resource.kind.clone(),
+            machine: resource.machine,
+            timed,
+            own_pace,
+            at_once,
+            adapts,
+            at_least: at_least.max(1),
+            multitasks_at_once: fetches.then_some(FETCHING_MULTITASKS),
+            curve: curve(resource, &capacities[ix], timed, own_pace, &seen, slowdown, at_once),
+            capacity: capacities[ix].clone(),
+            done: done(&ran[ix], slowdown.unwrap_or(0.0)),
+            slowdown,
+            link: resource.link.filter(|l| *l as usize != ix),
+        }
+    });
+    each.collect()
+}
+
+fn curve(
+    resource: &pellucid_trace::Resource,
+    capacity: &Capacity,
+    timed: bool,
+    own_pace: bool,
+    seen: &[(u32, f64, f64)],
+    slowdown: Option<f64>,
+    at_once: u32,
+) -> Curve {
+    if timed {
+        return core_curve(f64::from(at_once), slowdown.unwrap_or(0.0));
+    }
+    if own_pace {
+        return Curve::each();
+    }
+    let points: Vec<(f64, f64)> = seen
+        .iter()
+        .filter(|(n, ns, bytes)| *n > 0 && *ns >= SEEN_NS && *bytes > 0.0)
+        .map(|(n, ns, bytes)| (f64::from(*n), bytes / ns))
+        .collect();
+    match (resource.capacity.and(capacity.rate), points.is_empty()) {
+        (Some(rate), _) => Curve::level(rate),
+        (None, false) => Curve::through(points),
+        (None, true) => {
+            let (ns, bytes) = seen.iter().fold((0.0, 0.0), |sum, s| (sum.0 + s.1, sum.1 + s.2));
+            let rate = if ns > 0.0 && bytes > 0.0 { bytes / ns } else { 1.0 };
+            Curve::level(capacity.rate.unwrap_or(rate))
+        }
+    }
+}
+
+/// Changes of how many ran: by time, with the sum of their rates.
+fn edges(ran: &[(u64, u64, f64)]) -> Vec<(u64, i32, f64)> {
+    let mut edges = Vec::with_capacity(ran.len() * 2);
+    for (start, end, bytes) in ran.iter().filter(|(start, end, _)| end > start) {
+        let rate = bytes / (end - start) as f64;
+        edges.push((*start, 1, rate));
+        edges.push((*end, -1, -rate));
+    }
+    edges.sort_unstable_by_key(|e| (e.0, e.1));
+    edges
+}
+
+/// For each number that ran at once: for how long, and the bytes that passed meanwhile.
+fn seen(ran: &[(u64, u64, f64)]) -> Vec<(u32, f64, f64)> {
+    let mut seen: std::collections::BTreeMap<u32, (f64, f64)> = Default::default();
+    let (mut running, mut rate, mut last) = (0_i32, 0.0, 0);
+    for (at, count, change) in edges(ran) {
+        if running > 0 && at > last {
+            let sums = seen.entry(running as u32).or_default();
+            sums.0 += (at - last) as f64;
+            sums.1 += f64::max(rate, 0.0) * (at - last) as f64;
+        }
+        running += count;
+        rate = if running == 0 { 0.0 } else { rate + change };
+        last = at;
+    }
+    seen.into_iter().map(|(n, (ns, bytes))| (n, ns, bytes)).collect()
+}
+
+/// The work that one busy core had done by each change of how many were busy.
+fn done(ran: &[(u64, u64, f64)], slowdown: f64) -> Vec<(u64, f64)> {
+    if slowdown <= 0.0 {
+        return Vec::new();
+    }
+    let mut points: Vec<(u64, f64)> = Vec::with_capacity(ran.len() * 2);
+    let (mut running, mut work, mut last) = (0_i32, 0.0, 0);
+    for (at, count, _) in edges(ran) {
+        work += (at - last) as f64 * speed(slowdown, running.max(0) as u32);
+        match points.last_mut().filter(|p| p.0 == at) {
+            Some(point) => point.1 = work,
+            None => points.push((at, work)),
+        }
+        running += count;
+        last = at;
+    }
+    points
+}
+
+/// What a busy core loses for each other one that is busy, by what a byte of input took
+/// alone and together within the same stage; `None` where the trace does not show it.
+fn slowdown(trace: &Trace, resource: usize) -> Option<f64> {
+    let computes = || {
+        let of_cores = trace.monotasks.iter().filter(|m| m.resource as usize == resource);
+        of_cores.filter(|m| m.phase == Phase::Compute && m.service_ns > 0)
+    };
+    let ran: Vec<(u64, u64, f64)> =
+        computes().map(|m| (service(m).0, service(m).1, 1.0)).collect();
+    let others = Together::of(&ran);
+    let mut by_stage: std::collections::BTreeMap<u32, [Vec<f64>; 2]> = Default::default();
+    for m in computes() {
+        let input = m.bytes.filter(|b| *b >= 100_000);
+        let (Some(bytes), Some(task)) = (input, trace.multitasks.get(m.multitask as usize)) else { continue };
+        let mean = others.mean(service(m).0, service(m).1);
+        let pace = m.service_ns as f64 / bytes as f64;
+        let class = if mean < 1.1 { 0 } else if mean > 1.9 { 1 } else { continue };
+        // The slowdown of each other core: `pace = alone × (1 + s × others)`.
+        by_stage.entry(task.stage).or_default()[class].push(if class == 0 { pace } else { pace / mean.max(1.0) * 2.0 });
+    }
+    let mut weighted = (0.0, 0.0);
+    for [mut alone, mut together] in by_stage.into_values() {
+        if alone.len() < SLOWDOWN_MONOTASKS || together.len() < SLOWDOWN_MONOTASKS {
+            continue;
+        }
+        let weight = alone.len().min(together.len()) as f64;
+        weighted.0 += weight * (median(&mut together) / median(&mut alone) - 1.0);
+        weighted.1 += weight;
+    }
+    (weighted.1 > 0.0).then(|| (weighted.0 / weighted.1).clamp(0.0, 1.0))
+}
+
+/// How many ran at once over time.
+struct Together {
+    /// Time, and the integral of the number up to it.
+    points: Vec<(u64, f64, i32)>,
+}
+
+impl Together {
+    fn of(ran: &[(u64, u64, f64)]) -> Together {
+        let (mut points, mut sum, mut running, mut last) = (Vec::new(), 0.0, 0, 0);
+        for (at, count, _) in edges(ran) {
+            sum += f64::from(running) * (at - last) as f64;
+            running += count;
+            last = at;
+            points.push((at, sum, running));
+        }
+        Together { points }
+    }
+
+    fn sum_by(&self, at: u64) -> f64 {
+        match self.points.partition_point(|p| p.0 <= at).checked_sub(1) {
+            Some(ix) => self.points[ix].1 + f64::from(self.points[ix].2) * (at - self.points[ix].0) as f64,
+            None => 0.0,
+        }
+    }
+
+    fn mean(&self, start: u64, end: u64) -> f64 {
+        (self.sum_by(end) - self.sum_by(start)) / (end - start).max(1) as f64
+    }
+}
+
+/// The middle of values; 0 of none.
+pub(crate) fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => values[n / 2],
+        n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
+    }
+}

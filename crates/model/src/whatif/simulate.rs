@@ -1,0 +1,472 @@
+//! The job once more, on a virtual clock: the scheduler that ran it decides again.
+//!
+//! One [`Scheduler`] a machine is told what the engine told it (jobs, multitasks, their
+//! monotasks, ends) and starts monotasks; how long they run is the service model's
+//! ([`super::service`]). Events are handled in the order of their time, those of one
+//! instant in the order in which they came about, so that the same job gives the same
+//! time, bit for bit.
+//!
+//! It does not apply to what the trace does not tell: memory that exchanges held, and
+//! work of the driver beside the gaps and lags that were measured.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use pellucid_scheduler::{
+    Completion, Concurrency, Config, Decision, JobId, MonotaskId, MonotaskSpec, MultitaskId, MultitaskSpec,
+    Phase, Policy, ResourceId, ResourceSpec, Scheduler,
+};
+
+use super::recorded::{Mono, Recorded, Submission};
+use super::service::Service;
+
+/// What happens at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A job is submitted.
+    Job(u32),
+    /// A job ends.
+    End(u32),
+    /// A stage is submitted.
+    Stage(u32),
+    /// A multitask is submitted.
+    Task(u32),
+    /// A multitask's monotasks are known.
+    Expand(u32, MultitaskId),
+    /// A monotask begins its work.
+    Begin(u32, MonotaskId),
+    /// Something on a resource ends, unless it changed since.
+    Lane(u32, u64),
+}
+
+/// What ends on a resource once its work is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Goal {
+    Monotask(MonotaskId),
+    /// A multitask is submitted by a monotask that still runs.
+    Submit(u32),
+}
+
+/// A resource: who works on it, each at the same speed.
+#[derive(Debug, Default)]
+struct Lane {
+    /// By the work that each of those that began together had done, as ordered bits.
+    goals: BinaryHeap<Reverse<(u64, u64, Goal)>>,
+    working: u32,
+    /// Work that one that began at the lane's start would have done.
+    done: f64,
+    speed: f64,
+    at_ns: u64,
+    version: u64,
+    /// Lanes whose speed depends on how many work here: those of the same link.
+    shares_link: Vec<u32>,
+}
+
+/// A machine: its scheduler, and what it calls what.
+struct Machine {
+    scheduler: Scheduler,
+    jobs: Vec<JobId>,
+    /// By place of the multitask.
+    tasks: Vec<u32>,
+}
+
+struct Simulation<'a> {
+    recorded: &'a Recorded,
+    /// By resource: no time at all.
+    free: &'a [bool],
+    now_ns: u64,
+    count: u64,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    machines: Vec<Machine>,
+    lanes: Vec<Lane>,
+    /// By resource: its number in its machine's scheduler.
+    ids: Vec<ResourceId>,
+    /// By the number in each machine's scheduler.
+    resources: Vec<Vec<u32>>,
+    stages: Vec<StageState>,
+    jobs: Vec<JobState>,
+    /// Multitasks that a monotask submits, by multitask and monotask.
+    made: BTreeMap<(u32, u32), Vec<(f64, u32)>>,
+    ended_ns: u64,
+}
+
+#[derive(Debug, Default)]
+struct StageState {
+    waits_for: u32,
+    users: Vec<u32>,
+    tasks: Vec<u32>,
+    /// Multitasks that have not ended, but for those that come after all others.
+    left: u32,
+    last: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+struct JobState {
+    first: Vec<u32>,
+    left: u32,
+    users: Vec<u32>,
+    ended: bool,
+}
+
+/// How long the jobs take, from the first submission to the last end; `free` says of each
+/// resource whether it takes no time. `None`: what was recorded cannot be run again
+/// (damaged: it waits for itself).
+pub(crate) fn simulate(recorded: &Recorded, free: &[bool]) -> Option<u64> {
+    let mut simulation = Simulation::new(recorded, free);
+    simulation.begin();
+    while let Some(Reverse((at, _, event))) = simulation.events.pop() {
+        simulation.now_ns = at;
+        simulation.handle(event)?;
+    }
+    simulation.jobs.iter().all(|job| job.ended).then_some(simulation.ended_ns)
+}
+
+impl<'a> Simulation<'a> {
+    fn new(recorded: &'a Recorded, free: &'a [bool]) -> Self {
+        let mut simulation = Simulation {
+            recorded,
+            free,
+            now_ns: 0,
+            count: 0,
+            events: BinaryHeap::new(),
+            machines: Vec::new(),
+            lanes: recorded.services.iter().map(|_| Lane::default()).collect(),
+            ids: Vec::new(),
+            resources: vec![Vec::new(); recorded.machines as usize],
+            stages: recorded.stages.iter().map(|_| StageState::default()).collect(),
+            jobs: recorded.jobs.iter().map(|_| JobState::default()).collect(),
+            made: BTreeMap::new(),
+            ended_ns: 0,
+        };
+        simulation.add_machines();
+        simulation.add_work();
+        simulation
+    }
+
+    fn add_machines(&mut self) {
+        for machine in 0..self.recorded.machines as usize {
+            let memory_bytes = self.recorded.memory_bytes.get(machine).copied().flatten();
+            let mut scheduler = Scheduler::new(Config { memory_bytes });
+            let jobs = self.jobs.iter().map(|_| scheduler.add_job(0)).collect();
+            self.machines.push(Machine { scheduler, jobs, tasks: Vec::new() });
+        }
+        for (ix, service) in self.recorded.services.iter().enumerate() {
+            let machine = service.machine as usize;
+            if machine >= self.machines.len() {
+                self.ids.push(ResourceId(u32::MAX)); // of a machine that is no more
+                continue;
+            }
+            let concurrency = if service.adapts {
+                let (min, max) = (service.at_least, service.at_once);
+                Concurrency::Adaptive { min, max, policy: Policy::default() }
+            } else {
+                Concurrency::Fixed(service.at_once)
+            };
+            let spec = ResourceSpec { concurrency, multitasks_at_once: service.multitasks_at_once };
+            self.ids.push(self.machines[machine].scheduler.add_resource(spec));
+            self.resources[machine].push(ix as u32);
+        }
+        for (ix, service) in self.recorded.services.iter().enumerate() {
+            let link = service.link.map_or(ix, |link| link as usize);
+            let linked = |other: &(usize, &Service)| other.0 == link || other.1.link == Some(link as u32);
+            let group: Vec<_> = self.recorded.services.iter().enumerate().filter(linked).collect();
+            if group.len() > 1 {
+                self.lanes[ix].shares_link = group.iter().map(|(other, _)| *other as u32).collect();
+            }
+        }
+    }
+
+    fn add_work(&mut self) {
+        for (ix, task) in self.recorded.tasks.iter().enumerate() {
+            let stage = &mut self.stages[task.stage as usize];
+            match task.submission {
+                Submission::AfterStage(_) => stage.last.push(ix as u32),
+                Submission::WithStage(_) => {
+                    stage.tasks.push(ix as u32);
+                    stage.left += 1;
+                }
+                Submission::During { multitask, monotask, share } => {
+                    self.made.entry((multitask, monotask)).or_default().push((share, ix as u32));
+                    stage.left += 1;
+                }
+            }
+        }
+        for (ix, stage) in self.recorded.stages.iter().enumerate() {
+            self.stages[ix].waits_for = stage.after.len() as u32;
+            for before in &stage.after {
+                self.stages[*before as usize].users.push(ix as u32);
+            }
+            let job = &mut self.jobs[stage.job as usize];
+            job.left += 1;
+            if stage.after.is_empty() {
+                job.first.push(ix as u32);
+            }
+        }
+        for (ix, job) in self.recorded.jobs.iter().enumerate() {
+            if let Some(after) = job.after {
+                self.jobs[after as usize].users.push(ix as u32);
+            }
+        }
+    }
+
+    fn begin(&mut self) {
+        for (ix, job) in self.recorded.jobs.iter().enumerate() {
+            if job.after.is_none() {
+                self.push(job.gap_ns, Event::Job(ix as u32));
+            }
+        }
+    }
+
+    fn push(&mut self, in_ns: u64, event: Event) {
+        self.count += 1;
+        self.events.push(Reverse((self.now_ns.saturating_add(in_ns), self.count, event)));
+    }
+
+    fn handle(&mut self, event: Event) -> Option<()> {
+        match event {
+            Event::Job(job) => self.submit_job(job),
+            Event::End(job) => self.end_job(job),
+            Event::Stage(stage) => self.submit_stage(stage),
+            Event::Task(task) => {
+                let machine = self.submit(task);
+                self.decide(machine)?;
+            }
+            Event::Expand(machine, id) => {
+                self.expand(machine, id)?;
+                self.decide(machine)?;
+            }
+            Event::Begin(lane, id) => self.work(lane, id),
+            Event::Lane(lane, version) => {
+                if self.lanes[lane as usize].version == version {
+                    self.reach(lane)?;
+                }
+            }
+        }
+        Some(())
+    }
+
+    fn submit_job(&mut self, job: u32) {
+        let stages = std::mem::take(&mut self.jobs[job as usize].first);
+        for stage in &stages {
+            self.push(self.recorded.stages[*stage as usize].gap_ns, Event::Stage(*stage));
+        }
+        if self.jobs[job as usize].left == 0 {
+            self.push(self.recorded.jobs[job as usize].tail_ns, Event::End(job));
+        }
+    }
+
+    fn end_job(&mut self, job: u32) {
+        self.jobs[job as usize].ended = true;
+        self.ended_ns = self.ended_ns.max(self.now_ns);
+        for user in std::mem::take(&mut self.jobs[job as usize].users) {
+            self.push(self.recorded.jobs[user as usize].gap_ns, Event::Job(user));
+        }
+    }
+
+    fn submit_stage(&mut self, stage: u32) {
+        for task in std::mem::take(&mut self.stages[stage as usize].tasks) {
+            if let Submission::WithStage(offset) = self.recorded.tasks[task as usize].submission {
+                self.push(offset, Event::Task(task));
+            }
+        }
+        self.end_stage_if_over(stage);
+    }
+
+    fn end_stage_if_over(&mut self, stage: u32) {
+        let state = &mut self.stages[stage as usize];
+        if state.left > 0 {
+            return;
+        }
+        let last = std::mem::take(&mut state.last);
+        if !last.is_empty() {
+            state.left = last.len() as u32;
+            for task in last {
+                if let Submission::AfterStage(gap) = self.recorded.tasks[task as usize].submission {
+                    self.push(gap, Event::Task(task));
+                }
+            }
+            return;
+        }
+        for user in std::mem::take(&mut self.stages[stage as usize].users) {
+            let waits_for = &mut self.stages[user as usize].waits_for;
+            *waits_for -= 1;
+            if *waits_for == 0 {
+                self.push(self.recorded.stages[user as usize].gap_ns, Event::Stage(user));
+            }
+        }
+        let job = self.recorded.stages[stage as usize].job;
+        self.jobs[job as usize].left -= 1;
+        if self.jobs[job as usize].left == 0 {
+            self.push(self.recorded.jobs[job as usize].tail_ns, Event::End(job));
+        }
+    }
+
+    /// Submits a multitask and says to which machine.
+    fn submit(&mut self, task: u32) -> u32 {
+        let of = &self.recorded.tasks[task as usize];
+        let ix = (of.machine as usize).min(self.machines.len() - 1);
+        let machine = &mut self.machines[ix];
+        let job = machine.jobs[self.recorded.stages[of.stage as usize].job as usize];
+        let spec = MultitaskSpec { job, stage: of.stage, memory_bytes: of.memory_bytes };
+        let id = machine.scheduler.submit(self.now_ns, spec);
+        if machine.tasks.len() <= id.slot() {
+            machine.tasks.resize(id.slot() + 1, 0);
+        }
+        machine.tasks[id.slot()] = task;
+        ix as u32
+    }
+
+    fn expand(&mut self, machine: u32, id: MultitaskId) -> Option<()> {
+        let of = &mut self.machines[machine as usize];
+        let task = &self.recorded.tasks[of.tasks[id.slot()] as usize];
+        let spec = |m: &Mono| MonotaskSpec {
+            resource: self.ids[m.resource as usize],
+            phase: phase(m.phase),
+            after: m.after.clone(),
+            bytes: 0,
+        };
+        let specs = task.monotasks.iter().map(spec).collect();
+        of.scheduler.expand(self.now_ns, id, specs).ok()
+    }
+
+    /// Carries out what a machine's scheduler decides, until it has nothing more to say.
+    fn decide(&mut self, machine: u32) -> Option<()> {
+        while let Some(decision) = self.machines[machine as usize].scheduler.next(self.now_ns) {
+            match decision {
+                Decision::Admit(id) => {
+                    let task = self.machines[machine as usize].tasks[id.slot()];
+                    match self.recorded.tasks[task as usize].plan_ns {
+                        0 => self.expand(machine, id)?,
+                        plan_ns => self.push(plan_ns, Event::Expand(machine, id)),
+                    }
+                }
+                Decision::Start { monotask, resource } => {
+                    let lane = self.resources[machine as usize][resource.0 as usize];
+                    self.start(machine, lane, monotask)?;
+                }
+                Decision::Ended { multitask, .. } => {
+                    let task = self.machines[machine as usize].tasks[multitask.slot()];
+                    let stage = self.recorded.tasks[task as usize].stage;
+                    self.stages[stage as usize].left -= 1;
+                    self.end_stage_if_over(stage);
+                }
+            }
+        }
+        Some(())
+    }
+
+    fn monotask(&self, machine: u32, id: MonotaskId) -> (&'a Mono, u32) {
+        let task = self.machines[machine as usize].tasks[id.multitask.slot()];
+        (&self.recorded.tasks[task as usize].monotasks[id.index as usize], task)
+    }
+
+    fn start(&mut self, machine: u32, lane: u32, id: MonotaskId) -> Option<()> {
+        let (monotask, task) = self.monotask(machine, id);
+        if self.free[lane as usize] {
+            for (_, made) in self.made.remove(&(task, id.index)).unwrap_or_default() {
+                self.push(0, Event::Task(made));
+            }
+            return self.complete(machine, id, 0);
+        }
+        match monotask.lag_ns {
+            0 => self.work(lane, id),
+            lag_ns => self.push(lag_ns, Event::Begin(lane, id)),
+        }
+        Some(())
+    }
+
+    fn complete(&mut self, machine: u32, id: MonotaskId, bytes: u64) -> Option<()> {
+        let completion = Completion { bytes, wait_ns: None, then: Vec::new() };
+        self.machines[machine as usize].scheduler.complete(self.now_ns, id, completion).ok()
+    }
+
+    /// A monotask begins its work on a resource.
+    fn work(&mut self, lane: u32, id: MonotaskId) {
+        let machine = self.recorded.services[lane as usize].machine;
+        let (monotask, task) = self.monotask(machine, id);
+        self.advance(lane);
+        let made = self.made.remove(&(task, id.index)).unwrap_or_default();
+        let at = &mut self.lanes[lane as usize];
+        for (share, made) in made {
+            self.count += 1;
+            let goal = at.done + monotask.work * share;
+            at.goals.push(Reverse((goal.to_bits(), self.count, Goal::Submit(made))));
+        }
+        self.count += 1;
+        let goal = at.done + monotask.work;
+        at.goals.push(Reverse((goal.to_bits(), self.count, Goal::Monotask(id))));
+        at.working += 1;
+        self.respeed(lane);
+    }
+
+    /// Ends what has done its work on a resource.
+    fn reach(&mut self, lane: u32) -> Option<()> {
+        self.advance(lane);
+        let machine = self.recorded.services[lane as usize].machine;
+        loop {
+            let at = &mut self.lanes[lane as usize];
+            let reached = at.done * (1.0 + 1e-12) + 1e-6;
+            let Some(Reverse((goal, _, what))) = at.goals.peek().copied() else { break };
+            if f64::from_bits(goal) > reached {
+                break;
+            }
+            at.goals.pop();
+            match what {
+                Goal::Submit(task) => self.push(0, Event::Task(task)),
+                Goal::Monotask(id) => {
+                    at.working -= 1;
+                    let (monotask, _) = self.monotask(machine, id);
+                    self.complete(machine, id, monotask.work as u64)?;
+                }
+            }
+        }
+        self.respeed(lane);
+        self.decide(machine)
+    }
+
+    /// Brings the work of a resource, and of those that share its link, up to now.
+    fn advance(&mut self, lane: u32) {
+        let group = std::mem::take(&mut self.lanes[lane as usize].shares_link);
+        for other in group.iter().copied().chain(group.is_empty().then_some(lane)) {
+            let at = &mut self.lanes[other as usize];
+            at.done += at.speed * (self.now_ns - at.at_ns) as f64;
+            at.at_ns = self.now_ns;
+        }
+        self.lanes[lane as usize].shares_link = group;
+    }
+
+    /// Sets the speed on a resource, and on those that share its link, and says when
+    /// something next ends there.
+    fn respeed(&mut self, lane: u32) {
+        let group = std::mem::take(&mut self.lanes[lane as usize].shares_link);
+        let on_link: u32 = group.iter().map(|other| self.lanes[*other as usize].working).sum();
+        for other in group.iter().copied().chain(group.is_empty().then_some(lane)) {
+            let service = &self.recorded.services[other as usize];
+            let link = service.link.map(|link| link as usize).filter(|link| !self.free[*link]);
+            let through = link.map(|link| self.recorded.services[link].curve.total(on_link) / f64::from(on_link.max(1)));
+            let at = &mut self.lanes[other as usize];
+            if at.working == 0 && at.goals.is_empty() {
+                at.done = 0.0;
+            }
+            let alone = service.curve.total(at.working) / f64::from(at.working.max(1));
+            at.speed = alone.min(through.unwrap_or(f64::INFINITY));
+            at.version += 1;
+            if let Some(Reverse((goal, ..))) = at.goals.peek() {
+                let left = (f64::from_bits(*goal) - at.done).max(0.0) / at.speed.max(1e-12);
+                let version = at.version;
+                self.push(left.ceil() as u64, Event::Lane(other, version));
+            }
+        }
+        self.lanes[lane as usize].shares_link = group;
+    }
+}
+
+fn phase(phase: pellucid_trace::Phase) -> Phase {
+    match phase {
+        pellucid_trace::Phase::Read => Phase::Read,
+        pellucid_trace::Phase::Fetch => Phase::Fetch,
+        pellucid_trace::Phase::Compute => Phase::Compute,
+        pellucid_trace::Phase::Spill => Phase::Spill,
+        pellucid_trace::Phase::Write => Phase::Write,
+    }
+}
