@@ -97,6 +97,14 @@ class Disk:
         self.read_ahead_kb = kb
         self._save()
 
+    def set_rate(self, rate: str | None) -> None:
+        """Changes the rate of reads, which is then not calibrated; None lifts a kernel's limit for a while."""
+        if rate is not None:
+            self.rate, self.measured = parse_rate(rate), None
+            self._save()
+        if self.device:
+            kernel.limit(self.device, self.rate if rate else None, self.write_rate)
+
     def calibrate(self, seconds: float = 2.0) -> float | None:
         """Measures the read rate and keeps it; None for an engine-paced disk.
 
@@ -249,14 +257,14 @@ def every() -> list[Disk]:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process of this number runs."""
+    """Whether a process of this number runs; one that only waits for its parent to notice does not."""
     try:
         os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except ProcessLookupError:
         return False
-    except PermissionError:
-        pass
-    return True
+    except OSError:  # not ours to ask, or no /proc: it was there a moment ago
+        return True
 
 
 def clean(stale_only: bool = False) -> list[str]:

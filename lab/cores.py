@@ -1,0 +1,176 @@
+"""Cores in any number: pinned or by quota, calibrated, and given back whatever happens.
+
+    with cores.group() as group:
+        group.set(1.5)
+        group.calibrate()
+        subprocess.run([*group.prefix(), "pellucid", "sql", "--cores", str(group.threads), …])
+
+Whole numbers below the machine's are pinned (`taskset`); fractions are a quota of the kernel's
+scheduler (cgroup v1 `cpu.cfs_quota_us`) in periods of 10 ms, so that a thread is never
+stopped for longer than about a monotask takes. Every command runs in the group, limited or not, so that
+whatever is left of it can be found and ended. The group is named after its owner's process;
+`clean` removes those whose owner is gone. Needs root and cgroup v1's cpu controller for the
+group; `canary` needs nothing.
+"""
+
+import contextlib
+import math
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.disks import LabError, alive
+from lab.rates import TOLERANCE, off_by
+
+CPU = Path("/sys/fs/cgroup/cpu")
+NAME = "pellucid-lab-"
+PERIOD_US = 10_000
+# What a thread that only computes gets of a core that nobody else uses; below it the machine is busy.
+CANARY = 0.9
+
+
+def missing() -> str | None:
+    """Why this machine cannot limit cores; None if it can."""
+    if os.geteuid() != 0:
+        return "not root"
+    if not (CPU / "cpu.cfs_quota_us").exists() and not (CPU / "cpu.shares").exists():
+        return f"no cgroup v1 cpu controller at {CPU}"
+    return None
+
+
+def spin(seconds: float, allowed: set[int] | None = None, procs: Path | None = None) -> int:
+    """Starts a process that computes for so long and reports the share of a core that it got.
+
+    Gives its pipe; read it with `share`. In the group whose `cgroup.procs` is named.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(writer)
+        return reader
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if procs:
+            procs.write_text(str(os.getpid()))
+        if allowed:
+            os.sched_setaffinity(0, allowed)
+        start, used = time.monotonic(), time.process_time()
+        while time.monotonic() - start < seconds:
+            pass
+        got = (time.process_time() - used) / (time.monotonic() - start)
+        os.write(writer, f"{got:.6f}".encode())
+    finally:
+        os._exit(0)
+
+
+def shares(readers: list[int]) -> list[float]:
+    """What the spinning processes got, once they have ended."""
+    found = []
+    for reader in readers:
+        with os.fdopen(reader, "rb") as pipe:
+            found.append(float(pipe.read() or 0))
+        with contextlib.suppress(ChildProcessError):
+            os.wait()
+    return found
+
+
+def canary(seconds: float = 0.1) -> float:
+    """The least share of a core that a computing thread gets, one on each core at once.
+
+    Below `CANARY` somebody else computes (or the machine's host does): what runs now is void.
+    """
+    return min(shares([spin(seconds, {core}) for core in os.sched_getaffinity(0)]))
+
+
+@dataclass
+class Group:
+    """A group of processes with so many cores; None: all of the machine's."""
+
+    path: Path
+    cores: float | None = None
+    measured: float | None = None
+
+    @property
+    def threads(self) -> int:
+        """How many threads can make use of it."""
+        return math.ceil(self.cores or len(os.sched_getaffinity(0)))
+
+    @property
+    def how(self) -> str:
+        """How the cores are limited, for results."""
+        if self.cores is None or self.cores == len(os.sched_getaffinity(0)):
+            return "the machine's"
+        return "pinned" if self.cores == int(self.cores) else f"quota in {PERIOD_US // 1000} ms"
+
+    def _allowed(self) -> list[int]:
+        return sorted(os.sched_getaffinity(0))[: self.threads]
+
+    def set(self, cores: float | None) -> None:
+        """From now on so many cores; raises `LabError` where the machine has fewer."""
+        there = len(os.sched_getaffinity(0))
+        if cores is not None and not 0 < cores <= there:
+            raise LabError(f"{cores:g} cores: this machine has {there}")
+        self.cores, self.measured = cores, None
+        quota = -1 if cores is None or cores == int(cores) else int(cores * PERIOD_US)
+        (self.path / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+        (self.path / "cpu.cfs_quota_us").write_text(str(quota))
+
+    def prefix(self) -> list[str]:
+        """What stands before a command that is to run on these cores."""
+        enter = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self.path / "cgroup.procs")]
+        return [*enter, "taskset", "-c", ",".join(map(str, self._allowed()))]
+
+    def calibrate(self, seconds: float = 0.5) -> float:
+        """Measures the cores; raises `LabError` where they are more than 5 % off."""
+        procs = self.path / "cgroup.procs"
+        self.measured = sum(shares([spin(seconds, {core}, procs) for core in self._allowed()]))
+        if off_by(asked := self.cores or self.threads, self.measured) > TOLERANCE:
+            raise LabError(f"asked for {asked:g} cores, measured {self.measured:.2f}: the machine is busy")
+        return self.measured
+
+    def remove(self) -> None:
+        """Ends what still runs in the group, by its number, and removes the group."""
+        for _ in range(100):
+            with contextlib.suppress(FileNotFoundError):
+                for pid in (self.path / "cgroup.procs").read_text().split():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(int(pid), signal.SIGKILL)
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
+            if not self.path.exists():
+                return
+            time.sleep(0.02)
+        raise LabError(f"{self.path}: processes in it do not end")
+
+
+def make() -> Group:
+    """A group of this process's; raises `LabError` where there can be none."""
+    if why_not := missing():
+        raise LabError(f"no limited cores here: {why_not}")
+    path = CPU / f"{NAME}{os.getpid()}"
+    path.mkdir(exist_ok=True)
+    return Group(path)
+
+
+@contextlib.contextmanager
+def group() -> Iterator[Group]:
+    """A group for the length of a `with`."""
+    made = make()
+    try:
+        yield made
+    finally:
+        made.remove()
+
+
+def clean() -> list[str]:
+    """Removes the groups of owners that are gone; says which."""
+    removed = []
+    for path in sorted(CPU.glob(f"{NAME}*")):
+        owner = path.name.removeprefix(NAME)
+        if owner.isdigit() and not alive(int(owner)):
+            Group(path).remove()
+            removed.append(path.name)
+    return removed
