@@ -91,7 +91,10 @@ impl Analytic {
         for demand in demands.of_job(trace, job) {
             let monotask = demands.monotask(demand);
             let class = match monotask.phase {
-                phase if brings_in(phase) && (phase == Phase::Read || self.is_store(trace, monotask.resource)) => {
+                phase
+                    if brings_in(phase)
+                        && (phase == Phase::Read || self.is_store(trace, monotask.resource)) =>
+                {
                     Class::Input
                 }
                 _ if demand.movable => Class::Movable,
@@ -99,7 +102,8 @@ impl Analytic {
             };
             let decode = monotask.decode_ns.filter(|_| demands.on_cores(demand)).unwrap_or(0) as f64;
             let decode = (decode / monotask.service_ns.max(1) as f64).min(1.0);
-            let first = cuts.partition_point(|c| *c <= demand.start_ns).saturating_sub(1).min(spans.len() - 1);
+            let first =
+                cuts.partition_point(|c| *c <= demand.start_ns).saturating_sub(1).min(spans.len() - 1);
             for span in first..spans.len() {
                 if span > first && cuts[span] >= demand.end_ns {
                     break;
@@ -144,7 +148,13 @@ impl Analytic {
     }
 
     /// A kind's limit within a span, and the resource that needs longest.
-    fn limit_ns(&self, span: &BTreeMap<usize, Load>, kind: &str, members: &[usize], terms: &Terms) -> (f64, usize) {
+    fn limit_ns(
+        &self,
+        span: &BTreeMap<usize, Load>,
+        kind: &str,
+        members: &[usize],
+        terms: &Terms,
+    ) -> (f64, usize) {
         let crossing = if kind == kind::NETWORK { terms.crossing } else { 1.0 };
         let (mut amount, mut rates, mut fixed_ns, mut largest) = (0.0, 0.0, 0.0, (-1.0, members[0]));
         for ix in members {
@@ -188,7 +198,9 @@ impl Analytic {
         let savings: Vec<(&str, f64, (f64, usize))> = limits
             .into_iter()
             .filter(|(_, (limit, ..))| *limit > 0.0)
-            .map(|(kind, (limit, largest, _))| (kind, all - self.modelled_ns(terms, &[kind]), (limit, largest)))
+            .map(|(kind, (limit, largest, _))| {
+                (kind, all - self.modelled_ns(terms, &[kind]), (limit, largest))
+            })
             .collect();
         let most = savings.iter().map(|(_, saving, _)| *saving).fold(0.0, f64::max);
         let equal = savings.iter().filter(|(_, saving, _)| *saving >= most - TIE * all);

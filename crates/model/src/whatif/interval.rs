@@ -7,8 +7,8 @@
 //! queries: nine in ten of them stayed within `factor` scales, so that this one is given
 //! as many (a split conformal interval). What an assumption may be off by widens it.
 
-use super::answer::{Baseline, By, Prediction};
 use super::Estimate;
+use super::answer::{Baseline, By, Prediction};
 use crate::ratio;
 
 /// The table that comes with this version; `pellucid backtest --residuals` writes one.
@@ -42,15 +42,16 @@ pub type Residuals = Vec<Residual>;
 /// none are left out.
 pub fn residuals(table: Option<&str>) -> Residuals {
     let lines = table.unwrap_or(TABLE).lines();
-    lines.filter_map(|line| {
-        let mut fields = line.split('\t');
-        let query = fields.next()?.to_string();
-        let fingerprint = u64::from_str_radix(fields.next()?, 16).ok()?;
-        let scale = fields.next()?.parse().ok().filter(|s: &f64| s.is_finite() && *s > 0.0)?;
-        let log_error = fields.next()?.parse().ok().filter(|e: &f64| e.is_finite())?;
-        Some(Residual { query, fingerprint, scale, log_error })
-    })
-    .collect()
+    lines
+        .filter_map(|line| {
+            let mut fields = line.split('\t');
+            let query = fields.next()?.to_string();
+            let fingerprint = u64::from_str_radix(fields.next()?, 16).ok()?;
+            let scale = fields.next()?.parse().ok().filter(|s: &f64| s.is_finite() && *s > 0.0)?;
+            let log_error = fields.next()?.parse().ok().filter(|e: &f64| e.is_finite())?;
+            Some(Residual { query, fingerprint, scale, log_error })
+        })
+        .collect()
 }
 
 /// Residuals as a table, for [`residuals`].
@@ -129,7 +130,8 @@ impl Evidence {
 
     /// How hard a prediction seems: see the module's head.
     pub fn scale(&self, by: By, simulated_ms: Option<f64>, analytic_ms: Option<f64>) -> f64 {
-        let apart = simulated_ms.zip(analytic_ms).and_then(|(s, a)| ratio(s, a)).map_or(0.1, |r| r.ln().abs());
+        let apart =
+            simulated_ms.zip(analytic_ms).and_then(|(s, a)| ratio(s, a)).map_or(0.1, |r| r.ln().abs());
         let missed = match by {
             By::Simulated => self.baseline.replay_error(),
             By::Analytic => self.unexplained(),
@@ -151,15 +153,26 @@ impl Evidence {
         match (replay, rest) {
             (Some(replay), Some(rest)) if replay <= rest => Some((
                 By::Simulated,
-                format!("the simulation reproduces the measured job within {}, ideal times within {}", percent(replay), percent(rest)),
+                format!(
+                    "the simulation reproduces the measured job within {}, ideal times within {}",
+                    percent(replay),
+                    percent(rest)
+                ),
             )),
             (Some(replay), None) => Some((
                 By::Simulated,
-                format!("the simulation reproduces the measured job within {}; there are no ideal times", percent(replay)),
+                format!(
+                    "the simulation reproduces the measured job within {}; there are no ideal times",
+                    percent(replay)
+                ),
             )),
             (Some(replay), Some(rest)) => Some((
                 By::Analytic,
-                format!("ideal times reproduce the measured job within {}, the simulation only within {}", percent(rest), percent(replay)),
+                format!(
+                    "ideal times reproduce the measured job within {}, the simulation only within {}",
+                    percent(rest),
+                    percent(replay)
+                ),
             )),
             (None, Some(rest)) => Some((
                 By::Analytic,

@@ -41,6 +41,7 @@ pub use sweep::Sweep;
 use pellucid_trace::Trace;
 
 use crate::Bottleneck;
+use crate::pipelined::predict::PipelinedBasis;
 use interval::Evidence;
 
 /// What one kind of trace brings to the common answer.
@@ -80,6 +81,9 @@ pub struct WhatIfModel<'a> {
 /// # Errors
 /// As [`WhatIfModel::of`].
 pub fn measured_ms(trace: &Trace) -> Result<f64, Refused> {
+    if crate::pipelined::applies(trace) {
+        return Ok(PipelinedBasis::of(trace)?.baseline().measured_ms);
+    }
     recorded::check(trace)?;
     Ok(crate::ms(recorded::measured_ns(trace) as f64))
 }
@@ -90,6 +94,9 @@ impl<'a> WhatIfModel<'a> {
     /// # Errors
     /// A trace that is cut, that holds no job, or whose job did not end well.
     pub fn of(trace: &'a Trace, residuals: &[Residual]) -> Result<WhatIfModel<'a>, Refused> {
+        if crate::pipelined::applies(trace) {
+            return WhatIfModel::on(Box::new(PipelinedBasis::of(trace)?), trace, residuals);
+        }
         recorded::check(trace)?;
         if trace.monotasks.is_empty() {
             return Err(Refused::Failed(
@@ -98,7 +105,14 @@ impl<'a> WhatIfModel<'a> {
                     .into(),
             ));
         }
-        let basis: Box<dyn Basis + 'a> = Box::new(monotasks::Monotasks::of(trace));
+        WhatIfModel::on(Box::new(monotasks::Monotasks::of(trace)), trace, residuals)
+    }
+
+    fn on(
+        basis: Box<dyn Basis + 'a>,
+        trace: &Trace,
+        residuals: &[Residual],
+    ) -> Result<WhatIfModel<'a>, Refused> {
         let fingerprint = fingerprint(trace.jobs.iter().map(|job| job.name.as_str()));
         let evidence = Evidence::of(basis.baseline(), basis.spread(), fingerprint, residuals);
         Ok(WhatIfModel { basis, fingerprint, evidence })

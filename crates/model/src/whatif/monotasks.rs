@@ -82,7 +82,10 @@ fn singles(trace: &Trace) -> Vec<String> {
         if !used.contains(&resource.kind.as_str()) {
             used.push(&resource.kind);
         }
-        input |= matches!((monotask.phase, resource.kind.as_str()), (Phase::Read, _) | (Phase::Fetch, kind::STORE));
+        input |= matches!(
+            (monotask.phase, resource.kind.as_str()),
+            (Phase::Read, _) | (Phase::Fetch, kind::STORE)
+        );
         decoded |= monotask.decode_ns.is_some_and(|ns| ns > 0);
     }
     let mut singles = vec!["cores=x2".to_string()];

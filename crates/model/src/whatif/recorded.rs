@@ -106,7 +106,15 @@ pub(crate) fn check(trace: &Trace) -> Result<(), Refused> {
         )));
     }
     if trace.jobs.is_empty() {
-        return Err(Refused::Failed("the trace holds no job; record one with `pellucid sql --trace FILE`".into()));
+        return Err(Refused::Failed(
+            "the trace holds no job; record one with `pellucid sql --trace FILE`".into(),
+        ));
+    }
+    if !holds_together(trace) {
+        return Err(Refused::Failed(
+            "the trace refers to stages, jobs or resources that it does not hold; record the job again"
+                .into(),
+        ));
     }
     for (ix, job) in trace.jobs.iter().enumerate() {
         let end = trace.job_ends.iter().find(|e| e.job as usize == ix);
@@ -125,6 +133,17 @@ pub(crate) fn check(trace: &Trace) -> Result<(), Refused> {
     Ok(())
 }
 
+/// Whether stages, multitasks and resources refer to what is there, as a reader of a file sees to.
+fn holds_together(trace: &Trace) -> bool {
+    let stages = trace.stages.len();
+    let resources = trace.resources.len();
+    trace.stages.iter().all(|s| (s.job as usize) < trace.jobs.len())
+        && trace.stages.iter().flat_map(|s| &s.after).all(|a| (*a as usize) < stages)
+        && trace.multitasks.iter().all(|t| (t.stage as usize) < stages)
+        && trace.resources.iter().all(|r| (r.machine as usize) < trace.machines.len().max(1))
+        && trace.resources.iter().filter_map(|r| r.link).all(|l| (l as usize) < resources)
+}
+
 /// From the first submission to the last end.
 pub(crate) fn measured_ns(trace: &Trace) -> u64 {
     let first = trace.jobs.iter().map(|j| j.submitted_ns).min().unwrap_or(0);
@@ -139,7 +158,8 @@ impl Recorded {
         let ends = task_ends(trace, &members);
         let lags = lags(trace, &services);
         let stage_ends = stage_ends(trace, &ends);
-        let tasks = (0..trace.multitasks.len()).map(|ix| task(trace, demands, &services, &members, &lags, ix));
+        let tasks =
+            (0..trace.multitasks.len()).map(|ix| task(trace, demands, &services, &members, &lags, ix));
         let mut recorded = Recorded {
             jobs: jobs(trace, &stage_ends),
             stages: stages(trace, &stage_ends),
@@ -359,18 +379,21 @@ fn submissions(trace: &Trace, members: &Members, ends: &[u64], recorded: &mut Re
         let freed = sorted_ends.get(sorted_ends.partition_point(|e| *e <= submitted)).copied();
         let freed = freed.unwrap_or(u64::MAX);
         let computes = computes(trace, members, of_stage);
-        let mut reached = 0;
-        for ix in of_stage {
+        let computed = computes.iter().map(|r| r.end_ns).max().unwrap_or(0);
+        let reached = ends_before(trace, ends, of_stage);
+        let mut offset = 0;
+        for (ix, others_end) in of_stage.iter().zip(reached) {
             let admitted = trace.multitasks[*ix].admitted_ns;
-            recorded.tasks[*ix].submission = match by_compute(&recorded.tasks[*ix], &computes, admitted) {
-                Some(submission) => submission,
-                None => {
-                    if admitted < freed {
-                        reached = admitted.saturating_sub(submitted);
+            recorded.tasks[*ix].submission =
+                match by_compute(&recorded.tasks[*ix], &computes, admitted, computed.max(others_end)) {
+                    Some(submission) => submission,
+                    None => {
+                        if admitted < freed {
+                            offset = admitted.saturating_sub(submitted);
+                        }
+                        Submission::WithStage(offset)
                     }
-                    Submission::WithStage(reached)
-                }
-            };
+                };
         }
     }
 }
@@ -386,7 +409,8 @@ struct Ran {
 /// The compute monotasks of a stage by start; empty where no multitask of it only writes.
 fn computes(trace: &Trace, members: &Members, of_stage: &[usize]) -> Vec<Ran> {
     let phase = |m: &u32| trace.monotasks[*m as usize].phase;
-    let only_writes = |ix: &usize| !members.of(*ix).is_empty() && members.of(*ix).iter().all(|m| writes(phase(m)));
+    let only_writes =
+        |ix: &usize| !members.of(*ix).is_empty() && members.of(*ix).iter().all(|m| writes(phase(m)));
     if !of_stage.iter().any(only_writes) {
         return Vec::new();
     }
@@ -405,18 +429,32 @@ fn writes(phase: Phase) -> bool {
     matches!(phase, Phase::Spill | Phase::Write)
 }
 
-/// The submission of a multitask that only writes: it was made by a compute monotask.
-fn by_compute(task: &Task, computes: &[Ran], admitted_ns: u64) -> Option<Submission> {
-    let last = computes.iter().map(|r| r.end_ns).max()?;
-    if task.monotasks.is_empty() || !task.monotasks.iter().all(|m| writes(m.phase)) {
+/// For each multitask of a stage, when the last of those that were admitted before it ended.
+fn ends_before(trace: &Trace, ends: &[u64], of_stage: &[usize]) -> Vec<u64> {
+    let mut order: Vec<usize> = (0..of_stage.len()).collect();
+    order.sort_by_key(|place| (trace.multitasks[of_stage[*place]].admitted_ns, *place));
+    let mut before = vec![0; of_stage.len()];
+    let mut last = 0;
+    for place in order {
+        before[place] = last;
+        last = last.max(ends[of_stage[place]]);
+    }
+    before
+}
+
+/// The submission of a multitask that only writes: a compute monotask made it, or it comes
+/// after all others of its stage (it publishes what they wrote).
+fn by_compute(task: &Task, computes: &[Ran], admitted_ns: u64, others_end_ns: u64) -> Option<Submission> {
+    if computes.is_empty() || task.monotasks.is_empty() || !task.monotasks.iter().all(|m| writes(m.phase)) {
         return None;
     }
+    if others_end_ns <= admitted_ns {
+        return Some(Submission::AfterStage(admitted_ns - others_end_ns));
+    }
     let begun = computes.partition_point(|r| r.start_ns <= admitted_ns);
-    let running = computes[..begun].iter().rev().find(|r| r.end_ns >= admitted_ns);
+    let running = computes[..begun].iter().rev().take(1024).find(|r| r.end_ns >= admitted_ns);
     // A part may have waited for its place until after its compute monotask had ended.
-    let Some(maker) = running.or(computes[..begun].last().filter(|_| admitted_ns < last)) else {
-        return Some(Submission::AfterStage(admitted_ns.saturating_sub(last)));
-    };
+    let maker = running.or(computes[..begun].last()).or(computes.first())?;
     let took = maker.end_ns.saturating_sub(maker.start_ns).max(1) as f64;
     let share = (admitted_ns.saturating_sub(maker.start_ns) as f64 / took).min(1.0);
     Some(Submission::During { multitask: maker.multitask, monotask: maker.monotask, share })

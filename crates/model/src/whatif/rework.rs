@@ -191,7 +191,8 @@ pub(crate) fn machines(recorded: &mut Recorded, wanted: u32, crossing: f64) {
                 times(monotask, crossing);
             }
             let of_kind = |ix: &&u32| recorded.services[**ix as usize].kind == service.kind;
-            let ordinal = templates[from as usize].iter().filter(of_kind).position(|ix| *ix == monotask.resource);
+            let ordinal =
+                templates[from as usize].iter().filter(of_kind).position(|ix| *ix == monotask.resource);
             let there: Vec<u32> = by_machine[to as usize].iter().filter(of_kind).copied().collect();
             if let (Some(ordinal), false) = (ordinal, there.is_empty()) {
                 monotask.resource = there[ordinal % there.len()];
@@ -250,7 +251,8 @@ fn put_back(recorded: &mut Recorded, by_stage: Vec<Vec<Task>>) {
 /// so that a large part stays a large part.
 fn divide(tasks: &[Task], wanted: usize) -> Vec<Task> {
     let (n, m) = (tasks.len() as f64, wanted as f64);
-    let total = |t: &Task| t.monotasks.iter().filter(|m| m.phase == Phase::Compute).map(|m| m.work).sum::<f64>();
+    let total =
+        |t: &Task| t.monotasks.iter().filter(|m| m.phase == Phase::Compute).map(|m| m.work).sum::<f64>();
     (0..wanted)
         .map(|j| {
             let (from, to) = (j as f64 * n / m, (j + 1) as f64 * n / m);

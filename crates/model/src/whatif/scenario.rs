@@ -91,9 +91,9 @@ impl Scenario {
             Change::Concurrency(kind, amount) => self.concurrency(kind, *amount),
             Change::Partitions(amount) => self.partitions(*amount),
             Change::Machines(amount) => self.machines(*amount),
-            Change::Executors(_) | Change::ExecutorCores(_) => Err(self.instead(
-                "executors belong to Spark, and this trace is of one that has none",
-            )),
+            Change::Executors(_) | Change::ExecutorCores(_) => {
+                Err(self.instead("executors belong to Spark, and this trace is of one that has none"))
+            }
             Change::Input(from) => self.input(*from),
             Change::InputScale(factor) => self.scale(*factor),
             Change::No(what) => self.no(what),
@@ -155,7 +155,8 @@ impl Scenario {
             return Err(self.instead(&format!("{key}: this trace has no {kind}")));
         }
         if let Some(name) = name {
-            let names: Vec<String> = of_kind.iter().map(|ix| self.recorded.services[*ix].name.clone()).collect();
+            let names: Vec<String> =
+                of_kind.iter().map(|ix| self.recorded.services[*ix].name.clone()).collect();
             of_kind.retain(|ix| self.recorded.services[*ix].name == name);
             if of_kind.is_empty() {
                 return Err(Refused::Usage(format!(
@@ -258,14 +259,18 @@ impl Scenario {
         }
         let used: Vec<usize> = of_kind.into_iter().filter(|ix| self.uses(*ix)).collect();
         if used.is_empty() {
-            self.assume("nothing was read from a disk or written to one, so more of them change nothing".into());
+            self.assume(
+                "nothing was read from a disk or written to one, so more of them change nothing".into(),
+            );
             return Ok(());
         }
         let machines: BTreeSet<u32> = used.iter().map(|ix| self.recorded.services[*ix].machine).collect();
         let each = used.len() as f64 / machines.len() as f64;
         let wanted = amount.of(Some(each)).unwrap_or(each).round().max(1.0) as usize;
         if wanted > 1024 {
-            return Err(Refused::Usage(format!("disks={wanted}: more than 1024 disks a machine are not simulated")));
+            return Err(Refused::Usage(format!(
+                "disks={wanted}: more than 1024 disks a machine are not simulated"
+            )));
         }
         rework::spread_over_disks(&mut self.recorded, &machines, &used, wanted);
         self.terms.faster.resize(self.recorded.services.len(), 1.0);
@@ -279,9 +284,13 @@ impl Scenario {
 
     fn partitions(&mut self, amount: Amount) -> Result<(), Refused> {
         if rework::partitions(&mut self.recorded, amount) == 0 {
-            return Err(self.instead("partitions: no stage of this trace comes after an exchange in several parts"));
+            return Err(
+                self.instead("partitions: no stage of this trace comes after an exchange in several parts")
+            );
         }
-        self.assume("the same work is divided into other parts, each with the overhead of the recorded ones".into());
+        self.assume(
+            "the same work is divided into other parts, each with the overhead of the recorded ones".into(),
+        );
         self.doubt = (self.doubt.0 + 0.03, self.doubt.1 + 0.03);
         Ok(())
     }
@@ -289,7 +298,8 @@ impl Scenario {
     fn machines(&mut self, amount: Amount) -> Result<(), Refused> {
         if self.recorded.machines < 2 {
             return Err(Refused::Usage(
-                "machines: this trace is of one machine, which says nothing about a network; ask for cores".into(),
+                "machines: this trace is of one machine, which says nothing about a network; ask for cores"
+                    .into(),
             ));
         }
         let before = f64::from(self.recorded.machines);
@@ -314,7 +324,9 @@ impl Scenario {
     fn input(&mut self, from: InputFrom) -> Result<(), Refused> {
         let phases = self.recorded.tasks.iter().flat_map(|t| &t.monotasks).map(|m| m.phase);
         if phases.clone().any(|p| p == pellucid_trace::Phase::Spill) {
-            self.assume("all that was read is input: the trace does not tell it from what was spilled".into());
+            self.assume(
+                "all that was read is input: the trace does not tell it from what was spilled".into(),
+            );
         }
         let decoded = from == InputFrom::MemoryDecoded;
         let decodes = self.recorded.tasks.iter().flat_map(|t| &t.monotasks).any(|m| m.decode > 0.0);
@@ -340,7 +352,9 @@ impl Scenario {
     fn scale(&mut self, factor: f64) -> Result<(), Refused> {
         let tasks = self.recorded.tasks.len() as f64 * factor;
         if tasks > 20e6 {
-            return Err(Refused::Usage(format!("input.scale={factor}: that would be {tasks:.0} multitasks; too many")));
+            return Err(Refused::Usage(format!(
+                "input.scale={factor}: that would be {tasks:.0} multitasks; too many"
+            )));
         }
         rework::scale(&mut self.recorded, factor);
         self.terms.scale *= factor;

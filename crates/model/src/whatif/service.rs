@@ -156,7 +156,8 @@ pub(crate) fn services(trace: &Trace, demands: &Demands, capacities: &[Capacity]
         let seen = seen(&ran[ix]);
         let most_seen = seen.iter().map(|s| s.0).max().unwrap_or(1);
         let at_least = resource.concurrency_min.unwrap_or(0);
-        let at_once = resource.concurrency.unwrap_or(most_seen).max(1);
+        let places = capacities[ix].rate.filter(|_| timed).map(|rate| rate.ceil() as u32);
+        let at_once = resource.concurrency.or(places).unwrap_or(most_seen).max(1);
         let adapts = at_least > 0 && at_least < at_once;
         // Without a word on it, what was seen is what may be.
         let fixed = if resource.concurrency_min.is_none() && !timed { most_seen.max(1) } else { at_once };
@@ -270,8 +271,7 @@ fn slowdown(trace: &Trace, resource: usize) -> Option<f64> {
         let of_cores = trace.monotasks.iter().filter(|m| m.resource as usize == resource);
         of_cores.filter(|m| m.phase == Phase::Compute && m.service_ns > 0)
     };
-    let ran: Vec<(u64, u64, f64)> =
-        computes().map(|m| (service(m).0, service(m).1, 1.0)).collect();
+    let ran: Vec<(u64, u64, f64)> = computes().map(|m| (service(m).0, service(m).1, 1.0)).collect();
     let others = Together::of(&ran);
     let mut by_stage: std::collections::BTreeMap<u32, [Vec<f64>; 2]> = Default::default();
     for m in computes() {
@@ -279,9 +279,19 @@ fn slowdown(trace: &Trace, resource: usize) -> Option<f64> {
         let (Some(bytes), Some(task)) = (input, trace.multitasks.get(m.multitask as usize)) else { continue };
         let mean = others.mean(service(m).0, service(m).1);
         let pace = m.service_ns as f64 / bytes as f64;
-        let class = if mean < 1.1 { 0 } else if mean > 1.9 { 1 } else { continue };
+        let class = if mean < 1.1 {
+            0
+        } else if mean > 1.9 {
+            1
+        } else {
+            continue;
+        };
         // The slowdown of each other core: `pace = alone × (1 + s × others)`.
-        by_stage.entry(task.stage).or_default()[class].push(if class == 0 { pace } else { pace / mean.max(1.0) * 2.0 });
+        by_stage.entry(task.stage).or_default()[class].push(if class == 0 {
+            pace
+        } else {
+            pace / mean.max(1.0) * 2.0
+        });
     }
     let mut weighted = (0.0, 0.0);
     for [mut alone, mut together] in by_stage.into_values() {

@@ -115,6 +115,9 @@ pub(crate) fn simulate(recorded: &Recorded, free: &[bool]) -> Option<u64> {
     let mut simulation = Simulation::new(recorded, free);
     simulation.begin();
     while let Some(Reverse((at, _, event))) = simulation.events.pop() {
+        if at == u64::MAX {
+            return None; // five centuries: the times are damaged, and would not pass
+        }
         simulation.now_ns = at;
         simulation.handle(event)?;
     }
@@ -443,7 +446,8 @@ impl<'a> Simulation<'a> {
         for other in group.iter().copied().chain(group.is_empty().then_some(lane)) {
             let service = &self.recorded.services[other as usize];
             let link = service.link.map(|link| link as usize).filter(|link| !self.free[*link]);
-            let through = link.map(|link| self.recorded.services[link].curve.total(on_link) / f64::from(on_link.max(1)));
+            let through = link
+                .map(|link| self.recorded.services[link].curve.total(on_link) / f64::from(on_link.max(1)));
             let at = &mut self.lanes[other as usize];
             if at.working == 0 && at.goals.is_empty() {
                 at.done = 0.0;

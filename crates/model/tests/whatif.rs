@@ -1,0 +1,274 @@
+//! What-ifs on jobs that are small enough to work out by hand, and on damaged ones.
+
+mod builder;
+
+use builder::{Build, ms};
+use pellucid_model::whatif::{By, Changes, Refused, Sweep, WhatIf, WhatIfModel, residuals};
+use pellucid_trace::{Outcome, Phase, Trace, kind};
+
+fn rate(text: &str) -> Result<u64, String> {
+    let number = text.strip_suffix("MB/s").ok_or("a rate is a size a second, for example 50MB/s")?;
+    number.parse::<u64>().map(|n| n * 1_000_000).map_err(|e| e.to_string())
+}
+
+fn ask(trace: &Trace, settings: &[&str]) -> Result<WhatIf, Refused> {
+    let model = WhatIfModel::of(trace, &residuals(Some("")))?;
+    let answer = model.predict(&Changes::parse(settings, rate)?)?;
+    // The jobs here are so plain that their replay is exact, and nothing is scaled.
+    let replay = answer.baseline.replay_error().expect("a simulation");
+    assert!(replay < 1e-3, "replay is {replay} off");
+    Ok(answer)
+}
+
+fn simulated(trace: &Trace, settings: &[&str]) -> f64 {
+    ask(trace, settings).expect("an answer").prediction.simulated_ms.expect("a simulation")
+}
+
+/// The usual query, its final stage waiting for the scan.
+fn query() -> Trace {
+    let mut trace = Build::query().trace;
+    trace.stages[1].after = vec![0];
+    trace
+}
+
+/// Within a hundredth: what is scaled to the measured time is not exact to the nanosecond.
+fn close(actual: f64, expected: f64) {
+    assert!((actual - expected).abs() <= 0.01 * expected, "{actual} ms, expected {expected} ms");
+}
+
+fn message(result: Result<WhatIf, Refused>) -> String {
+    match result {
+        Ok(answer) => format!("answered with {} ms", answer.prediction.duration_ms),
+        Err(refused) => refused.message().to_string(),
+    }
+}
+
+#[test]
+fn the_job_as_it_was_is_reproduced() {
+    let trace = query();
+    let answer = ask(&trace, &[]).expect("an answer");
+    close(answer.baseline.simulated_ms.expect("a simulation"), 1840.0);
+    assert_eq!(answer.prediction.duration_ms, 1840.0);
+    assert_eq!(answer.prediction.by, By::Simulated);
+    let analysis = pellucid_model::analyze(&trace);
+    close(answer.baseline.modelled_ms.expect("ideal times"), analysis.jobs[0].modelled_ms.expect("a model"));
+    assert_eq!(answer.bottleneck_before.map(|b| b.kind).as_deref(), Some("disk"));
+}
+
+/// Four reads of 400 ms one after another, each followed by 150 ms on one of two cores; then
+/// 80 ms of a final stage and the job's end. 10 ms before all.
+#[test]
+fn hardware_changes_as_worked_out_by_hand() {
+    let trace = query();
+    close(simulated(&trace, &["disk.rate=x2"]), 10.0 + 4.0 * 200.0 + 150.0 + 80.0);
+    close(simulated(&trace, &["disk.rate=100MB/s"]), 10.0 + 4.0 * 200.0 + 150.0 + 80.0);
+    close(simulated(&trace, &["disk.nvme0n1.rate=x0.5"]), 10.0 + 4.0 * 800.0 + 150.0 + 80.0);
+    close(simulated(&trace, &["disks=2"]), 10.0 + 2.0 * 400.0 + 150.0 + 80.0);
+    close(simulated(&trace, &["no=disk"]), 10.0 + 2.0 * 150.0 + 80.0);
+    close(simulated(&trace, &["no=disk", "cores=1"]), 10.0 + 4.0 * 150.0 + 80.0);
+    close(simulated(&trace, &["no=disk", "cores=1.5"]), 10.0 + 4.0 * 150.0 / 1.5 + 80.0);
+    close(simulated(&trace, &["no=disk", "cores=0.5"]), 10.0 + 4.0 * 150.0 / 0.5 + 80.0 + 60.0);
+    close(simulated(&trace, &["input=memory-decoded"]), 10.0 + 2.0 * 60.0 + 80.0);
+    // The cores copy what the disk brought: 20 MB at 4 GB/s, 5 ms a multitask.
+    close(simulated(&trace, &["input=memory"]), 10.0 + 2.0 * 155.0 + 80.0);
+    // The final stage's 60 ms double too.
+    close(simulated(&trace, &["input.scale=x2"]), 10.0 + 8.0 * 400.0 + 150.0 + 80.0 + 60.0);
+    close(simulated(&trace, &["no=cpu"]), 10.0 + 4.0 * 400.0 + 20.0);
+}
+
+#[test]
+fn ideal_times_scale_what_was_measured() {
+    // Modelled: 1600 ms of disk in the scan, then 30 ms of two cores.
+    let answer = ask(&query(), &["disk.rate=x2"]).expect("an answer");
+    let modelled = answer.baseline.modelled_ms.expect("ideal times");
+    let after = answer.prediction.analytic_ms.expect("ideal times") / 1840.0 * modelled;
+    close(modelled - after, 800.0);
+    assert!(answer.prediction.because.contains("simulation reproduces"), "{}", answer.prediction.because);
+}
+
+#[test]
+fn the_bottleneck_moves_along_a_sweep() {
+    let trace = query();
+    let model = WhatIfModel::of(&trace, &[]).expect("a model");
+    let sweep = Sweep::parse("disk.rate=x1..x16", rate).expect("a sweep");
+    let points = model.sweep(&Changes::default(), &sweep, rate).expect("points");
+    let kinds: Vec<_> =
+        points.iter().map(|p| p.bottleneck.as_ref().map_or("", |b| b.kind.as_str())).collect();
+    assert_eq!(kinds, ["disk", "disk", "disk", "cpu", "cpu"]);
+    let times: Vec<f64> = points.iter().map(|p| p.prediction.duration_ms).collect();
+    assert!(times.is_sorted_by(|a, b| a >= b), "{times:?}");
+}
+
+#[test]
+fn single_changes_are_sorted_by_what_they_buy() {
+    let trace = query();
+    let singles = WhatIfModel::of(&trace, &[]).expect("a model").singles();
+    let times: Vec<f64> = singles.iter().map(|s| s.prediction.duration_ms).collect();
+    assert!(times.is_sorted(), "{times:?}");
+    assert_eq!(singles[0].changes.to_string(), "input=memory-decoded");
+    assert!(singles.iter().any(|s| s.changes.to_string() == "cores=x2"));
+    for single in &singles {
+        let p = &single.prediction;
+        assert!(p.low_ms < p.duration_ms && p.duration_ms < p.high_ms, "{single:?}");
+    }
+}
+
+#[test]
+fn the_same_question_gets_the_same_answer_bit_for_bit() {
+    let trace = query();
+    let once = ask(&trace, &["disk.rate=x3", "cores=1.5"]).expect("an answer");
+    for _ in 0..3 {
+        let again = ask(&trace, &["disk.rate=x3", "cores=1.5"]).expect("an answer");
+        assert_eq!(once.prediction.duration_ms.to_bits(), again.prediction.duration_ms.to_bits());
+        assert_eq!(once, again);
+    }
+}
+
+#[test]
+fn what_a_trace_cannot_answer_names_what_it_can() {
+    let trace = query();
+    let mut warm = Build::on_cores(2);
+    let job = warm.job("q", 0.0);
+    let stage = warm.stage(job, "s", 1.0);
+    let task = warm.multitask(stage, 1.0);
+    warm.compute(task, 2.0, 50.0);
+    warm.end_stage(stage, 52.0);
+    warm.end_job(job, 53.0);
+    let cases: [(&Trace, &str, &[&str]); 9] = [
+        (&trace, "machines=4", &["one machine", "cores"]),
+        (&trace, "executors=4", &["Spark", "cores", "disk.rate"]),
+        (&trace, "no=gc", &["Spark", "no=cpu, no=disk"]),
+        (&trace, "no=gpu", &["no resource of that kind", "no=disk"]),
+        (&trace, "disk.sda.rate=x2", &["no disk sda", "nvme0n1"]),
+        (&trace, "concurrency.gpu=2", &["cpu, disk"]),
+        (&trace, "network.rate=x2", &["no network", "disk.rate"]),
+        (&trace, "partitions=4", &["partitions", "cores"]),
+        (&warm.trace, "disks=2", &["no disk", "cores"]),
+    ];
+    for (trace, setting, parts) in cases {
+        let message = message(ask(trace, &[setting]));
+        assert!(parts.iter().all(|part| message.contains(part)), "{setting}: {message}");
+    }
+}
+
+#[test]
+fn a_trace_that_says_too_little_says_what_to_do() {
+    let mut cut = query();
+    cut.truncated = Some("cut in block 2".into());
+    assert!(message(ask(&cut, &[])).contains("run the job again"));
+    let mut failed = query();
+    failed.job_ends[0].outcome = Outcome::Failed;
+    assert!(message(ask(&failed, &[])).contains("record a run that ends well"));
+    let mut open = query();
+    open.job_ends.clear();
+    assert!(message(ask(&open, &[])).contains("has no end"));
+    assert!(message(ask(&Build::on_cores(2).trace, &[])).contains("no job"));
+    let mut idle = query();
+    idle.monotasks.clear();
+    assert!(message(ask(&idle, &[])).contains("no monotasks"));
+    let mut astray = query();
+    astray.stages[0].job = 7;
+    assert!(message(ask(&astray, &[])).contains("does not hold"));
+}
+
+/// A store behind a link: whichever is slower sets the pace.
+#[test]
+fn a_store_is_as_fast_as_the_link_that_it_crosses() {
+    let mut b = Build::on_cores(2);
+    let link = b.resource("network", kind::NETWORK, Some((100e6, "set")));
+    let store = b.resource("s3://b", kind::STORE, Some((50e6, "set")));
+    b.trace.resources[store as usize].link = Some(link);
+    let job = b.job("q", 0.0);
+    let stage = b.stage(job, "s", 0.0);
+    let task = b.multitask(stage, 0.0);
+    let fetch = b.monotask(task, store, Phase::Fetch, 0.0, 1000.0);
+    fetch.bytes = Some(50_000_000);
+    b.compute(task, 1000.0, 10.0);
+    b.end_stage(stage, 1010.0);
+    b.end_job(job, 1010.0);
+    close(simulated(&b.trace, &["store.rate=x2"]), 510.0);
+    close(simulated(&b.trace, &["store.rate=x8"]), 510.0);
+    close(simulated(&b.trace, &["store.rate=x8", "network.rate=x8"]), 1000.0 / 8.0 + 10.0);
+    close(simulated(&b.trace, &["network.rate=x0.25"]), 2010.0);
+    close(simulated(&b.trace, &["no=store"]), 510.0 - 500.0);
+}
+
+/// What is written while a core computes is written while it computes, too.
+#[test]
+fn writes_begin_while_their_maker_computes() {
+    let mut b = Build::on_cores(1);
+    let disk = b.disk("sda", Some(100e6));
+    let job = b.job("COPY", 0.0);
+    let stage = b.stage(job, "s", 0.0);
+    let task = b.multitask(stage, 0.0);
+    b.compute(task, 0.0, 400.0);
+    for (made, start) in [(100.0, 100.0), (200.0, 300.0)] {
+        let part = b.multitask(stage, made);
+        let write = b.monotask(part, disk, Phase::Write, made, 200.0);
+        write.bytes = Some(20_000_000);
+        write.queue_ns = ms(start - made);
+    }
+    let publish = b.multitask(stage, 500.0);
+    b.monotask(publish, disk, Phase::Write, 500.0, 10.0).bytes = Some(1_000_000);
+    b.end_stage(stage, 510.0);
+    b.end_job(job, 510.0);
+    close(simulated(&b.trace, &[]), 510.0);
+    // Parts are made at 50 and 100 ms of 200, and take 400 ms of the disk; 10 ms more publish.
+    close(simulated(&b.trace, &["cores=1", "no=disk"]), 400.0);
+    close(simulated(&b.trace, &["disk.rate=x0.5"]), 100.0 + 800.0 + 20.0);
+}
+
+/// Machines share the work in turn; what they exchange crosses the network but for their own part.
+#[test]
+fn more_machines_share_the_work_and_exchange_more() {
+    let mut b = Build::on_cores(1);
+    b.trace.machines.push(pellucid_trace::Machine {
+        name: "there".into(),
+        cores: Some(1),
+        memory_bytes: None,
+    });
+    b.resource("eth0", kind::NETWORK, Some((100e6, "set")));
+    b.resource("cores", kind::CPU, Some((1.0, "counted")));
+    b.resource("eth0", kind::NETWORK, Some((100e6, "set")));
+    (2..4).for_each(|ix: usize| b.trace.resources[ix].machine = 1);
+    let job = b.job("q", 0.0);
+    let stage = b.stage(job, "s", 0.0);
+    for part in 0..8_u32 {
+        let task = b.multitask(stage, 0.0);
+        let (machine, turn) = (part % 2, f64::from(part / 2));
+        let fetch = b.monotask(task, 1 + 2 * machine, Phase::Fetch, 0.0, 10.0);
+        (fetch.bytes, fetch.queue_ns) = (Some(1_000_000), ms(10.0 * turn));
+        let start = 10.0 + 100.0 * turn;
+        let compute = b.monotask(task, 2 * machine, Phase::Compute, 10.0 * (turn + 1.0), 100.0);
+        compute.queue_ns = ms(start - 10.0 * (turn + 1.0));
+    }
+    b.end_stage(stage, 410.0);
+    b.end_job(job, 410.0);
+    close(simulated(&b.trace, &[]), 410.0);
+    // Two a machine; three quarters of what is exchanged crosses, not half: 15 ms each.
+    close(simulated(&b.trace, &["machines=4"]), 15.0 + 200.0);
+    close(simulated(&b.trace, &["machines=1"]), 800.0);
+}
+
+/// A stage after an exchange, in other parts: the same work, divided.
+#[test]
+fn parts_after_an_exchange_share_the_same_work() {
+    let mut b = Build::on_cores(2);
+    let job = b.job("q", 0.0);
+    let first = b.stage(job, "scan", 0.0);
+    let task = b.multitask(first, 0.0);
+    b.compute(task, 0.0, 100.0);
+    b.end_stage(first, 100.0);
+    let last = b.stage(job, "final", 100.0);
+    b.trace.stages[last as usize].after = vec![first];
+    for part in 0..2 {
+        let task = b.multitask(last, 100.0);
+        b.compute(task, 100.0, if part == 0 { 300.0 } else { 100.0 });
+    }
+    b.end_stage(last, 400.0);
+    b.end_job(job, 400.0);
+    close(simulated(&b.trace, &[]), 400.0);
+    // Four parts of 150, 150, 50 and 50 ms on two cores.
+    close(simulated(&b.trace, &["partitions=4"]), 100.0 + 200.0);
+    close(simulated(&b.trace, &["partitions=x0.5"]), 100.0 + 400.0);
+}
