@@ -13,7 +13,7 @@ def sound() -> list[dict]:
     return [
         {
             "t": "header",
-            "format": "pellucid.trace/1.0",
+            "format": "pellucid.trace/1.1",
             "producer": "engine",
             "producer_version": "0",
             "origin_unix_ns": 1,

@@ -153,10 +153,13 @@ fn damaged() -> impl Strategy<Value = Trace> {
                     capacity_from: None,
                     concurrency: None,
                     link,
+                    ..Default::default()
                 })
                 .collect();
-            trace.jobs =
-                jobs.into_iter().map(|submitted_ns| Job { name: "j".into(), submitted_ns }).collect();
+            trace.jobs = jobs
+                .into_iter()
+                .map(|submitted_ns| Job { name: "j".into(), submitted_ns, ..Default::default() })
+                .collect();
             for (job, submitted_ns) in stages {
                 let (name, after, not_split) = ("s".into(), vec![], vec![]);
                 trace.stages.push(Stage {
@@ -167,6 +170,7 @@ fn damaged() -> impl Strategy<Value = Trace> {
                     after,
                     submitted_ns,
                     not_split,
+                    ..Default::default()
                 });
             }
             for (stage, admitted_ns) in multitasks {
@@ -174,7 +178,7 @@ fn damaged() -> impl Strategy<Value = Trace> {
             }
             for (ix, ended_ns) in ends {
                 let (outcome, error) = (Outcome::Failed, None);
-                trace.stage_ends.push(StageEnd { stage: ix, ended_ns, outcome });
+                trace.stage_ends.push(StageEnd { stage: ix, ended_ns, outcome, ..Default::default() });
                 let memory_high_water_bytes = None;
                 trace.job_ends.push(JobEnd {
                     job: ix,

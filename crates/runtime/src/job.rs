@@ -105,7 +105,7 @@ impl JobInner {
             memory_bytes,
         });
         let submitted_ns = recorder.now_ns();
-        let ix = recorder.job(trace::Job { name: name.to_string(), submitted_ns });
+        let ix = recorder.job(trace::Job { name: name.to_string(), submitted_ns, ..Default::default() });
         let job = JobInner {
             id,
             ix,
@@ -151,7 +151,9 @@ impl JobInner {
             capacity: info.capacity,
             capacity_from: info.capacity_from.map(str::to_string),
             concurrency: Some(info.concurrency),
+            concurrency_min: info.concurrency_min,
             link,
+            ..Default::default()
         });
         known[resource.index()] = Some(ix);
         ix
@@ -204,7 +206,12 @@ impl JobInner {
         };
         let ended_ns = self.recorder.now_ns();
         for stage in std::mem::take(&mut *lock(&self.stages)) {
-            self.recorder.record(trace::Record::StageEnd(trace::StageEnd { stage, ended_ns, outcome }));
+            self.recorder.record(trace::Record::StageEnd(trace::StageEnd {
+                stage,
+                ended_ns,
+                outcome,
+                ..Default::default()
+            }));
         }
         let rows = self.result_rows.load(Ordering::Relaxed);
         self.recorder.record(trace::Record::JobEnd(trace::JobEnd {
@@ -247,6 +254,7 @@ impl Job {
             after: after.to_vec(),
             submitted_ns: job.recorder.now_ns(),
             not_split,
+            ..Default::default()
         });
         lock(&job.stages).push(stage);
         stage
@@ -269,6 +277,7 @@ impl Job {
             stage,
             ended_ns: job.recorder.now_ns(),
             outcome: trace::Outcome::Ok,
+            ..Default::default()
         }));
     }
 

@@ -22,6 +22,8 @@ pub(crate) struct Info {
     pub capacity_from: Option<&'static str>,
     /// Most monotasks at once.
     pub concurrency: u32,
+    /// Where that is tuned, the least.
+    pub concurrency_min: Option<u32>,
     /// The link that a store's bytes cross.
     pub link: Option<ResourceHandle>,
     /// Paces what runs on it, where a rate was set.
@@ -97,6 +99,7 @@ mod tests {
             capacity: None,
             capacity_from: None,
             concurrency: 1,
+            concurrency_min: None,
             link: None,
             pacer: None,
             chunk_size: ChunkSize::default(),

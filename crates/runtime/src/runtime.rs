@@ -118,6 +118,7 @@ impl Runtime {
             capacity: Some(f64::from(cores)),
             capacity_from: Some("counted"),
             concurrency: cores,
+            concurrency_min: None,
             link: None,
             pacer: None,
             chunk_size: ChunkSize::default(),
@@ -194,6 +195,7 @@ impl Runtime {
             capacity: rate.map(|r| r as f64),
             capacity_from: rate.map(|_| "set"),
             concurrency: most,
+            concurrency_min: least(concurrency),
             link: Some(link),
             pacer: None,
             chunk_size: ChunkSize::default(),
@@ -284,6 +286,14 @@ fn fixed(options: &Options, kind: &str) -> Option<u32> {
     options.concurrency.iter().rev().find(|(k, _)| k == kind).map(|(_, n)| *n)
 }
 
+/// Where a climb starts, for a concurrency that is tuned.
+fn least(concurrency: Concurrency) -> Option<u32> {
+    match concurrency {
+        Concurrency::Fixed(_) => None,
+        Concurrency::Adaptive { min, .. } => Some(min),
+    }
+}
+
 fn label(name: &str, rate: u64) -> String {
     format!("{name} paced at {} MB/s inside the engine", rate as f64 / 1e6)
 }
@@ -341,6 +351,7 @@ impl Inner {
             capacity: rate.map(|r| r as f64),
             capacity_from: rate.map(|_| "set"),
             concurrency: most,
+            concurrency_min: least(concurrency),
             link: None,
             pacer: rate.map(|r| Arc::new(Pacer::new(r))),
             chunk_size: ChunkSize::default(),
@@ -372,6 +383,7 @@ impl Inner {
             capacity: rate.map(|r| r as f64),
             capacity_from: rate.map(|_| "set"),
             concurrency: most,
+            concurrency_min: least(concurrency),
             link: None,
             pacer: self.network_pacer.clone(),
             chunk_size: ChunkSize::default(),

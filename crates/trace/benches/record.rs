@@ -26,8 +26,9 @@ fn recorder(folder: &tempfile::TempDir) -> Recorder {
         capacity_from: Some("counted".into()),
         concurrency: Some(2),
         link: None,
+        ..Default::default()
     });
-    recorder.job(Job { name: "SELECT 1".into(), submitted_ns: 0 });
+    recorder.job(Job { name: "SELECT 1".into(), submitted_ns: 0, ..Default::default() });
     recorder.stage(Stage {
         job: 0,
         name: "scan".into(),
@@ -36,6 +37,7 @@ fn recorder(folder: &tempfile::TempDir) -> Recorder {
         after: vec![],
         submitted_ns: 0,
         not_split: vec![],
+        ..Default::default()
     });
     recorder
 }

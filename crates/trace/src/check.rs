@@ -62,6 +62,7 @@ impl Trace {
         self.check_whole(&mut broken);
         self.check_resources(&mut broken);
         self.check_stages(&mut broken);
+        self.check_queries(&mut broken);
         self.check_multitasks(&mut broken);
         self.check_monotasks(&mut broken);
         self.check_order(&mut broken);
@@ -82,16 +83,18 @@ impl Trace {
         };
         self.machines.iter().for_each(|r| see(Record::Machine(r.clone())));
         self.resources.iter().for_each(|r| see(Record::Resource(r.clone())));
+        self.queries.iter().for_each(|r| see(Record::Query(r.clone())));
         self.jobs.iter().for_each(|r| see(Record::Job(r.clone())));
         self.stages.iter().for_each(|r| see(Record::Stage(r.clone())));
         self.multitasks.iter().for_each(|r| see(Record::Multitask(r.clone())));
         self.monotasks.iter().for_each(|r| see(Record::Monotask(*r)));
-        self.pipelined_tasks.iter().for_each(|r| see(Record::PipelinedTask(Box::new(r.clone()))));
+        self.pipelined_tasks.iter().for_each(|r| see(Record::PipelinedTask(Box::new(r))));
         self.sampled_tasks.iter().for_each(|r| see(Record::SampledTask(*r)));
         self.storage_operations.iter().for_each(|r| see(Record::StorageOperation(r.clone())));
         self.utilization_samples.iter().for_each(|r| see(Record::UtilizationSample(*r)));
         self.stage_ends.iter().for_each(|r| see(Record::StageEnd(r.clone())));
         self.job_ends.iter().for_each(|r| see(Record::JobEnd(r.clone())));
+        self.query_ends.iter().for_each(|r| see(Record::QueryEnd(r.clone())));
     }
 
     /// First and last record, and that nothing between is missing.
@@ -119,6 +122,19 @@ impl Trace {
                 what,
             );
             broken.unless(resource.concurrency != Some(0), "a concurrency is at least 1", what);
+            broken.unless(
+                resource
+                    .concurrency_min
+                    .is_none_or(|least| least >= 1 && resource.concurrency.is_none_or(|most| least <= most)),
+                "the least concurrency is from 1 to the most",
+                what,
+            );
+            let (added, removed) = (resource.added_ns, resource.removed_ns);
+            broken.unless(
+                removed.is_none_or(|removed| added.unwrap_or(0) <= removed),
+                "a resource goes after it came",
+                what,
+            );
             let link = resource.link.map(|link| &self.resources[link as usize]);
             broken.unless(
                 link.is_none_or(|link| link.kind == kind::NETWORK),
@@ -155,6 +171,11 @@ impl Trace {
                 "a stage ends after it is submitted",
                 what,
             );
+            broken.unless(
+                end.error.is_none() || !end.outcome.is_ok(),
+                "a stage that ended well has no error",
+                what,
+            );
         }
         let mut job_ended = vec![false; self.jobs.len()];
         for end in &self.job_ends {
@@ -170,6 +191,35 @@ impl Trace {
             broken.unless(
                 end.error.is_none() || !end.outcome.is_ok(),
                 "a job that ended well has no error",
+                what,
+            );
+        }
+    }
+
+    /// The application and its queries.
+    fn check_queries(&self, broken: &mut Broken) {
+        if let Some(application) = &self.application {
+            let (started, ended) = (application.started_ns, application.ended_ns);
+            broken.unless(
+                ended.is_none_or(|ended| started.unwrap_or(0) <= ended),
+                "an application ends after it started",
+                || "application",
+            );
+        }
+        let mut ended = vec![false; self.queries.len()];
+        for end in &self.query_ends {
+            let ix = end.query as usize;
+            let what = || format!("query {ix}");
+            let first = !std::mem::replace(&mut ended[ix], true);
+            broken.unless(first, "a query ends once", what);
+            broken.unless(
+                self.queries[ix].submitted_ns <= end.ended_ns,
+                "a query ends after it is submitted",
+                what,
+            );
+            broken.unless(
+                end.error.is_none() || !end.outcome.is_ok(),
+                "a query that ended well has no error",
                 what,
             );
         }
@@ -308,18 +358,27 @@ impl Trace {
             let blocked = [
                 task.blocked_network,
                 task.blocked_input,
+                task.blocked_shuffle_read,
                 task.blocked_shuffle_write,
+                task.blocked_spill,
                 task.blocked_output,
                 task.gc,
                 task.scheduler,
                 task.deserialize,
             ];
-            let within = |blocked: &Blocked| match blocked {
-                Blocked::MeasuredNs(ns) | Blocked::AtMostNs(ns) => *ns <= task.duration_ns,
+            let ns_of = |blocked: &Blocked| match blocked {
+                Blocked::MeasuredNs(ns) | Blocked::AtMostNs(ns) => *ns,
             };
+            let parts = [task.run_ns, task.scan_ns, task.result_serialize_ns, task.getting_result_ns];
+            let mut times = blocked.iter().flatten().map(ns_of).chain(parts.into_iter().flatten());
             broken.unless(
-                blocked.iter().flatten().all(within),
-                "a blocked time is within its task's duration",
+                times.all(|ns| ns <= task.duration_ns),
+                "the times of a task are within its duration",
+                what,
+            );
+            broken.unless(
+                (task.failure.is_none() && task.error.is_none()) || !task.outcome.is_ok(),
+                "a task that ended well has no failure",
                 what,
             );
         }

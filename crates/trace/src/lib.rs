@@ -21,7 +21,7 @@
 //!     keep: true,
 //! })?;
 //! recorder.machine(Machine { name: "here".into(), cores: Some(2), memory_bytes: None });
-//! recorder.job(Job { name: "SELECT 1".into(), submitted_ns: recorder.now_ns() });
+//! recorder.job(Job { name: "SELECT 1".into(), submitted_ns: recorder.now_ns(), ..Default::default() });
 //! let trace = recorder.finish()?;
 //! assert_eq!(trace.jobs[0].name, "SELECT 1");
 //! assert_eq!(trace.check(), Vec::<String>::new());
@@ -31,9 +31,12 @@
 //! This crate judges nothing: what a trace means is the model's business. It
 //! depends on no other part of the project.
 
+mod application;
 mod check;
 mod error;
 pub mod kind;
+mod packed;
+mod pipelined;
 mod reader;
 pub mod record;
 mod recorder;
@@ -41,6 +44,7 @@ mod trace;
 mod writer;
 
 pub use error::TraceError;
+pub use packed::{Iter as PipelinedTaskIter, PipelinedTasks};
 pub use reader::Reader;
 pub use record::*;
 pub use recorder::{Recorder, RecorderOptions};
@@ -49,7 +53,7 @@ pub use trace::Trace;
 /// Major version of the format that this build writes. It reads this one and every older one.
 pub const FORMAT_MAJOR: u32 = 1;
 /// Minor version of the format that this build writes. Newer ones are read too, without what they added.
-pub const FORMAT_MINOR: u32 = 0;
+pub const FORMAT_MINOR: u32 = 1;
 
 /// Most bytes of lines in one block. A reader refuses more, so that a damaged
 /// file cannot make it hold more memory than this.

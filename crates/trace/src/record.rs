@@ -10,10 +10,15 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::application::{Application, Query, QueryEnd};
+pub use crate::pipelined::{Blocked, Failure, Locality, PipelinedTask};
+
 /// Index of a [`Machine`].
 pub type MachineIx = u32;
 /// Index of a [`Resource`].
 pub type ResourceIx = u32;
+/// Index of a [`Query`].
+pub type QueryIx = u32;
 /// Index of a [`Job`].
 pub type JobIx = u32;
 /// Index of a [`Stage`].
@@ -31,6 +36,8 @@ pub enum Record {
     Machine(Machine),
     /// Registers a resource of a machine.
     Resource(Resource),
+    /// Registers a query.
+    Query(Query),
     /// Registers a job.
     Job(Job),
     /// Registers a stage of a job.
@@ -51,16 +58,21 @@ pub enum Record {
     StageEnd(StageEnd),
     /// A job ended.
     JobEnd(JobEnd),
+    /// A query ended.
+    QueryEnd(QueryEnd),
+    /// The program that the jobs belong to.
+    Application(Box<Application>),
     /// Last line of a complete trace.
     End(End),
 }
 
 impl Record {
     /// The `t` of every record that this version knows.
-    pub const TYPES: [&'static str; 14] = [
+    pub const TYPES: [&'static str; 17] = [
         "header",
         "machine",
         "resource",
+        "query",
         "job",
         "stage",
         "multitask",
@@ -71,6 +83,8 @@ impl Record {
         "utilization_sample",
         "stage_end",
         "job_end",
+        "query_end",
+        "application",
         "end",
     ];
 }
@@ -106,7 +120,7 @@ pub struct Machine {
 }
 
 /// A resource: the cores of a machine, one disk, one link, one store.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Resource {
     /// Name as its machine knows it: `cores`, `nvme0n1`, `eth0`, `s3://bucket`.
     pub name: String,
@@ -117,29 +131,49 @@ pub struct Resource {
     /// Cores or slots for `cpu` and `slots`, bytes per second for the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<f64>,
-    /// Where `capacity` is known from: `set`, `probed`, `counted` (cores).
+    /// Where `capacity` is known from: `set`, `probed`, `counted` (cores),
+    /// `observed` (the most that was seen at once).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_from: Option<String>,
     /// How many monotasks it runs at once at most. Where that adapts: the most
     /// that it may adapt to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
+    /// Where that adapts: the least, from which each climb starts. Absent: it is
+    /// fixed, or not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency_min: Option<u32>,
     /// The link that a store's bytes cross.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<ResourceIx>,
+    /// When it came, where it was not there from the beginning (an executor).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub added_ns: Option<u64>,
+    /// When it went, where it did before the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed_ns: Option<u64>,
+    /// Why it went, in the producer's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed_why: Option<String>,
 }
 
 /// A job: one submitted query, action or driver program.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Job {
     /// SQL text, call site or name of the driver program.
     pub name: String,
     /// When it was submitted.
     pub submitted_ns: u64,
+    /// Its number where it came from (Spark's job id).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// The query that it is a part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query: Option<QueryIx>,
 }
 
 /// A stage: the work between two exchanges.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Stage {
     /// The job that it belongs to.
     pub job: JobIx,
@@ -159,6 +193,12 @@ pub struct Stage {
     /// Operators that ran but were not split into single-resource work.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_split: Vec<String>,
+    /// Its number where it came from (Spark's stage id, the same for each attempt).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// How many tasks it was planned with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<u32>,
 }
 
 /// One stage's work on one partition.
@@ -275,87 +315,6 @@ impl Monotask {
     }
 }
 
-/// A time that was measured exactly, is only bounded, or was not measured (`None` around it).
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Blocked {
-    /// Measured: stalled for this long.
-    MeasuredNs(u64),
-    /// Only a bound is known: stalled for at most this long.
-    AtMostNs(u64),
-}
-
-/// A task that used several resources at once; what Spark logs hold.
-///
-/// Demands are totals over the task; a part that its source did not record is `None`.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct PipelinedTask {
-    /// Stage that it belongs to.
-    pub stage: StageIx,
-    /// Partition within the stage.
-    pub partition: u32,
-    /// Attempt, from 0.
-    #[serde(default)]
-    pub attempt: u32,
-    /// The slots that it ran on (a resource of kind `slots`).
-    pub resource: ResourceIx,
-    /// When it was launched.
-    pub launched_ns: u64,
-    /// From launch to end.
-    pub duration_ns: u64,
-    /// Core time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu_ns: Option<u64>,
-    /// Bytes of input read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub input_bytes: Option<u64>,
-    /// Records of input read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub input_records: Option<u64>,
-    /// Bytes of output written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub output_bytes: Option<u64>,
-    /// Shuffle bytes fetched from other machines.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shuffle_remote_bytes: Option<u64>,
-    /// Shuffle bytes read from this machine's disks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shuffle_local_bytes: Option<u64>,
-    /// Shuffle bytes written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shuffle_write_bytes: Option<u64>,
-    /// Bytes spilled to disk.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spill_bytes: Option<u64>,
-    /// Blocked on the network (fetch wait).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub blocked_network: Option<Blocked>,
-    /// Blocked reading input from a disk.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub blocked_input: Option<Blocked>,
-    /// Blocked writing shuffle files.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub blocked_shuffle_write: Option<Blocked>,
-    /// Blocked writing output.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub blocked_output: Option<Blocked>,
-    /// Garbage collection.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gc: Option<Blocked>,
-    /// Scheduler delay.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scheduler: Option<Blocked>,
-    /// Deserialising the task.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deserialize: Option<Blocked>,
-    /// True for a speculative copy.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub speculative: bool,
-    /// How it ended.
-    #[serde(default, skip_serializing_if = "Outcome::is_ok")]
-    pub outcome: Outcome,
-}
-
 /// One task that was recorded for the many like it that were not.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct SampledTask {
@@ -453,7 +412,7 @@ pub struct UtilizationSample {
 }
 
 /// A stage ended.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct StageEnd {
     /// The stage.
     pub stage: StageIx,
@@ -462,6 +421,9 @@ pub struct StageEnd {
     /// How.
     #[serde(default, skip_serializing_if = "Outcome::is_ok")]
     pub outcome: Outcome,
+    /// The cause, where it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// A job ended.

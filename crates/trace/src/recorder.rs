@@ -186,6 +186,11 @@ impl Recorder {
         self.register(Record::Resource(resource))
     }
 
+    /// Registers a query.
+    pub fn query(&self, query: Query) -> QueryIx {
+        self.register(Record::Query(query))
+    }
+
     /// Registers a job.
     pub fn job(&self, job: Job) -> JobIx {
         self.register(Record::Job(job))
@@ -221,6 +226,7 @@ impl Recorder {
             Record::Monotask(monotask) => self.monotask(monotask),
             Record::Machine(_)
             | Record::Resource(_)
+            | Record::Query(_)
             | Record::Job(_)
             | Record::Stage(_)
             | Record::Multitask(_) => {

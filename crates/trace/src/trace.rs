@@ -1,13 +1,14 @@
 //! A whole trace in memory: entities by index, events by kind.
 //!
-//! This is what analyses take. It holds every record (a few hundred bytes each),
-//! so a trace of ten million events needs some gigabytes; whoever needs less of
-//! it streams with [`Reader`](crate::Reader).
+//! This is what analyses take. It holds every record: about a hundred bytes a
+//! monotask, half as much a pipelined task. A trace of ten million events needs
+//! a gigabyte; whoever needs less of it streams with [`Reader`](crate::Reader).
 
 use std::io::Read;
 use std::path::Path;
 
 use crate::TraceError;
+use crate::packed::PipelinedTasks;
 use crate::reader::Reader;
 use crate::record::*;
 
@@ -21,6 +22,10 @@ pub struct Trace {
     pub machines: Vec<Machine>,
     /// Resources by [`ResourceIx`].
     pub resources: Vec<Resource>,
+    /// The program that the jobs belong to, where there is one.
+    pub application: Option<Application>,
+    /// Queries by [`QueryIx`].
+    pub queries: Vec<Query>,
     /// Jobs by [`JobIx`].
     pub jobs: Vec<Job>,
     /// Stages by [`StageIx`].
@@ -29,8 +34,8 @@ pub struct Trace {
     pub multitasks: Vec<Multitask>,
     /// Monotasks.
     pub monotasks: Vec<Monotask>,
-    /// Pipelined tasks.
-    pub pipelined_tasks: Vec<PipelinedTask>,
+    /// Pipelined tasks, packed; read in order.
+    pub pipelined_tasks: PipelinedTasks,
     /// Sampled tasks.
     pub sampled_tasks: Vec<SampledTask>,
     /// Storage operations.
@@ -41,6 +46,8 @@ pub struct Trace {
     pub stage_ends: Vec<StageEnd>,
     /// Ends of jobs.
     pub job_ends: Vec<JobEnd>,
+    /// Ends of queries.
+    pub query_ends: Vec<QueryEnd>,
     /// Last record; `None` when the trace is not whole.
     pub end: Option<End>,
     /// Why the trace is not whole (`cut in block 12, after record 48000`); `None`: whole.
@@ -90,16 +97,19 @@ impl Trace {
             Record::Header(r) => self.header = Some(r),
             Record::Machine(r) => self.machines.push(r),
             Record::Resource(r) => self.resources.push(r),
+            Record::Query(r) => self.queries.push(r),
             Record::Job(r) => self.jobs.push(r),
             Record::Stage(r) => self.stages.push(r),
             Record::Multitask(r) => self.multitasks.push(r),
             Record::Monotask(r) => self.monotasks.push(r),
-            Record::PipelinedTask(r) => self.pipelined_tasks.push(*r),
+            Record::PipelinedTask(r) => self.pipelined_tasks.push(&r),
             Record::SampledTask(r) => self.sampled_tasks.push(r),
             Record::StorageOperation(r) => self.storage_operations.push(r),
             Record::UtilizationSample(r) => self.utilization_samples.push(r),
             Record::StageEnd(r) => self.stage_ends.push(r),
             Record::JobEnd(r) => self.job_ends.push(r),
+            Record::QueryEnd(r) => self.query_ends.push(r),
+            Record::Application(r) => self.application = Some(*r),
             Record::End(r) => self.end = Some(r),
         }
         Ok(())
@@ -111,6 +121,8 @@ impl Trace {
             usize::from(self.header.is_some()),
             self.machines.len(),
             self.resources.len(),
+            usize::from(self.application.is_some()),
+            self.queries.len(),
             self.jobs.len(),
             self.stages.len(),
             self.multitasks.len(),
@@ -121,6 +133,7 @@ impl Trace {
             self.utilization_samples.len(),
             self.stage_ends.len(),
             self.job_ends.len(),
+            self.query_ends.len(),
         ];
         lengths.iter().map(|n| *n as u64).sum()
     }
@@ -132,6 +145,7 @@ impl Trace {
         let registered = Registered {
             machines: self.machines.len(),
             resources: self.resources.len(),
+            queries: self.queries.len(),
             jobs: self.jobs.len(),
             stages: self.stages.len(),
             multitasks: self.multitasks.len(),
@@ -139,6 +153,9 @@ impl Trace {
         match record {
             Record::Header(_) if self.header.is_some() => {
                 invalid("a second header; two traces in one file?".into())
+            }
+            Record::Application(_) if self.application.is_some() => {
+                invalid("a second application; two traces in one file?".into())
             }
             _ => registered.admits(record),
         }
@@ -151,6 +168,7 @@ impl Trace {
 pub(crate) struct Registered {
     pub machines: usize,
     pub resources: usize,
+    pub queries: usize,
     pub jobs: usize,
     pub stages: usize,
     pub multitasks: usize,
@@ -160,12 +178,13 @@ impl Registered {
     /// Whether every index in `record` was registered before it.
     pub fn admits(&self, record: &Record) -> Result<(), TraceError> {
         match record {
-            Record::Header(_) | Record::Machine(_) | Record::End(_) => Ok(()),
+            Record::Header(_) | Record::Machine(_) | Record::Application(_) | Record::End(_) => Ok(()),
             Record::Resource(r) => {
                 known("machine", r.machine, self.machines)?;
                 r.link.map_or(Ok(()), |link| known("resource", link, self.resources))
             }
-            Record::Job(_) => Ok(()),
+            Record::Query(r) => r.root.map_or(Ok(()), |root| known("query", root, self.queries)),
+            Record::Job(r) => r.query.map_or(Ok(()), |query| known("query", query, self.queries)),
             Record::Stage(r) => {
                 known("job", r.job, self.jobs)?;
                 r.after.iter().try_for_each(|after| known("stage", *after, self.stages))
@@ -187,6 +206,7 @@ impl Registered {
             Record::UtilizationSample(r) => known("resource", r.resource, self.resources),
             Record::StageEnd(r) => known("stage", r.stage, self.stages),
             Record::JobEnd(r) => known("job", r.job, self.jobs),
+            Record::QueryEnd(r) => known("query", r.query, self.queries),
         }
     }
 
@@ -195,6 +215,7 @@ impl Registered {
         let registered = match record {
             Record::Machine(_) => &mut self.machines,
             Record::Resource(_) => &mut self.resources,
+            Record::Query(_) => &mut self.queries,
             Record::Job(_) => &mut self.jobs,
             Record::Stage(_) => &mut self.stages,
             Record::Multitask(_) => &mut self.multitasks,

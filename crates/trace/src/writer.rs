@@ -227,7 +227,10 @@ fn clip(record: &mut Record) {
             r.not_split.iter_mut().for_each(clip);
         }
         Record::StorageOperation(r) => r.error.iter_mut().for_each(clip),
+        Record::StageEnd(r) => r.error.iter_mut().for_each(clip),
         Record::JobEnd(r) => r.error.iter_mut().for_each(clip),
+        Record::Query(r) => clip(&mut r.name),
+        Record::QueryEnd(r) => r.error.iter_mut().for_each(clip),
         _ => {}
     }
 }

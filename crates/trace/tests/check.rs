@@ -63,8 +63,19 @@ fn each_break_of_an_event_is_named() {
     broken("moves no bytes of a device", |t| t.monotasks[1].device_bytes = Some(4_096));
     broken("monotask ends no later", |t| t.stage_ends[0].ended_ns = t.monotasks[0].started_ns());
     broken("above a resource's concurrency", |t| t.monotasks.extend([t.monotasks[1]; 2]));
-    broken("launched no sooner", |t| t.pipelined_tasks[0].launched_ns = 1);
-    broken("blocked time is within", |t| t.pipelined_tasks[0].gc = Some(Blocked::AtMostNs(u64::MAX)));
+    broken("launched no sooner", |t| task(t, |task| task.launched_ns = 1));
+    broken("times of a task are within", |t| task(t, |task| task.gc = Some(Blocked::AtMostNs(u64::MAX))));
+    broken("times of a task are within", |t| task(t, |task| task.run_ns = Some(u64::MAX)));
+    broken("ended well has no failure", |t| task(t, |task| task.outcome = Outcome::Ok));
+    broken("query ends once", |t| t.query_ends.push(t.query_ends[0].clone()));
+    broken("query that ended well", |t| t.query_ends[0].error = Some("x".into()));
+    broken("ends after it started", |t| {
+        t.application.iter_mut().for_each(|a| (a.started_ns, a.ended_ns) = (Some(2), Some(1)));
+    });
+    broken("goes after it came", |t| {
+        t.resources.iter_mut().for_each(|r| r.removed_ns = r.added_ns.map(|ns| ns - 1))
+    });
+    broken("least concurrency", |t| t.resources[0].concurrency_min = Some(99));
     broken("weight is at least 1", |t| t.sampled_tasks[0].weight = 0.5);
     broken("first byte comes before", |t| t.storage_operations[0].first_byte_ns = Some(u64::MAX));
     broken("counts itself", |t| t.storage_operations[0].concurrency = Some(0));
@@ -99,4 +110,11 @@ fn many_cases_of_one_break_are_counted() {
     let words = trace.check();
     assert_eq!(words.len(), 6, "{words:#?}");
     assert!(words[5].starts_with("195 more of: a multitask"), "{words:#?}");
+}
+
+/// Changes the first pipelined task.
+fn task(trace: &mut Trace, change: impl FnOnce(&mut PipelinedTask)) {
+    let mut tasks: Vec<PipelinedTask> = trace.pipelined_tasks.iter().collect();
+    change(&mut tasks[0]);
+    trace.pipelined_tasks = tasks.into_iter().collect();
 }

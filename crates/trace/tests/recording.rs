@@ -62,6 +62,7 @@ fn threads_record_in_an_order_that_reads_back() {
                     after: vec![],
                     submitted_ns: 2_000_000,
                     not_split: vec![],
+                    ..Default::default()
                 });
                 for partition in 0..EACH {
                     let multitask = recorder.multitask(Multitask {
@@ -78,6 +79,7 @@ fn threads_record_in_an_order_that_reads_back() {
                     stage,
                     ended_ns: recorder.now_ns(),
                     outcome: Outcome::Cancelled,
+                    ..Default::default()
                 }));
             });
         }
@@ -147,7 +149,7 @@ fn a_record_that_refers_to_nothing_is_left_out_and_said() {
 fn long_texts_are_cut() {
     let recorder = Recorder::start(options(None, true)).expect("a recorder");
     let name = "é".repeat(1 << 20);
-    recorder.job(Job { name, submitted_ns: 0 });
+    recorder.job(Job { name, submitted_ns: 0, ..Default::default() });
     let trace = recorder.finish().expect("kept");
     assert!(trace.jobs[0].name.len() <= 64 << 10);
     assert!(trace.jobs[0].name.ends_with("é…"));

@@ -144,9 +144,12 @@ fn any_monotask() -> impl Strategy<Value = Record> {
 fn any_pipelined_task() -> impl Strategy<Value = Record> {
     let blocked = prop_oneof![time().prop_map(Blocked::MeasuredNs), time().prop_map(Blocked::AtMostNs)];
     let ids = (any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>());
-    let measured = proptest::collection::vec(some(time()), 8);
-    let blocked = proptest::collection::vec(some(blocked), 7);
-    let rest = (time(), time(), any::<bool>(), outcome());
+    let measured = proptest::collection::vec(some(time()), 20);
+    let blocked = proptest::collection::vec(some(blocked), 9);
+    let locality = prop_oneof![Just(Locality::Process), Just(Locality::NoPreference), Just(Locality::Any)];
+    let failure = prop_oneof![Just(Failure::Exception), Just(Failure::OutOfMemory), Just(Failure::Other)];
+    let failed = (some(failure), some(any::<String>()));
+    let rest = (time(), time(), any::<bool>(), outcome(), some(locality), failed);
     (ids, measured, blocked, rest).prop_map(|(ids, measured, blocked, rest)| {
         Record::PipelinedTask(Box::new(PipelinedTask {
             stage: ids.0,
@@ -155,23 +158,40 @@ fn any_pipelined_task() -> impl Strategy<Value = Record> {
             resource: ids.3,
             launched_ns: rest.0,
             duration_ns: rest.1,
-            cpu_ns: measured[0],
-            input_bytes: measured[1],
-            input_records: measured[2],
-            output_bytes: measured[3],
-            shuffle_remote_bytes: measured[4],
-            shuffle_local_bytes: measured[5],
-            shuffle_write_bytes: measured[6],
-            spill_bytes: measured[7],
+            id: measured[0],
+            run_ns: measured[1],
+            cpu_ns: measured[2],
+            deserialize_cpu_ns: measured[3],
+            result_serialize_ns: measured[4],
+            getting_result_ns: measured[5],
+            scan_ns: measured[6],
+            input_bytes: measured[7],
+            input_records: measured[8],
+            output_bytes: measured[9],
+            output_records: measured[10],
+            shuffle_remote_bytes: measured[11],
+            shuffle_local_bytes: measured[12],
+            shuffle_read_records: measured[13],
+            shuffle_write_bytes: measured[14],
+            shuffle_write_records: measured[15],
+            spill_bytes: measured[16],
+            memory_spill_bytes: measured[17],
+            result_bytes: measured[18],
+            peak_memory_bytes: measured[19],
             blocked_network: blocked[0],
             blocked_input: blocked[1],
-            blocked_shuffle_write: blocked[2],
-            blocked_output: blocked[3],
-            gc: blocked[4],
-            scheduler: blocked[5],
-            deserialize: blocked[6],
+            blocked_shuffle_read: blocked[2],
+            blocked_shuffle_write: blocked[3],
+            blocked_spill: blocked[4],
+            blocked_output: blocked[5],
+            gc: blocked[6],
+            scheduler: blocked[7],
+            deserialize: blocked[8],
+            locality: rest.4,
             speculative: rest.2,
             outcome: rest.3,
+            failure: rest.5.0,
+            error: rest.5.1,
         }))
     })
 }
@@ -243,6 +263,7 @@ fn any_entity() -> impl Strategy<Value = Record> {
             capacity_from: capacity.map(|_| "probed".into()),
             concurrency: small,
             link: small,
+            ..Default::default()
         })
     });
     let after = proptest::collection::vec(any::<u32>(), 0..4);
@@ -257,6 +278,7 @@ fn any_entity() -> impl Strategy<Value = Record> {
             after,
             submitted_ns,
             not_split: texts,
+            ..Default::default()
         })
     });
     let multitask = (any::<u32>(), any::<u32>(), time(), some(time()));
@@ -280,6 +302,11 @@ proptest! {
         prop_assert_eq!(back(&record), record);
     }
 
+    #[test]
+    fn any_tasks_come_back_unpacked(tasks in proptest::collection::vec(any_pipelined_task(), 0..50)) {
+        prop_assert_eq!(unpacked(&tasks), tasks);
+    }
+
     /// Through blocks and frames, however the records fall into them.
     #[test]
     fn any_events_come_back_from_a_file(
@@ -295,6 +322,16 @@ proptest! {
         trace.check();
         prop_assert_eq!(contents(trace), pushed(&records));
     }
+}
+
+/// What a trace holds of tasks is packed; nothing may be lost by that.
+fn unpacked(records: &[Record]) -> Vec<Record> {
+    let task = |record: &Record| match record {
+        Record::PipelinedTask(task) => Some(task.as_ref().clone()),
+        _ => None,
+    };
+    let packed: PipelinedTasks = records.iter().filter_map(task).collect();
+    packed.iter().map(|task| Record::PipelinedTask(Box::new(task))).collect()
 }
 
 /// Refers to the first entities, which are registered.

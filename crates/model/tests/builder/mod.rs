@@ -38,6 +38,7 @@ impl Build {
             capacity_from: capacity.map(|c| c.1.into()),
             concurrency: None,
             link: None,
+            ..Default::default()
         });
         self.trace.resources.len() as u32 - 1
     }
@@ -48,7 +49,7 @@ impl Build {
     }
 
     pub fn job(&mut self, name: &str, submitted: f64) -> u32 {
-        self.trace.jobs.push(Job { name: name.into(), submitted_ns: ms(submitted) });
+        self.trace.jobs.push(Job { name: name.into(), submitted_ns: ms(submitted), ..Default::default() });
         self.trace.jobs.len() as u32 - 1
     }
 
@@ -61,6 +62,7 @@ impl Build {
             after: vec![],
             submitted_ns: ms(submitted),
             not_split: vec![],
+            ..Default::default()
         });
         self.trace.stages.len() as u32 - 1
     }
@@ -113,7 +115,12 @@ impl Build {
     }
 
     pub fn end_stage(&mut self, stage: u32, ended: f64) {
-        self.trace.stage_ends.push(StageEnd { stage, ended_ns: ms(ended), outcome: Outcome::Ok });
+        self.trace.stage_ends.push(StageEnd {
+            stage,
+            ended_ns: ms(ended),
+            outcome: Outcome::Ok,
+            ..Default::default()
+        });
     }
 
     pub fn end_job(&mut self, job: u32, ended: f64) -> &mut JobEnd {

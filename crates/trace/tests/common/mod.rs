@@ -81,6 +81,7 @@ pub fn job(seed: u64, stages: u32, multitasks: u32) -> Vec<Record> {
             after: (0..stage).collect(),
             submitted_ns: begin,
             not_split: vec![],
+            ..Default::default()
         }));
         let mut stage_end = begin;
         for partition in 0..multitasks {
@@ -115,7 +116,12 @@ pub fn job(seed: u64, stages: u32, multitasks: u32) -> Vec<Record> {
             stage_end = stage_end.max(end);
         }
         begin = stage_end + random.below(9_000);
-        records.push(Record::StageEnd(StageEnd { stage, ended_ns: begin, outcome: Outcome::Ok }));
+        records.push(Record::StageEnd(StageEnd {
+            stage,
+            ended_ns: begin,
+            outcome: Outcome::Ok,
+            ..Default::default()
+        }));
     }
     records.push(Record::JobEnd(JobEnd {
         job: 0,
@@ -138,6 +144,7 @@ fn entities() -> Vec<Record> {
             capacity_from: Some("counted".into()).filter(|_| kind == kind::CPU),
             concurrency: Some(concurrency),
             link: None,
+            ..Default::default()
         })
     };
     vec![
@@ -147,6 +154,7 @@ fn entities() -> Vec<Record> {
         Record::Job(Job {
             name: "SELECT l_returnflag, sum(l_quantity) FROM lineitem GROUP BY 1".into(),
             submitted_ns: 1_000_000,
+            ..Default::default()
         }),
     ]
 }
@@ -239,6 +247,7 @@ pub fn every_kind() -> Vec<Record> {
             capacity_from: Some("set".into()),
             concurrency: None,
             link,
+            ..Default::default()
         })
     };
     let mut not_split = monotask(8, 0, Phase::Compute);
@@ -249,6 +258,10 @@ pub fn every_kind() -> Vec<Record> {
         resource("eth0", kind::NETWORK, 125e6, None),
         resource("s3://bucket", kind::STORE, 1.5e9, Some(2)),
         resource("slots", kind::SLOTS, 4.0, None),
+        executor(),
+        Record::Query(Query { name: "whole".into(), submitted_ns: 1, id: None, root: None }),
+        Record::Query(Query { name: "save at q.py:3".into(), submitted_ns: 2, id: Some(7), root: Some(0) }),
+        application(),
         Record::Stage(Stage {
             job: 0,
             name: "RecursiveQueryExec".into(),
@@ -257,6 +270,8 @@ pub fn every_kind() -> Vec<Record> {
             after: vec![0],
             submitted_ns: 1_500_000_000,
             not_split: vec!["RecursiveQueryExec".into()],
+            id: Some(31),
+            tasks: Some(200),
         }),
         Record::Multitask(Multitask {
             stage: 2,
@@ -316,8 +331,20 @@ pub fn every_kind() -> Vec<Record> {
             read_bytes: Some(25_000_000),
             write_bytes: Some(0),
         }),
-        Record::StageEnd(StageEnd { stage: 2, ended_ns: 2_100_000_000, outcome: Outcome::Failed }),
-        Record::Job(Job { name: "COPY".into(), submitted_ns: 3 }),
+        Record::StageEnd(StageEnd {
+            stage: 2,
+            ended_ns: 2_100_000_000,
+            outcome: Outcome::Failed,
+            error: Some("Job aborted".into()),
+        }),
+        Record::QueryEnd(QueryEnd { query: 0, ended_ns: 9, outcome: Outcome::Ok, error: None }),
+        Record::QueryEnd(QueryEnd {
+            query: 1,
+            ended_ns: 8,
+            outcome: Outcome::Failed,
+            error: Some("no such table".into()),
+        }),
+        Record::Job(Job { name: "COPY".into(), submitted_ns: 3, id: Some(12), query: Some(1) }),
         Record::JobEnd(JobEnd {
             job: 1,
             ended_ns: 5,
@@ -331,6 +358,36 @@ pub fn every_kind() -> Vec<Record> {
     whole(records)
 }
 
+fn executor() -> Record {
+    Record::Resource(Resource {
+        name: "executor 3".into(),
+        kind: kind::SLOTS.into(),
+        capacity: Some(4.0),
+        capacity_from: Some("observed".into()),
+        concurrency: Some(4),
+        concurrency_min: Some(2),
+        added_ns: Some(40),
+        removed_ns: Some(3_000_000_000),
+        removed_why: Some("Container killed by YARN".into()),
+        ..Default::default()
+    })
+}
+
+fn application() -> Record {
+    Record::Application(Box::new(Application {
+        engine: "Spark".into(),
+        engine_version: Some("3.5.6".into()),
+        name: Some("nightly report".into()),
+        id: Some("application_1516285256255_0012".into()),
+        attempt: Some("1".into()),
+        user: Some("etl".into()),
+        started_ns: Some(0),
+        ended_ns: Some(4_000_000_000),
+        properties: [("spark.executor.cores".into(), "4".into())].into(),
+        events: [("SparkListenerTaskEnd".into(), 1)].into(),
+    }))
+}
+
 pub fn pipelined_task() -> PipelinedTask {
     PipelinedTask {
         stage: 2,
@@ -339,22 +396,39 @@ pub fn pipelined_task() -> PipelinedTask {
         resource: 4,
         launched_ns: 1_600_000_000,
         duration_ns: 900_000_000,
+        id: Some(77),
+        run_ns: Some(800_000_000),
         cpu_ns: Some(400_000_000),
+        deserialize_cpu_ns: Some(9),
+        result_serialize_ns: Some(12),
+        getting_result_ns: Some(13),
+        scan_ns: Some(350_000_000),
         input_bytes: Some(128 << 20),
         input_records: Some(1_000_000),
         output_bytes: Some(5),
+        output_records: Some(6),
         shuffle_remote_bytes: Some(1 << 20),
         shuffle_local_bytes: Some(2 << 20),
+        shuffle_read_records: Some(14),
         shuffle_write_bytes: Some(3 << 20),
+        shuffle_write_records: Some(15),
         spill_bytes: Some(4 << 20),
+        memory_spill_bytes: Some(16 << 20),
+        result_bytes: Some(1417),
+        peak_memory_bytes: Some(32 << 20),
         blocked_network: Some(Blocked::MeasuredNs(100_000_000)),
         blocked_input: Some(Blocked::AtMostNs(300_000_000)),
+        blocked_shuffle_read: Some(Blocked::AtMostNs(300_000_001)),
         blocked_shuffle_write: Some(Blocked::MeasuredNs(7)),
+        blocked_spill: Some(Blocked::AtMostNs(300_000_002)),
         blocked_output: Some(Blocked::AtMostNs(8)),
         gc: Some(Blocked::MeasuredNs(9)),
         scheduler: Some(Blocked::MeasuredNs(10)),
         deserialize: Some(Blocked::MeasuredNs(11)),
+        locality: Some(Locality::NoPreference),
         speculative: true,
         outcome: Outcome::Cancelled,
+        failure: Some(Failure::Killed),
+        error: Some("another attempt succeeded".into()),
     }
 }

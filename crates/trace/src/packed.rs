@@ -1,0 +1,382 @@
+//! Millions of pipelined tasks in memory.
+//!
+//! A [`PipelinedTask`] takes over 600 bytes, most of them room for what its log
+//! did not record or for the upper halves of small numbers. Packed, each takes
+//! what its numbers need: a word of which fields are there, then seven bits a
+//! byte. Analyses pass over all tasks a few times and keep what they need, so
+//! reading in order is all that is offered; a pass costs about as much a task as
+//! a miss of the cache.
+//!
+//! What failed says why in words; there are few different ones, so those are
+//! kept once each, and no more than a fixed number of them.
+
+use crate::pipelined::*;
+use crate::record::Outcome;
+
+/// Bytes a chunk holds. Chunks, so that growing never copies what is there.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Different words of failures that are kept; past them a failure has its kind only.
+const MOST_ERRORS: usize = 256;
+/// More than any task takes: 8 bytes of mask, 40 numbers of at most 10 bytes.
+const MOST_TASK_BYTES: usize = 8 + 40 * 10;
+
+/// Pipelined tasks in the order in which they were pushed; read by [`PipelinedTasks::iter`].
+#[derive(Debug, Clone, Default)]
+pub struct PipelinedTasks {
+    chunks: Vec<Vec<u8>>,
+    tasks: usize,
+    errors: Vec<String>,
+    /// Taken from every launch: see [`PipelinedTasks::count_from`].
+    origin_ns: u64,
+}
+
+/// The fields that are numbers and may be absent, each with its bit in the mask.
+macro_rules! with_amounts {
+    ($then:ident, $task:ident) => {
+        $then!($task:
+            0 id, 1 run_ns, 2 cpu_ns, 3 deserialize_cpu_ns, 4 result_serialize_ns, 5 getting_result_ns,
+            6 scan_ns, 7 input_bytes, 8 input_records, 9 output_bytes, 10 output_records,
+            11 shuffle_remote_bytes, 12 shuffle_local_bytes, 13 shuffle_read_records,
+            14 shuffle_write_bytes, 15 shuffle_write_records, 16 spill_bytes, 17 memory_spill_bytes,
+            18 result_bytes, 19 peak_memory_bytes)
+    };
+}
+
+/// The blocked times, each with its bit; a second bit, [`BOUND`] higher, says that it is a bound.
+macro_rules! with_blocked {
+    ($then:ident, $task:ident) => {
+        $then!($task:
+            20 blocked_network, 21 blocked_input, 22 blocked_shuffle_read, 23 blocked_shuffle_write,
+            24 blocked_spill, 25 blocked_output, 26 gc, 27 scheduler, 28 deserialize)
+    };
+}
+
+const BOUND: u32 = 10;
+const ATTEMPT: u32 = 39;
+const SPECULATIVE: u32 = 40;
+const OUTCOME: u32 = 41; // two bits
+const LOCALITY: u32 = 43; // three bits
+const FAILURE: u32 = 46; // four bits
+const ERROR: u32 = 50;
+
+const OUTCOMES: [Outcome; 3] = [Outcome::Ok, Outcome::Failed, Outcome::Cancelled];
+const LOCALITIES: [Locality; 5] =
+    [Locality::Process, Locality::Node, Locality::NoPreference, Locality::Rack, Locality::Any];
+const FAILURES: [Failure; 8] = [
+    Failure::Exception,
+    Failure::FetchFailed,
+    Failure::ExecutorLost,
+    Failure::OutOfMemory,
+    Failure::Killed,
+    Failure::CommitDenied,
+    Failure::OutputLost,
+    Failure::Other,
+];
+
+impl PipelinedTasks {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.tasks
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.tasks == 0
+    }
+
+    /// Each task, in the order in which they were pushed.
+    pub fn iter(&self) -> Iter<'_> {
+        Iter { tasks: self, chunk: 0, at: 0, left: self.tasks }
+    }
+
+    /// Bytes that the tasks take in memory.
+    pub fn memory_bytes(&self) -> usize {
+        let errors: usize = self.errors.iter().map(String::capacity).sum();
+        self.chunks.iter().map(Vec::capacity).sum::<usize>() + errors
+    }
+
+    /// Counts every launch, so far and later, from `origin_ns` on the clock on
+    /// which it was given: for a producer that learns the trace's origin last.
+    /// What was launched before the origin is launched at it.
+    pub fn count_from(&mut self, origin_ns: u64) {
+        self.origin_ns = origin_ns;
+    }
+
+    /// Adds a task.
+    pub fn push(&mut self, task: &PipelinedTask) {
+        let fits = |chunk: &Vec<u8>| chunk.len() + MOST_TASK_BYTES <= CHUNK_BYTES;
+        if !self.chunks.last().is_some_and(fits) {
+            // The first few of them need no megabyte.
+            let room = if self.chunks.is_empty() { 0 } else { CHUNK_BYTES };
+            self.chunks.push(Vec::with_capacity(room));
+        }
+        let error = task.error.as_deref().and_then(|words| self.error(words));
+        if let Some(chunk) = self.chunks.last_mut() {
+            pack(task, error, chunk);
+            self.tasks += 1;
+        }
+    }
+
+    /// Changes the words of failures, each of them once.
+    pub fn map_errors(&mut self, mut change: impl FnMut(&mut String)) {
+        self.errors.iter_mut().for_each(&mut change);
+    }
+
+    fn error(&mut self, words: &str) -> Option<u64> {
+        let known = self.errors.iter().position(|known| known == words);
+        if known.is_none() && self.errors.len() < MOST_ERRORS {
+            self.errors.push(words.to_owned());
+            return Some(self.errors.len() as u64 - 1);
+        }
+        known.map(|at| at as u64)
+    }
+}
+
+/// The same tasks in the same order, however they are packed.
+impl PartialEq for PipelinedTasks {
+    fn eq(&self, other: &PipelinedTasks) -> bool {
+        self.tasks == other.tasks && self.iter().eq(other.iter())
+    }
+}
+
+impl<'a> IntoIterator for &'a PipelinedTasks {
+    type Item = PipelinedTask;
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}
+
+impl Extend<PipelinedTask> for PipelinedTasks {
+    fn extend<I: IntoIterator<Item = PipelinedTask>>(&mut self, tasks: I) {
+        tasks.into_iter().for_each(|task| self.push(&task));
+    }
+}
+
+impl FromIterator<PipelinedTask> for PipelinedTasks {
+    fn from_iter<I: IntoIterator<Item = PipelinedTask>>(tasks: I) -> PipelinedTasks {
+        let mut packed = PipelinedTasks::default();
+        packed.extend(tasks);
+        packed
+    }
+}
+
+/// See [`PipelinedTasks::iter`].
+#[derive(Debug, Clone)]
+pub struct Iter<'a> {
+    tasks: &'a PipelinedTasks,
+    chunk: usize,
+    at: usize,
+    left: usize,
+}
+
+impl Iterator for Iter<'_> {
+    type Item = PipelinedTask;
+
+    fn next(&mut self) -> Option<PipelinedTask> {
+        while self.at == self.tasks.chunks.get(self.chunk)?.len() {
+            (self.chunk, self.at) = (self.chunk + 1, 0);
+        }
+        let mut packed = Packed { bytes: &self.tasks.chunks[self.chunk], at: self.at };
+        let mut task = unpack(&mut packed, &self.tasks.errors);
+        task.launched_ns = task.launched_ns.saturating_sub(self.tasks.origin_ns);
+        self.at = packed.at;
+        self.left -= 1;
+        Some(task)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Iter<'_> {}
+
+fn pack(task: &PipelinedTask, error: Option<u64>, into: &mut Vec<u8>) {
+    let place = into.len();
+    into.extend_from_slice(&[0; 8]);
+    let mut mask = 0_u64;
+    for number in [task.stage, task.partition, task.resource] {
+        put(into, u64::from(number));
+    }
+    put(into, task.launched_ns);
+    put(into, task.duration_ns);
+    macro_rules! amounts {
+        ($task:ident: $($bit:literal $field:ident),*) => {$(
+            if let Some(value) = $task.$field {
+                mask |= 1 << $bit;
+                put(into, value);
+            }
+        )*};
+    }
+    with_amounts!(amounts, task);
+    macro_rules! blocked {
+        ($task:ident: $($bit:literal $field:ident),*) => {$(
+            match $task.$field {
+                None => {}
+                Some(Blocked::MeasuredNs(ns)) => {
+                    mask |= 1 << $bit;
+                    put(into, ns);
+                }
+                Some(Blocked::AtMostNs(ns)) => {
+                    mask |= 1 << $bit | 1 << ($bit + BOUND);
+                    put(into, ns);
+                }
+            }
+        )*};
+    }
+    with_blocked!(blocked, task);
+    if task.attempt > 0 {
+        mask |= 1 << ATTEMPT;
+        put(into, u64::from(task.attempt));
+    }
+    if let Some(error) = error {
+        mask |= 1 << ERROR;
+        put(into, error);
+    }
+    mask |= u64::from(task.speculative) << SPECULATIVE;
+    mask |= place_in(&OUTCOMES, &task.outcome) << OUTCOME;
+    mask |= task.locality.map_or(0, |l| place_in(&LOCALITIES, &l) + 1) << LOCALITY;
+    mask |= task.failure.map_or(0, |f| place_in(&FAILURES, &f) + 1) << FAILURE;
+    into[place..place + 8].copy_from_slice(&mask.to_le_bytes());
+}
+
+fn unpack(packed: &mut Packed<'_>, errors: &[String]) -> PipelinedTask {
+    let mask = packed.mask();
+    let mut task = PipelinedTask {
+        stage: packed.number() as u32,
+        partition: packed.number() as u32,
+        resource: packed.number() as u32,
+        launched_ns: packed.number(),
+        duration_ns: packed.number(),
+        ..PipelinedTask::default()
+    };
+    macro_rules! amounts {
+        ($task:ident: $($bit:literal $field:ident),*) => {$(
+            if mask >> $bit & 1 == 1 {
+                $task.$field = Some(packed.number());
+            }
+        )*};
+    }
+    with_amounts!(amounts, task);
+    macro_rules! blocked {
+        ($task:ident: $($bit:literal $field:ident),*) => {$(
+            if mask >> $bit & 1 == 1 {
+                let bound = mask >> ($bit + BOUND) & 1 == 1;
+                let ns = packed.number();
+                $task.$field = Some(if bound { Blocked::AtMostNs(ns) } else { Blocked::MeasuredNs(ns) });
+            }
+        )*};
+    }
+    with_blocked!(blocked, task);
+    if mask >> ATTEMPT & 1 == 1 {
+        task.attempt = packed.number() as u32;
+    }
+    if mask >> ERROR & 1 == 1 {
+        task.error = errors.get(packed.number() as usize).cloned();
+    }
+    let of = |bit: u32, bits: u32| (mask >> bit & ((1 << bits) - 1)) as usize;
+    task.speculative = of(SPECULATIVE, 1) == 1;
+    task.outcome = OUTCOMES.get(of(OUTCOME, 2)).copied().unwrap_or_default();
+    task.locality = of(LOCALITY, 3).checked_sub(1).and_then(|at| LOCALITIES.get(at)).copied();
+    task.failure = of(FAILURE, 4).checked_sub(1).and_then(|at| FAILURES.get(at)).copied();
+    task
+}
+
+/// Place of `value` in a table that holds every value of its type.
+fn place_in<T: PartialEq>(table: &[T], value: &T) -> u64 {
+    table.iter().position(|v| v == value).unwrap_or(0) as u64
+}
+
+/// Seven bits a byte, lowest first; the highest bit says that more follow.
+fn put(into: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        into.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    into.push(value as u8);
+}
+
+/// What [`pack`] wrote; nothing else is ever read with it.
+struct Packed<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Packed<'_> {
+    fn mask(&mut self) -> u64 {
+        let mut mask = [0; 8];
+        mask.copy_from_slice(&self.bytes[self.at..self.at + 8]);
+        self.at += 8;
+        u64::from_le_bytes(mask)
+    }
+
+    fn number(&mut self) -> u64 {
+        let (mut value, mut shift) = (0_u64, 0);
+        loop {
+            let byte = self.bytes[self.at];
+            self.at += 1;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return value;
+            }
+            shift += 7;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_in_each_table() {
+        // A value that its table lacks would come back as another.
+        let outcome = |outcome| match outcome {
+            Outcome::Ok => 0,
+            Outcome::Failed => 1,
+            Outcome::Cancelled => 2,
+        };
+        OUTCOMES.iter().enumerate().for_each(|(at, value)| assert_eq!(outcome(*value), at));
+        let locality = |locality| match locality {
+            Locality::Process => 0,
+            Locality::Node => 1,
+            Locality::NoPreference => 2,
+            Locality::Rack => 3,
+            Locality::Any => 4,
+        };
+        LOCALITIES.iter().enumerate().for_each(|(at, value)| assert_eq!(locality(*value), at));
+        let failure = |failure| match failure {
+            Failure::Exception => 0,
+            Failure::FetchFailed => 1,
+            Failure::ExecutorLost => 2,
+            Failure::OutOfMemory => 3,
+            Failure::Killed => 4,
+            Failure::CommitDenied => 5,
+            Failure::OutputLost => 6,
+            Failure::Other => 7,
+        };
+        FAILURES.iter().enumerate().for_each(|(at, value)| assert_eq!(failure(*value), at));
+    }
+
+    #[test]
+    fn few_different_words_are_kept() {
+        let mut tasks = PipelinedTasks::default();
+        for number in 0..MOST_ERRORS + 10 {
+            let error = Some(format!("failure {number}"));
+            tasks.push(&PipelinedTask { failure: Some(Failure::Exception), error, ..Default::default() });
+        }
+        let last: Vec<PipelinedTask> = tasks.iter().skip(MOST_ERRORS - 1).take(2).collect();
+        assert_eq!(last[0].error.as_deref(), Some("failure 255"));
+        assert_eq!((last[1].error.as_deref(), last[1].failure), (None, Some(Failure::Exception)));
+    }
+
+    #[test]
+    fn launches_count_from_the_origin() {
+        let launched = |launched_ns| PipelinedTask { launched_ns, ..Default::default() };
+        let mut tasks: PipelinedTasks = [launched(105), launched(99)].into_iter().collect();
+        tasks.count_from(100);
+        assert_eq!(tasks.iter().map(|task| task.launched_ns).collect::<Vec<_>>(), [5, 0]);
+    }
+}
