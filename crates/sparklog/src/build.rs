@@ -1,0 +1,265 @@
+//! From what was read of a log to its trace.
+//!
+//! All of a log's times are the driver's, in milliseconds. The trace counts from
+//! the application's start, or from the earliest time that the log knows. What
+//! the format promises (`docs/trace-format.md`, "Invariants") is made true where
+//! a log is loose: a job is submitted no later than its first stage, a stage no
+//! later than its first task.
+
+use std::collections::{BTreeMap, HashMap};
+
+use pellucid_trace::*;
+
+use crate::event::Ended;
+use crate::log::{Executor, Log};
+use crate::redact::Redaction;
+use crate::task::ns;
+
+/// Time of the trace, from Unix time.
+struct Clock {
+    origin_ms: u64,
+}
+
+impl Clock {
+    fn at(&self, ms: u64) -> u64 {
+        ns(ms.saturating_sub(self.origin_ms))
+    }
+
+    fn maybe(&self, ms: Option<u64>) -> Option<u64> {
+        ms.map(|ms| self.at(ms))
+    }
+}
+
+/// The trace of a log.
+pub fn trace(mut log: Log) -> Trace {
+    order_times(&mut log);
+    let clock = Clock { origin_ms: origin_ms(&log) };
+    log.tasks.count_from(ns(clock.origin_ms));
+    let mut trace = Trace {
+        header: Some(Header {
+            format: format!("pellucid.trace/{FORMAT_MAJOR}.{FORMAT_MINOR}"),
+            producer: "sparklog".into(),
+            producer_version: env!("CARGO_PKG_VERSION").into(),
+            origin_unix_ns: ns(clock.origin_ms),
+            labels: Vec::new(),
+        }),
+        pipelined_tasks: std::mem::take(&mut log.tasks),
+        ..Trace::default()
+    };
+    add_executors(&mut trace, &mut log, &clock);
+    let queries = add_queries(&mut trace, &mut log, &clock);
+    add_jobs(&mut trace, &mut log, &clock, &queries);
+    add_stages(&mut trace, &mut log, &clock);
+    let complete = log.ended_ms.is_some();
+    if !complete {
+        trace.truncated = Some(unfinished(&log));
+    }
+    trace.application = Some(application(&mut log, &clock));
+    trace.warnings = log.warnings.into_words();
+    if complete {
+        trace.end = Some(End { records: trace.records(), recording_ns: None, writer_ns: None });
+    }
+    trace
+}
+
+fn unfinished(log: &Log) -> String {
+    if log.databricks {
+        return "Databricks logs no end of the application; what was logged so far is read".into();
+    }
+    "the log has no end of the application: it still runs, its driver died, or the log is cut".into()
+}
+
+/// A stage begins no later than its first task, a job no later than its first stage.
+fn order_times(log: &mut Log) {
+    for stage in &mut log.stages {
+        let earliest = [stage.submitted_ms, stage.first_launch_ms].into_iter().flatten().min();
+        let job = &mut log.jobs[stage.job];
+        stage.submitted_ms = earliest.or(stage.end.as_ref().and_then(|end| end.at_ms)).or(job.submitted_ms);
+        job.submitted_ms = match (job.submitted_ms, stage.submitted_ms) {
+            (Some(job), Some(stage)) => Some(job.min(stage)),
+            (job, stage) => job.or(stage),
+        };
+    }
+    // Spark 1.2 does not say when a job ended: it is when its last stage did.
+    let mut last_ms: Vec<Option<u64>> = vec![None; log.jobs.len()];
+    for stage in &log.stages {
+        let ended_ms = stage.end.as_ref().and_then(|end| end.at_ms);
+        last_ms[stage.job] = last_ms[stage.job].max(ended_ms);
+    }
+    for (job, last_ms) in log.jobs.iter_mut().zip(last_ms) {
+        job.end.iter_mut().for_each(|end| end.at_ms = end.at_ms.or(last_ms));
+    }
+    for executor in &mut log.executors {
+        if let (Some(added), Some(removed)) = (executor.added_ms, executor.removed_ms) {
+            executor.added_ms = Some(added.min(removed));
+        }
+    }
+}
+
+fn origin_ms(log: &Log) -> u64 {
+    let jobs = log.jobs.iter().filter_map(|job| job.submitted_ms);
+    let executions = log.executions.iter().filter_map(|execution| execution.submitted_ms);
+    let executors = log.executors.iter().filter_map(|executor| executor.added_ms);
+    let earliest = jobs.chain(executions).chain(executors).min();
+    log.start.at_ms.or(earliest).or(log.ended_ms).unwrap_or(0)
+}
+
+/// One machine a host, one resource an executor; a resource's index is the executor's.
+fn add_executors(trace: &mut Trace, log: &mut Log, clock: &Clock) {
+    let default_cpus = log.settings.get("spark.task.cpus").and_then(|cpus| cpus.parse::<f64>().ok());
+    let slots = |executor: &Executor, profiles: &HashMap<u64, f64>| {
+        let cpus = profiles.get(&executor.profile).copied().or(default_cpus).filter(|cpus| *cpus > 0.0);
+        executor.cores.map(|cores| (cores as f64 / cpus.unwrap_or(1.0)).floor().max(1.0))
+    };
+    let known: Vec<Option<f64>> = log.executors.iter().map(|e| slots(e, &log.profiles)).collect();
+    let observed = most_at_once(&trace.pipelined_tasks, &known);
+    let mut machines: HashMap<String, MachineIx> = HashMap::new();
+    for ((executor, known), observed) in
+        std::mem::take(&mut log.executors).into_iter().zip(known).zip(observed)
+    {
+        let host = executor.host.unwrap_or_else(|| "host not recorded".into());
+        let machine = *machines.entry(host.clone()).or_insert_with(|| {
+            trace.machines.push(Machine { name: host, cores: None, memory_bytes: None });
+            trace.machines.len() as u32 - 1
+        });
+        let (capacity, from) =
+            known.map_or((observed.map(f64::from), "observed"), |slots| (Some(slots), "set"));
+        trace.resources.push(Resource {
+            name: format!("executor {}", executor.id),
+            kind: kind::SLOTS.into(),
+            machine,
+            capacity,
+            capacity_from: capacity.map(|_| from.into()),
+            added_ns: clock.maybe(executor.added_ms),
+            removed_ns: clock.maybe(executor.removed_ms),
+            removed_why: executor.removed_why,
+            ..Resource::default()
+        });
+    }
+}
+
+/// How many tasks ran at once on each executor whose cores are not known.
+fn most_at_once(tasks: &PipelinedTasks, known: &[Option<f64>]) -> Vec<Option<u32>> {
+    let mut changes: Vec<Vec<(u64, i32)>> = vec![Vec::new(); known.len()];
+    if known.iter().any(Option::is_none) {
+        for task in tasks.iter().filter(|task| task.duration_ns > 0) {
+            let executor = task.resource as usize;
+            if known[executor].is_none() {
+                changes[executor].extend([(task.launched_ns, 1), (task.ended_ns(), -1)]);
+            }
+        }
+    }
+    let most = |mut changes: Vec<(u64, i32)>| {
+        changes.sort_unstable(); // at the same instant ends come first
+        let mut running = 0;
+        let at_once = changes.iter().map(|(_, change)| {
+            running += change;
+            running
+        });
+        at_once.max().filter(|most| *most > 0).map(|most| most as u32)
+    };
+    changes.into_iter().map(most).collect()
+}
+
+/// Index of each SQL execution's query, by its id.
+fn add_queries(trace: &mut Trace, log: &mut Log, clock: &Clock) -> HashMap<u64, QueryIx> {
+    let mut queries = HashMap::new();
+    for execution in std::mem::take(&mut log.executions) {
+        let ix = trace.queries.len() as QueryIx;
+        let submitted_ns = clock.at(execution.submitted_ms.unwrap_or(clock.origin_ms));
+        trace.queries.push(Query {
+            name: execution.name,
+            submitted_ns,
+            id: Some(execution.id),
+            root: execution.root.and_then(|root| queries.get(&root)).copied(),
+        });
+        queries.insert(execution.id, ix);
+        if let Some(end) = execution.end {
+            let ended_ns = clock.maybe(end.at_ms).unwrap_or(submitted_ns).max(submitted_ns);
+            trace.query_ends.push(QueryEnd { query: ix, ended_ns, outcome: outcome(&end), error: end.error });
+        }
+    }
+    queries
+}
+
+fn outcome(end: &Ended) -> Outcome {
+    if end.failed { Outcome::Failed } else { Outcome::Ok }
+}
+
+fn add_jobs(trace: &mut Trace, log: &mut Log, clock: &Clock, queries: &HashMap<u64, QueryIx>) {
+    for (ix, job) in std::mem::take(&mut log.jobs).into_iter().enumerate() {
+        let submitted_ns = clock.at(job.submitted_ms.unwrap_or(clock.origin_ms));
+        trace.jobs.push(Job {
+            name: job.name,
+            submitted_ns,
+            id: job.id,
+            query: job.execution.and_then(|id| queries.get(&id)).copied(),
+        });
+        if let Some(end) = job.end {
+            trace.job_ends.push(JobEnd {
+                job: ix as JobIx,
+                ended_ns: clock.maybe(end.at_ms).unwrap_or(submitted_ns).max(submitted_ns),
+                outcome: outcome(&end),
+                error: end.error.filter(|_| end.failed),
+                rows: None,
+                memory_high_water_bytes: None,
+            });
+        }
+    }
+}
+
+fn add_stages(trace: &mut Trace, log: &mut Log, clock: &Clock) {
+    // The latest attempt so far of each stage, with its job.
+    let mut latest: HashMap<u64, (StageIx, usize)> = HashMap::new();
+    for (ix, stage) in std::mem::take(&mut log.stages).into_iter().enumerate() {
+        let ix = ix as StageIx;
+        let same_job =
+            |parent: &u64| latest.get(parent).filter(|(_, job)| *job == stage.job).map(|(ix, _)| *ix);
+        let mut after: Vec<StageIx> = stage.parents.iter().filter_map(same_job).collect();
+        after.sort_unstable();
+        after.dedup();
+        let submitted_ns = clock.at(stage.submitted_ms.unwrap_or(clock.origin_ms));
+        trace.stages.push(Stage {
+            job: stage.job as JobIx,
+            name: stage.operators.unwrap_or(stage.name),
+            attempt: stage.attempt.min(u64::from(u32::MAX)) as u32,
+            call_site: stage.call_site,
+            after,
+            submitted_ns,
+            not_split: Vec::new(),
+            id: Some(stage.id),
+            tasks: stage.tasks.map(|tasks| tasks.min(u64::from(u32::MAX)) as u32),
+        });
+        latest.insert(stage.id, (ix, stage.job));
+        if let Some(end) = stage.end {
+            let ended_ns = clock.maybe(end.at_ms).unwrap_or(submitted_ns).max(submitted_ns);
+            trace.stage_ends.push(StageEnd { stage: ix, ended_ns, outcome: outcome(&end), error: end.error });
+        }
+    }
+}
+
+fn application(log: &mut Log, clock: &Clock) -> Application {
+    let settings = std::mem::take(&mut log.settings);
+    let redaction = Redaction::of(&settings);
+    if let Some(why) = &redaction.fell_back {
+        log.warnings.say(why.clone());
+    }
+    let start = std::mem::take(&mut log.start);
+    let name_of = |key: &str| settings.get(key).cloned();
+    let events = std::mem::take(&mut log.events).into_iter();
+    let events: BTreeMap<String, u64> =
+        events.map(|(name, count)| (String::from_utf8_lossy(&name).into_owned(), count)).collect();
+    let started_ns = clock.maybe(start.at_ms);
+    Application {
+        engine: "Spark".into(),
+        engine_version: log.version.take(),
+        name: start.name.or_else(|| name_of("spark.app.name")),
+        id: start.id.or_else(|| name_of("spark.app.id")),
+        attempt: start.attempt,
+        user: start.user,
+        started_ns,
+        ended_ns: clock.maybe(log.ended_ms).map(|ended| ended.max(started_ns.unwrap_or(0))),
+        properties: settings.into_iter().map(|(key, value)| redaction.apply(key, value)).collect(),
+        events,
+    }
+}

@@ -1,0 +1,467 @@
+//! One application's log, event by event.
+//!
+//! [`Log`] takes lines and remembers what a trace needs of them: applications,
+//! executors, jobs, stages and SQL executions as they are, tasks packed. What
+//! refers to what is resolved as far as the order of the log allows; times stay
+//! Unix time until [`Log::finish`] knows where they begin.
+//!
+//! Logs contradict their own format: tasks end after their stage, stages come
+//! without their job, an event is cut in its middle. So nothing is taken for
+//! granted: what is referred to and was not seen comes into being with what is
+//! known of it, and what was odd is counted and said once.
+
+use std::collections::{BTreeMap, HashMap};
+
+use pellucid_trace::{PipelinedTasks, Trace};
+
+use crate::event::{self, ApplicationStart, Ended, Execution, ExecutorEvent, StageInfo};
+use crate::plan::Plans;
+use crate::scan::{Bad, Scanner};
+use crate::task::{self, TaskEnd};
+use crate::warnings::Warnings;
+use crate::{build, text};
+
+/// Different names of events that are counted by name.
+const MOST_NAMES: usize = 300;
+/// Settings that are kept, and the longest value.
+const MOST_SETTINGS: usize = 10_000;
+const MOST_SETTING_CHARS: usize = 1000;
+const MOST_ERROR_CHARS: usize = 500;
+
+/// What was read of a log so far.
+#[derive(Debug, Default)]
+pub struct Log {
+    pub(crate) start: ApplicationStart,
+    pub(crate) ended_ms: Option<u64>,
+    pub(crate) version: Option<String>,
+    pub(crate) databricks: bool,
+    pub(crate) settings: BTreeMap<String, String>,
+    pub(crate) events: HashMap<Vec<u8>, u64>,
+    pub(crate) executors: Vec<Executor>,
+    executor_by_id: HashMap<Vec<u8>, u32>,
+    /// Cores that a task takes, by resource profile.
+    pub(crate) profiles: HashMap<u64, f64>,
+    pub(crate) jobs: Vec<Job>,
+    job_by_id: HashMap<u64, usize>,
+    /// Jobs that have not ended, with their stages.
+    active: Vec<(usize, Vec<u64>)>,
+    /// The job that stands for all whose start the log lacks.
+    lost_job: Option<usize>,
+    pub(crate) stages: Vec<Stage>,
+    stage_by_id: HashMap<(u64, u64), u32>,
+    /// The stage of the last task: most tasks are of the same.
+    last_stage: Option<((u64, u64), u32)>,
+    pub(crate) executions: Vec<SqlExecution>,
+    execution_by_id: HashMap<u64, usize>,
+    plans: Plans,
+    pub(crate) tasks: PipelinedTasks,
+    pub(crate) warnings: Warnings,
+    task_ends: u64,
+    task_starts: u64,
+}
+
+/// An executor.
+#[derive(Debug, Default)]
+pub struct Executor {
+    pub id: String,
+    pub host: Option<String>,
+    pub cores: Option<u64>,
+    pub profile: u64,
+    pub added_ms: Option<u64>,
+    pub removed_ms: Option<u64>,
+    pub removed_why: Option<String>,
+}
+
+/// A job.
+#[derive(Debug, Default)]
+pub struct Job {
+    pub id: Option<u64>,
+    pub name: String,
+    pub execution: Option<u64>,
+    pub submitted_ms: Option<u64>,
+    pub end: Option<Ended>,
+}
+
+/// An attempt of a stage.
+#[derive(Debug, Default)]
+pub struct Stage {
+    pub id: u64,
+    pub attempt: u64,
+    pub job: usize,
+    pub name: String,
+    pub operators: Option<String>,
+    pub call_site: Option<String>,
+    pub parents: Vec<u64>,
+    pub tasks: Option<u64>,
+    pub submitted_ms: Option<u64>,
+    pub first_launch_ms: Option<u64>,
+    pub end: Option<Ended>,
+    /// The bytes that its tasks say they read cannot be believed.
+    pub distrust_input: bool,
+}
+
+/// An SQL execution.
+#[derive(Debug, Default)]
+pub struct SqlExecution {
+    pub id: u64,
+    pub name: String,
+    pub root: Option<u64>,
+    pub submitted_ms: Option<u64>,
+    pub local_parquet: bool,
+    pub end: Option<Ended>,
+}
+
+impl Log {
+    /// Takes one line, which is number `number` of its file (for warnings).
+    pub fn line(&mut self, line: &[u8], number: u64) {
+        if line.trim_ascii().is_empty() {
+            return;
+        }
+        if let Err(bad) = self.event(line) {
+            self.warnings.malformed(number, bad.at, line.len());
+        }
+    }
+
+    /// Whether anything in it was an event of Spark.
+    pub fn is_event_log(&self) -> bool {
+        self.task_ends > 0 || self.task_starts > 0 || !self.events.is_empty()
+    }
+
+    /// The trace.
+    pub fn finish(mut self) -> Trace {
+        for (name, count) in
+            [("SparkListenerTaskEnd", self.task_ends), ("SparkListenerTaskStart", self.task_starts)]
+        {
+            if count > 0 {
+                self.events.insert(name.into(), count);
+            }
+        }
+        build::trace(self)
+    }
+
+    /// Nothing of the log changes where this fails.
+    fn event(&mut self, line: &[u8]) -> Result<(), Bad> {
+        let Some(name) = event::name(line)? else {
+            self.warnings.no_event += 1;
+            return Ok(());
+        };
+        let mut scanner = Scanner::new(line);
+        let short = event::short(&name);
+        match short {
+            b"SparkListenerTaskEnd" => {
+                let task = task::task_end(&mut scanner)?;
+                whole(&mut scanner)?;
+                self.task_ends += 1;
+                self.task_end(task);
+                return Ok(());
+            }
+            b"SparkListenerTaskStart" => {
+                scanner.skip()?;
+                whole(&mut scanner)?;
+                self.task_starts += 1;
+                return Ok(());
+            }
+            _ => self.rare(short, &mut scanner)?,
+        }
+        if let Some(count) = self.events.get_mut(short) {
+            *count += 1;
+        } else if self.events.len() < MOST_NAMES {
+            self.events.insert(short.to_vec(), 1);
+        } else {
+            *self.events.entry(b"other".to_vec()).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    fn rare(&mut self, name: &[u8], scanner: &mut Scanner<'_>) -> Result<(), Bad> {
+        match name {
+            b"SparkListenerLogStart" => {
+                self.version = event::field(scanner, b"Spark Version")?.or(self.version.take())
+            }
+            b"DBCEventLoggingListenerMetadata" => {
+                self.databricks = true;
+                self.version = event::field(scanner, b"Spark Version")?.or(self.version.take());
+            }
+            b"SparkListenerApplicationStart" => {
+                let start = event::application_start(scanner)?;
+                whole(scanner)?;
+                self.application_start(start);
+            }
+            b"SparkListenerApplicationEnd" => self.ended_ms = event::timestamp(scanner)?.or(self.ended_ms),
+            b"SparkListenerEnvironmentUpdate" => {
+                let mut found = Vec::new();
+                event::environment(scanner, |key, value| found.push((key, value)))?;
+                self.add_settings(found);
+            }
+            b"SparkListenerResourceProfileAdded" => {
+                if let (Some(id), Some(cpus)) = event::resource_profile(scanner)? {
+                    self.profiles.insert(id, cpus);
+                }
+            }
+            b"SparkListenerExecutorAdded" | b"SparkListenerBlockManagerAdded" => {
+                let event = event::executor(scanner)?;
+                whole(scanner)?;
+                self.executor_added(event, name == b"SparkListenerExecutorAdded");
+            }
+            b"SparkListenerExecutorRemoved" | b"SparkListenerBlockManagerRemoved" => {
+                let event = event::executor(scanner)?;
+                whole(scanner)?;
+                self.executor_removed(event);
+            }
+            b"SparkListenerJobStart" => {
+                let job = event::job_start(scanner)?;
+                whole(scanner)?;
+                self.job_start(job);
+            }
+            b"SparkListenerJobEnd" => {
+                let end = event::job_end(scanner)?;
+                whole(scanner)?;
+                self.job_end(end);
+            }
+            b"SparkListenerStageSubmitted" | b"SparkListenerStageCompleted" => {
+                let stage = event::stage(scanner)?;
+                whole(scanner)?;
+                self.stage(stage, name == b"SparkListenerStageCompleted");
+            }
+            b"SparkListenerSQLExecutionStart" | b"SparkListenerSQLAdaptiveExecutionUpdate" => {
+                let execution = event::execution(scanner)?;
+                whole(scanner)?;
+                self.execution(execution, name == b"SparkListenerSQLExecutionStart")?;
+            }
+            b"SparkListenerSQLExecutionEnd" => {
+                let end = event::execution_end(scanner)?;
+                whole(scanner)?;
+                self.execution_end(end);
+            }
+            _ => {
+                scanner.skip()?;
+                whole(scanner)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn application_start(&mut self, start: ApplicationStart) {
+        if self.start.at_ms.is_some() && self.start.id != start.id {
+            self.warnings.say("holds the starts of several applications; they are read as one");
+        } else {
+            self.start = start;
+        }
+    }
+
+    fn add_settings(&mut self, settings: Vec<(String, String)>) {
+        for (key, value) in settings {
+            if self.settings.len() < MOST_SETTINGS || self.settings.contains_key(&key) {
+                self.settings.insert(key, text::clipped(&value, MOST_SETTING_CHARS));
+            }
+        }
+    }
+
+    /// The executor of this id, as it stands between its quotes.
+    fn executor_of(&mut self, id: &[u8]) -> u32 {
+        if let Some(known) = self.executor_by_id.get(id) {
+            return *known;
+        }
+        let ix = self.executors.len() as u32;
+        self.executor_by_id.insert(id.to_vec(), ix);
+        let id = crate::scan::unescaped(id).trim_matches(['<', '>']).to_owned();
+        self.executors.push(Executor { id, ..Executor::default() });
+        ix
+    }
+
+    fn executor_added(&mut self, event: ExecutorEvent, itself: bool) {
+        // Every application has a block manager in its driver; that runs no tasks.
+        if !itself && matches!(&event.id[..], b"driver" | b"<driver>") {
+            return;
+        }
+        let ix = self.executor_of(&event.id);
+        let executor = &mut self.executors[ix as usize];
+        executor.host = event.host.or(executor.host.take());
+        executor.cores = event.cores.filter(|cores| *cores > 0).or(executor.cores);
+        executor.profile = event.profile.unwrap_or(executor.profile);
+        // Its block manager comes at about the same time; either may be missing.
+        executor.added_ms = match (executor.added_ms, event.at_ms) {
+            (Some(known), Some(at)) => Some(known.min(at)),
+            (known, at) => known.or(at),
+        };
+    }
+
+    fn executor_removed(&mut self, event: ExecutorEvent) {
+        let Some(ix) = self.executor_by_id.get(&event.id[..]) else { return };
+        let executor = &mut self.executors[*ix as usize];
+        executor.removed_ms = executor.removed_ms.or(event.at_ms);
+        let why = event.why.map(|why| text::clipped(text::first_line(&why), MOST_ERROR_CHARS));
+        executor.removed_why = executor.removed_why.take().or(why);
+    }
+
+    fn job_start(&mut self, job: event::JobStart) {
+        self.add_settings(job.sql_settings);
+        let ix = self.jobs.len();
+        if let Some(id) = job.id {
+            self.job_by_id.insert(id, ix);
+        }
+        let name = job.description.or(job.name).unwrap_or_default();
+        self.jobs.push(Job {
+            id: job.id,
+            name,
+            execution: job.execution,
+            submitted_ms: job.submitted_ms,
+            end: None,
+        });
+        self.active.push((ix, job.stages));
+    }
+
+    fn job_end(&mut self, end: Ended) {
+        let Some(ix) = end.id.and_then(|id| self.job_by_id.get(&id)).copied() else {
+            self.warnings.unknown_jobs += 1;
+            return;
+        };
+        self.active.retain(|(active, _)| *active != ix);
+        let error = end.error.map(|error| text::clipped(text::first_line(&error), MOST_ERROR_CHARS));
+        self.jobs[ix].end = Some(Ended { error, ..end });
+    }
+
+    /// The job that a stage runs for: the first that needs it and has not ended.
+    fn job_of(&mut self, stage: u64) -> usize {
+        let needs = |(_, stages): &&(usize, Vec<u64>)| stages.binary_search(&stage).is_ok();
+        if let Some((job, _)) = self.active.iter().find(needs) {
+            return *job;
+        }
+        // Events may be late: the job of an earlier attempt, or the last at all.
+        let earlier = self.stages.iter().rev().take(1000).find(|s| s.id == stage).map(|s| s.job);
+        if let Some(job) = earlier {
+            return job;
+        }
+        *self.lost_job.get_or_insert_with(|| {
+            self.jobs.push(Job { name: "jobs whose start the log lacks".into(), ..Job::default() });
+            self.jobs.len() - 1
+        })
+    }
+
+    fn stage_of(&mut self, id: u64, attempt: u64) -> u32 {
+        if let Some((last, ix)) = self.last_stage
+            && last == (id, attempt)
+        {
+            return ix;
+        }
+        let known = self.stage_by_id.get(&(id, attempt)).copied();
+        let ix = known.unwrap_or_else(|| {
+            let job = self.job_of(id);
+            let ix = self.stages.len() as u32;
+            self.stages.push(Stage { id, attempt, job, name: format!("stage {id}"), ..Stage::default() });
+            self.stage_by_id.insert((id, attempt), ix);
+            ix
+        });
+        self.last_stage = Some(((id, attempt), ix));
+        ix
+    }
+
+    fn stage(&mut self, info: StageInfo, completed: bool) {
+        let Some(id) = info.id else {
+            self.warnings.no_id += 1;
+            return;
+        };
+        let ix = self.stage_of(id, info.attempt.unwrap_or(0)) as usize;
+        let execution = self.jobs[self.stages[ix].job].execution;
+        let execution =
+            execution.and_then(|id| self.execution_by_id.get(&id)).map(|ix| &self.executions[*ix]);
+        let distrust = execution.is_some_and(|execution| execution.local_parquet) && self.reads_vectored();
+        let operators = self.plans.operators_of(info.accumulators.iter().copied());
+        let (action, place) = text::action_and_place(&info.name);
+        let place =
+            place.filter(|place| !text::is_internal(place)).or_else(|| text::user_frame(&info.details));
+        let of_query = || {
+            let (_, place) = text::action_and_place(&execution?.name);
+            place.filter(|place| !text::is_internal(place))
+        };
+        let call_site = place.or_else(of_query).map(str::to_owned);
+        let stage = &mut self.stages[ix];
+        stage.distrust_input |= distrust;
+        stage.name = action.to_owned();
+        stage.operators = operators.or(stage.operators.take());
+        stage.call_site = call_site.or(stage.call_site.take());
+        stage.parents = info.parents;
+        stage.tasks = info.tasks.or(stage.tasks);
+        stage.submitted_ms = info.submitted_ms.or(stage.submitted_ms);
+        if completed {
+            let error = info.failure.filter(|why| !why.is_empty());
+            let error = error.map(|why| text::clipped(text::first_line(&why), MOST_ERROR_CHARS));
+            stage.end = Some(Ended { id: None, at_ms: info.completed_ms, failed: error.is_some(), error });
+        }
+    }
+
+    /// Whether this Spark reads Parquet by vectored reads, whose bytes it does
+    /// not count on a local file system.
+    fn reads_vectored(&self) -> bool {
+        let set = self.settings.get("spark.hadoop.parquet.hadoop.vectored.io.enabled");
+        let major = self.version.as_deref().and_then(|version| version.split('.').next());
+        let by_default = major.and_then(|major| major.parse::<u32>().ok()).is_some_and(|major| major >= 4);
+        set.map_or(by_default, |set| set == "true")
+    }
+
+    fn execution(&mut self, execution: Execution<'_>, starts: bool) -> Result<(), Bad> {
+        let Some(id) = execution.id else {
+            self.warnings.no_id += 1;
+            return Ok(());
+        };
+        let facts = execution.plan.map(|plan| self.plans.read(id, plan)).transpose()?.unwrap_or_default();
+        if facts.too_deep {
+            self.warnings.deep_plans += 1;
+        }
+        if starts {
+            self.add_settings(execution.sql_settings);
+            self.execution_by_id.insert(id, self.executions.len());
+            self.executions.push(SqlExecution {
+                id,
+                name: execution.description.unwrap_or_default(),
+                root: execution.root.filter(|root| *root != id),
+                submitted_ms: execution.at_ms,
+                local_parquet: facts.local_parquet,
+                end: None,
+            });
+        } else if let Some(ix) = self.execution_by_id.get(&id) {
+            self.executions[*ix].local_parquet |= facts.local_parquet;
+        }
+        Ok(())
+    }
+
+    fn execution_end(&mut self, end: Ended) {
+        let Some(id) = end.id else { return };
+        self.plans.ended(id);
+        if let Some(ix) = self.execution_by_id.get(&id) {
+            let error = end.error.map(|error| text::clipped(text::first_line(&error), MOST_ERROR_CHARS));
+            self.executions[*ix].end = Some(Ended { error, ..end });
+        }
+    }
+
+    fn task_end(&mut self, task: TaskEnd<'_>) {
+        let Some(stage_id) = task.stage else {
+            self.warnings.no_id += 1;
+            return;
+        };
+        let stage = self.stage_of(stage_id, task.stage_attempt.unwrap_or(0));
+        let executor = self.executor_of(task.executor);
+        if self.executors[executor as usize].host.is_none() && !task.host.is_empty() {
+            self.executors[executor as usize].host = Some(crate::scan::unescaped(task.host).into_owned());
+        }
+        let known = &mut self.stages[stage as usize];
+        known.first_launch_ms = match (known.first_launch_ms, task.launched_ms) {
+            (Some(first), Some(launched)) => Some(first.min(launched)),
+            (first, launched) => first.or(launched),
+        };
+        let (mut task, odd) = task.measured();
+        if known.distrust_input && task.input_bytes.is_some() {
+            task.input_bytes = None;
+            self.warnings.distrusted_inputs += 1;
+        }
+        (task.stage, task.resource) = (stage, executor);
+        self.warnings.odd(odd);
+        self.tasks.push(&task);
+    }
+}
+
+/// An object, and nothing after it.
+fn whole(scanner: &mut Scanner<'_>) -> Result<(), Bad> {
+    let at = scanner.place();
+    if scanner.at_end() { Ok(()) } else { Err(Bad { at }) }
+}

@@ -1,0 +1,156 @@
+//! From the parts of a log to its trace.
+
+use std::io::{self, Read};
+
+use pellucid_trace::Trace;
+
+use crate::codec::{self, Codec};
+use crate::error::Error;
+use crate::event;
+use crate::lines::{Line, Lines, MOST_LINE_BYTES};
+use crate::log::Log;
+
+/// One file of a log, under the name that messages call it by.
+pub struct Part<R> {
+    name: String,
+    reader: R,
+}
+
+impl<R: Read> Part<R> {
+    /// A part that is read from `reader`; compressed or not.
+    pub fn new(name: impl Into<String>, reader: R) -> Part<R> {
+        Part { name: name.into(), reader }
+    }
+}
+
+/// How a part ended before its end.
+enum Stopped {
+    /// It is cut: the rest is not there.
+    Cut(String),
+    /// Not at all.
+    No,
+}
+
+/// Reads one application's log from its parts, in their order. Parts that are
+/// cut, damaged or malformed are read as far as they go; the trace's `truncated`
+/// and `warnings` say what is missing.
+///
+/// # Errors
+/// When a part cannot be read from its first byte on, or nothing in any of them
+/// is an event of Spark.
+pub fn read<R: Read>(parts: impl IntoIterator<Item = Part<R>>) -> Result<Trace, Error> {
+    let mut log = Log::default();
+    let mut bytes = 0;
+    let mut first: Option<(String, Codec, u64)> = None;
+    let mut cut = None;
+    for part in parts {
+        let io = |source| Error::Io { name: part.name.clone(), source };
+        let (codec, reader) = codec::open(part.reader).map_err(io)?;
+        let mut lines = Lines::new(reader);
+        let stopped = read_part(&mut log, &mut lines, &part.name);
+        first.get_or_insert((part.name, codec, lines.bytes));
+        bytes += lines.bytes;
+        if let Stopped::Cut(why) = stopped {
+            cut.get_or_insert(why);
+        }
+    }
+    if !log.is_event_log() {
+        return Err(no_events(first, &log, cut));
+    }
+    let mut trace = log.finish();
+    trace.bytes = bytes;
+    if let Some(cut) = cut {
+        trace.warnings.push(cut.clone());
+        if trace.end.is_none() {
+            trace.truncated = Some(cut);
+        }
+    }
+    Ok(trace)
+}
+
+fn read_part<R: Read>(log: &mut Log, lines: &mut Lines<R>, name: &str) -> Stopped {
+    loop {
+        let number = lines.lines + 1;
+        match lines.next() {
+            Ok(None) => return Stopped::No,
+            Ok(Some(Line::Whole(line))) => log.line(line, number),
+            Ok(Some(Line::Unended(line))) => {
+                // What wrote it may have left out the last line's end, or been
+                // stopped within it; only then it is no JSON.
+                let before = log.warnings.malformed_lines();
+                log.line(line, number);
+                let malformed = log.warnings.malformed_lines() > before;
+                return if malformed {
+                    Stopped::Cut(format!("{name} is cut within line {number}"))
+                } else {
+                    Stopped::No
+                };
+            }
+            Ok(Some(Line::TooLong(length))) => {
+                let limit = MOST_LINE_BYTES >> 20;
+                log.warnings
+                    .say(format!("line {number} of {length} bytes is left out: longer than {limit} MiB"));
+            }
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Stopped::Cut(format!(
+                    "{name} is cut: its compressed bytes end early, after line {}",
+                    number - 1
+                ));
+            }
+            Err(error) => {
+                return Stopped::Cut(format!("{name} is read up to line {} only: {error}", number - 1));
+            }
+        }
+    }
+}
+
+/// What a log without events is instead.
+fn no_events(first: Option<(String, Codec, u64)>, log: &Log, cut: Option<String>) -> Error {
+    let Some((name, codec, bytes)) = first else {
+        return Error::NotAnEventLog { name: "the input".into(), why: "it has no files".into() };
+    };
+    let why = match (cut, bytes) {
+        (Some(cut), _) => cut,
+        (None, 0) => "it is empty".into(),
+        (None, _) if log.warnings.malformed_lines() == 0 => {
+            "its lines are JSON, but no events of Spark".into()
+        }
+        (None, _) if codec == Codec::Plain => "its lines are no JSON".into(),
+        (None, _) => format!("its lines, decompressed as {codec:?}, are no JSON"),
+    };
+    Error::NotAnEventLog { name, why }
+}
+
+/// Whether a file that begins with `start` (some kilobytes of it) may be an
+/// event log: its first whole line is an event, or it is compressed in a way
+/// that only Spark does.
+pub fn looks_like_event_log(start: &[u8]) -> bool {
+    match Codec::of(start) {
+        Codec::Lz4 | Codec::Lzf | Codec::Snappy => return true,
+        Codec::Plain | Codec::Gzip | Codec::Zstd => {}
+    }
+    let Ok((_, mut reader)) = codec::open(start) else { return false };
+    let mut head = vec![0; 1 << 12];
+    let mut length = 0;
+    // A start that is cut within a frame gives what it holds, then an error.
+    while let Ok(read @ 1..) = reader.read(&mut head[length..]) {
+        length += read;
+    }
+    let text = head[..length].trim_ascii_start();
+    let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    match event::name(line) {
+        Ok(Some(name)) => is_spark(&name),
+        Ok(None) => false,
+        // A first line longer than what was looked at: its beginning must do.
+        Err(_) => {
+            text.starts_with(b"{") && memchr::memmem::find(line, b"\"Event\":\"SparkListener").is_some()
+        }
+    }
+}
+
+fn is_spark(name: &[u8]) -> bool {
+    let short = event::short(name);
+    short.starts_with(b"SparkListener")
+        || short.starts_with(b"DBCEventLogging")
+        || name.starts_with(b"org.apache.spark.")
+}

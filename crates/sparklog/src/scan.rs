@@ -1,0 +1,557 @@
+//! A scanner for one line of JSON.
+//!
+//! An event has hundreds of fields, of which a dozen are needed; a task's end is
+//! mostly a list of accumulables that repeats its metrics. So nothing is built:
+//! the scanner walks along the line, hands out borrowed values, and skips what
+//! nobody asks for, 32 bytes at a step where the machine has the instructions
+//! that the project's build asks for.
+//!
+//! It takes any valid JSON: keys in any order, any whitespace, escapes, nesting
+//! of any depth (skipping takes no stack). It does not prove that what it
+//! skipped is valid; it does count brackets and quotes, so that a value is
+//! never taken from the wrong level.
+
+use std::borrow::Cow;
+
+/// The line is no JSON from here on, or not of the expected shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bad {
+    /// Offset in the line.
+    pub at: usize,
+}
+
+/// A place in a line.
+#[derive(Debug, Clone)]
+pub struct Scanner<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+/// A value that was not looked into yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Raw<'a>(pub &'a [u8]);
+
+impl<'a> Scanner<'a> {
+    /// At the beginning of `bytes`.
+    pub fn new(bytes: &'a [u8]) -> Scanner<'a> {
+        Scanner { bytes, at: 0 }
+    }
+
+    fn bad<T>(&self) -> Result<T, Bad> {
+        Err(Bad { at: self.at })
+    }
+
+    /// The next byte that is no whitespace; it is not passed.
+    #[inline]
+    fn peek(&mut self) -> Option<u8> {
+        while let Some(&byte) = self.bytes.get(self.at) {
+            if !matches!(byte, b' ' | b'\t' | b'\r' | b'\n') {
+                return Some(byte);
+            }
+            self.at += 1;
+        }
+        None
+    }
+
+    #[inline]
+    fn pass(&mut self, byte: u8) -> Result<(), Bad> {
+        if self.peek() != Some(byte) {
+            return self.bad();
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// Offset in the line.
+    pub fn place(&self) -> usize {
+        self.at
+    }
+
+    /// Whether nothing but whitespace is left.
+    pub fn at_end(&mut self) -> bool {
+        self.peek().is_none()
+    }
+
+    /// Calls `field` for each field of the object that begins here, with its key
+    /// as it stands (escapes and all: no key that we ask for has any). `field`
+    /// must pass the value.
+    ///
+    /// # Errors
+    /// When this is no object, or what `field` says.
+    #[inline]
+    pub fn object(
+        &mut self,
+        mut field: impl FnMut(&'a [u8], &mut Scanner<'a>) -> Result<(), Bad>,
+    ) -> Result<(), Bad> {
+        self.pass(b'{')?;
+        if self.peek() == Some(b'}') {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            let key = self.quoted()?;
+            self.pass(b':')?;
+            field(key, self)?;
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b'}') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return self.bad(),
+            }
+        }
+    }
+
+    /// Calls `item` for each item of the array that begins here; `item` must pass it.
+    ///
+    /// # Errors
+    /// When this is no array, or what `item` says.
+    #[inline]
+    pub fn array(&mut self, mut item: impl FnMut(&mut Scanner<'a>) -> Result<(), Bad>) -> Result<(), Bad> {
+        self.pass(b'[')?;
+        if self.peek() == Some(b']') {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            item(self)?;
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b']') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return self.bad(),
+            }
+        }
+    }
+
+    /// As [`Scanner::object`], and passes anything that is no object without a call.
+    ///
+    /// # Errors
+    /// As [`Scanner::object`].
+    pub fn object_or_skip(
+        &mut self,
+        field: impl FnMut(&'a [u8], &mut Scanner<'a>) -> Result<(), Bad>,
+    ) -> Result<(), Bad> {
+        if self.peek() == Some(b'{') { self.object(field) } else { self.skip() }
+    }
+
+    /// As [`Scanner::array`], and passes anything that is no array without a call.
+    ///
+    /// # Errors
+    /// As [`Scanner::array`].
+    pub fn array_or_skip(
+        &mut self,
+        item: impl FnMut(&mut Scanner<'a>) -> Result<(), Bad>,
+    ) -> Result<(), Bad> {
+        if self.peek() == Some(b'[') { self.array(item) } else { self.skip() }
+    }
+
+    /// A whole number. Anything else is passed and gives `None`: a negative or
+    /// broken number, one beyond 64 bits, null. Numbers in quotes count: Spark
+    /// writes the values of SQL metrics so.
+    ///
+    /// # Errors
+    /// When there is no value here.
+    #[inline]
+    pub fn number(&mut self) -> Result<Option<u64>, Bad> {
+        let quoted = self.peek() == Some(b'"');
+        let begin = self.at + usize::from(quoted);
+        let mut at = begin;
+        let mut value = 0_u64;
+        let mut fits = true;
+        while let Some(digit) = self.bytes.get(at).map(|b| b.wrapping_sub(b'0')).filter(|d| *d < 10) {
+            match value.checked_mul(10).and_then(|v| v.checked_add(u64::from(digit))) {
+                Some(more) => value = more,
+                None => fits = false,
+            }
+            at += 1;
+        }
+        let whole = match self.bytes.get(at) {
+            Some(b'"') => quoted,
+            Some(b',' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n') | None => !quoted,
+            _ => false,
+        };
+        if at > begin && whole {
+            self.at = at + usize::from(quoted);
+            return Ok(Some(value).filter(|_| fits));
+        }
+        self.skip()?;
+        Ok(None)
+    }
+
+    /// A number of any kind; anything else is passed and gives `None`.
+    ///
+    /// # Errors
+    /// When there is no value here.
+    pub fn float(&mut self) -> Result<Option<f64>, Bad> {
+        let Raw(raw) = self.raw()?;
+        Ok(std::str::from_utf8(raw).ok().and_then(|text| text.parse().ok()).filter(|n: &f64| n.is_finite()))
+    }
+
+    /// `true` or `false`; anything else is passed and gives `None`.
+    ///
+    /// # Errors
+    /// When there is no value here.
+    #[inline]
+    pub fn boolean(&mut self) -> Result<Option<bool>, Bad> {
+        let Raw(raw) = self.raw()?;
+        Ok(match raw {
+            b"true" => Some(true),
+            b"false" => Some(false),
+            _ => None,
+        })
+    }
+
+    /// A text, its escapes resolved; anything else is passed and gives `None`.
+    ///
+    /// # Errors
+    /// When there is no value here.
+    pub fn text(&mut self) -> Result<Option<Cow<'a, str>>, Bad> {
+        if self.peek() != Some(b'"') {
+            self.skip()?;
+            return Ok(None);
+        }
+        Ok(Some(unescaped(self.quoted()?)))
+    }
+
+    /// What is between the quotes of the text that begins here, as it stands;
+    /// anything else is passed and gives `None`.
+    ///
+    /// # Errors
+    /// When there is no value here.
+    #[inline]
+    pub fn raw_text(&mut self) -> Result<Option<&'a [u8]>, Bad> {
+        if self.peek() != Some(b'"') {
+            self.skip()?;
+            return Ok(None);
+        }
+        self.quoted().map(Some)
+    }
+
+    /// The value that begins here, to be looked into later.
+    ///
+    /// # Errors
+    /// When there is no value here.
+    #[inline]
+    pub fn raw(&mut self) -> Result<Raw<'a>, Bad> {
+        self.peek();
+        let begin = self.at;
+        self.skip()?;
+        Ok(Raw(&self.bytes[begin..self.at]))
+    }
+
+    /// Passes the value that begins here.
+    ///
+    /// # Errors
+    /// When there is none, or its quotes or brackets do not match.
+    #[inline]
+    pub fn skip(&mut self) -> Result<(), Bad> {
+        match self.peek() {
+            Some(b'"') => self.quoted().map(drop),
+            Some(b'{' | b'[') => match closing(&self.bytes[self.at..]) {
+                Some(length) => {
+                    self.at += length;
+                    Ok(())
+                }
+                None => self.bad(),
+            },
+            Some(byte) if byte.is_ascii_alphanumeric() || byte == b'-' => {
+                let rest = &self.bytes[self.at..];
+                let ends = |b: &u8| {
+                    matches!(b, b',' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n' | b'"' | b'{' | b'[' | b':')
+                };
+                self.at += rest.iter().position(ends).unwrap_or(rest.len());
+                Ok(())
+            }
+            _ => self.bad(),
+        }
+    }
+
+    /// What is between the quotes that begin here.
+    #[inline]
+    fn quoted(&mut self) -> Result<&'a [u8], Bad> {
+        self.pass(b'"')?;
+        let begin = self.at;
+        // Most keys and values are short: bytes first, wide steps for the rest.
+        let short = &self.bytes[begin..self.bytes.len().min(begin + 32)];
+        let found = short.iter().position(|b| matches!(b, b'"' | b'\\'));
+        let mut at = begin + found.unwrap_or(short.len());
+        loop {
+            let rest = self.bytes.get(at..).unwrap_or_default();
+            match memchr::memchr2(b'"', b'\\', rest) {
+                None => return self.bad(),
+                Some(offset) if rest[offset] == b'"' => {
+                    self.at = at + offset + 1;
+                    return Ok(&self.bytes[begin..at + offset]);
+                }
+                Some(offset) => at += offset + 2, // what is escaped is no end
+            }
+        }
+    }
+}
+
+/// Length of the object or array that `bytes` begin with, its last bracket included.
+#[inline]
+fn closing(bytes: &[u8]) -> Option<usize> {
+    let mut depth = 0_i64;
+    let mut inside = false; // a text
+    let mut escaped = false; // the first byte of the next block
+    let mut at = 0;
+    while at < bytes.len() {
+        let mut last = [0_u8; 64];
+        let block: &[u8; 64] = match bytes[at..].first_chunk() {
+            Some(block) => block,
+            None => {
+                last[..bytes.len() - at].copy_from_slice(&bytes[at..]);
+                &last
+            }
+        };
+        let masks = Masks::of(block);
+        let quotes = masks.quotes & !escaped_bits(masks.backslashes, &mut escaped);
+        // Between an odd quote and the next: inside a text.
+        let texts = prefix_xor(quotes) ^ if inside { u64::MAX } else { 0 };
+        inside = texts >> 63 == 1;
+        let opens = masks.opens & !texts;
+        let mut closes = masks.closes & !texts;
+        let closing = i64::from(closes.count_ones());
+        if depth > closing {
+            depth += i64::from(opens.count_ones()) - closing;
+        } else {
+            // The end may be in this block.
+            while closes != 0 {
+                let place = closes.trailing_zeros();
+                let before = opens & ((1_u64 << place) - 1);
+                closes &= closes - 1;
+                let done = masks.closes & !texts & ((1_u64 << place) - 1);
+                let level = depth + i64::from(before.count_ones()) - i64::from(done.count_ones());
+                if level <= 1 {
+                    return (level == 1).then_some(at + place as usize + 1);
+                }
+            }
+            depth += i64::from(opens.count_ones()) - closing;
+        }
+        at += 64;
+    }
+    None
+}
+
+/// Which bytes follow an odd run of backslashes; `carry` goes from block to block.
+#[inline]
+fn escaped_bits(backslashes: u64, carry: &mut bool) -> u64 {
+    if backslashes == 0 {
+        let escaped = u64::from(*carry);
+        *carry = false;
+        return escaped;
+    }
+    let mut escaped = u64::from(*carry);
+    let mut left = backslashes & !escaped;
+    *carry = false;
+    while left != 0 {
+        let place = left.trailing_zeros();
+        if place == 63 {
+            *carry = true;
+            break;
+        }
+        escaped |= 1 << (place + 1);
+        left &= !(3_u64 << place); // the next byte is escaped, and escapes nothing
+    }
+    escaped
+}
+
+/// Each bit the parity of the bits up to it.
+#[inline]
+fn prefix_xor(mut bits: u64) -> u64 {
+    for shift in [1, 2, 4, 8, 16, 32] {
+        bits ^= bits << shift;
+    }
+    bits
+}
+
+/// Where in 64 bytes something stands that matters for skipping.
+struct Masks {
+    quotes: u64,
+    backslashes: u64,
+    opens: u64,
+    closes: u64,
+}
+
+impl Masks {
+    #[cfg(all(target_arch = "x86_64", target_feature = "avx2"))]
+    #[inline]
+    fn of(block: &[u8; 64]) -> Masks {
+        use std::arch::x86_64::*;
+        // SAFETY: AVX2 is there (the condition above), and each load is of 32 of the 64 bytes.
+        let (low, high) = unsafe {
+            let begin = block.as_ptr().cast::<__m256i>();
+            (_mm256_loadu_si256(begin), _mm256_loadu_si256(begin.add(1)))
+        };
+        let equal = |half: __m256i, byte: u8| {
+            // SAFETY: AVX2 is there.
+            unsafe { _mm256_movemask_epi8(_mm256_cmpeq_epi8(half, _mm256_set1_epi8(byte as i8))) as u32 }
+        };
+        // `[` and `{`, `]` and `}` differ in one bit.
+        let folded = |half: __m256i| {
+            // SAFETY: AVX2 is there.
+            unsafe { _mm256_or_si256(half, _mm256_set1_epi8(0x20)) }
+        };
+        let both = |of: &dyn Fn(__m256i) -> u32| u64::from(of(low)) | u64::from(of(high)) << 32;
+        Masks {
+            quotes: both(&|half| equal(half, b'"')),
+            backslashes: both(&|half| equal(half, b'\\')),
+            opens: both(&|half| equal(folded(half), b'{')),
+            closes: both(&|half| equal(folded(half), b'}')),
+        }
+    }
+
+    #[cfg(not(all(target_arch = "x86_64", target_feature = "avx2")))]
+    fn of(block: &[u8; 64]) -> Masks {
+        Masks::plainly(block)
+    }
+
+    #[cfg(any(test, not(all(target_arch = "x86_64", target_feature = "avx2"))))]
+    fn plainly(block: &[u8; 64]) -> Masks {
+        let mut masks = Masks { quotes: 0, backslashes: 0, opens: 0, closes: 0 };
+        for (at, byte) in block.iter().enumerate() {
+            match byte {
+                b'"' => masks.quotes |= 1 << at,
+                b'\\' => masks.backslashes |= 1 << at,
+                b'{' | b'[' => masks.opens |= 1 << at,
+                b'}' | b']' => masks.closes |= 1 << at,
+                _ => {}
+            }
+        }
+        masks
+    }
+}
+
+/// A text with its escapes resolved. What is no valid escape, or no UTF-8, is
+/// replaced by `U+FFFD`: a name may be damaged, the event still counts.
+pub fn unescaped(raw: &[u8]) -> Cow<'_, str> {
+    if !raw.contains(&b'\\') {
+        return String::from_utf8_lossy(raw);
+    }
+    let mut out = Vec::with_capacity(raw.len());
+    let mut at = 0;
+    while at < raw.len() {
+        if raw[at] != b'\\' {
+            out.push(raw[at]);
+            at += 1;
+            continue;
+        }
+        let (character, length) = escape(&raw[at..]);
+        out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+        at += length;
+    }
+    Cow::Owned(String::from_utf8_lossy(&out).into_owned())
+}
+
+/// The character of the escape that `raw` begins with, and the escape's length.
+fn escape(raw: &[u8]) -> (char, usize) {
+    let simple = match raw.get(1) {
+        Some(b'n') => '\n',
+        Some(b't') => '\t',
+        Some(b'r') => '\r',
+        Some(b'b') => '\u{8}',
+        Some(b'f') => '\u{c}',
+        Some(b'u') => return unicode(raw),
+        Some(&byte @ (b'"' | b'\\' | b'/')) => byte as char,
+        Some(_) => return (char::REPLACEMENT_CHARACTER, 2),
+        None => return (char::REPLACEMENT_CHARACTER, 1),
+    };
+    (simple, 2)
+}
+
+fn unicode(raw: &[u8]) -> (char, usize) {
+    let unit = |from: usize| {
+        let digits = std::str::from_utf8(raw.get(from..from + 4)?).ok()?;
+        u32::from_str_radix(digits, 16).ok()
+    };
+    let Some(first) = unit(2) else { return (char::REPLACEMENT_CHARACTER, 2) };
+    if (0xd800..0xdc00).contains(&first)
+        && raw.get(6..8) == Some(b"\\u")
+        && let Some(second) = unit(8).filter(|second| (0xdc00..0xe000).contains(second))
+    {
+        let code = 0x1_0000 + ((first - 0xd800) << 10) + (second - 0xdc00);
+        return (char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER), 12);
+    }
+    (char::from_u32(first).unwrap_or(char::REPLACEMENT_CHARACTER), 6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_every_kind() {
+        let line = br#" { "a" : 12 , "b":"x\"y\u00e9\ud83d\ude00","c":[1,{"d":[]},"]"],"e":true,"f":null,"g":-1,"h":"34" } "#;
+        let mut seen = Vec::new();
+        let mut scanner = Scanner::new(line);
+        scanner
+            .object(|key, value| {
+                let text = match key {
+                    b"a" | b"f" | b"g" | b"h" => format!("{:?}", value.number()?),
+                    b"b" => value.text()?.expect("a text").into_owned(),
+                    b"e" => format!("{:?}", value.boolean()?),
+                    _ => String::from_utf8_lossy(value.raw()?.0).into_owned(),
+                };
+                seen.push(text);
+                Ok(())
+            })
+            .expect("valid");
+        assert!(scanner.at_end());
+        let expected =
+            ["Some(12)", "x\"yé😀", r#"[1,{"d":[]},"]"]"#, "Some(true)", "None", "None", "Some(34)"];
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn skipping_ends_where_the_value_does_however_it_falls_into_blocks() {
+        for before in 0..130 {
+            let text = format!(r#"{}\\\"}}]{{["#, "x".repeat(before));
+            let value = format!(r#"{{"k":"{text}","l":[{{}},[],"{text}"]}}"#);
+            let line = format!("{value},1");
+            let mut scanner = Scanner::new(line.as_bytes());
+            scanner.skip().expect("valid");
+            assert_eq!(scanner.at, value.len(), "{line}");
+        }
+    }
+
+    #[test]
+    fn depth_costs_no_stack() {
+        let deep = "[".repeat(3_000_000) + &"]".repeat(3_000_000);
+        assert_eq!(Scanner::new(deep.as_bytes()).skip(), Ok(()));
+        assert!(Scanner::new(&deep.as_bytes()[..deep.len() - 1]).skip().is_err());
+    }
+
+    #[test]
+    fn what_does_not_match_is_refused() {
+        for line in ["", "{", "[1,2", r#""abc"#, r#"{"a":}"#, "}", r#"{"a" 1}"#, r#"{"a":1"#, r#""\"#] {
+            let mut scanner = Scanner::new(line.as_bytes());
+            let whole = scanner.object_or_skip(|_, value| value.skip());
+            assert!(whole.is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn wide_and_plain_masks_agree() {
+        let mut block = [b'a'; 64];
+        for (at, byte) in block.iter_mut().enumerate() {
+            *byte = b"\"\\{}[]az,:;\x5b\x7d0\xdb\xfb"[at % 16];
+        }
+        let (wide, plain) = (Masks::of(&block), Masks::plainly(&block));
+        assert_eq!(
+            (wide.quotes, wide.backslashes, wide.opens, wide.closes),
+            (plain.quotes, plain.backslashes, plain.opens, plain.closes)
+        );
+    }
+
+    #[test]
+    fn broken_escapes_damage_a_name_and_nothing_else() {
+        assert_eq!(unescaped(br"a\qb\u12"), "a\u{fffd}b\u{fffd}12");
+        assert_eq!(unescaped(br"\ud83dx"), "\u{fffd}x");
+        assert_eq!(unescaped(b"\xff"), "\u{fffd}");
+    }
+}

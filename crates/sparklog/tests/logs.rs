@@ -1,0 +1,120 @@
+//! Real logs of many versions and vendors: each gives a trace whose counts are
+//! those of its index, or a clear message; the trace keeps the format's promises.
+//!
+//! The logs are test data that is not part of the project. They are looked for in
+//! `$PELLUCID_EVENTLOGS` and in `../shared/eventlogs` beside the checkout.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use pellucid_sparklog::{Error, Part, layout, read};
+use pellucid_trace::Trace;
+
+fn folder() -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/eventlogs");
+    let set = std::env::var_os("PELLUCID_EVENTLOGS").map(PathBuf::from);
+    let found = set.into_iter().chain([beside]).find(|folder| folder.join("index.tsv").exists());
+    if found.is_none() {
+        eprintln!("skipped: no logs in $PELLUCID_EVENTLOGS or ../shared/eventlogs");
+    }
+    found
+}
+
+fn trace_of(log: &layout::LogFiles) -> Result<Trace, Error> {
+    read(log.parts.iter().map(|part| Part::new(part, File::open(part).expect("a file"))))
+}
+
+/// Tasks, stages, jobs and SQL executions of each log, as its index counts them;
+/// the parts of one log are added up.
+fn indexed(folder: &Path) -> BTreeMap<String, ([u64; 4], String)> {
+    let index = std::fs::read_to_string(folder.join("index.tsv")).expect("an index");
+    let mut logs: BTreeMap<String, ([u64; 4], String)> = BTreeMap::new();
+    for row in index.lines().skip(1) {
+        let columns: Vec<&str> = row.split('\t').collect();
+        if columns[4] == "marker file" {
+            continue;
+        }
+        let file = folder.join(columns[0]);
+        let parent = file.parent().expect("a folder");
+        let name = parent.file_name().expect("a name").to_string_lossy().into_owned();
+        let whole =
+            name.starts_with("eventlog_v2_") || name == "db_sim_eventlog" || name == "local-1422981759269";
+        let log = if whole { parent } else { &file };
+        let (counts, version) = logs.entry(log.to_string_lossy().into_owned()).or_default();
+        for (count, column) in counts.iter_mut().zip(&columns[6..10]) {
+            *count += column.parse::<u64>().expect("a count");
+        }
+        if columns[3] != "-" && version.is_empty() {
+            *version = columns[3].to_owned();
+        }
+    }
+    logs
+}
+
+fn counted(trace: &Trace) -> [u64; 4] {
+    let application = trace.application.as_ref().expect("an application");
+    let names = [
+        "SparkListenerTaskEnd",
+        "SparkListenerStageCompleted",
+        "SparkListenerJobStart",
+        "SparkListenerSQLExecutionStart",
+    ];
+    names.map(|name| application.events_named(name))
+}
+
+#[test]
+fn counts_agree_with_the_index() {
+    let Some(folder) = folder() else { return };
+    let logs = indexed(&folder);
+    assert!(logs.len() > 50, "the index is not what it was");
+    for (name, (expected, version)) in logs {
+        let found = layout::local(Path::new(&name)).expect("readable");
+        assert_eq!(found.len(), 1, "{name}: {found:?}");
+        let trace = match trace_of(&found[0]) {
+            Ok(trace) => trace,
+            Err(error) => {
+                // Only what has no event at all may give no trace.
+                assert_eq!(expected, [0; 4], "{error}");
+                assert!(error.to_string().contains(&name), "{error}");
+                continue;
+            }
+        };
+        assert_eq!(counted(&trace), expected, "{name}");
+        assert_eq!(trace.check(), Vec::<String>::new(), "{name}");
+        assert_eq!(trace.pipelined_tasks.len() as u64, expected[0], "{name}");
+        let of = trace.application.as_ref().expect("an application");
+        let known = of.engine_version.as_deref().unwrap_or("");
+        let known_as = version.split([' ', '(']).next().unwrap_or("");
+        assert!(
+            known.contains(known_as) || version.contains("layout") || version.contains("DBC"),
+            "{name}: {known} {version}"
+        );
+        assert!(trace.end.is_some() != trace.truncated.is_some(), "{name}");
+    }
+}
+
+/// For a look at what a reader makes of each: `cargo test -- --ignored --nocapture`.
+#[test]
+#[ignore = "prints"]
+fn print_each() {
+    let Some(folder) = folder() else { return };
+    for log in layout::local(&folder).expect("readable") {
+        match trace_of(&log) {
+            Err(error) => println!("{}: {error}", log.name),
+            Ok(trace) => {
+                println!("{}\n  {:?} {:?}", log.name, counted(&trace), trace.truncated);
+                trace.warnings.iter().for_each(|warning| println!("  ! {warning}"));
+                for resource in trace.resources.iter().take(3) {
+                    println!("  {} {:?} {:?}", resource.name, resource.capacity, resource.capacity_from);
+                }
+                for stage in trace.stages.iter().take(4) {
+                    println!(
+                        "  stage {:?}: {} at {:?} after {:?}",
+                        stage.id, stage.name, stage.call_site, stage.after
+                    );
+                }
+            }
+        }
+    }
+}
