@@ -24,6 +24,18 @@ pub struct Analysis {
     pub causes: Vec<Cause>,
     /// What recording the trace cost.
     pub recording: Recording,
+    /// The time without something, from tasks that used several resources at once (`no_disk`, …).
+    pub bounds: BTreeMap<&'static str, Bound>,
+    /// The simulation with nothing changed, beside what was measured.
+    pub replay: Option<ReplayError>,
+    /// Where the tasks' time went, over all of them.
+    pub blocked: Option<BlockedTimes>,
+    /// Executors that had nothing to do.
+    pub idle: Option<IdleSlots>,
+    /// What to do about it, most worth first; at most five.
+    pub advice: Vec<Advice>,
+    /// What else a reader should see, in words.
+    pub notes: Vec<String>,
     /// What to know before believing the rest, in words.
     pub warnings: Vec<String>,
 }
@@ -52,6 +64,8 @@ pub struct WallClock {
     pub jobs_ms: Option<f64>,
     /// While none was.
     pub driver_only_ms: Option<f64>,
+    /// While one was, but no executor; `None` where executors are not recorded.
+    pub waiting_for_executors_ms: Option<f64>,
 }
 
 /// What limits: a kind of resource, and the one of it with the largest ideal time.
@@ -165,6 +179,12 @@ pub struct JobAnalysis {
     pub core: CoreTime,
     /// Demands relative to each other.
     pub intensity: Intensity,
+    /// Its number where it came from (Spark's job id).
+    pub source_id: Option<u64>,
+    /// Where its pipelined tasks' time went; `None` for jobs of other tasks.
+    pub blocked: Option<BlockedTimes>,
+    /// The job's time without something, as [`Analysis::bounds`].
+    pub bounds: BTreeMap<&'static str, Bound>,
 }
 
 /// How uneven a stage's multitasks were; largest over median.
@@ -176,6 +196,182 @@ pub struct Skew {
     pub output_bytes_max_over_median: Option<f64>,
     /// From admission to the end of the last monotask.
     pub duration_max_over_median: Option<f64>,
+    /// Partitions that hold over twice the median and take long for that reason; the longest first.
+    pub partitions: Vec<SkewedPartition>,
+}
+
+/// A partition that holds more than others.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SkewedPartition {
+    /// Number within its stage.
+    pub partition: u32,
+    /// Its share of what the stage read.
+    pub share: f64,
+    /// What it read over the stage's median.
+    pub times_median: f64,
+    /// How long its task took.
+    pub duration_ms: f64,
+}
+
+/// A time that was measured or bounded, summed over tasks.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct BlockedTime {
+    /// What was measured; `None` where nothing was.
+    pub measured_ms: Option<f64>,
+    /// What it is at most, the measured included; `None` where nothing bounds it.
+    pub at_most_ms: Option<f64>,
+}
+
+/// Where tasks' time went (blocked-time-nsdi15 §2.3.1), summed over tasks.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct BlockedTimes {
+    /// Shuffle writes, spills and, as a bound, what reads may have waited.
+    pub disk: BlockedTime,
+    /// Waiting for shuffle data.
+    pub network: BlockedTime,
+    /// Garbage collection.
+    pub gc: BlockedTime,
+    /// Scheduler delay.
+    pub scheduler: BlockedTime,
+    /// Deserialising tasks.
+    pub deserialize: BlockedTime,
+    /// The rest of the run time, that nothing explains.
+    pub other: BlockedTime,
+    /// Core time.
+    pub cpu: BlockedTime,
+}
+
+/// What progress rates are over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Denominator {
+    /// Bytes read.
+    Bytes,
+    /// Records read.
+    Records,
+    /// Nothing: the time alone.
+    #[default]
+    None,
+}
+
+impl Denominator {
+    /// `bytes`, `records` or `none`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Denominator::Bytes => "bytes",
+            Denominator::Records => "records",
+            Denominator::None => "none",
+        }
+    }
+}
+
+/// A stage's stragglers (blocked-time-nsdi15 §5.3).
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Stragglers {
+    /// Tasks whose inverse progress rate is over 1.5 times the median.
+    pub count: u64,
+    /// What the rates are over.
+    pub denominator: Denominator,
+    /// How many each cause explains, by its name; `None` where it cannot be told. Several may hold of one.
+    pub causes: BTreeMap<&'static str, Option<u64>>,
+    /// How many a cause may explain whose part of the time is only bounded.
+    pub at_most: BTreeMap<&'static str, u64>,
+    /// Those that took longest, at most five.
+    pub tasks: Vec<StragglerTask>,
+}
+
+/// A straggler.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StragglerTask {
+    /// Partition within the stage.
+    pub partition: u32,
+    /// Attempt, from 0.
+    pub attempt: u32,
+    /// Where it ran.
+    pub executor: String,
+    /// How long it took.
+    pub duration_ms: f64,
+    /// Its inverse progress rate over the stage's median.
+    pub times_median: f64,
+    /// Names of the causes that hold.
+    pub causes: Vec<&'static str>,
+}
+
+/// The time without something (blocked-time-nsdi15 §2.3).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bound {
+    /// Time in which jobs run, scaled from the simulation to what was measured.
+    pub duration_ms: f64,
+    /// Lower end of the interval: all that may be blocked on it is gone.
+    pub low_ms: f64,
+    /// Upper end: only what surely was.
+    pub high_ms: f64,
+    /// 1 − simulated without ÷ simulated unchanged.
+    pub improvement: f64,
+    /// It improves by at most that much: part of it is only bounded.
+    pub at_most: bool,
+}
+
+/// How an improvement is spread over jobs (blocked-time-nsdi15, figures 3, 8 and 12).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spread {
+    /// Jobs that it is over.
+    pub jobs: usize,
+    /// Percentiles.
+    pub p5: f64,
+    /// The 25th.
+    pub p25: f64,
+    /// The median.
+    pub p50: f64,
+    /// The 75th.
+    pub p75: f64,
+    /// The 95th.
+    pub p95: f64,
+}
+
+/// The simulation with nothing changed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ReplayError {
+    /// Time in which jobs ran.
+    pub measured_ms: f64,
+    /// The same, simulated.
+    pub simulated_ms: f64,
+    /// |simulated − measured| ÷ measured.
+    pub error: f64,
+}
+
+impl ReplayError {
+    /// Over 5 % off: bounds and predictions say little.
+    pub fn weak(&self) -> bool {
+        self.error > 0.05
+    }
+}
+
+/// Executors that had nothing to do.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct IdleSlots {
+    /// Time that slots were there, summed over them.
+    pub slot_ms: f64,
+    /// Time in which they ran no task.
+    pub idle_ms: f64,
+    /// The part of it while no job ran.
+    pub idle_without_job_ms: f64,
+}
+
+/// Something to do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Advice {
+    /// In a few words.
+    pub title: String,
+    /// The figures behind it.
+    pub evidence: String,
+    /// What to change, to be pasted where it is a setting.
+    pub change: String,
+    /// Predicted saving.
+    pub saves_ms: f64,
+    /// Lower end of its interval.
+    pub low_ms: f64,
+    /// Upper end of its interval.
+    pub high_ms: f64,
 }
 
 /// A stage.
@@ -209,14 +405,21 @@ pub struct StageAnalysis {
     pub not_split: Vec<String>,
     /// How uneven its multitasks were.
     pub skew: Skew,
+    /// Its number where it came from (Spark's stage id).
+    pub source_id: Option<u64>,
+    /// Where its pipelined tasks' time went; `None` for stages of other tasks.
+    pub blocked: Option<BlockedTimes>,
+    /// Its stragglers; `None` where it has fewer than two tasks.
+    pub stragglers: Option<Stragglers>,
 }
 
 /// Part of the reason why a job took its time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cause {
-    /// Index of the job.
+    /// Index of the job; of a cause that holds for several, of the one with most of it.
     pub job: usize,
-    /// `cpu`, `disk input`, `disk`, `network`, another kind, `failure` or `unexplained`.
+    /// `cpu`, `disk input`, `disk`, `network`, another kind, `failure` or `unexplained`; of pipelined
+    /// tasks also `gc`, `scheduling`, `skew` and `straggler`.
     pub cause: String,
     /// The stage with most of it, where one has more than half.
     pub stage: Option<usize>,

@@ -9,7 +9,7 @@ use crate::ideal::{self, Loads, Members};
 use crate::job::core_time;
 use crate::{ms, ratio};
 
-/// What is known of one multitask, or of one pipelined task.
+/// What is known of one multitask.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Task {
     started_ns: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Task {
     output_bytes: Option<f64>,
 }
 
-/// The tasks of every stage, by its index.
+/// The multitasks of every stage, by its index.
 pub(crate) fn tasks(trace: &Trace, demands: &Demands) -> Vec<Vec<Task>> {
     let admitted = trace.multitasks.iter().map(|m| Task { started_ns: m.admitted_ns, ..Task::default() });
     let mut multitasks: Vec<Task> = admitted.collect();
@@ -44,16 +44,6 @@ pub(crate) fn tasks(trace: &Trace, demands: &Demands) -> Vec<Vec<Task>> {
     let mut by_stage = vec![Vec::new(); trace.stages.len()];
     for (task, multitask) in multitasks.into_iter().zip(&trace.multitasks) {
         by_stage.get_mut(multitask.stage as usize).into_iter().for_each(|stage| stage.push(task.clone()));
-    }
-    for task in &trace.pipelined_tasks {
-        let as_task = Task {
-            started_ns: task.launched_ns,
-            ended_ns: Some(task.launched_ns.saturating_add(task.duration_ns)),
-            failed: task.outcome == Outcome::Failed,
-            input_bytes: task.input_bytes.map(|b| b as f64),
-            output_bytes: task.output_bytes.map(|b| b as f64),
-        };
-        by_stage.get_mut(task.stage as usize).into_iter().for_each(|stage| stage.push(as_task.clone()));
     }
     by_stage
 }
@@ -97,7 +87,10 @@ pub(crate) fn analyze(
                 tasks.iter().filter_map(|t| t.output_bytes).collect(),
             ),
             duration_max_over_median: max_over_median(durations),
+            ..Skew::default()
         },
+        source_id: stage.id,
+        ..StageAnalysis::default()
     }
 }
 

@@ -1,0 +1,235 @@
+//! Two runs against each other: which stages changed, which resource explains it, and whether the
+//! change is more than noise.
+//!
+//! # What is compared
+//!
+//! Jobs are matched by name, in their order; stages within a pair of jobs by name and position (the
+//! longest common subsequence of their names). A stage's change is that of its duration. It is explained
+//! by the change of each kind's ideal time (busy time, where no capacity is known): demand over
+//! capacity, so both more bytes and a slower disk are in it, and the words say which.
+//!
+//! # When it is noise
+//!
+//! Two single runs say nothing of each other's spread, so it is estimated from within them. See
+//! [`noise`] for the derivation; `docs/compare.md` has it with the measurement that its constant is from.
+//! The verdict is `same within noise` exactly where the 90 % interval of the difference holds zero.
+//!
+//! # Where it does not apply
+//!
+//! A job whose end was not recorded has no duration and cannot be compared. What differs *by design*
+//! between two runs (another scale, other data) is reported as the change that it is.
+
+mod matching;
+mod noise;
+
+use std::collections::BTreeMap;
+
+use pellucid_trace::Trace;
+
+use crate::analysis::{Analysis, StageAnalysis};
+use crate::{analyze, ratio};
+use noise::{Side, Work};
+
+/// What a comparison says; plain data.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Comparison {
+    /// Time of the jobs of both sides that were matched.
+    pub duration_ms: (f64, f64),
+    /// Second minus first.
+    pub change: Change,
+    /// Matched stages in the order of the first run, those of one run only where they stand there.
+    pub stages: Vec<StageChange>,
+    /// What to know before believing the rest, in words.
+    pub notes: Vec<String>,
+}
+
+/// A difference, second minus first, with its 90 % interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Change {
+    /// The difference.
+    pub ms: f64,
+    /// Where the interval begins.
+    pub low_ms: f64,
+    /// Where it ends.
+    pub high_ms: f64,
+}
+
+/// What a difference means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The whole interval is below zero.
+    Faster,
+    /// The whole interval is above zero.
+    Slower,
+    /// The interval holds zero.
+    SameWithinNoise,
+}
+
+impl Change {
+    /// Faster or slower only where the interval excludes zero.
+    pub fn verdict(&self) -> Verdict {
+        match (self.low_ms, self.high_ms) {
+            (low, _) if low > 0.0 => Verdict::Slower,
+            (_, high) if high < 0.0 => Verdict::Faster,
+            _ => Verdict::SameWithinNoise,
+        }
+    }
+}
+
+/// A stage in both runs, or in one of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StageChange {
+    /// Index in the first trace.
+    pub a: Option<usize>,
+    /// Index in the second trace.
+    pub b: Option<usize>,
+    /// Its name; the second's, where they differ.
+    pub name: String,
+    /// Durations in both.
+    pub duration_ms: (Option<f64>, Option<f64>),
+    /// `None` where it is in one run only, or did not end.
+    pub change: Option<Change>,
+    /// Change of ideal (or busy) time by kind; `None` where one run did not measure it.
+    pub explained_by: BTreeMap<String, Option<f64>>,
+    /// The figures behind it, in words; empty where nothing changed beyond noise.
+    pub why: String,
+}
+
+/// Compares two runs; `b` is the later.
+///
+/// # Errors
+/// In words, where the traces hold no job that both have and that ended in both.
+pub fn compare(a: &Trace, b: &Trace) -> Result<Comparison, String> {
+    let (sides, analyses) = ((Side::of(a), Side::of(b)), (analyze(a), analyze(b)));
+    let names = |trace: &Trace| trace.jobs.iter().map(|job| job.name.clone()).collect::<Vec<_>>();
+    let mut notes = Vec::new();
+    let mut pairs: Vec<(usize, usize)> = Vec::new();
+    for pair in matching::matched(&names(a), &names(b)) {
+        let (Some(x), Some(y)) = pair else { continue };
+        match (analyses.0.jobs[x].duration_ms, analyses.1.jobs[y].duration_ms) {
+            (Some(_), Some(_)) => pairs.push((x, y)),
+            _ => notes.push(format!("job {x} of the first run did not end in both; it is left out")),
+        }
+    }
+    if pairs.is_empty() && a.jobs.len() == 1 && b.jobs.len() == 1 {
+        notes.push("the jobs have different texts; they are compared all the same".into());
+        let ended = |analysis: &Analysis| analysis.jobs[0].duration_ms.is_some();
+        pairs.extend((ended(&analyses.0) && ended(&analyses.1)).then_some((0, 0)));
+    }
+    if pairs.is_empty() {
+        return Err("no job is in both traces and ended in both, so there is nothing to compare; \
+                    record the same query twice with `pellucid sql --trace`"
+            .into());
+    }
+    let left_out = (a.jobs.len() + b.jobs.len()).saturating_sub(2 * pairs.len());
+    if left_out > 0 {
+        notes.push(format!("{left_out} jobs are in one of the runs only, or did not end, and are left out"));
+    }
+    let mut comparison = Comparison {
+        duration_ms: (0.0, 0.0),
+        change: Change { ms: 0.0, low_ms: 0.0, high_ms: 0.0 },
+        stages: Vec::new(),
+        notes,
+    };
+    let mut variance = 0.0;
+    for (x, y) in pairs {
+        let durations = (analyses.0.jobs[x].duration_ms, analyses.1.jobs[y].duration_ms);
+        let (before, after) = (durations.0.unwrap_or(0.0), durations.1.unwrap_or(0.0));
+        comparison.duration_ms.0 += before;
+        comparison.duration_ms.1 += after;
+        let (stages, of_stages) = stages((&analyses.0, &sides.0, x), (&analyses.1, &sides.1, y));
+        variance += of_stages + noise::between_runs(before, after);
+        comparison.stages.extend(stages);
+    }
+    comparison.change = noise::interval(comparison.duration_ms.1 - comparison.duration_ms.0, variance);
+    Ok(comparison)
+}
+
+type OfJob<'r> = (&'r Analysis, &'r Side, usize);
+
+/// The stages of a pair of jobs, and the variance that their own spreads give the job, in ms².
+fn stages(a: OfJob, b: OfJob) -> (Vec<StageChange>, f64) {
+    let of = |(analysis, _, job): &OfJob| analysis.jobs[*job].stages.clone();
+    let (first, second) = (of(&a), of(&b));
+    let name = |(analysis, _, _): &OfJob, ix: &usize| analysis.stages[*ix].name.clone();
+    let names: (Vec<_>, Vec<_>) =
+        (first.iter().map(|ix| name(&a, ix)).collect(), second.iter().map(|ix| name(&b, ix)).collect());
+    let mut variance = 0.0;
+    let changes = matching::matched(&names.0, &names.1).into_iter().map(|(x, y)| {
+        let x = x.map(|x| (&a.0.stages[first[x]], &a.1.stages[first[x]]));
+        let y = y.map(|y| (&b.0.stages[second[y]], &b.1.stages[second[y]]));
+        let own = match (x, y) {
+            (Some((_, x)), Some((_, y))) => noise::of_both(x, y),
+            (Some((_, one)), None) | (None, Some((_, one))) => noise::of_one(one),
+            (None, None) => 0.0,
+        };
+        variance += own;
+        stage(x, y, own)
+    });
+    let changes = changes.collect();
+    (changes, variance)
+}
+
+type OneStage<'r> = Option<(&'r StageAnalysis, &'r BTreeMap<String, Work>)>;
+
+fn stage(a: OneStage, b: OneStage, own_variance: f64) -> StageChange {
+    let duration = |of: OneStage| of.and_then(|(stage, _)| stage.duration_ms);
+    let change = duration(a).zip(duration(b)).map(|(before, after)| {
+        noise::interval(after - before, own_variance + noise::between_runs(before, after))
+    });
+    let kinds = |of: OneStage| of.map(|(stage, _)| stage.kinds.keys().cloned().collect::<Vec<_>>());
+    let mut all: Vec<String> = ["cpu", "disk", "network"].map(str::to_owned).to_vec();
+    all.extend(kinds(a).into_iter().chain(kinds(b)).flatten());
+    let ideal = |of: OneStage, kind: &str| of.and_then(|(stage, _)| stage.kinds.get(kind)).map(|k| k.ideal_ms);
+    let explained_by = all.into_iter().map(|kind| {
+        // A stage that is not there used nothing; one that is there and does not know the kind did not measure it.
+        let of = |one: OneStage| if one.is_none() { Some(0.0) } else { ideal(one, &kind) };
+        let change = of(a).zip(of(b)).map(|(before, after)| after - before);
+        (kind, change)
+    });
+    let explained_by: BTreeMap<String, Option<f64>> = explained_by.collect();
+    let why = match change {
+        Some(change) if change.verdict() != Verdict::SameWithinNoise => why(a, b, change.ms, &explained_by),
+        _ => String::new(),
+    };
+    StageChange {
+        a: a.map(|(stage, _)| stage.id),
+        b: b.map(|(stage, _)| stage.id),
+        name: b.or(a).map(|(stage, _)| stage.name.clone()).unwrap_or_default(),
+        duration_ms: (duration(a), duration(b)),
+        change,
+        explained_by,
+        why,
+    }
+}
+
+/// The kind whose change is the largest in the direction of the stage's, if it carries a third of it or
+/// more, and whether it is more work or a slower resource.
+fn why(a: OneStage, b: OneStage, change_ms: f64, explained_by: &BTreeMap<String, Option<f64>>) -> String {
+    let along = explained_by.iter().filter_map(|(kind, ms)| Some((kind, (*ms)?)));
+    let along = along.filter(|(_, ms)| ms * change_ms > 0.0 && ms.abs() >= change_ms.abs() / 3.0);
+    let Some((kind, ms)) = along.max_by(|a, b| a.1.abs().total_cmp(&b.1.abs())) else {
+        return "no resource's work explains it: it waited, or ran less at once".into();
+    };
+    let direction = if ms > 0.0 { "more" } else { "less" };
+    let mut text = format!("{:.0} ms {direction} on {kind}", ms.abs());
+    let work = |of: OneStage| of.and_then(|(_, work)| work.get(kind)).cloned();
+    let (Some(before), Some(after)) = (work(a), work(b)) else { return text };
+    let times = |of: fn(&Work) -> f64| ratio(of(&after), of(&before));
+    if let Some(bytes) = times(|w| w.bytes).filter(|_| kind != "cpu") {
+        text += &format!(", over {} bytes", in_times(bytes));
+    }
+    let rate = ratio(before.bytes, before.busy_ns).zip(ratio(after.bytes, after.busy_ns));
+    if let Some((before, after)) = rate.filter(|_| kind != "cpu") {
+        text += &format!(", at {:.0} instead of {:.0} MB/s", after * 1e3, before * 1e3);
+    }
+    if let Some(service) = times(|w| w.service_ns()).filter(|_| kind == "cpu") {
+        text += &format!(": {} core time in {} monotasks", in_times(service), after.count());
+    }
+    text
+}
+
+/// A factor in words: `the same`, `1.8 times the`.
+fn in_times(factor: f64) -> String {
+    if (factor - 1.0).abs() < 0.02 { "the same".into() } else { format!("{factor:.2} times the") }
+}

@@ -1,0 +1,155 @@
+//! How much two runs of the same work differ by chance.
+//!
+//! Three sources are added as variances; the interval is the difference ± 1.645 standard deviations (90 %
+//! of a normal distribution).
+//!
+//! 1. **Within a stage.** `n` monotasks of one kind with standard deviation σ, `c` of which run at once
+//!    (service time over busy time), take `n` ÷ `c` of them in a row; their total varies by n σ² ÷ c², and
+//!    the stage's end by one monotask more or less, σ². The kind with the largest variance counts, since
+//!    the stage waits for the slowest.
+//! 2. **σ itself.** Monotasks of a stage differ because their partitions do, and that is no noise: the next
+//!    run has the same partitions. So where both runs have the same partitions, σ² is taken from what is left
+//!    of each partition's service time y in the second run once its time x in the first, times the ratio r of
+//!    the totals, is taken away: y − r x, whose variance is σy² + r² σx² = 2 σy², where σ grows as the
+//!    service does. Where partitions differ, the whole variance counts: rather too much than too little.
+//! 3. **From run to run.** What slows a whole run (clock rates, neighbours, the state of a disk) is seen in no
+//!    monotask's spread. Two runs cannot tell it; [`BETWEEN_RUNS`] stands for it.
+
+use std::collections::BTreeMap;
+
+use pellucid_trace::Trace;
+
+use super::Change;
+use crate::capacity::union_ns;
+use crate::ratio;
+
+/// Standard deviation of a run's time against others of the same work on the same machine, as a share;
+/// measured, see `docs/compare.md`.
+const BETWEEN_RUNS: f64 = 0.03;
+/// Half-width of the central 90 % of the normal distribution, in standard deviations.
+const Z_90: f64 = 1.645;
+const NS2_PER_MS2: f64 = 1e12;
+
+/// The work of each stage of a run, by kind.
+#[derive(Debug)]
+pub(super) struct Side {
+    pub stages: Vec<BTreeMap<String, Work>>,
+}
+
+/// A stage's work on one kind of resource.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Work {
+    /// Service by partition: number of monotasks, and nanoseconds.
+    partitions: BTreeMap<u32, (u64, f64)>,
+    pub bytes: f64,
+    /// Time during which any of it ran.
+    pub busy_ns: f64,
+}
+
+impl Work {
+    /// Service time of all.
+    pub fn service_ns(&self) -> f64 {
+        self.partitions.values().map(|(_, ns)| ns).sum()
+    }
+
+    /// Monotasks, or tasks.
+    pub fn count(&self) -> u64 {
+        self.partitions.values().map(|(count, _)| count).sum()
+    }
+
+    /// Variance of the time that all of it takes, where one partition's service varies by `sigma2`.
+    fn variance(&self, sigma2: f64) -> f64 {
+        let at_once = ratio(self.service_ns(), self.busy_ns).unwrap_or(1.0).max(1.0);
+        sigma2 * (self.partitions.len() as f64 / (at_once * at_once) + 1.0)
+    }
+}
+
+impl Side {
+    pub fn of(trace: &Trace) -> Side {
+        let mut stages: Vec<BTreeMap<String, Work>> = vec![BTreeMap::new(); trace.stages.len()];
+        let mut busy: Vec<BTreeMap<String, Vec<(u64, u64)>>> = vec![BTreeMap::new(); trace.stages.len()];
+        let mut add = |stage: u32, partition: u32, resource: u32, (from, to): (u64, u64), bytes: Option<u64>| {
+            let (Some(works), Some(resource)) =
+                (stages.get_mut(stage as usize), trace.resources.get(resource as usize))
+            else {
+                return;
+            };
+            let work = works.entry(resource.kind.clone()).or_default();
+            let of = work.partitions.entry(partition).or_default();
+            *of = (of.0 + 1, of.1 + to.saturating_sub(from) as f64);
+            work.bytes += bytes.unwrap_or(0) as f64;
+            busy[stage as usize].entry(resource.kind.clone()).or_default().push((from, to));
+        };
+        for m in &trace.monotasks {
+            let Some(multitask) = trace.multitasks.get(m.multitask as usize) else { continue };
+            let bytes = m.device_bytes.filter(|b| *b > 0).or(m.bytes);
+            add(multitask.stage, multitask.partition, m.resource, (m.started_ns(), m.ended_ns()), bytes);
+        }
+        for task in trace.pipelined_tasks.iter() {
+            let span = (task.launched_ns, task.ended_ns());
+            add(task.stage, task.partition, task.resource, span, task.input_bytes);
+        }
+        for (works, busy) in stages.iter_mut().zip(busy) {
+            for (kind, spans) in busy {
+                works.entry(kind).or_default().busy_ns = union_ns(spans) as f64;
+            }
+        }
+        Side { stages }
+    }
+}
+
+/// Variance that a stage's own spread gives the difference of two runs, in ms².
+pub(super) fn of_both(a: &BTreeMap<String, Work>, b: &BTreeMap<String, Work>) -> f64 {
+    let kinds = a.iter().filter_map(|(kind, x)| Some((x, b.get(kind)?)));
+    let variances = kinds.map(|(x, y)| match left_of(x, y) {
+        Some((of_x, of_y)) => x.variance(of_x) + y.variance(of_y),
+        None => x.variance(spread(x)) + y.variance(spread(y)),
+    });
+    variances.fold(0.0, f64::max) / NS2_PER_MS2
+}
+
+/// Variance that the spread of a stage of one run gives it, in ms².
+pub(super) fn of_one(works: &BTreeMap<String, Work>) -> f64 {
+    works.values().map(|work| work.variance(spread(work))).fold(0.0, f64::max) / NS2_PER_MS2
+}
+
+/// What a whole run varies by, for two runs of such durations, in ms².
+pub(super) fn between_runs(a_ms: f64, b_ms: f64) -> f64 {
+    BETWEEN_RUNS * BETWEEN_RUNS * (a_ms * a_ms + b_ms * b_ms)
+}
+
+/// The 90 % interval round a difference.
+pub(super) fn interval(change_ms: f64, variance: f64) -> Change {
+    let half = Z_90 * variance.max(0.0).sqrt();
+    Change { ms: change_ms, low_ms: change_ms - half, high_ms: change_ms + half }
+}
+
+/// Variances of a partition's service in both runs, without what the partitions themselves differ by;
+/// `None` unless both have the same partitions, three or more.
+fn left_of(a: &Work, b: &Work) -> Option<(f64, f64)> {
+    let same = a.partitions.len() >= 3 && a.partitions.keys().eq(b.partitions.keys());
+    let times = ratio(b.service_ns(), a.service_ns()).filter(|r| same && *r > 0.0)?;
+    let left = a.partitions.values().zip(b.partitions.values()).map(|((_, x), (_, y))| y - times * x);
+    let left = variance(&left.collect::<Vec<f64>>());
+    // Half is the first run's, grown by the ratio; half the second's own.
+    Some((left / (2.0 * times * times), left / 2.0))
+}
+
+fn spread(work: &Work) -> f64 {
+    variance(&work.partitions.values().map(|(_, ns)| *ns).collect::<Vec<f64>>())
+}
+
+/// Sample variance; 0 of fewer than two, whose spread nothing tells.
+fn variance(values: &[f64]) -> f64 {
+    let count = values.len() as f64;
+    let mean = ratio(values.iter().sum(), count).unwrap_or(0.0);
+    ratio(values.iter().map(|v| (v - mean) * (v - mean)).sum(), count - 1.0).unwrap_or(0.0)
+}
+
+impl Change {
+    /// As shares of a duration before: the change and its interval.
+    pub fn relative_to(&self, before_ms: f64) -> Option<(f64, f64, f64)> {
+        let share = |ms: f64| ratio(ms, before_ms);
+        Some((share(self.ms)?, share(self.low_ms)?, share(self.high_ms)?))
+    }
+}

@@ -1,0 +1,302 @@
+//! What to change, with the figures that say so, the setting to paste, and what it would save.
+//!
+//! Every piece of advice is a replay: of tasks that are merged, divided, or rid of a part of their time. Its
+//! interval says what is not known: the low end is what the change surely does, the high end the
+//! best that it can do; where a log does not tell how much of that it will be, half is predicted. What saves less than a twentieth of the jobs' time is not worth a line;
+//! a log in which nothing does gets none.
+
+use pellucid_trace::Failure;
+
+use super::blocked::Without;
+use super::bounds::Replays;
+use super::causes::{Evidence, name_of};
+use super::settings::Settings;
+use super::task::{Part, Task};
+use crate::analysis::{Advice, StageAnalysis};
+
+/// Lines at most.
+const MOST: usize = 5;
+/// Share of the jobs' time that a line must save.
+const WORTH_A_LINE: f64 = 0.05;
+/// Tasks shorter than this spend their time on being tasks.
+const SHORT_MS: f64 = 200.0;
+/// Tasks that read this much, or more, can be divided.
+const LARGE_BYTES: f64 = 64e6;
+
+/// What is advised, largest saving first.
+pub(crate) fn advice(e: &Evidence) -> Vec<Advice> {
+    let settings = Settings::of(e.replays.trace);
+    let all = [
+        failures(e),
+        skew(e, &settings),
+        garbage(e, &settings),
+        merge(e, &settings),
+        divide(e, &settings),
+        lost_executors(e, &settings),
+        arrival(e, &settings),
+        speculate(e, &settings),
+        disk(e, &settings),
+        input(e),
+    ];
+    let mut advice: Vec<Advice> = all.into_iter().flatten().collect();
+    advice.retain(|a| a.saves_ms > 0.0 && a.saves_ms >= WORTH_A_LINE * e.replays.measured_ms);
+    advice.sort_by(|a, b| b.saves_ms.total_cmp(&a.saves_ms));
+    advice.truncate(MOST);
+    advice
+}
+
+/// A line whose interval is as it stands, put in order and within what there is to save.
+fn line(e: &Evidence, title: &str, evidence: String, change: String, saves: [f64; 3]) -> Advice {
+    let most = e.replays.measured_ms;
+    let [low, saves_ms, high] = saves.map(|ms| ms.clamp(0.0, most));
+    Advice {
+        title: title.into(),
+        evidence,
+        change,
+        saves_ms,
+        low_ms: low.min(saves_ms),
+        high_ms: high.max(saves_ms),
+    }
+}
+
+fn saved(r: &Replays, durations_ns: &[u64]) -> f64 {
+    r.saved_ms(&r.with(durations_ns))
+}
+
+fn skew(e: &Evidence, settings: &Settings) -> Option<Advice> {
+    let r = e.replays;
+    let worst = e.stages.iter().filter(|s| !s.skew.partitions.is_empty());
+    let worst =
+        worst.max_by(|a, b| a.skew.partitions[0].duration_ms.total_cmp(&b.skew.partitions[0].duration_ms))?;
+    let partition = &worst.skew.partitions[0];
+    let all = e.even_saves_ms?;
+    let stage = name_of(r.trace, worst.id);
+    let evidence = format!(
+        "{stage}: partition {} reads {:.0} % of its stage's input and takes {:.1} s",
+        partition.partition,
+        partition.share * 100.0,
+        partition.duration_ms / 1e3
+    );
+    let joins = worst.name.contains("Join");
+    let keys = ["spark.sql.adaptive.enabled", "spark.sql.adaptive.skewJoin.enabled"];
+    let on: Vec<String> = keys.iter().filter_map(|key| settings.change(key, "true")).collect();
+    let change = match joins && !on.is_empty() && settings.value(keys[1]).is_some() {
+        true => on.join(" "),
+        false => {
+            let from = r.trace.stages[worst.id].after.iter().map(|p| name_of(r.trace, *p as usize));
+            let from = from.collect::<Vec<_>>().join(", ");
+            let at = if from.is_empty() { String::new() } else { format!(" that {from} shuffles by") };
+            format!(
+                "data: divide the heaviest key{at} (add a random suffix to it, and combine in a second step)"
+            )
+        }
+    };
+    Some(line(e, "Divide the skewed partition", evidence, change, [all / 2.0, all, all]))
+}
+
+fn garbage(e: &Evidence, settings: &Settings) -> Option<Advice> {
+    let r = e.replays;
+    let gc: f64 = r.tasks.all.iter().filter_map(|t| t.measured(Part::Gc)).sum();
+    let whole: f64 = r.tasks.all.iter().map(Task::duration_ms).sum();
+    let all = r.saved_without_ms(Without::Gc, false);
+    let key = if settings.local { "spark.driver.memory" } else { "spark.executor.memory" };
+    let change = settings.doubled(key)?;
+    let evidence =
+        format!("garbage collection takes {:.0} % of the tasks' time", 100.0 * crate::ratio(gc, whole)?);
+    // Twice the room between collections: about half as many. How large what survives is, is not in the log.
+    Some(line(e, "Give the heap more room", evidence, change, [0.0, all / 2.0, all]))
+}
+
+/// A setting that says how many tasks a stage has.
+fn tasks_key(e: &Evidence, settings: &Settings, stage: &StageAnalysis) -> Option<&'static str> {
+    let of_query = e.replays.trace.jobs.get(stage.job).is_some_and(|j| j.query.is_some());
+    let keys = ["spark.sql.shuffle.partitions", "spark.default.parallelism"];
+    let keys = if of_query { &keys[..1] } else { &keys[1..] };
+    keys.iter().copied().find(|key| settings.value(key).is_some_and(|v| v.parse() == Ok(stage.tasks)))
+}
+
+fn slots(e: &Evidence) -> usize {
+    e.replays.schedule.slots.len()
+}
+
+/// Many short tasks, merged so that each slot gets one a wave.
+fn merge(e: &Evidence, settings: &Settings) -> Option<Advice> {
+    let r = e.replays;
+    let mut times = [r.durations_ns.clone(), r.durations_ns.clone()];
+    let (mut found, mut key) = (Vec::new(), None);
+    for stage in e.stages {
+        let of_stage = &r.schedule.by_stage[stage.id];
+        let mean = stage.task_time_ms.unwrap_or(0.0) / (of_stage.len() as f64).max(1.0);
+        let lanes = r.schedule.stages[stage.id].as_ref().map_or(1, |s| s.lanes.len()).max(1);
+        if mean >= SHORT_MS || of_stage.len() < 2 * lanes {
+            continue;
+        }
+        let Some(by) = tasks_key(e, settings, stage).filter(|by| key.is_none_or(|k| k == *by)) else {
+            continue;
+        };
+        (key, found) = (Some(by), [found, vec![(stage.tasks, mean)]].concat());
+        let tasks = || of_stage.iter().map(|ix| &r.tasks.all[*ix as usize]);
+        let run = |t: &Task| t.duration_ms() - overhead(t);
+        let emptiest = tasks().map(run).fold(f64::INFINITY, f64::min).max(0.0);
+        for (times, fixed) in times.iter_mut().zip([0.0, emptiest]) {
+            // Each group's work lands on its first task; the fixed part of the others is gone.
+            for group in of_stage.chunks(of_stage.len().div_ceil(lanes)) {
+                let of_group = group.iter().map(|ix| &r.tasks.all[*ix as usize]);
+                let work: f64 = of_group.map(|t| (run(t) - fixed).max(0.0)).sum();
+                let first = &r.tasks.all[group[0] as usize];
+                group.iter().for_each(|ix| times[*ix as usize] = 0);
+                times[group[0] as usize] = ((overhead(first) + fixed + work) * 1e6) as u64;
+            }
+        }
+    }
+    let (tasks, mean) = found.iter().copied().max_by_key(|(tasks, _)| *tasks)?;
+    let [low, high] = times.map(|times| saved(r, &times));
+    let evidence = format!(
+        "{} stages of up to {tasks} tasks take {mean:.0} ms a task, mostly for being a task",
+        found.len()
+    );
+    let streams = r
+        .trace
+        .application
+        .iter()
+        .flat_map(|a| a.events.keys())
+        .any(|k| k.starts_with("StreamingQueryListener"));
+    let mut change = settings.change(key?, &slots(e).to_string())?;
+    if streams {
+        change += "; a stream keeps the number of its first start, so also a new checkpoint";
+    }
+    Some(line(e, "Use fewer, larger tasks", evidence, change, [low, (low + high) / 2.0, high]))
+}
+
+/// Shipping and deserialising a task.
+fn overhead(task: &Task) -> f64 {
+    [Part::Scheduler, Part::Deserialize].iter().filter_map(|p| task.measured(*p)).sum()
+}
+
+/// Stages with fewer tasks than there are slots, of tasks large enough to be divided.
+fn divide(e: &Evidence, settings: &Settings) -> Option<Advice> {
+    let r = e.replays;
+    let slots = slots(e);
+    let mut times = r.durations_ns.clone();
+    let mut worst: Option<&StageAnalysis> = None;
+    for stage in e.stages {
+        let of_stage = &r.schedule.by_stage[stage.id];
+        let bytes: f64 = of_stage.iter().filter_map(|ix| r.tasks.all[*ix as usize].in_bytes()).sum();
+        if of_stage.is_empty()
+            || of_stage.len() * 2 > slots
+            || bytes < LARGE_BYTES * 2.0 * of_stage.len() as f64
+        {
+            continue;
+        }
+        let parts = (bytes / LARGE_BYTES).min(slots as f64) / of_stage.len() as f64;
+        for ix in of_stage {
+            let task = &r.tasks.all[*ix as usize];
+            let work = task.duration_ms() - overhead(task);
+            times[*ix as usize] = ((overhead(task) + work / parts) * 1e6) as u64;
+        }
+        if worst.is_none_or(|w| w.task_time_ms < stage.task_time_ms) {
+            worst = Some(stage);
+        }
+    }
+    let worst = worst?;
+    let evidence = format!("{}: {} tasks for {slots} slots", name_of(r.trace, worst.id), worst.tasks);
+    let change = match tasks_key(e, settings, worst) {
+        Some(key) => settings.change(key, &slots.to_string())?,
+        None if r.trace.stages[worst.id].after.is_empty() => {
+            settings.change("spark.sql.files.maxPartitionBytes", "64m")?
+        }
+        None => return None,
+    };
+    let all = saved(r, &times);
+    Some(line(e, "Divide the work over all slots", evidence, change, [all / 2.0, all, all]))
+}
+
+/// Code that failed. What it cost is known; how to mend it is not.
+fn failures(e: &Evidence) -> Option<Advice> {
+    let r = e.replays;
+    let code = |t: &&Task| t.failure == Some(Failure::Exception);
+    let failed = r.tasks.all.iter().filter(code).count();
+    let cause = super::causes::failures(e).filter(|_| failed > 0)?;
+    let first = r
+        .trace
+        .pipelined_tasks
+        .iter()
+        .find_map(|t| t.error.filter(|_| t.failure == Some(Failure::Exception)));
+    let why: String = first.unwrap_or_else(|| "the log does not say why".into()).chars().take(70).collect();
+    let evidence = format!("{failed} attempts of tasks failed in their code: {why}");
+    let change =
+        "code: mend what fails; until then, each task that cannot succeed runs spark.task.maxFailures times";
+    Some(line(e, "Mend what fails", evidence, change.into(), [0.0, cause.ms, cause.ms]))
+}
+
+/// Executors that were lost with what they had done, most often for memory.
+fn lost_executors(e: &Evidence, settings: &Settings) -> Option<Advice> {
+    let r = e.replays;
+    let lost = |f: &Option<Failure>| {
+        matches!(
+            f,
+            Some(Failure::ExecutorLost | Failure::FetchFailed | Failure::OutOfMemory | Failure::OutputLost)
+        )
+    };
+    let count = r.tasks.all.iter().filter(|t| lost(&t.failure)).count();
+    if count == 0 {
+        return None;
+    }
+    let why = r
+        .trace
+        .resources
+        .iter()
+        .filter_map(|x| x.removed_why.as_deref())
+        .next()
+        .unwrap_or("why is not in the log");
+    let why: String = why.lines().next().unwrap_or_default().chars().take(80).collect();
+    let again = |t: &Task| lost(&t.failure) || r.trace.stages[t.stage as usize].attempt > 0;
+    let mut times = r.durations_ns.clone();
+    r.tasks.all.iter().enumerate().filter(|(_, t)| again(t)).for_each(|(ix, _)| times[ix] = 0);
+    let change = settings.change("spark.executor.memoryOverhead", "1g").filter(|_| !settings.local)?;
+    let evidence = format!("{count} attempts ended with their executor or its shuffle files ({why})");
+    let all = saved(r, &times);
+    Some(line(e, "Keep executors alive", evidence, change, [0.0, all, all]))
+}
+
+fn arrival(e: &Evidence, settings: &Settings) -> Option<Advice> {
+    let waited = e.wall_clock.waiting_for_executors_ms.filter(|ms| *ms > 0.0)?;
+    let dynamic = settings.is_on("spark.dynamicAllocation.enabled");
+    let executors = e.replays.trace.resources.iter().filter(|r| r.added_ns.is_some()).count();
+    let change = match dynamic {
+        true => settings.change("spark.dynamicAllocation.minExecutors", &executors.to_string())?,
+        false => "cluster: start the application where executors are free, or submit its first job once they are there".into(),
+    };
+    let evidence = format!("jobs waited {:.1} s without any executor", waited / 1e3);
+    Some(line(e, "Have executors before the first job", evidence, change, [waited / 2.0, waited, waited]))
+}
+
+fn speculate(e: &Evidence, settings: &Settings) -> Option<Advice> {
+    let change = settings.change("spark.speculation", "true").filter(|_| !settings.local)?;
+    let all = e.avoidable_saves_ms;
+    let evidence =
+        format!("{} stragglers that neither their output nor starting up explains", e.avoidable_ns.len());
+    // A copy starts when most of the stage has ended, and cannot help where the data or the code is the reason.
+    Some(line(e, "Run stragglers twice", evidence, change, [0.0, all / 2.0, all]))
+}
+
+fn disk(e: &Evidence, settings: &Settings) -> Option<Advice> {
+    let r = e.replays;
+    let all = r.saved_without_ms(Without::Disk, false);
+    let written: f64 = e.stages.iter().filter_map(|s| s.blocked?.disk.measured_ms).sum();
+    let change = settings.change("spark.local.dir", "/a/faster/disk,/another/one")?;
+    let evidence = format!("tasks wait {:.1} s for writing shuffle files and spills", written / 1e3);
+    Some(line(e, "Put shuffle files on faster disks", evidence, change, [0.0, all / 2.0, all]))
+}
+
+fn input(e: &Evidence) -> Option<Advice> {
+    let r = e.replays;
+    let waited: f64 = r.tasks.all.iter().filter_map(|t| t.part(Part::Input)).map(|m| m.ms).sum();
+    if waited <= 0.0 {
+        return None;
+    }
+    let evidence = format!("tasks that read input spend at most {:.1} s waiting for it", waited / 1e3);
+    let change = "data: keep what is read again in memory (cache), fewer columns or a columnar format, or a faster disk";
+    let all = r.saved_without_ms(Without::Input, true);
+    Some(line(e, "Read input faster", evidence, change.into(), [0.0, all / 2.0, all]))
+}

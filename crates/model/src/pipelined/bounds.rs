@@ -1,0 +1,149 @@
+//! How long the jobs would take without something: an upper bound of what fixing it can gain.
+//!
+//! Each bound is a replay with shorter tasks, over the replay with nothing changed
+//! (blocked-time-nsdi15 §2.3.2). `duration` is what was measured, times that ratio. The interval's
+//! lower end takes away all that may have been blocked, its upper end only what surely
+//! was; both are widened by the replay's own error.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use pellucid_trace::Trace;
+
+use super::blocked::{Without, durations_without};
+use super::replay::{Change, Replayed, Slots, replay};
+use super::schedule::Schedule;
+use super::task::Tasks;
+use crate::analysis::{Bound, ReplayError};
+use crate::capacity::union_ns;
+use crate::ms;
+
+/// A trace's tasks, their schedule, and its replay with nothing changed.
+pub(crate) struct Replays<'t> {
+    pub trace: &'t Trace,
+    pub tasks: Tasks,
+    pub schedule: Schedule,
+    pub durations_ns: Vec<u64>,
+    pub unchanged: Replayed,
+    pub measured_ms: f64,
+    /// Replays without something: bounds, causes and advice ask for the same.
+    without: RefCell<BTreeMap<(Without, bool), Rc<Replayed>>>,
+}
+
+impl<'t> Replays<'t> {
+    /// Reads a trace and replays it once.
+    pub fn of(trace: &'t Trace) -> Replays<'t> {
+        let tasks = Tasks::of(trace);
+        let schedule = Schedule::of(trace, &tasks);
+        let durations_ns: Vec<u64> = tasks.all.iter().map(|t| t.duration_ns).collect();
+        let change = Change { durations_ns: &durations_ns, gaps: true, slots: Slots::Recorded };
+        let unchanged = replay(&schedule, change);
+        let jobs = schedule.jobs.iter().flatten().map(|j| (j.submitted_ns, j.ended_ns));
+        let measured_ms = ms(union_ns(jobs.collect()) as f64);
+        Replays { trace, tasks, schedule, durations_ns, unchanged, measured_ms, without: RefCell::default() }
+    }
+
+    /// The job with other times of its tasks.
+    pub fn with(&self, durations_ns: &[u64]) -> Replayed {
+        replay(&self.schedule, Change { durations_ns, gaps: true, slots: Slots::Recorded })
+    }
+
+    /// The job with some tasks' times replaced.
+    pub fn with_some(&self, replaced: &[(u32, u64)]) -> Replayed {
+        let mut durations = self.durations_ns.clone();
+        replaced.iter().for_each(|(ix, ns)| durations[*ix as usize] = *ns);
+        self.with(&durations)
+    }
+
+    /// The job without something: all that may be blocked on it gone (`at_most`), or what surely is.
+    pub fn without(&self, without: Without, at_most: bool) -> Rc<Replayed> {
+        let known = self.without.borrow().get(&(without, at_most)).cloned();
+        known.unwrap_or_else(|| {
+            let replayed = Rc::new(self.with(&durations_without(&self.tasks.all, &[without], at_most)));
+            self.without.borrow_mut().insert((without, at_most), replayed.clone());
+            replayed
+        })
+    }
+
+    /// What that saves of the measured time.
+    pub fn saved_without_ms(&self, without: Without, at_most: bool) -> f64 {
+        self.saved_ms(&self.without(without, at_most))
+    }
+
+    /// How far the replay is off; `None` without a job that took any time.
+    pub fn error(&self) -> Option<ReplayError> {
+        let simulated_ms = self.unchanged.jobs_ms();
+        let error = crate::ratio((simulated_ms - self.measured_ms).abs(), self.measured_ms)?;
+        Some(ReplayError { measured_ms: self.measured_ms, simulated_ms, error })
+    }
+
+    /// A replay's time, scaled to what was measured.
+    pub fn scaled_ms(&self, replayed: &Replayed) -> f64 {
+        let ratio = crate::ratio(replayed.jobs_ms(), self.unchanged.jobs_ms());
+        ratio.map_or(self.measured_ms, |ratio| self.measured_ms * ratio)
+    }
+
+    /// What a replay saves of the measured time.
+    pub fn saved_ms(&self, replayed: &Replayed) -> f64 {
+        (self.measured_ms - self.scaled_ms(replayed)).max(0.0)
+    }
+
+    /// The bounds of the whole and of each job: the best case, and what is surely gained.
+    pub fn bounds(&self, at_median_ns: &[(u32, u64)]) -> Bounds {
+        let mut out = Bounds::default();
+        let blocked = [("no_disk", Without::Disk), ("no_network", Without::Network), ("no_gc", Without::Gc)];
+        for (name, without) in blocked {
+            let known = self.tasks.all.iter().filter_map(|t| without.blocked_ms(t));
+            let (mut any, mut firm) = (false, true);
+            known.for_each(|(sure, most)| (any, firm) = (true, firm && most <= sure));
+            if !any {
+                continue;
+            }
+            let sure = self.without(without, false);
+            match firm {
+                true => self.add(&mut out, name, &sure, None),
+                false => self.add(&mut out, name, &self.without(without, true), Some(&sure)),
+            }
+        }
+        if self.tasks.all.len() > 1 {
+            self.add(&mut out, "no_stragglers", &self.with_some(at_median_ns), None);
+        }
+        out
+    }
+
+    fn add(&self, out: &mut Bounds, name: &'static str, best: &Replayed, sure: Option<&Replayed>) {
+        let error = self.error().map_or(0.0, |e| e.error);
+        let bound = |measured_ms: f64, unchanged: f64, best: f64, sure: Option<f64>| {
+            let ratio = crate::ratio(best, unchanged)?;
+            let duration_ms = measured_ms * ratio;
+            let high = crate::ratio(sure.unwrap_or(best), unchanged)? * measured_ms;
+            Some(Bound {
+                duration_ms,
+                low_ms: duration_ms * (1.0 - error).max(0.0),
+                high_ms: high * (1.0 + error),
+                improvement: 1.0 - ratio,
+                at_most: sure.is_some(),
+            })
+        };
+        let whole =
+            bound(self.measured_ms, self.unchanged.jobs_ms(), best.jobs_ms(), sure.map(Replayed::jobs_ms));
+        out.whole.extend(whole.map(|bound| (name, bound)));
+        out.jobs.resize(self.schedule.jobs.len(), BTreeMap::new());
+        for (ix, (of_job, place)) in out.jobs.iter_mut().zip(&self.schedule.jobs).enumerate() {
+            let Some(place) = place else { continue };
+            let took =
+                |replayed: &Replayed| replayed.jobs[ix].map_or(0.0, |(from, to)| ms((to - from) as f64));
+            let measured_ms = ms((place.ended_ns - place.submitted_ns) as f64);
+            let bound = bound(measured_ms, took(&self.unchanged), took(best), sure.map(took));
+            of_job.extend(bound.map(|bound| (name, bound)));
+        }
+    }
+}
+
+/// Bounds by their name.
+#[derive(Debug, Default)]
+pub(crate) struct Bounds {
+    pub whole: BTreeMap<&'static str, Bound>,
+    pub jobs: Vec<BTreeMap<&'static str, Bound>>,
+}

@@ -1,0 +1,382 @@
+//! Why the jobs took the time that they took, from pipelined tasks.
+//!
+//! What could be avoided is weighed by what the replay saves without it: input wait, disk,
+//! network, GC, scheduling, skew, stragglers, failures. Of these, what is worth a tenth of the
+//! time is named, largest first. *Computing* is no fault: it is a cause only where nothing that was surely
+//! avoidable is, and it is all of the run time that no metric puts down to something else, as in the
+//! paper (its compute time is the remainder, §2.3.1); the evidence says how much of it was core
+//! time. Where tasks hardly used a core, that remainder is no computing: it is *unexplained*. A
+//! job that failed comes first whatever its time, since it gave no answer.
+//!
+//! These are not parts of a sum: a skewed task computes while the others' slots are free.
+
+use std::collections::BTreeMap;
+
+use pellucid_trace::{Outcome, Trace};
+
+use super::blocked::{Without, durations_without};
+use super::bounds::Replays;
+use super::replay::{Change, Slots, replay};
+use super::task::{Part, Task};
+use crate::analysis::{Cause, StageAnalysis, WallClock};
+use crate::capacity::union_ns;
+use crate::ms;
+
+/// Share of the time below which a cause is not named.
+const WORTH_NAMING: f64 = 0.1;
+/// The same for scheduling, of the time between the first job and the last: shipping tasks and planning
+/// jobs is a part of any application.
+const WORTH_NAMING_SCHEDULING: f64 = 0.25;
+/// Core time below this share of the run time: what no metric explains is no computing.
+const HARDLY_COMPUTES: f64 = 0.1;
+/// Share of the time between the first job and the last that the driver may have for itself
+/// before it counts as waiting, where nothing says that Spark made it.
+const DRIVER_ALONE: f64 = 0.5;
+
+/// A cause before it is judged worth naming.
+struct Weighed {
+    cause: Cause,
+    /// Surely avoidable, and by so much: computing is not to be named beside it.
+    firm: bool,
+}
+
+/// What the causes are drawn from.
+pub(crate) struct Evidence<'e> {
+    pub replays: &'e Replays<'e>,
+    pub stages: &'e [StageAnalysis],
+    /// What dividing skewed work evenly saves; `None` where nothing is skewed.
+    pub even_saves_ms: Option<f64>,
+    /// Stragglers that nothing inherent explains, each with its time at the median rate, and what that saves.
+    pub avoidable_ns: &'e [(u32, u64)],
+    pub avoidable_saves_ms: f64,
+    pub wall_clock: &'e WallClock,
+}
+
+/// The causes, in the order of the module's head.
+pub(crate) fn causes(e: &Evidence) -> Vec<Cause> {
+    let whole = e.replays.measured_ms;
+    if whole <= 0.0 {
+        return Vec::new();
+    }
+    let avoidable =
+        [gc(e), disk(e), network(e), disk_input(e), scheduling(e), skew(e), stragglers(e), retries(e)];
+    let mut named: Vec<Weighed> = avoidable.into_iter().flatten().collect();
+    let span = jobs_span_ms(e);
+    named.retain(|w| match w.cause.cause.as_str() {
+        "scheduling" => w.cause.ms >= WORTH_NAMING_SCHEDULING * span,
+        _ => w.cause.ms >= WORTH_NAMING * whole,
+    });
+    let avoidable = named.iter().any(|w| w.firm);
+    let (computing, unexplained) = computing(e);
+    let rest = [computing.filter(|_| !avoidable), unexplained];
+    let mut causes: Vec<Cause> = named.into_iter().map(|w| w.cause).collect();
+    causes.extend(rest.into_iter().flatten().filter(|c| c.ms >= WORTH_NAMING * whole));
+    causes.sort_by(|a, b| b.ms.total_cmp(&a.ms));
+    match failed_jobs(e) {
+        Some(failure) => {
+            causes.retain(|c| c.cause != "failure");
+            std::iter::once(failure).chain(causes).collect()
+        }
+        None => causes,
+    }
+}
+
+fn cause(name: &str, ms: f64, at: (usize, Option<usize>), evidence: String) -> Cause {
+    Cause { job: at.0, cause: name.into(), stage: at.1, ms, at_most: false, evidence }
+}
+
+/// The job with most of something, and the stage with more than half of it.
+fn most(e: &Evidence, of_stage: impl Fn(&StageAnalysis) -> f64) -> (usize, Option<usize>) {
+    let weights: Vec<f64> = e.stages.iter().map(of_stage).collect();
+    let total: f64 = weights.iter().sum();
+    let mut by_job: BTreeMap<usize, f64> = BTreeMap::new();
+    e.stages.iter().zip(&weights).for_each(|(s, w)| *by_job.entry(s.job).or_insert(0.0) += w);
+    let job = by_job.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(job, _)| job);
+    let stage = (0..weights.len()).max_by(|a, b| weights[*a].total_cmp(&weights[*b]));
+    (job, stage.filter(|s| weights[*s] > total / 2.0))
+}
+
+fn task_time(e: &Evidence) -> f64 {
+    e.replays.tasks.all.iter().map(Task::duration_ms).sum()
+}
+
+/// `12 % of the tasks' time`.
+fn share(e: &Evidence, ms: f64) -> String {
+    let share = crate::ratio(ms, task_time(e)).unwrap_or(0.0);
+    format!("{:.0} s, {:.0} % of the tasks' time", ms / 1e3, share * 100.0)
+}
+
+/// What is blocked on something, by stage.
+fn blocked(
+    s: &StageAnalysis,
+    of: fn(&crate::analysis::BlockedTimes) -> crate::analysis::BlockedTime,
+    most: bool,
+) -> f64 {
+    let Some(blocked) = &s.blocked else { return 0.0 };
+    let time = of(blocked);
+    (if most { time.at_most_ms } else { time.measured_ms }).unwrap_or(0.0)
+}
+
+fn gc(e: &Evidence) -> Option<Weighed> {
+    let of = |s: &StageAnalysis| blocked(s, |b| b.gc, false);
+    let total: f64 = e.stages.iter().map(of).sum();
+    (total > 0.0).then(|| {
+        let text = format!("garbage collection took {}", share(e, total));
+        Weighed {
+            cause: cause("gc", e.replays.saved_without_ms(Without::Gc, false), most(e, of), text),
+            firm: true,
+        }
+    })
+}
+
+fn disk(e: &Evidence) -> Option<Weighed> {
+    let of = |s: &StageAnalysis| blocked(s, |b| b.disk, false);
+    let total: f64 = e.stages.iter().map(of).sum();
+    (total > 0.0).then(|| {
+        let text = format!("writing shuffle files and spills took {}", share(e, total));
+        Weighed {
+            cause: cause("disk", e.replays.saved_without_ms(Without::Disk, false), most(e, of), text),
+            firm: true,
+        }
+    })
+}
+
+fn network(e: &Evidence) -> Option<Weighed> {
+    let of = |s: &StageAnalysis| blocked(s, |b| b.network, true);
+    let total: f64 = e.stages.iter().map(of).sum();
+    (total > 0.0).then(|| {
+        let text = format!(
+            "waiting for shuffle data took {}; it is the network's or the disks' that it is read from",
+            share(e, total)
+        );
+        let network = cause("network", e.replays.saved_without_ms(Without::Network, true), most(e, of), text);
+        Weighed { cause: Cause { at_most: true, ..network }, firm: true }
+    })
+}
+
+/// Waiting for input. Spark records no such time: it is within the run time that nothing explains.
+fn disk_input(e: &Evidence) -> Option<Weighed> {
+    let tasks = &e.replays.tasks.all;
+    let mut by_stage = vec![0.0; e.stages.len()];
+    let (mut total, mut bounded) = (0.0, false);
+    for task in tasks {
+        if let Some(measure) = task.part(Part::Input) {
+            by_stage[task.stage as usize] += measure.ms;
+            (total, bounded) = (total + measure.ms, bounded || measure.at_most);
+        }
+    }
+    (total > 0.0).then(|| {
+        let text = match bounded {
+            true => format!(
+                "at most {} went by waiting for input: the run time of the tasks that read it that is neither core time \
+                 nor any recorded wait",
+                share(e, total)
+            ),
+            false => format!("reading input took {}", share(e, total)),
+        };
+        let saved = e.replays.saved_without_ms(Without::Input, true);
+        let input = cause("disk input", saved, most(e, |s| by_stage[s.id]), text);
+        Weighed { cause: Cause { at_most: bounded, ..input }, firm: !bounded }
+    })
+}
+
+/// Time that slots were free though there was work: offers, shipping tasks, the driver between two jobs.
+fn scheduling(e: &Evidence) -> Option<Weighed> {
+    let r = e.replays;
+    let shorter = durations_without(&r.tasks.all, &[Without::Scheduler, Without::Deserialize], false);
+    let prompt = replay(&r.schedule, Change { durations_ns: &shorter, gaps: false, slots: Slots::Recorded });
+    let tasks = r.saved_ms(&prompt);
+    let waiting = e.wall_clock.waiting_for_executors_ms.unwrap_or(0.0);
+    let (driver, why) = driver_between_jobs(r.trace, e);
+    let ms = tasks + waiting + driver;
+    let overhead =
+        |s: &StageAnalysis| blocked(s, |b| b.scheduler, false) + blocked(s, |b| b.deserialize, false);
+    let mut text = format!(
+        "{:.1} s by starting tasks late, shipping and deserialising them ({} tasks of {:.0} ms on average)",
+        tasks / 1e3,
+        r.tasks.all.len(),
+        task_time(e) / (r.tasks.all.len() as f64).max(1.0)
+    );
+    if driver > 0.0 {
+        text = format!("{:.1} s of the driver alone {why}; {text}", driver / 1e3);
+    }
+    if waiting > 0.0 {
+        text = format!("{:.1} s without any executor; {text}", waiting / 1e3);
+    }
+    (ms > 0.0)
+        .then(|| Weighed { cause: cause("scheduling", ms, (most(e, overhead).0, None), text), firm: true })
+}
+
+/// From the submission of the first job to the end of the last.
+fn jobs_span_ms(e: &Evidence) -> f64 {
+    let jobs = || e.replays.schedule.jobs.iter().flatten();
+    let (first, last) = (jobs().map(|j| j.submitted_ns).min(), jobs().map(|j| j.ended_ns).max());
+    first.zip(last).map_or(0.0, |(first, last)| ms(last.saturating_sub(first) as f64))
+}
+
+/// Time of the driver between jobs that Spark itself makes, and between which jobs.
+fn driver_between_jobs(trace: &Trace, e: &Evidence) -> (f64, &'static str) {
+    let mut jobs: Vec<(u64, u64, usize)> = Vec::new();
+    let places = e.replays.schedule.jobs.iter().enumerate();
+    jobs.extend(places.filter_map(|(ix, j)| j.as_ref().map(|j| (j.submitted_ns, j.ended_ns, ix))));
+    jobs.sort_unstable();
+    let streams = trace.application.iter().flat_map(|a| a.events.keys());
+    let streams = streams.into_iter().any(|event| event.starts_with("StreamingQueryListener"));
+    let query = |job: usize| trace.jobs[job].query.map(|q| trace.queries[q as usize].root.unwrap_or(q));
+    let (Some(first), Some(last)) = (jobs.first(), jobs.iter().map(|j| j.1).max()) else { return (0.0, "") };
+    let (mut all, mut of_spark) = (0.0, 0.0);
+    let (mut until, mut before) = (first.1, first.2);
+    for (submitted, ended, job) in &jobs {
+        let gap = ms(submitted.saturating_sub(until) as f64);
+        all += gap;
+        if streams || query(before).is_some() && query(before) == query(*job) {
+            of_spark += gap;
+        }
+        if *ended >= until {
+            (until, before) = (*ended, *job);
+        }
+    }
+    match (streams, all > DRIVER_ALONE * ms((last - first.0) as f64)) {
+        (true, _) => (of_spark, "between micro-batches"),
+        (false, true) => (all, "between jobs"),
+        (false, false) => (of_spark, "between jobs of one query"),
+    }
+}
+
+fn skew(e: &Evidence) -> Option<Weighed> {
+    let saved = e.even_saves_ms?;
+    let longest = |s: &StageAnalysis| s.skew.partitions.first().map_or(0.0, |p| p.duration_ms);
+    let at = most(e, longest);
+    let worst = e.stages.iter().max_by(|a, b| longest(a).total_cmp(&longest(b)))?;
+    let partition = worst.skew.partitions.first()?;
+    let trace = e.replays.trace;
+    let from = trace.stages[worst.id].after.iter().map(|p| name_of(trace, *p as usize)).collect::<Vec<_>>();
+    let from = if from.is_empty() { String::new() } else { format!(" by the key of {}", from.join(" and ")) };
+    let text = format!(
+        "partition {} of {} holds {:.0} % of its stage's input{from} and takes {:.1} s, {:.1} times the median",
+        partition.partition,
+        name_of(trace, worst.id),
+        partition.share * 100.0,
+        partition.duration_ms / 1e3,
+        worst.skew.duration_max_over_median.unwrap_or(1.0),
+    );
+    Some(Weighed { cause: cause("skew", saved, (at.0, Some(worst.id)), text), firm: true })
+}
+
+/// `stage 3`, by the number that its engine gave it.
+pub(crate) fn name_of(trace: &Trace, stage: usize) -> String {
+    format!("stage {}", trace.stages[stage].id.unwrap_or(stage as u64))
+}
+
+/// Stragglers that neither their output nor being first explains.
+fn stragglers(e: &Evidence) -> Option<Weighed> {
+    let mut lost = vec![0.0; e.stages.len()];
+    for (ix, ns) in e.avoidable_ns {
+        let task = &e.replays.tasks.all[*ix as usize];
+        lost[task.stage as usize] += ms(task.duration_ns.saturating_sub(*ns) as f64);
+    }
+    let at = most(e, |s| lost[s.id]);
+    let worst = e.avoidable_ns.iter().map(|(ix, _)| &e.replays.tasks.all[*ix as usize]);
+    let worst = worst.max_by_key(|t| t.duration_ns)?;
+    let text = format!(
+        "{} stragglers; the longest, partition {} of {}, took {:.1} s",
+        e.avoidable_ns.len(),
+        worst.partition,
+        name_of(e.replays.trace, worst.stage as usize),
+        worst.duration_ms() / 1e3
+    );
+    Some(Weighed { cause: cause("straggler", e.avoidable_saves_ms, at, text), firm: true })
+}
+
+/// What attempts that failed cost jobs that ended well.
+fn retries(e: &Evidence) -> Option<Weighed> {
+    let again = |task: &Task| e.replays.trace.stages[task.stage as usize].attempt > 0;
+    let wasted = |task: &Task| task.outcome == Outcome::Failed || again(task);
+    let all = e.replays.tasks.all.iter().enumerate();
+    let gone: Vec<(u32, u64)> = all.filter(|(_, t)| wasted(t)).map(|(ix, _)| (ix as u32, 0)).collect();
+    if gone.is_empty() {
+        return None;
+    }
+    let saved = e.replays.saved_ms(&e.replays.with_some(&gone));
+    let failed = e.replays.tasks.all.iter().filter(|t| t.outcome == Outcome::Failed).count();
+    let at = most(e, |s| s.failed_tasks as f64);
+    let text = format!(
+        "{failed} attempts failed, and {} ran again because of it",
+        gone.len() - failed.min(gone.len())
+    );
+    Some(Weighed { cause: cause("failure", saved, at, text), firm: true })
+}
+
+/// What failed: jobs, or attempts that were repeated.
+pub(crate) fn failures(e: &Evidence) -> Option<Cause> {
+    failed_jobs(e).or_else(|| retries(e).map(|w| w.cause))
+}
+
+/// Jobs that gave no answer.
+fn failed_jobs(e: &Evidence) -> Option<Cause> {
+    let trace = e.replays.trace;
+    let failed: Vec<_> = trace.job_ends.iter().filter(|end| end.outcome == Outcome::Failed).collect();
+    let first = failed.first()?;
+    let took = failed.iter().filter_map(|end| {
+        let place = e.replays.schedule.jobs[end.job as usize].as_ref()?;
+        Some((place.submitted_ns, place.ended_ns))
+    });
+    let took = ms(union_ns(took.collect()) as f64);
+    let retried = retries(e).map_or(0.0, |w| w.cause.ms);
+    let why = first.error.as_deref().unwrap_or("its cause was not recorded");
+    let why: String = why.lines().next().unwrap_or_default().chars().take(100).collect();
+    let attempts = e.replays.tasks.all.iter().filter(|t| t.outcome == Outcome::Failed).count();
+    let text = format!(
+        "{} of {} jobs failed, {attempts} attempts of tasks in all; the first: {why}",
+        failed.len(),
+        trace.jobs.len()
+    );
+    let stage = e
+        .stages
+        .iter()
+        .filter(|s| s.job == first.job as usize && s.failed_tasks > 0)
+        .map(|s| s.id)
+        .next_back();
+    Some(cause("failure", took + retried, (first.job as usize, stage), text))
+}
+
+/// Computing, and what is neither computing nor anything else that was recorded.
+fn computing(e: &Evidence) -> (Option<Cause>, Option<Cause>) {
+    let (mut core, mut remainder, mut dark) =
+        (vec![0.0; e.stages.len()], vec![0.0; e.stages.len()], vec![0.0; e.stages.len()]);
+    let mut measured = true;
+    for task in e.replays.tasks.all.iter() {
+        let stage = task.stage as usize;
+        measured &= task.measured(Part::Cpu).is_some() || !task.ok();
+        core[stage] += task.measured(Part::Cpu).unwrap_or(0.0);
+        let explained = task.part(Part::Input).map_or(0.0, |m| m.ms);
+        remainder[stage] += (task.measured(Part::Rest).unwrap_or(0.0) - explained).max(0.0);
+    }
+    for stage in 0..e.stages.len() {
+        if core[stage] < HARDLY_COMPUTES * (core[stage] + remainder[stage]) {
+            dark[stage] = std::mem::take(&mut remainder[stage]);
+        }
+    }
+    let sum = |of: &[f64]| of.iter().sum::<f64>();
+    let whole = e.replays.measured_ms;
+    let wall = |of: f64| crate::ratio(of, task_time(e)).unwrap_or(0.0) * whole;
+    let (core_ms, rest_ms, dark_ms) = (sum(&core), sum(&remainder), sum(&dark));
+    let mut text = format!("core time was {}", share(e, core_ms));
+    if rest_ms > core_ms / 2.0 {
+        text += &format!(
+            "; another {:.0} s are neither core time nor a recorded wait: cores shared with others, threads of the task's own, or \
+             waits that Spark does not record",
+            rest_ms / 1e3
+        );
+    }
+    let at = most(e, |s| core[s.id] + remainder[s.id]);
+    let cpu = cause("cpu", wall(core_ms + rest_ms), at, text);
+    let cpu = Cause { at_most: rest_ms > 0.0 || !measured, ..cpu };
+    let text = format!(
+        "{}: neither core time nor a recorded wait, in stages whose tasks hardly used a core: work outside the JVM (a \
+         Python worker, a native engine), or waiting for something else",
+        share(e, dark_ms)
+    );
+    let unexplained = cause("unexplained", wall(dark_ms), most(e, |s| dark[s.id]), text);
+    ((core_ms > 0.0).then_some(cpu), (dark_ms > 0.0).then_some(unexplained))
+}

@@ -1,0 +1,179 @@
+//! What a trace of pipelined tasks means: blocked time, bounds, stragglers, skew, causes.
+//!
+//! Tasks that use several resources at once (Spark's) cannot be added up to ideal
+//! times: nobody recorded which resource they used when. What can be said follows
+//! blocked-time-nsdi15: how long tasks stalled ([`blocked`]), how long the job would take if
+//! they had not ([`replay`], [`bounds`]), which tasks were slow for what reason
+//! ([`straggler`], [`skew`]), and where the application's time went
+//! ([`wall_clock`]). From these come the causes ([`causes`]) and advice ([`advice`]).
+//!
+//! Everything starts from [`bounds::Replays`]: the tasks, their schedule, and one replay.
+//!
+//! It does not apply to monotasks, which say what they used; nor does it see inside a task: two
+//! waits that overlap in one task are each counted in full, as Spark does.
+
+mod advice;
+mod blocked;
+pub(crate) mod bounds;
+mod causes;
+mod intensity;
+pub(crate) mod predict;
+mod replay;
+mod schedule;
+mod settings;
+mod skew;
+mod straggler;
+mod task;
+mod wall_clock;
+
+use pellucid_trace::{Trace, kind};
+
+use crate::analysis::{Analysis, Bottleneck, Skew, StageAnalysis};
+use bounds::Replays;
+pub use intensity::spread;
+use straggler::Judged;
+use task::{Part, Task};
+
+/// Whether `trace` is one of pipelined tasks, or of an application that ran none.
+pub(crate) fn applies(trace: &Trace) -> bool {
+    !trace.pipelined_tasks.is_empty() || trace.application.is_some() && trace.monotasks.is_empty()
+}
+
+/// Adds to an analysis what pipelined tasks say.
+pub(crate) fn analyze(trace: &Trace, analysis: &mut Analysis) {
+    let replays = Replays::of(trace);
+    let tasks = &replays.tasks.all;
+    let by_stage = &replays.schedule.by_stage;
+    let (judged, skews) = judge(&replays);
+    let mut even_ns = Vec::new();
+    for ((stage, of_stage), (judged, (skew, even))) in
+        analysis.stages.iter_mut().zip(by_stage).zip(judged.iter().zip(skews))
+    {
+        stage.skew = skew;
+        even_ns.extend(even);
+        self::stage(stage, tasks, of_stage, judged.as_ref());
+    }
+    let at_median: Vec<(u32, u64)> =
+        judged.iter().flatten().flat_map(|j| j.at_median_ns.iter().copied()).collect();
+    let avoidable_ns: Vec<(u32, u64)> =
+        judged.iter().flatten().flat_map(|j| j.avoidable_ns.iter().copied()).collect();
+    let bounds = replays.bounds(&at_median);
+    for (ix, job) in analysis.jobs.iter_mut().enumerate() {
+        let stages = || analysis.stages.iter().filter(|s| s.job == ix);
+        let of_job = stages().flat_map(|s| &by_stage[s.id]).map(|t| &tasks[*t as usize]);
+        job.blocked = Some(blocked::blocked(of_job));
+        job.bottleneck = bottleneck(job.blocked.as_ref());
+        job.bounds = bounds.jobs.get(ix).cloned().unwrap_or_default();
+        job.core.total_ms = job.blocked.and_then(|b| b.cpu.measured_ms);
+    }
+    intensity::fill(trace, analysis);
+    analysis.bounds = bounds.whole;
+    analysis.replay = replays.error();
+    analysis.blocked = (!tasks.is_empty()).then(|| blocked::blocked(tasks.iter()));
+    analysis.wall_clock = wall_clock::wall_clock(trace, &replays.schedule, &replays.tasks);
+    analysis.idle = wall_clock::idle(trace, &replays.schedule, &replays.tasks);
+    let evidence = causes::Evidence {
+        replays: &replays,
+        stages: &analysis.stages,
+        even_saves_ms: (!even_ns.is_empty()).then(|| replays.saved_ms(&replays.with_some(&even_ns))),
+        avoidable_ns: &avoidable_ns,
+        avoidable_saves_ms: match avoidable_ns.is_empty() {
+            true => 0.0,
+            false => replays.saved_ms(&replays.with_some(&avoidable_ns)),
+        },
+        wall_clock: &analysis.wall_clock,
+    };
+    analysis.causes = causes::causes(&evidence);
+    analysis.advice = advice::advice(&evidence);
+    analysis.notes = notes(analysis);
+    analysis.warnings.extend(warnings(&replays));
+}
+
+/// Every stage's stragglers, its skew, and its tasks' times without that.
+type Judgement = (Vec<Option<Judged>>, Vec<(Skew, Vec<(u32, u64)>)>);
+
+/// Judges every stage.
+fn judge(replays: &Replays) -> Judgement {
+    let (tasks, schedule) = (&replays.tasks.all, &replays.schedule);
+    let slow = straggler::slow_machines(replays.trace, tasks, &schedule.by_stage);
+    let stages = schedule.by_stage.iter();
+    let judged = stages.clone().map(|of| straggler::judge(replays.trace, tasks, schedule, of, &slow));
+    (judged.collect(), stages.map(|of| skew::skew(tasks, of)).collect())
+}
+
+/// What a stage's tasks say of it.
+fn stage(stage: &mut StageAnalysis, tasks: &[Task], of_stage: &[u32], judged: Option<&Judged>) {
+    let of = || of_stage.iter().map(|ix| &tasks[*ix as usize]);
+    stage.tasks = of_stage.len() as u64;
+    stage.failed_tasks = of().filter(|t| t.outcome == pellucid_trace::Outcome::Failed).count() as u64;
+    stage.task_time_ms = (!of_stage.is_empty()).then(|| of().map(Task::duration_ms).sum());
+    stage.blocked = (!of_stage.is_empty()).then(|| blocked::blocked(of()));
+    stage.bottleneck = bottleneck(stage.blocked.as_ref());
+    stage.core.total_ms = stage.blocked.and_then(|b| b.cpu.measured_ms);
+    stage.stragglers = judged.map(|j| j.stragglers.clone());
+}
+
+/// The kind that took most of what is known of the tasks' time.
+fn bottleneck(blocked: Option<&crate::analysis::BlockedTimes>) -> Option<Bottleneck> {
+    let blocked = blocked?;
+    let kinds = [(kind::CPU, blocked.cpu), (kind::DISK, blocked.disk), (kind::NETWORK, blocked.network)];
+    let known =
+        kinds.into_iter().filter_map(|(kind, time)| Some((kind, time.measured_ms.filter(|ms| *ms > 0.0)?)));
+    let (kind, _) = known.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some(Bottleneck { kind: kind.into(), name: None })
+}
+
+/// What else a reader should see.
+fn notes(analysis: &Analysis) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(replay) = analysis.replay.filter(|r| r.weak()) {
+        notes.push(format!(
+            "bounds are weak: simulating the unchanged jobs is {:.0} % off what was measured",
+            replay.error * 100.0
+        ));
+    }
+    notes.extend(low_core_use(analysis));
+    notes
+}
+
+/// Says so where tasks used the cores little and nothing that was recorded held them up.
+fn low_core_use(analysis: &Analysis) -> Option<String> {
+    let blocked = analysis.blocked.as_ref()?;
+    let (cpu, other) = (blocked.cpu.measured_ms?, blocked.other.measured_ms?);
+    let whole: f64 = analysis.stages.iter().filter_map(|s| s.task_time_ms).sum();
+    let waits = [blocked.disk, blocked.network, blocked.gc, blocked.scheduler, blocked.deserialize];
+    let waits: f64 = waits.iter().filter_map(|w| w.measured_ms).sum();
+    (whole > 0.0 && cpu < 0.5 * whole && waits < 0.25 * whole).then(|| {
+        format!(
+            "low core use with little recorded waiting: tasks were on a core {:.0} % of their time, {:.0} % was a recorded wait, \
+             {:.0} % is neither",
+            100.0 * cpu / whole,
+            100.0 * waits / whole,
+            100.0 * other / whole
+        )
+    })
+}
+
+/// What to know before believing the rest.
+fn warnings(replays: &Replays) -> Vec<String> {
+    let mut out = Vec::new();
+    let tasks = &replays.tasks;
+    if tasks.impossible > 0 {
+        out.push(format!(
+            "{} tasks have a part longer than the time that it is a part of; it was cut to that",
+            tasks.impossible
+        ));
+    }
+    if tasks.strayed > 0 {
+        out.push(format!("{} tasks refer to what the trace does not hold and were left out", tasks.strayed));
+    }
+    let without_cpu = tasks.all.iter().filter(|t| t.ok() && t.part(Part::Cpu).is_none()).count();
+    if without_cpu > 0 && without_cpu == tasks.all.iter().filter(|t| t.ok()).count() {
+        out.push("core time was not measured: computing is what is left of the run time".into());
+    }
+    let unfinished = replays.schedule.jobs.iter().flatten().count() - replays.unchanged.ended;
+    if unfinished > 0 {
+        out.push(format!("{unfinished} jobs could not be simulated to their end"));
+    }
+    out
+}

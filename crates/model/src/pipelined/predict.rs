@@ -1,0 +1,340 @@
+//! What-ifs from pipelined tasks: other executors, faster disks or links, a part of the time gone.
+//!
+//! The simulated predictor replays the tasks with other times or on other slots. What is known of a
+//! task is how long it stalled, so that is what a faster resource shortens; its computing stays
+//! (DESIGN: blocked parts scale, computing does not). A wait that is only bounded is taken as
+//! long as it can be: that is the best that the change can do, and the doubt reaches down to nothing gained.
+//! On other executors every stage may use every slot, on either side of the ratio.
+//!
+//! The analytic predictor adds up, stage by stage, the tasks' time over the slots, or the longest
+//! task where that is longer. It sees no waves, no gaps and no overlap of stages.
+//!
+//! Not answered: what changes the number or the size of tasks (`partitions`), and rates in
+//! bytes a second, since a log does not say what the present rate is.
+
+use pellucid_trace::Trace;
+
+use super::blocked::Without;
+use super::bounds::Replays;
+use super::replay::{Change as Replaced, Slots, replay};
+use super::task::{Part, Task};
+use crate::analysis::Bottleneck;
+use crate::whatif::{Amount, Baseline, Basis, Change, Changes, Estimate, InputFrom, Refused};
+
+/// Doubt that tasks take as long on more executors: more of the shuffle crosses the network.
+const MORE_EXECUTORS: f64 = 0.1;
+/// Doubt that they take as long beside more others in one executor: cores, memory and heap are shared.
+const MORE_CORES: f64 = 0.15;
+
+/// The keys that an event log answers.
+const ANSWERED: &str = "executors, executor.cores, cores (local mode), disk.rate and network.rate relative to now (x2), \
+                        input=memory, input.scale, and no=gc, scheduler, deserialize, stragglers, skew, disk or network";
+
+/// When the executor of a slot comes: as `replay` takes it.
+type Added = Option<(u32, u64)>;
+
+/// The basis of what-ifs on a trace of pipelined tasks.
+pub(crate) struct PipelinedBasis<'t> {
+    replays: Replays<'t>,
+    at_median_ns: Vec<(u32, u64)>,
+    even_ns: Vec<(u32, u64)>,
+    bottleneck: Option<Bottleneck>,
+}
+
+/// A changed job before it is replayed.
+struct Draft {
+    durations_ns: Vec<u64>,
+    /// The same with what is only bounded as it was.
+    sure_ns: Vec<u64>,
+    slots: Option<Vec<Added>>,
+    assumptions: Vec<String>,
+    doubt: (f64, f64),
+}
+
+impl<'t> PipelinedBasis<'t> {
+    /// Reads a trace and replays it once.
+    ///
+    /// # Errors
+    /// When no job of it took any time.
+    pub fn of(trace: &'t Trace) -> Result<PipelinedBasis<'t>, Refused> {
+        let replays = Replays::of(trace);
+        if replays.error().is_none() || replays.tasks.all.is_empty() {
+            return Err(Refused::Failed(
+                "the log holds no job that ran tasks, so that there is nothing to predict from".into(),
+            ));
+        }
+        let (judged, skews) = super::judge(&replays);
+        let at_median_ns = judged.iter().flatten().flat_map(|j| j.at_median_ns.iter().copied()).collect();
+        let even_ns = skews.into_iter().flat_map(|(_, even)| even).collect();
+        let bottleneck = super::bottleneck(Some(&super::blocked::blocked(replays.tasks.all.iter())));
+        Ok(PipelinedBasis { replays, at_median_ns, even_ns, bottleneck })
+    }
+
+    /// Slots of each executor that ran tasks, and when it came; in the order of their first task.
+    fn executors(&self) -> Vec<(Added, usize)> {
+        let mut executors: Vec<(u32, Added, usize)> = Vec::new();
+        for slot in &self.replays.schedule.slots {
+            match executors.iter_mut().find(|(resource, ..)| *resource == slot.resource) {
+                Some((.., slots)) => *slots += 1,
+                None => executors.push((slot.resource, slot.added, 1)),
+            }
+        }
+        let capacity = |resource: u32| self.replays.trace.resources[resource as usize].capacity;
+        let whole =
+            |resource: u32, used: usize| capacity(resource).map_or(used, |c| (c as usize).clamp(used, 4096));
+        executors.into_iter().map(|(resource, added, used)| (added, whole(resource, used))).collect()
+    }
+
+    fn slots_now(&self) -> Vec<Added> {
+        self.executors().into_iter().flat_map(|(added, slots)| vec![added; slots]).collect()
+    }
+
+    /// Time over all stages of the tasks on so many slots, as the module's head says.
+    fn analytic_ms(&self, durations_ns: &[u64], slots: Option<usize>) -> f64 {
+        let schedule = &self.replays.schedule;
+        let now = self.slots_now().len().max(1);
+        let of_stage = schedule.by_stage.iter().zip(&schedule.stages).filter_map(|(tasks, place)| {
+            let used = place.as_ref()?.lanes.len().max(1);
+            let lanes = slots.map_or(used, |slots| (used * slots).div_ceil(now).clamp(1, tasks.len().max(1)));
+            let times = tasks.iter().map(|ix| durations_ns[*ix as usize] as f64);
+            let longest = times.clone().fold(0.0, f64::max);
+            Some((times.sum::<f64>() / lanes as f64).max(longest))
+        });
+        crate::ms(of_stage.sum())
+    }
+
+    fn apply(&self, draft: &mut Draft, change: &Change) -> Result<(), Refused> {
+        match change {
+            Change::No(part) => self.take_away(draft, part),
+            Change::DiskRate(None, Amount::Times(factor)) => {
+                self.speed_up(draft, Without::Disk, *factor);
+                draft.assumptions.push("all that tasks may wait for disks scales with their rate".into());
+                Ok(())
+            }
+            Change::NetworkRate(Amount::Times(factor)) => {
+                self.speed_up(draft, Without::Network, *factor);
+                draft
+                    .assumptions
+                    .push("all that tasks wait for shuffle data scales with the links' rate".into());
+                Ok(())
+            }
+            Change::Input(InputFrom::Memory) => {
+                self.shorten(draft, |task| Without::Input.blocked_ms(task), 1.0);
+                draft.assumptions.push("no task waits for input; it is still decoded".into());
+                Ok(())
+            }
+            Change::InputScale(factor) => {
+                let grown = |task: &Task, ns: u64| {
+                    let fixed = overhead(task).min(ns as f64);
+                    (fixed + (ns as f64 - fixed) * factor) as u64
+                };
+                for times in [&mut draft.durations_ns, &mut draft.sure_ns] {
+                    times
+                        .iter_mut()
+                        .zip(&self.replays.tasks.all)
+                        .for_each(|(ns, task)| *ns = grown(task, *ns));
+                }
+                draft
+                    .assumptions
+                    .push("as many tasks, each with so many times its input and its run time".into());
+                draft.doubt.1 = draft.doubt.1.max(0.2 * (factor.ln()).abs());
+                Ok(())
+            }
+            Change::Executors(amount) => self.executors_become(draft, *amount),
+            Change::ExecutorCores(amount) | Change::Cores(amount) => {
+                self.cores_become(draft, *amount, change)
+            }
+            other => Err(refused(other)),
+        }
+    }
+
+    fn take_away(&self, draft: &mut Draft, part: &str) -> Result<(), Refused> {
+        let without = match part {
+            "gc" => Without::Gc,
+            "scheduler" => Without::Scheduler,
+            "deserialize" => Without::Deserialize,
+            "disk" => Without::Disk,
+            "network" => Without::Network,
+            "stragglers" => {
+                return self.replace(
+                    draft,
+                    &self.at_median_ns,
+                    "every task that is slower than its stage's median rate has that rate",
+                );
+            }
+            "skew" => {
+                return self.replace(
+                    draft,
+                    &self.even_ns,
+                    "what skewed partitions have in excess is spread over their stage's tasks",
+                );
+            }
+            _ => {
+                return Err(Refused::Usage(format!(
+                    "`no={part}`: an event log answers no=gc, scheduler, deserialize, stragglers, skew, disk or network"
+                )));
+            }
+        };
+        if self.replays.tasks.all.iter().all(|t| without.blocked_ms(t).is_none()) {
+            return Err(Refused::Usage(format!(
+                "`no={part}`: this log does not say how long tasks were blocked on it; it answers {ANSWERED}"
+            )));
+        }
+        self.shorten(draft, |task| without.blocked_ms(task), 1.0);
+        draft.assumptions.push(format!("no task is ever blocked on {part}: the upper bound of fixing it"));
+        Ok(())
+    }
+
+    fn replace(&self, draft: &mut Draft, replaced: &[(u32, u64)], assumption: &str) -> Result<(), Refused> {
+        for times in [&mut draft.durations_ns, &mut draft.sure_ns] {
+            for (ix, ns) in replaced {
+                let (now, was) = (times[*ix as usize], self.replays.durations_ns[*ix as usize].max(1));
+                times[*ix as usize] = (now as f64 * *ns as f64 / was as f64) as u64;
+            }
+        }
+        draft.assumptions.push(assumption.into());
+        Ok(())
+    }
+
+    fn speed_up(&self, draft: &mut Draft, without: Without, factor: f64) {
+        self.shorten(draft, |task| without.blocked_ms(task), 1.0 - 1.0 / factor);
+    }
+
+    /// Takes a share of what each task is blocked for from its time; negative: adds it.
+    fn shorten(&self, draft: &mut Draft, blocked_ms: impl Fn(&Task) -> Option<(f64, f64)>, share: f64) {
+        let less = |ns: u64, ms: f64| (ns as f64 - ms * share * 1e6).max(0.0) as u64;
+        for (ix, task) in self.replays.tasks.all.iter().enumerate() {
+            let Some((sure, most)) = blocked_ms(task) else { continue };
+            draft.durations_ns[ix] = less(draft.durations_ns[ix], most);
+            draft.sure_ns[ix] = less(draft.sure_ns[ix], sure);
+        }
+    }
+
+    fn executors_become(&self, draft: &mut Draft, amount: Amount) -> Result<(), Refused> {
+        let now = self.executors();
+        let wanted = amount.of(Some(now.len() as f64)).unwrap_or(1.0).round().clamp(1.0, 1e5) as usize;
+        // More of them come as those that there are did, in turn.
+        let slots = (0..wanted).flat_map(|ix| vec![now[ix % now.len()].0; now[ix % now.len()].1]);
+        draft.slots = Some(slots.collect());
+        draft
+            .assumptions
+            .push(format!("{wanted} executors instead of {}; tasks take as long on them", now.len()));
+        draft.doubt.1 =
+            draft.doubt.1.max(if wanted > now.len() { MORE_EXECUTORS } else { MORE_EXECUTORS / 2.0 });
+        Ok(())
+    }
+
+    fn cores_become(&self, draft: &mut Draft, amount: Amount, change: &Change) -> Result<(), Refused> {
+        let now = self.executors();
+        if matches!(change, Change::Cores(_)) && now.len() > 1 {
+            return Err(Refused::Usage(
+                "`cores` is of one machine: on a cluster set executors or executor.cores".into(),
+            ));
+        }
+        let wanted =
+            |slots: usize| amount.of(Some(slots as f64)).unwrap_or(1.0).round().clamp(1.0, 4096.0) as usize;
+        let slots = now.iter().flat_map(|(added, slots)| vec![*added; wanted(*slots)]);
+        draft.slots = Some(slots.collect());
+        draft.assumptions.push(format!(
+            "{} slots an executor instead of {}; tasks take as long beside so many",
+            wanted(now[0].1),
+            now[0].1
+        ));
+        let more = wanted(now[0].1) > now[0].1;
+        let doubt = if more { &mut draft.doubt.1 } else { &mut draft.doubt.0 };
+        *doubt = doubt.max(MORE_CORES);
+        Ok(())
+    }
+
+    fn simulated_ms(&self, durations_ns: &[u64], slots: Option<&[Added]>) -> f64 {
+        let r = &self.replays;
+        let Some(slots) = slots else { return r.with(durations_ns).jobs_ms() };
+        let open = |durations_ns, slots| {
+            replay(&r.schedule, Replaced { durations_ns, gaps: true, slots: Slots::Open(slots) }).jobs_ms()
+        };
+        let now = self.slots_now();
+        let ratio = crate::ratio(open(durations_ns, slots), open(&r.durations_ns, &now)).unwrap_or(1.0);
+        r.unchanged.jobs_ms() * ratio
+    }
+}
+
+fn overhead(task: &Task) -> f64 {
+    let parts = [Part::Scheduler, Part::Deserialize].iter().filter_map(|p| task.measured(*p));
+    parts.sum::<f64>() * 1e6
+}
+
+fn refused(change: &Change) -> Refused {
+    Refused::Usage(match change {
+        Change::DiskRate(..) | Change::NetworkRate(_) => {
+            "an event log does not say how fast disks and links are: set disk.rate or network.rate relative to now, for example x2".into()
+        }
+        Change::Machines(_) => "an event log knows executors, not machines: set executors".into(),
+        _ => format!("an event log cannot answer this; it answers {ANSWERED}"),
+    })
+}
+
+impl Basis for PipelinedBasis<'_> {
+    fn baseline(&self) -> Baseline {
+        Baseline {
+            measured_ms: self.replays.measured_ms,
+            modelled_ms: Some(self.analytic_ms(&self.replays.durations_ns, None)).filter(|ms| *ms > 0.0),
+            simulated_ms: Some(self.replays.unchanged.jobs_ms()),
+        }
+    }
+
+    fn bottleneck(&self) -> Option<Bottleneck> {
+        self.bottleneck.clone()
+    }
+
+    /// Tasks of one stage differ by chance as much as they differ: the more there are, the less their sum does.
+    fn spread(&self) -> f64 {
+        let (mut variance, mut total) = (0.0, 0.0);
+        for tasks in &self.replays.schedule.by_stage {
+            let times = tasks.iter().map(|ix| self.replays.tasks.all[*ix as usize].duration_ms());
+            let (n, sum) = (tasks.len().max(1) as f64, times.clone().sum::<f64>());
+            variance += times.map(|ms| (ms - sum / n).powi(2)).sum::<f64>();
+            total += sum;
+        }
+        crate::ratio(variance.sqrt(), total).unwrap_or(0.0)
+    }
+
+    fn estimate(&self, changes: &Changes) -> Result<Estimate, Refused> {
+        let mut draft = Draft {
+            durations_ns: self.replays.durations_ns.clone(),
+            sure_ns: self.replays.durations_ns.clone(),
+            slots: None,
+            assumptions: vec!["the driver's own time and the gaps between stages stay as they were".into()],
+            doubt: (0.0, 0.0),
+        };
+        changes.iter().try_for_each(|change| self.apply(&mut draft, change))?;
+        let simulated = self.simulated_ms(&draft.durations_ns, draft.slots.as_deref());
+        let slots = draft.slots.as_ref().map(Vec::len);
+        if draft.sure_ns != draft.durations_ns {
+            let sure = self.simulated_ms(&draft.sure_ns, draft.slots.as_deref());
+            let off = crate::ratio(sure - simulated, simulated).unwrap_or(0.0);
+            match off >= 0.0 {
+                true => draft.doubt.1 += off,
+                false => draft.doubt.0 -= off,
+            }
+            draft.assumptions.push(
+                "Spark does not record all of these waits: they are taken as long as they can be".into(),
+            );
+        }
+        Ok(Estimate {
+            analytic_ms: Some(self.analytic_ms(&draft.durations_ns, slots)),
+            simulated_ms: Some(simulated),
+            bottleneck: self.bottleneck.clone(),
+            assumptions: draft.assumptions,
+            doubt: draft.doubt,
+        })
+    }
+
+    fn singles(&self) -> Vec<String> {
+        let local = self.executors().len() == 1;
+        let slots: &[&str] = if local { &["cores=x2"] } else { &["executors=x2", "executor.cores=x2"] };
+        let parts = ["gc", "scheduler", "deserialize", "stragglers", "skew", "disk", "network"]
+            .map(|part| format!("no={part}"));
+        let rates = ["disk.rate=x2", "network.rate=x2", "input=memory"];
+        slots.iter().chain(&rates).map(|s| (*s).to_owned()).chain(parts).collect()
+    }
+}

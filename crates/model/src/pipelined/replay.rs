@@ -1,0 +1,411 @@
+//! The job again on a virtual clock: the recorded tasks on the recorded slots (blocked-time-nsdi15 §2.3.2).
+//!
+//! The paper replays "based only on the number of slots" and compares the simulated time without
+//! something to the simulated unchanged time, so that what the simulation gets wrong falls out
+//! of the ratio. Here slots come and go as they did, stages wait for their
+//! parents, several jobs share slots, and the gaps of [`Schedule`] are replayed as they were.
+//! A free slot takes, of the tasks that could run on it, the one that was
+//! launched first: that is the recorded order, whatever policy made it.
+//!
+//! Where a changed schedule would have run on other slots than the recorded one (more executors),
+//! [`Slots::Open`] lets every stage use every slot.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+
+use super::schedule::{Lane, NONE, Schedule, StagePlace};
+use crate::capacity::union_ns;
+
+/// Which slots a stage's tasks may use.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Slots<'a> {
+    /// Those that they used.
+    Recorded,
+    /// All of these: each with the job before whose submission it is not there, and how long after it comes.
+    Open(&'a [Option<(u32, u64)>]),
+}
+
+/// What is different from the record.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Change<'a> {
+    /// How long each task takes, by its index.
+    pub durations_ns: &'a [u64],
+    /// Whether slots take as long to start a task as they did; else no time.
+    pub gaps: bool,
+    /// Which slots there are.
+    pub slots: Slots<'a>,
+}
+
+/// When everything ran.
+#[derive(Debug, Default)]
+pub(crate) struct Replayed {
+    /// Submission and end by job; `None` where its time is not known.
+    pub jobs: Vec<Option<(u64, u64)>>,
+    /// Submission and end by stage.
+    pub stages: Vec<Option<(u64, u64)>>,
+    /// Jobs that ended.
+    pub ended: usize,
+}
+
+impl Replayed {
+    /// Time in which at least one job ran.
+    pub fn jobs_ms(&self) -> f64 {
+        crate::ms(union_ns(self.jobs.iter().flatten().copied().collect()) as f64)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    JobSubmitted(u32),
+    StageSubmitted(u32),
+    SlotComes(u32),
+    SlotGoes(u32),
+    SlotFreed(u32),
+    TaskEnded(u32),
+    Repeat(u32),
+    StageEnded(u32),
+    JobEnded(u32),
+}
+
+#[derive(Debug, Clone, Default)]
+struct StageState {
+    waits_for: u32,
+    needed: u32,
+    /// Place in the stage's tasks up to which all first attempts were launched.
+    next: usize,
+    /// Attempts whose turn has come.
+    repeats: BTreeSet<u32>,
+    launched: usize,
+    started: Vec<bool>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SlotState {
+    Away,
+    Free,
+    Busy,
+    /// Its executor goes when its task has ended.
+    Leaving,
+}
+
+struct Replay<'a> {
+    schedule: &'a Schedule,
+    change: Change<'a>,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    seen: u64,
+    stages: Vec<StageState>,
+    active: Vec<u32>,
+    slots: Vec<SlotState>,
+    jobs_needed: Vec<u32>,
+    stages_of: Vec<Vec<u32>>,
+    followers: Vec<Vec<u32>>,
+    children: Vec<Vec<u32>>,
+    comes: Vec<Vec<(u32, u64)>>,
+    goes: Vec<Vec<(u32, u64)>>,
+    out: Replayed,
+}
+
+/// Runs the schedule under a change.
+pub(crate) fn replay(schedule: &Schedule, change: Change<'_>) -> Replayed {
+    let mut replay = Replay::of(schedule, change);
+    replay.run();
+    replay.out
+}
+
+impl<'a> Replay<'a> {
+    fn of(schedule: &'a Schedule, change: Change<'a>) -> Replay<'a> {
+        let (jobs, stages) = (schedule.jobs.len(), schedule.stages.len());
+        let mut replay = Replay {
+            schedule,
+            change,
+            events: BinaryHeap::new(),
+            seen: 0,
+            stages: vec![StageState::default(); stages],
+            active: Vec::new(),
+            slots: Vec::new(),
+            jobs_needed: vec![0; jobs],
+            stages_of: vec![Vec::new(); jobs],
+            followers: vec![Vec::new(); jobs],
+            children: vec![Vec::new(); stages],
+            comes: vec![Vec::new(); jobs],
+            goes: vec![Vec::new(); jobs],
+            out: Replayed { jobs: vec![None; jobs], stages: vec![None; stages], ended: 0 },
+        };
+        replay.link_slots();
+        for (ix, stage) in schedule.stages.iter().enumerate() {
+            let Some(stage) = stage else { continue };
+            let state = &mut replay.stages[ix];
+            (state.waits_for, state.needed) = (stage.after.len() as u32, stage.needed);
+            state.started = vec![false; stage.lanes.len()];
+            stage.after.iter().for_each(|parent| replay.children[*parent as usize].push(ix as u32));
+            replay.stages_of.get_mut(stage.job as usize).into_iter().for_each(|of| of.push(ix as u32));
+        }
+        for (ix, job) in schedule.jobs.iter().enumerate() {
+            let Some(job) = job else { continue };
+            replay.jobs_needed[ix] = job.needed;
+            match job.after {
+                Some((before, _)) => replay.followers[before as usize].push(ix as u32),
+                None => replay.push(job.submitted_ns, Event::JobSubmitted(ix as u32)),
+            }
+        }
+        replay
+    }
+
+    fn link_slots(&mut self) {
+        let recorded: Vec<_>;
+        let added = match self.change.slots {
+            Slots::Open(added) => added,
+            Slots::Recorded => {
+                recorded = self.schedule.slots.iter().map(|s| s.added).collect::<Vec<_>>();
+                for (ix, slot) in self.schedule.slots.iter().enumerate() {
+                    if let Some((job, after)) = slot.removed {
+                        self.goes[job as usize].push((ix as u32, after));
+                    }
+                }
+                &recorded
+            }
+        };
+        for (ix, added) in added.iter().enumerate() {
+            self.slots.push(if added.is_some() { SlotState::Away } else { SlotState::Free });
+            if let Some((job, after)) = added {
+                self.comes[*job as usize].push((ix as u32, *after));
+            }
+        }
+    }
+
+    fn push(&mut self, at: u64, event: Event) {
+        self.seen += 1;
+        self.events.push(Reverse((at, self.seen, event)));
+    }
+
+    fn run(&mut self) {
+        let mut now = 0;
+        loop {
+            while let Some(Reverse((at, _, event))) = self.events.pop() {
+                now = now.max(at);
+                self.handle(now, event);
+            }
+            // Executors that went may have left tasks that nobody can run: then they stay.
+            let gone: Vec<u32> =
+                (0..self.slots.len() as u32).filter(|s| self.slots[*s as usize] == SlotState::Away).collect();
+            if self.active.is_empty() || gone.is_empty() {
+                break;
+            }
+            gone.into_iter().for_each(|slot| self.handle(now, Event::SlotComes(slot)));
+        }
+    }
+
+    fn handle(&mut self, now: u64, event: Event) {
+        match event {
+            Event::JobSubmitted(job) => self.job_submitted(now, job),
+            Event::StageSubmitted(stage) => self.stage_submitted(now, stage),
+            Event::SlotComes(slot) => {
+                if self.slots[slot as usize] == SlotState::Away {
+                    self.slots[slot as usize] = SlotState::Free;
+                    self.offer(now, slot);
+                }
+            }
+            Event::SlotGoes(slot) => {
+                let state = &mut self.slots[slot as usize];
+                *state = if *state == SlotState::Busy { SlotState::Leaving } else { SlotState::Away };
+            }
+            Event::SlotFreed(slot) => self.slot_freed(now, slot),
+            Event::TaskEnded(task) => self.task_ended(now, task),
+            Event::Repeat(task) => self.repeat(now, task),
+            Event::StageEnded(stage) => self.stage_ended(now, stage),
+            Event::JobEnded(job) => self.job_ended(now, job),
+        }
+    }
+
+    fn job_submitted(&mut self, now: u64, job: u32) {
+        let Some(place) = &self.schedule.jobs[job as usize] else { return };
+        self.out.jobs[job as usize] = Some((now, now));
+        for (slot, after) in std::mem::take(&mut self.comes[job as usize]) {
+            self.push(now + after, Event::SlotComes(slot));
+        }
+        for (slot, after) in std::mem::take(&mut self.goes[job as usize]) {
+            self.push(now + after, Event::SlotGoes(slot));
+        }
+        if place.needed == 0 {
+            self.push(now + place.tail_ns, Event::JobEnded(job));
+        }
+        for stage in std::mem::take(&mut self.stages_of[job as usize]) {
+            let Some(of_stage) = &self.schedule.stages[stage as usize] else { continue };
+            if of_stage.after.is_empty() {
+                self.push(now + of_stage.gap_ns, Event::StageSubmitted(stage));
+            }
+        }
+    }
+
+    fn stage_submitted(&mut self, now: u64, stage: u32) {
+        let Some(place) = &self.schedule.stages[stage as usize] else { return };
+        self.out.stages[stage as usize] = Some((now, now));
+        if place.needed == 0 {
+            self.push(now + place.tail_ns, Event::StageEnded(stage));
+        }
+        if self.schedule.by_stage[stage as usize].is_empty() {
+            return;
+        }
+        self.active.push(stage);
+        let mut order: Vec<(u64, u32)> = match self.change.slots {
+            Slots::Recorded => place.lanes.iter().map(|lane| (lane.first_gap_ns, lane.slot)).collect(),
+            Slots::Open(slots) => (0..slots.len() as u32).map(|slot| (0, slot)).collect(),
+        };
+        order.sort_unstable();
+        for (_, slot) in order {
+            if self.slots[slot as usize] == SlotState::Free && !self.offer(now, slot) {
+                break;
+            }
+        }
+    }
+
+    /// Lets a free slot take a task; false where there is none for it.
+    fn offer(&mut self, now: u64, slot: u32) -> bool {
+        let mut best: Option<(u32, u32, usize)> = None;
+        for stage in &self.active {
+            let Some(place) = &self.schedule.stages[*stage as usize] else { continue };
+            let Some(lane) = self.lane(place, slot) else { continue };
+            let Some(task) = self.candidate(*stage) else { continue };
+            if best.is_none_or(|(first, ..)| task < first) {
+                best = Some((task, *stage, lane));
+            }
+        }
+        let Some((task, stage, lane)) = best else { return false };
+        self.launch(now, slot, stage, task, lane);
+        true
+    }
+
+    /// Which lane of the stage the slot is.
+    fn lane(&self, place: &StagePlace, slot: u32) -> Option<usize> {
+        match self.change.slots {
+            Slots::Recorded => place.lanes.binary_search_by_key(&slot, |lane: &Lane| lane.slot).ok(),
+            Slots::Open(_) => Some(usize::MAX),
+        }
+    }
+
+    /// The stage's task that is to run next.
+    fn candidate(&self, stage: u32) -> Option<u32> {
+        let state = &self.stages[stage as usize];
+        let first = self.schedule.by_stage[stage as usize].get(state.next).copied();
+        first.into_iter().chain(state.repeats.first().copied()).min()
+    }
+
+    fn launch(&mut self, now: u64, slot: u32, stage: u32, task: u32, lane: usize) {
+        let (schedule, change) = (self.schedule, self.change);
+        let of_stage = &schedule.by_stage[stage as usize];
+        let (place, state) = (&schedule.tasks[task as usize], &mut self.stages[stage as usize]);
+        if !state.repeats.remove(&task) {
+            state.next += 1;
+        }
+        while of_stage.get(state.next).is_some_and(|t| schedule.tasks[*t as usize].previous != NONE) {
+            state.next += 1;
+        }
+        state.launched += 1;
+        if state.launched == of_stage.len() {
+            self.active.retain(|active| *active != stage);
+        }
+        let stage_place = schedule.stages[stage as usize].as_ref();
+        let opens = state.started.get_mut(lane).is_some_and(|started| !std::mem::replace(started, true));
+        let gap = match (opens, stage_place) {
+            _ if !change.gaps => 0,
+            (true, Some(stage)) => stage.lanes[lane].first_gap_ns,
+            (false, Some(stage)) if place.first => stage.usual_gap_ns,
+            _ => place.gap_ns,
+        };
+        let started = now + gap;
+        let ended = started.saturating_add(change.durations_ns[task as usize]);
+        self.slots[slot as usize] = SlotState::Busy;
+        // The end first: what repeats the task may take its slot.
+        self.push(ended, Event::TaskEnded(task));
+        let early = u64::from(place.early_ns).min(ended - started);
+        self.push(ended - early, Event::SlotFreed(slot));
+        if let Some(repeat) = schedule.repeats.get(&task)
+            && let Some(beside) = schedule.tasks[*repeat as usize].beside_ns
+        {
+            self.push(started.saturating_add(beside), Event::Repeat(*repeat));
+        }
+    }
+
+    fn slot_freed(&mut self, now: u64, slot: u32) {
+        let leaving = self.slots[slot as usize] == SlotState::Leaving;
+        self.slots[slot as usize] = if leaving { SlotState::Away } else { SlotState::Free };
+        if !leaving {
+            self.offer(now, slot);
+        }
+    }
+
+    fn task_ended(&mut self, now: u64, task: u32) {
+        let schedule = self.schedule;
+        let stage = schedule.stage_of(task);
+        if let Some(place) = &schedule.stages[stage as usize]
+            && schedule.tasks[task as usize].needed
+        {
+            let state = &mut self.stages[stage as usize];
+            state.needed = state.needed.saturating_sub(1);
+            if state.needed == 0 {
+                self.push(now + place.tail_ns, Event::StageEnded(stage));
+            }
+        }
+        if let Some(repeat) = schedule.repeats.get(&task)
+            && schedule.tasks[*repeat as usize].beside_ns.is_none()
+        {
+            self.stages[stage as usize].repeats.insert(*repeat);
+        }
+        self.offer_to_lanes(now, stage);
+    }
+
+    fn repeat(&mut self, now: u64, task: u32) {
+        let stage = self.schedule.stage_of(task);
+        self.stages[stage as usize].repeats.insert(task);
+        self.offer_to_lanes(now, stage);
+    }
+
+    /// Gives attempts whose turn has come to slots that are free.
+    fn offer_to_lanes(&mut self, now: u64, stage: u32) {
+        let Some(place) = &self.schedule.stages[stage as usize] else { return };
+        while !self.stages[stage as usize].repeats.is_empty() {
+            let free = |slot: &u32| self.slots[*slot as usize] == SlotState::Free;
+            let slot = match self.change.slots {
+                Slots::Recorded => place.lanes.iter().map(|lane| lane.slot).find(free),
+                Slots::Open(slots) => (0..slots.len() as u32).find(free),
+            };
+            if !slot.is_some_and(|slot| self.offer(now, slot)) {
+                return;
+            }
+        }
+    }
+
+    fn stage_ended(&mut self, now: u64, stage: u32) {
+        let Some(place) = &self.schedule.stages[stage as usize] else { return };
+        if let Some((_, ended)) = &mut self.out.stages[stage as usize] {
+            *ended = now;
+        }
+        for child in std::mem::take(&mut self.children[stage as usize]) {
+            let state = &mut self.stages[child as usize];
+            state.waits_for = state.waits_for.saturating_sub(1);
+            let gap = self.schedule.stages[child as usize].as_ref().map_or(0, |c| c.gap_ns);
+            if state.waits_for == 0 {
+                self.push(now + gap, Event::StageSubmitted(child));
+            }
+        }
+        let Some(Some(job)) = self.schedule.jobs.get(place.job as usize) else { return };
+        if place.ended_ns <= job.ended_ns {
+            let needed = &mut self.jobs_needed[place.job as usize];
+            *needed = needed.saturating_sub(1);
+            if *needed == 0 {
+                self.push(now + job.tail_ns, Event::JobEnded(place.job));
+            }
+        }
+    }
+
+    fn job_ended(&mut self, now: u64, job: u32) {
+        if let Some((_, ended)) = &mut self.out.jobs[job as usize] {
+            *ended = now;
+            self.out.ended += 1;
+        }
+        for follower in std::mem::take(&mut self.followers[job as usize]) {
+            let after = self.schedule.jobs[follower as usize].as_ref().and_then(|j| j.after);
+            self.push(now + after.map_or(0, |(_, gap)| gap), Event::JobSubmitted(follower));
+        }
+    }
+}

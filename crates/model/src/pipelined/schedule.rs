@@ -1,0 +1,326 @@
+//! The schedule as it was recorded: which slot ran what, what waited for what, and every gap.
+//!
+//! A replay (`replay.rs`) needs to know what is a consequence and what is given. Given are the
+//! times of the tasks and the *gaps*: how long a free slot took to start a task
+//! that could have run (offers, locality waits), how long the driver took between
+//! the end of a stage and the next one's submission, between two jobs (planning,
+//! the user's own program), and from a job's submission to an executor's arrival. When a task
+//! starts is a consequence. Blocked-time-nsdi15 §2.3.2 left the pauses between stages
+//! out and names them as its largest error (footnote 4).
+//!
+//! Slots are those that were used: a stage's *lanes* are the slots that ran its tasks, each
+//! opening after the gap before its first task. So the number of slots over time is the real
+//! one, without knowing why the cluster gave it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pellucid_trace::Trace;
+
+use super::task::Tasks;
+
+/// How much later than it was offered again a slot's end may be written down, where nobody says how many
+/// slots there are.
+const LATE_NS: u64 = 100_000_000;
+/// No task, no slot.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// A task's place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    /// From when it could have been started on its slot until it was.
+    pub gap_ns: u64,
+    /// The attempt that it repeats or copies; [`NONE`] for a first one.
+    pub previous: u32,
+    /// From the start of `previous` to its launch, where it did not wait for that one's end.
+    pub beside_ns: Option<u64>,
+    /// How long before its end its slot was given to another task: the driver hears of an end, and offers the
+    /// slot, before it has written down the time.
+    pub early_ns: u32,
+    pub stage: u32,
+    /// The first of its stage on its slot.
+    pub first: bool,
+    /// The end of its stage waited for it.
+    pub needed: bool,
+}
+
+/// A slot of an executor.
+#[derive(Debug, Clone)]
+pub(crate) struct Slot {
+    /// The executor: index of its resource in the trace.
+    pub resource: u32,
+    /// The last job submitted before the executor came, and how long after; `None`: there from the beginning.
+    pub added: Option<(u32, u64)>,
+    /// The same for its end.
+    pub removed: Option<(u32, u64)>,
+}
+
+/// A slot's part in a stage.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lane {
+    pub slot: u32,
+    /// Gap before the slot's first task of the stage.
+    pub first_gap_ns: u64,
+}
+
+/// A stage's place.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct StagePlace {
+    pub job: u32,
+    pub submitted_ns: u64,
+    pub ended_ns: u64,
+    /// Stages of the job that it waits for.
+    pub after: Vec<u32>,
+    /// From the last of those (or the job's submission) to its submission.
+    pub gap_ns: u64,
+    /// Tasks that its end waited for.
+    pub needed: u32,
+    /// From the end of the last of those to its own.
+    pub tail_ns: u64,
+    /// By slot.
+    pub lanes: Vec<Lane>,
+    /// Median gap of tasks that were not their slot's first.
+    pub usual_gap_ns: u64,
+}
+
+/// A job's place.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct JobPlace {
+    pub submitted_ns: u64,
+    pub ended_ns: u64,
+    /// The job that had ended last when it was submitted, and how long before.
+    pub after: Option<(u32, u64)>,
+    /// Stages that its end waited for.
+    pub needed: u32,
+    /// From the end of the last of those to its own.
+    pub tail_ns: u64,
+}
+
+/// Everything but how long the tasks take.
+#[derive(Debug, Default)]
+pub(crate) struct Schedule {
+    /// By index in the trace; `None` for one that nothing is known of but its submission.
+    pub jobs: Vec<Option<JobPlace>>,
+    pub stages: Vec<Option<StagePlace>>,
+    pub slots: Vec<Slot>,
+    /// By index in [`Tasks::all`].
+    pub tasks: Vec<Place>,
+    /// Tasks by stage, in the order of launch.
+    pub by_stage: Vec<Vec<u32>>,
+    /// The attempt that repeats or copies a task.
+    pub repeats: BTreeMap<u32, u32>,
+}
+
+impl Schedule {
+    /// Reads the schedule of `trace`.
+    pub fn of(trace: &Trace, tasks: &Tasks) -> Schedule {
+        let by_stage = tasks.by_stage(trace.stages.len());
+        let stages = stages(trace, tasks, &by_stage);
+        let jobs = jobs(trace, &stages);
+        let mut schedule = Schedule { jobs, stages, by_stage, ..Schedule::default() };
+        schedule.place(trace, tasks);
+        schedule
+    }
+
+    /// Puts every task on a slot of its executor, and reads the gaps.
+    fn place(&mut self, trace: &Trace, tasks: &Tasks) {
+        let submissions = self.submissions();
+        let mut free: BTreeMap<u32, BTreeSet<(u64, u32)>> = BTreeMap::new();
+        let mut on_slot: Vec<u32> = Vec::new();
+        let mut previous: BTreeMap<(u32, u32), u32> = BTreeMap::new();
+        let mut lanes: Vec<BTreeMap<u32, u64>> = vec![BTreeMap::new(); self.stages.len()];
+        let mut gaps: Vec<Vec<u64>> = vec![Vec::new(); self.stages.len()];
+        let repeated = repeated(tasks);
+        for (ix, task) in tasks.all.iter().enumerate() {
+            let slots = free.entry(task.resource).or_default();
+            let executor = &trace.resources[task.resource as usize];
+            let (freed, slot) = take(slots, task.launched_ns, executor.capacity).unwrap_or_else(|| {
+                self.slots.push(slot(trace, task.resource, &submissions));
+                on_slot.push(NONE);
+                (executor.added_ns.unwrap_or(0), self.slots.len() as u32 - 1)
+            });
+            slots.insert((task.ended_ns(), slot));
+            let before = std::mem::replace(&mut on_slot[slot as usize], ix as u32);
+            if let Some(before) = self.tasks.get_mut(before as usize) {
+                before.early_ns = freed.saturating_sub(task.launched_ns).min(u64::from(NONE)) as u32;
+            }
+            let stage = self.stages[task.stage as usize].as_ref();
+            let (submitted, until) = stage.map_or((0, 0), |s| (s.submitted_ns, s.ended_ns));
+            let key = (task.stage, task.partition);
+            let before = previous.get(&key).copied().unwrap_or(NONE);
+            let mut place = Place {
+                gap_ns: 0,
+                previous: before,
+                beside_ns: None,
+                early_ns: 0,
+                stage: task.stage,
+                first: false,
+                needed: task.ended_ns() <= until,
+            };
+            let mut could = freed.max(submitted);
+            if let Some(before) = tasks.all.get(before as usize) {
+                match before.ended_ns() <= task.launched_ns {
+                    true => could = could.max(before.ended_ns()),
+                    false => place.beside_ns = Some(task.launched_ns - before.launched_ns),
+                }
+                self.repeats.insert(place.previous, ix as u32);
+            }
+            place.gap_ns = task.launched_ns.saturating_sub(could);
+            let of_stage = &mut lanes[task.stage as usize];
+            place.first = !of_stage.contains_key(&slot);
+            match place.first {
+                true => drop(of_stage.insert(slot, place.gap_ns)),
+                false => gaps[task.stage as usize].push(place.gap_ns),
+            }
+            if repeated.contains(&key) {
+                previous.insert(key, ix as u32);
+            }
+            self.tasks.push(place);
+        }
+        for ((stage, lanes), mut gaps) in self.stages.iter_mut().zip(lanes).zip(gaps) {
+            let Some(stage) = stage else { continue };
+            let lanes = lanes.into_iter().map(|(slot, first_gap_ns)| Lane { slot, first_gap_ns });
+            stage.lanes = lanes.collect();
+            gaps.sort_unstable();
+            stage.usual_gap_ns = gaps.get(gaps.len() / 2).copied().unwrap_or(0);
+        }
+    }
+
+    /// The stage of a task.
+    pub fn stage_of(&self, task: u32) -> u32 {
+        self.tasks[task as usize].stage
+    }
+
+    /// When each job was submitted, in order.
+    fn submissions(&self) -> Vec<(u64, u32)> {
+        let jobs = self.jobs.iter().enumerate();
+        let mut out: Vec<_> =
+            jobs.filter_map(|(ix, job)| Some((job.as_ref()?.submitted_ns, ix as u32))).collect();
+        out.sort_unstable();
+        out
+    }
+}
+
+fn slot(trace: &Trace, resource: u32, submissions: &[(u64, u32)]) -> Slot {
+    let executor = &trace.resources[resource as usize];
+    let anchored = |at: u64| {
+        let earlier = submissions.partition_point(|(submitted, _)| *submitted <= at);
+        let (submitted, job) = submissions[earlier.checked_sub(1)?];
+        Some((job, at - submitted))
+    };
+    Slot {
+        resource,
+        added: executor.added_ns.and_then(anchored),
+        removed: executor.removed_ns.and_then(anchored),
+    }
+}
+
+/// The slot that became free last before `at`: the one that leaves the smallest gap. Where none is free
+/// and the executor has no more, the one that is free next: its task's end was written down late.
+fn take(slots: &mut BTreeSet<(u64, u32)>, at: u64, capacity: Option<f64>) -> Option<(u64, u32)> {
+    let late = match capacity {
+        Some(capacity) if slots.len() as f64 >= capacity => u64::MAX,
+        Some(_) => 0,
+        None => LATE_NS,
+    };
+    let free = slots.range(..=(at, NONE)).next_back();
+    let next = || slots.first().filter(|(freed, _)| freed - at <= late);
+    let taken = *free.or_else(next)?;
+    slots.remove(&taken);
+    Some(taken)
+}
+
+/// Stage and partition of what ran more than once.
+fn repeated(tasks: &Tasks) -> BTreeSet<(u32, u32)> {
+    let again = tasks.all.iter().filter(|t| t.attempt > 0 || t.speculative);
+    again.map(|t| (t.stage, t.partition)).collect()
+}
+
+fn stages(trace: &Trace, tasks: &Tasks, by_stage: &[Vec<u32>]) -> Vec<Option<StagePlace>> {
+    let mut ended: Vec<Option<u64>> = vec![None; trace.stages.len()];
+    for end in &trace.stage_ends {
+        ended[end.stage as usize] = Some(end.ended_ns);
+    }
+    let mut out: Vec<Option<StagePlace>> = Vec::with_capacity(trace.stages.len());
+    for (ix, stage) in trace.stages.iter().enumerate() {
+        let of_stage = by_stage[ix].iter().map(|t| &tasks.all[*t as usize]);
+        let last = of_stage.clone().map(|t| t.ended_ns()).max();
+        let first = of_stage.clone().map(|t| t.launched_ns).min();
+        let Some(ended_ns) = ended[ix].or(last) else {
+            out.push(None);
+            continue;
+        };
+        // A stage whose submission was not recorded began with its first task.
+        let submitted_ns = first.map_or(stage.submitted_ns, |first| match stage.submitted_ns {
+            0 => first,
+            submitted => submitted.min(first),
+        });
+        let needed = of_stage.clone().filter(|t| t.ended_ns() <= ended_ns).count() as u32;
+        let last_needed = of_stage.map(|t| t.ended_ns()).filter(|end| *end <= ended_ns).max();
+        // A repeated stage waits for what failed; others for their parents.
+        let mut after: Vec<u32> = match stage.attempt {
+            0 => stage.after.clone(),
+            _ => (0..ix as u32).collect(),
+        };
+        after.retain(|other| {
+            let ended = out.get(*other as usize).and_then(|o| Some(o.as_ref()?.ended_ns));
+            trace.stages[*other as usize].job == stage.job && ended.is_some_and(|ended| ended <= submitted_ns)
+        });
+        let job_submitted = trace.jobs.get(stage.job as usize).map_or(0, |job| job.submitted_ns);
+        let waited = after.iter().filter_map(|o| Some(out[*o as usize].as_ref()?.ended_ns)).max();
+        out.push(Some(StagePlace {
+            job: stage.job,
+            submitted_ns,
+            ended_ns: ended_ns.max(submitted_ns),
+            gap_ns: submitted_ns.saturating_sub(waited.unwrap_or(job_submitted)),
+            after,
+            needed,
+            tail_ns: ended_ns.saturating_sub(last_needed.unwrap_or(submitted_ns)),
+            ..StagePlace::default()
+        }));
+    }
+    out
+}
+
+fn jobs(trace: &Trace, stages: &[Option<StagePlace>]) -> Vec<Option<JobPlace>> {
+    let mut ended: Vec<Option<u64>> = vec![None; trace.jobs.len()];
+    for end in &trace.job_ends {
+        ended[end.job as usize] = Some(end.ended_ns);
+    }
+    let mut ends: Vec<Vec<u64>> = vec![Vec::new(); trace.jobs.len()];
+    for stage in stages.iter().flatten() {
+        ends.get_mut(stage.job as usize).into_iter().for_each(|of_job| of_job.push(stage.ended_ns));
+    }
+    let mut out: Vec<Option<JobPlace>> = trace
+        .jobs
+        .iter()
+        .enumerate()
+        .map(|(ix, job)| {
+            let last = ends[ix].iter().copied().max();
+            let ended_ns = ended[ix].or(last)?.max(job.submitted_ns);
+            let needed = ends[ix].iter().copied().filter(|end| *end <= ended_ns);
+            let last_needed = needed.clone().max();
+            Some(JobPlace {
+                submitted_ns: job.submitted_ns,
+                ended_ns,
+                after: None,
+                needed: needed.count() as u32,
+                tail_ns: ended_ns
+                    .saturating_sub(last_needed.unwrap_or(job.submitted_ns).max(job.submitted_ns)),
+            })
+        })
+        .collect();
+    // The driver goes on when a job has ended: each follows the one that ended last before it. In the
+    // order of submission and index, so that two jobs of no length cannot wait for each other.
+    let mut order: Vec<(u64, usize)> = Vec::new();
+    order.extend(out.iter().enumerate().filter_map(|(ix, job)| Some((job.as_ref()?.submitted_ns, ix))));
+    order.sort_unstable();
+    let mut by_end: BTreeSet<(u64, usize)> = BTreeSet::new();
+    for (submitted, ix) in order {
+        let last = by_end.range(..=(submitted, usize::MAX)).next_back().copied();
+        if let Some(job) = &mut out[ix] {
+            job.after = last.map(|(end, before)| (before as u32, submitted - end));
+            by_end.insert((job.ended_ns, ix));
+        }
+    }
+    out
+}

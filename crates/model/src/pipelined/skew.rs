@@ -1,0 +1,74 @@
+//! Skew: partitions that hold more than others and therefore take longer.
+//!
+//! Such a task is no straggler, since it makes progress at the rate of the others; it is long because
+//! of the data (blocked-time-nsdi15 §5.3 compares rates for that reason). What it costs is seen by
+//! dividing the same work evenly: the excess of the long partitions is
+//! spread over all tasks of the stage, so that nothing is done less, and the job is replayed.
+
+use super::straggler::{STRAGGLES, median};
+use super::task::Task;
+use crate::analysis::{Skew, SkewedPartition};
+
+/// Times the median input above which a partition is skewed.
+const SKEWED: f64 = 2.0;
+/// Skewed partitions of a stage that are named.
+const NAMED: usize = 5;
+
+/// How uneven a stage's tasks are, and how long each takes with the work divided evenly (index, ns);
+/// empty where nothing is skewed.
+pub(crate) fn skew(all: &[Task], of_stage: &[u32]) -> (Skew, Vec<(u32, u64)>) {
+    let ended: Vec<u32> = of_stage.iter().copied().filter(|ix| all[*ix as usize].ok()).collect();
+    let tasks = || ended.iter().map(|ix| &all[*ix as usize]);
+    let mut out = Skew {
+        input_bytes_max_over_median: max_over_median(tasks().filter_map(Task::in_bytes)),
+        output_bytes_max_over_median: max_over_median(tasks().filter_map(Task::out_bytes)),
+        duration_max_over_median: max_over_median(tasks().map(Task::duration_ms)),
+        partitions: Vec::new(),
+    };
+    let read: Vec<f64> = match tasks().map(Task::in_bytes).collect::<Option<Vec<f64>>>() {
+        Some(bytes) => bytes,
+        None => tasks().map(Task::in_records).collect::<Option<Vec<f64>>>().unwrap_or_default(),
+    };
+    let times: Vec<f64> = tasks().map(Task::duration_ms).collect();
+    let (Some(usual_read), Some(usual_time)) = (median(read.clone()), median(times.clone())) else {
+        return (out, Vec::new());
+    };
+    let total: f64 = read.iter().sum();
+    let mean = total / read.len() as f64;
+    let mut even = Vec::new();
+    let mut excess_ms = 0.0;
+    for (ix, (read, time)) in read.iter().zip(&times).enumerate() {
+        // Its rate is not that of a straggler: the data explains how long it takes.
+        let by_data = time / usual_time <= STRAGGLES * read / usual_read;
+        if *read > SKEWED * usual_read && *time > STRAGGLES * usual_time && by_data {
+            even.push((ix, time * mean / read));
+            excess_ms += time - time * mean / read;
+            let partition = all[ended[ix] as usize].partition;
+            out.partitions.push(SkewedPartition {
+                partition,
+                share: read / total,
+                times_median: read / usual_read,
+                duration_ms: *time,
+            });
+        }
+    }
+    if even.is_empty() {
+        return (out, Vec::new());
+    }
+    out.partitions.sort_by(|a, b| b.duration_ms.total_cmp(&a.duration_ms));
+    out.partitions.truncate(NAMED);
+    let mut divided = times;
+    even.iter().for_each(|(ix, ms)| divided[*ix] = *ms);
+    let share = excess_ms / divided.len() as f64;
+    (out, ended.into_iter().zip(divided).map(|(ix, ms)| (ix, ((ms + share) * 1e6) as u64)).collect())
+}
+
+/// Largest over median of at least two values.
+fn max_over_median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let values: Vec<f64> = values.collect();
+    if values.len() < 2 {
+        return None;
+    }
+    let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    crate::ratio(largest, median(values)?)
+}

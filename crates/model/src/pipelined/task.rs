@@ -1,0 +1,255 @@
+//! What is kept of each pipelined task: its place in the schedule, the parts of its time, its bytes.
+//!
+//! A trace packs its tasks, to be read in order; analyses need them by stage, by slot and in
+//! the order of launch. So one pass keeps about a hundred bytes a task. The parts are
+//! milliseconds in single precision: the logs count milliseconds, and a part of
+//! four hours is still exact. What was not measured is `None`; a part that is only bounded says so.
+//!
+//! Parts that cannot be (longer than the run time that they are a part of) are cut to it and counted.
+
+use pellucid_trace::{Blocked, Failure, Outcome, PipelinedTask, Trace};
+
+/// No store that a job reads from gives a task less than this, once the first bytes are there.
+const LEAST_BYTES_PER_S: u64 = 1_000_000;
+/// Nor lets it wait longer for the first bytes of a split: requests for footer and data of a slow object store.
+const FIRST_BYTES_NS: u64 = 250_000_000;
+
+/// The parts of a task's time that something may take away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Part {
+    /// Shipping the task to its executor, and its end back to the driver.
+    Scheduler,
+    /// Deserialising the task.
+    Deserialize,
+    /// Garbage collection.
+    Gc,
+    /// Waiting for shuffle data; of the network and of the disks that it is read from.
+    Fetch,
+    /// Reading shuffle data from this machine's disks.
+    ShuffleRead,
+    /// Writing shuffle files.
+    ShuffleWrite,
+    /// Writing and reading spills.
+    Spill,
+    /// Reading input.
+    Input,
+    /// Writing output.
+    Output,
+    /// Core time within the run time.
+    Cpu,
+    /// What is left of the run time.
+    Rest,
+}
+
+impl Part {
+    /// Every part, in the order of its place in [`Task::parts`].
+    pub const ALL: [Part; 11] = [
+        Part::Scheduler,
+        Part::Deserialize,
+        Part::Gc,
+        Part::Fetch,
+        Part::ShuffleRead,
+        Part::ShuffleWrite,
+        Part::Spill,
+        Part::Input,
+        Part::Output,
+        Part::Cpu,
+        Part::Rest,
+    ];
+}
+
+/// A part of a task's time, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Measure {
+    pub ms: f64,
+    /// Only a bound: at most `ms`.
+    pub at_most: bool,
+}
+
+/// A task.
+#[derive(Debug, Clone)]
+pub(crate) struct Task {
+    pub launched_ns: u64,
+    pub duration_ns: u64,
+    pub stage: u32,
+    pub resource: u32,
+    pub partition: u32,
+    pub attempt: u32,
+    /// By [`Part`]; not a number where it was not measured.
+    parts: [f32; Part::ALL.len()],
+    /// A bit by [`Part`]: its time is only a bound.
+    bounds: u16,
+    pub speculative: bool,
+    pub outcome: Outcome,
+    pub failure: Option<Failure>,
+    /// Input and shuffle bytes read, where all of them are known; else not a number.
+    in_bytes: f32,
+    /// The same in records.
+    in_records: f32,
+    /// Output and shuffle bytes written.
+    out_bytes: f32,
+}
+
+impl Task {
+    pub fn duration_ms(&self) -> f64 {
+        self.duration_ns as f64 / 1e6
+    }
+
+    pub fn ended_ns(&self) -> u64 {
+        self.launched_ns.saturating_add(self.duration_ns)
+    }
+
+    pub fn part(&self, part: Part) -> Option<Measure> {
+        let ms = f64::from(self.parts[part as usize]);
+        (!ms.is_nan()).then_some(Measure { ms, at_most: self.bounds & (1 << part as u16) != 0 })
+    }
+
+    /// The part where it was measured, and not only bounded.
+    pub fn measured(&self, part: Part) -> Option<f64> {
+        self.part(part).filter(|m| !m.at_most).map(|m| m.ms)
+    }
+
+    /// Bytes that it read, as input and from shuffles.
+    pub fn in_bytes(&self) -> Option<f64> {
+        known(self.in_bytes)
+    }
+
+    /// Records that it read, as input and from shuffles.
+    pub fn in_records(&self) -> Option<f64> {
+        known(self.in_records)
+    }
+
+    /// Bytes that it wrote, as output and for shuffles.
+    pub fn out_bytes(&self) -> Option<f64> {
+        known(self.out_bytes)
+    }
+
+    pub fn ok(&self) -> bool {
+        self.outcome == Outcome::Ok
+    }
+
+    fn set(&mut self, part: Part, value: Option<Blocked>, most_ms: f64) -> bool {
+        let (ns, at_most) = match value {
+            None => return false,
+            Some(Blocked::MeasuredNs(ns)) => (ns, false),
+            Some(Blocked::AtMostNs(ns)) => (ns, true),
+        };
+        let ms = ns as f64 / 1e6;
+        self.parts[part as usize] = ms.min(most_ms) as f32;
+        self.bounds |= u16::from(at_most) << part as u16;
+        // A millisecond is what rounding can do.
+        ms > most_ms + 1.0 && !at_most
+    }
+}
+
+fn known(value: f32) -> Option<f64> {
+    (!value.is_nan()).then_some(f64::from(value))
+}
+
+/// Tasks of a trace, and what was wrong with them.
+#[derive(Debug, Default)]
+pub(crate) struct Tasks {
+    /// In the order of their launch; of those launched together, in that of the trace.
+    pub all: Vec<Task>,
+    /// Tasks with a part longer than the time that it is a part of.
+    pub impossible: usize,
+    /// Tasks of stages or resources that the trace does not hold.
+    pub strayed: usize,
+}
+
+impl Tasks {
+    /// Reads the tasks of `trace`.
+    pub fn of(trace: &Trace) -> Tasks {
+        let mut tasks = Tasks { all: Vec::with_capacity(trace.pipelined_tasks.len()), ..Tasks::default() };
+        for task in &trace.pipelined_tasks {
+            if task.stage as usize >= trace.stages.len() || task.resource as usize >= trace.resources.len() {
+                tasks.strayed += 1;
+                continue;
+            }
+            let (task, impossible) = read(&task);
+            tasks.impossible += usize::from(impossible);
+            tasks.all.push(task);
+        }
+        tasks.all.sort_by_key(|t| t.launched_ns);
+        tasks
+    }
+
+    /// Indices into `all` by stage, in the order of launch.
+    pub fn by_stage(&self, stages: usize) -> Vec<Vec<u32>> {
+        let mut by_stage = vec![Vec::new(); stages];
+        for (ix, task) in self.all.iter().enumerate() {
+            by_stage[task.stage as usize].push(ix as u32);
+        }
+        by_stage
+    }
+}
+
+/// A task, and whether one of its parts was impossible.
+fn read(from: &PipelinedTask) -> (Task, bool) {
+    let mut task = Task {
+        launched_ns: from.launched_ns,
+        duration_ns: from.duration_ns,
+        stage: from.stage,
+        resource: from.resource,
+        partition: from.partition,
+        attempt: from.attempt,
+        parts: [f32::NAN; Part::ALL.len()],
+        bounds: 0,
+        speculative: from.speculative,
+        outcome: from.outcome,
+        failure: from.failure,
+        in_bytes: amount(&[from.input_bytes, from.shuffle_remote_bytes, from.shuffle_local_bytes]),
+        in_records: amount(&[from.input_records, from.shuffle_read_records]),
+        out_bytes: amount(&[from.output_bytes, from.shuffle_write_bytes]),
+    };
+    let whole = task.duration_ms();
+    let run = from.run_ns.map_or(whole, |ns| (ns as f64 / 1e6).min(whole));
+    let mut impossible = false;
+    let outside = [(Part::Scheduler, from.scheduler), (Part::Deserialize, from.deserialize)];
+    for (part, value) in outside {
+        impossible |= task.set(part, value, whole);
+    }
+    let inside = [
+        (Part::Gc, from.gc),
+        (Part::Fetch, from.blocked_network),
+        (Part::ShuffleRead, from.blocked_shuffle_read),
+        (Part::ShuffleWrite, from.blocked_shuffle_write),
+        (Part::Spill, from.blocked_spill),
+        (Part::Input, input_wait(from)),
+        (Part::Output, from.blocked_output),
+        (Part::Cpu, from.cpu_ns.map(Blocked::MeasuredNs)),
+    ];
+    for (part, value) in inside {
+        // A thread's core time is counted by another clock than its run time.
+        let slack = if part == Part::Cpu { whole.max(run) } else { run };
+        impossible |= task.set(part, value, slack);
+    }
+    if from.run_ns.is_some() && from.cpu_ns.is_some() {
+        let named = inside.iter().filter_map(|(part, _)| task.measured(*part)).sum::<f64>();
+        task.parts[Part::Rest as usize] = (run - named).max(0.0) as f32;
+    }
+    (task, impossible)
+}
+
+/// The wait for input; where it is only bounded, also by what its bytes could have taken at worst.
+fn input_wait(from: &PipelinedTask) -> Option<Blocked> {
+    match (from.blocked_input?, from.input_bytes) {
+        // Rows that were made up on the spot (a range) count as input records of no bytes.
+        (_, Some(0)) => None,
+        (Blocked::AtMostNs(ns), Some(bytes)) => {
+            let worst =
+                FIRST_BYTES_NS.saturating_add(bytes.saturating_mul(1_000_000_000 / LEAST_BYTES_PER_S));
+            Some(Blocked::AtMostNs(ns.min(worst)))
+        }
+        (wait, _) => Some(wait),
+    }
+}
+
+/// Sum of what is known; not a number where nothing is.
+fn amount(values: &[Option<u64>]) -> f32 {
+    let mut known = values.iter().flatten().peekable();
+    if known.peek().is_none() {
+        return f32::NAN;
+    }
+    known.map(|v| *v as f64).sum::<f64>() as f32
+}

@@ -1,0 +1,77 @@
+//! Where the application's time went: jobs running, the driver alone, waiting for executors.
+//!
+//! The three sum to the application's time. While a job runs but no executor is
+//! there, the cluster is waited for; whoever started the application sees that as part of the job.
+//! It does not say whether executors that are there are enough: see the replay for that.
+
+use pellucid_trace::{Trace, kind};
+
+use super::schedule::Schedule;
+use super::task::Tasks;
+use crate::analysis::{IdleSlots, WallClock};
+use crate::capacity::union_ns;
+use crate::ms;
+
+/// The application's beginning and end, as far as they were recorded.
+pub(crate) fn span(trace: &Trace, schedule: &Schedule, tasks: &Tasks) -> Option<(u64, u64)> {
+    let application = trace.application.as_ref();
+    let jobs = schedule.jobs.iter().flatten();
+    let first = jobs.clone().map(|j| j.submitted_ns).chain(tasks.all.first().map(|t| t.launched_ns)).min();
+    let last_task = tasks.all.iter().map(|t| t.ended_ns()).max();
+    let last = jobs.map(|j| j.ended_ns).chain(last_task).max();
+    let executors = trace.resources.iter().filter_map(|r| r.added_ns).max();
+    let started = application.and_then(|a| a.started_ns).or(first)?;
+    // A killed application's last job may end after the application says that it did.
+    let ended = [application.and_then(|a| a.ended_ns), last, executors].into_iter().flatten().max()?;
+    Some((started.min(first.unwrap_or(started)), ended.max(started)))
+}
+
+/// Cuts the application's time.
+pub(crate) fn wall_clock(trace: &Trace, schedule: &Schedule, tasks: &Tasks) -> WallClock {
+    let Some((started, ended)) = span(trace, schedule, tasks) else { return WallClock::default() };
+    let jobs: Vec<(u64, u64)> =
+        schedule.jobs.iter().flatten().map(|j| (j.submitted_ns, j.ended_ns)).collect();
+    let in_jobs = union_ns(jobs.clone());
+    let executors: Vec<(u64, u64)> = trace
+        .resources
+        .iter()
+        .filter(|r| r.kind == kind::SLOTS)
+        .map(|r| {
+            (r.added_ns.unwrap_or(started), r.removed_ns.unwrap_or(ended).max(r.added_ns.unwrap_or(started)))
+        })
+        .collect();
+    // A log without executors' arrivals does not say when there were none.
+    let recorded = trace.resources.iter().any(|r| r.kind == kind::SLOTS && r.added_ns.is_some());
+    // Time with a job or an executor, less that with an executor, is that with a job alone.
+    let with_either = union_ns(jobs.into_iter().chain(executors.iter().copied()).collect());
+    let waiting = recorded.then(|| with_either.saturating_sub(union_ns(executors)));
+    WallClock {
+        jobs_ms: Some(ms((in_jobs - waiting.unwrap_or(0).min(in_jobs)) as f64)),
+        driver_only_ms: Some(ms((ended - started).saturating_sub(in_jobs) as f64)),
+        waiting_for_executors_ms: waiting.map(|ns| ms(ns as f64)),
+    }
+}
+
+/// Time that slots were there, and what of it they did nothing.
+pub(crate) fn idle(trace: &Trace, schedule: &Schedule, tasks: &Tasks) -> Option<IdleSlots> {
+    let (started, ended) = span(trace, schedule, tasks)?;
+    let jobs: Vec<(u64, u64)> =
+        schedule.jobs.iter().flatten().map(|j| (j.submitted_ns, j.ended_ns)).collect();
+    let in_jobs = union_ns(jobs.clone());
+    let (mut slot_ns, mut without_job_ns) = (0.0, 0.0);
+    for resource in trace.resources.iter().filter(|r| r.kind == kind::SLOTS) {
+        let from = resource.added_ns?.max(started);
+        let until = resource.removed_ns.unwrap_or(ended).clamp(from, ended.max(from));
+        let slots = resource.capacity.filter(|c| c.is_finite())?;
+        // Either there or a job, less jobs: there without a job.
+        let either = union_ns(jobs.iter().copied().chain([(from, until)]).collect());
+        slot_ns += slots * (until - from) as f64;
+        without_job_ns += slots * either.saturating_sub(in_jobs) as f64;
+    }
+    let busy: f64 = tasks.all.iter().map(|t| t.duration_ns as f64).sum();
+    (slot_ns > 0.0).then(|| IdleSlots {
+        slot_ms: ms(slot_ns),
+        idle_ms: ms((slot_ns - busy).max(0.0)),
+        idle_without_job_ms: ms(without_job_ns),
+    })
+}
