@@ -29,6 +29,7 @@
 //! files by itself, so that a log may come from anywhere; [`layout`] needs names
 //! only.
 
+pub mod archive;
 mod build;
 mod codec;
 mod error;
@@ -46,4 +47,4 @@ mod warnings;
 
 pub use codec::Codec;
 pub use error::Error;
-pub use read::{Part, looks_like_event_log, read};
+pub use read::{Part, decompressed, looks_like_event_log, read};

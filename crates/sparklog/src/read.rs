@@ -121,6 +121,14 @@ fn no_events(first: Option<(String, Codec, u64)>, log: &Log, cut: Option<String>
     Error::NotAnEventLog { name, why }
 }
 
+/// What a file holds, decompressed if it is compressed in a way that logs are.
+///
+/// # Errors
+/// When its first bytes cannot be read.
+pub fn decompressed<'a>(reader: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
+    codec::open(reader).map(|(_, reader)| reader)
+}
+
 /// Whether a file that begins with `start` (some kilobytes of it) may be an
 /// event log: its first whole line is an event, or it is compressed in a way
 /// that only Spark does.

@@ -1,0 +1,236 @@
+//! What commands are told to read: traces, and Spark's event logs wherever they lie.
+//!
+//! An input may be a trace, a log in one file or many, a folder of logs, a pattern
+//! (`logs/app-*`), an object store's URL or a History Server's. Each becomes one
+//! [`Input`] a trace or log; nothing is read before [`Input::read`], so that many
+//! large logs can be gone through one at a time.
+
+mod remote;
+
+use crate::failure::Failure;
+use pellucid_sparklog::Part;
+use pellucid_sparklog::layout::{self, LogFiles};
+use pellucid_trace::Trace;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use tempfile::TempDir;
+
+/// How much of a file tells what it is. A first line may be long: Spark 1.2 logs begin
+/// with no short event.
+const START_BYTES: u64 = 64 << 10;
+
+/// One trace or log.
+#[derive(Debug)]
+pub struct Input {
+    /// What it is called: its path or URL.
+    pub name: String,
+    /// Whether it is one of Spark's event logs; else a trace.
+    pub is_spark_log: bool,
+    files: LogFiles,
+    /// Holds what was fetched for as long as it is needed.
+    _fetched: Option<Rc<TempDir>>,
+}
+
+impl Input {
+    /// Reads it whole.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is neither a trace nor an event log.
+    pub fn read(&self) -> Result<Trace, Failure> {
+        if !self.is_spark_log {
+            let path = Path::new(&self.files.parts[0]);
+            return Trace::read(path).map_err(|error| Failure::Failed(error.to_string()));
+        }
+        if self.files.parts.is_empty() {
+            let name = &self.name;
+            return Err(Failure::Failed(format!(
+                "{name} holds no events: the application died before its first"
+            )));
+        }
+        let mut parts = Vec::new();
+        for part in &self.files.parts {
+            let file = File::open(part).map_err(|error| Failure::file("read", part, &error))?;
+            parts.push(Part::new(part.replacen(&self.files.name, &self.name, 1), file));
+        }
+        let mut trace = pellucid_sparklog::read(parts).map_err(|error| Failure::Failed(error.to_string()))?;
+        trace.warnings.extend_from_slice(&self.files.warnings);
+        Ok(trace)
+    }
+
+    /// Bytes of its files now: what changes while a log is written.
+    pub fn bytes(&self) -> u64 {
+        let length = |part: &String| std::fs::metadata(part).map_or(0, |found| found.len());
+        self.files.parts.iter().map(length).sum()
+    }
+}
+
+/// Every trace and log that `input` names.
+///
+/// # Errors
+/// When there is none, or it cannot be reached.
+pub fn find(input: &Path) -> Result<Vec<Input>, Failure> {
+    let text = input.to_string_lossy();
+    if let Some(url) = text.strip_prefix("file://") {
+        return find(Path::new(url));
+    }
+    if text.contains("://") {
+        return remote::find(&text);
+    }
+    let mut found = Vec::new();
+    for path in matching(input) {
+        found.extend(local(&path)?);
+    }
+    if found.is_empty() {
+        return Err(Failure::Failed(format!(
+            "{text}: no trace and no event log there; pass a file, a log's folder, a folder of logs, \
+             or a pattern like logs/app-*"
+        )));
+    }
+    Ok(found)
+}
+
+/// The only trace that `input` names, for commands that take one.
+///
+/// # Errors
+/// When there is none or several, or it cannot be read.
+pub fn read_one(input: &Path) -> Result<Trace, Failure> {
+    let mut found = find(input)?;
+    match (found.pop(), found.is_empty()) {
+        (Some(only), true) => only.read(),
+        (last, _) => {
+            let some = found.iter().chain(&last).map(|input| input.name.as_str()).take(5);
+            let some = some.collect::<Vec<_>>().join(", ");
+            let count = found.len() + 1;
+            Err(Failure::Usage(format!(
+                "{}: {count} logs are there; name one of them: {some}",
+                input.display()
+            )))
+        }
+    }
+}
+
+fn local(path: &Path) -> Result<Vec<Input>, Failure> {
+    let failed = |error: io::Error| Failure::file("read", path.display(), &error);
+    let whole_folder = path.is_dir();
+    let mut inputs = Vec::new();
+    for files in layout::local(path).map_err(failed)? {
+        let single = files.parts.len() == 1 && files.parts[0] == files.name;
+        let is_spark_log = !single || starts_as_spark_log(Path::new(&files.name)).map_err(failed)?;
+        // What else lies in a folder is passed over; what was named is not.
+        let named =
+            !whole_folder || is_spark_log || starts_as_trace(Path::new(&files.name)).map_err(failed)?;
+        if named {
+            inputs.push(Input { name: files.name.clone(), is_spark_log, files, _fetched: None });
+        }
+    }
+    Ok(inputs)
+}
+
+fn start_of(path: &Path) -> io::Result<Vec<u8>> {
+    let mut start = Vec::new();
+    File::open(path)?.take(START_BYTES).read_to_end(&mut start)?;
+    Ok(start)
+}
+
+/// Whether it is to be read as an event log. Text that begins as JSON is, even where its
+/// first line is damaged: the log's reader says best what is wrong with it.
+fn starts_as_spark_log(path: &Path) -> io::Result<bool> {
+    let start = start_of(path)?;
+    Ok(pellucid_sparklog::looks_like_event_log(&start) || start.trim_ascii_start().starts_with(b"{"))
+}
+
+fn starts_as_trace(path: &Path) -> io::Result<bool> {
+    let start = start_of(path)?;
+    let mut text = Vec::new();
+    let mut reader = pellucid_sparklog::decompressed(&start[..])?;
+    let _ = reader.by_ref().take(4096).read_to_end(&mut text); // the start of a frame may be all there is
+    Ok(text.starts_with(b"{\"t\":\"header\""))
+}
+
+/// The paths that a pattern matches, in order; a path without `*` and `?` is itself.
+fn matching(pattern: &Path) -> Vec<PathBuf> {
+    let is_pattern = |text: &str| text.contains(['*', '?']);
+    if pattern.exists() || !is_pattern(&pattern.to_string_lossy()) {
+        return vec![pattern.to_owned()];
+    }
+    let mut found = vec![PathBuf::new()];
+    for component in pattern.components() {
+        let name = component.as_os_str().to_string_lossy();
+        if !is_pattern(&name) {
+            found.iter_mut().for_each(|path| path.push(component));
+            continue;
+        }
+        let inside = |folder: &PathBuf| {
+            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            entries
+                .map(|entry| entry.file_name())
+                .filter(|entry| fits(&name, &entry.to_string_lossy()))
+                .collect()
+        };
+        let deeper = |folder: &PathBuf| {
+            let mut names: Vec<_> = inside(folder);
+            names.sort();
+            names.into_iter().map(|name| folder.join(name)).collect::<Vec<_>>()
+        };
+        found = found.iter().flat_map(deeper).collect();
+    }
+    found.retain(|path| path.exists());
+    found
+}
+
+/// Whether a name fits a pattern of `*` (any text) and `?` (any character).
+fn fits(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    let (mut p, mut n) = (0, 0);
+    let mut star = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(c) if *c == '?' || *c == name[n] => (p, n) = (p + 1, n + 1),
+            // The last star takes one character more.
+            _ => match star {
+                Some((at, from)) => {
+                    star = Some((at, from + 1));
+                    (p, n) = (at + 1, from + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|c| *c == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_of_names() {
+        for (pattern, name) in
+            [("app-*", "app-1"), ("*", ""), ("a?c", "abc"), ("*_1*", "x_1_12"), ("a*b*c", "aXbYbZc")]
+        {
+            assert!(fits(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in [("app-*", "ap-1"), ("a?c", "ac"), ("*_1", "x_12"), ("", "a")] {
+            assert!(!fits(pattern, name), "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_is_looked_for_in_each_folder_that_fits() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["a1/x.log", "a2/x.log", "a2/y.txt", "b/x.log"] {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            std::fs::write(path, "").expect("written");
+        }
+        let found = matching(&folder.path().join("a*/*.log"));
+        assert_eq!(found, [folder.path().join("a1/x.log"), folder.path().join("a2/x.log")]);
+    }
+}

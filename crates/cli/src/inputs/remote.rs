@@ -1,0 +1,192 @@
+//! Event logs that lie elsewhere: in an object store, or with a History Server.
+//!
+//! They are fetched whole into a temporary folder, which goes when they have been
+//! read: a log is compressed, and one that is cut on the way is told from one that
+//! was written so.
+
+use super::{Input, fits};
+use crate::failure::Failure;
+use futures::TryStreamExt;
+use object_store::ObjectStoreExt;
+use pellucid_sparklog::{archive, layout};
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Component, Path};
+use std::rc::Rc;
+use tempfile::TempDir;
+use url::Url;
+
+/// The logs that a URL names.
+pub fn find(text: &str) -> Result<Vec<Input>, Failure> {
+    let url = Url::parse(text).map_err(|error| Failure::Usage(format!("{text} is no URL: {error}")))?;
+    let folder = tempfile::tempdir().map_err(|error| Failure::file("make", "a temporary folder", &error))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime =
+        runtime.map_err(|error| Failure::Failed(format!("cannot start fetching {text}: {error}")))?;
+    match url.scheme() {
+        "http" | "https" => runtime.block_on(from_history_server(&url, folder.path()))?,
+        _ => runtime.block_on(from_store(&url, folder.path()))?,
+    }
+    inputs(text, folder)
+}
+
+fn inputs(url: &str, folder: TempDir) -> Result<Vec<Input>, Failure> {
+    let logs = layout::local(folder.path()).map_err(|error| Failure::file("read", url, &error))?;
+    if logs.is_empty() {
+        return Err(Failure::Failed(format!("{url}: no event log there; check bucket and path")));
+    }
+    let (folder, root) = (Rc::new(folder), url.trim_end_matches('/'));
+    let input = |files: layout::LogFiles| {
+        let inside = Path::new(&files.name).strip_prefix(folder.path()).unwrap_or(Path::new(""));
+        let name =
+            if logs_one(&files, root) { root.to_owned() } else { format!("{root}/{}", inside.display()) };
+        Input { name, is_spark_log: true, files, _fetched: Some(Rc::clone(&folder)) }
+    };
+    Ok(logs.into_iter().map(input).collect())
+}
+
+/// Whether the URL names this log itself, not a folder that it is in.
+fn logs_one(files: &layout::LogFiles, root: &str) -> bool {
+    let last = |path: &str| path.rsplit('/').next().unwrap_or("").to_owned();
+    last(&files.name) == last(root) || root.starts_with("http")
+}
+
+/// Everything at or below a path of an object store, or that fits its pattern.
+async fn from_store(url: &Url, folder: &Path) -> Result<(), Failure> {
+    let failed = |error: String| Failure::Failed(format!("cannot read {url}: {error}"));
+    let store = pellucid_storage::open(url).map_err(|error| Failure::Failed(error.to_string()))?;
+    let wanted = percent_decoded(url.path().trim_matches('/'));
+    let fixed = wanted.split('/').take_while(|name| !name.contains(['*', '?'])).collect::<Vec<_>>().join("/");
+    let prefix = object_store::path::Path::from(fixed.clone());
+    let mut found: Vec<_> = match store.head(&prefix).await {
+        Ok(only) => vec![only],
+        Err(_) => store.list(Some(&prefix)).try_collect().await.map_err(|error| failed(error.to_string()))?,
+    };
+    found.retain(|object| within(&wanted, object.location.as_ref()));
+    let above = fixed.rsplit_once('/').map_or("", |(above, _)| above);
+    for object in found {
+        let name = object.location.as_ref();
+        let name = name.strip_prefix(above).unwrap_or(name).trim_start_matches('/');
+        let mut file = create(folder, name)?;
+        let got = store.get(&object.location).await.map_err(|error| failed(error.to_string()))?;
+        let mut chunks = got.into_stream();
+        while let Some(chunk) = chunks.try_next().await.map_err(|error| failed(error.to_string()))? {
+            file.write_all(&chunk).map_err(|error| Failure::file("write", name, &error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether an object is what a path or pattern names, or lies below it.
+fn within(wanted: &str, object: &str) -> bool {
+    let mut names = object.split('/');
+    wanted.split('/').filter(|name| !name.is_empty()).all(|name| names.next().is_some_and(|n| fits(name, n)))
+}
+
+fn percent_decoded(path: &str) -> String {
+    let plain = object_store::path::Path::from_url_path(path);
+    plain.map_or_else(|_| path.to_owned(), |plain| plain.to_string())
+}
+
+/// A log by a History Server's REST interface, or a log that a web server has.
+async fn from_history_server(url: &Url, folder: &Path) -> Result<(), Failure> {
+    let failed = |error: &dyn std::fmt::Display| {
+        Failure::Failed(format!(
+            "cannot read {url}: {error}; pass http://HOST:18080/history/APPLICATION of a History Server \
+             (the page of a running application serves no log)"
+        ))
+    };
+    let asked = download_url(url);
+    let answer = reqwest::get(asked.clone()).await.and_then(reqwest::Response::error_for_status);
+    let mut answer = answer.map_err(|error| failed(&error))?;
+    let name =
+        asked.path_segments().and_then(Iterator::last).filter(|name| !name.is_empty()).unwrap_or("log");
+    let mut file = create(folder, name)?;
+    while let Some(chunk) = answer.chunk().await.map_err(|error| failed(&error))? {
+        file.write_all(&chunk).map_err(|error| Failure::file("write", name, &error))?;
+    }
+    unpack(&mut file, folder, name).map_err(|error| failed(&error))
+}
+
+/// `…/api/v1/applications/ID[/ATTEMPT]/logs` of a page's address; else as it is.
+fn download_url(url: &Url) -> Url {
+    let segments: Vec<&str> = url.path_segments().into_iter().flatten().filter(|s| !s.is_empty()).collect();
+    let place = segments.iter().rposition(|segment| matches!(*segment, "history" | "applications"));
+    let Some((place, id)) = place.and_then(|at| segments.get(at + 1).map(|id| (at, *id))) else {
+        return url.clone();
+    };
+    let before = if segments[place] == "history" { place } else { place.saturating_sub(2) };
+    let attempt = segments.get(place + 2).filter(|attempt| attempt.parse::<u32>().is_ok());
+    let mut path: Vec<&str> = segments[..before].to_vec();
+    path.extend(["api", "v1", "applications", id]);
+    path.extend(attempt);
+    path.push("logs");
+    let mut asked = url.clone();
+    asked.set_path(&path.join("/"));
+    asked.set_query(None);
+    asked.set_fragment(None);
+    asked
+}
+
+/// Replaces an archive by what is in it; anything else stays.
+fn unpack(file: &mut File, folder: &Path, name: &str) -> io::Result<()> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut archive = File::open(folder.join(name))?;
+    let Ok(entries) = archive::entries(&mut archive) else { return Ok(()) };
+    std::fs::remove_file(folder.join(name))?;
+    for entry in entries {
+        let mut to =
+            create(folder, &entry.name).map_err(|_| io::Error::other("a name that leads elsewhere"))?;
+        io::copy(&mut archive::open(&mut archive, &entry)?, &mut to)?;
+    }
+    Ok(())
+}
+
+/// Creates a file below the folder and nowhere else, whatever its name says.
+fn create(folder: &Path, name: &str) -> Result<File, Failure> {
+    let inside = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
+    if !inside || name.is_empty() {
+        return Err(Failure::Failed(format!("{name:?} is no name of a log's file")));
+    }
+    let path = folder.join(name);
+    let made = path
+        .parent()
+        .map_or(Ok(()), std::fs::create_dir_all)
+        .and_then(|()| File::options().read(true).write(true).create(true).truncate(true).open(&path));
+    made.map_err(|error| Failure::file("write", path.display(), &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_a_history_server_lead_to_its_download() {
+        for (page, download) in [
+            ("http://h:18080/history/app-1/jobs/", "http://h:18080/api/v1/applications/app-1/logs"),
+            (
+                "http://h:18080/history/application_1_2/1/stages/?x=1",
+                "http://h:18080/api/v1/applications/application_1_2/1/logs",
+            ),
+            ("https://h/gw/shs/api/v1/applications/app-1", "https://h/gw/shs/api/v1/applications/app-1/logs"),
+            ("http://h/logs/app-1.zstd", "http://h/logs/app-1.zstd"),
+        ] {
+            assert_eq!(download_url(&Url::parse(page).expect("a URL")).as_str(), download);
+        }
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["../x", "/etc/x", "a/../../x", ""] {
+            assert!(create(folder.path(), name).is_err(), "{name}");
+        }
+        assert!(create(folder.path(), "a/b/c").is_ok());
+    }
+
+    #[test]
+    fn objects_below_a_path_or_pattern() {
+        assert!(within("logs", "logs/app-1") && within("logs/app-*", "logs/app-1/events_1"));
+        assert!(!within("logs/app-1", "logs/app-10") && within("", "a"));
+    }
+}
