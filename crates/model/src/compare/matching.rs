@@ -43,7 +43,8 @@ fn common(a: &[String], b: &[String], shift: usize, pairs: &mut Vec<(Option<usiz
         if x < a.len() && y < b.len() && a[x] == b[y] {
             pairs.push((Some(shift + x), Some(shift + y)));
             (x, y) = (x + 1, y + 1);
-        } else if y >= b.len() || (x < a.len() && longest[(x + 1) * width + y] >= longest[x * width + y + 1]) {
+        } else if y >= b.len() || (x < a.len() && longest[(x + 1) * width + y] >= longest[x * width + y + 1])
+        {
             pairs.push((Some(shift + x), None));
             x += 1;
         } else {

@@ -180,7 +180,8 @@ fn stage(a: OneStage, b: OneStage, own_variance: f64) -> StageChange {
     let kinds = |of: OneStage| of.map(|(stage, _)| stage.kinds.keys().cloned().collect::<Vec<_>>());
     let mut all: Vec<String> = ["cpu", "disk", "network"].map(str::to_owned).to_vec();
     all.extend(kinds(a).into_iter().chain(kinds(b)).flatten());
-    let ideal = |of: OneStage, kind: &str| of.and_then(|(stage, _)| stage.kinds.get(kind)).map(|k| k.ideal_ms);
+    let ideal =
+        |of: OneStage, kind: &str| of.and_then(|(stage, _)| stage.kinds.get(kind)).map(|k| k.ideal_ms);
     let explained_by = all.into_iter().map(|kind| {
         // A stage that is not there used nothing; one that is there and does not know the kind did not measure it.
         let of = |one: OneStage| if one.is_none() { Some(0.0) } else { ideal(one, &kind) };

@@ -68,18 +68,19 @@ impl Side {
     pub fn of(trace: &Trace) -> Side {
         let mut stages: Vec<BTreeMap<String, Work>> = vec![BTreeMap::new(); trace.stages.len()];
         let mut busy: Vec<BTreeMap<String, Vec<(u64, u64)>>> = vec![BTreeMap::new(); trace.stages.len()];
-        let mut add = |stage: u32, partition: u32, resource: u32, (from, to): (u64, u64), bytes: Option<u64>| {
-            let (Some(works), Some(resource)) =
-                (stages.get_mut(stage as usize), trace.resources.get(resource as usize))
-            else {
-                return;
+        let mut add =
+            |stage: u32, partition: u32, resource: u32, (from, to): (u64, u64), bytes: Option<u64>| {
+                let (Some(works), Some(resource)) =
+                    (stages.get_mut(stage as usize), trace.resources.get(resource as usize))
+                else {
+                    return;
+                };
+                let work = works.entry(resource.kind.clone()).or_default();
+                let of = work.partitions.entry(partition).or_default();
+                *of = (of.0 + 1, of.1 + to.saturating_sub(from) as f64);
+                work.bytes += bytes.unwrap_or(0) as f64;
+                busy[stage as usize].entry(resource.kind.clone()).or_default().push((from, to));
             };
-            let work = works.entry(resource.kind.clone()).or_default();
-            let of = work.partitions.entry(partition).or_default();
-            *of = (of.0 + 1, of.1 + to.saturating_sub(from) as f64);
-            work.bytes += bytes.unwrap_or(0) as f64;
-            busy[stage as usize].entry(resource.kind.clone()).or_default().push((from, to));
-        };
         for m in &trace.monotasks {
             let Some(multitask) = trace.multitasks.get(m.multitask as usize) else { continue };
             let bytes = m.device_bytes.filter(|b| *b > 0).or(m.bytes);

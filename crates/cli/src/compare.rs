@@ -1,0 +1,70 @@
+//! `pellucid compare`: what changed between two runs, and whether it is more than noise.
+
+use crate::analyze;
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::output;
+use pellucid_model::Verdict;
+use std::path::PathBuf;
+
+/// Arguments of `compare`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A difference counts only where its 90 % interval excludes zero; docs/compare.md says where that is from.
+
+Example:
+  pellucid compare before.trace after.trace
+  pellucid compare before.trace after.trace --fail-slower 10%")]
+pub struct Arguments {
+    /// The trace of the earlier run
+    #[arg(value_name = "A")]
+    a: PathBuf,
+    /// The trace of the later run
+    #[arg(value_name = "B")]
+    b: PathBuf,
+    /// Exit with 1 if B is slower by more than this and the interval excludes noise
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    fail_slower: Option<f64>,
+}
+
+/// `10%`, `10 %` or `10`, as a share.
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_end_matches('%').trim_end();
+    match number.parse::<f64>() {
+        Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent / 100.0),
+        _ => Err("a percentage is expected, such as 10%".into()),
+    }
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
+    let (a, b) = (analyze::read(&arguments.a)?, analyze::read(&arguments.b)?);
+    let comparison = pellucid_model::compare(&a, &b).map_err(Failure::Failed)?;
+    let names = (arguments.a.to_string_lossy(), arguments.b.to_string_lossy());
+    if console.json {
+        let document = pellucid_report::comparison_json(&comparison, &names.0, &names.1);
+        let mut document = document.as_object().cloned().unwrap_or_default();
+        document.remove("format");
+        console.print(|out| output::write_document(out, "pellucid.comparison/1", &document))?;
+    } else {
+        let text = pellucid_report::comparison(&comparison, console.width(), console.color_stdout());
+        console.print(|out| out.write_all(text.as_bytes()))?;
+        comparison.notes.iter().for_each(|note| console.warn(note));
+    }
+    let slower = comparison.change.relative_to(comparison.duration_ms.0);
+    match (arguments.fail_slower, slower) {
+        (Some(limit), Some((share, low, _)))
+            if comparison.change.verdict() == Verdict::Slower && share > limit =>
+        {
+            Err(Failure::Failed(format!(
+                "{} is slower than {} by {:.1} % (90 % interval from {:.1} %), over the {:.1} % allowed",
+                names.1,
+                names.0,
+                share * 100.0,
+                low * 100.0,
+                limit * 100.0
+            )))
+        }
+        _ => Ok(()),
+    }
+}

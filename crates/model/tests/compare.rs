@@ -1,0 +1,90 @@
+//! Comparisons of two runs, worked out by hand, and how often noise alone is called a change.
+
+mod builder;
+
+use builder::Build;
+use pellucid_model::{Verdict, compare};
+use pellucid_trace::Trace;
+
+/// Sixteen multitasks on two cores, then a short stage. Each takes its partition's time times `factor`, plus
+/// what `noise` says; every fourth partition is three times as large.
+fn run(factor: f64, mut noise: impl FnMut() -> f64) -> Trace {
+    let mut b = Build::on_cores(2);
+    let job = b.job("SELECT", 0.0);
+    let scan = b.stage(job, "Aggregate Partial, Scan", 0.0);
+    let mut free = [0.0_f64; 2];
+    for part in 0..16_u32 {
+        let m = b.multitask(scan, 0.0);
+        let size = if part % 4 == 0 { 90.0 } else { 30.0 };
+        let core = usize::from(free[1] < free[0]);
+        let service = size * factor * (1.0 + noise());
+        b.compute(m, free[core], service).bytes = Some(1_000_000);
+        free[core] += service;
+    }
+    let end = free[0].max(free[1]);
+    b.end_stage(scan, end);
+    let last = b.stage(job, "Aggregate Final", end);
+    let m = b.multitask(last, end);
+    b.compute(m, end, 5.0);
+    b.end_stage(last, end + 5.0);
+    b.end_job(job, end + 6.0);
+    b.end(0.01, 0.1);
+    b.trace
+}
+
+#[test]
+fn sizes_of_partitions_are_no_noise() {
+    // Partitions differ threefold, but alike in both runs: the interval is that of runs alone.
+    let (a, b) = (run(1.0, || 0.0), run(1.25, || 0.0));
+    let comparison = compare(&a, &b).expect("both ended");
+    let change = comparison.change;
+    let (before, after) = comparison.duration_ms;
+    assert!((change.ms - (after - before)).abs() < 1e-9);
+    let half = 1.645 * 0.03 * (before * before + after * after).sqrt();
+    assert!((change.high_ms - change.ms - half).abs() < 0.01, "{change:?}, not ±{half}");
+    assert_eq!(change.verdict(), Verdict::Slower);
+    let scan = &comparison.stages[0];
+    assert_eq!((scan.a, scan.b), (Some(0), Some(0)));
+    // 16 multitasks of 45 ms in the mean on two cores: a quarter more is 90 ms of ideal time.
+    assert!((scan.explained_by["cpu"].expect("measured") - 90.0).abs() < 1e-6);
+    assert_eq!(scan.explained_by["disk"], None);
+    assert!(scan.why.contains("on cpu: 1.25 times the core time in 16 monotasks"), "{}", scan.why);
+    assert_eq!(comparison.stages[1].change.expect("it ended").verdict(), Verdict::SameWithinNoise);
+}
+
+#[test]
+fn a_small_change_is_the_same() {
+    let comparison = compare(&run(1.0, || 0.0), &run(1.04, || 0.0)).expect("both ended");
+    assert_eq!(comparison.change.verdict(), Verdict::SameWithinNoise);
+    assert!(comparison.stages.iter().all(|stage| stage.why.is_empty()));
+}
+
+/// Runs that differ by chance alone, in their multitasks and as wholes: at most one in ten is called a change.
+#[test]
+fn noise_is_called_a_change_no_more_often_than_said() {
+    let seed = 7_u64;
+    println!("seed {seed}");
+    let mut random = seed;
+    let mut uniform = || {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (random >> 33) as f64 / (1_u64 << 31) as f64
+    };
+    // The sum of twelve is close to normal, with variance 1.
+    let mut normal = || (0..12).map(|_| uniform()).sum::<f64>() - 6.0;
+    let mut changed = 0;
+    for _ in 0..400 {
+        let whole = [1.0 + 0.025 * normal(), 1.0 + 0.025 * normal()];
+        let [a, b] = whole.map(|whole| run(whole, || 0.15 * normal()));
+        let verdict = compare(&a, &b).expect("both ended").change.verdict();
+        changed += usize::from(verdict != Verdict::SameWithinNoise);
+    }
+    assert!(changed <= 40, "{changed} of 400");
+}
+
+#[test]
+fn what_did_not_end_is_not_compared() {
+    let mut cut = run(1.0, || 0.0);
+    cut.job_ends.clear();
+    assert!(compare(&run(1.0, || 0.0), &cut).expect_err("it did not end").contains("nothing to compare"));
+    assert!(compare(&Trace::default(), &cut).is_err());
+}

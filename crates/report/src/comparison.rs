@@ -1,0 +1,142 @@
+//! The text of `pellucid compare`, and its document `pellucid.comparison/1`.
+
+use pellucid_model::{Change, Comparison, StageChange, Verdict};
+use serde_json::{Map, Value, json};
+
+use crate::json::number;
+use crate::page::{Page, Style, cell, clean, columns, right};
+use crate::words::{noun, percent, time};
+
+/// Stages that are shown at most; those that changed most.
+const MOST: usize = 12;
+
+/// What `pellucid compare` prints: text of at most `width` columns a line.
+pub fn comparison(c: &Comparison, width: usize, color: bool) -> String {
+    let mut page = Page::new(width, color);
+    let (before, after) = c.duration_ms;
+    page.line(&[(Style::Strong, &headline(c)), (Style::Plain, &format!(" · {} → {}", time(before), time(after)))]);
+    page.wrapped(Style::Plain, &format!("Difference {}", interval(&c.change)), 0, 2);
+    let mut changed: Vec<&StageChange> = c.stages.iter().collect();
+    changed.sort_by(|a, b| size(b).total_cmp(&size(a)));
+    changed.truncate(MOST);
+    changed.sort_by_key(|stage| (stage.b.or(stage.a), stage.a));
+    if changed.is_empty() {
+        return page.finish();
+    }
+    page.gap();
+    let of = format!(" · {} of {}, those that differ most", changed.len(), c.stages.len());
+    let of = if changed.len() < c.stages.len() { of } else { String::new() };
+    page.line(&[(Style::Strong, "Stages"), (Style::Faint, &of)]);
+    let names: Vec<String> = changed.iter().map(|stage| clean(&stage.name)).collect();
+    let room = width.saturating_sub(10 + 3 * 11).max(12);
+    let label = names.iter().map(|name| columns(name)).max().unwrap_or(0).min(room);
+    let header: String = ["before", "after", "change"].iter().map(|text| right(text, 11)).collect();
+    page.text(Style::Faint, &format!("  {} {}{header}", cell("", 7), cell("", label)));
+    for (stage, name) in changed.into_iter().zip(names) {
+        self::stage(&mut page, stage, &name, label);
+    }
+    page.finish()
+}
+
+fn headline(c: &Comparison) -> String {
+    let share = c.change.relative_to(c.duration_ms.0).map_or(0.0, |(share, ..)| share.abs());
+    match c.change.verdict() {
+        Verdict::Faster => format!("Faster by {}", percent(share)),
+        Verdict::Slower => format!("Slower by {}", percent(share)),
+        Verdict::SameWithinNoise => "Same within noise".into(),
+    }
+}
+
+/// What a stage weighs in the list: its change, or all of it where it is in one run only.
+fn size(stage: &StageChange) -> f64 {
+    let one = || stage.duration_ms.0.or(stage.duration_ms.1).unwrap_or(0.0);
+    stage.change.map_or_else(one, |change| change.ms.abs())
+}
+
+fn stage(page: &mut Page, stage: &StageChange, name: &str, label: usize) {
+    let index = |of: Option<usize>| of.map_or("–".into(), |ix| ix.to_string());
+    let numbers = match (stage.a, stage.b) {
+        (a, b) if a == b => index(a),
+        (a, b) => format!("{}→{}", index(a), index(b)),
+    };
+    let duration = |ms: Option<f64>| ms.map_or("–".into(), time);
+    let change = match (stage.a, stage.b, &stage.change) {
+        (None, ..) => "new".into(),
+        (_, None, _) => "gone".into(),
+        (.., None) => "–".into(),
+        (.., Some(change)) => signed(change.ms),
+    };
+    let style = match stage.change.map(|change| change.verdict()) {
+        Some(Verdict::Slower) => Style::Warning,
+        Some(Verdict::Faster) => Style::Cores,
+        _ => Style::Faint,
+    };
+    page.line(&[
+        (Style::Plain, &format!("  {} {}", cell(&numbers, 7), cell(name, label))),
+        (Style::Plain, &right(&duration(stage.duration_ms.0), 11)),
+        (Style::Plain, &right(&duration(stage.duration_ms.1), 11)),
+        (style, &right(&change, 11)),
+    ]);
+    if !stage.why.is_empty() {
+        page.wrapped(Style::Faint, &stage.why, 10, 10);
+    } else if stage.change.is_some_and(|change| change.verdict() == Verdict::SameWithinNoise) {
+        return;
+    }
+    let kinds = stage.explained_by.iter().filter_map(|(kind, ms)| Some((kind, (*ms)?)));
+    let kinds: Vec<String> = kinds
+        .filter(|(_, ms)| ms.abs() >= 0.05)
+        .map(|(kind, ms)| format!("{} {}", noun(kind), signed(ms)))
+        .collect();
+    if !kinds.is_empty() {
+        page.wrapped(Style::Faint, &format!("ideal time: {}", kinds.join(", ")), 10, 12);
+    }
+}
+
+fn signed(ms: f64) -> String {
+    format!("{}{}", if ms < 0.0 { "−" } else { "+" }, time(ms.abs()))
+}
+
+fn interval(change: &Change) -> String {
+    format!("{} (90 % interval {} to {})", signed(change.ms), signed(change.low_ms), signed(change.high_ms))
+}
+
+/// The word of the contract for a verdict.
+fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Faster => "faster",
+        Verdict::Slower => "slower",
+        Verdict::SameWithinNoise => "same within noise",
+    }
+}
+
+/// The document `pellucid.comparison/1`; `a` and `b` are where the traces are from.
+pub fn comparison_json(c: &Comparison, a: &str, b: &str) -> Value {
+    let change = |change: Option<&Change>, of: fn(&Change) -> f64| number(change.map(of));
+    let stages = c.stages.iter().map(|stage| {
+        let kinds = stage.explained_by.iter().map(|(kind, ms)| (kind.clone(), number(*ms)));
+        json!({
+            "a": stage.a,
+            "b": stage.b,
+            "name": stage.name,
+            "duration_ms": {"a": number(stage.duration_ms.0), "b": number(stage.duration_ms.1)},
+            "change_ms": change(stage.change.as_ref(), |c| c.ms),
+            "low_ms": change(stage.change.as_ref(), |c| c.low_ms),
+            "high_ms": change(stage.change.as_ref(), |c| c.high_ms),
+            "verdict": stage.change.map(|c| word(c.verdict())),
+            "explained_by": kinds.collect::<Map<String, Value>>(),
+            "why": stage.why,
+        })
+    });
+    json!({
+        "format": "pellucid.comparison/1",
+        "a": a,
+        "b": b,
+        "duration_ms": {"a": number(Some(c.duration_ms.0)), "b": number(Some(c.duration_ms.1))},
+        "change_ms": number(Some(c.change.ms)),
+        "low_ms": number(Some(c.change.low_ms)),
+        "high_ms": number(Some(c.change.high_ms)),
+        "stages": stages.collect::<Vec<_>>(),
+        "verdict": word(c.change.verdict()),
+        "notes": c.notes,
+    })
+}

@@ -1,0 +1,82 @@
+// Unpacks the document, draws the timeline first, then the rest.
+
+function provenance(document) {
+  const { source } = document.analysis, parts = [];
+  if (source.application) parts.push(source.application);
+  if (source.engine) parts.push(`${source.engine} ${source.engine_version ?? ""}`.trim());
+  if (document.recorded_unix_ns && document.recorded_unix_ns !== "0") {
+    const at = new Date(Number(BigInt(document.recorded_unix_ns) / 1000000n));
+    parts.push(`recorded ${at.toISOString().slice(0, 16).replace("T", " ")} UTC`);
+  }
+  if (document.timeline.activities > 0) parts.push(`${countText(document.timeline.activities)} activities`);
+  byId("provenance").textContent = parts.map((part) => `· ${part}`).join(" ");
+}
+
+function warnings(document) {
+  const all = document.analysis.source.warnings;
+  byId("warnings").hidden = all.length === 0;
+  byId("warnings").replaceChildren(...all.map((text) => element("li", {}, `${text[0]?.toUpperCase() ?? ""}${text.slice(1)}.`)));
+}
+
+function job(document) {
+  const [only, ...others] = document.analysis.jobs;
+  if (!only || others.length > 0) return;
+  byId("job").append(element("pre", { class: "sql", tabindex: "0", "aria-label": "The job" }, only.name.trim() || "(a job without a name)"));
+  if (only.error) byId("job").append(element("p", { class: "notice" }, only.error));
+}
+
+/** The switch of colours; what was chosen is kept where the browser allows. */
+function theme(changed) {
+  const set = (value) => {
+    document.documentElement.dataset.theme = value;
+    changed();
+  };
+  const inputs = [...document.querySelectorAll("input[name=theme]")];
+  let kept = null;
+  try { kept = localStorage.getItem("pellucid-theme"); } catch { /* A file may have no storage. */ }
+  for (const input of inputs) {
+    input.addEventListener("change", () => {
+      set(input.value);
+      try { localStorage.setItem("pellucid-theme", input.value); } catch { /* As above. */ }
+    });
+    if (input.value === kept) input.checked = true;
+  }
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
+  if (kept) set(kept);
+}
+
+async function start() {
+  const data = JSON.parse(new TextDecoder().decode(await chunk(DOCUMENT_CHUNK)));
+  const names = new Map(data.analysis.stages.map((stage) => [stage.id, stage.name]));
+  provenance(data);
+  warnings(data);
+  job(data);
+  const longest = [...data.analysis.jobs].sort((a, b) => (b.duration_ms ?? 0) - (a.duration_ms ?? 0))[0];
+  facts(data, data.analysis.jobs);
+  if (longest) causes(data, longest);
+  await readLevels(data.timeline);
+  let view = null;
+  if (data.timeline.lanes.length > 0) {
+    view = new TimelineView(data.timeline, (stage) => names.get(stage) ?? "");
+  } else {
+    byId("timeline-whole").hidden = true;
+    byId("timeline-empty").hidden = false;
+  }
+  performance.mark("first-picture");
+  theme(() => { if (view) { view.lanes.readColors(); view.draw(); } });
+  await new Promise((resolve) => setTimeout(resolve));
+  whatIf(data.what_if, data.no_what_if);
+  advice(data);
+  jobs(data);
+  stages(data, (stage) => view?.showStage(stage));
+  blocked(data);
+  resources(data);
+  missing(data);
+  document.documentElement.dataset.ready = "yes";
+}
+
+start().catch((error) => {
+  const old = typeof DecompressionStream === "undefined" ? " This page needs a browser of 2023 or later." : "";
+  byId("failure").textContent = `The page could not be drawn: ${error.message}.${old}`;
+  byId("failure").hidden = false;
+});

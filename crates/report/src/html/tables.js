@@ -1,0 +1,251 @@
+// Everything of the page that is text: facts, causes, what-ifs, jobs, stages, resources, what is missing.
+
+const MOST_ROWS = 60;
+
+/** A table whose columns can be sorted. A column: title, cell(row) → text or element, value(row) to sort by. */
+function table(caption, groups, columns, rows, sorted) {
+  const body = element("tbody");
+  const heads = columns.map((column) => element("th", { scope: "col", class: classes(column) }));
+  let shown = MOST_ROWS;
+  const more = element("p", { class: "more" });
+  const fill = () => {
+    body.replaceChildren(...rows.slice(0, shown).map((row) => element("tr", {}, ...columns.map((column, ix) => {
+      const cell = column.cell(row), none = cell === "–";
+      const name = [classes(column), none && "none", column.strong?.(row) && "limits"].filter(Boolean).join(" ");
+      return element(ix === 0 ? "th" : "td", { class: name, scope: ix === 0 ? "row" : null }, cell);
+    }))));
+    more.replaceChildren(...(shown < rows.length
+      ? [element("button", { type: "button", class: "link", onclick: () => { shown = rows.length; fill(); } },
+        `Show all ${countText(rows.length)} (${countText(shown)} are shown)`)] : []));
+  };
+  const sort = (ix, descending) => {
+    const value = columns[ix].value, sign = descending ? -1 : 1;
+    rows.sort((a, b) => {
+      const [x, y] = [value(a), value(b)], missing = (v) => v === null || v === undefined;
+      if (missing(x) || missing(y)) return missing(x) - missing(y);
+      return sign * (typeof x === "string" ? x.localeCompare(y) : x - y);
+    });
+    heads.forEach((head, other) => other === ix
+      ? head.setAttribute("aria-sort", descending ? "descending" : "ascending") : head.removeAttribute("aria-sort"));
+    fill();
+  };
+  columns.forEach((column, ix) => {
+    const flip = () => sort(ix, heads[ix].getAttribute("aria-sort") !== "descending");
+    heads[ix].append(column.value ? element("button", { type: "button", onclick: flip }, column.title) : column.title);
+  });
+  const top = groups ? element("tr", {}, ...groups.map(([title, span]) =>
+    element(title ? "th" : "td", { colspan: span, scope: title ? "colgroup" : null, class: title ? "group first-of-group" : null }, title))) : null;
+  const whole = element("table", {}, element("caption", { class: "unseen" }, caption),
+    element("thead", {}, top, element("tr", {}, ...heads)), body);
+  sorted === undefined ? fill() : sort(sorted, true);
+  return [element("div", { class: "wide", tabindex: "0", role: "region", "aria-label": caption }, whole), more];
+}
+
+const classes = (column) => [column.text && "text", column.long && "long", column.picture && "picture", column.first && "first-of-group"].filter(Boolean).join(" ") || null;
+
+function facts(document, jobs) {
+  const sum = (key) => jobs.every((job) => job[key] === null) ? null : jobs.reduce((sum, job) => sum + (job[key] ?? 0), 0);
+  const only = jobs.length === 1 ? jobs[0] : null;
+  const span = document.analysis.wall_clock_ms.jobs;
+  const entries = [
+    [only ? "took" : "jobs ran for", timeText(only ? only.duration_ms : span)],
+    ["the model says", only ? timeText(only.modelled_ms) : null],
+    ["rows", only ? countText(only.rows) : null],
+    ["stages", countText(document.analysis.stages.length)],
+    ["read", sizeText(sum("read_bytes"))],
+    ["from the page cache", sizeText(sum("cached_bytes"))],
+    ["written", sizeText(sum("written_bytes"))],
+    ["most memory", only ? sizeText(only.memory_high_water_bytes) : null],
+    ["core time", only ? timeText(only.core.total_ms) : null],
+  ];
+  byId("facts").replaceChildren(...entries.filter(([, text]) => text !== null).map(([name, text]) =>
+    element("div", {}, element("dt", {}, name),
+      element("dd", text === "–" ? { class: "none" } : {}, text === "–" ? "not measured" : text))));
+}
+
+function causes(document, job) {
+  const all = document.analysis.causes.filter((cause) => cause.job === job.id || cause.job === undefined);
+  const shown = all.filter((cause) => cause.ms > 0 && cause.cause !== "failure");
+  const whole = job.duration_ms ?? job.modelled_ms;
+  if (shown.length === 0 || !whole) return;
+  byId("causes").hidden = false;
+  const many = document.analysis.jobs.length > 1 ? ` The longest job, ${job.id}, is shown.` : "";
+  byId("causes-about").textContent = `What the ${timeText(whole)} are put down to: in each stretch of time, the resource that the work there needed longest.${many}`;
+  byId("causes-bars").replaceChildren(...shown.map((cause) => {
+    const share = cause.ms / whole, stage = cause.stage === null ? "" : ` Mostly in stage ${cause.stage}.`;
+    return element("div", { class: "cause" },
+      element("span", { class: "label" }, kindText(cause.cause)),
+      element("span", { class: "track" }, element("div", { class: "fill", style: {
+        width: `${Math.min(100, share * 100)}%`, background: kindColor(cause.cause) } })),
+      element("span", { class: "number" }, (cause.at_most ? "≤ " : "") + timeText(cause.ms)),
+      element("span", { class: "number share" }, percentText(share)),
+      element("span", { class: "evidence" }, `${cause.evidence}.${stage}`));
+  }));
+}
+
+/** Each change with its prediction, its interval drawn on an axis from 0. */
+function whatIf(whatIf, reason) {
+  const body = byId("what-if-body");
+  if (!whatIf || whatIf.singles.length === 0) {
+    body.append(element("p", { class: "empty" }, reason ? `Nothing is predicted: ${reason}.`
+      : "No single change to what this trace names is worth asking about."));
+    return;
+  }
+  const most = Math.max(whatIf.measured_ms, ...whatIf.singles.map((single) => single.high_ms)) * 1.02;
+  const at = (ms) => `${(Math.max(0, ms) / most) * 100}%`;
+  const picture = (single) => element("div", { class: "interval", role: "img",
+    "aria-label": `${timeText(single.low_ms)} to ${timeText(single.high_ms)}, measured ${timeText(whatIf.measured_ms)}` },
+    element("span", { class: "measured", style: { left: at(whatIf.measured_ms) } }),
+    element("span", { class: "range", style: { left: at(single.low_ms), width: at(single.high_ms - single.low_ms) } }),
+    element("span", { class: "point", style: { left: at(single.duration_ms) } }));
+  const change = (single) => single.duration_ms / whatIf.measured_ms - 1;
+  body.append(element("p", { class: "about" },
+    `Predicted job time for single changes, as \`pellucid whatif --set\` takes them. Bars are 90 % intervals; the dashed line is the measured ${timeText(whatIf.measured_ms)}.`),
+  ...table("Predicted job times", null, [
+    { title: "change", text: true, cell: (s) => s.set },
+    { title: "predicted", cell: (s) => timeText(s.duration_ms), value: (s) => -s.duration_ms },
+    { title: "change", cell: (s) => Math.abs(change(s)) < 0.005 ? "±0 %" : `${change(s) > 0 ? "+" : "−"}${percentText(Math.abs(change(s)))}` },
+    { title: `0 to ${timeText(most)}`, text: true, picture: true, cell: picture },
+    { title: "90 % interval", cell: (s) => `${timeText(s.low_ms)} – ${timeText(s.high_ms)}` },
+    { title: "then limits", text: true, cell: (s) => s.bottleneck ? kindText(s.bottleneck) : "–" },
+  ], [...whatIf.singles]));
+  const replay = whatIf.simulated_ms === null ? [] : [
+    `A replay with nothing changed takes ${timeText(whatIf.simulated_ms)}: ${percentText(Math.abs(whatIf.simulated_ms - whatIf.measured_ms) / whatIf.measured_ms)} off what was measured.`];
+  const notes = [...replay, ...whatIf.assumptions];
+  body.append(element("details", {}, element("summary", {}, "What the predictions rest on"),
+    element("ul", { class: "plain" }, ...notes.map((note) => element("li", {}, note)))));
+}
+
+function advice(document) {
+  const all = document.analysis.advice ?? [];
+  if (all.length === 0) return;
+  byId("advice").hidden = false;
+  byId("advice-body").append(...all.map((one) => element("div", { class: "advice" },
+    element("h3", {}, one.title), element("p", {}, one.change ?? ""), element("p", { class: "about" }, one.evidence ?? "",
+      one.saves_ms === null || one.saves_ms === undefined ? "" : ` Saves ${timeText(one.saves_ms)} (${timeText(one.low_ms)} – ${timeText(one.high_ms)}).`))));
+}
+
+function jobs(document) {
+  const all = document.analysis.jobs;
+  if (all.length < 2) return;
+  byId("jobs").hidden = false;
+  byId("jobs-body").append(...table("Jobs", null, [
+    { title: "job", cell: (j) => `${j.id}`, value: (j) => -j.id },
+    { title: "name", text: true, long: true, cell: (j) => short(j.name, 160) },
+    { title: "took", cell: (j) => timeText(j.duration_ms), value: (j) => j.duration_ms },
+    { title: "model", cell: (j) => timeText(j.modelled_ms), value: (j) => j.modelled_ms },
+    { title: "limited by", text: true, cell: (j) => limitText(j.bottleneck) },
+    { title: "stages", cell: (j) => countText(j.stages.length), value: (j) => j.stages.length },
+  ], [...all], 2));
+}
+
+const short = (text, most) => text.length > most ? `${text.slice(0, most)}…` : text;
+const limitText = (b) => !b ? "–" : b.name && b.kind !== "cpu" && b.name !== b.kind ? `${kindText(b.kind)} ${b.name}` : kindText(b.kind);
+
+/** The kinds that some stage says anything of, in the order that people expect. */
+function kindsOf(stages) {
+  const kinds = new Set(stages.flatMap((stage) => Object.entries(stage.ideal_ms)
+    .filter(([kind, ms]) => ms > 0 || stage.service_ms[kind] > 0).map(([kind]) => kind)));
+  const order = ["cpu", "disk", "network", "store"];
+  return [...order.filter((kind) => kinds.has(kind)), ...[...kinds].filter((kind) => !order.includes(kind)).sort()];
+}
+
+function stages(document, show) {
+  const all = document.analysis.stages, body = byId("stages-body");
+  if (all.length === 0) {
+    body.append(element("p", { class: "empty" }, "The trace holds no stage."));
+    return;
+  }
+  const kinds = kindsOf(all), drawn = new Set(document.timeline.stages.map((span) => span.stage));
+  const weight = (stage) => Math.max(stage.duration_ms ?? 0, ...Object.values(stage.limit_ms ?? {}).map((ms) => ms ?? 0));
+  const name = (stage) => element("span", {}, stage.name,
+    element("small", {}, [things(stage.tasks, "task"), stage.failed_tasks > 0 && `${countText(stage.failed_tasks)} failed`,
+      stage.attempt > 0 && `attempt ${stage.attempt}`,
+      stage.skew.duration_max_over_median > 1.5 && `longest task ${stage.skew.duration_max_over_median.toFixed(1)} × the median`,
+      stage.not_split.length > 0 && `not split: ${stage.not_split.join(", ")}`].filter(Boolean).join(" · ")));
+  const columns = [
+    { title: "stage", cell: (s) => drawn.has(s.id)
+      ? element("button", { type: "button", class: "link", title: "Show it in the timeline", onclick: () => show(s.id) }, `${s.id}`) : `${s.id}`,
+    value: (s) => -s.id },
+    { title: "what it does", text: true, long: true, cell: name, value: (s) => s.name },
+    { title: "took", cell: (s) => timeText(s.duration_ms), value: weight },
+    { title: "limited by", text: true, cell: (s) => limitText(s.bottleneck), value: (s) => limitText(s.bottleneck) },
+    ...kinds.flatMap((kind) => {
+      const of = (title, key, show, first) => ({ title, first, cell: (s) => show(s[key][kind] ?? null),
+        value: (s) => s[key][kind] ?? null, strong: (s) => key === "ideal_ms" && s.bottleneck?.kind === kind });
+      return [of("ideal", "ideal_ms", timeText, true), of("used", "utilization", percentText),
+        of("queue", "queue_ms", timeText), of("service", "service_ms", timeText)];
+    }),
+  ];
+  const groups = [["", 4], ...kinds.map((kind) => [kindText(kind), 4])];
+  body.append(...table("Stages", kinds.length > 0 ? groups : null, columns, [...all], 2));
+}
+
+/** Blocked times and stragglers, where the trace's source says anything of them. */
+function blocked(document) {
+  const parts = ["disk", "network", "gc", "scheduler", "deserialize", "other"];
+  const some = (of) => of && Object.values(of).some((v) => v !== null);
+  const rows = document.analysis.stages.filter((s) => some(s.blocked_ms) || some(s.blocked_at_most_ms) || s.stragglers?.count !== null);
+  if (rows.length === 0) return;
+  byId("blocked").hidden = false;
+  const value = (part) => (s) => s.blocked_ms?.[part] ?? s.blocked_at_most_ms?.[part] ?? null;
+  const text = (part) => (s) => {
+    const exact = s.blocked_ms?.[part] ?? null, bound = s.blocked_at_most_ms?.[part] ?? null;
+    return exact !== null ? timeText(exact) : bound !== null ? `≤ ${timeText(bound)}` : "–";
+  };
+  const stragglers = (s) => {
+    const causes = Object.entries(s.stragglers?.causes ?? {}).filter(([, n]) => n > 0).sort((a, b) => b[1] - a[1]);
+    return causes.length === 0 ? "–" : causes.map(([cause, n]) => `${cause.replaceAll("_", " ")} ${countText(n)}`).join(", ");
+  };
+  byId("blocked-body").append(...table("Blocked time and stragglers by stage", null, [
+    { title: "stage", cell: (s) => `${s.id}`, value: (s) => -s.id },
+    { title: "what it does", text: true, long: true, cell: (s) => short(s.name, 120) },
+    { title: "task time", cell: (s) => timeText(s.task_time_ms), value: (s) => s.task_time_ms },
+    ...parts.map((part) => ({ title: part === "deserialize" ? "deserialisation" : part, cell: text(part), value: value(part) })),
+    { title: "stragglers", cell: (s) => countText(s.stragglers?.count), value: (s) => s.stragglers?.count ?? null },
+    { title: "their causes", text: true, long: true, cell: stragglers },
+  ], [...rows], 2));
+}
+
+function resources(document) {
+  const all = document.analysis.resources, jobs = document.analysis.wall_clock_ms.jobs;
+  const lane = (ix) => document.timeline.lanes.find((lane) => lane.resource === ix);
+  const rows = all.map((resource, ix) => ({ ...resource, lane: lane(ix) }));
+  if (rows.length === 0) {
+    byId("resources-body").append(element("p", { class: "empty" }, "The trace names no resource."));
+    return;
+  }
+  const capacity = (r) => r.capacity === null ? "not known" : r.kind === "cpu" ? things(r.capacity, "core")
+    : r.kind === "slots" ? things(r.capacity, "slot") : `${sizeText(r.capacity)}/s`;
+  byId("resources-body").append(...table("Resources", null, [
+    { title: "resource", text: true, cell: (r) => element("span", {}, element("i", { class: "swatch", style: { background: kindColor(r.kind) } }), r.name) },
+    { title: "kind", text: true, cell: (r) => kindText(r.kind) },
+    { title: "machine", text: true, cell: (r) => r.machine ?? "–" },
+    { title: "capacity", cell: capacity, value: (r) => r.capacity },
+    { title: "known from", text: true, cell: (r) => r.capacity_from ?? "–" },
+    { title: "ideal time", cell: (r) => timeText(r.ideal_ms), value: (r) => r.ideal_ms },
+    { title: "in use", cell: (r) => r.ideal_ms !== null && jobs > 0 ? percentText(r.ideal_ms / jobs) : "–" },
+    { title: "at once, mean", cell: (r) => r.lane ? numberText(r.lane.mean) : "–" },
+    { title: "at once, most", cell: (r) => r.lane ? countText(r.lane.rows) : "–" },
+  ], rows, 5));
+}
+
+function missing(document) {
+  const notes = document.not_measured.map((what) => `${what[0].toUpperCase()}${what.slice(1)}.`);
+  const { timeline } = document;
+  if (timeline.lanes.length > 0 && !timeline.lanes.some((lane) => lane.samples.length > 0)) {
+    notes.push("The machine's own counters: nothing checks the trace from outside.");
+  }
+  if (timeline.lanes.some((lane) => lane.kind === "slots")) {
+    notes.push("When within a task it was blocked: only totals over each task are recorded.");
+  }
+  if (!timeline.single) {
+    notes.push(`Single activities are not in this page, since there are ${countText(timeline.activities)} of them; the timeline shows means over ${timeText(timeline.length_ns / timeline.bins / 1e6)} at its finest.`);
+  }
+  const recording = document.analysis.recording;
+  byId("missing-body").append(notes.length === 0 ? element("p", {}, "Everything that this page shows was measured.")
+    : element("ul", { class: "plain" }, ...notes.map((note) => element("li", {}, note))));
+  if (recording.share !== null) {
+    byId("missing-body").append(element("p", { class: "about" }, `Recording the trace took ${percentText(recording.share)} of the core time.`));
+  }
+}

@@ -1,0 +1,82 @@
+// Numbers as people read them: three digits at most, and a unit. The same rules as in the terminal.
+
+function timeText(ms) {
+  if (ms === null || ms === undefined) return "–";
+  const sign = ms < 0 ? "−" : "", a = Math.abs(ms), s = a / 1000;
+  if (a === 0) return "0 s";
+  if (s >= 3599.5) return `${sign}${Math.floor(Math.round(s / 60) / 60)} h ${Math.round(s / 60) % 60} min`;
+  if (s >= 599.5) return `${sign}${Math.floor(Math.round(s) / 60)} min ${Math.round(s) % 60} s`;
+  if (s >= 99.95) return `${sign}${s.toFixed(0)} s`;
+  if (s >= 9.995) return `${sign}${s.toFixed(1)} s`;
+  if (a >= 99.5) return `${sign}${s.toFixed(2)} s`;
+  if (a >= 9.95) return `${sign}${a.toFixed(0)} ms`;
+  if (a >= 0.9995) return `${sign}${a.toFixed(1)} ms`;
+  if (a >= 0.0009995) return `${sign}${(a * 1000).toFixed(a >= 0.00995 ? 0 : 1)} µs`;
+  return `${sign}${Math.round(a * 1e6)} ns`;
+}
+
+function sizeText(bytes) {
+  if (bytes === null || bytes === undefined) return "–";
+  const units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
+  let unit = 0;
+  while (bytes >= 999.5 && unit + 1 < units.length) { bytes /= 1000; unit++; }
+  return `${bytes.toFixed(unit > 0 && bytes < 9.95 ? 1 : 0)} ${units[unit]}`;
+}
+
+function percentText(share) {
+  if (share === null || share === undefined) return "–";
+  const p = share * 100;
+  if (p === 0) return "0 %";
+  if (Math.abs(p) < 0.01) return "<0.01 %";
+  return `${p.toFixed(Math.abs(p) < 0.095 ? 2 : Math.abs(p) < 9.95 ? 1 : 0)} %`;
+}
+
+const countText = (n) => n === null || n === undefined ? "–" : Math.round(n).toLocaleString("en-US");
+const numberText = (n) => n >= 99.5 ? countText(n) : n >= 9.95 ? n.toFixed(0) : n >= 0.995 ? n.toFixed(1) : n.toFixed(2);
+const things = (n, thing) => `${countText(n)} ${thing}${n === 1 ? "" : "s"}`;
+
+const KIND_NOUNS = { cpu: "cores", memory_bandwidth: "memory bandwidth" };
+const kindText = (kind) => KIND_NOUNS[kind] ?? kind;
+
+/** The colour of a kind of resource, or of a cause. */
+const KIND_COLORS = {
+  cpu: "--compute", disk: "--read", "disk input": "--read", network: "--fetch", store: "--fetch", slots: "--green",
+  gc: "--spill", scheduling: "--write", skew: "--spill", failure: "--spill", straggler: "--write", unexplained: "--rest",
+};
+const kindColor = (kind) => `var(${KIND_COLORS[kind] ?? "--green"})`;
+
+/** The colour of each phase, by its key. */
+const PHASE_COLORS = {
+  read: "--read", fetch: "--fetch", compute: "--compute", spill: "--spill", write: "--write",
+  blocked_network: "--fetch", blocked_disk: "--read", gc: "--spill", scheduler: "--write",
+  deserialize: "--green", rest: "--rest", sampled: "--compute", other: "--green",
+  rest_or_disk: "--maybe",
+};
+
+/** An element with attributes and children; text is text, never markup. */
+function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "style") Object.assign(made.style, value);
+    else if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+const byId = (id) => document.getElementById(id);
+
+/** Ticks of an axis: a step of 1, 2 or 5 times a power of ten, at least `least` long. */
+function tickStep(least) {
+  const power = 10 ** Math.floor(Math.log10(least));
+  return [1, 2, 5, 10].map((n) => n * power).find((step) => step >= least);
+}
+
+/** A tick's time in one unit all along an axis whose ticks are `stepNs` apart. */
+function tickText(ns, stepNs) {
+  const [unit, per] = stepNs >= 6e10 ? ["min", 6e10] : stepNs >= 1e8 ? ["s", 1e9] : stepNs >= 1e5 ? ["ms", 1e6]
+    : stepNs >= 1e2 ? ["µs", 1e3] : ["ns", 1];
+  const digits = Math.min(3, Math.max(0, -Math.floor(Math.log10(stepNs / per) + 1e-9)));
+  return `${(ns / per).toFixed(ns === 0 ? 0 : digits)} ${unit}`;
+}

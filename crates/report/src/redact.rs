@@ -1,0 +1,118 @@
+//! Takes out of a trace what must not be shared: SQL text, paths, names of hosts and stores, errors.
+//!
+//! Each is replaced by a word for what it was and eight hexadecimal digits of a hash, so that the same
+//! text stays the same name all through the trace. The hash is SHA-256 over the text and a salt that
+//! is itself the hash of everything that is replaced and of the trace's origin: the same trace
+//! gives the same names, but a name cannot be found by hashing guesses at one text alone.
+//!
+//! What stays: times, sizes, counts, kinds and names of local devices (`vda`, `eth0`), and the names of
+//! operators, which are the engine's own.
+
+use pellucid_trace::{Trace, kind};
+use sha2::{Digest, Sha256};
+
+/// Replaces what must not be shared, in place.
+pub fn redact(trace: &mut Trace) {
+    let mut salt = Sha256::new();
+    each_text(trace, |what, text| {
+        salt.update(what.as_bytes());
+        salt.update(text.as_bytes());
+        salt.update([0]);
+    });
+    salt.update(trace.header.as_ref().map_or(0, |h| h.origin_unix_ns).to_le_bytes());
+    let salt = salt.finalize();
+    each_text(trace, |what, text| {
+        let hash = Sha256::new().chain_update(salt).chain_update(text.as_bytes()).finalize();
+        let digits: String = hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+        *text = format!("{what}-{digits}");
+    });
+}
+
+/// Every text that is replaced, with the word for what it is.
+fn each_text(trace: &mut Trace, mut each: impl FnMut(&str, &mut String)) {
+    for label in trace.header.iter_mut().flat_map(|h| &mut h.labels) {
+        each("label", label);
+    }
+    trace.machines.iter_mut().for_each(|m| each("host", &mut m.name));
+    for resource in &mut trace.resources {
+        if resource.kind == kind::STORE || resource.name.contains(['/', '.', ':']) {
+            each(&resource.kind.clone(), &mut resource.name);
+        }
+    }
+    trace.jobs.iter_mut().for_each(|job| each("sql", &mut job.name));
+    for stage in &mut trace.stages {
+        operators(&mut stage.name, &mut each);
+        stage.not_split.iter_mut().for_each(|name| operators(name, &mut each));
+        stage.call_site.iter_mut().for_each(|site| each("call-site", site));
+    }
+    if let Some(application) = &mut trace.application {
+        let (name, id, user) = (&mut application.name, &mut application.id, &mut application.user);
+        name.iter_mut().for_each(|name| each("application", name));
+        id.iter_mut().for_each(|id| each("application", id));
+        user.iter_mut().for_each(|user| each("user", user));
+        application.properties.values_mut().for_each(|value| each("value", value));
+    }
+    trace.queries.iter_mut().for_each(|query| each("sql", &mut query.name));
+    trace.resources.iter_mut().flat_map(|r| &mut r.removed_why).for_each(|why| each("reason", why));
+    trace.pipelined_tasks.map_errors(|error| each("error", error));
+    let errors = trace.stage_ends.iter_mut().filter_map(|end| end.error.as_mut());
+    errors.for_each(|error| each("error", error));
+    let errors = trace.query_ends.iter_mut().filter_map(|end| end.error.as_mut());
+    errors.for_each(|error| each("error", error));
+    let errors = trace.job_ends.iter_mut().filter_map(|end| end.error.as_mut());
+    errors.for_each(|error| each("error", error));
+    let errors = trace.storage_operations.iter_mut().filter_map(|op| op.error.as_mut());
+    errors.for_each(|error| each("error", error));
+    trace.truncated.iter_mut().for_each(|why| *why = "cut short".into());
+    trace.warnings.iter_mut().for_each(|warning| each("warning", warning));
+}
+
+/// Keeps an operator's own words and replaces what it works on (`Scan lineitem.parquet`): whatever
+/// is not a word of letters alone, and all that follows a scan.
+fn operators(name: &mut String, each: &mut impl FnMut(&str, &mut String)) {
+    let parts = name.split(", ").map(|operator| match operator.split_once(' ') {
+        None if is_word(operator) => operator.to_owned(),
+        Some((first, rest)) if is_word(first) && !scans(first) && rest.split(' ').all(is_word) => {
+            operator.to_owned()
+        }
+        Some((first, rest)) if is_word(first) => {
+            let mut rest = rest.to_owned();
+            each("source", &mut rest);
+            format!("{first} {rest}")
+        }
+        _ => {
+            let mut all = operator.to_owned();
+            each("operator", &mut all);
+            all
+        }
+    });
+    *name = parts.collect::<Vec<_>>().join(", ");
+}
+
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphabetic())
+}
+
+/// Operators that name what they read.
+fn scans(operator: &str) -> bool {
+    operator.contains("Scan") || operator.contains("Source")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operators_of(name: &str) -> String {
+        let mut name = name.to_owned();
+        operators(&mut name, &mut |what, text| *text = format!("{what}-{}", text.len()));
+        name
+    }
+
+    #[test]
+    fn operators_stay_and_what_they_work_on_goes() {
+        assert_eq!(operators_of("Aggregate Partial, HashJoin Inner"), "Aggregate Partial, HashJoin Inner");
+        assert_eq!(operators_of("Repartition, Scan secret"), "Repartition, Scan source-6");
+        assert_eq!(operators_of("Scan a b.parquet …"), "Scan source-13");
+        assert_eq!(operators_of("/home/me/x.py:12"), "operator-16");
+    }
+}

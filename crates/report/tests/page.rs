@@ -1,0 +1,172 @@
+//! The one-file page: what is in it, what is not, and how large it gets. How it looks and behaves is
+//! checked in a browser (`tests/test_report.py`).
+
+#[path = "../../model/tests/builder/mod.rs"]
+mod builder;
+
+use std::io::Read;
+
+use base64::Engine as _;
+use builder::{Build, ms};
+use pellucid_model::analyze;
+use pellucid_report::{Source, WhatIf, html, redact};
+use pellucid_trace::{Blocked, PipelinedTask, Trace, kind};
+use serde_json::Value;
+
+fn page(trace: &Trace) -> String {
+    let what_if = WhatIf::of(trace);
+    html(trace, &analyze(trace), Source::of_trace(trace, None), what_if.as_ref().map_err(String::as_str))
+}
+
+/// A chunk of a page, unpacked.
+fn chunk(page: &str, number: u64) -> Vec<u8> {
+    let begin = format!("<script type=\"text/plain\" id=\"chunk-{number}\">");
+    let text = page.split_once(&begin).expect("the chunk is there").1.split_once('<').expect("it ends").0;
+    let packed = base64::engine::general_purpose::STANDARD.decode(text).expect("it is base64");
+    let mut bytes = Vec::new();
+    flate2::read::GzDecoder::new(packed.as_slice()).read_to_end(&mut bytes).expect("it is gzip");
+    bytes
+}
+
+fn document(page: &str) -> Value {
+    let number = page.split_once("const DOCUMENT_CHUNK = ").expect("it is named").1;
+    let number = number.split_once(';').expect("a number").0.parse().expect("a number");
+    serde_json::from_slice(&chunk(page, number)).expect("it is JSON")
+}
+
+#[test]
+fn nothing_in_it_refers_to_anything_outside() {
+    let page = page(&Build::query().trace);
+    for reference in
+        ["http:", "https:", " src=", "<link", "url(", "@import", "fetch(", "XMLHttpRequest", "{{"]
+    {
+        assert!(!page.contains(reference), "{reference}");
+    }
+    assert!(page.contains("default-src 'none'"));
+}
+
+#[test]
+fn names_are_text_and_never_markup() {
+    let hostile = "</script><img onerror=alert(1)>\"'&\u{1b}[31m";
+    let mut b = Build::query();
+    b.trace.jobs[0].name = hostile.into();
+    b.trace.stages[0].name = hostile.into();
+    b.trace.resources[1].name = hostile.into();
+    b.trace.job_ends[0].error = Some(hostile.into());
+    let page = page(&b.trace);
+    assert!(!page.contains("<img"));
+    assert!(page.contains("<title>&lt;/script&gt;&lt;img onerror=alert(1)&gt;&quot;"));
+    assert_eq!(document(&page)["analysis"]["stages"][0]["name"], hostile);
+}
+
+#[test]
+fn lanes_hold_the_service_that_was_recorded() {
+    let b = Build::query();
+    let page = page(&b.trace);
+    let timeline = &document(&page)["timeline"];
+    let length = timeline["length_ns"].as_f64().expect("a number");
+    assert_eq!(length, ms(1840.0) as f64);
+    let levels = chunk(&page, timeline["levels"].as_u64().expect("there are some"));
+    for (lane, service_ms) in timeline["lanes"].as_array().expect("lanes").iter().zip([660.0, 1600.0]) {
+        let mean = lane["mean"].as_f64().expect("a number");
+        assert!((mean * length / 1e6 - service_ms).abs() < 0.5, "{mean} for {service_ms} ms");
+        let series = &lane["running"][0];
+        let from = series["offset"].as_u64().expect("a number") as usize * 2;
+        let bins = timeline["bins"].as_u64().expect("a number") as usize;
+        let values =
+            levels[from..from + 2 * bins].chunks(2).map(|v| f64::from(u16::from_le_bytes([v[0], v[1]])));
+        let largest = series["largest"].as_f64().expect("a number");
+        let sum: f64 = values.map(|v| v / 65535.0 * largest).sum();
+        assert!((sum / bins as f64 - mean).abs() < 1e-6);
+    }
+    assert_eq!(timeline["lanes"][1]["blocks"][0]["count"], 4);
+    assert_eq!(timeline["activities"], 9);
+}
+
+#[test]
+fn pipelined_tasks_are_drawn_on_their_slots() {
+    let mut b = Build::on_cores(2);
+    let slots = b.resource("executor 1", kind::SLOTS, Some((2.0, "set")));
+    let job = b.job("save at Report.scala:42", 0.0);
+    let stage = b.stage(job, "Exchange, Scan parquet", 0.0);
+    for partition in 0..4_u32 {
+        let task = PipelinedTask {
+            stage,
+            partition,
+            resource: slots,
+            launched_ns: ms(100.0 * f64::from(partition)),
+            duration_ns: ms(200.0),
+            cpu_ns: Some(ms(120.0)),
+            blocked_network: Some(Blocked::MeasuredNs(ms(40.0))),
+            ..PipelinedTask::default()
+        };
+        b.trace.pipelined_tasks.push(&task);
+    }
+    b.end_stage(stage, 500.0);
+    b.end_job(job, 500.0);
+    let timeline = &document(&page(&b.trace))["timeline"];
+    let lane = &timeline["lanes"][0];
+    assert_eq!((&lane["name"], &lane["rows"]), (&"slots executor 1".into(), &2.into()));
+    let phases: Vec<u64> =
+        lane["running"].as_array().expect("series").iter().filter_map(|s| s["phase"].as_u64()).collect();
+    let keys: Vec<&str> =
+        phases.iter().filter_map(|p| timeline["phases"][*p as usize]["key"].as_str()).collect();
+    assert_eq!(keys, ["compute", "blocked_network", "rest"]);
+}
+
+#[test]
+fn a_redacted_trace_names_nothing_and_stays_the_same_trace() {
+    let mut b = Build::query();
+    b.resource("s3://warehouse", kind::STORE, None);
+    b.trace.stages[0].name = "Aggregate Partial, Scan lineitem.parquet".into();
+    b.trace.job_ends[0].error = Some("/home/me/lineitem.parquet: no such file".into());
+    let before = b.trace.clone();
+    redact(&mut b.trace);
+    let text = format!("{:?}", b.trace);
+    for secret in ["lineitem", "warehouse", "/home/me", "\"here\"", "l_returnflag"] {
+        assert!(!text.contains(secret), "{secret}: {text}");
+    }
+    assert!(b.trace.stages[0].name.starts_with("Aggregate Partial, Scan source-"));
+    assert_eq!(b.trace.resources[1].name, "nvme0n1");
+    assert_eq!((&b.trace.monotasks, &b.trace.multitasks), (&before.monotasks, &before.multitasks));
+    let mut again = before.clone();
+    redact(&mut again);
+    assert_eq!(again, b.trace, "the same trace gives the same names");
+    // Another trace with the same host has another name for it: a hash of the name alone could be guessed.
+    let mut other = before;
+    other.jobs[0].name.push(' ');
+    redact(&mut other);
+    assert_ne!(other.machines[0].name, b.trace.machines[0].name);
+}
+
+/// The issue's limit: thirty megabytes for a million monotasks.
+#[test]
+fn a_million_monotasks_fit() {
+    let mut b = Build::on_cores(16);
+    let disk = b.disk("nvme0n1", Some(2e9));
+    let job = b.job("SELECT", 0.0);
+    let stage = b.stage(job, "Aggregate Partial, Scan", 0.0);
+    let mut random = 42_u64;
+    let mut next = || {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (random >> 33) as f64 / (1_u64 << 31) as f64
+    };
+    for ix in 0..500_000_u32 {
+        b.trace.multitasks.push(pellucid_trace::Multitask {
+            stage,
+            partition: ix,
+            admitted_ns: 0,
+            memory_bytes: None,
+        });
+        let start = f64::from(ix) * 0.06;
+        let bytes = (60_000.0 + 90_000.0 * next()) as u64;
+        b.read(ix, disk, start, 0.03 + 0.05 * next(), bytes).queue_ns = (next() * 1e6) as u64;
+        b.compute(ix, start + 0.5, 0.4 + 0.7 * next()).queue_ns = (next() * 3e6) as u64;
+    }
+    b.end_stage(stage, 30_100.0);
+    b.end_job(job, 30_100.0);
+    let analysis = analyze(&b.trace);
+    let page = html(&b.trace, &analysis, Source::of_trace(&b.trace, None), Err("not asked"));
+    assert!(page.len() < 30_000_000, "{} bytes", page.len());
+    assert_eq!(document(&page)["timeline"]["single"], true);
+}

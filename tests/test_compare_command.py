@@ -1,0 +1,100 @@
+"""`pellucid compare`: a real trace against itself changed by known factors."""
+
+import json
+from pathlib import Path
+
+import duckdb
+import pytest
+import zstandard
+
+from tests import binary, traces
+
+QUERY = "SELECT k % 7, count(*), max(v) FROM t GROUP BY 1 ORDER BY 1"
+TIMES = ["submitted_ns", "admitted_ns", "queued_ns", "queue_ns", "service_ns", "ended_ns", "at_ns", "interval_ns"]
+TIMES += ["cpu_ns", "decode_ns", "operator_ns", "encode_ns", "not_split_ns", "started_ns", "duration_ns", "first_byte_ns"]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compare")
+    for part in range(8):
+        duckdb.sql(f"""COPY (SELECT i AS k, hash(i) % 1000 AS v FROM range(200000) t(i))
+                       TO '{folder}/part-{part}.parquet'""")
+    path = folder / "query.trace"
+    binary.run("sql", QUERY, "--table", f"t={folder}/*.parquet", "--io", "direct", "--trace", path).check()
+    return path
+
+
+def changed(trace: Path, name: str, times: float, of=lambda record: record) -> Path:
+    """The same trace with every time multiplied, and each record passed through a function."""
+    path = trace.with_name(name)
+    frames = []
+    for record in traces.lines(trace):
+        slower = {key: round(value * times) if key in TIMES else value for key, value in record.items()}
+        frames.append(zstandard.compress((json.dumps(of(slower)) + "\n").encode()))
+    path.write_bytes(b"".join(frames))
+    return path
+
+
+def compare(a: Path, b: Path, *options: str) -> tuple[int, dict]:
+    ran = binary.run("compare", a, b, "--json", *options)
+    assert not binary.PANIC.search(ran.err)
+    return ran.code, ran.json()
+
+
+def test_a_run_is_the_same_as_itself(recorded):
+    code, document = compare(recorded, recorded, "--fail-slower", "0%")
+    assert code == 0 and document["verdict"] == "same within noise"
+    assert document["format"] == "pellucid.comparison/1"
+    assert document["duration_ms"]["a"] == document["duration_ms"]["b"] > 0
+    assert document["low_ms"] < 0 < document["high_ms"]
+    assert all(stage["change_ms"] == 0 and stage["a"] == stage["b"] for stage in document["stages"])
+    assert {"cpu", "disk", "network"} <= set(document["stages"][0]["explained_by"])
+
+
+@pytest.mark.parametrize(
+    "times, verdict, code",
+    [(1.5, "slower", 1), (0.5, "faster", 0), (1.02, "same within noise", 0), (0.98, "same within noise", 0)],
+)
+def test_known_changes(recorded, times, verdict, code):
+    other = changed(recorded, f"times-{times}.trace", times)
+    got, document = compare(recorded, other, "--fail-slower", "10%")
+    assert (document["verdict"], got) == (verdict, code)
+    relative = document["change_ms"] / document["duration_ms"]["a"]
+    assert abs(float(relative) - (times - 1)) < 0.001
+    assert document["low_ms"] <= document["change_ms"] <= document["high_ms"]
+
+
+def test_slower_but_not_by_so_much(recorded):
+    other = changed(recorded, "half-again.trace", 1.5)
+    assert compare(recorded, other, "--fail-slower", "60%")[0] == 0
+    assert compare(recorded, other)[0] == 0
+    ran = binary.run("compare", recorded, other, "--fail-slower", "10%")
+    assert ran.code == 1 and "slower" in ran.out and "half-again.trace is slower" in ran.err
+
+
+def test_the_resource_that_explains_it_is_named(recorded):
+    """Cores get twice as slow, stages with them; the disk does not."""
+    document = compare(recorded, changed(recorded, "twice.trace", 2.0))[1]
+    most = max(document["stages"], key=lambda stage: stage["change_ms"])
+    kinds = {kind: ms for kind, ms in most["explained_by"].items() if ms}
+    assert kinds and max(kinds, key=kinds.get) in most["why"], most
+
+
+def test_a_stage_that_is_new_shifts_none(recorded):
+    def renamed(record):
+        return record | {"name": "Quite another operator"} if record["t"] == "stage" and not record.get("after") else record
+
+    document = compare(recorded, changed(recorded, "renamed.trace", 1.0, renamed))[1]
+    alone = [stage for stage in document["stages"] if None in (stage["a"], stage["b"])]
+    assert alone and all(stage["change_ms"] is None for stage in alone)
+    assert any(stage["a"] == stage["b"] is not None for stage in document["stages"])
+
+
+def test_what_cannot_be_compared(recorded, tmp_path):
+    cut = tmp_path / "cut.trace"
+    cut.write_bytes(recorded.read_bytes()[:-20])
+    ran = binary.run("compare", recorded, cut)
+    assert ran.code == 1 and "nothing to compare" in ran.err and not binary.PANIC.search(ran.err)
+    ran = binary.run("compare", recorded, recorded, "--fail-slower", "much")
+    assert ran.code == 2 and "10%" in ran.err
