@@ -14,6 +14,13 @@
 //! the time for which they did. Between values that were seen the curve is straight,
 //! beyond them level.
 //!
+//! A resource that was idle may let through at once what would have passed in a little
+//! while (a pacer that catches up, a throttle that counts in slices). How much is the most
+//! that the bytes of a busy stretch, over the rate, exceed its length by.
+//!
+//! The adaptive controller climbs here as it does live, but never past what the trace
+//! shows: where doubling hardly matters, a tie decides, and ties fall otherwise here.
+//!
 //! Busy cores slow each other (shared caches, memory, hyperthreads). The trace shows by
 //! how much only where the same stage computed alone for a while and together for a
 //! while; what a byte of input took in either is then compared. Else it is assumed that
@@ -26,6 +33,10 @@ use crate::demand::{Demands, in_time, service};
 
 /// Time for which `n` must have run at once for the rate then to count.
 const SEEN_NS: f64 = 20e6;
+/// Pauses shorter than this do not end a busy stretch.
+const PAUSE_NS: u64 = 2_000_000;
+/// More credit than this is none: the capacity is wrong.
+const MOST_CREDIT_NS: f64 = 200e6;
 /// Least number of compute monotasks, alone and together, for a slowdown to be told.
 const SLOWDOWN_MONOTASKS: usize = 6;
 /// Fetches of at most this many multitasks at once (monotasks-sosp17 §3.3), as the engine limits them.
@@ -94,6 +105,8 @@ pub(crate) struct Service {
     pub multitasks_at_once: Option<u32>,
     pub capacity: Capacity,
     pub curve: Curve,
+    /// What passes at once after a rest, as time of the resource.
+    pub credit_ns: f64,
     /// What a busy core loses for each other one that is busy; `None`: not known.
     pub slowdown: Option<f64>,
     /// The link that its bytes cross.
@@ -161,7 +174,14 @@ pub(crate) fn services(trace: &Trace, demands: &Demands, capacities: &[Capacity]
         let adapts = at_least > 0 && at_least < at_once;
         // Without a word on it, what was seen is what may be.
         let fixed = if resource.concurrency_min.is_none() && !timed { most_seen.max(1) } else { at_once };
-        let at_once = if adapts || timed { at_once } else { fixed };
+        let at_once = if adapts {
+            at_once.min(most_seen).max(at_least + 1)
+        } else if timed {
+            at_once
+        } else {
+            fixed
+        };
+        let set = resource.capacity.and(capacities[ix].rate).filter(|_| !timed);
         let own_pace = !timed && demands.unmeasured[ix];
         let slowdown = if resource.kind == kind::CPU { slowdown(trace, ix) } else { None };
         let fetches = matches!(resource.kind.as_str(), kind::STORE | kind::NETWORK);
@@ -177,6 +197,7 @@ pub(crate) fn services(trace: &Trace, demands: &Demands, capacities: &[Capacity]
             multitasks_at_once: fetches.then_some(FETCHING_MULTITASKS),
             curve: curve(resource, &capacities[ix], timed, own_pace, &seen, slowdown, at_once),
             capacity: capacities[ix].clone(),
+            credit_ns: set.map_or(0.0, |rate| credit_ns(&ran[ix], rate)),
             done: done(&ran[ix], slowdown.unwrap_or(0.0)),
             slowdown,
             link: resource.link.filter(|l| *l as usize != ix),
@@ -214,6 +235,26 @@ fn curve(
             Curve::level(capacity.rate.unwrap_or(rate))
         }
     }
+}
+
+/// What passes at once after a rest, as time at `rate`.
+fn credit_ns(ran: &[(u64, u64, f64)], rate: f64) -> f64 {
+    let mut ran = ran.to_vec();
+    ran.sort_unstable_by_key(|r| (r.0, r.1));
+    // By busy stretch: start, end, bytes.
+    let mut stretches: Vec<(u64, u64, f64)> = Vec::new();
+    for (start, end, bytes) in ran {
+        match stretches.last_mut() {
+            Some(last) if start <= last.1.saturating_add(PAUSE_NS) => {
+                last.1 = last.1.max(end);
+                last.2 += bytes;
+            }
+            _ => stretches.push((start, end, bytes)),
+        }
+    }
+    let credits = stretches.iter().map(|s| s.2 / rate - (s.1 - s.0) as f64);
+    let most = credits.fold(0.0, f64::max);
+    if most > MOST_CREDIT_NS { 0.0 } else { most }
 }
 
 /// Changes of how many ran: by time, with the sum of their rates.

@@ -57,6 +57,10 @@ struct Lane {
     done: f64,
     speed: f64,
     at_ns: u64,
+    /// Since when nobody works here; `None`: since before the job.
+    rests_since_ns: Option<u64>,
+    /// Work that passes at once.
+    credit: f64,
     version: u64,
     /// Lanes whose speed depends on how many work here: those of the same link.
     shares_link: Vec<u32>,
@@ -389,14 +393,22 @@ impl<'a> Simulation<'a> {
         let (monotask, task) = self.monotask(machine, id);
         self.advance(lane);
         let made = self.made.remove(&(task, id.index)).unwrap_or_default();
+        let service = &self.recorded.services[lane as usize];
         let at = &mut self.lanes[lane as usize];
+        if at.working == 0 {
+            let rested_ns = at.rests_since_ns.map_or(f64::INFINITY, |since| (self.now_ns - since) as f64);
+            at.credit = rested_ns.min(service.credit_ns) * service.curve.total(1);
+        }
+        let credit = at.credit.min(monotask.work);
+        at.credit -= credit;
+        let work = monotask.work - credit;
         for (share, made) in made {
             self.count += 1;
-            let goal = at.done + monotask.work * share;
+            let goal = at.done + work * share;
             at.goals.push(Reverse((goal.to_bits(), self.count, Goal::Submit(made))));
         }
         self.count += 1;
-        let goal = at.done + monotask.work;
+        let goal = at.done + work;
         at.goals.push(Reverse((goal.to_bits(), self.count, Goal::Monotask(id))));
         at.working += 1;
         self.respeed(lane);
@@ -418,6 +430,7 @@ impl<'a> Simulation<'a> {
                 Goal::Submit(task) => self.push(0, Event::Task(task)),
                 Goal::Monotask(id) => {
                     at.working -= 1;
+                    at.rests_since_ns = Some(self.now_ns);
                     let (monotask, _) = self.monotask(machine, id);
                     self.complete(machine, id, monotask.work as u64)?;
                 }
