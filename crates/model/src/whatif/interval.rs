@@ -1,7 +1,7 @@
 //! Which predictor is believed, and how far: the choice and the 90 % interval.
 //!
-//! `docs/predictions.md` derives both. In short: the predictor that reproduces the
-//! measured job better is believed. Its *scale* says how hard this prediction is: the
+//! `docs/predictions.md` derives both. In short: the simulation is believed, unless it
+//! fails to reproduce the measured job and ideal times fail by less. A prediction's *scale* says how hard this prediction is: the
 //! replay error, half of what the two predictors disagree by, the spread of service
 //! times. How many scales predictions have been off by is taken from backtests of other
 //! queries: nine in ten of them stayed within `factor` scales, so that this one is given
@@ -17,6 +17,8 @@ const TABLE: &str = include_str!("residuals.tsv");
 pub const RESIDUALS_HEADER: &str = "query\tfingerprint\tscale\tlog_error";
 /// Least scale: no job runs twice in the same time.
 const LEAST_SCALE: f64 = 0.01;
+/// A replay that is further off says that something happened which the simulation does not know.
+const REPLAY_MISSES: f64 = 0.05;
 /// Scales for nine in ten where there are too few residuals to say.
 const ASSUMED_FACTOR: f64 = 3.0;
 /// Residuals of other queries for a nine-in-ten bound to be one of them.
@@ -145,38 +147,27 @@ impl Evidence {
         ratio((self.baseline.measured_ms - self.baseline.modelled_ms?).abs(), self.baseline.measured_ms)
     }
 
-    /// The predictor that reproduces the measured job better.
+    /// The simulation, unless it misses the measured job by much and ideal times miss it by less.
     fn choice(&self, simulated: Option<f64>, analytic: Option<f64>) -> Option<(By, String)> {
         let replay = self.baseline.replay_error().filter(|_| simulated.is_some());
         let rest = self.unexplained().filter(|_| analytic.is_some());
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
         match (replay, rest) {
-            (Some(replay), Some(rest)) if replay <= rest => Some((
-                By::Simulated,
+            (Some(replay), Some(rest)) if replay > REPLAY_MISSES && rest < replay => Some((
+                By::Analytic,
                 format!(
-                    "the simulation reproduces the measured job within {}, ideal times within {}",
+                    "the simulation misses the measured job by {}, ideal times by {}",
                     percent(replay),
                     percent(rest)
                 ),
             )),
-            (Some(replay), None) => Some((
+            (Some(replay), _) => Some((
                 By::Simulated,
-                format!(
-                    "the simulation reproduces the measured job within {}; there are no ideal times",
-                    percent(replay)
-                ),
-            )),
-            (Some(replay), Some(rest)) => Some((
-                By::Analytic,
-                format!(
-                    "ideal times reproduce the measured job within {}, the simulation only within {}",
-                    percent(rest),
-                    percent(replay)
-                ),
+                format!("the simulation reproduces the measured job within {}", percent(replay)),
             )),
             (None, Some(rest)) => Some((
                 By::Analytic,
-                format!("the job cannot be simulated; ideal times reproduce it within {}", percent(rest)),
+                format!("the job cannot be simulated; ideal times miss it by {}", percent(rest)),
             )),
             (None, None) => None,
         }

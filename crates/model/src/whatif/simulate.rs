@@ -397,7 +397,8 @@ impl<'a> Simulation<'a> {
         let at = &mut self.lanes[lane as usize];
         if at.working == 0 {
             let rested_ns = at.rests_since_ns.map_or(f64::INFINITY, |since| (self.now_ns - since) as f64);
-            at.credit = rested_ns.min(service.credit_ns) * service.curve.total(1);
+            let rate = service.curve.total(1);
+            at.credit = (at.credit + rested_ns.min(service.credit_ns) * rate).min(service.credit_ns * rate);
         }
         let credit = at.credit.min(monotask.work);
         at.credit -= credit;
