@@ -21,7 +21,9 @@ def recorded(tmp_path_factory):
         duckdb.sql(f"""COPY (SELECT i AS k, hash(i) % 1000 AS v FROM range(200000) t(i))
                        TO '{folder}/part-{part}.parquet'""")
     path = folder / "query.trace"
-    binary.run("sql", QUERY, "--table", f"t={folder}/*.parquet", "--io", "direct", "--trace", path).check()
+    # Long enough that what every run varies by does not hide a half more.
+    options = ["--io", "direct", "--disk-rate", f"{folder}=15MB/s"]
+    binary.run("sql", QUERY, "--table", f"t={folder}/*.parquet", *options, "--trace", path).check()
     return path
 
 

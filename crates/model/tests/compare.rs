@@ -40,7 +40,8 @@ fn sizes_of_partitions_are_no_noise() {
     let change = comparison.change;
     let (before, after) = comparison.duration_ms;
     assert!((change.ms - (after - before)).abs() < 1e-9);
-    let half = 1.645 * 0.03 * (before * before + after * after).sqrt();
+    let of = |ms: f64| (0.04 * ms).powi(2) + 25.0;
+    let half = 1.645 * (of(before) + of(after)).sqrt();
     assert!((change.high_ms - change.ms - half).abs() < 0.01, "{change:?}, not ±{half}");
     assert_eq!(change.verdict(), Verdict::Slower);
     let scan = &comparison.stages[0];
@@ -73,7 +74,7 @@ fn noise_is_called_a_change_no_more_often_than_said() {
     let mut normal = || (0..12).map(|_| uniform()).sum::<f64>() - 6.0;
     let mut changed = 0;
     for _ in 0..400 {
-        let whole = [1.0 + 0.025 * normal(), 1.0 + 0.025 * normal()];
+        let whole = [1.0 + 0.035 * normal(), 1.0 + 0.035 * normal()];
         let [a, b] = whole.map(|whole| run(whole, || 0.15 * normal()));
         let verdict = compare(&a, &b).expect("both ended").change.verdict();
         changed += usize::from(verdict != Verdict::SameWithinNoise);

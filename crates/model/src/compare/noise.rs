@@ -13,7 +13,7 @@
 //!    the totals, is taken away: y − r x, whose variance is σy² + r² σx² = 2 σy², where σ grows as the
 //!    service does. Where partitions differ, the whole variance counts: rather too much than too little.
 //! 3. **From run to run.** What slows a whole run (clock rates, neighbours, the state of a disk) is seen in no
-//!    monotask's spread. Two runs cannot tell it; [`BETWEEN_RUNS`] stands for it.
+//!    monotask's spread. Two runs cannot tell it; [`SHARE_BETWEEN_RUNS`] and [`MS_BETWEEN_RUNS`] stand for it.
 
 use std::collections::BTreeMap;
 
@@ -23,9 +23,11 @@ use super::Change;
 use crate::capacity::union_ns;
 use crate::ratio;
 
-/// Standard deviation of a run's time against others of the same work on the same machine, as a share;
-/// measured, see `docs/compare.md`.
-const BETWEEN_RUNS: f64 = 0.03;
+/// Standard deviation of a run's time against others of the same work on the same machine, as a share of
+/// it; measured, see `docs/compare.md`.
+const SHARE_BETWEEN_RUNS: f64 = 0.04;
+/// What comes to that however short the run is, from the same measurement.
+const MS_BETWEEN_RUNS: f64 = 5.0;
 /// Half-width of the central 90 % of the normal distribution, in standard deviations.
 const Z_90: f64 = 1.645;
 const NS2_PER_MS2: f64 = 1e12;
@@ -116,7 +118,8 @@ pub(super) fn of_one(works: &BTreeMap<String, Work>) -> f64 {
 
 /// What a whole run varies by, for two runs of such durations, in ms².
 pub(super) fn between_runs(a_ms: f64, b_ms: f64) -> f64 {
-    BETWEEN_RUNS * BETWEEN_RUNS * (a_ms * a_ms + b_ms * b_ms)
+    let of = |ms: f64| (SHARE_BETWEEN_RUNS * ms).powi(2) + MS_BETWEEN_RUNS.powi(2);
+    of(a_ms) + of(b_ms)
 }
 
 /// The 90 % interval round a difference.
