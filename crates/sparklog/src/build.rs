@@ -4,7 +4,7 @@
 //! the application's start, or from the earliest time that the log knows. What
 //! the format promises (`docs/trace-format.md`, "Invariants") is made true where
 //! a log is loose: a job is submitted no later than its first stage, a stage no
-//! later than its first task.
+//! later than its first task, and a job that ended well ended no sooner than its stages.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -80,14 +80,20 @@ fn order_times(log: &mut Log) {
             (job, stage) => job.or(stage),
         };
     }
-    // Spark 1.2 does not say when a job ended: it is when its last stage did.
+    for stage in &mut log.stages {
+        stage.submitted_ms = stage.submitted_ms.or(log.jobs[stage.job].submitted_ms);
+    }
+    // Spark 1.2 does not say when a job ended: it is when its last stage did. A job
+    // that ended well did so no sooner.
     let mut last_ms: Vec<Option<u64>> = vec![None; log.jobs.len()];
     for stage in &log.stages {
-        let ended_ms = stage.end.as_ref().and_then(|end| end.at_ms);
-        last_ms[stage.job] = last_ms[stage.job].max(ended_ms);
+        if let Some(end) = stage.end.as_ref().filter(|end| !end.failed) {
+            last_ms[stage.job] = last_ms[stage.job].max(end.at_ms).max(stage.submitted_ms);
+        }
     }
     for (job, last_ms) in log.jobs.iter_mut().zip(last_ms) {
-        job.end.iter_mut().for_each(|end| end.at_ms = end.at_ms.or(last_ms));
+        let end = job.end.iter_mut().find(|end| !end.failed || end.at_ms.is_none());
+        end.into_iter().for_each(|end| end.at_ms = end.at_ms.max(last_ms));
     }
     for executor in &mut log.executors {
         if let (Some(added), Some(removed)) = (executor.added_ms, executor.removed_ms) {
@@ -138,27 +144,32 @@ fn add_executors(trace: &mut Trace, log: &mut Log, clock: &Clock) {
     }
 }
 
-/// How many tasks ran at once on each executor whose cores are not known.
+/// How many tasks ran at once on each executor whose cores are not known. Times
+/// are in milliseconds of the trace, so that a million tasks take few megabytes.
 fn most_at_once(tasks: &PipelinedTasks, known: &[Option<f64>]) -> Vec<Option<u32>> {
-    let mut changes: Vec<Vec<(u64, i32)>> = vec![Vec::new(); known.len()];
+    let mut times: Vec<(Vec<u32>, Vec<u32>)> = vec![Default::default(); known.len()];
     if known.iter().any(Option::is_none) {
+        let ms = |time_ns: u64| (time_ns / ns(1)).min(u64::from(u32::MAX)) as u32;
         for task in tasks.iter().filter(|task| task.duration_ns > 0) {
             let executor = task.resource as usize;
             if known[executor].is_none() {
-                changes[executor].extend([(task.launched_ns, 1), (task.ended_ns(), -1)]);
+                times[executor].0.push(ms(task.launched_ns));
+                times[executor].1.push(ms(task.ended_ns()));
             }
         }
     }
-    let most = |mut changes: Vec<(u64, i32)>| {
-        changes.sort_unstable(); // at the same instant ends come first
-        let mut running = 0;
-        let at_once = changes.iter().map(|(_, change)| {
-            running += change;
-            running
+    let most = |(mut begins, mut ends): (Vec<u32>, Vec<u32>)| {
+        begins.sort_unstable();
+        ends.sort_unstable();
+        let mut ended = 0;
+        let at_once = begins.iter().enumerate().map(|(begun, at)| {
+            // At the same instant ends come first: the place is free for the next.
+            ended += ends[ended..].iter().take_while(|end| *end <= at).count();
+            begun + 1 - ended.min(begun)
         });
-        at_once.max().filter(|most| *most > 0).map(|most| most as u32)
+        at_once.max().map(|most| most as u32)
     };
-    changes.into_iter().map(most).collect()
+    times.into_iter().map(most).collect()
 }
 
 /// Index of each SQL execution's query, by its id.

@@ -17,7 +17,7 @@ use pellucid_trace::{PipelinedTasks, Trace};
 use crate::event::{self, ApplicationStart, Ended, Execution, ExecutorEvent, StageInfo};
 use crate::plan::Plans;
 use crate::scan::{Bad, Scanner};
-use crate::task::{self, TaskEnd};
+use crate::task::{self, TaskEnd, ns};
 use crate::warnings::Warnings;
 use crate::{build, text};
 
@@ -55,6 +55,8 @@ pub struct Log {
     execution_by_id: HashMap<u64, usize>,
     plans: Plans,
     pub(crate) tasks: PipelinedTasks,
+    /// When the last task ended: the time of what has none.
+    latest_ms: Option<u64>,
     pub(crate) warnings: Warnings,
     task_ends: u64,
     task_starts: u64,
@@ -434,7 +436,7 @@ impl Log {
         }
     }
 
-    fn task_end(&mut self, task: TaskEnd<'_>) {
+    fn task_end(&mut self, mut task: TaskEnd<'_>) {
         let Some(stage_id) = task.stage else {
             self.warnings.no_id += 1;
             return;
@@ -445,11 +447,14 @@ impl Log {
             self.executors[executor as usize].host = Some(crate::scan::unescaped(task.host).into_owned());
         }
         let known = &mut self.stages[stage as usize];
-        known.first_launch_ms = match (known.first_launch_ms, task.launched_ms) {
-            (Some(first), Some(launched)) => Some(first.min(launched)),
-            (first, launched) => first.or(launched),
-        };
+        if task.launched_ms.or(task.finished_ms).is_none() {
+            task.launched_ms = known.submitted_ms.or(self.latest_ms);
+        }
+        self.latest_ms = task.finished_ms.or(self.latest_ms);
         let (mut task, odd) = task.measured();
+        let launched_ms = task.launched_ns / ns(1);
+        known.first_launch_ms =
+            Some(known.first_launch_ms.map_or(launched_ms, |first| first.min(launched_ms)));
         if known.distrust_input && task.input_bytes.is_some() {
             task.input_bytes = None;
             self.warnings.distrusted_inputs += 1;
