@@ -1,0 +1,384 @@
+//! `pellucid iterate`: logistic regression, k-means and PageRank. Reads data, runs the job with a progress
+//! line, prints or writes the result. What each prints is in `results`.
+
+mod results;
+
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::units::format_count;
+use clap::{Args, Subcommand, ValueEnum};
+use pellucid_iterate::applications::logistic_regression::Algorithm;
+use pellucid_iterate::applications::{ApplicationError, Finished, Job, Precision};
+use pellucid_iterate::applications::{kmeans, logistic_regression, pagerank};
+use pellucid_iterate::input::{InputError, Table, edges};
+use pellucid_iterate::{JobControl, JobError, Outcome, Progress, RunOptions};
+use results::{Cost, Printable};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Coefficients or centers that a screen shows.
+const SCREEN_LINES: usize = 30;
+
+/// Arguments of `iterate`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Data are Parquet, CSV or TSV files or a folder of them; graphs are edge lists: text (`source destination`
+on a line), CSV or Parquet. The answer does not depend on --workers, to the bit.
+
+Example:
+  pellucid iterate logistic-regression clicks.parquet --label clicked
+  pellucid iterate kmeans points.csv --k 10 -o assignments.parquet
+  pellucid iterate pagerank graph.el -o ranks.parquet")]
+pub struct Arguments {
+    #[command(subcommand)]
+    application: Application,
+}
+
+#[derive(Debug, Subcommand)]
+enum Application {
+    /// Fit labels by a weighted sum of features
+    LogisticRegression(Regression),
+    /// Divide rows among centers
+    Kmeans(Clustering),
+    /// Rank the vertices of a graph by the edges that lead to them
+    Pagerank(Ranking),
+}
+
+#[derive(Debug, Args)]
+struct Regression {
+    /// Table to fit
+    #[arg(value_name = "DATA")]
+    data: PathBuf,
+    /// Column of labels: 0 and 1, -1 and 1, or false and true
+    #[arg(long, value_name = "COL")]
+    label: String,
+    /// Columns of features [default: all others that hold numbers]
+    #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
+    features: Option<Vec<String>>,
+    /// Weight of the penalty ½·l2·‖w‖² beside the summed loss (scikit-learn's C is 1 ÷ l2)
+    #[arg(long, default_value_t = 1.0)]
+    l2: f64,
+    /// How the minimum is found
+    #[arg(long, value_enum, default_value = "lbfgs")]
+    solver: Solver,
+    /// Step of the solver gd [default: one that surely converges]
+    #[arg(long)]
+    step: Option<f64>,
+    /// Ends where no component of the mean gradient is larger
+    #[arg(long, default_value_t = 1e-6)]
+    tolerance: f64,
+    #[command(flatten)]
+    running: Running,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Solver {
+    /// Limited-memory quasi-Newton
+    Lbfgs,
+    /// Gradient descent
+    Gd,
+}
+
+#[derive(Debug, Args)]
+struct Clustering {
+    /// Table of rows to divide
+    #[arg(value_name = "DATA")]
+    data: PathBuf,
+    /// Centers [default: as many as the file of --init has]
+    #[arg(long, value_name = "N")]
+    k: Option<usize>,
+    /// First centers: k-means++, or a table with the same columns
+    #[arg(long, value_name = "k-means++|FILE", default_value = "k-means++")]
+    init: String,
+    /// Chooses the draws of k-means++
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Columns [default: all that hold numbers]
+    #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
+    features: Option<Vec<String>>,
+    /// Ends where all centers together move less, relative to the data's variance
+    #[arg(long, default_value_t = 1e-4)]
+    tolerance: f64,
+    #[command(flatten)]
+    running: Running,
+}
+
+#[derive(Debug, Args)]
+struct Ranking {
+    /// Edge list
+    #[arg(value_name = "DATA")]
+    data: PathBuf,
+    /// The vertices are 0 to N-1 [default: those that have edges]
+    #[arg(long, value_name = "N")]
+    vertices: Option<u64>,
+    /// Share of a rank that goes along edges
+    #[arg(long, default_value_t = 0.85)]
+    damping: f64,
+    /// Ends where the absolute changes of all ranks sum up to no more
+    #[arg(long, default_value_t = 1e-6)]
+    tolerance: f64,
+    #[command(flatten)]
+    running: Running,
+}
+
+/// How a job runs, whichever it is.
+#[derive(Debug, Args)]
+struct Running {
+    /// Threads that compute [default: all cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    workers: Option<u16>,
+    /// Partitions of the data [default: by its size]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    partitions: Option<u32>,
+    /// Passes over the data, at most
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
+    iterations: u64,
+    /// Precision of the data in memory
+    #[arg(long, value_enum, default_value = "f64")]
+    precision: PrecisionName,
+    /// Write the result as Parquet: coefficients, assignments or ranks
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Where to run: only this machine in this version (Spark comes with the plugin)
+    #[arg(long, value_name = "spark[=MASTER]")]
+    on: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "lower")]
+enum PrecisionName {
+    F64,
+    F32,
+}
+
+impl Running {
+    fn precision(&self) -> Precision {
+        match self.precision {
+            PrecisionName::F64 => Precision::F64,
+            PrecisionName::F32 => Precision::F32,
+        }
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        if let Some(on) = &self.on {
+            return Err(Failure::Usage(format!(
+                "--on {on}: running on Spark comes with the Spark plugin, which this version does not have; \
+                 leave --on out to run on this machine"
+            )));
+        }
+        if let Some(output) = &self.output {
+            pellucid_iterate::input::results::check(output)?;
+        }
+        Ok(())
+    }
+}
+
+impl From<InputError> for Failure {
+    fn from(error: InputError) -> Self {
+        match error {
+            InputError::Usage(message) => Failure::Usage(message),
+            InputError::Failed(message) => Failure::Failed(message),
+        }
+    }
+}
+
+impl From<ApplicationError> for Failure {
+    fn from(error: ApplicationError) -> Self {
+        match error {
+            ApplicationError::Input(error) => error.into(),
+            ApplicationError::Program(error) => Failure::Usage(error.to_string()),
+        }
+    }
+}
+
+impl From<JobError> for Failure {
+    fn from(error: JobError) -> Self {
+        match error {
+            JobError::Cancelled => Failure::Interrupted,
+            other => Failure::Failed(other.to_string()),
+        }
+    }
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
+    match &arguments.application {
+        Application::LogisticRegression(regression) => {
+            regression.running.check()?;
+            let job = regression.job()?;
+            execute(job, &regression.running, console)
+        }
+        Application::Kmeans(clustering) => {
+            clustering.running.check()?;
+            let job = clustering.job()?;
+            execute(job, &clustering.running, console)
+        }
+        Application::Pagerank(ranking) => {
+            ranking.running.check()?;
+            let job = ranking.job()?;
+            execute(job, &ranking.running, console)
+        }
+    }
+}
+
+impl Regression {
+    fn job(&self) -> Result<Job<logistic_regression::Model>, Failure> {
+        let algorithm = match (self.solver, self.step) {
+            (Solver::Lbfgs, None) => Algorithm::Lbfgs,
+            (Solver::Gd, step) => Algorithm::GradientDescent { step },
+            (Solver::Lbfgs, Some(_)) => {
+                return Err(Failure::Usage("--step is for --solver gd; lbfgs chooses its steps".to_string()));
+            }
+        };
+        let options = logistic_regression::Options {
+            label: self.label.clone(),
+            features: self.features.clone(),
+            l2: self.l2,
+            algorithm,
+            tolerance: self.tolerance,
+            iterations: self.running.iterations,
+            precision: self.running.precision(),
+            partitions: self.running.partitions,
+        };
+        Ok(logistic_regression::job(Arc::new(Table::open(&self.data)?), &options)?)
+    }
+}
+
+impl Clustering {
+    fn job(&self) -> Result<Job<kmeans::Clusters>, Failure> {
+        let init = if self.init == "k-means++" {
+            let k = self.k.ok_or_else(|| Failure::Usage("how many centers? Say --k N".to_string()))?;
+            kmeans::Init::PlusPlus { k, seed: self.seed }
+        } else {
+            let given = Table::open(Path::new(&self.init))?;
+            if let Some(k) = self.k.filter(|k| *k != given.rows()) {
+                return Err(Failure::Usage(format!(
+                    "--k {k} does not fit {}, which has {} centers; leave --k out",
+                    self.init,
+                    given.rows()
+                )));
+            }
+            kmeans::Init::Given(Arc::new(given))
+        };
+        let options = kmeans::Options {
+            features: self.features.clone(),
+            init,
+            tolerance: self.tolerance,
+            iterations: self.running.iterations,
+            precision: self.running.precision(),
+            partitions: self.running.partitions,
+        };
+        Ok(kmeans::job(Arc::new(Table::open(&self.data)?), &options)?)
+    }
+}
+
+impl Ranking {
+    fn job(&self) -> Result<Job<pagerank::Ranks>, Failure> {
+        let options = pagerank::Options {
+            damping: self.damping,
+            tolerance: self.tolerance,
+            iterations: self.running.iterations,
+            precision: self.running.precision(),
+            partitions: self.running.partitions,
+        };
+        Ok(pagerank::job(edges::read(&self.data, self.vertices)?, &options)?)
+    }
+}
+
+/// Runs a job to its end, and tells.
+fn execute<R: Printable>(job: Job<R>, running: &Running, console: &Console) -> Result<(), Failure> {
+    if interrupt::requested() {
+        return Err(Failure::Interrupted);
+    }
+    let told = Told { progress: job.progress, partitions: job.partitions, bytes: job.bytes_per_iteration };
+    let preparations = job.preparations;
+    let control = JobControl::default();
+    let cancelled = control.clone();
+    let guard = interrupt::on_interrupt(move || cancelled.cancel());
+    let threads = running.workers.map_or_else(crate::generate::all_cores, usize::from);
+    let mut line = Line::new(&job, running.iterations, console);
+    let options = RunOptions {
+        threads,
+        control: Some(control),
+        progress: Some(Box::new(move |now| line.show(now))),
+        ..RunOptions::default()
+    };
+    let outcome = pellucid_iterate::run(job.plan.clone(), options)?;
+    drop(guard);
+    let cost = Cost::of(&outcome, preparations, threads);
+    let finished = job.finish(&outcome)?;
+    if let Some(path) = &running.output {
+        finished.result.write(path)?;
+        console.note(&format!("written to {}", path.display()));
+    }
+    if console.json {
+        let document = results::document(&finished, &outcome, cost);
+        return console.print(|out| crate::output::write_document(out, "pellucid.iterate/1", &document));
+    }
+    let most = if console.cut().is_some() { SCREEN_LINES } else { usize::MAX };
+    console.print(|out| finished.result.print(out, most))?;
+    console.note(&told.summary(&finished, &outcome, cost));
+    Ok(())
+}
+
+/// What the summary says of the job itself.
+struct Told {
+    progress: &'static str,
+    partitions: u32,
+    bytes: u64,
+}
+
+impl Told {
+    /// `12 iterations on 8 partitions, converged · loss 0.103 · 8.4 ms each · 38.2 GB/s · 1,204 tasks/s`.
+    fn summary<R>(&self, finished: &Finished<R>, outcome: &Outcome, cost: Option<Cost>) -> String {
+        let end = if finished.converged { "converged" } else { "not converged (--iterations, --tolerance)" };
+        let mut parts =
+            vec![format!("{} iterations on {} partitions, {end}", finished.iterations, self.partitions)];
+        if let Some(value) = outcome.observed.get(self.progress) {
+            parts.push(format!("{} {value:.6e}", self.progress));
+        }
+        if let Some(cost) = cost {
+            parts.push(format!("{:.3} ms each", cost.median_ms));
+            parts.push(format!("{:.1} GB/s", self.bytes as f64 / cost.median_ms / 1e6));
+            parts.push(format!("{} tasks/s", format_count(cost.tasks_per_s as u64)));
+        }
+        parts.join(" · ")
+    }
+}
+
+/// The progress line: iteration, loss or residual, tasks a second, balance.
+struct Line {
+    bar: crate::console::Progress,
+    name: &'static str,
+    preparations: u64,
+    most: u64,
+    last: (Instant, u64),
+}
+
+impl Line {
+    fn new<R>(job: &Job<R>, most: u64, console: &Console) -> Self {
+        let bar = console.progress();
+        Line { bar, name: job.progress, preparations: job.preparations, most, last: (Instant::now(), 0) }
+    }
+
+    fn show(&mut self, now: &Progress) {
+        let iteration = now.iteration.saturating_sub(self.preparations);
+        let mut parts =
+            vec![format!("iteration {} of at most {}", format_count(iteration), format_count(self.most))];
+        if let Some(value) = now.observed.get(self.name) {
+            parts.push(format!("{} {value:.6e}", self.name));
+        }
+        let seconds = self.last.0.elapsed().as_secs_f64();
+        let tasks = now.tasks.saturating_sub(self.last.1);
+        if seconds > 0.0 {
+            parts.push(format!("{} tasks/s", format_count((tasks as f64 / seconds) as u64)));
+        }
+        if let Some(balance) = now.balance {
+            parts.push(format!("balance {:.0} %", balance * 100.0));
+        }
+        self.last = (Instant::now(), now.tasks);
+        self.bar.set(iteration, self.most, &parts.join(" · "));
+    }
+}

@@ -1,0 +1,173 @@
+//! What each application prints, writes and says in JSON.
+
+use crate::failure::Failure;
+use arrow::array::{ArrayRef, Float64Array, StringArray, UInt32Array, UInt64Array};
+use pellucid_iterate::Outcome;
+use pellucid_iterate::applications::Finished;
+use pellucid_iterate::applications::kmeans::Clusters;
+use pellucid_iterate::applications::logistic_regression::Model;
+use pellucid_iterate::applications::pagerank::Ranks;
+use pellucid_iterate::input::results;
+use serde_json::{Map, Value, json};
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Rows of a batch that is written.
+const BATCH: usize = 1 << 20;
+/// Vertices that are shown.
+const TOP: usize = 10;
+
+/// A result that the command can show.
+pub trait Printable {
+    /// For people; at most `most` lines of what there may be many of.
+    fn print(&self, out: &mut dyn Write, most: usize) -> io::Result<()>;
+    /// The `result` of the document.
+    fn json(&self) -> Value;
+    /// As Parquet.
+    fn write(&self, path: &Path) -> Result<(), Failure>;
+}
+
+impl Printable for Model {
+    fn print(&self, out: &mut dyn Write, most: usize) -> io::Result<()> {
+        let width = self.features.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(11);
+        writeln!(out, "{:width$}  {:>24}", "feature", "coefficient")?;
+        writeln!(out, "{:width$}  {:>24}", "(intercept)", self.intercept)?;
+        for (name, coefficient) in self.features.iter().zip(&self.coefficients).take(most) {
+            writeln!(out, "{name:width$}  {coefficient:>24}")?;
+        }
+        rest(out, self.features.len(), most)
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "features": self.features,
+            "coefficients": self.coefficients,
+            "intercept": self.intercept,
+            "loss": self.loss,
+        })
+    }
+
+    fn write(&self, path: &Path) -> Result<(), Failure> {
+        let names = self.features.iter().map(String::as_str).chain(["(intercept)"]);
+        let names = StringArray::from_iter_values(names);
+        let values = self.coefficients.iter().copied().chain([self.intercept]).collect::<Float64Array>();
+        let columns: Vec<(&'static str, ArrayRef)> =
+            vec![("feature", Arc::new(names)), ("coefficient", Arc::new(values))];
+        Ok(results::write(path, std::iter::once(columns))?)
+    }
+}
+
+impl Printable for Clusters {
+    fn print(&self, out: &mut dyn Write, most: usize) -> io::Result<()> {
+        let mut counts = vec![0_u64; self.centers.len()];
+        for center in &self.assignments {
+            counts[*center as usize] += 1;
+        }
+        writeln!(out, "center  rows  {}", self.features.join("  "))?;
+        for (number, (center, count)) in self.centers.iter().zip(counts).enumerate().take(most) {
+            let values: Vec<String> = center.iter().map(f64::to_string).collect();
+            writeln!(out, "{number}  {count}  {}", values.join("  "))?;
+        }
+        rest(out, self.centers.len(), most)?;
+        writeln!(out, "inertia {}", self.inertia)
+    }
+
+    fn json(&self) -> Value {
+        json!({"features": self.features, "centers": self.centers, "inertia": self.inertia})
+    }
+
+    fn write(&self, path: &Path) -> Result<(), Failure> {
+        let batches = self.assignments.chunks(BATCH).enumerate().map(|(number, centers)| {
+            let first = (number * BATCH) as u64;
+            let rows = (first..first + centers.len() as u64).collect::<UInt64Array>();
+            let centers = UInt32Array::from(centers.to_vec());
+            vec![("row", Arc::new(rows) as ArrayRef), ("center", Arc::new(centers) as ArrayRef)]
+        });
+        Ok(results::write(path, batches)?)
+    }
+}
+
+impl Printable for Ranks {
+    fn print(&self, out: &mut dyn Write, most: usize) -> io::Result<()> {
+        writeln!(out, "{:>20}  {:>24}", "vertex", "rank")?;
+        for (vertex, rank) in self.top(TOP.min(most)) {
+            writeln!(out, "{vertex:>20}  {rank:>24}")?;
+        }
+        rest(out, self.vertices.len(), TOP.min(most))
+    }
+
+    fn json(&self) -> Value {
+        let top: Vec<Value> =
+            self.top(TOP).into_iter().map(|(vertex, rank)| json!({"vertex": vertex, "rank": rank})).collect();
+        json!({"top": top, "sum": self.ranks.iter().sum::<f64>(), "vertices": self.vertices.len()})
+    }
+
+    fn write(&self, path: &Path) -> Result<(), Failure> {
+        let batches = self.vertices.chunks(BATCH).zip(self.ranks.chunks(BATCH)).map(|(vertices, ranks)| {
+            let (vertices, ranks) =
+                (UInt64Array::from(vertices.to_vec()), Float64Array::from(ranks.to_vec()));
+            vec![("vertex", Arc::new(vertices) as ArrayRef), ("rank", Arc::new(ranks) as ArrayRef)]
+        });
+        Ok(results::write(path, batches)?)
+    }
+}
+
+fn rest(out: &mut dyn Write, all: usize, shown: usize) -> io::Result<()> {
+    match all.checked_sub(shown) {
+        Some(more @ 1..) => writeln!(out, "… {more} more; -o FILE.parquet writes all"),
+        _ => Ok(()),
+    }
+}
+
+/// What a job's iterations cost.
+#[derive(Debug, Clone, Copy)]
+pub struct Cost {
+    /// Of the durations of iterations, in ms.
+    pub median_ms: f64,
+    /// Of the durations of iterations, in ms.
+    pub p99_ms: f64,
+    /// Tasks a second over all iterations.
+    pub tasks_per_s: f64,
+    /// Share of the threads' time that was not in tasks: spawning, waiting, nothing to do.
+    pub outside_tasks: Option<f64>,
+}
+
+impl Cost {
+    /// `None` where no iteration was timed. `preparations` iterations come before the first that counts.
+    pub fn of(outcome: &Outcome, preparations: u64, threads: usize) -> Option<Cost> {
+        let all_ns = outcome.iterations_ns.iter().sum::<u64>() as f64;
+        let skipped = usize::try_from(preparations).unwrap_or(usize::MAX);
+        let mut times_ns = outcome.iterations_ns.get(skipped..).unwrap_or_default().to_vec();
+        times_ns.sort_unstable();
+        let last = times_ns.len().checked_sub(1)?;
+        let at = |share: f64| times_ns[(last as f64 * share).round() as usize] as f64 / 1e6;
+        let outside = |busy_ns: u64| (1.0 - busy_ns as f64 / (all_ns * threads as f64)).max(0.0);
+        Some(Cost {
+            median_ms: at(0.5),
+            p99_ms: at(0.99),
+            tasks_per_s: outcome.tasks as f64 / (all_ns / 1e9),
+            outside_tasks: outcome.busy_ns.map(outside),
+        })
+    }
+}
+
+/// The `pellucid.iterate/1` document, without its format.
+pub fn document<R: Printable>(
+    finished: &Finished<R>,
+    outcome: &Outcome,
+    cost: Option<Cost>,
+) -> Map<String, Value> {
+    Map::from_iter([
+        ("iterations".to_string(), finished.iterations.into()),
+        ("converged".to_string(), finished.converged.into()),
+        (
+            "iteration_ms".to_string(),
+            json!({"median": cost.map(|cost| cost.median_ms), "p99": cost.map(|cost| cost.p99_ms)}),
+        ),
+        ("tasks".to_string(), outcome.tasks.into()),
+        ("tasks_per_s".to_string(), json!(cost.map(|cost| cost.tasks_per_s))),
+        ("scheduler_share".to_string(), json!(cost.and_then(|cost| cost.outside_tasks))),
+        ("result".to_string(), finished.result.json()),
+    ])
+}

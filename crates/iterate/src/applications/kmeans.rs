@@ -1,0 +1,349 @@
+//! k-means by Lloyd's iterations, from k-means++ or given centers.
+//!
+//! An iteration is one pass over the data: centers go to every partition, each assigns its rows and sums
+//! them up by center, the sums are added in a fixed tree, and means become the next centers. It ends as
+//! scikit-learn's does: when the squared lengths of all moves sum up to at most the tolerance times the mean
+//! variance of the columns. A center that has lost its last row stays where it is.
+//!
+//! Rows are moved by the mean of the first of them before anything is computed, so that data far from
+//! zero does not lose digits; results are moved back.
+
+use super::{ApplicationError, Finished, Job, Precision, add, pack, unpack, usage};
+use crate::data::{Data, DataError};
+use crate::input::Table;
+use crate::kernels::kmeans::{Candidate, Centers, assign, draw, inertia};
+use crate::kernels::rows::Rows;
+use crate::kernels::simd::Real;
+use crate::{Dataset, Program};
+use std::sync::Arc;
+
+/// Rows whose mean becomes the origin.
+const ORIGIN_ROWS: usize = 4096;
+
+/// Where the first centers come from.
+#[derive(Debug, Clone)]
+pub enum Init {
+    /// Drawn among the rows (Arthur and Vassilvitskii, 2007).
+    PlusPlus {
+        /// How many centers.
+        k: usize,
+        /// Chooses the draws.
+        seed: u64,
+    },
+    /// The rows of a table with the same columns.
+    Given(Arc<Table>),
+}
+
+/// What to fit.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Columns; `None`: all that hold numbers.
+    pub features: Option<Vec<String>>,
+    /// The first centers.
+    pub init: Init,
+    /// See the module's head.
+    pub tolerance: f64,
+    /// Passes over the data, at most.
+    pub iterations: u64,
+    /// Of the data in memory.
+    pub precision: Precision,
+    /// Partitions; `None`: by the number of rows.
+    pub partitions: Option<u32>,
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Clusters {
+    /// Names of the columns.
+    pub features: Vec<String>,
+    /// Coordinates of each center.
+    pub centers: Vec<Vec<f64>>,
+    /// Sum of the squared distances of rows to their centers.
+    pub inertia: f64,
+    /// Each row's center.
+    pub assignments: Vec<u32>,
+}
+
+/// Makes the job.
+///
+/// # Errors
+/// Options or data that do not fit.
+pub fn job(table: Arc<Table>, options: &Options) -> Result<Job<Clusters>, ApplicationError> {
+    if !(options.tolerance >= 0.0) {
+        return usage(format!("--tolerance {}: a tolerance is 0 or more", options.tolerance));
+    }
+    match options.precision {
+        Precision::F64 => typed::<f64>(table, options),
+        Precision::F32 => typed::<f32>(table, options),
+    }
+}
+
+fn typed<T: Real>(table: Arc<Table>, options: &Options) -> Result<Job<Clusters>, ApplicationError> {
+    let features = match &options.features {
+        Some(features) => features.clone(),
+        None => table.numeric_columns(),
+    };
+    features.iter().try_for_each(|name| table.require(name))?;
+    let width = features.len();
+    if width == 0 {
+        return usage("there is no column of numbers");
+    }
+    let partitions = table.partitions(options.partitions)?;
+    let origin = Arc::new(origin(&table, &features)?);
+    let (first, k, seed) = match &options.init {
+        Init::PlusPlus { k, seed } => (Vec::new(), *k, *seed),
+        Init::Given(given) => {
+            let first = numbers(given, &features, &origin)?;
+            let k = first.len() / width;
+            (first, k, 0)
+        }
+    };
+    if k == 0 || k > table.rows() || k > 1 << 24 {
+        return usage(format!(
+            "--k {k}: there have to be between 1 and {} centers, the number of rows",
+            table.rows()
+        ));
+    }
+
+    let mut program = Program::new("k-means");
+    let bytes_per_iteration = (table.rows() * width * size_of::<T>()) as u64;
+    let state =
+        State { most: options.iterations.max(1), ..State::new(table.rows(), first, options.tolerance) };
+    let state = program.dataset("centers", 1, move |_| Ok(state.clone()));
+    let ranges = table.clone();
+    let starts = program.dataset("first rows", partitions, move |partition| {
+        Ok(ranges.range(partition, partitions).start as u64)
+    });
+    let (columns, moved) = (features.clone(), origin.clone());
+    let rows = program.dataset("rows", partitions, move |partition| {
+        let range = table.range(partition, partitions);
+        let mut rows = Rows::<T>::zeroed(range.len(), columns.len())?;
+        table.read(range, &columns, &mut |row, column, value| {
+            rows.set(row, column, T::of(value - moved[column]))
+        })?;
+        Ok(rows)
+    });
+    let local = program.dataset("centers of each partition", partitions, |_| Ok(State::default()));
+    let stages = Stages { rows, local, state, width, k };
+    if let Init::PlusPlus { .. } = options.init {
+        stages.seed(&mut program, starts, partitions, seed);
+    }
+    let assigned = stages.descend(&mut program, partitions);
+    let found = program.dataset("inertia of each partition", partitions, |_| Ok(Vec::<f64>::new()));
+    let total = program.dataset("inertia", 1, |_| Ok(Vec::<f64>::new()));
+    program.broadcast("final centers to all", state, local);
+    program.transform(
+        "final assignment",
+        (rows, local),
+        (assigned, found),
+        |(rows, local), (assigned, found)| {
+            let centers = Centers::<T>::new(&local.centers, rows.columns());
+            assigned.resize(rows.rows(), 0);
+            assign(rows, &centers, assigned);
+            *found = vec![inertia(rows, &centers, assigned)];
+            Ok(())
+        },
+    );
+    program.tree_reduce("sum inertia", found, total, add);
+    program.output(state);
+    program.output(total);
+    program.output(assigned);
+    let preparations = if matches!(options.init, Init::PlusPlus { .. }) { k as u64 } else { 0 };
+    Ok(Job {
+        plan: program.build()?,
+        progress: "inertia",
+        partitions,
+        preparations,
+        bytes_per_iteration,
+        result: Box::new(move |outcome| {
+            let state = outcome.single(state)?;
+            let back = |center: &[f64]| center.iter().zip(&*origin).map(|(x, origin)| x + origin).collect();
+            Ok(Finished {
+                iterations: state.iterations,
+                converged: state.converged,
+                result: Clusters {
+                    features,
+                    centers: state.centers.chunks(width).map(back).collect(),
+                    inertia: outcome.single(total)?.first().copied().unwrap_or(0.0),
+                    assignments: outcome.partitions(assigned)?.concat(),
+                },
+            })
+        }),
+    })
+}
+
+/// What the stages share.
+#[derive(Clone, Copy)]
+struct Stages<T: Real> {
+    rows: Dataset<Rows<T>>,
+    local: Dataset<State>,
+    state: Dataset<State>,
+    width: usize,
+    k: usize,
+}
+
+impl<T: Real> Stages<T> {
+    /// Draws the first centers, one a round.
+    fn seed(self, program: &mut Program, starts: Dataset<u64>, partitions: u32, seed: u64) {
+        let Stages { rows, local, state, width, k, .. } = self;
+        let closest = program.dataset("squared distances", partitions, |_| Ok(Vec::<f64>::new()));
+        let none = || Candidate { key: f64::INFINITY, values: Vec::new() };
+        let drawn = program.dataset("candidate of each partition", partitions, move |_| Ok(none()));
+        let best = program.dataset("candidate", 1, move |_| Ok(none()));
+        program.repeat("seeding", |body| {
+            body.while_signal("centers are missing", state, move |state| state.centers.len() < k * width);
+            body.broadcast("centers so far to all", state, local);
+            body.transform(
+                "draw",
+                (rows, local, starts),
+                (closest, drawn),
+                move |(rows, local, start), (closest, drawn)| {
+                    closest.resize(rows.rows(), f64::INFINITY);
+                    let round = (local.centers.len() / width) as u64;
+                    let last = local.centers.chunks(width).next_back();
+                    *drawn = draw(
+                        rows,
+                        last,
+                        closest,
+                        *start,
+                        seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(round),
+                    );
+                    if last.is_none() {
+                        closest.fill(f64::INFINITY);
+                    }
+                    Ok(())
+                },
+            );
+            body.tree_reduce("take the first", drawn, best, |best, next| {
+                if next.key < best.key {
+                    best.clone_from(next);
+                }
+            });
+            body.transform("add a center", best, state, move |best, state| {
+                if best.values.is_empty() {
+                    let distinct = state.centers.len() / width;
+                    return Err(format!(
+                        "only {distinct} rows differ, too few for {k} centers; use a smaller --k"
+                    )
+                    .into());
+                }
+                state.centers.extend(&best.values);
+                Ok(())
+            });
+        });
+    }
+
+    /// Lloyd's iterations; the assignments' dataset.
+    fn descend(self, program: &mut Program, partitions: u32) -> Dataset<Vec<u32>> {
+        let Stages { rows, local, state, width, .. } = self;
+        let assigned = program.dataset("assignments", partitions, |_| Ok(Vec::<u32>::new()));
+        let sums = program.dataset("sums of each partition", partitions, |_| Ok(Vec::<f64>::new()));
+        let total = program.dataset("sums", 1, |_| Ok(Vec::<f64>::new()));
+        program.repeat("descent", |body| {
+            body.broadcast("centers to all", state, local);
+            body.transform("assign", (rows, local), (assigned, sums), |(rows, local), (assigned, sums)| {
+                assigned.resize(rows.rows(), 0);
+                let totals = assign(rows, &Centers::<T>::new(&local.centers, rows.columns()), assigned);
+                sums.clear();
+                sums.extend([totals.scores, totals.squares]);
+                sums.extend(totals.counts.iter().map(|count| *count as f64));
+                sums.extend(totals.sums);
+                Ok(())
+            });
+            body.tree_reduce("sum", sums, total, add);
+            body.transform("move centers", total, state, move |total, state| {
+                state.step(total, width);
+                Ok(())
+            });
+            body.observe("inertia", state, |state| state.inertia);
+            body.while_signal("not converged", state, |state| {
+                !state.converged && state.iterations < state.most
+            });
+        });
+        assigned
+    }
+}
+
+/// The centers, and how far they have come.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct State {
+    centers: Vec<f64>,
+    inertia: f64,
+    iterations: u64,
+    converged: bool,
+    rows: f64,
+    tolerance: f64,
+    most: u64,
+}
+
+impl State {
+    fn new(rows: usize, centers: Vec<f64>, tolerance: f64) -> Self {
+        State { centers, inertia: f64::INFINITY, rows: rows as f64, tolerance, ..State::default() }
+    }
+
+    /// Moves centers to the means of their rows. `total` is scores, squares, counts, sums.
+    fn step(&mut self, total: &[f64], width: usize) {
+        let (scores, squares) = (total[0], total[1]);
+        let (counts, sums) = total[2..].split_at(self.centers.len() / width);
+        let mut moved = 0.0;
+        let mut means = vec![0.0; width];
+        for ((center, sum), count) in self.centers.chunks_mut(width).zip(sums.chunks(width)).zip(counts) {
+            for ((x, sum), mean) in center.iter_mut().zip(sum).zip(&mut means) {
+                *mean += sum / self.rows;
+                if *count > 0.0 {
+                    moved += (sum / count - *x).powi(2);
+                    *x = sum / count;
+                }
+            }
+        }
+        let spread = squares / self.rows - means.iter().map(|mean| mean * mean).sum::<f64>();
+        self.inertia = (2.0 * scores + squares).max(0.0);
+        self.iterations += 1;
+        self.converged = moved <= self.tolerance * spread.max(0.0) / width as f64;
+    }
+}
+
+impl Data for State {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let head = [
+            self.inertia,
+            self.iterations as f64,
+            f64::from(u8::from(self.converged)),
+            self.rows,
+            self.tolerance,
+            self.most as f64,
+        ];
+        pack(&[&head, &self.centers], out);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, DataError> {
+        let mut vectors = unpack(bytes)?;
+        let (head, centers) = (vectors.next().unwrap_or_default(), vectors.next().unwrap_or_default());
+        let &[inertia, iterations, converged, rows, tolerance, most] = &head[..] else {
+            return Err(DataError::new(format!("{} bytes are no centers", bytes.len())));
+        };
+        let (iterations, converged, most) = (iterations as u64, converged != 0.0, most as u64);
+        Ok(State { centers, inertia, iterations, converged, rows, tolerance, most })
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.centers.size_bytes() + 48
+    }
+}
+
+/// Mean of the first rows.
+fn origin(table: &Table, columns: &[String]) -> Result<Vec<f64>, ApplicationError> {
+    let rows = table.rows().min(ORIGIN_ROWS);
+    let mut sums = vec![0.0; columns.len()];
+    table.read(0..rows, columns, &mut |_, column, value| sums[column] += value)?;
+    Ok(sums.into_iter().map(|sum| sum / rows as f64).collect())
+}
+
+/// All rows of a small table, moved by the origin.
+fn numbers(table: &Table, columns: &[String], origin: &[f64]) -> Result<Vec<f64>, ApplicationError> {
+    let mut out = vec![0.0; table.rows() * columns.len()];
+    table.read(0..table.rows(), columns, &mut |row, column, value| {
+        out[row * columns.len() + column] = value - origin[column];
+    })?;
+    Ok(out)
+}

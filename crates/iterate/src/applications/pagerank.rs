@@ -1,0 +1,301 @@
+//! PageRank: rank(v) = (1 − d) ÷ n + d × (Σ rank(u) ÷ degree(u) over edges u → v + dangling ÷ n), where
+//! dangling is the rank of vertices that no edge leaves. Ranks sum up to 1. It ends when the absolute changes
+//! of all ranks sum up to at most the tolerance.
+//!
+//! Edges are cut in two dimensions (paper §5.1): vertices are dealt to s blocks and edges to s × s partitions,
+//! by the blocks of their source and destination. So a vertex has copies in at most 2 s − 1 of the s² partitions.
+//! An iteration sends each block's shares to the s partitions whose sources they are; each adds up what its
+//! edges bring to its destinations; and each block adds up the s partial sums in a fixed order. Vertices
+//! stand by falling degree and are dealt in turn, so that partitions are alike.
+
+use super::partition::Shared;
+use super::{ApplicationError, Finished, Job, Precision, add, usage};
+use crate::data::Data;
+use crate::input::edges::Graph;
+use crate::kernels::pagerank::Tiles;
+use crate::kernels::simd::Real;
+use crate::{Incoming, Outgoing, Program, Route};
+use std::ops::AddAssign;
+use std::sync::Arc;
+
+/// Edges of a partition that are worth a task, and blocks that are enough for several machines.
+const EDGES: usize = 1 << 22;
+const MOST_BLOCKS: u32 = 8;
+
+/// What to compute.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Share of a rank that goes along edges.
+    pub damping: f64,
+    /// Sum of the absolute changes at which it ends.
+    pub tolerance: f64,
+    /// Passes over the edges, at most.
+    pub iterations: u64,
+    /// Of ranks in memory.
+    pub precision: Precision,
+    /// Partitions of the edges, rounded up to a square; `None`: by the number of edges.
+    pub partitions: Option<u32>,
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ranks {
+    /// Names of the vertices, in rising order.
+    pub vertices: Vec<u64>,
+    /// Rank of each.
+    pub ranks: Vec<f64>,
+}
+
+impl Ranks {
+    /// The vertices of the highest rank, and their ranks; of equal rank, the lower name first.
+    pub fn top(&self, count: usize) -> Vec<(u64, f64)> {
+        let mut all: Vec<(u64, f64)> =
+            self.vertices.iter().copied().zip(self.ranks.iter().copied()).collect();
+        let order = |a: &(u64, f64), b: &(u64, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+        if all.len() > count {
+            all.select_nth_unstable_by(count, order);
+            all.truncate(count);
+        }
+        all.sort_by(order);
+        all
+    }
+}
+
+/// Makes the job.
+///
+/// # Errors
+/// Options that do not fit.
+pub fn job(graph: Graph, options: &Options) -> Result<Job<Ranks>, ApplicationError> {
+    if !(0.0..1.0).contains(&options.damping) {
+        return usage(format!("--damping {}: it is at least 0 and below 1", options.damping));
+    }
+    if !(options.tolerance >= 0.0) {
+        return usage(format!("--tolerance {}: a tolerance is 0 or more", options.tolerance));
+    }
+    match options.precision {
+        Precision::F64 => typed::<f64>(graph, options),
+        Precision::F32 => typed::<f32>(graph, options),
+    }
+}
+
+/// Blocks of vertices: their square is the number of edge partitions.
+fn blocks(graph: &Graph, asked: Option<u32>) -> Result<u32, ApplicationError> {
+    let root =
+        |partitions: usize| (1..).find(|side: &u32| (*side as usize).pow(2) >= partitions).unwrap_or(1);
+    let vertices = graph.vertices.len();
+    match asked {
+        None => Ok(root(graph.edges.len().div_ceil(EDGES)).min(MOST_BLOCKS).min(vertices as u32)),
+        Some(asked) if asked as usize > graph.edges.len() || root(asked as usize) as usize > vertices => {
+            usage(format!(
+                "the graph has {} edges between {vertices} vertices, which cannot be divided into {asked} partitions; use fewer",
+                graph.edges.len()
+            ))
+        }
+        Some(asked) => Ok(root(asked as usize)),
+    }
+}
+
+/// The numbers of a block's vertices: `block`, `block + blocks`, …
+fn dealt(vertices: usize, block: u32, blocks: u32) -> impl Iterator<Item = usize> {
+    (block as usize..vertices).step_by(blocks as usize)
+}
+
+/// A block's ranks, and what they are made with.
+#[derive(Debug, Clone)]
+struct Block<T> {
+    ranks: Vec<T>,
+    /// 1 ÷ edges that leave, 0 where none does.
+    inverse: Vec<T>,
+}
+
+fn typed<T: Real + AddAssign>(graph: Graph, options: &Options) -> Result<Job<Ranks>, ApplicationError>
+where
+    Vec<T>: Data,
+{
+    let side = blocks(&graph, options.partitions)?;
+    let Graph { vertices, edges, out_degrees } = graph;
+    let count = vertices.len();
+    let n = count as f64;
+    let bytes_per_iteration = edges.len() as u64 * 4;
+    let tiles = cut(edges, count, side);
+    let degrees = Arc::new(out_degrees);
+    let dangling = degrees.iter().filter(|degree| **degree == 0).count() as f64 / n;
+    let base = move |dangling: f64, damping: f64| ((1.0 - damping) + damping * dangling) / n;
+    let (damping, tolerance, most) = (options.damping, options.tolerance, options.iterations.max(1));
+
+    let mut program = Program::new("PageRank");
+    let square = side * side;
+    let edges = program.dataset("edges", square, move |partition| Ok(tiles[partition as usize].clone()));
+    let incoming = program.dataset("shares of sources", square, |_| Ok(Shared(Arc::new(Vec::<T>::new()))));
+    let partial = program.dataset("partial sums", square, |_| Ok(Shared(Arc::new(Vec::<T>::new()))));
+    let of_block = move |degrees: &[u32], block: u32| Block::<T> {
+        ranks: vec![T::of(1.0 / n); dealt(count, block, side).count()],
+        inverse: dealt(count, block, side)
+            .map(|vertex| T::of(if degrees[vertex] == 0 { 0.0 } else { 1.0 / f64::from(degrees[vertex]) }))
+            .collect(),
+    };
+    let for_ranks = degrees.clone();
+    let ranks = program.dataset("ranks", side, move |block| Ok(of_block(&for_ranks, block)));
+    let shares = program.dataset("shares", side, move |block| {
+        let Block { ranks, inverse } = of_block(&degrees, block);
+        let shares = ranks.iter().zip(inverse).map(|(rank, inverse)| T::of(rank.wide() * inverse.wide()));
+        Ok(Shared(Arc::new(shares.collect::<Vec<T>>())))
+    });
+    let first = base(dangling, damping);
+    let local = program.dataset("base of each block", side, move |_| Ok(first));
+    // Change of ranks, and rank of dangling vertices.
+    let summary = program.dataset("summary of each block", side, |_| Ok(Vec::<f64>::new()));
+    let total = program.dataset("summary", 1, |_| Ok(Vec::<f64>::new()));
+    // Iterations, the last change, and the next base.
+    let state = program.dataset("state", 1, move |_| Ok(vec![0.0, f64::INFINITY, first]));
+    let next = program.dataset("base", 1, move |_| Ok(first));
+    program.repeat("iterations", |body| {
+        body.broadcast("base to all", next, local);
+        let to_row = Route::fixed(side, move |block| (0..side).map(|row| row * side + block).collect());
+        body.scatter("shares to edges", shares, to_row, |shares, out: &mut Outgoing<'_, Shared<Vec<T>>>| {
+            out.send_all(shares.clone());
+            Ok(())
+        })
+        .gather((), incoming, |(), incoming, chunks: Incoming<'_, Shared<Vec<T>>>| {
+            if let Some((_, shares)) = chunks.iter().next() {
+                incoming.clone_from(shares);
+            }
+            Ok(())
+        });
+        body.transform("add along edges", (edges, incoming), partial, |(edges, incoming), partial| {
+            let sums = owned(partial, edges.destinations());
+            edges.sum(incoming, sums);
+            Ok(())
+        });
+        let to_block = Route::fixed(square, move |partition| vec![partition / side]);
+        body.scatter(
+            "sums to blocks",
+            partial,
+            to_block,
+            |partial, out: &mut Outgoing<'_, Shared<Vec<T>>>| {
+                out.send_all(partial.clone());
+                Ok(())
+            },
+        )
+        .gather(local, (ranks, shares, summary), move |base, (block, shares, summary), chunks| {
+            let partials: Vec<&[T]> =
+                chunks.iter().map(|(_, chunk): (_, &Shared<Vec<T>>)| &chunk[..]).collect();
+            *summary = update(block, owned(shares, block.inverse.len()), &partials, *base, damping);
+            Ok(())
+        });
+        body.tree_reduce("sum", summary, total, add);
+        body.transform("next", total, (state, next), move |total, (state, next)| {
+            *next = base(total[1], damping);
+            *state = vec![state[0] + 1.0, total[0], *next];
+            Ok(())
+        });
+        body.observe("residual", state, |state| state[1]);
+        body.while_signal("not converged", state, move |state| {
+            state[1] > tolerance && state[0] < most as f64
+        });
+    });
+    program.output(ranks);
+    program.output(state);
+    Ok(Job {
+        plan: program.build()?,
+        progress: "residual",
+        partitions: square,
+        preparations: 0,
+        bytes_per_iteration,
+        result: Box::new(move |outcome| {
+            let state = outcome.single(state)?;
+            let mut named = Vec::with_capacity(vertices.len());
+            for (block, content) in outcome.partitions(ranks)?.into_iter().enumerate() {
+                let numbers = dealt(vertices.len(), block as u32, side);
+                named
+                    .extend(numbers.zip(content.ranks).map(|(vertex, rank)| (vertices[vertex], rank.wide())));
+            }
+            named.sort_unstable_by_key(|(vertex, _)| *vertex);
+            let (vertices, ranks) = named.into_iter().unzip();
+            Ok(Finished {
+                iterations: state[0] as u64,
+                converged: state[1] <= tolerance,
+                result: Ranks { vertices, ranks },
+            })
+        }),
+    })
+}
+
+/// Edges by partition: row by row of destinations' blocks.
+fn cut(edges: Vec<(u32, u32)>, vertices: usize, side: u32) -> Vec<Shared<Tiles>> {
+    let mut parts = vec![Vec::with_capacity(edges.len() / (side * side) as usize); (side * side) as usize];
+    for (source, destination) in edges {
+        parts[(destination % side * side + source % side) as usize].push((source / side, destination / side));
+    }
+    let length = |block: u32| dealt(vertices, block, side).count();
+    let parts =
+        parts.into_iter().zip(0..).map(|(edges, partition)| (edges, partition / side, partition % side));
+    parts
+        .map(|(edges, row, column)| Shared(Arc::new(Tiles::new(length(column), length(row), edges))))
+        .collect()
+}
+
+/// The vector for the next result: the old one's memory where nobody reads it any more.
+fn owned<T: Real>(shared: &mut Shared<Vec<T>>, length: usize) -> &mut [T] {
+    if Arc::get_mut(&mut shared.0).is_none_or(|vector| vector.len() != length) {
+        shared.0 = Arc::new(vec![T::of(0.0); length]);
+    }
+    Arc::get_mut(&mut shared.0).map_or(&mut [], |vector| &mut vector[..])
+}
+
+/// New ranks and shares of a block; the sum of changes, and the rank of dangling vertices.
+fn update<T: Real>(
+    block: &mut Block<T>,
+    shares: &mut [T],
+    partials: &[&[T]],
+    base: f64,
+    damping: f64,
+) -> Vec<f64> {
+    /// Vertices whose sums stay in the innermost cache.
+    const PIECE: usize = 512;
+    let (mut change, mut dangling) = (0.0, 0.0);
+    let mut sums = [0.0; PIECE];
+    let pieces = block.ranks.chunks_mut(PIECE).zip(block.inverse.chunks(PIECE)).zip(shares.chunks_mut(PIECE));
+    for (number, ((ranks, inverse), shares)) in pieces.enumerate() {
+        let sums = &mut sums[..ranks.len()];
+        sums.fill(0.0);
+        for partial in partials {
+            for (sum, part) in sums.iter_mut().zip(&partial[number * PIECE..]) {
+                *sum += part.wide();
+            }
+        }
+        for (((rank, inverse), share), sum) in ranks.iter_mut().zip(inverse).zip(shares).zip(sums) {
+            let new = base + damping * *sum;
+            change += (new - rank.wide()).abs();
+            if inverse.wide() == 0.0 {
+                dangling += new;
+            }
+            *rank = T::of(new);
+            *share = T::of(new * inverse.wide());
+        }
+    }
+    vec![change, dangling]
+}
+
+impl<T: Real> Data for Block<T>
+where
+    Vec<T>: Data,
+{
+    fn encode(&self, out: &mut Vec<u8>) {
+        (self.ranks.len() as u64).encode(out);
+        self.ranks.encode(out);
+        self.inverse.encode(out);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, crate::DataError> {
+        let broken = || crate::DataError::new(format!("{} bytes are no ranks", bytes.len()));
+        let (length, rest) = bytes.split_first_chunk().ok_or_else(broken)?;
+        let length = u64::from_le_bytes(*length) as usize * size_of::<T>();
+        let (ranks, inverse) = rest.split_at_checked(length).ok_or_else(broken)?;
+        Ok(Block { ranks: Vec::decode(ranks)?, inverse: Vec::decode(inverse)? })
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.ranks.size_bytes() + self.inverse.size_bytes()
+    }
+}

@@ -1,0 +1,156 @@
+//! CSV and TSV: one line a row, fields that are numbers, `true` or `false`, quoted or not.
+//!
+//! Opening finds every line once and remembers where some of them begin, so that each partition reads its
+//! own part of the file. A line break within quotes is not understood; such files go through `pellucid
+//! sql` first.
+
+use super::{Column, InputError, Sink};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::path::Path;
+
+/// Rows between two places that are remembered.
+const STRIDE: usize = 4096;
+
+/// What is known of a file after opening.
+#[derive(Debug)]
+pub struct Csv {
+    separator: u8,
+    /// Whether its first line holds names.
+    header: bool,
+    /// Where rows 0, `STRIDE`, 2 × `STRIDE`… begin: offset in bytes, and line counted from 1.
+    places: Vec<(u64, usize)>,
+}
+
+impl Csv {
+    /// Finds lines and columns.
+    pub fn open(path: &Path) -> Result<(Self, Vec<Column>, usize), InputError> {
+        let separator = if path.extension().is_some_and(|ending| ending == "tsv") { b'\t' } else { b',' };
+        let failed = |e| InputError::io("read", path, &e);
+        let mut reader = BufReader::with_capacity(1 << 20, fs::File::open(path).map_err(failed)?);
+        let mut first: Option<Vec<u8>> = None;
+        let mut second: Option<Vec<u8>> = None;
+        let mut csv = Csv { separator, header: false, places: Vec::new() };
+        let (mut offset, mut number, mut rows) = (0, 0, 0);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let length = reader.read_until(b'\n', &mut line).map_err(failed)?;
+            if length == 0 {
+                break;
+            }
+            number += 1;
+            let start = offset;
+            offset += length as u64;
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            if first.is_none() {
+                first = Some(line.clone());
+                csv.header = fields(&line, separator).any(|field| number_of(field).is_none());
+                if csv.header {
+                    continue;
+                }
+            }
+            second.get_or_insert_with(|| line.clone());
+            if rows % STRIDE == 0 {
+                csv.places.push((start, number));
+            }
+            rows += 1;
+        }
+        let (first, second) = (first.unwrap_or_default(), second.unwrap_or_default());
+        let columns = columns(&first, &second, separator, csv.header);
+        Ok((csv, columns, rows))
+    }
+
+    /// See [`super::Table::read`]; `columns` are places in a line.
+    pub fn read(
+        &self,
+        path: &Path,
+        rows: Range<usize>,
+        columns: &[usize],
+        sink: &mut Sink,
+    ) -> Result<(), InputError> {
+        let failed = |e| InputError::io("read", path, &e);
+        let Some((offset, first)) = self.places.get(rows.start / STRIDE) else {
+            return Ok(());
+        };
+        let mut file = fs::File::open(path).map_err(failed)?;
+        file.seek(SeekFrom::Start(*offset)).map_err(failed)?;
+        let mut reader = BufReader::with_capacity(1 << 20, file);
+        let (mut number, mut row) = (*first, rows.start / STRIDE * STRIDE);
+        let mut line = Vec::new();
+        while row < rows.end && reader.by_ref().read_until(b'\n', &mut line).map_err(failed)? > 0 {
+            if !line.trim_ascii().is_empty() {
+                if row >= rows.start {
+                    let values: Vec<&[u8]> = fields(&line, self.separator).collect();
+                    for (place, column) in columns.iter().enumerate() {
+                        let at = || format!("{}, line {number}, column {}", path.display(), column + 1);
+                        let field = values.get(*column).ok_or_else(|| {
+                            InputError::Failed(format!(
+                                "{}: the line has only {} columns",
+                                at(),
+                                values.len()
+                            ))
+                        })?;
+                        let value = number_of(field).ok_or_else(|| {
+                            let text = String::from_utf8_lossy(field);
+                            InputError::Failed(if text.is_empty() {
+                                format!("{}: there is no value; fill it in or leave the row out", at())
+                            } else {
+                                format!("{}: {text:?} is no number", at())
+                            })
+                        })?;
+                        sink(row - rows.start, place, value);
+                    }
+                }
+                row += 1;
+            }
+            number += 1;
+            line.clear();
+        }
+        Ok(())
+    }
+}
+
+/// Names from the header, or `c1`, `c2`…; what they hold from the first row.
+fn columns(first: &[u8], second: &[u8], separator: u8, header: bool) -> Vec<Column> {
+    let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
+    let mut values = fields(second, separator);
+    let named = fields(first, separator).enumerate();
+    named
+        .map(|(number, name)| {
+            let value = values.next().unwrap_or_default();
+            let numeric = number_of(value).is_some() || value.is_empty();
+            let name = if header { text(name) } else { format!("c{}", number + 1) };
+            Column { name, other: (!numeric).then(|| format!("text ({:?})", text(value))) }
+        })
+        .collect()
+}
+
+/// A line's fields, without quotes and blanks around them.
+fn fields(line: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(line.trim_ascii_end());
+    std::iter::from_fn(move || {
+        let line = rest?;
+        let mut quoted = false;
+        let end = line.iter().position(|byte| {
+            quoted ^= *byte == b'"';
+            *byte == separator && !quoted
+        });
+        rest = end.map(|end| &line[end + 1..]);
+        let field = line[..end.unwrap_or(line.len())].trim_ascii();
+        Some(field.strip_prefix(b"\"").and_then(|field| field.strip_suffix(b"\"")).unwrap_or(field))
+    })
+}
+
+/// A field's value. `NaN` and `inf` are numbers here; whoever reads refuses them by name.
+fn number_of(field: &[u8]) -> Option<f64> {
+    let text = std::str::from_utf8(field).ok()?;
+    match text {
+        "true" | "True" | "TRUE" => Some(1.0),
+        "false" | "False" | "FALSE" => Some(0.0),
+        _ => text.parse().ok(),
+    }
+}

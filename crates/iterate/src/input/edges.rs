@@ -1,0 +1,179 @@
+//! Graphs from edge lists: GAP's text (`source destination`, one edge a line; a weight after them is
+//! passed over), CSV or Parquet.
+//!
+//! Vertices are numbered anew by falling degree, so that those that most edges touch stand together in
+//! memory; kernels count on it. A graph is read whole by every process that takes part, since an edge's
+//! new numbers follow from all edges.
+
+use super::{InputError, Table};
+use std::fs;
+use std::path::Path;
+
+/// A directed graph. An edge that is given twice counts twice.
+#[derive(Debug)]
+pub struct Graph {
+    /// Names of the vertices as the file has them, by new number.
+    pub vertices: Vec<u64>,
+    /// Source and destination, by new number.
+    pub edges: Vec<(u32, u32)>,
+    /// Edges that leave each vertex.
+    pub out_degrees: Vec<u32>,
+}
+
+/// Names above are not exact in the number that tables are read as.
+const LARGEST_NAME: f64 = (1_u64 << 53) as f64;
+
+/// Reads a graph. With `vertices`, its vertices are 0 to that number, whether they have edges or not;
+/// else they are those that have edges.
+///
+/// # Errors
+/// Lines that are no edges, an edge to a missing vertex, a graph without edges or with too many vertices.
+pub fn read(path: &Path, vertices: Option<u64>) -> Result<Graph, InputError> {
+    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    let edges = match ending {
+        "parquet" | "csv" | "tsv" => from_table(path, vertices)?,
+        _ if path.is_dir() => from_table(path, vertices)?,
+        _ => from_text(path, vertices)?,
+    };
+    if edges.is_empty() {
+        return Err(InputError::Failed(format!("{} has no edges", path.display())));
+    }
+    number(path, edges, vertices)
+}
+
+fn missing(place: &str, vertex: u64, vertices: u64) -> InputError {
+    InputError::Failed(format!(
+        "{place}: vertex {vertex} is missing: with --vertices {vertices} they are 0 to {}",
+        vertices.saturating_sub(1)
+    ))
+}
+
+fn from_text(path: &Path, vertices: Option<u64>) -> Result<Vec<(u64, u64)>, InputError> {
+    let text = fs::read(path).map_err(|e| InputError::io("read", path, &e))?;
+    let mut edges = Vec::with_capacity(text.len() / 14);
+    for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
+        let line = line.trim_ascii();
+        if line.is_empty() || line[0] == b'#' || line[0] == b'%' {
+            continue;
+        }
+        let place = || format!("{}, line {}", path.display(), number + 1);
+        let mut fields =
+            line.split(|byte| matches!(byte, b' ' | b'\t' | b',')).filter(|field| !field.is_empty());
+        let mut next = || {
+            let field = fields.next().unwrap_or_default();
+            let vertex = whole(field).ok_or_else(|| {
+                InputError::Failed(format!(
+                    "{}: {:?} is no vertex; a line is two whole numbers, source and destination",
+                    place(),
+                    String::from_utf8_lossy(field)
+                ))
+            })?;
+            match vertices {
+                Some(vertices) if vertex >= vertices => Err(missing(&place(), vertex, vertices)),
+                _ => Ok(vertex),
+            }
+        };
+        edges.push((next()?, next()?));
+    }
+    Ok(edges)
+}
+
+fn whole(field: &[u8]) -> Option<u64> {
+    if field.is_empty() || field.len() > 20 {
+        return None;
+    }
+    field.iter().try_fold(0_u64, |sum, byte| {
+        let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        sum.checked_mul(10)?.checked_add(u64::from(digit))
+    })
+}
+
+fn from_table(path: &Path, vertices: Option<u64>) -> Result<Vec<(u64, u64)>, InputError> {
+    let table = Table::open(path)?;
+    let known = table.numeric_columns();
+    let pairs = [("src", "dst"), ("source", "target"), ("source", "destination"), ("from", "to")];
+    let named =
+        pairs.into_iter().find(|(a, b)| [a, b].iter().all(|name| known.iter().any(|known| known == *name)));
+    let columns = match (named, &known[..]) {
+        (Some((a, b)), _) => [a.to_string(), b.to_string()],
+        (None, [a, b, ..]) => [a.clone(), b.clone()],
+        _ => {
+            return Err(InputError::Usage(format!(
+                "{} has not two columns of numbers; an edge list has src and dst",
+                path.display()
+            )));
+        }
+    };
+    let mut edges = vec![(0, 0); table.rows()];
+    let mut bad: Option<(usize, f64)> = None;
+    let mut absent: Option<(usize, u64)> = None;
+    table.read(0..table.rows(), &columns, &mut |row, column, value| {
+        if value.fract() != 0.0 || !(0.0..LARGEST_NAME).contains(&value) {
+            bad.get_or_insert((row, value));
+            return;
+        }
+        let vertex = value as u64;
+        if vertices.is_some_and(|vertices| vertex >= vertices) {
+            absent.get_or_insert((row, vertex));
+        }
+        if column == 0 { edges[row].0 = vertex } else { edges[row].1 = vertex }
+    })?;
+    let place = |row: usize| format!("{}, row {}", path.display(), row + 1);
+    if let Some((row, value)) = bad {
+        let place = place(row);
+        return Err(InputError::Failed(format!(
+            "{place}: {value} is no vertex; vertices are whole numbers below 2^53"
+        )));
+    }
+    match (absent, vertices) {
+        (Some((row, vertex)), Some(vertices)) => Err(missing(&place(row), vertex, vertices)),
+        _ => Ok(edges),
+    }
+}
+
+/// Numbers vertices by falling degree; of equal degree, by name.
+fn number(path: &Path, named: Vec<(u64, u64)>, vertices: Option<u64>) -> Result<Graph, InputError> {
+    let largest = named.iter().map(|(a, b)| *a.max(b)).max().unwrap_or(0);
+    // A table by name where names are dense, else names in order: where they stand is a number, too.
+    let dense = vertices.is_some() || largest < 8 * named.len() as u64 + 1024;
+    let names: Vec<u64> = if dense {
+        Vec::new()
+    } else {
+        let mut names: Vec<u64> = named.iter().flat_map(|(a, b)| [*a, *b]).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    };
+    let count = if dense { vertices.unwrap_or(largest + 1) } else { names.len() as u64 };
+    if count > u64::from(u32::MAX) {
+        return Err(InputError::Failed(format!("{} has more than 2^32 vertices", path.display())));
+    }
+    let place =
+        |name: u64| if dense { name as usize } else { names.binary_search(&name).unwrap_or_default() };
+    let mut edges: Vec<(u32, u32)> =
+        named.into_iter().map(|(a, b)| (place(a) as u32, place(b) as u32)).collect();
+    let (mut degrees, mut out) = (vec![0_u32; count as usize], vec![0_u32; count as usize]);
+    for (source, destination) in &edges {
+        degrees[*source as usize] += 1;
+        degrees[*destination as usize] += 1;
+        out[*source as usize] += 1;
+    }
+    let mut order: Vec<u32> =
+        (0..count as u32).filter(|vertex| vertices.is_some() || degrees[*vertex as usize] > 0).collect();
+    order.sort_by_key(|vertex| std::cmp::Reverse(degrees[*vertex as usize]));
+    let mut numbers = degrees;
+    for (number, vertex) in order.iter().enumerate() {
+        numbers[*vertex as usize] = number as u32;
+    }
+    for (source, destination) in &mut edges {
+        (*source, *destination) = (numbers[*source as usize], numbers[*destination as usize]);
+    }
+    Ok(Graph {
+        out_degrees: order.iter().map(|vertex| out[*vertex as usize]).collect(),
+        vertices: order
+            .iter()
+            .map(|vertex| if dense { u64::from(*vertex) } else { names[*vertex as usize] })
+            .collect(),
+        edges,
+    })
+}

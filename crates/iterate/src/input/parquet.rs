@@ -1,0 +1,100 @@
+//! Parquet: row groups and pages of the rows and columns that a partition has.
+
+use super::{Column, InputError, Sink};
+use arrow::array::{Array, AsArray};
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{DataType, Float64Type};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder};
+use std::fs;
+use std::ops::Range;
+use std::path::Path;
+
+/// A file's footer.
+#[derive(Debug)]
+pub struct Parquet(ArrowReaderMetadata);
+
+impl Parquet {
+    /// Reads the footer.
+    pub fn open(path: &Path) -> Result<(Self, Vec<Column>, usize), InputError> {
+        let file = fs::File::open(path).map_err(|e| InputError::io("read", path, &e))?;
+        let footer = ArrowReaderMetadata::load(&file, Default::default()).map_err(|e| broken(path, &e))?;
+        let columns = footer
+            .schema()
+            .fields()
+            .iter()
+            .map(|field| {
+                let kind = field.data_type();
+                let numeric = kind.is_numeric() || *kind == DataType::Boolean;
+                Column { name: field.name().clone(), other: (!numeric).then(|| kind.to_string()) }
+            })
+            .collect();
+        let rows = footer.metadata().file_metadata().num_rows();
+        Ok((Parquet(footer), columns, usize::try_from(rows).unwrap_or(0)))
+    }
+
+    /// See [`super::Table::read`]; `columns` are places in the file's schema.
+    pub fn read(
+        &self,
+        path: &Path,
+        rows: Range<usize>,
+        columns: &[usize],
+        sink: &mut Sink,
+    ) -> Result<(), InputError> {
+        let file = fs::File::open(path).map_err(|e| InputError::io("read", path, &e))?;
+        let mut groups = Vec::new();
+        let (mut start, mut skipped) = (0, 0);
+        for (number, group) in self.0.metadata().row_groups().iter().enumerate() {
+            let end = start + usize::try_from(group.num_rows()).unwrap_or(0);
+            if end <= rows.start {
+                skipped = end;
+            } else if start < rows.end {
+                groups.push(number);
+            }
+            start = end;
+        }
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.0.clone());
+        let mask = ProjectionMask::roots(builder.parquet_schema(), columns.iter().copied());
+        let batches = builder
+            .with_projection(mask)
+            .with_row_groups(groups)
+            .with_offset(rows.start - skipped)
+            .with_limit(rows.len())
+            .build()
+            .map_err(|e| broken(path, &e))?;
+        // Batches have the columns in the file's order, each once.
+        let mut order = columns.to_vec();
+        order.sort_unstable();
+        order.dedup();
+        let mut done = 0;
+        for batch in batches {
+            let batch = batch.map_err(|e| broken(path, &e))?;
+            for (place, column) in columns.iter().enumerate() {
+                let at = order.binary_search(column).unwrap_or_default();
+                let array = batch.column(at);
+                let options = CastOptions { safe: false, ..Default::default() };
+                let array =
+                    cast_with_options(array, &DataType::Float64, &options).map_err(|e| broken(path, &e))?;
+                if array.null_count() > 0 {
+                    let row = (0..array.len()).find(|row| array.is_null(*row)).unwrap_or_default();
+                    return Err(InputError::Failed(format!(
+                        "{}, row {}: column {} is NULL; fill it in or leave the row out",
+                        path.display(),
+                        rows.start + done + row + 1,
+                        batch.schema_ref().field(at).name()
+                    )));
+                }
+                for (row, value) in array.as_primitive::<Float64Type>().values().iter().enumerate() {
+                    sink(done + row, place, *value);
+                }
+            }
+            done += batch.num_rows();
+        }
+        Ok(())
+    }
+}
+
+/// An error of the Parquet or Arrow library.
+pub fn broken(path: &Path, error: &dyn std::error::Error) -> InputError {
+    InputError::Failed(format!("cannot read {} as Parquet: {error}", path.display()))
+}

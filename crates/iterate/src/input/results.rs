@@ -1,0 +1,66 @@
+//! Results as Parquet files that appear whole or not at all.
+
+use super::InputError;
+use arrow::array::{ArrayRef, RecordBatch};
+use parquet::arrow::ArrowWriter;
+use std::fs;
+use std::path::Path;
+
+/// Checks, before a job runs for its result, that the result can be written.
+///
+/// # Errors
+/// A name that does not end in `.parquet`, or a folder that is not there.
+pub fn check(path: &Path) -> Result<(), InputError> {
+    let shown = path.display();
+    if path.extension().is_none_or(|ending| ending != "parquet") {
+        return Err(InputError::Usage(format!(
+            "cannot write {shown}: results are Parquet; use a name that ends in .parquet"
+        )));
+    }
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
+            Err(InputError::Usage(format!("cannot write {shown}: {} is no folder", folder.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes columns, given batch by batch, beside `path` and gives them its name at the end.
+///
+/// # Errors
+/// What the file system says.
+pub fn write(
+    path: &Path,
+    batches: impl Iterator<Item = Vec<(&'static str, ArrayRef)>>,
+) -> Result<(), InputError> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let partial = path.with_file_name(format!(".{name}.{}.partial", std::process::id()));
+    let result = write_partial(&partial, batches)
+        .and_then(|()| fs::rename(&partial, path).map_err(|e| e.to_string()))
+        .map_err(|e| InputError::Failed(format!("cannot write {}: {e}", path.display())));
+    if result.is_err() {
+        // It may not have come into being; the first error is the one to tell.
+        let _ = fs::remove_file(&partial);
+    }
+    result
+}
+
+fn write_partial(
+    partial: &Path,
+    batches: impl Iterator<Item = Vec<(&'static str, ArrayRef)>>,
+) -> Result<(), String> {
+    let mut writer: Option<ArrowWriter<fs::File>> = None;
+    for columns in batches {
+        let batch = RecordBatch::try_from_iter(columns).map_err(|e| e.to_string())?;
+        let writer = match &mut writer {
+            Some(writer) => writer,
+            none => {
+                let file = fs::File::create(partial).map_err(|e| e.to_string())?;
+                none.insert(ArrowWriter::try_new(file, batch.schema(), None).map_err(|e| e.to_string())?)
+            }
+        };
+        writer.write(&batch).map_err(|e| e.to_string())?;
+    }
+    let writer = writer.ok_or("there is nothing to write")?;
+    writer.into_inner().and_then(|file| Ok(file.sync_all()?)).map_err(|e| e.to_string())
+}

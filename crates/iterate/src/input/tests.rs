@@ -1,0 +1,148 @@
+//! Tables and graphs from files, and what is said about bad ones.
+
+use super::*;
+use crate::kernels::random::Random;
+use arrow::array::{ArrayRef, Float64Array, Int32Array, StringArray};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+fn file(folder: &TempDir, name: &str, text: &str) -> PathBuf {
+    let path = folder.path().join(name);
+    fs::write(&path, text).expect("a file for a test");
+    path
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a folder for a test")
+}
+
+fn read(table: &Table, rows: Range<usize>, columns: &[&str]) -> Result<Vec<Vec<f64>>, InputError> {
+    let columns: Vec<String> = columns.iter().map(|name| name.to_string()).collect();
+    let mut out = vec![vec![f64::NAN; columns.len()]; rows.len()];
+    table.read(rows, &columns, &mut |row, column, value| out[row][column] = value)?;
+    Ok(out)
+}
+
+fn message<T>(result: Result<T, InputError>) -> String {
+    match result {
+        Ok(_) => panic!("bad input was accepted"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn any_range_of_any_format_is_the_same_rows() -> Result<(), InputError> {
+    let folder = folder();
+    let mut random = Random::new(4);
+    let rows: Vec<[f64; 3]> =
+        (0..10_000).map(|_| [random.normal(), random.below(9) as f64, random.unit()]).collect();
+    let text: String = rows.iter().map(|[a, b, c]| format!("{a},{b},x,{c}\r\n")).collect();
+    let csv = Table::open(&file(&folder, "a.csv", &format!("a, \"b\" ,text,c\n{text}")))?;
+    let parts = folder.path().join("parts");
+    fs::create_dir(&parts).expect("a folder for a test");
+    for (number, rows) in rows.chunks(3_001).enumerate() {
+        let column =
+            |at: usize| Arc::new(rows.iter().map(|row| row[at]).collect::<Float64Array>()) as ArrayRef;
+        let b = Arc::new(rows.iter().map(|row| row[1] as i32).collect::<Int32Array>()) as ArrayRef;
+        let texts = Arc::new(StringArray::from(vec!["x"; rows.len()])) as ArrayRef;
+        let columns = vec![("a", column(0)), ("b", b), ("text", texts), ("c", column(2))];
+        results::write(&parts.join(format!("{number}.parquet")), [columns].into_iter())?;
+    }
+    let parquet = Table::open(&parts)?;
+    for table in [&csv, &parquet] {
+        assert_eq!(
+            (table.rows(), table.numeric_columns()),
+            (10_000, vec!["a".into(), "b".into(), "c".into()])
+        );
+        for _ in 0..50 {
+            let (x, y) = (random.below(10_001) as usize, random.below(10_001) as usize);
+            let range = x.min(y)..x.max(y);
+            let right: Vec<Vec<f64>> = rows[range.clone()].iter().map(|[a, b, c]| vec![*c, *a, *b]).collect();
+            assert_eq!(read(table, range, &["c", "a", "b"])?, right);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn partitions_cover_all_rows_once() -> Result<(), InputError> {
+    let folder = folder();
+    let table = Table::open(&file(&folder, "a.csv", &"1\n".repeat(1000)))?;
+    assert_eq!(table.numeric_columns(), ["c1"]);
+    for partitions in [1, 3, 7, 1000] {
+        let ranges: Vec<Range<usize>> = (0..partitions).map(|at| table.range(at, partitions)).collect();
+        assert!(ranges.iter().all(|range| !range.is_empty()));
+        assert_eq!(ranges.into_iter().flatten().collect::<Vec<_>>(), (0..1000).collect::<Vec<_>>());
+    }
+    assert_eq!(table.partitions(None)?, 1);
+    let refused = message(table.partitions(Some(1001)));
+    assert!(refused.contains("1000 rows") && refused.contains("--partitions 1000"), "{refused}");
+    Ok(())
+}
+
+#[test]
+fn bad_tables_are_refused_with_their_place() -> Result<(), InputError> {
+    let folder = folder();
+    let table = Table::open(&file(&folder, "a.csv", "radius,label,note\n1,0,a\n2,NaN,b\n3,,c\nx,1,d\n4\n"))?;
+    let bad = |rows, column| message(read(&table, rows, &[column]));
+    assert!(bad(0..2, "label").contains("a.csv, row 2: column label is NaN"));
+    assert!(bad(2..3, "label").contains("a.csv, line 4, column 2: there is no value"));
+    assert!(bad(3..4, "radius").contains("line 5, column 1: \"x\" is no number"));
+    assert!(bad(4..5, "label").contains("line 6, column 2: the line has only 1 columns"));
+    assert!(bad(0..1, "lable").contains("has no column lable; nearest names: label"));
+    assert!(bad(0..1, "note").contains("holds text"));
+    assert!(message(Table::open(&file(&folder, "b.csv", "a,b\n"))).contains("has no rows"));
+    assert!(message(Table::open(&file(&folder, "b.csv", ""))).contains("has no rows"));
+    assert!(message(Table::open(&folder.path().join("none.csv"))).contains("check the path"));
+    assert!(message(Table::open(&file(&folder, "c.xlsx", "1"))).contains(".parquet, .csv and .tsv"));
+    assert!(message(Table::open(&file(&folder, "d.parquet", "1"))).contains("as Parquet"));
+    let nulls = Arc::new(Float64Array::from(vec![Some(1.0), None])) as ArrayRef;
+    results::write(&folder.path().join("e.parquet"), [vec![("x", nulls)]].into_iter())?;
+    let table = Table::open(&folder.path().join("e.parquet"))?;
+    assert!(message(read(&table, 0..2, &["x"])).contains("row 2: column x is NULL"));
+    Ok(())
+}
+
+#[test]
+fn graphs_from_text_and_tables_are_the_same() -> Result<(), InputError> {
+    let folder = folder();
+    let text = file(&folder, "a.el", "# a comment\n7 100\n7 3 0.5\n\n100 7\r\n3\t7\n");
+    let csv = file(&folder, "a.csv", "weight,dst,src\n1,100,7\n1,3,7\n1,7,100\n1,7,3\n");
+    for path in [text, csv] {
+        let graph = edges::read(&path, None)?;
+        assert_eq!(graph.vertices, [7, 3, 100]);
+        assert_eq!(graph.edges, [(0, 2), (0, 1), (2, 0), (1, 0)]);
+        assert_eq!(graph.out_degrees, [2, 1, 1]);
+        let all = edges::read(&path, Some(101))?;
+        assert_eq!((all.vertices.len(), all.edges[0]), (101, (0, 2)));
+        assert!(
+            message(edges::read(&path, Some(100))).contains("vertex 100 is missing: with --vertices 100")
+        );
+    }
+    let far = edges::read(&file(&folder, "b.el", "9007199254740993 5\n5 1\n"), None)?;
+    assert_eq!(far.vertices, [5, 1, 9_007_199_254_740_993]);
+    Ok(())
+}
+
+#[test]
+fn bad_graphs_are_refused_with_their_place() {
+    let folder = folder();
+    let bad = |text: &str| message(edges::read(&file(&folder, "a.el", text), None));
+    assert!(bad("1 2\n3 x\n").contains("a.el, line 2: \"x\" is no vertex"));
+    assert!(bad("1 2\n3\n").contains("line 2: \"\" is no vertex"));
+    assert!(bad("-1 2\n").contains("line 1: \"-1\" is no vertex"));
+    assert!(bad("# nothing\n").contains("has no edges"));
+    let csv = message(edges::read(&file(&folder, "b.csv", "src,dst\n1,2\n1,2.5\n"), None));
+    assert!(csv.contains("b.csv, row 2: 2.5 is no vertex"), "{csv}");
+}
+
+#[test]
+fn results_appear_whole_under_their_name() {
+    let folder = folder();
+    let path = folder.path().join("a.parquet");
+    assert!(results::check(&path).is_ok());
+    assert!(message(results::check(&folder.path().join("a.csv"))).contains("ends in .parquet"));
+    assert!(message(results::check(&folder.path().join("none/a.parquet"))).contains("is no folder"));
+    assert!(message(results::write(&path, std::iter::empty())).contains("nothing to write"));
+    assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 0);
+}

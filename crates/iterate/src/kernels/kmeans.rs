@@ -1,0 +1,378 @@
+//! k-means over one partition: the nearest center of each row, and what the next centers need.
+//!
+//! The nearest center is the one with the smallest ½‖c‖² − x·c, which is one multiply-add a value and
+//! center. Where rows lie far from zero that difference loses digits; so whoever loads the data moves it
+//! near zero first. Distances that people see ([`inertia`]) are computed as they are defined.
+//!
+//! k-means++ draws a row with a probability in proportion to D², its squared distance to the nearest
+//! center so far (Arthur and Vassilvitskii, SODA 2007). Each row throws an exponential random number of
+//! rate D², made of its own number and the seed, and the smallest wins: one pass, no sum over the data
+//! first, and the same row however the data is divided.
+
+use super::random::{mix, unit};
+use super::rows::Rows;
+use super::simd::{Kernel, Line, Real, Vector, run};
+
+/// Centers whose products with a block are computed at once: their sums stay in registers.
+const TOGETHER: usize = 5;
+
+/// Centers as kernels want them.
+#[derive(Debug, Clone)]
+pub struct Centers<T: Real> {
+    columns: usize,
+    /// By group of [`TOGETHER`] centers, column, center within the group: its coordinate, negated.
+    negated: Vec<[T; TOGETHER]>,
+    /// By group, center: half of its squared norm; infinite for those that fill up the last group.
+    half_norms: Vec<[T; TOGETHER]>,
+    /// As given: center by center.
+    values: Vec<f64>,
+}
+
+impl<T: Real> Centers<T> {
+    /// From `values`, center by center, `columns` each.
+    pub fn new(values: &[f64], columns: usize) -> Self {
+        let groups = (values.len() / columns.max(1)).div_ceil(TOGETHER);
+        let mut negated = vec![[T::of(0.0); TOGETHER]; groups * columns];
+        let mut half_norms = vec![[T::of(f64::INFINITY); TOGETHER]; groups];
+        for (number, center) in values.chunks_exact(columns.max(1)).enumerate() {
+            let (group, at) = (number / TOGETHER, number % TOGETHER);
+            for (column, value) in center.iter().enumerate() {
+                negated[group * columns + column][at] = T::of(-value);
+            }
+            let norm: f64 = center.iter().map(|value| T::of(*value).wide().powi(2)).sum();
+            half_norms[group][at] = T::of(norm / 2.0);
+        }
+        Centers { columns, negated, half_norms, values: values.to_vec() }
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.values.len() / self.columns.max(1)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+}
+
+/// What one pass found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Totals {
+    /// Sum of each center's rows, center by center.
+    pub sums: Vec<f64>,
+    /// Rows of each center.
+    pub counts: Vec<u64>,
+    /// Σ ½‖c‖² − x·c over all rows, of their nearest centers.
+    pub scores: f64,
+    /// Σ ‖x‖² over all rows.
+    pub squares: f64,
+}
+
+/// Finds each row's nearest center (the first of equals), puts its number into `assignments` (one a row),
+/// and sums up rows by center. There must be a center.
+pub fn assign<T: Real>(rows: &Rows<T>, centers: &Centers<T>, assignments: &mut [u32]) -> Totals {
+    run(Assign { rows, centers, assignments })
+}
+
+struct Assign<'a, T: Real> {
+    rows: &'a Rows<T>,
+    centers: &'a Centers<T>,
+    assignments: &'a mut [u32],
+}
+
+impl<T: Real> Kernel<T> for Assign<'_, T> {
+    type Output = Totals;
+
+    #[inline(always)]
+    fn go<V: Vector<T>>(self) -> Totals {
+        // What fits in registers: 16 of half a vector, or 32 of a whole one.
+        if V::REGISTERS == 1 { self.with::<V, 4>() } else { self.with::<V, 1>() }
+    }
+}
+
+impl<T: Real> Assign<'_, T> {
+    #[inline(always)]
+    fn with<V: Vector<T>, const N: usize>(self) -> Totals {
+        let Assign { rows, centers, assignments } = self;
+        let columns = rows.columns();
+        let mut totals = Totals {
+            sums: vec![0.0; centers.values.len()],
+            counts: vec![0; centers.len()],
+            scores: 0.0,
+            squares: 0.0,
+        };
+        let (whole, rest) = rows.split();
+        let (assigned, assigned_rest) = assignments.split_at_mut(rows.rows() / T::LANES * T::LANES);
+        let mut groups = whole.chunks_exact(N * columns);
+        let mut places = assigned.chunks_exact_mut(N * T::LANES);
+        let ones = Line::splat(T::of(1.0));
+        for (group, places) in (&mut groups).zip(&mut places) {
+            nearest::<T, V, N>(group, centers, &ones, places, &mut totals);
+        }
+        let blocks = groups.remainder().chunks_exact(columns);
+        for (block, places) in blocks.zip(places.into_remainder().chunks_exact_mut(T::LANES)) {
+            nearest::<T, V, 1>(block, centers, &ones, places, &mut totals);
+        }
+        if !rest.is_empty() {
+            nearest::<T, V, 1>(rest, centers, &rows.tail(), assigned_rest, &mut totals);
+        }
+        totals
+    }
+}
+
+/// Assigns the rows of `N` blocks, as many as `places` has.
+#[inline(always)]
+fn nearest<T: Real, V: Vector<T>, const N: usize>(
+    group: &[Line<T>],
+    centers: &Centers<T>,
+    weights: &Line<T>,
+    places: &mut [u32],
+    totals: &mut Totals,
+) {
+    let columns = centers.columns;
+    let blocks: [&[Line<T>]; N] = std::array::from_fn(|n| &group[n * columns..][..columns]);
+    let mut best = [V::splat(T::of(f64::INFINITY)); N];
+    let mut which = [V::splat(T::of(0.0)); N];
+    for (group, half_norms) in centers.half_norms.iter().enumerate() {
+        let negated = &centers.negated[group * columns..][..columns];
+        let mut scores = [half_norms.map(V::splat); N];
+        for (column, values) in negated.iter().enumerate() {
+            let x: [V; N] = std::array::from_fn(|n| V::load(&blocks[n][column]));
+            for c in 0..TOGETHER {
+                let value = V::splat(values[c]);
+                for n in 0..N {
+                    scores[n][c] = x[n].mul_add(value, scores[n][c]);
+                }
+            }
+        }
+        for c in 0..TOGETHER {
+            let number = V::splat(T::of((group * TOGETHER + c) as f64));
+            for n in 0..N {
+                which[n] = scores[n][c].if_less(best[n], number, which[n]);
+                best[n] = scores[n][c].if_less(best[n], scores[n][c], best[n]);
+            }
+        }
+    }
+    let weight = V::load(weights);
+    for n in 0..N {
+        let mut squares = V::splat(T::of(0.0));
+        for line in blocks[n] {
+            let x = V::load(line);
+            squares = x.mul_add(x, squares);
+        }
+        totals.squares += sum(squares);
+        totals.scores += sum(best[n].mul(weight));
+    }
+    let mut numbers = Line::splat(T::of(0.0));
+    for (block, (places, which)) in blocks.into_iter().zip(places.chunks_mut(T::LANES).zip(which)) {
+        which.store(&mut numbers);
+        for (lane, (place, number)) in places.iter_mut().zip(numbers.lanes()).enumerate() {
+            let center = number.wide() as usize;
+            *place = center as u32;
+            totals.counts[center] += 1;
+            for (sum, line) in totals.sums[center * columns..][..columns].iter_mut().zip(block) {
+                *sum += line[lane].wide();
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn sum<T: Real, V: Vector<T>>(vector: V) -> f64 {
+    let mut line = Line::splat(T::of(0.0));
+    vector.store(&mut line);
+    line.sum()
+}
+
+/// Σ of squared distances of rows to the centers that they are assigned to, as it is defined.
+pub fn inertia<T: Real>(rows: &Rows<T>, centers: &Centers<T>, assignments: &[u32]) -> f64 {
+    let columns = rows.columns();
+    let mut total = 0.0;
+    for (lines, places) in rows.lines().chunks_exact(columns.max(1)).zip(assignments.chunks(T::LANES)) {
+        for (lane, center) in places.iter().enumerate() {
+            let center = &centers.values[*center as usize * columns..][..columns];
+            total += lines.iter().zip(center).map(|(line, c)| (line[lane].wide() - c).powi(2)).sum::<f64>();
+        }
+    }
+    total
+}
+
+/// A row that k-means++ may take as its next center; the smaller key is to be taken.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Candidate {
+    /// Infinite where no row can be taken: all of them are centers.
+    pub key: f64,
+    /// The row's values.
+    pub values: Vec<f64>,
+}
+
+/// Draws this partition's candidate. `closest` holds D² by row and is brought up to date with the center that
+/// was taken last; before the first center (`last` is `None`) every row is as likely as any other. `first_row`
+/// is the number of the partition's first row in the whole data.
+pub fn draw<T: Real>(
+    rows: &Rows<T>,
+    last: Option<&[f64]>,
+    closest: &mut [f64],
+    first_row: u64,
+    seed: u64,
+) -> Candidate {
+    let columns = rows.columns();
+    let mut best = Candidate { key: f64::INFINITY, values: Vec::new() };
+    let mut best_row = None;
+    let lines = rows.lines().chunks_exact(columns.max(1));
+    for (block, (lines, closest)) in lines.zip(closest.chunks_mut(T::LANES)).enumerate() {
+        let mut squared = Line::<f64>::splat(1.0);
+        let mut squared_high = squared;
+        if let Some(center) = last {
+            (squared, squared_high) = (Line::splat(0.0), Line::splat(0.0));
+            for (line, c) in lines.iter().zip(center) {
+                for (lane, x) in line.lanes().iter().enumerate() {
+                    let sum = if lane < 8 { &mut squared[lane] } else { &mut squared_high[lane - 8] };
+                    *sum += (x.wide() - c).powi(2);
+                }
+            }
+        }
+        for (lane, closest) in closest.iter_mut().enumerate() {
+            let now = if lane < 8 { squared[lane] } else { squared_high[lane - 8] };
+            *closest = closest.min(now);
+            let row = (block * T::LANES + lane) as u64;
+            let thrown = unit(mix(seed ^ mix(first_row + row)));
+            // −ln u is at least 1 − u: most rows need no logarithm.
+            if 1.0 - thrown < best.key * *closest {
+                let key = -thrown.ln() / *closest;
+                if key < best.key {
+                    best.key = key;
+                    best_row = Some(row as usize);
+                }
+            }
+        }
+    }
+    if let Some(row) = best_row {
+        best.values = (0..columns).map(|column| rows.get(row, column).wide()).collect();
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::random::Random;
+    use crate::kernels::simd::Level;
+
+    fn table<T: Real>(random: &mut Random, rows: usize, columns: usize) -> Rows<T> {
+        let mut table = Rows::zeroed(rows, columns).expect("memory for a test");
+        for row in 0..rows {
+            for column in 0..columns {
+                table.set(row, column, T::of(random.normal()));
+            }
+        }
+        table
+    }
+
+    fn distance<T: Real>(rows: &Rows<T>, row: usize, center: &[f64]) -> f64 {
+        center.iter().enumerate().map(|(column, c)| (rows.get(row, column).wide() - c).powi(2)).sum()
+    }
+
+    fn check<T: Real>(tolerance: f64) {
+        for seed in 0..60 {
+            let mut random = Random::new(seed);
+            let (n, d, k) =
+                (random.below(800) as usize, 1 + random.below(24) as usize, 1 + random.below(17) as usize);
+            let rows = table::<T>(&mut random, n, d);
+            let values: Vec<f64> = (0..k * d).map(|_| T::of(random.normal()).wide()).collect();
+            let centers = Centers::<T>::new(&values, d);
+            let mut assignments = vec![0; n];
+            let totals = assign(&rows, &centers, &mut assignments);
+            let (mut sums, mut counts, mut right) = (vec![0.0; k * d], vec![0; k], 0.0);
+            for (row, assigned) in assignments.iter().enumerate() {
+                let assigned = *assigned as usize;
+                let found = distance(&rows, row, &values[assigned * d..][..d]);
+                let least = values.chunks(d).map(|c| distance(&rows, row, c)).fold(f64::INFINITY, f64::min);
+                assert!(
+                    found <= least + tolerance * (1.0 + least),
+                    "seed {seed}, row {row}: {found}, not {least}"
+                );
+                right += found;
+                counts[assigned] += 1;
+                for column in 0..d {
+                    sums[assigned * d + column] += rows.get(row, column).wide();
+                }
+            }
+            assert_eq!((&totals.sums, &totals.counts), (&sums, &counts), "seed {seed}");
+            assert!((inertia(&rows, &centers, &assignments) - right).abs() <= 1e-12 * (1.0 + right));
+            let near = 2.0 * totals.scores + totals.squares;
+            assert!((near - right).abs() <= tolerance * (1.0 + right), "seed {seed}: {near}, not {right}");
+            for level in Level::available() {
+                let mut again = vec![0; n];
+                let kernel = Assign { rows: &rows, centers: &centers, assignments: &mut again };
+                assert_eq!(T::run_at(level, kernel), totals, "{level:?}, seed {seed}: not equal to the bit");
+                assert_eq!(again, assignments, "{level:?}, seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn equals_the_definition_in_f64() {
+        check::<f64>(1e-11);
+    }
+
+    #[test]
+    fn equals_the_definition_in_f32() {
+        check::<f32>(1e-3);
+    }
+
+    #[test]
+    fn equal_centers_give_the_first() {
+        let rows = table::<f64>(&mut Random::new(3), 50, 2);
+        let centers = Centers::new(&[1.0, 2.0, 1.0, 2.0], 2);
+        let mut assignments = vec![9; 50];
+        assign(&rows, &centers, &mut assignments);
+        assert!(assignments.iter().all(|center| *center == 0));
+    }
+
+    #[test]
+    fn a_draw_does_not_depend_on_the_division_into_partitions() {
+        let mut random = Random::new(5);
+        let whole = table::<f32>(&mut random, 1000, 3);
+        let mut parts: Vec<(Rows<f32>, Vec<f64>, u64)> = Vec::new();
+        for (first, rows) in [(0, 123), (123, 400), (523, 477)] {
+            let mut part = Rows::zeroed(rows, 3).expect("memory for a test");
+            for row in 0..rows {
+                for column in 0..3 {
+                    part.set(row, column, whole.get(first + row, column));
+                }
+            }
+            parts.push((part, vec![f64::INFINITY; rows], first as u64));
+        }
+        let mut closest = vec![f64::INFINITY; 1000];
+        let mut last: Option<Vec<f64>> = None;
+        for round in 0..20 {
+            let found = draw(&whole, last.as_deref(), &mut closest, 0, round);
+            let candidates = parts
+                .iter_mut()
+                .map(|(part, closest, first)| draw(part, last.as_deref(), closest, *first, round));
+            let least = candidates.min_by(|a, b| a.key.total_cmp(&b.key)).expect("three candidates");
+            assert_eq!(found, least, "round {round}");
+            last = Some(found.values);
+        }
+        let centers = closest.iter().filter(|squared| **squared == 0.0).count();
+        assert_eq!(centers, 19, "a center was drawn twice");
+    }
+
+    #[test]
+    fn draws_are_in_proportion_to_squared_distance() {
+        // Rows at 1, 2 and 3 from the center: 1, 4 and 9 of 14.
+        let mut rows = Rows::<f64>::zeroed(3, 1).expect("memory for a test");
+        (0..3).for_each(|row| rows.set(row, 0, (row + 1) as f64));
+        let mut counts = [0.0; 3];
+        let draws = 20_000;
+        for seed in 0..draws {
+            let drawn = draw(&rows, Some(&[0.0]), &mut [f64::INFINITY; 3], 0, seed);
+            counts[drawn.values[0] as usize - 1] += 1.0 / draws as f64;
+        }
+        for (count, right) in counts.into_iter().zip([1.0 / 14.0, 4.0 / 14.0, 9.0 / 14.0]) {
+            assert!((count - right).abs() < 0.015, "{counts:?}");
+        }
+    }
+}

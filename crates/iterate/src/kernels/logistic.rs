@@ -1,0 +1,213 @@
+//! Logistic regression over one partition: loss and gradient in one pass over the rows.
+//!
+//! A group of four blocks is read twice, the second time from the innermost cache: once for the products
+//! with the coefficients, once for the gradient. Between the two stand e^−|z| and one division a block.
+//! The logarithms of the loss are taken of products: Σ ln(1 + t) = ln Π (1 + t), where no factor is above 2,
+//! so that a lane needs one logarithm for a whole chunk of blocks. After each chunk, sums move from the
+//! kernel's precision to `f64`, so that `f32` loses nothing over millions of rows. The order of all sums is fixed by the partition's rows alone.
+
+use super::rows::Rows;
+use super::simd::{Kernel, Line, Real, Vector, exp, run};
+
+/// Blocks that are computed together: enough chains of additions to keep the adders busy.
+const GROUP: usize = 4;
+
+/// Loss and gradient of some rows, summed (not averaged), without the penalty.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Evaluation {
+    /// Σ ln(1 + eᶻ) − y z.
+    pub loss: f64,
+    /// By coefficient, the intercept's last.
+    pub gradient: Vec<f64>,
+}
+
+/// Evaluates rows whose last column is the label, 0 or 1, at `coefficients`, the intercept's last.
+/// So there are as many coefficients as columns.
+pub fn evaluate<T: Real>(rows: &Rows<T>, coefficients: &[f64]) -> Evaluation {
+    let coefficients = coefficients.iter().map(|value| T::of(*value)).collect();
+    run(Evaluate { rows, coefficients })
+}
+
+struct Evaluate<'a, T: Real> {
+    rows: &'a Rows<T>,
+    coefficients: Vec<T>,
+}
+
+/// Sums of a chunk, by lane.
+struct Sums<T: Real> {
+    /// By coefficient, the intercept's last.
+    gradient: Vec<Line<T>>,
+    /// Σ max(z, 0) − y z.
+    linear: Line<T>,
+    /// Π (1 + e^−|z|).
+    product: Line<T>,
+}
+
+impl<T: Real> Sums<T> {
+    fn new(coefficients: usize) -> Self {
+        let zero = Line::splat(T::of(0.0));
+        Sums { gradient: vec![zero; coefficients], linear: zero, product: Line::splat(T::of(1.0)) }
+    }
+
+    /// Moves the sums to `total`, and starts again.
+    fn flush(&mut self, total: &mut Evaluation) {
+        for (total, sum) in total.gradient.iter_mut().zip(&mut self.gradient) {
+            *total += sum.sum();
+            *sum = Line::splat(T::of(0.0));
+        }
+        let logarithms = self.product.lanes().iter().map(|product| product.wide().ln()).sum::<f64>();
+        total.loss += self.linear.sum() + logarithms;
+        self.linear = Line::splat(T::of(0.0));
+        self.product = Line::splat(T::of(1.0));
+    }
+}
+
+impl<T: Real> Kernel<T> for Evaluate<'_, T> {
+    type Output = Evaluation;
+
+    #[inline(always)]
+    fn go<V: Vector<T>>(self) -> Evaluation {
+        let columns = self.rows.columns();
+        let coefficients = &self.coefficients[..];
+        let mut total = Evaluation { loss: 0.0, gradient: vec![0.0; coefficients.len()] };
+        let mut sums = Sums::new(coefficients.len());
+        let (whole, rest) = self.rows.split();
+        let ones = Line::splat(T::of(1.0));
+        for chunk in whole.chunks(T::FACTORS * columns) {
+            let mut groups = chunk.chunks_exact(GROUP * columns);
+            for group in &mut groups {
+                accumulate::<T, V, GROUP>(group, coefficients, &ones, &mut sums);
+            }
+            for block in groups.remainder().chunks_exact(columns) {
+                accumulate::<T, V, 1>(block, coefficients, &ones, &mut sums);
+            }
+            sums.flush(&mut total);
+        }
+        if !rest.is_empty() {
+            accumulate::<T, V, 1>(rest, coefficients, &self.rows.tail(), &mut sums);
+            sums.flush(&mut total);
+        }
+        total
+    }
+}
+
+/// Adds `N` blocks to the sums, each row with its weight.
+#[inline(always)]
+fn accumulate<T: Real, V: Vector<T>, const N: usize>(
+    group: &[Line<T>],
+    coefficients: &[T],
+    weights: &Line<T>,
+    sums: &mut Sums<T>,
+) {
+    let columns = coefficients.len();
+    let blocks: [&[Line<T>]; N] = std::array::from_fn(|n| &group[n * columns..][..columns]);
+    let features = columns - 1;
+    let mut z = [V::splat(coefficients[features]); N];
+    for (column, coefficient) in coefficients[..features].iter().enumerate() {
+        let coefficient = V::splat(*coefficient);
+        for n in 0..N {
+            z[n] = V::load(&blocks[n][column]).mul_add(coefficient, z[n]);
+        }
+    }
+    let (zero, one, weight) = (V::splat(T::of(0.0)), V::splat(T::of(1.0)), V::load(weights));
+    let (mut linear, mut product) = (V::load(&sums.linear), V::load(&sums.product));
+    let mut residual = [zero; N];
+    for n in 0..N {
+        let label = V::load(&blocks[n][features]);
+        let t = exp::<T, V>(zero.sub(z[n]).if_less(z[n], zero.sub(z[n]), z[n]));
+        let probability = z[n].if_less(zero, t, one).div(one.add(t));
+        residual[n] = probability.sub(label).mul(weight);
+        linear = z[n].max(zero).sub(label.mul(z[n])).mul_add(weight, linear);
+        product = product.mul(one.add(t.mul(weight)));
+    }
+    linear.store(&mut sums.linear);
+    product.store(&mut sums.product);
+    let intercept = (0..N).fold(V::load(&sums.gradient[features]), |sum, n| sum.add(residual[n]));
+    intercept.store(&mut sums.gradient[features]);
+    for (column, line) in sums.gradient[..features].iter_mut().enumerate() {
+        let mut sum = V::load(line);
+        for n in 0..N {
+            sum = V::load(&blocks[n][column]).mul_add(residual[n], sum);
+        }
+        sum.store(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::random::Random;
+    use crate::kernels::simd::Level;
+
+    fn random_rows<T: Real>(random: &mut Random, rows: usize, columns: usize) -> (Rows<T>, Vec<f64>) {
+        let mut table = Rows::zeroed(rows, columns).expect("memory for a test");
+        for row in 0..rows {
+            for column in 0..columns - 1 {
+                table.set(row, column, T::of(random.normal()));
+            }
+            table.set(row, columns - 1, T::of(random.below(2) as f64));
+        }
+        (table, (0..columns).map(|_| random.normal()).collect())
+    }
+
+    /// By the definition, in `f64`.
+    fn naive<T: Real>(rows: &Rows<T>, coefficients: &[f64]) -> Evaluation {
+        let features = rows.columns() - 1;
+        let mut out = Evaluation { loss: 0.0, gradient: vec![0.0; features + 1] };
+        for row in 0..rows.rows() {
+            let x: Vec<f64> = (0..features).map(|column| rows.get(row, column).wide()).collect();
+            let y = rows.get(row, features).wide();
+            let z = coefficients[features] + x.iter().zip(coefficients).map(|(x, w)| x * w).sum::<f64>();
+            let residual = 1.0 / (1.0 + (-z).exp()) - y;
+            out.loss += z.max(0.0) + (-z.abs()).exp().ln_1p() - y * z;
+            for (gradient, x) in out.gradient.iter_mut().zip(x.iter().chain([&1.0])) {
+                *gradient += residual * x;
+            }
+        }
+        out
+    }
+
+    fn check<T: Real>(tolerance: f64) {
+        for seed in 0..60 {
+            let mut random = Random::new(seed);
+            let (rows, columns) = (random.below(3000) as usize, 1 + random.below(24) as usize);
+            let (table, coefficients) = random_rows::<T>(&mut random, rows, columns);
+            let (found, right) = (evaluate(&table, &coefficients), naive(&table, &coefficients));
+            let near = |a: f64, b: f64| (a - b).abs() <= tolerance * (1.0 + rows as f64);
+            assert!(near(found.loss, right.loss), "seed {seed}: {} not {}", found.loss, right.loss);
+            for (a, b) in found.gradient.iter().zip(&right.gradient) {
+                assert!(near(*a, *b), "seed {seed}: {a} not {b}");
+            }
+            for level in Level::available() {
+                let coefficients = coefficients.iter().map(|value| T::of(*value)).collect();
+                let at_level = T::run_at(level, Evaluate { rows: &table, coefficients });
+                assert_eq!(at_level, found, "{level:?}, seed {seed}: not equal to the bit");
+            }
+        }
+    }
+
+    #[test]
+    fn equals_the_definition_in_f64() {
+        check::<f64>(1e-13);
+    }
+
+    #[test]
+    fn equals_the_definition_in_f32() {
+        check::<f32>(1e-5);
+    }
+
+    #[test]
+    fn far_from_the_border_nothing_overflows() {
+        for z in [-1e4, -800.0, 800.0, 1e4] {
+            let mut table = Rows::<f64>::zeroed(9, 2).expect("memory for a test");
+            for row in 0..9 {
+                table.set(row, 0, z);
+                table.set(row, 1, 1.0);
+            }
+            let found = evaluate(&table, &[1.0, 0.0]);
+            let right = if z < 0.0 { -9.0 * z } else { 0.0 };
+            assert!((found.loss - right).abs() < 1e-9, "{z}: {}", found.loss);
+            assert!(found.gradient.iter().all(|value| value.is_finite()));
+        }
+    }
+}

@@ -1,0 +1,468 @@
+//! Vectors of one cache line, 8 `f64` or 16 `f32`, and the choice of instructions at run time.
+//!
+//! A kernel is written once over [`Vector`] and handed to [`run`], which compiles it three times (AVX-512,
+//! AVX2 with FMA, portable) and calls the best that this machine has. All three do the same operations on
+//! the same lanes in the same order, with one rounding in a fused multiply-add, so their results are equal
+//! to the bit: workers on different machines agree, and the portable path is the oracle of the others.
+//!
+//! The types behind the trait are private to this module: only [`run`] names them, after it has asked the
+//! processor. That is why their methods need not be `unsafe`.
+
+use super::pages::Plain;
+use std::ops::{Index, IndexMut};
+
+/// Lanes that fill one cache line.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+pub struct Line<T: Real>(T::Lanes);
+
+// SAFETY: 64 bytes of numbers, no padding, any bits are a value: `Real` is `f64` and `f32` only.
+unsafe impl<T: Real> Plain for Line<T> {}
+
+impl<T: Real> Line<T> {
+    /// The same value in all lanes.
+    pub fn splat(value: T) -> Self {
+        let mut line = Line(T::ZEROS);
+        line.lanes_mut().fill(value);
+        line
+    }
+
+    /// The lanes.
+    pub fn lanes(&self) -> &[T] {
+        self.0.as_ref()
+    }
+
+    /// The lanes.
+    pub fn lanes_mut(&mut self) -> &mut [T] {
+        self.0.as_mut()
+    }
+
+    /// Sum of the lanes, in `f64`, always in the same order: halves, quarters, eighths.
+    pub fn sum(&self) -> f64 {
+        let mut sums = [0.0; 16];
+        for (sum, lane) in sums.iter_mut().zip(self.lanes()) {
+            *sum = lane.wide();
+        }
+        let mut width = T::LANES / 2;
+        while width > 0 {
+            for lane in 0..width {
+                sums[lane] += sums[lane + width];
+            }
+            width /= 2;
+        }
+        sums[0]
+    }
+}
+
+impl<T: Real> Index<usize> for Line<T> {
+    type Output = T;
+    fn index(&self, lane: usize) -> &T {
+        &self.lanes()[lane]
+    }
+}
+
+impl<T: Real> IndexMut<usize> for Line<T> {
+    fn index_mut(&mut self, lane: usize) -> &mut T {
+        &mut self.lanes_mut()[lane]
+    }
+}
+
+/// `f64` or `f32`, and nothing else: the precision that a kernel computes in.
+pub trait Real: Plain + PartialOrd + Default + std::fmt::Debug + std::fmt::Display {
+    /// Values in a [`Line`].
+    const LANES: usize;
+    /// How many factors of at most 2 may be multiplied, far from overflow; a multiple of 8.
+    const FACTORS: usize;
+    /// A line of zeros.
+    const ZEROS: Self::Lanes;
+    /// Constants of [`exp`].
+    const EXP: Exp<Self>;
+    /// The array behind a line.
+    type Lanes: Copy + AsRef<[Self]> + AsMut<[Self]> + std::fmt::Debug + Send + Sync;
+
+    /// The nearest value of this precision.
+    fn of(value: f64) -> Self;
+    /// The same value as `f64`.
+    fn wide(self) -> f64;
+    /// Appends the value's bytes, the lowest first.
+    fn put(self, out: &mut Vec<u8>);
+    /// What [`Real::put`] wrote; bytes that are missing count as 0.
+    fn take(bytes: &[u8]) -> Self;
+    /// Runs a kernel compiled for `level`; for the portable path where this machine lacks it.
+    fn run_at<K: Kernel<Self>>(level: Level, kernel: K) -> K::Output;
+}
+
+/// What [`exp`] needs to know about a precision.
+#[derive(Debug, Clone, Copy)]
+pub struct Exp<T: 'static> {
+    /// Smallest argument: below, the result would not be a normal number.
+    lowest: T,
+    log2_e: T,
+    /// 1.5 times the power of two at which the last bit is 1: adding it rounds to an integer.
+    rounder: T,
+    /// −ln 2 as a sum of two numbers.
+    ln_2: [T; 2],
+    /// Taylor coefficients from the highest down to 1/1!: past the last bit for |r| ≤ ln 2 ÷ 2.
+    terms: &'static [T],
+}
+
+/// Code over vectors of any kind. Mark `go` with `#[inline(always)]`, so that it is compiled
+/// for the instructions of the place that it is called from.
+pub trait Kernel<T: Real> {
+    /// What it gives back.
+    type Output;
+    /// The code.
+    fn go<V: Vector<T>>(self) -> Self::Output;
+}
+
+/// One line of numbers in registers.
+pub trait Vector<T: Real>: Copy {
+    /// Registers that one vector takes; a machine has 16 of the half and 32 of the whole width.
+    const REGISTERS: usize;
+    /// The same value in all lanes.
+    fn splat(value: T) -> Self;
+    /// From memory.
+    fn load(line: &Line<T>) -> Self;
+    /// To memory.
+    fn store(self, line: &mut Line<T>);
+    /// `self + other`.
+    fn add(self, other: Self) -> Self;
+    /// `self − other`.
+    fn sub(self, other: Self) -> Self;
+    /// `self × other`.
+    fn mul(self, other: Self) -> Self;
+    /// `self ÷ other`.
+    fn div(self, other: Self) -> Self;
+    /// `self × factor + addend`, rounded once.
+    fn mul_add(self, factor: Self, addend: Self) -> Self;
+    /// The larger; `other` where either is not a number.
+    fn max(self, other: Self) -> Self;
+    /// Lanes of `yes` where `self < than`, else of `no`.
+    fn if_less(self, than: Self, yes: Self, no: Self) -> Self;
+    /// 2ⁿ, where `self` is [`Exp::rounder`] + n: n stands in the lowest bits.
+    fn power_of_two(self) -> Self;
+}
+
+/// eˣ for x ≤ 0, to about one unit in the last place.
+#[inline(always)]
+pub fn exp<T: Real, V: Vector<T>>(x: V) -> V {
+    let constants = T::EXP;
+    let x = x.max(V::splat(constants.lowest));
+    let shifted = x.mul_add(V::splat(constants.log2_e), V::splat(constants.rounder));
+    let n = shifted.sub(V::splat(constants.rounder));
+    let rest = n.mul_add(V::splat(constants.ln_2[0]), x);
+    let rest = n.mul_add(V::splat(constants.ln_2[1]), rest);
+    let mut sum = V::splat(constants.terms[0]);
+    for term in &constants.terms[1..] {
+        sum = sum.mul_add(rest, V::splat(*term));
+    }
+    sum.mul_add(rest, V::splat(T::of(1.0))).mul(shifted.power_of_two())
+}
+
+/// Sets of instructions that kernels are compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// What every machine has.
+    Portable,
+    /// AVX2 and FMA.
+    Avx2,
+    /// AVX-512F.
+    Avx512,
+}
+
+impl Level {
+    /// Those of this machine, the best last.
+    pub fn available() -> Vec<Level> {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let mut levels = vec![Level::Portable];
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+                levels.push(Level::Avx2);
+                if is_x86_feature_detected!("avx512f") {
+                    levels.push(Level::Avx512);
+                }
+            }
+            levels
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        vec![Level::Portable]
+    }
+
+    /// The best of this machine; asked once.
+    pub fn best() -> Level {
+        static BEST: std::sync::OnceLock<Level> = std::sync::OnceLock::new();
+        *BEST.get_or_init(|| Level::available().pop().unwrap_or(Level::Portable))
+    }
+}
+
+/// Runs a kernel with the best instructions of this machine.
+pub fn run<T: Real, K: Kernel<T>>(kernel: K) -> K::Output {
+    T::run_at(Level::best(), kernel)
+}
+
+/// Plain arrays: for machines without the others, and their oracle.
+#[derive(Debug, Clone, Copy)]
+struct Portable<T: Real>(Line<T>);
+
+macro_rules! portable {
+    ($real:ty, $bits:ty, $shift:expr) => {
+        impl Portable<$real> {
+            #[inline(always)]
+            fn zip(self, other: Self, f: impl Fn($real, $real) -> $real) -> Self {
+                let mut out = self;
+                for (out, other) in out.0.0.iter_mut().zip(other.0.0) {
+                    *out = f(*out, other);
+                }
+                out
+            }
+        }
+
+        impl Vector<$real> for Portable<$real> {
+            const REGISTERS: usize = 2;
+            #[inline(always)]
+            fn splat(value: $real) -> Self {
+                Portable(Line([value; <$real as Real>::LANES]))
+            }
+            #[inline(always)]
+            fn load(line: &Line<$real>) -> Self {
+                Portable(*line)
+            }
+            #[inline(always)]
+            fn store(self, line: &mut Line<$real>) {
+                *line = self.0;
+            }
+            #[inline(always)]
+            fn add(self, other: Self) -> Self {
+                self.zip(other, |a, b| a + b)
+            }
+            #[inline(always)]
+            fn sub(self, other: Self) -> Self {
+                self.zip(other, |a, b| a - b)
+            }
+            #[inline(always)]
+            fn mul(self, other: Self) -> Self {
+                self.zip(other, |a, b| a * b)
+            }
+            #[inline(always)]
+            fn div(self, other: Self) -> Self {
+                self.zip(other, |a, b| a / b)
+            }
+            #[inline(always)]
+            fn mul_add(self, factor: Self, addend: Self) -> Self {
+                let mut out = self;
+                for ((out, factor), addend) in out.0.0.iter_mut().zip(factor.0.0).zip(addend.0.0) {
+                    *out = out.mul_add(factor, addend);
+                }
+                out
+            }
+            #[inline(always)]
+            fn max(self, other: Self) -> Self {
+                self.zip(other, |a, b| if a > b { a } else { b })
+            }
+            #[inline(always)]
+            fn if_less(self, than: Self, yes: Self, no: Self) -> Self {
+                let mut out = no;
+                for lane in 0..<$real as Real>::LANES {
+                    if self.0.0[lane] < than.0.0[lane] {
+                        out.0.0[lane] = yes.0.0[lane];
+                    }
+                }
+                out
+            }
+            #[inline(always)]
+            fn power_of_two(self) -> Self {
+                let one: $bits = (1.0 as $real).to_bits();
+                self.zip(self, |a, _| <$real>::from_bits((a.to_bits() << $shift).wrapping_add(one)))
+            }
+        }
+    };
+}
+
+portable!(f64, u64, 52);
+portable!(f32, u32, 23);
+
+macro_rules! real {
+    ($real:ty, $lanes:literal, $factors:literal, $avx2:ty, $avx512:ty, $exp:expr) => {
+        impl Real for $real {
+            const LANES: usize = $lanes;
+            const FACTORS: usize = $factors;
+            const ZEROS: [$real; $lanes] = [0.0; $lanes];
+            const EXP: Exp<$real> = $exp;
+            type Lanes = [$real; $lanes];
+
+            #[inline(always)]
+            fn of(value: f64) -> Self {
+                value as $real
+            }
+            #[inline(always)]
+            fn wide(self) -> f64 {
+                f64::from(self)
+            }
+            #[inline(always)]
+            fn put(self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+            #[inline(always)]
+            fn take(bytes: &[u8]) -> Self {
+                let mut own = [0; size_of::<$real>()];
+                own.iter_mut().zip(bytes).for_each(|(own, byte)| *own = *byte);
+                <$real>::from_le_bytes(own)
+            }
+            fn run_at<K: Kernel<Self>>(level: Level, kernel: K) -> K::Output {
+                #[cfg(target_arch = "x86_64")]
+                {
+                    #[target_feature(enable = "avx2,fma")]
+                    fn avx2<K: Kernel<$real>>(kernel: K) -> K::Output {
+                        kernel.go::<$avx2>()
+                    }
+                    #[target_feature(enable = "avx512f,avx2,fma")]
+                    fn avx512<K: Kernel<$real>>(kernel: K) -> K::Output {
+                        kernel.go::<$avx512>()
+                    }
+                    let best = Level::best();
+                    if level == Level::Avx512 && best == Level::Avx512 {
+                        // SAFETY: `best` found AVX-512F, AVX2 and FMA on this machine.
+                        return unsafe { avx512(kernel) };
+                    }
+                    if level == Level::Avx2 && best != Level::Portable {
+                        // SAFETY: `best` found AVX2 and FMA on this machine.
+                        return unsafe { avx2(kernel) };
+                    }
+                }
+                let _ = level;
+                kernel.go::<Portable<$real>>()
+            }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+use super::x86::{Avx2F32, Avx2F64, Avx512F32, Avx512F64};
+
+real!(
+    f64,
+    8,
+    512,
+    Avx2F64,
+    Avx512F64,
+    Exp {
+        lowest: -708.0,
+        log2_e: std::f64::consts::LOG2_E,
+        rounder: 6_755_399_441_055_744.0, // 1.5 × 2⁵²
+        ln_2: [-std::f64::consts::LN_2, -2.319_046_813_846_299_6e-17],
+        terms: &[
+            1.0 / 6_227_020_800.0,
+            1.0 / 479_001_600.0,
+            1.0 / 39_916_800.0,
+            1.0 / 3_628_800.0,
+            1.0 / 362_880.0,
+            1.0 / 40_320.0,
+            1.0 / 5_040.0,
+            1.0 / 720.0,
+            1.0 / 120.0,
+            1.0 / 24.0,
+            1.0 / 6.0,
+            0.5,
+            1.0,
+        ],
+    }
+);
+real!(
+    f32,
+    16,
+    96,
+    Avx2F32,
+    Avx512F32,
+    Exp {
+        lowest: -87.0,
+        log2_e: std::f32::consts::LOG2_E,
+        rounder: 12_582_912.0, // 1.5 × 2²³
+        ln_2: [-std::f32::consts::LN_2, 1.904_654_3e-9],
+        terms: &[1.0 / 5_040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0],
+    }
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::random::Random;
+
+    struct ExpOf<'a, T: Real>(&'a [Line<T>]);
+
+    impl<T: Real> Kernel<T> for ExpOf<'_, T> {
+        type Output = Vec<Line<T>>;
+        #[inline(always)]
+        fn go<V: Vector<T>>(self) -> Vec<Line<T>> {
+            let mut out = self.0.to_vec();
+            for line in &mut out {
+                exp::<T, V>(V::load(line)).store(line);
+            }
+            out
+        }
+    }
+
+    fn lines<T: Real>(random: &mut Random, lowest: f64) -> Vec<Line<T>> {
+        let mut out = vec![Line::splat(T::of(0.0)); 500];
+        for (number, line) in out.iter_mut().enumerate() {
+            let scale = if number % 2 == 0 { lowest } else { 1.0 / (1.0 + number as f64) };
+            line.lanes_mut().fill_with(|| T::of(-(random.unit() * scale).abs()));
+        }
+        out
+    }
+
+    #[test]
+    fn exp_is_right_to_the_last_places() {
+        let mut random = Random::new(1);
+        let wide = lines::<f64>(&mut random, 700.0);
+        for (x, y) in wide.iter().zip(run(ExpOf(&wide))) {
+            for (x, y) in x.lanes().iter().zip(y.lanes()) {
+                assert!((y / x.exp() - 1.0).abs() < 5e-16, "exp({x}) = {y}, not {}", x.exp());
+            }
+        }
+        let narrow = lines::<f32>(&mut random, 86.0);
+        for (x, y) in narrow.iter().zip(run(ExpOf(&narrow))) {
+            for (x, y) in x.lanes().iter().zip(y.lanes()) {
+                let right = f64::from(*x).exp();
+                assert!((f64::from(*y) / right - 1.0).abs() < 2.5e-7, "exp({x}) = {y}, not {right}");
+            }
+        }
+    }
+
+    struct All<'a, T: Real>(&'a [Line<T>]);
+
+    impl<T: Real> Kernel<T> for All<'_, T> {
+        type Output = Vec<T>;
+        #[inline(always)]
+        fn go<V: Vector<T>>(self) -> Vec<T> {
+            let mut out = Vec::new();
+            for three in self.0.chunks_exact(3) {
+                let [a, b, c] = [V::load(&three[0]), V::load(&three[1]), V::load(&three[2])];
+                let all = [a.add(b), a.sub(b), a.mul(b), a.div(b), a.mul_add(b, c), a.max(b)];
+                let chosen = [a.if_less(b, c, a), exp::<T, V>(a.mul(b).max(c).sub(V::splat(T::of(2.0))))];
+                for vector in all.into_iter().chain(chosen) {
+                    let mut line = Line::splat(T::of(0.0));
+                    vector.store(&mut line);
+                    out.extend_from_slice(line.lanes());
+                }
+            }
+            out
+        }
+    }
+
+    #[test]
+    fn every_level_gives_the_bits_of_the_portable_one() {
+        for seed in 0..20 {
+            let mut random = Random::new(seed);
+            let wide = lines::<f64>(&mut random, 1.0);
+            let narrow = lines::<f32>(&mut random, 1.0);
+            let bits_64 =
+                |level| f64::run_at(level, All(&wide)).into_iter().map(f64::to_bits).collect::<Vec<_>>();
+            let bits_32 =
+                |level| f32::run_at(level, All(&narrow)).into_iter().map(f32::to_bits).collect::<Vec<_>>();
+            for level in Level::available() {
+                assert_eq!(bits_64(level), bits_64(Level::Portable), "{level:?}, seed {seed}");
+                assert_eq!(bits_32(level), bits_32(Level::Portable), "{level:?}, seed {seed}");
+            }
+        }
+    }
+}
