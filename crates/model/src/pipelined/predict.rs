@@ -311,7 +311,8 @@ impl Basis for PipelinedBasis<'_> {
         let slots = draft.slots.as_ref().map(Vec::len);
         if draft.sure_ns != draft.durations_ns {
             let sure = self.simulated_ms(&draft.sure_ns, draft.slots.as_deref());
-            let off = crate::ratio(sure - simulated, simulated).unwrap_or(0.0);
+            // Doubt is a logarithm of how far off: see the interval.
+            let off = crate::ratio(sure, simulated).filter(|r| *r > 0.0).map_or(0.0, f64::ln);
             match off >= 0.0 {
                 true => draft.doubt.1 += off,
                 false => draft.doubt.0 -= off,

@@ -3,7 +3,7 @@
 //! Such a task is no straggler, since it makes progress at the rate of the others; it is long because
 //! of the data (blocked-time-nsdi15 §5.3 compares rates for that reason). What it costs is seen by
 //! dividing the same work evenly: the excess of the long partitions is
-//! spread over all tasks of the stage, so that nothing is done less, and the job is replayed.
+//! spread over the other tasks of the stage, so that nothing is done less, and the job is replayed.
 
 use super::straggler::{STRAGGLES, median};
 use super::task::Task;
@@ -57,10 +57,11 @@ pub(crate) fn skew(all: &[Task], of_stage: &[u32]) -> (Skew, Vec<(u32, u64)>) {
     }
     out.partitions.sort_by(|a, b| b.duration_ms.total_cmp(&a.duration_ms));
     out.partitions.truncate(NAMED);
-    let mut divided = times;
+    // The others take over what the long ones have in excess.
+    let share = excess_ms / (times.len() - even.len()).max(1) as f64;
+    let mut divided: Vec<f64> = times.iter().map(|ms| ms + share).collect();
     even.iter().for_each(|(ix, ms)| divided[*ix] = *ms);
-    let share = excess_ms / divided.len() as f64;
-    (out, ended.into_iter().zip(divided).map(|(ix, ms)| (ix, ((ms + share) * 1e6) as u64)).collect())
+    (out, ended.into_iter().zip(divided).map(|(ix, ms)| (ix, (ms * 1e6) as u64)).collect())
 }
 
 /// Largest over median of at least two values.

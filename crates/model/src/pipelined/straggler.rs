@@ -85,11 +85,13 @@ pub(crate) fn judge(
     for ix in straggles {
         let found = causes.of_task(ix);
         for cause in &found {
-            *out.causes.entry(cause.name).or_default().get_or_insert(0) += u64::from(!cause.at_most);
-            *out.at_most.entry(cause.name).or_default() += u64::from(cause.at_most);
+            match cause.at_most {
+                true => *out.at_most.entry(cause.name).or_default() += 1,
+                false => *out.causes.entry(cause.name).or_default().get_or_insert(0) += 1,
+            }
         }
         let unexplained = found.iter().all(|cause| cause.at_most);
-        *out.causes.entry("unexplained").or_default().get_or_insert(0) += u64::from(unexplained);
+        *out.causes.entry("unexplained").or_insert(Some(0)).get_or_insert(0) += u64::from(unexplained);
         if !found.iter().any(|cause| matches!(cause.name, "output_skew" | "first_task")) {
             avoidable_ns.push(at_median(&rated[ix]));
         }
@@ -103,7 +105,6 @@ pub(crate) fn judge(
             causes: found.into_iter().map(|cause| cause.name).collect(),
         });
     }
-    out.at_most.retain(|_, count| *count > 0);
     out.tasks.sort_by(|a, b| b.duration_ms.total_cmp(&a.duration_ms));
     out.tasks.truncate(NAMED);
     Some(Judged { stragglers: out, at_median_ns, avoidable_ns })

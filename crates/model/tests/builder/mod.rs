@@ -1,6 +1,8 @@
 //! Builds small traces by hand, in milliseconds, for tests here and in the crates that render analyses.
 #![allow(dead_code, missing_docs)] // each test file uses a part of it
 
+pub mod spark;
+
 use pellucid_trace::*;
 
 #[derive(Debug)]

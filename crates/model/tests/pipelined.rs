@@ -1,0 +1,482 @@
+//! Traces of pipelined tasks, small enough to work out by hand. Times are milliseconds.
+
+#[allow(dead_code)]
+mod builder;
+
+use builder::ms;
+use builder::spark::{Spark, at_most, measured};
+use pellucid_model::{Analysis, Denominator, analyze};
+use pellucid_trace::{Blocked, Failure, Outcome};
+
+fn near(a: f64, b: f64) {
+    assert!((a - b).abs() < 0.5, "{a} is not {b}");
+}
+
+fn replay(a: &Analysis) -> (f64, f64) {
+    let replay = a.replay.expect("jobs ran");
+    (replay.measured_ms, replay.simulated_ms)
+}
+
+/// Two slots, four tasks of 100, of which the first two waited 50 each: the second wave starts earlier without.
+fn two_waves() -> Spark {
+    let mut s = Spark::on(1, 2.0);
+    let job = s.job(0.0, 200.0);
+    let stage = s.stage(job, &[], 0.0, 200.0);
+    for launched in [0.0, 0.0] {
+        let task = s.task(stage, 0, launched, 100.0);
+        s.add(task.blocked(|t| t.blocked_network = measured(50.0), 50.0));
+    }
+    s.computes(stage, 0, 100.0, 100.0);
+    s.computes(stage, 0, 100.0, 100.0);
+    s
+}
+
+#[test]
+fn a_later_wave_starts_when_an_earlier_one_would_have_ended() {
+    let a = analyze(&two_waves().trace);
+    assert_eq!(replay(&a), (200.0, 200.0));
+    let bound = a.bounds["no_network"];
+    near(bound.duration_ms, 150.0);
+    near(bound.improvement, 0.25);
+    assert!(bound.at_most, "what waits for shuffle data may wait for the disks that it is read from");
+    near(bound.high_ms, 200.0);
+    near(a.bounds["no_disk"].duration_ms, 150.0);
+    assert!(!a.bounds.contains_key("no_gc"), "it was not measured");
+}
+
+#[test]
+fn blocked_time_is_measured_bounded_or_not_measured() {
+    let mut s = Spark::on(1, 1.0);
+    let job = s.job(0.0, 100.0);
+    let stage = s.stage(job, &[], 0.0, 100.0);
+    let task = s.task(stage, 0, 0.0, 100.0);
+    let task = task.blocked(|t| t.blocked_shuffle_write = measured(10.0), 10.0);
+    let task =
+        task.blocked(|t| t.blocked_input = at_most(30.0), 30.0).with(|t| t.blocked_spill = at_most(20.0));
+    s.add(task);
+    let a = analyze(&s.trace);
+    let blocked = a.stages[0].blocked.expect("its tasks say so");
+    assert_eq!(blocked.disk.measured_ms, Some(10.0));
+    assert_eq!(blocked.disk.at_most_ms, Some(40.0), "both bounds may be the same 30 ms");
+    assert_eq!((blocked.network.measured_ms, blocked.gc.measured_ms), (None, None));
+    assert_eq!(blocked.cpu.measured_ms, Some(60.0));
+    assert_eq!(blocked.other.measured_ms, Some(30.0));
+    let bound = a.bounds["no_disk"];
+    near(bound.low_ms, 60.0);
+    near(bound.high_ms, 90.0);
+}
+
+#[test]
+fn what_cannot_be_is_cut_and_counted() {
+    let mut s = Spark::on(1, 1.0);
+    let job = s.job(0.0, 100.0);
+    let stage = s.stage(job, &[], 0.0, 100.0);
+    let task = s.task(stage, 0, 0.0, 100.0);
+    s.add(task.with(|t| (t.run_ns, t.gc) = (Some(ms(40.0)), measured(71.0))));
+    let a = analyze(&s.trace);
+    assert_eq!(a.stages[0].blocked.expect("known").gc.measured_ms, Some(40.0));
+    assert!(a.warnings.iter().any(|w| w.starts_with("1 tasks have a part longer")), "{:?}", a.warnings);
+}
+
+#[test]
+fn input_that_was_made_up_on_the_spot_is_not_waited_for() {
+    let mut s = Spark::on(1, 1.0);
+    let job = s.job(0.0, 2000.0);
+    let stage = s.stage(job, &[], 0.0, 2000.0);
+    let waits = |t: &mut pellucid_trace::PipelinedTask| t.blocked_input = at_most(900.0);
+    let task = s.task(stage, 0, 0.0, 1000.0);
+    s.add(task.reads(0).blocked(waits, 900.0));
+    let task = s.task(stage, 0, 1000.0, 1000.0);
+    s.add(task.reads(50_000).blocked(waits, 900.0));
+    let a = analyze(&s.trace);
+    let most = a.stages[0].blocked.expect("known").disk.at_most_ms.expect("bounded");
+    near(most, 300.0);
+}
+
+#[test]
+fn gaps_late_executors_and_stages_are_replayed_as_they_were() {
+    let mut s = Spark::on(1, 1.0);
+    let late = s.executor(1.0, 300.0);
+    let job = s.job(50.0, 900.0);
+    let first = s.stage(job, &[], 70.0, 510.0);
+    // 30 until the first task is offered a slot, 10 between tasks; the second executor comes at 300.
+    s.computes(first, 0, 100.0, 190.0);
+    s.computes(first, 0, 300.0, 200.0);
+    s.computes(first, late, 320.0, 180.0);
+    let second = s.stage(job, &[first], 560.0, 880.0);
+    s.computes(second, 0, 570.0, 300.0);
+    let next = s.job(1000.0, 1200.0);
+    let third = s.stage(next, &[], 1010.0, 1190.0);
+    s.computes(third, late, 1015.0, 170.0);
+    let a = analyze(&s.trace);
+    assert_eq!(replay(&a), (1050.0, 1050.0));
+    assert_eq!(a.wall_clock.driver_only_ms, Some(150.0));
+}
+
+#[test]
+fn a_slot_that_was_offered_again_before_its_end_was_written_down_stays_one_slot() {
+    let mut s = Spark::on(1, 1.0);
+    let job = s.job(0.0, 297.0);
+    let stage = s.stage(job, &[], 0.0, 297.0);
+    for launched in [0.0, 98.0, 197.0] {
+        s.computes(stage, 0, launched, 100.0);
+    }
+    assert_eq!(replay(&analyze(&s.trace)), (297.0, 297.0));
+}
+
+#[test]
+fn an_attempt_that_failed_is_repeated_after_it_and_a_copy_beside_it() {
+    let mut s = Spark::on(1, 2.0);
+    let job = s.job(0.0, 260.0);
+    let stage = s.stage(job, &[], 0.0, 260.0);
+    let failed = s.task(stage, 0, 0.0, 100.0);
+    s.add(failed.with(|t| (t.outcome, t.failure) = (Outcome::Failed, Some(Failure::Exception))));
+    let slow = s.task(stage, 0, 0.0, 260.0);
+    s.add(slow.with(|t| t.outcome = Outcome::Cancelled));
+    let again = s.task(stage, 0, 110.0, 90.0);
+    s.add(again.with(|t| (t.partition, t.attempt) = (0, 1)));
+    let copy = s.task(stage, 0, 205.0, 50.0);
+    s.add(copy.with(|t| (t.partition, t.attempt, t.speculative) = (1, 1, true)));
+    let a = analyze(&s.trace);
+    assert_eq!(replay(&a), (260.0, 260.0));
+    assert_eq!((a.stages[0].tasks, a.stages[0].failed_tasks), (4, 1));
+}
+
+#[test]
+fn waiting_for_executors_driver_and_jobs_sum_to_the_application() {
+    let mut s = Spark::on(0, 1.0);
+    let executor = s.executor(1.0, 400.0);
+    let job = s.job(100.0, 700.0);
+    let stage = s.stage(job, &[], 110.0, 700.0);
+    s.computes(stage, executor, 410.0, 290.0);
+    s.trace.application.as_mut().expect("it is there").ended_ns = Some(ms(1000.0));
+    let a = analyze(&s.trace);
+    let wall = &a.wall_clock;
+    assert_eq!(wall.waiting_for_executors_ms, Some(300.0));
+    assert_eq!((wall.jobs_ms, wall.driver_only_ms), (Some(300.0), Some(400.0)));
+    assert_eq!(a.causes[0].cause, "scheduling", "{:?}", a.causes);
+}
+
+/// Eight tasks one after another on each of two executors: stage 0 of job 0, of 100 each, reading 1 MB each.
+fn even_stage(change: impl Fn(u32, &mut pellucid_trace::PipelinedTask)) -> Analysis {
+    let mut s = Spark::on(2, 1.0);
+    let job = s.job(0.0, 5000.0);
+    let stage = s.stage(job, &[], 0.0, 5000.0);
+    let mut at = [0.0, 0.0];
+    for partition in 0..16 {
+        let executor = (partition % 2) as usize;
+        let mut of = s.task(stage, executor as u32, at[executor], 100.0).reads(1_000_000);
+        change(partition, &mut of.task);
+        at[executor] += of.task.duration_ns as f64 / 1e6;
+        s.add(of);
+    }
+    analyze(&s.trace)
+}
+
+/// A task that takes 300 instead of 100.
+fn slow(task: &mut pellucid_trace::PipelinedTask) {
+    (task.duration_ns, task.run_ns) = (ms(300.0), Some(ms(300.0)));
+}
+
+fn causes_of(a: &Analysis) -> Vec<&str> {
+    let stragglers = a.stages[0].stragglers.as_ref().expect("it has tasks");
+    assert_eq!(stragglers.count, 1, "{stragglers:?}");
+    stragglers.tasks[0].causes.clone()
+}
+
+#[test]
+fn a_straggler_takes_over_one_and_a_half_times_the_median_for_what_it_reads() {
+    let none = even_stage(|partition, task| {
+        if partition == 9 {
+            slow(task);
+            task.input_bytes = Some(3_000_000);
+        }
+    });
+    let stragglers = none.stages[0].stragglers.as_ref().expect("it has tasks");
+    assert_eq!(
+        (stragglers.count, stragglers.denominator),
+        (0, Denominator::Bytes),
+        "it read three times as much"
+    );
+    let one = even_stage(|partition, task| {
+        if partition == 9 {
+            slow(task)
+        }
+    });
+    let stragglers = one.stages[0].stragglers.as_ref().expect("it has tasks");
+    assert_eq!(stragglers.causes["unexplained"], Some(1));
+    assert_eq!(stragglers.causes["input_read"], None, "nobody measured that");
+    assert_eq!(stragglers.tasks[0].partition, 9);
+    near(stragglers.tasks[0].times_median * 100.0, 300.0);
+    // Executor 1 takes 1000, executor 0 800; at the median rate both take 800.
+    assert!(one.bounds["no_stragglers"].improvement > 0.0);
+}
+
+#[test]
+fn rates_are_over_bytes_else_records_else_nothing() {
+    let records = even_stage(|_, task| (task.input_bytes, task.input_records) = (None, Some(10)));
+    assert_eq!(records.stages[0].stragglers.as_ref().expect("judged").denominator, Denominator::Records);
+    let nothing = even_stage(|_, task| task.input_bytes = None);
+    assert_eq!(nothing.stages[0].stragglers.as_ref().expect("judged").denominator, Denominator::None);
+}
+
+#[test]
+fn a_part_is_the_cause_if_nobody_straggles_once_it_is_gone_from_all() {
+    let parts: [(&str, fn(&mut pellucid_trace::PipelinedTask, Option<Blocked>)); 6] = [
+        ("gc", |t, b| t.gc = b),
+        ("scheduler", |t, b| t.scheduler = b),
+        ("input_read", |t, b| t.blocked_input = b),
+        ("shuffle_read", |t, b| t.blocked_network = b),
+        ("shuffle_write", |t, b| t.blocked_shuffle_write = b),
+        ("output_write", |t, b| t.blocked_output = b),
+    ];
+    for (name, set) in parts {
+        let a = even_stage(|partition, task| {
+            set(task, measured(10.0));
+            if partition == 9 {
+                slow(task);
+                set(task, measured(200.0));
+            }
+        });
+        assert_eq!(causes_of(&a), [name]);
+        let little = even_stage(|partition, task| {
+            set(task, measured(10.0));
+            if partition == 9 {
+                slow(task);
+            }
+        });
+        assert_eq!(causes_of(&little), [""; 0], "{name} took as long in all tasks");
+    }
+}
+
+#[test]
+fn a_bound_may_explain_but_does_not() {
+    let a = even_stage(|partition, task| {
+        task.blocked_input = at_most(10.0);
+        if partition == 9 {
+            slow(task);
+            task.blocked_input = at_most(250.0);
+        }
+    });
+    let stragglers = a.stages[0].stragglers.as_ref().expect("judged");
+    assert_eq!((stragglers.causes["input_read"], stragglers.causes["unexplained"]), (None, Some(1)));
+    assert_eq!(stragglers.at_most["input_read"], 1);
+}
+
+#[test]
+fn output_skew_and_first_tasks_are_told_apart() {
+    let wrote_more = even_stage(|partition, task| {
+        task.output_bytes = Some(1000);
+        if partition == 9 {
+            slow(task);
+            task.output_bytes = Some(3000);
+        }
+    });
+    assert_eq!(causes_of(&wrote_more), ["output_skew"]);
+    // Partitions 0 and 1 are the first of their executors: both warm up.
+    let warm_up = even_stage(|partition, task| {
+        if partition < 2 {
+            slow(task)
+        }
+    });
+    let stragglers = warm_up.stages[0].stragglers.as_ref().expect("judged");
+    assert_eq!((stragglers.count, stragglers.causes["first_task"]), (2, Some(2)));
+    assert_eq!(stragglers.causes["unexplained"], Some(0));
+    assert!(warm_up.causes.iter().all(|c| c.cause != "straggler"), "{:?}", warm_up.causes);
+}
+
+#[test]
+fn a_slow_machine_is_one_whose_tasks_are_all_slow() {
+    let mut s = Spark::on(3, 1.0);
+    let job = s.job(0.0, 3000.0);
+    let stage = s.stage(job, &[], 0.0, 3000.0);
+    for executor in 0..3 {
+        let each = if executor == 2 { 300.0 } else { 100.0 };
+        for turn in 0..8 {
+            let task = s.task(stage, executor, f64::from(turn) * each, each).reads(1_000_000);
+            s.add(task);
+        }
+    }
+    let a = analyze(&s.trace);
+    let stragglers = a.stages[0].stragglers.as_ref().expect("judged");
+    assert_eq!((stragglers.count, stragglers.causes["slow_machine"]), (8, Some(8)));
+}
+
+/// Two slots; partition 7 of eight holds ten times the bytes of the others and takes ten times as long.
+fn skewed() -> Spark {
+    let mut s = Spark::on(1, 2.0);
+    let job = s.job(0.0, 1450.0);
+    let map = s.stage(job, &[], 0.0, 100.0);
+    s.computes(map, 0, 0.0, 100.0);
+    let stage = s.stage(job, &[map], 100.0, 1450.0);
+    let mut at = [100.0, 100.0];
+    for partition in 0..8 {
+        let slot = partition % 2;
+        let heavy = if partition == 7 { 10.0 } else { 1.0 };
+        let task = s.task(stage, 0, at[slot], 100.0 * heavy);
+        s.add(task.with(|t| t.shuffle_local_bytes = Some(1_000_000 * heavy as u64)));
+        at[slot] += 100.0 * heavy;
+    }
+    s
+}
+
+#[test]
+fn skew_is_told_from_stragglers_and_names_partition_and_key() {
+    let a = analyze(&skewed().trace);
+    let stage = &a.stages[1];
+    assert_eq!(stage.stragglers.as_ref().expect("judged").count, 0, "it is as fast for what it holds");
+    assert_eq!(stage.skew.partitions.len(), 1);
+    assert_eq!(stage.skew.partitions[0].partition, 7);
+    near(stage.skew.partitions[0].times_median, 10.0);
+    let cause = &a.causes[0];
+    assert_eq!((cause.cause.as_str(), cause.stage), ("skew", Some(1)));
+    assert!(
+        cause.evidence.contains("partition 7 of stage 1") && cause.evidence.contains("key of stage 0"),
+        "{cause:?}"
+    );
+    // All of 1700 is still done, on two slots: 850 instead of 1300 in stage 1, of 1450 in all.
+    assert!((440.0..=500.0).contains(&cause.ms), "{cause:?}");
+    assert!(a.advice[0].title.contains("skewed"), "{:?}", a.advice);
+}
+
+#[test]
+fn a_healthy_job_computes_and_gets_no_advice() {
+    let a = even_stage(|_, task| task.cpu_ns = task.run_ns);
+    assert_eq!(a.causes.iter().map(|c| c.cause.as_str()).collect::<Vec<_>>(), ["cpu"]);
+    assert_eq!(a.advice, []);
+    assert_eq!(a.stages[0].bottleneck.as_ref().map(|b| b.kind.as_str()), Some("cpu"));
+}
+
+#[test]
+fn a_failed_job_comes_first_whatever_else_is_slow() {
+    let mut s = skewed();
+    let failed = s.job(1500.0, 1510.0);
+    let end = s.trace.job_ends.last_mut().expect("its end");
+    (end.outcome, end.error) = (Outcome::Failed, Some("Task 2 failed 4 times".into()));
+    let stage = s.stage(failed, &[], 1500.0, 1510.0);
+    let task = s.task(stage, 0, 1500.0, 10.0);
+    s.add(task.with(|t| (t.outcome, t.failure) = (Outcome::Failed, Some(Failure::Exception))));
+    let a = analyze(&s.trace);
+    assert_eq!(a.causes.iter().map(|c| c.cause.as_str()).collect::<Vec<_>>(), ["failure", "skew"]);
+    assert!(a.causes[0].evidence.contains("Task 2 failed 4 times"));
+}
+
+#[test]
+fn tasks_that_hardly_use_a_core_are_not_computing() {
+    let a = even_stage(|_, task| task.cpu_ns = Some(ms(1.0)));
+    assert_eq!(a.causes[0].cause, "unexplained");
+    let shared = even_stage(|_, task| task.cpu_ns = Some(ms(40.0)));
+    assert_eq!((shared.causes[0].cause.as_str(), shared.causes[0].at_most), ("cpu", true));
+    assert!(shared.notes.iter().any(|n| n.starts_with("low core use")), "{:?}", shared.notes);
+}
+
+#[test]
+fn an_application_without_a_job_is_no_reason_to_panic() {
+    let mut s = Spark::on(0, 1.0);
+    s.trace.truncated = Some("no ApplicationEnd".into());
+    let a = analyze(&s.trace);
+    assert_eq!((a.causes.len(), a.replay, a.advice.len()), (0, None, 0));
+}
+
+#[test]
+fn intensity_is_over_core_time_and_input() {
+    let a = even_stage(|_, task| {
+        task.cpu_ns = Some(ms(100.0));
+        task.shuffle_write_bytes = Some(500_000);
+        task.shuffle_remote_bytes = Some(250_000);
+    });
+    let of_job = &a.jobs[0].intensity;
+    near(of_job.shuffle_over_input.expect("known") * 100.0, 50.0);
+    near(of_job.disk_mb_per_cpu_s.expect("known"), 17.5);
+    near(of_job.network_mbit_per_cpu_s.expect("known"), 20.0);
+    assert_eq!(of_job.output_over_input, None);
+}
+
+#[test]
+fn improvements_are_spread_over_jobs() {
+    let analyses = [analyze(&two_waves().trace), analyze(&skewed().trace)];
+    let spread = pellucid_model::spread(&analyses, "no_network").expect("one job has it");
+    assert_eq!(spread.jobs, 1);
+    near(spread.p50 * 100.0, 25.0);
+    assert!(pellucid_model::spread(&analyses, "no_gc").is_none());
+}
+
+mod what_if {
+    use super::*;
+    use pellucid_model::whatif::{Changes, Refused, WhatIf, WhatIfModel};
+
+    fn ask(s: &Spark, settings: &[&str]) -> Result<WhatIf, Refused> {
+        let changes = Changes::parse(settings, |_| Err("no rate is read here".into()))?;
+        WhatIfModel::of(&s.trace, &[])?.predict(&changes)
+    }
+
+    /// One executor of two slots; eight tasks of 100, four waves.
+    fn waves() -> Spark {
+        let mut s = Spark::on(1, 2.0);
+        let job = s.job(0.0, 400.0);
+        let stage = s.stage(job, &[], 0.0, 400.0);
+        for task in 0..8 {
+            let task = s.task(stage, 0, f64::from(task / 2) * 100.0, 100.0);
+            s.add(task.blocked(|t| t.blocked_network = measured(40.0), 40.0));
+        }
+        s
+    }
+
+    #[test]
+    fn more_executors_take_fewer_waves() {
+        let twice = ask(&waves(), &["executors=2"]).expect("an answer");
+        near(twice.prediction.duration_ms, 200.0);
+        assert!(twice.prediction.low_ms <= 200.0 && twice.prediction.high_ms >= 200.0);
+        assert_eq!(twice.baseline.measured_ms, 400.0);
+        near(ask(&waves(), &["executor.cores=x0.5"]).expect("an answer").prediction.duration_ms, 800.0);
+        near(ask(&waves(), &["cores=8"]).expect("an answer").prediction.duration_ms, 100.0);
+        assert!(
+            twice.assumptions.iter().any(|a| a.contains("2 executors instead of 1")),
+            "{:?}",
+            twice.assumptions
+        );
+    }
+
+    #[test]
+    fn blocked_parts_scale_and_computing_does_not() {
+        near(ask(&waves(), &["network.rate=x2"]).expect("an answer").prediction.duration_ms, 320.0);
+        near(ask(&waves(), &["no=network"]).expect("an answer").prediction.duration_ms, 240.0);
+        let slower = ask(&waves(), &["network.rate=x0.5"]).expect("an answer").prediction;
+        near(slower.duration_ms, 560.0);
+        assert!(slower.low_ms < 400.0 + 1.0, "none of it may be the network's: {slower:?}");
+    }
+
+    #[test]
+    fn skew_and_stragglers_are_taken_away() {
+        near(ask(&skewed(), &["no=skew"]).expect("an answer").prediction.duration_ms, 1000.0);
+        let none = ask(&waves(), &["no=stragglers"]).expect("an answer");
+        near(none.prediction.duration_ms, 400.0);
+    }
+
+    #[test]
+    fn what_a_log_cannot_answer_names_what_it_can() {
+        for (setting, says) in [
+            ("partitions=4", "executors, executor.cores"),
+            ("disks=2", "executors, executor.cores"),
+            ("machines=4", "set executors"),
+            ("disk.rate=200MB/s", "no rate is read here"),
+            ("no=gc", "does not say how long"),
+            ("no=cake", "no=gc, scheduler"),
+        ] {
+            match ask(&waves(), &[setting]) {
+                Err(Refused::Usage(message)) => assert!(message.contains(says), "{setting}: {message}"),
+                other => panic!("{setting}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_question_has_the_same_answer_and_singles_are_sorted() {
+        let s = waves();
+        let model = WhatIfModel::of(&s.trace, &[]).expect("a basis");
+        let singles = model.singles();
+        assert_eq!(singles, model.singles());
+        let times: Vec<f64> = singles.iter().map(|s| s.prediction.duration_ms).collect();
+        assert!(times.is_sorted() && !times.is_empty(), "{times:?}");
+    }
+}
