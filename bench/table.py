@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from bench import cold, recording, results, warm
+from bench import cold, recording, results, sparklog, warm
 from bench.sessions import ENGINES
 from bench.stats import geometric_mean, median_ratio, ratio_interval, resolved
 
@@ -19,6 +19,8 @@ from bench.stats import geometric_mean, median_ratio, ratio_interval, resolved
 WARM_MEAN, WARM_WORST, WARM_MEMORY = 0.85, 1.2, 1.5
 COLD_TIME, COLD_BYTES, TWO_DISKS = 1.05, 1.05, 0.55
 RECORDING, EVENT_BYTES = 0.01, 40
+# Event logs: core seconds of the faster peer over ours, by how the log is compressed; memory for a million tasks.
+FEWER_CORE_S, MILLION_BYTES = {"plain": 15, "zstd": 10}, 300e6
 # And of single operations, by how their names begin. A registration is no event, so it has none.
 MICRO = {
     "record/monotask": 100,
@@ -341,12 +343,61 @@ def recording_section(lines: list[dict]) -> list:
     return [*out, ""]
 
 
+def sparklog_table(line: dict) -> list:
+    """One log: what each program took for it."""
+    case, programs = line["case"], line["programs"]
+    size = f"{line['bytes'] / 1e6:.0f} MB"
+    kept = f", {line['log_bytes'] / 1e6:.0f} MB as {case['codec']}" if case["codec"] != "plain" else ""
+    out = [f"{line['tasks']} tasks, {size}{kept}{mark(line)} (`{case['base']}`, {case['copies']} times over)", ""]
+    out += header("program", "core (s)", "time (s)", "peak memory (MB)", "MB a core second")
+    for name, found in programs.items():
+        if found["error"]:
+            out.append(row(name, found["error"].splitlines()[-1][:80], "", "", ""))
+            continue
+        core = statistics.median(found["core_s"])
+        peak = statistics.median(found["peak_bytes"]) / 1e6
+        out.append(
+            row(name, f"{core:.2f}", f"{statistics.median(found['wall_s']):.2f}", f"{peak:.0f}", f"{line['bytes'] / 1e6 / core:.0f}")
+        )
+    return [*out, ""]
+
+
+def core_s(found: dict) -> float | None:
+    """Median core seconds of a program that gave an answer."""
+    return statistics.median(found["core_s"]) if found["core_s"] and not found["error"] else None
+
+
+def sparklog_section(lines: list[dict]) -> list:
+    """Reading Spark's event logs beside the tools that people read them with."""
+    lines = newest(lines)
+    out = [title("Spark event logs", lines), "", *origin(lines, "python -m bench.run --again sparklog")]
+    for line in lines:
+        out += sparklog_table(line)
+        ours = core_s(line["programs"]["pellucid analyze"])
+        peers = [core_s(found) for name, found in line["programs"].items() if name not in sparklog.OURS]
+        if peers:
+            lacks = of_all(sum(peer is not None for peer in peers), 2, "peers")
+            fewer = min(filter(None, peers), default=None)
+            ratio = fewer / ours if fewer and ours else None
+            limit = FEWER_CORE_S[line["case"]["codec"]]
+            verdict = "not measured" if ratio is None else "not met" if ratio < limit else f"not decided: {lacks}" if lacks else "met"
+            measured = "–" if ratio is None else f"{ratio:.1f} times fewer"
+            what = f"Core seconds beside the faster peer, {line['case']['codec']}"
+            out.append(Goal(what, measured, f"at least {limit} times fewer", verdict))
+        elif line["tasks"] >= 1e6:
+            peak = statistics.median(line["programs"]["pellucid analyze"]["peak_bytes"] or [0]) or None
+            failed = [error for error in [line["programs"]["pellucid analyze"]["error"]] if error]
+            out.append(at_most("Peak memory for a million tasks", peak and peak / 1e6, MILLION_BYTES / 1e6, failed, unit=" MB"))
+    return [*out, ""]
+
+
 SECTIONS = {
     "warm": warm_section,
     "cold": cold_section,
     "two-disks": two_disks_section,
     "recording": recording_section,
     "micro": micro_section,
+    "sparklog": sparklog_section,
 }
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import micro, recording, results, stats, table, warm
+from bench import event_logs, micro, recording, results, stats, table, warm
 from bench.sessions import ENGINES
 
 
@@ -310,3 +310,57 @@ def test_micro_page():
     assert f"| record/multitask | 123.0 ns | 119.0 to 126.0 ns (95 %) | none |  | 0.00 | {again} |" in page
     assert f"| trace of 44020 events | 41.2 bytes | counted | at most 40 bytes | not met | 0.00 | {again} |" in page
     assert "complete_and_start_with_10000_queued/…: **–** (goal: at most 1000): not measured" in page
+
+
+def sparklog_line(ours_s: float, peer_s: float | None, codec: str = "plain") -> dict:
+    def of(core_s, error=None):
+        return {"core_s": [core_s] if core_s else [], "wall_s": [1.0], "peak_bytes": [50e6], "error": error}
+
+    programs = {"pellucid analyze": of(ours_s), "reader": of(ours_s)}
+    programs["Spark History Server"] = of(peer_s, None if peer_s else "not there: no pyspark")
+    programs["NVIDIA profiling"] = of(40.0)
+    case = {"codec": codec, "base": "a.zstd", "copies": 15}
+    rest = {"runs": 1, "log_bytes": 9e6, "bytes": 1e9, "tasks": 200000, "others_cores": 0.0}
+    return {"case": case, "build": "b", "at": "2026-01-01", "programs": programs, **rest}
+
+
+def test_event_logs_beside_the_faster_peer():
+    text = "\n".join(map(str, table.sparklog_section([sparklog_line(2.0, 36.0), sparklog_line(4.0, 36.0, "zstd")])))
+    assert "**18.0 times fewer** (goal: at least 15 times fewer): met" in text
+    assert "**9.0 times fewer** (goal: at least 10 times fewer): not met" in text
+    assert "| reader | 2.00 | 1.00 | 50 | 500 |" in text
+
+
+def test_a_peer_that_is_not_there_leaves_a_goal_open():
+    text = "\n".join(map(str, table.sparklog_section([sparklog_line(2.0, None)])))
+    assert "**20.0 times fewer** (goal: at least 15 times fewer): not decided: 1 of 2 peers" in text
+
+
+def test_a_multiplied_log_has_ids_and_times_of_its_own(tmp_path):
+    events = [
+        {"Event": "SparkListenerApplicationStart", "Timestamp": 100},
+        {"Event": "SparkListenerJobStart", "Job ID": 0, "Submission Time": 110, "Stage IDs": [0, 1]},
+        {
+            "Event": "SparkListenerStageCompleted",
+            "Stage Info": {
+                "Stage ID": 1,
+                "RDD Info": [{"RDD ID": 7, "Parent IDs": [5, 6]}],
+                "Parent IDs": [0],
+                "Submission Time": 120,
+            },
+        },
+        {"Event": "SparkListenerTaskEnd", "Stage ID": 1, "Task Info": {"Task ID": 3, "Launch Time": 130, "Finish Time": 140}},
+        {"Event": "SparkListenerApplicationEnd", "Timestamp": 200},
+    ]
+    source = tmp_path / "log"
+    source.write_text("".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events))
+    event_logs.write(source, 2, tmp_path / "two", zstd=False)
+    first, second = (json.loads(line) for line in (tmp_path / "two").read_text().splitlines() if "TaskEnd" in line)
+    assert first == events[3]
+    assert (second["Stage ID"], second["Task Info"]["Task ID"]) == (3, 7)
+    assert second["Task Info"]["Launch Time"] > first["Task Info"]["Finish Time"]
+    lines = [json.loads(line) for line in (tmp_path / "two").read_text().splitlines()]
+    info = [line["Stage Info"] for line in lines if "Stage Info" in line][1]
+    assert (info["Parent IDs"], info["RDD Info"][0]["Parent IDs"]) == ([2], [5, 6])
+    assert [line["Stage IDs"] for line in lines if "Stage IDs" in line] == [[0, 1], [2, 3]]
+    assert len(lines) == 2 + 2 * 3 and lines[-1]["Timestamp"] > 200

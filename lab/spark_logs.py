@@ -1,0 +1,250 @@
+"""Spark applications that are slow by one known cause each, and the event logs that they leave.
+
+Run by a Python that has PySpark (3.5 and 4.x were used), with Java 17:
+
+    PYTHON lab/spark_logs.py FOLDER [CAUSE…] [--size small|large] [--codec zstd|lz4|lzf|snappy|none]
+                             [--rolling] [--input TEXT] [--cores N] [--name NAME]
+
+`small` runs in seconds and makes the logs that `crates/sparklog/tests/fixtures` keeps; `large`
+makes jobs of a minute, on which `pellucid analyze` has to name the cause. `disk` reads the text
+at `--input`, which is to lie on a disk of known rate (`lab/disks.py`). Each log becomes
+`FOLDER/NAME-CAUSE…`, and a line in `FOLDER/made.tsv` says which cause it has and how many tasks,
+stages, jobs and SQL executions ended or started in it, counted from the text of the log.
+"""
+
+import argparse
+import collections
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+COUNTED = (
+    "SparkListenerTaskEnd",
+    "SparkListenerStageCompleted",
+    "SparkListenerJobStart",
+    "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart",
+)
+
+
+def cpu(spark, size: int, _):
+    """Hashing over and over in equal tasks: only more cores help."""
+    from pyspark.sql import functions as f
+
+    column = f.col("id")
+    for _ in range(40):
+        column = f.xxhash64(column)
+    for _ in range(2):  # the first warms up
+        spark.range(0, 150_000 * size, numPartitions=8).select(f.max(column)).collect()
+
+
+def skew(spark, size: int, _):
+    """Key 0 holds 60 % of the rows."""
+    from pyspark.sql import functions as f
+
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    spark.conf.set("spark.sql.shuffle.partitions", "8")
+    key = f.when(f.col("id") % 10 < 6, 0).otherwise(f.col("id") % 1000)
+    rows = spark.range(0, 60_000 * size, numPartitions=8).select(key.alias("key"), f.md5(f.col("id").cast("string")).alias("v"))
+    ranked = rows.groupBy("key").agg(f.sort_array(f.collect_list("v")).alias("vs"))
+    ranked.select(f.sum(f.size("vs"))).collect()
+
+
+def failure(spark, size: int, _):
+    """Two partitions fail at their first attempt; a later job fails for good."""
+    from pyspark import TaskContext
+
+    slow = 0.02 * size
+
+    def first_attempt_fails(partition, rows):
+        time.sleep(slow)
+        if partition in (3, 5) and TaskContext.get().attemptNumber() == 0:
+            raise ValueError(f"partition {partition} is bad at first")
+        return rows
+
+    def always_fails(partition, rows):
+        if partition == 2:
+            raise ValueError("partition 2 is bad for good")
+        return rows
+
+    rows = spark.sparkContext.parallelize(range(80), 8)
+    rows.mapPartitionsWithIndex(first_attempt_fails).map(lambda n: (n % 4, n)).reduceByKey(lambda a, b: a + b).collect()
+    try:
+        rows.mapPartitionsWithIndex(always_fails).count()
+    except Exception as error:  # what Spark wraps it in differs by version
+        print("as meant:", str(error)[:60].replace("\n", " "))
+
+
+def straggler(spark, size: int, _):
+    """Partition 5 sleeps, with neither more data nor more work."""
+    slow = 0.1 * size
+
+    def sleeps(partition, rows):
+        time.sleep(slow if partition == 5 else slow / 20)
+        return rows
+
+    spark.sparkContext.parallelize(range(800), 16).mapPartitionsWithIndex(sleeps).count()
+
+
+def scheduling(spark, size: int, _):
+    """Hundreds of tasks of a few milliseconds."""
+    for _ in range(2):
+        spark.sparkContext.parallelize(range(1000), 8 * size).count()
+
+
+def gc(spark, size: int, _):
+    """Long lists of small objects in a small heap."""
+    from pyspark.sql import functions as f
+
+    spark.conf.set("spark.sql.shuffle.partitions", "4")
+    rows = spark.range(0, 50_000 * size, numPartitions=8).select((f.col("id") % 7).alias("k"), f.uuid().alias("v"))
+    rows.groupBy("k").agg(f.collect_list("v").alias("vs")).select(f.sum(f.size("vs"))).collect()
+
+
+def disk(spark, _, text: str | None):
+    """A scan of text that its disk limits."""
+    if text is None:
+        raise SystemExit("disk needs --input")
+    spark.read.text(text).selectExpr("sum(length(value))").collect()
+
+
+def stream(spark, size: int, _):
+    """Micro-batches of mostly overhead."""
+    rows = spark.readStream.format("rate").option("rowsPerSecond", 10).load()
+    counts = rows.selectExpr("value % 3 AS k").groupBy("k").count()
+    query = counts.writeStream.outputMode("complete").format("noop").trigger(processingTime="1 second").start()
+    time.sleep(4 + 0.5 * size)
+    query.stop()
+
+
+def none(spark, size: int, _):
+    """Nothing is slow."""
+    spark.range(0, 1000 * size, numPartitions=2).selectExpr("sum(id)").collect()
+
+
+CAUSES = (cpu, skew, failure, straggler, scheduling, gc, disk, stream, none)
+NAMES = [work.__name__ for work in CAUSES]
+SIZES = {"small": 1, "large": 60}
+
+
+def one(cause: str, chosen: argparse.Namespace) -> None:
+    """One application, in a process of its own: a JVM has one."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(f"local[{chosen.cores}{', 4' if cause == 'failure' else ''}]".replace(" ", ""))
+    options = {
+        "spark.app.name": f"{chosen.name}-{cause}",
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "600m" if cause == "gc" and chosen.size == "large" else "1g",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": Path(chosen.folder).resolve().as_uri(),
+        "spark.eventLog.compress": str(chosen.codec != "none").lower(),
+        "spark.eventLog.rolling.enabled": str(chosen.rolling).lower(),
+    }
+    if chosen.codec != "none":
+        # Versions differ in whether the log has a codec of its own.
+        options |= {"spark.eventLog.compression.codec": chosen.codec, "spark.io.compression.codec": chosen.codec}
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    work = next(work for work in CAUSES if work.__name__ == cause)
+    work(spark, SIZES[chosen.size], chosen.input)
+    spark.stop()
+
+
+def counts_of(files: list[Path]) -> list[int]:
+    """Events of a plain log, by their names."""
+    found: collections.Counter[str] = collections.Counter()
+    for file in files:
+        with open(file) as lines:
+            found.update(json.loads(line)["Event"] for line in lines)
+    return [found[name] for name in COUNTED]
+
+
+def parts_of(log: Path) -> list[Path]:
+    """The files of a log that hold events."""
+    if log.is_file():
+        return [log]
+    return sorted(log.glob("events_*"), key=lambda part: int(part.name.split("_")[1]))
+
+
+def made(cause: str, options: list[str], chosen: argparse.Namespace) -> None:
+    """Runs one application, counts its events, and lets Spark compress its log.
+
+    Counting a compressed log would take what is to be tested with it: so the log is written
+    plain, counted, and then sent through the stream that Spark writes its logs through.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(
+            [sys.executable, __file__, folder, cause, *options, "--codec", "none", "--one"], check=True, timeout=900
+        )
+        (log,) = [path for path in Path(folder).iterdir() if not path.name.startswith(".")]
+        counts = counts_of(parts_of(log))
+        ending = "" if chosen.codec == "none" else f".{chosen.codec}"
+        if ending:
+            for part in parts_of(log):
+                compress(part, part.with_name(part.name + ending), chosen.codec)
+                part.unlink()
+        name = f"{chosen.name}-{cause}"
+        if log.is_dir():
+            target = Path(chosen.folder) / f"eventlog_v2_{name}"
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(log, target, ignore=shutil.ignore_patterns(".*"))
+        else:
+            (source,) = [path for path in Path(folder).iterdir() if not path.name.startswith(".")]
+            target = Path(chosen.folder) / f"{name}{ending}"
+            shutil.copyfile(source, target)
+    with open(Path(chosen.folder) / "made.tsv", "a") as table:
+        print(target.name, cause, *counts, sep="\t", file=table)
+
+
+def compress(source: Path, target: Path, codec: str) -> None:
+    """As Spark compresses its logs, by Spark's own streams."""
+    from pyspark import SparkConf, SparkContext
+
+    context = SparkContext.getOrCreate(SparkConf().setMaster("local[1]").set("spark.ui.enabled", "false"))
+    jvm = context._jvm
+    conf = jvm.org.apache.spark.SparkConf()
+    streams = jvm.org.apache.spark.io.CompressionCodec.createCodec(conf, codec)
+    stream = streams.compressedContinuousOutputStream(jvm.java.io.FileOutputStream(str(target)))
+    for line in source.read_bytes().splitlines(keepends=True):
+        stream.write(bytearray(line))
+        stream.flush()  # as the listener does at the end of every job
+    stream.close()
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder")
+    parser.add_argument("causes", nargs="*", metavar="CAUSE", help=f"default: all; {', '.join(NAMES)}")
+    parser.add_argument("--size", choices=SIZES, default="small")
+    parser.add_argument("--codec", choices=("zstd", "lz4", "lzf", "snappy", "none"), default="none")
+    parser.add_argument("--rolling", action="store_true")
+    parser.add_argument("--input", help="text for `disk`")
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--name", default="spark")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if unknown := set(chosen.causes) - set(NAMES):
+        parser.error(f"no cause {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
+    if chosen.one:
+        one(chosen.causes[0], chosen)
+        return 0
+    options = ["--size", chosen.size, "--cores", str(chosen.cores), "--name", chosen.name]
+    options += ["--rolling"] * chosen.rolling + (["--input", chosen.input] if chosen.input else [])
+    Path(chosen.folder).mkdir(parents=True, exist_ok=True)
+    for cause in chosen.causes or [name for name in NAMES if name != "disk"]:
+        made(cause, options, chosen)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
