@@ -372,7 +372,8 @@ fn submissions(trace: &Trace, members: &Members, ends: &[u64], recorded: &mut Re
             stage.push(ix);
         }
     }
-    let mut sorted_ends = ends.to_vec();
+    // From the first end on, an admission may have waited for its place.
+    let mut sorted_ends: Vec<u64> = trace.monotasks.iter().map(|m| m.ended_ns()).collect();
     sorted_ends.sort_unstable();
     for (stage, of_stage) in by_stage.iter().enumerate() {
         let submitted = trace.stages[stage].submitted_ns;

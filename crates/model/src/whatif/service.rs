@@ -22,9 +22,10 @@
 //! shows: where doubling hardly matters, a tie decides, and ties fall otherwise here.
 //!
 //! Busy cores slow each other (shared caches, memory, hyperthreads). The trace shows by
-//! how much only where the same stage computed alone for a while and together for a
-//! while; what a byte of input took in either is then compared. Else it is assumed that
-//! they do not, which the answer says.
+//! how much only where the same stage computed with more and with fewer others: what a byte
+//! of input took then differs. Else it is assumed that they do not, which the answer says.
+
+use std::collections::BTreeMap;
 
 use pellucid_trace::{Phase, Trace, kind};
 
@@ -37,8 +38,9 @@ const SEEN_NS: f64 = 20e6;
 const PAUSE_NS: u64 = 2_000_000;
 /// More credit than this is none: the capacity is wrong.
 const MOST_CREDIT_NS: f64 = 200e6;
-/// Least number of compute monotasks, alone and together, for a slowdown to be told.
-const SLOWDOWN_MONOTASKS: usize = 6;
+/// Least degrees of freedom, and largest standard error, for a slowdown to be told.
+const SLOWDOWN_MONOTASKS: f64 = 8.0;
+const SLOWDOWN_ERROR: f64 = 0.03;
 /// Fetches of at most this many multitasks at once (monotasks-sosp17 §3.3), as the engine limits them.
 const FETCHING_MULTITASKS: u32 = 4;
 
@@ -271,7 +273,7 @@ fn edges(ran: &[(u64, u64, f64)]) -> Vec<(u64, i32, f64)> {
 
 /// For each number that ran at once: for how long, and the bytes that passed meanwhile.
 fn seen(ran: &[(u64, u64, f64)]) -> Vec<(u32, f64, f64)> {
-    let mut seen: std::collections::BTreeMap<u32, (f64, f64)> = Default::default();
+    let mut seen: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
     let (mut running, mut rate, mut last) = (0_i32, 0.0, 0);
     for (at, count, change) in edges(ran) {
         if running > 0 && at > last {
@@ -305,45 +307,40 @@ fn done(ran: &[(u64, u64, f64)], slowdown: f64) -> Vec<(u64, f64)> {
     points
 }
 
-/// What a busy core loses for each other one that is busy, by what a byte of input took
-/// alone and together within the same stage; `None` where the trace does not show it.
+/// What a busy core loses for each other one that is busy; `None` where the trace does not
+/// show it. Core time of a byte of input, as its logarithm, is regressed on how many other cores
+/// were busy meanwhile, each stage with a level of its own; a slope whose standard error is
+/// over [`SLOWDOWN_ERROR`] shows nothing.
 fn slowdown(trace: &Trace, resource: usize) -> Option<f64> {
-    let computes = || {
-        let of_cores = trace.monotasks.iter().filter(|m| m.resource as usize == resource);
-        of_cores.filter(|m| m.phase == Phase::Compute && m.service_ns > 0)
-    };
-    let ran: Vec<(u64, u64, f64)> = computes().map(|m| (service(m).0, service(m).1, 1.0)).collect();
-    let others = Together::of(&ran);
-    let mut by_stage: std::collections::BTreeMap<u32, [Vec<f64>; 2]> = Default::default();
-    for m in computes() {
-        let input = m.bytes.filter(|b| *b >= 100_000);
-        let (Some(bytes), Some(task)) = (input, trace.multitasks.get(m.multitask as usize)) else { continue };
-        let mean = others.mean(service(m).0, service(m).1);
-        let pace = m.service_ns as f64 / bytes as f64;
-        let class = if mean < 1.1 {
-            0
-        } else if mean > 1.9 {
-            1
-        } else {
+    let of_cores = trace.monotasks.iter().filter(|m| m.resource as usize == resource);
+    let computes: Vec<_> = of_cores.filter(|m| m.phase == Phase::Compute && m.service_ns > 0).collect();
+    let ran: Vec<(u64, u64, f64)> = computes.iter().map(|m| (service(m).0, service(m).1, 1.0)).collect();
+    let busy = Together::of(&ran);
+    let mut by_stage: BTreeMap<u32, Vec<(f64, f64)>> = BTreeMap::new();
+    for m in computes {
+        let input = m.bytes.filter(|b| *b >= 100_000).zip(m.cpu_ns.filter(|ns| *ns >= 1_000_000));
+        let (Some((bytes, cpu_ns)), Some(task)) = (input, trace.multitasks.get(m.multitask as usize)) else {
             continue;
         };
-        // The slowdown of each other core: `pace = alone × (1 + s × others)`.
-        by_stage.entry(task.stage).or_default()[class].push(if class == 0 {
-            pace
-        } else {
-            pace / mean.max(1.0) * 2.0
-        });
+        let others = (busy.mean(service(m).0, service(m).1) - 1.0).max(0.0);
+        by_stage.entry(task.stage).or_default().push((others, (cpu_ns as f64 / bytes as f64).ln()));
     }
-    let mut weighted = (0.0, 0.0);
-    for [mut alone, mut together] in by_stage.into_values() {
-        if alone.len() < SLOWDOWN_MONOTASKS || together.len() < SLOWDOWN_MONOTASKS {
-            continue;
+    let (mut xx, mut xy, mut yy, mut free) = (0.0, 0.0, 0.0, -1.0);
+    for points in by_stage.values() {
+        let n = points.len() as f64;
+        let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / n;
+        let (x, y) = (mean(|p| p.0), mean(|p| p.1));
+        for point in points {
+            xx += (point.0 - x).powi(2);
+            xy += (point.0 - x) * (point.1 - y);
+            yy += (point.1 - y).powi(2);
         }
-        let weight = alone.len().min(together.len()) as f64;
-        weighted.0 += weight * (median(&mut together) / median(&mut alone) - 1.0);
-        weighted.1 += weight;
+        free += n - 1.0;
     }
-    (weighted.1 > 0.0).then(|| (weighted.0 / weighted.1).clamp(0.0, 1.0))
+    let slope = crate::ratio(xy, xx)?;
+    let rest = (yy - slope * xy).max(0.0);
+    let error = (crate::ratio(rest, free)? / xx).sqrt();
+    (free >= SLOWDOWN_MONOTASKS && error <= SLOWDOWN_ERROR).then(|| (slope.exp() - 1.0).clamp(0.0, 1.0))
 }
 
 /// How many ran at once over time.
