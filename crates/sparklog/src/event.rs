@@ -114,7 +114,7 @@ fn owned(scanner: &mut Scanner<'_>) -> Result<Option<String>, Bad> {
 pub fn settings(scanner: &mut Scanner<'_>, mut found: impl FnMut(String, String)) -> Result<(), Bad> {
     scanner.object_or_skip(|key, value| {
         if let Some(text) = value.text()? {
-            found(crate::scan::unescaped(key).into_owned(), text.into_owned());
+            found(crate::escape::unescaped(key).into_owned(), text.into_owned());
         }
         Ok(())
     })
@@ -218,7 +218,7 @@ fn job_properties(scanner: &mut Scanner<'_>, job: &mut JobStart) -> Result<(), B
             b"spark.job.description" => job.description = owned(value)?,
             _ if key.starts_with(b"spark.sql.") => {
                 if let Some(text) = value.text()? {
-                    let key = crate::scan::unescaped(key).into_owned();
+                    let key = crate::escape::unescaped(key).into_owned();
                     job.sql_settings.push((key, text.into_owned()));
                 }
             }

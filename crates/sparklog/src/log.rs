@@ -266,7 +266,7 @@ impl Log {
         }
         let ix = self.executors.len() as u32;
         self.executor_by_id.insert(id.to_vec(), ix);
-        let id = crate::scan::unescaped(id).trim_matches(['<', '>']).to_owned();
+        let id = crate::escape::unescaped(id).trim_matches(['<', '>']).to_owned();
         self.executors.push(Executor { id, ..Executor::default() });
         ix
     }
@@ -444,7 +444,7 @@ impl Log {
         let stage = self.stage_of(stage_id, task.stage_attempt.unwrap_or(0));
         let executor = self.executor_of(task.executor);
         if self.executors[executor as usize].host.is_none() && !task.host.is_empty() {
-            self.executors[executor as usize].host = Some(crate::scan::unescaped(task.host).into_owned());
+            self.executors[executor as usize].host = Some(crate::escape::unescaped(task.host).into_owned());
         }
         let known = &mut self.stages[stage as usize];
         if task.launched_ms.or(task.finished_ms).is_none() {

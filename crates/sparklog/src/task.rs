@@ -12,15 +12,13 @@ use std::sync::LazyLock;
 use memchr::memmem::Finder;
 use pellucid_trace::{Blocked, Failure, Locality, Outcome, PipelinedTask};
 
+use crate::failure::{self, Ended};
 use crate::scan::{Bad, Raw, Scanner};
-use crate::text;
 
 /// Latest time that is believed: in 2554, the last that nanoseconds in 64 bits can say.
 const LAST_MS: u64 = u64::MAX / 1_000_000;
 /// Times of a task are cut to milliseconds, each by itself; more than that apart is a contradiction.
 const ROUNDING_NS: u64 = 3_000_000;
-/// Longest text of a failure that is kept.
-const MOST_ERROR_CHARS: usize = 200;
 
 /// What a `SparkListenerTaskEnd` says. Times are in milliseconds of Unix time,
 /// or as their names say.
@@ -44,15 +42,6 @@ pub struct TaskEnd<'a> {
     error: Option<String>,
     metrics: Option<Metrics>,
     accumulated: Accumulated,
-}
-
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Ended {
-    #[default]
-    Well,
-    /// It had; now its output was lost.
-    OutputLost,
-    Failed(Failure),
 }
 
 /// `Task Metrics`; milliseconds, but where a name says otherwise.
@@ -116,7 +105,7 @@ pub fn task_end<'a>(scanner: &mut Scanner<'a>) -> Result<TaskEnd<'a>, Bad> {
         match key {
             b"Stage ID" => task.stage = value.number()?,
             b"Stage Attempt ID" => task.stage_attempt = value.number()?,
-            b"Task End Reason" => reason(value, &mut task)?,
+            b"Task End Reason" => (task.ended, task.error) = failure::reason(value)?,
             b"Task Info" => info(value, &mut task)?,
             b"Task Metrics" => task.metrics = metrics(value)?,
             _ => value.skip()?,
@@ -251,50 +240,6 @@ fn accumulables(Raw(list): Raw<'_>) -> Result<Accumulated, Bad> {
         Ok(())
     })?;
     Ok(found)
-}
-
-fn reason<'a>(scanner: &mut Scanner<'a>, task: &mut TaskEnd<'a>) -> Result<(), Bad> {
-    let mut reason = &b""[..];
-    let (mut class, mut words) = (None, None);
-    scanner.object_or_skip(|key, value| {
-        match key {
-            b"Reason" => reason = value.raw_text()?.unwrap_or_default(),
-            b"Class Name" => class = value.text()?,
-            b"Description" | b"Message" | b"Loss Reason" | b"Kill Reason" => words = value.text()?,
-            _ => value.skip()?,
-        }
-        Ok(())
-    })?;
-    let out_of_memory = |text: &str| {
-        ["OutOfMemory", "exceeding memory limits", "exceeding physical memory limits", "OOMKilled"]
-            .iter()
-            .any(|sign| text.contains(sign))
-    };
-    let told = class.as_deref().into_iter().chain(words.as_deref());
-    let memory = told.into_iter().any(out_of_memory);
-    task.ended = Ended::Failed(match reason {
-        b"Success" | b"" => return Ok(()),
-        b"Resubmitted" => {
-            task.ended = Ended::OutputLost;
-            return Ok(());
-        }
-        b"FetchFailed" => Failure::FetchFailed,
-        b"TaskKilled" => Failure::Killed,
-        b"TaskCommitDenied" => Failure::CommitDenied,
-        b"ExceptionFailure" | b"ExecutorLostFailure" if memory => Failure::OutOfMemory,
-        b"ExceptionFailure" => Failure::Exception,
-        b"ExecutorLostFailure" => Failure::ExecutorLost,
-        _ => Failure::Other,
-    });
-    let words = words.as_deref().map(text::first_line).filter(|line| !line.is_empty());
-    let said = match (class.as_deref(), words) {
-        (Some(class), Some(words)) if !words.starts_with(class) => format!("{class}: {words}"),
-        (_, Some(words)) => words.to_owned(),
-        (Some(class), None) => class.to_owned(),
-        (None, None) => String::from_utf8_lossy(reason).into_owned(),
-    };
-    task.error = Some(text::clipped(&said, MOST_ERROR_CHARS));
-    Ok(())
 }
 
 impl TaskEnd<'_> {
@@ -437,4 +382,117 @@ fn add_bounds(task: &mut PipelinedTask, accumulated: &Accumulated) {
 /// Milliseconds, of which more than [`LAST_MS`] are as many.
 pub fn ns(ms: u64) -> u64 {
     ms.saturating_mul(1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pellucid_trace::Blocked::{AtMostNs, MeasuredNs};
+
+    const MS: u64 = 1_000_000;
+
+    /// A task of 1,000 ms from 5,000 on, with these metrics, accumulables and reason.
+    fn task(metrics: &str, accumulables: &str, reason: &str) -> (PipelinedTask, Oddities) {
+        let line = format!(
+            r#"{{"Task Metrics":{{{metrics}}},"Task Info":{{"Task ID":7,"Index":3,"Attempt":1,"Launch Time":5000,
+               "Executor ID":"1","Host":"h","Locality":"NODE_LOCAL","Speculative":true,"Getting Result Time":5980,
+               "Finish Time":6000,"Accumulables":[{accumulables}]}},"Task End Reason":{reason},"Stage ID":2,
+               "Event":"SparkListenerTaskEnd","Unknown":[{{"Task Metrics":{{"JVM GC Time":9}}}}]}}"#
+        );
+        task_end(&mut Scanner::new(line.as_bytes())).expect("valid").measured()
+    }
+
+    const GOOD: &str = r#"{"Reason":"Success"}"#;
+    const FULL: &str = r#""Executor Deserialize Time":30,"Executor Run Time":900,"Executor CPU Time":400000000,
+        "JVM GC Time":100,"Result Serialization Time":10,"Disk Bytes Spilled":0,
+        "Shuffle Read Metrics":{"Remote Bytes Read":5,"Local Bytes Read":6,"Fetch Wait Time":50},
+        "Shuffle Write Metrics":{"Shuffle Bytes Written":7,"Shuffle Write Time":60000000},
+        "Input Metrics":{"Bytes Read":8,"Records Read":9},"Output Metrics":{"Bytes Written":0,"Records Written":0}"#;
+
+    #[test]
+    fn the_parts_of_a_task_sum_to_its_duration() {
+        let (task, odd) = task(FULL, "", GOOD);
+        assert_eq!(odd, Oddities::default());
+        assert_eq!((task.duration_ns, task.run_ns), (1000 * MS, Some(900 * MS)));
+        // 1000 - 900 - 30 - 10 - 20 of getting the result
+        assert_eq!(task.scheduler, Some(MeasuredNs(40 * MS)));
+        assert_eq!((task.deserialize, task.getting_result_ns), (Some(MeasuredNs(30 * MS)), Some(20 * MS)));
+        assert_eq!((task.partition, task.attempt, task.id), (3, 1, Some(7)));
+        assert_eq!((task.locality, task.speculative), (Some(Locality::Node), true));
+    }
+
+    #[test]
+    fn what_no_metric_explains_bounds_what_it_did() {
+        let rest = Some(AtMostNs((900 - 400 - 100 - 50 - 60) * MS));
+        let (plain, _) = task(FULL, "", GOOD);
+        assert_eq!((plain.blocked_input, plain.blocked_shuffle_read), (rest, rest));
+        // It neither spilled nor put anything out.
+        assert_eq!((plain.blocked_spill, plain.blocked_output), (None, None));
+        assert_eq!(
+            (plain.blocked_network, plain.gc),
+            (Some(MeasuredNs(50 * MS)), Some(MeasuredNs(100 * MS)))
+        );
+        let scan = r#"{"ID":1,"Name":"scan time","Update":"120","Value":"9"},{"ID":2,"Name":"scan time","Update":30}"#;
+        let (scanned, _) = task(FULL, scan, GOOD);
+        assert_eq!((scanned.scan_ns, scanned.blocked_input), (Some(150 * MS), Some(AtMostNs(150 * MS))));
+    }
+
+    #[test]
+    fn the_plugin_measures_what_stock_spark_cannot() {
+        let waits = r#"{"Name":"pellucid.read_wait_ns","Update":200000000},{"Name":"pellucid.write_wait_ns","Update":"0"}"#;
+        let (task, _) = task(FULL, waits, GOOD);
+        assert_eq!(
+            (task.blocked_input, task.blocked_output),
+            (Some(MeasuredNs(200 * MS)), Some(MeasuredNs(0)))
+        );
+        assert_eq!(task.blocked_shuffle_read, Some(AtMostNs((900 - 400 - 100 - 50 - 60 - 200) * MS)));
+    }
+
+    #[test]
+    fn what_was_not_recorded_is_absent() {
+        let (old, _) = task(r#""Host Name":"h","Executor Run Time":900,"JVM GC Time":0"#, "", GOOD);
+        assert_eq!((old.cpu_ns, old.input_bytes, old.blocked_network), (None, None, None));
+        assert_eq!((old.shuffle_write_bytes, old.deserialize, old.blocked_input), (None, None, None));
+        let (no_cpu, _) = task(r#""Executor Run Time":900,"Executor CPU Time":0"#, "", GOOD);
+        assert_eq!(no_cpu.cpu_ns, None, "a JVM that cannot measure core time says 0");
+        let (lost, _) =
+            task("", "", r#"{"Reason":"ExecutorLostFailure","Loss Reason":"Command exited with code 137"}"#);
+        assert_eq!((lost.run_ns, lost.scheduler, lost.gc), (None, None, None));
+        assert_eq!((lost.outcome, lost.failure), (Outcome::Failed, Some(Failure::ExecutorLost)));
+        assert_eq!(lost.error.as_deref(), Some("Command exited with code 137"));
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_cut_and_said() {
+        let (task, odd) =
+            task(r#""Executor Run Time":1200,"JVM GC Time":5000,"Executor Deserialize Time":9"#, "", GOOD);
+        assert_eq!((task.run_ns, task.gc), (Some(1000 * MS), Some(MeasuredNs(1000 * MS))));
+        assert_eq!(task.scheduler, Some(MeasuredNs(0)));
+        assert_eq!(odd, Oddities { gc_over_run: true, part_over_whole: true, backwards: false });
+    }
+
+    #[test]
+    fn failures_have_kinds_and_words() {
+        let failed = |reason: &str| {
+            let (task, _) = task("", "", reason);
+            (task.failure, task.outcome, task.error.unwrap_or_default(), task.duration_ns)
+        };
+        let all = 1000 * MS;
+        let memory = r#"{"Reason":"ExceptionFailure","Class Name":"java.lang.OutOfMemoryError","Description":"Java heap space\nx"}"#;
+        let words = "java.lang.OutOfMemoryError: Java heap space".to_owned();
+        assert_eq!(failed(memory), (Some(Failure::OutOfMemory), Outcome::Failed, words, all));
+        let killed = r#"{"Reason":"TaskKilled","Kill Reason":"another attempt succeeded"}"#;
+        let words = "another attempt succeeded".to_owned();
+        assert_eq!(failed(killed), (Some(Failure::Killed), Outcome::Cancelled, words, all));
+        let fetch =
+            r#"{"Reason":"FetchFailed","Shuffle ID":0,"Message":"org.apache.FetchFailedException\n\tat x"}"#;
+        assert_eq!(failed(fetch).0, Some(Failure::FetchFailed));
+        let again = failed(r#"{"Reason":"Resubmitted"}"#);
+        assert_eq!(
+            (again.0, again.3),
+            (Some(Failure::OutputLost), 0),
+            "its time was counted when it ended well"
+        );
+        assert_eq!(failed(r#"{"Reason":"SomethingNew"}"#).0, Some(Failure::Other));
+    }
 }
