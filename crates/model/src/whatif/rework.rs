@@ -87,10 +87,7 @@ pub(crate) fn input_in_memory(recorded: &mut Recorded, decoded: bool, copy_ns: f
         let input: Vec<bool> = task
             .monotasks
             .iter()
-            .map(|m| match (m.phase, recorded.services[m.resource as usize].kind.as_str()) {
-                (Phase::Read, _) | (Phase::Fetch, kind::STORE) => true,
-                _ => false,
-            })
+            .map(|m| is_input(m.phase, &recorded.services[m.resource as usize].kind))
             .collect();
         let bytes: f64 = task
             .monotasks
@@ -200,6 +197,11 @@ pub(crate) fn machines(recorded: &mut Recorded, wanted: u32, crossing: f64) {
         }
     }
     recorded.machines = wanted;
+}
+
+/// What is fetched from another machine was exchanged, what is fetched from a store is input.
+fn is_input(phase: Phase, kind: &str) -> bool {
+    phase == Phase::Read || (phase == Phase::Fetch && kind == kind::STORE)
 }
 
 fn brings_in(phase: Phase) -> bool {
