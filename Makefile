@@ -13,14 +13,17 @@ export PYTHONDONTWRITEBYTECODE := 1
 # Always the whole workspace: see the comment on the profile in Cargo.toml.
 build := cargo build --release --locked --workspace
 
-.PHONY: help demo test test-full lint bench
+.PHONY: help demo test test-full test-storage lint bench bench-iterate backtest
 
 help:
 	@echo 'make demo       builds, makes data, runs three queries and says what limited them'
 	@echo 'make test       every check but the long matrices'
 	@echo 'make test-full  those too'
+	@echo 'make test-storage  every storage service, MinIO too (built once, some minutes)'
 	@echo 'make lint       the checks that need no build'
 	@echo 'make bench      side by side with peers; writes bench/RESULTS.md (shorter: BENCH="--runs 1")'
+	@echo 'make bench-iterate  iterative jobs beside others; writes bench/ITERATE.md (shorter: ITERATE="--rows 2000000")'
+	@echo 'make backtest   predictions against emulated hardware, as root; writes bench/BACKTEST.md (BACKTEST="--time-limit 600")'
 
 demo:
 	$(build) --bins
@@ -32,12 +35,34 @@ test:
 test-full:
 	@PELLUCID_FULL=1 tests/run
 
+test-storage: .venv/tests.installed
+	$(build) --bins --examples
+	PELLUCID_FULL=1 .venv/bin/python -m pytest -q -rs tests/test_storage.py
+
 lint:
 	@tests/run format clippy environment workspace deny
 
 bench: .venv/bench.installed
 	$(build) --bins --examples
 	.venv/bin/python -m bench.run $(BENCH)
+
+# As root: it makes disks, namespaces and groups of cores, and takes them down again.
+backtest: .venv/bench.installed .venv/bin/s3s-fs
+	$(build) --bins
+	.venv/bin/python -B -m bench.backtest.run $(BACKTEST)
+
+# The S3 server behind the emulated links.
+.venv/bin/s3s-fs: | .venv/bin/python
+	env -u CARGO_TARGET_DIR cargo install --locked --quiet --root .venv --version 0.14.1 --features binary s3s-fs
+
+# Spark needs Java 17 or later.
+bench-iterate: .venv/bench-iterate.installed
+	$(build) --bins
+	.venv/bin/python -m bench.iterate.run $(ITERATE)
+
+.venv/bench-iterate.installed: bench/iterate/requirements.txt tests/requirements.txt | .venv/bin/python
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	touch $@
 
 # Debian keeps what makes virtual environments in a package of its own.
 .venv/bin/python:

@@ -59,8 +59,25 @@ def split(source: Path, folder: Path, key: str, files: int) -> None:
         )
 
 
+def cut(source: Path, folder: Path, files: int) -> None:
+    """A table as so many files of about equal size, by the order of its rows, in row groups as they were."""
+    connection = oracle.connect()
+    folder.mkdir(parents=True)
+    rows, longest = connection.execute(
+        f"SELECT sum(rows), max(rows) FROM (SELECT DISTINCT row_group_id, row_group_num_rows AS rows "
+        f"FROM parquet_metadata('{source}'))"
+    ).fetchone()
+    for index in range(files):
+        low, high = rows * index // files, rows * (index + 1) // files
+        connection.execute(
+            f"COPY (SELECT * EXCLUDE file_row_number FROM read_parquet('{source}', file_row_number = true) "
+            f"WHERE file_row_number >= {low} AND file_row_number < {high}) TO '{folder / f'{index}.parquet'}' "
+            f"(FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE {max(2048, longest // 2048 * 2048)})"
+        )
+
+
 def main(arguments: list[str]) -> None:
-    """`DATA`, `--texts FOLDER`, `--needed DATA COLUMNS-AS-JSON` or `--split FILE FOLDER KEY FILES`."""
+    """`DATA`, `--texts FOLDER`, `--needed DATA COLUMNS-AS-JSON`, `--split FILE FOLDER KEY FILES` or `--cut FILE FOLDER FILES`."""
     match arguments:
         case ["--texts", folder]:
             write_texts(Path(folder))
@@ -68,6 +85,8 @@ def main(arguments: list[str]) -> None:
             print(needed_bytes(Path(data), json.loads(columns)))
         case ["--split", source, folder, key, files]:
             split(Path(source), Path(folder), key, int(files))
+        case ["--cut", source, folder, files]:
+            cut(Path(source), Path(folder), int(files))
         case [data]:
             serve(Path(data))
         case _:

@@ -41,16 +41,16 @@ def missing() -> str | None:
     return None
 
 
-def spin(seconds: float, allowed: set[int] | None = None, procs: Path | None = None) -> int:
+def spin(seconds: float, allowed: set[int] | None = None, procs: Path | None = None) -> tuple[int, int]:
     """Starts a process that computes for so long and reports the share of a core that it got.
 
-    Gives its pipe; read it with `share`. In the group whose `cgroup.procs` is named.
+    Gives its number and its pipe, for `shares`. In the group whose `cgroup.procs` is named.
     """
     reader, writer = os.pipe()
     child = os.fork()
     if child:
         os.close(writer)
-        return reader
+        return child, reader
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if procs:
@@ -66,14 +66,13 @@ def spin(seconds: float, allowed: set[int] | None = None, procs: Path | None = N
         os._exit(0)
 
 
-def shares(readers: list[int]) -> list[float]:
+def shares(spinning: list[tuple[int, int]]) -> list[float]:
     """What the spinning processes got, once they have ended."""
     found = []
-    for reader in readers:
+    for child, reader in spinning:
         with os.fdopen(reader, "rb") as pipe:
             found.append(float(pipe.read() or 0))
-        with contextlib.suppress(ChildProcessError):
-            os.wait()
+        os.waitpid(child, 0)
     return found
 
 

@@ -128,6 +128,9 @@ class Link:
 
     def remove(self) -> None:
         """Ends what runs in the namespace, by its number, and removes link and namespace."""
+        # Those that were started a moment ago may not be in it yet.
+        for process in self.processes:
+            process.kill()
         pids = subprocess.run(["ip", "netns", "pids", self.namespace], capture_output=True, text=True).stdout.split()
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):

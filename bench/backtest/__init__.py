@@ -1,0 +1,1 @@
+"""Predictions scored against reality: emulated hardware, measured pairs, a manifest. See `bench/README.md`."""

@@ -1,0 +1,180 @@
+"""What is measured: configurations, queries, and the cases that pair two configurations. Pure data.
+
+A case asks what a query would take on a target configuration, given its run on a baseline; its
+`set` follows from what differs between the two, so that it cannot say something else. Cases with
+the same baseline form a group, whose runs take turns.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cache
+
+# The same in all runs: it would otherwise follow the number of cores, and change the plan.
+PARTITIONS = 8
+
+
+@dataclass(frozen=True)
+class Config:
+    """A configuration of the hardware, and where the input is."""
+
+    cores: float = 2
+    disk_mb: int = 100  # MB/s of each disk
+    disks: int = 1
+    link_mbit: int | None = None  # the input lies in an S3 server behind a link of this rate
+    input: str = "storage"  # or memory, memory-decoded; cached: on a disk, but all of it in the page cache
+
+    @property
+    def threads(self) -> int:
+        """Cores that the engine is told of."""
+        return math.ceil(self.cores)
+
+    @property
+    def name(self) -> str:
+        """Short, and different for each."""
+        storage = f"{self.link_mbit}mbit" if self.link_mbit else f"{self.disks}x{self.disk_mb}mb"
+        return f"{self.cores:g}c-{storage}" + ("" if self.input == "storage" else f"-{self.input}")
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query over a table of a data set; the text is `bench/queries/PATH.sql`."""
+
+    name: str
+    path: str
+    data: str
+    tables: tuple[str, ...]
+
+
+def _bdb(number: str, data: str, *tables: str) -> Query:
+    return Query(f"bdb-{number}", f"bdb/{number}", data, tables)
+
+
+SORTS = [Query(f"sort-{values}", "sort", f"sort-{values}", ("sort",)) for values in (10, 20, 50)]
+BDB = [
+    *(_bdb(f"1{letter}", "rankings", "rankings") for letter in "abc"),
+    *(_bdb(f"2{letter}", "bdb", "uservisits") for letter in "abc"),
+    *(_bdb(f"3{letter}", "bdb", "rankings", "uservisits") for letter in "abc"),
+    _bdb("4", "documents", "documents"),
+]
+QUERIES = {query.name: query for query in (*SORTS, *BDB)}
+# How each data set is made: arguments of `pellucid generate`.
+DATA = {
+    **{f"sort-{values}": ("sort", "--values", str(values), "--scale", "0.4") for values in (10, 20, 50)},
+    "rankings": ("bdb", "--tables", "rankings", "--scale", "4"),
+    "bdb": ("bdb", "--tables", "rankings,uservisits", "--scale", "1.5"),
+    "documents": ("bdb", "--tables", "documents", "--scale", "0.6"),
+}
+# Rate of each of two disks (MB/s) with which a query's disks and cores are about equally busy, or
+# with which a run takes long enough.
+TWO_DISKS_MB = {"rankings": 25, "bdb-2": 30, "bdb-3": 60, "documents": 100}
+# About what a run takes, for the estimate before anything is known.
+RUN_S = 4.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One what-if, to be measured."""
+
+    query: Query
+    base: Config
+    target: Config
+    why: str  # the figure of the paper, or what is swept
+
+    @property
+    def name(self) -> str:
+        """Unique."""
+        return f"{self.query.name} {self.base.name} to {self.target.name}"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What differs, as `pellucid whatif --set` takes it."""
+        return settings(self.base, self.target)
+
+
+def settings(base: Config, target: Config) -> dict[str, str]:
+    """The what-if that leads from one configuration to another."""
+    found = {}
+    if base.cores != target.cores:
+        # A thread under a quota is a whole core to its trace, so only the ratio is sure.
+        whole = base.cores == base.threads
+        found["cores"] = f"{target.cores:g}" if whole else f"x{target.cores / base.cores:g}"
+    if target.input == "cached":
+        found["no"] = "network" if base.link_mbit else "disk"
+    elif target.input != base.input:
+        found["input"] = target.input
+    elif base.link_mbit != target.link_mbit:
+        if not (base.link_mbit and target.link_mbit):
+            raise ValueError(f"{base.name} to {target.name}: no setting moves the input to another place")
+        found["network.rate"] = f"{target.link_mbit}Mbit/s"
+    elif not base.link_mbit:
+        if base.disks != target.disks:
+            found["disks"] = str(target.disks)
+        if base.disk_mb != target.disk_mb:
+            found["disk.rate"] = f"{target.disk_mb}MB/s"
+    if not found:
+        raise ValueError(f"{base.name} to {target.name}: nothing differs")
+    return found
+
+
+@cache
+def full() -> list[Case]:
+    """The whole matrix."""
+    found = []
+
+    def add(query: Query, base: Config, **targets: list[Config]) -> None:
+        found.extend(Case(query, base, target, why) for why, several in targets.items() for target in several)
+
+    for query in SORTS:
+        base = Config(2, 100)
+        add(
+            query,
+            base,
+            **{
+                "fig. 11: twice the disks": [replace(base, disks=2)],
+                "§6.3: input decoded in memory": [replace(base, input="memory-decoded")],
+                "disk rate": [replace(base, disk_mb=rate) for rate in (50, 200)],
+            },
+        )
+        slow = Config(0.5, 50)
+        add(query, slow, **{"fig. 13: all at once": [Config(2, 200, input="memory")]})
+    for query in BDB:
+        rate = TWO_DISKS_MB.get(query.data) or TWO_DISKS_MB[query.name[:5]]
+        base = Config(2, rate, disks=2)
+        add(
+            query,
+            base,
+            **{
+                "fig. 12: half the disks": [replace(base, disks=1)],
+                "fig. 14: bound of the disk": [replace(base, input="cached")],
+                "cores": [replace(base, cores=cores) for cores in (0.5 if query.data != "bdb" else 1.5, 1)],
+            },
+        )
+    for query in (QUERIES["bdb-1a"], QUERIES["bdb-1b"], QUERIES["bdb-1c"]):
+        base = Config(2, 50)
+        add(query, base, **{"disk rate": [replace(base, disk_mb=rate) for rate in (25, 100)]})
+        base = Config(2, link_mbit=250)
+        add(query, base, **{"link to an S3 server": [replace(base, link_mbit=rate) for rate in (100, 500, 1000)]})
+    for query in (QUERIES["bdb-2b"], QUERIES["bdb-3b"], QUERIES["bdb-4"], *SORTS):
+        base = Config(1, 75)
+        targets = [replace(base, cores=0.5), replace(base, disk_mb=150), replace(base, cores=2, disk_mb=200)]
+        add(query, base, **{"cores and disk rate": targets})
+    return found
+
+
+@cache
+def short() -> list[Case]:
+    """What runs in CI, paced by the engine, on a tenth of the data."""
+    found = []
+    for name in ("sort-50", "bdb-1c", "bdb-2a"):
+        base = Config(2, 20)
+        for target in (replace(base, disk_mb=10), replace(base, disk_mb=40), replace(base, input="cached")):
+            found.append(Case(QUERIES[name], base, target, "short"))
+    return found
+
+
+def groups(cases: list[Case]) -> list[tuple[Query, Config, list[Case]]]:
+    """Cases by query and baseline, in the order in which they come."""
+    found: dict[tuple[str, str], list[Case]] = {}
+    for case in cases:
+        found.setdefault((case.query.name, case.base.name), []).append(case)
+    return [(several[0].query, several[0].base, several) for several in found.values()]

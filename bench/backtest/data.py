@@ -1,0 +1,48 @@
+"""The data of the matrix: made once, each table as eight files of about equal size.
+
+Eight, so that one or two disks can hold them; with the generator's own row groups. The text is
+DuckDB's to write: reading it needs no order, so any reader of Parquet does.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from bench.backtest.cases import DATA, Query
+from tests import binary
+
+FILES = 8
+
+
+def home() -> Path:
+    """Where the data is."""
+    return binary.data_home() / "backtest"
+
+
+def ensure(query: Query, small: bool = False) -> dict[str, Path]:
+    """The folders of a query's tables; made if they are not there."""
+    return {table: _table(query.data, table, small) for table in query.tables}
+
+
+def _table(data: str, table: str, small: bool) -> Path:
+    name = f"{data}-small" if small else data
+    folder = home() / name / table
+    if folder.is_dir():
+        return folder
+    made = home() / f"{name}.whole"
+    if not (made / f"{table}.parquet").exists():
+        arguments = list(DATA[data])
+        if small:
+            arguments[arguments.index("--scale") + 1] = SMALL[data]
+        binary.run("generate", *arguments, made, "--force", "--quiet", timeout=3600).check()
+    partial = folder.with_name(f"{table}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    command = [sys.executable, "-B", "-m", "bench.duckdb_session", "--cut", made / f"{table}.parquet", partial]
+    subprocess.run([*map(str, command), str(FILES)], check=True, cwd=binary.ROOT)
+    partial.rename(folder)
+    return folder
+
+
+# Scales of the short matrix.
+SMALL = {"sort-10": "0.05", "sort-20": "0.05", "sort-50": "0.05", "rankings": "0.4", "bdb": "0.15", "documents": "0.06"}

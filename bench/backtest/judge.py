@@ -1,0 +1,62 @@
+"""When a measurement counts: the rules by which a configuration is void. Pure.
+
+Limits are those of `bench/README.md`: calibration 5 % (`lab.rates.TOLERANCE`), spin canary 0.9
+of a core (`lab.cores.CANARY`), the median's uncertainty 2 %, the S3 server's core time 10 %.
+"""
+
+import statistics
+from collections.abc import Sequence
+
+from lab.cores import CANARY
+
+# The median's interval: the k-th smallest and k-th largest of n hold the median with at least
+# 90 % confidence (binomial; n = 5: 93.8 %, 8: 93.0 %, 11: 93.5 %, 13: 90.8 %), with k by n.
+RANKS = {5: 1, 6: 1, 7: 1, 8: 2, 9: 2, 10: 2, 11: 3, 12: 3, 13: 4}
+REPEATS, MOST_REPEATS = 5, 11
+UNCERTAIN = 0.02
+SERVER_CORES = 0.1
+
+
+def median_interval(ms: Sequence[float]) -> tuple[float, float]:
+    """Where the median lies with at least 90 % confidence, whatever the distribution."""
+    if len(ms) not in RANKS:
+        raise ValueError(f"{len(ms)} repeats: an interval needs {min(RANKS)} to {max(RANKS)}")
+    rank = RANKS[len(ms)]
+    ordered = sorted(ms)
+    return ordered[rank - 1], ordered[-rank]
+
+
+def uncertainty(ms: Sequence[float]) -> float:
+    """Half the width of the median's interval, over the median."""
+    low, high = median_interval(ms)
+    return (high - low) / 2 / statistics.median(ms)
+
+
+def settled(ms: Sequence[float]) -> bool:
+    """Whether so many repeats are enough."""
+    return len(ms) in RANKS and uncertainty(ms) <= UNCERTAIN
+
+
+def void(runs: Sequence[dict]) -> str | None:
+    """Why the repeats of a configuration do not count; None if they do.
+
+    Each run has `ms`, `canary` (the worse of before and after), and `server_cores` or None.
+    """
+    busy = [run["canary"] for run in runs if run["canary"] < CANARY]
+    if busy:
+        return f"the machine was busy: canary {min(busy):.2f} in {len(busy)} of {len(runs)} runs"
+    serving = [run["server_cores"] for run in runs if run.get("server_cores") is not None]
+    if serving and statistics.median(serving) > SERVER_CORES:
+        return f"the S3 server took {statistics.median(serving):.2f} of a core"
+    ms = [run["ms"] for run in runs]
+    if len(ms) < REPEATS:
+        return f"{len(ms)} of {REPEATS} repeats"
+    if not settled(ms):
+        return f"the median is uncertain by {uncertainty(ms):.1%} after {len(ms)} repeats"
+    return None
+
+
+def balanced(ideal_ms: dict[str, float | None]) -> bool:
+    """Whether the two largest ideal times are within 20 % of each other."""
+    times = sorted((time for time in ideal_ms.values() if time), reverse=True)
+    return len(times) > 1 and times[1] >= 0.8 * times[0]

@@ -1,0 +1,203 @@
+"""The emulated hardware of the matrix: two disks, cores, a link with an S3 server behind it.
+
+    with rig.rig("kernel") as hardware:
+        hardware.place(query)
+        hardware.calibrate(config)      # raises LabError: void
+        run = hardware.run(query, config, trace)
+
+It is set up once; a configuration is a matter of rates, of links to files on one disk or two,
+and of how a command is started. In mode `engine` there is no root: disks are folders and the engine
+paces itself, cores are threads, and there are no links.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.backtest import data
+from bench.backtest.cases import PARTITIONS, Config, Query
+from lab import cache, cores, disks, guard, kernel, links
+from lab.disks import LabError
+from tests import binary
+
+QUERIES = binary.ROOT / "bench" / "queries"
+KEYS = {"AWS_ACCESS_KEY_ID": "backtest", "AWS_SECRET_ACCESS_KEY": "backtest"}
+
+
+def missing(mode: str) -> str | None:
+    """Why this machine cannot do it; None if it can."""
+    return (kernel.missing() or cores.missing()) if mode == "kernel" else None
+
+
+class Rig:
+    """See the module's head. Made by `rig`."""
+
+    def __init__(self, mode: str, small: bool, stack: contextlib.ExitStack):
+        self.mode, self.small, self.stack = mode, small, stack
+        self.disks = [self._disk(letter) for letter in "ab"]
+        self.group = stack.enter_context(cores.group()) if mode == "kernel" else None
+        self.link: links.Link | None = None
+        self.server: subprocess.Popen | None = None
+        self.tables: dict[str, dict[str, Path]] = {}
+        self.calibrated: dict[Config, str] = {}
+
+    def _disk(self, letter: str) -> disks.Disk:
+        # Of memory, only what is copied onto it is taken; the second holds every other file.
+        options = {"size": {"a": "4GiB", "b": "2GiB"}[letter], "mode": self.mode, "calibrated": False}
+        name = f"backtest-{os.getpid()}-{letter}"
+        return self.stack.enter_context(disks.throttled("100MB/s", name=name, **options))
+
+    def place(self, query: Query) -> None:
+        """Puts the query's tables on the first disk, and every second file on the second as well."""
+        if query.name in self.tables:
+            return
+        self.tables[query.name] = data.ensure(query, self.small)
+        for table, source in self.tables[query.name].items():
+            for number, disk in enumerate(self.disks):
+                folder = disk.path / query.data / table
+                folder.mkdir(parents=True, exist_ok=True)
+                for index in range(number, data.FILES, number + 1):
+                    if not (folder / f"{index}.parquet").exists():
+                        shutil.copy(source / f"{index}.parquet", folder)
+            for count in (1, 2):
+                folder = self._links(query, table, count)
+                folder.mkdir(parents=True, exist_ok=True)
+                for index in range(data.FILES):
+                    disk = self.disks[index % count]
+                    link = folder / f"{index}.parquet"
+                    if not link.is_symlink():
+                        link.symlink_to(disk.path / query.data / table / link.name)
+
+    def _links(self, query: Query, table: str, count: int) -> Path:
+        return self.disks[0].folder / f"on-{count}" / query.data / table
+
+    def apply(self, config: Config) -> None:
+        """Makes the hardware so; takes no time. `LabError` where it cannot be had without root."""
+        if self.mode != "kernel" and (config.disks > 1 or config.link_mbit or config.cores != config.threads):
+            raise LabError(f"{config.name}: an engine-paced machine has one disk, whole cores and no links")
+        for disk in self.disks:
+            disk.set_rate(f"{config.disk_mb}MB/s")
+        if self.group:
+            self.group.set(config.cores)
+        if config.link_mbit:
+            self._serve()
+            self.link.set(f"{config.link_mbit}Mbit/s")
+
+    def calibrate(self, config: Config) -> str:
+        """Measures the hardware of a configuration and says what it is; `LabError` where it is not so."""
+        self.apply(config)
+        if self.mode != "kernel":
+            return f"engine-paced {config.disk_mb} MB/s, {config.threads} threads"
+        if (free := cores.canary()) < cores.CANARY:
+            raise LabError(f"the machine is busy: canary {free:.2f}")
+        said = [f"{self.group.calibrate():.2f} cores ({self.group.how})"]
+        if config.link_mbit:
+            said.append(f"link {self.link.calibrate() * 8e-6:.0f} Mbit/s")
+        elif config.input == "storage":
+            said += [f"disk {disk.calibrate() / 1e6:.1f} MB/s" for disk in self.disks[: config.disks]]
+        return ", ".join(said)
+
+    def _serve(self) -> None:
+        """Starts the S3 server behind the link, once, on the folders where the data was made."""
+        if self.server:
+            return
+        program = shutil.which("s3s-fs") or str(binary.ROOT / ".venv" / "bin" / "s3s-fs")
+        if not Path(program).exists():
+            raise LabError("no s3s-fs here: `make .venv/bin/s3s-fs`, or cargo install s3s-fs --features binary")
+        self.link = self.stack.enter_context(links.link())
+        key, secret = KEYS.values()
+        options = ["--host", self.link.server, "--port", str(links.PORT), "--access-key", key, "--secret-key", secret]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.server = self.link.start([program, *options, str(data.home())], **quiet)
+        for _ in range(100):
+            with contextlib.suppress(OSError), socket.create_connection((self.link.server, links.PORT), timeout=1):
+                return
+            time.sleep(0.05)
+        raise LabError(f"{program} does not answer")
+
+    def _server_core_s(self) -> float | None:
+        """Core time of the server so far: that of the process itself, not of `ip` which became it."""
+        if not self.server:
+            return None
+        fields = Path(f"/proc/{self.server.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _command(self, query: Query, config: Config, trace: Path) -> list[str]:
+        command = self.group.prefix() if self.group else []
+        command += [str(binary.binary()), "sql", "--quiet", "-f", str(QUERIES / f"{query.path}.sql")]
+        command += ["--cores", str(config.threads), "--partitions", str(PARTITIONS)]
+        command += ["--format", "csv", "--trace", str(trace)]
+        if config.input.startswith("memory"):
+            command += ["--input", config.input]
+        for table, folder in self.tables[query.name].items():
+            where = f"s3://{folder.parent.name}/{table}/" if config.link_mbit else self._links(query, table, config.disks)
+            command += ["--table", f"{table}={where}"]
+        for disk in self.disks[: config.disks] if not config.link_mbit else ():
+            command += disk.sql_options()
+        return command
+
+    def _prepare(self, query: Query, config: Config) -> None:
+        """Brings the input to where the configuration has it."""
+        tables = self.tables[query.name]
+        if config.link_mbit:
+            # The server's own disk is no part of what is measured.
+            return cache.warm(sorted(file for folder in tables.values() for file in folder.iterdir()))
+        folders = [self._links(query, table, count) for table in tables for count in (1, 2)]
+        files = sorted({file.resolve() for folder in folders for file in folder.iterdir()})
+        if config.input == "storage":
+            return cache.evict(files)
+        # What fills the cache, or the memory, is not what is measured: the disk need not be slow.
+        for disk in self.disks:
+            disk.set_rate(None)
+        cache.warm(files)
+
+    def run(self, query: Query, config: Config, trace: Path) -> dict:
+        """One run; its time, bottleneck and ideal times from its trace, and what the machine did meanwhile."""
+        self.apply(config)
+        self._prepare(query, config)
+        environment = os.environ | KEYS
+        if config.link_mbit:
+            url = f"http://{self.link.server}:{links.PORT}"
+            environment |= {"AWS_ENDPOINT": url, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
+        free, served = cores.canary(), self._server_core_s()
+        done = subprocess.run(
+            self._command(query, config, trace),
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=binary.TIMEOUT_S,
+        )
+        serving = self._server_core_s()
+        if done.returncode:
+            raise LabError(f"{query.name} on {config.name}: exit {done.returncode}: {done.stderr.strip()}")
+        found = described(trace) | {"canary": round(min(free, cores.canary()), 3), "server_cores": None}
+        if config.link_mbit:
+            found["server_cores"] = round((serving - served) / (found["ms"] / 1e3), 3)
+        return found
+
+
+def described(trace: Path) -> dict:
+    """What `pellucid analyze` says of a run."""
+    (job,) = json.loads(binary.run("analyze", "--json", trace).check().out)["jobs"]
+    return {
+        "ms": round(job["duration_ms"], 3),
+        "bottleneck": (job["bottleneck"] or {}).get("kind"),
+        "ideal_ms": {kind: ms and round(ms, 1) for kind, ms in job["ideal_ms"].items()},
+    }
+
+
+@contextlib.contextmanager
+def rig(mode: str, small: bool = False) -> Iterator[Rig]:
+    """The hardware for the length of a `with`; gone afterwards, whatever happens."""
+    if why_not := missing(mode):
+        raise LabError(f"no emulated hardware here: {why_not}")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(guard.watch())
+        yield Rig(mode, small, stack)

@@ -1,0 +1,185 @@
+"""Measures what is missing of the matrix: `python -m bench.backtest.run`.
+
+One baseline and the targets that are asked of it take turns, five rounds and more, until each
+median is certain to 2 %. What is void is said, and measured again up to `--attempts` times. Each
+case that has ended is appended to `bench/results/backtest.jsonl`, with traces in
+`bench/results/backtest/`, so a run that was stopped (or reached `--time-limit`) goes on where
+it was. At the end the manifest and `bench/BACKTEST.md` are made anew.
+"""
+
+import argparse
+import shutil
+import statistics
+import sys
+import time
+from pathlib import Path
+
+from bench import results
+from bench.backtest import cases, judge, manifest, table
+from bench.backtest.cases import RUN_S, Case, Config, Query
+from bench.backtest.rig import Rig, rig
+from lab.disks import LabError
+from lab.memory import kept
+from tests import binary
+
+SUITE = "backtest"
+TRACES = results.FOLDER / SUITE
+# Of the harness itself, besides the queries: eviction, canary, analysis of each run.
+BESIDE_S = 1.0
+CALIBRATION_S = 4.0
+
+
+def say(text: str) -> None:
+    """Progress, on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def missing(wanted: list[Case], lines: list[dict]) -> list[Case]:
+    """Those cases that have not been measured, or only void."""
+    done = {line["case"]["name"] for line in lines if not line["void"]}
+    return [case for case in wanted if case.name not in done]
+
+
+def expected_s(wanted: list[Case], lines: list[dict]) -> float:
+    """How long these will take: each configuration once calibrated and run five times."""
+    known = {}
+    for line in lines:
+        for end in ("baseline", "target"):
+            if line[f"{end}_ms"]:
+                known[line["query"], line["configs"][end]] = statistics.median(line[f"{end}_ms"]) / 1e3
+    total = 0.0
+    for query, base, several in cases.groups(wanted):
+        for config in (base, *(case.target for case in several)):
+            run_s = known.get((query.name, config.name), RUN_S)
+            total += CALIBRATION_S + judge.REPEATS * (run_s + BESIDE_S)
+    return total
+
+
+def measure(hardware: Rig, query: Query, base: Config, several: list[Case], folder: Path) -> list[dict]:
+    """One group: what was found of each case, void or not."""
+    configs = list(dict.fromkeys([base, *(case.target for case in several)]))
+    hardware.place(query)
+    calibration, refused = {}, {}
+    for config in configs:
+        try:
+            calibration[config] = hardware.calibrate(config)
+        except LabError as error:
+            refused[config] = str(error)
+    runs: dict[Config, list[dict]] = {config: [] for config in calibration}
+    if base in calibration and len(calibration) > 1:
+        _rounds(hardware, query, runs, folder)
+    found = []
+    for case in several:
+        void = refused.get(base) or refused.get(case.target)
+        for config in (base, case.target):
+            void = void or (why := judge.void(runs[config])) and f"{config.name}: {why}"
+        found.append(line(case, runs, calibration, void))
+    return found
+
+
+def _rounds(hardware: Rig, query: Query, runs: dict[Config, list[dict]], folder: Path) -> None:
+    """Runs all in turns, until each median is certain or there were enough repeats."""
+    base = next(iter(runs))
+    # One that is not counted: the binary's own pages, and the query's first touch of memory.
+    hardware.run(query, base, folder / "first.trace")
+    stamp = time.strftime("%Y%m%dT%H%M%S")
+    (folder / "first.trace").unlink()
+    for repeat in range(judge.MOST_REPEATS):
+        wanted = [c for c in runs if repeat < judge.REPEATS or not judge.settled([r["ms"] for r in runs[c]])]
+        if not wanted:
+            return
+            # The baseline runs along, so that it stays interleaved with what is repeated.
+        for config in dict.fromkeys([base, *wanted]):
+            trace = folder / f"{query.name}_{config.name}_{stamp}_{repeat}.trace"
+            runs[config].append(hardware.run(query, config, trace) | {"trace": trace.name})
+
+
+def line(case: Case, runs: dict, calibration: dict, void: str | None) -> dict:
+    """What is kept of a case."""
+    ends = {"baseline": case.base, "target": case.target}
+    found = {"query": case.query.name, "set": case.settings, "why": case.why, "void": void}
+    found["configs"] = {end: config.name for end, config in ends.items()}
+    found["calibration"] = {end: calibration.get(config) for end, config in ends.items()}
+    for end, config in ends.items():
+        of = runs.get(config) or []
+        found[f"{end}_ms"] = [run["ms"] for run in of]
+        found[f"{end}_canary"] = min((run["canary"] for run in of), default=None)
+        middle = sorted(of, key=lambda run: run["ms"])[(len(of) - 1) // 2] if of else {}
+        found[f"{end}_bottleneck"] = middle.get("bottleneck")
+        found[f"{end}_ideal_ms"] = middle.get("ideal_ms")
+    if of:
+        found |= {"target_middle": of.index(middle), "target_trace": middle["trace"]}
+    found["baseline_traces"] = [run["trace"] for run in runs.get(case.base) or []]
+    serving = [run["server_cores"] for run in runs.get(case.target) or [] if run["server_cores"] is not None]
+    found["server_cores"] = statistics.median(serving) if serving else None
+    return found
+
+
+def keep(lines: list[dict], mode: str, folder: Path) -> None:
+    """Appends the cases; baseline's traces of those that count are kept beside the results."""
+    TRACES.mkdir(parents=True, exist_ok=True)
+    build = results.fingerprint([binary.binary()])
+    for line in lines:
+        case = {"name": f"{line['query']} {line['configs']['baseline']} to {line['configs']['target']}"}
+        emulation = "kernel" if mode == "kernel" else "engine-paced"
+        if not line["void"]:
+            for name in (*line["baseline_traces"], line["target_trace"]):
+                shutil.copy(folder / name, TRACES / name)
+        results.append(SUITE, case, {"emulation": emulation, **line}, by=build)
+        said = f"void: {line['void']}" if line["void"] else _times(line)
+        say(f"{case['name']}: {said}")
+
+
+def _times(line: dict) -> str:
+    before, after = (statistics.median(line[f"{end}_ms"]) for end in ("baseline", "target"))
+    return f"{before:.0f} to {after:.0f} ms ({len(line['target_ms'])} repeats)"
+
+
+def run(wanted: list[Case], mode: str, small: bool, limit_s: float, attempts: int, folder: Path) -> None:
+    """Measures groups until none is missing or time is up; a group that was begun is ended."""
+    until = time.monotonic() + limit_s
+    with rig(mode, small) as hardware, kept() as memory:
+        say(f"memory: {memory}")
+        for _ in range(attempts):
+            for query, base, several in cases.groups(missing(wanted, results.load(SUITE))):
+                lines = results.load(SUITE)
+                if time.monotonic() + expected_s(several, lines) > until:
+                    say("time is up; the same command goes on from here")
+                    return
+                keep(measure(hardware, query, base, several, folder), mode, folder)
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench.backtest.run", description=__doc__.split("\n")[0])
+    parser.add_argument("--mode", choices=("kernel", "engine"), default="kernel")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only cases whose name or purpose holds this")
+    parser.add_argument("--small", action="store_true", help="a tenth of the data, for trying out")
+    parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
+    parser.add_argument("--attempts", type=int, default=3, help="how often what is void is measured")
+    parser.add_argument("--list", action="store_true", help="says what there is and how long it takes, and ends")
+    chosen = parser.parse_args()
+    wanted = [case for case in cases.full() if chosen.only in f"{case.name} {case.why}"]
+    lines = results.load(SUITE)
+    todo = missing(wanted, lines)
+    say(f"{len(wanted)} cases, {len(todo)} to be measured: about {expected_s(todo, lines) / 60:.0f} minutes")
+    if chosen.list:
+        for case in wanted:
+            print(case.name, case.settings, case.why, "" if case in todo else "measured", sep="\t")
+        return 0
+    scratch = Path(results.FOLDER) / ".backtest"
+    scratch.mkdir(parents=True, exist_ok=True)
+    try:
+        run(wanted, chosen.mode, chosen.small, chosen.time_limit, chosen.attempts, scratch)
+    except (LabError, OSError) as error:
+        say(f"backtest: {error}")
+        return 1
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    if lines := [line for line in results.load(SUITE) if not line["void"]]:
+        manifest.write(lines, TRACES)
+    return table.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
