@@ -424,7 +424,10 @@ fn rate(text: &str) -> Option<f64> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let value: f64 = text[..digits].parse().ok()?;
     let unit = text[digits..].trim();
-    let (scale, bits) = unit.strip_suffix("bit").map_or((unit.strip_suffix('B')?, false), |s| (s, true));
+    let (scale, bits) = match unit.strip_suffix("bit") {
+        Some(scale) => (scale, true),
+        None => (unit.strip_suffix('B')?, false),
+    };
     let scale = match scale {
         "" => 1.0,
         "k" | "K" => 1e3,

@@ -1,19 +1,37 @@
-//! Where data lives: the stores behind URLs.
+//! Where data lives: the stores behind URLs, and what the way to them costs.
 //!
-//! One trait for all of them, `object_store`'s. [`open`] turns a URL into a store; what
-//! differs from the library's own is [`LocalStore`], whose reads move no byte that was not
-//! asked for. Which monotask reads when is not decided here: the engine wraps these stores,
-//! and the runtime reads local data files itself.
+//! One trait for all of them, `object_store`'s. [`open`] turns a URL into a store: the local
+//! file system ([`LocalStore`], whose reads move no byte that was not asked for), S3, and, as
+//! features with clients of their own, HDFS and Swift. Every remote store is guarded: its
+//! answers are right or errors ([`retry`]), and its errors hold no secret ([`wrap::secrets`]).
+//! Which monotask reads when is not decided here: the engine wraps these stores, and the
+//! runtime reads local data files itself.
+//!
+//! Beside them stands what is known of a composition of layers without running it ([`path`],
+//! [`rank`], [`mismatch`]), what can be measured of a store ([`probe`]), and what is wrong with
+//! how it is used ([`doctor`]).
 
+pub mod clock;
 pub mod composition;
+pub mod conformance;
+pub mod doctor;
 pub mod finding;
+#[cfg(feature = "hdfs")]
+mod hdfs;
 mod local;
 pub mod mismatch;
 pub mod path;
+pub mod probe;
 pub mod rank;
 mod remote;
+pub mod retry;
+pub mod spark;
+#[cfg(feature = "swift")]
+mod swift;
+pub mod wrap;
 
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use object_store::ObjectStore;
@@ -41,14 +59,30 @@ pub enum StorageError {
 impl fmt::Display for StorageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownScheme { url } => {
-                write!(f, "{url}: no store for this kind of URL; use a path, file:// or s3://BUCKET/KEY")
-            }
-            Self::Settings { url, source } => write!(
+            Self::UnknownScheme { url } => write!(
                 f,
-                "{url}: {source}; credentials, region and endpoint come from AWS_ACCESS_KEY_ID, \
-                 AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL"
+                "{url}: no store for this kind of URL; use a path, file:// or {}",
+                if cfg!(all(feature = "hdfs", feature = "swift")) {
+                    "s3://BUCKET/KEY, swift://CONTAINER/KEY, hdfs://HOST:PORT/PATH"
+                } else {
+                    "s3://BUCKET/KEY"
+                }
             ),
+            Self::Settings { url, source } => {
+                let from = match url.split_once("://") {
+                    Some(("swift", _)) => {
+                        "the account comes from ST_AUTH, ST_USER and ST_KEY, or from OS_STORAGE_URL and OS_AUTH_TOKEN"
+                    }
+                    Some(("hdfs", _)) => {
+                        "write it like hdfs://HOST:PORT; name services come from the files in HADOOP_CONF_DIR"
+                    }
+                    _ => {
+                        "credentials, region and endpoint come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, \
+                         AWS_REGION and AWS_ENDPOINT_URL"
+                    }
+                };
+                write!(f, "{url}: {source}; {from}")
+            }
         }
     }
 }
@@ -62,9 +96,11 @@ impl std::error::Error for StorageError {
     }
 }
 
-/// Opens the store that holds `url`: `file://` or `s3://`.
+/// Opens the store that holds `url`: `file://`, `s3://`, and with their features `swift://` and
+/// `hdfs://`.
 ///
-/// Credentials and endpoint of S3 come from the usual `AWS_*` variables of the environment.
+/// Credentials and endpoints come from the environment: the usual `AWS_*` variables, those of
+/// Swift's client, Hadoop's files. A remote store needs a Tokio runtime with timers.
 ///
 /// # Errors
 /// A scheme without a backend, or settings that the backend refuses.
@@ -72,8 +108,23 @@ pub fn open(url: &Url) -> Result<Arc<dyn ObjectStore>, StorageError> {
     match url.scheme() {
         "file" => Ok(Arc::new(LocalStore::default())),
         "s3" => remote::s3(url),
+        #[cfg(feature = "swift")]
+        "swift" => swift::open(url),
+        #[cfg(feature = "hdfs")]
+        "hdfs" => hdfs::open(url),
         _ => Err(StorageError::UnknownScheme { url: url.to_string() }),
     }
+}
+
+/// A remote store as it is handed out: answers right or errors, errors without secrets.
+fn guarded(
+    store: Arc<dyn ObjectStore>,
+    limits: retry::Limits,
+    secrets: wrap::secrets::Secrets,
+) -> Arc<dyn ObjectStore> {
+    let seed = RandomState::new().hash_one(0);
+    let retrying = retry::Retrying::new(store, Arc::new(clock::Live::default()), limits, seed);
+    wrap::Wrapped::new(retrying, secrets)
 }
 
 /// The name of a store as a resource: scheme and authority, without credentials.

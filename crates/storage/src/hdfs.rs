@@ -1,0 +1,83 @@
+//! HDFS: `hdfs://HOST:PORT/PATH`, or the name of a name service.
+//!
+//! Name services, replication and the like are read from Hadoop's own files where
+//! `HADOOP_CONF_DIR` or `HADOOP_HOME` leads to them; the user is `HADOOP_USER_NAME`, or
+//! Kerberos's. A rename moves no bytes; a copy is read and written by the client. What the name
+//! node says in Java's words is said in the trait's ([`Words`]).
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use hdfs_native_object_store::HdfsObjectStoreBuilder;
+use object_store::{Error, ObjectStore, Result};
+use url::Url;
+
+use crate::StorageError;
+use crate::retry::Limits;
+use crate::wrap::secrets::Secrets;
+use crate::wrap::{Around, Call, Wrapped};
+
+/// The file system of `url`.
+pub(crate) fn open(url: &Url) -> std::result::Result<Arc<dyn ObjectStore>, StorageError> {
+    let name = crate::name(url);
+    let store = HdfsObjectStoreBuilder::new()
+        .with_url(name.clone())
+        .build()
+        .map_err(|source| StorageError::Settings { url: name, source })?;
+    Ok(crate::guarded(Wrapped::new(Arc::new(store), Words), Limits::default(), Secrets::new([])))
+}
+
+/// Errors of the name node: their kind by the exception's name, without the stack.
+#[derive(Debug)]
+struct Words;
+
+impl Words {
+    fn plain(error: Error) -> Error {
+        let Error::Generic { store, source } = error else { return error };
+        let whole = source.to_string();
+        let first = whole.lines().next().unwrap_or_default();
+        // Where it has one line it may have a cause of its own below it.
+        let source = if first.len() < whole.len() { first.into() } else { source };
+        if first.contains("FileNotFoundException") {
+            return Error::NotFound { path: String::new(), source };
+        }
+        if first.contains("AccessControlException") {
+            return Error::PermissionDenied { path: String::new(), source };
+        }
+        Error::Generic { store, source }
+    }
+}
+
+#[async_trait]
+impl Around for Words {
+    type Pass = ();
+
+    async fn enter(&self, _call: Call) -> Result<()> {
+        Ok(())
+    }
+
+    async fn leave(&self, _pass: (), outcome: Result<()>) -> Result<()> {
+        outcome.map_err(Words::plain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn javas_exceptions_become_kinds_without_a_stack() {
+        let said = |words: &'static str| Words::plain(Error::Generic { store: "HDFS", source: words.into() });
+        let missing =
+            said("RPC error: java.io.FileNotFoundException File does not exist: /a\n\tat org.apache.X");
+        assert!(
+            matches!(&missing, Error::NotFound { .. }) && !missing.to_string().contains("apache"),
+            "{missing}"
+        );
+        assert!(matches!(
+            said("org.apache.hadoop.security.AccessControlException: no"),
+            Error::PermissionDenied { .. }
+        ));
+        assert!(matches!(said("connection refused"), Error::Generic { .. }));
+    }
+}

@@ -1,0 +1,236 @@
+//! A folder that is the probe's own, and what is left of one whose probe was killed.
+//!
+//! Every object of a probe stands in a folder `pellucid-probe-ID/`, whose first object says
+//! who made it and is removed last. A later probe at the same place removes such a folder if
+//! its maker is a process of this machine that is no more, or is a day old. Nothing else is
+//! ever touched: neither what is named otherwise, nor what stands in such a folder under a
+//! name that no probe gives.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{Error, ObjectStore, ObjectStoreExt, PutPayload, Result};
+use serde::{Deserialize, Serialize};
+
+/// What the names of all folders of probes begin with.
+const PREFIX: &str = "pellucid-probe-";
+/// The object that says whose a folder is.
+const OWNER: &str = "owner.json";
+/// After so long a folder is nobody's, whoever made it.
+const ABANDONED_S: u64 = 24 * 3600;
+/// Where Swift keeps the parts of uploads, by the name of the whole.
+const SEGMENTS: &str = ".segments";
+/// What objects of a probe are called: the first part of the name.
+const NAMES: [&str; 5] = ["object", "small", "renamed", "commit", "again"];
+
+/// Who made a folder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Owner {
+    machine: String,
+    process: u32,
+    /// When the process began, as its machine counts: process numbers are used again.
+    process_started: Option<u64>,
+    unix_s: u64,
+}
+
+/// The folder of one probe.
+#[derive(Debug, Clone)]
+pub struct Folder {
+    /// The place that is probed.
+    place: Path,
+    name: String,
+    /// Whether folders are folders of this machine, which stay when they are empty.
+    local: bool,
+}
+
+impl Folder {
+    /// A new folder at a place; `local`: of this machine's file system.
+    pub fn new(place: Path, local: bool) -> Folder {
+        Folder { place, local, name: format!("{PREFIX}{:016x}", RandomState::new().hash_one(unix_s())) }
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> Path {
+        self.place.clone().join(self.name.as_str())
+    }
+
+    /// An object in it.
+    pub fn object(&self, name: &str) -> Path {
+        Path::from(format!("{}/{name}", self.path()))
+    }
+
+    /// Makes the folder known as ours before anything else is in it.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn begin(&self, store: &dyn ObjectStore) -> Result<()> {
+        let owner = Owner {
+            machine: machine(),
+            process: std::process::id(),
+            process_started: started(std::process::id()),
+            unix_s: unix_s(),
+        };
+        let text = serde_json::to_vec(&owner).unwrap_or_default();
+        store.put(&self.object(OWNER), PutPayload::from(text)).await.map(|_| ())
+    }
+
+    /// Removes the folder with all that is in it.
+    ///
+    /// # Errors
+    /// The store's; another call goes on with what is left.
+    pub async fn remove(&self, store: &dyn ObjectStore) -> Result<()> {
+        remove(store, &self.place, &self.name, self.local).await
+    }
+
+    /// Removes the folders of probes at this place that were killed.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn remove_remains(&self, store: &dyn ObjectStore) -> Result<()> {
+        let here = store.list_with_delimiter(Some(&self.place)).await?;
+        for folder in here.common_prefixes {
+            let Some(name) = folder.filename().filter(|name| is_ours(name)) else { continue };
+            let owner = match store.get(&folder.clone().join(OWNER)).await {
+                Err(Error::NotFound { .. }) => None,
+                answer => serde_json::from_slice::<Owner>(&answer?.bytes().await?).ok(),
+            };
+            // Without a readable owner it is not known to be a probe's.
+            if owner.is_some_and(|owner| owner.is_gone()) {
+                remove(store, &self.place, name, self.local).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a folder has a name that probes give.
+fn is_ours(name: &str) -> bool {
+    name.strip_prefix(PREFIX).is_some_and(|id| id.len() == 16 && id.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+/// Removes what probes put into the folder `name`, the owner last, and then the folders, where
+/// the store has such things.
+async fn remove(store: &dyn ObjectStore, place: &Path, name: &str, local: bool) -> Result<()> {
+    let folder = place.clone().join(name);
+    let parts = Path::from(format!("{SEGMENTS}/{folder}"));
+    for at in [&parts, &folder] {
+        let found: Vec<Path> = store.list(Some(at)).map_ok(|o| o.location).try_collect().await?;
+        let named = |path: &&Path| {
+            let first = path.prefix_match(at).and_then(|mut parts| parts.next());
+            first.is_some_and(|part| NAMES.contains(&part.as_ref().split('-').next().unwrap_or("")))
+        };
+        let made: Vec<Path> = found.iter().filter(named).cloned().collect();
+        let made = futures::stream::iter(made.into_iter().map(Ok)).boxed();
+        store.delete_stream(made).try_for_each(|_| async { Ok(()) }).await?;
+    }
+    gone(store.delete(&folder.clone().join(OWNER)).await)?;
+    for at in [folder.clone().join("small"), folder.clone().join("commit"), folder] {
+        // A folder is a thing of its own only in some stores; elsewhere it is gone by now. One
+        // that is not empty stays.
+        if local {
+            let _ = std::fs::remove_dir(format!("/{at}"));
+        } else {
+            let _ = store.delete(&at).await;
+        }
+    }
+    Ok(())
+}
+
+fn gone(outcome: Result<()>) -> Result<()> {
+    match outcome {
+        Err(Error::NotFound { .. }) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+impl Owner {
+    fn is_gone(&self) -> bool {
+        let old = unix_s().saturating_sub(self.unix_s) > ABANDONED_S;
+        // Where processes cannot be looked at, none is known to be gone.
+        let looked = started(std::process::id()).is_some();
+        let same = looked && self.machine == machine();
+        old || (same && started(self.process) != self.process_started)
+    }
+}
+
+fn unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+/// Where a process number means one process: the machine as it was started, and the space of
+/// numbers (a container has its own).
+fn machine() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let space = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    format!("{} {}", boot.trim(), space.display())
+}
+
+/// When a process began (field 22 of its line in `/proc`); `None` where there is none.
+fn started(process: u32) -> Option<u64> {
+    let line = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The second field is a name that may hold anything, in parentheses.
+    line.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Virtual;
+    use object_store::memory::InMemory;
+
+    async fn names(store: &InMemory) -> Vec<String> {
+        let mut all: Vec<String> =
+            store.list(None).map_ok(|o| o.location.to_string()).try_collect().await.unwrap();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn remains_of_a_dead_process_are_removed_and_nothing_else() {
+        let run = async {
+            let store = InMemory::new();
+            let dead = Owner { machine: machine(), process: 0, process_started: Some(1), unix_s: unix_s() };
+            let alive = Owner {
+                process: std::process::id(),
+                process_started: started(std::process::id()),
+                ..dead.clone()
+            };
+            let elsewhere = Owner { machine: "another".to_string(), ..dead.clone() };
+            let old = Owner { unix_s: 1, ..elsewhere.clone() };
+            for (i, owner) in [dead, alive, elsewhere, old].iter().enumerate() {
+                let folder = format!("data/pellucid-probe-{i:016x}");
+                let text = serde_json::to_vec(owner).unwrap();
+                store.put(&Path::from(format!("{folder}/{OWNER}")), text.into()).await.unwrap();
+                for name in ["small/3", "object-1", "notes.txt"] {
+                    store.put(&Path::from(format!("{folder}/{name}")), "x".into()).await.unwrap();
+                }
+            }
+            for name in
+                ["data/a", "data/pellucid-probe-mine/object-1", "pellucid-probe-0000000000000000/object-1"]
+            {
+                store.put(&Path::from(name), "x".into()).await.unwrap();
+            }
+            let folder = Folder::new(Path::from("data"), false);
+            folder.remove_remains(&store).await.unwrap();
+            folder.begin(&store).await.unwrap();
+            folder.remove(&store).await.unwrap();
+            names(&store).await
+        };
+        let left = Virtual::default().run(run).unwrap();
+        let of = |i: u32, names: &[&str]| {
+            names.iter().map(|n| format!("data/pellucid-probe-{i:016x}/{n}")).collect()
+        };
+        let mut expected: Vec<String> =
+            ["data/a", "data/pellucid-probe-mine/object-1"].map(String::from).to_vec();
+        expected.push("pellucid-probe-0000000000000000/object-1".to_string());
+        let whole = ["notes.txt", "object-1", "owner.json", "small/3"];
+        for part in [of(0, &["notes.txt"]), of(1, &whole), of(2, &whole), of(3, &["notes.txt"])] {
+            let part: Vec<String> = part;
+            expected.extend(part);
+        }
+        expected.sort();
+        assert_eq!(left, expected);
+    }
+}

@@ -1,0 +1,349 @@
+//! What a store can do, measured: `pellucid storage probe URL`.
+//!
+//! A [`Probe`] writes objects of its own into a folder of its own ([`folder`]), reads them in
+//! large and small requests with more and more at once, lists, renames and commits them, and
+//! removes them. Nothing is assumed: whether a rename copies is seen from its time on a small
+//! and a large object. All of it happens within a budget of time and bytes, of which each part
+//! has a share; what no budget was left for is `None`.
+//!
+//! What is measured is the store as one client meets it, over whatever link is between, and
+//! with whatever caches it has: objects that were just written are read back. On the local
+//! file system the probe takes its files out of the page cache first.
+
+mod folder;
+mod load;
+mod place;
+mod report;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{Error, ObjectStore, ObjectStoreExt, Result};
+use pellucid_scheduler::{Concurrency, Policy};
+
+pub use folder::Folder;
+use load::Load;
+pub use place::{PlaceError, probe};
+pub use report::{Commit, FirstByte, Pattern, ReadRate, Rename, Report};
+
+use crate::clock::Clock;
+use crate::conformance::content;
+
+/// Bytes of one object that is read, and of one sequential request.
+const OBJECT_BYTES: u64 = 8 << 20;
+/// Bytes of a random request.
+const RANDOM_BYTES: u64 = 64 << 10;
+/// Bytes of a small object.
+const SMALL_BYTES: usize = 4 << 10;
+/// Small objects that are written at most.
+const SMALL_OBJECTS: usize = 512;
+/// Small objects at once.
+const SMALL_AT_ONCE: usize = 8;
+/// Most requests at once: the most that an object store is tuned to (DESIGN, Concurrency).
+const MOST_AT_ONCE: u32 = 64;
+/// Tasks of the job whose commit is timed, and bytes that each puts out.
+const TASKS: usize = 4;
+const TASK_BYTES: usize = 6 << 20;
+/// A rename copies where the large object takes so much longer than the small one.
+const COPY_TIMES: f64 = 3.0;
+const COPY_NS: u64 = 4_000_000;
+
+/// What a probe may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// Time in all, cleaning up not included.
+    pub time_ns: u64,
+    /// Bytes read and written in all.
+    pub bytes: u64,
+}
+
+/// How far a probe is: what it does now, and the share of the whole that is done.
+pub type Progress<'a> = &'a (dyn Fn(&str, f64) + Send + Sync);
+
+/// A store to be probed.
+pub struct Probe<'a> {
+    /// The store.
+    pub store: Arc<dyn ObjectStore>,
+    /// Where the probe's own objects will be.
+    pub folder: Folder,
+    /// What to call the store in the report: no credentials.
+    pub url: String,
+    /// What it may use.
+    pub budget: Budget,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Set to stop: the probe cleans up and ends.
+    pub cancelled: Arc<AtomicBool>,
+    /// Told how far it is.
+    pub progress: Progress<'a>,
+    /// Takes an object out of the caches that this machine has of it.
+    pub forget: &'a (dyn Fn(&Path) + Send + Sync),
+}
+
+/// Why a probe did not end well.
+#[derive(Debug)]
+pub enum ProbeError {
+    /// It was told to stop, and has cleaned up.
+    Cancelled,
+    /// The store failed.
+    Store(Error),
+}
+
+impl From<Error> for ProbeError {
+    fn from(error: Error) -> Self {
+        ProbeError::Store(error)
+    }
+}
+
+type Outcome<T> = std::result::Result<T, ProbeError>;
+
+impl Probe<'_> {
+    /// Measures, and cleans up however that ended.
+    ///
+    /// # Errors
+    /// The store's, and where the probe was told to stop; what could not be removed is in
+    /// the error, and the next probe removes it.
+    pub async fn run(&self) -> Outcome<Report> {
+        (self.progress)("looking for remains of a probe that was killed", 0.0);
+        self.folder.remove_remains(&*self.store).await?;
+        self.folder.begin(&*self.store).await?;
+        let measured = self.measure().await;
+        (self.progress)("cleaning up", 1.0);
+        let cleaned = self.folder.remove(&*self.store).await;
+        let report = measured?;
+        cleaned?;
+        Ok(report)
+    }
+
+    async fn measure(&self) -> Outcome<Report> {
+        let mut report = Report::new(&self.url);
+        let mut left = self.budget.bytes;
+        let begun = self.clock.now_ns();
+        // Until so far of the time has passed: each part has what is left by the parts before.
+        let until = |share: f64| begun + (self.budget.time_ns as f64 * share) as u64;
+        self.step("writing", 0.0)?;
+        let objects = self.write(&mut report, &mut left, until(0.15)).await?;
+        self.step("reading, sequential", 0.15)?;
+        self.read(&mut report, &objects, Pattern::Sequential, &mut left, until(0.4)).await?;
+        self.step("reading, random", 0.4)?;
+        self.read(&mut report, &objects, Pattern::Random, &mut left, until(0.6)).await?;
+        self.step("tuning how many requests run at once", 0.6)?;
+        report.chosen_concurrency = self.tune(&objects, &mut left, until(0.75)).await?;
+        self.step("small objects", 0.75)?;
+        self.small(&mut report, &mut left, until(0.85)).await?;
+        self.step("renaming", 0.85)?;
+        report.rename = self.rename(&objects, &mut left).await?;
+        self.step("committing", 0.92)?;
+        if self.clock.now_ns() < until(1.0) {
+            report.commit = self.commit(&mut left).await?;
+        }
+        self.step("reading after writing", 0.98)?;
+        report.read_after_write = Some(self.read_after_write().await?);
+        Ok(report)
+    }
+
+    fn step(&self, what: &str, share: f64) -> Outcome<()> {
+        (self.progress)(what, share);
+        if self.cancelled.load(Ordering::Relaxed) { Err(ProbeError::Cancelled) } else { Ok(()) }
+    }
+
+    fn load(&self, until_ns: u64) -> Load {
+        let cancelled = Arc::clone(&self.cancelled);
+        Load { store: Arc::clone(&self.store), clock: Arc::clone(&self.clock), cancelled, until_ns }
+    }
+
+    /// Objects to read, an eighth of the bytes at most; and the rate of writing them.
+    async fn write(&self, report: &mut Report, left: &mut u64, until_ns: u64) -> Outcome<Vec<Path>> {
+        let count = (self.budget.bytes / 8 / OBJECT_BYTES).clamp(1, 32);
+        let body = content(1, OBJECT_BYTES as usize);
+        let mut written = Vec::new();
+        let begun = self.clock.now_ns();
+        // Four at once, as a machine with a few cores writes its output.
+        for group in (0..count).collect::<Vec<_>>().chunks(4) {
+            if !written.is_empty() && (self.clock.now_ns() >= until_ns || *left < 4 * OBJECT_BYTES) {
+                break;
+            }
+            self.step("writing", 0.15 * written.len() as f64 / count as f64)?;
+            let puts = group.iter().map(|i| {
+                let at = self.folder.object(&format!("object-{i}"));
+                let body = body.clone();
+                async move { self.store.put(&at, body.into()).await.map(|_| at) }
+            });
+            written.extend(futures::future::try_join_all(puts).await?);
+            *left = left.saturating_sub(group.len() as u64 * OBJECT_BYTES);
+        }
+        let seconds = (self.clock.now_ns() - begun).max(1) as f64 / 1e9;
+        report.write_bytes_per_s = Some(written.len() as f64 * OBJECT_BYTES as f64 / seconds);
+        Ok(written)
+    }
+
+    /// Rates with 1, 2, 4 … requests at once, until time or bytes of this part are used up.
+    async fn read(
+        &self,
+        report: &mut Report,
+        objects: &[Path],
+        pattern: Pattern,
+        left: &mut u64,
+        until_ns: u64,
+    ) -> Outcome<()> {
+        let request_bytes = match pattern {
+            Pattern::Sequential => OBJECT_BYTES,
+            Pattern::Random => RANDOM_BYTES,
+        };
+        // Half of what is left, so that later parts have theirs.
+        let mut bytes = *left / 2;
+        let mut concurrency = 1;
+        while concurrency <= MOST_AT_ONCE {
+            let requests = 2 * u64::from(concurrency).max(4);
+            let now = self.clock.now_ns();
+            if concurrency > 1 && (now >= until_ns || bytes < requests * request_bytes) {
+                break;
+            }
+            objects.iter().for_each(|at| (self.forget)(at));
+            let levels = f64::from(MOST_AT_ONCE).log2() as u64 + 1;
+            let slice_ns = until_ns.saturating_sub(now) / levels;
+            let load = self.load(now + slice_ns);
+            let most = (bytes / levels / request_bytes).max(requests);
+            let measured = load.read(objects, request_bytes, concurrency, requests, most).await?;
+            self.step(pattern.words(), if pattern == Pattern::Sequential { 0.2 } else { 0.5 })?;
+            bytes = bytes.saturating_sub(measured.bytes);
+            *left = left.saturating_sub(measured.bytes);
+            report.read.push(measured.rate(concurrency, pattern, request_bytes));
+            concurrency *= 2;
+        }
+        Ok(())
+    }
+
+    /// How many requests at once the adaptive controller settles on.
+    async fn tune(&self, objects: &[Path], left: &mut u64, until_ns: u64) -> Outcome<Option<u32>> {
+        objects.iter().for_each(|at| (self.forget)(at));
+        let adaptive = Concurrency::Adaptive { min: 2, max: MOST_AT_ONCE, policy: Policy::default() };
+        let tuned = self.load(until_ns).tune(objects, 1 << 20, adaptive, *left / 2).await?;
+        *left = left.saturating_sub(tuned.bytes);
+        self.step("tuning how many requests run at once", 0.7)?;
+        Ok(tuned.chosen)
+    }
+
+    /// Small objects a second, written; and entries a second, listed.
+    async fn small(&self, report: &mut Report, left: &mut u64, until_ns: u64) -> Outcome<()> {
+        let body = content(2, SMALL_BYTES);
+        let begun = self.clock.now_ns();
+        let mut written = 0;
+        while written < SMALL_OBJECTS && (written == 0 || self.clock.now_ns() < until_ns) && *left > 1 << 20 {
+            self.step("small objects", 0.75 + 0.1 * written as f64 / SMALL_OBJECTS as f64)?;
+            let puts = (written..written + 4 * SMALL_AT_ONCE).map(|i| {
+                let (at, body) = (self.folder.object(&format!("small/{i}")), body.clone());
+                async move { self.store.put(&at, body.into()).await.map(|_| ()) }
+            });
+            futures::stream::iter(puts).buffer_unordered(SMALL_AT_ONCE).try_collect::<()>().await?;
+            written += 4 * SMALL_AT_ONCE;
+            *left = left.saturating_sub((4 * SMALL_AT_ONCE * SMALL_BYTES) as u64);
+        }
+        let per_s =
+            |count: usize, since: u64| count as f64 * 1e9 / (self.clock.now_ns() - since).max(1) as f64;
+        report.small_objects_per_s = (written > 0).then(|| per_s(written, begun));
+        let begun = self.clock.now_ns();
+        let mut listed = 0;
+        for _ in 0..3 {
+            let entries: Vec<_> = self.store.list(Some(&self.folder.object("small"))).try_collect().await?;
+            listed += entries.len();
+        }
+        report.list_per_s = (listed > 0).then(|| per_s(listed, begun));
+        Ok(())
+    }
+
+    /// Renames a small and a large object to and fro.
+    async fn rename(&self, objects: &[Path], left: &mut u64) -> Outcome<Option<Rename>> {
+        let Some(large) = objects.first().filter(|_| *left > 8 * OBJECT_BYTES) else { return Ok(None) };
+        let small = self.folder.object("renamed-small");
+        self.store.put(&small, content(3, SMALL_BYTES).into()).await?;
+        let (mut small_ns, mut large_ns) = (Vec::new(), Vec::new());
+        for _ in 0..3 {
+            for (at, times) in [(&small, &mut small_ns), (large, &mut large_ns)] {
+                let away = self.folder.object("renamed-away");
+                let begun = self.clock.now_ns();
+                self.store.rename(at, &away).await?;
+                times.push(self.clock.now_ns() - begun);
+                self.store.rename(&away, at).await?;
+            }
+            *left = left.saturating_sub(2 * OBJECT_BYTES);
+        }
+        let (small_ns, large_ns) = (median(small_ns), median(large_ns));
+        let is_copy = large_ns as f64 > COPY_TIMES * small_ns as f64 && large_ns > small_ns + COPY_NS;
+        Ok(Some(Rename { ms: large_ns as f64 / 1e6, is_copy }))
+    }
+
+    /// The output of a job of [`TASKS`] tasks put in place: by renames of tasks and driver
+    /// (Hadoop's output committer, version 1), and by uploads completed at the end. The bytes
+    /// are written before either clock starts.
+    async fn commit(&self, left: &mut u64) -> Outcome<Commit> {
+        if *left < (4 * TASKS * TASK_BYTES) as u64 {
+            return Ok(Commit::default());
+        }
+        *left -= (4 * TASKS * TASK_BYTES) as u64;
+        let body = content(4, TASK_BYTES);
+        let at = |stage: &str, i: usize| self.folder.object(&format!("commit/{stage}-{i}"));
+        for i in 0..TASKS {
+            self.store.put(&at("attempt", i), body.clone().into()).await?;
+        }
+        let begun = self.clock.now_ns();
+        let by_task = (0..TASKS).map(|i| (at("attempt", i), at("task", i)));
+        futures::future::try_join_all(
+            by_task.map(|(from, to)| async move { self.store.rename(&from, &to).await }),
+        )
+        .await?;
+        for i in 0..TASKS {
+            self.store.rename(&at("task", i), &at("part", i)).await?;
+        }
+        let rename_ms = Some((self.clock.now_ns() - begun) as f64 / 1e6);
+        self.step("committing", 0.95)?;
+        Ok(Commit { rename_ms, multipart_ms: self.multipart(&body).await? })
+    }
+
+    async fn multipart(&self, body: &Bytes) -> Outcome<Option<f64>> {
+        let mut uploads = Vec::new();
+        for i in 0..TASKS {
+            let mut upload =
+                match self.store.put_multipart(&self.folder.object(&format!("commit/whole-{i}"))).await {
+                    Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) => return Ok(None),
+                    upload => upload?,
+                };
+            if let Err(error) = upload.put_part(body.clone().into()).await {
+                // What the error says is more than what giving up would.
+                let _ = upload.abort().await;
+                return Err(error.into());
+            }
+            uploads.push(upload);
+        }
+        let begun = self.clock.now_ns();
+        futures::future::try_join_all(uploads.iter_mut().map(|upload| upload.complete())).await?;
+        Ok(Some((self.clock.now_ns() - begun) as f64 / 1e6))
+    }
+
+    /// Whether what was written, and written over, is read and listed at once.
+    async fn read_after_write(&self) -> Result<bool> {
+        let at = self.folder.object("again");
+        for seed in 0..5 {
+            let body = content(seed, 1000 + seed as usize);
+            self.store.put(&at, body.clone().into()).await?;
+            let read = match self.store.get(&at).await {
+                Err(Error::NotFound { .. }) => return Ok(false),
+                read => read?.bytes().await?,
+            };
+            let listed: Vec<_> = self.store.list(Some(&self.folder.path())).try_collect().await?;
+            if read != body || !listed.iter().any(|o| o.location == at && o.size == body.len() as u64) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The middle one; 0 of none.
+fn median(mut values: Vec<u64>) -> u64 {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or(0)
+}

@@ -1,0 +1,191 @@
+//! What a probe measured: the document `pellucid.probe/1`.
+
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+
+/// In which order requests meet an object's bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pattern {
+    /// Whole objects, one after another.
+    Sequential,
+    /// Small pieces anywhere.
+    Random,
+}
+
+impl Pattern {
+    /// In words.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Pattern::Sequential => "reading, sequential",
+            Pattern::Random => "reading, random",
+        }
+    }
+}
+
+/// Time until the first byte of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct FirstByte {
+    /// Half of the requests were faster.
+    pub median: f64,
+    /// 99 of 100 were.
+    pub p99: f64,
+}
+
+/// A rate of reading with so many requests at once.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ReadRate {
+    /// Requests at once.
+    pub concurrency: u32,
+    /// In which order.
+    pub pattern: Pattern,
+    /// Bytes of a request.
+    pub request_bytes: u64,
+    /// All of them together.
+    pub bytes_per_s: f64,
+    /// In milliseconds.
+    pub first_byte_ms: FirstByte,
+}
+
+/// What a rename takes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Rename {
+    /// Of an object of 8 MiB, in milliseconds.
+    pub ms: f64,
+    /// Whether its time grows with the object.
+    pub is_copy: bool,
+}
+
+/// What putting the output of four tasks, 6 MiB each, in place takes after it was written.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Commit {
+    /// By renames of each task and of the driver, in milliseconds.
+    pub rename_ms: Option<f64>,
+    /// By completing uploads, in milliseconds.
+    pub multipart_ms: Option<f64>,
+}
+
+/// What `pellucid storage probe` measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Name and version of the document.
+    pub format: String,
+    /// The store, without credentials.
+    pub url: String,
+    /// Rates of reading.
+    pub read: Vec<ReadRate>,
+    /// How many requests at once the adaptive controller settled on.
+    pub chosen_concurrency: Option<u32>,
+    /// Objects of 8 MiB, four at once.
+    pub write_bytes_per_s: Option<f64>,
+    /// Objects of 4 KiB written, eight at once.
+    pub small_objects_per_s: Option<f64>,
+    /// Entries of a listing.
+    pub list_per_s: Option<f64>,
+    /// What a rename takes.
+    pub rename: Option<Rename>,
+    /// What a commit takes.
+    pub commit: Commit,
+    /// Whether what was written is read and listed at once.
+    pub read_after_write: Option<bool>,
+}
+
+/// Name and version of the document.
+const FORMAT: &str = "pellucid.probe/1";
+
+impl Report {
+    /// A report of nothing yet.
+    pub fn new(url: &str) -> Report {
+        Report {
+            format: FORMAT.to_string(),
+            url: url.to_string(),
+            read: Vec::new(),
+            chosen_concurrency: None,
+            write_bytes_per_s: None,
+            small_objects_per_s: None,
+            list_per_s: None,
+            rename: None,
+            commit: Commit::default(),
+            read_after_write: None,
+        }
+    }
+
+    /// Reads a report from its JSON.
+    ///
+    /// # Errors
+    /// What is not a report of this version, in words with a way out.
+    pub fn parse(text: &str) -> Result<Report, String> {
+        let way_out = "`pellucid storage probe URL -o probe.json` writes one";
+        let report: Report =
+            serde_json::from_str(text).map_err(|e| format!("not a probe's report: {e}; {way_out}"))?;
+        match report.format.as_str() {
+            FORMAT => Ok(report),
+            other => Err(format!("its format is {other}, not {FORMAT}; {way_out}")),
+        }
+    }
+
+    /// The rates of one pattern.
+    pub fn rates(&self, pattern: Pattern) -> impl Iterator<Item = &ReadRate> {
+        self.read.iter().filter(move |r| r.pattern == pattern)
+    }
+
+    /// The best sequential rate, with how many requests at once.
+    pub fn best_read(&self) -> Option<&ReadRate> {
+        self.rates(Pattern::Sequential).max_by(|a, b| a.bytes_per_s.total_cmp(&b.bytes_per_s))
+    }
+
+    /// The report for people.
+    pub fn text(&self) -> String {
+        let mut out = format!("{}\n", self.url);
+        let rate = |value: Option<f64>, unit: &str, scale: f64| match value {
+            Some(value) => format!("{} {unit}", digits(value / scale)),
+            None => "not measured".to_string(),
+        };
+        for pattern in [Pattern::Sequential, Pattern::Random] {
+            let Some(first) = self.rates(pattern).next() else { continue };
+            let _ = writeln!(out, "  {}, {} KiB a request", pattern.words(), first.request_bytes >> 10);
+            let _ =
+                writeln!(out, "    {:>7}  {:>12}  {:>16}  {:>10}", "at once", "rate", "first byte", "p99");
+            for r in self.rates(pattern) {
+                let rate = format!("{} MB/s", digits(r.bytes_per_s / 1e6));
+                let [median, p99] =
+                    [r.first_byte_ms.median, r.first_byte_ms.p99].map(|ms| format!("{} ms", digits(ms)));
+                let _ = writeln!(out, "    {:>7}  {rate:>12}  {median:>16}  {p99:>10}", r.concurrency);
+            }
+        }
+        let chosen = self.chosen_concurrency.map_or("not measured".to_string(), |c| format!("{c} at once"));
+        let _ = writeln!(out, "  the adaptive controller picks  {chosen}");
+        let _ =
+            writeln!(out, "  writing                        {}", rate(self.write_bytes_per_s, "MB/s", 1e6));
+        let _ = writeln!(
+            out,
+            "  small objects written          {}",
+            rate(self.small_objects_per_s, "a second", 1.0)
+        );
+        let _ = writeln!(out, "  entries listed                 {}", rate(self.list_per_s, "a second", 1.0));
+        let rename = match self.rename {
+            Some(Rename { ms, is_copy: true }) => format!("{} ms for 8 MiB: it copies", digits(ms)),
+            Some(Rename { ms, is_copy: false }) => format!("{} ms, whatever the size", digits(ms)),
+            None => "not measured".to_string(),
+        };
+        let _ = writeln!(out, "  rename                         {rename}");
+        let _ = writeln!(out, "  commit by rename               {}", rate(self.commit.rename_ms, "ms", 1.0));
+        let _ =
+            writeln!(out, "  commit by multipart upload     {}", rate(self.commit.multipart_ms, "ms", 1.0));
+        let seen = match self.read_after_write {
+            Some(true) => "yes",
+            Some(false) => "no: what was written was not seen at once",
+            None => "not measured",
+        };
+        let _ = writeln!(out, "  read after write               {seen}");
+        out
+    }
+}
+
+/// Three significant digits.
+pub(crate) fn digits(value: f64) -> String {
+    let whole = value.abs().log10().floor() as i32 + 1;
+    let after = (3 - whole).clamp(0, 3) as usize;
+    format!("{value:.after$}")
+}

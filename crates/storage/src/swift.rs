@@ -1,0 +1,237 @@
+//! OpenStack Swift: `swift://CONTAINER/KEY`.
+//!
+//! Requests are OpenDAL's; how they reach the service is decided here, in [`Transport`]: it
+//! signs in when the first request comes and again when the token has expired, so that a store
+//! is opened without waiting and a long job outlives its token. The account comes from the
+//! variables of Swift's own client: `ST_AUTH`, `ST_USER` and `ST_KEY` (version 1, as tempauth
+//! and most object stores with Swift's interface have it), or `OS_STORAGE_URL` and
+//! `OS_AUTH_TOKEN` (`openstack token issue` prints one; it cannot be renewed from here).
+//!
+//! Uploads in parts become static large objects, whose segments stand below `.segments/` of
+//! the container; a deletion takes them along. What is overwritten leaves its segments there.
+
+use std::env;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt, TryStreamExt};
+use object_store::ObjectStore;
+use object_store_opendal::OpendalStore;
+use opendal::raw::BoxedStaticFuture;
+use opendal::{
+    Buffer, Error, ErrorKind, Execute, Executor, HttpBody, HttpTransport, HttpTransporter, OperationContext,
+    Operator, services,
+};
+use reqwest::header::{CONTENT_LENGTH, HeaderMap, RETRY_AFTER};
+use reqwest::{Method, StatusCode};
+use tokio::sync::Mutex;
+use url::Url;
+
+use crate::StorageError;
+use crate::retry::{Limits, Throttled};
+use crate::wrap::secrets::Secrets;
+
+/// Stands for the account's address until it is known; `.invalid` is never a host (RFC 2606).
+const SOMEWHERE: &str = "http://swift.invalid";
+
+/// How the account is named.
+enum Account {
+    /// Signs in at `auth` with a user and a key.
+    SignIn { auth: String, user: String, key: String },
+    /// Has a token already.
+    Token { url: String, token: String },
+}
+
+/// What signing in gives.
+struct Session {
+    url: String,
+    token: String,
+}
+
+fn set(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+impl Account {
+    fn from_env() -> Option<Account> {
+        if let (Some(url), Some(token)) = (set("OS_STORAGE_URL"), set("OS_AUTH_TOKEN")) {
+            return Some(Account::Token { url, token });
+        }
+        Some(Account::SignIn { auth: set("ST_AUTH")?, user: set("ST_USER")?, key: set("ST_KEY")? })
+    }
+}
+
+/// The container of `url`.
+pub(crate) fn open(url: &Url) -> Result<Arc<dyn ObjectStore>, StorageError> {
+    let settings = |source: object_store::Error| StorageError::Settings { url: crate::name(url), source };
+    let missing = |what: &str| object_store::Error::Generic { store: "Swift", source: what.into() };
+    let account = Account::from_env().ok_or_else(|| settings(missing("no account is named")))?;
+    let container = url.host_str().ok_or_else(|| settings(missing("no container is named")))?;
+    let secrets = Secrets::new(match &account {
+        Account::SignIn { key, .. } => vec![key.clone()],
+        Account::Token { token, .. } => vec![token.clone()],
+    });
+    let client = reqwest::Client::builder()
+        .connect_timeout(Duration::from_secs(10))
+        .build()
+        .map_err(|e| settings(object_store::Error::Generic { store: "Swift", source: Box::new(e) }))?;
+    let transport = Transport { client, account, session: Mutex::new(None) };
+    let builder = services::Swift::default().endpoint(SOMEWHERE).container(container);
+    let operator = Operator::new(builder)
+        .map_err(|e| settings(object_store::Error::Generic { store: "Swift", source: Box::new(e) }))?
+        .with_context(
+            OperationContext::new()
+                .with_http_transport(HttpTransporter::new(transport))
+                .with_executor(Executor::with(OnRuntime)),
+        );
+    Ok(crate::guarded(Arc::new(OpendalStore::new(operator)), Limits::default(), secrets))
+}
+
+/// Sends the parts of an upload at once, on the runtime of who writes.
+struct OnRuntime;
+
+impl Execute for OnRuntime {
+    fn execute(&self, part: BoxedStaticFuture<()>) {
+        tokio::spawn(part);
+    }
+}
+
+/// Carries requests to the service, signed in.
+struct Transport {
+    client: reqwest::Client,
+    account: Account,
+    session: Mutex<Option<Arc<Session>>>,
+}
+
+fn unreachable(error: &reqwest::Error) -> Error {
+    // The address is in the error; nothing secret is: tokens travel in headers.
+    let mut words = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        words = format!("{words}: {inner}");
+        cause = inner.source();
+    }
+    Error::new(ErrorKind::Unexpected, words).set_temporary()
+}
+
+fn refused(words: impl fmt::Display) -> Error {
+    Error::new(
+        ErrorKind::PermissionDenied,
+        format!("{words}; check ST_AUTH, ST_USER and ST_KEY, or OS_STORAGE_URL and OS_AUTH_TOKEN"),
+    )
+}
+
+impl Transport {
+    /// The session, signed in if there is none or the one before, `stale`, is over.
+    async fn session(&self, stale: Option<&Arc<Session>>) -> Result<Arc<Session>, Error> {
+        let mut session = self.session.lock().await;
+        if let Some(known) = session.as_ref()
+            && !stale.is_some_and(|stale| Arc::ptr_eq(stale, known))
+        {
+            return Ok(Arc::clone(known));
+        }
+        let new = Arc::new(match &self.account {
+            Account::Token { .. } if stale.is_some() => return Err(refused("the token has expired")),
+            Account::Token { url, token } => Session { url: url.clone(), token: token.clone() },
+            Account::SignIn { auth, user, key } => self.sign_in(auth, user, key).await?,
+        });
+        *session = Some(Arc::clone(&new));
+        Ok(new)
+    }
+
+    async fn sign_in(&self, auth: &str, user: &str, key: &str) -> Result<Session, Error> {
+        let request = self.client.get(auth).header("X-Auth-User", user).header("X-Auth-Key", key);
+        let answer = request.send().await.map_err(|e| unreachable(&e))?;
+        let status = answer.status();
+        let header =
+            |name: &str| answer.headers().get(name).and_then(|v| v.to_str().ok()).map(str::to_string);
+        match (header("X-Storage-Url"), header("X-Auth-Token")) {
+            _ if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN => {
+                Err(refused(format_args!("{auth} does not let {user} in: {status}")))
+            }
+            (Some(url), Some(token)) if status.is_success() => Ok(Session { url, token }),
+            _ => {
+                let error =
+                    Error::new(ErrorKind::Unexpected, format!("{auth} answered {status} and gave no token"));
+                Err(if status.is_server_error() { error.set_temporary() } else { error })
+            }
+        }
+    }
+
+    async fn send(
+        &self,
+        request: &http::Request<Buffer>,
+        session: &Session,
+    ) -> Result<reqwest::Response, Error> {
+        let path = request.uri().path_and_query().map_or("", |p| p.as_str());
+        let mut url = format!("{}{path}", session.url.trim_end_matches('/'));
+        if request.method() == Method::DELETE && self.has_segments(&url, session).await? {
+            url += "?multipart-manifest=delete";
+        }
+        let mut headers: HeaderMap = request.headers().clone();
+        headers.remove("X-Auth-Token");
+        let sent = self
+            .client
+            .request(request.method().clone(), url)
+            .headers(headers)
+            .header("X-Auth-Token", &session.token)
+            .body(request.body().to_bytes());
+        sent.send().await.map_err(|e| unreachable(&e))
+    }
+
+    /// Whether an object is a static large one, whose deletion must name its segments.
+    async fn has_segments(&self, url: &str, session: &Session) -> Result<bool, Error> {
+        let head = self.client.head(url).header("X-Auth-Token", &session.token);
+        let answer = head.send().await.map_err(|e| unreachable(&e))?;
+        Ok(answer.headers().contains_key("X-Static-Large-Object"))
+    }
+}
+
+/// How long the service asked to be left alone.
+fn retry_after(answer: &reqwest::Response) -> Option<Throttled> {
+    let busy = matches!(answer.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
+    let seconds = answer.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
+    busy.then(|| Throttled { retry_after_ns: seconds.map(|s| s.saturating_mul(1_000_000_000)) })
+}
+
+/// A body that one owner polls: behind a lock that nobody else takes, since the trait asks
+/// for what may be shared.
+struct Owned(std::sync::Mutex<BoxStream<'static, opendal::Result<Buffer>>>);
+
+impl Stream for Owned {
+    type Item = opendal::Result<Buffer>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().0.get_mut().unwrap_or_else(PoisonError::into_inner).poll_next_unpin(context)
+    }
+}
+
+impl HttpTransport for Transport {
+    async fn fetch(&self, request: http::Request<Buffer>) -> opendal::Result<http::Response<HttpBody>> {
+        let session = self.session(None).await?;
+        let mut answer = self.send(&request, &session).await?;
+        if answer.status() == StatusCode::UNAUTHORIZED {
+            let session = self.session(Some(&session)).await?;
+            answer = self.send(&request, &session).await?;
+        }
+        if let Some(throttled) = retry_after(&answer) {
+            let words = format!("{throttled}");
+            return Err(Error::new(ErrorKind::RateLimited, words).set_temporary().set_source(throttled));
+        }
+        if answer.status() == StatusCode::UNAUTHORIZED {
+            return Err(refused("401 Unauthorized"));
+        }
+        let length = answer.headers().get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
+        let is_head = request.method() == Method::HEAD;
+        let mut response = http::Response::new(());
+        *response.status_mut() = answer.status();
+        *response.headers_mut() = answer.headers().clone();
+        let body = answer.bytes_stream().map_ok(Buffer::from).map_err(|e| unreachable(&e)).boxed();
+        let body = HttpBody::new(Owned(std::sync::Mutex::new(body)), length.filter(|_| !is_head));
+        Ok(response.map(|()| body))
+    }
+}

@@ -1,0 +1,88 @@
+//! How many calls of each kind, how many bytes, how many failures.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use object_store::{GetResult, Result};
+use pellucid_trace::Operation;
+
+use super::{Around, Call, map_body};
+
+/// The operations, in the order of [`Counts`].
+const OPERATIONS: [Operation; 8] = [
+    Operation::Read,
+    Operation::Write,
+    Operation::List,
+    Operation::Head,
+    Operation::Rename,
+    Operation::Copy,
+    Operation::Delete,
+    Operation::Commit,
+];
+
+/// Counts calls and bytes.
+#[derive(Debug, Default)]
+pub struct Count {
+    calls: [AtomicU64; 8],
+    failed: AtomicU64,
+    read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+}
+
+impl Count {
+    /// Calls of a kind, failed ones included.
+    pub fn calls(&self, operation: Operation) -> u64 {
+        self.calls[index(operation)].load(Relaxed)
+    }
+
+    /// Calls that failed, before or in the middle of their answer.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Relaxed)
+    }
+
+    /// Bytes of bodies that came.
+    pub fn read_bytes(&self) -> u64 {
+        self.read_bytes.load(Relaxed)
+    }
+
+    /// Bytes of calls that ended well.
+    pub fn written_bytes(&self) -> u64 {
+        self.written_bytes.load(Relaxed)
+    }
+}
+
+fn index(operation: Operation) -> usize {
+    OPERATIONS.iter().position(|o| *o == operation).unwrap_or(0)
+}
+
+#[async_trait]
+impl Around for Count {
+    type Pass = u64;
+
+    async fn enter(&self, call: Call) -> Result<u64> {
+        self.calls[index(call.operation)].fetch_add(1, Relaxed);
+        Ok(call.sent_bytes)
+    }
+
+    async fn leave(&self, sent_bytes: u64, outcome: Result<()>) -> Result<()> {
+        match outcome {
+            Ok(()) => self.written_bytes.fetch_add(sent_bytes, Relaxed),
+            Err(_) => self.failed.fetch_add(1, Relaxed),
+        };
+        outcome
+    }
+
+    fn answer(self: Arc<Self>, _pass: u64, result: GetResult) -> GetResult {
+        map_body(result, |body| {
+            body.inspect(move |piece| {
+                match piece {
+                    Ok(bytes) => self.read_bytes.fetch_add(bytes.len() as u64, Relaxed),
+                    Err(_) => self.failed.fetch_add(1, Relaxed),
+                };
+            })
+            .boxed()
+        })
+    }
+}

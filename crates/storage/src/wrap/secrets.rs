@@ -1,0 +1,108 @@
+//! Errors without credentials in them.
+//!
+//! Stores repeat what they were sent: S3's answer to an expired token holds the token, and a
+//! client's error may hold a URL with its user. What a store was opened with is known, so it
+//! is taken out of every error's text before anyone can print, log or record it.
+
+use std::error::Error as _;
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use object_store::{Error, GetResult, Result};
+
+use super::{Around, Call, map_body};
+
+/// What stands where a secret stood.
+const HIDDEN: &str = "[hidden]";
+
+/// Shorter texts are no secrets, and would be found inside words.
+const LEAST_LENGTH: usize = 4;
+
+/// Takes secrets out of errors.
+#[derive(Clone)]
+pub struct Secrets(Arc<Vec<String>>);
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Secrets({})", self.0.len())
+    }
+}
+
+impl Secrets {
+    /// Keeps `secrets`, longest first, so that none is left over inside another.
+    pub fn new(secrets: impl IntoIterator<Item = String>) -> Self {
+        let mut kept: Vec<String> = secrets.into_iter().filter(|s| s.len() >= LEAST_LENGTH).collect();
+        kept.sort_by_key(|s| std::cmp::Reverse(s.len()));
+        Secrets(Arc::new(kept))
+    }
+
+    /// `text` without the secrets.
+    pub fn hide(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_string(), |text, secret| text.replace(secret, HIDDEN))
+    }
+
+    /// The error as it is, unless it or what caused it holds a secret.
+    pub fn hide_in(&self, error: Error) -> Error {
+        let mut texts = vec![error.to_string(), format!("{error:?}")];
+        let mut cause = error.source();
+        while let Some(inner) = cause {
+            texts.extend([inner.to_string(), format!("{inner:?}")]);
+            cause = inner.source();
+        }
+        if !texts.iter().any(|t| self.0.iter().any(|secret| t.contains(secret))) {
+            return error;
+        }
+        let source = self.hide(error.source().map_or(texts[0].clone(), ToString::to_string).as_str()).into();
+        match error {
+            Error::NotFound { path, .. } => Error::NotFound { path: self.hide(&path), source },
+            Error::AlreadyExists { path, .. } => Error::AlreadyExists { path: self.hide(&path), source },
+            Error::Precondition { path, .. } => Error::Precondition { path: self.hide(&path), source },
+            Error::NotModified { path, .. } => Error::NotModified { path: self.hide(&path), source },
+            Error::PermissionDenied { path, .. } => {
+                Error::PermissionDenied { path: self.hide(&path), source }
+            }
+            Error::Unauthenticated { path, .. } => Error::Unauthenticated { path: self.hide(&path), source },
+            Error::Generic { store, .. } => Error::Generic { store, source },
+            _ => Error::Generic { store: "store", source },
+        }
+    }
+}
+
+#[async_trait]
+impl Around for Secrets {
+    type Pass = ();
+
+    async fn enter(&self, _call: Call) -> Result<()> {
+        Ok(())
+    }
+
+    async fn leave(&self, _pass: (), outcome: Result<()>) -> Result<()> {
+        outcome.map_err(|e| self.hide_in(e))
+    }
+
+    fn answer(self: Arc<Self>, _pass: (), result: GetResult) -> GetResult {
+        map_body(result, |body| body.map(move |piece| piece.map_err(|e| self.hide_in(e))).boxed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_hidden_in_the_error_and_in_its_cause() {
+        let secrets = Secrets::new(["hunter2hunter2".to_string(), "hunter2".to_string(), String::new()]);
+        let error = Error::Unauthenticated {
+            path: "a/hunter2".into(),
+            source: "token hunter2hunter2 expired".into(),
+        };
+        let hidden = secrets.hide_in(error);
+        assert!(matches!(hidden, Error::Unauthenticated { .. }));
+        let shown = format!("{hidden} {hidden:?}");
+        assert!(!shown.contains("hunter2") && shown.contains("token [hidden] expired"), "{shown}");
+        assert_eq!(format!("{secrets:?}"), "Secrets(2)");
+    }
+}

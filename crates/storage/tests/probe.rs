@@ -1,0 +1,189 @@
+//! The probe on a store of known speed and a virtual clock: it measures what is there, keeps
+//! to its budget, and leaves nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures::{StreamExt, TryStreamExt};
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use pellucid_storage::clock::{Clock, Virtual};
+use pellucid_storage::probe::{Budget, Folder, Pattern, Probe, ProbeError, Report};
+use pellucid_storage::wrap::fault::{Fault, Faults};
+use pellucid_storage::wrap::pace::Pace;
+use pellucid_storage::wrap::{Around, Call, Wrapped};
+use pellucid_trace::Operation;
+
+/// Copies take as long as 200 MB/s need for an object of 8 MiB; a small one is not told apart.
+#[derive(Debug)]
+struct SlowCopies(Arc<dyn Clock>, std::sync::atomic::AtomicU64);
+
+#[async_trait::async_trait]
+impl Around for SlowCopies {
+    type Pass = ();
+
+    async fn enter(&self, call: Call) -> object_store::Result<()> {
+        if call.operation == Operation::Rename {
+            // The probe renames the small one to and fro, then the large one.
+            let large = self.1.fetch_add(1, Ordering::Relaxed) % 4 >= 2;
+            self.0.sleep(if large { 42_000_000 } else { 1_000_000 }).await;
+        }
+        Ok(())
+    }
+}
+
+const BUDGET: Budget = Budget { time_ns: 60_000_000_000, bytes: 1 << 30 };
+
+fn probe(
+    clock: &Arc<Virtual>,
+    store: Arc<dyn ObjectStore>,
+    budget: Budget,
+    cancelled: &Arc<AtomicBool>,
+    progress: &(dyn Fn(&str, f64) + Send + Sync),
+) -> Result<Report, ProbeError> {
+    let probe = Probe {
+        store,
+        folder: Folder::new(Path::from("data"), false),
+        url: "memory://x".to_string(),
+        budget,
+        clock: clock.clone(),
+        cancelled: Arc::clone(cancelled),
+        progress,
+        forget: &|_| {},
+    };
+    clock.run(probe.run()).expect("the probe hangs")
+}
+
+/// A link of 100 MB/s and 5 ms, with something of somebody else behind it.
+fn store(clock: &Arc<Virtual>) -> (Arc<InMemory>, Arc<dyn ObjectStore>) {
+    let inner = Arc::new(InMemory::new());
+    clock.run(inner.put(&Path::from("data/theirs"), "x".into())).unwrap().unwrap();
+    let paced = Wrapped::new(inner.clone(), Pace::new(clock.clone(), 1e8, 5_000_000));
+    (inner, paced)
+}
+
+fn left(clock: &Virtual, store: &InMemory) -> Vec<String> {
+    clock.run(store.list(None).map_ok(|o| o.location.to_string()).try_collect()).unwrap().unwrap()
+}
+
+#[test]
+fn a_link_is_measured_as_it_is() {
+    let clock = Arc::new(Virtual::default());
+    let (inner, store) = store(&clock);
+    let never = Arc::new(AtomicBool::new(false));
+    let report = probe(&clock, store, BUDGET, &never, &|_, _| {}).unwrap();
+    let best = report.best_read().unwrap();
+    assert!((9e7..1.001e8).contains(&best.bytes_per_s), "{best:?}");
+    let of = |pattern, concurrency| {
+        report.rates(pattern).find(|r: &&_| r.concurrency == concurrency).unwrap().bytes_per_s
+    };
+    // 64 KiB in 5 ms and 0.66 ms: alone 11.6 MB/s, eight at once eight times that.
+    assert!((1.1e7..1.2e7).contains(&of(Pattern::Random, 1)), "{:?}", report.read);
+    assert!(of(Pattern::Random, 8) > 7.0 * of(Pattern::Random, 1));
+    assert!((9e7..1.001e8).contains(&report.write_bytes_per_s.unwrap()), "{report:?}");
+    // A mebibyte takes 10.5 ms on the link and 5 ms around it: two at once fill it, and the
+    // controller, whose intervals are short, may end a step or two beside that.
+    assert!(matches!(report.chosen_concurrency, Some(2..=8)), "{:?}", report.chosen_concurrency);
+    assert!(report.small_objects_per_s.unwrap() > 1000.0 && report.list_per_s.unwrap() > 1000.0);
+    assert!(!report.rename.unwrap().is_copy && report.read_after_write == Some(true), "{report:?}");
+    assert!(report.commit.rename_ms.is_some() && report.commit.multipart_ms.is_some());
+    assert_eq!(left(&clock, &inner), ["data/theirs"]);
+    let text = serde_json::to_string(&report).unwrap();
+    let read = Report::parse(&text).unwrap();
+    // The last digit of a float may change on the way.
+    let close = |a: f64, b: f64| (a - b).abs() < 1e-9 * a.abs();
+    assert!(close(read.best_read().unwrap().bytes_per_s, report.best_read().unwrap().bytes_per_s));
+    assert_eq!((read.read.len(), read.chosen_concurrency), (report.read.len(), report.chosen_concurrency));
+    assert!(Report::parse("{}").unwrap_err().contains("pellucid storage probe"));
+}
+
+#[test]
+fn a_rename_that_copies_is_seen() {
+    let clock = Arc::new(Virtual::default());
+    let (_, store) = store(&clock);
+    let store = Wrapped::new(store, SlowCopies(clock.clone(), Default::default()));
+    let never = Arc::new(AtomicBool::new(false));
+    let rename = probe(&clock, store, BUDGET, &never, &|_, _| {}).unwrap().rename.unwrap();
+    assert!(rename.is_copy && rename.ms > 40.0, "{rename:?}");
+}
+
+#[test]
+fn a_budget_is_kept() {
+    for (seconds, bytes) in [(1, 1 << 30), (10, 64 << 20), (600, 16 << 20)] {
+        let clock = Arc::new(Virtual::default());
+        let (inner, store) = store(&clock);
+        let counted = Wrapped::new(store, pellucid_storage::wrap::count::Count::default());
+        let never = Arc::new(AtomicBool::new(false));
+        let budget = Budget { time_ns: seconds * 1_000_000_000, bytes };
+        let report = probe(&clock, counted.clone(), budget, &never, &|_, _| {}).unwrap();
+        let moved = counted.around().read_bytes() + counted.around().written_bytes();
+        // What is least worth measuring at all is beside the budget: a few requests each.
+        assert!(moved < bytes + (160 << 20), "{seconds} s, {bytes} B: {moved} B moved");
+        let took = clock.now_ns() / 1_000_000_000;
+        assert!(took <= seconds + 4, "{seconds} s, {bytes} B: took {took} s");
+        assert!(report.best_read().is_some());
+        assert_eq!(left(&clock, &inner), ["data/theirs"]);
+    }
+}
+
+#[test]
+fn whenever_it_is_stopped_nothing_is_left() {
+    let run = |stop_at: Option<u32>| {
+        let clock = Arc::new(Virtual::default());
+        let (inner, store) = store(&clock);
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let steps = std::sync::atomic::AtomicU32::new(0);
+        let progress = |_: &str, _: f64| {
+            if Some(steps.fetch_add(1, Ordering::Relaxed)) == stop_at {
+                cancelled.store(true, Ordering::Relaxed);
+            }
+        };
+        let budget = Budget { bytes: 256 << 20, ..BUDGET };
+        let ended = probe(&clock, store, budget, &cancelled, &progress);
+        assert_eq!(left(&clock, &inner), ["data/theirs"], "stopped at step {stop_at:?}");
+        (ended, steps.load(Ordering::Relaxed))
+    };
+    let (whole, steps) = run(None);
+    assert!(whole.is_ok() && steps > 10, "{steps} steps");
+    // At its last step, cleaning up, it has all that it wanted.
+    for at in 0..steps - 1 {
+        let (ended, _) = run(Some(at));
+        assert!(matches!(ended, Err(ProbeError::Cancelled)), "stopped at step {at}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_failing_store_is_an_error_and_cleaned_up_where_that_can_be() {
+    let clock = Arc::new(Virtual::default());
+    let (inner, store) = store(&clock);
+    let store = Wrapped::new(store, Faults::new(clock.clone(), 40, &[Fault::Refused]));
+    let never = Arc::new(AtomicBool::new(false));
+    let ended = probe(&clock, store, BUDGET, &never, &|_, _| {});
+    assert!(matches!(&ended, Err(ProbeError::Store(e)) if e.to_string().contains("500")), "{ended:?}");
+    assert_eq!(left(&clock, &inner), ["data/theirs"]);
+}
+
+#[test]
+fn the_next_probe_removes_what_a_killed_one_left() {
+    let clock = Arc::new(Virtual::default());
+    let (inner, store) = store(&clock);
+    let folder = Path::from("data/pellucid-probe-00000000000000aa");
+    clock
+        .run(async {
+            // As a probe of a process that is no more leaves it; a day and more ago.
+            let owner = r#"{"machine": "x", "process": 1, "process_started": 1, "unix_s": 1}"#;
+            inner.put(&folder.clone().join("owner.json"), owner.into()).await?;
+            for name in ["object-0", "object-1", "again"] {
+                inner.put(&folder.clone().join(name), "x".into()).await?;
+            }
+            Ok::<_, object_store::Error>(())
+        })
+        .unwrap()
+        .unwrap();
+    assert_eq!(left(&clock, &inner).len(), 5);
+    let never = Arc::new(AtomicBool::new(false));
+    probe(&clock, store, BUDGET, &never, &|_, _| {}).unwrap();
+    let all: Vec<_> = clock.run(inner.list(None).collect::<Vec<_>>()).unwrap();
+    assert_eq!(all.len(), 1, "{all:?}");
+}

@@ -1,0 +1,351 @@
+"""Storage services, each really started on loopback: S3 (s3s-fs, MinIO), Swift, HDFS.
+
+What a service needs is installed once, from its package registry, into `PELLUCID_SERVICES` (a folder
+beside the kept build). Where that fails, or the service does not come up, `Missing` says why, and a
+check that needs it is skipped with that reason. A service ends with its `with` block.
+"""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+S3S_FS = "0.14.1"
+HADOOP = "3.4.1"
+MINIO = "latest"
+# What no message, trace or report may hold.
+SECRET = "pellucid-secret-0f1e2d3c"
+KEY = "pellucid-key-4b5a6978"
+CONTAINER = "bucket"
+START_S = 90
+
+
+class Missing(Exception):
+    """The service cannot run here; the reason."""
+
+
+@dataclass
+class Service:
+    """A running service: where it is, and how a client gets in."""
+
+    name: str
+    url: str
+    environment: dict[str, str]
+    # Every object that it holds, segments of large ones and unfinished uploads included, as the service's disk has it.
+    files: Callable[[], set[str]]
+
+    def env(self) -> dict[str, str]:
+        """The environment of a process that is to use it."""
+        return os.environ | self.environment
+
+
+def home() -> Path:
+    """Where installed services are kept."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get("PELLUCID_SERVICES") or cache / "pellucid" / "services")
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _install(place: Path, make: Callable[[Path], None]) -> Path:
+    """Fills `place` once; a half-filled one is never taken for whole."""
+    if not place.exists():
+        partial = place.with_name(f"{place.name}.partial-{os.getpid()}")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        try:
+            make(partial)
+            with contextlib.suppress(FileExistsError):
+                partial.rename(place)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return place
+
+
+def _run(*command: str | Path, **options) -> None:
+    try:
+        ran = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=1200, **options)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Missing(f"{command[0]}: {error}") from None
+    if ran.returncode:
+        last = (ran.stderr.strip() or ran.stdout.strip()).splitlines()[-1:]
+        raise Missing(f"{' '.join(str(c) for c in command[:4])} failed: {''.join(last)}")
+
+
+@contextlib.contextmanager
+def _process(log: Path, *command: str | Path, **options) -> Iterator[subprocess.Popen]:
+    with log.open("ab") as out:
+        process = subprocess.Popen([str(c) for c in command], stdout=out, stderr=out, stdin=subprocess.DEVNULL, **options)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _until(what: str, ready: Callable[[], bool], log: Path, *processes: subprocess.Popen) -> None:
+    until = time.monotonic() + START_S
+    while True:
+        with contextlib.suppress(OSError):
+            if ready():
+                return
+        ended = [p for p in processes if p.poll() is not None]
+        if ended or time.monotonic() > until:
+            tail = " | ".join(log.read_text(errors="replace").splitlines()[-3:])
+            raise Missing(f"{what} did not come up ({'it ended' if ended else f'{START_S} s'}): {tail}")
+        time.sleep(0.05)
+
+
+def _listens(port: int) -> bool:
+    with socket.create_connection(("127.0.0.1", port), 1):
+        return True
+
+
+# What a service keeps for itself: s3s-fs's attributes of objects that were, MinIO's system files.
+_OWN = (".bucket-", ".minio.sys")
+
+
+def _files(folder: Path, pattern: str = "*") -> Callable[[], set[str]]:
+    def files() -> set[str]:
+        found = {str(path.relative_to(folder)) for path in folder.rglob(pattern) if path.is_file()}
+        return {name for name in found if not name.startswith(_OWN)}
+
+    return files
+
+
+def _s3(name: str, port: int, data: Path) -> Service:
+    endpoint = f"http://127.0.0.1:{port}"
+    environment = {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ENDPOINT": endpoint,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+    }
+    return Service(name, f"s3://{CONTAINER}", environment, _files(data))
+
+
+@contextlib.contextmanager
+def s3s_fs(folder: Path) -> Iterator[Service]:
+    """S3 over a folder; the bucket is there."""
+
+    def make(place: Path) -> None:
+        build = {"CARGO_TARGET_DIR": str(place / "build")}
+        _run("cargo", "install", "--quiet", "--locked", "s3s-fs", "--version", S3S_FS, "--features", "binary",
+             "--root", place, env=os.environ | build)  # fmt: skip
+        shutil.rmtree(place / "build", ignore_errors=True)
+
+    binary = _install(home() / f"s3s-fs-{S3S_FS}", make) / "bin" / "s3s-fs"
+    port, log = free_port(), folder / "s3s-fs.log"
+    data = folder / "s3s-fs"
+    (data / CONTAINER).mkdir(parents=True)
+    arguments = ["--host", "127.0.0.1", "--port", str(port), "--access-key", KEY, "--secret-key", SECRET, data]
+    with _process(log, binary, *arguments) as process:
+        _until("s3s-fs", lambda: _listens(port), log, process)
+        yield _s3("s3s-fs", port, data)
+
+
+@contextlib.contextmanager
+def minio(folder: Path) -> Iterator[Service]:
+    """MinIO over a folder; the bucket is there. Its first build takes some minutes."""
+    go = shutil.which("go") or "/usr/local/go/bin/go"
+
+    def make(place: Path) -> None:
+        _run(go, "install", f"github.com/minio/minio@{MINIO}", env=os.environ | {"GOBIN": str(place)})
+
+    binary = _install(home() / "minio", make) / "minio"
+    port, console, log = free_port(), free_port(), folder / "minio.log"
+    data = folder / "minio"
+    (data / CONTAINER).mkdir(parents=True)
+    environment = os.environ | {"MINIO_ROOT_USER": KEY, "MINIO_ROOT_PASSWORD": SECRET}
+    arguments = ["server", data, "--address", f"127.0.0.1:{port}", "--console-address", f"127.0.0.1:{console}"]
+    with _process(log, binary, *arguments, env=environment) as process:
+
+        def ready() -> bool:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/minio/health/ready", timeout=1) as answer:
+                return answer.status == 200
+
+        _until("MinIO", ready, log, process)
+        yield _s3("minio", port, data)
+
+
+_SWIFT_SERVER = """
+import sys
+import swift.common.utils as utils
+utils.set_swift_dir(sys.argv[1])
+import importlib
+from swift.common.wsgi import run_wsgi
+sys.exit(run_wsgi(sys.argv[2], sys.argv[3]))
+"""
+_SWIFT_PIPELINE = "catch_errors proxy-logging cache listing_formats bulk tempauth copy slo dlo proxy-server"
+
+
+def _swift_configuration(folder: Path, ports: dict[str, int], cache: int) -> None:
+    (folder / "swift.conf").write_text(
+        "[swift-hash]\nswift_hash_path_suffix = pellucid\n[storage-policy:0]\nname = one\ndefault = yes\n"
+    )
+    common = f"bind_ip = 127.0.0.1\nworkers = 0\nuser = {os.environ.get('USER') or 'root'}\nswift_dir = {folder}\n"
+    for kind in ("account", "container", "object"):
+        (folder / f"{kind}-server.conf").write_text(
+            f"[DEFAULT]\nbind_port = {ports[kind]}\n{common}devices = {folder / 'disks'}\nmount_check = false\n"
+            f"[pipeline:main]\npipeline = {kind}-server\n[app:{kind}-server]\nuse = egg:swift#{kind}\n"
+        )
+    filters = "".join(
+        f"[filter:{name}]\nuse = egg:swift#{name.replace('-', '_')}\n"
+        for name in _SWIFT_PIPELINE.split()
+        if name not in ("tempauth", "cache", "proxy-server")
+    )
+    (folder / "proxy-server.conf").write_text(
+        f"[DEFAULT]\nbind_port = {ports['proxy']}\n{common}[pipeline:main]\npipeline = {_SWIFT_PIPELINE}\n"
+        "[app:proxy-server]\nuse = egg:swift#proxy\naccount_autocreate = true\n"
+        f"[filter:tempauth]\nuse = egg:swift#tempauth\nuser_pellucid_tester = {SECRET} .admin\n"
+        f"[filter:cache]\nuse = egg:swift#memcache\nmemcache_servers = 127.0.0.1:{cache}\n{filters}"
+    )
+
+
+@contextlib.contextmanager
+def swift(folder: Path) -> Iterator[Service]:
+    """Swift: proxy, account, container and object server, one replica; the container is there."""
+
+    def make(place: Path) -> None:
+        _run(sys.executable, "-m", "venv", place)
+        _run(place / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+             "setuptools<81", "swift==2.38.3")  # fmt: skip
+
+    python = _install(home() / "swift-2.38.3", make) / "bin" / "python"
+    memcached = shutil.which("memcached")
+    if not memcached:
+        raise Missing("Swift's tokens need memcached (apt-get install memcached)")
+    folder = folder / "swift"
+    disk = folder / "disks" / "d1"
+    disk.mkdir(parents=True)
+    ports, cache = {kind: free_port() for kind in ("account", "container", "object", "proxy")}, free_port()
+    _swift_configuration(folder, ports, cache)
+    for kind in ("account", "container", "object"):
+        builder = folder / f"{kind}.builder"
+        named = "import sys; sys.argv[0] = 'swift-ring-builder'; from swift.cli.ringbuilder import main; sys.exit(main())"
+        tool = [python, "-c", named, builder]
+        _run(*tool, "create", "4", "1", "1")
+        _run(*tool, "add", f"r1z1-127.0.0.1:{ports[kind]}/d1", "1")
+        _run(*tool, "rebalance")
+    log = folder / "log"
+    log.touch()
+    with contextlib.ExitStack() as stack:
+        cached = [memcached, "-l", "127.0.0.1", "-p", str(cache), *(["-u", "nobody"] if os.geteuid() == 0 else [])]
+        started = [stack.enter_context(_process(log, *cached))]
+        for kind in ports:
+            configuration = folder / f"{kind}-server.conf"
+            server = [python, "-c", _SWIFT_SERVER, folder, configuration, f"{kind}-server"]
+            started.append(stack.enter_context(_process(log, *server)))
+        _until("Swift", lambda: all(_listens(port) for port in (*ports.values(), cache)), log, *started)
+        auth = f"http://127.0.0.1:{ports['proxy']}/auth/v1.0"
+        url, token = _swift_sign_in(auth, log, *started)
+        request = urllib.request.Request(f"{url}/{CONTAINER}", method="PUT", headers={"X-Auth-Token": token})
+        urllib.request.urlopen(request, timeout=10).close()
+        environment = {"ST_AUTH": auth, "ST_USER": "pellucid:tester", "ST_KEY": SECRET}
+        yield Service("swift", f"swift://{CONTAINER}", environment, _files(disk / "objects", "*.data"))
+
+
+def _swift_sign_in(auth: str, log: Path, *started: subprocess.Popen) -> tuple[str, str]:
+    answer = {}
+
+    def ready() -> bool:
+        request = urllib.request.Request(auth, headers={"X-Auth-User": "pellucid:tester", "X-Auth-Key": SECRET})
+        try:
+            with urllib.request.urlopen(request, timeout=5) as got:
+                answer.update(got.headers)
+        except urllib.error.HTTPError as error:
+            raise OSError(str(error)) from None
+        return "X-Storage-Url" in answer
+
+    _until("Swift's proxy", ready, log, *started)
+    return answer["X-Storage-Url"], answer["X-Auth-Token"]
+
+
+_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>pellucid</groupId><artifactId>hdfs</artifactId><version>1</version>
+  <dependencies>{"".join(
+    f"<dependency><groupId>org.apache.hadoop</groupId><artifactId>{name}</artifactId><version>{HADOOP}</version></dependency>"
+    for name in ("hadoop-hdfs", "hadoop-hdfs-client", "hadoop-common"))}</dependencies>
+</project>
+"""
+
+
+@contextlib.contextmanager
+def hdfs(folder: Path) -> Iterator[Service]:
+    """HDFS: a name node and a data node, one replica."""
+    java = shutil.which("java")
+    if not java:
+        raise Missing("HDFS needs a Java runtime")
+
+    def make(place: Path) -> None:
+        (place / "pom.xml").write_text(_POM)
+        _run("mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={place / 'jars'}", cwd=place)
+
+    jars = _install(home() / f"hdfs-{HADOOP}", make) / "jars"
+    folder = folder / "hdfs"
+    conf = folder / "conf"
+    for web in ("webapps/hdfs", "webapps/datanode"):
+        (conf / web).mkdir(parents=True)
+    names = ["node", "http", "data", "data-http", "data-ipc"]
+    ports = {name: free_port() for name in names}
+    root = f"hdfs://127.0.0.1:{ports['node']}"
+    settings = {
+        "fs.defaultFS": root,
+        "dfs.replication": "1",
+        "dfs.namenode.name.dir": folder / "names",
+        "dfs.datanode.data.dir": folder / "blocks",
+        "dfs.namenode.http-address": f"127.0.0.1:{ports['http']}",
+        "dfs.datanode.address": f"127.0.0.1:{ports['data']}",
+        "dfs.datanode.http.address": f"127.0.0.1:{ports['data-http']}",
+        "dfs.datanode.ipc.address": f"127.0.0.1:{ports['data-ipc']}",
+        "dfs.datanode.synconclose": "true",
+        "dfs.permissions.enabled": "false",
+        "dfs.namenode.safemode.extension": "0",
+        "dfs.namenode.fs-limits.min-block-size": "1024",
+    }
+    body = "".join(f"<property><name>{k}</name><value>{v}</value></property>" for k, v in settings.items())
+    for name in ("core-site.xml", "hdfs-site.xml"):
+        (conf / name).write_text(f"<configuration>{body}</configuration>")
+    log = folder / "log"
+    log.touch()
+    run = [java, "-Xmx256m", "--add-opens", "java.base/java.lang=ALL-UNNAMED", "-cp", f"{conf}:{jars}/*"]
+    node, data = (f"org.apache.hadoop.hdfs.server.{name}" for name in ("namenode.NameNode", "datanode.DataNode"))
+    environment = os.environ | {"HADOOP_USER_NAME": "pellucid"}
+    with log.open("ab") as out:
+        formatted = subprocess.run([*run, node, "-format", "-nonInteractive"], stdout=out, stderr=out, env=environment)
+    if formatted.returncode:
+        raise Missing(f"HDFS could not be formatted: {log.read_text(errors='replace').splitlines()[-1:]}")
+    with _process(log, *run, node, env=environment) as names_, _process(log, *run, data, env=environment) as blocks:
+
+        def ready() -> bool:
+            bean = f"http://127.0.0.1:{ports['http']}/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo"
+            with urllib.request.urlopen(bean, timeout=2) as answer:
+                text = answer.read().decode()
+            return '"Safemode" : ""' in text and '"LiveNodes" : "{}"' not in text
+
+        _until("HDFS", ready, log, names_, blocks)
+        environment = {"HADOOP_USER_NAME": "pellucid", "HADOOP_CONF_DIR": str(conf)}
+        yield Service("hdfs", f"{root}/data", environment, _files(folder / "blocks", "blk_*"))
+
+
+ALL = {"s3s-fs": s3s_fs, "minio": minio, "swift": swift, "hdfs": hdfs}

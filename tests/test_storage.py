@@ -1,0 +1,226 @@
+"""Where data lives: rank, probe and doctor from outside, and every backend as a service that really runs."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import binary, oracle, services
+
+SCENARIOS = binary.ROOT / "crates" / "storage" / "scenarios"
+# MinIO takes minutes to build: `make test-storage`.
+SERVICES = ["s3s-fs", "swift", "hdfs", pytest.param("minio", marks=pytest.mark.full)]
+SCALE = 0.05
+
+
+@pytest.fixture(scope="module", params=SERVICES)
+def service(request, tmp_path_factory):
+    """A running service; one at a time."""
+    try:
+        with services.ALL[request.param](tmp_path_factory.mktemp(request.param)) as running:
+            yield running
+    except services.Missing as why:
+        pytest.skip(f"{request.param} does not run here: {why}")
+
+
+def no_secret(*texts: str | bytes) -> None:
+    for text in texts:
+        text = text if isinstance(text, str) else text.decode(errors="replace")
+        assert services.SECRET not in text and services.KEY not in text, "a credential was shown"
+        assert not binary.PANIC.search(text), text
+
+
+def rank(*names: str) -> dict:
+    return binary.run("storage", "rank", "--json", *(SCENARIOS / f"{name}.toml" for name in names)).check().json()
+
+
+def test_rank_prints_table_1():
+    document = rank("gc", "gc-vs", "gc-vb", "nc", "swi")
+    assert document["format"] == "pellucid.rank/1"
+
+    def table(way: str) -> list:
+        return [(p["rank"], p["composition"], p["links"]) for p in document[way]]
+
+    assert table("read") == [(1, "GC", 0), (2, "GC-Vs", 2), (2, "GC-Vb", 2), (2, "NC", 2), (3, "SWI", 4)]
+    assert table("write") == [(1, "GC", 3), (2, "GC-Vs", 4), (2, "NC", 4), (2, "SWI", 4), (3, "GC-Vb", 15)]
+    assert all(len(p["hops"]) == p["links"] for way in ("read", "write") for p in document[way])
+    found = {f["title"]: f["factor"] for f in document["findings"]}
+    assert found == {"GC-Vb: both layers replicate": 9, "SWI: every byte passes a proxy": None}
+    text = binary.run("storage", "rank", SCENARIOS / "swi.toml").check().out
+    assert "Spark ──▶ proxy ──▶ Swift 1–3  2" in text
+
+
+def test_rank_of_s3_and_of_an_erasure_code():
+    document = rank("s3", "erasure")
+    for way in ("read", "write"):
+        assert {p["composition"]: p["links"] for p in document[way]} == {"S3": 6, "GC-EC": 4}
+
+
+def test_a_bad_composition_is_named_with_line_and_way_out(tmp_path):
+    file = tmp_path / "bad.toml"
+    file.write_text((SCENARIOS / "gc.toml").read_text().replace("copies = 3", "copies = 0"))
+    ran = binary.run("storage", "rank", file)
+    assert ran.code == 1 and f"{file}:11: 0 copies hold no data; say 1 or more" in ran.err, ran.err
+    twice = binary.run("storage", "rank", SCENARIOS / "gc.toml", SCENARIOS / "gc.toml")
+    assert twice.code == 2 and "both named GC" in twice.err, twice.err
+
+
+def test_conforms(service):
+    """The suite of `crates/storage/src/conformance.rs`: plain, wrapped, and with every fault."""
+    example = binary.binary().parent / "examples" / "conformance"
+    if not example.exists():
+        pytest.fail(f"{example} does not exist: `cargo build --release --workspace --examples`")
+    ran = subprocess.run([example, f"{service.url}/suite"], env=service.env(), capture_output=True, text=True, timeout=600)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    no_secret(ran.stdout, ran.stderr)
+    # Segments of what was written over in Swift stay; nothing else does.
+    assert service.name in ("hdfs", "swift") or not service.files(), service.files()
+
+
+def probe(service, *options, **settings) -> binary.Ran:
+    return binary.run("storage", "probe", f"{service.url}/probed", *options, env=service.env(), **settings)
+
+
+def test_probe_measures_and_leaves_nothing(service, tmp_path):
+    before, kept = service.files(), tmp_path / "probe.json"
+    ran = probe(service, "--seconds", "6", "--bytes", "384MiB", "--json", "-o", kept).check()
+    document = ran.json()
+    assert document["format"] == "pellucid.probe/1" and document["url"] in service.url
+    assert json.loads(kept.read_text()) == json.loads(ran.out)
+    assert {r["pattern"] for r in document["read"]} == {"sequential", "random"}
+    assert all(r["bytes_per_s"] > 0 and r["first_byte_ms"]["median"] <= r["first_byte_ms"]["p99"] for r in document["read"])
+    assert document["write_bytes_per_s"] > 0 and document["small_objects_per_s"] > 0 and document["list_per_s"] > 0
+    # HDFS's name node renames; an object store has no such thing.
+    assert document["rename"]["is_copy"] == (service.name != "hdfs"), document["rename"]
+    assert document["commit"]["rename_ms"] > 0 and document["commit"]["multipart_ms"] > 0
+    assert document["read_after_write"] is True
+    no_secret(ran.out, ran.err, kept.read_text())
+    assert service.name == "hdfs" or service.files() == before
+
+
+def started_probe(service) -> subprocess.Popen:
+    process = binary.start("storage", "probe", f"{service.url}/killed", "--seconds", "60", env=service.env())
+    before = len(service.files())
+    binary.wait_until(lambda: len(service.files()) >= before + 4, process)
+    return process
+
+
+def test_probe_cleans_up_after_ctrl_c_and_after_a_kill(service):
+    before = service.files()
+    code, out, err = binary.kill(started_probe(service), signal.SIGINT)
+    assert code == 130, err
+    no_secret(out, err)
+    if service.name != "hdfs":
+        assert service.files() == before
+    binary.kill(started_probe(service), signal.SIGKILL)
+    assert len(service.files()) > len(before)
+    binary.run("storage", "probe", f"{service.url}/killed", "--seconds", "2", "--bytes", "64MiB", env=service.env()).check()
+    if service.name != "hdfs":
+        assert service.files() == before
+
+
+def test_probe_of_a_folder_leaves_it_empty(tmp_path):
+    (tmp_path / "theirs").write_text("x")
+    document = binary.run("storage", "probe", tmp_path, "--seconds", "2", "--bytes", "64MiB", "--json").check().json()
+    assert document["rename"]["is_copy"] is False and document["url"].startswith("file://")
+    assert [path.name for path in tmp_path.rglob("*")] == ["theirs"]
+    missing = binary.run("storage", "probe", tmp_path / "none")
+    assert missing.code == 2 and "name a folder or a URL" in missing.err
+
+
+@pytest.fixture(scope="module")
+def uploaded(service):
+    """TPC-H in the service, written by `COPY`; the folder of the tables."""
+    data = binary.ensure_data("tpch", SCALE)
+    names = [Path(t).stem for t in binary.tables(data)[1::2]]
+    for name in names:
+        target = f"{service.url}/tpch/{name}.parquet"
+        binary.sql(f"COPY {name} TO '{target}' STORED AS PARQUET", data, env=service.env()).check()
+    return data, {name: f"{service.url}/tpch/{name}.parquet" for name in names}
+
+
+@pytest.mark.parametrize("number", [1, 3, 6, 9, 13, 18])
+def test_answers_are_those_of_local_files(service, uploaded, number, tmp_path):
+    data, tables = uploaded
+    query, trace = oracle.text_for_pellucid("tpch", number), tmp_path / "query.trace"
+    local = binary.result(binary.sql(query, data))
+    options = [part for name, url in tables.items() for part in ("--table", f"{name}={url}")]
+    ran = binary.sql(query, None, *options, "--trace", trace, env=service.env())
+    remote = binary.result(ran)
+    assert (remote.columns, remote.rows) == (local.columns, local.rows)
+    no_secret(ran.out, ran.err, trace.read_bytes())
+
+
+def test_a_slow_link_is_the_bottleneck(service, uploaded):
+    _, tables = uploaded
+    query = f"SELECT sum(l_extendedprice * l_discount), count(DISTINCT l_comment) FROM '{tables['lineitem']}'"
+    job = binary.result(binary.sql(query, None, "--network-rate", "2MB/s", env=service.env())).job
+    assert job["bottleneck"]["kind"] in ("network", "store"), job["bottleneck"]
+
+
+def test_output_of_a_failed_job_is_not_there(service):
+    before = service.files()
+    copy = f"COPY (SELECT value AS x, 1 / (value - 2900000) AS y FROM range(3000000)) TO '{service.url}/failed.csv'"
+    ran = binary.sql(copy, env=service.env())
+    assert ran.code == 1, ran.err
+    no_secret(ran.out, ran.err)
+    seen = binary.sql(f"SELECT count(*) FROM '{service.url}/failed.csv'", env=service.env())
+    assert seen.code == 1 and "failed.csv" in seen.err
+    until = time.monotonic() + 20
+    while service.files() != before and time.monotonic() < until and service.name != "hdfs":
+        time.sleep(0.1)
+    assert service.name == "hdfs" or service.files() == before, service.files() - before
+
+
+def test_output_of_a_killed_job_is_not_seen(service):
+    before = len(service.files())
+    copy = f"COPY (SELECT value AS x, random() AS y FROM range(20000000)) TO '{service.url}/killed.csv'"
+    process = binary.start("sql", copy, env=service.env())
+    binary.wait_until(lambda: len(service.files()) > before, process)
+    binary.kill(process)
+    seen = binary.sql(f"SELECT count(*) FROM '{service.url}/killed.csv'", env=service.env())
+    assert seen.code == 1 and "killed.csv" in seen.err, seen.out
+
+
+def test_refused_credentials_are_an_error_without_them(service, tmp_path):
+    if service.name == "hdfs":
+        pytest.skip("HDFS without Kerberos asks for no credentials")
+    wrong = {name: f"{value}-wrong" for name, value in service.environment.items() if value == services.SECRET}
+    began = time.monotonic()
+    ran = binary.sql(f"SELECT * FROM '{service.url}/a.parquet'", env=service.env() | wrong)
+    assert ran.code == 1 and re.search("denied|403|401|refused|let|Signature", ran.err), ran.err
+    assert time.monotonic() - began < 60
+    no_secret(ran.out, ran.err)
+
+
+def doctor(*arguments, **settings) -> list[dict]:
+    document = binary.run("storage", "doctor", "--json", *arguments, **settings).check().json()
+    assert document["format"] == "pellucid.doctor/1"
+    assert all({"title", "evidence", "change", "saves_ms", "low_ms", "high_ms"} == set(f) for f in document["findings"])
+    return document["findings"]
+
+
+def test_doctor_finds_what_is_wrong_and_is_silent_where_nothing_is(tmp_path):
+    assert doctor(SCENARIOS / "gc.toml") == []
+    assert binary.run("storage", "doctor", SCENARIOS / "nc.toml").check().out == ""
+    [double] = doctor(SCENARIOS / "gc-vb.toml")
+    assert "9 bytes are written for one" in double["evidence"] and double["saves_ms"] is None
+    conf = tmp_path / "spark-defaults.conf"
+    conf.write_text(f"spark.hadoop.fs.defaultFS s3a://bucket\nspark.hadoop.fs.s3a.secret.key {services.SECRET}\n")
+    ran = binary.run("storage", "doctor", conf).check()
+    assert "written 3 times" in ran.out and "fs.s3a.committer.name=magic" in ran.out
+    no_secret(ran.out, ran.err)
+
+
+def test_doctor_reads_traces(tmp_path):
+    data, trace = binary.ensure_data("tpch", SCALE), tmp_path / "query.trace"
+    binary.sql("SELECT count(*) FROM lineitem", data, "--trace", trace).check()
+    titles = [f["title"] for f in doctor(trace)]
+    assert all("memory" in title for title in titles), titles
+    missing = binary.run("storage", "doctor", tmp_path / "none")
+    assert missing.code == 1 and "check the path" in missing.err
