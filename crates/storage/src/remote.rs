@@ -8,11 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use object_store::aws::AmazonS3Builder;
+use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
-use object_store::{ClientOptions, ObjectStore, RetryConfig};
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path;
+use object_store::{ClientOptions, MultipartId, ObjectStore, PutPayload, PutResult, RetryConfig};
 use url::Url;
 
 use crate::StorageError;
@@ -26,23 +28,70 @@ const LONGEST_RETRY_AFTER_S: u64 = 20;
 const SECRETS: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
 
 /// The bucket of `url`.
-///
+pub(crate) fn s3(url: &Url) -> Result<Arc<dyn ObjectStore>, StorageError> {
+    let limits = Limits { repeats_calls: false, answer_ns: 300_000_000_000, ..Limits::default() };
+    Ok(crate::guarded(Arc::new(client(url)?), limits, secrets()))
+}
+
+/// What no error may hold.
+fn secrets() -> Secrets {
+    Secrets::new(SECRETS.iter().filter_map(|name| std::env::var(name).ok()))
+}
+
+/// Uploads of a bucket by their names, so that who was killed can abort them later.
+pub(crate) fn uploads(url: &Url) -> Result<Arc<dyn MultipartStore>, StorageError> {
+    Ok(Arc::new(Uploads { client: client(url)?, secrets: secrets() }))
+}
+
+/// A client whose errors hold no secret.
+struct Uploads {
+    client: AmazonS3,
+    secrets: Secrets,
+}
+
+#[async_trait]
+impl MultipartStore for Uploads {
+    async fn create_multipart(&self, path: &Path) -> object_store::Result<MultipartId> {
+        self.client.create_multipart(path).await.map_err(|e| self.secrets.hide_in(e))
+    }
+
+    async fn put_part(
+        &self,
+        path: &Path,
+        id: &MultipartId,
+        part: usize,
+        data: PutPayload,
+    ) -> object_store::Result<PartId> {
+        self.client.put_part(path, id, part, data).await.map_err(|e| self.secrets.hide_in(e))
+    }
+
+    async fn complete_multipart(
+        &self,
+        path: &Path,
+        id: &MultipartId,
+        parts: Vec<PartId>,
+    ) -> object_store::Result<PutResult> {
+        self.client.complete_multipart(path, id, parts).await.map_err(|e| self.secrets.hide_in(e))
+    }
+
+    async fn abort_multipart(&self, path: &Path, id: &MultipartId) -> object_store::Result<()> {
+        self.client.abort_multipart(path, id).await.map_err(|e| self.secrets.hide_in(e))
+    }
+}
+
 /// A request that the store refuses is answered at once; one that it cannot serve just now is
 /// tried again with the client's growing pauses, for half a minute at most.
-pub(crate) fn s3(url: &Url) -> Result<Arc<dyn ObjectStore>, StorageError> {
+fn client(url: &Url) -> Result<AmazonS3, StorageError> {
     let retry =
         RetryConfig { max_retries: 6, retry_timeout: Duration::from_secs(30), ..RetryConfig::default() };
     let plain = std::env::var("AWS_ALLOW_HTTP").is_ok_and(|v| v.eq_ignore_ascii_case("true"));
-    let store = AmazonS3Builder::from_env()
+    AmazonS3Builder::from_env()
         .with_url(url.as_str())
         .with_retry(retry)
         .with_client_options(ClientOptions::new().with_allow_http(plain))
         .with_http_connector(Patient(ReqwestConnector::default()))
         .build()
-        .map_err(|source| StorageError::Settings { url: crate::name(url), source })?;
-    let secrets = Secrets::new(SECRETS.iter().filter_map(|name| std::env::var(name).ok()));
-    let limits = Limits { repeats_calls: false, answer_ns: 300_000_000_000, ..Limits::default() };
-    Ok(crate::guarded(Arc::new(store), limits, secrets))
+        .map_err(|source| StorageError::Settings { url: crate::name(url), source: secrets().hide_in(source) })
 }
 
 /// A client that waits as long as a busy store asks it to, before it hands the answer on.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::{StreamExt, TryStreamExt};
 use object_store::memory::InMemory;
+use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use pellucid_storage::clock::{Clock, Virtual};
@@ -44,6 +45,7 @@ fn probe(
 ) -> Result<Report, ProbeError> {
     let probe = Probe {
         store,
+        uploads: None,
         folder: Folder::new(Path::from("data"), false),
         url: "memory://x".to_string(),
         budget,
@@ -186,4 +188,30 @@ fn the_next_probe_removes_what_a_killed_one_left() {
     probe(&clock, store, BUDGET, &never, &|_, _| {}).unwrap();
     let all: Vec<_> = clock.run(inner.list(None).collect::<Vec<_>>()).unwrap();
     assert_eq!(all.len(), 1, "{all:?}");
+}
+
+#[test]
+fn an_upload_that_a_killed_probe_began_is_aborted_by_its_name() {
+    let clock = Arc::new(Virtual::default());
+    let inner = Arc::new(InMemory::new());
+    let folder = Path::from("data/pellucid-probe-00000000000000aa");
+    let whole = folder.clone().join("commit").join("whole-2");
+    let (id, part) = clock
+        .run(async {
+            let owner = r#"{"machine": "x", "process": 1, "process_started": 1, "unix_s": 1}"#;
+            inner.put(&folder.clone().join("owner.json"), owner.into()).await?;
+            let id = inner.create_multipart(&whole).await?;
+            inner.put(&folder.clone().join("commit").join("upload-2"), id.clone().into()).await?;
+            let part = inner.put_part(&whole, &id, 0, "x".into()).await?;
+            Ok::<_, object_store::Error>((id, part))
+        })
+        .unwrap()
+        .unwrap();
+    let uploads: &dyn MultipartStore = &*inner;
+    clock
+        .run(Folder::new(Path::from("data"), false).remove_remains(&*inner, Some(uploads)))
+        .unwrap()
+        .unwrap();
+    assert_eq!(left(&clock, &inner), Vec::<String>::new());
+    assert!(clock.run(inner.complete_multipart(&whole, &id, vec![part])).unwrap().is_err(), "still there");
 }

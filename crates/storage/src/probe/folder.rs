@@ -10,6 +10,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures::{StreamExt, TryStreamExt};
+use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutPayload, Result};
 use serde::{Deserialize, Serialize};
@@ -80,15 +81,19 @@ impl Folder {
     ///
     /// # Errors
     /// The store's; another call goes on with what is left.
-    pub async fn remove(&self, store: &dyn ObjectStore) -> Result<()> {
-        remove(store, &self.place, &self.name, self.local).await
+    pub async fn remove(&self, store: &dyn ObjectStore, uploads: Option<&dyn MultipartStore>) -> Result<()> {
+        self.remove_named(store, uploads, &self.name).await
     }
 
     /// Removes the folders of probes at this place that were killed.
     ///
     /// # Errors
     /// The store's.
-    pub async fn remove_remains(&self, store: &dyn ObjectStore) -> Result<()> {
+    pub async fn remove_remains(
+        &self,
+        store: &dyn ObjectStore,
+        uploads: Option<&dyn MultipartStore>,
+    ) -> Result<()> {
         let here = store.list_with_delimiter(Some(&self.place)).await?;
         for folder in here.common_prefixes {
             let Some(name) = folder.filename().filter(|name| is_ours(name)) else { continue };
@@ -98,44 +103,64 @@ impl Folder {
             };
             // Without a readable owner it is not known to be a probe's.
             if owner.is_some_and(|owner| owner.is_gone()) {
-                remove(store, &self.place, name, self.local).await?;
+                self.remove_named(store, uploads, name).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what probes put into the folder `name`, the owner last, and then the folders,
+    /// where the store has such things.
+    async fn remove_named(
+        &self,
+        store: &dyn ObjectStore,
+        uploads: Option<&dyn MultipartStore>,
+        name: &str,
+    ) -> Result<()> {
+        let folder = self.place.clone().join(name);
+        if let Some(uploads) = uploads {
+            abort(store, uploads, &folder.clone().join("commit")).await?;
+        }
+        for at in [&Path::from(format!("{SEGMENTS}/{folder}")), &folder] {
+            let found: Vec<Path> = store.list(Some(at)).map_ok(|o| o.location).try_collect().await?;
+            let named = |path: &&Path| {
+                let first = path.prefix_match(at).and_then(|mut parts| parts.next());
+                first.is_some_and(|part| NAMES.contains(&part.as_ref().split('-').next().unwrap_or("")))
+            };
+            let made: Vec<Path> = found.iter().filter(named).cloned().collect();
+            let made = futures::stream::iter(made.into_iter().map(Ok)).boxed();
+            store.delete_stream(made).try_for_each(|_| async { Ok(()) }).await?;
+        }
+        gone(store.delete(&folder.clone().join(OWNER)).await)?;
+        for at in [folder.clone().join("small"), folder.clone().join("commit"), folder] {
+            // A folder is a thing of its own only in some stores; elsewhere it is gone by now.
+            // One that is not empty stays.
+            if self.local {
+                let _ = std::fs::remove_dir(format!("/{at}"));
+            } else {
+                let _ = store.delete(&at).await;
             }
         }
         Ok(())
     }
 }
 
+/// Aborts the uploads whose names a probe has noted in its folder `commit`.
+async fn abort(store: &dyn ObjectStore, uploads: &dyn MultipartStore, commit: &Path) -> Result<()> {
+    let found: Vec<Path> = store.list(Some(commit)).map_ok(|o| o.location).try_collect().await?;
+    for note in found {
+        let Some(number) = note.filename().and_then(|name| name.strip_prefix("upload-")) else { continue };
+        let id = store.get(&note).await?.bytes().await?;
+        let whole = commit.clone().join(format!("whole-{number}"));
+        // One that was completed is no upload any more.
+        let _ = uploads.abort_multipart(&whole, &String::from_utf8_lossy(&id).into_owned()).await;
+    }
+    Ok(())
+}
+
 /// Whether a folder has a name that probes give.
 fn is_ours(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_some_and(|id| id.len() == 16 && id.bytes().all(|b| b.is_ascii_hexdigit()))
-}
-
-/// Removes what probes put into the folder `name`, the owner last, and then the folders, where
-/// the store has such things.
-async fn remove(store: &dyn ObjectStore, place: &Path, name: &str, local: bool) -> Result<()> {
-    let folder = place.clone().join(name);
-    let parts = Path::from(format!("{SEGMENTS}/{folder}"));
-    for at in [&parts, &folder] {
-        let found: Vec<Path> = store.list(Some(at)).map_ok(|o| o.location).try_collect().await?;
-        let named = |path: &&Path| {
-            let first = path.prefix_match(at).and_then(|mut parts| parts.next());
-            first.is_some_and(|part| NAMES.contains(&part.as_ref().split('-').next().unwrap_or("")))
-        };
-        let made: Vec<Path> = found.iter().filter(named).cloned().collect();
-        let made = futures::stream::iter(made.into_iter().map(Ok)).boxed();
-        store.delete_stream(made).try_for_each(|_| async { Ok(()) }).await?;
-    }
-    gone(store.delete(&folder.clone().join(OWNER)).await)?;
-    for at in [folder.clone().join("small"), folder.clone().join("commit"), folder] {
-        // A folder is a thing of its own only in some stores; elsewhere it is gone by now. One
-        // that is not empty stays.
-        if local {
-            let _ = std::fs::remove_dir(format!("/{at}"));
-        } else {
-            let _ = store.delete(&at).await;
-        }
-    }
-    Ok(())
 }
 
 fn gone(outcome: Result<()>) -> Result<()> {
@@ -213,9 +238,9 @@ mod tests {
                 store.put(&Path::from(name), "x".into()).await.unwrap();
             }
             let folder = Folder::new(Path::from("data"), false);
-            folder.remove_remains(&store).await.unwrap();
+            folder.remove_remains(&store, None).await.unwrap();
             folder.begin(&store).await.unwrap();
-            folder.remove(&store).await.unwrap();
+            folder.remove(&store, None).await.unwrap();
             names(&store).await
         };
         let left = Virtual::default().run(run).unwrap();

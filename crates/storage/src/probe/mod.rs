@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
+use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, Result};
 use pellucid_scheduler::{Concurrency, Policy};
@@ -67,6 +68,9 @@ pub type Progress<'a> = &'a (dyn Fn(&str, f64) + Send + Sync);
 pub struct Probe<'a> {
     /// The store.
     pub store: Arc<dyn ObjectStore>,
+    /// Uploads of the store by their names, where it has such: one that was begun by a probe
+    /// that was killed is invisible, and only its name aborts it.
+    pub uploads: Option<Arc<dyn MultipartStore>>,
     /// Where the probe's own objects will be.
     pub folder: Folder,
     /// What to call the store in the report: no credentials.
@@ -108,11 +112,11 @@ impl Probe<'_> {
     /// the error, and the next probe removes it.
     pub async fn run(&self) -> Outcome<Report> {
         (self.progress)("looking for remains of a probe that was killed", 0.0);
-        self.folder.remove_remains(&*self.store).await?;
+        self.folder.remove_remains(&*self.store, self.uploads.as_deref()).await?;
         self.folder.begin(&*self.store).await?;
         let measured = self.measure().await;
         (self.progress)("cleaning up", 1.0);
-        let cleaned = self.folder.remove(&*self.store).await;
+        let cleaned = self.folder.remove(&*self.store, self.uploads.as_deref()).await;
         let report = measured?;
         cleaned?;
         Ok(report)
@@ -304,6 +308,9 @@ impl Probe<'_> {
     }
 
     async fn multipart(&self, body: &Bytes) -> Outcome<Option<f64>> {
+        if let Some(uploads) = &self.uploads {
+            return self.named_uploads(&**uploads, body).await;
+        }
         let mut uploads = Vec::new();
         for i in 0..TASKS {
             let mut upload =
@@ -321,6 +328,23 @@ impl Probe<'_> {
         let begun = self.clock.now_ns();
         futures::future::try_join_all(uploads.iter_mut().map(|upload| upload.complete())).await?;
         Ok(Some((self.clock.now_ns() - begun) as f64 / 1e6))
+    }
+
+    async fn named_uploads(&self, uploads: &dyn MultipartStore, body: &Bytes) -> Outcome<Option<f64>> {
+        let mut begun = Vec::new();
+        for i in 0..TASKS {
+            let at = self.folder.object(&format!("commit/whole-{i}"));
+            let id = uploads.create_multipart(&at).await?;
+            self.store.put(&self.folder.object(&format!("commit/upload-{i}")), id.clone().into()).await?;
+            let part = uploads.put_part(&at, &id, 0, body.clone().into()).await?;
+            begun.push((at, id, part));
+        }
+        let since = self.clock.now_ns();
+        let completed = begun
+            .into_iter()
+            .map(|(at, id, part)| async move { uploads.complete_multipart(&at, &id, vec![part]).await });
+        futures::future::try_join_all(completed).await?;
+        Ok(Some((self.clock.now_ns() - since) as f64 / 1e6))
     }
 
     /// Whether what was written, and written over, is read and listed at once.

@@ -71,8 +71,13 @@ pub fn probe(
         None => crate::open(&url).map_err(PlaceError::Open)?,
     };
     let at = Path::from_url_path(url.path()).map_err(|e| failed(e.into()))?;
+    let uploads = match url.scheme() {
+        "s3" => Some(crate::remote::uploads(&url).map_err(PlaceError::Open)?),
+        _ => None,
+    };
     let probe = Probe {
         store,
+        uploads,
         folder: Folder::new(at, local.is_some()),
         url: name.clone(),
         budget,
