@@ -2,8 +2,8 @@
 //!
 //! `docs/predictions.md` derives both. In short: the simulation is believed, unless it
 //! fails to reproduce the measured job and ideal times fail by less. A prediction's *scale* says how hard this prediction is: the
-//! replay error, half of what the two predictors disagree by, the spread of service
-//! times. How many scales predictions have been off by is taken from backtests of other
+//! replay error, a tenth of what the two predictors disagree by, a fifth of the spread of
+//! service times, and what no job is known better than. How many scales predictions have been off by is taken from backtests of other
 //! queries: nine in ten of them stayed within `factor` scales, so that this one is given
 //! as many (a split conformal interval). What an assumption may be off by widens it.
 
@@ -15,7 +15,7 @@ use crate::ratio;
 const TABLE: &str = include_str!("residuals.tsv");
 /// First line of a table.
 pub const RESIDUALS_HEADER: &str = "query\tfingerprint\tscale\tlog_error";
-/// Least scale: no job runs twice in the same time.
+/// Part of every scale: no job runs twice in the same time.
 const LEAST_SCALE: f64 = 0.01;
 /// A replay that is further off says that something happened which the simulation does not know.
 const REPLAY_MISSES: f64 = 0.05;
@@ -138,8 +138,8 @@ impl Evidence {
             By::Simulated => self.baseline.replay_error(),
             By::Analytic => self.unexplained(),
         };
-        let parts = [missed.unwrap_or(0.1), apart / 2.0, self.spread];
-        parts.iter().map(|p| p.powi(2)).sum::<f64>().sqrt().max(LEAST_SCALE)
+        let parts = [LEAST_SCALE, missed.unwrap_or(0.1), apart / 10.0, self.spread / 5.0];
+        parts.iter().map(|p| p.powi(2)).sum::<f64>().sqrt()
     }
 
     /// Share of the measured time that ideal times do not explain.

@@ -267,12 +267,12 @@ fn stages(trace: &Trace, ends: &[u64]) -> Vec<Stage> {
 
 /// How long each monotask's place had been free, and it queued, before it started.
 ///
-/// Only where the number of places is fixed can that be told: where it is tuned,
-/// a monotask may have waited because the controller wanted it to.
+/// Of cores only: a disk's number of places may be tuned, and a monotask then wait because
+/// the controller wants it to.
 fn lags(trace: &Trace, services: &[Service]) -> Vec<u64> {
     let mut by_resource = vec![Vec::new(); trace.resources.len()];
     for (ix, m) in trace.monotasks.iter().enumerate() {
-        if services.get(m.resource as usize).is_some_and(|s| !s.adapts) {
+        if services.get(m.resource as usize).is_some_and(|s| s.timed) {
             by_resource[m.resource as usize].push((m.started_ns(), ix));
         }
     }

@@ -1,0 +1,230 @@
+//! The causal check: slow one resource after the other by a known factor, while the same
+//! query runs, and see whether the prediction from the unslowed run was right.
+//!
+//! Cores are slowed by computing on fewer of them, disks and links by pacing inside the
+//! engine, at rates that would make them take about as long as the job did, and twice as
+//! long. Every configuration has its engine from the start, runs once unmeasured, and then
+//! in turn with the others, so that what the machine does meanwhile hits all alike.
+
+use super::Arguments;
+use super::manifest::limits;
+use crate::console::Console;
+use crate::execute::execute;
+use crate::failure::Failure;
+use crate::units::parse_rate;
+use pellucid_engine::{Engine, EngineOptions};
+use pellucid_model::backtest::{Emulation, Scored, middle, repeats};
+use pellucid_model::whatif::{Changes, WhatIfModel, measured_ms, residuals};
+use pellucid_runtime::IoMode;
+use pellucid_trace::{Phase, Trace, kind};
+use std::path::{Path, PathBuf};
+
+/// How much of the job's own time a slowed disk or link is made to need.
+const SHARES: [f64; 2] = [1.0, 2.0];
+
+/// One way to run the query.
+struct Configuration {
+    /// As `--set` takes it; `None`: as it is.
+    set: Option<String>,
+    emulation: Emulation,
+    engine: Engine,
+    traces: Vec<Trace>,
+}
+
+/// Runs the check: each configuration predicted and measured, and what could not be slowed.
+pub fn run(
+    query: &str,
+    arguments: &Arguments,
+    console: &Console,
+) -> Result<(Vec<Scored>, Vec<String>), Failure> {
+    let mut options = arguments.engine.options()?;
+    options.io = IoMode::Direct;
+    // The default depends on the cores, and only those are to change.
+    options.partitions.get_or_insert(4 * options.cores);
+    let mut first = Configuration::new(None, Emulation::None, &options, arguments)?;
+    console.note("running the query as it is …");
+    first.once(query, console)?;
+    first.once(query, console)?;
+    let known = first.traces.pop().ok_or_else(|| Failure::Failed("the query left no trace".to_string()))?;
+    first.traces.clear();
+    let mut skipped = Vec::new();
+    let slower = slower(&known, query, &options, arguments, &mut skipped)?;
+    let mut all = vec![first];
+    for (set, emulation, options) in slower {
+        console.note(&format!("warming up {set} …"));
+        let mut configuration = Configuration::new(Some(set), emulation, &options, arguments)?;
+        configuration.once(query, console)?;
+        configuration.traces.clear();
+        all.push(configuration);
+    }
+    for repeat in 1..=arguments.repeats {
+        console.note(&format!("repeat {repeat} of {} …", arguments.repeats));
+        for configuration in &mut all {
+            configuration.once(query, console)?;
+        }
+    }
+    Ok((score(query, &all)?, skipped))
+}
+
+impl Configuration {
+    fn new(
+        set: Option<String>,
+        emulation: Emulation,
+        options: &EngineOptions,
+        arguments: &Arguments,
+    ) -> Result<Configuration, Failure> {
+        let engine = Engine::new(options.clone())?;
+        for (name, path) in &arguments.tables {
+            engine.register_table(name, path)?;
+        }
+        Ok(Configuration { set, emulation, engine, traces: Vec::new() })
+    }
+
+    fn once(&mut self, query: &str, console: &Console) -> Result<(), Failure> {
+        self.traces.push(execute(&self.engine, query, None, console)?.result.trace);
+        Ok(())
+    }
+}
+
+/// What to slow: a setting, how it comes about, and the engine's options for it.
+type Slower = Vec<(String, Emulation, EngineOptions)>;
+
+fn slower(
+    trace: &Trace,
+    query: &str,
+    options: &EngineOptions,
+    arguments: &Arguments,
+    skipped: &mut Vec<String>,
+) -> Result<Slower, Failure> {
+    let took_s = measured_ms(trace)? / 1000.0;
+    let mut all = Slower::new();
+    match options.cores / 2 {
+        0 => skipped.push("cores were not slowed: there is one only".to_string()),
+        half => {
+            let options = EngineOptions { cores: half, ..options.clone() };
+            all.push((format!("cores={half}"), Emulation::None, options));
+        }
+    }
+    let disk_bytes = input_bytes(trace, kind::DISK);
+    let paths = paths(query, arguments);
+    if disk_bytes == 0 || paths.is_empty() {
+        skipped.push("disks were not slowed: the query reads no file that could be found".to_string());
+    } else {
+        for share in SHARES {
+            let rate = whole_rate(disk_bytes, took_s * share);
+            let disk_rates = paths.iter().map(|path| (path.clone(), rate)).collect();
+            let set = format!("disk.rate={}MB/s", rate / 1_000_000);
+            all.push((set, Emulation::EnginePaced, EngineOptions { disk_rates, ..options.clone() }));
+        }
+    }
+    let store_bytes = input_bytes(trace, kind::STORE);
+    for share in SHARES.iter().filter(|_| store_bytes > 0) {
+        let rate = whole_rate(store_bytes, took_s * share);
+        let set = format!("network.rate={}MB/s", rate / 1_000_000);
+        all.push((
+            set,
+            Emulation::EnginePaced,
+            EngineOptions { network_rate: Some(rate), ..options.clone() },
+        ));
+    }
+    if all.is_empty() {
+        return Err(Failure::Failed(format!("there is nothing to slow: {}", skipped.join("; "))));
+    }
+    Ok(all)
+}
+
+/// Bytes that the query read or fetched from resources of a kind.
+fn input_bytes(trace: &Trace, kind: &str) -> u64 {
+    let of_kind = |m: &&pellucid_trace::Monotask| {
+        trace.resources.get(m.resource as usize).is_some_and(|r| r.kind == kind)
+            && matches!(m.phase, Phase::Read | Phase::Fetch)
+    };
+    trace.monotasks.iter().filter(of_kind).filter_map(|m| m.bytes).sum()
+}
+
+/// A rate at which the bytes take so long, in whole megabytes a second.
+fn whole_rate(bytes: u64, seconds: f64) -> u64 {
+    let rate = bytes as f64 / seconds.max(1e-3) / 1e6;
+    (rate.round().max(1.0) as u64) * 1_000_000
+}
+
+/// Places on the disks that the query reads: its tables' and the paths in its text.
+fn paths(query: &str, arguments: &Arguments) -> Vec<PathBuf> {
+    let quoted = query.split('\'').skip(1).step_by(2).map(str::to_string);
+    let named = arguments.tables.iter().map(|(_, path)| path.clone());
+    let mut paths: Vec<PathBuf> = named.chain(quoted).filter_map(|text| existing(&text)).collect();
+    paths.sort();
+    paths.dedup();
+    paths
+}
+
+/// The file or folder that a path, or the part of it before a pattern, names.
+fn existing(text: &str) -> Option<PathBuf> {
+    if text.contains("://") {
+        return None;
+    }
+    let plain = text.split(['*', '?', '[']).next().unwrap_or(text);
+    let path = Path::new(plain);
+    // Words of the query that are no path have no folder that exists.
+    let looks_like = text.contains('/') || text.contains('.');
+    let found = if path.exists() { Some(path) } else { path.parent().filter(|p| p.exists()) };
+    found.filter(|p| looks_like && !p.as_os_str().is_empty()).map(Path::to_path_buf)
+}
+
+fn score(query: &str, all: &[Configuration]) -> Result<Vec<Scored>, Failure> {
+    let times = |configuration: &Configuration| -> Result<Vec<f64>, Failure> {
+        configuration.traces.iter().map(|trace| Ok(measured_ms(trace)?)).collect()
+    };
+    let none = || Failure::Failed("the query took no time that could be measured".to_string());
+    let [first, slower @ ..] = all else { return Err(none()) };
+    let baseline_times = times(first)?;
+    let (baseline_ms, baseline_spread) = repeats(&baseline_times).ok_or_else(none)?;
+    let table = residuals(None);
+    let model = WhatIfModel::of(&first.traces[middle(&baseline_times).ok_or_else(none)?], &table)?;
+    let mut scored = Vec::new();
+    for configuration in slower {
+        let set = configuration.set.clone().unwrap_or_default();
+        let answer = model.predict(&Changes::parse(&[&set], parse_rate)?)?;
+        let target_times = times(configuration)?;
+        let (measured_ms, measured_spread) = repeats(&target_times).ok_or_else(none)?;
+        let target = &configuration.traces[middle(&target_times).ok_or_else(none)?];
+        let (bottleneck_measured, balanced) = limits(target);
+        scored.push(Scored {
+            name: set.clone(),
+            query: query.to_string(),
+            set: set.split_once('=').map(|(k, v)| (k.to_string(), v.to_string())).into_iter().collect(),
+            emulation: configuration.emulation,
+            baseline_ms,
+            baseline_spread,
+            measured_ms,
+            measured_spread,
+            scale: model.scale(&answer.prediction),
+            prediction: answer.prediction,
+            replay_error: answer.baseline.replay_error(),
+            bottleneck_before: answer.bottleneck_before.map(|b| b.kind),
+            bottleneck_after: answer.bottleneck_after.map(|b| b.kind),
+            bottleneck_measured,
+            balanced,
+            void: None,
+        });
+    }
+    Ok(scored)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_whole_and_never_nothing() {
+        assert_eq!(whole_rate(100_000_000, 2.0), 50_000_000);
+        assert_eq!(whole_rate(10, 2.0), 1_000_000);
+    }
+
+    #[test]
+    fn words_of_a_query_are_no_paths() {
+        assert_eq!(existing("MAIL"), None);
+        assert_eq!(existing("s3://bucket/a.parquet"), None);
+        assert_eq!(existing("/*.parquet"), Some(PathBuf::from("/")));
+    }
+}

@@ -1,0 +1,70 @@
+//! Predicted beside measured, as a table for a terminal.
+
+use crate::whatif::{interval, time};
+use pellucid_model::backtest::{Scored, score};
+use std::fmt::Write;
+
+/// The table and, below it, the score.
+pub fn table(cases: &[Scored], width: usize, color: bool) -> String {
+    let mut out = String::new();
+    let bold = |text: &str| if color { format!("\x1b[1m{text}\x1b[0m") } else { text.to_string() };
+    // What is right of the name takes 56 columns.
+    let names = cases.iter().map(|c| c.name.chars().count()).max().unwrap_or(0);
+    let column = names.min(width.saturating_sub(58)).max(16);
+    let heading = format!(
+        "{:<column$} {:>9} {:>6} {:>9} {:>6} {:<20}",
+        "case", "measured", "±", "predicted", "off", "interval"
+    );
+    let _ = writeln!(out, "{}", bold(heading.trim_end()));
+    for case in cases {
+        let off =
+            if case.void.is_some() { "void".to_string() } else { format!("{:.1} %", case.error() * 100.0) };
+        let outside = if case.void.is_none() && !case.inside() { " outside" } else { "" };
+        let _ = writeln!(
+            out,
+            "{:<column$} {:>9} {:>6} {:>9} {off:>6} {}{outside}",
+            cut(&case.name, column),
+            time(case.measured_ms),
+            format!("{:.1} %", case.measured_spread * 50.0),
+            time(case.prediction.duration_ms),
+            interval(&case.prediction),
+        );
+        if let Some(why) = &case.void {
+            let _ = writeln!(out, "{:<column$} {}", "", cut(why, width.saturating_sub(column + 1)));
+        }
+    }
+    let Some(score) = score(cases) else {
+        out.push_str("\nno case counts\n");
+        return out;
+    };
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    let _ = writeln!(
+        out,
+        "\n{}",
+        bold(&format!(
+            "median error {}, worst {}; {:.0} of {} inside their interval",
+            percent(score.median_error),
+            percent(score.worst_error),
+            score.coverage * score.cases as f64,
+            score.cases,
+        ))
+    );
+    let _ = writeln!(
+        out,
+        "half an interval is {} in the middle; {} changed the time by over 1.3, {} moved\n\
+         the bottleneck, in {} two resources' ideal times lay within 20 %",
+        percent(score.median_half_width),
+        score.changing,
+        score.moving,
+        score.balanced,
+    );
+    out
+}
+
+fn cut(text: &str, columns: usize) -> String {
+    if text.chars().count() <= columns {
+        return text.to_string();
+    }
+    let kept: String = text.chars().take(columns.saturating_sub(1)).collect();
+    format!("{kept}…")
+}

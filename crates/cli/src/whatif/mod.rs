@@ -1,0 +1,87 @@
+//! `pellucid whatif`: a job's time with other hardware or software.
+
+mod json;
+mod text;
+
+use crate::analyze;
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::output;
+use crate::units::parse_rate;
+use pellucid_model::whatif::{Changes, Point, Refused, Single, Sweep, WhatIf, WhatIfModel, residuals};
+use std::path::PathBuf;
+
+pub use text::{interval, time};
+
+/// Arguments of `whatif`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Keys of --set: cores, disks, disk.rate, disk.NAME.rate, network.rate, store.rate, concurrency.KIND,
+partitions, machines, input=memory|memory-decoded, input.scale, no=KIND (takes that kind's time away:
+the bound of optimising it). A value is absolute (disk.rate=200MB/s) or relative (disk.rate=x2).
+With nothing set: what each of the best single changes would buy.
+
+Example:
+  pellucid sql \"SELECT count(*) FROM 'data/tpch/lineitem.parquet'\" --trace count.trace
+  pellucid whatif count.trace
+  pellucid whatif count.trace --set disk.rate=x2 --set cores=4
+  pellucid whatif count.trace --sweep disk.rate=25MB/s..400MB/s")]
+pub struct Arguments {
+    /// A trace that `pellucid sql --trace` wrote
+    #[arg(value_name = "INPUT")]
+    input: PathBuf,
+    /// What is different; several hold together
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// One key over a range: A..B doubles, A..B:N takes N even steps
+    #[arg(long, value_name = "KEY=A..B[:N]")]
+    sweep: Option<String>,
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Usage(message) => Failure::Usage(message),
+            Refused::Failed(message) => Failure::Failed(message),
+        }
+    }
+}
+
+/// Everything that one call answers.
+pub struct Answer {
+    /// The question as a whole; with nothing set, the job as it was.
+    pub whatif: WhatIf,
+    /// The points of a sweep and its key.
+    pub sweep: Option<(String, Vec<Point>)>,
+    /// Single changes, where nothing was set or swept.
+    pub singles: Option<Vec<Single>>,
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
+    let changes = Changes::parse(&arguments.set, parse_rate)?;
+    let sweep = arguments.sweep.as_deref().map(|text| Sweep::parse(text, parse_rate)).transpose()?;
+    let trace = analyze::read(&arguments.input)?;
+    let in_file = |refused: Refused| match refused {
+        Refused::Failed(message) => Failure::Failed(format!("{}: {message}", arguments.input.display())),
+        usage => usage.into(),
+    };
+    let table = residuals(None);
+    let model = WhatIfModel::of(&trace, &table).map_err(in_file)?;
+    let points = sweep.as_ref().map(|sweep| model.sweep(&changes, sweep, parse_rate)).transpose()?;
+    let answer = Answer {
+        whatif: model.predict(&changes)?,
+        singles: (changes.is_empty() && points.is_none()).then(|| model.singles()),
+        sweep: sweep.map(|sweep| sweep.key).zip(points),
+    };
+    if console.json {
+        return console
+            .print(|out| output::write_document(out, "pellucid.whatif/1", &json::document(&answer)));
+    }
+    let text = text::answer(&answer, model.backtests(), console.width(), console.color_stdout());
+    console.print(|out| out.write_all(text.as_bytes()))?;
+    for warning in &trace.warnings {
+        console.warn(warning);
+    }
+    Ok(())
+}

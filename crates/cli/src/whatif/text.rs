@@ -1,0 +1,183 @@
+//! A what-if as text for a terminal.
+
+use pellucid_model::Bottleneck;
+use pellucid_model::whatif::{Baseline, By, Point, Prediction, Single};
+use std::fmt::Write;
+
+use super::Answer;
+
+/// Columns before a line's text.
+const LABEL: usize = 13;
+
+pub use pellucid_report::time;
+
+/// `2.21 s to 2.49 s`.
+pub fn interval(prediction: &Prediction) -> String {
+    format!("{} to {}", time(prediction.low_ms), time(prediction.high_ms))
+}
+
+/// The whole answer, in lines of at most `width` columns.
+pub fn answer(answer: &Answer, backtests: usize, width: usize, color: bool) -> String {
+    let mut out = String::new();
+    let page = Page { width: width.max(40), color };
+    let whatif = &answer.whatif;
+    page.line(&mut out, "measured", &time(whatif.baseline.measured_ms));
+    page.line(&mut out, "reproduced", &reproduced(&whatif.baseline));
+    page.line(&mut out, "limited by", &limit(whatif.bottleneck_before.as_ref()));
+    if !whatif.changes.is_empty() {
+        let prediction = &whatif.prediction;
+        out.push('\n');
+        page.line(&mut out, "with", &whatif.changes.to_string());
+        let headline = format!("{}, {}", time(prediction.duration_ms), versus(prediction, &whatif.baseline));
+        page.line(&mut out, "predicted", &page.bold(&headline));
+        page.line(&mut out, "interval", &format!("{} (90 %)", interval(prediction)));
+        page.line(&mut out, "limited by", &limit(whatif.bottleneck_after.as_ref()));
+        page.line(&mut out, "by", &by(prediction));
+    }
+    if let Some((key, points)) = &answer.sweep {
+        out.push('\n');
+        page.sweep(&mut out, key, points);
+    }
+    if let Some(singles) = &answer.singles {
+        out.push('\n');
+        page.singles(&mut out, singles, &whatif.baseline);
+    }
+    if !whatif.assumptions.is_empty() {
+        out.push('\n');
+        for (ix, assumption) in whatif.assumptions.iter().enumerate() {
+            page.line(&mut out, if ix == 0 { "assumed" } else { "" }, assumption);
+        }
+    }
+    if backtests == 0 {
+        page.line(&mut out, "note", "no backtests of other queries stand behind these intervals yet");
+    }
+    out
+}
+
+/// What each predictor says that the job as it was takes.
+fn reproduced(baseline: &Baseline) -> String {
+    let off = |ms: f64| format!("{:.1} % off", (ms / baseline.measured_ms - 1.0).abs() * 100.0);
+    let simulated = match baseline.simulated_ms {
+        Some(ms) => format!("{} by simulation ({})", time(ms), off(ms)),
+        None => "not by simulation".into(),
+    };
+    let modelled = match baseline.modelled_ms {
+        Some(ms) => format!("{} by ideal times ({})", time(ms), off(ms)),
+        None => "not by ideal times".into(),
+    };
+    format!("{simulated}, {modelled}")
+}
+
+fn by(prediction: &Prediction) -> String {
+    let other = match prediction.by {
+        By::Simulated => prediction.analytic_ms.map(|ms| format!("; ideal times say {}", time(ms))),
+        By::Analytic => prediction.simulated_ms.map(|ms| format!("; the simulation says {}", time(ms))),
+    };
+    let own = match prediction.by {
+        By::Simulated => "simulation",
+        By::Analytic => "ideal times",
+    };
+    format!("{own}: {}{}", prediction.because, other.unwrap_or_default())
+}
+
+fn versus(prediction: &Prediction, baseline: &Baseline) -> String {
+    let ratio = baseline.measured_ms / prediction.duration_ms;
+    match ratio {
+        r if r >= 1.005 => format!("{r:.2} times as fast"),
+        r if r <= 0.995 => format!("{:.2} times as long", 1.0 / r),
+        _ => "as long as it was".into(),
+    }
+}
+
+fn limit(bottleneck: Option<&Bottleneck>) -> String {
+    match bottleneck {
+        None => "nothing that was measured".into(),
+        Some(b) => match &b.name {
+            Some(name) if *name != b.kind && b.kind != "cpu" => format!("{} {name}", b.kind),
+            _ => b.kind.clone(),
+        },
+    }
+}
+
+struct Page {
+    width: usize,
+    color: bool,
+}
+
+impl Page {
+    fn bold(&self, text: &str) -> String {
+        if self.color { format!("\x1b[1m{text}\x1b[0m") } else { text.to_string() }
+    }
+
+    /// A label and its text, which goes on below itself where it is long.
+    fn line(&self, out: &mut String, label: &str, text: &str) {
+        let mut at = LABEL;
+        let _ = write!(out, "{label:<LABEL$}");
+        for (ix, word) in text.split(' ').enumerate() {
+            let columns = word.chars().count();
+            if ix > 0 && at + 1 + columns > self.width {
+                let _ = write!(out, "\n{:<LABEL$}", "");
+                at = LABEL;
+            } else if ix > 0 {
+                out.push(' ');
+                at += 1;
+            }
+            out.push_str(word);
+            at += columns;
+        }
+        out.push('\n');
+    }
+
+    /// A bar a value, and a line where another kind begins to limit.
+    fn sweep(&self, out: &mut String, key: &str, points: &[Point]) {
+        let longest = points.iter().map(|p| p.prediction.high_ms).fold(0.0, f64::max);
+        let values = points.iter().map(|p| p.value.chars().count()).max().unwrap_or(0);
+        let column = values.max(LABEL - 2);
+        let room = self.width.saturating_sub(column + 36).max(8);
+        let _ = writeln!(out, "{}", self.bold(key));
+        let mut before: Option<&str> = None;
+        for point in points {
+            let kind = point.bottleneck.as_ref().map(|b| b.kind.as_str());
+            if let (Some(was), Some(is)) = (before, kind)
+                && was != is
+            {
+                let _ = writeln!(out, "{:>column$}  from here on {is} limits, no more {was}", "");
+            }
+            before = kind.or(before);
+            let share = |ms: f64| (ms / longest * room as f64).round() as usize;
+            let p = &point.prediction;
+            let bar = "█".repeat(share(p.duration_ms).max(1));
+            let rest = "░".repeat(share(p.high_ms).saturating_sub(share(p.duration_ms).max(1)));
+            let _ = writeln!(
+                out,
+                "{:>column$}  {:<room$}  {:>8}  {}",
+                point.value,
+                format!("{bar}{rest}"),
+                time(p.duration_ms),
+                interval(p),
+            );
+        }
+    }
+
+    /// A row a change, what buys most first.
+    fn singles(&self, out: &mut String, singles: &[Single], baseline: &Baseline) {
+        let _ = writeln!(
+            out,
+            "{}",
+            self.bold(&format!("{:<22}{:>9}  {:<9}{:<24}limited by", "if", "then", "gain", "90 % interval"))
+        );
+        for single in singles {
+            let p = &single.prediction;
+            let gain = (1.0 - p.duration_ms / baseline.measured_ms) * 100.0;
+            let gain = if gain.abs() < 0.5 { "none".to_string() } else { format!("{gain:.0} %") };
+            let _ = writeln!(
+                out,
+                "{:<22}{:>9}  {gain:<9}{:<24}{}",
+                single.changes.to_string(),
+                time(p.duration_ms),
+                interval(p),
+                limit(single.bottleneck.as_ref()),
+            );
+        }
+    }
+}

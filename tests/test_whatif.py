@@ -1,0 +1,234 @@
+"""`whatif` and `backtest` from outside: the contract's documents, answers that can be checked by hand, bad input."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests import binary, test_traces
+
+KEYS = {"format", "set", "baseline", "prediction", "bottleneck_before", "bottleneck_after", "assumptions", "sweep", "singles"}
+
+
+def scan(disk_rate: float = 50e6, machines: int = 1, end: bool = True) -> list[dict]:
+    """Four reads of 400 ms one after another, each followed by 150 ms on one of two cores."""
+    records = [
+        {"t": "header", "format": "pellucid.trace/1.1", "producer": "engine", "producer_version": "0", "origin_unix_ns": 1},
+        {"t": "machine", "name": "here", "cores": 2},
+        {"t": "resource", "name": "cores", "kind": "cpu", "machine": 0, "capacity": 2.0, "capacity_from": "counted", "concurrency": 2},
+        {"t": "resource", "name": "sda", "kind": "disk", "machine": 0, "capacity": disk_rate, "capacity_from": "set", "concurrency": 1},
+        {"t": "job", "name": "SELECT sum(x) FROM t", "submitted_ns": 0},
+        {"t": "stage", "job": 0, "name": "scan", "submitted_ns": 0},
+    ]
+    took = int(20e6 / disk_rate * 1e9)
+    for part in range(4):
+        read_ends = (part + 1) * took
+        records += [
+            {"t": "multitask", "stage": 0, "partition": part, "admitted_ns": 0},
+            {"t": "monotask", "multitask": part, "resource": 1, "phase": "read", "queued_ns": 0, "queue_ns": part * took, "service_ns": took, "bytes": 20_000_000},
+            {"t": "monotask", "multitask": part, "resource": 0, "phase": "compute", "queued_ns": read_ends, "queue_ns": 0, "service_ns": 150_000_000, "decode_ns": 90_000_000},
+        ]
+    last = 4 * took + 150_000_000
+    records += [{"t": "stage_end", "stage": 0, "ended_ns": last}]
+    if end:
+        records += [{"t": "job_end", "job": 0, "ended_ns": last}]
+    return records + [{"t": "end", "records": len(records)}]
+
+
+@pytest.fixture
+def trace(tmp_path) -> Path:
+    """A trace whose what-ifs can be worked out by hand: 1750 ms."""
+    return written(tmp_path / "scan.trace", scan())
+
+
+def written(path: Path, records: list[dict]) -> Path:
+    test_traces.write(path, records)
+    return path
+
+
+def whatif(trace: Path, *args: str) -> dict:
+    document = binary.run("whatif", trace, *args, "--json").check().json()
+    assert document["format"] == "pellucid.whatif/1" and set(document) == KEYS
+    return document
+
+
+def close(actual, expected: float):
+    assert float(actual) == pytest.approx(expected, rel=0.01)
+
+
+def test_a_prediction_stands_in_its_interval_beside_its_baseline(trace):
+    document = whatif(trace, "--set", "disk.rate=x2")
+    close(document["baseline"]["measured_ms"], 1750)
+    close(document["baseline"]["simulated_ms"], 1750)
+    prediction = document["prediction"]
+    close(prediction["duration_ms"], 950)
+    assert prediction["low_ms"] < prediction["duration_ms"] < prediction["high_ms"]
+    assert prediction["by"] == "simulated"
+    assert document["set"] == {"disk.rate": "x2"}
+    assert document["bottleneck_before"] == {"kind": "disk", "name": "sda"}
+    assert document["sweep"] is None and document["singles"] is None
+    assert any("sda" in words for words in document["assumptions"])
+
+
+def test_changes_hold_together(trace):
+    close(whatif(trace, "--set", "disks=2")["prediction"]["duration_ms"], 950)
+    close(whatif(trace, "--set", "no=disk", "--set", "cores=1")["prediction"]["duration_ms"], 600)
+    close(whatif(trace, "--set", "disk.sda.rate=100MB/s", "--set", "input=memory-decoded")["prediction"]["duration_ms"], 120)
+
+
+def test_a_sweep_is_a_curve_on_which_the_bottleneck_moves(trace):
+    points = whatif(trace, "--sweep", "disk.rate=50MB/s..800MB/s")["sweep"]
+    assert [p["value"] for p in points] == ["50MB/s", "100MB/s", "200MB/s", "400MB/s", "800MB/s"]
+    close(points[1]["duration_ms"], 950)
+    kinds = [p["bottleneck"]["kind"] for p in points]
+    assert kinds[0] == "disk" and kinds[-1] == "cpu"
+    text = binary.run("whatif", trace, "--sweep", "disk.rate=50MB/s..800MB/s").check().out
+    assert "cpu limits, no more disk" in text
+
+
+def test_with_nothing_set_the_best_single_changes_come_first(trace):
+    singles = whatif(trace)["singles"]
+    times = [s["duration_ms"] for s in singles]
+    assert times == sorted(times) and len(times) >= 5
+    assert singles[0]["set"] == {"input": "memory-decoded"}
+    for single in singles:
+        assert single["low_ms"] < single["duration_ms"] < single["high_ms"]
+
+
+def test_the_same_question_gets_the_same_bytes(trace):
+    ask = lambda: binary.run("whatif", trace, "--set", "disk.rate=x3", "--set", "cores=1.5", "--json").check().out  # noqa: E731
+    assert len({ask() for _ in range(3)}) == 1
+
+
+@pytest.mark.parametrize("args", [(), ("--set", "disk.rate=x2"), ("--sweep", "cores=1..8")])
+def test_text_fits_eighty_columns(trace, args):
+    text = binary.run("whatif", trace, *args, "--color", "never", env=wide(80)).check().out
+    assert text and max(map(len, text.splitlines())) <= 100
+
+
+def wide(columns: int) -> dict:
+    return {**os.environ, "COLUMNS": str(columns)}
+
+
+@pytest.mark.parametrize(
+    "setting, words",
+    [
+        ("disc.rate=x2", "the keys are cores, disks, disk.rate"),
+        ("disk.rate", "write KEY=VALUE"),
+        ("disk.rate=200", "50MB/s"),
+        ("disk.rate=200MB", "a size a second"),
+        ("disk.rate=0MB/s", "at least one byte"),
+        ("disk.rate=-5MB/s", "must be over 0"),
+        ("cores=0", "must be over 0"),
+        ("cores=-2", "must be over 0"),
+        ("cores=many", "a number of cores"),
+        ("disks=1.5", "whole number"),
+        ("machines=4", "one machine"),
+        ("executors=2", "Spark"),
+        ("no=gpu", "no=cpu, no=disk"),
+        ("disk.sdb.rate=x2", "it has sda"),
+        ("input=disk", "memory or memory-decoded"),
+        ("network.rate=x2", "no network"),
+        ("store.rate=x2", "no store"),
+    ],
+)
+def test_a_wrong_question_says_what_to_ask(trace, setting, words):
+    ran = binary.run("whatif", trace, "--set", setting)
+    assert ran.code == 2 and words in ran.err and not binary.PANIC.search(ran.err), ran.err
+    assert ran.out == ""
+
+
+@pytest.mark.parametrize("sweep", ["disk.rate", "disk.rate=x2", "cores=4..2", "cores=0..2", "cores=1..8:1", "input=a..b"])
+def test_a_wrong_sweep_says_what_to_ask(trace, sweep):
+    ran = binary.run("whatif", trace, "--sweep", sweep)
+    assert ran.code == 2 and any(words in ran.err for words in ("for example", "input takes memory")), ran.err
+    assert not binary.PANIC.search(ran.err)
+
+
+def test_more_disks_without_a_disk(tmp_path):
+    records = [r for r in scan() if r.get("kind") != "disk" and r.get("phase") != "read"]
+    records[-1]["records"] = len(records) - 1
+    ran = binary.run("whatif", written(tmp_path / "warm.trace", records), "--set", "disks=2")
+    assert ran.code == 2 and "no disk" in ran.err and "cores" in ran.err
+
+
+def test_a_trace_that_says_too_little(tmp_path, trace):
+    cut = tmp_path / "cut.trace"
+    cut.write_bytes(trace.read_bytes()[:-20])
+    unfinished = written(tmp_path / "open.trace", scan(end=False))
+    for path, words in [(cut, "run the job again"), (unfinished, "has no end"), (tmp_path / "none", "No such file")]:
+        ran = binary.run("whatif", path)
+        assert ran.code == 1 and words in ran.err and str(path) in ran.err, ran.err
+        assert not binary.PANIC.search(ran.err)
+
+
+def manifest(tmp_path, cases: list[dict]) -> Path:
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps({"format": "pellucid.manifest/1", "cases": cases}))
+    return path
+
+
+def pair(tmp_path, **more) -> dict:
+    written(tmp_path / "slow.trace", scan(50e6))
+    written(tmp_path / "fast.trace", scan(100e6))
+    case = {"name": "twice the rate", "query": "q", "set": {"disk.rate": "x2"}, "baseline": ["slow.trace"], "measured": ["fast.trace"]}
+    return {**case, **more}
+
+
+def test_a_backtest_compares_predicted_and_measured(tmp_path):
+    path = manifest(tmp_path, [pair(tmp_path), pair(tmp_path, name="void", void="busy machine", measured=[], measured_ms=[1.0])])
+    document = binary.run("backtest", path, "--json").check().json()
+    assert document["format"] == "pellucid.backtest/1"
+    case, void = document["cases"]
+    assert {"name", "set", "measured_ms", "measured_spread", "predicted_ms", "low_ms", "high_ms", "error"} <= set(case)
+    close(case["measured_ms"], 950)
+    assert float(case["error"]) < 0.001 and case["inside"] and void["void"] == "busy machine"
+    assert float(document["median_error"]) < 0.001 and document["coverage"] == 1
+    assert document["counts"]["cases"] == 1
+    table = tmp_path / "residuals.tsv"
+    text = binary.run("backtest", path, "--residuals", table).check().out
+    assert "twice the rate" in text and "1 of 1 inside" in text
+    assert len(table.read_text().splitlines()) == 2
+
+
+def test_a_backtest_is_a_gate(tmp_path):
+    wrong = pair(tmp_path, name="wrong", set={"disk.rate": "x4"})
+    path = manifest(tmp_path, [wrong])
+    ran = binary.run("backtest", path, "--max-error", "10%")
+    assert ran.code == 1 and "wrong is off by" in ran.err
+    assert binary.run("backtest", path, "--max-error", "90%").code == 0
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"sett": {}}, "unknown field"),
+        ({"set": {"disk.rate": "fast"}}, "case `twice the rate`"),
+        ({"baseline": ["none.trace"]}, "none.trace"),
+        ({"measured": []}, "`measured` names no run"),
+    ],
+)
+def test_a_wrong_manifest_says_what_is_wrong(tmp_path, change, words):
+    ran = binary.run("backtest", manifest(tmp_path, [pair(tmp_path, **change)]))
+    assert ran.code in (1, 2) and words in ran.err and not binary.PANIC.search(ran.err), ran.err
+
+
+def test_a_causal_check_runs_predicts_and_compares(tmp_path):
+    data = tmp_path / "n.parquet"
+    rows = "SELECT value AS x, value % 7 AS g FROM generate_series(1, 3000000)"
+    binary.run("sql", rows, "-o", data).check()
+    query = f"SELECT g, sum(x), count(*) FROM '{data}' GROUP BY g"
+    ran = binary.run("backtest", "--causal", query, "--repeats", "2", "--json").check()
+    document = ran.json()
+    names = [case["name"] for case in document["cases"]]
+    assert any(name.startswith("disk.rate=") for name in names)
+    for case in document["cases"]:
+        assert case["low_ms"] < case["predicted_ms"] < case["high_ms"] and case["measured_ms"] > 0
+    paced = [c for c in document["cases"] if c["name"].startswith("disk.rate=")]
+    assert all(c["emulation"] == "engine-paced" for c in paced)
+
+
+def test_a_causal_check_without_anything_to_slow_says_so():
+    ran = binary.run("backtest", "--causal", "SELECT 1", "--cores", "1")
+    assert ran.code == 1 and "nothing to slow" in ran.err
