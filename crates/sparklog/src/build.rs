@@ -35,6 +35,11 @@ pub fn trace(mut log: Log) -> Trace {
     order_times(&mut log);
     let clock = Clock { origin_ms: origin_ms(&log) };
     log.tasks.count_from(ns(clock.origin_ms));
+    let early =
+        log.stages.iter().filter(|stage| stage.submitted_ms.is_some_and(|ms| ms < clock.origin_ms)).count();
+    if early > 0 {
+        log.warnings.say(format!("{early} stages before the application's own start: shown as at its start"));
+    }
     let mut trace = Trace {
         header: Some(Header {
             format: format!("pellucid.trace/{FORMAT_MAJOR}.{FORMAT_MINOR}"),

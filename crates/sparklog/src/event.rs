@@ -36,6 +36,12 @@ pub fn short(name: &[u8]) -> &[u8] {
     memchr::memrchr(b'.', name).map_or(name, |dot| &name[dot + 1..])
 }
 
+/// Whether an event, by its short name, is one that Spark or a vendor of it logs.
+pub fn is_spark(short: &[u8]) -> bool {
+    let beginnings: [&[u8]; 3] = [b"SparkListener", b"StreamingQueryListener", b"DBCEventLogging"];
+    beginnings.iter().any(|beginning| short.starts_with(beginning))
+}
+
 /// `SparkListenerApplicationStart`.
 #[derive(Debug, Default)]
 pub struct ApplicationStart {

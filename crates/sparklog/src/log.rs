@@ -27,6 +27,8 @@ const MOST_NAMES: usize = 300;
 const MOST_SETTINGS: usize = 10_000;
 const MOST_SETTING_CHARS: usize = 1000;
 const MOST_ERROR_CHARS: usize = 500;
+/// Descriptions of jobs and executions may be whole SQL texts.
+const MOST_NAME_CHARS: usize = 2000;
 
 /// What was read of a log so far.
 #[derive(Debug, Default)]
@@ -124,9 +126,14 @@ impl Log {
         }
     }
 
+    /// Takes the last line, which has no end; whether it was whole all the same.
+    pub fn last_line(&mut self, line: &[u8]) -> bool {
+        line.trim_ascii().is_empty() || self.event(line).is_ok()
+    }
+
     /// Whether anything in it was an event of Spark.
     pub fn is_event_log(&self) -> bool {
-        self.task_ends > 0 || self.task_starts > 0 || !self.events.is_empty()
+        self.task_ends > 0 || self.task_starts > 0 || self.events.keys().any(|name| event::is_spark(name))
     }
 
     /// The trace.
@@ -302,7 +309,7 @@ impl Log {
         if let Some(id) = job.id {
             self.job_by_id.insert(id, ix);
         }
-        let name = job.description.or(job.name).unwrap_or_default();
+        let name = text::clipped(&job.description.or(job.name).unwrap_or_default(), MOST_NAME_CHARS);
         self.jobs.push(Job {
             id: job.id,
             name,
@@ -415,7 +422,7 @@ impl Log {
             self.execution_by_id.insert(id, self.executions.len());
             self.executions.push(SqlExecution {
                 id,
-                name: execution.description.unwrap_or_default(),
+                name: text::clipped(&execution.description.unwrap_or_default(), MOST_NAME_CHARS),
                 root: execution.root.filter(|root| *root != id),
                 submitted_ms: execution.at_ms,
                 local_parquet: facts.local_parquet,

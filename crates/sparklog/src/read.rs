@@ -77,14 +77,8 @@ fn read_part<R: Read>(log: &mut Log, lines: &mut Lines<R>, name: &str) -> Stoppe
             Ok(Some(Line::Unended(line))) => {
                 // What wrote it may have left out the last line's end, or been
                 // stopped within it; only then it is no JSON.
-                let before = log.warnings.malformed_lines();
-                log.line(line, number);
-                let malformed = log.warnings.malformed_lines() > before;
-                return if malformed {
-                    Stopped::Cut(format!("{name} is cut within line {number}"))
-                } else {
-                    Stopped::No
-                };
+                let cut = Stopped::Cut(format!("{name} is cut within line {number}"));
+                return if log.last_line(line) { Stopped::No } else { cut };
             }
             Ok(Some(Line::TooLong(length))) => {
                 let limit = MOST_LINE_BYTES >> 20;
@@ -147,18 +141,11 @@ pub fn looks_like_event_log(start: &[u8]) -> bool {
     let text = head[..length].trim_ascii_start();
     let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
     match event::name(line) {
-        Ok(Some(name)) => is_spark(&name),
+        Ok(Some(name)) => event::is_spark(event::short(&name)),
         Ok(None) => false,
         // A first line longer than what was looked at: its beginning must do.
         Err(_) => {
             text.starts_with(b"{") && memchr::memmem::find(line, b"\"Event\":\"SparkListener").is_some()
         }
     }
-}
-
-fn is_spark(name: &[u8]) -> bool {
-    let short = event::short(name);
-    short.starts_with(b"SparkListener")
-        || short.starts_with(b"DBCEventLogging")
-        || name.starts_with(b"org.apache.spark.")
 }
