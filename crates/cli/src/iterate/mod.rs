@@ -2,6 +2,7 @@
 //! line, prints or writes the result. What each prints is in `results`.
 
 mod results;
+mod running;
 
 use crate::console::Console;
 use crate::failure::Failure;
@@ -9,11 +10,14 @@ use crate::interrupt;
 use crate::units::format_count;
 use clap::{Args, Subcommand, ValueEnum};
 use pellucid_iterate::applications::logistic_regression::Algorithm;
-use pellucid_iterate::applications::{ApplicationError, Finished, Job, Precision};
+use pellucid_iterate::applications::{ApplicationError, Finished, Job};
 use pellucid_iterate::applications::{kmeans, logistic_regression, pagerank};
 use pellucid_iterate::input::{InputError, Table, edges};
-use pellucid_iterate::{JobControl, JobError, Outcome, Progress, RunOptions};
+use pellucid_iterate::{
+    Cluster, Invitation, JobControl, JobError, Outcome, Progress, RunOptions, WorkerSettings,
+};
 use results::{Cost, Printable};
+use running::{Running, start};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -121,58 +125,6 @@ struct Ranking {
     tolerance: f64,
     #[command(flatten)]
     running: Running,
-}
-
-/// How a job runs, whichever it is.
-#[derive(Debug, Args)]
-struct Running {
-    /// Threads that compute [default: all cores]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    workers: Option<u16>,
-    /// Partitions of the data [default: by its size]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    partitions: Option<u32>,
-    /// Passes over the data, at most
-    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
-    iterations: u64,
-    /// Precision of the data in memory
-    #[arg(long, value_enum, default_value = "f64")]
-    precision: PrecisionName,
-    /// Write the result as Parquet: coefficients, assignments or ranks
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-    /// Where to run: only this machine in this version (Spark comes with the plugin)
-    #[arg(long, value_name = "spark[=MASTER]")]
-    on: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "lower")]
-enum PrecisionName {
-    F64,
-    F32,
-}
-
-impl Running {
-    fn precision(&self) -> Precision {
-        match self.precision {
-            PrecisionName::F64 => Precision::F64,
-            PrecisionName::F32 => Precision::F32,
-        }
-    }
-
-    fn check(&self) -> Result<(), Failure> {
-        if let Some(on) = &self.on {
-            return Err(Failure::Usage(format!(
-                "--on {on}: running on Spark comes with the Spark plugin, which this version does not have; \
-                 leave --on out to run on this machine"
-            )));
-        }
-        if let Some(output) = &self.output {
-            pellucid_iterate::input::results::check(output)?;
-        }
-        Ok(())
-    }
 }
 
 impl From<InputError> for Failure {
@@ -292,29 +244,55 @@ fn execute<R: Printable>(job: Job<R>, running: &Running, console: &Console) -> R
     if interrupt::requested() {
         return Err(Failure::Interrupted);
     }
-    let told = Told { progress: job.progress, partitions: job.partitions, bytes: job.bytes_per_iteration };
+    if let Some((invitation, rank)) = Invitation::from_environment() {
+        let snapshots = running.snapshots()?;
+        let settings =
+            WorkerSettings { rank, threads: running.threads(), snapshots, ..WorkerSettings::default() };
+        return Ok(pellucid_iterate::work(job.plan, &invitation, &settings)?);
+    }
+    let told = Told {
+        progress: job.progress,
+        partitions: job.partitions,
+        bytes: job.bytes_per_iteration,
+        bandwidth: running.bandwidth()?,
+    };
     let preparations = job.preparations;
     let control = JobControl::default();
     let cancelled = control.clone();
     let guard = interrupt::on_interrupt(move || cancelled.cancel());
-    let threads = running.workers.map_or_else(crate::generate::all_cores, usize::from);
     let mut line = Line::new(&job, running.iterations, console);
+    let recorder = running.recorder()?;
     let options = RunOptions {
-        threads,
+        threads: running.threads(),
+        snapshots: running.snapshots()?,
+        recorder: recorder.clone(),
         control: Some(control),
         progress: Some(Box::new(move |now| line.show(now))),
         ..RunOptions::default()
     };
-    let outcome = pellucid_iterate::run(job.plan.clone(), options)?;
+    let ran = match running.processes {
+        None => pellucid_iterate::run(job.plan.clone(), options),
+        Some(count) => {
+            let cluster = Cluster { workers: u32::from(count), ..Cluster::default() };
+            pellucid_iterate::control(job.plan.clone(), &cluster, options, |invitation| {
+                start(count, invitation)
+            })
+        }
+    };
+    if let Some(recorder) = recorder {
+        // A job that failed leaves its trace, too: it says how far it came.
+        recorder.finish().map_err(|e| Failure::Failed(e.to_string()))?;
+    }
+    let outcome = ran?;
     drop(guard);
-    let cost = Cost::of(&outcome, preparations, threads);
+    let cost = Cost::of(&outcome, preparations, running.all_threads());
     let finished = job.finish(&outcome)?;
     if let Some(path) = &running.output {
         finished.result.write(path)?;
         console.note(&format!("written to {}", path.display()));
     }
     if console.json {
-        let document = results::document(&finished, &outcome, cost);
+        let document = results::document(&finished, &outcome, cost, told.memory(cost));
         return console.print(|out| crate::output::write_document(out, "pellucid.iterate/1", &document));
     }
     let most = if console.cut().is_some() { SCREEN_LINES } else { usize::MAX };
@@ -328,9 +306,17 @@ struct Told {
     progress: &'static str,
     partitions: u32,
     bytes: u64,
+    /// Bytes a second, where it was measured.
+    bandwidth: Option<f64>,
 }
 
 impl Told {
+    /// The bandwidth, and the share of it that iterations reach.
+    fn memory(&self, cost: Option<Cost>) -> Option<(f64, Option<f64>)> {
+        let share = |bandwidth: f64| cost.map(|cost| self.bytes as f64 / (cost.median_ms / 1e3) / bandwidth);
+        self.bandwidth.map(|bandwidth| (bandwidth, share(bandwidth)))
+    }
+
     /// `12 iterations on 8 partitions, converged · loss 0.103 · 8.4 ms each · 38.2 GB/s · 1,204 tasks/s`.
     fn summary<R>(&self, finished: &Finished<R>, outcome: &Outcome, cost: Option<Cost>) -> String {
         let end = if finished.converged { "converged" } else { "not converged (--iterations, --tolerance)" };
@@ -341,7 +327,9 @@ impl Told {
         }
         if let Some(cost) = cost {
             parts.push(format!("{:.3} ms each", cost.median_ms));
-            parts.push(format!("{:.1} GB/s", self.bytes as f64 / cost.median_ms / 1e6));
+            let of = self.memory(Some(cost)).and_then(|(_, share)| share);
+            let of = of.map_or(String::new(), |share| format!(", {:.0} % of the memory's", share * 100.0));
+            parts.push(format!("{:.1} GB/s{of}", self.bytes as f64 / cost.median_ms / 1e6));
             parts.push(format!("{} tasks/s", format_count(cost.tasks_per_s as u64)));
         }
         parts.join(" · ")

@@ -152,11 +152,13 @@ impl Cost {
     }
 }
 
-/// The `pellucid.iterate/1` document, without its format.
+/// The `pellucid.iterate/1` document, without its format. `memory` is its bandwidth in bytes a second, and
+/// the share of it that iterations reach.
 pub fn document<R: Printable>(
     finished: &Finished<R>,
     outcome: &Outcome,
     cost: Option<Cost>,
+    memory: Option<(f64, Option<f64>)>,
 ) -> Map<String, Value> {
     Map::from_iter([
         ("iterations".to_string(), finished.iterations.into()),
@@ -168,6 +170,10 @@ pub fn document<R: Printable>(
         ("tasks".to_string(), outcome.tasks.into()),
         ("tasks_per_s".to_string(), json!(cost.map(|cost| cost.tasks_per_s))),
         ("scheduler_share".to_string(), json!(cost.and_then(|cost| cost.outside_tasks))),
+        (
+            "memory_bandwidth".to_string(),
+            json!({"bytes_per_s": memory.map(|memory| memory.0), "share": memory.and_then(|memory| memory.1)}),
+        ),
         ("result".to_string(), finished.result.json()),
     ])
 }

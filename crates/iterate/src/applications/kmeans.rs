@@ -69,7 +69,7 @@ pub struct Clusters {
 /// # Errors
 /// Options or data that do not fit.
 pub fn job(table: Arc<Table>, options: &Options) -> Result<Job<Clusters>, ApplicationError> {
-    if !(options.tolerance >= 0.0) {
+    if options.tolerance.is_nan() || options.tolerance < 0.0 {
         return usage(format!("--tolerance {}: a tolerance is 0 or more", options.tolerance));
     }
     match options.precision {

@@ -23,7 +23,10 @@ pub enum Algorithm {
     /// Limited-memory quasi-Newton.
     Lbfgs,
     /// Gradient descent; the step is one that surely converges where none is given.
-    GradientDescent { step: Option<f64> },
+    GradientDescent {
+        /// How far to go along the gradient of the mean loss.
+        step: Option<f64>,
+    },
 }
 
 /// What to fit.
@@ -74,7 +77,7 @@ pub fn job(table: Arc<Table>, options: &Options) -> Result<Job<Model>, Applicati
     {
         return usage(format!("--step {step}: a step is more than 0"));
     }
-    if !(options.tolerance >= 0.0) {
+    if options.tolerance.is_nan() || options.tolerance < 0.0 {
         return usage(format!("--tolerance {}: a tolerance is 0 or more", options.tolerance));
     }
     match options.precision {

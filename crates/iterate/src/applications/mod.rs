@@ -104,6 +104,7 @@ pub struct Finished<R> {
 }
 
 /// Adds one vector to another of the same length.
+#[allow(clippy::ptr_arg)] // The type that datasets have.
 fn add(sum: &mut Vec<f64>, next: &Vec<f64>) {
     for (sum, next) in sum.iter_mut().zip(next) {
         *sum += next;

@@ -69,7 +69,7 @@ pub fn job(graph: Graph, options: &Options) -> Result<Job<Ranks>, ApplicationErr
     if !(0.0..1.0).contains(&options.damping) {
         return usage(format!("--damping {}: it is at least 0 and below 1", options.damping));
     }
-    if !(options.tolerance >= 0.0) {
+    if options.tolerance.is_nan() || options.tolerance < 0.0 {
         return usage(format!("--tolerance {}: a tolerance is 0 or more", options.tolerance));
     }
     match options.precision {

@@ -146,11 +146,11 @@ fn nearest<T: Real, V: Vector<T>, const N: usize>(
                 }
             }
         }
-        for c in 0..TOGETHER {
-            let number = V::splat(T::of((group * TOGETHER + c) as f64));
-            for n in 0..N {
-                which[n] = scores[n][c].if_less(best[n], number, which[n]);
-                best[n] = scores[n][c].if_less(best[n], scores[n][c], best[n]);
+        for (n, scores) in scores.into_iter().enumerate() {
+            for (c, score) in scores.into_iter().enumerate() {
+                let number = V::splat(T::of((group * TOGETHER + c) as f64));
+                which[n] = score.if_less(best[n], number, which[n]);
+                best[n] = score.if_less(best[n], score, best[n]);
             }
         }
     }
@@ -222,20 +222,18 @@ pub fn draw<T: Real>(
     let mut best_row = None;
     let lines = rows.lines().chunks_exact(columns.max(1));
     for (block, (lines, closest)) in lines.zip(closest.chunks_mut(T::LANES)).enumerate() {
-        let mut squared = Line::<f64>::splat(1.0);
-        let mut squared_high = squared;
+        // As many as the longest line has lanes.
+        let mut squared = [1.0; 16];
         if let Some(center) = last {
-            (squared, squared_high) = (Line::splat(0.0), Line::splat(0.0));
+            squared = [0.0; 16];
             for (line, c) in lines.iter().zip(center) {
-                for (lane, x) in line.lanes().iter().enumerate() {
-                    let sum = if lane < 8 { &mut squared[lane] } else { &mut squared_high[lane - 8] };
-                    *sum += (x.wide() - c).powi(2);
+                for (squared, x) in squared.iter_mut().zip(line.lanes()) {
+                    *squared += (x.wide() - c).powi(2);
                 }
             }
         }
-        for (lane, closest) in closest.iter_mut().enumerate() {
-            let now = if lane < 8 { squared[lane] } else { squared_high[lane - 8] };
-            *closest = closest.min(now);
+        for (lane, (closest, squared)) in closest.iter_mut().zip(squared).enumerate() {
+            *closest = closest.min(squared);
             let row = (block * T::LANES + lane) as u64;
             let thrown = unit(mix(seed ^ mix(first_row + row)));
             // −ln u is at least 1 − u: most rows need no logarithm.

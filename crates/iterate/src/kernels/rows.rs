@@ -24,7 +24,7 @@ impl<T: Real> Rows<T> {
     /// # Errors
     /// Where there is no memory for them.
     pub fn zeroed(rows: usize, columns: usize) -> io::Result<Self> {
-        let lines = rows.div_ceil(T::LANES).checked_mul(columns).unwrap_or(usize::MAX);
+        let lines = rows.div_ceil(T::LANES).saturating_mul(columns);
         Ok(Rows { lines: Pages::zeroed(lines)?, rows, columns })
     }
 

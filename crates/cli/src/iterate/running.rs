@@ -1,0 +1,161 @@
+//! How an iterative job runs, whichever it is: the options that all of them have.
+
+use crate::failure::Failure;
+use clap::{Args, ValueEnum};
+use pellucid_iterate::applications::Precision;
+use pellucid_iterate::kernels::bandwidth;
+use pellucid_iterate::{Invitation, Snapshots};
+use pellucid_trace::{Recorder, RecorderOptions};
+use std::io;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+/// How a job runs, whichever it is.
+#[derive(Debug, Args)]
+pub struct Running {
+    /// Threads that compute, of each process [default: all cores, divided among processes]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub workers: Option<u16>,
+    /// Processes that compute, each with its own partitions [default: this one]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub processes: Option<u16>,
+    /// Partitions of the data [default: by its size]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub partitions: Option<u32>,
+    /// Passes over the data, at most
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
+    pub iterations: u64,
+    /// Precision of the data in memory
+    #[arg(long, value_enum, default_value = "f64")]
+    pub precision: PrecisionName,
+    /// Write the result as Parquet: coefficients, assignments or ranks
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Keep the job's trace, for `pellucid analyze`
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Keep snapshots in a folder or object store (s3://…), and go on from the newest there is
+    #[arg(long, value_name = "DIR|URL")]
+    pub snapshot: Option<String>,
+    /// Iterations between two snapshots
+    #[arg(long, value_name = "N", default_value_t = 10, requires = "snapshot", value_parser = clap::value_parser!(u32).range(1..))]
+    pub snapshot_every: u32,
+    /// Measure the memory's bandwidth before the job, and say what share of it the job's passes reach
+    #[arg(long)]
+    pub bandwidth: bool,
+    /// Where to run: only this machine in this version (Spark comes with the plugin)
+    #[arg(long, value_name = "spark[=MASTER]")]
+    pub on: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "lower")]
+pub enum PrecisionName {
+    F64,
+    F32,
+}
+
+impl Running {
+    /// Of the data in memory.
+    pub fn precision(&self) -> Precision {
+        match self.precision {
+            PrecisionName::F64 => Precision::F64,
+            PrecisionName::F32 => Precision::F32,
+        }
+    }
+
+    /// Threads of one process.
+    pub fn threads(&self) -> usize {
+        let cores = crate::generate::all_cores() / self.processes.map_or(1, usize::from);
+        self.workers.map_or(cores.max(1), usize::from)
+    }
+
+    /// Threads of all processes.
+    pub fn all_threads(&self) -> usize {
+        self.threads() * self.processes.map_or(1, usize::from)
+    }
+
+    /// Where snapshots go.
+    pub fn snapshots(&self) -> Result<Option<Snapshots>, Failure> {
+        let Some(place) = &self.snapshot else { return Ok(None) };
+        let url = if place.contains("://") {
+            place.clone()
+        } else {
+            let path = std::path::absolute(place).map_err(|e| Failure::file("find", place, &e))?;
+            // What a URL would read otherwise.
+            let path = path.display().to_string().replace('%', "%25").replace('?', "%3F").replace('#', "%23");
+            format!("file://{path}")
+        };
+        let wrong = |e| {
+            Failure::Usage(format!(
+                "--snapshot {place}: {e}; give a folder, or a URL such as s3://bucket/job"
+            ))
+        };
+        Ok(Some(Snapshots { place: url.parse().map_err(wrong)?, every_iterations: self.snapshot_every }))
+    }
+
+    /// Measured before the job, since both would take it from each other.
+    pub fn bandwidth(&self) -> Result<Option<f64>, Failure> {
+        /// A thread's buffer: larger than any cache.
+        const BYTES: usize = 512 << 20;
+        if !self.bandwidth {
+            return Ok(None);
+        }
+        let found = bandwidth::measure(self.all_threads(), BYTES, 6);
+        let found =
+            found.map_err(|e| Failure::Failed(format!("cannot measure the memory's bandwidth: {e}")))?;
+        Ok(Some(found.bytes_per_s))
+    }
+
+    /// The recorder of the trace that was asked for.
+    pub fn recorder(&self) -> Result<Option<Recorder>, Failure> {
+        let Some(path) = &self.trace else { return Ok(None) };
+        let options = RecorderOptions {
+            producer: "iterate".to_string(),
+            producer_version: env!("CARGO_PKG_VERSION").to_string(),
+            path: Some(path.clone()),
+            ..RecorderOptions::default()
+        };
+        Recorder::start(options).map(Some).map_err(|e| Failure::Failed(e.to_string()))
+    }
+
+    /// Refuses what cannot be done, before anything is.
+    pub fn check(&self) -> Result<(), Failure> {
+        if let Some(on) = &self.on {
+            return Err(Failure::Usage(format!(
+                "--on {on}: running on Spark comes with the Spark plugin, which this version does not have; \
+                 leave --on out to run on this machine"
+            )));
+        }
+        if let Some(output) = &self.output {
+            pellucid_iterate::input::results::check(output)?;
+        }
+        Ok(())
+    }
+}
+
+/// Starts processes with this one's own arguments: each reads the same data, builds the same program, and
+/// finds the invitation in its environment.
+pub fn start(count: u16, invitation: &Invitation) -> io::Result<Vec<Child>> {
+    let program = std::env::current_exe()?;
+    let one = |rank| {
+        let mut command = Command::new(&program);
+        command.args(std::env::args_os().skip(1)).stdin(Stdio::null()).stdout(Stdio::null());
+        invitation.put_into(&mut command, rank);
+        command.spawn()
+    };
+    let mut children = Vec::new();
+    for rank in 0..u32::from(count) {
+        match one(rank) {
+            Ok(child) => children.push(child),
+            Err(error) => {
+                for child in &mut children {
+                    // It may have ended by itself.
+                    let _ = child.kill().and_then(|()| child.wait().map(drop));
+                }
+                return Err(error);
+            }
+        }
+    }
+    Ok(children)
+}
