@@ -1,0 +1,109 @@
+//! What scheduling costs: an empty task, and a round of broadcast, gather and signal, on one thread, on
+//! two, on more threads than cores, and over TCP between two processes.
+//!
+//! `cargo bench -p pellucid-iterate`. The targets are in the text: 12 ns a task, 1 µs a round on two
+//! threads, 40 µs over TCP, 100 µs with four threads on two cores.
+
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use criterion::{BenchmarkId, Criterion, Throughput};
+use pellucid_iterate::{
+    Cluster, Invitation, Outcome, Plan, Program, RunOptions, WorkerSettings, control, run, work,
+};
+
+/// Stages of one task a partition between two signals, so that tasks and not signals are measured.
+const STAGES: u64 = 1_000;
+
+/// Iterations of many empty stages.
+fn empty_tasks(partitions: u32, iterations: u64) -> Arc<Plan> {
+    let mut program = Program::new("empty tasks");
+    let data = program.dataset("data", partitions, |_| Ok(0u64));
+    program.times("iterations", iterations, |body| {
+        for stage in 0..STAGES {
+            body.transform(format!("stage {stage}"), (), data, |(), _| Ok(()));
+        }
+    });
+    program.build().unwrap()
+}
+
+/// Rounds: one partition to all, each answers, and a signal follows from the answers.
+fn rounds(partitions: u32, iterations: u64) -> Arc<Plan> {
+    let mut program = Program::new("rounds");
+    let (model, total) =
+        (program.dataset("model", 1, |_| Ok(0u64)), program.dataset("total", 1, |_| Ok(0u64)));
+    let local = program.dataset("local", partitions, |_| Ok(0u64));
+    program.repeat("rounds", |body| {
+        body.broadcast("to all", model, local);
+        body.tree_reduce("from all", local, total, |sum, next| *sum += next);
+        body.transform("step", total, model, |_, model| {
+            *model += 1;
+            Ok(())
+        });
+        body.while_signal("again", model, move |model| *model < iterations);
+    });
+    program.build().unwrap()
+}
+
+fn threads(plan: Arc<Plan>, threads: usize) -> Outcome {
+    run(plan, RunOptions { threads, ..RunOptions::default() }).unwrap()
+}
+
+/// Time of the iterations, without starting and loading.
+fn iterations(outcome: &Outcome, wanted: u64) -> Duration {
+    let each: u64 = outcome.iterations_ns.iter().sum();
+    Duration::from_nanos((each as f64 / outcome.iterations_ns.len().max(1) as f64 * wanted as f64) as u64)
+}
+
+const ROUNDS: &str = "PELLUCID_BENCH_ROUNDS";
+
+fn over_tcp(count: u64) -> Outcome {
+    control(
+        rounds(2, count),
+        &Cluster { balances: false, ..Cluster::default() },
+        RunOptions::default(),
+        |invitation| {
+            (0..2)
+                .map(|rank| {
+                    let mut command = Command::new(std::env::current_exe()?);
+                    invitation.put_into(&mut command, rank);
+                    command.env(ROUNDS, count.to_string()).stdout(Stdio::null()).spawn()
+                })
+                .collect()
+        },
+    )
+    .unwrap()
+}
+
+fn main() {
+    if let Some((invitation, rank)) = Invitation::from_environment() {
+        let count = std::env::var(ROUNDS).unwrap().parse().unwrap();
+        work(rounds(2, count), &invitation, &WorkerSettings { rank, ..WorkerSettings::default() }).unwrap();
+        return;
+    }
+    let mut criterion = Criterion::default().configure_from_args().sample_size(10);
+    let mut tasks = criterion.benchmark_group("empty task");
+    for (count, partitions) in [(1, 10), (2, 20)] {
+        tasks.throughput(Throughput::Elements(STAGES * u64::from(partitions)));
+        tasks.bench_function(BenchmarkId::new("threads", count), |bencher| {
+            bencher.iter_custom(|wanted| {
+                iterations(&threads(empty_tasks(partitions, wanted.max(100)), count), wanted)
+            });
+        });
+    }
+    tasks.finish();
+    let mut group = criterion.benchmark_group("round");
+    for (count, partitions) in [(1, 2), (2, 2), (4, 4)] {
+        group.bench_function(BenchmarkId::new("threads", count), |bencher| {
+            bencher.iter_custom(|wanted| {
+                iterations(&threads(rounds(partitions, wanted.max(1_000)), count), wanted)
+            });
+        });
+    }
+    group.bench_function("two processes over TCP", |bencher| {
+        bencher.iter_custom(|wanted| iterations(&over_tcp(wanted.max(1_000)), wanted));
+    });
+    group.finish();
+    criterion.final_summary();
+}

@@ -1,0 +1,414 @@
+//! The controller: where partitions are, and what happens when workers come and go (§3.3).
+//!
+//! A state machine like the worker: messages, ticks and losses of connection go in, messages come out
+//! in [`Controller::out`], and manifests to be made durable in [`Controller::commits`]. It does no I/O
+//! and reads no clock. While a job is balanced and healthy it says nothing: workers report by time, and
+//! iterate without it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::balance::{Balancer, Move};
+use crate::error::JobError;
+use crate::message::{Beginning, Entry, Envelope, Manifest, Message, Report, Saved};
+use crate::plan::{BundleIx, Plan};
+use crate::run::{Outcome, Progress};
+
+/// How far a job is, as the controller sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Not all workers are there.
+    Gathering,
+    Running,
+    /// The program has ended everywhere, and results come in.
+    Collecting,
+}
+
+/// See the [module](self).
+pub(crate) struct Controller {
+    plan: Arc<Plan>,
+    /// Workers that have to be there before it begins.
+    expected: usize,
+    balances: bool,
+    phase: Phase,
+    generation: u32,
+    map: Vec<Entry>,
+    members: BTreeSet<u32>,
+    /// Workers that give everything away and go.
+    leaving: BTreeSet<u32>,
+    moving: BTreeSet<BundleIx>,
+    ended: BTreeSet<BundleIx>,
+    snapshot: Option<Manifest>,
+    /// Snapshots of which not all parts are durable, by epoch.
+    saving: BTreeMap<u64, BTreeMap<BundleIx, Saved>>,
+    reports: BTreeMap<u32, Report>,
+    balancer: Balancer,
+    finished: BTreeSet<u32>,
+    outputs_left: usize,
+    outcome: Outcome,
+    pub result: Option<Result<(), JobError>>,
+    /// Messages to workers.
+    pub out: Vec<(u32, Envelope)>,
+    /// Manifests to be written; [`Controller::committed`] says that one is.
+    pub commits: Vec<Manifest>,
+    /// How many rollbacks there were, and how many bundles moved.
+    pub recoveries: u64,
+    pub migrations: u64,
+}
+
+impl Controller {
+    pub fn new(plan: Arc<Plan>, expected: usize, balances: bool, snapshot: Option<Manifest>) -> Self {
+        Self {
+            expected,
+            balances,
+            phase: Phase::Gathering,
+            generation: 0,
+            map: Vec::new(),
+            members: BTreeSet::new(),
+            leaving: BTreeSet::new(),
+            moving: BTreeSet::new(),
+            ended: BTreeSet::new(),
+            snapshot,
+            saving: BTreeMap::new(),
+            reports: BTreeMap::new(),
+            balancer: Balancer::default(),
+            finished: BTreeSet::new(),
+            outputs_left: outputs(&plan),
+            outcome: Outcome::new(&plan),
+            result: None,
+            out: Vec::new(),
+            commits: Vec::new(),
+            recoveries: 0,
+            migrations: 0,
+            plan,
+        }
+    }
+
+    fn send(&mut self, to: u32, message: Message) {
+        self.out.push((to, Envelope { generation: self.generation, message }));
+    }
+
+    fn send_all(&mut self, message: &Message) {
+        for worker in self.members.clone() {
+            self.send(worker, message.clone());
+        }
+    }
+
+    /// A worker is there. The last one expected begins the job; one that comes later joins it.
+    pub fn joined(&mut self, worker: u32) {
+        if self.result.is_some() || !self.members.insert(worker) {
+            return;
+        }
+        match self.phase {
+            Phase::Gathering if self.members.len() == self.expected => {
+                self.place();
+                self.begin();
+            }
+            Phase::Gathering => {}
+            Phase::Running => {
+                self.balancer.reset();
+                let members = self.members.iter().copied().collect();
+                let beginning = Message::Begin(Arc::new(self.beginning()));
+                self.send_all(&Message::Members(members));
+                self.send(worker, beginning);
+            }
+            Phase::Collecting => {
+                self.members.remove(&worker);
+                self.send(worker, Message::Stop);
+            }
+        }
+    }
+
+    /// The first placement: runs of partitions, so that neighbours are together.
+    fn place(&mut self) {
+        let workers: Vec<u32> = self.members.iter().copied().collect();
+        for group in &self.plan.groups {
+            for index in 0..u64::from(group.partitions) {
+                let at = index * workers.len() as u64 / u64::from(group.partitions);
+                self.map.push(Entry { worker: workers[at as usize], version: 1 });
+            }
+        }
+    }
+
+    fn beginning(&self) -> Beginning {
+        let members = self.members.iter().copied().collect();
+        Beginning { map: self.map.clone(), members, snapshot: self.snapshot.clone() }
+    }
+
+    /// Lets everything go on from the last snapshot, or from the start.
+    fn begin(&mut self) {
+        self.generation += 1;
+        self.moving.clear();
+        self.ended.clear();
+        self.saving.clear();
+        self.reports.clear();
+        self.balancer.reset();
+        self.commits.clear();
+        self.phase = Phase::Running;
+        self.finished.clear();
+        self.outputs_left = outputs(&self.plan);
+        self.outcome = Outcome::new(&self.plan);
+        let beginning = Message::Begin(Arc::new(self.beginning()));
+        self.send_all(&beginning);
+        for worker in self.leaving.clone() {
+            self.empty(worker);
+        }
+    }
+
+    /// A worker's connection is gone, or it has not answered for too long.
+    pub fn lost(&mut self, worker: u32, cause: &str) {
+        if self.result.is_some() || !self.members.remove(&worker) {
+            return;
+        }
+        self.leaving.remove(&worker);
+        if self.phase == Phase::Gathering {
+            return;
+        }
+        let lost = JobError::WorkerLost { worker, cause: cause.into() };
+        let left: Vec<u32> = self.members.difference(&self.leaving).copied().collect();
+        if left.is_empty() {
+            self.fail(lost);
+            return;
+        }
+        let mut held: BTreeMap<u32, usize> = left.iter().map(|&worker| (worker, 0)).collect();
+        for entry in &self.map {
+            if let Some(count) = held.get_mut(&entry.worker) {
+                *count += 1;
+            }
+        }
+        for entry in self.map.iter_mut().filter(|entry| entry.worker == worker) {
+            let Some((&to, count)) = held.iter_mut().min_by_key(|(_, count)| **count) else { break };
+            *count += 1;
+            *entry = Entry { worker: to, version: entry.version + 1 };
+        }
+        self.recoveries += 1;
+        self.begin();
+    }
+
+    /// Takes in a message.
+    pub fn handle(&mut self, from: u32, envelope: Envelope) {
+        let failed = matches!(envelope.message, Message::Failed(_));
+        if self.result.is_some() || (envelope.generation != self.generation && !failed) {
+            return;
+        }
+        match envelope.message {
+            Message::Report(report) => self.report(*report),
+            Message::Installed { bundle, version } => {
+                if self.map[bundle as usize] == (Entry { worker: from, version }) {
+                    self.moving.remove(&bundle);
+                    self.after_move();
+                }
+            }
+            Message::Saved(saved) => self.saved(*saved),
+            Message::Ended { bundle } => {
+                self.ended.insert(bundle);
+                self.after_move();
+            }
+            Message::Output { dataset, partition, content } => {
+                if self.outcome.put(dataset, partition, content) {
+                    self.outputs_left -= 1;
+                }
+                self.after_output();
+            }
+            Message::Finished(report) => {
+                if self.finished.insert(from) {
+                    self.outcome.add(&self.plan, &report);
+                }
+                self.after_output();
+            }
+            Message::Failed(error) => self.fail(error),
+            _ => {}
+        }
+    }
+
+    fn after_move(&mut self) {
+        for worker in self.leaving.clone() {
+            let holds = self.map.iter().any(|entry| entry.worker == worker);
+            if holds && self.moving.is_empty() {
+                self.empty(worker);
+            } else if !holds && self.moving.is_empty() && self.members.remove(&worker) {
+                self.leaving.remove(&worker);
+                self.send(worker, Message::Stop);
+                let members = self.members.iter().copied().collect();
+                self.send_all(&Message::Members(members));
+                self.balancer.reset();
+            }
+        }
+        let ended = self.ended.len() == self.plan.bundles as usize;
+        if ended && self.moving.is_empty() && self.phase == Phase::Running {
+            self.phase = Phase::Collecting;
+            self.send_all(&Message::Finish);
+        }
+    }
+
+    fn after_output(&mut self) {
+        if self.outputs_left == 0 && self.finished.is_superset(&self.members) {
+            self.result = Some(Ok(()));
+            self.send_all(&Message::Stop);
+        }
+    }
+
+    /// Ends the job with an error.
+    pub fn fail(&mut self, error: JobError) {
+        if self.result.is_none() {
+            self.result = Some(Err(error));
+            self.send_all(&Message::Stop);
+        }
+    }
+
+    fn report(&mut self, report: Report) {
+        if self.reports.get(&report.worker).is_some_and(|before| before.number >= report.number) {
+            return;
+        }
+        self.reports.insert(report.worker, report.clone());
+        if !self.balances || !self.moving.is_empty() || !self.ended.is_empty() || self.members.len() < 2 {
+            return;
+        }
+        let members: Vec<u32> = self.members.iter().copied().collect();
+        let may_take: Vec<u32> = self.members.difference(&self.leaving).copied().collect();
+        let moves = self.balancer.report(&self.plan, report, &members, &may_take);
+        self.migrate(&moves);
+    }
+
+    /// Moves bundles: tells those that have them, and everyone where they will be.
+    fn migrate(&mut self, moves: &[Move]) {
+        let mut entries = Vec::new();
+        for &Move { bundle, from, to } in moves {
+            let entry = self.map[bundle as usize];
+            if entry.worker != from || !self.moving.insert(bundle) {
+                continue;
+            }
+            let entry = Entry { worker: to, version: entry.version + 1 };
+            self.map[bundle as usize] = entry;
+            self.migrations += 1;
+            self.send(from, Message::Migrate { bundle, to: entry });
+            entries.push((bundle, entry));
+        }
+        if !entries.is_empty() {
+            self.send_all(&Message::Map(entries));
+        }
+    }
+
+    /// Moves one bundle, if it is not under way.
+    pub fn move_bundle(&mut self, bundle: BundleIx, to: u32) {
+        let Some(entry) = self.map.get(bundle as usize).copied() else { return };
+        if self.phase == Phase::Running && entry.worker != to && self.members.contains(&to) {
+            self.migrate(&[Move { bundle, from: entry.worker, to }]);
+        }
+    }
+
+    /// Lets a worker hand everything over and go.
+    pub fn leave(&mut self, worker: u32) {
+        if self.members.contains(&worker) && self.members.len() > self.leaving.len() + 1 {
+            self.leaving.insert(worker);
+            self.empty(worker);
+        }
+    }
+
+    fn empty(&mut self, worker: u32) {
+        let others: Vec<u32> = self.members.difference(&self.leaving).copied().collect();
+        let held = (0..).zip(&self.map).filter(|(_, entry)| entry.worker == worker);
+        let moves: Vec<Move> = held
+            .zip(others.iter().cycle())
+            .map(|((bundle, _), &to)| Move { bundle, from: worker, to })
+            .collect();
+        self.migrate(&moves);
+    }
+
+    /// Lets the next iteration be one to save at.
+    pub fn take_snapshot(&mut self) {
+        self.send_all(&Message::Snapshot);
+    }
+
+    /// Pauses or resumes.
+    pub fn pause(&mut self, pause: bool) {
+        self.send_all(&Message::Pause(pause));
+    }
+
+    fn saved(&mut self, saved: Saved) {
+        let epoch = saved.position.epoch;
+        if self.snapshot.as_ref().is_some_and(|snapshot| snapshot.position.epoch >= epoch) {
+            return;
+        }
+        self.saving.entry(epoch).or_default().insert(saved.bundle, saved);
+        // In order: a snapshot may lean on what an earlier one wrote.
+        while let Some(entry) = self.saving.first_entry() {
+            if entry.get().len() < self.plan.bundles as usize {
+                break;
+            }
+            let parts = entry.remove();
+            let Some(first) = parts.values().next() else { break };
+            let (position, iteration) = (first.position, first.iteration);
+            let saved = parts.into_values().map(|part| part.datasets).collect();
+            self.commits.push(Manifest { position, iteration, saved });
+        }
+    }
+
+    /// A manifest is durable: from now on the job goes on from it.
+    pub fn committed(&mut self, manifest: Manifest) {
+        let epoch = manifest.position.epoch;
+        if self.snapshot.as_ref().is_none_or(|snapshot| snapshot.position.epoch < epoch) {
+            self.snapshot = Some(manifest);
+        }
+    }
+
+    /// How far the job is.
+    pub fn progress(&self) -> Progress {
+        let iteration = self.reports.values().map(|report| report.iteration).min();
+        Progress {
+            iteration: iteration.filter(|&iteration| iteration != u64::MAX).unwrap_or(0),
+            observed: Outcome::observed(&self.plan, self.reports.values()),
+            tasks: self.reports.values().map(|report| report.tasks).sum(),
+            balance: self.balancer.balance,
+            workers: self.members.len() as u32,
+        }
+    }
+
+    /// The outcome of a job that ended well.
+    pub fn into_outcome(self) -> Result<Outcome, JobError> {
+        match self.result {
+            Some(Ok(())) => {
+                let mut outcome = self.outcome;
+                (outcome.recoveries, outcome.migrations) = (self.recoveries, self.migrations);
+                Ok(outcome)
+            }
+            Some(Err(error)) => Err(error),
+            None => Err(JobError::Cancelled),
+        }
+    }
+
+    /// Whether the job has begun.
+    pub fn has_begun(&self) -> bool {
+        self.phase != Phase::Gathering
+    }
+
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Where the job is, for whoever has to find out why it stands still.
+    pub fn describe(&self) -> String {
+        let Self { phase, members, moving, ended, .. } = self;
+        format!("{phase:?}, workers {members:?}, bundles on their way {moving:?}, at the end {ended:?}")
+    }
+
+    /// Whether tasks, long ones perhaps, ran when workers last reported.
+    pub fn is_busy(&self) -> bool {
+        self.reports.values().any(|report| report.running)
+    }
+
+    /// Workers that take part.
+    pub fn members(&self) -> impl Iterator<Item = u32> {
+        self.members.iter().copied()
+    }
+
+    /// The snapshot that a recovery would go on from.
+    pub fn snapshot(&self) -> Option<&Manifest> {
+        self.snapshot.as_ref()
+    }
+}
+
+/// Partitions of all results.
+fn outputs(plan: &Plan) -> usize {
+    plan.datasets.iter().filter(|spec| spec.output).map(|spec| spec.partitions as usize).sum()
+}

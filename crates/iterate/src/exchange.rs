@@ -1,0 +1,288 @@
+//! Scatter and gather: the two halves of an exchange between partitionings (paper §4.2).
+//!
+//! A scatter task runs once a partition of what it reads and sends at most one chunk to each partition
+//! on its *route*. A gather task runs once a partition of what it writes, when every source on the
+//! routes to it has been heard of, and sees the chunks in the order of the sources. Where a scatter
+//! sends nothing along a route, that is told too: so a gather knows when it has everything, and nobody
+//! has to ask.
+
+use std::sync::Arc;
+
+use crate::data::{AnyData, Chunk, Data};
+use crate::error::ProgramError;
+use crate::plan::Kind;
+use crate::program::{KernelResult, Program};
+use crate::views::{Reads, Writes};
+
+/// Which partitions a scatter may send to.
+#[derive(Debug, Clone)]
+pub enum Route {
+    /// Every partition to every partition.
+    All,
+    /// By source partition: the partitions that it may send to. A gather whose partition is on no
+    /// route does not run. Sparse exchanges (a two-dimensional vertex cut, a tree) save messages so.
+    Fixed(Vec<Vec<u32>>),
+}
+
+impl Route {
+    /// Fixed routes of `sources` partitions.
+    pub fn fixed(sources: u32, to: impl FnMut(u32) -> Vec<u32>) -> Self {
+        Self::Fixed((0..sources).map(to).collect())
+    }
+}
+
+/// Routes as the workers look them up.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    pub sources: u32,
+    pub destinations: u32,
+    fixed: Option<Fixed>,
+}
+
+#[derive(Debug)]
+struct Fixed {
+    to: Vec<Vec<u32>>,
+    from: Vec<Vec<u32>>,
+}
+
+impl Routes {
+    fn new(route: Route, sources: u32, destinations: u32) -> Result<Self, (u32, String)> {
+        let Route::Fixed(mut to) = route else { return Ok(Self { sources, destinations, fixed: None }) };
+        if to.len() != sources as usize {
+            return Err((
+                to.len() as u32,
+                format!("there are routes of {} partitions, and {sources} partitions", to.len()),
+            ));
+        }
+        let mut from = vec![Vec::new(); destinations as usize];
+        for (source, list) in to.iter_mut().enumerate() {
+            list.sort_unstable();
+            list.dedup();
+            for &destination in list.iter() {
+                let Some(from) = from.get_mut(destination as usize) else {
+                    return Err((
+                        source as u32,
+                        format!("partition {destination} is not one of {destinations}"),
+                    ));
+                };
+                from.push(source as u32);
+            }
+        }
+        Ok(Self { sources, destinations, fixed: Some(Fixed { to, from }) })
+    }
+
+    /// How many sources a destination hears of.
+    pub fn expected(&self, destination: u32) -> usize {
+        self.fixed.as_ref().map_or(self.sources as usize, |fixed| fixed.from[destination as usize].len())
+    }
+
+    /// The place of a source among those that a destination hears of.
+    pub fn place(&self, destination: u32, source: u32) -> Option<usize> {
+        match &self.fixed {
+            None => (source < self.sources).then_some(source as usize),
+            Some(fixed) => fixed.from.get(destination as usize)?.binary_search(&source).ok(),
+        }
+    }
+
+    /// The inverse of [`Self::place`].
+    fn source(&self, destination: u32, place: usize) -> u32 {
+        self.fixed.as_ref().map_or(place as u32, |fixed| fixed.from[destination as usize][place])
+    }
+
+    /// How many destinations a source has.
+    pub fn width(&self, source: u32) -> usize {
+        self.fixed.as_ref().map_or(self.destinations as usize, |fixed| fixed.to[source as usize].len())
+    }
+
+    /// The destination at a place of a source's route.
+    pub fn destination(&self, source: u32, place: usize) -> u32 {
+        self.fixed.as_ref().map_or(place as u32, |fixed| fixed.to[source as usize][place])
+    }
+
+    fn place_of(&self, source: u32, destination: u32) -> Option<usize> {
+        match &self.fixed {
+            None => (destination < self.destinations).then_some(destination as usize),
+            Some(fixed) => fixed.to[source as usize].binary_search(&destination).ok(),
+        }
+    }
+}
+
+/// What one scatter task sent.
+#[derive(Default)]
+pub(crate) struct Sent {
+    /// The same for all that `chunks` has nothing else for.
+    pub all: Option<Arc<dyn AnyData>>,
+    /// By place on the route; shorter than the route where nothing follows.
+    pub chunks: Vec<Option<Arc<dyn AnyData>>>,
+}
+
+impl Sent {
+    pub fn clear(&mut self) {
+        self.all = None;
+        self.chunks.clear();
+    }
+
+    /// The chunk for a place on the route.
+    pub fn chunk(&self, place: usize) -> Option<Chunk> {
+        let own = self.chunks.get(place).and_then(Option::as_ref);
+        own.or(self.all.as_ref()).map(|data| Chunk::Typed(data.clone()))
+    }
+}
+
+/// Where a scatter task puts its chunks.
+pub struct Outgoing<'a, C> {
+    pub(crate) routes: &'a Routes,
+    pub(crate) source: u32,
+    pub(crate) sent: &'a mut Sent,
+    pub(crate) wrong: &'a mut Option<String>,
+    pub(crate) holds: std::marker::PhantomData<fn(C)>,
+}
+
+impl<C: Data> Outgoing<'_, C> {
+    /// The partition whose task this is.
+    pub fn source(&self) -> u32 {
+        self.source
+    }
+
+    /// How many partitions the destination has.
+    pub fn partitions(&self) -> u32 {
+        self.routes.destinations
+    }
+
+    /// Sends a chunk to one partition. A second one to the same, or one to a partition that is not on
+    /// the route, fails the task.
+    pub fn send(&mut self, to: u32, chunk: C) {
+        let Some(place) = self.routes.place_of(self.source, to) else {
+            self.wrong.get_or_insert_with(|| format!("it sent to partition {to}, which is not on its route"));
+            return;
+        };
+        if self.sent.chunks.len() <= place {
+            self.sent.chunks.resize(place + 1, None);
+        }
+        if self.sent.chunks[place].replace(Arc::new(chunk)).is_some() {
+            self.wrong.get_or_insert_with(|| format!("it sent twice to partition {to}"));
+        }
+    }
+
+    /// Sends one chunk, shared, to every partition on the route that gets no other.
+    pub fn send_all(&mut self, chunk: C) {
+        if self.sent.all.replace(Arc::new(chunk)).is_some() {
+            self.wrong.get_or_insert_with(|| "it sent twice to all partitions".into());
+        }
+    }
+}
+
+/// What a gather task gets.
+pub struct Incoming<'a, C> {
+    pub(crate) gathered: Gathered<'a>,
+    pub(crate) holds: std::marker::PhantomData<fn() -> C>,
+}
+
+/// [`Incoming`] without its type; every chunk is of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Gathered<'a> {
+    pub routes: &'a Routes,
+    pub destination: u32,
+    /// By place among the sources.
+    pub chunks: &'a [Option<Chunk>],
+}
+
+impl<'a, C: Data> Incoming<'a, C> {
+    /// The partition whose task this is.
+    pub fn destination(&self) -> u32 {
+        self.gathered.destination
+    }
+
+    /// The chunks with the partitions that sent them, in the order of these.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &'a C)> + use<'a, C> {
+        let Gathered { routes, destination, chunks } = self.gathered;
+        chunks.iter().enumerate().filter_map(move |(place, chunk)| match chunk {
+            Some(Chunk::Typed(data)) => {
+                let data: *const dyn AnyData = &**data;
+                // SAFETY: a scatter's chunks are all of the one type that its gather was built with;
+                // what comes from another process is decoded as that type.
+                Some((routes.source(destination, place), unsafe { &*data.cast::<C>() }))
+            }
+            Some(Chunk::Encoded(_)) | None => None,
+        })
+    }
+}
+
+/// A scatter that waits for its gather.
+#[must_use = "nothing is exchanged without gather"]
+pub struct Scatter<'p, C> {
+    program: &'p mut Program,
+    name: String,
+    reads: Vec<(u32, u32)>,
+    route: Route,
+    kernel: ScatterKernel,
+    holds: std::marker::PhantomData<fn() -> C>,
+}
+
+pub(crate) type ScatterKernel =
+    Box<dyn Fn(crate::views::Partitions, &Routes, u32, &mut Sent) -> KernelResult + Send + Sync>;
+pub(crate) type GatherKernel =
+    Box<dyn Fn(crate::views::Partitions, Gathered<'_>) -> KernelResult + Send + Sync>;
+
+impl<'p, C: Data> Scatter<'p, C> {
+    pub(crate) fn begin<R: Reads>(
+        program: &'p mut Program,
+        name: String,
+        reads: R,
+        route: Route,
+        kernel: impl for<'a> Fn(R::Views<'a>, &mut Outgoing<'_, C>) -> KernelResult + Send + Sync + 'static,
+    ) -> Self {
+        let erased: ScatterKernel = Box::new(move |partitions, routes, source, sent| {
+            let mut wrong = None;
+            let holds = std::marker::PhantomData;
+            let mut out = Outgoing { routes, source, sent, wrong: &mut wrong, holds };
+            // SAFETY: as in `Program::transform`.
+            unsafe { kernel(reads.views(partitions), &mut out)? };
+            wrong.map_or(Ok(()), |wrong| Err(wrong.into()))
+        });
+        let reads = reads.datasets();
+        Self { program, name, reads, route, kernel: erased, holds: std::marker::PhantomData }
+    }
+
+    /// Ends the exchange: `kernel` runs once a partition of `writes` (and of `reads`, which has the
+    /// same partitioning), when all chunks for it are there.
+    pub fn gather<R: Reads, W: Writes>(
+        self,
+        reads: R,
+        writes: W,
+        kernel: impl for<'a> Fn(R::Views<'a>, W::Views<'a>, Incoming<'a, C>) -> KernelResult
+        + Send
+        + Sync
+        + 'static,
+    ) {
+        let Self { program, name, reads: sources, route, kernel: scatter, .. } = self;
+        let gather: GatherKernel = Box::new(move |partitions, gathered| {
+            let incoming = Incoming { gathered, holds: std::marker::PhantomData };
+            // SAFETY: as in `Program::transform`.
+            unsafe { kernel(reads.views(partitions), writes.views(partitions), incoming) }
+        });
+        let (reads, writes) = (reads.datasets(), writes.datasets());
+        let count = |list: &[(u32, u32)]| {
+            list.first().and_then(|d| program.datasets.get(d.0 as usize)).map_or(0, |d| d.partitions)
+        };
+        let destinations = count(if writes.is_empty() { &reads } else { &writes });
+        let routes = match Routes::new(route, count(&sources), destinations) {
+            Ok(routes) => Arc::new(routes),
+            Err((source, message)) => {
+                program.fail(ProgramError::Route { stage: name, source, message });
+                return;
+            }
+        };
+        let kind = Kind::Scatter { kernel: scatter, routes: routes.clone() };
+        program.stage(format!("{name}: scatter"), &sources, &[], kind);
+        let decode: Decode = |bytes| C::decode(bytes).map(|chunk| Arc::new(chunk) as Arc<dyn AnyData>);
+        program.stage(
+            format!("{name}: gather"),
+            &reads,
+            &writes,
+            Kind::Gather { kernel: gather, routes, decode },
+        );
+    }
+}
+
+pub(crate) type Decode = fn(&[u8]) -> Result<Arc<dyn AnyData>, crate::data::DataError>;

@@ -1,0 +1,266 @@
+//! The compiled program: a flat table of statements that every worker holds (paper §4.1).
+//!
+//! Control flow is in the statements: each says which follows, and a signal, which follows if it is
+//! false. Between two signals the flow is a straight line, and a loop passes a signal in each
+//! iteration. So the number of signals passed (the *epoch*) and a statement name one run of one stage,
+//! on every worker alike; see [`Instance`].
+//!
+//! Datasets that a stage uses together have their partitions of one index on one worker. Such sets of
+//! datasets are *groups*, and a group's partitions of one index are a *bundle*: the unit of placement
+//! and migration. These are the constraints of §3.3, and they hold by construction.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::data::{AnyData, DataError};
+use crate::error::{Cause, ProgramError};
+use crate::exchange::{Decode, GatherKernel, Routes, ScatterKernel};
+use crate::program::{KernelResult, Program};
+use crate::views::Partitions;
+
+/// Index of a bundle: of all groups, in order, counted through.
+pub(crate) type BundleIx = u32;
+
+pub(crate) type Kernel<T> = Box<dyn Fn(Partitions) -> T + Send + Sync>;
+
+/// One run of one stage: the statement, and the number of signals that were passed before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) struct Instance {
+    pub epoch: u64,
+    pub statement: u32,
+}
+
+/// A dataset, without its type.
+pub(crate) struct DatasetSpec {
+    pub name: String,
+    pub partitions: u32,
+    pub load: Box<dyn Fn(u32) -> Result<Box<dyn AnyData>, Cause> + Send + Sync>,
+    pub decode: fn(&[u8]) -> Result<Box<dyn AnyData>, DataError>,
+    /// No stage writes it: its loader makes it again at any time.
+    pub constant: bool,
+    pub output: bool,
+    pub group: u32,
+}
+
+/// A stage as workers run it.
+pub(crate) struct Statement {
+    pub name: String,
+    pub kind: Kind,
+    /// Sets of datasets, a bit each.
+    pub reads: u64,
+    pub writes: u64,
+    /// One of these, which says the group.
+    pub dataset: u32,
+    pub group: u32,
+    /// What follows, unless a signal says otherwise.
+    pub next: u32,
+}
+
+pub(crate) enum Kind {
+    Transform(Kernel<KernelResult>),
+    Scatter {
+        kernel: ScatterKernel,
+        routes: Arc<Routes>,
+    },
+    /// Follows its scatter in the table.
+    Gather {
+        kernel: GatherKernel,
+        routes: Arc<Routes>,
+        decode: Decode,
+    },
+    /// `iteration`: of an outermost loop, so that passing it counts as an iteration.
+    Signal {
+        kernel: Kernel<bool>,
+        otherwise: u32,
+        iteration: bool,
+    },
+    Observe(Kernel<f64>),
+    /// Only while a program is built.
+    Jump,
+    End,
+}
+
+/// Datasets that are used together.
+pub(crate) struct Group {
+    pub partitions: u32,
+    pub first: BundleIx,
+    /// Set of datasets.
+    pub datasets: u64,
+    /// By statement: the first from there on that concerns the group; its own, a signal or the end.
+    pub enter: Vec<u32>,
+}
+
+/// A program that was checked and can be run, any number of times.
+pub struct Plan {
+    pub(crate) program: u32,
+    pub(crate) name: String,
+    pub(crate) datasets: Vec<DatasetSpec>,
+    pub(crate) statements: Vec<Statement>,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) bundles: u32,
+    pub(crate) fingerprint: u64,
+}
+
+impl Plan {
+    /// The program's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The same for two programs that were built alike; peers compare it when they connect.
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// A bundle's group and index in it.
+    pub(crate) fn locate(&self, bundle: BundleIx) -> (u32, u32) {
+        let group = self.groups.partition_point(|group| group.first <= bundle) - 1;
+        (group as u32, bundle - self.groups[group].first)
+    }
+
+    /// The bundle of a statement's group at an index.
+    pub(crate) fn bundle(&self, statement: u32, index: u32) -> BundleIx {
+        self.groups[self.statements[statement as usize].group as usize].first + index
+    }
+
+    /// Whether workers wait for others' booleans at all.
+    pub(crate) fn signal_bundles(&self) -> impl Iterator<Item = BundleIx> {
+        let signals = self.statements.iter().filter(|s| matches!(s.kind, Kind::Signal { .. }));
+        signals.map(|s| self.groups[s.group as usize].first)
+    }
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {} datasets, {} bundles", self.name, self.datasets.len(), self.bundles)?;
+        for (at, s) in self.statements.iter().enumerate() {
+            let otherwise = match s.kind {
+                Kind::Signal { otherwise, .. } => format!(" or {otherwise}"),
+                _ => String::new(),
+            };
+            writeln!(f, "{at:4} {:?} group {} then {}{otherwise}", s.name, s.group, s.next)?;
+        }
+        Ok(())
+    }
+}
+
+/// Checks a program and makes its table.
+pub(crate) fn build(mut program: Program) -> Result<Plan, ProgramError> {
+    if let Some(error) = program.error.take() {
+        return Err(error);
+    }
+    if program.statements.is_empty() {
+        return Err(ProgramError::Empty);
+    }
+    let Program { id, name, mut datasets, mut statements, .. } = program;
+    let end = statements.len() as u32;
+    statements.push(Statement {
+        name: "end".into(),
+        kind: Kind::End,
+        reads: 0,
+        writes: 0,
+        dataset: 0,
+        group: u32::MAX,
+        next: end,
+    });
+    resolve_jumps(&mut statements);
+    let mut groups = group(&mut datasets, &mut statements);
+    for (index, group) in groups.iter_mut().enumerate() {
+        group.enter = (0..=end).map(|at| enter(&statements, index as u32, at)).collect();
+    }
+    let bundles = groups.iter().map(|group| group.partitions).sum();
+    let mut plan = Plan { program: id, name, datasets, statements, groups, bundles, fingerprint: 0 };
+    plan.fingerprint = fingerprint(&plan);
+    Ok(plan)
+}
+
+fn resolve_jumps(statements: &mut [Statement]) {
+    let target = |statements: &[Statement], mut at: u32| {
+        // A chain of jumps ends: a loop without a signal was refused.
+        while matches!(statements[at as usize].kind, Kind::Jump) {
+            at = statements[at as usize].next;
+        }
+        at
+    };
+    for at in 0..statements.len() {
+        let next = target(statements, statements[at].next);
+        let other = match statements[at].kind {
+            Kind::Signal { otherwise, .. } => target(statements, otherwise),
+            _ => 0,
+        };
+        let statement = &mut statements[at];
+        statement.next = next;
+        if let Kind::Signal { otherwise, .. } = &mut statement.kind {
+            *otherwise = other;
+        }
+    }
+}
+
+/// Puts datasets that a statement names together into one group.
+fn group(datasets: &mut [DatasetSpec], statements: &mut [Statement]) -> Vec<Group> {
+    let mut sets: Vec<u64> = (0..datasets.len()).map(|index| 1 << index).collect();
+    for used in statements.iter().map(|s| s.reads | s.writes).filter(|&used| used != 0) {
+        let merged = sets.iter().filter(|&&set| set & used != 0).fold(0, |all, set| all | set);
+        sets.retain(|set| set & used == 0);
+        sets.push(merged);
+    }
+    sets.sort_unstable_by_key(|set| set.trailing_zeros());
+    let mut groups: Vec<Group> = Vec::new();
+    let mut first = 0;
+    for set in sets {
+        for (index, dataset) in datasets.iter_mut().enumerate() {
+            if set >> index & 1 == 1 {
+                dataset.group = groups.len() as u32;
+            }
+        }
+        let partitions = datasets[set.trailing_zeros() as usize].partitions;
+        groups.push(Group { partitions, first, datasets: set, enter: Vec::new() });
+        first += partitions;
+    }
+    for statement in statements.iter_mut().filter(|s| s.reads | s.writes != 0) {
+        statement.group = datasets[statement.dataset as usize].group;
+    }
+    groups
+}
+
+fn enter(statements: &[Statement], group: u32, mut at: u32) -> u32 {
+    loop {
+        let statement = &statements[at as usize];
+        match statement.kind {
+            Kind::Signal { .. } | Kind::End => return at,
+            Kind::Jump => {}
+            _ if statement.group == group => return at,
+            _ => {}
+        }
+        at = statement.next;
+    }
+}
+
+/// FNV-1a over what has to be equal in all processes of a job.
+fn fingerprint(plan: &Plan) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    let mut add = |bytes: &[u8]| {
+        for &byte in bytes {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    };
+    add(env!("CARGO_PKG_VERSION").as_bytes());
+    add(plan.name.as_bytes());
+    for dataset in &plan.datasets {
+        add(dataset.name.as_bytes());
+        add(&dataset.partitions.to_le_bytes());
+        add(&[u8::from(dataset.output)]);
+    }
+    for s in &plan.statements {
+        add(s.name.as_bytes());
+        for number in [s.reads, s.writes, u64::from(s.next)] {
+            add(&number.to_le_bytes());
+        }
+        if let Kind::Scatter { routes, .. } = &s.kind {
+            (0..routes.sources).for_each(|source| add(&(routes.width(source) as u64).to_le_bytes()));
+        }
+    }
+    hash
+}

@@ -1,0 +1,324 @@
+//! A job over several processes, of one machine or more: a controller, and workers that dial it.
+//!
+//! How workers are started is the launcher's business: [`control`] hands it an [`Invitation`] with what a
+//! worker has to know, and [`work`] is what the worker calls. Both build the same program, which is
+//! compared when they connect. A worker needs nothing else, so that any launcher (this machine's
+//! processes, a Spark barrier task) can host it.
+
+use std::collections::BTreeMap;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::control::Wanted;
+use crate::controller::Controller;
+use crate::error::JobError;
+use crate::handshake::CONTROLLER;
+use crate::local::{REPORT, ROUND};
+use crate::mesh::{Mesh, News};
+use crate::message::Peer;
+use crate::plan::Plan;
+use crate::run::{Outcome, RunOptions, Snapshots};
+use crate::store::{self, SnapshotStore};
+use crate::threads::{Clocked, Io, drive};
+use crate::worker::{Store, Worker, WorkerOptions};
+
+const ADDRESS: &str = "PELLUCID_ITERATE_CONTROLLER";
+const SECRET: &str = "PELLUCID_ITERATE_SECRET";
+const RANK: &str = "PELLUCID_ITERATE_RANK";
+
+/// What a worker has to know to take part in a job.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Invitation {
+    /// Where the controller listens: `host:port`.
+    pub controller: String,
+    /// What all processes of the job know, and nobody else.
+    pub secret: String,
+}
+
+impl std::fmt::Debug for Invitation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "invitation to {}", self.controller)
+    }
+}
+
+impl Invitation {
+    /// Hands the invitation to a process that is to be started, in its environment.
+    pub fn put_into(&self, command: &mut Command, rank: u32) {
+        command.env(ADDRESS, &self.controller).env(SECRET, &self.secret).env(RANK, rank.to_string());
+    }
+
+    /// The invitation that this process was started with, and its rank; `None`: it is no worker.
+    pub fn from_environment() -> Option<(Self, u32)> {
+        let get = |name| std::env::var(name).ok();
+        let rank = get(RANK)?.parse().ok()?;
+        Some((Self { controller: get(ADDRESS)?, secret: get(SECRET)? }, rank))
+    }
+}
+
+/// How the workers of a job are found.
+pub struct Cluster {
+    /// Workers that have to be there before it begins.
+    pub workers: u32,
+    /// Where the controller listens; port 0 is any.
+    pub bind: String,
+    /// What all processes know; `None`: made up.
+    pub secret: Option<String>,
+    /// Whether loads are evened out.
+    pub balances: bool,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self { workers: 2, bind: "127.0.0.1:0".into(), secret: None, balances: true }
+    }
+}
+
+/// How a worker takes part.
+pub struct WorkerSettings {
+    /// Its number; any that no other worker of the job has.
+    pub rank: u32,
+    /// Threads that run tasks.
+    pub threads: usize,
+    /// Where it listens for other workers; port 0 is any.
+    pub bind: String,
+    /// As the controller has them; every worker writes its own partitions.
+    pub snapshots: Option<Snapshots>,
+}
+
+impl Default for WorkerSettings {
+    fn default() -> Self {
+        Self { rank: 0, threads: 1, bind: "127.0.0.1:0".into(), snapshots: None }
+    }
+}
+
+/// Runs a job over workers that `start` starts; those that it returns are ended with the job.
+///
+/// # Errors
+/// What failed; among others, workers that do not come within `options.wait_limit`.
+pub fn control(
+    plan: Arc<Plan>,
+    cluster: &Cluster,
+    mut options: RunOptions,
+    start: impl FnOnce(&Invitation) -> std::io::Result<Vec<Child>>,
+) -> Result<Outcome, JobError> {
+    let wrong = |cause: String| JobError::Connection { peer: "controller".into(), cause };
+    let secret = cluster.secret.clone().map_or_else(random_secret, Ok).map_err(wrong)?;
+    let (mesh, listener) =
+        Mesh::new(&cluster.bind, &secret, plan.fingerprint(), CONTROLLER).map_err(wrong)?;
+    mesh.accept(listener, |refusal| eprintln!("pellucid: {refusal}"));
+    let store = options.snapshots.as_ref().map(SnapshotStore::open).transpose()?;
+    let manifest = store.as_ref().map(|store| store.latest(&plan)).transpose()?.flatten();
+    let invitation = Invitation { controller: mesh.address.clone(), secret };
+    let children = start(&invitation).map_err(|error| wrong(format!("cannot start workers: {error}")))?;
+    let mut job = Serving {
+        controller: Controller::new(plan, cluster.workers as usize, cluster.balances, manifest),
+        mesh: mesh.clone(),
+        addresses: BTreeMap::new(),
+        children,
+        heard: BTreeMap::new(),
+        wanted: Wanted::Run,
+        begun: Instant::now(),
+        shown: Instant::now(),
+        moved: (0, Instant::now()),
+    };
+    while job.controller.result.is_none() {
+        job.round(&mut options, store.as_deref());
+    }
+    job.round(&mut options, None);
+    let begun = job.begun;
+    job.end_children();
+    mesh.close();
+    let mut outcome = job.controller.into_outcome()?;
+    outcome.elapsed_ns = Some(begun.elapsed().as_nanos() as u64);
+    Ok(outcome)
+}
+
+/// The controller's side of a job.
+struct Serving {
+    controller: Controller,
+    mesh: Arc<Mesh>,
+    addresses: BTreeMap<u32, String>,
+    children: Vec<Child>,
+    /// When each worker was last heard of.
+    heard: BTreeMap<u32, Instant>,
+    wanted: Wanted,
+    begun: Instant,
+    shown: Instant,
+    /// Tasks that had run, and since when no more have.
+    moved: (u64, Instant),
+}
+
+impl Serving {
+    fn round(&mut self, options: &mut RunOptions, store: Option<&SnapshotStore>) {
+        let mesh = self.mesh.clone();
+        let mut news = Vec::new();
+        mesh.poll(Some(ROUND), |item| news.push(item));
+        for item in news {
+            match item {
+                News::Joined(worker, address) => {
+                    self.addresses.insert(worker, address);
+                    self.heard.insert(worker, Instant::now());
+                    let told: Vec<u32> = self.addresses.keys().copied().collect();
+                    told.iter().for_each(|&to| mesh.tell_addresses(Peer::Worker(to), &self.addresses));
+                    self.controller.joined(worker);
+                }
+                News::Message(Peer::Worker(worker), envelope) => {
+                    self.heard.insert(worker, Instant::now());
+                    self.controller.handle(worker, envelope);
+                }
+                News::Lost(Peer::Worker(worker), cause) => self.lost(worker, &cause),
+                News::Message(Peer::Controller, _) | News::Lost(Peer::Controller, _) => {}
+            }
+        }
+        store::commit(&mut self.controller, store);
+        self.obey(options);
+        self.watch(options);
+        for (worker, envelope) in std::mem::take(&mut self.controller.out) {
+            crate::worker::Network::send(&*mesh, Peer::Worker(worker), envelope);
+        }
+        if let (Some(progress), true) = (&mut options.progress, self.shown.elapsed() >= REPORT) {
+            self.shown = Instant::now();
+            progress(&self.controller.progress());
+        }
+    }
+
+    fn lost(&mut self, worker: u32, cause: &str) {
+        self.heard.remove(&worker);
+        self.addresses.remove(&worker);
+        self.controller.lost(worker, cause);
+    }
+
+    fn obey(&mut self, options: &RunOptions) {
+        let wanted = options.control.as_ref().map_or(Wanted::Run, crate::JobControl::wanted);
+        if wanted != self.wanted {
+            self.wanted = wanted;
+            match wanted {
+                Wanted::Cancel => self.controller.fail(JobError::Cancelled),
+                Wanted::Pause | Wanted::Run => self.controller.pause(wanted == Wanted::Pause),
+            }
+        }
+    }
+
+    /// Puts an end to waits that are too long.
+    fn watch(&mut self, options: &RunOptions) {
+        let limit = options.wait_limit;
+        let silent: Vec<u32> = self
+            .heard
+            .iter()
+            .filter(|(_, heard)| heard.elapsed() > limit)
+            .map(|(&worker, _)| worker)
+            .collect();
+        for worker in silent {
+            self.lost(worker, &format!("it said nothing for {:.1} s", limit.as_secs_f64()));
+        }
+        if self.controller.has_begun() {
+            let tasks = self.controller.progress().tasks;
+            if tasks != self.moved.0 || self.wanted == Wanted::Pause || self.controller.is_busy() {
+                self.moved = (tasks, Instant::now());
+            } else if self.moved.1.elapsed() > limit {
+                let waited_for = "a task to become ready: the job stands still".into();
+                self.controller.fail(JobError::TimedOut { waited_for, limit });
+            }
+            return;
+        }
+        let gone =
+            self.children.iter_mut().enumerate().find_map(|(rank, child)| {
+                child.try_wait().ok().flatten().map(|status| (rank as u32, status))
+            });
+        if let Some((worker, status)) = gone {
+            let cause = format!("it ended before the job began ({status})");
+            self.controller.fail(JobError::WorkerLost { worker, cause });
+        } else if self.begun.elapsed() > limit {
+            let waited_for = format!("workers to connect to {}", self.mesh.address);
+            self.controller.fail(JobError::TimedOut { waited_for, limit });
+        }
+    }
+
+    /// Workers end by themselves when they are told; those that do not are ended.
+    fn end_children(&mut self) {
+        let until = Instant::now() + Duration::from_secs(5);
+        for child in &mut self.children {
+            while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// 32 random bytes, as text.
+fn random_secret() -> Result<String, String> {
+    let mut bytes = [0u8; 32];
+    let read = std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes));
+    read.map_err(|error| format!("cannot make a secret: {error}"))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// A worker's connections, for its threads.
+struct Connected<'w> {
+    mesh: Arc<Mesh>,
+    worker: &'w Worker,
+}
+
+impl Io for Connected<'_> {
+    fn poll(&self, wait: Option<Duration>) -> bool {
+        self.mesh.poll(wait, |news| match news {
+            News::Message(from, envelope) => self.worker.handle(from, envelope),
+            // Without a controller there is no job. Of other workers, it knows first.
+            News::Lost(Peer::Controller, _) => self.worker.stop(),
+            News::Lost(Peer::Worker(_), _) | News::Joined(..) => {}
+        })
+    }
+
+    fn is_full(&self) -> bool {
+        crate::worker::Network::is_full(&*self.mesh)
+    }
+}
+
+/// Takes part in a job until it ends.
+///
+/// # Errors
+/// A controller that cannot be reached or refuses, and snapshots that cannot be opened. What fails in the
+/// job itself is told to the controller.
+pub fn work(plan: Arc<Plan>, invitation: &Invitation, settings: &WorkerSettings) -> Result<(), JobError> {
+    let rank = settings.rank;
+    let wrong = |cause: String| JobError::Connection { peer: invitation.controller.clone(), cause };
+    let (mesh, listener) =
+        Mesh::new(&settings.bind, &invitation.secret, plan.fingerprint(), rank).map_err(wrong)?;
+    mesh.accept(listener, |refusal| eprintln!("pellucid: {refusal}"));
+    let store = settings.snapshots.as_ref().map(SnapshotStore::open).transpose()?;
+    let snapshot_every = settings.snapshots.as_ref().map_or(0, |snapshots| snapshots.every_iterations);
+    let threads = settings.threads.max(1);
+    let options = WorkerOptions { rank, threads, snapshot_every };
+    let worker = Worker::new(plan, options, mesh.clone(), store.map(|store| store as Arc<dyn Store>));
+    let waker = mesh.clone();
+    let _ = worker.rings[0].waker.set(Box::new(move || waker.interrupt()));
+    mesh.dial_controller(&invitation.controller).map_err(wrong)?;
+    let io = Connected { mesh: mesh.clone(), worker: &worker };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for index in 0..threads {
+            let (worker, io) = (&worker, &io);
+            scope.spawn(move || drive(worker, index, Clocked::new(None), threads <= cores, Some(io)));
+        }
+        // While all threads are in long tasks, this one reads, and reports.
+        let mut reported = Instant::now();
+        while !worker.stopped.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(2));
+            if worker.rings.iter().all(|ring| !ring.at_rest.load(Ordering::SeqCst)) {
+                io.poll(None);
+            }
+            if reported.elapsed() >= REPORT {
+                worker.tick(reported.elapsed().as_nanos() as u64);
+                reported = Instant::now();
+            }
+        }
+    });
+    mesh.drain(Duration::from_secs(5));
+    mesh.close();
+    Ok(())
+}

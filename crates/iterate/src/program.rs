@@ -1,0 +1,354 @@
+//! The driver program: datasets, and the stages that read and write them.
+//!
+//! A program is built once, as plain calls in the order in which it is to appear to run, and becomes a
+//! [`Plan`](crate::Plan): a flat table of statements that every worker holds (paper §3.2, §4.1). There
+//! are no scalars: a loop counter or a model is a dataset of one partition. Control flow follows
+//! *signals*, booleans that the worker with the partition computes and broadcasts.
+//!
+//! ```
+//! use pellucid_iterate::{Program, Route};
+//!
+//! let mut program = Program::new("mean by iteration");
+//! let rows = program.dataset("rows", 4, |index| Ok(vec![f64::from(index); 10]));
+//! let local = program.dataset("local guess", 4, |_| Ok(0.0));
+//! let error = program.dataset("local error", 4, |_| Ok(0.0));
+//! let total = program.dataset("error", 1, |_| Ok(f64::INFINITY));
+//! let guess = program.dataset("guess", 1, |_| Ok(0.0));
+//! program.repeat("descent", |body| {
+//!     body.broadcast("guess to all", guess, local);
+//!     body.transform("error", (rows, local), error, |(rows, guess), error| {
+//!         *error = rows.iter().map(|row| row - guess).sum();
+//!         Ok(())
+//!     });
+//!     body.tree_reduce("sum", error, total, |sum, next| *sum += next);
+//!     body.transform("step", total, guess, |total, guess| Ok(*guess += total / 80.0));
+//!     body.while_signal("not converged", total, |total| total.abs() > 1e-9);
+//! });
+//! program.output(guess);
+//! let outcome = pellucid_iterate::run(program.build()?, Default::default())?;
+//! assert!((outcome.single(guess)? - 1.5).abs() < 1e-9);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What is guaranteed
+//! - The result is that of running the statements one after the other, whatever the number of workers.
+//! - A gather sees its chunks in the order of the partitions that sent them, and a tree reduce combines
+//!   in a fixed tree over partitions: floating-point results do not depend on workers or time.
+//! - A kernel may run again after a failure, from a snapshot: it has no side effects but on its views.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::data::{AnyData, Data};
+use crate::error::{Cause, ProgramError};
+use crate::exchange::{Incoming, Outgoing, Route, Scatter};
+use crate::plan::{self, DatasetSpec, Kind, Plan, Statement};
+use crate::views::{Dataset, Reads, Writes};
+
+/// Datasets of a program, at most: sets of them are one machine word.
+pub const MAX_DATASETS: usize = 64;
+
+/// What a kernel returns: an error or a panic fails the job, with the stage's and partition's names.
+pub type KernelResult = Result<(), Cause>;
+
+/// A program while it is built. See the [module](self).
+pub struct Program {
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    pub(crate) datasets: Vec<DatasetSpec>,
+    pub(crate) statements: Vec<Statement>,
+    /// Exits of the loops that are open, innermost last.
+    loops: Vec<Vec<usize>>,
+    /// The first thing that was wrong; the rest may follow from it.
+    pub(crate) error: Option<ProgramError>,
+}
+
+impl Program {
+    /// An empty program.
+    pub fn new(name: impl Into<String>) -> Self {
+        static PROGRAMS: AtomicU32 = AtomicU32::new(0);
+        Self {
+            id: PROGRAMS.fetch_add(1, Ordering::Relaxed),
+            name: name.into(),
+            datasets: Vec::new(),
+            statements: Vec::new(),
+            loops: Vec::new(),
+            error: None,
+        }
+    }
+
+    /// Adds a dataset of `partitions` partitions. `load` makes the partition of an index, on the worker
+    /// that holds it; it runs again when a lost partition that no stage writes has to be loaded again.
+    pub fn dataset<T: Data>(
+        &mut self,
+        name: impl Into<String>,
+        partitions: u32,
+        load: impl Fn(u32) -> Result<T, Cause> + Send + Sync + 'static,
+    ) -> Dataset<T> {
+        let index = self.datasets.len() as u32;
+        let name = name.into();
+        if partitions == 0 {
+            self.fail(ProgramError::NoPartitions { dataset: name.clone() });
+        }
+        if self.datasets.len() == MAX_DATASETS {
+            self.fail(ProgramError::TooManyDatasets { dataset: name.clone() });
+        }
+        self.datasets.push(DatasetSpec {
+            name,
+            partitions,
+            load: Box::new(move |index| load(index).map(|value| Box::new(value) as Box<dyn AnyData>)),
+            decode: |bytes| T::decode(bytes).map(|value| Box::new(value) as Box<dyn AnyData>),
+            constant: true,
+            output: false,
+            group: 0,
+        });
+        Dataset { index, partitions, program: self.id, holds: PhantomData }
+    }
+
+    /// Marks a dataset as a result: [`Outcome`](crate::Outcome) holds it when the program has ended.
+    pub fn output<T>(&mut self, dataset: Dataset<T>) {
+        match self.datasets.get_mut(dataset.index as usize) {
+            Some(spec) if dataset.program == self.id => spec.output = true,
+            _ => self.fail(ProgramError::ForeignDataset { stage: "output".into() }),
+        }
+    }
+
+    /// Adds a stage of one task a partition, which reads and writes partitions of the same index.
+    pub fn transform<R: Reads, W: Writes>(
+        &mut self,
+        name: impl Into<String>,
+        reads: R,
+        writes: W,
+        kernel: impl for<'a> Fn(R::Views<'a>, W::Views<'a>) -> KernelResult + Send + Sync + 'static,
+    ) {
+        let kernel = Box::new(move |partitions| {
+            // SAFETY: `stage` and `Plan` checked that the datasets are this program's and distinct.
+            unsafe { kernel(reads.views(partitions), writes.views(partitions)) }
+        });
+        self.stage(name.into(), &reads.datasets(), &writes.datasets(), Kind::Transform(kernel));
+    }
+
+    /// Begins an exchange between partitionings: `kernel` runs once a partition of `reads` and sends
+    /// chunks to partitions of the datasets that [`Scatter::gather`] names.
+    pub fn scatter<R: Reads, C: Data>(
+        &mut self,
+        name: impl Into<String>,
+        reads: R,
+        route: Route,
+        kernel: impl for<'a> Fn(R::Views<'a>, &mut Outgoing<'_, C>) -> KernelResult + Send + Sync + 'static,
+    ) -> Scatter<'_, C> {
+        Scatter::begin(self, name.into(), reads, route, kernel)
+    }
+
+    /// Adds a copy of `from`'s one partition to every partition of `to`.
+    pub fn broadcast<T: Data + Clone>(&mut self, name: impl Into<String>, from: Dataset<T>, to: Dataset<T>) {
+        let name = name.into();
+        self.require_single(&name, from);
+        self.scatter(name, from, Route::All, |value, out: &mut Outgoing<'_, T>| {
+            out.send_all(value.clone());
+            Ok(())
+        })
+        .gather((), to, |(), to, chunks: Incoming<'_, T>| {
+            if let Some((_, value)) = chunks.iter().next() {
+                to.clone_from(value);
+            }
+            Ok(())
+        });
+    }
+
+    /// Adds a reduction of all partitions of `from` into the one of `into`, which it replaces. The tree
+    /// is fixed by the partitions' indexes (16 to one): the result does not depend on placement.
+    pub fn tree_reduce<T: Data + Clone>(
+        &mut self,
+        name: impl Into<String>,
+        from: Dataset<T>,
+        into: Dataset<T>,
+        combine: impl Fn(&mut T, &T) + Send + Sync + 'static,
+    ) {
+        let name = name.into();
+        self.require_single(&name, into);
+        crate::reduce::add(self, &name, from, into, Arc::new(combine));
+    }
+
+    /// Adds a branch: `then` where the signal on `on`'s one partition is true, `otherwise` where not.
+    pub fn if_signal<T: Data>(
+        &mut self,
+        name: impl Into<String>,
+        on: Dataset<T>,
+        signal: impl Fn(&T) -> bool + Send + Sync + 'static,
+        then: impl FnOnce(&mut Self),
+        otherwise: impl FnOnce(&mut Self),
+    ) {
+        let branch = self.signal(name.into(), on, signal, false);
+        then(self);
+        let end_of_then = self.statements.len();
+        self.push(String::new(), Kind::Jump);
+        self.set_otherwise(branch, self.statements.len());
+        otherwise(self);
+        self.statements[end_of_then].next = self.statements.len() as u32;
+    }
+
+    /// Adds a loop over `body`, which must hold a [`while_signal`](Self::while_signal).
+    pub fn repeat(&mut self, name: impl Into<String>, body: impl FnOnce(&mut Self)) {
+        let start = self.statements.len();
+        self.loops.push(Vec::new());
+        body(self);
+        let exits = self.loops.pop().unwrap_or_default();
+        if exits.is_empty() {
+            self.fail(ProgramError::LoopWithoutSignal { name: name.into() });
+        }
+        self.push(String::new(), Kind::Jump);
+        if let Some(back) = self.statements.last_mut() {
+            back.next = start as u32;
+        }
+        for exit in exits {
+            self.set_otherwise(exit, self.statements.len());
+        }
+    }
+
+    /// Leaves the innermost loop here unless the signal on `on`'s one partition is true. First in the
+    /// body it is a `while`, last a `do … while`.
+    pub fn while_signal<T: Data>(
+        &mut self,
+        name: impl Into<String>,
+        on: Dataset<T>,
+        signal: impl Fn(&T) -> bool + Send + Sync + 'static,
+    ) {
+        let name = name.into();
+        if self.loops.is_empty() {
+            self.fail(ProgramError::SignalOutsideLoop { stage: name });
+            return;
+        }
+        let iteration = self.loops.len() == 1;
+        let exit = self.signal(name, on, signal, iteration);
+        if let Some(exits) = self.loops.last_mut() {
+            exits.push(exit);
+        }
+    }
+
+    /// Adds a loop that runs `body` `times` times, on a counter of its own.
+    pub fn times(&mut self, name: impl Into<String>, times: u64, body: impl FnOnce(&mut Self)) {
+        let name = name.into();
+        let counter = self.dataset(format!("{name}: counter"), 1, |_| Ok(0u64));
+        self.transform(format!("{name}: from 0"), (), counter, |(), counter| {
+            *counter = 0;
+            Ok(())
+        });
+        self.repeat(name.clone(), |inner| {
+            inner.while_signal(format!("{name}: again"), counter, move |counter| *counter < times);
+            inner.transform(format!("{name}: count"), (), counter, |(), counter| {
+                *counter += 1;
+                Ok(())
+            });
+            body(inner);
+        });
+    }
+
+    /// Reports a number of `on`'s one partition (a loss, a residual) as it is at this point. The
+    /// newest goes with the worker's periodic report, to [`Progress`](crate::Progress); the rest are
+    /// dropped, so that it costs no message.
+    pub fn observe<T: Data>(
+        &mut self,
+        name: impl Into<String>,
+        on: Dataset<T>,
+        value: impl Fn(&T) -> f64 + Send + Sync + 'static,
+    ) {
+        let name = name.into();
+        self.require_single(&name, on);
+        // SAFETY: as in `transform`.
+        let value = move |partitions| unsafe { value(Reads::views(on, partitions)) };
+        self.stage(name, &Reads::datasets(&on), &[], Kind::Observe(Box::new(value)));
+    }
+
+    /// Checks the program and makes the table that workers run.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn build(self) -> Result<Arc<Plan>, ProgramError> {
+        plan::build(self).map(Arc::new)
+    }
+
+    /// Adds a signal; its index, for [`Self::set_otherwise`].
+    fn signal<T: Data>(
+        &mut self,
+        name: String,
+        on: Dataset<T>,
+        signal: impl Fn(&T) -> bool + Send + Sync + 'static,
+        iteration: bool,
+    ) -> usize {
+        self.require_single(&name, on);
+        // SAFETY: as in `transform`.
+        let kernel = Box::new(move |partitions| unsafe { signal(Reads::views(on, partitions)) });
+        let at = self.statements.len();
+        self.stage(name, &Reads::datasets(&on), &[], Kind::Signal { kernel, otherwise: 0, iteration });
+        at
+    }
+
+    fn set_otherwise(&mut self, signal: usize, to: usize) {
+        if let Some(Statement { kind: Kind::Signal { otherwise, .. }, .. }) = self.statements.get_mut(signal)
+        {
+            *otherwise = to as u32;
+        }
+    }
+
+    fn require_single<T>(&mut self, stage: &str, on: Dataset<T>) {
+        if on.partitions != 1 {
+            let dataset = self.datasets.get(on.index as usize).map_or(String::new(), |d| d.name.clone());
+            self.fail(ProgramError::NotSingle { stage: stage.into(), dataset, partitions: on.partitions });
+        }
+    }
+
+    /// Adds a statement with what it reads and writes, checked; its index.
+    pub(crate) fn stage(
+        &mut self,
+        name: String,
+        reads: &[(u32, u32)],
+        writes: &[(u32, u32)],
+        kind: Kind,
+    ) -> usize {
+        let mut masks = [0u64; 2];
+        let mut first: Option<u32> = None;
+        for (list, &(index, program)) in reads.iter().map(|d| (0, d)).chain(writes.iter().map(|d| (1, d))) {
+            let Some(spec) = self.datasets.get(index as usize).filter(|_| program == self.id) else {
+                self.fail(ProgramError::ForeignDataset { stage: name });
+                return self.push(String::new(), Kind::Jump);
+            };
+            let bit = 1u64.checked_shl(index).unwrap_or(0);
+            if masks[1] & bit != 0 || (list == 1 && masks[0] & bit != 0) {
+                let dataset = spec.name.clone();
+                self.fail(ProgramError::NamedTwice { stage: name.clone(), dataset });
+            } else if let Some(other) = first.map(|first| &self.datasets[first as usize])
+                && other.partitions != spec.partitions
+            {
+                let (left, right) = (other.name.clone(), spec.name.clone());
+                let partitions = [other.partitions, spec.partitions];
+                self.fail(ProgramError::Partitionings { stage: name.clone(), left, right, partitions });
+            }
+            masks[list] |= bit;
+            first = first.or(Some(index));
+        }
+        let Some(first) = first else {
+            self.fail(ProgramError::NoDatasets { stage: name });
+            return self.push(String::new(), Kind::Jump);
+        };
+        for &(index, _) in writes {
+            self.datasets[index as usize].constant = false;
+        }
+        let at = self.push(name, kind);
+        let statement = &mut self.statements[at];
+        (statement.reads, statement.writes, statement.dataset) = (masks[0], masks[1], first);
+        at
+    }
+
+    fn push(&mut self, name: String, kind: Kind) -> usize {
+        let at = self.statements.len();
+        let next = at as u32 + 1;
+        self.statements.push(Statement { name, kind, reads: 0, writes: 0, dataset: 0, group: 0, next });
+        at
+    }
+
+    pub(crate) fn fail(&mut self, error: ProgramError) {
+        self.error.get_or_insert(error);
+    }
+}

@@ -1,0 +1,358 @@
+//! What a worker does with messages and ticks.
+//!
+//! Every handler leaves things as they are when it is told twice, late, or out of order: entries of the
+//! map by their versions, chunks by their instances, signals by their epochs, bundles by the versions of
+//! their moves, everything by its generation.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::bundle::Bundle;
+use crate::cell::lock;
+use crate::data::Chunk;
+use crate::error::JobError;
+use crate::message::{Beginning, Entry, Envelope, Message, Packed, Peer, Report};
+use crate::plan::BundleIx;
+use crate::worker::{Control, Worker};
+
+impl Worker {
+    /// Takes in a message.
+    pub fn handle(&self, from: Peer, envelope: Envelope) {
+        let here = self.generation.load(Ordering::Acquire);
+        if envelope.generation < here {
+            return;
+        }
+        if envelope.generation > here {
+            match envelope.message {
+                Message::Begin(beginning) => self.begin(envelope.generation, beginning),
+                Message::Stop => self.stop(),
+                _ => lock(&self.control).held.push((from, envelope)),
+            }
+            return;
+        }
+        match envelope.message {
+            Message::Deliver { to, arrival } => {
+                for (bundle, version) in to {
+                    self.deliver(bundle, version, arrival.clone());
+                }
+            }
+            Message::Signals(signals) => {
+                for (epoch, signal) in signals {
+                    self.signals.insert(epoch, signal);
+                }
+                self.wake_all();
+            }
+            Message::Install(packed) => self.install(from, *packed),
+            Message::Installed { bundle, version } => {
+                let mut control = lock(&self.control);
+                if control.away.get(&bundle).is_some_and(|away| away.0 <= version) {
+                    control.away.remove(&bundle);
+                }
+            }
+            Message::Map(entries) => self.change_map(&entries),
+            Message::Members(members) => self.change_members(members),
+            Message::Migrate { bundle, to } => self.migrate(bundle, to),
+            Message::Snapshot => self.snapshot_wanted.store(true, Ordering::Release),
+            Message::Pause(pause) => {
+                self.paused.store(pause, Ordering::SeqCst);
+                self.interrupt.store(pause || self.stopped.load(Ordering::SeqCst), Ordering::SeqCst);
+                self.wake_all();
+            }
+            Message::Finish => self.finish(),
+            Message::Stop => self.stop(),
+            // Told twice, or not for a worker.
+            Message::Begin(_)
+            | Message::Report(_)
+            | Message::Saved(_)
+            | Message::Ended { .. }
+            | Message::Output { .. }
+            | Message::Finished(_)
+            | Message::Failed(_) => {}
+        }
+    }
+
+    /// Waits until no thread has a turn under way. False: one takes too long.
+    fn come_to_rest(&self) -> bool {
+        self.interrupt.store(true, Ordering::SeqCst);
+        let mut left = 60_000;
+        while !self.rings.iter().all(|ring| ring.at_rest.load(Ordering::SeqCst)) {
+            if left == 0 {
+                return false;
+            }
+            left -= 1;
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        true
+    }
+
+    /// Begins, or rolls back and begins again (§3.3): bundles that are here keep the partitions that
+    /// have not changed since the snapshot; the rest is loaded when a bundle has its first turn.
+    fn begin(&self, generation: u32, beginning: Arc<Beginning>) {
+        if !self.come_to_rest() {
+            let limit = std::time::Duration::from_secs(60);
+            self.fail(JobError::TimedOut { waited_for: "a task to end before a rollback".into(), limit });
+            return;
+        }
+        self.generation.store(generation, Ordering::Release);
+        self.signals.clear();
+        self.rings.iter().for_each(|ring| ring.clear());
+        self.forget_passed();
+        self.snapshot_wanted.store(false, Ordering::Release);
+        self.set_members(beginning.members.clone());
+        let mut control = lock(&self.control);
+        control.early.clear();
+        control.leaving.clear();
+        control.away.clear();
+        let before = std::mem::take(&mut control.resident);
+        for &bundle in before.iter().filter(|&&bundle| beginning.map[bundle as usize].worker != self.rank()) {
+            let cell = self.cell(bundle);
+            cell.reset(false);
+            *cell.bundle() = None;
+        }
+        for (bundle, &entry) in (0..).zip(&beginning.map) {
+            self.reset_owner(bundle, entry);
+            if entry.worker == self.rank() {
+                self.restart(&mut control, bundle, &beginning);
+            }
+        }
+        control.beginning = Some(beginning);
+        let resident = control.resident.clone();
+        let held = std::mem::take(&mut control.held);
+        drop(control);
+        let waits = self.paused.load(Ordering::SeqCst) || self.stopped.load(Ordering::SeqCst);
+        self.interrupt.store(waits, Ordering::SeqCst);
+        for bundle in resident {
+            self.notify(bundle);
+        }
+        for (from, envelope) in held {
+            self.handle(from, envelope);
+        }
+        self.wake_all();
+    }
+
+    /// Puts a bundle where the job goes on.
+    fn restart(&self, control: &mut Control, ix: BundleIx, beginning: &Beginning) {
+        let cell = self.cell(ix);
+        cell.reset(false);
+        let mut bundle = cell.bundle().take().unwrap_or_else(|| Box::new(Bundle::new(&self.plan, ix)));
+        bundle.roll_back(&self.plan, beginning.snapshot.as_ref().map(|snapshot| snapshot.position.epoch));
+        if let Some(snapshot) = &beginning.snapshot {
+            bundle.position = snapshot.position;
+            bundle.iteration = snapshot.iteration;
+            for &(dataset, epoch) in &snapshot.saved[ix as usize] {
+                bundle.saved[dataset as usize] = Some(epoch);
+            }
+        }
+        self.place(control, bundle, beginning.map[ix as usize].version);
+    }
+
+    fn change_map(&self, entries: &[(BundleIx, Entry)]) {
+        for &(bundle, entry) in entries {
+            self.set_owner(bundle, entry);
+        }
+        // Who computes a signal may have waited for a worker that holds nothing any more.
+        for bundle in self.plan.signal_bundles() {
+            self.notify(bundle);
+        }
+    }
+
+    fn set_members(&self, members: Vec<u32>) {
+        *self.members.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(members);
+    }
+
+    /// Tells new members the signals that they have missed: whoever computes one tells all before it.
+    fn change_members(&self, members: Vec<u32>) {
+        let before = self.members();
+        self.set_members(members.clone());
+        let known = self.signals.known();
+        for worker in members.into_iter().filter(|worker| !before.contains(worker)) {
+            self.send(Peer::Worker(worker), Message::Signals(known.clone()));
+        }
+    }
+
+    /// Flags a bundle; it leaves when its task, if one runs, has ended.
+    fn migrate(&self, bundle: BundleIx, to: Entry) {
+        let mut control = lock(&self.control);
+        let cell = self.cell(bundle);
+        if !cell.is_resident() || cell.version.load(Ordering::Acquire) >= to.version {
+            return;
+        }
+        control.leaving.insert(bundle, to);
+        cell.attention.store(true, Ordering::Release);
+        drop(control);
+        self.notify(bundle);
+    }
+
+    /// Takes over a bundle, with what arrived for it before it did.
+    fn install(&self, from: Peer, packed: Packed) {
+        let mut control = lock(&self.control);
+        let (ix, version) = (packed.bundle, packed.version);
+        if self.owner(ix).version > version || self.cell(ix).is_resident() {
+            return;
+        }
+        for &(epoch, signal) in &packed.signals {
+            self.signals.insert(epoch, signal);
+        }
+        let bundle = match packed.unpack(&self.plan) {
+            Ok(bundle) => bundle,
+            Err(error) => {
+                drop(control);
+                self.fail(error);
+                return;
+            }
+        };
+        let tasks = bundle.tasks;
+        self.set_owner(ix, Entry { worker: self.rank(), version });
+        control.gone.0 = control.gone.0.wrapping_sub(tasks);
+        self.place(&mut control, Box::new(bundle), version);
+        drop(control);
+        self.notify(ix);
+        self.tell_passed(true);
+        self.send(Peer::Controller, Message::Installed { bundle: ix, version });
+        self.send(from, Message::Installed { bundle: ix, version });
+        self.wake_all();
+    }
+
+    /// Hands in the results. Where there are other workers, one of which may be lost meanwhile, partitions
+    /// stay as they are; else they are given away.
+    fn finish(&self) {
+        if !self.come_to_rest() {
+            return;
+        }
+        let resident = lock(&self.control).resident.clone();
+        let report = self.report(0, true);
+        let alone = self.members().len() == 1;
+        for bundle in resident {
+            let mut slot = self.cell(bundle).bundle();
+            let Some(bundle) = slot.as_mut() else { continue };
+            for (dataset, spec) in (0..).zip(&self.plan.datasets).filter(|(_, spec)| spec.output) {
+                let state = &mut bundle.states[dataset as usize];
+                let content = match state {
+                    Some(_) if alone => state.take().map(|state| Chunk::Typed(Arc::from(state))),
+                    Some(state) => Some(Chunk::encoded(&**state)),
+                    None => None,
+                };
+                // None: told twice, or of another group.
+                if let Some(content) = content {
+                    let partition = bundle.index;
+                    debug_assert_eq!(spec.group, bundle.group);
+                    self.send(Peer::Controller, Message::Output { dataset, partition, content });
+                }
+            }
+        }
+        self.send(Peer::Controller, Message::Finished(Box::new(report)));
+    }
+
+    /// What this worker has to tell of itself; `interval_ns` since the last time.
+    pub fn report(&self, interval_ns: u64, whole: bool) -> Report {
+        let mut control = lock(&self.control);
+        control.reports += 1;
+        let mut report = Report {
+            worker: self.rank(),
+            number: if whole { u64::MAX } else { control.reports },
+            interval_ns,
+            threads: self.rings.len() as u32,
+            running: !self.rings.iter().all(|ring| ring.at_rest.load(Ordering::SeqCst)),
+            epoch: u64::MAX,
+            iteration: u64::MAX,
+            tasks: control.gone.0,
+            busy_ns: control.gone.1,
+            observed: lock(&self.observed).clone(),
+            iterations_ns: if whole { lock(&self.iterations_ns).clone() } else { Vec::new() },
+            ..Report::default()
+        };
+        for bundle in control.resident.clone() {
+            let cell = self.cell(bundle);
+            let busy = cell.busy_ns.load(Ordering::Relaxed);
+            let before = control.busy_before.insert(bundle, busy).unwrap_or(0);
+            let size = cell.size_bytes.load(Ordering::Relaxed);
+            report.bundles.push((bundle, busy.saturating_sub(before), size));
+            report.epoch = report.epoch.min(cell.epoch.load(Ordering::Relaxed));
+            report.iteration = report.iteration.min(cell.iteration.load(Ordering::Relaxed));
+            report.tasks = report.tasks.wrapping_add(cell.tasks.load(Ordering::Relaxed));
+            report.busy_ns += busy;
+        }
+        report
+    }
+
+    /// A report is due.
+    pub fn tick(&self, interval_ns: u64) {
+        if self.generation.load(Ordering::Acquire) > 0 && !self.stopped.load(Ordering::SeqCst) {
+            let report = self.report(interval_ns, false);
+            self.send(Peer::Controller, Message::Report(Box::new(report)));
+        }
+    }
+}
+
+impl Packed {
+    /// A bundle made ready to be sent.
+    pub fn pack(bundle: Bundle, version: u32, signals: Vec<(u64, crate::signals::Signal)>) -> Self {
+        let saved = bundle.saved_list();
+        let mut chunks = Vec::new();
+        for gathering in bundle.gathers {
+            // Places become sources again: the receiver takes them in as if they had just arrived.
+            let heard =
+                gathering.heard.iter().zip(gathering.chunks).enumerate().filter(|(_, (heard, _))| **heard);
+            chunks.extend(heard.map(|(place, (_, chunk))| (gathering.instance, place as u32, chunk)));
+        }
+        let states = (0..)
+            .zip(bundle.states)
+            .filter_map(|(dataset, state)| state.map(|state| (dataset, Chunk::encoded(&*state))));
+        Self {
+            bundle: bundle.ix,
+            version,
+            position: bundle.position,
+            aside: bundle.aside,
+            gathered: bundle.gathered,
+            iteration: bundle.iteration,
+            evaluated: bundle.evaluated,
+            written: bundle.written,
+            written_before: bundle.written_before,
+            saved,
+            passed: bundle.passed,
+            tasks: bundle.tasks,
+            chunks,
+            states: states.collect(),
+            signals,
+        }
+    }
+
+    /// The bundle.
+    ///
+    /// # Errors
+    /// A partition or chunk that does not decode.
+    pub fn unpack(self, plan: &crate::plan::Plan) -> Result<Bundle, JobError> {
+        let mut bundle = Bundle::new(plan, self.bundle);
+        let index = bundle.index;
+        for (dataset, content) in self.states {
+            let spec = &plan.datasets[dataset as usize];
+            let mut bytes = Vec::new();
+            content.encode(&mut bytes);
+            let state = (spec.decode)(&bytes).map_err(|error| JobError::Load {
+                dataset: spec.name.clone(),
+                partition: index,
+                cause: format!("as it migrated: {error}"),
+            })?;
+            bundle.states[dataset as usize] = Some(state);
+        }
+        bundle.position = self.position;
+        bundle.gathered = self.gathered;
+        bundle.iteration = self.iteration;
+        bundle.evaluated = self.evaluated;
+        bundle.written = self.written;
+        bundle.written_before = self.written_before;
+        bundle.passed = self.passed;
+        bundle.tasks = self.tasks;
+        bundle.unloaded = false;
+        for (dataset, epoch) in self.saved {
+            bundle.saved[dataset as usize] = Some(epoch);
+        }
+        for instance in self.aside {
+            bundle.put_aside(plan, instance);
+        }
+        for (instance, place, chunk) in self.chunks {
+            bundle.receive_at(plan, instance, place as usize, chunk)?;
+        }
+        Ok(bundle)
+    }
+}

@@ -1,0 +1,155 @@
+//! Snapshots on a disk or in an object store, through `crates/storage`.
+//!
+//! A snapshot is one object for each partition that has changed since the last, and a manifest that
+//! names those that make it up. The manifest is written last, when all parts are durable, and each
+//! object appears whole or not at all: so what the newest manifest names is there, whenever a process
+//! dies. A place belongs to one job; a job that begins where a manifest of the same program is goes on
+//! from there.
+
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use tokio::runtime::Runtime;
+use url::Url;
+
+use crate::cell::lock;
+use crate::controller::Controller;
+use crate::error::JobError;
+use crate::message::Manifest;
+use crate::plan::Plan;
+use crate::run::Snapshots;
+use crate::worker::{SaveDone, Store};
+
+/// See the [module](self).
+pub(crate) struct SnapshotStore {
+    place: Url,
+    prefix: Path,
+    objects: Arc<dyn ObjectStore>,
+    runtime: Arc<Runtime>,
+    /// To the thread that writes, so that tasks do not wait for it.
+    saves: Mutex<Sender<(Vec<(Path, Vec<u8>)>, SaveDone)>>,
+}
+
+impl SnapshotStore {
+    /// Opens a place for snapshots.
+    ///
+    /// # Errors
+    /// A kind of place that there is not, or settings that it refuses.
+    pub fn open(snapshots: &Snapshots) -> Result<Arc<Self>, JobError> {
+        let place = snapshots.place.clone();
+        let wrong = |cause: String| JobError::Snapshot { place: place.to_string(), cause };
+        let objects = pellucid_storage::open(&place).map_err(|error| wrong(error.to_string()))?;
+        let prefix = Path::from_url_path(place.path()).map_err(|error| wrong(error.to_string()))?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = Arc::new(runtime.map_err(|error| wrong(error.to_string()))?);
+        let (saves, received) = channel::<(Vec<(Path, Vec<u8>)>, SaveDone)>();
+        let writer = (objects.clone(), runtime.clone(), place.to_string());
+        std::thread::spawn(move || {
+            let (objects, runtime, place) = writer;
+            while let Ok((list, done)) = received.recv() {
+                let mut result = Ok(());
+                for (path, bytes) in list {
+                    if let Err(error) = runtime.block_on(objects.put(&path, bytes.into())) {
+                        result = Err(JobError::Snapshot { place: place.clone(), cause: said(&error) });
+                        break;
+                    }
+                }
+                done(result);
+            }
+        });
+        Ok(Arc::new(Self { place, prefix, objects, runtime, saves: Mutex::new(saves) }))
+    }
+
+    fn wrong(&self, error: &object_store::Error) -> JobError {
+        JobError::Snapshot { place: self.place.to_string(), cause: said(error) }
+    }
+
+    fn manifest_path(&self, plan: &Plan) -> Path {
+        self.prefix.clone().join(format!("manifest-{:016x}.json", plan.fingerprint()))
+    }
+
+    /// The snapshot that a job of this plan goes on from.
+    ///
+    /// # Errors
+    /// A manifest that cannot be read.
+    pub fn latest(&self, plan: &Plan) -> Result<Option<Manifest>, JobError> {
+        let path = self.manifest_path(plan);
+        let read = self.runtime.block_on(async { self.objects.get(&path).await?.bytes().await });
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(self.wrong(&error)),
+        };
+        let manifest = serde_json::from_slice(&bytes).map_err(|error| JobError::Snapshot {
+            place: self.place.to_string(),
+            cause: format!("{path}: {error}"),
+        })?;
+        Ok(Some(manifest))
+    }
+
+    fn write_manifest(&self, plan: &Plan, manifest: &Manifest) -> Result<(), JobError> {
+        let bytes = serde_json::to_vec(manifest).map_err(|error| JobError::Snapshot {
+            place: self.place.to_string(),
+            cause: error.to_string(),
+        })?;
+        let path = self.manifest_path(plan);
+        let put = self.objects.put(&path, bytes.into());
+        self.runtime.block_on(put).map(|_| ()).map_err(|error| self.wrong(&error))
+    }
+
+    /// Removes what the snapshot before had and this one has not.
+    fn remove_old(&self, plan: &Plan, before: &Manifest, now: &Manifest) {
+        for (bundle, (old, new)) in (0..).zip(before.saved.iter().zip(&now.saved)) {
+            for &(dataset, epoch) in old.iter().filter(|object| !new.contains(object)) {
+                let name = crate::thread::object(dataset, plan.locate(bundle).1, epoch);
+                // What stays of it takes room and is named by nothing.
+                let _ = self.runtime.block_on(self.objects.delete(&self.path(&name)));
+            }
+        }
+    }
+
+    fn path(&self, object: &str) -> Path {
+        object.split('/').fold(self.prefix.clone(), |path, part| path.join(part))
+    }
+}
+
+/// The innermost reason: that the disk is full, say.
+fn said(error: &object_store::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+impl Store for SnapshotStore {
+    fn save(&self, objects: Vec<(String, Vec<u8>)>, done: SaveDone) {
+        let objects = objects.into_iter().map(|(name, bytes)| (self.path(&name), bytes)).collect();
+        // It ends with this value, not before.
+        let _ = lock(&self.saves).send((objects, done));
+    }
+
+    fn load(&self, object: &str) -> Result<bytes::Bytes, JobError> {
+        let path = self.path(object);
+        let read = self.runtime.block_on(async { self.objects.get(&path).await?.bytes().await });
+        read.map_err(|error| self.wrong(&error))
+    }
+}
+
+/// Makes the controller's manifests durable.
+pub(crate) fn commit(controller: &mut Controller, store: Option<&SnapshotStore>) {
+    let Some(store) = store else { return };
+    for manifest in std::mem::take(&mut controller.commits) {
+        let before = controller.snapshot().cloned();
+        if let Err(error) = store.write_manifest(controller.plan(), &manifest) {
+            controller.fail(error);
+            return;
+        }
+        controller.committed(manifest.clone());
+        if let Some(before) = before {
+            store.remove_old(controller.plan(), &before, &manifest);
+        }
+    }
+}

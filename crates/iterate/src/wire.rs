@@ -1,0 +1,349 @@
+//! Messages as bytes.
+//!
+//! A frame is a length, a checksum (CRC-32) of what follows, the job's generation, a kind, and a body.
+//! What is sent in every iteration has a binary body; the rest, which is rare, is JSON. Numbers are
+//! little-endian.
+
+use serde::{Deserialize, Serialize};
+
+use crate::bundle::Arrival;
+use crate::data::Chunk;
+use crate::error::JobError;
+use crate::message::{Beginning, Entry, Envelope, Message, Packed, Report, Saved};
+use crate::plan::{BundleIx, Instance};
+use crate::signals::Signal;
+
+/// Bytes before a frame's body: length, checksum.
+pub(crate) const HEAD: usize = 8;
+
+/// The longest frame; a longer one is a stranger's or damaged.
+const MAX_FRAME: usize = 1 << 31;
+
+/// Messages whose body is JSON.
+#[derive(Serialize, Deserialize)]
+enum Rare {
+    Begin(Beginning),
+    Map(Vec<(BundleIx, Entry)>),
+    Members(Vec<u32>),
+    Migrate { bundle: BundleIx, to: Entry },
+    Snapshot,
+    Pause(bool),
+    Finish,
+    Stop,
+    Report(Report),
+    Installed { bundle: BundleIx, version: u32 },
+    Saved(Saved),
+    Ended { bundle: BundleIx },
+    Finished(Report),
+    Failed(JobError),
+    Addresses(Vec<(u32, String)>),
+}
+
+/// What a frame holds.
+pub(crate) enum Frame {
+    Envelope(Envelope),
+    /// From the controller: where workers listen.
+    Addresses(Vec<(u32, String)>),
+}
+
+const RARE: u8 = 0;
+const DELIVER: u8 = 1;
+const SIGNALS: u8 = 2;
+const INSTALL: u8 = 3;
+const OUTPUT: u8 = 4;
+
+/// Appends a message as a frame.
+pub(crate) fn encode(envelope: &Envelope, out: &mut Vec<u8>) {
+    frame(out, |out| {
+        out.extend_from_slice(&envelope.generation.to_le_bytes());
+        body(&envelope.message, out);
+    });
+}
+
+/// Appends where workers listen, as a frame.
+pub(crate) fn encode_addresses(addresses: Vec<(u32, String)>, out: &mut Vec<u8>) {
+    frame(out, |out| {
+        out.extend_from_slice(&0u32.to_le_bytes());
+        rare(Rare::Addresses(addresses), out);
+    });
+}
+
+fn frame(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
+    let at = out.len();
+    out.extend_from_slice(&[0; HEAD]);
+    fill(out);
+    let length = (out.len() - at - HEAD) as u32;
+    let checksum = crc32fast::hash(&out[at + HEAD..]);
+    out[at..at + 4].copy_from_slice(&length.to_le_bytes());
+    out[at + 4..at + HEAD].copy_from_slice(&checksum.to_le_bytes());
+}
+
+fn rare(message: Rare, out: &mut Vec<u8>) {
+    out.push(RARE);
+    // Numbers, texts and lists of them: writing these to memory does not fail.
+    let _ = serde_json::to_writer(out, &message);
+}
+
+fn body(message: &Message, out: &mut Vec<u8>) {
+    match message {
+        Message::Deliver { to, arrival } => {
+            out.push(DELIVER);
+            put_u32(out, to.len() as u32);
+            to.iter().for_each(|&(bundle, version)| [bundle, version].iter().for_each(|&n| put_u32(out, n)));
+            match arrival {
+                Arrival::Passed { worker, epoch } => {
+                    out.push(0);
+                    put_u32(out, *worker);
+                    put_u64(out, *epoch);
+                }
+                Arrival::Chunk { gather, source, chunk } => {
+                    out.push(1);
+                    put_chunk(out, *gather, *source, chunk.as_ref());
+                }
+            }
+        }
+        Message::Signals(signals) => {
+            out.push(SIGNALS);
+            put_signals(out, signals);
+        }
+        Message::Install(packed) => {
+            out.push(INSTALL);
+            put_packed(out, packed);
+        }
+        Message::Output { dataset, partition, content } => {
+            out.push(OUTPUT);
+            put_u32(out, *dataset);
+            put_u32(out, *partition);
+            content.encode(out);
+        }
+        Message::Begin(beginning) => rare(Rare::Begin((**beginning).clone()), out),
+        Message::Map(entries) => rare(Rare::Map(entries.clone()), out),
+        Message::Members(members) => rare(Rare::Members(members.clone()), out),
+        Message::Migrate { bundle, to } => rare(Rare::Migrate { bundle: *bundle, to: *to }, out),
+        Message::Snapshot => rare(Rare::Snapshot, out),
+        Message::Pause(pause) => rare(Rare::Pause(*pause), out),
+        Message::Finish => rare(Rare::Finish, out),
+        Message::Stop => rare(Rare::Stop, out),
+        Message::Report(report) => rare(Rare::Report((**report).clone()), out),
+        Message::Installed { bundle, version } => {
+            rare(Rare::Installed { bundle: *bundle, version: *version }, out);
+        }
+        Message::Saved(saved) => rare(Rare::Saved((**saved).clone()), out),
+        Message::Ended { bundle } => rare(Rare::Ended { bundle: *bundle }, out),
+        Message::Finished(report) => rare(Rare::Finished((**report).clone()), out),
+        Message::Failed(error) => rare(Rare::Failed(error.clone()), out),
+    }
+}
+
+/// The length of the frame that `head` begins.
+///
+/// # Errors
+/// A length that no frame has.
+pub(crate) fn length(head: &[u8; HEAD]) -> Result<usize, String> {
+    let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+    if (5..MAX_FRAME).contains(&length) { Ok(length) } else { Err(format!("a frame of {length} bytes")) }
+}
+
+/// What a frame holds: its head, and what follows.
+///
+/// # Errors
+/// A wrong checksum, or a body that is none.
+pub(crate) fn decode(head: &[u8; HEAD], rest: bytes::Bytes) -> Result<Frame, String> {
+    let checksum = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
+    if crc32fast::hash(&rest) != checksum {
+        return Err("a frame with a wrong checksum".into());
+    }
+    let mut input = Input(rest);
+    let generation = input.u32()?;
+    let message = match input.u8()? {
+        RARE => {
+            let rare: Rare = serde_json::from_slice(&input.0).map_err(|error| error.to_string())?;
+            match common(rare) {
+                Ok(message) => message,
+                Err(addresses) => return Ok(Frame::Addresses(addresses)),
+            }
+        }
+        DELIVER => {
+            let to = input.list(|input| Ok((input.u32()?, input.u32()?)))?;
+            let arrival = match input.u8()? {
+                0 => Arrival::Passed { worker: input.u32()?, epoch: input.u64()? },
+                _ => {
+                    let (gather, source, chunk) = input.chunk()?;
+                    Arrival::Chunk { gather, source, chunk }
+                }
+            };
+            Message::Deliver { to, arrival }
+        }
+        SIGNALS => Message::Signals(input.signals()?),
+        INSTALL => Message::Install(Box::new(input.packed()?)),
+        OUTPUT => {
+            let (dataset, partition) = (input.u32()?, input.u32()?);
+            Message::Output { dataset, partition, content: Chunk::Encoded(input.0) }
+        }
+        kind => return Err(format!("a frame of unknown kind {kind}")),
+    };
+    Ok(Frame::Envelope(Envelope { generation, message }))
+}
+
+fn common(rare: Rare) -> Result<Message, Vec<(u32, String)>> {
+    Ok(match rare {
+        Rare::Begin(beginning) => Message::Begin(beginning.into()),
+        Rare::Map(entries) => Message::Map(entries),
+        Rare::Members(members) => Message::Members(members),
+        Rare::Migrate { bundle, to } => Message::Migrate { bundle, to },
+        Rare::Snapshot => Message::Snapshot,
+        Rare::Pause(pause) => Message::Pause(pause),
+        Rare::Finish => Message::Finish,
+        Rare::Stop => Message::Stop,
+        Rare::Report(report) => Message::Report(Box::new(report)),
+        Rare::Installed { bundle, version } => Message::Installed { bundle, version },
+        Rare::Saved(saved) => Message::Saved(Box::new(saved)),
+        Rare::Ended { bundle } => Message::Ended { bundle },
+        Rare::Finished(report) => Message::Finished(Box::new(report)),
+        Rare::Failed(error) => Message::Failed(error),
+        Rare::Addresses(addresses) => return Err(addresses),
+    })
+}
+
+fn put_u32(out: &mut Vec<u8>, number: u32) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+fn put_u64(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+fn put_instance(out: &mut Vec<u8>, instance: Instance) {
+    put_u64(out, instance.epoch);
+    put_u32(out, instance.statement);
+}
+
+fn put_chunk(out: &mut Vec<u8>, gather: Instance, source: u32, chunk: Option<&Chunk>) {
+    put_instance(out, gather);
+    put_u32(out, source);
+    out.push(u8::from(chunk.is_some()));
+    put_content(out, chunk);
+}
+
+/// A length, and so many bytes.
+fn put_content(out: &mut Vec<u8>, content: Option<&Chunk>) {
+    let at = out.len();
+    put_u64(out, 0);
+    if let Some(content) = content {
+        content.encode(out);
+    }
+    let length = (out.len() - at - 8) as u64;
+    out[at..at + 8].copy_from_slice(&length.to_le_bytes());
+}
+
+fn put_signals(out: &mut Vec<u8>, signals: &[(u64, Signal)]) {
+    put_u32(out, signals.len() as u32);
+    for (epoch, signal) in signals {
+        put_u64(out, *epoch);
+        out.push(u8::from(signal.value) | u8::from(signal.snapshot) << 1);
+    }
+}
+
+fn put_packed(out: &mut Vec<u8>, packed: &Packed) {
+    put_u32(out, packed.bundle);
+    put_u32(out, packed.version);
+    put_instance(out, packed.position);
+    put_u32(out, packed.aside.len() as u32);
+    packed.aside.iter().for_each(|&instance| put_instance(out, instance));
+    put_u32(out, packed.gathered.len() as u32);
+    packed.gathered.iter().for_each(|&statement| put_u32(out, statement));
+    put_u64(out, packed.iteration);
+    put_u32(out, packed.evaluated);
+    put_u64(out, packed.written);
+    put_u64(out, packed.tasks);
+    put_u32(out, packed.written_before.len() as u32);
+    packed.written_before.iter().for_each(|&(epoch, set)| [epoch, set].iter().for_each(|&n| put_u64(out, n)));
+    for list in [&packed.saved, &packed.passed] {
+        put_u32(out, list.len() as u32);
+        for &(key, epoch) in list {
+            put_u32(out, key);
+            put_u64(out, epoch);
+        }
+    }
+    put_signals(out, &packed.signals);
+    put_u32(out, packed.chunks.len() as u32);
+    packed.chunks.iter().for_each(|(gather, source, chunk)| put_chunk(out, *gather, *source, chunk.as_ref()));
+    put_u32(out, packed.states.len() as u32);
+    for (dataset, content) in &packed.states {
+        put_u32(out, *dataset);
+        put_content(out, Some(content));
+    }
+}
+
+/// Bytes that are taken from the front.
+struct Input(bytes::Bytes);
+
+impl Input {
+    fn take(&mut self, length: usize) -> Result<bytes::Bytes, String> {
+        if self.0.len() < length {
+            return Err("a frame that ends too soon".into());
+        }
+        Ok(self.0.split_to(length))
+    }
+
+    fn u8(&mut self) -> Result<u8, String> {
+        Ok(self.take(1)?[0])
+    }
+
+    fn u32(&mut self) -> Result<u32, String> {
+        let bytes = self.take(4)?;
+        Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    }
+
+    fn u64(&mut self) -> Result<u64, String> {
+        Ok(u64::from(self.u32()?) | u64::from(self.u32()?) << 32)
+    }
+
+    fn list<T>(&mut self, mut each: impl FnMut(&mut Self) -> Result<T, String>) -> Result<Vec<T>, String> {
+        let length = self.u32()?;
+        // A wrong length ends with the bytes, before it takes memory.
+        (0..length).map(|_| each(self)).collect()
+    }
+
+    fn instance(&mut self) -> Result<Instance, String> {
+        Ok(Instance { epoch: self.u64()?, statement: self.u32()? })
+    }
+
+    fn content(&mut self) -> Result<Chunk, String> {
+        let length = usize::try_from(self.u64()?).unwrap_or(usize::MAX);
+        self.take(length).map(Chunk::Encoded)
+    }
+
+    fn chunk(&mut self) -> Result<(Instance, u32, Option<Chunk>), String> {
+        let (gather, source, some) = (self.instance()?, self.u32()?, self.u8()? == 1);
+        let content = self.content()?;
+        Ok((gather, source, some.then_some(content)))
+    }
+
+    fn signals(&mut self) -> Result<Vec<(u64, Signal)>, String> {
+        self.list(|input| {
+            let (epoch, bits) = (input.u64()?, input.u8()?);
+            Ok((epoch, Signal { value: bits & 1 == 1, snapshot: bits & 2 == 2 }))
+        })
+    }
+
+    fn packed(&mut self) -> Result<Packed, String> {
+        Ok(Packed {
+            bundle: self.u32()?,
+            version: self.u32()?,
+            position: self.instance()?,
+            aside: self.list(Self::instance)?,
+            gathered: self.list(Self::u32)?,
+            iteration: self.u64()?,
+            evaluated: self.u32()?,
+            written: self.u64()?,
+            tasks: self.u64()?,
+            written_before: self.list(|input| Ok((input.u64()?, input.u64()?)))?,
+            saved: self.list(|input| Ok((input.u32()?, input.u64()?)))?,
+            passed: self.list(|input| Ok((input.u32()?, input.u64()?)))?,
+            signals: self.signals()?,
+            chunks: self.list(Self::chunk)?,
+            states: self.list(|input| Ok((input.u32()?, input.content()?)))?,
+        })
+    }
+}
