@@ -157,6 +157,19 @@ pub(crate) fn core_curve(cores: f64, slowdown: f64) -> Curve {
     curve
 }
 
+/// The least that a tuned concurrency may be; `None`: it is fixed. Traces of version 1.0 do
+/// not say; the engine that wrote them tuned flash up to 8 and stores up to 64, from 2.
+fn at_least(trace: &Trace, resource: &pellucid_trace::Resource) -> Option<u32> {
+    let header = trace.header.as_ref()?;
+    let old = header.format == "pellucid.trace/1.0" && header.producer == "engine";
+    let tuned = match resource.kind.as_str() {
+        kind::DISK => resource.concurrency == Some(8),
+        kind::STORE | kind::NETWORK => resource.concurrency == Some(64),
+        _ => false,
+    };
+    resource.concurrency_min.or((old && tuned).then_some(2))
+}
+
 /// The services of a trace's resources, by index.
 pub(crate) fn services(trace: &Trace, demands: &Demands, capacities: &[Capacity]) -> Vec<Service> {
     let mut ran = vec![Vec::new(); trace.resources.len()];
@@ -170,19 +183,11 @@ pub(crate) fn services(trace: &Trace, demands: &Demands, capacities: &[Capacity]
         let timed = in_time(&resource.kind);
         let seen = seen(&ran[ix]);
         let most_seen = seen.iter().map(|s| s.0).max().unwrap_or(1);
-        let at_least = resource.concurrency_min.unwrap_or(0);
+        let at_least = at_least(trace, resource).unwrap_or(0);
         let places = capacities[ix].rate.filter(|_| timed).map(|rate| rate.ceil() as u32);
         let at_once = resource.concurrency.or(places).unwrap_or(most_seen).max(1);
         let adapts = at_least > 0 && at_least < at_once;
-        // Without a word on it, what was seen is what may be.
-        let fixed = if resource.concurrency_min.is_none() && !timed { most_seen.max(1) } else { at_once };
-        let at_once = if adapts {
-            at_once.min(most_seen).max(at_least + 1)
-        } else if timed {
-            at_once
-        } else {
-            fixed
-        };
+        let at_once = if adapts { at_once.min(most_seen).max(at_least + 1) } else { at_once };
         let set = resource.capacity.and(capacities[ix].rate).filter(|_| !timed);
         let own_pace = !timed && demands.unmeasured[ix];
         let slowdown = if resource.kind == kind::CPU { slowdown(trace, ix) } else { None };
