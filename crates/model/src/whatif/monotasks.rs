@@ -6,7 +6,7 @@ use super::analytic::Analytic;
 use super::recorded::{Recorded, measured_ns};
 use super::scenario::{Scenario, Terms};
 use super::simulate::simulate;
-use super::{Baseline, Basis, Changes, Estimate, Refused, service};
+use super::{Baseline, Basis, Changes, Estimate, Refused, rework, service};
 use crate::capacity::capacities;
 use crate::demand::Demands;
 use crate::{Bottleneck, ms, ratio};
@@ -28,7 +28,8 @@ impl Monotasks {
         let capacities = capacities(trace, &demands);
         let services = service::services(trace, &demands, &capacities);
         let analytic = Analytic::of(trace, &demands, &capacities);
-        let recorded = Recorded::of(trace, &demands, services);
+        let mut recorded = Recorded::of(trace, &demands, services);
+        rework::bundle(&mut recorded);
         let unchanged = Scenario::terms(&recorded);
         let modelled = analytic.modelled_ns(&unchanged, &[]);
         let simulated = simulate(&recorded, &unchanged.free);

@@ -7,6 +7,11 @@ use pellucid_trace::{Phase, kind};
 use super::changes::Amount;
 use super::recorded::{Mono, Recorded, Submission, Task};
 
+/// Multitasks that are run one by one; more are run in bundles.
+const MOST_TASKS: usize = 60_000;
+/// A stage of fewer bundles than this is run as it is.
+const LEAST_BUNDLES: usize = 500;
+
 /// Spreads the bytes of each machine's disks evenly over `wanted` disks like its first.
 pub(crate) fn spread_over_disks(
     recorded: &mut Recorded,
@@ -202,6 +207,58 @@ pub(crate) fn machines(recorded: &mut Recorded, wanted: u32, crossing: f64) {
 /// What is fetched from another machine was exchanged, what is fetched from a store is input.
 fn is_input(phase: Phase, kind: &str) -> bool {
     phase == Phase::Read || (phase == Phase::Fetch && kind == kind::STORE)
+}
+
+/// Runs neighbouring multitasks of large stages as one, where there are more than
+/// [`MOST_TASKS`] in all: of so many, a few more or fewer at once make no difference that
+/// could be seen, and a question about a million monotasks is answered in a second.
+pub(crate) fn bundle(recorded: &mut Recorded) {
+    let each = recorded.tasks.len().div_ceil(MOST_TASKS);
+    if each < 2 || recorded.memory_bytes.iter().any(Option::is_some) {
+        return;
+    }
+    let mut by_stage = Vec::new();
+    by_stage.resize_with(recorded.stages.len(), Vec::new);
+    for task in std::mem::take(&mut recorded.tasks) {
+        by_stage[task.stage as usize].push(task);
+    }
+    if by_stage.iter().any(|tasks| made(tasks)) {
+        // Who submits whom is known by place; those jobs are run as they are.
+        recorded.tasks = by_stage.into_iter().flatten().collect();
+        return;
+    }
+    for tasks in by_stage {
+        let whole = tasks.len() < each * LEAST_BUNDLES;
+        let mut last: Option<(Task, usize)> = None;
+        for task in tasks {
+            match &mut last {
+                Some((bundle, of)) if !whole && *of < each && alike(bundle, &task) => {
+                    add(bundle, &task);
+                    *of += 1;
+                }
+                _ => recorded.tasks.extend(last.replace((task, 1)).map(|(bundle, _)| bundle)),
+            }
+        }
+        recorded.tasks.extend(last.map(|(bundle, _)| bundle));
+    }
+}
+
+/// The same monotasks on the same resources, in the same order.
+fn alike(a: &Task, b: &Task) -> bool {
+    let same = |(a, b): (&Mono, &Mono)| a.resource == b.resource && a.phase == b.phase && a.after == b.after;
+    a.machine == b.machine
+        && a.monotasks.len() == b.monotasks.len()
+        && a.monotasks.iter().zip(&b.monotasks).all(same)
+}
+
+fn add(bundle: &mut Task, task: &Task) {
+    bundle.plan_ns += task.plan_ns;
+    for (all, one) in bundle.monotasks.iter_mut().zip(&task.monotasks) {
+        all.work += one.work;
+        all.decode += one.decode;
+        all.cached_bytes += one.cached_bytes;
+        all.lag_ns += one.lag_ns;
+    }
 }
 
 fn brings_in(phase: Phase) -> bool {
