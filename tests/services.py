@@ -25,7 +25,7 @@ MINIO = "latest"
 SECRET = "pellucid-secret-0f1e2d3c"
 KEY = "pellucid-key-4b5a6978"
 CONTAINER = "bucket"
-START_S = 90
+START_S = 180
 
 
 class Missing(Exception):

@@ -1,0 +1,214 @@
+//! `pellucid storage`: what the way to the data costs, by its links and as measured.
+
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::{analyze, interrupt, units};
+use pellucid_storage::composition::Composition;
+use pellucid_storage::doctor::{self, Advice, Diagnosis};
+use pellucid_storage::probe::{self, Budget, PlaceError};
+use pellucid_storage::rank::{self, Ranking};
+use pellucid_storage::spark::SparkConfiguration;
+use serde::Serialize;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Arguments of `storage`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  pellucid storage rank crates/storage/scenarios/*.toml
+  pellucid storage probe s3://bucket/scratch -o probe.json
+  pellucid storage doctor spark-defaults.conf --probe probe.json")]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Rank compositions of compute, data and storage by the links that a record crosses
+    Rank(RankArguments),
+    /// Measure a store: reads, writes, listings, renames, commits
+    Probe(ProbeArguments),
+    /// Find what is wrong with how data is stored and reached
+    Doctor(DoctorArguments),
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A composition is a TOML file; crates/storage/scenarios has examples, docs/storage.md says all that it may hold.
+
+Example:
+  pellucid storage rank gc.toml nc.toml swi.toml")]
+struct RankArguments {
+    /// Compositions
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The probe writes objects of its own into a folder of its own there, and removes them; what a killed one
+left, the next one at the same place removes.
+
+Example:
+  pellucid storage probe s3://bucket/scratch -o probe.json
+  pellucid storage probe /mnt/data --seconds 20 --bytes 256MiB")]
+struct ProbeArguments {
+    /// A folder, s3://BUCKET/FOLDER, swift://CONTAINER/FOLDER or hdfs://HOST:PORT/FOLDER
+    #[arg(value_name = "URL")]
+    place: String,
+    /// Where to write what was measured, as JSON
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Most time to take, in seconds
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// Most bytes to move
+    #[arg(long, default_value = "1GiB", value_parser = units::parse_size)]
+    bytes: u64,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+FILE is a composition (TOML), a Spark configuration (spark-defaults.conf), a trace of Pellucid's, or a Spark
+event log. Nothing is printed where nothing is wrong.
+
+Example:
+  pellucid storage doctor swi.toml --probe probe.json
+  pellucid storage doctor query.trace")]
+struct DoctorArguments {
+    /// What to look at
+    #[arg(value_name = "FILE|LOG")]
+    file: PathBuf,
+    /// What `pellucid storage probe` measured of the store
+    #[arg(long, value_name = "FILE")]
+    probe: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
+    match &arguments.command {
+        Command::Rank(arguments) => rank(arguments, console),
+        Command::Probe(arguments) => probe(arguments, console),
+        Command::Doctor(arguments) => doctor(arguments, console),
+    }
+}
+
+fn read_text(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|error| Failure::file("read", path.display(), &error))
+}
+
+fn composition(path: &Path) -> Result<Composition, Failure> {
+    let text = read_text(path)?;
+    Composition::parse(&path.to_string_lossy(), &text).map_err(|error| Failure::Failed(error.to_string()))
+}
+
+/// A document on standard output, or text for people.
+fn show(console: &Console, document: &impl Serialize, text: &str) -> Result<(), Failure> {
+    console.print(|out| {
+        if console.json {
+            serde_json::to_writer_pretty(&mut *out, document)?;
+            return writeln!(out);
+        }
+        out.write_all(text.as_bytes())
+    })
+}
+
+fn rank(arguments: &RankArguments, console: &Console) -> Result<(), Failure> {
+    let compositions = arguments.files.iter().map(|p| composition(p)).collect::<Result<Vec<_>, _>>()?;
+    for (i, one) in compositions.iter().enumerate() {
+        if let Some(j) = compositions[..i].iter().position(|other| other.name == one.name) {
+            return Err(Failure::Usage(format!(
+                "{} and {} are both named {}; give each a name of its own",
+                arguments.files[j].display(),
+                arguments.files[i].display(),
+                one.name
+            )));
+        }
+    }
+    let ranking = Ranking::of(&compositions);
+    show(console, &ranking, &rank::text(&compositions, &ranking))
+}
+
+fn probe(arguments: &ProbeArguments, console: &Console) -> Result<(), Failure> {
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let guard = interrupt::on_interrupt({
+        let cancelled = Arc::clone(&cancelled);
+        move || cancelled.store(true, Ordering::Relaxed)
+    });
+    let bar = Mutex::new(console.progress());
+    let progress = |what: &str, share: f64| {
+        if let Ok(mut bar) = bar.lock() {
+            bar.set((share * 1000.0) as u64, 1000, what);
+        }
+    };
+    let budget = Budget { time_ns: arguments.seconds * 1_000_000_000, bytes: arguments.bytes };
+    let ended = probe::probe(&arguments.place, budget, cancelled, &progress);
+    drop(guard);
+    drop(bar);
+    let report = ended.map_err(|error| match error {
+        PlaceError::Cancelled => Failure::Interrupted,
+        PlaceError::NotAPlace(message) => Failure::Usage(message),
+        other => Failure::Failed(other.to_string()),
+    })?;
+    if let Some(path) = &arguments.output {
+        let text =
+            serde_json::to_string_pretty(&report).map_err(|error| Failure::Failed(error.to_string()))?;
+        std::fs::write(path, text + "\n").map_err(|error| Failure::file("write", path.display(), &error))?;
+    }
+    show(console, &report, &report.text())
+}
+
+fn doctor(arguments: &DoctorArguments, console: &Console) -> Result<(), Failure> {
+    let probe = match &arguments.probe {
+        Some(path) => Some(
+            probe::Report::parse(&read_text(path)?)
+                .map_err(|why| Failure::Failed(format!("{}: {why}", path.display())))?,
+        ),
+        None => None,
+    };
+    let path = &arguments.file;
+    let findings = match opening(path)? {
+        Some(text) if SparkConfiguration::is_one(&text) => {
+            let conf = SparkConfiguration::parse(&read_text(path)?)
+                .map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
+            doctor::of_spark(&conf, probe.as_ref())
+        }
+        Some(text) if !text.trim_start().starts_with('{') => {
+            doctor::of_composition(&composition(path)?, probe.as_ref())
+        }
+        _ => doctor::of_trace(&analyze::read(path)?),
+    };
+    let text: String = findings.iter().map(words).collect();
+    show(console, &Diagnosis::new(findings), &text)
+}
+
+/// How a file begins; `None` for a folder, and for what is no text.
+fn opening(path: &Path) -> Result<Option<String>, Failure> {
+    if path.is_dir() {
+        return Ok(None);
+    }
+    let mut start = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(64 << 10).read_to_end(&mut start));
+    read.map_err(|error| Failure::file("read", path.display(), &error))?;
+    match std::str::from_utf8(&start) {
+        Ok(text) => Ok(Some(text.to_string())),
+        // Cut in the middle of a letter.
+        Err(error) if error.error_len().is_none() && error.valid_up_to() > 0 => {
+            Ok(Some(String::from_utf8_lossy(&start[..error.valid_up_to()]).into_owned()))
+        }
+        Err(_) => Ok(None),
+    }
+}
+
+fn words(advice: &Advice) -> String {
+    let saves = match (advice.saves_ms, advice.low_ms, advice.high_ms) {
+        (Some(ms), Some(low), Some(high)) => format!("  Saves: {ms:.0} ms ({low:.0} to {high:.0})\n"),
+        _ => "  Saves: not predicted\n".to_string(),
+    };
+    let finding = &advice.finding;
+    format!("{}\n  {}\n  Change: {}\n{saves}", finding.title, finding.evidence, finding.change)
+}
