@@ -54,7 +54,8 @@ pub struct Arguments {
     engine: EngineArguments,
 }
 
-fn parse_table(text: &str) -> Result<(String, String), String> {
+/// Reads `NAME=PATH`.
+pub fn parse_table(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok((name.into(), path.into())),
         _ => Err("it is a name and a path, for example sales='data/sales/*.parquet'".to_string()),
