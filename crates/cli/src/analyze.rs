@@ -1,13 +1,18 @@
-//! `pellucid analyze`: what a trace says about where the time went.
+//! `pellucid analyze`: what a trace or an event log says about where the time went.
+//!
+//! One log gets a screen, several a table, worst first. Logs are read one at a time: of each only its
+//! analysis is kept. Of many, one that cannot be read costs a warning, not the answer.
 
 use crate::console::Console;
 use crate::failure::Failure;
+use crate::follow;
+use crate::inputs::{self, Input};
 use crate::output;
+use pellucid_model::Analysis;
 use pellucid_report::Source;
 use pellucid_trace::Trace;
-use serde_json::{Map, Value};
-use std::fs::File;
-use std::io::{self, Read};
+use serde_json::{Map, Value, json};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 /// Arguments of `analyze`.
@@ -15,74 +20,153 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "\
 A trace that was cut short (by kill -9, by a full disk) is read as far as it goes, and marked so.
 
-Example:
+Examples:
   pellucid sql \"SELECT count(*) FROM 'data/tpch/lineitem.parquet'\" --trace count.trace
-  pellucid analyze count.trace")]
+  pellucid analyze count.trace
+  pellucid analyze /var/log/spark/application_1716000000000_0042
+  pellucid analyze '/var/log/spark/app-*'
+  pellucid analyze --follow /var/log/spark/application_1716000000000_0043.inprogress")]
 pub struct Arguments {
-    /// Traces that `pellucid sql --trace` wrote
+    /// Traces that `pellucid sql --trace` wrote, or Spark event logs: a file, a log's folder,
+    /// a folder of logs, a pattern, s3://BUCKET/PATH, or http://HOST:18080/history/APPLICATION
     #[arg(required = true, value_name = "INPUT")]
     inputs: Vec<PathBuf>,
+
+    /// Look again whenever the log of a running application has grown, until it ends; with --json
+    /// one document, at the end
+    #[arg(long)]
+    follow: bool,
+
+    /// Replace SQL text, paths, names of hosts and errors by hashes, so that the answer can be shared
+    #[arg(long)]
+    redact: bool,
 }
 
 /// Runs the command.
 pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
-    let mut documents = Vec::new();
+    if arguments.follow {
+        return match &arguments.inputs[..] {
+            [one] => follow::follow(one, |input| show_growing(input, arguments, console)),
+            _ => Err(Failure::Usage("--follow takes one log".to_string())),
+        };
+    }
+    let mut inputs = Vec::new();
     for path in &arguments.inputs {
-        let trace = read(path)?;
-        let analysis = pellucid_model::analyze(&trace);
-        if console.json {
-            let source = Source::of_trace(&trace, Some(&path.to_string_lossy()));
-            documents.push(pellucid_report::analysis_json(&analysis, source));
-            continue;
-        }
-        let text = pellucid_report::terminal(&analysis, &trace, console.width(), console.color_stdout());
-        console.print(|out| {
-            if arguments.inputs.len() > 1 {
-                writeln!(out, "{}:", path.display())?;
+        inputs.extend(inputs::find(path)?);
+    }
+    let table = inputs.len() > 1 && inputs.iter().any(|input| input.is_spark_log);
+    if inputs.len() > 1 && (table || console.json) {
+        return several(&inputs, arguments, console);
+    }
+    for input in &inputs {
+        let (trace, analysis) = analyzed(input, arguments)?;
+        let heading = if inputs.len() > 1 { format!("{}:\n", input.name) } else { String::new() };
+        show(input, &trace, &analysis, &heading, arguments, console)?;
+    }
+    Ok(())
+}
+
+/// One trace: its document, or its screen after a heading.
+fn show(
+    input: &Input,
+    trace: &Trace,
+    analysis: &Analysis,
+    heading: &str,
+    arguments: &Arguments,
+    console: &Console,
+) -> Result<(), Failure> {
+    if console.json {
+        let mut document = document(input, trace, analysis, arguments);
+        document.remove("format");
+        return console.print(|out| output::write_document(out, "pellucid.analysis/1", &document));
+    }
+    let text = pellucid_report::terminal(analysis, trace, console.width(), console.color_stdout());
+    console.print(|out| write!(out, "{heading}{text}"))?;
+    analysis.warnings.iter().for_each(|warning| console.warn(warning));
+    Ok(())
+}
+
+/// A log that still grows, on a screen of its own each time; whether its application has ended.
+fn show_growing(input: &Input, arguments: &Arguments, console: &Console) -> Result<bool, Failure> {
+    let (trace, analysis) = match analyzed(input, arguments) {
+        Ok(read) => read,
+        // The log is made before its first event is in it.
+        Err(_) if input.bytes() == 0 => return Ok(false),
+        Err(failure) => return Err(failure),
+    };
+    let ended = trace.application.as_ref().is_some_and(|application| application.ended_ns.is_some());
+    if !console.json || ended {
+        const CLEAR: &str = "\x1b[H\x1b[2J";
+        let heading = if std::io::stdout().is_terminal() { CLEAR } else { "\n" };
+        show(input, &trace, &analysis, heading, arguments, console)?;
+    }
+    Ok(ended)
+}
+
+/// Several logs: a table, or their documents, worst first.
+fn several(inputs: &[Input], arguments: &Arguments, console: &Console) -> Result<(), Failure> {
+    let (mut analyses, mut names, mut documents) = (Vec::new(), Vec::new(), Vec::new());
+    let mut unread = Vec::new();
+    for input in inputs {
+        match analyzed(input, arguments) {
+            Ok((trace, analysis)) => {
+                if console.json {
+                    documents.push(Value::Object(document(input, &trace, &analysis, arguments)));
+                }
+                names.push(if arguments.redact {
+                    format!("log {}", names.len())
+                } else {
+                    input.name.clone()
+                });
+                analyses.push(analysis);
             }
-            out.write_all(text.as_bytes())
-        })?;
-        for warning in &analysis.warnings {
-            console.warn(warning);
+            Err(failure) => {
+                console.warn(&format!("left out: {}", failure.message().unwrap_or("interrupted")));
+                unread.push(failure);
+            }
         }
+    }
+    if analyses.is_empty() {
+        return unread.pop().map_or(Ok(()), Err);
     }
     if !console.json {
-        return Ok(());
+        let text = pellucid_report::overview(&analyses, &names, console.width(), console.color_stdout());
+        return console.print(|out| out.write_all(text.as_bytes()));
     }
-    let document = match documents.pop() {
-        Some(Value::Object(mut only)) if documents.is_empty() => {
-            only.remove("format");
-            only
-        }
-        last => {
-            documents.extend(last);
-            Map::from_iter([("analyses".to_string(), Value::Array(documents))])
-        }
+    let worst_first = pellucid_report::worst_first(&analyses);
+    let ordered: Vec<Value> = worst_first.into_iter().map(|ix| documents[ix].take()).collect();
+    // A message names its file.
+    let message = |failure: &Failure| match arguments.redact {
+        true => "redacted".to_string(),
+        false => failure.message().unwrap_or("interrupted").to_string(),
     };
+    let unread: Vec<String> = unread.iter().map(message).collect();
+    let document = Map::from_iter([
+        ("analyses".to_string(), Value::Array(ordered)),
+        ("spread".to_string(), pellucid_report::spreads_json(&analyses)),
+        ("not_read".to_string(), json!(unread)),
+    ]);
     console.print(|out| output::write_document(out, "pellucid.analysis/1", &document))
 }
 
-fn read(path: &Path) -> Result<Trace, Failure> {
-    match is_spark_event_log(path) {
-        Err(error) => Err(Failure::file("read", path.display(), &error)),
-        Ok(true) => Err(Failure::Failed(format!(
-            "{} is a Spark event log; this version analyses Pellucid traces only \
-             (`pellucid sql --trace FILE` writes one), Spark event logs come with a later one",
-            path.display()
-        ))),
-        Ok(false) => Trace::read(path).map_err(|error| Failure::Failed(error.to_string())),
+fn analyzed(input: &Input, arguments: &Arguments) -> Result<(Trace, Analysis), Failure> {
+    let mut trace = input.read()?;
+    if arguments.redact {
+        pellucid_report::redact(&mut trace);
+    }
+    let analysis = pellucid_model::analyze(&trace);
+    Ok((trace, analysis))
+}
+
+fn document(input: &Input, trace: &Trace, analysis: &Analysis, arguments: &Arguments) -> Map<String, Value> {
+    let path = (!arguments.redact).then_some(input.name.as_str());
+    match pellucid_report::analysis_json(analysis, Source::of_trace(trace, path)) {
+        Value::Object(document) => document,
+        other => Map::from_iter([("analysis".to_string(), other)]),
     }
 }
 
-/// Whether this is a Spark event log: a file whose first line is a listener event,
-/// or a rolling log's directory.
-fn is_spark_event_log(path: &Path) -> io::Result<bool> {
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    if path.is_dir() {
-        return Ok(name.starts_with("eventlog_v2_"));
-    }
-    let mut start = Vec::new();
-    File::open(path)?.take(4096).read_to_end(&mut start)?;
-    let start = String::from_utf8_lossy(&start);
-    Ok(start.trim_start().starts_with('{') && start.contains("\"Event\":\"SparkListener"))
+/// Reads the one trace or event log that a path, pattern or URL names.
+pub fn read(path: &Path) -> Result<Trace, Failure> {
+    inputs::read_one(path)
 }

@@ -2,18 +2,18 @@
 //!
 //! Each time all of it is read again: a gigabyte takes a second or two, compressed logs
 //! cannot be entered in their middle, and so what is shown is exactly what `analyze` would
-//! say at that moment. Between two looks passes at least ten times what a look took, so
-//! that following costs a tenth of a core at most.
+//! say at that moment. After a look that took long, the next one waits for longer.
 
 use crate::failure::Failure;
 use crate::inputs::{self, Input};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Time between two looks at how large the log is.
+/// Least and most time between two looks at how large the log is.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A look costs at most one part in so many of the time.
-const REST: u32 = 10;
+const REST_AT_MOST: Duration = Duration::from_secs(15);
+/// Within those, a look is followed by so many times its own length of rest.
+const REST: u32 = 9;
 /// What Spark takes off a log's name when its application ends.
 const IN_PROGRESS: &str = ".inprogress";
 
@@ -28,13 +28,33 @@ pub fn follow(path: &Path, mut show: impl FnMut(&Input) -> Result<bool, Failure>
     }
     let mut seen = None;
     loop {
-        let input = only(&renamed(path))?;
+        let at = renamed(path);
         let begun = Instant::now();
-        if seen.replace(input.bytes()) != Some(input.bytes()) && show(&input)? {
-            return Ok(());
+        match look(&at, &mut seen, &mut show) {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            // It was renamed while it was looked at: the application has ended.
+            Err(_) if renamed(path) != at => continue,
+            Err(failure) => return Err(failure),
         }
-        std::thread::sleep(LOOK_EVERY.max(begun.elapsed() * REST));
+        std::thread::sleep(LOOK_EVERY.max((begun.elapsed() * REST).min(REST_AT_MOST)));
     }
+}
+
+/// Shows the log if it has another size than when it was last seen; whether its application ended.
+fn look(
+    path: &Path,
+    seen: &mut Option<u64>,
+    show: &mut impl FnMut(&Input) -> Result<bool, Failure>,
+) -> Result<bool, Failure> {
+    let input = only(path)?;
+    let bytes = Some(input.bytes());
+    if *seen == bytes {
+        return Ok(false);
+    }
+    let ended = show(&input)?;
+    *seen = bytes;
+    Ok(ended)
 }
 
 fn only(path: &Path) -> Result<Input, Failure> {

@@ -6,18 +6,27 @@
 //! streams, exit codes) is kept in `console` and `failure`.
 
 mod analyze;
+mod backtest;
 mod benchmark;
+mod compare;
 mod console;
 mod cpu;
 mod demo;
 mod engine_options;
 mod execute;
+mod export;
 mod failure;
+mod follow;
 mod generate;
+mod inputs;
 mod interrupt;
+mod iterate;
 mod output;
+mod report;
 mod sql;
+mod storage;
 mod units;
+mod whatif;
 
 use clap::Parser;
 use console::{Color, Console};
@@ -65,6 +74,20 @@ enum Command {
     Sql(sql::Arguments),
     /// Say where the time of a recorded query went
     Analyze(analyze::Arguments),
+    /// Say what a recorded query would take with other hardware or software
+    Whatif(whatif::Arguments),
+    /// Hold predictions against what was measured
+    Backtest(Box<backtest::Arguments>),
+    /// Say what changed between two runs, and whether it is more than noise
+    Compare(compare::Arguments),
+    /// Write one self-contained page from a trace
+    Report(report::Arguments),
+    /// Write a trace for other tools: Perfetto, Parquet, OpenTelemetry
+    Export(export::Arguments),
+    /// Run iterative jobs: logistic regression, k-means, PageRank
+    Iterate(Box<iterate::Arguments>),
+    /// Where data lives: rank compositions, measure a store, find what is wrong
+    Storage(storage::Arguments),
     /// Make benchmark data as Parquet files
     Generate(generate::Arguments),
     /// See it work: data, queries, answers, bottleneck, timeline
@@ -103,6 +126,13 @@ fn run(command: &Command, console: &Console) -> Result<(), Failure> {
     match command {
         Command::Sql(arguments) => sql::run(arguments, console),
         Command::Analyze(arguments) => analyze::run(arguments, console),
+        Command::Whatif(arguments) => whatif::run(arguments, console),
+        Command::Backtest(arguments) => backtest::run(arguments, console),
+        Command::Compare(arguments) => compare::run(arguments, console),
+        Command::Report(arguments) => report::run(arguments, console),
+        Command::Export(arguments) => export::run(arguments, console),
+        Command::Iterate(arguments) => iterate::run(arguments, console),
+        Command::Storage(arguments) => storage::run(arguments, console),
         Command::Generate(arguments) => generate::run(arguments, console),
         Command::Demo(arguments) => demo::run(arguments, console),
     }

@@ -23,36 +23,33 @@ pub fn find(text: &str) -> Result<Vec<Input>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime =
         runtime.map_err(|error| Failure::Failed(format!("cannot start fetching {text}: {error}")))?;
-    match url.scheme() {
-        "http" | "https" => runtime.block_on(from_history_server(&url, folder.path()))?,
-        _ => runtime.block_on(from_store(&url, folder.path()))?,
-    }
-    inputs(text, folder)
+    let above = match url.scheme() {
+        "http" | "https" => runtime.block_on(from_history_server(&url, folder.path())).map(|()| None)?,
+        _ => Some(runtime.block_on(from_store(&url, folder.path()))?),
+    };
+    inputs(text, above.as_deref(), folder)
 }
 
-fn inputs(url: &str, folder: TempDir) -> Result<Vec<Input>, Failure> {
+/// The logs that were fetched. `above` is the URL of the folder that the fetched paths are in;
+/// without, they are all of one log, which is called as it was asked for.
+fn inputs(url: &str, above: Option<&str>, folder: TempDir) -> Result<Vec<Input>, Failure> {
     let logs = layout::local(folder.path()).map_err(|error| Failure::file("read", url, &error))?;
     if logs.is_empty() {
         return Err(Failure::Failed(format!("{url}: no event log there; check bucket and path")));
     }
-    let (folder, root) = (Rc::new(folder), url.trim_end_matches('/'));
+    let folder = Rc::new(folder);
     let input = |files: layout::LogFiles| {
         let inside = Path::new(&files.name).strip_prefix(folder.path()).unwrap_or(Path::new(""));
-        let name =
-            if logs_one(&files, root) { root.to_owned() } else { format!("{root}/{}", inside.display()) };
+        let called = |above: &str| format!("{above}/{}", inside.display());
+        let name = above.map_or_else(|| url.trim_end_matches('/').to_owned(), called);
         Input { name, is_spark_log: true, files, _fetched: Some(Rc::clone(&folder)) }
     };
     Ok(logs.into_iter().map(input).collect())
 }
 
-/// Whether the URL names this log itself, not a folder that it is in.
-fn logs_one(files: &layout::LogFiles, root: &str) -> bool {
-    let last = |path: &str| path.rsplit('/').next().unwrap_or("").to_owned();
-    last(&files.name) == last(root) || root.starts_with("http")
-}
-
-/// Everything at or below a path of an object store, or that fits its pattern.
-async fn from_store(url: &Url, folder: &Path) -> Result<(), Failure> {
+/// Everything at or below a path of an object store, or that fits its pattern. Returns the URL
+/// of the folder that the fetched paths are in.
+async fn from_store(url: &Url, folder: &Path) -> Result<String, Failure> {
     let failed = |error: String| Failure::Failed(format!("cannot read {url}: {error}"));
     let store = pellucid_storage::open(url).map_err(|error| Failure::Failed(error.to_string()))?;
     let wanted = percent_decoded(url.path().trim_matches('/'));
@@ -74,7 +71,8 @@ async fn from_store(url: &Url, folder: &Path) -> Result<(), Failure> {
             file.write_all(&chunk).map_err(|error| Failure::file("write", name, &error))?;
         }
     }
-    Ok(())
+    let bucket = format!("{}://{}", url.scheme(), url.host_str().unwrap_or_default());
+    Ok(if above.is_empty() { bucket } else { format!("{bucket}/{above}") })
 }
 
 /// Whether an object is what a path or pattern names, or lies below it.

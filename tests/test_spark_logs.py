@@ -1,0 +1,205 @@
+"""Reading Spark's event logs by the command: every way in which a log may lie somewhere.
+
+What the logs say is checked elsewhere (`crates/sparklog`, `test_analyze_spark.py`). The logs are
+the project's own (`crates/sparklog/tests/fixtures`, made by `lab/spark_logs.py`), or written here.
+"""
+
+import http.server
+import io
+import json
+import os
+import threading
+import zipfile
+
+import zstandard
+
+from tests import binary, s3
+
+START = 1_700_000_000_000
+
+
+def events(application: str, tasks: int = 4, ended: bool = True) -> list[bytes]:
+    """The lines of a small log of one job."""
+    info = {
+        "Stage ID": 0,
+        "Stage Attempt ID": 0,
+        "Stage Name": "count at report.py:7",
+        "Number of Tasks": tasks,
+        "Parent IDs": [],
+        "Submission Time": START + 100,
+    }
+    executor = {"Host": "h", "Total Cores": 2}
+    found = [
+        {"Event": "SparkListenerLogStart", "Spark Version": "3.5.6"},
+        {"Event": "SparkListenerExecutorAdded", "Timestamp": START + 10, "Executor ID": "1", "Executor Info": executor},
+        {"Event": "SparkListenerApplicationStart", "App Name": "a", "App ID": application, "Timestamp": START, "User": "u"},
+        {"Event": "SparkListenerJobStart", "Job ID": 0, "Submission Time": START + 90, "Stage IDs": [0]},
+        {"Event": "SparkListenerStageSubmitted", "Stage Info": info},
+    ]
+    for task in range(tasks):
+        at = START + 100 + task // 2 * 500
+        about = {"Task ID": task, "Index": task, "Launch Time": at, "Finish Time": at + 500, "Executor ID": "1", "Host": "h"}
+        metrics = {"Executor Run Time": 480, "Executor CPU Time": 450_000_000, "JVM GC Time": 5}
+        reason = {"Reason": "Success"}
+        found.append(
+            {
+                "Event": "SparkListenerTaskEnd",
+                "Stage ID": 0,
+                "Task End Reason": reason,
+                "Task Info": about,
+                "Task Metrics": metrics,
+            }
+        )
+    end = START + 100 + (tasks + 1) // 2 * 500
+    found += [
+        {"Event": "SparkListenerStageCompleted", "Stage Info": info | {"Completion Time": end}},
+        {"Event": "SparkListenerJobEnd", "Job ID": 0, "Completion Time": end, "Job Result": {"Result": "JobSucceeded"}},
+    ]
+    if ended:
+        found.append({"Event": "SparkListenerApplicationEnd", "Timestamp": end + 50})
+    return [json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in found]
+
+
+def zstd(lines: list[bytes]) -> bytes:
+    """As Spark writes it: a frame ends at every flush."""
+    compressor = zstandard.ZstdCompressor()
+    return b"".join(compressor.compress(line) for line in lines)
+
+
+def sources(ran: binary.Ran) -> list[dict]:
+    """What the command says that it read, by name."""
+    document = ran.check().json()
+    found = [analysis["source"] for analysis in document.get("analyses", [document])]
+    return sorted(found, key=lambda source: source["path"])
+
+
+def analyzed(*args: object, **options) -> list[dict]:
+    """As `sources`, of `analyze ARGS`."""
+    return sources(binary.run("analyze", "--json", *args, **options))
+
+
+def test_a_folder_of_logs_a_pattern_and_each_alone(tmp_path):
+    (tmp_path / "app-1").write_bytes(b"".join(events("app-1")))
+    (tmp_path / "app-2.misnamed").write_bytes(zstd(events("app-2", 6)))
+    rolling = tmp_path / "eventlog_v2_app-3"
+    rolling.mkdir()
+    lines = events("app-3", 8)
+    for number, part in ((1, lines[:6]), (2, lines[6:9]), (10, lines[9:])):
+        (rolling / f"events_{number}_app-3.zstd").write_bytes(zstd(part))
+    (rolling / "appstatus_app-3").write_bytes(b"")
+    (tmp_path / "notes.txt").write_text("no log\n")
+    (tmp_path / ".app-1.crc").write_bytes(b"crc")
+    assert [(source["tasks"], source["complete"]) for source in analyzed(tmp_path)] == [(4, True), (6, True), (8, True)]
+    assert [source["tasks"] for source in analyzed(tmp_path / "app-*")] == [4, 6]
+    (alone,) = analyzed(rolling)
+    assert (alone["kind"], alone["tasks"], alone["stages"], alone["jobs"]) == ("spark-event-log", 8, 1, 1)
+    assert (alone["application"], alone["engine_version"]) == ("a", "3.5.6")
+
+
+def test_a_log_in_progress_is_read_as_far_as_it_goes(tmp_path):
+    log = tmp_path / "app-1.inprogress"
+    log.write_bytes(b"".join(events("app-1", ended=False)) + b'{"Event":"SparkListenerTaskE')
+    (source,) = analyzed(log)
+    assert source["tasks"] == 4 and not source["complete"]
+    assert any("cut within line" in warning for warning in source["warnings"])
+
+
+def test_following_ends_when_the_application_does(tmp_path):
+    log, lines = tmp_path / "app-1.inprogress", events("app-1")
+    log.write_bytes(b"".join(lines[:7]))
+    process = binary.start("analyze", "--follow", log)
+    try:
+        # It has shown what was there once it has printed a line.
+        process.stdout.readline()
+        with open(log, "ab") as file:
+            file.writelines(lines[7:])
+        log.rename(tmp_path / "app-1")
+        out, err = process.communicate(timeout=240)
+    finally:
+        process.kill()
+    assert process.returncode == 0, err
+    assert out.strip()
+
+
+def test_what_is_no_log_is_refused_in_words(tmp_path):
+    for name, content, why in [
+        ("lines", b"not json\n", "trace"),
+        ("json", b'{"a":1}\n', "no events of Spark"),
+        ("broken", b'{"Event":"SparkListenerLogSta', "cut within line 1"),
+    ]:
+        path = tmp_path / name
+        path.write_bytes(content)
+        ran = binary.run("analyze", path)
+        assert ran.code == 1 and why in ran.err and str(path) in ran.err, ran.err
+        assert not binary.PANIC.search(ran.err)
+    ran = binary.run("analyze", tmp_path / "nothing-*")
+    assert ran.code == 1 and "nothing-*" in ran.err
+
+
+def test_one_that_cannot_be_read_does_not_stop_the_others(tmp_path):
+    (tmp_path / "app-1").write_bytes(b"".join(events("app-1")))
+    (tmp_path / "bad").write_bytes(b'{"a":1}\n')
+    (good,) = analyzed(tmp_path / "app-1", tmp_path / "bad")
+    assert good["tasks"] == 4
+
+
+def test_logs_in_an_object_store():
+    with s3.serving() as (servers, bucket):
+        bucket.objects["logs/app-1"] = b"".join(events("app-1"))
+        bucket.objects["logs/eventlog_v2_app-2/events_1_app-2"] = zstd(events("app-2", 6))
+        bucket.objects["logs/eventlog_v2_app-2/appstatus_app-2"] = b""
+        environment = dict(os.environ) | servers
+        found = analyzed("s3://bucket/logs", env=environment)
+        assert [(source["path"], source["tasks"]) for source in found] == [
+            ("s3://bucket/logs/app-1", 4),
+            ("s3://bucket/logs/eventlog_v2_app-2", 6),
+        ]
+        assert [source["tasks"] for source in analyzed("s3://bucket/logs/app-1", env=environment)] == [4]
+        ran = binary.run("analyze", "s3://bucket/nothing", env=environment)
+        assert ran.code == 1 and "s3://bucket/nothing" in ran.err
+
+
+class History(http.server.BaseHTTPRequestHandler):
+    """Answers a download as a History Server does."""
+
+    def do_GET(self):
+        if self.path != "/api/v1/applications/app-1/2/logs":
+            self.send_error(404)
+            return
+        archive = io.BytesIO()
+        with zipfile.ZipFile(Unseekable(archive), "w", zipfile.ZIP_DEFLATED) as files:
+            files.writestr("eventlog_v2_app-1_2/events_1_app-1_2", b"".join(events("app-1")))
+            files.writestr("eventlog_v2_app-1_2/appstatus_app-1_2", b"")
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(archive.getvalue())
+
+    def log_message(self, *_):
+        pass
+
+
+class Unseekable(io.RawIOBase):
+    """Makes lengths follow the entries, as Java's writer does."""
+
+    def __init__(self, target: io.BytesIO):
+        self.target = target
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        return self.target.write(data)
+
+
+def test_a_log_that_a_history_server_has():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), History)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        root = f"http://127.0.0.1:{server.server_port}"
+        (source,) = analyzed(f"{root}/history/app-1/2/jobs/")
+        assert (source["tasks"], source["path"]) == (4, f"{root}/history/app-1/2/jobs")
+        ran = binary.run("analyze", f"{root}/history/app-9")
+        assert ran.code == 1 and "404" in ran.err and "History Server" in ran.err
+    finally:
+        server.shutdown()
+        server.server_close()
