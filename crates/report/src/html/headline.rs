@@ -23,6 +23,9 @@ pub(crate) struct Headline {
 
 /// The headline of a trace; of several jobs, it is about the longest.
 pub(crate) fn headline(a: &Analysis, what_if: Option<&WhatIf>) -> Headline {
+    if let Some(whole) = a.wall_clock.jobs_ms.filter(|ms| a.blocked.is_some() && *ms > 0.0) {
+        return of_application(a, whole, what_if);
+    }
     let lasted = |job: &&JobAnalysis| job.duration_ms.or(job.observed_ms).unwrap_or(0.0);
     let Some(job) = a.jobs.iter().rev().max_by(|a, b| lasted(a).total_cmp(&lasted(b))) else {
         let limit = "This trace holds no job, so there is nothing that limited one.".into();
@@ -34,6 +37,32 @@ pub(crate) fn headline(a: &Analysis, what_if: Option<&WhatIf>) -> Headline {
         "this job".into()
     };
     Headline { limit: capitalized(&limit(a, job, &which)), help: help(job, what_if) }
+}
+
+/// Of an application of pipelined tasks: its causes hold for all its jobs together.
+fn of_application(a: &Analysis, whole_ms: f64, what_if: Option<&WhatIf>) -> Headline {
+    let largest = a.causes.iter().max_by(|a, b| a.ms.total_cmp(&b.ms)).filter(|c| c.ms >= WORTH * whole_ms);
+    let limit = largest.map_or_else(
+        || format!("Nothing stands out in the {} in which jobs ran.", time(whole_ms)),
+        |cause| {
+            let at_most = if cause.at_most { "at most " } else { "" };
+            let (ms, share) = (time(cause.ms), percent(cause.ms / whole_ms));
+            format!("{} limited {at_most}{ms} of the {} in which jobs ran ({share}).", capitalized(noun(&cause.cause)), time(whole_ms))
+        },
+    );
+    let best = what_if.filter(|w| w.best().is_some());
+    let help = match (best, a.advice.first()) {
+        (Some(what_if), _) => predicted(what_if),
+        (None, Some(advice)) => format!(
+            "What would help most: {} — saves {} ({} to {}).",
+            advice.title,
+            time(advice.saves_ms),
+            time(advice.low_ms),
+            time(advice.high_ms)
+        ),
+        (None, None) => String::new(),
+    };
+    Headline { limit, help }
 }
 
 fn limit(a: &Analysis, job: &JobAnalysis, which: &str) -> String {
@@ -85,21 +114,24 @@ fn name(job: &JobAnalysis, kind: &str) -> (String, f64) {
     (if kind == "disk" || name == "cores" { format!("the {name}") } else { name }, ms)
 }
 
-fn help(job: &JobAnalysis, what_if: Option<&WhatIf>) -> String {
-    let measured = what_if.map(|w| w.measured_ms);
-    let best = what_if.and_then(WhatIf::best);
-    if let (Some(best), Some(measured)) = (best, measured) {
-        return format!(
-            "What would help most: {} — {} ({} to {}), {} less.",
-            best.set,
-            time(best.duration_ms),
-            time(best.low_ms),
-            time(best.high_ms),
-            percent(1.0 - best.duration_ms / measured)
-        );
-    }
-    if what_if.is_some() {
+/// The best single change, or that there is none.
+fn predicted(what_if: &WhatIf) -> String {
+    let Some(best) = what_if.best() else {
         return "No single change that was tried is predicted to make it faster.".into();
+    };
+    format!(
+        "What would help most: {} — {} ({} to {}), {} less.",
+        best.set,
+        time(best.duration_ms),
+        time(best.low_ms),
+        time(best.high_ms),
+        percent(1.0 - best.duration_ms / what_if.measured_ms)
+    )
+}
+
+fn help(job: &JobAnalysis, what_if: Option<&WhatIf>) -> String {
+    if let Some(what_if) = what_if {
+        return predicted(what_if);
     }
     match (&job.bottleneck, &job.next) {
         (Some(limit), Some(next)) if job.outcome == Some(Outcome::Ok) => format!(

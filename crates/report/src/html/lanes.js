@@ -13,7 +13,7 @@ class Lanes {
     }
     if (timeline.stages.length > 0) {
       this.strips.push(strip("Stages, from first service to last", timeline.stages,
-        (span) => `${span.stage}  ${stageName(span.stage)}`));
+        (span) => stageName(span.stage)));
     }
     this.readColors();
   }

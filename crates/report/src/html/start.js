@@ -47,7 +47,9 @@ function theme(changed) {
 
 async function start() {
   const data = JSON.parse(new TextDecoder().decode(await chunk(DOCUMENT_CHUNK)));
-  const names = new Map(data.analysis.stages.map((stage) => [stage.id, stage.name]));
+  const stageOf = new Map(data.analysis.stages.map((stage) => [stage.id, stage]));
+  const stageName = (stage) => stageOf.get(stage)?.name ?? "";
+  const labels = (stage) => (stageOf.has(stage) ? stageLabel(stageOf.get(stage)) : `${stage}`);
   provenance(data);
   warnings(data);
   job(data);
@@ -57,7 +59,7 @@ async function start() {
   await readLevels(data.timeline);
   let view = null;
   if (data.timeline.lanes.length > 0) {
-    view = new TimelineView(data.timeline, (stage) => names.get(stage) ?? "");
+    view = new TimelineView(data.timeline, stageName, labels);
   } else {
     byId("timeline-whole").hidden = true;
     byId("timeline-empty").hidden = false;
@@ -66,6 +68,7 @@ async function start() {
   theme(() => { if (view) { view.lanes.readColors(); view.draw(); } });
   await new Promise((resolve) => setTimeout(resolve));
   whatIf(data.what_if, data.no_what_if);
+  bounds(data);
   advice(data);
   jobs(data);
   stages(data, (stage) => view?.showStage(stage));

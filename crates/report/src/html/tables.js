@@ -41,6 +41,7 @@ function table(caption, groups, columns, rows, sorted) {
   return [element("div", { class: "wide", tabindex: "0", role: "region", "aria-label": caption }, whole), more];
 }
 
+const stageLabel = (stage) => `${stage.source_id ?? stage.id}`;
 const classes = (column) => [column.text && "text", column.long && "long", column.picture && "picture", column.first && "first-of-group"].filter(Boolean).join(" ") || null;
 
 function facts(document, jobs) {
@@ -64,13 +65,17 @@ function facts(document, jobs) {
 }
 
 function causes(document, job) {
-  const all = document.analysis.causes.filter((cause) => cause.job === job.id || cause.job === undefined);
+  // Causes of pipelined tasks hold for all jobs together.
+  const together = Boolean(document.analysis.parts?.length);
+  const all = document.analysis.causes.filter((cause) => together || cause.job === job.id);
   const shown = all.filter((cause) => cause.ms > 0 && cause.cause !== "failure");
-  const whole = job.duration_ms ?? job.modelled_ms;
+  const whole = together ? document.analysis.wall_clock_ms.jobs : job.duration_ms ?? job.modelled_ms;
   if (shown.length === 0 || !whole) return;
   byId("causes").hidden = false;
   const many = document.analysis.jobs.length > 1 ? ` The longest job, ${job.id}, is shown.` : "";
-  byId("causes-about").textContent = `What the ${timeText(whole)} are put down to: in each stretch of time, the resource that the work there needed longest.${many}`;
+  byId("causes-about").textContent = together
+    ? `Of the ${timeText(whole)} in which jobs ran. Causes overlap, so they need not sum to it.`
+    : `What the ${timeText(whole)} are put down to: in each stretch of time, the resource that the work there needed longest.${many}`;
   byId("causes-bars").replaceChildren(...shown.map((cause) => {
     const share = cause.ms / whole, stage = cause.stage === null ? "" : ` Mostly in stage ${cause.stage}.`;
     return element("div", { class: "cause" },
@@ -83,7 +88,31 @@ function causes(document, job) {
   }));
 }
 
-/** Each change with its prediction, its interval drawn on an axis from 0. */
+/** An interval on an axis from 0 to `most`, with the measured time as a dashed line. */
+function intervalPicture(one, measured, most) {
+  const at = (ms) => `${(Math.max(0, ms) / most) * 100}%`;
+  return element("div", { class: "interval", role: "img",
+    "aria-label": `${timeText(one.low_ms)} to ${timeText(one.high_ms)}, measured ${timeText(measured)}` },
+  element("span", { class: "measured", style: { left: at(measured) } }),
+  element("span", { class: "range", style: { left: at(one.low_ms), width: at(one.high_ms - one.low_ms) } }),
+  element("span", { class: "point", style: { left: at(one.duration_ms) } }));
+}
+
+/** A table of predicted times, each with its interval drawn. */
+function predictions(caption, what, rows, measured) {
+  const most = Math.max(measured, ...rows.map((one) => one.high_ms)) * 1.02;
+  const change = (one) => one.duration_ms / measured - 1;
+  return table(caption, null, [
+    { title: what, text: true, cell: (s) => s.set },
+    { title: "predicted", cell: (s) => timeText(s.duration_ms), value: (s) => -s.duration_ms },
+    { title: "change", cell: (s) => Math.abs(change(s)) < 0.005 ? "±0 %" : `${change(s) > 0 ? "+" : "−"}${percentText(Math.abs(change(s)))}` },
+    { title: `0 to ${timeText(most)}`, text: true, picture: true, cell: (s) => intervalPicture(s, measured, most) },
+    { title: "90 % interval", cell: (s) => `${timeText(s.low_ms)} – ${timeText(s.high_ms)}` },
+    { title: "then limits", text: true, cell: (s) => s.bottleneck ? kindText(s.bottleneck) : "–" },
+  ], rows);
+}
+
+/** The single changes that were predicted, and what they rest on; or why there are none. */
 function whatIf(whatIf, reason) {
   const body = byId("what-if-body");
   if (!whatIf || whatIf.singles.length === 0) {
@@ -91,29 +120,26 @@ function whatIf(whatIf, reason) {
       : "No single change to what this trace names is worth asking about."));
     return;
   }
-  const most = Math.max(whatIf.measured_ms, ...whatIf.singles.map((single) => single.high_ms)) * 1.02;
-  const at = (ms) => `${(Math.max(0, ms) / most) * 100}%`;
-  const picture = (single) => element("div", { class: "interval", role: "img",
-    "aria-label": `${timeText(single.low_ms)} to ${timeText(single.high_ms)}, measured ${timeText(whatIf.measured_ms)}` },
-    element("span", { class: "measured", style: { left: at(whatIf.measured_ms) } }),
-    element("span", { class: "range", style: { left: at(single.low_ms), width: at(single.high_ms - single.low_ms) } }),
-    element("span", { class: "point", style: { left: at(single.duration_ms) } }));
-  const change = (single) => single.duration_ms / whatIf.measured_ms - 1;
+  const measured = whatIf.measured_ms;
   body.append(element("p", { class: "about" },
-    `Predicted job time for single changes, as \`pellucid whatif --set\` takes them. Bars are 90 % intervals; the dashed line is the measured ${timeText(whatIf.measured_ms)}.`),
-  ...table("Predicted job times", null, [
-    { title: "change", text: true, cell: (s) => s.set },
-    { title: "predicted", cell: (s) => timeText(s.duration_ms), value: (s) => -s.duration_ms },
-    { title: "change", cell: (s) => Math.abs(change(s)) < 0.005 ? "±0 %" : `${change(s) > 0 ? "+" : "−"}${percentText(Math.abs(change(s)))}` },
-    { title: `0 to ${timeText(most)}`, text: true, picture: true, cell: picture },
-    { title: "90 % interval", cell: (s) => `${timeText(s.low_ms)} – ${timeText(s.high_ms)}` },
-    { title: "then limits", text: true, cell: (s) => s.bottleneck ? kindText(s.bottleneck) : "–" },
-  ], [...whatIf.singles]));
+    `Predicted time for single changes, as \`pellucid whatif --set\` takes them. Bars are 90 % intervals; the dashed line is the measured ${timeText(measured)}.`),
+  ...predictions("Predicted times", "change to", [...whatIf.singles], measured));
   const replay = whatIf.simulated_ms === null ? [] : [
-    `A replay with nothing changed takes ${timeText(whatIf.simulated_ms)}: ${percentText(Math.abs(whatIf.simulated_ms - whatIf.measured_ms) / whatIf.measured_ms)} off what was measured.`];
+    `A replay with nothing changed takes ${timeText(whatIf.simulated_ms)}: ${percentText(Math.abs(whatIf.simulated_ms - measured) / measured)} off what was measured`];
   const notes = [...replay, ...whatIf.assumptions];
   body.append(element("details", {}, element("summary", {}, "What the predictions rest on"),
-    element("ul", { class: "plain" }, ...notes.map((note) => element("li", {}, note)))));
+    element("ul", { class: "plain" }, ...notes.map((note) => element("li", {}, `${note}.`)))));
+}
+
+/** The time without a part, where blocked times say that. */
+function bounds(document) {
+  const found = Object.entries(document.analysis.bounds ?? {}).filter(([, bound]) => bound?.duration_ms > 0);
+  const measured = document.analysis.wall_clock_ms.jobs;
+  if (found.length === 0 || !measured) return;
+  const rows = found.map(([key, bound]) => ({ ...bound, set: key.replaceAll("_", " ") })).sort((a, b) => a.duration_ms - b.duration_ms);
+  byId("what-if-body").append(element("p", { class: "about bounds" },
+    `The time in which jobs run, without a part of it: the most that could be won there. Measured: ${timeText(measured)}.`),
+  ...predictions("Time without a part", "with", rows, measured));
 }
 
 function advice(document) {
@@ -165,7 +191,7 @@ function stages(document, show) {
       stage.not_split.length > 0 && `not split: ${stage.not_split.join(", ")}`].filter(Boolean).join(" · ")));
   const columns = [
     { title: "stage", cell: (s) => drawn.has(s.id)
-      ? element("button", { type: "button", class: "link", title: "Show it in the timeline", onclick: () => show(s.id) }, `${s.id}`) : `${s.id}`,
+      ? element("button", { type: "button", class: "link", title: "Show it in the timeline", onclick: () => show(s.id) }, stageLabel(s)) : stageLabel(s),
     value: (s) => -s.id },
     { title: "what it does", text: true, long: true, cell: name, value: (s) => s.name },
     { title: "took", cell: (s) => timeText(s.duration_ms), value: weight },
@@ -188,6 +214,13 @@ function blocked(document) {
   const rows = document.analysis.stages.filter((s) => some(s.blocked_ms) || some(s.blocked_at_most_ms) || s.stragglers?.count !== null);
   if (rows.length === 0) return;
   byId("blocked").hidden = false;
+  const shares = document.analysis.parts ?? [];
+  const colors = { cpu: "--compute", disk: "--read", network: "--fetch", gc: "--spill", scheduler: "--write", deserialize: "--green" };
+  const color = (part) => `var(${Object.entries(colors).find(([key]) => part.toLowerCase().startsWith(key))?.[1] ?? "--rest"})`;
+  byId("blocked-body").append(...shares.map(({ part, ms, share }) => element("div", { class: "cause" },
+    element("span", { class: "label" }, part),
+    element("span", { class: "track" }, element("div", { class: "fill", style: { width: `${Math.min(100, share * 100)}%`, background: color(part) } })),
+    element("span", { class: "number" }, timeText(ms)), element("span", { class: "number share" }, percentText(share)))));
   const value = (part) => (s) => s.blocked_ms?.[part] ?? s.blocked_at_most_ms?.[part] ?? null;
   const text = (part) => (s) => {
     const exact = s.blocked_ms?.[part] ?? null, bound = s.blocked_at_most_ms?.[part] ?? null;
@@ -198,13 +231,13 @@ function blocked(document) {
     return causes.length === 0 ? "–" : causes.map(([cause, n]) => `${cause.replaceAll("_", " ")} ${countText(n)}`).join(", ");
   };
   byId("blocked-body").append(...table("Blocked time and stragglers by stage", null, [
-    { title: "stage", cell: (s) => `${s.id}`, value: (s) => -s.id },
+    { title: "stage", cell: stageLabel, value: (s) => -s.id },
     { title: "what it does", text: true, long: true, cell: (s) => short(s.name, 120) },
     { title: "task time", cell: (s) => timeText(s.task_time_ms), value: (s) => s.task_time_ms },
     ...parts.map((part) => ({ title: part === "deserialize" ? "deserialisation" : part, cell: text(part), value: value(part) })),
     { title: "stragglers", cell: (s) => countText(s.stragglers?.count), value: (s) => s.stragglers?.count ?? null },
     { title: "their causes", text: true, long: true, cell: stragglers },
-  ], [...rows], 2));
+  ], [...rows], 2), element("ul", { class: "plain" }, ...(document.analysis.notes ?? []).map((note) => element("li", {}, note))));
 }
 
 function resources(document) {

@@ -3,12 +3,12 @@
 const MOST_LANES = 12;
 
 class TimelineView {
-  constructor(timeline, stageName) {
-    Object.assign(this, { timeline, stageName });
+  constructor(timeline, stageName, stageLabel) {
+    Object.assign(this, { timeline, stageName, stageLabel });
     this.view = { from: 0, to: timeline.length_ns };
     this.cursor = null;
     this.draw = this.draw.bind(this);
-    this.lanes = new Lanes(byId("lanes"), timeline, stageName, this.draw);
+    this.lanes = new Lanes(byId("lanes"), timeline, (stage) => `${stageLabel(stage)}  ${stageName(stage)}`, this.draw);
     this.chooseLanes();
     this.legend();
     this.listen();
@@ -235,7 +235,7 @@ class TimelineView {
   readout({ ns, lane, activity, span }) {
     const line = (...parts) => element("div", {}, ...parts);
     if (span) {
-      const what = span.stage === undefined ? `Job ${span.job}` : `Stage ${span.stage}: ${this.stageName(span.stage)}`;
+      const what = span.stage === undefined ? `Job ${span.job}` : `Stage ${this.stageLabel(span.stage)}: ${this.stageName(span.stage)}`;
       return [element("b", {}, what),
         line(`${timeText((span.to_ns - span.from_ns) / 1e6)}, from ${timeText(span.from_ns / 1e6)}`)];
     }
@@ -261,7 +261,7 @@ class TimelineView {
     const lines = [`${phase.label}: ${timeText(service)} from ${timeText(of.start[i] * tick)}`];
     if (of.wait[i] > 0) lines.push(`waited ${timeText(of.wait[i] * tick)} before`);
     if (bytes !== null) lines.push(sizeText(bytes) + (service > 0 ? `, ${sizeText((bytes / service) * 1000)}/s` : ""));
-    if (of.stage[i] > 0) lines.push(`stage ${of.stage[i] - 1}: ${this.stageName(of.stage[i] - 1)}`);
+    if (of.stage[i] > 0) lines.push(`stage ${this.stageLabel(of.stage[i] - 1)}: ${this.stageName(of.stage[i] - 1)}`);
     if (of.partition[i] > 0) lines.push(`partition ${of.partition[i] - 1}`);
     if (of.phase[i] >= 32) lines.push("did not end well");
     return lines;
