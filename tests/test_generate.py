@@ -62,6 +62,70 @@ def test_tpcds_has_all_tables_that_its_queries_name(tmp_path):
         connection.execute(f"EXPLAIN {text}")
 
 
+@pytest.mark.parametrize("benchmark, options", [("bdb", ()), ("sort", ("--values", "50"))])
+def test_files_do_not_depend_on_the_cores(tmp_path, benchmark, options):
+    for cores in ("1", "3"):
+        generate(benchmark, 0.02, tmp_path / cores, "--cores", cores, *options).check()
+    names = sorted(path.name for path in (tmp_path / "1").iterdir())
+    assert names and names == sorted(path.name for path in (tmp_path / "3").iterdir())
+    for name in names:
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "3" / name).read_bytes(), name
+
+
+def test_the_big_data_benchmark_joins_and_filters_as_published(tmp_path):
+    """Rows in the published ratio; the shares that queries 1 and 3 take; addresses that lead somewhere."""
+    generate("bdb", 0.05, tmp_path).check()
+    connection = oracle.connect(tmp_path, threads=1)
+
+    def one(query):
+        return connection.execute(query).fetchone()[0]
+
+    counts = [one(f"SELECT count(*) FROM {table}") for table in ("rankings", "uservisits", "documents")]
+    assert counts == [36_000, 310_000, 7_250]
+    assert one("SELECT count(DISTINCT pageURL) FROM rankings") == 36_000
+    assert one("SELECT count(*) FROM rankings WHERE pageRank > 100") / 36_000 == pytest.approx(0.037, abs=0.004)
+    assert one("SELECT count(*) FROM uservisits SEMI JOIN rankings ON destURL = pageURL") == 310_000
+    taken = one("SELECT count(*) FROM uservisits WHERE visitDate BETWEEN '1980-01-01' AND '2010-01-01'")
+    assert taken / 310_000 == pytest.approx(0.7, abs=0.01)
+    assert one("SELECT count(*) FROM documents WHERE contents LIKE '%href=%'") > 7_200
+
+
+@pytest.mark.parametrize("values", [10, 20, 50])
+def test_the_sort_has_as_many_longs_as_asked_and_always_the_same_bytes(tmp_path, values):
+    generate("sort", 0.02, tmp_path, "--values", str(values)).check()
+    connection = oracle.connect(tmp_path, threads=1)
+    rows, shortest, longest = connection.execute(
+        "SELECT count(*), min(len(value)), max(len(value)) FROM sort"
+    ).fetchone()
+    assert (rows, shortest, longest) == (20_000_000 // (8 * (1 + values)), values, values)
+    assert (tmp_path / "sort.parquet").stat().st_size == pytest.approx(20_000_000, rel=0.1)
+
+
+@pytest.mark.parametrize("text", sorted((binary.ROOT / "bench" / "queries").rglob("*.sql")), ids=lambda path: path.stem)
+def test_what_the_matrix_asks_is_answered_right(text, tmp_path_factory):
+    """The very texts of `make backtest`, against DuckDB; the sort's sum says that the order is right."""
+    folder = tmp_path_factory.getbasetemp() / f"asked-{text.parent.name}"
+    if not folder.exists():
+        generate("sort" if text.stem == "sort" else "bdb", 0.02, folder).check()
+    connection = oracle.connect(folder, threads=1)
+    query = text.read_text()
+    expected = connection.execute(query).fetchall()
+    got = binary.result(binary.sql(query, folder))
+    assert len(got.rows) == len(expected)
+    numbers = [[round(float(cell), 3) for cell in row if not isinstance(cell, str)] for row in got.rows]
+    theirs = [[round(float(cell), 3) for cell in row if not isinstance(cell, str)] for row in expected]
+    texts = [[cell for cell in row if isinstance(cell, str)] for row in got.rows]
+    assert sorted(texts) == sorted([cell for cell in row if isinstance(cell, str)] for row in expected)
+    for column in range(len(theirs[0])):
+        ours_of, theirs_of = sorted(row[column] for row in numbers), sorted(row[column] for row in theirs)
+        assert ours_of == pytest.approx(theirs_of, rel=1e-5, abs=2e-3)
+
+
+def test_longs_belong_to_the_sort_alone(tmp_path):
+    ran = generate("tpch", 0.01, tmp_path / "none", "--values", "10")
+    assert ran.code == 2 and "generate sort" in ran.err and not (tmp_path / "none").exists()
+
+
 def test_an_interrupted_generation_leaves_no_table_that_looks_whole(tmp_path):
     folder = tmp_path / "tpch"
     process = binary.start("generate", "tpch", "--scale", "1", folder)

@@ -1,7 +1,7 @@
 //! `pellucid demo`: the first minute. Data, questions, answers, what limited them,
 //! and a picture of the machine at work.
 
-use crate::benchmark::Benchmark;
+use crate::benchmark::{Benchmark, Table};
 use crate::console::Console;
 use crate::engine_options::EngineArguments;
 use crate::execute::{Executed, execute};
@@ -80,7 +80,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     prepare(&data, arguments.scale, console)?;
 
     let engine = Engine::new(arguments.engine.options()?)?;
-    for table in Benchmark::Tpch.tables(arguments.scale) {
+    for table in tables(arguments.scale) {
         engine.register_table(table.name, &table_path(&data, table.name).to_string_lossy())?;
     }
     let mut documents = Vec::new();
@@ -124,13 +124,18 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
 
 /// Makes the data unless it is there.
 fn prepare(data: &Path, scale: f64, console: &Console) -> Result<(), Failure> {
-    if Benchmark::Tpch.tables(scale).iter().all(|table| table_path(data, table.name).is_file()) {
+    let tables = tables(scale);
+    if tables.iter().all(|table| table_path(data, table.name).is_file()) {
         console.note(&format!("TPC-H data at scale {scale} is in {}", data.display()));
         return Ok(());
     }
     console.note(&format!("Making TPC-H data at scale {scale} in {} …", data.display()));
     // Tables are complete or not there; after an interruption all are made again.
-    generate(Benchmark::Tpch, scale, data, all_cores(), true, console).map(|_| ())
+    generate(Benchmark::Tpch, &tables, data, all_cores(), true, console).map(|_| ())
+}
+
+fn tables(scale: f64) -> Vec<Table> {
+    Benchmark::Tpch.tables(scale, 0)
 }
 
 fn table_path(data: &Path, table: &str) -> PathBuf {

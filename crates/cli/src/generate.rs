@@ -1,6 +1,6 @@
 //! `pellucid generate`: benchmark data as Parquet, one file a table.
 
-use crate::benchmark::{self, Benchmark, Request, WriteError, Written};
+use crate::benchmark::{self, Benchmark, Request, Table, WriteError, Written};
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::interrupt;
@@ -17,10 +17,12 @@ use std::time::{Duration, Instant};
 #[command(after_help = "\
 Each table becomes DIR/<table>.parquet: Snappy, row groups of about 122,880 rows, page index.
 The same scale gives the same files on every machine, whatever the number of cores.
+Long rows (sort, documents) come in smaller row groups, of about 16 MiB.
 Files in DIR that are no table of the benchmark stay as they are.
 
 Example:
   pellucid generate tpch --scale 0.1 data/tpch
+  pellucid generate sort --values 50 --scale 0.5 data/sort50
   pellucid sql \"SELECT count(*) FROM 'data/tpch/lineitem.parquet'\"")]
 pub struct Arguments {
     /// Which benchmark's tables
@@ -29,15 +31,43 @@ pub struct Arguments {
     /// Directory for the files; made if it is not there
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// Scale factor: 1 is about 1 GB as text and 300 to 400 MB as Parquet; 0.01 is for a quick try
+    /// Scale factor: 1 is about 1 GB as text (bdb: 2 GB), of TPC-H and TPC-DS 300 to 400 MB as Parquet; 0.01 is for a quick try
     #[arg(long, default_value_t = 1.0, value_parser = parse_scale)]
     scale: f64,
+    /// Longs that each key of `sort` has; the fewer, the more keys there are to be sorted [default: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    values: Option<u32>,
+    /// Only these tables, for example rankings,uservisits [default: all]
+    #[arg(long, value_name = "TABLE,…", value_delimiter = ',')]
+    tables: Vec<String>,
     /// Threads to generate with [default: all cores]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     cores: Option<u16>,
     /// Replace tables that DIR has already
     #[arg(long)]
     force: bool,
+}
+
+impl Arguments {
+    /// Longs a key of `sort`: the paper's CPU-bound case, if none was asked for.
+    fn values(&self) -> u32 {
+        self.values.unwrap_or(10)
+    }
+
+    /// The tables that were asked for; a name that is none of them is refused with all that are.
+    fn tables(&self) -> Result<Vec<Table>, Failure> {
+        let all = self.benchmark.tables(self.scale, self.values());
+        let names: Vec<_> = all.iter().map(|table| table.name).collect();
+        match self.tables.iter().find(|name| !names.contains(&name.as_str())) {
+            Some(unknown) => Err(Failure::Usage(format!(
+                "--tables {unknown}: {} has no such table; it has {}",
+                self.benchmark.name(),
+                names.join(", ")
+            ))),
+            None if self.tables.is_empty() => Ok(all),
+            None => Ok(all.into_iter().filter(|table| self.tables.iter().any(|n| n == table.name)).collect()),
+        }
+    }
 }
 
 /// Reads a scale factor. The generators are not defined below 0.001 (tables without
@@ -52,10 +82,16 @@ pub fn parse_scale(text: &str) -> Result<f64, String> {
 /// Runs the command.
 pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     let directory = &arguments.directory;
+    if arguments.values.is_some() && arguments.benchmark != Benchmark::Sort {
+        return Err(Failure::Usage(format!(
+            "--values is for `generate sort`; {} has no arrays of longs",
+            arguments.benchmark.name()
+        )));
+    }
     let started = Instant::now();
     let workers = arguments.cores.map_or_else(all_cores, usize::from);
-    let written =
-        generate(arguments.benchmark, arguments.scale, directory, workers, arguments.force, console)?;
+    let tables = arguments.tables()?;
+    let written = generate(arguments.benchmark, &tables, directory, workers, arguments.force, console)?;
     let (rows, bytes) =
         written.iter().fold((0, 0), |(rows, bytes), file| (rows + file.rows, bytes + file.bytes));
     if console.json {
@@ -86,10 +122,10 @@ pub fn all_cores() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get())
 }
 
-/// Generates all tables of a benchmark into a directory, with a progress bar.
+/// Generates tables of a benchmark into a directory, with a progress bar.
 pub fn generate(
     benchmark: Benchmark,
-    scale: f64,
+    tables: &[Table],
     directory: &Path,
     workers: usize,
     force: bool,
@@ -97,7 +133,6 @@ pub fn generate(
 ) -> Result<Vec<Written>, Failure> {
     fs::create_dir_all(directory)
         .map_err(|e| Failure::file("create the directory", directory.display(), &e))?;
-    let tables = benchmark.tables(scale);
     let existing =
         tables.iter().map(|table| directory.join(format!("{}.parquet", table.name))).find(|p| p.exists());
     if let (Some(path), false) = (existing, force) {
@@ -120,7 +155,7 @@ pub fn generate(
         let (bar, done) = &mut *progress;
         bar.set(*done, total, &format!("{} of {} rows", format_count(*done), format_count(total)));
     };
-    let request = Request { tables: &tables, directory, workers, cancelled: &cancelled, on_rows: &on_rows };
+    let request = Request { tables, directory, workers, cancelled: &cancelled, on_rows: &on_rows };
     benchmark::write(&request).map_err(failure)
 }
 
@@ -146,10 +181,14 @@ fn document(arguments: &Arguments, written: &[Written], duration: Duration) -> M
         .iter()
         .map(|file| json!({"name": file.table, "path": file.path, "rows": file.rows, "bytes": file.bytes}))
         .collect();
-    Map::from_iter([
+    let mut document = Map::from_iter([
         ("benchmark".to_string(), arguments.benchmark.name().into()),
         ("scale".to_string(), arguments.scale.into()),
         ("duration_ms".to_string(), (duration.as_secs_f64() * 1e3).into()),
         ("tables".to_string(), tables.into()),
-    ])
+    ]);
+    if arguments.benchmark == Benchmark::Sort {
+        document.insert("values".to_string(), arguments.values().into());
+    }
+    document
 }

@@ -1,16 +1,20 @@
-//! Benchmark data: TPC-H and TPC-DS tables as Parquet files, one a table.
+//! Benchmark data as Parquet files, one a table: TPC-H, TPC-DS, the big data benchmark, a sort.
 //!
-//! The rows come from the `tpchgen` and `tpcdsgen` crates, which give those of the
-//! official generators. What is added here is the way to a good file: a [`Table`]
-//! is cut into parts that can be generated on their own, each part becomes one row
-//! group of about [`ROW_GROUP_ROWS`] rows, all cores take parts, and the row groups
-//! are written in order, so that the files are the same whatever the number of cores.
+//! The rows of TPC-H and TPC-DS come from the `tpchgen` and `tpcdsgen` crates, which give
+//! those of the official generators; those of the other two are made here. What is added is
+//! the way to a good file: a [`Table`] is cut into parts that can be generated on their
+//! own, each part becomes one row group of about [`ROW_GROUP_ROWS`] rows (fewer where rows
+//! are long), all cores take parts, and the row groups are written in order, so that the
+//! files are the same whatever the number of cores.
 //!
-//! `tpch` and `tpcds` say how each table is cut, `write` spreads the work, `file` is a
-//! file on its way.
+//! `tpch` and `tpcds` say how each table is cut, `bdb` and `sort` make theirs row by row
+//! with `rows`, `write` spreads the work, `file` is a file on its way.
 //! Nothing here knows the engine.
 
+mod bdb;
 mod file;
+mod rows;
+mod sort;
 mod tpcds;
 mod tpch;
 mod write;
@@ -39,6 +43,10 @@ pub enum Benchmark {
     Tpch,
     /// TPC-DS: 24 tables; scale 1 is about 1 GB as text.
     Tpcds,
+    /// The big data benchmark: rankings, uservisits, documents; scale 1 is about 2 GB as text.
+    Bdb,
+    /// Random keys with arrays of longs, to be sorted; scale 1 is 1 GB.
+    Sort,
 }
 
 impl Benchmark {
@@ -47,6 +55,8 @@ impl Benchmark {
         match self {
             Benchmark::Tpch => "tpch",
             Benchmark::Tpcds => "tpcds",
+            Benchmark::Bdb => "bdb",
+            Benchmark::Sort => "sort",
         }
     }
 
@@ -54,10 +64,13 @@ impl Benchmark {
     /// generated are small and the cores end together.
     ///
     /// `scale` is at least 0.001; fractions make smaller tables, except those of fixed size.
-    pub fn tables(self, scale: f64) -> Vec<Table> {
+    /// `values` is how many longs a key of `sort` has; no other benchmark asks.
+    pub fn tables(self, scale: f64, values: u32) -> Vec<Table> {
         match self {
             Benchmark::Tpch => tpch::tables(scale, ROW_GROUP_ROWS),
             Benchmark::Tpcds => tpcds::tables(scale, ROW_GROUP_ROWS),
+            Benchmark::Bdb => bdb::tables(scale, ROW_GROUP_ROWS),
+            Benchmark::Sort => sort::tables(scale, values, ROW_GROUP_ROWS),
         }
     }
 
@@ -98,11 +111,16 @@ mod tests {
         concat_batches(&table.schema, &batches).unwrap()
     }
 
+    /// All tables of all benchmarks at a scale, in parts of at most so many rows.
+    fn cut(scale: f64, part_rows: u64) -> impl Iterator<Item = Table> {
+        let official = tpch::tables(scale, part_rows).into_iter().chain(tpcds::tables(scale, part_rows));
+        official.chain(bdb::tables(scale, part_rows)).chain(sort::tables(scale, 10, part_rows))
+    }
+
     /// Cutting must not change the data: official generators make it in one piece.
     #[test]
     fn parts_make_up_the_whole() {
-        let whole = tpch::tables(0.002, u64::MAX).into_iter().chain(tpcds::tables(0.002, u64::MAX));
-        let cut = tpch::tables(0.002, 1000).into_iter().chain(tpcds::tables(0.002, 1000));
+        let (whole, cut) = (cut(0.002, u64::MAX), cut(0.002, 1000));
         let mut several = 0;
         for (whole, cut) in whole.zip(cut) {
             assert_eq!(whole.parts, 1);
@@ -117,14 +135,13 @@ mod tests {
                 assert_eq!(all_rows(&whole), all_rows(&cut), "{}", cut.name);
             }
         }
-        assert!(several >= 9, "only {several} tables were cut");
+        assert!(several >= 12, "only {several} tables were cut");
     }
 
     /// The estimates steer progress and parts; they should be near the truth.
     #[test]
     fn the_expected_rows_are_about_right() {
-        for table in tpch::tables(0.01, ROW_GROUP_ROWS).into_iter().chain(tpcds::tables(0.01, ROW_GROUP_ROWS))
-        {
+        for table in cut(0.01, ROW_GROUP_ROWS) {
             if table.rows < 200_000 {
                 let rows = all_rows(&table).num_rows() as f64;
                 let ratio = rows / table.rows as f64;

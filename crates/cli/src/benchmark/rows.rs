@@ -1,0 +1,125 @@
+//! Tables each of whose rows follows from its number alone.
+//!
+//! A row draws from a stream of its own, seeded by its table and its number
+//! ([`Draws`]), so that any part of a table can be made by anyone, and the whole is the
+//! same however it was cut. The numbers are SplitMix64's (Steele, Lea and Flood, "Fast
+//! splittable pseudorandom number generators", OOPSLA 2014). Where they are shaped, that
+//! is by the operations that IEEE 754 defines to the last bit (`+ - * / sqrt`); logarithms
+//! and powers are not, and would make other files on other machines.
+
+use super::{Batches, Table};
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What one row draws.
+pub struct Draws(u64);
+
+impl Draws {
+    /// The stream of one row of the table with this number (any number, one for each table).
+    pub fn new(table: u64, row: u64) -> Self {
+        // Mixed first: neighbouring rows must not begin in overlapping streams.
+        Draws(mix(row ^ mix(table)))
+    }
+
+    /// 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    /// From 0 to `end`, without it. The bias of the multiplication is below `end` ÷ 2⁶⁴.
+    pub fn below(&mut self, end: u64) -> u64 {
+        ((u128::from(self.bits()) * u128::from(end)) >> 64) as u64
+    }
+
+    /// From `first` to `last`, with both.
+    pub fn between(&mut self, first: u64, last: u64) -> u64 {
+        first + self.below(last - first + 1)
+    }
+
+    /// Above 0, at most 1, in steps of 2⁻⁵³.
+    pub fn share(&mut self) -> f64 {
+        ((self.bits() >> 11) + 1) as f64 / (1u64 << 53) as f64
+    }
+
+    /// From 0 to `end`, without it, the k-th about proportional to k to the power of −1/2.
+    pub fn skewed(&mut self, end: u64) -> u64 {
+        let share = self.share();
+        ((end as f64 * share * share) as u64).min(end - 1)
+    }
+
+    /// The same, the k-th about proportional to k to the power of −3/4.
+    pub fn very_skewed(&mut self, end: u64) -> u64 {
+        let share = self.share();
+        let square = share * share;
+        ((end as f64 * square * square) as u64).min(end - 1)
+    }
+}
+
+fn mix(bits: u64) -> u64 {
+    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+/// A table of `rows` rows in parts of about `part_rows`, each in batches of at most `batch_rows`,
+/// which `make` makes from the numbers of their rows.
+pub fn table(
+    name: &'static str,
+    schema: SchemaRef,
+    rows: u64,
+    (part_rows, batch_rows): (u64, u64),
+    make: impl Fn(SchemaRef, Range<u64>) -> Result<RecordBatch, ArrowError> + Send + Sync + 'static,
+) -> Table {
+    let parts = rows.div_ceil(part_rows).max(1);
+    let make = Arc::new(make);
+    let of_part = schema.clone();
+    let part = move |part: u64| -> Batches {
+        // Even parts, so that the last row group is no remainder.
+        let bound = |part: u64| (u128::from(rows) * u128::from(part) / u128::from(parts)) as u64;
+        let (first, end) = (bound(part), bound(part + 1));
+        let (schema, make) = (of_part.clone(), make.clone());
+        let batches = (first..end).step_by(batch_rows as usize);
+        Box::new(batches.map(move |at| make(schema.clone(), at..(at + batch_rows).min(end))))
+    };
+    Table { name, schema, parts, rows, part: Box::new(part) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first numbers of the reference implementation seeded with 0.
+    #[test]
+    fn the_numbers_are_those_of_split_mix_64() {
+        let mut draws = Draws(0);
+        let first: Vec<_> = (0..3).map(|_| draws.bits()).collect();
+        assert_eq!(first, [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4, 0x06c4_5d18_8009_454f]);
+    }
+
+    #[test]
+    fn draws_stay_in_their_range_and_follow_their_distribution() {
+        let mut draws = Draws::new(1, 7);
+        let many = 100_000;
+        let mut lowest = [0; 3];
+        for _ in 0..many {
+            assert!((3..=5).contains(&draws.between(3, 5)));
+            let share = draws.share();
+            assert!(share > 0.0 && share <= 1.0);
+            // The lowest hundredth of the numbers: its share is 1 %, 10 % and 32 % of the draws.
+            for (count, drawn) in
+                lowest.iter_mut().zip([draws.below(1000), draws.skewed(1000), draws.very_skewed(1000)])
+            {
+                assert!(drawn < 1000);
+                *count += u32::from(drawn < 10);
+            }
+        }
+        for (count, expected) in lowest.into_iter().zip([0.01, 0.1, 0.316]) {
+            let got = f64::from(count) / f64::from(many);
+            assert!((got - expected).abs() < 0.01, "{got} is not {expected}");
+        }
+    }
+}
