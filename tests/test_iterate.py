@@ -1,0 +1,323 @@
+"""`pellucid iterate`: answers equal scikit-learn's, networkx's and scipy's; bit-equal for any number of
+workers; bad input is refused with its place and the way out.
+
+Tolerances are stated where they are used. Both sides are run to convergence (gradients of 1e-11,
+assignments that no longer change, changes of ranks of 1e-13), so that what is compared is the answer and
+not where an iteration was cut off.
+"""
+
+import json
+import re
+
+import networkx
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse
+from sklearn import datasets
+from sklearn.cluster import KMeans
+from sklearn.linear_model import LogisticRegression
+
+from tests import binary
+
+FAILED, USAGE = 1, 2
+SEED = 7
+
+
+def standardised(x):
+    """Columns of mean 0 and deviation 1, without those that are constant."""
+    x = x[:, x.std(axis=0) > 0]
+    return (x - x.mean(axis=0)) / x.std(axis=0)
+
+
+def bundled() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """scikit-learn's bundled classification data, each with two labels."""
+    cancer, digits = datasets.load_breast_cancer(return_X_y=True), datasets.load_digits(return_X_y=True)
+    iris, wine = datasets.load_iris(return_X_y=True), datasets.load_wine(return_X_y=True)
+    return {
+        "breast_cancer": (standardised(cancer[0]), cancer[1]),
+        "digits: odd": (digits[0] / 16.0, digits[1] % 2),
+        "iris: virginica": (iris[0], iris[1] == 2),
+        "wine: first": (standardised(wine[0]), wine[1] == 0),
+    }
+
+
+DATA = bundled()
+
+
+def write(path, x, y=None, **columns):
+    """A table of columns f0, f1, … and perhaps `y`, as Parquet or CSV by the path's ending."""
+    table = {f"f{column}": x[:, column].astype(np.float64) for column in range(x.shape[1])} | columns
+    if y is not None:
+        table["y"] = np.asarray(y).astype(np.int64)
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table(table), path, row_group_size=100)
+    else:
+        rows = zip(*(column.tolist() for column in table.values()))
+        path.write_text("\n".join([",".join(table), *(",".join(map(repr, row)) for row in rows)]) + "\n")
+    return path
+
+
+def iterate(*args) -> dict:
+    """The document of a job that went well, with plain floats."""
+    document = json.loads(binary.run("iterate", *args, "--json").check().out)
+    assert document["format"] == "pellucid.iterate/1"
+    assert {"iterations", "converged", "iteration_ms", "tasks", "tasks_per_s", "scheduler_share"} <= set(document)
+    return document
+
+
+def refused(code, *args) -> str:
+    ran = binary.run("iterate", *args)
+    assert ran.code == code, f"exit {ran.code} instead of {code}: {ran.err}"
+    assert not binary.PANIC.search(ran.err + ran.out), ran.err
+    assert ran.out == ""
+    return ran.err
+
+
+def regression(path, *options) -> tuple[np.ndarray, float, dict]:
+    document = iterate("logistic-regression", path, "--label", "y", "--iterations", 20000, *options)
+    assert document["converged"], document["iterations"]
+    result = document["result"]
+    return np.array(result["coefficients"]), result["intercept"], document
+
+
+@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("l2", [0.1, 1.0, 30.0])
+def test_logistic_regression_equals_scikit_learn(tmp_path, name, l2):
+    """Coefficients and intercept to 1e-5 absolute, where they are of the order of 1."""
+    x, y = DATA[name]
+    right = LogisticRegression(C=1.0 / l2, tol=1e-12, max_iter=1000, solver="newton-cholesky").fit(x, y)
+    weights, intercept, document = regression(
+        write(tmp_path / "a.parquet", x, y), "--l2", l2, "--tolerance", 1e-11, "--partitions", 5
+    )
+    np.testing.assert_allclose(weights, right.coef_[0], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(intercept, right.intercept_[0], rtol=0, atol=1e-5)
+    z = x @ weights + intercept
+    loss = (np.logaddexp(0, z) - np.asarray(y) * z).mean() + l2 / 2 * weights @ weights / len(y)
+    assert document["result"]["loss"] == pytest.approx(loss, rel=1e-12)
+
+
+def test_gradient_descent_and_f32_reach_the_same_model(tmp_path):
+    """Gradient descent to 1e-3, since its last digits need many passes; f32 to 1e-3, which is its precision here."""
+    x, y = DATA["breast_cancer"]
+    path = write(tmp_path / "a.parquet", x, y)
+    weights, intercept, _ = regression(path, "--l2", 30, "--tolerance", 1e-9)
+    descent, b, document = regression(path, "--l2", 30, "--solver", "gd", "--tolerance", 1e-6)
+    assert document["iterations"] > 100
+    np.testing.assert_allclose([*descent, b], [*weights, intercept], rtol=0, atol=1e-3)
+    narrow, b, _ = regression(path, "--l2", 30, "--precision", "f32", "--tolerance", 1e-6)
+    np.testing.assert_allclose([*narrow, b], [*weights, intercept], rtol=0, atol=1e-3)
+    stepped, b, _ = regression(path, "--l2", 30, "--solver", "gd", "--step", 0.4, "--tolerance", 1e-6)
+    np.testing.assert_allclose([*stepped, b], [*weights, intercept], rtol=0, atol=1e-3)
+
+
+CLUSTERED = {"iris": 3, "wine": 5, "digits": 10, "breast_cancer": 2}
+
+
+@pytest.mark.parametrize("name", CLUSTERED)
+@pytest.mark.parametrize("tolerance", [0.0, 1e-4])
+def test_kmeans_equals_scikit_learn(tmp_path, name, tolerance):
+    """From the same centers: the same assignments and iterations, centers and inertia to 1e-9 of their size."""
+    x = getattr(datasets, f"load_{name}")().data.astype(np.float64)
+    random = np.random.default_rng(SEED)
+    first = x[random.choice(len(x), CLUSTERED[name], replace=False)]
+    # The data are whole numbers in part: without this, some rows are equally far from two centers.
+    first = first + 0.01 * x.std() * random.normal(size=first.shape)
+    right = KMeans(len(first), init=first, n_init=1, tol=tolerance, max_iter=300, algorithm="lloyd").fit(x)
+    data, init = write(tmp_path / "a.parquet", x), write(tmp_path / "init.csv", first)
+    out = tmp_path / "assignments.parquet"
+    document = iterate("kmeans", data, "--init", init, "--tolerance", tolerance, "--partitions", 4, "-o", out)
+    assert document["converged"]
+    result = document["result"]
+    np.testing.assert_allclose(result["centers"], right.cluster_centers_, rtol=1e-9, atol=1e-9 * np.abs(x).max())
+    assert result["inertia"] == pytest.approx(right.inertia_, rel=1e-9)
+    assigned = pq.read_table(out)
+    assert assigned["row"].to_pylist() == list(range(len(x)))
+    assert (assigned["center"].to_numpy() == right.labels_).all()
+
+
+def test_kmeans_plus_plus_is_as_good_as_scikit_learns(tmp_path):
+    """Best of ten seeds against the best of ten: inertia within 1 %; each seed gives the same answer twice."""
+    x = datasets.load_digits().data
+    data = write(tmp_path / "a.parquet", x)
+    right = KMeans(10, n_init=10, random_state=SEED).fit(x).inertia_
+    found = [iterate("kmeans", data, "--k", 10, "--seed", seed)["result"]["inertia"] for seed in range(10)]
+    assert min(found) <= 1.01 * right, f"{min(found)}, scikit-learn {right}"
+    assert len(set(found)) > 1, "the seed changes nothing"
+    assert iterate("kmeans", data, "--k", 10, "--seed", 3)["result"]["inertia"] == found[3]
+
+
+def ranks(tmp_path, edges, *options) -> tuple[np.ndarray, np.ndarray]:
+    """Vertices and ranks of an edge list, from the file that -o writes."""
+    path, out = tmp_path / "graph.el", tmp_path / "ranks.parquet"
+    path.write_text("".join(f"{a} {b}\n" for a, b in edges))
+    document = iterate("pagerank", path, "--tolerance", 1e-13, "--iterations", 5000, "-o", out, *options)
+    assert document["converged"]
+    table = pq.read_table(out)
+    vertices, found = table["vertex"].to_numpy(), table["rank"].to_numpy()
+    assert document["result"]["sum"] == pytest.approx(1.0, abs=1e-12)
+    top = document["result"]["top"]
+    assert [entry["rank"] for entry in top] == sorted(found, reverse=True)[:10]
+    assert all(found[list(vertices).index(entry["vertex"])] == entry["rank"] for entry in top)
+    return vertices, found
+
+
+def graphs() -> dict[str, networkx.DiGraph]:
+    """Directed graphs with loops, hubs and vertices that no edge leaves."""
+    gnp = networkx.gnp_random_graph(400, 0.01, seed=SEED, directed=True)
+    return {
+        "karate club": networkx.DiGraph(networkx.karate_club_graph()),
+        "random": gnp.subgraph([v for v in gnp if gnp.degree(v)]),
+        "scale free": networkx.MultiDiGraph(networkx.scale_free_graph(1000, seed=SEED)),
+        "path": networkx.path_graph(50, create_using=networkx.DiGraph),
+    }
+
+
+@pytest.mark.parametrize("name, graph", graphs().items())
+@pytest.mark.parametrize("damping, partitions", [(0.85, 1), (0.85, 9), (0.5, 4)])
+def test_pagerank_equals_networkx(tmp_path, name, graph, damping, partitions):
+    """Each rank to 1e-12 absolute."""
+    vertices, found = ranks(tmp_path, graph.edges(), "--damping", damping, "--partitions", partitions)
+    right = networkx.pagerank(graph, alpha=damping, tol=1e-15, max_iter=10_000, weight=None)
+    np.testing.assert_allclose(found, [right[vertex] for vertex in vertices], rtol=0, atol=1e-12)
+
+
+def test_pagerank_equals_scipy_on_a_larger_graph(tmp_path):
+    """200,000 edges between skewed vertices, isolated ones included; each rank to 1e-12 absolute."""
+    n = 20_000
+    random = np.random.default_rng(SEED)
+    source, destination = (random.random((2, 200_000)) ** 3 * n).astype(np.int64)
+    edges = list(zip(source.tolist(), destination.tolist()))
+    vertices, found = ranks(tmp_path, edges, "--vertices", n, "--partitions", 16)
+    assert (vertices == np.arange(n)).all()
+    degree = np.bincount(source, minlength=n)
+    along = scipy.sparse.csr_array((1.0 / degree[source], (destination, source)), shape=(n, n))
+    right = np.full(n, 1.0 / n)
+    for _ in range(300):
+        right = 0.15 / n + 0.85 * (along @ right + right[degree == 0].sum() / n)
+    np.testing.assert_allclose(found, right, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("precision", ["f64", "f32"])
+def test_answers_are_bit_equal_for_any_number_of_workers(tmp_path, precision):
+    """Results and written files of 1, 2 and 4 workers."""
+    x, y = DATA["digits: odd"]
+    table = write(tmp_path / "a.parquet", x, y)
+    edges = tmp_path / "graph.el"
+    pairs = (np.random.default_rng(SEED).random((20_000, 2)) ** 2 * 3000).astype(int)
+    edges.write_text("".join(f"{a} {b}\n" for a, b in pairs))
+    jobs = [
+        ("logistic-regression", table, "--label", "y", "--partitions", 7),
+        ("kmeans", table, "--k", 8, "--partitions", 7),
+        ("pagerank", edges, "--partitions", 9),
+    ]
+    for job in jobs:
+        found = []
+        for workers in (1, 2, 4):
+            out = tmp_path / f"{workers}.parquet"
+            document = iterate(*job, "--precision", precision, "--workers", workers, "-o", out)
+            found.append((document["result"], document["iterations"], pq.read_table(out)))
+        assert found[0] == found[1] == found[2], f"{job[0]}: not bit-equal"
+
+
+def test_processes_give_the_same_answer_as_threads(tmp_path):
+    """Two processes over TCP: the same model to the bit."""
+    path = write(tmp_path / "a.parquet", *DATA["breast_cancer"])
+    here = regression(path, "--partitions", 6)[2]
+    there = regression(path, "--partitions", 6, "--processes", 2)[2]
+    assert (here["result"], here["iterations"]) == (there["result"], there["iterations"])
+
+
+def test_bandwidth_and_trace_are_measured_when_asked_for(tmp_path):
+    path, trace = write(tmp_path / "a.parquet", *DATA["breast_cancer"]), tmp_path / "a.trace"
+    plain = regression(path)[2]
+    assert plain["memory_bandwidth"] == {"bytes_per_s": None, "share": None}
+    asked = regression(path, "--bandwidth", "--trace", trace)[2]
+    assert asked["memory_bandwidth"]["bytes_per_s"] > 1e8 and asked["memory_bandwidth"]["share"] > 0
+    analysis = json.loads(binary.run("analyze", trace, "--json").check().out)
+    assert {"evaluate", "step"} <= {stage["name"] for stage in analysis["stages"]}
+
+
+def test_formats_give_the_same_model(tmp_path):
+    """CSV, Parquet and a folder of parts, with text columns that are passed over."""
+    x, y = DATA["wine: first"]
+    (tmp_path / "parts").mkdir()
+    names = np.array([f"wine {row}" for row in range(len(y))])
+    paths = [write(tmp_path / "a.parquet", x, y, name=names), write(tmp_path / "a.csv", x, y), tmp_path / "parts"]
+    for part in range(3):
+        write(tmp_path / "parts" / f"{part}.parquet", x[part::3], np.asarray(y)[part::3])
+    models = [regression(path, "--partitions", 3)[2]["result"] for path in paths[:2]]
+    assert models[0] == models[1]
+    together = regression(paths[2], "--partitions", 3)[0]
+    np.testing.assert_allclose(together, models[0]["coefficients"], rtol=0, atol=1e-4)
+
+
+def test_what_people_see(tmp_path):
+    x, y = DATA["iris: virginica"]
+    ran = binary.run("iterate", "logistic-regression", write(tmp_path / "a.csv", x, y), "--label", "y").check()
+    assert re.search(r"\(intercept\) +-?\d", ran.out) and re.search(r"f3 +\d", ran.out)
+    assert re.search(r"\d+ iterations on 1 partitions, converged · loss \d", ran.err), ran.err
+    quiet = binary.run("iterate", "kmeans", tmp_path / "a.csv", "--k", 2, "--quiet").check()
+    assert quiet.err == "" and "inertia" in quiet.out
+
+
+def test_bad_tables_are_refused(tmp_path):
+    x, y = DATA["iris: virginica"]
+    table = write(tmp_path / "a.parquet", x, y)
+    fit = ("logistic-regression", table)
+    assert "no column yy; nearest names: y" in refused(USAGE, *fit, "--label", "yy")
+    assert "no column f9; nearest names: f" in refused(USAGE, *fit, "--label", "y", "--features", "f0,f9")
+    assert "150 rows" in refused(USAGE, *fit, "--label", "y", "--partitions", 151)
+    assert "--step is for --solver gd" in refused(USAGE, *fit, "--label", "y", "--step", 1)
+    assert "a penalty is 0 or more" in refused(USAGE, *fit, "--label", "y", "--l2=-1")
+    assert "Spark" in refused(USAGE, *fit, "--label", "y", "--on", "spark")
+    assert "ends in .parquet" in refused(USAGE, *fit, "--label", "y", "-o", tmp_path / "a.txt")
+    assert "is no folder" in refused(USAGE, *fit, "--label", "y", "-o", tmp_path / "none" / "a.parquet")
+    assert "labels are 0 and 1" in refused(FAILED, *fit, "--label", "f0")
+    gone = refused(FAILED, "logistic-regression", tmp_path / "none.csv", "--label", "y")
+    assert "none.csv" in gone and "check the path" in gone
+    csv = tmp_path / "b.csv"
+    for text, said in [
+        ("y,x\n1,1\nNaN,2\n0,3\n", r"b\.csv, row 2: column y is NaN"),
+        ("y,x\n1,1\n0,inf\n", r"b\.csv, row 2: column x is inf"),
+        ("y,x\n1,1\n0,two\n", r'b\.csv, line 3, column 2: "two" is no number'),
+        ("y,x\n1,1\n0\n", r"line 3, column 2: the line has only 1 columns"),
+        ("y,x\n1,1\n1,2\n", r"no label but 1"),
+        ("y,x\n1,1\n0,2\n2,3\n", r"row 3: label y is 2, where others are 0 and 1"),
+        ("y,x\n", r"has no rows"),
+    ]:
+        csv.write_text(text)
+        message = refused(FAILED, "logistic-regression", csv, "--label", "y")
+        assert re.search(said, message), f"{said!r} is not in: {message}"
+    assert not list(tmp_path.glob(".*")), "partial output was left"
+
+
+def test_bad_clusters_are_refused(tmp_path):
+    data = write(tmp_path / "a.csv", np.array([[1.0], [1.0], [2.0], [2.0]]))
+    assert "Say --k N" in refused(USAGE, "kmeans", data)
+    assert "between 1 and 4 centers" in refused(USAGE, "kmeans", data, "--k", 5)
+    assert "between 1 and 4 centers" in refused(USAGE, "kmeans", data, "--k", 0)
+    assert "only 2 rows differ" in refused(FAILED, "kmeans", data, "--k", 3)
+    init = write(tmp_path / "init.csv", np.array([[1.0], [2.0]]))
+    assert "has 2 centers" in refused(USAGE, "kmeans", data, "--init", init, "--k", 3)
+    other = tmp_path / "other.csv"
+    other.write_text("g0\n1\n")
+    assert "no column f0" in refused(USAGE, "kmeans", data, "--init", other)
+
+
+def test_bad_graphs_are_refused(tmp_path):
+    graph = tmp_path / "a.el"
+    for text, options, said in [
+        ("0 1\n1 7\n", ("--vertices", 5), r"a\.el, line 2: vertex 7 is missing: with --vertices 5 they are 0 to 4"),
+        ("0 1\n1 x\n", (), r'line 2: "x" is no vertex'),
+        ("0 1\n1\n", (), r"line 2: .* is no vertex; a line is two whole numbers"),
+        ("0 -1\n", (), r'"-1" is no vertex'),
+        ("# nothing\n", (), r"has no edges"),
+    ]:
+        graph.write_text(text)
+        message = refused(FAILED, "pagerank", graph, *options)
+        assert re.search(said, message), f"{said!r} is not in: {message}"
+    graph.write_text("0 1\n1 0\n")
+    assert "--damping 1" in refused(USAGE, "pagerank", graph, "--damping", 1)
+    assert "cannot be divided into 50" in refused(USAGE, "pagerank", graph, "--partitions", 50)
