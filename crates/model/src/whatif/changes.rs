@@ -302,7 +302,8 @@ mod tests {
     fn what_is_not_understood_says_what_would_be() {
         let cases = [
             ("disc.rate=x2", "the keys are cores"),
-            ("disk..rate=x2x", "takes a rate of one disk"),
+            ("disk..rate=x2", "the keys are cores"),
+            ("disk.sda.rate=x2x", "takes a rate of one disk"),
             ("cores", "write KEY=VALUE"),
             ("cores=0", "must be over 0"),
             ("cores=-1", "must be over 0"),
