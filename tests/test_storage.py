@@ -88,7 +88,7 @@ def probe(service, *options, **settings) -> binary.Ran:
 
 def test_probe_measures_and_leaves_nothing(service, tmp_path):
     before, kept = service.files(), tmp_path / "probe.json"
-    ran = probe(service, "--seconds", "6", "--bytes", "384MiB", "--json", "-o", kept).check()
+    ran = probe(service, "--seconds", "6", "--bytes", "512MiB", "--json", "-o", kept).check()
     document = ran.json()
     assert document["format"] == "pellucid.probe/1" and document["url"] in service.url
     assert json.loads(kept.read_text()) == json.loads(ran.out)
@@ -126,7 +126,7 @@ def test_probe_cleans_up_after_ctrl_c_and_after_a_kill(service):
 
 def test_probe_of_a_folder_leaves_it_empty(tmp_path):
     (tmp_path / "theirs").write_text("x")
-    document = binary.run("storage", "probe", tmp_path, "--seconds", "2", "--bytes", "64MiB", "--json").check().json()
+    document = binary.run("storage", "probe", tmp_path, "--seconds", "2", "--bytes", "512MiB", "--json").check().json()
     assert document["rename"]["is_copy"] is False and document["url"].startswith("file://")
     assert [path.name for path in tmp_path.rglob("*")] == ["theirs"]
     missing = binary.run("storage", "probe", tmp_path / "none")

@@ -85,9 +85,8 @@ pub fn of_composition(c: &Composition, probe: Option<&Report>) -> Vec<Advice> {
 /// Whether a rename copies, and where that is known from.
 fn rename_copies(c: &Composition, probe: Option<&Report>) -> Option<String> {
     if let Some(rename) = probe.and_then(|p| p.rename) {
-        return rename
-            .is_copy
-            .then(|| format!("the probe measured {} ms for a rename of 8 MiB", number(rename.ms)));
+        let (ms, mib) = (number(rename.ms), rename.bytes >> 20);
+        return rename.is_copy.then(|| format!("the probe measured {ms} ms for a rename of {mib} MiB"));
     }
     (c.rename_copies == Some(true)).then(|| "the file says rename = \"copy\"".to_string())
 }

@@ -31,7 +31,7 @@ fn probe(rates: &[f64], is_copy: bool) -> Report {
         read: rates.iter().enumerate().map(rate).collect(),
         chosen_concurrency: Some(8),
         list_per_s: Some(200.0),
-        rename: Some(Rename { ms: if is_copy { 80.0 } else { 2.0 }, is_copy }),
+        rename: Some(Rename { ms: if is_copy { 80.0 } else { 2.0 }, is_copy, bytes: 8 << 20 }),
         commit: Commit { rename_ms: Some(400.0), multipart_ms: Some(20.0) },
         ..Report::new("swift://container")
     }

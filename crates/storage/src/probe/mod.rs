@@ -45,6 +45,9 @@ const SMALL_OBJECTS: usize = 512;
 const SMALL_AT_ONCE: usize = 8;
 /// Most requests at once: the most that an object store is tuned to (DESIGN, Concurrency).
 const MOST_AT_ONCE: u32 = 64;
+/// Bytes of the large object that is renamed, and the share of the time that writing it may take.
+const RENAMED_BYTES: u64 = 64 << 20;
+const RENAME_SHARE: f64 = 0.05;
 /// Tasks of the job whose commit is timed, and bytes that each puts out.
 const TASKS: usize = 4;
 const TASK_BYTES: usize = 6 << 20;
@@ -139,7 +142,7 @@ impl Probe<'_> {
         self.step("small objects", 0.75)?;
         self.small(&mut report, &mut left, until(0.85)).await?;
         self.step("renaming", 0.85)?;
-        report.rename = self.rename(&objects, &mut left).await?;
+        report.rename = self.rename(&report, &objects, &mut left).await?;
         self.step("committing", 0.92)?;
         if self.clock.now_ns() < until(1.0) {
             report.commit = self.commit(&mut left).await?;
@@ -259,35 +262,46 @@ impl Probe<'_> {
         Ok(())
     }
 
-    /// Renames a small and a large object to and fro.
-    async fn rename(&self, objects: &[Path], left: &mut u64) -> Outcome<Option<Rename>> {
-        let Some(large) = objects.first().filter(|_| *left > 8 * OBJECT_BYTES) else { return Ok(None) };
+    /// Renames a small and a large object to and fro; no byte of them comes to the client.
+    async fn rename(&self, report: &Report, objects: &[Path], left: &mut u64) -> Outcome<Option<Rename>> {
+        let Some(first) = objects.first() else { return Ok(None) };
+        // Large enough that a copy within the store shows, but no larger than is soon written.
+        let soon = report.write_bytes_per_s.unwrap_or(0.0) * self.budget.time_ns as f64 / 1e9 * RENAME_SHARE;
+        let parts = (soon as u64).min(RENAMED_BYTES).min(*left / 2) / OBJECT_BYTES;
+        let large = if parts > 1 {
+            let part = content(1, OBJECT_BYTES as usize);
+            let at = self.folder.object("renamed-large");
+            self.store.put(&at, (0..parts).map(|_| part.clone()).collect()).await?;
+            *left -= parts * OBJECT_BYTES;
+            at
+        } else {
+            first.clone()
+        };
         let small = self.folder.object("renamed-small");
         self.store.put(&small, content(3, SMALL_BYTES).into()).await?;
         let (mut small_ns, mut large_ns) = (Vec::new(), Vec::new());
         for _ in 0..3 {
-            for (at, times) in [(&small, &mut small_ns), (large, &mut large_ns)] {
+            for (at, times) in [(&small, &mut small_ns), (&large, &mut large_ns)] {
                 let away = self.folder.object("renamed-away");
                 let begun = self.clock.now_ns();
                 self.store.rename(at, &away).await?;
                 times.push(self.clock.now_ns() - begun);
                 self.store.rename(&away, at).await?;
             }
-            *left = left.saturating_sub(2 * OBJECT_BYTES);
         }
         let (small_ns, large_ns) = (median(small_ns), median(large_ns));
         let is_copy = large_ns as f64 > COPY_TIMES * small_ns as f64 && large_ns > small_ns + COPY_NS;
-        Ok(Some(Rename { ms: large_ns as f64 / 1e6, is_copy }))
+        Ok(Some(Rename { ms: large_ns as f64 / 1e6, is_copy, bytes: parts.max(1) * OBJECT_BYTES }))
     }
 
     /// The output of a job of [`TASKS`] tasks put in place: by renames of tasks and driver
     /// (Hadoop's output committer, version 1), and by uploads completed at the end. The bytes
     /// are written before either clock starts.
     async fn commit(&self, left: &mut u64) -> Outcome<Commit> {
-        if *left < (4 * TASKS * TASK_BYTES) as u64 {
+        if *left < (2 * TASKS * TASK_BYTES) as u64 {
             return Ok(Commit::default());
         }
-        *left -= (4 * TASKS * TASK_BYTES) as u64;
+        *left -= (2 * TASKS * TASK_BYTES) as u64;
         let body = content(4, TASK_BYTES);
         let at = |stage: &str, i: usize| self.folder.object(&format!("commit/{stage}-{i}"));
         for i in 0..TASKS {

@@ -51,10 +51,12 @@ pub struct ReadRate {
 /// What a rename takes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rename {
-    /// Of an object of 8 MiB, in milliseconds.
+    /// Of the large object, in milliseconds.
     pub ms: f64,
     /// Whether its time grows with the object.
     pub is_copy: bool,
+    /// Bytes of the large object.
+    pub bytes: u64,
 }
 
 /// What putting the output of four tasks, 6 MiB each, in place takes after it was written.
@@ -165,8 +167,10 @@ impl Report {
         );
         let _ = writeln!(out, "  entries listed                 {}", rate(self.list_per_s, "a second", 1.0));
         let rename = match self.rename {
-            Some(Rename { ms, is_copy: true }) => format!("{} ms for 8 MiB: it copies", digits(ms)),
-            Some(Rename { ms, is_copy: false }) => format!("{} ms, whatever the size", digits(ms)),
+            Some(Rename { ms, is_copy: true, bytes }) => {
+                format!("{} ms for {} MiB: it copies", digits(ms), bytes >> 20)
+            }
+            Some(Rename { ms, is_copy: false, .. }) => format!("{} ms, whatever the size", digits(ms)),
             None => "not measured".to_string(),
         };
         let _ = writeln!(out, "  rename                         {rename}");
