@@ -3,15 +3,19 @@
 //! A sink encodes on a core and hands its parts over; each part becomes a write monotask of
 //! the disk or store that it goes to, while the core encodes on. Local output stands under a
 //! temporary name, remote output is an upload that nobody sees, until every part of every
-//! output is written; then one more write monotask each publishes it. A job that fails or is
-//! cancelled discards them.
+//! output is written; then one more write monotask each publishes it: a rename, or the end of
+//! the upload, so that nothing is copied in a store whose rename is a copy. A job that fails or
+//! is cancelled discards them, and uploads are aborted before it has ended.
 //!
 //! Parts wait in memory for their disk: without spill, a slow disk makes the budget the limit.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::{AbortHandle, Abortable};
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
 use pellucid_runtime::{Done, Error, Job, Monotask, Multitask, Output, Phase, ResourceHandle, Runtime};
@@ -20,6 +24,13 @@ use url::Url;
 
 /// Called when everything is written and published.
 type Then = Box<dyn FnOnce() -> Result<(), Error> + Send>;
+
+/// How long the end of a job waits for a store to forget what was uploaded; a store that does
+/// not answer forgets it some day by itself.
+const ABORT: Duration = Duration::from_secs(10);
+
+/// Told when a store has forgotten an upload.
+type Aborted = Receiver<()>;
 
 /// The outputs of one job.
 pub(crate) struct Outputs {
@@ -40,6 +51,8 @@ struct State {
     then: Option<Then>,
     /// The job has ended early: nothing more is begun.
     discarded: bool,
+    /// Uploads that are being aborted.
+    aborted: Vec<Aborted>,
 }
 
 #[derive(Clone)]
@@ -110,21 +123,27 @@ impl Outputs {
         self.submit(monotask, bytes)
     }
 
-    /// Nothing more will be written to an output. It is published with the others.
-    pub(crate) fn complete(&self, _output: usize) {}
-
     /// Gives an output up.
     pub(crate) fn abort(&self, output: usize) {
-        if let Some(target) = self.state().targets.get_mut(output) {
-            discard(&std::mem::replace(target, Target::Aborted));
+        let mut state = self.state();
+        if let Some(target) = state.targets.get_mut(output) {
+            let aborted = discard(&std::mem::replace(target, Target::Aborted));
+            state.aborted.extend(aborted);
         }
     }
 
     /// Gives all outputs up, and those that should still begin; for a job that ends early.
+    /// Waits, within bounds, until the stores have forgotten them.
     pub(crate) fn discard(&self) {
-        let mut state = self.state();
-        state.discarded = true;
-        state.targets.drain(..).for_each(|t| discard(&t));
+        let aborted: Vec<Aborted> = {
+            let mut state = self.state();
+            state.discarded = true;
+            let targets = std::mem::take(&mut state.targets);
+            let earlier = std::mem::take(&mut state.aborted);
+            targets.iter().filter_map(discard).chain(earlier).collect()
+        };
+        // A store that fails to forget has said so to nobody; there is nothing to do about it.
+        aborted.iter().for_each(|done| drop(done.recv_timeout(ABORT)));
     }
 
     /// Publishes all outputs once every part is written, then calls `then`.
@@ -186,12 +205,13 @@ impl Outputs {
     }
 }
 
-fn discard(target: &Target) {
+fn discard(target: &Target) -> Option<Aborted> {
     match target {
         Target::Local(file) => file.discard(),
-        Target::Remote(upload) => upload.abort(),
+        Target::Remote(upload) => return upload.abort(),
         Target::Aborted => {}
     }
+    None
 }
 
 /// A multitask of one write monotask.
@@ -223,6 +243,10 @@ struct Upload {
 struct UploadState {
     queued: std::collections::VecDeque<PutPayload>,
     upload: Option<Box<dyn MultipartUpload>>,
+    /// Parts that are being sent.
+    sending: Vec<AbortHandle>,
+    /// Nothing more is sent, and no upload begun.
+    given_up: bool,
 }
 
 impl Upload {
@@ -235,7 +259,7 @@ impl Upload {
         let upload = Arc::clone(self);
         let run = move || {
             let sent = upload.next()?;
-            upload.tokio.block_on(sent)?;
+            upload.tokio.block_on(sent).map_err(|_| pellucid_runtime::Cancelled)??;
             Ok(Done { bytes: Some(bytes), ..Done::default() })
         };
         Monotask {
@@ -248,29 +272,56 @@ impl Upload {
     }
 
     /// Begins to send the next part. Which part a monotask sends is decided here, in order.
-    fn next(&self) -> Result<object_store::UploadPart, Error> {
+    fn next(&self) -> Result<Abortable<object_store::UploadPart>, Error> {
         let mut state = self.state();
+        if state.given_up {
+            return Err(Box::new(pellucid_runtime::Cancelled));
+        }
         if state.upload.is_none() {
             state.upload = Some(self.tokio.block_on(self.store.put_multipart(&self.location))?);
         }
         let payload = state.queued.pop_front().ok_or("a part was sent twice")?;
         let upload = state.upload.as_mut().ok_or("the upload was aborted")?;
-        Ok(upload.put_part(payload))
+        let (handle, registration) = AbortHandle::new_pair();
+        let part = Abortable::new(upload.put_part(payload), registration);
+        state.sending.push(handle);
+        Ok(part)
     }
 
     fn complete(&self) -> Result<(), Error> {
-        let upload = self.state().upload.take();
-        match upload {
-            Some(mut upload) => self.tokio.block_on(upload.complete())?,
-            None => self.tokio.block_on(self.store.put(&self.location, PutPayload::new()))?,
+        let mut state = self.state();
+        if state.given_up {
+            return Err(Box::new(pellucid_runtime::Cancelled));
+        }
+        let upload = state.upload.take();
+        drop(state);
+        let Some(mut upload) = upload else {
+            self.tokio.block_on(self.store.put(&self.location, PutPayload::new()))?;
+            return Ok(());
         };
+        self.tokio.block_on(async {
+            let completed = upload.complete().await;
+            if completed.is_err() {
+                // What the first error says is more.
+                let _ = upload.abort().await;
+            }
+            completed
+        })?;
         Ok(())
     }
 
-    fn abort(&self) {
-        if let Some(mut upload) = self.state().upload.take() {
-            // The store forgets parts without a completed upload sooner or later by itself.
-            self.tokio.spawn(async move { upload.abort().await });
-        }
+    /// Stops what is being sent and has the store forget what was.
+    fn abort(&self) -> Option<Aborted> {
+        let mut state = self.state();
+        state.given_up = true;
+        state.queued.clear();
+        state.sending.drain(..).for_each(|part| part.abort());
+        let mut upload = state.upload.take()?;
+        let (done, aborted) = channel();
+        self.tokio.spawn(async move {
+            let _ = upload.abort().await;
+            let _ = done.send(());
+        });
+        Some(aborted)
     }
 }

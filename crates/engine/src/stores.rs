@@ -302,8 +302,7 @@ impl MultipartUpload for JobUpload {
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        // Whole or not at all: the job publishes its outputs together, at its end.
-        self.outputs.complete(self.output);
+        // Nothing yet: the job publishes its outputs together, at its end.
         Ok(PutResult { e_tag: None, version: None })
     }
 
