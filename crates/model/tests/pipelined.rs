@@ -4,7 +4,7 @@
 mod builder;
 
 use builder::ms;
-use builder::spark::{Spark, at_most, measured};
+use builder::spark::{Spark, at_most, measured, skewed};
 use pellucid_model::{Analysis, Denominator, analyze};
 use pellucid_trace::{Blocked, Failure, Outcome};
 
@@ -300,24 +300,6 @@ fn a_slow_machine_is_one_whose_tasks_are_all_slow() {
     let a = analyze(&s.trace);
     let stragglers = a.stages[0].stragglers.as_ref().expect("judged");
     assert_eq!((stragglers.count, stragglers.causes["slow_machine"]), (8, Some(8)));
-}
-
-/// Two slots; partition 7 of eight holds ten times the bytes of the others and takes ten times as long.
-fn skewed() -> Spark {
-    let mut s = Spark::on(1, 2.0);
-    let job = s.job(0.0, 1450.0);
-    let map = s.stage(job, &[], 0.0, 100.0);
-    s.computes(map, 0, 0.0, 100.0);
-    let stage = s.stage(job, &[map], 100.0, 1450.0);
-    let mut at = [100.0, 100.0];
-    for partition in 0..8 {
-        let slot = partition % 2;
-        let heavy = if partition == 7 { 10.0 } else { 1.0 };
-        let task = s.task(stage, 0, at[slot], 100.0 * heavy);
-        s.add(task.with(|t| t.shuffle_local_bytes = Some(1_000_000 * heavy as u64)));
-        at[slot] += 100.0 * heavy;
-    }
-    s
 }
 
 #[test]

@@ -2,14 +2,17 @@
 //!
 //! Every key of the contract is in every document, so that a reader needs no
 //! case for its absence: `null` is what was not measured, an empty list is what there is nothing of.
-//! Blocked times, stragglers, bounds, replay and advice are not worked out from
-//! monotasks yet; their keys are there with `null`. Keys beyond the contract
-//! (`core`, `limit_ms`, `imbalance`, …) carry what the text for a terminal shows.
+//! Blocked times, stragglers, bounds, replay and advice are those of tasks that used several resources
+//! at once; of monotasks, which say what they waited for, their keys are there with `null`. Keys beyond the
+//! contract (`core`, `limit_ms`, `imbalance`, …) carry what the text for a terminal shows.
 
 use std::collections::BTreeMap;
 
-use pellucid_model::{Analysis, Bottleneck, Cause, CoreTime, JobAnalysis, KindUse, StageAnalysis};
-use pellucid_trace::Trace;
+use pellucid_model::{
+    Advice, Analysis, BlockedTime, BlockedTimes, Bottleneck, Bound, Cause, CoreTime, JobAnalysis, KindUse,
+    Skew, Spread, StageAnalysis, Stragglers,
+};
+use pellucid_trace::{Application, Trace};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -43,8 +46,32 @@ pub struct Source {
 }
 
 impl Source {
-    /// A Pellucid trace, read from `path` or never in a file.
+    /// A trace, read from `path` or never in a file; of an event log, what the log says of itself.
     pub fn of_trace(trace: &Trace, path: Option<&str>) -> Source {
+        match &trace.application {
+            Some(application) => Source::of_log(trace, application, path),
+            None => Source::of_jobs(trace, path),
+        }
+    }
+
+    /// An event log. Its counts are those of its events, which a trace may hold fewer of.
+    fn of_log(trace: &Trace, application: &Application, path: Option<&str>) -> Source {
+        let events = |name: &str| application.events_named(&format!("SparkListener{name}"));
+        Source {
+            kind: "spark-event-log".into(),
+            application: application.name.clone().or(application.id.clone()),
+            engine: Some(application.engine.clone()),
+            engine_version: application.engine_version.clone(),
+            complete: trace.truncated.is_none(),
+            tasks: events("TaskEnd"),
+            stages: events("StageCompleted"),
+            jobs: events("JobStart"),
+            sql_executions: Some(events("SQLExecutionStart")),
+            ..Source::of_jobs(trace, path)
+        }
+    }
+
+    fn of_jobs(trace: &Trace, path: Option<&str>) -> Source {
         let header = trace.header.as_ref();
         let by_engine = header.is_some_and(|h| h.producer == "engine");
         let producer = header.map(|h| if by_engine { "pellucid" } else { h.producer.as_str() });
@@ -88,14 +115,29 @@ pub fn analysis_json(a: &Analysis, mut source: Source) -> Value {
         "wall_clock_ms": {
             "jobs": number(a.wall_clock.jobs_ms),
             "driver_only": number(a.wall_clock.driver_only_ms),
-            "waiting_for_executors": null,
+            "waiting_for_executors": number(a.wall_clock.waiting_for_executors_ms),
         },
         "jobs": a.jobs.iter().map(job_json).collect::<Vec<_>>(),
         "stages": a.stages.iter().map(stage_json).collect::<Vec<_>>(),
-        "bounds": nulls(&["no_disk", "no_network", "no_gc", "no_stragglers"]),
+        "bounds": bounds_json(&a.bounds),
         "causes": a.causes.iter().map(cause_json).collect::<Vec<_>>(),
-        "replay": nulls(&["measured_ms", "simulated_ms", "error"]),
-        "advice": [],
+        "replay": a.replay.map_or_else(|| nulls(&["measured_ms", "simulated_ms", "error", "weak"]), |r| json!({
+            "measured_ms": number(Some(r.measured_ms)),
+            "simulated_ms": number(Some(r.simulated_ms)),
+            "error": number(Some(r.error)),
+            "weak": r.weak(),
+        })),
+        "advice": a.advice.iter().map(advice_json).collect::<Vec<_>>(),
+        "application_ms": number(application_ms(a)),
+        "task_time_ms": number(task_time_ms(a)),
+        "parts": parts_json(a),
+        "stragglers": stragglers_json(a),
+        "idle": a.idle.map(|idle| json!({
+            "slot_ms": number(Some(idle.slot_ms)),
+            "idle_ms": number(Some(idle.idle_ms)),
+            "idle_without_job_ms": number(Some(idle.idle_without_job_ms)),
+        })),
+        "notes": a.notes,
         "recording": {
             "recording_ms": number(a.recording.recording_ms),
             "writer_ms": number(a.recording.writer_ms),
@@ -151,24 +193,14 @@ pub fn job_json(job: &JobAnalysis) -> Value {
         "written_bytes": job.written_bytes,
         "memory_high_water_bytes": job.memory_high_water_bytes,
         "core": core_json(&job.core),
+        "source_id": job.source_id,
+        "blocked_ms": blocked_json(job.blocked.as_ref(), |time| time.measured_ms),
+        "blocked_at_most_ms": blocked_json(job.blocked.as_ref(), only_bounded),
+        "bounds": bounds_json(&job.bounds),
     })
 }
 
 fn stage_json(stage: &StageAnalysis) -> Value {
-    const BLOCKED: [&str; 6] = ["disk", "network", "gc", "scheduler", "deserialize", "other"];
-    const CAUSES: [&str; 11] = [
-        "output_skew",
-        "scheduler",
-        "input_read",
-        "shuffle_read",
-        "shuffle_write",
-        "output_write",
-        "gc",
-        "first_task",
-        "failure",
-        "slow_machine",
-        "unexplained",
-    ];
     json!({
         "id": stage.id,
         "attempt": stage.attempt,
@@ -183,20 +215,167 @@ fn stage_json(stage: &StageAnalysis) -> Value {
         "queue_ms": by_kind(&stage.kinds, |k| k.queue_ms),
         "service_ms": by_kind(&stage.kinds, |k| k.service_ms),
         "bottleneck": bottleneck(stage.bottleneck.as_ref()),
-        "blocked_ms": nulls(&BLOCKED),
-        "blocked_at_most_ms": nulls(&BLOCKED),
-        "skew": {
-            "input_bytes_max_over_median": number(stage.skew.input_bytes_max_over_median),
-            "output_bytes_max_over_median": number(stage.skew.output_bytes_max_over_median),
-            "duration_max_over_median": number(stage.skew.duration_max_over_median),
-        },
-        "stragglers": {"count": null, "denominator": null, "causes": nulls(&CAUSES)},
+        "blocked_ms": blocked_json(stage.blocked.as_ref(), |time| time.measured_ms),
+        "blocked_at_most_ms": blocked_json(stage.blocked.as_ref(), only_bounded),
+        "skew": skew_json(&stage.skew),
+        "stragglers": stage_stragglers_json(stage.stragglers.as_ref()),
         "job": stage.job,
+        "source_id": stage.source_id,
         "limit_ms": by_kind(&stage.kinds, |k| Some(k.limit_ms)),
         "imbalance": by_kind(&stage.kinds, |k| k.imbalance),
         "core": core_json(&stage.core),
         "not_split": stage.not_split,
     })
+}
+
+fn blocked_json(blocked: Option<&BlockedTimes>, value: impl Fn(BlockedTime) -> Option<f64>) -> Value {
+    let of = |time: fn(&BlockedTimes) -> BlockedTime| number(blocked.and_then(|b| value(time(b))));
+    json!({
+        "disk": of(|b| b.disk),
+        "network": of(|b| b.network),
+        "gc": of(|b| b.gc),
+        "scheduler": of(|b| b.scheduler),
+        "deserialize": of(|b| b.deserialize),
+        "other": of(|b| b.other),
+    })
+}
+
+/// A bound that says more than what was measured.
+fn only_bounded(time: BlockedTime) -> Option<f64> {
+    time.at_most_ms.filter(|most| time.measured_ms.is_none_or(|measured| *most > measured))
+}
+
+fn skew_json(skew: &Skew) -> Value {
+    json!({
+        "input_bytes_max_over_median": number(skew.input_bytes_max_over_median),
+        "output_bytes_max_over_median": number(skew.output_bytes_max_over_median),
+        "duration_max_over_median": number(skew.duration_max_over_median),
+        "partitions": skew.partitions.iter().map(|p| json!({
+            "partition": p.partition,
+            "share": number(Some(p.share)),
+            "times_median": number(Some(p.times_median)),
+            "duration_ms": number(Some(p.duration_ms)),
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn stage_stragglers_json(stragglers: Option<&Stragglers>) -> Value {
+    const CAUSES: [&str; 11] = [
+        "output_skew",
+        "scheduler",
+        "input_read",
+        "shuffle_read",
+        "shuffle_write",
+        "output_write",
+        "gc",
+        "first_task",
+        "failure",
+        "slow_machine",
+        "unexplained",
+    ];
+    let Some(s) = stragglers else {
+        return json!({"count": null, "denominator": null, "causes": nulls(&CAUSES), "causes_at_most": {}, "tasks": []});
+    };
+    let causes = CAUSES.iter().map(|name| ((*name).to_owned(), json!(s.causes.get(name).copied().flatten())));
+    json!({
+        "count": s.count,
+        "denominator": s.denominator.word(),
+        "causes": Value::Object(causes.collect()),
+        "causes_at_most": s.at_most,
+        "tasks": s.tasks.iter().map(|t| json!({
+            "partition": t.partition,
+            "attempt": t.attempt,
+            "executor": t.executor,
+            "duration_ms": number(Some(t.duration_ms)),
+            "times_median": number(Some(t.times_median)),
+            "causes": t.causes,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+/// The stragglers of all stages: how many, and how many each cause explains.
+fn stragglers_json(a: &Analysis) -> Value {
+    let judged = a.stages.iter().filter_map(|s| s.stragglers.as_ref());
+    let counts: Vec<u64> = judged.map(|s| s.count).collect();
+    let causes =
+        crate::pipelined::straggler_causes(a).into_iter().map(|(name, n)| (name.to_owned(), json!(n)));
+    json!({
+        "count": (!counts.is_empty()).then(|| counts.iter().sum::<u64>()),
+        "causes": Value::Object(causes.collect()),
+    })
+}
+
+/// The parts of the tasks' time that the screen shows as bars.
+fn parts_json(a: &Analysis) -> Value {
+    let whole = task_time_ms(a).unwrap_or(0.0);
+    let parts = crate::pipelined::task_parts(a).into_iter();
+    let parts = parts.map(|(name, ms)| {
+        json!({
+            "part": name,
+            "ms": number(Some(ms)),
+            "share": number(Some(ms / whole)),
+        })
+    });
+    Value::Array(parts.collect())
+}
+
+fn application_ms(a: &Analysis) -> Option<f64> {
+    let wall = &a.wall_clock;
+    Some(wall.jobs_ms? + wall.driver_only_ms? + wall.waiting_for_executors_ms.unwrap_or(0.0))
+}
+
+fn task_time_ms(a: &Analysis) -> Option<f64> {
+    let times: Vec<f64> = a.stages.iter().filter_map(|s| s.task_time_ms).collect();
+    (!times.is_empty()).then(|| times.iter().sum())
+}
+
+fn bounds_json(bounds: &BTreeMap<&'static str, Bound>) -> Value {
+    let of = |name: &str| {
+        bounds.get(name).map(|b| {
+            json!({
+                "duration_ms": number(Some(b.duration_ms)),
+                "low_ms": number(Some(b.low_ms)),
+                "high_ms": number(Some(b.high_ms)),
+                "improvement": number(Some(b.improvement)),
+                "at_most": b.at_most,
+            })
+        })
+    };
+    json!({
+        "no_disk": of("no_disk"),
+        "no_network": of("no_network"),
+        "no_gc": of("no_gc"),
+        "no_stragglers": of("no_stragglers"),
+    })
+}
+
+fn advice_json(advice: &Advice) -> Value {
+    json!({
+        "title": advice.title,
+        "evidence": advice.evidence,
+        "change": advice.change,
+        "saves_ms": number(Some(advice.saves_ms)),
+        "low_ms": number(Some(advice.low_ms)),
+        "high_ms": number(Some(advice.high_ms)),
+    })
+}
+
+/// How the improvements of each bound are spread over the jobs of several analyses.
+pub fn spreads_json(analyses: &[Analysis]) -> Value {
+    let spread = |name: &str| {
+        pellucid_model::spread(analyses, name).map(|s: Spread| {
+            json!({
+                "jobs": s.jobs,
+                "p5": number(Some(s.p5)),
+                "p25": number(Some(s.p25)),
+                "p50": number(Some(s.p50)),
+                "p75": number(Some(s.p75)),
+                "p95": number(Some(s.p95)),
+            })
+        })
+    };
+    let bounds = ["no_disk", "no_network", "no_gc", "no_stragglers"];
+    Value::Object(bounds.map(|name| (name.to_owned(), json!(spread(name)))).into_iter().collect())
 }
 
 fn cause_json(cause: &Cause) -> Value {
@@ -238,7 +417,7 @@ fn nulls(keys: &[&str]) -> Value {
 
 /// A number to twelve digits: sums of floating point would otherwise print digits
 /// that were never measured.
-fn number(value: Option<f64>) -> Value {
+pub(crate) fn number(value: Option<f64>) -> Value {
     let rounded = value.filter(|v| v.is_finite()).and_then(|v| format!("{v:.11e}").parse::<f64>().ok());
     // A sum over nothing is -0.0.
     rounded.map_or(Value::Null, |v| json!(v + 0.0))

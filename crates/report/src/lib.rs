@@ -19,16 +19,36 @@
 //! assert_eq!(document["format"], "pellucid.analysis/1");
 //! ```
 //!
-//! It does not apply where a person is to explore: that is the one-file page.
+//! Where a person is to explore, [`html`] writes one page with everything in it. What goes to people
+//! elsewhere is [`redact`]ed first.
 
+mod activity;
+mod comparison;
+mod html;
 mod json;
+mod otlp;
+mod overview;
 mod page;
+mod parquet;
+mod perfetto;
+mod pipelined;
+mod redact;
 mod summary;
 mod terminal;
 mod timeline;
+mod what_if;
 mod words;
 
-pub use json::{Source, analysis_json, document, job_json};
+pub use comparison::{comparison, comparison_json};
+pub use html::html;
+pub use json::{Source, analysis_json, document, job_json, spreads_json};
+pub use otlp::otlp;
+pub use overview::{overview, worst_first};
+pub use parquet::parquet;
+pub use perfetto::perfetto;
+pub use redact::redact;
 pub use summary::summary_line;
 pub use terminal::terminal;
 pub use timeline::timeline;
+pub use what_if::{Single, WhatIf};
+pub use words::time;

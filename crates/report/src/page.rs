@@ -137,6 +137,11 @@ impl Page {
         }
     }
 
+    /// Lines so far.
+    pub fn lines(&self) -> usize {
+        self.text.matches('\n').count()
+    }
+
     pub fn finish(self) -> String {
         self.text
     }

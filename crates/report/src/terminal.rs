@@ -8,6 +8,7 @@ use pellucid_model::{Analysis, JobAnalysis, StageAnalysis};
 use pellucid_trace::Trace;
 
 use crate::page::{Page, Style, bar, cell, clean, columns, right};
+use crate::pipelined;
 use crate::summary::summary_line;
 use crate::words::{capacity, count, noun, percent, resource, size, time};
 
@@ -24,6 +25,9 @@ fn table(page: &Page) -> (usize, usize) {
 /// What `pellucid analyze` prints: text of at most `width` columns a line, ending with a line end.
 /// `trace` is the one that was analysed.
 pub fn terminal(a: &Analysis, trace: &Trace, width: usize, color: bool) -> String {
+    if pipelined::applies(a, trace) {
+        return pipelined::screen(a, trace, width, color);
+    }
     let mut page = Page::new(width, color);
     warnings(&mut page, a);
     let mut jobs: Vec<&JobAnalysis> = a.jobs.iter().collect();
@@ -223,6 +227,19 @@ fn stage(page: &mut Page, stage: &StageAnalysis, many_jobs: bool) {
 
 /// What a reader may miss in the text above, and the cost of what is in it.
 fn not_measured(page: &mut Page, a: &Analysis, jobs: &[&JobAnalysis]) {
+    let missing = missing(a, jobs);
+    page.gap();
+    if !missing.is_empty() {
+        page.wrapped(Style::Faint, &format!("Not measured: {}.", missing.join(", ")), 0, 2);
+    }
+    if let Some(share) = a.recording.share {
+        let text = format!("Recording the trace took {} of the core time.", percent(share));
+        page.wrapped(Style::Faint, &text, 0, 2);
+    }
+}
+
+/// What was measured in none of some jobs, in words.
+pub(crate) fn missing(a: &Analysis, jobs: &[&JobAnalysis]) -> Vec<&'static str> {
     let none = |of: fn(&JobAnalysis) -> bool| !jobs.is_empty() && jobs.iter().all(|job| of(job));
     let missing = [
         (none(|job| job.duration_ms.is_none()), "the jobs' ends"),
@@ -236,13 +253,5 @@ fn not_measured(page: &mut Page, a: &Analysis, jobs: &[&JobAnalysis]) {
         (none(|job| job.memory_high_water_bytes.is_none()), "memory"),
         (a.recording.recording_ms.is_none(), "what recording cost"),
     ];
-    let missing: Vec<&str> = missing.iter().filter(|(missing, _)| *missing).map(|(_, what)| *what).collect();
-    page.gap();
-    if !missing.is_empty() {
-        page.wrapped(Style::Faint, &format!("Not measured: {}.", missing.join(", ")), 0, 2);
-    }
-    if let Some(share) = a.recording.share {
-        let text = format!("Recording the trace took {} of the core time.", percent(share));
-        page.wrapped(Style::Faint, &text, 0, 2);
-    }
+    missing.iter().filter(|(missing, _)| *missing).map(|(_, what)| *what).collect()
 }

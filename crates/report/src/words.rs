@@ -4,7 +4,7 @@ use pellucid_model::KindUse;
 use pellucid_trace::kind;
 
 /// A time: `1.84 s`, `85 ms`, `12 min 5 s`.
-pub(crate) fn time(ms: f64) -> String {
+pub fn time(ms: f64) -> String {
     let s = ms / 1000.0;
     match ms {
         _ if !ms.is_finite() || ms < 0.0 => "?".into(),

@@ -15,7 +15,11 @@ use serde_json::Value;
 /// The contract, transcribed: a path, and the keys that the object there has. `[]` is each element of a list.
 /// After `+`, keys that this document has beyond the contract. Maps by kind are checked apart.
 const KEYS: &[(&str, &str)] = &[
-    ("", "format source resources wall_clock_ms jobs stages bounds causes replay advice + recording"),
+    (
+        "",
+        "format source resources wall_clock_ms jobs stages bounds causes replay advice + recording \
+      application_ms task_time_ms parts stragglers idle notes",
+    ),
     (
         "source",
         "kind path application engine engine_version complete bytes tasks stages jobs sql_executions warnings",
@@ -26,7 +30,8 @@ const KEYS: &[(&str, &str)] = &[
         "jobs[]",
         "id name duration_ms modelled_ms stages bottleneck next ideal_ms intensity \
          + outcome error rows observed_ms limit_ms imbalance utilization queue_ms service_ms \
-         read_bytes cached_bytes written_bytes memory_high_water_bytes core",
+         read_bytes cached_bytes written_bytes memory_high_water_bytes core source_id blocked_ms blocked_at_most_ms \
+         bounds",
     ),
     ("jobs[].bottleneck", "kind name"),
     ("jobs[].next", "kind ideal_ms"),
@@ -35,13 +40,17 @@ const KEYS: &[(&str, &str)] = &[
     (
         "stages[]",
         "id attempt name call_site tasks failed_tasks duration_ms task_time_ms ideal_ms utilization queue_ms \
-         service_ms bottleneck blocked_ms blocked_at_most_ms skew stragglers + job limit_ms imbalance core not_split",
+         service_ms bottleneck blocked_ms blocked_at_most_ms skew stragglers + job limit_ms imbalance core not_split \
+         source_id",
     ),
     ("stages[].bottleneck", "kind name"),
     ("stages[].blocked_ms", "disk network gc scheduler deserialize other"),
     ("stages[].blocked_at_most_ms", "disk network gc scheduler deserialize other"),
-    ("stages[].skew", "input_bytes_max_over_median output_bytes_max_over_median duration_max_over_median"),
-    ("stages[].stragglers", "count denominator causes"),
+    (
+        "stages[].skew",
+        "input_bytes_max_over_median output_bytes_max_over_median duration_max_over_median + partitions",
+    ),
+    ("stages[].stragglers", "count denominator causes + causes_at_most tasks"),
     (
         "stages[].stragglers.causes",
         "output_skew scheduler input_read shuffle_read shuffle_write output_write gc first_task failure \
@@ -49,7 +58,7 @@ const KEYS: &[(&str, &str)] = &[
     ),
     ("bounds", "no_disk no_network no_gc no_stragglers"),
     ("causes[]", "cause stage ms at_most evidence + job"),
-    ("replay", "measured_ms simulated_ms error"),
+    ("replay", "measured_ms simulated_ms error + weak"),
     ("recording", "+ recording_ms writer_ms share"),
 ];
 
@@ -103,6 +112,22 @@ fn check_keys(value: &Value) {
             assert!(map.values().all(|v| v.is_null() || v.is_f64()), "{path}: {map:?}");
         }
     }
+}
+
+/// Tasks that used several resources at once say what engine tasks do not, under the same keys.
+#[test]
+fn an_event_log_has_the_same_keys() {
+    let value = of(&builder::spark::skewed().trace);
+    check_keys(&value);
+    assert_eq!(value["source"]["kind"], "spark-event-log");
+    assert_eq!(value["stages"][1]["skew"]["partitions"][0]["partition"], 7);
+    assert_eq!(value["stages"][1]["stragglers"]["denominator"], "bytes");
+    assert!(value["bounds"]["no_stragglers"]["duration_ms"].is_f64(), "{}", value["bounds"]);
+    assert!(value["bounds"]["no_gc"].is_null(), "nobody measured it");
+    assert!(value["replay"]["error"].is_f64());
+    assert_eq!(value["causes"][0]["cause"], "skew");
+    assert!(value["advice"][0]["change"].is_string());
+    assert!(value["stages"][1]["blocked_ms"]["gc"].is_null());
 }
 
 fn of(trace: &Trace) -> Value {

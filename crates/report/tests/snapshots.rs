@@ -186,3 +186,33 @@ fn the_line() {
         "0 rows in 1.10 s · limited by 2 disks (ideal 1.00 s of 1.10 s) · 100 MB read"
     );
 }
+
+/// An application of Spark with a skewed partition, and a job of it that failed.
+fn spark() -> builder::spark::Spark {
+    let mut s = builder::spark::skewed();
+    s.set("spark.sql.shuffle.partitions", "8");
+    let failed = s.job(1500.0, 1520.0);
+    let end = s.trace.job_ends.last_mut().expect("its end");
+    (end.outcome, end.error) = (Outcome::Failed, Some("Task 0 in stage 2.0 failed 4 times".into()));
+    let stage = s.stage(failed, &[], 1500.0, 1520.0);
+    let task = s.task(stage, 0, 1500.0, 20.0);
+    s.add(task.with(|t| t.outcome = Outcome::Failed));
+    s.trace.application.as_mut().expect("it is there").ended_ns = Some(ms(2000.0));
+    s
+}
+
+#[test]
+fn an_application_of_spark_fits_one_screen() {
+    let trace = spark().trace;
+    let text = terminal(&analyze(&trace), &trace, 80, false);
+    assert!(text.lines().count() <= 24);
+    check("spark.txt", &text);
+}
+
+#[test]
+fn several_applications_are_a_table_worst_first() {
+    let analyses = [analyze(&builder::spark::skewed().trace), analyze(&spark().trace)];
+    let names = ["logs/nightly".to_owned(), "logs/hourly".to_owned()];
+    assert_eq!(pellucid_report::worst_first(&analyses), [1, 0], "a failed job is worse than any time");
+    check("overview.txt", &pellucid_report::overview(&analyses, &names, 80, false));
+}

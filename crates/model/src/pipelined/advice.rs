@@ -222,10 +222,9 @@ fn failures(e: &Evidence) -> Option<Advice> {
         .pipelined_tasks
         .iter()
         .find_map(|t| t.error.filter(|_| t.failure == Some(Failure::Exception)));
-    let why: String = first.unwrap_or_else(|| "the log does not say why".into()).chars().take(70).collect();
-    let evidence = format!("{failed} attempts of tasks failed in their code: {why}");
-    let change =
-        "code: mend what fails; until then, each task that cannot succeed runs spark.task.maxFailures times";
+    let why: String = first.unwrap_or_else(|| "the log does not say why".into()).chars().take(45).collect();
+    let evidence = format!("{failed} attempts failed in their code: {why}");
+    let change = "code: mend what fails; a task is tried spark.task.maxFailures times";
     Some(line(e, "Mend what fails", evidence, change.into(), [0.0, cause.ms, cause.ms]))
 }
 

@@ -139,17 +139,15 @@ fn notes(analysis: &Analysis) -> Vec<String> {
 /// Says so where tasks used the cores little and nothing that was recorded held them up.
 fn low_core_use(analysis: &Analysis) -> Option<String> {
     let blocked = analysis.blocked.as_ref()?;
-    let (cpu, other) = (blocked.cpu.measured_ms?, blocked.other.measured_ms?);
+    let cpu = blocked.cpu.measured_ms?;
     let whole: f64 = analysis.stages.iter().filter_map(|s| s.task_time_ms).sum();
     let waits = [blocked.disk, blocked.network, blocked.gc, blocked.scheduler, blocked.deserialize];
     let waits: f64 = waits.iter().filter_map(|w| w.measured_ms).sum();
     (whole > 0.0 && cpu < 0.5 * whole && waits < 0.25 * whole).then(|| {
         format!(
-            "low core use with little recorded waiting: tasks were on a core {:.0} % of their time, {:.0} % was a recorded wait, \
-             {:.0} % is neither",
+            "low core use: on a core {:.0} % of the tasks' time, {:.0} % was a recorded wait",
             100.0 * cpu / whole,
             100.0 * waits / whole,
-            100.0 * other / whole
         )
     })
 }

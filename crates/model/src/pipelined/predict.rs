@@ -17,6 +17,7 @@ use pellucid_trace::Trace;
 use super::blocked::Without;
 use super::bounds::Replays;
 use super::replay::{Change as Replaced, Slots, replay};
+use super::straggler::median;
 use super::task::{Part, Task};
 use crate::analysis::Bottleneck;
 use crate::whatif::{Amount, Baseline, Basis, Change, Changes, Estimate, InputFrom, Refused};
@@ -26,6 +27,8 @@ const MORE_EXECUTORS: f64 = 0.1;
 /// Doubt that they take as long beside more others in one executor: cores, memory and heap are shared.
 const MORE_CORES: f64 = 0.15;
 
+/// Standard deviations in a median deviation, of what is spread normally.
+const DEVIATION: f64 = 1.4826;
 /// The keys that an event log answers.
 const ANSWERED: &str = "executors, executor.cores, cores (local mode), disk.rate and network.rate relative to now (x2), \
                         input=memory, input.scale, and no=gc, scheduler, deserialize, stragglers, skew, disk or network";
@@ -286,14 +289,17 @@ impl Basis for PipelinedBasis<'_> {
         self.bottleneck.clone()
     }
 
-    /// Tasks of one stage differ by chance as much as they differ: the more there are, the less their sum does.
+    /// Tasks of one stage differ by chance as much as most of them differ: the more there are, the less
+    /// their sum does. The median deviation, so that stragglers and skew do not count as chance.
     fn spread(&self) -> f64 {
         let (mut variance, mut total) = (0.0, 0.0);
         for tasks in &self.replays.schedule.by_stage {
-            let times = tasks.iter().map(|ix| self.replays.tasks.all[*ix as usize].duration_ms());
-            let (n, sum) = (tasks.len().max(1) as f64, times.clone().sum::<f64>());
-            variance += times.map(|ms| (ms - sum / n).powi(2)).sum::<f64>();
-            total += sum;
+            let times: Vec<f64> =
+                tasks.iter().map(|ix| self.replays.tasks.all[*ix as usize].duration_ms()).collect();
+            total += times.iter().sum::<f64>();
+            let Some(usual) = median(times.clone()) else { continue };
+            let deviation = median(times.iter().map(|ms| (ms - usual).abs()).collect()).unwrap_or(0.0);
+            variance += times.len() as f64 * (DEVIATION * deviation).powi(2);
         }
         crate::ratio(variance.sqrt(), total).unwrap_or(0.0)
     }
@@ -333,9 +339,22 @@ impl Basis for PipelinedBasis<'_> {
     fn singles(&self) -> Vec<String> {
         let local = self.executors().len() == 1;
         let slots: &[&str] = if local { &["cores=x2"] } else { &["executors=x2", "executor.cores=x2"] };
-        let parts = ["gc", "scheduler", "deserialize", "stragglers", "skew", "disk", "network"]
-            .map(|part| format!("no={part}"));
-        let rates = ["disk.rate=x2", "network.rate=x2", "input=memory"];
-        slots.iter().chain(&rates).map(|s| (*s).to_owned()).chain(parts).collect()
+        let any = |without: Without| {
+            self.replays.tasks.all.iter().any(|t| without.blocked_ms(t).is_some_and(|b| b.1 > 0.0))
+        };
+        let rates = [
+            ("disk.rate=x2", Without::Disk),
+            ("network.rate=x2", Without::Network),
+            ("input=memory", Without::Input),
+            ("no=gc", Without::Gc),
+            ("no=scheduler", Without::Scheduler),
+            ("no=deserialize", Without::Deserialize),
+            ("no=disk", Without::Disk),
+            ("no=network", Without::Network),
+        ];
+        let rates = rates.into_iter().filter(|(_, without)| any(*without)).map(|(setting, _)| setting);
+        let tasks = [("no=stragglers", &self.at_median_ns), ("no=skew", &self.even_ns)];
+        let tasks = tasks.into_iter().filter(|(_, changed)| !changed.is_empty()).map(|(setting, _)| setting);
+        slots.iter().copied().chain(rates).chain(tasks).map(str::to_owned).collect()
     }
 }

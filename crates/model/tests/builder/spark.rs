@@ -28,6 +28,24 @@ pub fn at_most(time: f64) -> Option<Blocked> {
     Some(Blocked::AtMostNs(ms(time)))
 }
 
+/// Two slots; partition 7 of eight holds ten times the bytes of the others and takes ten times as long.
+pub fn skewed() -> Spark {
+    let mut s = Spark::on(1, 2.0);
+    let job = s.job(0.0, 1450.0);
+    let map = s.stage(job, &[], 0.0, 100.0);
+    s.computes(map, 0, 0.0, 100.0);
+    let stage = s.stage(job, &[map], 100.0, 1450.0);
+    let mut at = [100.0, 100.0];
+    for partition in 0..8 {
+        let slot = partition % 2;
+        let heavy = if partition == 7 { 10.0 } else { 1.0 };
+        let task = s.task(stage, 0, at[slot], 100.0 * heavy);
+        s.add(task.with(|t| t.shuffle_local_bytes = Some(1_000_000 * heavy as u64)));
+        at[slot] += 100.0 * heavy;
+    }
+    s
+}
+
 impl Spark {
     /// So many executors of so many slots, there from the beginning, each on a machine of its own.
     pub fn on(executors: u32, slots: f64) -> Spark {

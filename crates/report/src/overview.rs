@@ -1,0 +1,75 @@
+//! Several applications beside each other: one line each, worst first, then what could be gained over all their jobs.
+//!
+//! Worst is what could be saved most by one change: the largest saving of any advice, else of any
+//! bound. The percentiles are those of blocked-time-nsdi15, figures 3, 8 and 12.
+
+use pellucid_model::{Analysis, Spread, spread};
+
+use crate::page::{Page, Style, cell, right};
+use crate::words::{count, percent, time};
+
+/// Bounds whose spread is shown, with what they are called.
+const BOUNDS: [(&str, &str); 4] =
+    [("no_disk", "disk"), ("no_network", "network"), ("no_gc", "gc"), ("no_stragglers", "stragglers")];
+
+/// Indices into `analyses`, worst first.
+pub fn worst_first(analyses: &[Analysis]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..analyses.len()).collect();
+    order.sort_by(|a, b| to_save(&analyses[*b]).total_cmp(&to_save(&analyses[*a])));
+    order
+}
+
+/// What one change may save; a failed job is worse than any time.
+fn to_save(a: &Analysis) -> f64 {
+    let failed = a.causes.first().is_some_and(|c| c.cause == "failure");
+    let advised = a.advice.iter().map(|advice| advice.saves_ms).fold(0.0, f64::max);
+    if failed { 1e15 + advised } else { advised }
+}
+
+/// A table of `analyses` under their names, worst first.
+pub fn overview(analyses: &[Analysis], names: &[String], width: usize, color: bool) -> String {
+    let mut page = Page::new(width, color);
+    let name = width.saturating_sub(10 + 13 + 10 + 12).max(12);
+    page.line(&[
+        (Style::Strong, &cell("Log", name)),
+        (
+            Style::Faint,
+            &format!(
+                "{}  {}{}{}",
+                right("jobs ran", 10),
+                cell("slow for", 11),
+                right("to save", 10),
+                right("replay off", 12)
+            ),
+        ),
+    ]);
+    for ix in worst_first(analyses) {
+        let a = &analyses[ix];
+        let cause = a.causes.first().map_or("–", |c| c.cause.as_str());
+        let saves = a.advice.first().map_or("–".into(), |advice| time(advice.saves_ms));
+        let ran = a.replay.map_or("–".into(), |r| time(r.measured_ms));
+        page.line(&[
+            (Style::Plain, &cell(names.get(ix).map_or("", String::as_str), name)),
+            (Style::Plain, &right(&ran, 10)),
+            (Style::of_kind(cause), &format!("  {}", cell(cause, 11))),
+            (Style::Plain, &right(&saves, 10)),
+            (Style::Faint, &right(&a.replay.map_or("–".into(), |r| percent(r.error)), 12)),
+        ]);
+    }
+    let spreads: Vec<_> =
+        BOUNDS.iter().filter_map(|(key, name)| Some((*name, spread(analyses, key)?))).collect();
+    if let Some((_, first)) = spreads.first() {
+        page.gap();
+        let over = format!("Gain over {} without", count(first.jobs as u64, "job"));
+        let columns = ["5 %", "25 %", "50 %", "75 %", "95 %"].map(|p| right(p, 9)).concat();
+        page.line(&[(Style::Strong, &cell(&over, 30)), (Style::Faint, &columns)]);
+        spreads.iter().for_each(|(name, spread)| spread_line(&mut page, name, spread));
+    }
+    page.finish()
+}
+
+fn spread_line(page: &mut Page, name: &str, spread: &Spread) {
+    let values = [spread.p5, spread.p25, spread.p50, spread.p75, spread.p95];
+    let values = values.map(|v| right(&percent(v.max(0.0)), 9)).concat();
+    page.line(&[(Style::Plain, &format!("  {}", cell(name, 28))), (Style::Plain, &values)]);
+}

@@ -1,0 +1,291 @@
+//! The screen of `pellucid analyze` for tasks that used several resources at once (Spark event logs).
+//!
+//! One screen of 80 by 24: what was wrong, where the time went, the stages that matter, stragglers,
+//! what could be gained at most, and what to do. What does not fit is in the JSON, where every
+//! number of the screen is too. Advice is told in full while there is room, and by its title after that.
+
+use pellucid_model::{Advice, Analysis, BlockedTime, Bound, StageAnalysis};
+use pellucid_trace::Trace;
+
+use crate::page::{Page, Style, bar, cell, clean, columns, right};
+use crate::words::{count, percent, time};
+
+/// Lines of a screen.
+const LINES: usize = 24;
+/// Parts of the tasks' time, and stages, that are shown at most: as many as fit, tried in this order.
+const SHOWN: [(usize, usize); 5] = [(5, 3), (4, 3), (3, 3), (3, 2), (2, 2)];
+/// Stages are shown until they carry this share of the tasks' time.
+const CARRY: f64 = 0.9;
+
+/// Whether this screen is the one for an analysis.
+pub(crate) fn applies(a: &Analysis, trace: &Trace) -> bool {
+    a.blocked.is_some() || trace.application.is_some() && trace.monotasks.is_empty()
+}
+
+/// The screen.
+pub(crate) fn screen(a: &Analysis, trace: &Trace, width: usize, color: bool) -> String {
+    let mut page = Page::new(width, color);
+    for (parts, stages) in SHOWN {
+        page = Page::new(width, color);
+        compose(&mut page, a, trace, parts, stages);
+        if page.lines() <= LINES {
+            break;
+        }
+    }
+    page.finish()
+}
+
+fn compose(page: &mut Page, a: &Analysis, trace: &Trace, parts: usize, stages: usize) {
+    application(page, a, trace);
+    headline(page, a, trace);
+    time_bars(page, a, parts);
+    self::stages(page, a, stages);
+    stragglers(page, a);
+    bounds(page, a);
+    a.notes.iter().for_each(|note| page.wrapped(Style::Warning, &format!("! {note}"), 0, 2));
+    advice(page, a);
+}
+
+/// `Daily report · Spark 3.5.3 · 13,504 tasks, 49 stages, 49 jobs`.
+fn application(page: &mut Page, a: &Analysis, trace: &Trace) {
+    let application = trace.application.as_ref();
+    let name = application.and_then(|x| x.name.clone().or(x.id.clone()));
+    let engine = application.map(|x| format!("{} {}", x.engine, x.engine_version.as_deref().unwrap_or("")));
+    let tasks: u64 = a.stages.iter().map(|s| s.tasks).sum();
+    let jobs = count(a.jobs.len() as u64, "job");
+    let counts = format!("{}, {}, {jobs}", count(tasks, "task"), count(a.stages.len() as u64, "stage"));
+    let parts = [name, engine.map(|e| e.trim().to_owned()), Some(counts)];
+    let text = parts.into_iter().flatten().map(|part| clean(&part)).collect::<Vec<_>>().join(" · ");
+    page.text(Style::Faint, &text);
+}
+
+fn headline(page: &mut Page, a: &Analysis, trace: &Trace) {
+    let jobs: f64 = a.replay.map_or(0.0, |r| r.measured_ms);
+    let text = match a.causes.first() {
+        None if a.jobs.is_empty() => match trace.truncated.is_some() {
+            true => "No job was started, and the application did not end.".to_owned(),
+            false => "The application started no job.".to_owned(),
+        },
+        None => format!("Nothing stands out in {}.", time(jobs)),
+        Some(cause) => {
+            let at_most = if cause.at_most { "at most " } else { "" };
+            let what = match cause.cause.as_str() {
+                "cpu" => "computing".to_owned(),
+                "unexplained" => "time that nothing explains".to_owned(),
+                "failure" => "failed work".to_owned(),
+                other => other.to_owned(),
+            };
+            format!("{what}: {at_most}{}; {}", time(cause.ms), cause.evidence)
+        }
+    };
+    // Three lines: the evidence is whole in the JSON.
+    page.wrapped(Style::Strong, &cell(&text, columns(&text).min(3 * page.width().saturating_sub(6))), 0, 2);
+}
+
+/// Where the application's time went, then the tasks' time as bars.
+fn time_bars(page: &mut Page, a: &Analysis, most: usize) {
+    let wall = &a.wall_clock;
+    let parts = [
+        (wall.jobs_ms, "jobs"),
+        (wall.driver_only_ms, "driver only"),
+        (wall.waiting_for_executors_ms, "no executor"),
+    ];
+    let known: Vec<(f64, &str)> = parts.iter().filter_map(|(ms, what)| Some(((*ms)?, *what))).collect();
+    if known.is_empty() {
+        return;
+    }
+    let whole: f64 = known.iter().map(|(ms, _)| ms).sum();
+    let shown = known.iter().filter(|(ms, _)| *ms > 0.0).map(|(ms, what)| format!("{what} {}", time(*ms)));
+    let went = format!("Where {} went", time(whole));
+    let shown = format!(": {}", shown.collect::<Vec<_>>().join(", "));
+    let replay = a.replay.map_or(String::new(), |r| format!("; replay {} off", percent(r.error)));
+    let fits = columns(&went) + columns(&shown) + columns(&replay) <= page.width();
+    page.gap();
+    page.line(&[
+        (Style::Strong, &went),
+        (Style::Faint, &shown),
+        (Style::Faint, if fits { &replay } else { "" }),
+    ]);
+    let tasks: f64 = a.stages.iter().filter_map(|s| s.task_time_ms).sum();
+    let mut parts = task_parts(a);
+    parts.retain(|(_, ms)| *ms >= 0.005 * tasks);
+    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+    for (name, ms) in parts.iter().take(most) {
+        let room = page.width().saturating_sub(2 + 20 + 13 + 8).min(44);
+        page.line(&[
+            (Style::Plain, &format!("  {}", cell(name, 20))),
+            (style(name), &cell(&bar(ms / tasks, room), room)),
+            (Style::Plain, &right(&time(*ms), 13)),
+            (Style::Faint, &right(&percent(ms / tasks), 8)),
+        ]);
+    }
+}
+
+/// The parts of the tasks' time that were measured, by what they are called here.
+pub(crate) fn task_parts(a: &Analysis) -> Vec<(&'static str, f64)> {
+    let Some(blocked) = &a.blocked else { return Vec::new() };
+    let parts: [(&str, BlockedTime); 7] = [
+        ("core time", blocked.cpu),
+        ("not explained", blocked.other),
+        ("disk (shuffle)", blocked.disk),
+        ("network", blocked.network),
+        ("garbage collection", blocked.gc),
+        ("scheduler delay", blocked.scheduler),
+        ("deserialising", blocked.deserialize),
+    ];
+    parts.into_iter().filter_map(|(name, time)| Some((name, time.measured_ms?))).collect()
+}
+
+fn style(part: &str) -> Style {
+    match part {
+        "core time" => Style::Cores,
+        "disk (shuffle)" => Style::Disk,
+        "network" => Style::Network,
+        "not explained" => Style::Faint,
+        _ => Style::Other,
+    }
+}
+
+/// `stage 3`, by the number that its engine gave it; later attempts with theirs.
+pub(crate) fn stage_name(stage: &StageAnalysis) -> String {
+    let id = stage.source_id.unwrap_or(stage.id as u64);
+    if stage.attempt > 0 { format!("{id}.{}", stage.attempt) } else { id.to_string() }
+}
+
+/// `HashAggregate, Exchange at Report.scala:42`.
+pub(crate) fn stage_work(stage: &StageAnalysis) -> String {
+    let name = clean(stage.name.trim());
+    match stage.call_site.as_deref().map(clean).filter(|site| !site.is_empty() && *site != name) {
+        Some(site) => format!("{name} at {site}"),
+        None => name,
+    }
+}
+
+fn stages(page: &mut Page, a: &Analysis, most: usize) {
+    let all: f64 = a.stages.iter().filter_map(|s| s.task_time_ms).sum();
+    let mut by_time: Vec<&StageAnalysis> =
+        a.stages.iter().filter(|s| s.task_time_ms.is_some_and(|ms| ms > 0.0)).collect();
+    by_time.sort_by(|a, b| b.task_time_ms.unwrap_or(0.0).total_cmp(&a.task_time_ms.unwrap_or(0.0)));
+    if by_time.is_empty() {
+        return;
+    }
+    page.gap();
+    let name = page.width().saturating_sub(2 + 6 + 8 + 10 + 10 + 10).max(12);
+    page.line(&[
+        (Style::Strong, &cell("Stages that matter", 2 + 6 + name)),
+        (
+            Style::Faint,
+            &format!(
+                "{}{}{}{}",
+                right("tasks", 8),
+                right("lasted", 10),
+                right("of tasks", 10),
+                right("longest", 10)
+            ),
+        ),
+    ]);
+    let mut carried = 0.0;
+    for stage in by_time.into_iter().take(most) {
+        if carried >= CARRY * all {
+            break;
+        }
+        let time_ms = stage.task_time_ms.unwrap_or(0.0);
+        carried += time_ms;
+        let failed = if stage.failed_tasks > 0 { "!" } else { "" };
+        page.line(&[
+            (Style::Strong, &format!("  {}", cell(&stage_name(stage), 6))),
+            (Style::Plain, &cell(&stage_work(stage), name)),
+            (Style::Warning, failed),
+            (Style::Plain, &right(&crate::words::grouped(stage.tasks), 8 - failed.len())),
+            (Style::Plain, &right(&stage.duration_ms.map_or("–".into(), time), 10)),
+            (Style::Plain, &right(&percent(time_ms / all), 10)),
+            (Style::Plain, &right(&longest(stage), 10)),
+        ]);
+    }
+}
+
+/// The longest task over the median.
+fn longest(stage: &StageAnalysis) -> String {
+    stage.skew.duration_max_over_median.map_or("–".into(), |times| format!("{times:.1} ×"))
+}
+
+/// Stragglers of all stages by cause. Rates over different things are told apart.
+fn stragglers(page: &mut Page, a: &Analysis) {
+    let judged = || a.stages.iter().filter_map(|s| s.stragglers.as_ref());
+    let total: u64 = judged().map(|s| s.count).sum();
+    if judged().next().is_none() {
+        return;
+    }
+    let causes = straggler_causes(a);
+    let causes: Vec<String> =
+        causes.iter().map(|(name, count)| format!("{} {count}", name.replace('_', " "))).collect();
+    let by: std::collections::BTreeSet<&str> =
+        judged().filter(|s| s.count > 0).map(|s| s.denominator.word()).collect();
+    let by = by.into_iter().map(|word| if word == "none" { "time alone" } else { word });
+    let by = by.collect::<Vec<_>>().join(", ");
+    let text = match total {
+        0 => "Stragglers 0".to_owned(),
+        _ => format!("Stragglers {} (by {by}): {}", crate::words::grouped(total), causes.join(", ")),
+    };
+    page.wrapped(Style::Plain, &text, 0, 2);
+}
+
+/// How many stragglers each cause explains in all stages, most first.
+pub(crate) fn straggler_causes(a: &Analysis) -> Vec<(&'static str, u64)> {
+    let mut sums: std::collections::BTreeMap<&'static str, u64> = Default::default();
+    for stragglers in a.stages.iter().filter_map(|s| s.stragglers.as_ref()) {
+        stragglers
+            .causes
+            .iter()
+            .for_each(|(name, count)| *sums.entry(name).or_default() += count.unwrap_or(0));
+    }
+    let mut sums: Vec<_> = sums.into_iter().filter(|(_, count)| *count > 0).collect();
+    sums.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    sums
+}
+
+fn bounds(page: &mut Page, a: &Analysis) {
+    if a.bounds.is_empty() {
+        return;
+    }
+    let gain = |bound: &Bound| {
+        format!("{}{}", if bound.at_most { "≤ " } else { "" }, percent(bound.improvement.max(0.0)))
+    };
+    let named: Vec<String> =
+        a.bounds.iter().map(|(name, b)| format!("{} {}", name.replace("no_", ""), gain(b))).collect();
+    page.wrapped(Style::Plain, &format!("Gain without {}", named.join(", ")), 0, 2);
+}
+
+fn advice(page: &mut Page, a: &Analysis) {
+    if a.jobs.is_empty() {
+        return;
+    }
+    page.gap();
+    if a.advice.is_empty() {
+        page.wrapped(Style::Strong, "Nothing that this log shows is worth changing.", 0, 2);
+        return;
+    }
+    page.text(Style::Strong, "What to do");
+    for (ix, advice) in a.advice.iter().enumerate() {
+        let mut full = Page::new(page.width(), false);
+        in_full(&mut full, advice);
+        let later = a.advice.len() - ix - 1;
+        if ix == 0 || page.lines() + full.lines() + later <= LINES {
+            in_full(page, advice);
+        } else {
+            title(page, advice);
+        }
+    }
+}
+
+fn title(page: &mut Page, advice: &Advice) {
+    let saves =
+        format!("  saves {} ({} to {})", time(advice.saves_ms), time(advice.low_ms), time(advice.high_ms));
+    page.line(&[(Style::Strong, &format!("  {}", advice.title)), (Style::Plain, &saves)]);
+}
+
+fn in_full(page: &mut Page, advice: &Advice) {
+    title(page, advice);
+    page.wrapped(Style::Faint, &advice.evidence, 4, 4);
+    page.wrapped(Style::Plain, &advice.change, 4, 4);
+}

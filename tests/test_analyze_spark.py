@@ -1,0 +1,196 @@
+"""`pellucid analyze` on Spark event logs, through the real binary.
+
+Real logs are those of `$PELLUCID_EVENTLOGS`, or of `../shared/eventlogs` beside the checkout; where
+neither is there, those tests are skipped and say so. `truth.tsv` names what is slow in some by design.
+"""
+
+import csv
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests import binary
+
+LOGS = Path(os.environ.get("PELLUCID_EVENTLOGS") or binary.ROOT.parent / "shared" / "eventlogs")
+SCREEN_LINES, SCREEN_COLUMNS = 24, 80
+# What is printed as a number: digits with thousands apart by commas, maybe with a fraction.
+NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?")
+UNITS = {"µs": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4, "h": 3.6e6}
+
+real_logs = pytest.mark.skipif(not LOGS.is_dir(), reason=f"no event logs in {LOGS}; set PELLUCID_EVENTLOGS")
+
+
+def table(name: str) -> list[dict]:
+    """A table of the logs' folder; empty where there is none."""
+    path = LOGS / name
+    return list(csv.DictReader(path.open(), delimiter="\t")) if path.is_file() else []
+
+
+def applications() -> list[Path]:
+    """Each application's log: a file, or the folder of a log in parts."""
+    found = set()
+    for row in table("index.tsv"):
+        path = LOGS / row["file"]
+        folder = path.parent
+        in_parts = folder.name.startswith("eventlog_v2_") or path.name.startswith(("EVENT_LOG", "eventlog-20")) or (folder / "EVENT_LOG_1").exists()
+        found.add(folder if in_parts or (path.name == "eventlog" and any(folder.glob("eventlog-20*"))) else path)
+    return sorted(found)
+
+
+def analysis(log: Path, *options: str) -> dict:
+    """The document that `analyze --json` prints for one log."""
+    return json.loads(binary.run("analyze", log, "--json", *options).check().out)
+
+
+@pytest.fixture(scope="module")
+def documents() -> dict[Path, dict]:
+    """The documents of all real logs that give one."""
+    out = {}
+    for log in applications():
+        ran = binary.run("analyze", log, "--json")
+        assert not binary.PANIC.search(ran.err), f"{log}\n{ran.err}"
+        if ran.code == 0:
+            out[log] = json.loads(ran.out)
+        else:
+            assert str(log.name) in ran.err and len(ran.err) < 2000, ran.err
+    assert len(out) > 30, "hardly any log gave an answer"
+    return out
+
+
+@real_logs
+@pytest.mark.parametrize("row", table("truth.tsv"), ids=lambda row: row["log"])
+def test_the_first_cause_is_the_one_that_the_log_was_made_with(row):
+    causes = analysis(LOGS / row["log"])["causes"]
+    names = [cause["cause"] for cause in causes]
+    match row["first cause"]:
+        case "none":
+            assert set(names) <= {"cpu"}, causes
+        case "disk input":
+            first = next(cause for cause in causes if cause["cause"] not in ("cpu", "unexplained"))
+            assert first["cause"] == "disk input" and first["at_most"] and first["stage"] == 0, causes
+        case cause:
+            assert names[0] == cause, causes
+
+
+@real_logs
+def test_the_unchanged_jobs_simulate_to_what_was_measured(documents):
+    errors = {log: d["replay"]["error"] for log, d in documents.items() if d["source"]["tasks"] > 100 and d["replay"]["error"] is not None}
+    assert len(errors) >= 10, "too few logs of over 100 tasks"
+    within = sum(error <= 0.05 for error in errors.values())
+    assert within >= 0.9 * len(errors), errors
+    for log, document in documents.items():
+        error = document["replay"]["error"]
+        weak = any(note.startswith("bounds are weak") for note in document["notes"])
+        assert weak == (error is not None and error > 0.05), log
+
+
+@real_logs
+def test_parts_sum_to_the_application_and_bounds_are_ordered(documents):
+    for log, d in documents.items():
+        wall = [ms for ms in d["wall_clock_ms"].values() if ms is not None]
+        assert sum(wall) == pytest.approx(d["application_ms"] or 0.0, abs=1.0), log
+        for bound in filter(None, d["bounds"].values()):
+            assert bound["low_ms"] <= bound["high_ms"] + 1e-6 and bound["improvement"] <= 1, (log, bound)
+        for stage in d["stages"]:
+            measured = [ms for ms in stage["blocked_ms"].values() if ms is not None]
+            assert sum(measured) <= (stage["task_time_ms"] or 0.0) * 1.001 + 1, (log, stage)
+        assert [c["ms"] for c in d["causes"] if c["cause"] != "failure"] == sorted(
+            (c["ms"] for c in d["causes"] if c["cause"] != "failure"), reverse=True
+        ), log
+
+
+@real_logs
+def test_advice_is_pasteable_and_has_its_figures(documents):
+    given = 0
+    for log, d in documents.items():
+        assert len(d["advice"]) <= 5
+        version = tuple(map(int, re.findall(r"\d+", d["source"]["engine_version"] or "0.0")[:2]))
+        for advice in d["advice"]:
+            given += 1
+            assert advice["low_ms"] <= advice["saves_ms"] <= advice["high_ms"] and advice["saves_ms"] > 0, (log, advice)
+            assert advice["evidence"], (log, advice)
+            assert re.match(r"--conf spark\.[\w.]+=\S+ \(now .+\)|(data|code|cluster): ", advice["change"]), (log, advice)
+            if "adaptive.skewJoin" in advice["change"]:
+                assert version >= (3, 0), (log, advice)
+    assert given > 5
+
+
+def values(document, keys=()) -> tuple[list[tuple[str, float]], str]:
+    """Every number of a document with the key that it stands under, and all its text."""
+    numbers, texts = [], []
+    match document:
+        case dict():
+            parts = [values(value, (*keys, key)) for key, value in document.items()]
+        case list():
+            parts = [values(value, keys) for value in document]
+            numbers.append((".".join(map(str, keys)) + ".len", float(len(document))))
+        case bool() | None:
+            parts = []
+        case int() | float():
+            return [(".".join(map(str, keys)), float(document))], ""
+        case str():
+            return [], document + "\n"
+    for more, text in parts:
+        numbers += more
+        texts.append(text)
+    return numbers, "".join(texts)
+
+
+def shown(value: float, key: str) -> set[str]:
+    """The ways in which a screen may print a value."""
+    out = {f"{value:,.0f}", f"{value:.1f}"}
+    if key.endswith("_ms") or "_ms." in key or key.endswith(".ms") or "_ms" in key:
+        s = value / 1e3
+        out |= {f"{s:.0f}", f"{s:.1f}", f"{s:.2f}", f"{value:.1f}", f"{value * 1e3:.0f}"}
+        seconds, minutes = round(s), round(s / 60)
+        out |= {str(seconds // 60), str(seconds % 60), f"{minutes // 60:,}", str(minutes % 60)}
+    else:
+        p = max(value, 0.0) * 100
+        out |= {f"{p:.0f}", f"{p:.1f}", f"{p:.2f}"}
+    return out
+
+
+@real_logs
+def test_the_screen_fits_and_every_number_on_it_is_in_the_document(documents):
+    too_long = {}
+    for log, document in documents.items():
+        ran = binary.run("analyze", log, env=os.environ | {"COLUMNS": "80"}).check()
+        lines = ran.out.splitlines()
+        assert all(len(line) <= SCREEN_COLUMNS for line in lines), log
+        if len(lines) > SCREEN_LINES:
+            too_long[log] = len(lines)
+        numbers, text = values(document)
+        # A stage's share of the tasks' time is shown; the document has both times.
+        whole = document["task_time_ms"] or 1.0
+        numbers += [("share", (stage["task_time_ms"] or 0.0) / whole) for stage in document["stages"]]
+        known = set().union(*(shown(value, key) for key, value in numbers)) | set(NUMBER.findall(text)) | {"0.01"}
+        flat = re.sub(r"\s+", " ", text)
+        for number in NUMBER.findall(re.sub(r"\n\s+", " ", ran.out)):
+            assert number in known or number in flat, f"{log}: {number} is not in the document\n{ran.out}"
+    assert not too_long, too_long
+
+
+@real_logs
+def test_several_logs_are_a_table_worst_first():
+    logs = [LOGS / row["log"] for row in table("truth.tsv")]
+    out = binary.run("analyze", *logs).check().out
+    assert len(out.splitlines()) <= SCREEN_LINES and "Gain over" in out, out
+    first = out.splitlines()[1]
+    assert "failure" in first, out
+    document = json.loads(binary.run("analyze", *logs, "--json").check().out)
+    assert len(document["analyses"]) == len(logs)
+    assert document["spread"]["no_gc"]["jobs"] > 10
+
+
+@real_logs
+def test_whatif_answers_for_logs():
+    log = LOGS / "gen/skew-a"
+    document = json.loads(binary.run("whatif", log, "--set", "no=skew", "--json").check().out)
+    prediction = document["prediction"]
+    assert prediction["low_ms"] <= prediction["duration_ms"] <= prediction["high_ms"]
+    assert prediction["duration_ms"] < document["baseline"]["measured_ms"]
+    refused = binary.run("whatif", log, "--set", "machines=4")
+    assert refused.code == 2 and "executors" in refused.err
