@@ -83,16 +83,8 @@ pub(crate) type Open = Box<dyn Fn(&FileScanConfig, &PartitionedFile) -> Result<S
 
 /// One job's plan, running.
 pub(crate) struct Execution {
-    pub runtime: Runtime,
-    pub job: Job,
-    pub plan: StagePlan,
-    pub context: Arc<TaskContext>,
-    pub metadata: Metadata,
-    pub io: Arc<JobIo>,
-    pub outputs: Arc<Outputs>,
-    pub ledger: Arc<dyn Ledger>,
-    pub open: Open,
-    pub at_least: usize,
+    given: Parts,
+    ledger: Arc<dyn Ledger>,
     stages: Vec<StageState>,
     result: Mutex<Vec<RecordBatch>>,
 }
@@ -130,26 +122,13 @@ impl Execution {
             }
         }
         let ledger = Arc::new(JobLedger::new(parts.job.clone(), &parts.context));
-        Arc::new(Self {
-            runtime: parts.runtime,
-            job: parts.job,
-            plan: parts.plan,
-            context: parts.context,
-            metadata: parts.metadata,
-            io: parts.io,
-            outputs: parts.outputs,
-            ledger,
-            open: parts.open,
-            at_least: parts.at_least,
-            stages,
-            result: Mutex::default(),
-        })
+        Arc::new(Self { given: parts, ledger, stages, result: Mutex::default() })
     }
 
     /// Starts the stages that wait for nothing.
     pub(crate) fn start(self: &Arc<Self>) -> Result<()> {
-        for index in 0..self.plan.stages.len() {
-            if self.plan.stages[index].after.is_empty() {
+        for index in 0..self.given.plan.stages.len() {
+            if self.given.plan.stages[index].after.is_empty() {
                 self.start_stage(index)?;
             }
         }
@@ -166,25 +145,25 @@ impl Execution {
     }
 
     fn start_stage(self: &Arc<Self>, index: usize) -> Result<()> {
-        let planned = &self.plan.stages[index];
+        let planned = &self.given.plan.stages[index];
         let after: Vec<StageIx> =
             planned.after.iter().filter_map(|&s| self.stages[s].ix.get().copied()).collect();
-        let names = explain::names(&self.plan, index);
-        let ix = self.job.stage(&names.name, &after, names.not_split);
+        let names = explain::names(&self.given.plan, index);
+        let ix = self.given.job.stage(&names.name, &after, names.not_split);
         // A stage starts once, so that its index was not set before.
         let _ = self.stages[index].ix.set(ix);
-        if index + 1 == self.plan.stages.len() {
-            self.outputs.writer(self.job.clone(), ix);
+        if index + 1 == self.given.plan.stages.len() {
+            self.given.outputs.writer(self.given.job.clone(), ix);
         }
         let ready = Arc::new(
             Builder {
-                plan: &self.plan,
-                metadata: &self.metadata,
-                io: &self.io,
+                plan: &self.given.plan,
+                metadata: &self.given.metadata,
+                io: &self.given.io,
                 ledger: &self.ledger,
                 exchanges: &|stage| self.exchange(stage),
-                open: &self.open,
-                at_least: self.at_least,
+                open: &self.given.open,
+                at_least: self.given.at_least,
             }
             .ready(index)?,
         );
@@ -199,7 +178,7 @@ impl Execution {
             let memory = ready.memory[partition];
             let task =
                 StageTask { execution: Arc::clone(self), stage: index, partition, ready: Arc::clone(&ready) };
-            self.job.submit(ix, partition as u32, memory, Box::new(task));
+            self.given.job.submit(ix, partition as u32, memory, Box::new(task));
         }
         Ok(())
     }
@@ -216,7 +195,7 @@ impl Execution {
     /// subquery results are filled.
     fn settle(&self, index: usize, ready: &ReadyStage) -> Result<()> {
         ready.exchange.seal();
-        let stage = &self.plan.stages[index];
+        let stage = &self.given.plan.stages[index];
         if let Output::Scalar(results, at) = &stage.output {
             let batches = ready.exchange.drain();
             if batches.iter().map(RecordBatch::num_rows).sum::<usize>() > 1 {
@@ -240,16 +219,16 @@ impl Execution {
     }
 
     fn end_stage(self: &Arc<Self>, index: usize, ready: &ReadyStage) -> Result<(), Error> {
-        if index + 1 == self.plan.stages.len() {
+        if index + 1 == self.given.plan.stages.len() {
             let execution = Arc::clone(self);
             let batches = ready.exchange.drain();
-            return self.outputs.publish(Box::new(move || {
+            return self.given.outputs.publish(Box::new(move || {
                 execution.end_job(index, batches);
                 Ok(())
             }));
         }
         if let Some(&ix) = self.stages[index].ix.get() {
-            self.job.end_stage(ix);
+            self.given.job.end_stage(ix);
         }
         for &user in &self.stages[index].users {
             if self.stages[user].waits_for.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -260,12 +239,12 @@ impl Execution {
     }
 
     fn end_job(&self, index: usize, batches: Vec<RecordBatch>) {
-        self.job.set_rows(batches.iter().map(|b| b.num_rows() as u64).sum());
+        self.given.job.set_rows(batches.iter().map(|b| b.num_rows() as u64).sum());
         *self.result.lock().unwrap_or_else(PoisonError::into_inner) = batches;
         if let Some(&ix) = self.stages[index].ix.get() {
-            self.job.end_stage(ix);
+            self.given.job.end_stage(ix);
         }
-        self.job.succeed();
+        self.given.job.succeed();
     }
 }
 
@@ -360,7 +339,7 @@ thread_local! {
 
 impl Compute {
     fn monotask(self, after: Vec<u32>) -> Monotask {
-        let cores = self.execution.runtime.cores();
+        let cores = self.execution.given.runtime.cores();
         let bytes = self.input_bytes;
         Monotask::new(&cores, Phase::Compute, after, bytes, move |context| self.run(context))
     }
@@ -458,7 +437,7 @@ impl Compute {
         // All partitions of a whole stage at once: its operators may wait for each other.
         let streams = partitions
             .map(|p| {
-                let stream = plan.execute(p, Arc::clone(&self.execution.context));
+                let stream = plan.execute(p, Arc::clone(&self.execution.given.context));
                 async move { self.one(p, stream?, context).await }
             })
             .collect::<Vec<_>>();
@@ -472,7 +451,7 @@ impl Compute {
         mut stream: datafusion::execution::SendableRecordBatchStream,
         context: &Context,
     ) -> Result<u64> {
-        let stage = &self.execution.plan.stages[self.stage];
+        let stage = &self.execution.given.plan.stages[self.stage];
         let mut sink = Sink::new(&stage.output, partition, &self.ready, stream.schema())?;
         let mut rows = 0;
         while let Some(batch) = stream.next().await {
