@@ -14,7 +14,10 @@ const MOST: usize = 12;
 pub fn comparison(c: &Comparison, width: usize, color: bool) -> String {
     let mut page = Page::new(width, color);
     let (before, after) = c.duration_ms;
-    page.line(&[(Style::Strong, &headline(c)), (Style::Plain, &format!(" · {} → {}", time(before), time(after)))]);
+    page.line(&[
+        (Style::Strong, &headline(c)),
+        (Style::Plain, &format!(" · {} → {}", time(before), time(after))),
+    ]);
     page.wrapped(Style::Plain, &format!("Difference {}", interval(&c.change)), 0, 2);
     let mut changed: Vec<&StageChange> = c.stages.iter().collect();
     changed.sort_by(|a, b| size(b).total_cmp(&size(a)));
@@ -88,7 +91,7 @@ fn stage(page: &mut Page, stage: &StageChange, name: &str, label: usize) {
         .map(|(kind, ms)| format!("{} {}", noun(kind), signed(ms)))
         .collect();
     if !kinds.is_empty() {
-        page.wrapped(Style::Faint, &format!("ideal time: {}", kinds.join(", ")), 10, 12);
+        page.wrapped(Style::Faint, &format!("used: {}", kinds.join(", ")), 10, 12);
     }
 }
 

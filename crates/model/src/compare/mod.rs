@@ -5,8 +5,8 @@
 //!
 //! Jobs are matched by name, in their order; stages within a pair of jobs by name and position (the
 //! longest common subsequence of their names). A stage's change is that of its duration. It is explained
-//! by the change of each kind's ideal time (busy time, where no capacity is known): demand over
-//! capacity, so both more bytes and a slower disk are in it, and the words say which.
+//! by the change of how long each kind was used: core time over cores, or the time during which a disk, link
+//! or store served. Both more bytes and a slower disk are in that, and the words say which.
 //!
 //! # When it is noise
 //!
@@ -27,7 +27,8 @@ use std::collections::BTreeMap;
 use pellucid_trace::Trace;
 
 use crate::analysis::{Analysis, StageAnalysis};
-use crate::{analyze, ratio};
+use crate::demand::in_time;
+use crate::{analyze, ms, ratio};
 use noise::{Side, Work};
 
 /// What a comparison says; plain data.
@@ -89,7 +90,7 @@ pub struct StageChange {
     pub duration_ms: (Option<f64>, Option<f64>),
     /// `None` where it is in one run only, or did not end.
     pub change: Option<Change>,
-    /// Change of ideal (or busy) time by kind; `None` where one run did not measure it.
+    /// Change of how long each kind was used; `None` where one run did not measure it.
     pub explained_by: BTreeMap<String, Option<f64>>,
     /// The figures behind it, in words; empty where nothing changed beyond noise.
     pub why: String,
@@ -180,11 +181,9 @@ fn stage(a: OneStage, b: OneStage, own_variance: f64) -> StageChange {
     let kinds = |of: OneStage| of.map(|(stage, _)| stage.kinds.keys().cloned().collect::<Vec<_>>());
     let mut all: Vec<String> = ["cpu", "disk", "network"].map(str::to_owned).to_vec();
     all.extend(kinds(a).into_iter().chain(kinds(b)).flatten());
-    let ideal =
-        |of: OneStage, kind: &str| of.and_then(|(stage, _)| stage.kinds.get(kind)).map(|k| k.ideal_ms);
     let explained_by = all.into_iter().map(|kind| {
         // A stage that is not there used nothing; one that is there and does not know the kind did not measure it.
-        let of = |one: OneStage| if one.is_none() { Some(0.0) } else { ideal(one, &kind) };
+        let of = |one: OneStage| one.map_or(Some(0.0), |(stage, work)| used_ms(stage, work, &kind));
         let change = of(a).zip(of(b)).map(|(before, after)| after - before);
         (kind, change)
     });
@@ -202,6 +201,13 @@ fn stage(a: OneStage, b: OneStage, own_variance: f64) -> StageChange {
         explained_by,
         why,
     }
+}
+
+/// How long a stage used a kind: core time over cores, or the time during which any other served. Not its bytes over
+/// its capacity: a disk that became slower than it was set to be is what a comparison is to find.
+fn used_ms(stage: &StageAnalysis, work: &BTreeMap<String, Work>, kind: &str) -> Option<f64> {
+    let ideal_ms = stage.kinds.get(kind)?.ideal_ms;
+    Some(if in_time(kind) { ideal_ms } else { work.get(kind).map_or(0.0, |work| ms(work.busy_ns)) })
 }
 
 /// The kind whose change is the largest in the direction of the stage's, if it carries a third of it or
