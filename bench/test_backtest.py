@@ -76,7 +76,7 @@ def test_the_setting_follows_from_the_difference():
     assert cases.settings(base, Config(2, 100, input="memory-decoded")) == {"input": "memory-decoded"}
     assert cases.settings(base, Config(2, 100, input="cached")) == {"no": "disk"}
     linked = Config(2, link_mbit=100)
-    assert cases.settings(linked, Config(2, link_mbit=500)) == {"network.rate": "500Mbit/s"}
+    assert cases.settings(linked, Config(2, link_mbit=500)) == {"store.rate": "500Mbit/s"}
     # a trace counts threads, and a thread under a quota is less than a core
     assert cases.settings(Config(0.5, 50), Config(2, 200, input="memory")) == {"cores": "x4", "input": "memory"}
     with pytest.raises(ValueError, match="nothing differs"):
