@@ -211,12 +211,13 @@ def compress(source: Path, target: Path, codec: str) -> None:
 
     context = SparkContext.getOrCreate(SparkConf().setMaster("local[1]").set("spark.ui.enabled", "false"))
     jvm = context._jvm
-    conf = jvm.org.apache.spark.SparkConf()
-    streams = jvm.org.apache.spark.io.CompressionCodec.createCodec(conf, codec)
-    stream = streams.compressedContinuousOutputStream(jvm.java.io.FileOutputStream(str(target)))
-    for line in source.read_bytes().splitlines(keepends=True):
+    codecs = getattr(getattr(jvm.org.apache.spark.io, "CompressionCodec$"), "MODULE$")
+    file = jvm.java.io.FileOutputStream(str(target))
+    stream = codecs.createCodec(jvm.org.apache.spark.SparkConf(), codec).compressedContinuousOutputStream(file)
+    for number, line in enumerate(source.read_bytes().splitlines(keepends=True)):
         stream.write(bytearray(line))
-        stream.flush()  # as the listener does at the end of every job
+        if number % 20 == 19:
+            stream.flush()  # as the listener does at ends of stages and jobs
     stream.close()
 
 
