@@ -10,6 +10,7 @@ import pytest
 
 # Pictures and measurements that a run leaves behind, for CI to keep.
 ARTEFACTS = Path(os.environ.get("PELLUCID_ARTEFACTS") or Path(__file__).parent / "artefacts").resolve()
+TIMEOUT_MS = 180_000
 NAMES = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
 
 
@@ -46,6 +47,8 @@ class Page:
     def __init__(self, browser, path: Path, width: int = 1280, scheme: str = "light"):
         self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         self.page = self.context.new_page()
+        # What never comes fails by its name; a machine under load only takes longer.
+        self.page.set_default_timeout(TIMEOUT_MS)
         self.errors: list[str] = []
         self.requests: list[str] = []
         self.page.on("console", lambda message: message.type == "error" and self.errors.append(message.text))
@@ -53,7 +56,7 @@ class Page:
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.url = path.resolve().as_uri()
         self.page.goto(self.url)
-        self.page.wait_for_selector("html[data-ready=yes], #failure:not([hidden])", state="attached", timeout=60_000)
+        self.page.wait_for_selector("html[data-ready=yes], #failure:not([hidden])", state="attached")
 
     def check(self) -> None:
         """It drew itself, said no error and asked nothing of anyone."""
