@@ -216,7 +216,8 @@ async fn deletes(store: &dyn ObjectStore, folder: &Path) -> Found {
     for place in &at {
         put(store, place, &content(1, 10)).await?;
     }
-    let gone = futures::stream::iter(at[..20].to_vec().into_iter().map(Ok)).boxed();
+    let gone: Vec<Result<Path>> = at[..20].iter().cloned().map(Ok).collect();
+    let gone = futures::stream::iter(gone).boxed();
     let said: Vec<Path> = store.delete_stream(gone).try_collect().await.map_err(words("delete"))?;
     ensure(said.len() == 20, || format!("said that {} of 20 were deleted", said.len()))?;
     let left: BTreeSet<Path> =
