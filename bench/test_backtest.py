@@ -110,7 +110,8 @@ def test_ranks_hold_the_median_in_nine_of_ten():
         (runs(STEADY), None),
         (runs(STEADY[:4]), "4 of 5 repeats"),
         (runs(RESTLESS), "uncertain by"),
-        (runs(STEADY, canary=0.8), "canary 0.80 in 5 of 5"),
+        (runs(STEADY, canary=0.8), "0 of 5 repeats, the machine was busy beside 5 (canary 0.80)"),
+        (runs(STEADY) + runs([9000.0], canary=0.8), None),
         (runs(STEADY, server_cores=0.09), None),
         (runs(STEADY, server_cores=0.11), "server took 0.11"),
     ],
@@ -118,6 +119,16 @@ def test_ranks_hold_the_median_in_nine_of_ten():
 def test_what_voids_a_configuration(of, reason):
     why = judge.void(of)
     assert (why is None) if reason is None else (reason in why)
+
+
+def test_a_busy_run_is_repeated_and_does_not_count():
+    disturbed = runs(STEADY[:4]) + runs([9000.0], canary=0.5)
+    assert not judge.enough(disturbed)
+    assert judge.enough(disturbed + runs(STEADY[4:]))
+    (case,) = [case for case in cases.full() if case.name == "sort-10 2c-1x100mb to 2c-1x50mb"]
+    of = [run_ | {"trace": "x", "bottleneck": "cpu", "ideal_ms": {}} for run_ in disturbed + runs(STEADY[4:])]
+    kept = run.line(case, {case.base: of, case.target: of}, {}, None)
+    assert kept["baseline_ms"] == STEADY and kept["target_ms"] == STEADY
 
 
 def test_balance_is_between_the_two_largest():

@@ -37,21 +37,31 @@ def settled(ms: Sequence[float]) -> bool:
     return len(ms) in RANKS and uncertainty(ms) <= UNCERTAIN
 
 
+def counted(runs: Sequence[dict]) -> list[dict]:
+    """Those runs beside which nobody else computed; the others are void one by one, and repeated."""
+    return [run for run in runs if run["canary"] >= CANARY]
+
+
+def enough(runs: Sequence[dict]) -> bool:
+    """Whether a configuration needs no further repeat."""
+    return settled([run["ms"] for run in counted(runs)])
+
+
 def void(runs: Sequence[dict]) -> str | None:
     """Why the repeats of a configuration do not count; None if they do.
 
     Each run has `ms`, `canary` (the worse of before and after), and `server_cores` or None.
     """
-    busy = [run["canary"] for run in runs if run["canary"] < CANARY]
-    if busy:
-        return f"the machine was busy: canary {min(busy):.2f} in {len(busy)} of {len(runs)} runs"
-    serving = [run["server_cores"] for run in runs if run.get("server_cores") is not None]
+    good = counted(runs)
+    if len(good) < REPEATS:
+        busy = [run["canary"] for run in runs if run not in good]
+        why = f", the machine was busy beside {len(busy)} (canary {min(busy):.2f})" if busy else ""
+        return f"{len(good)} of {REPEATS} repeats{why}"
+    serving = [run["server_cores"] for run in good if run.get("server_cores") is not None]
     if serving and statistics.median(serving) > SERVER_CORES:
         return f"the S3 server took {statistics.median(serving):.2f} of a core"
-    ms = [run["ms"] for run in runs]
-    if len(ms) < REPEATS:
-        return f"{len(ms)} of {REPEATS} repeats"
-    if not settled(ms):
+    if not enough(runs):
+        ms = [run["ms"] for run in good]
         return f"the median is uncertain by {uncertainty(ms):.1%} after {len(ms)} repeats"
     return None
 

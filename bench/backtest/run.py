@@ -85,7 +85,7 @@ def _rounds(hardware: Rig, query: Query, runs: dict[Config, list[dict]], folder:
     stamp = time.strftime("%Y%m%dT%H%M%S")
     (folder / "first.trace").unlink()
     for repeat in range(judge.MOST_REPEATS):
-        wanted = [c for c in runs if repeat < judge.REPEATS or not judge.settled([r["ms"] for r in runs[c]])]
+        wanted = [config for config in runs if not judge.enough(runs[config])]
         if not wanted:
             return
             # The baseline runs along, so that it stays interleaved with what is repeated.
@@ -101,7 +101,7 @@ def line(case: Case, runs: dict, calibration: dict, void: str | None) -> dict:
     found["configs"] = {end: config.name for end, config in ends.items()}
     found["calibration"] = {end: calibration.get(config) for end, config in ends.items()}
     for end, config in ends.items():
-        of = runs.get(config) or []
+        of = judge.counted(runs.get(config) or [])
         found[f"{end}_ms"] = [run["ms"] for run in of]
         found[f"{end}_canary"] = min((run["canary"] for run in of), default=None)
         middle = sorted(of, key=lambda run: run["ms"])[(len(of) - 1) // 2] if of else {}
@@ -109,8 +109,8 @@ def line(case: Case, runs: dict, calibration: dict, void: str | None) -> dict:
         found[f"{end}_ideal_ms"] = middle.get("ideal_ms")
     if of:
         found |= {"target_middle": of.index(middle), "target_trace": middle["trace"]}
-    found["baseline_traces"] = [run["trace"] for run in runs.get(case.base) or []]
-    serving = [run["server_cores"] for run in runs.get(case.target) or [] if run["server_cores"] is not None]
+    found["baseline_traces"] = [run["trace"] for run in judge.counted(runs.get(case.base) or [])]
+    serving = [run["server_cores"] for run in of if run["server_cores"] is not None]
     found["server_cores"] = statistics.median(serving) if serving else None
     return found
 
