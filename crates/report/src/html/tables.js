@@ -147,7 +147,7 @@ function advice(document) {
   if (all.length === 0) return;
   byId("advice").hidden = false;
   byId("advice-body").append(...all.map((one) => element("div", { class: "advice" },
-    element("h3", {}, one.title), element("p", {}, one.change ?? ""), element("p", { class: "about" }, one.evidence ?? "",
+    element("h3", {}, one.title), element("p", {}, one.change ?? ""), element("p", { class: "about" }, `${one.evidence}.`,
       one.saves_ms === null || one.saves_ms === undefined ? "" : ` Saves ${timeText(one.saves_ms)} (${timeText(one.low_ms)} – ${timeText(one.high_ms)}).`))));
 }
 
@@ -215,7 +215,7 @@ function blocked(document) {
   if (rows.length === 0) return;
   byId("blocked").hidden = false;
   const shares = document.analysis.parts ?? [];
-  const colors = { cpu: "--compute", disk: "--read", network: "--fetch", gc: "--spill", scheduler: "--write", deserialize: "--green" };
+  const colors = { cpu: "--compute", core: "--compute", garbage: "--spill", disk: "--read", network: "--fetch", gc: "--spill", scheduler: "--write", deserialis: "--green" };
   const color = (part) => `var(${Object.entries(colors).find(([key]) => part.toLowerCase().startsWith(key))?.[1] ?? "--rest"})`;
   byId("blocked-body").append(...shares.map(({ part, ms, share }) => element("div", { class: "cause" },
     element("span", { class: "label" }, part),
