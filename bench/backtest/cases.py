@@ -167,8 +167,8 @@ def short() -> list[Case]:
     """What runs in CI, paced by the engine, on a tenth of the data: disks limit, so that others may compute."""
     found = []
     for name in ("sort-50", "bdb-1c", "bdb-2a"):
-        base = Config(2, 20)
-        found.extend(Case(QUERIES[name], base, replace(base, disk_mb=rate), "short") for rate in (10, 40))
+        base = Config(2, 10)
+        found.extend(Case(QUERIES[name], base, replace(base, disk_mb=rate), "short") for rate in (5, 20))
     return found
 
 

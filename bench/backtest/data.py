@@ -45,4 +45,4 @@ def _table(data: str, table: str, small: bool) -> Path:
 
 
 # Scales of the short matrix.
-SMALL = {"sort-10": "0.05", "sort-20": "0.05", "sort-50": "0.05", "rankings": "0.4", "bdb": "0.15", "documents": "0.06"}
+SMALL = {"sort-10": "0.03", "sort-20": "0.03", "sort-50": "0.03", "rankings": "0.8", "bdb": "0.25", "documents": "0.06"}

@@ -1,0 +1,81 @@
+"""Predictions against what was measured: a short matrix, paced by the engine, and the recorded one.
+
+The short one needs no root and no quiet machine: the disk is the limit, and the engine itself
+sets its pace. What it cannot show is how good predictions are on hardware that others share:
+that is `make backtest`, whose traces are replayed here.
+"""
+
+import json
+
+import pytest
+
+from bench import results
+from bench.backtest import cases, manifest, rig, run, table
+from tests import binary
+
+# Most that any prediction of the short matrix may be off, in a check that runs beside others.
+LIVE_ERROR = "15%"
+REPEATS = 3
+# By how much a recorded case may be off more than when the page was made, as a share.
+SLACK = 0.02
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """The short matrix, measured: the manifest's path and its cases."""
+    folder = tmp_path_factory.mktemp("backtest")
+    lines = []
+    with rig.rig("engine", small=True) as hardware:
+        for query, base, several in cases.groups(cases.short()):
+            hardware.place(query)
+            found = {config: [] for config in (base, *(case.target for case in several))}
+            for repeat in range(REPEATS):
+                for config, of in found.items():
+                    trace = folder / f"{query.name} {config.name} {repeat}.trace"
+                    # Whoever else computes here: the disk's pace is the limit.
+                    of.append(hardware.run(query, config, trace) | {"trace": trace.name, "canary": 1.0})
+            for case in several:
+                name = {"case": {"name": case.name}, "machine": results.machine(), "emulation": "engine-paced"}
+                lines.append(name | run.line(case, found, {}, None))
+    return manifest.write(lines, folder), lines
+
+
+def test_the_short_matrix_is_predicted(measured):
+    path, lines = measured
+    ran = binary.run("backtest", "--json", "--max-error", LIVE_ERROR, path)
+    document = json.loads(ran.out)
+    errors = {case["name"]: (case["measured_ms"], case["predicted_ms"], case["error"]) for case in document["cases"]}
+    assert set(errors) == {line["case"]["name"] for line in lines}
+    assert ran.code == 0, f"over {LIVE_ERROR}: {errors}\n{ran.err}"
+
+
+def test_the_short_matrix_changes_something(measured):
+    """A prediction of no change must not pass for a good one."""
+    _, lines = measured
+    changed = [line for line in lines if not 0.77 < line["target_ms"][0] / line["baseline_ms"][0] < 1.3]
+    assert len(changed) >= len(lines) // 2, [(line["case"]["name"], line["baseline_ms"], line["target_ms"]) for line in lines]
+
+
+def test_the_gate_closes(measured):
+    path, _ = measured
+    ran = binary.run("backtest", "--max-error", "0.0001%", path)
+    assert ran.code == 1 and not binary.PANIC.search(ran.err), ran.err
+
+
+def test_the_same_traces_give_the_same_predictions(measured):
+    path, _ = measured
+    first, second = (binary.run("backtest", "--json", path).check().out for _ in range(2))
+    assert first == second
+
+
+def test_the_recorded_matrix_is_predicted_as_well_as_it_was():
+    """Traces of emulated hardware, kept with the results: no prediction may become worse than the page says."""
+    folder = results.FOLDER / "backtest"
+    if not (folder / manifest.NAME).exists():
+        pytest.skip("no recorded matrix: `make backtest` on a machine where the lab works")
+    document = json.loads(binary.run("backtest", "--json", folder / manifest.NAME).check().out)
+    found = {case["name"]: case["error"] for case in document["cases"]}
+    noted = {name: case["error"] for name, case in table.noted(folder).items()}
+    assert set(noted) == set(found), "the page is not of these traces: python -m bench.backtest.table"
+    worse = {name: (noted[name], error) for name, error in found.items() if error > noted[name] + SLACK}
+    assert not worse, f"error then and now: {worse}"
