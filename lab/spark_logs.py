@@ -5,8 +5,8 @@ Run by a Python that has PySpark (3.5 and 4.x were used), with Java 17:
     PYTHON lab/spark_logs.py FOLDER [CAUSE…] [--size small|large] [--codec zstd|lz4|lzf|snappy|none]
                              [--rolling] [--input TEXT] [--cores N] [--name NAME]
 
-`small` runs in seconds and makes the logs that `crates/sparklog/tests/fixtures` keeps; `large`
-makes jobs of a minute, on which `pellucid analyze` has to name the cause. `disk` reads the text
+`small` runs in seconds, for logs that are small enough to be kept with tests; `large` makes jobs of
+a minute, on which `pellucid analyze` has to name the cause. `disk` reads the text
 at `--input`, which is to lie on a disk of known rate (`lab/disks.py`). Each log becomes
 `FOLDER/NAME-CAUSE…`, and a line in `FOLDER/made.tsv` says which cause it has and how many tasks,
 stages, jobs and SQL executions ended or started in it, counted from the text of the log.

@@ -1,7 +1,7 @@
 """Reading Spark's event logs by the command: every way in which a log may lie somewhere.
 
-What the logs say is checked elsewhere (`crates/sparklog`, `test_analyze_spark.py`). The logs are
-the project's own (`crates/sparklog/tests/fixtures`, made by `lab/spark_logs.py`), or written here.
+What the logs say is checked elsewhere (`crates/sparklog`, `test_analyze_spark.py`); these are
+small ones, written here.
 """
 
 import http.server
