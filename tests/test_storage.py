@@ -88,7 +88,7 @@ def probe(service, *options, **settings) -> binary.Ran:
 
 def test_probe_measures_and_leaves_nothing(service, tmp_path):
     before, kept = service.files(), tmp_path / "probe.json"
-    ran = probe(service, "--seconds", "6", "--bytes", "512MiB", "--json", "-o", kept).check()
+    ran = probe(service, "--seconds", "15", "--bytes", "512MiB", "--json", "-o", kept).check()
     document = ran.json()
     assert document["format"] == "pellucid.probe/1" and document["url"] in service.url
     assert json.loads(kept.read_text()) == json.loads(ran.out)

@@ -47,7 +47,7 @@ const SMALL_AT_ONCE: usize = 8;
 const MOST_AT_ONCE: u32 = 64;
 /// Bytes of the large object that is renamed, and the share of the time that writing it may take.
 const RENAMED_BYTES: u64 = 64 << 20;
-const RENAME_SHARE: f64 = 0.05;
+const RENAME_SHARE: f64 = 0.2;
 /// Tasks of the job whose commit is timed, and bytes that each puts out.
 const TASKS: usize = 4;
 const TASK_BYTES: usize = 6 << 20;
@@ -132,18 +132,18 @@ impl Probe<'_> {
         // Until so far of the time has passed: each part has what is left by the parts before.
         let until = |share: f64| begun + (self.budget.time_ns as f64 * share) as u64;
         self.step("writing", 0.0)?;
-        let objects = self.write(&mut report, &mut left, until(0.15)).await?;
-        self.step("reading, sequential", 0.15)?;
-        self.read(&mut report, &objects, Pattern::Sequential, &mut left, until(0.4)).await?;
-        self.step("reading, random", 0.4)?;
+        let objects = self.write(&mut report, &mut left, until(0.1)).await?;
+        self.step("renaming", 0.1)?;
+        report.rename = self.rename(&report, &objects, &mut left).await?;
+        self.step("reading, sequential", 0.2)?;
+        self.read(&mut report, &objects, Pattern::Sequential, &mut left, until(0.45)).await?;
+        self.step("reading, random", 0.45)?;
         self.read(&mut report, &objects, Pattern::Random, &mut left, until(0.6)).await?;
         self.step("tuning how many requests run at once", 0.6)?;
         report.chosen_concurrency = self.tune(&objects, &mut left, until(0.75)).await?;
         self.step("small objects", 0.75)?;
         self.small(&mut report, &mut left, until(0.85)).await?;
-        self.step("renaming", 0.85)?;
-        report.rename = self.rename(&report, &objects, &mut left).await?;
-        self.step("committing", 0.92)?;
+        self.step("committing", 0.85)?;
         if self.clock.now_ns() < until(1.0) {
             report.commit = self.commit(&mut left).await?;
         }
@@ -173,7 +173,7 @@ impl Probe<'_> {
             if !written.is_empty() && (self.clock.now_ns() >= until_ns || *left < 4 * OBJECT_BYTES) {
                 break;
             }
-            self.step("writing", 0.15 * written.len() as f64 / count as f64)?;
+            self.step("writing", 0.1 * written.len() as f64 / count as f64)?;
             let puts = group.iter().map(|i| {
                 let at = self.folder.object(&format!("object-{i}"));
                 let body = body.clone();
@@ -215,7 +215,7 @@ impl Probe<'_> {
             let load = self.load(now + slice_ns);
             let most = (bytes / levels / request_bytes).max(requests);
             let measured = load.read(objects, request_bytes, concurrency, requests, most).await?;
-            self.step(pattern.words(), if pattern == Pattern::Sequential { 0.2 } else { 0.5 })?;
+            self.step(pattern.words(), if pattern == Pattern::Sequential { 0.3 } else { 0.5 })?;
             bytes = bytes.saturating_sub(measured.bytes);
             *left = left.saturating_sub(measured.bytes);
             report.read.push(measured.rate(concurrency, pattern, request_bytes));
