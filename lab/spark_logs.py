@@ -1,6 +1,6 @@
 """Spark applications that are slow by one known cause each, and the event logs that they leave.
 
-Run by a Python that has PySpark (3.5 and 4.x were used), with Java 17:
+Run by a Python that has PySpark (written for 3.5 and 4.x), with Java 17:
 
     PYTHON lab/spark_logs.py FOLDER [CAUSE…] [--size small|large] [--codec zstd|lz4|lzf|snappy|none]
                              [--rolling] [--input TEXT] [--cores N] [--name NAME]
