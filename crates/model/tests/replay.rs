@@ -207,6 +207,11 @@ impl Run<'_> {
     }
 }
 
+/// Ordinary values, and those at the ends of their range.
+fn edgy() -> impl Strategy<Value = u64> {
+    prop_oneof![0..5_000_000_u64, Just(0), Just(u64::MAX), Just(u64::MAX / 2), any::<u64>()]
+}
+
 fn ended_ms(trace: &Trace) -> f64 {
     trace.job_ends[0].ended_ns as f64 / 1e6
 }
@@ -236,6 +241,31 @@ proptest! {
             let predicted = model.predict(&changes).expect("an answer").prediction.simulated_ms;
             let predicted = predicted.expect("a simulation");
             prop_assert!((predicted - measured).abs() < 1e-3 * measured, "{measured} is predicted as {predicted}");
+        }
+    }
+
+    /// Times and sizes that contradict each other get an answer or a refusal, never a panic,
+    /// and no number that is none.
+    #[test]
+    fn damaged_times_break_nothing(stages in jobs(), damage in prop::collection::vec((any::<prop::sample::Index>(), 0..6_u8, edgy()), 1..6)) {
+        let mut trace = run(&stages, Hardware { cores: 2, byte_ns: 5 });
+        for (index, field, value) in damage {
+            let at = index.index(trace.monotasks.len());
+            let m = &mut trace.monotasks[at];
+            match field {
+                0 => m.queued_ns = value,
+                1 => m.queue_ns = value,
+                2 => m.service_ns = value,
+                3 => m.bytes = Some(value),
+                4 => m.decode_ns = Some(value),
+                _ => trace.multitasks[at % stages[0].tasks.len()].admitted_ns = value,
+            }
+        }
+        if let Ok(model) = WhatIfModel::of(&trace, &[]) {
+            for single in model.singles() {
+                let p = &single.prediction;
+                prop_assert!([p.duration_ms, p.low_ms, p.high_ms].iter().all(|ms| ms.is_finite()), "{single:?}");
+            }
         }
     }
 }

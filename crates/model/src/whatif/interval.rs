@@ -17,6 +17,8 @@ const TABLE: &str = include_str!("residuals.tsv");
 pub const RESIDUALS_HEADER: &str = "query\tfingerprint\tscale\tlog_error";
 /// Part of every scale: no job runs twice in the same time.
 const LEAST_SCALE: f64 = 0.01;
+/// ln of what an interval's ends are at most from its middle: a hundredfold says nothing already.
+const WIDEST: f64 = 4.6;
 /// A replay that is further off says that something happened which the simulation does not know.
 const REPLAY_MISSES: f64 = 0.05;
 /// Scales for nine in ten where there are too few residuals to say.
@@ -117,8 +119,8 @@ impl Evidence {
             By::Analytic => analytic_ms?,
         };
         let half = self.factor * self.scale(by, simulated_ms, analytic_ms);
-        let below = (half.powi(2) + estimate.doubt.0.powi(2)).sqrt();
-        let above = (half.powi(2) + estimate.doubt.1.powi(2)).sqrt();
+        let below = (half.powi(2) + estimate.doubt.0.powi(2)).sqrt().min(WIDEST);
+        let above = (half.powi(2) + estimate.doubt.1.powi(2)).sqrt().min(WIDEST);
         Some(Prediction {
             duration_ms,
             low_ms: duration_ms * (-below).exp(),
