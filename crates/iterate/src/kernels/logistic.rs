@@ -7,7 +7,7 @@
 //! kernel's precision to `f64`, so that `f32` loses nothing over millions of rows. The order of all sums is fixed by the partition's rows alone.
 
 use super::rows::Rows;
-use super::simd::{Kernel, Line, Real, Vector, exp, run};
+use super::simd::{Kernel, Line, Real, Vector, exp, prefetch, run};
 
 /// Blocks that are computed together: enough chains of additions to keep the adders busy.
 const GROUP: usize = 4;
@@ -107,6 +107,7 @@ fn accumulate<T: Real, V: Vector<T>, const N: usize>(
         let coefficient = V::splat(*coefficient);
         for n in 0..N {
             z[n] = V::load(&blocks[n][column]).mul_add(coefficient, z[n]);
+            prefetch(blocks[n], N * columns + column);
         }
     }
     let (zero, one, weight) = (V::splat(T::of(0.0)), V::splat(T::of(1.0)), V::load(weights));
