@@ -143,7 +143,9 @@ impl Outputs {
             targets.iter().filter_map(discard).chain(earlier).collect()
         };
         // A store that fails to forget has said so to nobody; there is nothing to do about it.
-        aborted.iter().for_each(|done| drop(done.recv_timeout(ABORT)));
+        for done in &aborted {
+            let _ = done.recv_timeout(ABORT);
+        }
     }
 
     /// Publishes all outputs once every part is written, then calls `then`.
