@@ -197,7 +197,7 @@ fn stages(page: &mut Page, a: &Analysis, most: usize) {
             (Style::Plain, &cell(&stage_work(stage), name)),
             (Style::Warning, failed),
             (Style::Plain, &right(&crate::words::grouped(stage.tasks), 8 - failed.len())),
-            (Style::Plain, &right(&stage.duration_ms.map_or("–".into(), time), 10)),
+            (Style::Plain, &right(&format!(" {}", stage.duration_ms.map_or("–".into(), time)), 10)),
             (Style::Plain, &right(&percent(time_ms / all), 10)),
             (Style::Plain, &right(&longest(stage), 10)),
         ]);
