@@ -384,7 +384,7 @@ impl Bundle {
         at: u32,
         statement: &Statement,
     ) -> Result<Option<Turn>, JobError> {
-        let Kind::Signal { kernel, otherwise, iteration } = &statement.kind else { return Ok(None) };
+        let Kind::Signal { kernel, otherwise, iteration, first } = &statement.kind else { return Ok(None) };
         let epoch = self.position.epoch;
         let signal = match host.signal(epoch) {
             Some(signal) => signal,
@@ -411,7 +411,7 @@ impl Bundle {
             host.save(self);
             self.evaluated = 0;
         }
-        self.iteration += u64::from(*iteration && signal.value);
+        self.iteration += u64::from(*iteration && (signal.value || !first));
         self.evaluated += u32::from(*iteration);
         self.position.epoch += 1;
         self.gathered.clear();

@@ -34,6 +34,8 @@ pub(crate) struct Controller {
     generation: u32,
     map: Vec<Entry>,
     members: BTreeSet<u32>,
+    /// How many changes of members workers were told of.
+    changes: u32,
     /// Workers that give everything away and go.
     leaving: BTreeSet<u32>,
     moving: BTreeSet<BundleIx>,
@@ -65,6 +67,7 @@ impl Controller {
             generation: 0,
             map: Vec::new(),
             members: BTreeSet::new(),
+            changes: 0,
             leaving: BTreeSet::new(),
             moving: BTreeSet::new(),
             ended: BTreeSet::new(),
@@ -107,9 +110,8 @@ impl Controller {
             Phase::Gathering => {}
             Phase::Running => {
                 self.balancer.reset();
-                let members = self.members.iter().copied().collect();
+                self.tell_members();
                 let beginning = Message::Begin(Arc::new(self.beginning()));
-                self.send_all(&Message::Members(members));
                 self.send(worker, beginning);
             }
             Phase::Collecting => {
@@ -132,12 +134,20 @@ impl Controller {
 
     fn beginning(&self) -> Beginning {
         let members = self.members.iter().copied().collect();
-        Beginning { map: self.map.clone(), members, snapshot: self.snapshot.clone() }
+        let snapshot = self.snapshot.clone();
+        Beginning { map: self.map.clone(), members, version: self.changes, snapshot }
+    }
+
+    fn tell_members(&mut self) {
+        self.changes += 1;
+        let members = self.members.iter().copied().collect();
+        self.send_all(&Message::Members { version: self.changes, members });
     }
 
     /// Lets everything go on from the last snapshot, or from the start.
     fn begin(&mut self) {
         self.generation += 1;
+        self.changes += 1;
         self.moving.clear();
         self.ended.clear();
         self.saving.clear();
@@ -229,8 +239,7 @@ impl Controller {
             } else if !holds && self.moving.is_empty() && self.members.remove(&worker) {
                 self.leaving.remove(&worker);
                 self.send(worker, Message::Stop);
-                let members = self.members.iter().copied().collect();
-                self.send_all(&Message::Members(members));
+                self.tell_members();
                 self.balancer.reset();
             }
         }
@@ -299,7 +308,9 @@ impl Controller {
 
     /// Lets a worker hand everything over and go.
     pub fn leave(&mut self, worker: u32) {
-        if self.members.contains(&worker) && self.members.len() > self.leaving.len() + 1 {
+        // A job that hands its results in is over soon, and its bundles stay where they are.
+        let runs = self.phase == Phase::Running;
+        if runs && self.members.contains(&worker) && self.members.len() > self.leaving.len() + 1 {
             self.leaving.insert(worker);
             self.empty(worker);
         }

@@ -56,9 +56,10 @@ pub(crate) fn run(plan: Arc<Plan>, mut options: RunOptions) -> Result<Outcome, J
             let worker = &worker;
             scope.spawn(move || drive(worker, index, meter, threads <= cores, None));
         }
+        // A panic of the caller's own `progress` ends the threads too.
+        let _stop = StopAtEnd(&worker);
         controller.joined(0);
         serve(&worker, &mailbox, &mut controller, store.as_deref(), &mut options);
-        worker.stop();
     });
     if let Some(recording) = recording {
         recording.end(controller.result.as_ref().and_then(|result| result.as_ref().err()));
@@ -66,6 +67,15 @@ pub(crate) fn run(plan: Arc<Plan>, mut options: RunOptions) -> Result<Outcome, J
     let mut outcome = controller.into_outcome()?;
     outcome.elapsed_ns = Some(begun.elapsed().as_nanos() as u64);
     Ok(outcome)
+}
+
+/// Lets the threads of a worker end, however the scope is left.
+struct StopAtEnd<'w>(&'w Worker);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
 }
 
 /// The caller's thread: carries messages, reports, and does what the job's handle wants.

@@ -50,8 +50,8 @@ pub(crate) enum Message {
     Begin(Arc<Beginning>),
     /// Controller to worker: changes of the partition map.
     Map(Vec<(BundleIx, Entry)>),
-    /// Controller to worker: who takes part.
-    Members(Vec<u32>),
+    /// Controller to worker: who takes part, and after how many changes.
+    Members { version: u32, members: Vec<u32> },
     /// Controller to worker: hand a bundle over.
     Migrate { bundle: BundleIx, to: Entry },
     /// Controller to worker: let the next signal of an outermost loop be one to save at.
@@ -84,6 +84,8 @@ pub(crate) enum Message {
 pub(crate) struct Beginning {
     pub map: Vec<Entry>,
     pub members: Vec<u32>,
+    /// How many changes of members there were.
+    pub version: u32,
     pub snapshot: Option<Manifest>,
 }
 

@@ -70,11 +70,13 @@ pub(crate) enum Kind {
         routes: Arc<Routes>,
         decode: Decode,
     },
-    /// `iteration`: of an outermost loop, so that passing it counts as an iteration.
+    /// `iteration`: of an outermost loop, so that passing it counts as an iteration; but where it is `first`
+    /// in the body, leaving the loop does not.
     Signal {
         kernel: Kernel<bool>,
         otherwise: u32,
         iteration: bool,
+        first: bool,
     },
     Observe(Kernel<f64>),
     /// Only while a program is built.

@@ -58,8 +58,8 @@ pub struct Program {
     pub(crate) name: String,
     pub(crate) datasets: Vec<DatasetSpec>,
     pub(crate) statements: Vec<Statement>,
-    /// Exits of the loops that are open, innermost last.
-    loops: Vec<Vec<usize>>,
+    /// Where the loops that are open begin, and their exits, innermost last.
+    loops: Vec<(usize, Vec<usize>)>,
     /// The first thing that was wrong; the rest may follow from it.
     pub(crate) error: Option<ProgramError>,
 }
@@ -192,9 +192,9 @@ impl Program {
     /// Adds a loop over `body`, which must hold a [`while_signal`](Self::while_signal).
     pub fn repeat(&mut self, name: impl Into<String>, body: impl FnOnce(&mut Self)) {
         let start = self.statements.len();
-        self.loops.push(Vec::new());
+        self.loops.push((start, Vec::new()));
         body(self);
-        let exits = self.loops.pop().unwrap_or_default();
+        let (_, exits) = self.loops.pop().unwrap_or_default();
         if exits.is_empty() {
             self.fail(ProgramError::LoopWithoutSignal { name: name.into() });
         }
@@ -222,7 +222,7 @@ impl Program {
         }
         let iteration = self.loops.len() == 1;
         let exit = self.signal(name, on, signal, iteration);
-        if let Some(exits) = self.loops.last_mut() {
+        if let Some((_, exits)) = self.loops.last_mut() {
             exits.push(exit);
         }
     }
@@ -281,7 +281,8 @@ impl Program {
         // SAFETY: as in `transform`.
         let kernel = Box::new(move |partitions| unsafe { signal(Reads::views(on, partitions)) });
         let at = self.statements.len();
-        self.stage(name, &Reads::datasets(&on), &[], Kind::Signal { kernel, otherwise: 0, iteration });
+        let first = self.loops.last().is_some_and(|(start, _)| *start == at);
+        self.stage(name, &Reads::datasets(&on), &[], Kind::Signal { kernel, otherwise: 0, iteration, first });
         at
     }
 

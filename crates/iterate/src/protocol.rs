@@ -4,8 +4,8 @@
 //! map by their versions, chunks by their instances, signals by their epochs, bundles by the versions of
 //! their moves, everything by its generation.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use crate::bundle::Bundle;
 use crate::cell::lock;
@@ -50,7 +50,7 @@ impl Worker {
                 }
             }
             Message::Map(entries) => self.change_map(&entries),
-            Message::Members(members) => self.change_members(members),
+            Message::Members { version, members } => self.change_members(version, members),
             Message::Migrate { bundle, to } => self.migrate(bundle, to),
             Message::Snapshot => self.snapshot_wanted.store(true, Ordering::Release),
             Message::Pause(pause) => {
@@ -98,7 +98,7 @@ impl Worker {
         self.rings.iter().for_each(|ring| ring.clear());
         self.forget_passed();
         self.snapshot_wanted.store(false, Ordering::Release);
-        self.set_members(beginning.members.clone());
+        self.set_members(beginning.version, beginning.members.clone());
         let mut control = lock(&self.control);
         control.early.clear();
         control.leaving.clear();
@@ -124,6 +124,8 @@ impl Worker {
         for bundle in resident {
             self.notify(bundle);
         }
+        // Who computes signals has to know that nobody is behind the snapshot.
+        self.tell_passed(true);
         for (from, envelope) in held {
             self.handle(from, envelope);
         }
@@ -156,14 +158,19 @@ impl Worker {
         }
     }
 
-    fn set_members(&self, members: Vec<u32>) {
-        *self.members.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(members);
+    /// Takes a newer list of members: who was a member before. `None`: it was overtaken.
+    fn set_members(&self, version: u32, members: Vec<u32>) -> Option<Arc<Vec<u32>>> {
+        let mut known = self.members.write().unwrap_or_else(PoisonError::into_inner);
+        if known.0 > version {
+            return None;
+        }
+        known.0 = version;
+        Some(std::mem::replace(&mut known.1, Arc::new(members)))
     }
 
     /// Tells new members the signals that they have missed: whoever computes one tells all before it.
-    fn change_members(&self, members: Vec<u32>) {
-        let before = self.members();
-        self.set_members(members.clone());
+    fn change_members(&self, version: u32, members: Vec<u32>) {
+        let Some(before) = self.set_members(version, members.clone()) else { return };
         let known = self.signals.known();
         for worker in members.into_iter().filter(|worker| !before.contains(worker)) {
             self.send(Peer::Worker(worker), Message::Signals(known.clone()));

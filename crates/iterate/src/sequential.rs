@@ -13,7 +13,7 @@ use crate::plan::{Kind, Plan};
 use crate::run::Outcome;
 use crate::views::Partitions;
 
-/// Runs a plan on this thread. `iterations` bounds how often a signal may be passed.
+/// Runs a plan on this thread. `signals` bounds how often one may be passed.
 ///
 /// # Errors
 /// What a kernel or a loader returned, and a bound that was reached.
@@ -25,14 +25,15 @@ pub fn run_sequentially(plan: Arc<Plan>, signals: u64) -> Result<Outcome, JobErr
         at = statement.next;
         match &statement.kind {
             Kind::End => break,
-            Kind::Signal { kernel, otherwise, iteration } => {
+            Kind::Signal { kernel, otherwise, iteration, first } => {
                 passed += 1;
                 if passed > signals {
                     let waited_for = format!("the program's end, over {signals} signals");
                     return Err(JobError::TimedOut { waited_for, limit: std::time::Duration::ZERO });
                 }
-                job.outcome.iterations += u64::from(*iteration);
-                if !kernel(job.partitions(statement.group, 0)) {
+                let value = kernel(job.partitions(statement.group, 0));
+                job.outcome.iterations += u64::from(*iteration && (value || !first));
+                if !value {
                     at = *otherwise;
                 }
             }

@@ -24,7 +24,7 @@ const MAX_FRAME: usize = 1 << 31;
 enum Rare {
     Begin(Beginning),
     Map(Vec<(BundleIx, Entry)>),
-    Members(Vec<u32>),
+    Members { version: u32, members: Vec<u32> },
     Migrate { bundle: BundleIx, to: Entry },
     Snapshot,
     Pause(bool),
@@ -118,7 +118,9 @@ fn body(message: &Message, out: &mut Vec<u8>) {
         }
         Message::Begin(beginning) => rare(Rare::Begin((**beginning).clone()), out),
         Message::Map(entries) => rare(Rare::Map(entries.clone()), out),
-        Message::Members(members) => rare(Rare::Members(members.clone()), out),
+        Message::Members { version, members } => {
+            rare(Rare::Members { version: *version, members: members.clone() }, out);
+        }
         Message::Migrate { bundle, to } => rare(Rare::Migrate { bundle: *bundle, to: *to }, out),
         Message::Snapshot => rare(Rare::Snapshot, out),
         Message::Pause(pause) => rare(Rare::Pause(*pause), out),
@@ -189,7 +191,7 @@ fn common(rare: Rare) -> Result<Message, Vec<(u32, String)>> {
     Ok(match rare {
         Rare::Begin(beginning) => Message::Begin(beginning.into()),
         Rare::Map(entries) => Message::Map(entries),
-        Rare::Members(members) => Message::Members(members),
+        Rare::Members { version, members } => Message::Members { version, members },
         Rare::Migrate { bundle, to } => Message::Migrate { bundle, to },
         Rare::Snapshot => Message::Snapshot,
         Rare::Pause(pause) => Message::Pause(pause),

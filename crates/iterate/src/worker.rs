@@ -59,7 +59,8 @@ pub(crate) struct Worker {
     pub signals: Signals,
     pub rings: Box<[Ring]>,
     pub generation: AtomicU32,
-    pub members: RwLock<Arc<Vec<u32>>>,
+    /// With how many changes there were before.
+    pub members: RwLock<(u32, Arc<Vec<u32>>)>,
     pub control: Mutex<Control>,
     pub network: Arc<dyn Network>,
     pub store: Option<Arc<dyn Store>>,
@@ -112,7 +113,7 @@ impl Worker {
             signals: Signals::new(),
             rings: (0..options.threads.max(1)).map(|_| Ring::new()).collect(),
             generation: AtomicU32::new(0),
-            members: RwLock::new(Arc::new(Vec::new())),
+            members: RwLock::new((0, Arc::new(Vec::new()))),
             control: Mutex::new(Control::default()),
             network,
             store,
@@ -242,7 +243,7 @@ impl Worker {
     }
 
     pub fn members(&self) -> Arc<Vec<u32>> {
-        self.members.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.members.read().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
     /// Whether the signal of an epoch may be published, given what workers told of how far they are.

@@ -1,0 +1,154 @@
+//! Jobs on real threads of this process, against the program run one statement after the other.
+
+mod programs;
+
+use std::time::Duration;
+
+use pellucid_iterate::{
+    JobControl, JobError, Outgoing, Program, ProgramError, Route, RunOptions, run, run_sequentially,
+};
+use programs::random_program;
+
+fn options(threads: usize) -> RunOptions {
+    RunOptions { threads, wait_limit: Duration::from_secs(20), ..RunOptions::default() }
+}
+
+#[test]
+fn any_program_on_any_number_of_threads_gives_the_same_answer() {
+    for seed in 0..200 {
+        let made = random_program(seed);
+        let Ok(expected) = run_sequentially(made.plan.clone(), 3_000) else { continue };
+        for threads in [1, 2, 4] {
+            let outcome = run(made.plan.clone(), options(threads)).unwrap();
+            assert!(made.contents(&outcome) == made.contents(&expected), "seed {seed}, {threads} threads");
+            assert_eq!(outcome.iterations, expected.iterations, "seed {seed}");
+        }
+    }
+}
+
+/// A program whose kernel fails in one partition.
+fn failing(kernel: fn(u64) -> pellucid_iterate::KernelResult) -> JobError {
+    let mut program = Program::new("failing");
+    let numbers = program.dataset("numbers", 4, |index| Ok(u64::from(index)));
+    program.transform("check", numbers, (), move |number, ()| kernel(*number));
+    run(program.build().unwrap(), options(2)).unwrap_err()
+}
+
+#[test]
+fn a_kernel_that_fails_is_named_with_its_partition() {
+    let error = failing(|number| if number == 2 { Err("two is not allowed".into()) } else { Ok(()) });
+    assert_eq!(error.to_string(), r#"stage "check", partition 2: two is not allowed"#);
+}
+
+#[test]
+fn a_kernel_that_panics_is_named_with_its_partition() {
+    let error = failing(|number| {
+        assert_ne!(number, 3, "three");
+        Ok(())
+    });
+    let text = error.to_string();
+    assert!(text.starts_with(r#"stage "check", partition 3: it panicked"#), "{text}");
+}
+
+#[test]
+fn a_loader_that_fails_is_named_with_its_partition() {
+    let mut program = Program::new("no data");
+    let load = |index| if index == 1 { Err("no such file".into()) } else { Ok(0u64) };
+    let numbers = program.dataset("numbers", 2, load);
+    program.transform("nothing", numbers, (), |_, ()| Ok(()));
+    let error = run(program.build().unwrap(), options(2)).unwrap_err();
+    assert_eq!(error.to_string(), r#"dataset "numbers", partition 1: no such file"#);
+}
+
+#[test]
+fn a_chunk_off_the_route_fails_the_task() {
+    let mut program = Program::new("astray");
+    let numbers = program.dataset("numbers", 2, |_| Ok(0u64));
+    let route = Route::fixed(2, |source| vec![source]);
+    program
+        .scatter("wrong way", numbers, route, |_, out: &mut Outgoing<'_, u64>| {
+            out.send(1, 5);
+            Ok(())
+        })
+        .gather((), numbers, |(), _, _| Ok(()));
+    let text = run(program.build().unwrap(), options(1)).unwrap_err().to_string();
+    assert!(text.contains("wrong way: scatter") && text.contains("not on its route"), "{text}");
+}
+
+#[test]
+fn a_job_pauses_resumes_and_is_cancelled() {
+    let mut program = Program::new("for ever");
+    let one = program.dataset("one", 1, |_| Ok(0u64));
+    program.repeat("for ever", |body| {
+        body.transform("count", (), one, |(), count| {
+            *count += 1;
+            Ok(())
+        });
+        body.while_signal("always", one, |_| true);
+    });
+    let control = JobControl::default();
+    let (handle, mut seen) = (control.clone(), Vec::new());
+    let progress = move |progress: &pellucid_iterate::Progress| {
+        seen.push(progress.iteration);
+        // What is shown was reported a round before.
+        match seen.len() {
+            2 => handle.pause(),
+            6 => handle.resume(),
+            9.. => {
+                assert_eq!(seen[5], seen[4], "a paused job went on: {seen:?}");
+                assert!(seen[8] > seen[5], "a resumed job did not go on: {seen:?}");
+                handle.cancel();
+            }
+            _ => {}
+        }
+    };
+    let options = RunOptions { control: Some(control), progress: Some(Box::new(progress)), ..options(1) };
+    assert_eq!(run(program.build().unwrap(), options).unwrap_err(), JobError::Cancelled);
+}
+
+fn mistake(make: impl FnOnce(&mut Program)) -> String {
+    let mut program = Program::new("mistaken");
+    make(&mut program);
+    program.build().unwrap_err().to_string()
+}
+
+#[test]
+fn mistakes_are_found_when_a_program_is_built() {
+    let several = mistake(|p| {
+        let many = p.dataset("many", 3, |_| Ok(0u64));
+        p.repeat("loop", |body| body.while_signal("go on", many, |_| true));
+    });
+    assert!(several.contains(r#""go on""#) && several.contains(r#""many" has 3"#), "{several}");
+    let partitionings = mistake(|p| {
+        let (a, b) = (p.dataset("a", 3, |_| Ok(0u64)), p.dataset("b", 4, |_| Ok(0u64)));
+        p.transform("both", a, b, |_, _| Ok(()));
+    });
+    assert!(partitionings.contains(r#""a" of 3 partitions with "b" of 4"#), "{partitionings}");
+    let endless = mistake(|p| {
+        let a = p.dataset("a", 1, |_| Ok(0u64));
+        p.repeat("round and round", |body| body.transform("nothing", a, (), |_, ()| Ok(())));
+    });
+    assert!(endless.contains("round and round") && endless.contains("no signal"), "{endless}");
+    let twice = mistake(|p| {
+        let a = p.dataset("a", 1, |_| Ok(0u64));
+        p.transform("alias", a, a, |_, _| Ok(()));
+    });
+    assert!(twice.contains(r#""a" twice"#), "{twice}");
+    let outside = mistake(|p| {
+        let a = p.dataset("a", 1, |_| Ok(0u64));
+        p.while_signal("lost", a, |_| true);
+    });
+    assert!(outside.contains("in no loop"), "{outside}");
+    let mut other = Program::new("other");
+    let foreign = other.dataset("foreign", 1, |_| Ok(0u64));
+    let foreign = mistake(|p| p.transform("use", foreign, (), |_, ()| Ok(())));
+    assert!(foreign.contains("another program"), "{foreign}");
+    assert_eq!(Program::new("empty").build().unwrap_err(), ProgramError::Empty);
+    let route = mistake(|p| {
+        let a = p.dataset("a", 2, |_| Ok(0u64));
+        let scatter =
+            p.scatter("far", a, Route::fixed(2, |_| vec![7]), |_, _: &mut Outgoing<'_, u64>| Ok(()));
+        scatter.gather((), a, |(), _, _| Ok(()));
+    });
+    assert!(route.contains("partition 7 is not one of 2"), "{route}");
+}
