@@ -170,7 +170,7 @@ def test_a_cut_trace_has_a_page_that_says_so(recorded, tmp_path, chromium):
     cut.write_bytes(recorded.read_bytes()[: recorded.stat().st_size // 2])
     page = browser.Page(chromium, report(cut, "cut.html"))
     page.check()
-    assert "truncated" in page.page.inner_text("#warnings")
+    assert "Cut after block" in page.page.inner_text("#warnings")
     assert "Nothing is predicted" in page.page.inner_text("#what-if-body")
     page.close()
 
