@@ -1,0 +1,204 @@
+//! Jobs over real processes: this test binary starts itself as worker.
+
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pellucid_iterate::simulator::Random;
+use pellucid_iterate::{
+    Cluster, Dataset, Invitation, JobError, Plan, Program, RunOptions, Snapshots, WorkerSettings, control,
+    run_sequentially, work,
+};
+use url::Url;
+
+/// Where snapshots go, for workers.
+const PLACE: &str = "PELLUCID_TEST_SNAPSHOTS";
+
+struct Made {
+    plan: Arc<Plan>,
+    data: Dataset<Vec<u64>>,
+    model: Dataset<u64>,
+}
+
+/// Iterations over data of which half changes and half does not, each of some milliseconds.
+fn made() -> Made {
+    let mut program = Program::new("processes");
+    let fixed = program
+        .dataset("fixed", 8, |index| Ok((0..2000).map(|n| n ^ u64::from(index)).collect::<Vec<u64>>()));
+    let data = program.dataset("data", 8, |index| Ok(vec![u64::from(index); 2000]));
+    let model = program.dataset("model", 1, |_| Ok(1u64));
+    let (local, total) =
+        (program.dataset("local", 8, |_| Ok(0u64)), program.dataset("total", 1, |_| Ok(vec![0u64])));
+    program.times("rounds", 150, |body| {
+        body.broadcast("model to all", model, local);
+        body.transform("mix", (fixed, local), data, |(fixed, model), data| {
+            for _ in 0..40 {
+                for (data, fixed) in data.iter_mut().zip(fixed) {
+                    *data = (data.rotate_left(5) ^ fixed).wrapping_mul(*model | 1);
+                }
+            }
+            Ok(())
+        });
+        body.tree_reduce("total", data, total, |sum, next| sum[0] = sum[0].rotate_left(1) ^ next[0]);
+        body.transform("step", total, model, |total, model| {
+            *model = model.wrapping_mul(7).wrapping_add(total[0]);
+            Ok(())
+        });
+    });
+    program.output(data);
+    program.output(model);
+    Made { plan: program.build().unwrap(), data, model }
+}
+
+fn snapshots(place: &Url) -> Snapshots {
+    Snapshots { place: place.clone(), every_iterations: 10 }
+}
+
+/// Not a test: what a worker process runs.
+#[test]
+fn worker_process() {
+    let Some((invitation, rank)) = Invitation::from_environment() else { return };
+    let place = std::env::var(PLACE).ok().map(|place| Url::parse(&place).unwrap());
+    let settings =
+        WorkerSettings { rank, snapshots: place.as_ref().map(snapshots), ..WorkerSettings::default() };
+    if let Err(error) = work(made().plan, &invitation, &settings) {
+        eprintln!("{error}");
+        std::process::exit(1);
+    }
+}
+
+fn start(invitation: &Invitation, rank: u32, place: Option<&Url>) -> std::io::Result<Child> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["--exact", "worker_process", "--nocapture"]).stdout(Stdio::null());
+    invitation.put_into(&mut command, rank);
+    if let Some(place) = place {
+        command.env(PLACE, place.as_str());
+    }
+    command.spawn()
+}
+
+fn options() -> RunOptions {
+    RunOptions { wait_limit: Duration::from_secs(20), ..RunOptions::default() }
+}
+
+#[test]
+fn processes_give_the_answer_of_one_thread() {
+    let made = made();
+    let expected = run_sequentially(made.plan.clone(), u64::MAX).unwrap();
+    for workers in [1, 2, 3] {
+        let cluster = Cluster { workers, ..Cluster::default() };
+        let outcome = control(made.plan.clone(), &cluster, options(), |invitation| {
+            (0..workers).map(|rank| start(invitation, rank, None)).collect()
+        })
+        .unwrap();
+        assert_eq!(outcome.single(made.model).unwrap(), expected.single(made.model).unwrap());
+        assert_eq!(outcome.partitions(made.data).unwrap(), expected.partitions(made.data).unwrap());
+        assert_eq!(outcome.iterations, 150);
+    }
+}
+
+/// Kills workers at random moments (`PELLUCID_KILLS` of them, 4 unless told), one a job; with snapshots
+/// and without.
+#[test]
+fn killed_workers_cost_time_and_nothing_else() {
+    let made = made();
+    let expected = run_sequentially(made.plan.clone(), u64::MAX).unwrap();
+    let kills = std::env::var("PELLUCID_KILLS").map_or(4, |kills| kills.parse().unwrap());
+    let mut recoveries = 0;
+    for seed in 0..kills {
+        let mut random = Random::new(seed);
+        let folder = tempfile::tempdir().unwrap();
+        let place = Url::from_directory_path(folder.path()).unwrap();
+        let place = (seed % 4 != 3).then_some(&place);
+        let cluster = Cluster { workers: 3, ..Cluster::default() };
+        let options = RunOptions { snapshots: place.map(snapshots), ..options() };
+        let outcome = control(made.plan.clone(), &cluster, options, |invitation| {
+            let children: Vec<Child> =
+                (0..3).map(|rank| start(invitation, rank, place)).collect::<Result<_, _>>()?;
+            let victim = children[random.below(3) as usize].id();
+            let after = Duration::from_millis(20 + random.below(250));
+            std::thread::spawn(move || {
+                std::thread::sleep(after);
+                // Its own child, which is waited for by the job alone.
+                let _ = Command::new("kill").args(["-9", &victim.to_string()]).status();
+            });
+            Ok(children)
+        });
+        let outcome = match outcome {
+            Err(JobError::WorkerLost { cause, .. }) if cause.contains("before the job began") => continue,
+            outcome => outcome.unwrap_or_else(|error| panic!("seed {seed}: {error}")),
+        };
+        assert_eq!(outcome.single(made.model).unwrap(), expected.single(made.model).unwrap(), "seed {seed}");
+        assert_eq!(outcome.partitions(made.data).unwrap(), expected.partitions(made.data).unwrap());
+        recoveries += outcome.recoveries;
+    }
+    assert!(recoveries > 0, "no worker was killed while the job ran: change the times");
+}
+
+#[test]
+fn a_worker_with_another_secret_is_refused() {
+    let made = made();
+    let cluster = Cluster { workers: 1, ..Cluster::default() };
+    let error = Arc::new(Mutex::new(None));
+    let told = error.clone();
+    let plan = made.plan.clone();
+    let limit = RunOptions { wait_limit: Duration::from_secs(1), ..RunOptions::default() };
+    let outcome = control(made.plan, &cluster, limit, move |invitation| {
+        let wrong = Invitation { secret: "a guess".into(), ..invitation.clone() };
+        *told.lock().unwrap() = work(plan, &wrong, &WorkerSettings::default()).err();
+        Ok(Vec::new())
+    });
+    let text = error.lock().unwrap().take().unwrap().to_string();
+    assert!(text.contains("secret"), "{text}");
+    let text = outcome.unwrap_err().to_string();
+    assert!(text.contains("for workers to connect"), "{text}");
+}
+
+#[test]
+fn a_peer_of_another_program_is_refused() {
+    let made = made();
+    let mut other = Program::new("another");
+    let one = other.dataset("one", 1, |_| Ok(0u64));
+    other.transform("nothing", one, (), |_, ()| Ok(()));
+    let other = other.build().unwrap();
+    let cluster = Cluster { workers: 1, ..Cluster::default() };
+    let limit = RunOptions { wait_limit: Duration::from_secs(1), ..RunOptions::default() };
+    let error = Arc::new(Mutex::new(None));
+    let told = error.clone();
+    let _ = control(made.plan, &cluster, limit, move |invitation| {
+        *told.lock().unwrap() = work(other, invitation, &WorkerSettings::default()).err();
+        Ok(Vec::new())
+    });
+    let text = error.lock().unwrap().take().unwrap().to_string();
+    assert!(text.contains("another program"), "{text}");
+}
+
+#[test]
+fn a_stranger_is_dropped_and_the_job_goes_on() {
+    let made = made();
+    let expected = run_sequentially(made.plan.clone(), u64::MAX).unwrap();
+    let cluster = Cluster { workers: 1, ..Cluster::default() };
+    let outcome = control(made.plan.clone(), &cluster, options(), |invitation| {
+        let mut stranger = std::net::TcpStream::connect(&invitation.controller)?;
+        stranger.write_all(b"GET / HTTP/1.1\r\n\r\n")?;
+        // Another says nothing at all.
+        std::mem::forget(std::net::TcpStream::connect(&invitation.controller)?);
+        Ok(vec![start(invitation, 0, None)?])
+    })
+    .unwrap();
+    assert_eq!(outcome.single(made.model).unwrap(), expected.single(made.model).unwrap());
+}
+
+#[test]
+fn a_place_that_takes_no_snapshot_fails_the_job() {
+    let made = made();
+    let folder = tempfile::tempdir().unwrap();
+    // A file where the folder of partitions should be: nothing can be written under it.
+    std::fs::write(folder.path().join("partitions"), b"").unwrap();
+    let place = Url::from_directory_path(folder.path()).unwrap();
+    let options = RunOptions { snapshots: Some(snapshots(&place)), threads: 1, ..options() };
+    let error = pellucid_iterate::run(made.plan, options).unwrap_err();
+    let JobError::Snapshot { place: named, .. } = &error else { panic!("{error}") };
+    assert_eq!(*named, place.to_string());
+}
