@@ -112,7 +112,7 @@ mod tests {
     fn operators_stay_and_what_they_work_on_goes() {
         assert_eq!(operators_of("Aggregate Partial, HashJoin Inner"), "Aggregate Partial, HashJoin Inner");
         assert_eq!(operators_of("Repartition, Scan secret"), "Repartition, Scan source-6");
-        assert_eq!(operators_of("Scan a b.parquet …"), "Scan source-13");
+        assert_eq!(operators_of("Scan a b.parquet …"), "Scan source-15");
         assert_eq!(operators_of("/home/me/x.py:12"), "operator-16");
     }
 }

@@ -75,8 +75,8 @@ mod tests {
             matched(&of("pabq"), &of("rbas")),
             [
                 (Some(0), None),
-                (None, Some(0)),
                 (Some(1), None),
+                (None, Some(0)),
                 (Some(2), Some(1)),
                 (Some(3), None),
                 (None, Some(2)),
