@@ -283,7 +283,7 @@ impl Bundle {
     ) -> Result<Option<Turn>, JobError> {
         match &statement.kind {
             Kind::Transform(kernel) => {
-                self.run(plan, host, at, |partitions| kernel(partitions))?;
+                self.run(plan, host, at, kernel)?;
                 self.written |= statement.writes;
             }
             Kind::Scatter { kernel, routes } if routes.width(self.index) > 0 => {

@@ -203,11 +203,11 @@ impl Controller {
         }
         match envelope.message {
             Message::Report(report) => self.report(*report),
-            Message::Installed { bundle, version } => {
-                if self.map[bundle as usize] == (Entry { worker: from, version }) {
-                    self.moving.remove(&bundle);
-                    self.after_move();
-                }
+            Message::Installed { bundle, version }
+                if self.map[bundle as usize] == (Entry { worker: from, version }) =>
+            {
+                self.moving.remove(&bundle);
+                self.after_move();
             }
             Message::Saved(saved) => self.saved(*saved),
             Message::Ended { bundle } => {

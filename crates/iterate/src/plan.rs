@@ -32,12 +32,15 @@ pub(crate) struct Instance {
     pub statement: u32,
 }
 
+/// A partition's content, or why there is none.
+type Made<E> = Result<Box<dyn AnyData>, E>;
+
 /// A dataset, without its type.
 pub(crate) struct DatasetSpec {
     pub name: String,
     pub partitions: u32,
-    pub load: Box<dyn Fn(u32) -> Result<Box<dyn AnyData>, Cause> + Send + Sync>,
-    pub decode: fn(&[u8]) -> Result<Box<dyn AnyData>, DataError>,
+    pub load: Box<dyn Fn(u32) -> Made<Cause> + Send + Sync>,
+    pub decode: fn(&[u8]) -> Made<DataError>,
     /// No stage writes it: its loader makes it again at any time.
     pub constant: bool,
     pub output: bool,

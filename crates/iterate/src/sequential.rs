@@ -43,10 +43,13 @@ pub fn run_sequentially(plan: Arc<Plan>, signals: u64) -> Result<Outcome, JobErr
     Ok(job.finish())
 }
 
+/// A partition's content, while no task has it in hand.
+type Content = Option<Box<dyn AnyData>>;
+
 struct Job<'a> {
     plan: &'a Plan,
     /// By group and index.
-    states: Vec<Vec<Vec<Option<Box<dyn AnyData>>>>>,
+    states: Vec<Vec<Vec<Content>>>,
     /// By destination and place, of the exchange whose gather is next.
     chunks: Vec<Vec<Option<Chunk>>>,
     outcome: Outcome,

@@ -22,6 +22,9 @@ use crate::plan::Plan;
 use crate::run::Snapshots;
 use crate::worker::{SaveDone, Store};
 
+/// Objects of a snapshot, and whom to tell when they are saved.
+type Save = (Vec<(Path, Vec<u8>)>, SaveDone);
+
 /// See the [module](self).
 pub(crate) struct SnapshotStore {
     place: Url,
@@ -29,7 +32,7 @@ pub(crate) struct SnapshotStore {
     objects: Arc<dyn ObjectStore>,
     runtime: Arc<Runtime>,
     /// To the thread that writes, so that tasks do not wait for it.
-    saves: Mutex<Sender<(Vec<(Path, Vec<u8>)>, SaveDone)>>,
+    saves: Mutex<Sender<Save>>,
 }
 
 impl SnapshotStore {

@@ -59,8 +59,8 @@ mod stage;
 pub mod whatif;
 
 pub use analysis::*;
-pub use pipelined::spread;
 pub use compare::{Change, Comparison, StageChange, Verdict, compare};
+pub use pipelined::spread;
 pub use series::{Series, series};
 
 use capacity::capacities;

@@ -1,6 +1,5 @@
 //! Traces of pipelined tasks, small enough to work out by hand. Times are milliseconds.
 
-#[allow(dead_code)]
 mod builder;
 
 use builder::ms;
@@ -220,9 +219,12 @@ fn rates_are_over_bytes_else_records_else_nothing() {
     assert_eq!(nothing.stages[0].stragglers.as_ref().expect("judged").denominator, Denominator::None);
 }
 
+/// Sets a part of a task.
+type Set = fn(&mut pellucid_trace::PipelinedTask, Option<Blocked>);
+
 #[test]
 fn a_part_is_the_cause_if_nobody_straggles_once_it_is_gone_from_all() {
-    let parts: [(&str, fn(&mut pellucid_trace::PipelinedTask, Option<Blocked>)); 6] = [
+    let parts: [(&str, Set); 6] = [
         ("gc", |t, b| t.gc = b),
         ("scheduler", |t, b| t.scheduler = b),
         ("input_read", |t, b| t.blocked_input = b),

@@ -1,6 +1,5 @@
 //! What holds for any trace of pipelined tasks, sound or damaged.
 
-#[allow(dead_code)]
 mod builder;
 
 use builder::spark::Spark;

@@ -171,6 +171,7 @@ mod tests {
             capacity: None,
             capacity_from: None,
             concurrency: 1,
+            concurrency_min: None,
             link: None,
             pacer: None,
             chunk_size: ChunkSize::default(),

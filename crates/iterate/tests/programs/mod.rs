@@ -82,7 +82,7 @@ impl Maker {
     fn transform(&mut self, program: &mut Program, name: String) {
         let family = self.pick_family();
         let write = self.pick(family);
-        let salt = self.random.next();
+        let salt = self.random.number();
         let reads: Vec<_> = self.families[family].datasets.clone();
         let read = reads[self.random.below(reads.len() as u64) as usize];
         if same(read, write) {
@@ -125,7 +125,7 @@ impl Maker {
             }
             Ok(())
         });
-        let salt = self.random.next();
+        let salt = self.random.number();
         scatter.gather((), to, move |(), numbers, chunks: Incoming<'_, u64>| {
             for (source, chunk) in chunks.iter() {
                 numbers[0] = mix(numbers[0], mix(*chunk, u64::from(source)));

@@ -9,8 +9,10 @@ use pellucid_trace::{Application, Trace, kind};
 /// A version: major and minor.
 pub(crate) type Version = (u32, u32);
 
-/// Key, first version that knows it, and its default from versions on, oldest first.
-const KEYS: &[(&str, Version, &[(Version, &str)])] = &[
+/// A key: its name, the first version that knows it, and its defaults from versions on, oldest first.
+type Key = (&'static str, Version, &'static [(Version, &'static str)]);
+
+const KEYS: &[Key] = &[
     ("spark.executor.memory", (0, 7), &[((0, 7), "512m"), ((1, 4), "1g")]),
     ("spark.driver.memory", (1, 1), &[((1, 1), "512m"), ((1, 4), "1g")]),
     ("spark.executor.memoryOverhead", (2, 3), &[((2, 3), "10 % of the executor's memory, at least 384m")]),

@@ -47,7 +47,11 @@ fn of_application(a: &Analysis, whole_ms: f64, what_if: Option<&WhatIf>) -> Head
         |cause| {
             let at_most = if cause.at_most { "at most " } else { "" };
             let (ms, share) = (time(cause.ms), percent(cause.ms / whole_ms));
-            format!("{} limited {at_most}{ms} of the {} in which jobs ran ({share}).", capitalized(noun(&cause.cause)), time(whole_ms))
+            format!(
+                "{} limited {at_most}{ms} of the {} in which jobs ran ({share}).",
+                capitalized(noun(&cause.cause)),
+                time(whole_ms)
+            )
         },
     );
     let best = what_if.filter(|w| w.best().is_some());
