@@ -10,7 +10,7 @@ import pytest
 
 # Pictures and measurements that a run leaves behind, for CI to keep.
 ARTEFACTS = Path(os.environ.get("PELLUCID_ARTEFACTS") or Path(__file__).parent / "artefacts").resolve()
-TIMEOUT_MS = 180_000
+TIMEOUT_MS = 60_000
 NAMES = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
 
 

@@ -195,10 +195,7 @@ fn a_trace_is_kept_and_analyzed() {
 
 #[test]
 fn wrong_usage_is_2_failure_is_1_and_both_say_what_to_do() {
-    let directory = tempfile::tempdir().unwrap();
-    let spark = directory.path().join("app-1");
-    fs::write(&spark, "{\"Event\":\"SparkListenerLogStart\",\"Spark Version\":\"3.5.1\"}\n").unwrap();
-    let (data, spark) = (text(data()), text(&spark));
+    let data = text(data());
     for (arguments, code, message) in [
         (&["sql", ""][..], 2, "no statement to run"),
         (&["sql", "SELECT 1", "--memory", "4G"], 2, "unknown unit `G`"),
@@ -209,9 +206,11 @@ fn wrong_usage_is_2_failure_is_1_and_both_say_what_to_do() {
         (&["sql", "-f", "/nowhere/q.sql"], 1, "cannot read /nowhere/q.sql"),
         (&["generate", "tpch", data], 2, "--force"),
         (&["generate", "tpch", "--scale", "zero", data], 2, "from 0.001"),
-        (&["analyze", spark], 1, "is a Spark event log"),
         (&["analyze", "/nowhere/a.trace"], 1, "/nowhere/a.trace"),
-        (&["report"], 2, "unrecognized subcommand"),
+        (&["report"], 2, "required arguments"),
+        (&["reports"], 2, "unrecognized subcommand"),
+        (&["export", "/nowhere/a.trace", "--to", "pdf", "-o", "x"], 2, "perfetto"),
+        (&["whatif", "/nowhere/a.trace"], 1, "/nowhere/a.trace"),
     ] {
         let output = run(arguments);
         let said = stderr(&output);
@@ -223,11 +222,18 @@ fn wrong_usage_is_2_failure_is_1_and_both_say_what_to_do() {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    for command in ["sql", "analyze", "generate", "demo"] {
+    for command in [
+        "sql", "analyze", "whatif", "backtest", "compare", "report", "export", "iterate", "storage",
+        "generate", "demo",
+    ] {
         let output = run(&[command, "--help"]);
         assert_eq!(output.status.code(), Some(0));
         let help = stdout(&output);
-        assert!(help.contains("Example:\n  pellucid ") && help.contains("--json"), "{help}");
+        assert!(
+            (help.contains("Example:\n  pellucid ") || help.contains("Examples:\n  pellucid "))
+                && help.contains("--json"),
+            "{help}"
+        );
     }
 }
 

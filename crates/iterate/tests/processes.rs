@@ -33,7 +33,8 @@ fn made() -> Made {
     program.times("rounds", 150, |body| {
         body.broadcast("model to all", model, local);
         body.transform("mix", (fixed, local), data, |(fixed, model), data| {
-            for _ in 0..40 {
+            // Long enough that a kill within the first 270 ms finds the job running.
+            for _ in 0..600 {
                 for (data, fixed) in data.iter_mut().zip(fixed) {
                     *data = (data.rotate_left(5) ^ fixed).wrapping_mul(*model | 1);
                 }

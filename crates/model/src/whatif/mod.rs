@@ -9,7 +9,7 @@
 //! use pellucid_model::whatif::{Changes, WhatIfModel, residuals};
 //! # fn rate(_: &str) -> Result<u64, String> { Ok(1) }
 //! let trace = pellucid_trace::Trace::read("job.trace".as_ref())?;
-//! let model = WhatIfModel::of(&trace, residuals(None)).expect("a whole trace");
+//! let model = WhatIfModel::of(&trace, &residuals(None)).expect("a whole trace");
 //! let changes = Changes::parse(&["disk.rate=x2"], rate).expect("a key and a value");
 //! let answer = model.predict(&changes).expect("a trace with a disk");
 //! println!("{} ms", answer.prediction.duration_ms);
