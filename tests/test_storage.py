@@ -13,8 +13,8 @@ import pytest
 from tests import binary, oracle, services
 
 SCENARIOS = binary.ROOT / "crates" / "storage" / "scenarios"
-# MinIO takes minutes to build: `make test-storage`.
-SERVICES = ["s3s-fs", "swift", "hdfs", pytest.param("minio", marks=pytest.mark.full)]
+# HDFS and MinIO take minutes to build or to run: `make test-storage`.
+SERVICES = ["s3s-fs", "swift", *(pytest.param(name, marks=pytest.mark.full) for name in ("hdfs", "minio"))]
 SCALE = 0.05
 
 
