@@ -42,6 +42,8 @@ class Cold:
     def __init__(self, disk, query: str, folder: Path, *options: str):
         files = sorted(disk.path.glob("*.parquet"))
         cache.evict(files)
+        # A page of the program that is not in memory would be a core's read of a device.
+        cache.warm([binary.binary()])
         before = disk.moved_bytes()[0]
         kept = folder / "cold.trace"
         with threads.delay_accounting(), tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
