@@ -117,11 +117,12 @@ impl<'t> Replays<'t> {
         let bound = |measured_ms: f64, unchanged: f64, best: f64, sure: Option<f64>| {
             let ratio = crate::ratio(best, unchanged)?;
             let duration_ms = measured_ms * ratio;
-            let high = crate::ratio(sure.unwrap_or(best), unchanged)? * measured_ms;
+            // Less work may take longer in a greedy schedule, so either end may be the lower one.
+            let sure_ms = crate::ratio(sure.unwrap_or(best), unchanged)? * measured_ms;
             Some(Bound {
                 duration_ms,
-                low_ms: duration_ms * (1.0 - error).max(0.0),
-                high_ms: high * (1.0 + error),
+                low_ms: duration_ms.min(sure_ms) * (1.0 - error).max(0.0),
+                high_ms: duration_ms.max(sure_ms) * (1.0 + error),
                 improvement: 1.0 - ratio,
                 at_most: sure.is_some(),
             })
