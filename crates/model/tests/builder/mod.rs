@@ -15,6 +15,18 @@ pub fn ms(ms: f64) -> u64 {
     (ms * 1e6) as u64
 }
 
+/// The end of a job that went well.
+pub fn job_end(job: u32, ended: f64) -> JobEnd {
+    JobEnd {
+        job,
+        ended_ns: ms(ended),
+        outcome: Outcome::Ok,
+        error: None,
+        rows: None,
+        memory_high_water_bytes: None,
+    }
+}
+
 impl Build {
     /// A trace of the engine on one machine; resource 0 is its cores.
     pub fn on_cores(cores: u32) -> Build {
@@ -126,14 +138,7 @@ impl Build {
     }
 
     pub fn end_job(&mut self, job: u32, ended: f64) -> &mut JobEnd {
-        self.trace.job_ends.push(JobEnd {
-            job,
-            ended_ns: ms(ended),
-            outcome: Outcome::Ok,
-            error: None,
-            rows: None,
-            memory_high_water_bytes: None,
-        });
+        self.trace.job_ends.push(job_end(job, ended));
         self.trace.job_ends.last_mut().expect("one was pushed")
     }
 

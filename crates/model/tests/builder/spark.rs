@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pellucid_trace::*;
 
-use super::ms;
+use super::{job_end, ms};
 
 /// An application with executors; executor 0 is resource 0.
 #[derive(Debug)]
@@ -100,14 +100,7 @@ impl Spark {
             id: Some(job.into()),
             ..Job::default()
         });
-        self.trace.job_ends.push(JobEnd {
-            job,
-            ended_ns: ms(ended),
-            outcome: Outcome::Ok,
-            error: None,
-            rows: None,
-            memory_high_water_bytes: None,
-        });
+        self.trace.job_ends.push(job_end(job, ended));
         job
     }
 
