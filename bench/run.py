@@ -1,7 +1,8 @@
 """Runs what is missing of the benchmarks and writes the table: `python -m bench.run [SUITE…]`.
 
-Suites: `micro`, `warm`, `recording`, `cold`, `sparklog`, in this order; none named: all. Each finished case
-is appended to `bench/results/SUITE.jsonl`; a run that was stopped goes on where it was.
+Suites: `micro`, `warm`, `recording`, `cold`, `sparklog`, `million`, in this order; none named: all.
+Each finished case is appended to `bench/results/SUITE.jsonl`; a run that was stopped goes on where
+it was.
 """
 
 import argparse
@@ -9,12 +10,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import cold, micro, recording, results, sparklog, table, warm
+from bench import cold, micro, million, recording, results, sparklog, table, warm
 from bench.sessions import example
 from lab import memory
 from tests import binary
 
-SUITES = ("micro", "warm", "recording", "cold", "sparklog")
+SUITES = ("micro", "warm", "recording", "cold", "sparklog", "million")
 
 
 def say(case: dict, found: dict) -> None:
@@ -54,10 +55,12 @@ def main() -> int:
                 print(f"{path} does not exist: cargo build --release --workspace --bins --examples", file=sys.stderr)
                 return 1
         with memory.kept() as results.memory:
-            if queries := beside - {"sparklog"}:
+            if queries := beside - {"sparklog", "million"}:
                 beside_peers(queries, chosen)
             if "sparklog" in beside:
                 sparklog.run(say, chosen.runs)
+            if "million" in beside:
+                million.run(say, chosen.runs)
     table.main()
     return 0
 

@@ -21,6 +21,8 @@ COLD_TIME, COLD_BYTES, TWO_DISKS = 1.05, 1.05, 0.55
 RECORDING, EVENT_BYTES = 0.01, 40
 # Event logs: core seconds of the faster peer over ours, by how the log is compressed; memory for a million tasks.
 FEWER_CORE_S, MILLION_BYTES = {"plain": 15, "zstd": 10}, 300e6
+# A million monotasks: an answer, the page's size, its first picture.
+ANSWER_MS, PAGE_BYTES, PICTURE_MS = 2000, 30e6, 3000
 # And of single operations, by how their names begin. A registration is no event, so it has none.
 MICRO = {
     "record/monotask": 100,
@@ -391,6 +393,26 @@ def sparklog_section(lines: list[dict]) -> list:
     return [*out, ""]
 
 
+def million_section(lines: list[dict]) -> list:
+    """Questions about a million monotasks, and the page of them."""
+    lines = newest(lines)
+    out = [title("A million monotasks", lines), "", *origin(lines, "python -m bench.run --again million")]
+    out += header("question", "time (ms)", "core time (ms)", "peak memory (MB)")
+    asked = [line for line in lines if "wall_ms" in line]
+    for line in asked:
+        cells = f"{milliseconds(line['wall_ms'])} ({max(line['wall_ms']):.0f} at most)", milliseconds(line["core_ms"])
+        out.append(row(f"`{line['case']['ask']}`{mark(line)}", *cells, f"{line['peak_bytes'] / 1e6:.0f}"))
+    # A sweep and the list of single changes are many questions.
+    single = [statistics.median(line["wall_ms"]) for line in asked if "--set" in line["case"]["ask"]]
+    out += ["", at_most("`whatif --set`, the slowest question's median", max(single, default=None), ANSWER_MS, unit=" ms")]
+    for line in lines:
+        if "page_bytes" in line:
+            out.append(at_most("The page's size", line["page_bytes"] / 1e6, PAGE_BYTES / 1e6, unit=" MB"))
+            shown = [statistics.median(line[f"{scheme}_ms"]) for scheme in ("light", "dark")]
+            out.append(at_most("The page's first picture, the later of light and dark", max(shown), PICTURE_MS, unit=" ms"))
+    return [*out, ""]
+
+
 SECTIONS = {
     "warm": warm_section,
     "cold": cold_section,
@@ -398,6 +420,7 @@ SECTIONS = {
     "recording": recording_section,
     "micro": micro_section,
     "sparklog": sparklog_section,
+    "million": million_section,
 }
 
 

@@ -336,6 +336,22 @@ def test_a_peer_that_is_not_there_leaves_a_goal_open():
     assert "**20.0 times fewer** (goal: at least 15 times fewer): not decided: 1 of 2 peers" in text
 
 
+def test_a_million_monotasks_by_the_slowest_answer_and_the_later_picture():
+    line = {"build": "b", "at": "2026-01-01", "runs": 3, "others_cores": 0.0}
+    asked = {"wall_ms": [1400.0, 1500.0, 2600.0], "core_ms": [1800.0] * 3, "peak_bytes": 9e8}
+    slower = asked | {"wall_ms": [2100.0] * 3}
+    lines = [
+        line | asked | {"case": {"ask": "whatif --set no=disk"}},
+        line | slower | {"case": {"ask": "whatif"}},
+        line | {"case": {"ask": "report"}, "page_bytes": 16e6, "light_ms": [900.0] * 3, "dark_ms": [3100.0] * 3},
+    ]
+    text = "\n".join(map(str, table.million_section(lines)))
+    assert "| `whatif --set no=disk` | 1500 (2600 at most) | 1800 | 900 |" in text
+    assert "slowest question's median: **1500 ms** (goal: at most 2000 ms): met" in text
+    assert "**16 MB** (goal: at most 30 MB): met" in text
+    assert "later of light and dark: **3100 ms** (goal: at most 3000 ms): not met" in text
+
+
 def test_a_multiplied_log_has_ids_and_times_of_its_own(tmp_path):
     events = [
         {"Event": "SparkListenerApplicationStart", "Timestamp": 100},

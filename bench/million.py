@@ -1,0 +1,77 @@
+"""Questions about a trace of a million monotasks: how long an answer takes, and the page of it.
+
+The trace is made (`crates/report/examples/million.rs`). Each question is a fresh process, its time
+from start to exit; the page's is from the start of loading until its timeline was drawn, in a
+headless Chromium, light and dark in turns.
+"""
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+from bench import results
+from bench.sparklog import timed
+from tests import browser
+from tests.binary import binary
+
+SUITE = "million"
+RUNS = 5
+MONOTASKS = 1_000_000
+# What is asked, as the rest of the command line says it.
+QUESTIONS = ("--set disk.rate=x2", "--set cores=x2", "--set no=disk", "--sweep disk.rate=x0.5..x2", "")
+
+
+class MissingError(Exception):
+    """Something that measures is not there."""
+
+
+def run(say, most_runs: int | None = None) -> None:
+    """All cases that this build lacks."""
+    maker = binary().parent / "examples" / "million"
+    by = results.fingerprint([binary(), maker])
+    runs = min(RUNS, most_runs or RUNS)
+    cases = [{"ask": f"whatif {question}".strip()} for question in QUESTIONS] + [{"ask": "report"}]
+    lacking = [
+        case
+        for case in cases
+        if not any(line["case"] == case and line["runs"] >= runs for line in results.made(SUITE, by))
+    ]
+    if not lacking:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "million.trace"
+        subprocess.run([maker, trace, str(MONOTASKS)], check=True)
+        for case in lacking:
+            with results.quiet() as others:
+                found = page(trace, runs) if case["ask"] == "report" else questions(case["ask"], trace, runs)
+            line = {"runs": runs, "trace_bytes": trace.stat().st_size, **found, "others_cores": others()}
+            results.append(SUITE, case, line, by)
+            say(case, {key: {"ms": value} for key, value in found.items() if key.endswith("ms")})
+
+
+def questions(ask: str, trace: Path, runs: int) -> dict:
+    """One question, asked so often."""
+    verb, *options = ask.split()
+    asked = [timed([binary(), verb, "--json", trace, *options]) for _ in range(runs)]
+    if failed := [said for said in asked if isinstance(said, str)]:
+        raise MissingError(f"{ask}: {failed[0]}")
+    return {
+        "wall_ms": [run["wall_s"] * 1e3 for run in asked],
+        "core_ms": [run["core_s"] * 1e3 for run in asked],
+        "peak_bytes": max(run["peak_bytes"] for run in asked),
+    }
+
+
+def page(trace: Path, runs: int) -> dict:
+    """The page's size and how soon it shows something."""
+    html = trace.with_suffix(".html")
+    subprocess.run([binary(), "report", trace, "-o", html, "--quiet"], check=True)
+    first: dict[str, list[float]] = {"light_ms": [], "dark_ms": []}
+    with browser.started() as chromium:
+        for _ in range(runs):
+            for scheme in ("light", "dark"):
+                opened = browser.Page(chromium, html, scheme=scheme)
+                opened.check()
+                first[f"{scheme}_ms"].append(round(opened.first_picture_ms(), 1))
+                opened.close()
+    return {"page_bytes": html.stat().st_size, **first}
