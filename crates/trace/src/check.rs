@@ -95,6 +95,7 @@ impl Trace {
         self.stage_ends.iter().for_each(|r| see(Record::StageEnd(r.clone())));
         self.job_ends.iter().for_each(|r| see(Record::JobEnd(r.clone())));
         self.query_ends.iter().for_each(|r| see(Record::QueryEnd(r.clone())));
+        self.concurrency_changes.iter().for_each(|r| see(Record::ConcurrencyChange(r.clone())));
     }
 
     /// First and last record, and that nothing between is missing.
@@ -148,10 +149,14 @@ impl Trace {
     fn check_stages(&self, broken: &mut Broken) {
         for (ix, stage) in self.stages.iter().enumerate() {
             let what = || format!("stage {ix}");
-            let same_job = |after: &StageIx| self.stages[*after as usize].job == stage.job;
+            let submitted_ns = |job: JobIx| self.jobs[job as usize].submitted_ns;
+            let before = |after: &StageIx| {
+                let job = self.stages[*after as usize].job;
+                job == stage.job || submitted_ns(job) <= submitted_ns(stage.job)
+            };
             broken.unless(
-                stage.after.iter().all(same_job),
-                "a stage comes after stages of its own job",
+                stage.after.iter().all(before),
+                "a stage comes after stages of its own job or of one submitted before",
                 what,
             );
             broken.unless(
@@ -369,7 +374,15 @@ impl Trace {
             let ns_of = |blocked: &Blocked| match blocked {
                 Blocked::MeasuredNs(ns) | Blocked::AtMostNs(ns) => *ns,
             };
-            let parts = [task.run_ns, task.scan_ns, task.result_serialize_ns, task.getting_result_ns];
+            let parts = [
+                task.run_ns,
+                task.scan_ns,
+                task.commit_ns,
+                task.decode_ns,
+                task.queue_ns,
+                task.result_serialize_ns,
+                task.getting_result_ns,
+            ];
             let mut times = blocked.iter().flatten().map(ns_of).chain(parts.into_iter().flatten());
             broken.unless(
                 times.all(|ns| ns <= task.duration_ns),
@@ -401,6 +414,11 @@ impl Trace {
                 "an operation that ended well has no error",
                 what,
             );
+        }
+        for (ix, change) in self.concurrency_changes.iter().enumerate() {
+            broken.unless(change.concurrency > 0, "a concurrency is at least 1", || {
+                format!("concurrency change {ix}")
+            });
         }
         for (ix, sample) in self.utilization_samples.iter().enumerate() {
             broken.unless(

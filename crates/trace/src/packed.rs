@@ -38,7 +38,7 @@ macro_rules! with_amounts {
             6 scan_ns, 7 input_bytes, 8 input_records, 9 output_bytes, 10 output_records,
             11 shuffle_remote_bytes, 12 shuffle_local_bytes, 13 shuffle_read_records,
             14 shuffle_write_bytes, 15 shuffle_write_records, 16 spill_bytes, 17 memory_spill_bytes,
-            18 result_bytes, 19 peak_memory_bytes)
+            18 result_bytes, 19 peak_memory_bytes, 51 commit_ns, 52 decode_ns, 53 queue_ns)
     };
 }
 

@@ -105,6 +105,16 @@ pub struct PipelinedTask {
     /// Spent in scans within `run_ns`: waiting for input, and decoding it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scan_ns: Option<u64>,
+    /// Putting its output in place within `run_ns`, after it was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit_ns: Option<u64>,
+    /// Decoding and decompressing within `run_ns`, where the engine's operators measure it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decode_ns: Option<u64>,
+    /// Waiting within `run_ns` for a permit of the scheduler that its executor has
+    /// (the plugin's): queue time, not blocked time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_ns: Option<u64>,
     /// Bytes of input read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_bytes: Option<u64>,

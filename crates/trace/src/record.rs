@@ -54,6 +54,8 @@ pub enum Record {
     StorageOperation(StorageOperation),
     /// The machine's own counters over an interval.
     UtilizationSample(UtilizationSample),
+    /// How much a resource runs at once changed.
+    ConcurrencyChange(ConcurrencyChange),
     /// A stage ended.
     StageEnd(StageEnd),
     /// A job ended.
@@ -68,7 +70,7 @@ pub enum Record {
 
 impl Record {
     /// The `t` of every record that this version knows.
-    pub const TYPES: [&'static str; 17] = [
+    pub const TYPES: [&'static str; 18] = [
         "header",
         "machine",
         "resource",
@@ -81,6 +83,7 @@ impl Record {
         "sampled_task",
         "storage_operation",
         "utilization_sample",
+        "concurrency_change",
         "stage_end",
         "job_end",
         "query_end",
@@ -409,6 +412,22 @@ pub struct UtilizationSample {
     /// Bytes written or sent, by everyone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_bytes: Option<u64>,
+}
+
+/// How much a resource runs at once was changed by its controller, for a stage.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ConcurrencyChange {
+    /// The resource.
+    pub resource: ResourceIx,
+    /// The stage that it was tuned for.
+    pub stage: StageIx,
+    /// From when on.
+    pub at_ns: u64,
+    /// How much runs at once at most.
+    pub concurrency: u32,
+    /// Why, in the producer's words (`bytes per second grew`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// A stage ended.

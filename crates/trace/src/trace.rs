@@ -42,6 +42,8 @@ pub struct Trace {
     pub storage_operations: Vec<StorageOperation>,
     /// Utilisation samples.
     pub utilization_samples: Vec<UtilizationSample>,
+    /// Changes of how much a resource runs at once.
+    pub concurrency_changes: Vec<ConcurrencyChange>,
     /// Ends of stages.
     pub stage_ends: Vec<StageEnd>,
     /// Ends of jobs.
@@ -106,6 +108,7 @@ impl Trace {
             Record::SampledTask(r) => self.sampled_tasks.push(r),
             Record::StorageOperation(r) => self.storage_operations.push(r),
             Record::UtilizationSample(r) => self.utilization_samples.push(r),
+            Record::ConcurrencyChange(r) => self.concurrency_changes.push(r),
             Record::StageEnd(r) => self.stage_ends.push(r),
             Record::JobEnd(r) => self.job_ends.push(r),
             Record::QueryEnd(r) => self.query_ends.push(r),
@@ -131,6 +134,7 @@ impl Trace {
             self.sampled_tasks.len(),
             self.storage_operations.len(),
             self.utilization_samples.len(),
+            self.concurrency_changes.len(),
             self.stage_ends.len(),
             self.job_ends.len(),
             self.query_ends.len(),
@@ -204,6 +208,10 @@ impl Registered {
             }
             Record::StorageOperation(r) => known("resource", r.resource, self.resources),
             Record::UtilizationSample(r) => known("resource", r.resource, self.resources),
+            Record::ConcurrencyChange(r) => {
+                known("resource", r.resource, self.resources)?;
+                known("stage", r.stage, self.stages)
+            }
             Record::StageEnd(r) => known("stage", r.stage, self.stages),
             Record::JobEnd(r) => known("job", r.job, self.jobs),
             Record::QueryEnd(r) => known("query", r.query, self.queries),

@@ -39,7 +39,7 @@ fn each_break_is_named() {
     broken("where it is known from", |t| t.resources[0].capacity_from = None);
     broken("concurrency is at least 1", |t| t.resources[1].concurrency = Some(0));
     broken("link is a resource", |t| t.resources[3].link = Some(0));
-    broken("of its own job", |t| t.stages[1].job = 1);
+    broken("of its own job", |t| (t.stages[0].job, t.jobs[1].submitted_ns) = (1, u64::MAX));
     broken("submitted no sooner than its job", |t| t.stages[0].submitted_ns = 1);
     broken("a stage ends once", |t| t.stage_ends.push(t.stage_ends[0].clone()));
     broken("a stage ends after", |t| t.stage_ends[0].ended_ns = 1);

@@ -144,7 +144,7 @@ fn any_monotask() -> impl Strategy<Value = Record> {
 fn any_pipelined_task() -> impl Strategy<Value = Record> {
     let blocked = prop_oneof![time().prop_map(Blocked::MeasuredNs), time().prop_map(Blocked::AtMostNs)];
     let ids = (any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>());
-    let measured = proptest::collection::vec(some(time()), 20);
+    let measured = proptest::collection::vec(some(time()), 23);
     let blocked = proptest::collection::vec(some(blocked), 9);
     let locality = prop_oneof![Just(Locality::Process), Just(Locality::NoPreference), Just(Locality::Any)];
     let failure = prop_oneof![Just(Failure::Exception), Just(Failure::OutOfMemory), Just(Failure::Other)];
@@ -178,6 +178,9 @@ fn any_pipelined_task() -> impl Strategy<Value = Record> {
             memory_spill_bytes: measured[17],
             result_bytes: measured[18],
             peak_memory_bytes: measured[19],
+            commit_ns: measured[20],
+            decode_ns: measured[21],
+            queue_ns: measured[22],
             blocked_network: blocked[0],
             blocked_input: blocked[1],
             blocked_shuffle_read: blocked[2],

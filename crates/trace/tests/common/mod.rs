@@ -331,6 +331,13 @@ pub fn every_kind() -> Vec<Record> {
             read_bytes: Some(25_000_000),
             write_bytes: Some(0),
         }),
+        Record::ConcurrencyChange(ConcurrencyChange {
+            resource: 0,
+            stage: 1,
+            at_ns: 1_500_000_000,
+            concurrency: 4,
+            reason: Some("bytes per second grew".into()),
+        }),
         Record::StageEnd(StageEnd {
             stage: 2,
             ended_ns: 2_100_000_000,
@@ -403,6 +410,9 @@ pub fn pipelined_task() -> PipelinedTask {
         result_serialize_ns: Some(12),
         getting_result_ns: Some(13),
         scan_ns: Some(350_000_000),
+        commit_ns: Some(14),
+        decode_ns: Some(15),
+        queue_ns: Some(16),
         input_bytes: Some(128 << 20),
         input_records: Some(1_000_000),
         output_bytes: Some(5),
