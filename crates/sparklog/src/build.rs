@@ -55,6 +55,7 @@ pub fn trace(mut log: Log) -> Trace {
     let queries = add_queries(&mut trace, &mut log, &clock);
     add_jobs(&mut trace, &mut log, &clock, &queries);
     add_stages(&mut trace, &mut log, &clock);
+    trace.concurrency_changes = std::mem::take(&mut log.concurrencies).since(clock.origin_ms);
     let complete = log.ended_ms.is_some();
     if !complete {
         trace.truncated = Some(unfinished(&log));
@@ -225,13 +226,20 @@ fn add_jobs(trace: &mut Trace, log: &mut Log, clock: &Clock, queries: &HashMap<u
 }
 
 fn add_stages(trace: &mut Trace, log: &mut Log, clock: &Clock) {
-    // The latest attempt so far of each stage, with its job.
+    // The latest attempt so far of each stage, with its job; and what ran last for each RDD.
     let mut latest: HashMap<u64, (StageIx, usize)> = HashMap::new();
+    let mut computed: HashMap<u64, StageIx> = HashMap::new();
     for (ix, stage) in std::mem::take(&mut log.stages).into_iter().enumerate() {
         let ix = ix as StageIx;
-        let same_job =
-            |parent: &u64| latest.get(parent).filter(|(_, job)| *job == stage.job).map(|(ix, _)| *ix);
-        let mut after: Vec<StageIx> = stage.parents.iter().filter_map(same_job).collect();
+        // Where a parent did not run in this job, another job's stage has made its output: adaptive
+        // execution makes a job of every stage, and caches and shuffles are used again.
+        let parent = |id: &u64| {
+            let in_job = latest.get(id).filter(|(_, job)| *job == stage.job).map(|(ix, _)| *ix);
+            let elsewhere = || log.rdd_of_stage.get(id).and_then(|rdd| computed.get(rdd)).copied();
+            let of_job = |ix: &StageIx| trace.jobs[trace.stages[*ix as usize].job as usize].submitted_ns;
+            in_job.or_else(|| elsewhere().filter(|ix| of_job(ix) <= trace.jobs[stage.job].submitted_ns))
+        };
+        let mut after: Vec<StageIx> = stage.parents.iter().filter_map(parent).collect();
         after.sort_unstable();
         after.dedup();
         let submitted_ns = clock.at(stage.submitted_ms.unwrap_or(clock.origin_ms));
@@ -247,6 +255,9 @@ fn add_stages(trace: &mut Trace, log: &mut Log, clock: &Clock) {
             tasks: stage.tasks.map(|tasks| tasks.min(u64::from(u32::MAX)) as u32),
         });
         latest.insert(stage.id, (ix, stage.job));
+        if let Some(rdd) = stage.rdd {
+            computed.insert(rdd, ix);
+        }
         if let Some(end) = stage.end {
             let ended_ns = clock.maybe(end.at_ms).unwrap_or(submitted_ns).max(submitted_ns);
             trace.stage_ends.push(StageEnd { stage: ix, ended_ns, outcome: outcome(&end), error: end.error });

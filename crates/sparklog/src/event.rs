@@ -58,6 +58,8 @@ pub struct JobStart {
     pub id: Option<u64>,
     pub submitted_ms: Option<u64>,
     pub stages: Vec<u64>,
+    /// What each of its stages computes: the stage, and the RDD that [`rdd`] gives.
+    pub rdds: Vec<(u64, u64)>,
     /// Name of its last stage, which is what Spark calls the job.
     pub name: Option<String>,
     pub description: Option<String>,
@@ -75,6 +77,7 @@ pub struct StageInfo {
     pub details: String,
     pub tasks: Option<u64>,
     pub parents: Vec<u64>,
+    pub rdd: Option<u64>,
     pub submitted_ms: Option<u64>,
     pub completed_ms: Option<u64>,
     pub failure: Option<String>,
@@ -192,15 +195,17 @@ pub fn job_start(scanner: &mut Scanner<'_>) -> Result<JobStart, Bad> {
                 Ok(())
             })?,
             b"Stage Infos" => value.array_or_skip(|info| {
-                let (mut id, mut name) = (None, None);
+                let (mut id, mut name, mut computes) = (None, None, None);
                 info.object_or_skip(|key, value| {
                     match key {
                         b"Stage ID" => id = value.number()?,
                         b"Stage Name" => name = value.text()?,
+                        b"RDD Info" => computes = rdd(value)?,
                         _ => value.skip()?,
                     }
                     Ok(())
                 })?;
+                job.rdds.extend(id.zip(computes));
                 if id >= last {
                     last = id;
                     job.name = name.map(Cow::into_owned);
@@ -214,6 +219,26 @@ pub fn job_start(scanner: &mut Scanner<'_>) -> Result<JobStart, Bad> {
     })?;
     job.stages.sort_unstable();
     Ok(job)
+}
+
+/// What a stage computes: the first of its RDDs is its own, the others are what that is made of. A
+/// stage that was planned again for the same data has another number and the same RDD.
+fn rdd(scanner: &mut Scanner<'_>) -> Result<Option<u64>, Bad> {
+    let mut own = None;
+    let mut is_first = true;
+    scanner.array_or_skip(|info| {
+        if !std::mem::take(&mut is_first) {
+            return info.skip();
+        }
+        info.object_or_skip(|key, value| {
+            match key {
+                b"RDD ID" => own = value.number()?,
+                _ => value.skip()?,
+            }
+            Ok(())
+        })
+    })?;
+    Ok(own)
 }
 
 fn job_properties(scanner: &mut Scanner<'_>, job: &mut JobStart) -> Result<(), Bad> {
@@ -252,6 +277,7 @@ fn stage_info(scanner: &mut Scanner<'_>, stage: &mut StageInfo) -> Result<(), Ba
             b"Stage Name" => stage.name = owned(value)?.unwrap_or_default(),
             b"Details" => stage.details = owned(value)?.unwrap_or_default(),
             b"Number of Tasks" => stage.tasks = value.number()?,
+            b"RDD Info" => stage.rdd = rdd(value)?,
             b"Parent IDs" => value.array_or_skip(|id| {
                 stage.parents.extend(id.number()?);
                 Ok(())

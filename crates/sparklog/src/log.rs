@@ -16,6 +16,7 @@ use pellucid_trace::{PipelinedTasks, Trace};
 
 use crate::event::{self, ApplicationStart, Ended, Execution, ExecutorEvent, StageInfo};
 use crate::plan::Plans;
+use crate::plugin::Concurrencies;
 use crate::scan::{Bad, Scanner};
 use crate::task::{self, TaskEnd, ns};
 use crate::warnings::Warnings;
@@ -51,12 +52,15 @@ pub struct Log {
     lost_job: Option<usize>,
     pub(crate) stages: Vec<Stage>,
     stage_by_id: HashMap<(u64, u64), u32>,
+    /// The RDD that each planned stage computes, whether it ran or its output was there already.
+    pub(crate) rdd_of_stage: HashMap<u64, u64>,
     /// The stage of the last task: most tasks are of the same.
     last_stage: Option<((u64, u64), u32)>,
     pub(crate) executions: Vec<SqlExecution>,
     execution_by_id: HashMap<u64, usize>,
     plans: Plans,
     pub(crate) tasks: PipelinedTasks,
+    pub(crate) concurrencies: Concurrencies,
     /// When the last task ended: the time of what has none.
     latest_ms: Option<u64>,
     pub(crate) warnings: Warnings,
@@ -96,6 +100,7 @@ pub struct Stage {
     pub operators: Option<String>,
     pub call_site: Option<String>,
     pub parents: Vec<u64>,
+    pub rdd: Option<u64>,
     pub tasks: Option<u64>,
     pub submitted_ms: Option<u64>,
     pub first_launch_ms: Option<u64>,
@@ -305,6 +310,7 @@ impl Log {
 
     fn job_start(&mut self, job: event::JobStart) {
         self.add_settings(job.sql_settings);
+        self.rdd_of_stage.extend(job.rdds);
         let ix = self.jobs.len();
         if let Some(id) = job.id {
             self.job_by_id.insert(id, ix);
@@ -390,6 +396,7 @@ impl Log {
         stage.operators = operators.or(stage.operators.take());
         stage.call_site = call_site.or(stage.call_site.take());
         stage.parents = info.parents;
+        stage.rdd = info.rdd.or(stage.rdd);
         stage.tasks = info.tasks.or(stage.tasks);
         stage.submitted_ms = info.submitted_ms.or(stage.submitted_ms);
         if completed {
@@ -443,30 +450,31 @@ impl Log {
         }
     }
 
-    fn task_end(&mut self, mut task: TaskEnd<'_>) {
-        let Some(stage_id) = task.stage else {
+    fn task_end(&mut self, mut ended: TaskEnd<'_>) {
+        let Some(stage_id) = ended.stage else {
             self.warnings.no_id += 1;
             return;
         };
-        let stage = self.stage_of(stage_id, task.stage_attempt.unwrap_or(0));
-        let executor = self.executor_of(task.executor);
-        if self.executors[executor as usize].host.is_none() && !task.host.is_empty() {
-            self.executors[executor as usize].host = Some(crate::escape::unescaped(task.host).into_owned());
+        let stage = self.stage_of(stage_id, ended.stage_attempt.unwrap_or(0));
+        let executor = self.executor_of(ended.executor);
+        if self.executors[executor as usize].host.is_none() && !ended.host.is_empty() {
+            self.executors[executor as usize].host = Some(crate::escape::unescaped(ended.host).into_owned());
         }
         let known = &mut self.stages[stage as usize];
-        if task.launched_ms.or(task.finished_ms).is_none() {
-            task.launched_ms = known.submitted_ms.or(self.latest_ms);
+        if ended.launched_ms.or(ended.finished_ms).is_none() {
+            ended.launched_ms = known.submitted_ms.or(self.latest_ms);
         }
-        self.latest_ms = task.finished_ms.or(self.latest_ms);
-        let (mut task, odd) = task.measured();
+        self.latest_ms = ended.finished_ms.or(self.latest_ms);
+        let (mut task, odd) = ended.measured();
         let launched_ms = task.launched_ns / ns(1);
         known.first_launch_ms =
             Some(known.first_launch_ms.map_or(launched_ms, |first| first.min(launched_ms)));
-        if known.distrust_input && task.input_bytes.is_some() {
+        if known.distrust_input && task.input_bytes.is_some() && !ended.plugin().counted_input() {
             task.input_bytes = None;
             self.warnings.distrusted_inputs += 1;
         }
         (task.stage, task.resource) = (stage, executor);
+        self.concurrencies.ended(&task, ended.plugin());
         self.warnings.odd(odd);
         self.tasks.push(&task);
     }

@@ -13,6 +13,8 @@ use memchr::memmem::Finder;
 use pellucid_trace::{Blocked, Failure, Locality, Outcome, PipelinedTask};
 
 use crate::failure::{self, Ended};
+use crate::operators::Operators;
+use crate::plugin::Measured;
 use crate::scan::{Bad, Raw, Scanner};
 
 /// Latest time that is believed: in 2554, the last that nanoseconds in 64 bits can say.
@@ -73,16 +75,9 @@ struct Metrics {
 /// What accumulables say beyond the metrics.
 #[derive(Debug, Default)]
 struct Accumulated {
-    /// SQL scans' own time, waiting and decoding.
-    scan_ms: Option<u64>,
-    /// Measured by Pellucid's plugin.
-    read_wait_ns: Option<u64>,
-    write_wait_ns: Option<u64>,
+    operators: Operators,
+    plugin: Measured,
 }
-
-/// Accumulables of the plugin.
-const READ_WAIT: &[u8] = b"pellucid.read_wait_ns";
-const WRITE_WAIT: &[u8] = b"pellucid.write_wait_ns";
 
 /// What was found wrong with times that contradict each other.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -214,10 +209,9 @@ fn metrics(scanner: &mut Scanner<'_>) -> Result<Option<Metrics>, Bad> {
 /// The list repeats the metrics, and is most of a line; so it is passed in one
 /// step and only looked through for names that are worth reading it.
 fn accumulables(Raw(list): Raw<'_>) -> Result<Accumulated, Bad> {
-    static SCAN: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"scan time\""));
     static PLUGIN: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"pellucid."));
     let mut found = Accumulated::default();
-    if SCAN.find(list).is_none() && PLUGIN.find(list).is_none() {
+    if !Operators::are_in(list) && PLUGIN.find(list).is_none() {
         return Ok(found);
     }
     Scanner::new(list).array_or_skip(|item| {
@@ -230,12 +224,7 @@ fn accumulables(Raw(list): Raw<'_>) -> Result<Accumulated, Bad> {
             }
             Ok(())
         })?;
-        let total = match name {
-            b"scan time" => &mut found.scan_ms,
-            _ if name == READ_WAIT => &mut found.read_wait_ns,
-            _ if name == WRITE_WAIT => &mut found.write_wait_ns,
-            _ => return Ok(()),
-        };
+        let Some(total) = found.operators.place(name).or(found.plugin.place(name)) else { return Ok(()) };
         *total = update.map_or(*total, |more| Some(total.unwrap_or(0).saturating_add(more)));
         Ok(())
     })?;
@@ -245,7 +234,7 @@ fn accumulables(Raw(list): Raw<'_>) -> Result<Accumulated, Bad> {
 impl TaskEnd<'_> {
     /// The task without the indices of its stage and executor, and what
     /// contradicted itself. Times count from Unix time's beginning.
-    pub fn measured(mut self) -> (PipelinedTask, Oddities) {
+    pub fn measured(&mut self) -> (PipelinedTask, Oddities) {
         let mut odd = Oddities::default();
         let launched = self.launched_ms.or(self.finished_ms).unwrap_or(0);
         let finished = self.finished_ms.unwrap_or(launched);
@@ -282,10 +271,16 @@ impl TaskEnd<'_> {
             let getting_result = self.getting_result_ms.map_or(0, |began| finished.saturating_sub(began));
             metrics.add_times(ns(getting_result), &mut task, &mut odd);
             metrics.add_sizes(&mut task);
-            self.accumulated.add(&mut task);
+            self.accumulated.plugin.add(&mut task);
+            self.accumulated.operators.add(&mut task);
             add_bounds(&mut task, &self.accumulated);
         }
         (task, odd)
+    }
+
+    /// What Pellucid's plugin says of it.
+    pub fn plugin(&self) -> &Measured {
+        &self.accumulated.plugin
     }
 }
 
@@ -339,17 +334,6 @@ impl Metrics {
     }
 }
 
-impl Accumulated {
-    /// What was measured where stock Spark measures nothing.
-    fn add(&self, task: &mut PipelinedTask) {
-        let run_ns = task.run_ns.unwrap_or(task.duration_ns);
-        task.scan_ns = self.scan_ms.map(|ms| ns(ms.min(LAST_MS)).min(run_ns));
-        let within = |wait: Option<u64>| wait.map(|ns| Blocked::MeasuredNs(ns.min(run_ns)));
-        task.blocked_input = within(self.read_wait_ns);
-        task.blocked_output = within(self.write_wait_ns);
-    }
-}
-
 /// What may hide in the part of the run time that no metric explains.
 fn add_bounds(task: &mut PipelinedTask, accumulated: &Accumulated) {
     let Some(run_ns) = task.run_ns else { return };
@@ -362,10 +346,12 @@ fn add_bounds(task: &mut PipelinedTask, accumulated: &Accumulated) {
         known(task.gc),
         known(task.blocked_network),
         known(task.blocked_shuffle_write),
-        accumulated.read_wait_ns.unwrap_or(0),
-        accumulated.write_wait_ns.unwrap_or(0),
+        known(task.blocked_input),
+        known(task.blocked_output),
+        task.queue_ns.unwrap_or(0),
     ];
     let rest = explained.iter().fold(run_ns, |rest, part| rest.saturating_sub(*part));
+    let rest = accumulated.plugin.waited_ns().map_or(rest, |waited| rest.min(waited));
     let bound = |did: bool, at_most: u64| Some(Blocked::AtMostNs(at_most)).filter(|_| did);
     let some = |amounts: [Option<u64>; 2]| amounts.iter().flatten().any(|amount| *amount > 0);
     if task.blocked_input.is_none() {
@@ -435,6 +421,8 @@ mod tests {
         let scan = r#"{"ID":1,"Name":"scan time","Update":"120","Value":"9"},{"ID":2,"Name":"scan time","Update":30}"#;
         let (scanned, _) = task(FULL, scan, GOOD);
         assert_eq!((scanned.scan_ns, scanned.blocked_input), (Some(150 * MS), Some(AtMostNs(150 * MS))));
+        let commit = r#"{"ID":3,"Name":"task commit time","Update":"70","Value":"90"}"#;
+        assert_eq!(task(FULL, commit, GOOD).0.commit_ns, Some(70 * MS));
     }
 
     #[test]

@@ -1,0 +1,174 @@
+//! What Pellucid's plugin adds to a log: waits that stock Spark does not measure, and how many
+//! tasks each executor let run.
+//!
+//! It comes as accumulables of tasks. One that is always there, the concurrency, says that the plugin
+//! was. A wait that is missing beside it was not measured: the task's bytes went past the plugin
+//! (an object store's file system). Bytes and queue time that are missing are none.
+//!
+//! The concurrency comes with the end of each task, so a change is seen when the first task ends
+//! under it. Of thousands of tasks that say the same, one is kept.
+
+use std::collections::HashMap;
+
+use pellucid_trace::{Blocked, ConcurrencyChange, PipelinedTask};
+
+use crate::task::ns;
+
+/// Why the plugin chose a number, by its code from 1 on; the codes are part of what the plugin logs.
+const REASONS: [&str; 7] = [
+    "start",
+    "more at once moved more bytes a second",
+    "more at once did not pay",
+    "not bound by I/O",
+    "the most that may run",
+    "as the last stage like it",
+    "fixed",
+];
+
+/// What the plugin says of a task.
+#[derive(Debug, Default)]
+pub struct Measured {
+    /// How many tasks its executor let run when it ended.
+    concurrency: Option<u64>,
+    reason: Option<u64>,
+    read_wait_ns: Option<u64>,
+    write_wait_ns: Option<u64>,
+    read_bytes: Option<u64>,
+    queue_ns: Option<u64>,
+    io_wait_ns: Option<u64>,
+}
+
+impl Measured {
+    /// The place of an accumulable of this name; `None` for one that nothing here reads.
+    pub fn place(&mut self, name: &[u8]) -> Option<&mut Option<u64>> {
+        Some(match name.strip_prefix(b"pellucid.")? {
+            b"concurrency" => &mut self.concurrency,
+            b"reason" => &mut self.reason,
+            b"read_wait_ns" => &mut self.read_wait_ns,
+            b"write_wait_ns" => &mut self.write_wait_ns,
+            b"read_bytes" => &mut self.read_bytes,
+            b"queue_ns" => &mut self.queue_ns,
+            b"io_wait_ns" => &mut self.io_wait_ns,
+            _ => return None,
+        })
+    }
+
+    /// Adds to a task what was measured where stock Spark measures nothing.
+    pub fn add(&self, task: &mut PipelinedTask) {
+        let run_ns = task.run_ns.unwrap_or(task.duration_ns);
+        let within = |wait: Option<u64>| wait.map(|ns| ns.min(run_ns));
+        task.blocked_input = within(self.read_wait_ns).map(Blocked::MeasuredNs);
+        task.blocked_output = within(self.write_wait_ns).map(Blocked::MeasuredNs);
+        task.queue_ns = within(self.queue_ns.or(self.concurrency.map(|_| 0)));
+        // Spark's own count misses what is read by vectored reads.
+        task.input_bytes = self.read_bytes.max(task.input_bytes);
+    }
+
+    /// Whether the bytes of input are those that the plugin counted.
+    pub fn counted_input(&self) -> bool {
+        self.read_bytes.is_some()
+    }
+
+    /// All that the task's thread waited for, where that was measured: a bound of every wait that was not.
+    pub fn waited_ns(&self) -> Option<u64> {
+        self.io_wait_ns
+    }
+
+    fn chosen(&self) -> Option<(u32, Option<&'static str>)> {
+        let concurrency = u32::try_from(self.concurrency?).ok().filter(|n| *n > 0)?;
+        let place = usize::try_from(self.reason.unwrap_or(0)).ok().and_then(|code| code.checked_sub(1));
+        Some((concurrency, place.and_then(|place| REASONS.get(place)).copied()))
+    }
+}
+
+/// Changes of how many tasks executors let run.
+#[derive(Debug, Default)]
+pub struct Concurrencies {
+    /// By executor and stage.
+    last: HashMap<(u32, u32), u32>,
+    changes: Vec<(u64, ConcurrencyChange)>,
+}
+
+impl Concurrencies {
+    /// A task ended, of which the plugin said this. Its times count from Unix time's beginning.
+    pub fn ended(&mut self, task: &PipelinedTask, measured: &Measured) {
+        let Some((concurrency, reason)) = measured.chosen() else { return };
+        let known = self.last.insert((task.resource, task.stage), concurrency);
+        if known == Some(concurrency) {
+            return;
+        }
+        // What a stage begins with was in force when its first task was launched.
+        let at_ns = if known.is_none() { task.launched_ns } else { task.ended_ns() };
+        let (resource, stage, reason) = (task.resource, task.stage, reason.map(str::to_owned));
+        self.changes.push((at_ns, ConcurrencyChange { resource, stage, at_ns, concurrency, reason }));
+    }
+
+    /// The changes in the order of time, which counts from `origin_ms`.
+    pub fn since(mut self, origin_ms: u64) -> Vec<ConcurrencyChange> {
+        self.changes.sort_by_key(|(at_ns, _)| *at_ns);
+        let changes = self.changes.into_iter();
+        changes
+            .map(|(at_ns, change)| ConcurrencyChange { at_ns: at_ns.saturating_sub(ns(origin_ms)), ..change })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(said: &[(&str, u64)]) -> Measured {
+        let mut measured = Measured::default();
+        for (name, value) in said {
+            *measured.place(name.as_bytes()).expect(name) = Some(*value);
+        }
+        measured
+    }
+
+    #[test]
+    fn what_is_missing_was_not_measured_or_is_none() {
+        let mut task = PipelinedTask { run_ns: Some(500), input_bytes: Some(9), ..Default::default() };
+        let said = [("pellucid.concurrency", 4), ("pellucid.read_wait_ns", 900), ("pellucid.read_bytes", 70)];
+        measured(&said).add(&mut task);
+        assert_eq!(task.blocked_input, Some(Blocked::MeasuredNs(500)), "never more than it ran");
+        assert_eq!((task.blocked_output, task.queue_ns, task.input_bytes), (None, Some(0), Some(70)));
+        let mut stock = PipelinedTask { run_ns: Some(500), ..Default::default() };
+        measured(&[]).add(&mut stock);
+        assert_eq!((stock.blocked_input, stock.queue_ns), (None, None));
+        assert!(Measured::default().place(b"scan time").is_none());
+        assert!(Measured::default().place(b"pellucid.newer").is_none());
+    }
+
+    #[test]
+    fn only_changes_of_concurrency_are_kept() {
+        let mut seen = Concurrencies::default();
+        let mut ended = |resource, stage, launched_ns, duration_ns, concurrency, reason| {
+            let task = PipelinedTask { resource, stage, launched_ns, duration_ns, ..Default::default() };
+            seen.ended(
+                &task,
+                &measured(&[("pellucid.concurrency", concurrency), ("pellucid.reason", reason)]),
+            );
+        };
+        let ms = 1_000_000;
+        ended(0, 3, 100 * ms, 100 * ms, 2, 1);
+        ended(1, 3, 100 * ms, 110 * ms, 2, 1);
+        ended(0, 3, 150 * ms, 70 * ms, 2, 1);
+        ended(0, 3, 160 * ms, 140 * ms, 4, 2);
+        ended(0, 4, 310 * ms, 10 * ms, 4, 99);
+        ended(0, 4, 310 * ms, 10 * ms, 0, 1);
+        let said = seen.since(50);
+        let said: Vec<_> = said
+            .iter()
+            .map(|c| (c.resource, c.stage, c.at_ns / ms, c.concurrency, c.reason.as_deref()))
+            .collect();
+        assert_eq!(
+            said,
+            [
+                (0, 3, 50, 2, Some("start")),
+                (1, 3, 50, 2, Some("start")),
+                (0, 3, 250, 4, Some("more at once moved more bytes a second")),
+                (0, 4, 260, 4, None),
+            ]
+        );
+    }
+}
