@@ -131,6 +131,12 @@ def test_a_busy_run_is_repeated_and_does_not_count():
     assert kept["baseline_ms"] == STEADY and kept["target_ms"] == STEADY
 
 
+def test_short_runs_are_repeated_more_often():
+    assert not judge.ended(runs(RESTLESS)) and judge.ended(runs([9000.0, 4000.0] * 6))
+    short = runs([1000.0, 2000.0] * 6)
+    assert not judge.ended(short) and judge.ended(short + short)
+
+
 def test_balance_is_between_the_two_largest():
     assert judge.balanced({"cpu": 100, "disk": 81, "network": None})
     assert not judge.balanced({"cpu": 100, "disk": 79, "network": None})

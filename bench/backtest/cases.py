@@ -141,12 +141,14 @@ def full() -> list[Case]:
     for query in BDB:
         rate = TWO_DISKS_MB.get(query.data) or TWO_DISKS_MB[query.name[:5]]
         base = Config(2, rate, disks=2)
+        # Without its disk the scan of rankings takes 0.15 s, of which no number of repeats is certain.
+        bound = [] if query.data == "rankings" else [replace(base, input="cached")]
         add(
             query,
             base,
             **{
                 "fig. 12: half the disks": [replace(base, disks=1)],
-                "fig. 14: bound of the disk": [replace(base, input="cached")],
+                "fig. 14: bound of the disk": bound,
                 "cores": [replace(base, cores=cores) for cores in (0.5 if query.data != "bdb" else 1.5, 1)],
             },
         )

@@ -58,6 +58,8 @@ class Rig:
         if query.name in self.tables:
             return
         self.tables[query.name] = data.ensure(query, self.small)
+        for disk in self.disks:
+            disk.set_rate(None)
         for table, source in self.tables[query.name].items():
             for number, disk in enumerate(self.disks):
                 folder = disk.path / query.data / table
@@ -73,6 +75,8 @@ class Rig:
                     link = folder / f"{index}.parquet"
                     if not link.is_symlink():
                         link.symlink_to(disk.path / query.data / table / link.name)
+        # What is still to be written would be written beside the first calibration.
+        os.sync()
 
     def _links(self, query: Query, table: str, count: int) -> Path:
         return self.disks[0].folder / f"on-{count}" / query.data / table

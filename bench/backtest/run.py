@@ -90,13 +90,10 @@ def _rounds(hardware: Rig, query: Query, runs: dict[Config, list[dict]], folder:
     hardware.run(query, base, folder / "first.trace")
     stamp = time.strftime("%Y%m%dT%H%M%S")
     (folder / "first.trace").unlink()
-    for repeat in range(judge.MOST_REPEATS):
-        wanted = [config for config in runs if not judge.enough(runs[config])]
-        if not wanted:
-            return
-            # The baseline runs along, so that it stays interleaved with what is repeated.
+    while wanted := [config for config, of in runs.items() if not judge.ended(of)]:
+        # The baseline runs along, so that it stays interleaved with what is repeated.
         for config in dict.fromkeys([base, *wanted]):
-            trace = folder / f"{query.name}_{config.name}_{stamp}_{repeat}.trace"
+            trace = folder / f"{query.name}_{config.name}_{stamp}_{len(runs[config])}.trace"
             runs[config].append(hardware.run(query, config, trace) | {"trace": trace.name})
 
 

@@ -70,7 +70,7 @@ pub enum Input {
 pub struct EngineOptions {
     /// Threads that compute.
     pub cores: usize,
-    /// Partitions after an exchange; default: four a core.
+    /// Partitions after an exchange, and multitasks of a scan at least; default: four a core.
     pub partitions: Option<usize>,
     /// Memory for operators, exchanges and what is read ahead of them; default: no limit.
     pub memory_bytes: Option<u64>,

@@ -276,9 +276,11 @@ impl Running {
         Ok(execution.result())
     }
 
-    /// Multitasks that a scan is divided into at least: enough that every core has several.
+    /// Multitasks that a scan is divided into at least: enough that every core has several, or as
+    /// many as an exchange was asked to have, so that a job can be divided alike on any cores.
     fn at_least(&self) -> usize {
-        (self.session.options.cores * 4).max(4)
+        let options = &self.session.options;
+        options.partitions.unwrap_or(options.cores * 4).max(4)
     }
 
     async fn plan(&self, sql: &str) -> Result<Planned, EngineError> {
