@@ -2,6 +2,8 @@
 
 import contextlib
 import re
+import socket
+import struct
 import threading
 import urllib.parse
 from collections.abc import Iterator
@@ -63,6 +65,8 @@ class Bucket:
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     sent_bytes: int = 0
+    # What goes wrong with the next reads of objects, one each: see `_Serves.spoil`.
+    faults: list[str] = field(default_factory=list)
 
 
 class _Serves(_Handler):
@@ -74,12 +78,43 @@ class _Serves(_Handler):
         _, _, key = urllib.parse.unquote(url.path).lstrip("/").partition("/")
         return key, dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
 
+    def spoil(self, fault: str, content: bytes) -> None:
+        """An answer as a store gives it on a bad day."""
+        error = "<Error><Code>{}</Code><Message>{}</Message></Error>"
+        if fault == "busy":
+            return self.answer(503, error.format("SlowDown", "Please reduce your request rate").encode(), Retry_After="1")
+        if fault == "broken":
+            return self.answer(500, error.format("InternalError", "We encountered an internal error").encode())
+        if fault == "expired":
+            # As S3 does, with what it was sent.
+            token = self.headers.get("X-Amz-Security-Token") or ""
+            said = error.format("ExpiredToken", f"The provided token has expired: {token}")
+            return self.answer(400, said.encode(), Content_Type="application/xml")
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or "")
+        first, last = (int(wanted[1]), min(int(wanted[2]), len(content) - 1)) if wanted else (0, len(content) - 1)
+        if fault == "other bytes":
+            first = min(first + 1, last)
+        part = content[first : last + 1]
+        self.send_response(206)
+        for name, value in {"ETag": '"1"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(part)))
+        self.send_header("Content-Range", f"bytes {first}-{last}/{len(content)}")
+        self.end_headers()
+        self.wfile.write(part if fault == "other bytes" else part[: len(part) // 2])
+        self.wfile.flush()
+        if fault == "reset":
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close_connection = True
+
     def do_GET(self):
         self.body()
         key, query = self._at()
         if not key:
             return self._list(query)
         content = self.server.bucket.objects.get(key)
+        if content is not None and self.server.bucket.faults:
+            return self.spoil(self.server.bucket.faults.pop(0), content)
         if content is None:
             missing = b"<Error><Code>NoSuchKey</Code><Message>The key does not exist</Message></Error>"
             return self.answer(404, missing)

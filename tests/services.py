@@ -6,6 +6,7 @@ check that needs it is skipped with that reason. A service ends with its `with` 
 """
 
 import contextlib
+import json
 import os
 import shutil
 import socket
@@ -24,8 +25,21 @@ MINIO = "latest"
 # What no message, trace or report may hold.
 SECRET = "pellucid-secret-0f1e2d3c"
 KEY = "pellucid-key-4b5a6978"
-CONTAINER = "bucket"
 START_S = 180
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a service runs: on loopback, or behind a link (`Place(link.server, link.inside)` of `lab.links`)."""
+
+    address: str = "127.0.0.1"
+    # A command as it is to be started there.
+    inside: Callable[..., list[str]] = lambda *command: [str(c) for c in command]
+    # The bucket or container of an object store.
+    container: str = "bucket"
+
+
+HERE = Place()
 
 
 class Missing(Exception):
@@ -60,7 +74,7 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def _install(place: Path, make: Callable[[Path], None]) -> Path:
+def install(place: Path, make: Callable[[Path], None]) -> Path:
     """Fills `place` once; a half-filled one is never taken for whole."""
     if not place.exists():
         partial = place.with_name(f"{place.name}.partial-{os.getpid()}")
@@ -75,7 +89,7 @@ def _install(place: Path, make: Callable[[Path], None]) -> Path:
     return place
 
 
-def _run(*command: str | Path, **options) -> None:
+def run(*command: str | Path, **options) -> None:
     try:
         ran = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=1200, **options)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -86,9 +100,10 @@ def _run(*command: str | Path, **options) -> None:
 
 
 @contextlib.contextmanager
-def _process(log: Path, *command: str | Path, **options) -> Iterator[subprocess.Popen]:
+def _process(log: Path, at: Place, *command: str | Path, **options) -> Iterator[subprocess.Popen]:
     with log.open("ab") as out:
-        process = subprocess.Popen([str(c) for c in command], stdout=out, stderr=out, stdin=subprocess.DEVNULL, **options)
+        started = at.inside(*(str(c) for c in command))
+        process = subprocess.Popen(started, stdout=out, stderr=out, stdin=subprocess.DEVNULL, **options)
     try:
         yield process
     finally:
@@ -113,8 +128,8 @@ def _until(what: str, ready: Callable[[], bool], log: Path, *processes: subproce
         time.sleep(0.05)
 
 
-def _listens(port: int) -> bool:
-    with socket.create_connection(("127.0.0.1", port), 1):
+def _listens(at: Place, port: int) -> bool:
+    with socket.create_connection((at.address, port), 1):
         return True
 
 
@@ -130,8 +145,8 @@ def _files(folder: Path, pattern: str = "*") -> Callable[[], set[str]]:
     return files
 
 
-def _s3(name: str, port: int, data: Path) -> Service:
-    endpoint = f"http://127.0.0.1:{port}"
+def _s3(name: str, at: Place, port: int, data: Path) -> Service:
+    endpoint = f"http://{at.address}:{port}"
     environment = {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ENDPOINT": endpoint,
@@ -140,51 +155,51 @@ def _s3(name: str, port: int, data: Path) -> Service:
         "AWS_ACCESS_KEY_ID": KEY,
         "AWS_SECRET_ACCESS_KEY": SECRET,
     }
-    return Service(name, f"s3://{CONTAINER}", environment, _files(data))
+    return Service(name, f"s3://{at.container}", environment, _files(data))
 
 
 @contextlib.contextmanager
-def s3s_fs(folder: Path) -> Iterator[Service]:
+def s3s_fs(folder: Path, at: Place = HERE) -> Iterator[Service]:
     """S3 over a folder; the bucket is there."""
 
     def make(place: Path) -> None:
         build = {"CARGO_TARGET_DIR": str(place / "build")}
-        _run("cargo", "install", "--quiet", "--locked", "s3s-fs", "--version", S3S_FS, "--features", "binary",
+        run("cargo", "install", "--quiet", "--locked", "s3s-fs", "--version", S3S_FS, "--features", "binary",
              "--root", place, env=os.environ | build)  # fmt: skip
         shutil.rmtree(place / "build", ignore_errors=True)
 
-    binary = _install(home() / f"s3s-fs-{S3S_FS}", make) / "bin" / "s3s-fs"
+    binary = install(home() / f"s3s-fs-{S3S_FS}", make) / "bin" / "s3s-fs"
     port, log = free_port(), folder / "s3s-fs.log"
     data = folder / "s3s-fs"
-    (data / CONTAINER).mkdir(parents=True)
-    arguments = ["--host", "127.0.0.1", "--port", str(port), "--access-key", KEY, "--secret-key", SECRET, data]
-    with _process(log, binary, *arguments) as process:
-        _until("s3s-fs", lambda: _listens(port), log, process)
-        yield _s3("s3s-fs", port, data)
+    (data / at.container).mkdir(parents=True)
+    arguments = ["--host", at.address, "--port", str(port), "--access-key", KEY, "--secret-key", SECRET, data]
+    with _process(log, at, binary, *arguments) as process:
+        _until("s3s-fs", lambda: _listens(at, port), log, process)
+        yield _s3("s3s-fs", at, port, data)
 
 
 @contextlib.contextmanager
-def minio(folder: Path) -> Iterator[Service]:
+def minio(folder: Path, at: Place = HERE) -> Iterator[Service]:
     """MinIO over a folder; the bucket is there. Its first build takes some minutes."""
     go = shutil.which("go") or "/usr/local/go/bin/go"
 
     def make(place: Path) -> None:
-        _run(go, "install", f"github.com/minio/minio@{MINIO}", env=os.environ | {"GOBIN": str(place)})
+        run(go, "install", f"github.com/minio/minio@{MINIO}", env=os.environ | {"GOBIN": str(place)})
 
-    binary = _install(home() / "minio", make) / "minio"
+    binary = install(home() / "minio", make) / "minio"
     port, console, log = free_port(), free_port(), folder / "minio.log"
     data = folder / "minio"
-    (data / CONTAINER).mkdir(parents=True)
+    (data / at.container).mkdir(parents=True)
     environment = os.environ | {"MINIO_ROOT_USER": KEY, "MINIO_ROOT_PASSWORD": SECRET}
-    arguments = ["server", data, "--address", f"127.0.0.1:{port}", "--console-address", f"127.0.0.1:{console}"]
-    with _process(log, binary, *arguments, env=environment) as process:
+    arguments = ["server", data, "--address", f"{at.address}:{port}", "--console-address", f"{at.address}:{console}"]
+    with _process(log, at, binary, *arguments, env=environment) as process:
 
         def ready() -> bool:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/minio/health/ready", timeout=1) as answer:
+            with urllib.request.urlopen(f"http://{at.address}:{port}/minio/health/ready", timeout=1) as answer:
                 return answer.status == 200
 
         _until("MinIO", ready, log, process)
-        yield _s3("minio", port, data)
+        yield _s3("minio", at, port, data)
 
 
 _SWIFT_SERVER = """
@@ -195,14 +210,15 @@ import importlib
 from swift.common.wsgi import run_wsgi
 sys.exit(run_wsgi(sys.argv[2], sys.argv[3]))
 """
-_SWIFT_PIPELINE = "catch_errors proxy-logging cache listing_formats bulk tempauth copy slo dlo proxy-server"
+# With S3's interface, for clients that speak no other (Spark's).
+_SWIFT_PIPELINE = "catch_errors proxy-logging cache listing_formats bulk s3api tempauth copy slo dlo proxy-server"
 
 
-def _swift_configuration(folder: Path, ports: dict[str, int], cache: int) -> None:
+def _swift_configuration(folder: Path, at: Place, ports: dict[str, int], cache: int) -> None:
     (folder / "swift.conf").write_text(
         "[swift-hash]\nswift_hash_path_suffix = pellucid\n[storage-policy:0]\nname = one\ndefault = yes\n"
     )
-    common = f"bind_ip = 127.0.0.1\nworkers = 0\nuser = {os.environ.get('USER') or 'root'}\nswift_dir = {folder}\n"
+    common = f"bind_ip = {at.address}\nworkers = 0\nuser = {os.environ.get('USER') or 'root'}\nswift_dir = {folder}\n"
     for kind in ("account", "container", "object"):
         (folder / f"{kind}-server.conf").write_text(
             f"[DEFAULT]\nbind_port = {ports[kind]}\n{common}devices = {folder / 'disks'}\nmount_check = false\n"
@@ -211,26 +227,27 @@ def _swift_configuration(folder: Path, ports: dict[str, int], cache: int) -> Non
     filters = "".join(
         f"[filter:{name}]\nuse = egg:swift#{name.replace('-', '_')}\n"
         for name in _SWIFT_PIPELINE.split()
-        if name not in ("tempauth", "cache", "proxy-server")
+        if name not in ("tempauth", "cache", "proxy-server", "s3api")
     )
     (folder / "proxy-server.conf").write_text(
         f"[DEFAULT]\nbind_port = {ports['proxy']}\n{common}[pipeline:main]\npipeline = {_SWIFT_PIPELINE}\n"
         "[app:proxy-server]\nuse = egg:swift#proxy\naccount_autocreate = true\n"
         f"[filter:tempauth]\nuse = egg:swift#tempauth\nuser_pellucid_tester = {SECRET} .admin\n"
-        f"[filter:cache]\nuse = egg:swift#memcache\nmemcache_servers = 127.0.0.1:{cache}\n{filters}"
+        "[filter:s3api]\nuse = egg:swift#s3api\n"
+        f"[filter:cache]\nuse = egg:swift#memcache\nmemcache_servers = {at.address}:{cache}\n{filters}"
     )
 
 
 @contextlib.contextmanager
-def swift(folder: Path) -> Iterator[Service]:
+def swift(folder: Path, at: Place = HERE) -> Iterator[Service]:
     """Swift: proxy, account, container and object server, one replica; the container is there."""
 
     def make(place: Path) -> None:
-        _run(sys.executable, "-m", "venv", place)
-        _run(place / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+        run(sys.executable, "-m", "venv", place)
+        run(place / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
              "setuptools<81", "swift==2.38.3")  # fmt: skip
 
-    python = _install(home() / "swift-2.38.3", make) / "bin" / "python"
+    python = install(home() / "swift-2.38.3", make) / "bin" / "python"
     memcached = shutil.which("memcached")
     if not memcached:
         raise Missing("Swift's tokens need memcached (apt-get install memcached)")
@@ -238,30 +255,30 @@ def swift(folder: Path) -> Iterator[Service]:
     disk = folder / "disks" / "d1"
     disk.mkdir(parents=True)
     ports, cache = {kind: free_port() for kind in ("account", "container", "object", "proxy")}, free_port()
-    _swift_configuration(folder, ports, cache)
+    _swift_configuration(folder, at, ports, cache)
     for kind in ("account", "container", "object"):
         builder = folder / f"{kind}.builder"
         named = "import sys; sys.argv[0] = 'swift-ring-builder'; from swift.cli.ringbuilder import main; sys.exit(main())"
         tool = [python, "-c", named, builder]
-        _run(*tool, "create", "4", "1", "1")
-        _run(*tool, "add", f"r1z1-127.0.0.1:{ports[kind]}/d1", "1")
-        _run(*tool, "rebalance")
+        run(*tool, "create", "4", "1", "1")
+        run(*tool, "add", f"r1z1-{at.address}:{ports[kind]}/d1", "1")
+        run(*tool, "rebalance")
     log = folder / "log"
     log.touch()
     with contextlib.ExitStack() as stack:
-        cached = [memcached, "-l", "127.0.0.1", "-p", str(cache), *(["-u", "nobody"] if os.geteuid() == 0 else [])]
-        started = [stack.enter_context(_process(log, *cached))]
+        cached = [memcached, "-l", at.address, "-p", str(cache), *(["-u", "nobody"] if os.geteuid() == 0 else [])]
+        started = [stack.enter_context(_process(log, at, *cached))]
         for kind in ports:
             configuration = folder / f"{kind}-server.conf"
             server = [python, "-c", _SWIFT_SERVER, folder, configuration, f"{kind}-server"]
-            started.append(stack.enter_context(_process(log, *server)))
-        _until("Swift", lambda: all(_listens(port) for port in (*ports.values(), cache)), log, *started)
-        auth = f"http://127.0.0.1:{ports['proxy']}/auth/v1.0"
+            started.append(stack.enter_context(_process(log, at, *server)))
+        _until("Swift", lambda: all(_listens(at, port) for port in (*ports.values(), cache)), log, *started)
+        auth = f"http://{at.address}:{ports['proxy']}/auth/v1.0"
         url, token = _swift_sign_in(auth, log, *started)
-        request = urllib.request.Request(f"{url}/{CONTAINER}", method="PUT", headers={"X-Auth-Token": token})
+        request = urllib.request.Request(f"{url}/{at.container}", method="PUT", headers={"X-Auth-Token": token})
         urllib.request.urlopen(request, timeout=10).close()
         environment = {"ST_AUTH": auth, "ST_USER": "pellucid:tester", "ST_KEY": SECRET}
-        yield Service("swift", f"swift://{CONTAINER}", environment, _files(disk / "objects", "*.data"))
+        yield Service("swift", f"swift://{at.container}", environment, _files(disk / "objects", "*.data"))
 
 
 def _swift_sign_in(auth: str, log: Path, *started: subprocess.Popen) -> tuple[str, str]:
@@ -291,7 +308,7 @@ _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 
 @contextlib.contextmanager
-def hdfs(folder: Path) -> Iterator[Service]:
+def hdfs(folder: Path, at: Place = HERE) -> Iterator[Service]:
     """HDFS: a name node and a data node, one replica."""
     java = shutil.which("java")
     if not java:
@@ -299,28 +316,30 @@ def hdfs(folder: Path) -> Iterator[Service]:
 
     def make(place: Path) -> None:
         (place / "pom.xml").write_text(_POM)
-        _run("mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={place / 'jars'}", cwd=place)
+        run("mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={place / 'jars'}", cwd=place)
 
-    jars = _install(home() / f"hdfs-{HADOOP}", make) / "jars"
+    jars = install(home() / f"hdfs-{HADOOP}", make) / "jars"
     folder = folder / "hdfs"
     conf = folder / "conf"
     for web in ("webapps/hdfs", "webapps/datanode"):
         (conf / web).mkdir(parents=True)
     names = ["node", "http", "data", "data-http", "data-ipc"]
     ports = {name: free_port() for name in names}
-    root = f"hdfs://127.0.0.1:{ports['node']}"
+    root = f"hdfs://{at.address}:{ports['node']}"
     settings = {
         "fs.defaultFS": root,
         "dfs.replication": "1",
         "dfs.namenode.name.dir": folder / "names",
         "dfs.datanode.data.dir": folder / "blocks",
-        "dfs.namenode.http-address": f"127.0.0.1:{ports['http']}",
-        "dfs.datanode.address": f"127.0.0.1:{ports['data']}",
-        "dfs.datanode.http.address": f"127.0.0.1:{ports['data-http']}",
-        "dfs.datanode.ipc.address": f"127.0.0.1:{ports['data-ipc']}",
+        "dfs.namenode.http-address": f"{at.address}:{ports['http']}",
+        "dfs.datanode.address": f"{at.address}:{ports['data']}",
+        "dfs.datanode.http.address": f"{at.address}:{ports['data-http']}",
+        "dfs.datanode.ipc.address": f"{at.address}:{ports['data-ipc']}",
         "dfs.datanode.synconclose": "true",
         "dfs.permissions.enabled": "false",
         "dfs.namenode.safemode.extension": "0",
+        # Behind a link no name belongs to the address.
+        "dfs.namenode.datanode.registration.ip-hostname-check": "false",
         "dfs.namenode.fs-limits.min-block-size": "1024",
     }
     body = "".join(f"<property><name>{k}</name><value>{v}</value></property>" for k, v in settings.items())
@@ -328,24 +347,46 @@ def hdfs(folder: Path) -> Iterator[Service]:
         (conf / name).write_text(f"<configuration>{body}</configuration>")
     log = folder / "log"
     log.touch()
-    run = [java, "-Xmx256m", "--add-opens", "java.base/java.lang=ALL-UNNAMED", "-cp", f"{conf}:{jars}/*"]
+    server = [java, "-Xmx256m", "--add-opens", "java.base/java.lang=ALL-UNNAMED", "-cp", f"{conf}:{jars}/*"]
     node, data = (f"org.apache.hadoop.hdfs.server.{name}" for name in ("namenode.NameNode", "datanode.DataNode"))
     environment = os.environ | {"HADOOP_USER_NAME": "pellucid"}
     with log.open("ab") as out:
-        formatted = subprocess.run([*run, node, "-format", "-nonInteractive"], stdout=out, stderr=out, env=environment)
+        formatted = subprocess.run([*server, node, "-format", "-nonInteractive"], stdout=out, stderr=out, env=environment)
     if formatted.returncode:
         raise Missing(f"HDFS could not be formatted: {log.read_text(errors='replace').splitlines()[-1:]}")
-    with _process(log, *run, node, env=environment) as names_, _process(log, *run, data, env=environment) as blocks:
+    with (
+        _process(log, at, *server, node, env=environment) as names_,
+        _process(log, at, *server, data, env=environment) as blocks,
+    ):
 
         def ready() -> bool:
-            bean = f"http://127.0.0.1:{ports['http']}/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo"
+            bean = f"http://{at.address}:{ports['http']}/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo"
             with urllib.request.urlopen(bean, timeout=2) as answer:
                 text = answer.read().decode()
             return '"Safemode" : ""' in text and '"LiveNodes" : "{}"' not in text
 
         _until("HDFS", ready, log, names_, blocks)
         environment = {"HADOOP_USER_NAME": "pellucid", "HADOOP_CONF_DIR": str(conf)}
-        yield Service("hdfs", f"{root}/data", environment, _files(folder / "blocks", "blk_*"))
+        listing = f"http://{at.address}:{ports['http']}/webhdfs/v1"
+        yield Service("hdfs", f"{root}/data", environment, lambda: _hdfs_files(listing, "/data"))
+
+
+def _hdfs_files(service: str, folder: str) -> set[str]:
+    """Files and folders below a folder, as the name node has them: blocks go from the disk some seconds later."""
+    try:
+        with urllib.request.urlopen(f"{service}{folder}?op=LISTSTATUS", timeout=10) as answer:
+            entries = json.load(answer)["FileStatuses"]["FileStatus"]
+    except urllib.error.HTTPError as error:
+        if error.code == 404:
+            return set()
+        raise
+    found = set()
+    for entry in entries:
+        path = f"{folder}/{entry['pathSuffix']}"
+        found.add(path)
+        if entry["type"] == "DIRECTORY":
+            found |= _hdfs_files(service, path)
+    return found
 
 
 ALL = {"s3s-fs": s3s_fs, "minio": minio, "swift": swift, "hdfs": hdfs}

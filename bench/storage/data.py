@@ -1,0 +1,91 @@
+"""What the workloads read: text, tables, points; made once, and put on each composition as it is."""
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.storage.rig import Place
+from tests import binary
+
+SEED, FILES = 1, 8
+TEXT_BYTES = 96 << 20
+WORDS = 20_000
+ROWS, COLUMNS, CENTERS = 400_000, 20, 10
+# Of TPC-DS at scale 1: what the queries of `workloads` read.
+TABLES = ("store_sales", "date_dim", "item", "customer_demographics", "promotion", "store")
+
+
+def home() -> Path:
+    """Where it is made."""
+    return binary.data_home() / "storage"
+
+
+def text() -> Path:
+    """Lines of ten words whose frequencies follow Zipf's law, as CSV of one column in eight files."""
+    folder = home() / "text"
+    if folder.exists():
+        return folder
+    partial = folder.with_name("text.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    random = np.random.default_rng(SEED)
+    words = np.array(["".join(random.choice(list("abcdefghijklmnopqrstuvwxyz"), random.integers(3, 12))) for _ in range(WORDS)])
+    shares = 1.0 / np.arange(1, WORDS + 1)
+    shares /= shares.sum()
+    for number in range(FILES):
+        with open(partial / f"part-{number}.csv", "w") as file:
+            file.write("line\n")
+            while file.tell() < TEXT_BYTES // FILES:
+                drawn = words[random.choice(WORDS, size=(20_000, 10), p=shares)]
+                file.write("\n".join(" ".join(line) for line in drawn) + "\n")
+    partial.rename(folder)
+    return folder
+
+
+def points() -> Path:
+    """Normally distributed rows round ten centers, as Parquet in eight files; the first centers beside them."""
+    folder = home() / "points"
+    if folder.exists():
+        return folder
+    partial = folder.with_name("points.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    random = np.random.default_rng(SEED)
+    centers = random.normal(scale=3.0, size=(CENTERS, COLUMNS))
+    names = [f"f{c}" for c in range(COLUMNS)]
+    np.savetxt(home() / "centers.csv", centers + random.normal(size=centers.shape), delimiter=",", header=",".join(names), comments="")
+    for number in range(FILES):
+        rows = ROWS // FILES
+        x = centers[random.integers(CENTERS, size=rows)] + random.normal(size=(rows, COLUMNS))
+        table = pa.table([np.ascontiguousarray(x[:, c]) for c in range(COLUMNS)], names=names)
+        pq.write_table(table, partial / f"part-{number}.parquet", compression="none", use_dictionary=False)
+    partial.rename(folder)
+    return folder
+
+
+def sources() -> list[tuple[Path, str]]:
+    """Every file, with its path on a composition."""
+    tpcds = binary.ensure_data("tpcds", 1)
+    files = [(file, f"{folder.name}/{file.name}") for folder in (text(), points()) for file in sorted(folder.iterdir())]
+    for name, path in (part.split("=", 1) for part in binary.tables(tpcds)[1::2]):
+        if name in TABLES:
+            parts = [Path(path)] if Path(path).is_file() else sorted(Path(path).glob("*.parquet"))
+            files += [(part, f"{name}/{part.name}") for part in parts]
+    return files
+
+
+def put(place: Place) -> None:
+    """Copies all files to a composition that does not have them yet."""
+    for source, path in sources():
+        target = f"{place.url}/{path}"
+        if "://" not in target:
+            Path(target).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+        else:
+            kind = "PARQUET" if source.suffix == ".parquet" else "CSV"
+            copy = f"COPY (SELECT * FROM '{source}') TO '{target}' STORED AS {kind}"
+            binary.run("sql", "--quiet", copy, env=os.environ | place.environment).check()

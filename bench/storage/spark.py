@@ -1,0 +1,148 @@
+"""The Spark session beside `bench.storage`: its jars, its settings, and asking it (`session.py` is the other end).
+
+PySpark comes with Hadoop's client but without S3A and the committers for object stores; those are fetched once from
+Maven's registry and kept beside the services. Swift is asked through its S3 interface: Hadoop has no Swift client any more.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.storage.rig import Place
+from tests import services, spark
+
+# Hadoop as PySpark 4.3 brings it; the newest binding that the registry has.
+HADOOP, SPARK_CLOUD = "3.5.0", "4.1.2"
+START_S, ANSWER_S = 120, 600
+EVERYTHING = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+# Committers: Hadoop's own renames tasks' and the driver's output; the magic one completes uploads.
+RENAME = {
+    "spark.hadoop.mapreduce.outputcommitter.factory.scheme.s3a": (
+        "org.apache.hadoop.mapreduce.lib.output.FileOutputCommitterFactory"
+    ),
+    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "1",
+}
+MAGIC = {
+    "spark.hadoop.fs.s3a.committer.name": "magic",
+    "spark.hadoop.fs.s3a.committer.magic.enabled": "true",
+    "spark.hadoop.mapreduce.outputcommitter.factory.scheme.s3a": "org.apache.hadoop.fs.s3a.commit.S3ACommitterFactory",
+    "spark.sql.sources.commitProtocolClass": "org.apache.spark.internal.io.cloud.PathOutputCommitProtocol",
+    "spark.sql.parquet.output.committer.class": "org.apache.spark.internal.io.cloud.BindingParquetOutputCommitter",
+}
+
+
+def jars() -> Path:
+    """S3A, Amazon's client and Spark's binding to committers; fetched once."""
+
+    def make(place: Path) -> None:
+        def dependency(group: str, name: str, version: str, alone: bool) -> str:
+            rest = EVERYTHING if alone else ""
+            return f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>{rest}</dependency>"
+
+        wanted = dependency("org.apache.hadoop", "hadoop-aws", HADOOP, False)
+        wanted += dependency("org.apache.spark", "spark-hadoop-cloud_2.13", SPARK_CLOUD, True)
+        (place / "pom.xml").write_text(
+            '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion><groupId>pellucid</groupId>'
+            f"<artifactId>s3a</artifactId><version>1</version><dependencies>{wanted}</dependencies></project>"
+        )
+        # Hadoop itself comes with PySpark.
+        options = ["-DincludeScope=runtime", "-DexcludeArtifactIds=hadoop-common,hadoop-client-api,hadoop-client-runtime"]
+        services.run("mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={place / 'jars'}", *options, cwd=place)
+
+    return services.install(services.home() / f"s3a-{HADOOP}", make) / "jars"
+
+
+class Session:
+    """A running Spark application."""
+
+    def __init__(self, process: subprocess.Popen, events: Path):
+        self.process, self.events = process, events
+        self.version = self._answer(START_S)["ready"]
+
+    def ask(self, what: dict) -> dict:
+        """Runs something and says how it went."""
+        self.process.stdin.write(json.dumps(what) + "\n")
+        self.process.stdin.flush()
+        return self._answer(ANSWER_S)
+
+    def _answer(self, limit_s: float) -> dict:
+        timer = threading.Timer(limit_s, self.process.kill)
+        timer.start()
+        try:
+            for line in self.process.stdout:
+                if line.startswith("RESULT "):
+                    return json.loads(line.removeprefix("RESULT "))
+        finally:
+            timer.cancel()
+        raise services.Missing(f"the Spark session ended with {self.process.wait()} or was silent for {limit_s:.0f} s")
+
+    def pids(self) -> list[int]:
+        """The Python program and the JVM below it."""
+        found, last = [self.process.pid], [self.process.pid]
+        while last:
+            children = []
+            for pid in last:
+                with contextlib.suppress(OSError):
+                    children += [int(c) for c in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+            found, last = found + children, children
+        return found
+
+
+@contextlib.contextmanager
+def session(name: str, places: list[Place], committer: dict[str, str], folder: Path) -> Iterator[Session]:
+    """A session that knows all compositions; `Missing` where Spark cannot run here."""
+    if why := spark.missing():
+        raise services.Missing(why)
+    events = folder / f"events-{name}"
+    shutil.rmtree(events, ignore_errors=True)
+    events.mkdir(parents=True)
+    classes = ":".join(str(jar) for jar in sorted(jars().glob("*.jar")))
+    settings = {
+        "spark.app.name": f"storage-{name}",
+        "spark.master": "local[2]",
+        "spark.driver.memory": "3g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraClassPath": classes,
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+        "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
+        "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+        "spark.hadoop.fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+        **committer,
+    }
+    for place in places:
+        settings |= place.spark
+    with tempfile.NamedTemporaryFile("w", suffix=".json", dir=folder) as file:
+        json.dump(settings, file)
+        file.flush()
+        command = [str(spark.python()), "-B", str(Path(__file__).with_name("session.py")), file.name]
+        environment = os.environ | {"HADOOP_USER_NAME": "pellucid"}
+        with open(folder / f"{name}.log", "w") as log:
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+            )
+            try:
+                yield Session(process, events)
+            finally:
+                process.stdin.close()
+                try:
+                    process.wait(30)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+
+
+def log_of(events: Path) -> Path:
+    """The event log of a session that has ended: a file, or a folder of rolled ones."""
+    (log,) = [path for path in events.iterdir() if not path.name.startswith(".")]
+    return log

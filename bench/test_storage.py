@@ -1,0 +1,75 @@
+"""What the storage matrix's pages rest on: agreement of rankings, intervals, the page itself."""
+
+import json
+import random
+
+import pytest
+
+from bench import results
+from bench.storage import agreement, table, workloads
+
+
+def apart(*seconds: float) -> list[tuple[float, float]]:
+    """Intervals that touch nobody's."""
+    return [(s - 0.1, s + 0.1) for s in seconds]
+
+
+def test_tau_is_one_where_paths_and_times_agree_and_minus_one_where_they_are_opposite():
+    links = {"a": 0, "b": 2, "c": 4}
+    assert agreement.tau_b(links, dict(zip("abc", apart(1, 2, 3), strict=True))) == 1.0
+    assert agreement.tau_b(links, dict(zip("abc", apart(3, 2, 1), strict=True))) == -1.0
+
+
+def test_tau_counts_ties_on_both_sides_as_scipy_does():
+    from scipy.stats import kendalltau
+
+    numbers = random.Random(7)
+    for _ in range(200):
+        n = numbers.randint(2, 7)
+        links = {str(i): numbers.randint(0, 3) for i in range(n)}
+        # Equal times are the same interval, others do not touch: then ties are transitive, as scipy's are.
+        values = {str(i): numbers.randint(1, 4) for i in range(n)}
+        ours = agreement.tau_b(links, {name: (v, v) for name, v in values.items()})
+        theirs = kendalltau([links[k] for k in links], [values[k] for k in links]).statistic
+        assert (ours is None and theirs != theirs) or ours == pytest.approx(theirs), (links, values)
+
+
+def test_overlapping_intervals_are_tied_and_what_is_against_the_path_is_named():
+    links = {"GC": 0, "NC": 2, "GC-V": 2}
+    times = {"GC": (1.0, 1.2), "NC": (1.5, 1.7), "GC-V": (1.1, 1.3)}
+    assert agreement.order_of_times(times["GC"], times["GC-V"]) == 0
+    assert agreement.outliers(links, times) == [("NC", "GC-V")]
+    assert agreement.tau_b(links, times) == pytest.approx(1 / 2)
+
+
+def test_every_workload_has_a_command_and_something_to_ask_spark():
+    place = type("P", (), {"url": "s3://b", "spark_url": "s3a://b"})
+    for workload in workloads.WORKLOADS:
+        command = workloads.command(workload, place, 3, "x.trace")
+        assert command[0] in ("sql", "iterate") and any("s3://b" in word for word in command)
+        assert "s3a://b" in json.dumps(workloads.asked(workload, place, 3))
+
+
+def line(case: dict, **found) -> str:
+    common = {"suite": "storage", "build": "x", "machine": "m", "memory": None, "at": "2026-01-01T00:00:00+00:00"}
+    return json.dumps(common | {"case": case} | found)
+
+
+def test_the_page_says_what_was_measured_and_what_was_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    assert "Nothing is measured" in table.page()
+    use = {key: [0.1, 0.2, 0.3, 0.4, 0.5] for key in ("compute_cores", "data_cores", "disk_mb_s", "link_mb_s")}
+    written = []
+    for number in range(5):
+        for name, seconds in (("GC", 1.0), ("NC", 2.0), ("S3", 4.0)):
+            case = {"round": number, "workload": "word count", "composition": name, "engine": "Pellucid"}
+            written.append(line(case, s=seconds + number / 100, use=use, bottleneck="disk", others_cores=0.0, hardware="h"))
+    finding = {"title": "output to s3a:// is committed by rename", "evidence": "a; tasks 3 ms", "saves_ms": 9000.0}
+    commit = {"rename_s": [10.0] * 3, "magic_s": [7.0] * 3, "rename_findings": [finding], "magic_findings": []}
+    written.append(line({"commits": "S3"}, **commit))
+    (tmp_path / "storage.jsonl").write_text("\n".join(written) + "\n")
+    page = table.page()
+    assert "| NC | 2 | 2.02 | 2.00 to 2.04 | 5 |" in page, page
+    # NC and S3 are equally far by path, and one is slower.
+    assert "τ-b 0.82" in page and "S3 is slower than NC" in page, page
+    assert "| S3 | 30.0 | 21.0 | 9.0 | 9.0 | 0% | met |" in page, page
