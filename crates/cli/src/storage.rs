@@ -2,12 +2,15 @@
 
 use crate::console::Console;
 use crate::failure::Failure;
+use crate::whatif::probed;
 use crate::{analyze, interrupt, units};
+use pellucid_model::whatif::{Changes, WhatIfModel, residuals};
 use pellucid_storage::composition::Composition;
-use pellucid_storage::doctor::{self, Advice, Diagnosis};
-use pellucid_storage::probe::{self, Budget, PlaceError};
+use pellucid_storage::doctor::{self, Advice, Diagnosis, Saving};
+use pellucid_storage::probe::{self, Budget, PlaceError, Report};
 use pellucid_storage::rank::{self, Ranking};
 use pellucid_storage::spark::SparkConfiguration;
+use pellucid_trace::Trace;
 use serde::Serialize;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -78,7 +81,8 @@ event log. Nothing is printed where nothing is wrong.
 
 Example:
   pellucid storage doctor swi.toml --probe probe.json
-  pellucid storage doctor query.trace")]
+  pellucid storage doctor query.trace
+  pellucid storage doctor spark-events/app-20260101-0001 --probe probe.json")]
 struct DoctorArguments {
     /// What to look at
     #[arg(value_name = "FILE|LOG")]
@@ -162,14 +166,13 @@ fn probe(arguments: &ProbeArguments, console: &Console) -> Result<(), Failure> {
     show(console, &report, &report.text())
 }
 
+/// What a probe measured, from its file.
+pub fn probe_report(path: &Path) -> Result<Report, Failure> {
+    Report::parse(&read_text(path)?).map_err(|why| Failure::Failed(format!("{}: {why}", path.display())))
+}
+
 fn doctor(arguments: &DoctorArguments, console: &Console) -> Result<(), Failure> {
-    let probe = match &arguments.probe {
-        Some(path) => Some(
-            probe::Report::parse(&read_text(path)?)
-                .map_err(|why| Failure::Failed(format!("{}: {why}", path.display())))?,
-        ),
-        None => None,
-    };
+    let probe = arguments.probe.as_deref().map(probe_report).transpose()?;
     let path = &arguments.file;
     let findings = match opening(path)? {
         Some(text) if SparkConfiguration::is_one(&text) => {
@@ -180,10 +183,58 @@ fn doctor(arguments: &DoctorArguments, console: &Console) -> Result<(), Failure>
         Some(text) if !text.trim_start().starts_with('{') => {
             doctor::of_composition(&composition(path)?, probe.as_ref())
         }
-        _ => doctor::of_trace(&analyze::read(path)?),
+        _ => {
+            let trace = analyze::read(path)?;
+            let mut findings = doctor::of_trace(&trace, probe.as_ref());
+            findings.iter_mut().for_each(|advice| predict(advice, &trace, probe.as_ref()));
+            findings.sort_by(|a, b| b.saves_ms.unwrap_or(0.0).total_cmp(&a.saves_ms.unwrap_or(0.0)));
+            findings
+        }
     };
     let text: String = findings.iter().map(words).collect();
     show(console, &Diagnosis::new(findings), &text)
+}
+
+/// How far off a predicted saving of tasks' and the driver's time may be, beside the replay's own
+/// error: `bench/STORAGE.md` compares them with what was then saved.
+const SAVING_DOUBT: f64 = 0.15;
+
+/// Puts in what an advice saves, as far as the model can tell; low, expected, high.
+fn predict(advice: &mut Advice, trace: &Trace, probe: Option<&Report>) {
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let saving = match &advice.saving {
+        Saving::Unknown => None,
+        Saving::Time(ns) => Some(ns.map(ms)),
+        Saving::Tasks { less_ns, driver_ns } => pellucid_model::saved_by_shorter_tasks_ms(trace, less_ns)
+            .map(|tasks_ms| {
+                let all = tasks_ms + ms(*driver_ns);
+                [all * (1.0 - SAVING_DOUBT), all, all * (1.0 + SAVING_DOUBT)]
+            }),
+        Saving::WhatIf { settings, share } => {
+            let changes = Changes::parse(settings, units::parse_rate).ok();
+            changes
+                .and_then(|changes| saved(trace, &changes))
+                .map(|saved| [saved[0] * share[0], saved[1] * share[1], saved[2] * share[2]])
+        }
+        Saving::ProbedStorage => {
+            let mut changes = Changes::default();
+            let set = probe.and_then(|report| changes.set_storage("the probe", probed(report)).ok());
+            set.and_then(|()| saved(trace, &changes))
+        }
+    };
+    if let Some([low, expected, high]) = saving {
+        (advice.low_ms, advice.saves_ms, advice.high_ms) = (Some(low), Some(expected), Some(high));
+    }
+}
+
+/// What changes save, in milliseconds: low, expected, high; `None` where the trace cannot say.
+fn saved(trace: &Trace, changes: &Changes) -> Option<[f64; 3]> {
+    let table = residuals(None);
+    let model = WhatIfModel::of(trace, &table).ok()?;
+    let prediction = model.predict(changes).ok()?.prediction;
+    let measured = model.baseline().measured_ms;
+    let less = |ms: f64| (measured - ms).max(0.0);
+    Some([less(prediction.high_ms), less(prediction.duration_ms), less(prediction.low_ms)])
 }
 
 /// How a file begins; `None` for a folder, and for what is no text.

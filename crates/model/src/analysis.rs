@@ -32,6 +32,8 @@ pub struct Analysis {
     pub blocked: Option<BlockedTimes>,
     /// Executors that had nothing to do.
     pub idle: Option<IdleSlots>,
+    /// How many tasks executors let run at once, where a controller chose it; by stage, then executor.
+    pub tuning: Vec<Tuning>,
     /// What to do about it, most worth first; at most five.
     pub advice: Vec<Advice>,
     /// What else a reader should see, in words.
@@ -125,6 +127,30 @@ pub struct CoreTime {
     pub encode_share: Option<f64>,
     /// In operators that were not split into work of one resource each.
     pub not_split_share: Option<f64>,
+}
+
+/// How many tasks an executor let run at once during a stage.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tuning {
+    /// Index of the stage in the trace.
+    pub stage: usize,
+    /// Its number where it came from.
+    pub source_id: Option<u64>,
+    /// Name of the executor.
+    pub executor: String,
+    /// In the order of time.
+    pub steps: Vec<TuningStep>,
+}
+
+/// From when on so many tasks ran at once at most.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TuningStep {
+    /// Since the trace's origin.
+    pub at_ms: f64,
+    /// At least 1.
+    pub concurrency: u32,
+    /// Why, in the controller's words.
+    pub reason: Option<String>,
 }
 
 /// Demands of a job relative to each other (blocked-time-nsdi15 §3.4).

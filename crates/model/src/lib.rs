@@ -40,7 +40,8 @@
 //! The model has totals only: no queueing, ramp-up or waves. Those are the
 //! difference between measured and modelled time, and are called unexplained.
 //! It reads monotasks. Pipelined tasks (Spark's) have no ideal times: what they say is worked out in
-//! `pipelined`, as blocked-time-nsdi15 does. Sampled tasks are counted, not modelled.
+//! `pipelined`, as blocked-time-nsdi15 does. Sampled tasks (of iterative jobs) are read as monotasks of cores and
+//! of the memory's bandwidth, in `iterative`.
 //!
 //! Nothing here reads a clock or does I/O. Input may be damaged: indices that lead
 //! nowhere are skipped with a warning, and what was not measured is `None`.
@@ -52,6 +53,7 @@ mod cause;
 mod compare;
 mod demand;
 mod ideal;
+mod iterative;
 mod job;
 mod pipelined;
 mod series;
@@ -60,7 +62,7 @@ pub mod whatif;
 
 pub use analysis::*;
 pub use compare::{Change, Comparison, StageChange, Verdict, compare};
-pub use pipelined::spread;
+pub use pipelined::{query, saved_by_shorter_tasks_ms, spread};
 pub use series::{Series, series};
 
 use capacity::capacities;
@@ -73,6 +75,9 @@ use pellucid_trace::{Trace, kind};
 /// Never panics, whatever the trace holds; no number in the answer is infinite
 /// or not a number.
 pub fn analyze(trace: &Trace) -> Analysis {
+    if iterative::applies(trace) {
+        return iterative::analyze(trace);
+    }
     let demands = Demands::of(trace);
     let capacities = capacities(trace, &demands);
     let models: Vec<_> =
@@ -132,10 +137,6 @@ fn warnings(trace: &Trace, demands: &Demands) -> Vec<String> {
             "{} monotasks refer to what the trace does not hold and were left out",
             demands.skipped
         ));
-    }
-    if !trace.sampled_tasks.is_empty() {
-        let tasks = trace.sampled_tasks.len();
-        out.push(format!("{tasks} sampled tasks are counted, but have no ideal times"));
     }
     out.extend(foreign_load(trace));
     out

@@ -3,6 +3,7 @@
 mod builder;
 
 use builder::Build;
+use builder::spark::{Spark, measured};
 use pellucid_model::{Verdict, compare};
 use pellucid_trace::Trace;
 
@@ -88,4 +89,27 @@ fn what_did_not_end_is_not_compared() {
     cut.job_ends.clear();
     assert!(compare(&run(1.0, || 0.0), &cut).expect_err("it did not end").contains("nothing to compare"));
     assert!(compare(&Trace::default(), &cut).is_err());
+}
+
+/// A Spark job of eight tasks on two slots, in each of which garbage was collected for so long.
+fn spark(gc: f64) -> Trace {
+    let mut s = Spark::on(1, 2.0);
+    let job = s.job(0.0, 4.0 * (100.0 + gc));
+    let stage = s.stage(job, &[], 0.0, 4.0 * (100.0 + gc));
+    for task in 0..8 {
+        let task = s.task(stage, 0, f64::from(task / 2) * (100.0 + gc), 100.0 + gc);
+        s.add(task.blocked(|t| t.gc = measured(gc), gc));
+    }
+    s.trace
+}
+
+#[test]
+fn what_pipelined_tasks_did_longer_is_named() {
+    let comparison = compare(&spark(0.0), &spark(60.0)).expect("both ended");
+    let [stage] = &comparison.stages[..] else { panic!("one stage: {comparison:?}") };
+    assert_eq!(stage.why, "240 ms more of garbage collection");
+    assert_eq!(stage.explained_by["gc"], Some(240.0));
+    assert_eq!(stage.explained_by["cpu"].map(f64::round), Some(0.0));
+    assert_eq!(stage.explained_by["disk"], None, "it was not measured");
+    assert_eq!(stage.source_ids, (Some(0), Some(0)));
 }

@@ -3,7 +3,7 @@
 mod builder;
 
 use builder::{Build, ms};
-use pellucid_model::whatif::{By, Changes, Refused, Sweep, WhatIf, WhatIfModel, residuals};
+use pellucid_model::whatif::{By, Changes, Refused, Storage, Sweep, WhatIf, WhatIfModel, residuals};
 use pellucid_trace::{Outcome, Phase, Trace, kind};
 
 fn rate(text: &str) -> Result<u64, String> {
@@ -74,6 +74,76 @@ fn hardware_changes_as_worked_out_by_hand() {
     // The final stage's 60 ms double too.
     close(simulated(&trace, &["input.scale=x2"]), 10.0 + 8.0 * 400.0 + 150.0 + 80.0 + 60.0);
     close(simulated(&trace, &["no=cpu"]), 10.0 + 4.0 * 400.0 + 20.0);
+}
+
+/// A store that reads so many MB/s with 1, 2, … requests at once.
+fn store(mb_s: &[f64], at_once: u32, first_byte_ms: f64) -> Storage {
+    Storage {
+        name: "s3://bucket".into(),
+        is_disk: false,
+        first_byte_ns: ms(first_byte_ms),
+        read: mb_s.iter().enumerate().map(|(n, rate)| (n as u32 + 1, rate * 1e6)).collect(),
+        at_once,
+        write_bytes_per_s: None,
+    }
+}
+
+fn on(trace: &Trace, storage: Storage) -> Result<WhatIf, Refused> {
+    let mut changes = Changes::default();
+    changes.set_storage("probe.json", storage)?;
+    WhatIfModel::of(trace, &residuals(Some("")))?.predict(&changes)
+}
+
+/// The usual query, with so many bytes of each multitask's input in the page cache.
+fn cached(bytes: Option<u64>) -> Trace {
+    let mut trace = query();
+    let computes = trace.monotasks.iter_mut().filter(|m| m.cached_bytes.is_some());
+    computes.for_each(|m| m.cached_bytes = bytes);
+    trace
+}
+
+/// The same reads of 20 MB from a store that was probed.
+#[test]
+fn another_storage_as_worked_out_by_hand() {
+    let trace = cached(None);
+    let simulated = |storage| on(&trace, storage).unwrap().prediction.simulated_ms.unwrap();
+    close(simulated(store(&[100.0], 1, 0.0)), 10.0 + 4.0 * 200.0 + 150.0 + 80.0);
+    close(simulated(store(&[100.0], 1, 100.0)), 10.0 + 4.0 * 300.0 + 150.0 + 80.0);
+    close(simulated(store(&[50.0, 100.0], 2, 0.0)), 10.0 + 2.0 * 400.0 + 150.0 + 80.0);
+    let answer = on(&trace, store(&[100.0], 1, 0.0)).unwrap();
+    let faster = ask(&trace, &["disk.rate=100MB/s"]).unwrap();
+    close(answer.prediction.analytic_ms.unwrap(), faster.prediction.analytic_ms.unwrap());
+    let slow = on(&trace, store(&[10.0], 1, 0.0)).unwrap();
+    let bottleneck = slow.bottleneck_after.unwrap();
+    assert_eq!((bottleneck.kind.as_str(), bottleneck.name.as_deref()), ("store", Some("s3://bucket")));
+    // Nobody knows a probe's store better than to a tenth.
+    assert!(slow.prediction.high_ms > 1.09 * slow.prediction.duration_ms, "{:?}", slow.prediction);
+    assert_eq!(slow.changes.to_string(), "storage=probe.json");
+}
+
+#[test]
+fn what_the_page_cache_held_comes_from_the_storage_too() {
+    let trace = cached(Some(20_000_000));
+    let answer = on(&trace, store(&[100.0], 1, 0.0)).unwrap();
+    close(answer.prediction.simulated_ms.unwrap(), 10.0 + 4.0 * 400.0 + 150.0 + 80.0);
+    assert!(answer.assumptions.iter().any(|a| a.contains("80 MB")), "{:?}", answer.assumptions);
+    // Analytic: 1600 ms of the store, then 30 ms of two cores, as the disk took.
+    close(answer.prediction.analytic_ms.unwrap(), 1840.0);
+}
+
+#[test]
+fn a_storage_that_cannot_answer_is_refused_with_a_way_out() {
+    let trace = cached(None);
+    let no_reads = Storage { read: vec![], ..store(&[], 1, 0.0) };
+    assert!(message(on(&trace, no_reads)).contains("probe again"));
+    assert!(message(ask(&trace, &["storage=probe.json"])).contains("read from a file"));
+    let mut writes = query();
+    writes.monotasks[0].phase = Phase::Write;
+    assert!(message(on(&writes, store(&[10.0], 1, 0.0))).contains("writing was not measured"));
+    let mut unmeasured = query();
+    let reads = unmeasured.monotasks.iter_mut().filter(|m| m.phase == Phase::Read);
+    reads.for_each(|m| (m.bytes, m.device_bytes) = (None, None));
+    assert!(message(on(&unmeasured, store(&[10.0], 1, 0.0))).contains("were not measured"));
 }
 
 #[test]

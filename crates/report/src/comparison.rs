@@ -57,10 +57,12 @@ fn size(stage: &StageChange) -> f64 {
 }
 
 fn stage(page: &mut Page, stage: &StageChange, name: &str, label: usize) {
-    let index = |of: Option<usize>| of.map_or("–".into(), |ix| ix.to_string());
-    let numbers = match (stage.a, stage.b) {
-        (a, b) if a == b => index(a),
-        (a, b) => format!("{}→{}", index(a), index(b)),
+    // As its engine counts them, where that did.
+    let number = |of: Option<usize>, source: Option<u64>| source.or(of.map(|ix| ix as u64));
+    let shown = |of: Option<u64>| of.map_or("–".into(), |ix| ix.to_string());
+    let numbers = match (number(stage.a, stage.source_ids.0), number(stage.b, stage.source_ids.1)) {
+        (a, b) if a == b => shown(a),
+        (a, b) => format!("{}→{}", shown(a), shown(b)),
     };
     let duration = |ms: Option<f64>| ms.map_or("–".into(), time);
     let change = match (stage.a, stage.b, &stage.change) {
@@ -120,6 +122,7 @@ pub fn comparison_json(c: &Comparison, a: &str, b: &str) -> Value {
         json!({
             "a": stage.a,
             "b": stage.b,
+            "source_ids": [stage.source_ids.0, stage.source_ids.1],
             "name": stage.name,
             "duration_ms": {"a": number(stage.duration_ms.0), "b": number(stage.duration_ms.1)},
             "change_ms": change(stage.change.as_ref(), |c| c.ms),

@@ -16,6 +16,8 @@ use pellucid_trace::{Application, Trace};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::tuning::tuning_json;
+
 /// Where an analysis has its data from.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Source {
@@ -137,6 +139,7 @@ pub fn analysis_json(a: &Analysis, mut source: Source) -> Value {
             "idle_ms": number(Some(idle.idle_ms)),
             "idle_without_job_ms": number(Some(idle.idle_without_job_ms)),
         })),
+        "concurrency": tuning_json(a),
         "notes": a.notes,
         "recording": {
             "recording_ms": number(a.recording.recording_ms),

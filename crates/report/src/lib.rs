@@ -36,6 +36,7 @@ mod redact;
 mod summary;
 mod terminal;
 mod timeline;
+mod tuning;
 mod what_if;
 mod words;
 

@@ -42,6 +42,7 @@ fn compose(page: &mut Page, a: &Analysis, trace: &Trace, parts: usize, stages: u
     self::stages(page, a, stages);
     stragglers(page, a);
     bounds(page, a);
+    crate::tuning::line(a).into_iter().for_each(|line| page.wrapped(Style::Plain, &line, 0, 2));
     a.notes.iter().for_each(|note| page.wrapped(Style::Warning, &format!("! {note}"), 0, 2));
     advice(page, a);
 }

@@ -1,6 +1,6 @@
 //! The one line after each query: what came out, what limited it, what would limit next.
 
-use pellucid_model::JobAnalysis;
+use pellucid_model::{BlockedTimes, JobAnalysis};
 use pellucid_trace::Outcome;
 
 use crate::page::clean;
@@ -45,6 +45,9 @@ fn explained(a: &JobAnalysis) -> bool {
 }
 
 fn limit(a: &JobAnalysis) -> String {
+    if let Some(blocked) = &a.blocked {
+        return of_tasks(blocked).unwrap_or_else(|| "where its time went was not measured".into());
+    }
     let Some((bottleneck, used)) = a.bottleneck.as_ref().and_then(|b| Some((b, a.kinds.get(&b.kind)?)))
     else {
         return "what limited it was not measured".into();
@@ -57,6 +60,24 @@ fn limit(a: &JobAnalysis) -> String {
     } else {
         format!("limited by no resource ({what}: {ideal} {}{of})", time(ms))
     }
+}
+
+/// Where tasks that use several resources at once spent most: they have no ideal times.
+fn of_tasks(blocked: &BlockedTimes) -> Option<String> {
+    let parts = [
+        ("computing", blocked.cpu),
+        ("waiting for disks", blocked.disk),
+        ("waiting for the network", blocked.network),
+        ("collecting garbage", blocked.gc),
+        ("before they ran", blocked.scheduler),
+        ("deserialising", blocked.deserialize),
+        ("with what nothing explains", blocked.other),
+    ];
+    let parts: Vec<(&str, f64)> =
+        parts.iter().filter_map(|(what, time)| Some((*what, time.measured_ms?))).collect();
+    let whole: f64 = parts.iter().map(|(_, ms)| ms).sum();
+    let (what, most) = parts.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some(format!("tasks mostly {what} ({} of {})", time(most), time(whole)))
 }
 
 fn next(a: &JobAnalysis) -> Option<String> {

@@ -15,6 +15,7 @@ pub mod clock;
 pub mod composition;
 pub mod conformance;
 pub mod doctor;
+pub mod fetch;
 pub mod finding;
 #[cfg(feature = "hdfs")]
 mod hdfs;

@@ -1,10 +1,13 @@
 //! What the doctor finds, and where it has nothing to say.
 
 use pellucid_storage::composition::Composition;
-use pellucid_storage::doctor::{Advice, of_composition, of_spark, of_trace};
+use pellucid_storage::doctor::{Advice, Saving, of_composition, of_spark, of_trace};
 use pellucid_storage::probe::{Commit, FirstByte, Pattern, ReadRate, Rename, Report};
 use pellucid_storage::spark::SparkConfiguration;
-use pellucid_trace::{Job, JobEnd, Machine, Operation, Outcome, Resource, StorageOperation, Trace, kind};
+use pellucid_trace::{
+    Application, Blocked, Job, JobEnd, Machine, Operation, Outcome, PipelinedTask, Query, QueryEnd, Resource,
+    Stage, StorageOperation, Trace, kind,
+};
 
 fn scenario(file: &str) -> String {
     std::fs::read_to_string(format!("{}/scenarios/{file}.toml", env!("CARGO_MANIFEST_DIR"))).unwrap()
@@ -168,11 +171,134 @@ fn a_trace_shows_throttling_and_listing() {
         operation(Operation::List, 300, None),
         operation(Operation::Read, 5, None),
     ]);
-    let found = of_trace(&busy);
+    let found = of_trace(&busy, None);
     assert_eq!(titles(&found), ["the store throttles requests", "planning waits for listings"]);
     assert!(
         found[0].finding.evidence.contains("1 of 3") && found[1].finding.evidence.contains("30 %"),
         "{found:?}"
     );
-    assert!(of_trace(&trace(vec![operation(Operation::List, 20, None)])).is_empty());
+    assert!(of_trace(&trace(vec![operation(Operation::List, 20, None)]), None).is_empty());
+}
+
+const MS: u64 = 1_000_000;
+
+/// An event log: one query of one job of one second on two slots, which the query outlives by
+/// 400 ms; eight tasks that each wrote 8 MB, 50 ms of it putting them in place.
+fn log(settings: &[(&str, &str)]) -> Trace {
+    let mut log = trace(Vec::new());
+    log.application = Some(Application {
+        engine: "Spark".to_string(),
+        properties: settings.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect(),
+        ..Application::default()
+    });
+    let slots = Resource { kind: kind::SLOTS.to_string(), capacity: Some(2.0), ..Resource::default() };
+    log.resources = vec![slots];
+    log.queries = vec![Query::default()];
+    log.query_ends = vec![QueryEnd { query: 0, ended_ns: 1_400 * MS, outcome: Outcome::Ok, error: None }];
+    log.jobs[0].query = Some(0);
+    log.stages = vec![Stage::default()];
+    for n in 0..8 {
+        log.pipelined_tasks.push(&PipelinedTask {
+            launched_ns: n / 2 * 250 * MS,
+            duration_ns: 250 * MS,
+            run_ns: Some(240 * MS),
+            cpu_ns: Some(200 * MS),
+            output_bytes: Some(8_000_000),
+            commit_ns: Some(50 * MS),
+            ..PipelinedTask::default()
+        });
+    }
+    log
+}
+
+const S3: (&str, &str) = ("spark.hadoop.fs.s3a.endpoint", "http://s3");
+
+#[test]
+fn a_logs_renames_are_found_with_the_tasks_and_the_drivers_part() {
+    let found = of_trace(&log(&[S3]), None);
+    assert_eq!(titles(&found), ["output to s3a:// is committed by rename, and a rename copies"]);
+    assert!(found[0].finding.evidence.contains("64 MB of output tasks spent 400 ms"), "{found:?}");
+    assert_eq!(found[0].saving, Saving::Tasks { less_ns: vec![50 * MS; 8], driver_ns: 400 * MS });
+    // With a probe, the uploads that have to be completed instead stay: 20 ms for four.
+    let found = of_trace(&log(&[S3]), Some(&probe(&[1e8], true)));
+    assert_eq!(found[0].saving, Saving::Tasks { less_ns: vec![50 * MS; 8], driver_ns: 360 * MS });
+}
+
+#[test]
+fn a_log_that_renames_nothing_worth_a_word_is_met_with_silence() {
+    assert!(of_trace(&log(&[("spark.hadoop.fs.defaultFS", "hdfs://n:9000")]), None).is_empty());
+    let quiet = |change: fn(&mut PipelinedTask), ended_ms: u64| {
+        let mut log = log(&[S3]);
+        let tasks: Vec<_> = log.pipelined_tasks.iter().collect();
+        log.pipelined_tasks = Default::default();
+        for mut task in tasks {
+            change(&mut task);
+            log.pipelined_tasks.push(&task);
+        }
+        log.query_ends[0].ended_ns = ended_ms * MS;
+        of_trace(&log, None)
+    };
+    // Nothing was written; or it was put in place at once.
+    assert!(quiet(|task| task.output_bytes = Some(0), 1_400).is_empty());
+    assert!(quiet(|task| task.commit_ns = Some(MS), 1_010).is_empty());
+}
+
+#[test]
+fn without_sparks_own_times_a_probe_says_how_fast_the_store_copies() {
+    let mut log = log(&[S3]);
+    let tasks: Vec<_> = log.pipelined_tasks.iter().collect();
+    log.pipelined_tasks = Default::default();
+    tasks.into_iter().for_each(|task| log.pipelined_tasks.push(&PipelinedTask { commit_ns: None, ..task }));
+    // 80 ms for 8 MiB.
+    let found = of_trace(&log, Some(&probe(&[1e8], true)));
+    let Saving::Tasks { less_ns, .. } = &found[0].saving else { panic!("{found:?}") };
+    assert!(less_ns.iter().all(|ns| (76 * MS..77 * MS).contains(ns)), "{less_ns:?}");
+}
+
+#[test]
+fn a_log_shows_idle_links_small_reads_throttling_and_cached_input() {
+    let mut reads = log(&[]);
+    reads.pipelined_tasks = Default::default();
+    for n in 0..4 {
+        reads.pipelined_tasks.push(&PipelinedTask {
+            launched_ns: n / 2 * 500 * MS,
+            duration_ns: 500 * MS,
+            run_ns: Some(490 * MS),
+            cpu_ns: Some(90 * MS),
+            input_bytes: Some(10_000_000),
+            blocked_input: Some(Blocked::AtMostNs(400 * MS)),
+            ..PipelinedTask::default()
+        });
+    }
+    assert!(
+        of_trace(&reads, None).is_empty() && of_trace(&reads, Some(&probe(&[4e7, 6e7], true))).is_empty()
+    );
+    let found = of_trace(&reads, Some(&probe(&[4e7, 1e8], true)));
+    assert_eq!(titles(&found), ["reads leave the link idle"]);
+    assert!(
+        matches!(&found[0].saving, Saving::WhatIf { share, .. } if (share[1] - 0.6).abs() < 0.01),
+        "{found:?}"
+    );
+
+    let mut small = log(&[]);
+    let task = PipelinedTask { duration_ns: MS, input_bytes: Some(50_000), ..PipelinedTask::default() };
+    (0..200).for_each(|_| small.pipelined_tasks.push(&task));
+    assert_eq!(titles(&of_trace(&small, None)), ["many small reads"]);
+
+    let mut refused = log(&[]);
+    let error = Some("AWSS3IOException: 503 SlowDown".to_string());
+    refused.pipelined_tasks.push(&PipelinedTask { duration_ns: 9 * MS, error, ..PipelinedTask::default() });
+    let found = of_trace(&refused, None);
+    assert_eq!(titles(&found), ["the store throttles requests"]);
+    assert!(
+        matches!(&found[0].saving, Saving::Tasks { less_ns, .. } if less_ns[8] == 9 * MS && less_ns[0] == 0)
+    );
+
+    let mut cached = log(&[]);
+    cached.stages[0].name = "HashAggregate, InMemoryTableScan".to_string();
+    assert_eq!(titles(&of_trace(&cached, None)), ["input was cached: where it is stored hardly matters"]);
+
+    let mut listing = log(&[]);
+    listing.jobs[0].name = "Listing leaf files and directories for 80 paths".to_string();
+    assert_eq!(titles(&of_trace(&listing, None)), ["planning waits for listings"]);
 }

@@ -10,7 +10,7 @@ use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use pellucid_storage::clock::{Clock, Virtual};
-use pellucid_storage::probe::{Budget, Folder, Pattern, Probe, ProbeError, Report};
+use pellucid_storage::probe::{Budget, Folder, Folders, Pattern, Probe, ProbeError, Report};
 use pellucid_storage::wrap::fault::{Fault, Faults};
 use pellucid_storage::wrap::pace::Pace;
 use pellucid_storage::wrap::{Around, Call, Wrapped};
@@ -46,7 +46,7 @@ fn probe(
     let probe = Probe {
         store,
         uploads: None,
-        folder: Folder::new(Path::from("data"), false),
+        folder: Folder::new(Path::from("data"), Folders::Names),
         url: "memory://x".to_string(),
         budget,
         clock: clock.clone(),
@@ -210,9 +210,56 @@ fn an_upload_that_a_killed_probe_began_is_aborted_by_its_name() {
         .unwrap();
     let uploads: &dyn MultipartStore = &*inner;
     clock
-        .run(Folder::new(Path::from("data"), false).remove_remains(&*inner, Some(uploads)))
+        .run(Folder::new(Path::from("data"), Folders::Names).remove_remains(&*inner, Some(uploads)))
         .unwrap()
         .unwrap();
     assert_eq!(left(&clock, &inner), Vec::<String>::new());
     assert!(clock.run(inner.complete_multipart(&whole, &id, vec![part])).unwrap().is_err(), "still there");
+}
+
+/// Answers so many calls, and then none, and says so.
+#[derive(Debug)]
+struct FallsSilent(std::sync::atomic::AtomicU64, Arc<AtomicBool>);
+
+#[async_trait::async_trait]
+impl Around for FallsSilent {
+    type Pass = ();
+
+    async fn enter(&self, _call: Call) -> object_store::Result<()> {
+        if self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err() {
+            self.1.store(true, Ordering::Relaxed);
+            std::future::pending::<()>().await;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_store_that_falls_silent_is_an_error_in_bounded_time_and_a_stop_does_not_wait_for_it() {
+    for calls in [0, 1, 3, 20, 40] {
+        let clock = Arc::new(Virtual::default());
+        let (_, store) = store(&clock);
+        let store = Wrapped::new(store, FallsSilent(calls.into(), Arc::default()));
+        let never = Arc::new(AtomicBool::new(false));
+        let budget = Budget { time_ns: 2_000_000_000, bytes: 128 << 20 };
+        let ended = probe(&clock, store, budget, &never, &|_, _| {});
+        let words = format!("{ended:?}");
+        assert!(matches!(ended, Err(ProbeError::Store(_))) && words.contains("did not answer"), "{words}");
+        // The budget, what is beside it, and cleaning up before and after.
+        assert!(clock.now_ns() < 280_000_000_000, "{calls} calls: {} s", clock.now_ns() / 1_000_000_000);
+    }
+    let clock = Arc::new(Virtual::default());
+    let (_, paced) = store(&clock);
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let store = Wrapped::new(paced, FallsSilent(40.into(), cancelled.clone()));
+    let begun = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let progress = |what: &str, _: f64| {
+        if what == "cleaning up" {
+            begun.store(clock.now_ns(), Ordering::Relaxed);
+        }
+    };
+    let ended = probe(&clock, store, BUDGET, &cancelled, &progress);
+    assert!(matches!(ended, Err(ProbeError::Cancelled)), "{ended:?}");
+    // Well before its time was up.
+    assert!((1..20_000_000_000).contains(&begun.load(Ordering::Relaxed)), "{begun:?}");
 }

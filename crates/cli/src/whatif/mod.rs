@@ -7,9 +7,13 @@ use crate::analyze;
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::output;
+use crate::storage::probe_report;
 use crate::units::parse_rate;
-use pellucid_model::whatif::{Changes, Point, Refused, Single, Sweep, WhatIf, WhatIfModel, residuals};
-use std::path::PathBuf;
+use pellucid_model::whatif::{
+    Changes, Point, Refused, Single, Storage, Sweep, WhatIf, WhatIfModel, residuals,
+};
+use pellucid_storage::probe::Report;
+use std::path::{Path, PathBuf};
 
 pub use text::{interval, time};
 
@@ -17,14 +21,16 @@ pub use text::{interval, time};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Keys of --set: cores, disks, disk.rate, disk.NAME.rate, network.rate, store.rate, concurrency.KIND,
-partitions, machines, input=memory|memory-decoded, input.scale, no=KIND (takes that kind's time away:
-the bound of optimising it). A value is absolute (disk.rate=200MB/s) or relative (disk.rate=x2).
+partitions, machines, input=memory|memory-decoded, input.scale, storage=FILE (input and output on a store
+that `pellucid storage probe -o FILE` measured), no=KIND (takes that kind's time away: the bound of
+optimising it). A value is absolute (disk.rate=200MB/s) or relative (disk.rate=x2).
 With nothing set: what each of the best single changes would buy.
 
 Example:
   pellucid sql \"SELECT count(*) FROM 'data/tpch/lineitem.parquet'\" --trace count.trace
   pellucid whatif count.trace
   pellucid whatif count.trace --set disk.rate=x2 --set cores=4
+  pellucid whatif count.trace --set storage=probe.json
   pellucid whatif count.trace --sweep disk.rate=25MB/s..400MB/s")]
 pub struct Arguments {
     /// A trace that `pellucid sql --trace` wrote
@@ -57,9 +63,37 @@ pub struct Answer {
     pub singles: Option<Vec<Single>>,
 }
 
+/// The settings; of `storage=FILE` the file is read.
+fn changes(settings: &[String]) -> Result<Changes, Failure> {
+    let mut changes = Changes::default();
+    for setting in settings {
+        match setting.split_once('=').filter(|(key, _)| key.trim() == "storage") {
+            Some((_, file)) => {
+                let report = probe_report(Path::new(file.trim()))?;
+                changes.set_storage(file.trim(), probed(&report))?;
+            }
+            None => changes.add(setting, parse_rate)?,
+        }
+    }
+    Ok(changes)
+}
+
+/// A probe's report as the model takes it.
+pub fn probed(report: &Report) -> Storage {
+    let service = report.service();
+    Storage {
+        name: report.url.clone(),
+        is_disk: report.url.starts_with("file://"),
+        first_byte_ns: service.first_byte_ns,
+        read: service.read,
+        at_once: service.at_once,
+        write_bytes_per_s: report.write_bytes_per_s,
+    }
+}
+
 /// Runs the command.
 pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
-    let changes = Changes::parse(&arguments.set, parse_rate)?;
+    let changes = changes(&arguments.set)?;
     let sweep = arguments.sweep.as_deref().map(|text| Sweep::parse(text, parse_rate)).transpose()?;
     let trace = analyze::read(&arguments.input)?;
     let in_file = |refused: Refused| match refused {

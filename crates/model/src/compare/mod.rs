@@ -6,7 +6,9 @@
 //! Jobs are matched by name, in their order; stages within a pair of jobs by name and position (the
 //! longest common subsequence of their names). A stage's change is that of its duration. It is explained
 //! by the change of how long each kind was used: core time over cores, or the time during which a disk, link
-//! or store served. Both more bytes and a slower disk are in that, and the words say which.
+//! or store served. Both more bytes and a slower disk are in that, and the words say which. Of tasks that
+//! used several resources at once (Spark's), it is the parts of their time, each as large a share of the
+//! stage as of its tasks.
 //!
 //! # When it is noise
 //!
@@ -84,6 +86,8 @@ pub struct StageChange {
     pub a: Option<usize>,
     /// Index in the second trace.
     pub b: Option<usize>,
+    /// The numbers that its engine gave it in both.
+    pub source_ids: (Option<u64>, Option<u64>),
     /// Its name; the second's, where they differ.
     pub name: String,
     /// Durations in both.
@@ -181,9 +185,17 @@ fn stage(a: OneStage, b: OneStage, own_variance: f64) -> StageChange {
     let kinds = |of: OneStage| of.map(|(stage, _)| stage.kinds.keys().cloned().collect::<Vec<_>>());
     let mut all: Vec<String> = ["cpu", "disk", "network"].map(str::to_owned).to_vec();
     all.extend(kinds(a).into_iter().chain(kinds(b)).flatten());
+    if [a, b].iter().flatten().any(|(stage, _)| stage.blocked.is_some()) {
+        all.extend(PARTS.map(|(part, _)| part.to_owned()));
+    }
     let explained_by = all.into_iter().map(|kind| {
         // A stage that is not there used nothing; one that is there and does not know the kind did not measure it.
-        let of = |one: OneStage| one.map_or(Some(0.0), |(stage, work)| used_ms(stage, work, &kind));
+        let of = |one: OneStage| {
+            one.map_or(Some(0.0), |(stage, work)| match stage.blocked {
+                Some(_) => part_ms(stage, &kind),
+                None => used_ms(stage, work, &kind),
+            })
+        };
         let change = of(a).zip(of(b)).map(|(before, after)| after - before);
         (kind, change)
     });
@@ -195,6 +207,7 @@ fn stage(a: OneStage, b: OneStage, own_variance: f64) -> StageChange {
     StageChange {
         a: a.map(|(stage, _)| stage.id),
         b: b.map(|(stage, _)| stage.id),
+        source_ids: (a.and_then(|(stage, _)| stage.source_id), b.and_then(|(stage, _)| stage.source_id)),
         name: b.or(a).map(|(stage, _)| stage.name.clone()).unwrap_or_default(),
         duration_ms: (duration(a), duration(b)),
         change,
@@ -210,6 +223,33 @@ fn used_ms(stage: &StageAnalysis, work: &BTreeMap<String, Work>, kind: &str) -> 
     Some(if in_time(kind) { ideal_ms } else { work.get(kind).map_or(0.0, |work| ms(work.busy_ns)) })
 }
 
+/// Parts of pipelined tasks' time, and what they are called.
+const PARTS: [(&str, &str); 7] = [
+    ("cpu", "core time"),
+    ("disk", "writing shuffle files and spills"),
+    ("network", "waiting for shuffle data"),
+    ("gc", "garbage collection"),
+    ("scheduler", "starting tasks"),
+    ("deserialize", "deserialising tasks"),
+    ("other", "time that no metric explains: waits for input, or cores shared with others"),
+];
+
+/// How long a stage lasted for a part of its tasks' time.
+fn part_ms(stage: &StageAnalysis, part: &str) -> Option<f64> {
+    let blocked = stage.blocked?;
+    let time = match part {
+        "cpu" => blocked.cpu,
+        "disk" => blocked.disk,
+        "network" => blocked.network,
+        "gc" => blocked.gc,
+        "scheduler" => blocked.scheduler,
+        "deserialize" => blocked.deserialize,
+        "other" => blocked.other,
+        _ => return None,
+    };
+    Some(time.measured_ms? * ratio(stage.duration_ms?, stage.task_time_ms?)?)
+}
+
 /// The kind whose change is the largest in the direction of the stage's, if it carries a third of it or
 /// more, and whether it is more work or a slower resource.
 fn why(a: OneStage, b: OneStage, change_ms: f64, explained_by: &BTreeMap<String, Option<f64>>) -> String {
@@ -219,6 +259,11 @@ fn why(a: OneStage, b: OneStage, change_ms: f64, explained_by: &BTreeMap<String,
         return "no resource's work explains it: it waited, or ran less at once".into();
     };
     let direction = if ms > 0.0 { "more" } else { "less" };
+    if let Some((_, words)) = PARTS.iter().find(|(part, _)| part == kind)
+        && [a, b].iter().flatten().any(|(stage, _)| stage.blocked.is_some())
+    {
+        return format!("{:.0} ms {direction} of {words}", ms.abs());
+    }
     let mut text = format!("{:.0} ms {direction} on {kind}", ms.abs());
     let work = |of: OneStage| of.and_then(|(_, work)| work.get(kind)).cloned();
     let (Some(before), Some(after)) = (work(a), work(b)) else { return text };

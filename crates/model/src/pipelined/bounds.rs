@@ -12,7 +12,7 @@ use std::rc::Rc;
 use pellucid_trace::Trace;
 
 use super::blocked::{Without, durations_without};
-use super::replay::{Change, Replayed, Slots, replay};
+use super::replay::{Change, Replayed, replay};
 use super::schedule::Schedule;
 use super::task::Tasks;
 use crate::analysis::{Bound, ReplayError};
@@ -37,8 +37,7 @@ impl<'t> Replays<'t> {
         let tasks = Tasks::of(trace);
         let schedule = Schedule::of(trace, &tasks);
         let durations_ns: Vec<u64> = tasks.all.iter().map(|t| t.duration_ns).collect();
-        let change = Change { durations_ns: &durations_ns, gaps: true, slots: Slots::Recorded };
-        let unchanged = replay(&schedule, change);
+        let unchanged = replay(&schedule, Change::of(&durations_ns));
         let jobs = schedule.jobs.iter().flatten().map(|j| (j.submitted_ns, j.ended_ns));
         let measured_ms = ms(union_ns(jobs.collect()) as f64);
         Replays { trace, tasks, schedule, durations_ns, unchanged, measured_ms, without: RefCell::default() }
@@ -46,7 +45,7 @@ impl<'t> Replays<'t> {
 
     /// The job with other times of its tasks.
     pub fn with(&self, durations_ns: &[u64]) -> Replayed {
-        replay(&self.schedule, Change { durations_ns, gaps: true, slots: Slots::Recorded })
+        replay(&self.schedule, Change::of(durations_ns))
     }
 
     /// The job with some tasks' times replaced.

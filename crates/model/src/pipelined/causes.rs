@@ -16,7 +16,7 @@ use pellucid_trace::{Outcome, Trace};
 
 use super::blocked::{Without, durations_without};
 use super::bounds::Replays;
-use super::replay::{Change, Slots, replay};
+use super::replay::{Change, replay};
 use super::task::{Part, Task};
 use crate::analysis::{Cause, StageAnalysis, WallClock};
 use crate::capacity::union_ns;
@@ -184,7 +184,7 @@ fn disk_input(e: &Evidence) -> Option<Weighed> {
 fn scheduling(e: &Evidence) -> Option<Weighed> {
     let r = e.replays;
     let shorter = durations_without(&r.tasks.all, &[Without::Scheduler, Without::Deserialize], false);
-    let prompt = replay(&r.schedule, Change { durations_ns: &shorter, gaps: false, slots: Slots::Recorded });
+    let prompt = replay(&r.schedule, Change { gaps: false, ..Change::of(&shorter) });
     let tasks = r.saved_ms(&prompt);
     let waiting = e.wall_clock.waiting_for_executors_ms.unwrap_or(0.0);
     let (driver, why) = driver_between_jobs(r.trace, e);

@@ -3,7 +3,8 @@
 //!
 //! Bytes to and from disks are those read as input, written and read by shuffles, spilled (out and
 //! in) and put out; replicas that a file system writes elsewhere are not in the log. Network bytes are
-//! those that shuffles fetched from other machines. Both are over core time.
+//! those that shuffles fetched from other machines. Both are over core time. So is what decoding and
+//! decompressing took, in logs of engines whose operators measure it.
 
 use pellucid_trace::Trace;
 
@@ -17,11 +18,19 @@ struct Bytes {
     fetched: Option<f64>,
     disk: Option<f64>,
     cpu_ns: Option<f64>,
+    decode_ns: Option<f64>,
+}
+
+impl Bytes {
+    fn decode_share(&self) -> Option<f64> {
+        crate::ratio(self.decode_ns?, self.cpu_ns?).map(|share| share.min(1.0))
+    }
 }
 
 /// Fills in every job's.
 pub(crate) fn fill(trace: &Trace, analysis: &mut Analysis) {
     let mut of_jobs = vec![Bytes::default(); analysis.jobs.len()];
+    let mut of_stages = vec![Bytes::default(); trace.stages.len()];
     for task in &trace.pipelined_tasks {
         let job = trace.stages.get(task.stage as usize).map(|s| s.job as usize);
         let Some(of_job) = job.and_then(|job| of_jobs.get_mut(job)) else { continue };
@@ -34,7 +43,10 @@ pub(crate) fn fill(trace: &Trace, analysis: &mut Analysis) {
         add(&mut of_job.output, task.output_bytes, 1.0);
         add(&mut of_job.shuffled, task.shuffle_write_bytes, 1.0);
         add(&mut of_job.fetched, task.shuffle_remote_bytes, 1.0);
-        add(&mut of_job.cpu_ns, task.cpu_ns, 1.0);
+        for times in [&mut *of_job, &mut of_stages[task.stage as usize]] {
+            add(&mut times.cpu_ns, task.cpu_ns, 1.0);
+            add(&mut times.decode_ns, task.decode_ns, 1.0);
+        }
         let disk = [task.input_bytes, task.output_bytes, task.shuffle_write_bytes];
         disk.into_iter().for_each(|bytes| add(&mut of_job.disk, bytes, 1.0));
         add(&mut of_job.disk, task.shuffle_remote_bytes, 1.0);
@@ -50,8 +62,12 @@ pub(crate) fn fill(trace: &Trace, analysis: &mut Analysis) {
             shuffle_over_input: over_input(bytes.shuffled),
             output_over_input: over_input(bytes.output),
         };
+        job.core.decode_share = bytes.decode_share();
         job.read_bytes = job.read_bytes.or(bytes.input.map(|b| b as u64));
         job.written_bytes = job.written_bytes.or(bytes.output.map(|b| b as u64));
+    }
+    for stage in &mut analysis.stages {
+        stage.core.decode_share = of_stages[stage.id].decode_share();
     }
 }
 

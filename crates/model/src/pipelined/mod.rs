@@ -13,17 +13,20 @@
 //! waits that overlap in one task are each counted in full, as Spark does.
 
 mod advice;
+mod allocation;
 mod blocked;
 pub(crate) mod bounds;
 mod causes;
 mod intensity;
 pub(crate) mod predict;
+mod query;
 mod replay;
 mod schedule;
 mod settings;
 mod skew;
 mod straggler;
 mod task;
+mod tuning;
 mod wall_clock;
 
 use pellucid_trace::{Trace, kind};
@@ -31,6 +34,7 @@ use pellucid_trace::{Trace, kind};
 use crate::analysis::{Analysis, Bottleneck, Skew, StageAnalysis};
 use bounds::Replays;
 pub use intensity::spread;
+pub use query::query;
 use straggler::Judged;
 use task::{Part, Task};
 
@@ -83,10 +87,24 @@ pub(crate) fn analyze(trace: &Trace, analysis: &mut Analysis) {
         },
         wall_clock: &analysis.wall_clock,
     };
+    analysis.tuning = tuning::tuning(trace);
     analysis.causes = causes::causes(&evidence);
     analysis.advice = advice::advice(&evidence);
     analysis.notes = notes(analysis);
     analysis.warnings.extend(warnings(&replays));
+}
+
+/// What the jobs of a trace of pipelined tasks would save if each task took so many nanoseconds
+/// less (in the trace's order; tasks without a number keep their time), in milliseconds.
+///
+/// `None` where the trace holds no job that ran tasks.
+pub fn saved_by_shorter_tasks_ms(trace: &Trace, less_ns: &[u64]) -> Option<f64> {
+    if !applies(trace) {
+        return None;
+    }
+    let replays = Replays::of(trace);
+    replays.error()?;
+    Some(replays.saved_ms(&replays.with(&task::shorter_ns(trace, less_ns))))
 }
 
 /// Every stage's stragglers, its skew, and its tasks' times without that.

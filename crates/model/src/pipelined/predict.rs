@@ -6,17 +6,27 @@
 //! long as it can be: that is the best that the change can do, and the doubt reaches down to nothing gained.
 //! On other executors every stage may use every slot, on either side of the ratio.
 //!
+//! A disk that several tasks read from is the exception. The kernel reads ahead while they compute, so
+//! that a disk which is always busy sets their pace: at twice its rate they take half as long, or what
+//! they compute, whichever is longer, and not their computing plus half of their wait. How busy
+//! it is follows from the waits: it rests only while none of the tasks beside each other waits. Between the
+//! two laws the prediction is the mean, by that share ([`paced_ms`]).
+//!
 //! The analytic predictor adds up, stage by stage, the tasks' time over the slots, or the longest
 //! task where that is longer. It sees no waves, no gaps and no overlap of stages.
 //!
 //! Not answered: what changes the number or the size of tasks (`partitions`), and rates in
 //! bytes a second, since a log does not say what the present rate is.
 
+use std::collections::BTreeMap;
+
 use pellucid_trace::Trace;
 
+use super::allocation::{self, Idle, NEVER};
 use super::blocked::Without;
 use super::bounds::Replays;
 use super::replay::{Change as Replaced, Slots, replay};
+use super::settings::Settings;
 use super::straggler::median;
 use super::task::{Part, Task};
 use crate::analysis::Bottleneck;
@@ -30,7 +40,7 @@ const MORE_CORES: f64 = 0.15;
 /// Standard deviations in a median deviation, of what is spread normally.
 const DEVIATION: f64 = 1.4826;
 /// The keys that an event log answers.
-const ANSWERED: &str = "executors, executor.cores, cores (local mode), disk.rate and network.rate relative to now (x2), \
+const ANSWERED: &str = "executors, executor.cores, cores (local mode), idle.timeout, disk.rate and network.rate relative to now (x2), \
                         input=memory, input.scale, and no=gc, scheduler, deserialize, stragglers, skew, disk or network";
 
 /// When the executor of a slot comes: as `replay` takes it.
@@ -47,9 +57,13 @@ pub(crate) struct PipelinedBasis<'t> {
 /// A changed job before it is replayed.
 struct Draft {
     durations_ns: Vec<u64>,
-    /// The same with what is only bounded as it was.
-    sure_ns: Vec<u64>,
-    slots: Option<Vec<Added>>,
+    /// The same with the least that the changes may do, and with the most.
+    least_ns: Vec<u64>,
+    most_ns: Vec<u64>,
+    /// Executors that are not as they were: when each comes, and its slots.
+    executors: Option<Vec<(Added, usize)>>,
+    /// An executor goes when it was idle for so long.
+    idle_timeout_ns: Option<u64>,
     assumptions: Vec<String>,
     doubt: (f64, f64),
 }
@@ -88,14 +102,10 @@ impl<'t> PipelinedBasis<'t> {
         executors.into_iter().map(|(resource, added, used)| (added, whole(resource, used))).collect()
     }
 
-    fn slots_now(&self) -> Vec<Added> {
-        self.executors().into_iter().flat_map(|(added, slots)| vec![added; slots]).collect()
-    }
-
     /// Time over all stages of the tasks on so many slots, as the module's head says.
     fn analytic_ms(&self, durations_ns: &[u64], slots: Option<usize>) -> f64 {
         let schedule = &self.replays.schedule;
-        let now = self.slots_now().len().max(1);
+        let now = slots_of(&self.executors()).len().max(1);
         let of_stage = schedule.by_stage.iter().zip(&schedule.stages).filter_map(|(tasks, place)| {
             let used = place.as_ref()?.lanes.len().max(1);
             let lanes = slots.map_or(used, |slots| (used * slots).div_ceil(now).clamp(1, tasks.len().max(1)));
@@ -110,12 +120,12 @@ impl<'t> PipelinedBasis<'t> {
         match change {
             Change::No(part) => self.take_away(draft, part),
             Change::DiskRate(None, Amount::Times(factor)) => {
-                self.speed_up(draft, Without::Disk, *factor);
+                self.disks_become(draft, *factor);
                 draft.assumptions.push("all that tasks may wait for disks scales with their rate".into());
                 Ok(())
             }
             Change::NetworkRate(Amount::Times(factor)) => {
-                self.speed_up(draft, Without::Network, *factor);
+                self.shorten(draft, |task| Without::Network.blocked_ms(task), 1.0 - 1.0 / factor);
                 draft
                     .assumptions
                     .push("all that tasks wait for shuffle data scales with the links' rate".into());
@@ -131,7 +141,7 @@ impl<'t> PipelinedBasis<'t> {
                     let fixed = overhead(task).min(ns as f64);
                     (fixed + (ns as f64 - fixed) * factor) as u64
                 };
-                for times in [&mut draft.durations_ns, &mut draft.sure_ns] {
+                for times in draft.times() {
                     times
                         .iter_mut()
                         .zip(&self.replays.tasks.all)
@@ -144,6 +154,7 @@ impl<'t> PipelinedBasis<'t> {
                 Ok(())
             }
             Change::Executors(amount) => self.executors_become(draft, *amount),
+            Change::IdleTimeout(timeout_ns) => self.let_go(draft, *timeout_ns),
             Change::ExecutorCores(amount) | Change::Cores(amount) => {
                 self.cores_become(draft, *amount, change)
             }
@@ -189,7 +200,7 @@ impl<'t> PipelinedBasis<'t> {
     }
 
     fn replace(&self, draft: &mut Draft, replaced: &[(u32, u64)], assumption: &str) -> Result<(), Refused> {
-        for times in [&mut draft.durations_ns, &mut draft.sure_ns] {
+        for times in draft.times() {
             for (ix, ns) in replaced {
                 let (now, was) = (times[*ix as usize], self.replays.durations_ns[*ix as usize].max(1));
                 times[*ix as usize] = (now as f64 * *ns as f64 / was as f64) as u64;
@@ -199,8 +210,39 @@ impl<'t> PipelinedBasis<'t> {
         Ok(())
     }
 
-    fn speed_up(&self, draft: &mut Draft, without: Without, factor: f64) {
-        self.shorten(draft, |task| without.blocked_ms(task), 1.0 - 1.0 / factor);
+    /// As the module's head says: between computing apart from reading, and a disk that sets the pace.
+    fn disks_become(&self, draft: &mut Draft, factor: f64) {
+        let beside = self.beside();
+        let scaled = |ns: u64, to: f64, whole: f64| (ns as f64 * to / whole.max(1e-6)).max(0.0) as u64;
+        for (ix, task) in self.replays.tasks.all.iter().enumerate() {
+            let Some((sure, most)) = Without::Disk.blocked_ms(task) else { continue };
+            let whole = task.duration_ms();
+            let machine = self.replays.trace.resources[task.resource as usize].machine;
+            let readers = beside.get(&(task.stage, machine)).copied().unwrap_or(1);
+            let apart = |wait: f64| whole - wait * (1.0 - 1.0 / factor);
+            // Nothing is read ahead of what is written.
+            let [most, likely] = match task.part(Part::Input).is_some() {
+                true => paced_ms(whole, overhead(task) / 1e6, most, readers, factor),
+                false => [apart(most); 2],
+            };
+            draft.durations_ns[ix] = scaled(draft.durations_ns[ix], likely, whole);
+            draft.least_ns[ix] = scaled(draft.least_ns[ix], apart(sure), whole);
+            draft.most_ns[ix] = scaled(draft.most_ns[ix], most, whole);
+        }
+    }
+
+    /// Slots of a stage on one machine: tasks that run beside each other on its disks.
+    fn beside(&self) -> BTreeMap<(u32, u32), usize> {
+        let schedule = &self.replays.schedule;
+        let mut beside = BTreeMap::new();
+        for (stage, place) in schedule.stages.iter().enumerate() {
+            for lane in place.iter().flat_map(|place| &place.lanes) {
+                let resource = schedule.slots[lane.slot as usize].resource as usize;
+                *beside.entry((stage as u32, self.replays.trace.resources[resource].machine)).or_insert(0) +=
+                    1;
+            }
+        }
+        beside
     }
 
     /// Takes a share of what each task is blocked for from its time; negative: adds it.
@@ -209,7 +251,8 @@ impl<'t> PipelinedBasis<'t> {
         for (ix, task) in self.replays.tasks.all.iter().enumerate() {
             let Some((sure, most)) = blocked_ms(task) else { continue };
             draft.durations_ns[ix] = less(draft.durations_ns[ix], most);
-            draft.sure_ns[ix] = less(draft.sure_ns[ix], sure);
+            draft.most_ns[ix] = less(draft.most_ns[ix], most);
+            draft.least_ns[ix] = less(draft.least_ns[ix], sure);
         }
     }
 
@@ -217,8 +260,7 @@ impl<'t> PipelinedBasis<'t> {
         let now = self.executors();
         let wanted = amount.of(Some(now.len() as f64)).unwrap_or(1.0).round().clamp(1.0, 1e5) as usize;
         // More of them come as those that there are did, in turn.
-        let slots = (0..wanted).flat_map(|ix| vec![now[ix % now.len()].0; now[ix % now.len()].1]);
-        draft.slots = Some(slots.collect());
+        draft.executors = Some((0..wanted).map(|ix| now[ix % now.len()]).collect());
         draft
             .assumptions
             .push(format!("{wanted} executors instead of {}; tasks take as long on them", now.len()));
@@ -236,8 +278,8 @@ impl<'t> PipelinedBasis<'t> {
         }
         let wanted =
             |slots: usize| amount.of(Some(slots as f64)).unwrap_or(1.0).round().clamp(1.0, 4096.0) as usize;
-        let slots = now.iter().flat_map(|(added, slots)| vec![*added; wanted(*slots)]);
-        draft.slots = Some(slots.collect());
+        let executors = draft.executors.get_or_insert_with(|| now.clone());
+        executors.iter_mut().for_each(|(_, slots)| *slots = wanted(*slots));
         draft.assumptions.push(format!(
             "{} slots an executor instead of {}; tasks take as long beside so many",
             wanted(now[0].1),
@@ -249,16 +291,68 @@ impl<'t> PipelinedBasis<'t> {
         Ok(())
     }
 
-    fn simulated_ms(&self, durations_ns: &[u64], slots: Option<&[Added]>) -> f64 {
-        let r = &self.replays;
-        let Some(slots) = slots else { return r.with(durations_ns).jobs_ms() };
-        let open = |durations_ns, slots| {
-            replay(&r.schedule, Replaced { durations_ns, gaps: true, slots: Slots::Open(slots) }).jobs_ms()
-        };
-        let now = self.slots_now();
-        let ratio = crate::ratio(open(durations_ns, slots), open(&r.durations_ns, &now)).unwrap_or(1.0);
-        r.unchanged.jobs_ms() * ratio
+    /// Executors go when they were idle for so long, and come back; or all are there from the beginning.
+    fn let_go(&self, draft: &mut Draft, timeout_ns: u64) -> Result<(), Refused> {
+        if Settings::of(self.replays.trace).local {
+            return Err(Refused::Usage(
+                "`idle.timeout` is of executors that come and go; this application's tasks ran in its driver"
+                    .into(),
+            ));
+        }
+        let executors = draft.executors.get_or_insert_with(|| self.executors());
+        draft.idle_timeout_ns = Some(timeout_ns);
+        if timeout_ns == NEVER {
+            executors.iter_mut().for_each(|(added, _)| *added = None);
+            draft.assumptions.push("all executors are there before the first job, and stay".into());
+            return Ok(());
+        }
+        let known = allocation::arrival_ns(&self.replays);
+        let assumed = if known.is_none() { ", which is assumed: this log shows none come" } else { "" };
+        draft.assumptions.push(format!(
+            "executors that a stage lacks come {:.1} s after its submission{assumed}",
+            known.unwrap_or(allocation::ASSUMED_ARRIVAL_NS) as f64 / 1e9
+        ));
+        let doubt = if known.is_some() { MORE_EXECUTORS } else { 2.0 * MORE_EXECUTORS };
+        draft.doubt = (draft.doubt.0.max(doubt / 2.0), draft.doubt.1.max(doubt));
+        Ok(())
     }
+
+    /// The jobs' time under a draft with these times of its tasks, and what executors were held for.
+    fn simulated_ms(&self, durations_ns: &[u64], draft: &Draft) -> (f64, Option<String>) {
+        let r = &self.replays;
+        let Some(executors) = &draft.executors else { return (r.with(durations_ns).jobs_ms(), None) };
+        let open = |durations_ns, slots: &[Added], idle| {
+            replay(&r.schedule, Replaced { slots: Slots::Open(slots), idle, ..Replaced::of(durations_ns) })
+        };
+        let idle = draft.idle_timeout_ns.map(|timeout_ns| Idle::of(r, executors, timeout_ns));
+        let changed = open(durations_ns, &slots_of(executors), idle.as_ref());
+        let unchanged = open(&r.durations_ns, &slots_of(&self.executors()), None).jobs_ms();
+        let ratio = crate::ratio(changed.jobs_ms(), unchanged).unwrap_or(1.0);
+        (r.unchanged.jobs_ms() * ratio, idle.map(|_| allocation::held(r, changed.held_ns)))
+    }
+}
+
+/// When each slot of these executors comes.
+fn slots_of(executors: &[(Added, usize)]) -> Vec<Added> {
+    executors.iter().flat_map(|(added, slots)| vec![*added; *slots]).collect()
+}
+
+impl Draft {
+    fn times(&mut self) -> [&mut Vec<u64>; 3] {
+        [&mut self.durations_ns, &mut self.least_ns, &mut self.most_ns]
+    }
+}
+
+/// How long a task of `whole` ms takes on disks of `factor` times the rate, of which it waited `most` and spent
+/// `fixed` on being a task: were the disk always busy, and what is likely beside so many `readers`,
+/// itself included.
+fn paced_ms(whole: f64, fixed: f64, most: f64, readers: usize, factor: f64) -> [f64; 2] {
+    let apart = whole - most * (1.0 - 1.0 / factor);
+    let body = (whole - fixed).max(0.0);
+    let together = whole - body + (body / factor).max(body - most);
+    let waits = (most / whole.max(1e-6)).clamp(0.0, 1.0);
+    let busy = 1.0 - (1.0 - waits).powi(readers.clamp(1, 1000) as i32);
+    [together, busy * together + (1.0 - busy) * apart]
 }
 
 fn overhead(task: &Task) -> f64 {
@@ -307,22 +401,32 @@ impl Basis for PipelinedBasis<'_> {
     fn estimate(&self, changes: &Changes) -> Result<Estimate, Refused> {
         let mut draft = Draft {
             durations_ns: self.replays.durations_ns.clone(),
-            sure_ns: self.replays.durations_ns.clone(),
-            slots: None,
+            least_ns: self.replays.durations_ns.clone(),
+            most_ns: self.replays.durations_ns.clone(),
+            executors: None,
+            idle_timeout_ns: None,
             assumptions: vec!["the driver's own time and the gaps between stages stay as they were".into()],
             doubt: (0.0, 0.0),
         };
         changes.iter().try_for_each(|change| self.apply(&mut draft, change))?;
-        let simulated = self.simulated_ms(&draft.durations_ns, draft.slots.as_deref());
-        let slots = draft.slots.as_ref().map(Vec::len);
-        if draft.sure_ns != draft.durations_ns {
-            let sure = self.simulated_ms(&draft.sure_ns, draft.slots.as_deref());
+        let (simulated, held) = self.simulated_ms(&draft.durations_ns, &draft);
+        draft.assumptions.extend(held);
+        let slots = draft.executors.as_deref().map(|executors| slots_of(executors).len());
+        let mut bounded = false;
+        for end_ns in [&draft.least_ns, &draft.most_ns] {
+            if *end_ns == draft.durations_ns {
+                continue;
+            }
+            bounded = true;
+            let (end, _) = self.simulated_ms(end_ns, &draft);
             // Doubt is a logarithm of how far off: see the interval.
-            let off = crate::ratio(sure, simulated).filter(|r| *r > 0.0).map_or(0.0, f64::ln);
+            let off = crate::ratio(end, simulated).filter(|r| *r > 0.0).map_or(0.0, f64::ln);
             match off >= 0.0 {
                 true => draft.doubt.1 += off,
                 false => draft.doubt.0 -= off,
             }
+        }
+        if bounded {
             draft.assumptions.push(
                 "Spark does not record all of these waits: they are taken as long as they can be".into(),
             );
@@ -337,7 +441,7 @@ impl Basis for PipelinedBasis<'_> {
     }
 
     fn singles(&self) -> Vec<String> {
-        let local = self.executors().len() == 1;
+        let local = Settings::of(self.replays.trace).local;
         let slots: &[&str] = if local { &["cores=x2"] } else { &["executors=x2", "executor.cores=x2"] };
         let any = |without: Without| {
             self.replays.tasks.all.iter().any(|t| without.blocked_ms(t).is_some_and(|b| b.1 > 0.0))
@@ -353,8 +457,10 @@ impl Basis for PipelinedBasis<'_> {
             ("no=network", Without::Network),
         ];
         let rates = rates.into_iter().filter(|(_, without)| any(*without)).map(|(setting, _)| setting);
+        let late = (!local && allocation::arrival_ns(&self.replays).is_some_and(|ns| ns > 0))
+            .then_some("idle.timeout=never");
         let tasks = [("no=stragglers", &self.at_median_ns), ("no=skew", &self.even_ns)];
         let tasks = tasks.into_iter().filter(|(_, changed)| !changed.is_empty()).map(|(setting, _)| setting);
-        slots.iter().copied().chain(rates).chain(tasks).map(str::to_owned).collect()
+        slots.iter().copied().chain(late).chain(rates).chain(tasks).map(str::to_owned).collect()
     }
 }

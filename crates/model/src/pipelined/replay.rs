@@ -8,11 +8,12 @@
 //! launched first: that is the recorded order, whatever policy made it.
 //!
 //! Where a changed schedule would have run on other slots than the recorded one (more executors),
-//! [`Slots::Open`] lets every stage use every slot.
+//! [`Slots::Open`] lets every stage use every slot, and [`Idle`] lets executors come and go.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
+use super::allocation::{Executors, Idle};
 use super::schedule::{Lane, NONE, Schedule, StagePlace};
 use crate::capacity::union_ns;
 
@@ -34,6 +35,15 @@ pub(crate) struct Change<'a> {
     pub gaps: bool,
     /// Which slots there are.
     pub slots: Slots<'a>,
+    /// How executors come and go; with [`Slots::Open`] only.
+    pub idle: Option<&'a Idle>,
+}
+
+impl<'a> Change<'a> {
+    /// Other times, everything else as it was.
+    pub fn of(durations_ns: &'a [u64]) -> Change<'a> {
+        Change { durations_ns, gaps: true, slots: Slots::Recorded, idle: None }
+    }
 }
 
 /// When everything ran.
@@ -45,6 +55,8 @@ pub(crate) struct Replayed {
     pub stages: Vec<Option<(u64, u64)>>,
     /// Jobs that ended.
     pub ended: usize,
+    /// Time that slots were there until the last job ended, added up; with [`Idle`] only.
+    pub held_ns: u64,
 }
 
 impl Replayed {
@@ -63,6 +75,7 @@ enum Event {
     SlotFreed(u32),
     TaskEnded(u32),
     Repeat(u32),
+    LookWhetherIdle(u32),
     StageEnded(u32),
     JobEnded(u32),
 }
@@ -97,11 +110,14 @@ struct Replay<'a> {
     active: Vec<u32>,
     slots: Vec<SlotState>,
     jobs_needed: Vec<u32>,
+    /// Jobs that will end.
+    jobs_known: usize,
     stages_of: Vec<Vec<u32>>,
     followers: Vec<Vec<u32>>,
     children: Vec<Vec<u32>>,
     comes: Vec<Vec<(u32, u64)>>,
     goes: Vec<Vec<(u32, u64)>>,
+    executors: Executors<'a>,
     out: Replayed,
 }
 
@@ -109,7 +125,9 @@ struct Replay<'a> {
 pub(crate) fn replay(schedule: &Schedule, change: Change<'_>) -> Replayed {
     let mut replay = Replay::of(schedule, change);
     replay.run();
-    replay.out
+    let last = replay.out.jobs.iter().flatten().map(|(_, ended)| *ended).max().unwrap_or(0);
+    replay.executors.over(last);
+    Replayed { held_ns: replay.executors.held_ns, ..replay.out }
 }
 
 impl<'a> Replay<'a> {
@@ -124,12 +142,14 @@ impl<'a> Replay<'a> {
             active: Vec::new(),
             slots: Vec::new(),
             jobs_needed: vec![0; jobs],
+            jobs_known: schedule.jobs.iter().flatten().count(),
             stages_of: vec![Vec::new(); jobs],
             followers: vec![Vec::new(); jobs],
             children: vec![Vec::new(); stages],
             comes: vec![Vec::new(); jobs],
             goes: vec![Vec::new(); jobs],
-            out: Replayed { jobs: vec![None; jobs], stages: vec![None; stages], ended: 0 },
+            executors: Executors::of(change.idle),
+            out: Replayed { jobs: vec![None; jobs], stages: vec![None; stages], ..Replayed::default() },
         };
         replay.link_slots();
         for (ix, stage) in schedule.stages.iter().enumerate() {
@@ -152,6 +172,8 @@ impl<'a> Replay<'a> {
     }
 
     fn link_slots(&mut self) {
+        let jobs = self.schedule.jobs.iter().flatten();
+        let first = jobs.map(|job| job.submitted_ns).min().unwrap_or(0);
         let recorded: Vec<_>;
         let added = match self.change.slots {
             Slots::Open(added) => added,
@@ -167,8 +189,13 @@ impl<'a> Replay<'a> {
         };
         for (ix, added) in added.iter().enumerate() {
             self.slots.push(if added.is_some() { SlotState::Away } else { SlotState::Free });
-            if let Some((job, after)) = added {
-                self.comes[*job as usize].push((ix as u32, *after));
+            match added {
+                Some((job, after)) => self.comes[*job as usize].push((ix as u32, *after)),
+                None => {
+                    let idle = self.executors.comes(first, ix as u32);
+                    idle.into_iter()
+                        .for_each(|(at, executor)| self.push(at, Event::LookWhetherIdle(executor)));
+                }
             }
         }
     }
@@ -180,6 +207,7 @@ impl<'a> Replay<'a> {
 
     fn run(&mut self) {
         let mut now = 0;
+        let mut helped_at = None;
         loop {
             while let Some(Reverse((at, _, event))) = self.events.pop() {
                 now = now.max(at);
@@ -188,7 +216,8 @@ impl<'a> Replay<'a> {
             // Executors that went may have left tasks that nobody can run: then they stay.
             let gone: Vec<u32> =
                 (0..self.slots.len() as u32).filter(|s| self.slots[*s as usize] == SlotState::Away).collect();
-            if self.active.is_empty() || gone.is_empty() {
+            let launched: usize = self.stages.iter().map(|stage| stage.launched).sum();
+            if self.active.is_empty() || gone.is_empty() || helped_at.replace(launched) == Some(launched) {
                 break;
             }
             gone.into_iter().for_each(|slot| self.handle(now, Event::SlotComes(slot)));
@@ -202,7 +231,10 @@ impl<'a> Replay<'a> {
             Event::SlotComes(slot) => {
                 if self.slots[slot as usize] == SlotState::Away {
                     self.slots[slot as usize] = SlotState::Free;
+                    let idle = self.executors.comes(now, slot);
                     self.offer(now, slot);
+                    idle.into_iter()
+                        .for_each(|(at, executor)| self.push(at, Event::LookWhetherIdle(executor)));
                 }
             }
             Event::SlotGoes(slot) => {
@@ -212,6 +244,13 @@ impl<'a> Replay<'a> {
             Event::SlotFreed(slot) => self.slot_freed(now, slot),
             Event::TaskEnded(task) => self.task_ended(now, task),
             Event::Repeat(task) => self.repeat(now, task),
+            // After the last job there is nothing to save an executor for.
+            Event::LookWhetherIdle(_) if self.out.ended == self.jobs_known => {}
+            Event::LookWhetherIdle(executor) => {
+                for slot in self.executors.leaves(now, executor) {
+                    self.slots[slot as usize] = SlotState::Away;
+                }
+            }
             Event::StageEnded(stage) => self.stage_ended(now, stage),
             Event::JobEnded(job) => self.job_ended(now, job),
         }
@@ -256,6 +295,11 @@ impl<'a> Replay<'a> {
             if self.slots[slot as usize] == SlotState::Free && !self.offer(now, slot) {
                 break;
             }
+        }
+        let waiting = self.schedule.by_stage[stage as usize].len() - self.stages[stage as usize].launched;
+        let asked = self.executors.asked(now, waiting);
+        if let Some((at, slots)) = asked {
+            slots.into_iter().for_each(|slot| self.push(at, Event::SlotComes(slot)));
         }
     }
 
@@ -315,6 +359,7 @@ impl<'a> Replay<'a> {
         let started = now + gap;
         let ended = started.saturating_add(change.durations_ns[task as usize]);
         self.slots[slot as usize] = SlotState::Busy;
+        self.executors.takes(slot);
         // The end first: what repeats the task may take its slot.
         self.push(ended, Event::TaskEnded(task));
         let early = u64::from(place.early_ns).min(ended - started);
@@ -329,8 +374,12 @@ impl<'a> Replay<'a> {
     fn slot_freed(&mut self, now: u64, slot: u32) {
         let leaving = self.slots[slot as usize] == SlotState::Leaving;
         self.slots[slot as usize] = if leaving { SlotState::Away } else { SlotState::Free };
-        if !leaving {
-            self.offer(now, slot);
+        self.executors.frees(slot);
+        if !leaving
+            && !self.offer(now, slot)
+            && let Some((at, executor)) = self.executors.rests(now, slot)
+        {
+            self.push(at, Event::LookWhetherIdle(executor));
         }
     }
 

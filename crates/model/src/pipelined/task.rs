@@ -162,7 +162,7 @@ impl Tasks {
     pub fn of(trace: &Trace) -> Tasks {
         let mut tasks = Tasks { all: Vec::with_capacity(trace.pipelined_tasks.len()), ..Tasks::default() };
         for task in &trace.pipelined_tasks {
-            if task.stage as usize >= trace.stages.len() || task.resource as usize >= trace.resources.len() {
+            if strays(trace, &task) {
                 tasks.strayed += 1;
                 continue;
             }
@@ -182,6 +182,21 @@ impl Tasks {
         }
         by_stage
     }
+}
+
+/// Whether a task refers to what the trace does not hold.
+fn strays(trace: &Trace, task: &PipelinedTask) -> bool {
+    task.stage as usize >= trace.stages.len() || task.resource as usize >= trace.resources.len()
+}
+
+/// The times of a trace's tasks if each took so much less, in the order of [`Tasks::all`].
+pub(crate) fn shorter_ns(trace: &Trace, less_ns: &[u64]) -> Vec<u64> {
+    let tasks = trace.pipelined_tasks.iter().zip(less_ns.iter().copied().chain(std::iter::repeat(0)));
+    let kept = tasks.filter(|(task, _)| !strays(trace, task));
+    let mut times: Vec<(u64, u64)> =
+        kept.map(|(task, less)| (task.launched_ns, task.duration_ns.saturating_sub(less))).collect();
+    times.sort_by_key(|(launched, _)| *launched);
+    times.into_iter().map(|(_, ns)| ns).collect()
 }
 
 /// A task, and whether one of its parts was impossible.
@@ -225,7 +240,8 @@ fn read(from: &PipelinedTask) -> (Task, bool) {
         impossible |= task.set(part, value, slack);
     }
     if from.run_ns.is_some() && from.cpu_ns.is_some() {
-        let named = inside.iter().filter_map(|(part, _)| task.measured(*part)).sum::<f64>();
+        let queued = from.queue_ns.map_or(0.0, |ns| ns as f64 / 1e6);
+        let named = queued + inside.iter().filter_map(|(part, _)| task.measured(*part)).sum::<f64>();
         task.parts[Part::Rest as usize] = (run - named).max(0.0) as f32;
     }
     (task, impossible)

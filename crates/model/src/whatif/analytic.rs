@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use pellucid_trace::{Phase, Trace, kind};
 
-use super::scenario::Terms;
+use super::scenario::{Elsewhere, Terms};
 use crate::Bottleneck;
 use crate::capacity::{Capacity, union_ns};
 use crate::demand::{Demands, brings_in};
@@ -24,6 +24,8 @@ struct Load {
     decode: f64,
     /// Could have gone to any resource of its kind.
     movable: f64,
+    /// Writes of output.
+    output: f64,
     /// The rest.
     fixed: f64,
 }
@@ -33,6 +35,7 @@ struct Load {
 enum Class {
     Input,
     Movable,
+    Output,
     Fixed,
 }
 
@@ -55,6 +58,8 @@ pub(crate) struct Analytic {
     machines: f64,
     /// By span: loads by resource.
     spans: Vec<BTreeMap<usize, Load>>,
+    /// By span: bytes of input, cached ones too, and of output, wherever they are.
+    moved: Vec<(f64, f64)>,
     /// By span: the resources that each kind's capacity is summed over.
     members: Vec<usize>,
     jobs: Vec<BTreeMap<String, Vec<usize>>>,
@@ -74,6 +79,7 @@ impl Analytic {
             resources: resources.collect(),
             machines: trace.machines.len().max(1) as f64,
             spans: Vec::new(),
+            moved: Vec::new(),
             members: Vec::new(),
             jobs: Vec::new(),
         };
@@ -87,6 +93,7 @@ impl Analytic {
         let cuts = cuts(trace, demands, job);
         let Some(last) = cuts.len().checked_sub(1) else { return };
         let mut spans: Vec<BTreeMap<usize, Load>> = vec![BTreeMap::new(); last.max(1)];
+        let mut moved = vec![(0.0, 0.0); spans.len()];
         let mut busy: BTreeMap<(usize, usize, Class), Vec<(u64, u64)>> = BTreeMap::new();
         for demand in demands.of_job(trace, job) {
             let monotask = demands.monotask(demand);
@@ -98,6 +105,7 @@ impl Analytic {
                     Class::Input
                 }
                 _ if demand.movable => Class::Movable,
+                Phase::Write => Class::Output,
                 _ => Class::Fixed,
             };
             let decode = monotask.decode_ns.filter(|_| demands.on_cores(demand)).unwrap_or(0) as f64;
@@ -109,12 +117,22 @@ impl Analytic {
                     break;
                 }
                 let until = cuts.get(span + 1).copied().unwrap_or(demand.end_ns);
+                let amount = demand.within(cuts[span], until);
+                match class {
+                    Class::Input if demand.own => moved[span].0 += amount,
+                    Class::Output if demand.own => moved[span].1 += amount,
+                    _ if demands.on_cores(demand) => {
+                        let share = ratio(amount, demand.amount).unwrap_or(1.0);
+                        moved[span].0 += monotask.cached_bytes.unwrap_or(0) as f64 * share;
+                    }
+                    _ => {}
+                }
                 let load = spans[span].entry(demand.resource).or_default();
                 if capacities[demand.resource].rate.is_none() {
                     let part = (demand.start_ns.max(cuts[span]), demand.end_ns.min(until));
                     busy.entry((span, demand.resource, class)).or_default().push(part);
                 } else {
-                    load.add(class, demand.within(cuts[span], until), decode);
+                    load.add(class, amount, decode);
                 }
             }
         }
@@ -130,6 +148,7 @@ impl Analytic {
         self.members.extend(spans.iter().map(|_| self.jobs.len()));
         self.jobs.push(members);
         self.spans.extend(spans);
+        self.moved.extend(moved);
     }
 
     fn is_store(&self, trace: &Trace, resource: u32) -> bool {
@@ -138,13 +157,26 @@ impl Analytic {
 
     /// The modelled time under changes; `without`: kinds that are taken away.
     pub fn modelled_ns(&self, terms: &Terms, without: &[&str]) -> f64 {
-        let spans = self.spans.iter().zip(&self.members);
+        let spans = self.spans.iter().zip(&self.members).zip(&self.moved);
         spans
-            .map(|(span, job)| {
+            .map(|((span, job), moved)| {
                 let kinds = self.jobs[*job].iter().filter(|(kind, _)| !without.contains(&kind.as_str()));
-                kinds.map(|(kind, members)| self.limit_ns(span, kind, members, terms).0).fold(0.0, f64::max)
+                let there = kinds.map(|(kind, members)| self.limit_ns(span, kind, members, terms).0);
+                let elsewhere = terms.elsewhere.as_ref().filter(|e| !without.contains(&e.kind));
+                let elsewhere = elsewhere.map_or(0.0, |e| self.elsewhere_ns(e, *moved, terms));
+                there.fold(elsewhere, f64::max)
             })
             .sum()
+    }
+
+    /// What input and output take where they are instead.
+    fn elsewhere_ns(&self, e: &Elsewhere, (input, output): (f64, f64), terms: &Terms) -> f64 {
+        if terms.free[e.resource] {
+            return 0.0;
+        }
+        let input = if terms.no_input { 0.0 } else { input };
+        let faster = terms.faster[e.resource] * self.machines * terms.machines;
+        (input / e.read + output / e.write) * terms.scale / faster
     }
 
     /// A kind's limit within a span, and the resource that needs longest.
@@ -185,7 +217,10 @@ impl Analytic {
     pub fn bottleneck(&self, terms: &Terms) -> Option<Bottleneck> {
         let all = self.modelled_ns(terms, &[]);
         let mut limits: BTreeMap<&str, (f64, usize, f64)> = BTreeMap::new();
-        for (span, job) in self.spans.iter().zip(&self.members) {
+        for ((span, job), moved) in self.spans.iter().zip(&self.members).zip(&self.moved) {
+            if let Some(e) = &terms.elsewhere {
+                limits.entry(e.kind).or_insert((0.0, 0, 0.0)).0 += self.elsewhere_ns(e, *moved, terms);
+            }
             for (kind, members) in &self.jobs[*job] {
                 let (limit, largest) = self.limit_ns(span, kind, members, terms);
                 let entry = limits.entry(kind).or_insert((0.0, largest, 0.0));
@@ -205,7 +240,9 @@ impl Analytic {
         let most = savings.iter().map(|(_, saving, _)| *saving).fold(0.0, f64::max);
         let equal = savings.iter().filter(|(_, saving, _)| *saving >= most - TIE * all);
         let (kind, _, (_, largest)) = equal.max_by(|a, b| a.2.0.total_cmp(&b.2.0))?;
-        Some(Bottleneck { kind: (*kind).to_string(), name: Some(self.resources[*largest].name.clone()) })
+        let elsewhere = terms.elsewhere.as_ref().filter(|e| e.kind == *kind);
+        let name = elsewhere.map_or(&self.resources[*largest].name, |e| &e.name);
+        Some(Bottleneck { kind: (*kind).to_string(), name: Some(name.clone()) })
     }
 }
 
@@ -216,15 +253,18 @@ impl Load {
         match class {
             Class::Input => self.input += rest,
             Class::Movable => self.movable += rest,
+            Class::Output => self.output += rest,
             Class::Fixed => self.fixed += rest,
         }
     }
 
     /// All of it under changes, and the part that cannot go elsewhere.
     fn under(&self, terms: &Terms) -> (f64, f64) {
-        let input = if terms.no_input { 0.0 } else { self.input };
+        let elsewhere = terms.elsewhere.is_some();
+        let input = if terms.no_input || elsewhere { 0.0 } else { self.input };
+        let output = if elsewhere { 0.0 } else { self.output };
         let decode = if terms.no_decode { 0.0 } else { self.decode };
-        let fixed = (input + self.fixed) * terms.scale;
+        let fixed = (input + output + self.fixed) * terms.scale;
         (fixed + (decode + self.movable) * terms.scale, fixed)
     }
 }

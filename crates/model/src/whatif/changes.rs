@@ -26,8 +26,13 @@ const KEYS: &[(&str, &str)] = &[
     ("workers", "the same as machines"),
     ("executors", "a whole number of executors, for example 8 or x2"),
     ("executor.cores", "a whole number of cores of each executor, for example 4 or x2"),
+    (
+        "idle.timeout",
+        "how long an executor stays without a task, for example 60s; or never: all stay from the first job on",
+    ),
     ("input", "memory or memory-decoded"),
     ("input.scale", "how many times the input, for example x2 or 0.5"),
+    ("storage", "a file that `pellucid storage probe -o` wrote, for example storage=probe.json"),
     ("no", "a kind of resource (cpu, disk, network, store), or gc, scheduler, deserialize, stragglers, skew"),
 ];
 
@@ -62,6 +67,23 @@ pub enum InputFrom {
     MemoryDecoded,
 }
 
+/// A store as it was probed: where the input is to come from, and the output to go to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Storage {
+    /// What to call it.
+    pub name: String,
+    /// A disk of this machine, or a store.
+    pub is_disk: bool,
+    /// Until the first byte of an answer, in nanoseconds.
+    pub first_byte_ns: u64,
+    /// Total bytes per second once they flow, with so many requests at once, ascending.
+    pub read: Vec<(u32, f64)>,
+    /// Requests at once that pay.
+    pub at_once: u32,
+    /// Bytes per second written; `None`: not measured.
+    pub write_bytes_per_s: Option<f64>,
+}
+
 /// One difference.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
@@ -85,10 +107,14 @@ pub enum Change {
     Executors(Amount),
     /// Cores of each executor (Spark).
     ExecutorCores(Amount),
+    /// How long an executor stays without a task, in nanoseconds; `u64::MAX`: for good (Spark).
+    IdleTimeout(u64),
     /// Where the input is.
     Input(InputFrom),
     /// How many times the input.
     InputScale(f64),
+    /// Input and output elsewhere.
+    Storage(Storage),
     /// A kind of resource that is infinitely fast, or a part of the time that is gone.
     No(String),
 }
@@ -123,16 +149,21 @@ impl Changes {
     /// A setting that is not understood, with what would be.
     pub fn parse<S: AsRef<str>>(settings: &[S], rate: ReadRate) -> Result<Changes, Refused> {
         let mut changes = Changes::default();
-        for setting in settings {
-            let setting = setting.as_ref();
-            let Some((key, value)) = setting.split_once('=') else {
-                return Err(Refused::Usage(format!(
-                    "`{setting}` is no setting: write KEY=VALUE, for example disk.rate=x2"
-                )));
-            };
-            changes.set(key.trim(), value.trim(), rate)?;
-        }
+        settings.iter().try_for_each(|setting| changes.add(setting.as_ref(), rate))?;
         Ok(changes)
+    }
+
+    /// Adds one setting as it is written.
+    ///
+    /// # Errors
+    /// As [`Changes::parse`].
+    pub fn add(&mut self, setting: &str, rate: ReadRate) -> Result<(), Refused> {
+        let Some((key, value)) = setting.split_once('=') else {
+            return Err(Refused::Usage(format!(
+                "`{setting}` is no setting: write KEY=VALUE, for example disk.rate=x2"
+            )));
+        };
+        self.set(key.trim(), value.trim(), rate)
     }
 
     /// Adds one setting.
@@ -140,12 +171,29 @@ impl Changes {
     /// # Errors
     /// As [`Changes::parse`].
     pub fn set(&mut self, key: &str, value: &str, rate: ReadRate) -> Result<(), Refused> {
-        let change = change(key, value, rate)?;
+        self.put(key, value, change(key, value, rate)?);
+        Ok(())
+    }
+
+    /// Adds `storage=VALUE`, whose file the caller has read.
+    ///
+    /// # Errors
+    /// A store whose reading was not measured.
+    pub fn set_storage(&mut self, value: &str, storage: Storage) -> Result<(), Refused> {
+        if !storage.read.iter().any(|(_, rate)| *rate > 0.0) {
+            return Err(Refused::Failed(format!(
+                "{value}: reading was not measured; probe again with more time"
+            )));
+        }
+        self.put("storage", value, Change::Storage(storage));
+        Ok(())
+    }
+
+    fn put(&mut self, key: &str, value: &str, change: Change) {
         // Several parts may be taken away together; all else has one value.
         let same = |s: &Setting| s.key == key && (key != "no" || s.value == value);
         self.settings.retain(|s| !same(s));
         self.settings.push(Setting { key: key.into(), value: value.into(), change });
-        Ok(())
     }
 
     /// The settings, in order.
@@ -184,6 +232,7 @@ fn change(key: &str, value: &str, rate: ReadRate) -> Result<Change, Refused> {
         "machines" | "workers" => Change::Machines(count(true)?),
         "executors" => Change::Executors(count(true)?),
         "executor.cores" => Change::ExecutorCores(count(true)?),
+        "idle.timeout" => Change::IdleTimeout(timeout_ns(key, value)?),
         "input" => Change::Input(match value {
             "memory" => InputFrom::Memory,
             "memory-decoded" => InputFrom::MemoryDecoded,
@@ -192,6 +241,10 @@ fn change(key: &str, value: &str, rate: ReadRate) -> Result<Change, Refused> {
         "input.scale" => match count(false)? {
             Amount::Absolute(factor) | Amount::Times(factor) => Change::InputScale(factor),
         },
+        "storage" => {
+            let why = "it is read from a file before the question is asked; a sweep has none";
+            return Err(wrong(key, value, Some(why)));
+        }
         "no" if value.is_empty() => return Err(wrong(key, value, None)),
         "no" => Change::No(value.to_string()),
         _ => match (key.strip_prefix("disk."), key.strip_prefix("concurrency.")) {
@@ -213,6 +266,24 @@ fn count(key: &str, value: &str, whole: bool) -> Result<Amount, Refused> {
         return Err(wrong(key, value, Some("it must be a whole number")));
     }
     Ok(Amount::Absolute(number))
+}
+
+/// `60s`, `500ms`, `5min`, `1h` as Spark writes them; `never`.
+fn timeout_ns(key: &str, value: &str) -> Result<u64, Refused> {
+    if value == "never" {
+        return Ok(u64::MAX);
+    }
+    let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
+    let (number, unit) = value.split_at(digits);
+    let unit_ns = match unit {
+        "ms" => 1e6,
+        "s" => 1e9,
+        "m" | "min" => 60e9,
+        "h" => 3600e9,
+        _ => return Err(wrong(key, value, Some("a time has a unit: ms, s, min or h"))),
+    };
+    // Up to 30 years, within what any machine could have.
+    Ok((positive(key, value, number)? * unit_ns).min(1e18) as u64)
 }
 
 fn rate_of(key: &str, value: &str, rate: ReadRate) -> Result<Amount, Refused> {
@@ -289,6 +360,8 @@ mod tests {
             ("partitions=16", Change::Partitions(Absolute(16.0))),
             ("workers=4", Change::Machines(Absolute(4.0))),
             ("executor.cores=4", Change::ExecutorCores(Absolute(4.0))),
+            ("idle.timeout=60s", Change::IdleTimeout(60_000_000_000)),
+            ("idle.timeout=never", Change::IdleTimeout(u64::MAX)),
             ("input=memory-decoded", Change::Input(InputFrom::MemoryDecoded)),
             ("input.scale=x3", Change::InputScale(3.0)),
             ("no=disk", Change::No("disk".into())),
@@ -315,6 +388,8 @@ mod tests {
             ("disk.rate=-5MB/s", "must be over 0"),
             ("disk.rate=x0", "must be over 0"),
             ("input=disk", "memory or memory-decoded"),
+            ("idle.timeout=60", "a time has a unit"),
+            ("idle.timeout=0s", "must be over 0"),
             ("concurrency.=4", "the keys are"),
             ("no=", "a kind of resource"),
         ];

@@ -16,13 +16,14 @@
 //! # Ok::<(), pellucid_trace::TraceError>(())
 //! ```
 //!
-//! Traces of monotasks are answered here. Another kind of trace (pipelined tasks)
+//! Traces of monotasks are answered here. Another kind of trace (pipelined or sampled tasks)
 //! brings its own [`Basis`]: it says what the job was and predicts it under changes;
 //! the interval, the choice, sweeps and single changes are the same for all.
 
 mod analytic;
 mod answer;
 mod changes;
+mod curve;
 mod interval;
 mod monotasks;
 mod recorded;
@@ -33,7 +34,8 @@ mod simulate;
 mod sweep;
 
 pub use answer::{Baseline, By, Point, Prediction, Refused, Single, WhatIf};
-pub use changes::{Amount, Change, Changes, InputFrom, ReadRate, Setting};
+pub use changes::{Amount, Change, Changes, InputFrom, ReadRate, Setting, Storage};
+pub(crate) use recorded::measured_ns as recorded_ns;
 pub use interval::{RESIDUALS_HEADER, Residual, Residuals, fingerprint, residual_table, residuals};
 pub(crate) use service::median;
 pub use sweep::Sweep;
@@ -41,6 +43,7 @@ pub use sweep::Sweep;
 use pellucid_trace::Trace;
 
 use crate::Bottleneck;
+use crate::iterative::predict::IterativeBasis;
 use crate::pipelined::predict::PipelinedBasis;
 use interval::Evidence;
 
@@ -98,6 +101,9 @@ impl<'a> WhatIfModel<'a> {
             return WhatIfModel::on(Box::new(PipelinedBasis::of(trace)?), trace, residuals);
         }
         recorded::check(trace)?;
+        if crate::iterative::applies(trace) {
+            return WhatIfModel::on(Box::new(IterativeBasis::of(trace)?), trace, residuals);
+        }
         if trace.monotasks.is_empty() {
             return Err(Refused::Failed(
                 "the trace holds no monotasks, so that there is nothing to predict from; \

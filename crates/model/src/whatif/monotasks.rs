@@ -25,8 +25,11 @@ impl Monotasks {
     /// Takes a trace apart and runs it again as it was.
     pub fn of(trace: &Trace) -> Monotasks {
         let demands = Demands::of(trace);
-        let capacities = capacities(trace, &demands);
+        let mut capacities = capacities(trace, &demands);
         let services = service::services(trace, &demands, &capacities);
+        for (capacity, service) in capacities.iter_mut().zip(&services) {
+            *capacity = service.capacity.clone();
+        }
         let analytic = Analytic::of(trace, &demands, &capacities);
         let mut recorded = Recorded::of(trace, &demands, services);
         rework::bundle(&mut recorded);

@@ -32,12 +32,14 @@ pub(crate) fn spread_over_disks(
             disks.push(recorded.services.len() as u32 - 1);
         }
         disks.truncate(wanted);
-        let mut turn = 0;
+        // Each goes where least is so far: in turns, large ones would meet large ones.
+        let mut work: Vec<f64> = vec![0.0; wanted];
         for task in recorded.tasks.iter_mut().filter(|t| t.machine == *machine) {
             let on_disk = task.monotasks.iter_mut();
             for monotask in on_disk.filter(|m| recorded.services[m.resource as usize].kind == kind::DISK) {
-                monotask.resource = disks[turn % wanted];
-                turn += 1;
+                let least = (0..wanted).min_by(|a, b| work[*a].total_cmp(&work[*b])).unwrap_or(0);
+                work[least] += monotask.work;
+                monotask.resource = disks[least];
             }
         }
     }
@@ -123,6 +125,78 @@ pub(crate) fn input_in_memory(recorded: &mut Recorded, decoded: bool, copy_ns: f
         }
     }
     copied
+}
+
+/// Input comes from resource `to` of each machine, and output goes there. What was in the page
+/// cache comes from there too. Each request waits `first_byte_ns` for its first byte, and a byte
+/// written is `write` bytes' work. Says how many bytes were cached.
+///
+/// # Errors
+/// The name of a resource whose bytes were not measured.
+pub(crate) fn on_storage(
+    recorded: &mut Recorded,
+    to: &[u32],
+    first_byte_ns: u64,
+    write: f64,
+) -> Result<f64, String> {
+    let (services, tasks) = (&recorded.services, &mut recorded.tasks);
+    let mut all_cached = 0.0;
+    let mut shifted = vec![false; tasks.len()];
+    for (task, shifted) in tasks.iter_mut().zip(&mut shifted) {
+        let resource = to[(task.machine as usize).min(to.len() - 1)];
+        let phase = if services[resource as usize].kind == kind::STORE { Phase::Fetch } else { Phase::Read };
+        let mut input = None;
+        for (place, monotask) in task.monotasks.iter_mut().enumerate() {
+            let service = &services[monotask.resource as usize];
+            let reads = is_input(monotask.phase, &service.kind);
+            let writes = monotask.phase == Phase::Write && !service.timed;
+            if !(reads || writes) {
+                continue;
+            }
+            if service.own_pace {
+                return Err(service.name.clone());
+            }
+            if reads {
+                monotask.phase = phase;
+                input.get_or_insert(place);
+            } else {
+                monotask.work *= write;
+            }
+            (monotask.resource, monotask.lag_ns) = (resource, first_byte_ns);
+        }
+        let cached: f64 = task.monotasks.iter_mut().map(|m| std::mem::take(&mut m.cached_bytes)).sum();
+        all_cached += cached;
+        match input {
+            Some(place) => task.monotasks[place].work += cached,
+            None if cached > 0.0 => {
+                *shifted = true;
+                read_first(task, Mono { lag_ns: first_byte_ns, ..read_of(resource, phase, cached) });
+            }
+            None => {}
+        }
+    }
+    // What a monotask submits is known by its place.
+    for task in tasks {
+        if let Submission::During { multitask, monotask, .. } = &mut task.submission {
+            *monotask += u32::from(shifted.get(*multitask as usize) == Some(&true));
+        }
+    }
+    Ok(all_cached)
+}
+
+fn read_of(resource: u32, phase: Phase, bytes: f64) -> Mono {
+    Mono { resource, phase, work: bytes, decode: 0.0, cached_bytes: 0.0, lag_ns: 0, after: Vec::new() }
+}
+
+/// Puts a read before all that a multitask does.
+fn read_first(task: &mut Task, read: Mono) {
+    for monotask in &mut task.monotasks {
+        monotask.after.iter_mut().for_each(|place| *place += 1);
+        if monotask.after.is_empty() {
+            monotask.after.push(0);
+        }
+    }
+    task.monotasks.insert(0, read);
 }
 
 /// Drops monotasks; what came after them comes after what they came after. Says where the

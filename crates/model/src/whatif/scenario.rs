@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 
 use pellucid_trace::kind;
 
-use super::changes::{Amount, Change, Changes, InputFrom, is_part};
+use super::changes::{Amount, Change, Changes, InputFrom, Storage, is_part};
+use super::curve::Curve;
 use super::recorded::Recorded;
-use super::service::core_curve;
+use super::service::{Service, core_curve};
 use super::{Refused, rework};
 
 /// Assumed where the trace does not show what copying a cached byte costs, in nanoseconds.
@@ -35,7 +36,24 @@ pub(crate) struct Terms {
     pub machines: f64,
     /// Times the bytes that cross links between machines.
     pub crossing: f64,
+    /// Where input and output are instead.
+    pub elsewhere: Option<Elsewhere>,
 }
+
+/// A store, or a disk, that a job's input comes from and its output goes to instead.
+#[derive(Debug, Clone)]
+pub(crate) struct Elsewhere {
+    /// Its place among the services.
+    pub resource: usize,
+    pub name: String,
+    pub kind: &'static str,
+    /// Bytes per nanosecond of one machine.
+    pub read: f64,
+    pub write: f64,
+}
+
+/// What a store does in another minute, or with other objects than the probe's, may differ by this much.
+const PROBE_DOUBT: f64 = 0.1;
 
 /// A recorded job under changes.
 #[derive(Debug, Clone)]
@@ -61,6 +79,7 @@ impl Scenario {
             scale: 1.0,
             machines: 1.0,
             crossing: 1.0,
+            elsewhere: None,
         }
     }
 
@@ -91,11 +110,12 @@ impl Scenario {
             Change::Concurrency(kind, amount) => self.concurrency(kind, *amount),
             Change::Partitions(amount) => self.partitions(*amount),
             Change::Machines(amount) => self.machines(*amount),
-            Change::Executors(_) | Change::ExecutorCores(_) => {
+            Change::Executors(_) | Change::ExecutorCores(_) | Change::IdleTimeout(_) => {
                 Err(self.instead("executors belong to Spark, and this trace is of one that has none"))
             }
             Change::Input(from) => self.input(*from),
             Change::InputScale(factor) => self.scale(*factor),
+            Change::Storage(storage) => self.storage(storage),
             Change::No(what) => self.no(what),
         }
     }
@@ -198,14 +218,14 @@ impl Scenario {
         if per_s.is_some() {
             service.curve = service.curve.times(factor);
         } else {
-            service.curve = super::service::Curve::level(rate / 1e9);
+            service.curve = Curve::level(rate / 1e9);
         }
         let seen = known.is_none() || !matches!(service.capacity.from.as_deref(), Some("set" | "probed"));
         service.capacity.rate = Some(rate / 1e9);
         self.terms.faster[ix] *= factor;
         if seen && used && matches!(amount, Amount::Absolute(_)) {
             self.assume(format!(
-                "{name} gave {:.0} MB/s as it was: the best that the trace shows, nobody set or probed it",
+                "{name} gave {:.0} MB/s as it was: what the trace shows, nobody set or probed it",
                 per_s.unwrap_or(rate) / 1e6
             ));
         }
@@ -360,6 +380,46 @@ impl Scenario {
         self.terms.scale *= factor;
         self.assume("all work grows in proportion to the input".into());
         self.doubt = (self.doubt.0 + 0.05, self.doubt.1 + 0.05);
+        Ok(())
+    }
+
+    fn storage(&mut self, storage: &Storage) -> Result<(), Refused> {
+        let points = storage.read.iter().map(|(n, rate)| (f64::from(*n), rate / 1e9));
+        let curve = Curve::through(points.collect());
+        let writes = self.recorded.tasks.iter().flat_map(|t| &t.monotasks);
+        let writes = writes.filter(|m| m.phase == pellucid_trace::Phase::Write).count() > 0;
+        let Some(write) = storage.write_bytes_per_s.or((!writes).then_some(curve.most * 1e9)) else {
+            return Err(Refused::Failed(format!(
+                "{}: this job writes, and writing was not measured; probe again with more time",
+                storage.name
+            )));
+        };
+        let kind = if storage.is_disk { kind::DISK } else { kind::STORE };
+        let first = self.recorded.services.len();
+        for machine in 0..self.recorded.machines {
+            let probed = Service::probed(&storage.name, kind, machine, curve.clone(), storage.at_once);
+            self.recorded.services.push(probed);
+        }
+        let to: Vec<u32> = (first..self.recorded.services.len()).map(|ix| ix as u32).collect();
+        let per_write = curve.most * 1e9 / write;
+        let cached = rework::on_storage(&mut self.recorded, &to, storage.first_byte_ns, per_write);
+        let cached = cached.map_err(|name| {
+            Refused::Usage(format!(
+                "storage: the bytes on {name} were not measured, so that nothing says what another store would have to move"
+            ))
+        })?;
+        self.terms.faster.resize(self.recorded.services.len(), 1.0);
+        self.terms.free.resize(self.recorded.services.len(), false);
+        let (name, read, write) = (storage.name.clone(), curve.most, write / 1e9);
+        self.terms.elsewhere = Some(Elsewhere { resource: first, name, kind, read, write });
+        self.assume(format!(
+            "input comes from {} and output goes there, as fast as they did when it was probed",
+            storage.name
+        ));
+        if cached >= 1e6 {
+            self.assume(format!("{:.0} MB that the page cache held are read from there, too", cached / 1e6));
+        }
+        self.doubt = (self.doubt.0 + PROBE_DOUBT, self.doubt.1 + PROBE_DOUBT);
         Ok(())
     }
 

@@ -29,11 +29,10 @@ use std::collections::BTreeMap;
 
 use pellucid_trace::{Phase, Trace, kind};
 
+use super::curve::{Curve, Shown, Together, edges};
 use crate::capacity::Capacity;
 use crate::demand::{Demands, in_time, service};
 
-/// Time for which `n` must have run at once for the rate then to count.
-const SEEN_NS: f64 = 20e6;
 /// Pauses shorter than this do not end a busy stretch.
 const PAUSE_NS: u64 = 2_000_000;
 /// More credit than this is none: the capacity is wrong.
@@ -43,50 +42,6 @@ const SLOWDOWN_MONOTASKS: f64 = 8.0;
 const SLOWDOWN_ERROR: f64 = 0.03;
 /// Fetches of at most this many multitasks at once (monotasks-sosp17 §3.3), as the engine limits them.
 const FETCHING_MULTITASKS: u32 = 4;
-
-/// Total rate against how many run at once: points by ascending number.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Curve {
-    points: Vec<(f64, f64)>,
-    /// Never more than this in total.
-    pub most: f64,
-}
-
-impl Curve {
-    /// The same rate however many run.
-    pub fn level(rate: f64) -> Curve {
-        Curve { points: vec![(1.0, rate)], most: rate }
-    }
-
-    /// Each at its own pace of 1.
-    pub fn each() -> Curve {
-        Curve { points: vec![(1.0, 1.0), (1e9, 1e9)], most: f64::INFINITY }
-    }
-
-    /// Through points, ascending in their first part.
-    pub fn through(points: Vec<(f64, f64)>) -> Curve {
-        let most = points.iter().map(|p| p.1).fold(0.0, f64::max);
-        Curve { points, most }
-    }
-
-    /// Total rate of `n` at once.
-    pub fn total(&self, n: u32) -> f64 {
-        let n = f64::from(n);
-        let at = self.points.partition_point(|p| p.0 < n);
-        let rate = match (at.checked_sub(1).and_then(|a| self.points.get(a)), self.points.get(at)) {
-            (Some(a), Some(b)) => a.1 + (b.1 - a.1) * (n - a.0) / (b.0 - a.0),
-            (None, Some(only)) | (Some(only), None) => only.1,
-            (None, None) => 0.0,
-        };
-        rate.min(self.most)
-    }
-
-    /// The same curve, so many times as high.
-    pub fn times(&self, factor: f64) -> Curve {
-        let points = self.points.iter().map(|p| (p.0, p.1 * factor)).collect();
-        Curve { points, most: self.most * factor }
-    }
-}
 
 /// A resource as the simulation runs it.
 #[derive(Debug, Clone)]
@@ -118,6 +73,29 @@ pub(crate) struct Service {
 }
 
 impl Service {
+    /// A store, or a disk, that no monotask of the trace ran on: as a probe found it.
+    pub fn probed(name: &str, kind: &str, machine: u32, curve: Curve, at_once: u32) -> Service {
+        // As the engine tunes it, from two on; beyond what pays it never goes.
+        let adapts = at_once > 2;
+        Service {
+            name: name.to_string(),
+            kind: kind.to_string(),
+            machine,
+            timed: false,
+            own_pace: false,
+            at_once: at_once.max(1),
+            adapts,
+            at_least: if adapts { 2 } else { 1 },
+            multitasks_at_once: (kind == pellucid_trace::kind::STORE).then_some(FETCHING_MULTITASKS),
+            capacity: Capacity { rate: Some(curve.most), from: Some("probed".into()) },
+            curve,
+            credit_ns: 0.0,
+            slowdown: None,
+            link: None,
+            done: Vec::new(),
+        }
+    }
+
     /// The work of a monotask that ran from `start_ns` to `end_ns`.
     pub fn work(&self, bytes: Option<f64>, start_ns: u64, end_ns: u64) -> f64 {
         let took = (end_ns - start_ns) as f64;
@@ -181,8 +159,7 @@ pub(crate) fn services(trace: &Trace, demands: &Demands, capacities: &[Capacity]
     }
     let each = trace.resources.iter().enumerate().map(|(ix, resource)| {
         let timed = in_time(&resource.kind);
-        let seen = seen(&ran[ix]);
-        let most_seen = seen.iter().map(|s| s.0).max().unwrap_or(1);
+        let most_seen = most_at_once(&ran[ix]);
         let at_least = at_least(trace, resource).unwrap_or(0);
         let places = capacities[ix].rate.filter(|_| timed).map(|rate| rate.ceil() as u32);
         let at_once = resource.concurrency.or(places).unwrap_or(most_seen).max(1);
@@ -191,6 +168,13 @@ pub(crate) fn services(trace: &Trace, demands: &Demands, capacities: &[Capacity]
         let set = resource.capacity.and(capacities[ix].rate).filter(|_| !timed);
         let own_pace = !timed && demands.unmeasured[ix];
         let slowdown = if resource.kind == kind::CPU { slowdown(trace, ix) } else { None };
+        let (curve, capacity) = if timed {
+            (core_curve(f64::from(at_once), slowdown.unwrap_or(0.0)), capacities[ix].clone())
+        } else if own_pace {
+            (Curve::each(), capacities[ix].clone())
+        } else {
+            shown(trace, ix, &ran[ix], &capacities[ix])
+        };
         let fetches = matches!(resource.kind.as_str(), kind::STORE | kind::NETWORK);
         Service {
             name: resource.name.clone(),
@@ -202,8 +186,8 @@ pub(crate) fn services(trace: &Trace, demands: &Demands, capacities: &[Capacity]
             adapts,
             at_least: at_least.max(1),
             multitasks_at_once: fetches.then_some(FETCHING_MULTITASKS),
-            curve: curve(resource, &capacities[ix], timed, own_pace, &seen, slowdown, at_once),
-            capacity: capacities[ix].clone(),
+            curve,
+            capacity,
             credit_ns: set.map_or(0.0, |rate| credit_ns(&ran[ix], rate)),
             done: done(&ran[ix], slowdown.unwrap_or(0.0)),
             slowdown,
@@ -213,34 +197,29 @@ pub(crate) fn services(trace: &Trace, demands: &Demands, capacities: &[Capacity]
     each.collect()
 }
 
-fn curve(
-    resource: &pellucid_trace::Resource,
-    capacity: &Capacity,
-    timed: bool,
-    own_pace: bool,
-    seen: &[(u32, f64, f64)],
-    slowdown: Option<f64>,
-    at_once: u32,
-) -> Curve {
-    if timed {
-        return core_curve(f64::from(at_once), slowdown.unwrap_or(0.0));
+/// The most of them at once.
+fn most_at_once(ran: &[(u64, u64, f64)]) -> u32 {
+    let mut running = 0;
+    let most = edges(ran).into_iter().map(|(_, count, _)| {
+        running += count;
+        running
+    });
+    most.max().unwrap_or(1).max(1) as u32
+}
+
+/// The curve of a resource that moves bytes, and its capacity: what was set or probed, else
+/// what the trace shows.
+fn shown(trace: &Trace, ix: usize, ran: &[(u64, u64, f64)], capacity: &Capacity) -> (Curve, Capacity) {
+    if let (Some(_), Some(rate)) = (trace.resources[ix].capacity, capacity.rate) {
+        return (Curve::level(rate), capacity.clone());
     }
-    if own_pace {
-        return Curve::each();
-    }
-    let points: Vec<(f64, f64)> = seen
-        .iter()
-        .filter(|(n, ns, bytes)| *n > 0 && *ns >= SEEN_NS && *bytes > 0.0)
-        .map(|(n, ns, bytes)| (f64::from(*n), bytes / ns))
-        .collect();
-    match (resource.capacity.and(capacity.rate), points.is_empty()) {
-        (Some(rate), _) => Curve::level(rate),
-        (None, false) => Curve::through(points),
-        (None, true) => {
-            let (ns, bytes) = seen.iter().fold((0.0, 0.0), |sum, s| (sum.0 + s.1, sum.1 + s.2));
-            let rate = if ns > 0.0 && bytes > 0.0 { bytes / ns } else { 1.0 };
-            Curve::level(capacity.rate.unwrap_or(rate))
+    match Shown::of(trace, ix, ran) {
+        Shown::Level(rate) => {
+            let known = Capacity { rate: Some(rate), from: Some("seen".into()) };
+            (Curve::level(rate), known)
         }
+        Shown::By(curve) => (curve, capacity.clone()),
+        Shown::Nothing => (Curve::level(capacity.rate.unwrap_or(1.0)), capacity.clone()),
     }
 }
 
@@ -262,35 +241,6 @@ fn credit_ns(ran: &[(u64, u64, f64)], rate: f64) -> f64 {
     let credits = stretches.iter().map(|s| s.2 / rate - (s.1 - s.0) as f64);
     let most = credits.fold(0.0, f64::max);
     if most > MOST_CREDIT_NS { 0.0 } else { most }
-}
-
-/// Changes of how many ran: by time, with the sum of their rates.
-fn edges(ran: &[(u64, u64, f64)]) -> Vec<(u64, i32, f64)> {
-    let mut edges = Vec::with_capacity(ran.len() * 2);
-    for (start, end, bytes) in ran.iter().filter(|(start, end, _)| end > start) {
-        let rate = bytes / (end - start) as f64;
-        edges.push((*start, 1, rate));
-        edges.push((*end, -1, -rate));
-    }
-    edges.sort_unstable_by_key(|e| (e.0, e.1));
-    edges
-}
-
-/// For each number that ran at once: for how long, and the bytes that passed meanwhile.
-fn seen(ran: &[(u64, u64, f64)]) -> Vec<(u32, f64, f64)> {
-    let mut seen: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
-    let (mut running, mut rate, mut last) = (0_i32, 0.0, 0);
-    for (at, count, change) in edges(ran) {
-        if running > 0 && at > last {
-            let sums = seen.entry(running as u32).or_default();
-            sums.0 += (at - last) as f64;
-            sums.1 += f64::max(rate, 0.0) * (at - last) as f64;
-        }
-        running += count;
-        rate = if running == 0 { 0.0 } else { rate + change };
-        last = at;
-    }
-    seen.into_iter().map(|(n, (ns, bytes))| (n, ns, bytes)).collect()
 }
 
 /// The work that one busy core had done by each change of how many were busy.
@@ -346,36 +296,6 @@ fn slowdown(trace: &Trace, resource: usize) -> Option<f64> {
     let rest = (yy - slope * xy).max(0.0);
     let error = (crate::ratio(rest, free)? / xx).sqrt();
     (free >= SLOWDOWN_MONOTASKS && error <= SLOWDOWN_ERROR).then(|| (slope.exp() - 1.0).clamp(0.0, 1.0))
-}
-
-/// How many ran at once over time.
-struct Together {
-    /// Time, and the integral of the number up to it.
-    points: Vec<(u64, f64, i32)>,
-}
-
-impl Together {
-    fn of(ran: &[(u64, u64, f64)]) -> Together {
-        let (mut points, mut sum, mut running, mut last) = (Vec::new(), 0.0, 0, 0);
-        for (at, count, _) in edges(ran) {
-            sum += f64::from(running) * (at - last) as f64;
-            running += count;
-            last = at;
-            points.push((at, sum, running));
-        }
-        Together { points }
-    }
-
-    fn sum_by(&self, at: u64) -> f64 {
-        match self.points.partition_point(|p| p.0 <= at).checked_sub(1) {
-            Some(ix) => self.points[ix].1 + f64::from(self.points[ix].2) * (at - self.points[ix].0) as f64,
-            None => 0.0,
-        }
-    }
-
-    fn mean(&self, start: u64, end: u64) -> f64 {
-        (self.sum_by(end) - self.sum_by(start)) / (end - start).max(1) as f64
-    }
 }
 
 /// The middle of values; 0 of none.

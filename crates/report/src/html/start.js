@@ -73,6 +73,7 @@ async function start() {
   jobs(data);
   stages(data, (stage) => view?.showStage(stage));
   blocked(data);
+  tuned(data);
   resources(data);
   missing(data);
   document.documentElement.dataset.ready = "yes";

@@ -240,6 +240,22 @@ function blocked(document) {
   ], [...rows], 2), element("ul", { class: "plain" }, ...(document.analysis.notes ?? []).map((note) => element("li", {}, note))));
 }
 
+/** How many tasks executors let run at once, where a controller chose it. */
+function tuned(document) {
+  const rows = document.analysis.concurrency ?? [];
+  if (rows.length === 0) return;
+  byId("tuned").hidden = false;
+  const steps = (row) => row.steps.map((step, ix) => ix === 0 ? `${step.concurrency}` : `${step.concurrency} at ${timeText(step.at_ms)}`).join(", then ");
+  const last = (row) => row.steps[row.steps.length - 1];
+  byId("tuned-body").append(...table("Tasks at once by stage and executor", null, [
+    { title: "stage", cell: (row) => `${row.source_id ?? row.stage}`, value: (row) => -row.stage },
+    { title: "executor", text: true, cell: (row) => row.executor, value: (row) => row.executor },
+    { title: "tasks at once", text: true, long: true, cell: steps },
+    { title: "in the end", cell: (row) => countText(last(row).concurrency), value: (row) => last(row).concurrency },
+    { title: "because", text: true, long: true, cell: (row) => last(row).reason ?? "–" },
+  ], [...rows], 0));
+}
+
 function resources(document) {
   const all = document.analysis.resources, jobs = document.analysis.wall_clock_ms.jobs;
   const lane = (ix) => document.timeline.lanes.find((lane) => lane.resource === ix);

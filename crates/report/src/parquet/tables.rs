@@ -1,8 +1,8 @@
 //! The columns of each table, in the order of `docs/exports.md`.
 
 use pellucid_trace::{
-    Blocked, Job, JobEnd, Machine, Monotask, Multitask, Operation, Outcome, Phase, PipelinedTask, Resource,
-    SampledTask, Stage, StageEnd, StorageOperation, Trace, UtilizationSample,
+    Blocked, ConcurrencyChange, Job, JobEnd, Machine, Monotask, Multitask, Operation, Outcome, Phase,
+    PipelinedTask, Resource, SampledTask, Stage, StageEnd, StorageOperation, Trace, UtilizationSample,
 };
 
 use super::columns::Column;
@@ -181,6 +181,7 @@ pub(super) fn pipelined_tasks(trace: &Trace) -> Columns<'_, PipelinedTask> {
         Column::whole("launched_ns", |t: &PipelinedTask| Some(t.launched_ns)),
         Column::whole("duration_ns", |t: &PipelinedTask| Some(t.duration_ns)),
         Column::whole("cpu_ns", |t: &PipelinedTask| t.cpu_ns),
+        Column::whole("queue_ns", |t: &PipelinedTask| t.queue_ns),
         Column::whole("input_bytes", |t: &PipelinedTask| t.input_bytes),
         Column::whole("input_records", |t: &PipelinedTask| t.input_records),
         Column::whole("output_bytes", |t: &PipelinedTask| t.output_bytes),
@@ -247,6 +248,18 @@ pub(super) fn storage_operations<'t>(trace: &'t Trace) -> Columns<'t, &'t Storag
         Column::whole("concurrency", |o: &&'t StorageOperation| o.concurrency.map(u64::from)),
         Column::text("error", |o: &&'t StorageOperation| o.error.as_deref()),
         Column::text("outcome", |o: &&'t StorageOperation| Some(outcome(o.outcome))),
+    ]);
+    columns
+}
+
+pub(super) fn concurrency_changes<'t>(trace: &'t Trace) -> Columns<'t, &'t ConcurrencyChange> {
+    let mut columns =
+        vec![Column::id(), Column::whole("stage", |c: &&'t ConcurrencyChange| Some(c.stage.into()))];
+    columns.extend(of_resource(trace, |c: &&ConcurrencyChange| c.resource));
+    columns.extend([
+        Column::whole("at_ns", |c: &&'t ConcurrencyChange| Some(c.at_ns)),
+        Column::whole("concurrency", |c: &&'t ConcurrencyChange| Some(c.concurrency.into())),
+        Column::text("reason", |c: &&'t ConcurrencyChange| c.reason.as_deref()),
     ]);
     columns
 }

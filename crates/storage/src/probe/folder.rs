@@ -7,6 +7,7 @@
 //! name that no probe gives.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures::{StreamExt, TryStreamExt};
@@ -34,6 +35,20 @@ struct Owner {
     /// When the process began, as its machine counts: process numbers are used again.
     process_started: Option<u64>,
     unix_s: u64,
+    /// How many folders down to the place were not there before.
+    #[serde(default)]
+    made_folders: usize,
+}
+
+/// What a folder is to a store. One that is a thing of its own stays when it is empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Folders {
+    /// A beginning of names.
+    Names,
+    /// A folder of the store's.
+    Things,
+    /// A folder of this machine.
+    Local,
 }
 
 /// The folder of one probe.
@@ -42,14 +57,20 @@ pub struct Folder {
     /// The place that is probed.
     place: Path,
     name: String,
-    /// Whether folders are folders of this machine, which stay when they are empty.
-    local: bool,
+    folders: Folders,
+    /// How many folders down to the place were not there before; known once it has begun.
+    made: OnceLock<usize>,
 }
 
 impl Folder {
-    /// A new folder at a place; `local`: of this machine's file system.
-    pub fn new(place: Path, local: bool) -> Folder {
-        Folder { place, local, name: format!("{PREFIX}{:016x}", RandomState::new().hash_one(unix_s())) }
+    /// A new folder at a place.
+    pub fn new(place: Path, folders: Folders) -> Folder {
+        Folder {
+            place,
+            folders,
+            made: OnceLock::new(),
+            name: format!("{PREFIX}{:016x}", RandomState::new().hash_one(unix_s())),
+        }
     }
 
     /// The folder itself.
@@ -67,7 +88,10 @@ impl Folder {
     /// # Errors
     /// The store's.
     pub async fn begin(&self, store: &dyn ObjectStore) -> Result<()> {
+        let made_folders = if self.folders == Folders::Things { self.missing(store).await? } else { 0 };
+        let _ = self.made.set(made_folders);
         let owner = Owner {
+            made_folders,
             machine: machine(),
             process: std::process::id(),
             process_started: started(std::process::id()),
@@ -77,12 +101,28 @@ impl Folder {
         store.put(&self.object(OWNER), PutPayload::from(text)).await.map(|_| ())
     }
 
+    /// How many folders, from the place upwards, are not there.
+    async fn missing(&self, store: &dyn ObjectStore) -> Result<usize> {
+        let mut parts: Vec<_> = self.place.parts().map(|part| part.as_ref().to_string()).collect();
+        let mut missing = 0;
+        while !parts.is_empty() {
+            let at: Path = parts.iter().map(String::as_str).collect();
+            parts.pop();
+            let above: Path = parts.iter().map(String::as_str).collect();
+            if store.list_with_delimiter(Some(&above)).await?.common_prefixes.contains(&at) {
+                break;
+            }
+            missing += 1;
+        }
+        Ok(missing)
+    }
+
     /// Removes the folder with all that is in it.
     ///
     /// # Errors
     /// The store's; another call goes on with what is left.
     pub async fn remove(&self, store: &dyn ObjectStore, uploads: Option<&dyn MultipartStore>) -> Result<()> {
-        self.remove_named(store, uploads, &self.name).await
+        self.remove_named(store, uploads, &self.name, self.made.get().copied().unwrap_or(0)).await
     }
 
     /// Removes the folders of probes at this place that were killed.
@@ -101,9 +141,14 @@ impl Folder {
                 Err(Error::NotFound { .. }) => None,
                 answer => serde_json::from_slice::<Owner>(&answer?.bytes().await?).ok(),
             };
-            // Without a readable owner it is not known to be a probe's.
-            if owner.is_some_and(|owner| owner.is_gone()) {
-                self.remove_named(store, uploads, name).await?;
+            match owner {
+                Some(owner) if owner.is_gone() => {
+                    self.remove_named(store, uploads, name, owner.made_folders).await?;
+                }
+                Some(_) => {}
+                // Not known to be a probe's; but one that was killed while it removed its folders
+                // leaves them empty.
+                None => self.remove_folders(store, &folder, 0).await,
             }
         }
         Ok(())
@@ -116,6 +161,7 @@ impl Folder {
         store: &dyn ObjectStore,
         uploads: Option<&dyn MultipartStore>,
         name: &str,
+        made: usize,
     ) -> Result<()> {
         let folder = self.place.clone().join(name);
         if let Some(uploads) = uploads {
@@ -125,23 +171,39 @@ impl Folder {
             let found: Vec<Path> = store.list(Some(at)).map_ok(|o| o.location).try_collect().await?;
             let named = |path: &&Path| {
                 let first = path.prefix_match(at).and_then(|mut parts| parts.next());
-                first.is_some_and(|part| NAMES.contains(&part.as_ref().split('-').next().unwrap_or("")))
+                first.is_some_and(|part| is_made(part.as_ref()))
             };
             let made: Vec<Path> = found.iter().filter(named).cloned().collect();
             let made = futures::stream::iter(made.into_iter().map(Ok)).boxed();
             store.delete_stream(made).try_for_each(|_| async { Ok(()) }).await?;
         }
+        if self.folders == Folders::Local {
+            remove_unseen(&folder);
+        }
         gone(store.delete(&folder.clone().join(OWNER)).await)?;
-        for at in [folder.clone().join("small"), folder.clone().join("commit"), folder] {
-            // A folder is a thing of its own only in some stores; elsewhere it is gone by now.
-            // One that is not empty stays.
-            if self.local {
-                let _ = std::fs::remove_dir(format!("/{at}"));
-            } else {
-                let _ = store.delete(&at).await;
+        self.remove_folders(store, &folder, made).await;
+        Ok(())
+    }
+
+    /// Removes the folders, where they are things of their own, and `made` of those above. One that
+    /// is not empty stays.
+    async fn remove_folders(&self, store: &dyn ObjectStore, folder: &Path, made: usize) {
+        let mut all = vec![folder.clone().join("small"), folder.clone().join("commit"), folder.clone()];
+        let above: Vec<_> = self.place.parts().collect();
+        all.extend((0..made.min(above.len())).map(|up| above[..above.len() - up].iter().cloned().collect()));
+        for at in all {
+            match self.folders {
+                Folders::Names => {}
+                Folders::Local => _ = std::fs::remove_dir(format!("/{at}")),
+                Folders::Things => {
+                    let holds = store.list_with_delimiter(Some(&at)).await;
+                    if holds.is_ok_and(|h| h.objects.is_empty() && h.common_prefixes.is_empty()) {
+                        // What is not there, or was filled just now, is as it should be.
+                        let _ = store.delete(&at).await;
+                    }
+                }
             }
         }
-        Ok(())
     }
 }
 
@@ -161,6 +223,29 @@ async fn abort(store: &dyn ObjectStore, uploads: &dyn MultipartStore, commit: &P
 /// Whether a folder has a name that probes give.
 fn is_ours(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_some_and(|id| id.len() == 16 && id.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+/// Whether probes give such a name, or a store on the way to it: HDFS writes `.NAME.tmp.1`, the
+/// local file system `NAME#1`, until the whole is there.
+fn is_made(name: &str) -> bool {
+    let name = name.trim_start_matches('.');
+    NAMES.contains(&name.split(['-', '.', '#']).next().unwrap_or_default())
+}
+
+/// Removes the files of a probe that was killed while it wrote them, which a listing leaves out.
+fn remove_unseen(folder: &Path) {
+    for at in [folder.clone(), folder.clone().join("small"), folder.clone().join("commit")] {
+        for entry in std::fs::read_dir(format!("/{at}")).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let mut number = name.to_str().unwrap_or_default().rsplit('#');
+            let unfinished =
+                number.next().is_some_and(|n| n.parse::<u32>().is_ok()) && number.next().is_some();
+            if unfinished {
+                // One that does not go keeps its folder there, for the next probe.
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
 }
 
 fn gone(outcome: Result<()>) -> Result<()> {
@@ -216,7 +301,13 @@ mod tests {
     fn remains_of_a_dead_process_are_removed_and_nothing_else() {
         let run = async {
             let store = InMemory::new();
-            let dead = Owner { machine: machine(), process: 0, process_started: Some(1), unix_s: unix_s() };
+            let dead = Owner {
+                machine: machine(),
+                process: 0,
+                process_started: Some(1),
+                unix_s: unix_s(),
+                made_folders: 0,
+            };
             let alive = Owner {
                 process: std::process::id(),
                 process_started: started(std::process::id()),
@@ -237,7 +328,7 @@ mod tests {
             {
                 store.put(&Path::from(name), "x".into()).await.unwrap();
             }
-            let folder = Folder::new(Path::from("data"), false);
+            let folder = Folder::new(Path::from("data"), Folders::Names);
             folder.remove_remains(&store, None).await.unwrap();
             folder.begin(&store).await.unwrap();
             folder.remove(&store, None).await.unwrap();

@@ -15,22 +15,24 @@ mod load;
 mod place;
 mod report;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use futures::future::{Either, select};
 use futures::{StreamExt, TryStreamExt};
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, Result};
 use pellucid_scheduler::{Concurrency, Policy};
 
-pub use folder::Folder;
+pub use folder::{Folder, Folders};
 use load::Load;
 pub use place::{PlaceError, probe};
-pub use report::{Commit, FirstByte, Pattern, ReadRate, Rename, Report};
+pub use report::{Commit, FirstByte, Pattern, ReadRate, Rename, Report, Service};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, within};
 use crate::conformance::content;
 
 /// Bytes of one object that is read, and of one sequential request.
@@ -49,11 +51,20 @@ const MOST_AT_ONCE: u32 = 64;
 const RENAMED_BYTES: u64 = 64 << 20;
 const RENAME_SHARE: f64 = 0.2;
 /// Tasks of the job whose commit is timed, and bytes that each puts out.
-const TASKS: usize = 4;
+pub(crate) const TASKS: usize = 4;
 const TASK_BYTES: usize = 6 << 20;
-/// A rename copies where the large object takes so much longer than the small one.
+/// A rename copies where the fastest of the large object takes so much longer than the fastest of
+/// the small one: a copy is never fast, and what else happens on a machine only ever makes slower.
 const COPY_TIMES: f64 = 3.0;
 const COPY_NS: u64 = 4_000_000;
+/// How often each is renamed.
+const RENAMES: usize = 4;
+/// Time beyond the budget for what has begun: a store that answers at all has answered by then.
+const GRACE_NS: u64 = 30_000_000_000;
+/// Time for cleaning up.
+const CLEANING_NS: u64 = 120_000_000_000;
+/// How often a probe looks whether it is to stop.
+const LOOKS_NS: u64 = 50_000_000;
 
 /// What a probe may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,24 +116,55 @@ impl From<Error> for ProbeError {
     }
 }
 
+/// The store did not answer for so long.
+fn silent(ns: u64) -> Error {
+    let words = format!("the store did not answer within {} s", ns / 1_000_000_000);
+    Error::Generic { store: "probe", source: words.into() }
+}
+
 type Outcome<T> = std::result::Result<T, ProbeError>;
 
 impl Probe<'_> {
-    /// Measures, and cleans up however that ended.
+    /// Measures, and cleans up however that ended. It ends in bounded time, also where the
+    /// store stops answering, and soon after it is told to.
     ///
     /// # Errors
     /// The store's, and where the probe was told to stop; what could not be removed is in
     /// the error, and the next probe removes it.
     pub async fn run(&self) -> Outcome<Report> {
         (self.progress)("looking for remains of a probe that was killed", 0.0);
-        self.folder.remove_remains(&*self.store, self.uploads.as_deref()).await?;
-        self.folder.begin(&*self.store).await?;
-        let measured = self.measure().await;
+        let remains = self.folder.remove_remains(&*self.store, self.uploads.as_deref());
+        self.unless_stopped(CLEANING_NS, async { Ok(remains.await?) }).await?;
+        let measured = self
+            .unless_stopped(self.budget.time_ns.saturating_add(GRACE_NS), async {
+                self.folder.begin(&*self.store).await?;
+                self.measure().await
+            })
+            .await;
         (self.progress)("cleaning up", 1.0);
-        let cleaned = self.folder.remove(&*self.store, self.uploads.as_deref()).await;
+        let removal = self.folder.remove(&*self.store, self.uploads.as_deref());
+        let cleaned = within(&*self.clock, CLEANING_NS, removal).await;
         let report = measured?;
-        cleaned?;
+        cleaned.unwrap_or_else(|| Err(silent(CLEANING_NS)))?;
         Ok(report)
+    }
+
+    /// What `work` ends with; or that the probe was told to stop, or that the store is silent.
+    async fn unless_stopped<T>(&self, ns: u64, work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+        let until = self.clock.now_ns().saturating_add(ns);
+        let stopped = async {
+            while !self.cancelled.load(Ordering::Relaxed) {
+                if self.clock.now_ns() >= until {
+                    return ProbeError::Store(silent(ns));
+                }
+                self.clock.sleep(LOOKS_NS).await;
+            }
+            ProbeError::Cancelled
+        };
+        match select(pin!(work), pin!(stopped)).await {
+            Either::Left((ended, _)) => ended,
+            Either::Right((why, _)) => Err(why),
+        }
     }
 
     async fn measure(&self) -> Outcome<Report> {
@@ -280,7 +322,7 @@ impl Probe<'_> {
         let small = self.folder.object("renamed-small");
         self.store.put(&small, content(3, SMALL_BYTES).into()).await?;
         let (mut small_ns, mut large_ns) = (Vec::new(), Vec::new());
-        for _ in 0..3 {
+        for _ in 0..RENAMES {
             for (at, times) in [(&small, &mut small_ns), (&large, &mut large_ns)] {
                 let away = self.folder.object("renamed-away");
                 let begun = self.clock.now_ns();
@@ -289,9 +331,10 @@ impl Probe<'_> {
                 self.store.rename(&away, at).await?;
             }
         }
-        let (small_ns, large_ns) = (median(small_ns), median(large_ns));
-        let is_copy = large_ns as f64 > COPY_TIMES * small_ns as f64 && large_ns > small_ns + COPY_NS;
-        Ok(Some(Rename { ms: large_ns as f64 / 1e6, is_copy, bytes: parts.max(1) * OBJECT_BYTES }))
+        let fastest = |times: &[u64]| times.iter().copied().min().unwrap_or(0);
+        let (small, large) = (fastest(&small_ns), fastest(&large_ns));
+        let is_copy = large as f64 > COPY_TIMES * small as f64 && large > small + COPY_NS;
+        Ok(Some(Rename { ms: median(large_ns) as f64 / 1e6, is_copy, bytes: parts.max(1) * OBJECT_BYTES }))
     }
 
     /// The output of a job of [`TASKS`] tasks put in place: by renames of tasks and driver

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use object_store::path::Path;
 use object_store::{Error, ObjectStore};
 use url::Url;
 
-use super::{Budget, Folder, Probe, ProbeError, Progress, Report};
+use super::{Budget, Folder, Folders, Probe, ProbeError, Progress, Report};
 use crate::{LocalStore, StorageError, clock};
 
 /// Why a place could not be probed.
@@ -64,7 +65,7 @@ pub fn probe(
         .enable_all()
         .build()
         .map_err(|e| failed(Error::Generic { store: "probe", source: Box::new(e) }))?;
-    let _inside = runtime.enter();
+    let inside = runtime.enter();
     let local = (url.scheme() == "file").then(|| Arc::new(LocalStore::default()));
     let store: Arc<dyn ObjectStore> = match &local {
         Some(local) => Arc::clone(local) as Arc<dyn ObjectStore>,
@@ -75,10 +76,15 @@ pub fn probe(
         "s3" => Some(crate::remote::uploads(&url).map_err(PlaceError::Open)?),
         _ => None,
     };
+    let folders = match url.scheme() {
+        "file" => Folders::Local,
+        "hdfs" => Folders::Things,
+        _ => Folders::Names,
+    };
     let probe = Probe {
         store,
         uploads,
-        folder: Folder::new(at, local.is_some()),
+        folder: Folder::new(at, folders),
         url: name.clone(),
         budget,
         clock: Arc::new(clock::Live::default()),
@@ -90,7 +96,11 @@ pub fn probe(
             }
         },
     };
-    runtime.block_on(probe.run()).map_err(|error| match error {
+    let ended = runtime.block_on(probe.run());
+    drop(inside);
+    // Not longer for a client's own tasks, which may wait for a store that is silent.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    ended.map_err(|error| match error {
         ProbeError::Cancelled => PlaceError::Cancelled,
         ProbeError::Store(source) => failed(source),
     })

@@ -93,6 +93,17 @@ pub struct Report {
     pub read_after_write: Option<bool>,
 }
 
+/// What a client meets: a wait for the first byte, and rates once bytes flow.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Service {
+    /// Until the first byte of an answer, with one request at a time.
+    pub first_byte_ns: u64,
+    /// Total bytes per second of answers that have begun, with so many at once, ascending.
+    pub read: Vec<(u32, f64)>,
+    /// Requests at once that pay.
+    pub at_once: u32,
+}
+
 /// Name and version of the document.
 const FORMAT: &str = "pellucid.probe/1";
 
@@ -135,6 +146,27 @@ impl Report {
     /// The best sequential rate, with how many requests at once.
     pub fn best_read(&self) -> Option<&ReadRate> {
         self.rates(Pattern::Sequential).max_by(|a, b| a.bytes_per_s.total_cmp(&b.bytes_per_s))
+    }
+
+    /// The store as one who sends requests of any size meets it: the rates of large requests,
+    /// without the wait for their first byte.
+    pub fn service(&self) -> Service {
+        let alone = self.read.iter().filter(|r| r.concurrency == 1).map(|r| r.first_byte_ms.median / 1e3);
+        let first_byte_s = alone.fold(f64::INFINITY, f64::min);
+        let first_byte_s = if first_byte_s.is_finite() { first_byte_s } else { 0.0 };
+        let flowing = |r: &ReadRate| {
+            let bytes = f64::from(r.concurrency) * r.request_bytes as f64;
+            let took_s = bytes / r.bytes_per_s;
+            // Of a wait that is most of the request no rate is left to be told.
+            (r.concurrency, bytes / (took_s - first_byte_s).max(took_s / 2.0))
+        };
+        let some = self.rates(Pattern::Sequential).filter(|r| r.bytes_per_s > 0.0);
+        let best = self.best_read().map_or(1, |r| r.concurrency);
+        Service {
+            first_byte_ns: (first_byte_s * 1e9) as u64,
+            read: some.map(flowing).collect(),
+            at_once: self.chosen_concurrency.unwrap_or(best),
+        }
     }
 
     /// The report for people.

@@ -1,0 +1,163 @@
+//! Traces of iterative jobs: tasks of which one stands for many.
+//!
+//! For ideal times a sampled task becomes two monotasks of as many times its time: one on cores, and one on the
+//! memory's bandwidth, with the bytes that it touched, where the producer measured how fast memory is read by
+//! as many threads as the job had. What it waited for memory is within its time on a core, as with any load;
+//! so the two are limits beside each other, and the larger one is the bottleneck. Iterations overlap, and so do
+//! stages: a job is one span.
+//!
+//! Not for counts of what happened when: a task that stands for many says when one of them ran.
+
+pub(crate) mod predict;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pellucid_trace::{Monotask, Multitask, Outcome, Phase, SampledTask, Trace, kind};
+
+use crate::analysis::Analysis;
+use crate::{ms, ratio};
+
+/// Largest over mean core time of partitions from which a stage is called uneven.
+const UNEVEN: f64 = 1.25;
+
+/// Whether a trace is one of these.
+pub(crate) fn applies(trace: &Trace) -> bool {
+    !trace.sampled_tasks.is_empty() && trace.monotasks.is_empty() && trace.pipelined_tasks.is_empty()
+}
+
+/// Explains a trace.
+pub(crate) fn analyze(trace: &Trace) -> Analysis {
+    let mut analysis = crate::analyze(&as_monotasks(trace));
+    let mut counts = vec![0.0; trace.stages.len()];
+    let mut by_partition: Vec<BTreeMap<u32, f64>> = vec![BTreeMap::new(); trace.stages.len()];
+    for task in tasks(trace) {
+        counts[task.stage as usize] += task.weight;
+        *by_partition[task.stage as usize].entry(task.partition).or_default() += time_ns(task);
+    }
+    for ((stage, count), partitions) in analysis.stages.iter_mut().zip(counts).zip(&by_partition) {
+        let total: f64 = partitions.values().sum();
+        let most = partitions.values().copied().fold(0.0, f64::max);
+        stage.tasks = count.round() as u64;
+        stage.task_time_ms = (total > 0.0).then(|| ms(total));
+        stage.skew = Default::default();
+        stage.skew.duration_max_over_median =
+            median(partitions.values().copied().collect()).and_then(|median| ratio(most, median));
+    }
+    analysis.notes.extend(notes(trace, &by_partition));
+    analysis
+}
+
+/// Tasks whose stage and resource the trace holds.
+fn tasks(trace: &Trace) -> impl Iterator<Item = &SampledTask> + Clone {
+    trace.sampled_tasks.iter().filter(|task| {
+        (task.stage as usize) < trace.stages.len()
+            && (task.resource as usize) < trace.resources.len()
+            && (1.0..1e15).contains(&task.weight)
+    })
+}
+
+/// Time of all tasks that it stands for.
+fn time_ns(task: &SampledTask) -> f64 {
+    task.service_ns as f64 * task.weight
+}
+
+/// Threads that ran tasks.
+fn workers(trace: &Trace) -> Option<u32> {
+    let used: BTreeSet<u32> = tasks(trace).map(|task| task.resource).collect();
+    let of = |resource: &u32| trace.resources[*resource as usize].concurrency;
+    used.iter().map(of).sum::<Option<u32>>().filter(|workers| *workers > 0)
+}
+
+/// How fast so many threads read memory, in bytes a second.
+fn bandwidths(trace: &Trace) -> BTreeMap<u32, (u32, f64)> {
+    let known =
+        trace.resources.iter().zip(0..).filter(|(resource, _)| resource.kind == kind::MEMORY_BANDWIDTH);
+    known
+        .filter_map(|(resource, ix)| {
+            let rate = resource.capacity.filter(|rate| (1e3..1e18).contains(rate))?;
+            Some((resource.concurrency?, (ix, rate)))
+        })
+        .collect()
+}
+
+/// See the module's head.
+fn as_monotasks(trace: &Trace) -> Trace {
+    let memory = workers(trace).and_then(|workers| bandwidths(trace).get(&workers).copied());
+    let mut made = Trace { sampled_tasks: Vec::new(), ..trace.clone() };
+    let mut multitasks: BTreeMap<(u32, u32), u32> = BTreeMap::new();
+    for task in tasks(trace) {
+        let multitask = *multitasks.entry((task.stage, task.partition)).or_insert_with(|| {
+            made.multitasks.push(Multitask {
+                stage: task.stage,
+                partition: task.partition,
+                admitted_ns: task.started_ns,
+                memory_bytes: None,
+            });
+            made.multitasks.len() as u32 - 1
+        });
+        let compute = Monotask {
+            multitask,
+            resource: task.resource,
+            phase: Phase::Compute,
+            queued_ns: task.started_ns,
+            queue_ns: 0,
+            service_ns: time_ns(task) as u64,
+            bytes: None,
+            device_bytes: None,
+            cached_bytes: None,
+            cpu_ns: None,
+            decode_ns: None,
+            operator_ns: None,
+            encode_ns: None,
+            not_split_ns: None,
+            rows: None,
+            outcome: Outcome::Ok,
+        };
+        made.monotasks.push(compute);
+        if let (Some((resource, _)), Some(bytes)) = (memory, task.bytes) {
+            let bytes = Some((bytes as f64 * task.weight) as u64);
+            made.monotasks.push(Monotask { resource, bytes, ..compute });
+        }
+    }
+    made
+}
+
+/// What else there is to say: the scheduler's share, unevenness, what was not measured.
+fn notes(trace: &Trace, by_partition: &[BTreeMap<u32, f64>]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let busy: f64 = tasks(trace).map(time_ns).sum();
+    let duration = crate::whatif::recorded_ns(trace) as f64;
+    if let Some(share) = workers(trace).and_then(|workers| ratio(busy, duration * f64::from(workers))) {
+        notes.push(format!(
+            "tasks took {:.1} % of the workers' time; the rest is loading data, scheduling and waiting",
+            share.min(1.0) * 100.0
+        ));
+    }
+    let heaviest = by_partition.iter().zip(&trace.stages).max_by(|a, b| {
+        let total = |of: &BTreeMap<u32, f64>| of.values().sum::<f64>();
+        total(a.0).total_cmp(&total(b.0))
+    });
+    if let Some((partitions, stage)) = heaviest.filter(|(partitions, _)| partitions.len() > 1) {
+        let mean = partitions.values().sum::<f64>() / partitions.len() as f64;
+        let most = partitions.iter().max_by(|a, b| a.1.total_cmp(b.1));
+        let uneven = most.and_then(|(partition, ns)| Some((partition, ratio(*ns, mean)?)));
+        if let Some((partition, times)) = uneven.filter(|(_, times)| *times > UNEVEN) {
+            notes.push(format!(
+                "stage {:?} is uneven: partition {partition} takes {times:.1} times the mean; more partitions even it out",
+                stage.name
+            ));
+        }
+    }
+    if workers(trace).is_some_and(|workers| !bandwidths(trace).contains_key(&workers)) {
+        notes.push(
+            "the memory's bandwidth was not measured: record with --bandwidth to see whether it limits"
+                .into(),
+        );
+    }
+    notes
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}

@@ -1,0 +1,243 @@
+//! What-ifs on iterative jobs: more or fewer workers.
+//!
+//! A stage's run is a task a partition, each as long as that partition's tasks were on average. The simulated
+//! predictor hands them to workers in order, each to the one that is free first, and does so for every run of
+//! every stage; the analytic one divides a stage's time by the workers that can have a task. What lies before the
+//! second iteration and is in no task is loading, which workers share; what else is in none stays.
+//!
+//! Beside more others a task is slower where memory is what it waits for. It demands its bytes over its time; a
+//! worker's share of the bandwidth is that of so many threads, as measured, over their number. Where the
+//! former is larger than the latter, the task takes as many times longer. One that already took all of its share
+//! gets faster beside fewer, in the same ratio.
+//!
+//! Not answered: links, since tasks of several processes are not recorded.
+
+use std::collections::BTreeMap;
+
+use pellucid_trace::{Trace, kind};
+
+use super::{bandwidths, tasks, time_ns, workers};
+use crate::analysis::Bottleneck;
+use crate::whatif::{Amount, Baseline, Basis, Change, Changes, Estimate, Refused, recorded_ns};
+use crate::{ms, ratio};
+
+/// Share of a worker's bandwidth from which a task is taken to wait for memory.
+const BOUND: f64 = 0.85;
+/// Doubt where it is not known how fast so many threads read memory.
+const UNKNOWN_MEMORY: f64 = 0.15;
+/// Doubt that loading is shared evenly, as a share of loading in the whole.
+const LOADING: f64 = 0.3;
+
+/// A stage over all its runs.
+struct Stage {
+    ix: u32,
+    /// Tasks over partitions.
+    runs: f64,
+    /// Mean time of each partition's tasks.
+    tasks_ns: Vec<f64>,
+    /// Bytes a second that a task demands; `None`: not known.
+    bytes_per_s: Option<f64>,
+}
+
+/// The basis of what-ifs on a trace of sampled tasks.
+pub(crate) struct IterativeBasis {
+    stages: Vec<Stage>,
+    workers: u32,
+    measured_ns: f64,
+    loading_ns: f64,
+    /// By number of threads: bytes a second.
+    bandwidths: BTreeMap<u32, f64>,
+    bottleneck: Option<Bottleneck>,
+}
+
+impl IterativeBasis {
+    /// Takes a trace apart.
+    ///
+    /// # Errors
+    /// When it does not say how many threads ran its tasks.
+    pub fn of(trace: &Trace) -> Result<IterativeBasis, Refused> {
+        let workers = workers(trace).ok_or_else(|| {
+            Refused::Failed(
+                "the trace does not say how many workers ran its tasks; record the job again".into(),
+            )
+        })?;
+        let mut found: BTreeMap<u32, BTreeMap<u32, (f64, f64)>> = BTreeMap::new();
+        let mut bytes: BTreeMap<u32, Option<f64>> = BTreeMap::new();
+        for task in tasks(trace) {
+            let partition = found.entry(task.stage).or_default().entry(task.partition).or_default();
+            partition.0 += time_ns(task);
+            partition.1 += task.weight;
+            let all = bytes.entry(task.stage).or_insert(Some(0.0));
+            *all = all.zip(task.bytes).map(|(all, bytes)| all + bytes as f64 * task.weight);
+        }
+        let stages = found.iter().map(|(ix, partitions)| {
+            let time: f64 = partitions.values().map(|(ns, _)| ns).sum();
+            let count: f64 = partitions.values().map(|(_, count)| count).sum();
+            let planned = trace.stages[*ix as usize].tasks.map_or(partitions.len(), |tasks| tasks as usize);
+            let width = planned.clamp(partitions.len(), 1 << 20);
+            let mut tasks_ns: Vec<f64> = partitions.values().map(|(ns, count)| ns / count).collect();
+            tasks_ns.resize(width, time / count);
+            Stage {
+                ix: *ix,
+                runs: count / width as f64,
+                tasks_ns,
+                bytes_per_s: bytes[ix].and_then(|bytes| ratio(bytes * 1e9, time)),
+            }
+        });
+        let analysis = super::analyze(trace);
+        let mut basis = IterativeBasis {
+            stages: stages.collect(),
+            workers,
+            measured_ns: recorded_ns(trace) as f64,
+            loading_ns: 0.0,
+            bandwidths: bandwidths(trace).into_iter().map(|(threads, (_, rate))| (threads, rate)).collect(),
+            bottleneck: analysis.jobs.first().and_then(|job| job.bottleneck.clone()),
+        };
+        basis.loading_ns = basis.loading(trace);
+        Ok(basis)
+    }
+
+    /// Time before the second iteration that is in no task.
+    fn loading(&self, trace: &Trace) -> f64 {
+        let begun = trace.jobs.iter().map(|job| job.submitted_ns).min().unwrap_or(0);
+        let second = tasks(trace).filter(|task| task.iteration.is_some_and(|at| at > 0));
+        let until = second.map(|task| task.started_ns).min().unwrap_or(u64::MAX);
+        let first = tasks(trace).filter(|task| task.started_ns < until);
+        let end = first.clone().map(|task| task.started_ns + task.service_ns).max().unwrap_or(begun);
+        // A task that stands for others stands for later ones.
+        let runs = |stage: &Stage| {
+            let count = first.clone().filter(|task| task.stage == stage.ix).count();
+            count as f64 / stage.tasks_ns.len() as f64
+        };
+        let busy: f64 = self.stages.iter().map(|stage| runs(stage) * scheduled_ns(stage, self.workers)).sum();
+        (until.min(end).saturating_sub(begun) as f64 - busy).max(0.0)
+    }
+
+    /// Bytes a second that each of so many workers can have, and whether that was measured.
+    fn share(&self, workers: u32) -> Option<(f64, bool)> {
+        let measured = self.bandwidths.get(&workers).map(|rate| (*rate, true));
+        // More threads than were measured have together what the most had; fewer, at most what they had each.
+        let more = || self.bandwidths.range(..workers).next_back().map(|(_, rate)| (*rate, false));
+        let fewer = || {
+            let (threads, rate) = self.bandwidths.range(workers..).next()?;
+            Some((rate / f64::from(*threads) * f64::from(workers), false))
+        };
+        let (rate, measured) = measured.or_else(more).or_else(fewer)?;
+        Some((rate / f64::from(workers), measured))
+    }
+
+    /// How many times as long a stage's tasks take with so many workers; at most as many as it has tasks compete.
+    fn slowdown(&self, stage: &Stage, workers: u32) -> f64 {
+        let beside = |workers: u32| workers.min(stage.tasks_ns.len() as u32).max(1);
+        let (Some(demand), Some((before, _)), Some((after, _))) =
+            (stage.bytes_per_s, self.share(beside(self.workers)), self.share(beside(workers)))
+        else {
+            return 1.0;
+        };
+        if beside(workers) < beside(self.workers) && demand > BOUND * before {
+            return (before / after).min(1.0);
+        }
+        // It had what it demanded, whatever was measured.
+        (demand.min(before) / after).max(1.0)
+    }
+
+    /// All runs of all stages.
+    fn stages_ns(&self, workers: u32, run_ns: impl Fn(&Stage, u32) -> f64) -> f64 {
+        let each = self
+            .stages
+            .iter()
+            .map(|stage| stage.runs * run_ns(stage, workers) * self.slowdown(stage, workers));
+        each.sum()
+    }
+
+    /// The whole job by one predictor.
+    fn total_ns(&self, workers: u32, run_ns: impl Fn(&Stage, u32) -> f64 + Copy) -> f64 {
+        let now = self.stages_ns(self.workers, run_ns);
+        let rest = (self.measured_ns - self.loading_ns - now).max(0.0);
+        let loading = self.loading_ns * f64::from(self.workers) / f64::from(workers);
+        loading + rest + self.stages_ns(workers, run_ns)
+    }
+}
+
+/// One run of a stage: tasks in order, each to the worker that is free first.
+fn scheduled_ns(stage: &Stage, workers: u32) -> f64 {
+    let mut free = vec![0.0f64; (workers as usize).clamp(1, stage.tasks_ns.len().max(1))];
+    for task in &stage.tasks_ns {
+        if let Some(first) = free.iter_mut().min_by(|a, b| a.total_cmp(b)) {
+            *first += task;
+        }
+    }
+    free.into_iter().fold(0.0, f64::max)
+}
+
+/// One run of a stage: its time over the workers that can have a task.
+fn divided_ns(stage: &Stage, workers: u32) -> f64 {
+    stage.tasks_ns.iter().sum::<f64>() / f64::from(workers).min(stage.tasks_ns.len() as f64).max(1.0)
+}
+
+impl Basis for IterativeBasis {
+    fn baseline(&self) -> Baseline {
+        Baseline {
+            measured_ms: ms(self.measured_ns),
+            modelled_ms: Some(ms(self.total_ns(self.workers, divided_ns))),
+            simulated_ms: Some(ms(self.total_ns(self.workers, scheduled_ns))),
+        }
+    }
+
+    fn bottleneck(&self) -> Option<Bottleneck> {
+        self.bottleneck.clone()
+    }
+
+    /// The same work again and again: what chance there is evens out.
+    fn spread(&self) -> f64 {
+        0.0
+    }
+
+    fn estimate(&self, changes: &Changes) -> Result<Estimate, Refused> {
+        let mut workers = self.workers;
+        for change in changes.iter() {
+            let (Change::Machines(amount) | Change::Cores(amount)) = change else {
+                return Err(Refused::Usage(
+                    "the trace of an iterative job answers workers (or cores)".into(),
+                ));
+            };
+            let wanted = match amount {
+                Amount::Absolute(wanted) => *wanted,
+                Amount::Times(factor) => factor * f64::from(self.workers),
+            };
+            workers = wanted.round().clamp(1.0, 4096.0) as u32;
+        }
+        let mut assumptions = Vec::new();
+        let mut doubt = 0.0;
+        if workers != self.workers {
+            assumptions
+                .push(format!("{workers} workers instead of {}, each with a core of its own", self.workers));
+            assumptions.push("workers share what is loaded; what is neither loading nor tasks stays".into());
+            doubt += LOADING * (self.loading_ns / self.measured_ns.max(1.0)).min(1.0);
+            if self.share(workers).is_none_or(|(_, measured)| !measured) {
+                assumptions.push(match self.bandwidths.is_empty() {
+                    true => "tasks take as long beside more others: the memory's bandwidth was not measured \
+                             (record with --bandwidth)"
+                        .into(),
+                    false => format!(
+                        "{workers} workers together read memory no faster than was measured with fewer"
+                    ),
+                });
+                doubt += UNKNOWN_MEMORY;
+            }
+        }
+        let waits = self.stages.iter().any(|stage| self.slowdown(stage, workers) > 1.0);
+        let memory = || Bottleneck { kind: kind::MEMORY_BANDWIDTH.into(), name: None };
+        Ok(Estimate {
+            analytic_ms: Some(ms(self.total_ns(workers, divided_ns))),
+            simulated_ms: Some(ms(self.total_ns(workers, scheduled_ns))),
+            bottleneck: if waits { Some(memory()) } else { self.bottleneck.clone() },
+            assumptions,
+            doubt: (doubt, doubt),
+        })
+    }
+
+    fn singles(&self) -> Vec<String> {
+        vec!["workers=x2".into()]
+    }
+}

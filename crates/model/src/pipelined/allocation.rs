@@ -1,0 +1,178 @@
+//! Executors that come and go with the work there is: Spark's dynamic allocation, as far as a replay needs it.
+//!
+//! An executor that had no task for a while goes; when a stage is submitted that has more tasks than
+//! there are slots for, as many of those that are away are asked for as it would fill, and come a while
+//! later. [`Executors`] keeps who is there, who is idle and how long slots were held; the replay keeps the
+//! clock. What Spark does besides is left out: it asks for executors in steps that double, and keeps those with
+//! cached data or shuffle files for longer.
+
+use pellucid_trace::kind;
+
+use super::bounds::Replays;
+use super::straggler::median;
+
+/// A timeout after which no executor goes.
+pub(crate) const NEVER: u64 = u64::MAX;
+/// How long executors take to come, where a log does not show it.
+pub(crate) const ASSUMED_ARRIVAL_NS: u64 = 5_000_000_000;
+
+/// When executors go and how soon they come.
+#[derive(Debug, Clone)]
+pub(crate) struct Idle {
+    /// By slot: its executor, counted from 0.
+    pub executor_of: Vec<u32>,
+    /// An executor goes when it had no task for so long.
+    pub timeout_ns: u64,
+    /// From a stage's submission until the executors that it lacks are there.
+    pub comes_ns: u64,
+}
+
+impl Idle {
+    /// For executors of so many slots each, of an application whose own show how soon they come.
+    pub fn of(r: &Replays, executors: &[(Option<(u32, u64)>, usize)], timeout_ns: u64) -> Idle {
+        let executor_of = (0..).zip(executors).flat_map(|(ix, (_, slots))| vec![ix; *slots]).collect();
+        Idle { executor_of, timeout_ns, comes_ns: arrival_ns(r).unwrap_or(ASSUMED_ARRIVAL_NS) }
+    }
+}
+
+/// How long after the submission of a job the executors came that came while it ran; the median.
+pub(crate) fn arrival_ns(r: &Replays) -> Option<u64> {
+    let came = r.schedule.slots.iter().filter_map(|slot| {
+        let (job, after) = slot.added?;
+        let place = r.schedule.jobs[job as usize].as_ref()?;
+        (after <= place.ended_ns - place.submitted_ns).then_some(after as f64)
+    });
+    median(came.collect()).map(|ns| ns as u64)
+}
+
+/// Slots' time from the first job to the last: in a replay, and as it was, in words.
+pub(crate) fn held(r: &Replays, replayed_ns: u64) -> String {
+    let jobs = || r.schedule.jobs.iter().flatten();
+    let first = jobs().map(|j| j.submitted_ns).min().unwrap_or(0);
+    let last = jobs().map(|j| j.ended_ns).max().unwrap_or(0);
+    let slots = r.trace.resources.iter().filter(|resource| resource.kind == kind::SLOTS);
+    let there = slots.map(|resource| {
+        let from = resource.added_ns.unwrap_or(0).max(first);
+        let until = resource.removed_ns.unwrap_or(last).min(last);
+        resource.capacity.unwrap_or(0.0) * until.saturating_sub(from) as f64
+    });
+    let (then, now): (f64, f64) = (replayed_ns as f64, there.sum());
+    let busy: f64 = r.durations_ns.iter().map(|ns| *ns as f64).sum();
+    let idle = |held: f64| 100.0 * crate::ratio((held - busy).max(0.0), held).unwrap_or(0.0);
+    format!(
+        "slots are held for {:.1} s from the first job to the last, {:.0} % of it idle; as it was {:.1} s, {:.0} %",
+        then / 1e9,
+        idle(then),
+        now / 1e9,
+        idle(now)
+    )
+}
+
+#[derive(Debug, Clone, Default)]
+struct Executor {
+    slots: Vec<u32>,
+    busy: u32,
+    idle_since: u64,
+    there_since: Option<u64>,
+    /// Asked for, or still to come for the first time.
+    coming: bool,
+}
+
+/// Who is there. Without an [`Idle`] nobody ever goes, and every call does nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Executors<'a> {
+    idle: Option<&'a Idle>,
+    all: Vec<Executor>,
+    /// Time that slots were there, added up.
+    pub held_ns: u64,
+}
+
+impl<'a> Executors<'a> {
+    /// All away, and to come as they did.
+    pub fn of(idle: Option<&'a Idle>) -> Executors<'a> {
+        let mut all: Vec<Executor> = Vec::new();
+        for (slot, executor) in idle.iter().flat_map(|idle| idle.executor_of.iter().enumerate()) {
+            let executor = *executor as usize;
+            if executor >= all.len() {
+                all.resize(executor + 1, Executor { coming: true, ..Executor::default() });
+            }
+            all[executor].slots.push(slot as u32);
+        }
+        Executors { idle, all, held_ns: 0 }
+    }
+
+    /// The executor of a slot, and it.
+    fn executor(&mut self, slot: u32) -> Option<(u32, &mut Executor)> {
+        let executor = *self.idle?.executor_of.get(slot as usize)?;
+        Some((executor, self.all.get_mut(executor as usize)?))
+    }
+
+    /// A slot's executor is there; when to look whether which executor is idle, if it gets no task.
+    pub fn comes(&mut self, now: u64, slot: u32) -> Option<(u64, u32)> {
+        let (_, executor) = self.executor(slot)?;
+        executor.there_since.get_or_insert(now);
+        executor.coming = false;
+        self.rests(now, slot)
+    }
+
+    /// A slot got a task.
+    pub fn takes(&mut self, slot: u32) {
+        self.executor(slot).into_iter().for_each(|(_, executor)| executor.busy += 1);
+    }
+
+    /// A slot's task ended.
+    pub fn frees(&mut self, slot: u32) {
+        self.executor(slot)
+            .into_iter()
+            .for_each(|(_, executor)| executor.busy = executor.busy.saturating_sub(1));
+    }
+
+    /// A slot gets no task; when to look whether which executor is idle, should it be so by now.
+    pub fn rests(&mut self, now: u64, slot: u32) -> Option<(u64, u32)> {
+        let timeout_ns = self.idle?.timeout_ns;
+        let (ix, executor) = self.executor(slot)?;
+        if executor.busy > 0 || timeout_ns == NEVER {
+            return None;
+        }
+        executor.idle_since = now;
+        Some((now.saturating_add(timeout_ns), ix))
+    }
+
+    /// The slots that go with an executor, where it was idle for long enough.
+    pub fn leaves(&mut self, now: u64, executor: u32) -> Vec<u32> {
+        let Some((idle, of)) = self.idle.zip(self.all.get(executor as usize)) else { return Vec::new() };
+        if of.busy > 0 || of.idle_since.saturating_add(idle.timeout_ns) > now {
+            return Vec::new();
+        }
+        let slots = of.slots.clone();
+        self.ends(now, executor as usize);
+        slots
+    }
+
+    /// The slots that are asked for when so many tasks have none, and when they come.
+    pub fn asked(&mut self, now: u64, tasks: usize) -> Option<(u64, Vec<u32>)> {
+        let at = now.saturating_add(self.idle?.comes_ns);
+        let mut slots = Vec::new();
+        for executor in &mut self.all {
+            if slots.len() >= tasks {
+                break;
+            }
+            if executor.there_since.is_none() && !std::mem::replace(&mut executor.coming, true) {
+                slots.extend(&executor.slots);
+            }
+        }
+        Some((at, slots))
+    }
+
+    /// Everything is over.
+    pub fn over(&mut self, now: u64) {
+        (0..self.all.len()).for_each(|executor| self.ends(now, executor));
+    }
+
+    fn ends(&mut self, now: u64, executor: usize) {
+        let of = &mut self.all[executor];
+        if let Some(since) = of.there_since.take() {
+            self.held_ns += now.saturating_sub(since).saturating_mul(of.slots.len() as u64);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Iterative jobs that are small enough to work out by hand: ideal times, what is said of them, what-ifs.
+
+mod builder;
+
+use builder::{Build, ms};
+use pellucid_model::analyze;
+use pellucid_model::whatif::{Changes, Refused, WhatIf, WhatIfModel, residuals};
+use pellucid_trace::{SampledTask, Trace, kind};
+
+/// What one thread, and two, read of memory in a second.
+const ONE: f64 = 10e9;
+const TWO: f64 = 12e9;
+
+/// 200 ms of loading, then five iterations on `workers`: a stage of four tasks of 40 ms and 0.2 GB each
+/// (so 5 GB/s), and one task of 20 ms. 10 ms after each iteration are in no task.
+fn job(workers: u32, measured: bool) -> Trace {
+    let mut b = Build::on_cores(workers);
+    b.trace.resources[0].concurrency = Some(workers);
+    if measured {
+        for (threads, rate) in [(1, ONE), (2, TWO)] {
+            let memory = b.resource("memory", kind::MEMORY_BANDWIDTH, Some((rate, "probed")));
+            b.trace.resources[memory as usize].concurrency = Some(threads);
+        }
+    }
+    let job = b.job("descent", 0.0);
+    let (compute, step) = (b.stage(job, "compute", 0.0), b.stage(job, "step", 0.0));
+    b.trace.stages[0].tasks = Some(4);
+    b.trace.stages[1].tasks = Some(1);
+    let mut now = 200.0;
+    for iteration in 0..5 {
+        let mut task = |stage, partition, started: f64, service: f64, bytes| {
+            b.trace.sampled_tasks.push(SampledTask {
+                stage,
+                partition,
+                resource: 0,
+                iteration: Some(iteration),
+                started_ns: ms(started),
+                service_ns: ms(service),
+                weight: 1.0,
+                bytes: Some(bytes),
+            });
+        };
+        for partition in 0..4 {
+            task(compute, partition, now + 40.0 * f64::from(partition / workers), 40.0, 200_000_000);
+        }
+        now += 160.0 / f64::from(workers);
+        task(step, 0, now, 20.0, 0);
+        now += 30.0;
+    }
+    b.end_job(job, now);
+    b.end(0.0, 0.0);
+    b.trace
+}
+
+fn ask(trace: &Trace, setting: &str) -> Result<WhatIf, Refused> {
+    let model = WhatIfModel::of(trace, &residuals(Some("")))?;
+    model.predict(&Changes::parse(&[setting], |_| Err("no rate".into()))?)
+}
+
+fn close(actual: f64, expected: f64) {
+    assert!((actual - expected).abs() <= 0.005 * expected, "{actual} ms, expected {expected} ms");
+}
+
+#[test]
+fn cores_and_memory_have_ideal_times() {
+    let analysis = analyze(&job(1, true));
+    let job = &analysis.jobs[0];
+    // 5 × (4 × 40 + 20) ms on one core; 4 GB at what one thread reads.
+    close(job.kinds["cpu"].ideal_ms, 900.0);
+    close(job.kinds["memory_bandwidth"].ideal_ms, 400.0);
+    assert_eq!(job.bottleneck.as_ref().map(|b| b.kind.as_str()), Some("cpu"));
+    assert_eq!((analysis.stages[0].tasks, analysis.stages[1].tasks), (20, 5));
+    close(analysis.stages[0].task_time_ms.expect("tasks"), 800.0);
+    assert!(analysis.warnings.is_empty(), "{:?}", analysis.warnings);
+    // 900 of 1,150 ms.
+    assert!(analysis.notes[0].starts_with("tasks took 78.3 %"), "{:?}", analysis.notes);
+    let unknown = analyze(&self::job(1, false));
+    assert!(unknown.notes.iter().any(|note| note.contains("--bandwidth")), "{:?}", unknown.notes);
+    assert!(!unknown.jobs[0].kinds.contains_key("memory_bandwidth"));
+}
+
+#[test]
+fn memory_is_the_bottleneck_where_it_takes_longer_than_cores() {
+    let mut trace = job(1, true);
+    for task in &mut trace.sampled_tasks {
+        task.bytes = task.bytes.map(|bytes| bytes * 3);
+    }
+    let analysis = analyze(&trace);
+    assert_eq!(analysis.jobs[0].bottleneck.as_ref().map(|b| b.kind.as_str()), Some("memory_bandwidth"));
+}
+
+#[test]
+fn an_uneven_stage_is_named() {
+    let mut trace = job(1, false);
+    trace.sampled_tasks.iter_mut().filter(|t| t.partition == 3).for_each(|t| t.service_ns *= 2);
+    let analysis = analyze(&trace);
+    assert_eq!(analysis.stages[0].skew.duration_max_over_median, Some(2.0));
+    let told = analysis.notes.iter().find(|note| note.contains("uneven")).expect("a note");
+    assert!(told.contains("\"compute\"") && told.contains("partition 3 takes 1.6 times"), "{told}");
+}
+
+#[test]
+fn a_task_that_stands_for_many_counts_as_often() {
+    let mut trace = job(1, false);
+    trace.sampled_tasks.retain(|task| task.iteration == Some(0));
+    trace.sampled_tasks.iter_mut().for_each(|task| task.weight = 5.0);
+    let analysis = analyze(&trace);
+    close(analysis.jobs[0].kinds["cpu"].ideal_ms, 900.0);
+    assert_eq!(analysis.stages[0].tasks, 20);
+}
+
+/// Two workers share loading (100 ms) and the tasks (80 + 20 ms an iteration), but not the 10 ms between. Each
+/// task wants 5 GB/s, and two can have 6 each: memory does not matter.
+#[test]
+fn twice_the_workers_share_what_can_be_shared() {
+    let answer = ask(&job(1, true), "workers=2").expect("an answer");
+    close(answer.baseline.simulated_ms.expect("a simulation"), 1150.0);
+    close(answer.prediction.duration_ms, 100.0 + 5.0 * 110.0);
+    assert_eq!(answer.bottleneck_after.map(|b| b.kind).as_deref(), Some("cpu"));
+    // As a job on two workers took, whose loading did not get shorter here: its own, and back to one.
+    let back = ask(&job(2, true), "workers=1").expect("an answer");
+    close(back.prediction.duration_ms, 400.0 + 5.0 * 190.0);
+}
+
+/// Three workers: two tasks of 40 ms for one of them.
+#[test]
+fn tasks_do_not_divide() {
+    let answer = ask(&job(1, false), "workers=3").expect("an answer");
+    close(answer.prediction.simulated_ms.expect("a simulation"), 200.0 / 3.0 + 5.0 * 110.0);
+    close(answer.prediction.analytic_ms.expect("ideal times"), 200.0 / 3.0 + 5.0 * (160.0 / 3.0 + 30.0));
+}
+
+/// Each task wants 10 GB/s, and beside another it can have 6.
+#[test]
+fn tasks_that_wait_for_memory_slow_each_other() {
+    let mut trace = job(1, true);
+    for task in &mut trace.sampled_tasks {
+        task.bytes = task.bytes.map(|bytes| bytes * 2);
+    }
+    let answer = ask(&trace, "workers=2").expect("an answer");
+    close(answer.prediction.duration_ms, 100.0 + 5.0 * (80.0 * 10.0 / 6.0 + 30.0));
+    assert_eq!(answer.bottleneck_after.map(|b| b.kind).as_deref(), Some("memory_bandwidth"));
+}
+
+#[test]
+fn what_a_trace_does_not_say_is_refused() {
+    let trace = job(1, true);
+    assert!(matches!(ask(&trace, "disks=2"), Err(Refused::Usage(why)) if why.contains("workers")));
+    let mut unknown = job(1, false);
+    unknown.resources[0].concurrency = None;
+    assert!(
+        matches!(ask(&unknown, "workers=2"), Err(Refused::Failed(why)) if why.contains("how many workers"))
+    );
+    let mut damaged = job(1, true);
+    damaged.sampled_tasks[0].stage = 99;
+    damaged.sampled_tasks[1].weight = f64::NAN;
+    analyze(&damaged);
+}

@@ -1,0 +1,93 @@
+//! How many tasks executors let run at once, over time: the plugin's choices, as text and JSON.
+
+use pellucid_model::{Analysis, Tuning};
+use serde_json::{Value, json};
+
+use crate::page::clean;
+
+/// Stages that a line names; the others are in the JSON.
+const MOST_STAGES: usize = 4;
+/// Executors of a stage that it names.
+const MOST_EXECUTORS: usize = 3;
+
+/// `Tasks at once: stage 3: 2, 4, 8, 4 (executor 1), 2, 4 (executor 2)`, the stages where most changed first.
+pub(crate) fn line(a: &Analysis) -> Option<String> {
+    let mut stages: Vec<(usize, Vec<&Tuning>)> = Vec::new();
+    for tuned in &a.tuning {
+        match stages.last_mut().filter(|(stage, _)| *stage == tuned.stage) {
+            Some((_, of_stage)) => of_stage.push(tuned),
+            None => stages.push((tuned.stage, vec![tuned])),
+        }
+    }
+    stages.sort_by_key(|(_, of_stage)| std::cmp::Reverse(of_stage.iter().map(|t| t.steps.len()).max()));
+    let more = stages.len().saturating_sub(MOST_STAGES);
+    let named: Vec<String> = stages.iter().take(MOST_STAGES).map(|(_, of_stage)| stage(of_stage)).collect();
+    let more = if more > 0 { format!("; {more} more") } else { String::new() };
+    (!named.is_empty()).then(|| format!("Tasks at once: {}{more}", named.join("; ")))
+}
+
+fn stage(of_stage: &[&Tuning]) -> String {
+    let id = of_stage.first().map_or(0, |tuned| tuned.source_id.unwrap_or(tuned.stage as u64));
+    let steps = |tuned: &Tuning| {
+        let steps: Vec<String> = tuned.steps.iter().map(|step| step.concurrency.to_string()).collect();
+        steps.join(", ")
+    };
+    if let [only] = of_stage {
+        return format!("stage {id}: {}", steps(only));
+    }
+    let shown = of_stage.iter().take(MOST_EXECUTORS);
+    let mut shown: Vec<String> =
+        shown.map(|tuned| format!("{} ({})", steps(tuned), clean(&tuned.executor))).collect();
+    if of_stage.len() > MOST_EXECUTORS {
+        shown.push("…".to_owned());
+    }
+    format!("stage {id}: {}", shown.join(", "))
+}
+
+/// The same in full.
+pub(crate) fn tuning_json(a: &Analysis) -> Value {
+    let tuned = a.tuning.iter().map(|tuned| {
+        let steps = tuned.steps.iter();
+        let steps =
+            steps.map(|s| json!({"at_ms": s.at_ms, "concurrency": s.concurrency, "reason": s.reason}));
+        json!({
+            "stage": tuned.stage,
+            "source_id": tuned.source_id,
+            "executor": tuned.executor,
+            "steps": steps.collect::<Vec<_>>(),
+        })
+    });
+    tuned.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pellucid_model::TuningStep;
+
+    fn tuned(stage: usize, executor: &str, chosen: &[u32]) -> Tuning {
+        let steps = chosen.iter().map(|n| TuningStep { at_ms: 0.0, concurrency: *n, reason: None }).collect();
+        Tuning { stage, source_id: Some(stage as u64 + 10), executor: executor.into(), steps }
+    }
+
+    #[test]
+    fn stages_where_most_changed_come_first() {
+        assert_eq!(line(&Analysis::default()), None);
+        let tuning = vec![
+            tuned(0, "executor 1", &[4]),
+            tuned(1, "executor 1", &[2, 4, 8, 4]),
+            tuned(1, "executor 2", &[2, 4]),
+        ];
+        let a = Analysis { tuning, ..Analysis::default() };
+        let expected = "Tasks at once: stage 11: 2, 4, 8, 4 (executor 1), 2, 4 (executor 2); stage 10: 4";
+        assert_eq!(line(&a).as_deref(), Some(expected));
+        assert_eq!(tuning_json(&a)[1]["steps"][2]["concurrency"], 8);
+    }
+
+    #[test]
+    fn a_line_names_few() {
+        let tuning = (0..9).map(|stage| tuned(stage, "executor 1", &[2])).collect();
+        let a = Analysis { tuning, ..Analysis::default() };
+        assert!(line(&a).is_some_and(|line| line.ends_with("; 5 more")));
+    }
+}

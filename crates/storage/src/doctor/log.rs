@@ -1,0 +1,251 @@
+//! What a Spark event log shows.
+//!
+//! Its settings say how output is committed; its tasks say how long that took them (Spark's
+//! metric "task commit time"), and the driver's part is what a query goes on for after its last
+//! job (CLOUD '16, §V-A.3, splits the cost of Swift's renames so). Where Spark did not record
+//! the tasks' part, a probe of the store says how fast it copies.
+
+use pellucid_trace::{Application, Blocked, PipelinedTask, Trace, kind};
+
+use super::trace::{ASK_LESS, asks_for_less};
+use super::{Advice, MANY, NOTABLE, SMALL_BYTES, STREAMS_PAY, Saving, percent, spark};
+use crate::finding::Finding;
+use crate::mismatch::number;
+use crate::probe::{Report, TASKS};
+use crate::spark::SparkConfiguration;
+
+/// A commit that takes less of the jobs' time than this is no mismatch.
+const COMMIT_COSTS: f64 = 0.05;
+/// Below this share of core time in their run time tasks wait.
+const WAITS: f64 = 0.5;
+
+/// As the module's head says.
+pub(super) fn of_log(trace: &Trace, application: &Application, probe: Option<&Report>) -> Vec<Advice> {
+    let properties = application.properties.iter().map(|(k, v)| (k.clone(), v.clone()));
+    let conf = SparkConfiguration::new(properties);
+    let found = [
+        rename_commit(trace, &conf, probe),
+        throttled(trace),
+        listing(trace),
+        small_objects(trace),
+        one_stream(trace, probe),
+        cached(trace),
+    ];
+    found.into_iter().flatten().collect()
+}
+
+/// Time of the jobs, one after another.
+fn jobs_ns(trace: &Trace) -> u64 {
+    let ends = trace.job_ends.iter();
+    let took = ends.filter_map(|end| {
+        let job = trace.jobs.get(end.job as usize)?;
+        end.ended_ns.checked_sub(job.submitted_ns)
+    });
+    took.sum()
+}
+
+/// What a commit took.
+struct Commit {
+    /// Of each task, in the order of the trace.
+    tasks_ns: Vec<u64>,
+    driver_ns: u64,
+    output_bytes: u64,
+    /// Tasks that put something out.
+    files: u64,
+}
+
+impl Commit {
+    fn of(trace: &Trace, probe: Option<&Report>) -> Commit {
+        let copies = probe.and_then(|p| p.rename).filter(|r| r.is_copy && r.ms > 0.0);
+        let by_probe = |task: &PipelinedTask| {
+            let rename = copies?;
+            Some((task.output_bytes? as f64 / rename.bytes as f64 * rename.ms * 1e6) as u64)
+        };
+        let recorded = trace.pipelined_tasks.iter().any(|t| t.commit_ns.is_some());
+        let commit_ns = |task: &PipelinedTask| match recorded {
+            true => task.commit_ns,
+            false => by_probe(task).map(|ns| ns.min(task.run_ns.unwrap_or(task.duration_ns))),
+        };
+        let mut commit = Commit { tasks_ns: Vec::new(), driver_ns: 0, output_bytes: 0, files: 0 };
+        let mut wrote = vec![false; trace.queries.len()];
+        for task in &trace.pipelined_tasks {
+            let bytes = task.output_bytes.unwrap_or(0);
+            commit.tasks_ns.push(if bytes > 0 { commit_ns(&task).unwrap_or(0) } else { 0 });
+            commit.output_bytes += bytes;
+            commit.files += u64::from(bytes > 0);
+            let job = trace.stages.get(task.stage as usize).and_then(|s| trace.jobs.get(s.job as usize));
+            if let Some(query) = job.and_then(|j| j.query).filter(|_| bytes > 0)
+                && let Some(wrote) = wrote.get_mut(query as usize)
+            {
+                *wrote = true;
+            }
+        }
+        commit.driver_ns =
+            (0..wrote.len()).filter(|q| wrote[*q]).filter_map(|q| after_jobs_ns(trace, q)).sum();
+        commit
+    }
+}
+
+/// For how long a query went on after its last job.
+fn after_jobs_ns(trace: &Trace, query: usize) -> Option<u64> {
+    let ended_ns = trace.query_ends.iter().find(|e| e.query as usize == query)?.ended_ns;
+    let of_query = |job: u32| trace.jobs.get(job as usize).is_some_and(|j| j.query == Some(query as u32));
+    let jobs = trace.job_ends.iter().filter(|e| of_query(e.job));
+    ended_ns.checked_sub(jobs.map(|e| e.ended_ns).max()?)
+}
+
+fn rename_commit(trace: &Trace, conf: &SparkConfiguration, probe: Option<&Report>) -> Option<Advice> {
+    let mut finding = spark::rename_commit(conf, probe)?;
+    let commit = Commit::of(trace, probe);
+    let tasks_ns: u64 = commit.tasks_ns.iter().sum();
+    let slots: f64 =
+        trace.resources.iter().filter(|r| r.kind == kind::SLOTS).filter_map(|r| r.capacity).sum();
+    let costs = tasks_ns as f64 / slots.max(1.0) + commit.driver_ns as f64;
+    if commit.output_bytes == 0 || costs < COMMIT_COSTS * jobs_ns(trace) as f64 {
+        return None;
+    }
+    finding.evidence += &format!(
+        "; for {} MB of output tasks spent {} ms in it, and the driver {} ms after its last task",
+        number(commit.output_bytes as f64 / 1e6),
+        number(tasks_ns as f64 / 1e6),
+        number(commit.driver_ns as f64 / 1e6)
+    );
+    // Without renames the driver completes an upload for each file.
+    let upload_ms = probe.and_then(|p| p.commit.multipart_ms).map_or(0.0, |ms| ms / TASKS as f64);
+    let left_ns = (upload_ms * 1e6) as u64 * commit.files;
+    let driver_ns = commit.driver_ns.saturating_sub(left_ns);
+    Some(Advice::saving(finding, Saving::Tasks { less_ns: commit.tasks_ns, driver_ns }))
+}
+
+fn throttled(trace: &Trace) -> Option<Advice> {
+    let (mut refused, mut first, mut less_ns) = (0, None, Vec::new());
+    for task in &trace.pipelined_tasks {
+        let error = task.error.filter(|error| asks_for_less(error));
+        less_ns.push(error.as_ref().map_or(0, |_| task.duration_ns));
+        refused += usize::from(error.is_some());
+        first = first.or(error);
+    }
+    let evidence = format!("{refused} attempts of tasks failed so, the first with: {}", first?);
+    let finding = Finding::new("the store throttles requests", evidence, ASK_LESS);
+    Some(Advice::saving(finding, Saving::Tasks { less_ns, driver_ns: 0 }))
+}
+
+/// Spark lists many folders in a job of its own, which says so.
+fn listing(trace: &Trace) -> Option<Advice> {
+    let lists = |job: u32| {
+        let job = trace.jobs.get(job as usize)?;
+        job.name.starts_with("Listing leaf files").then_some(job.submitted_ns)
+    };
+    let took = trace.job_ends.iter().filter_map(|e| e.ended_ns.checked_sub(lists(e.job)?));
+    let took: Vec<u64> = took.collect();
+    let (listed, whole) = (took.iter().sum::<u64>(), jobs_ns(trace));
+    (listed as f64 > NOTABLE * whole as f64).then(|| {
+        let finding = Finding::new(
+            "planning waits for listings",
+            format!(
+                "{} jobs that list files took {} ms, {} of the jobs' time",
+                took.len(),
+                number(listed as f64 / 1e6),
+                percent(listed as f64 / whole as f64)
+            ),
+            "fewer folders and larger files, or a table format that keeps its own list of files",
+        );
+        Advice::saving(finding, Saving::Time([listed / 2, listed, listed]))
+    })
+}
+
+fn small_objects(trace: &Trace) -> Option<Advice> {
+    let mut by_stage = vec![Vec::new(); trace.stages.len()];
+    for task in &trace.pipelined_tasks {
+        if let (Some(of_stage), Some(bytes @ 1..)) = (by_stage.get_mut(task.stage as usize), task.input_bytes)
+        {
+            of_stage.push(bytes);
+        }
+    }
+    let (stage, bytes) = by_stage.iter_mut().enumerate().max_by_key(|(_, bytes)| bytes.len())?;
+    if bytes.len() < MANY {
+        return None;
+    }
+    bytes.sort_unstable();
+    let median = bytes[bytes.len() / 2];
+    (median < SMALL_BYTES).then(|| {
+        let finding = Finding::new(
+            "many small reads",
+            format!(
+                "half of the {} tasks of stage {} read {} kB or less",
+                bytes.len(),
+                trace.stages[stage].id.unwrap_or(stage as u64),
+                number(median as f64 / 1e3)
+            ),
+            "larger files (128 MiB and more), or fewer partitions: a task and a request cost more than so few bytes",
+        );
+        finding.into()
+    })
+}
+
+/// A stage that reads while its tasks hardly compute, slower than the store can.
+fn one_stream(trace: &Trace, probe: Option<&Report>) -> Option<Advice> {
+    let best = probe?.best_read()?;
+    let mut stages = vec![(0.0, 0.0, 0.0); trace.stages.len()];
+    let mut spans = vec![(u64::MAX, 0); trace.stages.len()];
+    let mut waits = vec![false; trace.stages.len()];
+    for task in &trace.pipelined_tasks {
+        let ix = task.stage as usize;
+        let (Some(sums), Some(bytes @ 1..), Some(run)) = (stages.get_mut(ix), task.input_bytes, task.run_ns)
+        else {
+            continue;
+        };
+        *sums = (sums.0 + bytes as f64, sums.1 + run as f64, sums.2 + task.cpu_ns.unwrap_or(run) as f64);
+        spans[ix] = (spans[ix].0.min(task.launched_ns), spans[ix].1.max(task.ended_ns()));
+        waits[ix] |= matches!(task.blocked_input, Some(Blocked::AtMostNs(ns) | Blocked::MeasuredNs(ns)) if ns > run / 3);
+    }
+    let slow = (0..stages.len()).filter(|ix| waits[*ix] && stages[*ix].2 < WAITS * stages[*ix].1);
+    let ix = slow.max_by(|a, b| stages[*a].0.total_cmp(&stages[*b].0))?;
+    let (bytes, run_ns, cpu_ns) = stages[ix];
+    let seen = bytes * 1e9 / (spans[ix].1.saturating_sub(spans[ix].0)).max(1) as f64;
+    (best.bytes_per_s >= STREAMS_PAY * seen).then(|| {
+        let finding = Finding::new(
+            "reads leave the link idle",
+            format!(
+                "stage {} read {} MB/s while its tasks computed {} of their time; the probe read {} MB/s with {} \
+                 requests at once",
+                trace.stages[ix].id.unwrap_or(ix as u64),
+                number(seen / 1e6),
+                percent(cpu_ns / run_ns),
+                number(best.bytes_per_s / 1e6),
+                best.concurrency
+            ),
+            "more tasks at once (spark.executor.cores), or a client that fetches ranges in parallel \
+             (spark.hadoop.parquet.hadoop.vectored.io.enabled=true, fs.s3a.experimental.input.fadvise=random)",
+        );
+        // Of the wait for input a store read at its best would leave so much.
+        let gone = 1.0 - seen / best.bytes_per_s;
+        let settings = vec!["input=memory".to_string()];
+        Advice::saving(finding, Saving::WhatIf { settings, share: [0.0, gone, 1.0] })
+    })
+}
+
+/// Most of the tasks' time is in stages whose input Spark itself keeps in memory.
+fn cached(trace: &Trace) -> Option<Advice> {
+    let from_memory = |stage: u32| {
+        let stage = trace.stages.get(stage as usize);
+        stage.is_some_and(|s| s.name.contains("InMemoryTableScan"))
+    };
+    let (mut all, mut cached) = (0, 0);
+    for task in &trace.pipelined_tasks {
+        all += task.duration_ns;
+        cached += if from_memory(task.stage) { task.duration_ns } else { 0 };
+    }
+    (cached as f64 > WAITS * all as f64).then(|| {
+        let finding = Finding::new(
+            "input was cached: where it is stored hardly matters",
+            format!(
+                "{} of the tasks' time is in stages that scan what Spark keeps in memory",
+                percent(cached as f64 / all as f64)
+            ),
+            "nothing, while it fits; only reading it the first time depends on the store",
+        );
+        let settings = vec!["input=memory".to_string()];
+        Advice::saving(finding, Saving::WhatIf { settings, share: [0.0, 0.5, 1.0] })
+    })
+}

@@ -1,0 +1,160 @@
+//! What a trace of this engine shows.
+
+use pellucid_trace::{Operation, Trace, kind};
+
+use super::{Advice, CACHED, MANY, NOTABLE, SMALL_BYTES, Saving, percent};
+use crate::finding::Finding;
+use crate::mismatch::number;
+use crate::probe::Report;
+
+/// As the module's head says.
+pub(super) fn of_trace(trace: &Trace, probe: Option<&Report>) -> Vec<Advice> {
+    let found = [
+        throttled(trace),
+        listing(trace),
+        small_objects(trace, probe),
+        idle_streams(trace, probe),
+        cached(trace),
+    ];
+    found.into_iter().flatten().collect()
+}
+
+/// Whether an error is a store's wish to be left alone.
+pub(super) fn asks_for_less(error: &str) -> bool {
+    ["503", "429", "SlowDown", "Throttl"].iter().any(|word| error.contains(word))
+}
+
+pub(super) const ASK_LESS: &str = "fewer and larger requests (larger files, larger row groups), fewer at once, or keys \
+                                   spread over more prefixes";
+
+fn throttled(trace: &Trace) -> Option<Advice> {
+    let all = trace.storage_operations.len();
+    let errors = trace.storage_operations.iter().filter_map(|o| o.error.as_deref());
+    let refused: Vec<&str> = errors.filter(|e| asks_for_less(e)).collect();
+    let first = refused.first()?;
+    let evidence = format!("{} of {all} requests were refused so, the first with: {first}", refused.len());
+    Some(Finding::new("the store throttles requests", evidence, ASK_LESS).into())
+}
+
+/// A request whose wait for the first byte hardly matters.
+const LARGE_REQUEST_BYTES: u64 = 8 << 20;
+
+/// From the first submission to the last end of a job.
+fn duration_ns(trace: &Trace) -> Option<u64> {
+    let begun = trace.jobs.iter().map(|j| j.submitted_ns).min()?;
+    let ended = trace.job_ends.iter().map(|e| e.ended_ns).max()?;
+    ended.checked_sub(begun).filter(|ns| *ns > 0)
+}
+
+fn listing(trace: &Trace) -> Option<Advice> {
+    let lists: Vec<u64> = trace
+        .storage_operations
+        .iter()
+        .filter(|o| o.operation == Operation::List)
+        .map(|o| o.duration_ns)
+        .collect();
+    let (listed, whole) = (lists.iter().sum::<u64>(), duration_ns(trace)?);
+    (listed as f64 > NOTABLE * whole as f64).then(|| {
+        let finding = Finding::new(
+            "planning waits for listings",
+            format!(
+                "{} listings took {} ms, {} of the jobs' time",
+                lists.len(),
+                number(listed as f64 / 1e6),
+                percent(listed as f64 / whole as f64)
+            ),
+            "fewer and larger files, or a table format that keeps its own list of files",
+        );
+        // They may have been made beside other work, and one is needed anyway.
+        let one = listed / lists.len() as u64;
+        Advice::saving(finding, Saving::Time([0, listed - one, listed - one]))
+    })
+}
+
+/// Indices of the resources that are stores.
+fn stores(trace: &Trace) -> Vec<u32> {
+    let resources = trace.resources.iter().enumerate();
+    resources.filter(|(_, r)| r.kind == kind::STORE).map(|(i, _)| i as u32).collect()
+}
+
+fn small_objects(trace: &Trace, probe: Option<&Report>) -> Option<Advice> {
+    let stores = stores(trace);
+    let mut bytes: Vec<u64> = trace
+        .monotasks
+        .iter()
+        .filter(|m| stores.contains(&m.resource))
+        .filter_map(|m| m.bytes)
+        .filter(|bytes| *bytes > 0)
+        .collect();
+    if bytes.len() < MANY {
+        return None;
+    }
+    bytes.sort_unstable();
+    let median = bytes[bytes.len() / 2];
+    (median < SMALL_BYTES).then(|| {
+        let finding = Finding::new(
+            "many small requests",
+            format!("half of {} requests moved {} kB or less", bytes.len(), number(median as f64 / 1e3)),
+            "larger files and row groups (128 MiB and more a file): each request costs a round trip",
+        );
+        let service = probe.map(Report::service);
+        let saving = service.map_or(Saving::Unknown, |service| {
+            let needed = (bytes.iter().sum::<u64>() / LARGE_REQUEST_BYTES).max(1);
+            let spared = (bytes.len() as u64).saturating_sub(needed);
+            let waited_ns = spared * service.first_byte_ns / u64::from(service.at_once.max(1));
+            // They wait beside computing, as far as there is some.
+            Saving::Time([0, waited_ns, waited_ns])
+        });
+        Advice::saving(finding, saving)
+    })
+}
+
+fn idle_streams(trace: &Trace, probe: Option<&Report>) -> Option<Advice> {
+    let whole = duration_ns(trace)?;
+    stores(trace).into_iter().find_map(|store| {
+        let resource = trace.resources.get(store as usize)?;
+        let of_store: Vec<_> = trace.monotasks.iter().filter(|m| m.resource == store).collect();
+        let busy: u64 = of_store.iter().map(|m| m.service_ns).sum();
+        let waited: u64 = of_store.iter().map(|m| m.queue_ns).sum();
+        // One at a time, all the time, while others wait.
+        let always = busy as f64 > (1.0 - NOTABLE) * whole as f64 && waited > busy;
+        (resource.concurrency == Some(1) && always).then(|| {
+            let finding = Finding::new(
+                format!("{} is read with one request at a time", resource.name),
+                format!(
+                    "its queue was waited for {} ms in all, and it was busy {} of the jobs' time",
+                    number(waited as f64 / 1e6),
+                    percent(busy as f64 / whole as f64)
+                ),
+                "let concurrency adapt: leave `--concurrency store=1` out",
+            );
+            Advice::saving(finding, probe.map_or(Saving::Unknown, |_| Saving::ProbedStorage))
+        })
+    })
+}
+
+fn cached(trace: &Trace) -> Option<Advice> {
+    let of = |kind: &str| {
+        let resources = trace.resources.iter().map(|r| r.kind == kind).collect::<Vec<_>>();
+        let on = move |m: &&pellucid_trace::Monotask| resources.get(m.resource as usize) == Some(&true);
+        trace.monotasks.iter().filter(on)
+    };
+    let from_memory: u64 = of(kind::CPU).filter_map(|m| m.cached_bytes).sum();
+    let read: u64 = of(kind::DISK).chain(of(kind::STORE)).filter_map(|m| m.bytes).sum();
+    let share = from_memory as f64 / (from_memory + read).max(1) as f64;
+    (from_memory > 0 && share >= CACHED).then(|| {
+        let finding = Finding::new(
+            "input was in memory: where it is stored makes no difference",
+            format!("{} of the input came from the page cache", percent(share)),
+            "nothing, while it fits; measure with a cold cache to learn what storage would cost",
+        );
+        // What storage that takes no time at all would save.
+        let used = |kind: &str| of(kind).next().is_some();
+        let kinds = [kind::DISK, kind::STORE].into_iter().filter(|kind| used(kind));
+        let settings: Vec<String> = kinds.map(|kind| format!("no={kind}")).collect();
+        match settings.is_empty() {
+            true => Advice::saving(finding, Saving::Time([0, 0, 0])),
+            false => Advice::saving(finding, Saving::WhatIf { settings, share: [1.0; 3] }),
+        }
+    })
+}

@@ -1,0 +1,144 @@
+//! Objects as local files: for who keeps its input in memory and reads files by path.
+//!
+//! An iterative job reads its input once and then works in memory, so its files are brought here
+//! first, in ranges, many at once, and read from disk. It does not apply to queries, which read what
+//! they need of an object and no more: the engine reads stores itself.
+
+use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures::{StreamExt, TryStreamExt};
+use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt};
+use url::Url;
+
+use crate::StorageError;
+
+/// Bytes of one request, and requests at once.
+const RANGE_BYTES: u64 = 8 << 20;
+const AT_ONCE: usize = 16;
+
+/// Why objects could not be brought here.
+#[derive(Debug)]
+pub enum FetchError {
+    /// The store could not be opened.
+    Open(StorageError),
+    /// Nothing is there.
+    Nothing,
+    /// The store's reason.
+    Store(Error),
+    /// Of the files here.
+    File(PathBuf, std::io::Error),
+    /// Told to stop.
+    Cancelled,
+}
+
+impl fmt::Display for FetchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FetchError::Open(error) => error.fmt(f),
+            FetchError::Nothing => f.write_str("nothing is there; check bucket and path"),
+            FetchError::Store(error) => error.fmt(f),
+            FetchError::File(path, error) => {
+                write!(f, "cannot write {}: {error}; TMPDIR says where such files go", path.display())
+            }
+            FetchError::Cancelled => f.write_str("stopped"),
+        }
+    }
+}
+
+impl std::error::Error for FetchError {}
+
+impl From<Error> for FetchError {
+    fn from(error: Error) -> Self {
+        FetchError::Store(error)
+    }
+}
+
+/// Brings the object of a URL, or the objects of a folder, into a local folder, and says where the
+/// file or the folder then is. Objects in folders below, and hidden ones, stay where they are.
+///
+/// # Errors
+/// What cannot be opened, read or written; where it was told to stop.
+pub fn fetch(url: &Url, into: &Path, cancelled: &(dyn Fn() -> bool + Sync)) -> Result<PathBuf, FetchError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|e| FetchError::File(into.to_path_buf(), e))?;
+    runtime.block_on(async {
+        let store = crate::open(url).map_err(FetchError::Open)?;
+        let at = object_store::path::Path::from_url_path(url.path()).map_err(Error::from)?;
+        let (objects, is_folder) = match store.head(&at).await {
+            Ok(only) => (vec![only], false),
+            Err(Error::NotFound { .. }) => (store.list_with_delimiter(Some(&at)).await?.objects, true),
+            Err(error) => return Err(error.into()),
+        };
+        let hidden = |o: &ObjectMeta| o.location.filename().is_none_or(|name| name.starts_with(['.', '_']));
+        let objects: Vec<ObjectMeta> = objects.into_iter().filter(|o| !is_folder || !hidden(o)).collect();
+        let Some(first) = objects.first() else { return Err(FetchError::Nothing) };
+        let file = into.join(first.location.filename().unwrap_or("data"));
+        bring(&store, &objects, into, cancelled).await?;
+        Ok(if is_folder { into.to_path_buf() } else { file })
+    })
+}
+
+/// All ranges of all objects, so many at once.
+async fn bring(
+    store: &Arc<dyn ObjectStore>,
+    objects: &[ObjectMeta],
+    into: &Path,
+    cancelled: &(dyn Fn() -> bool + Sync),
+) -> Result<(), FetchError> {
+    let mut ranges = Vec::new();
+    for object in objects {
+        let path = into.join(object.location.filename().unwrap_or("data"));
+        let file = File::create(&path).map_err(|e| FetchError::File(path.clone(), e))?;
+        let file = Arc::new((file, path));
+        let starts = (0..object.size).step_by(RANGE_BYTES as usize);
+        let pieces = starts.map(|start| start..object.size.min(start + RANGE_BYTES));
+        ranges.extend(pieces.map(|range| (object.location.clone(), Arc::clone(&file), range)));
+    }
+    let one = |(location, file, range): (
+        object_store::path::Path,
+        Arc<(File, PathBuf)>,
+        std::ops::Range<u64>,
+    )| async move {
+        if cancelled() {
+            return Err(FetchError::Cancelled);
+        }
+        let bytes = store.get_range(&location, range.clone()).await?;
+        let written = tokio::task::spawn_blocking(move || {
+            use std::os::unix::fs::FileExt;
+            file.0.write_all_at(&bytes, range.start).map_err(|e| FetchError::File(file.1.clone(), e))
+        });
+        written.await.map_err(|e| Error::Generic { store: "fetch", source: Box::new(e) })?
+    };
+    futures::stream::iter(ranges.into_iter().map(one)).buffer_unordered(AT_ONCE).try_collect().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::content;
+
+    #[test]
+    fn files_come_whole_and_hidden_ones_stay() {
+        let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let large = content(1, (RANGE_BYTES * 2 + 3) as usize);
+        for (name, bytes) in [("a.csv", &large[..]), ("b.csv", b"x"), ("_SUCCESS", b""), (".hidden", b"h")] {
+            std::fs::write(there.path().join(name), bytes).unwrap();
+        }
+        let folder = Url::from_directory_path(there.path()).unwrap();
+        assert_eq!(fetch(&folder, here.path(), &|| false).unwrap(), here.path());
+        let mut names: Vec<_> =
+            std::fs::read_dir(here.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["a.csv", "b.csv"]);
+        assert!(std::fs::read(here.path().join("a.csv")).unwrap() == large);
+        let one = folder.join("b.csv").unwrap();
+        let file = fetch(&one, here.path(), &|| false).unwrap();
+        assert_eq!(std::fs::read(file).unwrap(), b"x");
+        assert!(matches!(fetch(&one, here.path(), &|| true), Err(FetchError::Cancelled)));
+        let none = folder.join("none/").unwrap();
+        assert!(matches!(fetch(&none, here.path(), &|| false), Err(FetchError::Nothing)));
+    }
+}
