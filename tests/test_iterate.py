@@ -7,7 +7,9 @@ not where an iteration was cut off.
 """
 
 import json
+import os
 import re
+import subprocess
 
 import networkx
 import numpy as np
@@ -19,6 +21,7 @@ from sklearn import datasets
 from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
 
+from lab import links
 from tests import binary
 
 FAILED, USAGE = 1, 2
@@ -229,6 +232,32 @@ def test_processes_give_the_same_answer_as_threads(tmp_path):
     assert (here["result"], here["iterations"]) == (there["result"], there["iterations"])
 
 
+def test_two_network_namespaces_give_the_same_answer(tmp_path):
+    """A worker here and one behind a link, in a namespace of its own; nobody starts them but this test."""
+    if links.missing():
+        pytest.skip(f"no network namespaces: {links.missing()}")
+    path = write(tmp_path / "a.parquet", *DATA["breast_cancer"])
+    command = ["iterate", "logistic-regression", path, "--label", "y", "--partitions", 6, "--json"]
+    expected = json.loads(binary.run(*command).check().out)
+    with links.link() as link:
+        address = f"{link.client}:47611"
+        shared = {"PELLUCID_ITERATE_SECRET": "between us"}
+        options = ["--processes", 2, "--listen", address]
+        controller = binary.start(*command, *options, env=os.environ | shared)
+        workers = []
+        for rank in (0, 1):
+            words = [binary.binary(), *command, *options]
+            words = link.inside(*map(str, words)) if rank == 1 else [str(word) for word in words]
+            own = shared | {"PELLUCID_ITERATE_CONTROLLER": address, "PELLUCID_ITERATE_RANK": str(rank)}
+            workers.append(subprocess.Popen(words, env=os.environ | own, stderr=subprocess.PIPE, text=True))
+        out, err = controller.communicate(timeout=120)
+        told = [worker.communicate(timeout=60)[1] for worker in workers]
+    assert controller.returncode == 0, f"{err}{told}"
+    assert f"waiting for 2 workers at {address}" in err
+    found = json.loads(out)
+    assert (found["result"], found["iterations"]) == (expected["result"], expected["iterations"])
+
+
 def test_bandwidth_and_trace_are_measured_when_asked_for(tmp_path):
     path, trace = write(tmp_path / "a.parquet", *DATA["breast_cancer"]), tmp_path / "a.trace"
     plain = regression(path)[2]
@@ -272,6 +301,9 @@ def test_bad_tables_are_refused(tmp_path):
     assert "--step is for --solver gd" in refused(USAGE, *fit, "--label", "y", "--step", 1)
     assert "a penalty is 0 or more" in refused(USAGE, *fit, "--label", "y", "--l2=-1")
     assert "Spark" in refused(USAGE, *fit, "--label", "y", "--on", "spark")
+    assert "PELLUCID_ITERATE_SECRET" in refused(USAGE, *fit, "--label", "y", "--processes", 2, "--listen", "127.0.0.1:0")
+    traced = ("--processes", 2, "--trace", tmp_path / "a.trace")
+    assert "several processes" in refused(USAGE, *fit, "--label", "y", *traced)
     assert "ends in .parquet" in refused(USAGE, *fit, "--label", "y", "-o", tmp_path / "a.txt")
     assert "is no folder" in refused(USAGE, *fit, "--label", "y", "-o", tmp_path / "none" / "a.parquet")
     assert "labels are 0 and 1" in refused(FAILED, *fit, "--label", "f0")

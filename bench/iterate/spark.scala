@@ -1,13 +1,13 @@
 // Peers on Spark, for its own shell: `spark-shell -i spark.scala` with what to run in BENCH_ITERATE:
-// "APPLICATION PEER DATA ITERATIONS". Prints a line that begins with RESULT and holds the JSON document that
+// "APPLICATION|PEER|DATA|ITERATIONS|PARTITIONS". Prints a line that begins with RESULT and holds the JSON document that
 // bench/iterate/peers.py describes. Data are cached before anything is timed, and the first iterations,
 // while the JVM compiles, are left out.
 import org.apache.spark.sql.functions._
 
-val Array(application, peer, data, count) = sys.env("BENCH_ITERATE").split('|')
+val Array(application, peer, data, count, partitions) = sys.env("BENCH_ITERATE").split('|')
 val iterations = count.toInt
 val warm = 3
-val parts = sc.defaultParallelism * 4
+val parts = partitions.toInt
 
 def timed(step: Int => Unit, times: Int): Seq[Double] = (0 until times).map { i =>
   val start = System.nanoTime; step(i); (System.nanoTime - start) / 1e9

@@ -1,6 +1,7 @@
 """Makes `bench/ITERATE.md` from the lines of `bench/results/iterate.jsonl`; nothing is measured."""
 
 import statistics
+from collections import defaultdict
 
 from bench import results
 from tests.binary import ROOT
@@ -11,21 +12,21 @@ TITLES = {
     "kmeans": "k-means, 10 centers, a pass",
     "pagerank": "PageRank, a pass",
 }
-# Bytes of a row of 20 features (and its label), by application and precision.
+# Bytes of a row of 20 features (and its label), by application.
 ROW_BYTES = {"regression": 168, "kmeans": 160}
-# Bytes of an edge by which the issue states the streaming limit.
+# Bytes of an edge by which the streaming limit is stated.
 EDGE_BYTES = 8
 # What no registry has, from earlier measurements on another machine; so there is no ratio.
 ELSEWHERE = {
-    "regression": "C compiled without vector instructions 0.221 s at a limit of 0.087 s",
-    "kmeans": "C compiled without vector instructions 0.296 s at a limit of 0.085 s",
+    "regression": "C compiled without vector instructions 0.221 s at a limit of 0.087 s (20 million rows)",
+    "kmeans": "C compiled without vector instructions 0.296 s at a limit of 0.085 s (20 million rows)",
     "pagerank": "GAPBS 461 million edges a second at a limit of 6,270",
 }
 
 
-def newest() -> dict[tuple, dict]:
-    """The newest line of each case."""
-    return {tuple(line["case"].values()): line for line in results.load("iterate")}
+def newest() -> list[dict]:
+    """The newest line of each case, in the order of the first."""
+    return list({tuple(line["case"].items()): line for line in results.load("iterate")}.values())
 
 
 def limit_s(line: dict) -> float | None:
@@ -39,44 +40,175 @@ def limit_s(line: dict) -> float | None:
     return ROW_BYTES[case["application"]] / half * case["rows"] / rate
 
 
+def median_s(line: dict) -> float:
+    """Seconds of an iteration."""
+    return statistics.median(line["iteration_s"])
+
+
 def section(application: str, lines: list[dict]) -> list[str]:
-    """One application's table."""
-    own = {line["case"]["peer"]: line for line in lines if "Pellucid" in line["case"]["peer"]}
-    base = own.get("Pellucid f64")
+    """One application beside its peers."""
+    peers = defaultdict(list)
+    for line in lines:
+        peers[line["case"]["peer"]].append(line)
+    base = [median_s(line) for line in peers.get("Pellucid f64", [])]
     size = ", ".join(f"{value:,} {key}" for key, value in lines[0]["case"].items() if key in ("rows", "scale"))
     page = [f"## {TITLES[application]} ({size})", ""]
-    page += ["| | s a pass | Pellucid f64 is faster by | × the memory's limit | check | others' cores |", "|---|---|---|---|---|---|"]
-    for line in lines:
-        peer = line["case"]["peer"]
-        if "error" in line:
-            page.append(f"| {peer} | {line['error']} | | | | |")
+    page += ["| | s a pass | turns | Pellucid f64 is faster by | × the memory's limit | check | others' cores |"]
+    page += ["|---|---|---|---|---|---|---|"]
+    for peer, turns in peers.items():
+        failed = next((line["error"] for line in turns if "error" in line), None)
+        if failed:
+            page.append(f"| {peer} | {failed} | | | | | |")
             continue
-        took = statistics.median(line["iteration_s"])
-        ratio = f"{took / statistics.median(base['iteration_s']):.1f}" if base and "Pellucid" not in peer else ""
-        limit = limit_s(line)
-        share = f"{took / limit:.2f}" if limit else ""
-        page.append(f"| {peer} | {took:.4f} | {ratio} | {share} | {line['check']:.9g} | {line['others_cores']} |")
-    rates = [line["memory_bytes_per_s"] for line in own.values() if line.get("memory_bytes_per_s")]
+        times = [median_s(line) for line in turns]
+        took = statistics.median(times)
+        spread = " ".join(f"{time:.4f}" for time in times) if len(times) > 1 else ""
+        ratio = f"{took / statistics.median(base):.1f}" if base and "Pellucid" not in peer else ""
+        limits = [median_s(line) / limit_s(line) for line in turns if limit_s(line)]
+        share = f"{statistics.median(limits):.2f}" if limits else ""
+        noise = max(line["others_cores"] for line in turns)
+        page.append(f"| {peer} | {took:.4f} | {spread} | {ratio} | {share} | {turns[-1]['check']:.9g} | {noise} |")
+    own = [line for peer, turns in peers.items() if "Pellucid" in peer for line in turns]
+    rates = sorted(line["memory_bytes_per_s"] / 1e9 for line in own if line.get("memory_bytes_per_s"))
     if rates:
-        page += ["", f"The memory was read at {max(rates) / 1e9:.1f} GB/s in the same runs."]
+        page += ["", f"The memory was read at {rates[0]:.1f} to {rates[-1]:.1f} GB/s in the same runs."]
     if application == "pagerank" and base:
-        took, limit = statistics.median(base["iteration_s"]), limit_s(base)
-        rate = 16 * 2 ** base["case"]["scale"] / took / 1e6
-        page.append(f"{rate:,.0f} million edges a second: {limit / took:.2f} of the streaming limit at 8 bytes an edge.")
-    page += ["", f"Not side by side, from another machine: {ELSEWHERE[application]}.", ""]
-    return page
+        line = peers["Pellucid f64"][0]
+        rate = 16 * 2 ** line["case"]["scale"] / median_s(line) / 1e6
+        share = limit_s(line) / median_s(line)
+        page.append(f"{rate:,.0f} million edges a second: {share:.2f} of the streaming limit at {EDGE_BYTES} bytes an edge.")
+    page += ["", f"Not side by side, from another machine: {ELSEWHERE[application]}."]
+    return page + ["", f"`{own[0]['command']}`" if own else "", ""]
+
+
+def micropartitions(lines: list[dict]) -> list[str]:
+    """The paper's figures 7 to 9."""
+    page = ["## Micropartitioning (§5.4, figs. 7 to 9)", ""]
+    page += ["Idle: share of the threads' time outside of tasks. Durations are those of the stage that takes most time.", ""]
+    page += ["| application | partitions a core | s a pass | tasks/s | task ms: 10 %, median, 90 %, 99 % | idle | Spark, s a pass |"]
+    page += ["|---|---|---|---|---|---|---|"]
+    found = defaultdict(dict)
+    for line in lines:
+        case = line["case"]
+        found[case["application"], case["partitions a core"]]["ours" if "Pellucid" in case["peer"] else "spark"] = line
+    for (application, each), sides in found.items():
+        ours, spark = sides.get("ours"), sides.get("spark")
+        cells = [application, str(each)]
+        if ours and "error" not in ours:
+            task = ours["task_ms"]
+            times = ", ".join(f"{task[at]:.2f}" for at in ("p10", "p50", "p90", "p99"))
+            idle = ours["outside_tasks"]
+            cells += [f"{median_s(ours):.4f}", f"{ours['tasks_per_s']:,.0f}", times, f"{idle:.1%}"]
+        else:
+            cells += ["not measured", "", "", ""]
+        told = "not measured" if not spark else spark.get("error") or f"{spark['case']['peer']}: {median_s(spark):.3f}"
+        page.append("| " + " | ".join([*cells, told]) + " |")
+    return [*page, ""]
+
+
+def workers(lines: list[dict]) -> list[str]:
+    """One core and all."""
+    page = ["## From one core to all", "", "| application | workers | s a pass | faster than one |", "|---|---|---|---|"]
+    ones = {line["case"]["application"]: median_s(line) for line in lines if line["case"]["workers"] == 1}
+    for line in lines:
+        case = line["case"]
+        one = ones.get(case["application"])
+        faster = f"{one / median_s(line):.2f}" if one else ""
+        page.append(f"| {case['application']} | {case['workers']} | {median_s(line):.4f} | {faster} |")
+    return [*page, ""]
+
+
+def whatif(lines: list[dict]) -> list[str]:
+    """Predictions from one core."""
+    page = ["## All cores, predicted from a trace of one", "", "Medians of three; the whole job, with loading.", ""]
+    page += ["| application | one worker, s | all: predicted, s | measured, s | off |", "|---|---|---|---|---|"]
+    for line in lines:
+
+
+        def median(side, key):
+            return statistics.median(run[key] for run in line[side]) / 1e3
+
+        predicted, measured = median("predictions", "duration_ms"), median("measured", "all_ms")
+        cells = [line["case"]["application"], f"{median('measured', 'one_ms'):.3f}", f"{predicted:.3f}", f"{measured:.3f}"]
+        page.append("| " + " | ".join([*cells, f"{predicted / measured - 1:+.1%}"]) + " |")
+    return [*page, "", "`pellucid whatif TRACE --set workers=N`", ""]
+
+
+def uneven(line: dict) -> list[str]:
+    """A slowed worker."""
+    page = ["## A worker slowed by half", "", "Two processes of one thread, 24 partitions; milliseconds an iteration.", ""]
+    page += ["| before | the ten after | the twenty after those | ideal for the remaining speed | over ideal | moves |"]
+    page += ["|---|---|---|---|---|---|"]
+    for run in line["lines"]:
+        over = run["after_ms"] / run["ideal_ms"] - 1
+        cells = [f"{run[key]:.1f}" for key in ("before_ms", "first_ten_ms", "after_ms", "ideal_ms")]
+        page.append("| " + " | ".join([*cells, f"{over:+.0%}", str(run["migrations"])]) + " |")
+    return [*page, "", "`cargo run --release -p pellucid-iterate --example uneven`", ""]
+
+
+def scaling(line: dict) -> list[str]:
+    """The simulator's."""
+    page = ["## 1 to 1,000 workers, simulated", ""]
+    if "error" in line:
+        return [*page, f"Not measured: {line['error']}", ""]
+    first = line["lines"][0]
+    page += [
+        f"{first['partitions']:,} partitions of {first['task_ns'] / 1e6:g} ms each, 10 µs a message. The controller's "
+        "messages are those of a job and of one of ten times as many iterations, reports left out.",
+        "",
+        "| workers | ms an iteration | faster than one | messages between workers an iteration | controller's messages |",
+        "|---|---|---|---|---|",
+    ]
+    for row in line["lines"]:
+        few, many = row["controller_messages"]
+        page.append(
+            f"| {row['workers']:,} | {row['iteration_ns'] / 1e6:.3f} | {first['iteration_ns'] / row['iteration_ns']:.1f} "
+            f"| {row['worker_messages_an_iteration']:,} | {few:,}, {many:,} |"
+        )
+    return [*page, "", "`cargo run --release -p pellucid-iterate --example scaling`", ""]
+
+
+def floors(line: dict) -> list[str]:
+    """What scheduling costs."""
+    page = ["## What scheduling costs", ""]
+    if "error" in line:
+        return [*page, f"Not measured: {line['error']}", ""]
+    page += ["| | median | 95 % interval |", "|---|---|---|"]
+    for name, (median, low, high) in line["ns"].items():
+        page.append(f"| {name} | {median:,.1f} ns | {low:,.1f} to {high:,.1f} ns |")
+    ns = {name: median for name, (median, *_) in line["ns"].items()}
+    told = []
+    if "empty task/threads/1" in ns:
+        told.append(f"{1e3 / ns['empty task/threads/1']:,.0f} million empty tasks a second on a core.")
+    if {"useful task/threads/1", "useful work alone"} <= set(ns):
+        whole, alone = ns["useful task/threads/1"], ns["useful work alone"]
+        told.append(f"{1e3 / whole:.1f} million useful tasks a second on a core, {1 - alone / whole:.1%} of it overhead.")
+    return [*page, "", *told, "", "`cargo bench -p pellucid-iterate --bench floors`", ""]
 
 
 def main() -> None:
     """Writes the page."""
     lines = newest()
     page = ["# Iterative jobs beside others", "", "Made by `python -m bench.iterate.table`; how it is measured: `bench/iterate/run.py`.", ""]
-    page += [f"Machine: {machine}." for machine in sorted({line["machine"] for line in lines.values()})] + [""]
+    page += [f"Machine: {machine}." for machine in sorted({line["machine"] for line in lines})]
+    page += [f"Freed memory: {', '.join(sorted({str(line['memory']) for line in lines}))} (`lab/memory.py`).", ""]
     for application in TITLES:
-        found = [line for line in lines.values() if line["case"]["application"] == application]
-        sizes = sorted({tuple(list(line["case"].items())[2:]) for line in found})
-        for size in sizes:
-            page += section(application, [line for line in found if tuple(list(line["case"].items())[2:]) == size])
+        found = [line for line in lines if line["case"].get("application") == application and "turn" in line["case"]]
+        sizes = {tuple((key, value) for key, value in line["case"].items() if key in ("rows", "scale")) for line in found}
+        for size in sorted(sizes):
+            page += section(application, [line for line in found if size[0] in line["case"].items()])
+    experiments = defaultdict(list)
+    for line in lines:
+        experiments[line["case"].get("experiment")].append(line)
+    if experiments["micropartitions"]:
+        page += micropartitions(experiments["micropartitions"])
+    if experiments["workers"]:
+        page += workers(experiments["workers"])
+    if experiments["whatif"]:
+        page += whatif(experiments["whatif"])
+    for name, make in (("uneven", uneven), ("scaling", scaling), ("floors", floors)):
+        if experiments[name]:
+            page += make(experiments[name][-1])
     PAGE.write_text("\n".join(page))
 
 

@@ -1,5 +1,6 @@
-//! What scheduling costs: an empty task, and a round of broadcast, gather and signal, on one thread, on
-//! two, on more threads than cores, and over TCP between two processes.
+//! What scheduling costs: an empty task, a task with a quarter of a microsecond of work beside that work
+//! alone, and a round of broadcast, gather and signal, on one thread, on two, on more threads than cores, and
+//! over TCP between two processes.
 //!
 //! `cargo bench -p pellucid-iterate`. The targets are in the text: 12 ns a task, 1 µs a round on two
 //! threads, 40 µs over TCP, 100 µs with four threads on two cores.
@@ -16,13 +17,27 @@ use pellucid_iterate::{
 /// Stages of one task a partition between two signals, so that tasks and not signals are measured.
 const STAGES: u64 = 1_000;
 
-/// Iterations of many empty stages.
-fn empty_tasks(partitions: u32, iterations: u64) -> Arc<Plan> {
-    let mut program = Program::new("empty tasks");
-    let data = program.dataset("data", partitions, |_| Ok(0u64));
+/// Steps of [`work`] that take about a quarter of a microsecond.
+const STEPS: u32 = 150;
+
+/// Work of which each step waits for the one before, so that it takes as long wherever it runs.
+#[inline(never)]
+fn work_a_while(data: &mut u64) {
+    for _ in 0..STEPS {
+        *data = (*data ^ 0x9e37_79b9).wrapping_mul(0x2545_f491_4f6c_dd1d);
+    }
+}
+
+/// Iterations of many stages with the same kernel.
+fn tasks(partitions: u32, iterations: u64, kernel: fn(&mut u64)) -> Arc<Plan> {
+    let mut program = Program::new("tasks");
+    let data = program.dataset("data", partitions, |_| Ok(1u64));
     program.times("iterations", iterations, |body| {
         for stage in 0..STAGES {
-            body.transform(format!("stage {stage}"), (), data, |(), _| Ok(()));
+            body.transform(format!("stage {stage}"), (), data, move |(), data| {
+                kernel(data);
+                Ok(())
+            });
         }
     });
     program.build().unwrap()
@@ -83,16 +98,22 @@ fn main() {
         return;
     }
     let mut criterion = Criterion::default().configure_from_args().sample_size(10);
-    let mut tasks = criterion.benchmark_group("empty task");
-    for (count, partitions) in [(1, 10), (2, 20)] {
-        tasks.throughput(Throughput::Elements(STAGES * u64::from(partitions)));
-        tasks.bench_function(BenchmarkId::new("threads", count), |bencher| {
-            bencher.iter_custom(|wanted| {
-                iterations(&threads(empty_tasks(partitions, wanted.max(100)), count), wanted)
+    for (name, kernel) in [("empty task", (|_| ()) as fn(&mut u64)), ("useful task", work_a_while)] {
+        let mut group = criterion.benchmark_group(name);
+        for (count, partitions) in [(1, 10), (2, 20)] {
+            group.throughput(Throughput::Elements(STAGES * u64::from(partitions)));
+            group.bench_function(BenchmarkId::new("threads", count), |bencher| {
+                bencher.iter_custom(|wanted| {
+                    iterations(&threads(tasks(partitions, wanted.max(100), kernel), count), wanted)
+                });
             });
-        });
+        }
+        group.finish();
     }
-    tasks.finish();
+    criterion.bench_function("useful work alone", |bencher| {
+        let mut data = 1;
+        bencher.iter(|| work_a_while(std::hint::black_box(&mut data)));
+    });
     let mut group = criterion.benchmark_group("round");
     for (count, partitions) in [(1, 2), (2, 2), (4, 4)] {
         group.bench_function(BenchmarkId::new("threads", count), |bencher| {

@@ -45,8 +45,8 @@ pub(crate) trait Host {
     fn observe(&mut self, statement: u32, epoch: u64, value: f64);
     /// Before a kernel runs; [`Host::after`] follows, unless it panics.
     fn before(&mut self, bundle: BundleIx, statement: u32);
-    /// After a kernel ran.
-    fn after(&mut self, bundle: BundleIx, statement: u32, iteration: u64);
+    /// After a kernel ran; `bytes` says how many it may have touched.
+    fn after(&mut self, bundle: BundleIx, statement: u32, iteration: u64, bytes: impl FnOnce() -> u64);
     /// Whether somebody wants something of the bundle between its tasks.
     fn attention(&self) -> bool;
     /// Room for one task's chunks, used again.
@@ -333,7 +333,7 @@ impl Bundle {
         self.tasks += 1;
         host.before(self.ix, at);
         let done = kernel(Partitions(self.states.as_mut_ptr()));
-        host.after(self.ix, at, self.iteration);
+        host.after(self.ix, at, self.iteration, || self.touched_bytes(plan, at));
         done.map_err(|cause| self.failure(plan, at, cause.to_string()))
     }
 
@@ -352,6 +352,14 @@ impl Bundle {
             self.gathered.push(instance.statement);
         }
         Ok(true)
+    }
+
+    /// Memory of the partitions that a stage reads and writes.
+    fn touched_bytes(&self, plan: &Plan, statement: u32) -> u64 {
+        let statement = &plan.statements[statement as usize];
+        let used = statement.reads | statement.writes;
+        let states = self.states.iter().enumerate().filter(|(dataset, _)| used >> dataset & 1 == 1);
+        states.filter_map(|(_, state)| state.as_ref()).map(|state| state.size_any()).sum()
     }
 
     /// Lets the walk go on before a gather.

@@ -1,13 +1,16 @@
-//! Pausing, resuming and cancelling a job from another thread.
+//! Pausing, resuming and cancelling a job from another thread, and letting a worker go.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::cell::lock;
 
 /// A handle on a running job; clones are the same handle. Give one to
 /// [`RunOptions::control`](crate::RunOptions) and keep the other.
 #[derive(Debug, Clone, Default)]
 pub struct JobControl {
     wanted: Arc<AtomicU8>,
+    leaving: Arc<Mutex<Vec<u32>>>,
 }
 
 /// What was last asked for.
@@ -32,6 +35,17 @@ impl JobControl {
     /// Ends the job with [`JobError::Cancelled`](crate::JobError::Cancelled), for good.
     pub fn cancel(&self) {
         self.wanted.store(2, Ordering::Release);
+    }
+
+    /// Lets a worker of a job over several processes hand its partitions to the others, and end. The last
+    /// one stays, and so does each once the program has ended and results come in.
+    pub fn leave(&self, worker: u32) {
+        lock(&self.leaving).push(worker);
+    }
+
+    /// Workers that were to leave since this was last asked.
+    pub(crate) fn leaving(&self) -> Vec<u32> {
+        std::mem::take(&mut *lock(&self.leaving))
     }
 
     pub(crate) fn wanted(&self) -> Wanted {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::balance::{Balancer, Move};
 use crate::error::JobError;
+use crate::memory::Memory;
 use crate::message::{Beginning, Entry, Envelope, Manifest, Message, Report, Saved};
 use crate::plan::{BundleIx, Plan};
 use crate::run::{Outcome, Progress};
@@ -45,6 +46,7 @@ pub(crate) struct Controller {
     saving: BTreeMap<u64, BTreeMap<BundleIx, Saved>>,
     reports: BTreeMap<u32, Report>,
     balancer: Balancer,
+    memory: Memory,
     finished: BTreeSet<u32>,
     outputs_left: usize,
     outcome: Outcome,
@@ -75,6 +77,7 @@ impl Controller {
             saving: BTreeMap::new(),
             reports: BTreeMap::new(),
             balancer: Balancer::default(),
+            memory: Memory::default(),
             finished: BTreeSet::new(),
             outputs_left: outputs(&plan),
             outcome: Outcome::new(&plan),
@@ -180,15 +183,11 @@ impl Controller {
             self.fail(lost);
             return;
         }
-        let mut held: BTreeMap<u32, usize> = left.iter().map(|&worker| (worker, 0)).collect();
-        for entry in &self.map {
-            if let Some(count) = held.get_mut(&entry.worker) {
-                *count += 1;
-            }
-        }
-        for entry in self.map.iter_mut().filter(|entry| entry.worker == worker) {
-            let Some((&to, count)) = held.iter_mut().min_by_key(|(_, count)| **count) else { break };
-            *count += 1;
+        let mut room = self.memory.room(&self.map, &left);
+        for (entry, bundle) in self.map.iter_mut().zip(0..).filter(|(entry, _)| entry.worker == worker) {
+            let Some(to) = room.take(bundle, |_| true) else {
+                return self.fail(self.memory.too_small(&left));
+            };
             *entry = Entry { worker: to, version: entry.version + 1 };
         }
         self.recoveries += 1;
@@ -270,13 +269,29 @@ impl Controller {
             return;
         }
         self.reports.insert(report.worker, report.clone());
-        if !self.balances || !self.moving.is_empty() || !self.ended.is_empty() || self.members.len() < 2 {
+        self.memory.report(&report);
+        if !self.moving.is_empty() || !self.ended.is_empty() || self.phase != Phase::Running {
             return;
         }
         let members: Vec<u32> = self.members.iter().copied().collect();
         let may_take: Vec<u32> = self.members.difference(&self.leaving).copied().collect();
-        let moves = self.balancer.report(&self.plan, report, &members, &may_take);
-        self.migrate(&moves);
+        match self.memory.relieve(&self.map, &may_take) {
+            Ok(moves) if moves.is_empty() => {}
+            Ok(moves) => return self.migrate(&moves),
+            Err(error) => return self.fail(error),
+        }
+        if self.balances && members.len() > 1 {
+            let mut moves = self.balancer.report(&self.plan, report, &members, &may_take);
+            let mut room = self.memory.room(&self.map, &may_take);
+            moves.retain(|to_move| {
+                let fits = room.fits(to_move.bundle, to_move.to);
+                if fits {
+                    room.put(to_move.bundle, to_move.to);
+                }
+                fits
+            });
+            self.migrate(&moves);
+        }
     }
 
     /// Moves bundles: tells those that have them, and everyone where they will be.
@@ -318,12 +333,14 @@ impl Controller {
 
     fn empty(&mut self, worker: u32) {
         let others: Vec<u32> = self.members.difference(&self.leaving).copied().collect();
+        let mut room = self.memory.room(&self.map, &others);
         let held = (0..).zip(&self.map).filter(|(_, entry)| entry.worker == worker);
-        let moves: Vec<Move> = held
-            .zip(others.iter().cycle())
-            .map(|((bundle, _), &to)| Move { bundle, from: worker, to })
-            .collect();
-        self.migrate(&moves);
+        let to = |(bundle, _)| Some(Move { bundle, from: worker, to: room.take(bundle, |_| true)? });
+        match held.map(to).collect::<Option<Vec<Move>>>() {
+            Some(moves) => self.migrate(&moves),
+            // The others have no room: it stays.
+            None => drop(self.leaving.remove(&worker)),
+        }
     }
 
     /// Lets the next iteration be one to save at.

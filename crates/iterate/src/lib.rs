@@ -26,6 +26,7 @@ mod handshake;
 pub mod input;
 pub mod kernels;
 mod local;
+mod memory;
 mod mesh;
 mod message;
 mod plan;

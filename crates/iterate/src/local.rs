@@ -42,12 +42,14 @@ pub(crate) fn run(plan: Arc<Plan>, mut options: RunOptions) -> Result<Outcome, J
     let threads = options.threads.max(1);
     let store = options.snapshots.as_ref().map(SnapshotStore::open).transpose()?;
     let snapshot_every = options.snapshots.as_ref().map_or(0, |snapshots| snapshots.every_iterations);
-    let worker_options = WorkerOptions { rank: 0, threads, snapshot_every };
+    let worker_options = WorkerOptions { rank: 0, threads, snapshot_every, memory_bytes: None };
     let parts = store.clone().map(|store| store as Arc<dyn Store>);
     let worker = Worker::new(plan.clone(), worker_options, mailbox.clone(), parts);
     let manifest = store.as_ref().map(|store| store.latest(&plan)).transpose()?.flatten();
     let mut controller = Controller::new(plan.clone(), 1, false, manifest);
-    let recording = options.recorder.take().map(|recorder| Recording::begin(&plan, recorder, threads));
+    let memory = std::mem::take(&mut options.memory);
+    let recording =
+        options.recorder.take().map(|recorder| Recording::begin(&plan, recorder, threads, &memory));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let begun = Instant::now();
     std::thread::scope(|scope| {

@@ -13,7 +13,7 @@ use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 
@@ -25,6 +25,9 @@ use crate::worker::Network;
 
 /// Bytes queued from which on tasks wait.
 const FULL: usize = 64 << 20;
+
+/// How long a worker waits for a controller that does not listen yet: a launcher may start them in any order.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Bytes that are read at once.
 const READ: usize = 256 << 10;
@@ -138,7 +141,7 @@ impl Mesh {
     /// # Errors
     /// Why not, in words.
     pub fn dial_controller(&self, address: &str) -> Result<(), String> {
-        self.dial(Peer::Controller, address)
+        self.dial(Peer::Controller, address, Instant::now() + PATIENCE)
     }
 
     fn identity(&self) -> Identity<'_> {
@@ -146,12 +149,18 @@ impl Mesh {
         Identity { secret: &self.secret, fingerprint: self.fingerprint, rank: self.rank, address }
     }
 
-    fn dial(&self, peer: Peer, address: &str) -> Result<(), String> {
+    fn dial(&self, peer: Peer, address: &str, until: Instant) -> Result<(), String> {
         let limit = Duration::from_secs(5);
         let mut found = address.to_socket_addrs().map_err(|error| format!("{address}: {error}"))?;
         let to = found.next().ok_or_else(|| format!("{address} is no address"))?;
-        let stream = TcpStream::connect_timeout(&to, limit);
-        let mut stream = stream.map_err(|error| format!("cannot connect to {address}: {error}"))?;
+        let mut stream = loop {
+            match TcpStream::connect_timeout(&to, limit) {
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused && Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                stream => break stream.map_err(|error| format!("cannot connect to {address}: {error}"))?,
+            }
+        };
         shake(&mut stream, &self.identity(), true)?;
         self.add(peer, address.into(), stream, true)
     }
@@ -215,7 +224,7 @@ impl Mesh {
             let address =
                 self.addresses.read().unwrap_or_else(PoisonError::into_inner).get(&rank).cloned()?;
             // A worker that cannot be reached is dead, or soon found to be: the controller decides.
-            self.dial(to, &address).ok()?;
+            self.dial(to, &address, Instant::now()).ok()?;
             self.links.read().unwrap_or_else(PoisonError::into_inner).get(&to).cloned()
         });
         if let Some(link) = found_alive(link) {

@@ -140,6 +140,8 @@ pub(crate) struct Report {
     /// Time since the last report.
     pub interval_ns: u64,
     pub threads: u32,
+    /// Memory for partitions; `None`: not limited.
+    pub memory_bytes: Option<u64>,
     /// A task runs at this moment.
     pub running: bool,
     /// Core time in tasks since the last report, with bytes, by bundle that the worker has.

@@ -3,7 +3,8 @@
 //! How workers are started is the launcher's business: [`control`] hands it an [`Invitation`] with what a
 //! worker has to know, and [`work`] is what the worker calls. Both build the same program, which is
 //! compared when they connect. A worker needs nothing else, so that any launcher (this machine's
-//! processes, a Spark barrier task) can host it.
+//! processes, a Spark barrier task) can host it. The invitation may go in the environment, as
+//! `PELLUCID_ITERATE_CONTROLLER`, `PELLUCID_ITERATE_SECRET` and `PELLUCID_ITERATE_RANK`.
 
 use std::collections::BTreeMap;
 use std::process::{Child, Command};
@@ -55,6 +56,11 @@ impl Invitation {
         let rank = get(RANK)?.parse().ok()?;
         Some((Self { controller: get(ADDRESS)?, secret: get(SECRET)? }, rank))
     }
+
+    /// The secret alone, where a controller is to share it with workers that somebody else starts.
+    pub fn secret_from_environment() -> Option<String> {
+        std::env::var(SECRET).ok().filter(|secret| !secret.is_empty())
+    }
 }
 
 /// How the workers of a job are found.
@@ -81,15 +87,18 @@ pub struct WorkerSettings {
     pub rank: u32,
     /// Threads that run tasks.
     pub threads: usize,
-    /// Where it listens for other workers; port 0 is any.
-    pub bind: String,
+    /// Where it listens for other workers; port 0 is any. `None`: at the address that it has towards the
+    /// controller, so that on one machine it is the loopback.
+    pub bind: Option<String>,
     /// As the controller has them; every worker writes its own partitions.
     pub snapshots: Option<Snapshots>,
+    /// Memory for partitions; `None`: not limited. A job that does not fit ends with an error.
+    pub memory_bytes: Option<u64>,
 }
 
 impl Default for WorkerSettings {
     fn default() -> Self {
-        Self { rank: 0, threads: 1, bind: "127.0.0.1:0".into(), snapshots: None }
+        Self { rank: 0, threads: 1, bind: None, snapshots: None, memory_bytes: None }
     }
 }
 
@@ -191,6 +200,9 @@ impl Serving {
     }
 
     fn obey(&mut self, options: &RunOptions) {
+        if let (Some(control), true) = (&options.control, self.controller.has_begun()) {
+            control.leaving().into_iter().for_each(|worker| self.controller.leave(worker));
+        }
         let wanted = options.control.as_ref().map_or(Wanted::Run, crate::JobControl::wanted);
         if wanted != self.wanted {
             self.wanted = wanted;
@@ -249,6 +261,18 @@ impl Serving {
     }
 }
 
+/// Any port at the address that this machine has towards another. Nothing is sent.
+fn facing(other: &str) -> Result<String, String> {
+    let towards = |any: &str| {
+        let socket = std::net::UdpSocket::bind(any)?;
+        socket.connect(other)?;
+        socket.local_addr()
+    };
+    let own = towards("0.0.0.0:0").or_else(|_| towards("[::]:0"));
+    let own = own.map_err(|error| format!("no way to {other}: {error}"))?;
+    Ok(std::net::SocketAddr::new(own.ip(), 0).to_string())
+}
+
 /// 32 random bytes, as text.
 fn random_secret() -> Result<String, String> {
     let mut bytes = [0u8; 32];
@@ -287,13 +311,13 @@ impl Io for Connected<'_> {
 pub fn work(plan: Arc<Plan>, invitation: &Invitation, settings: &WorkerSettings) -> Result<(), JobError> {
     let rank = settings.rank;
     let wrong = |cause: String| JobError::Connection { peer: invitation.controller.clone(), cause };
-    let (mesh, listener) =
-        Mesh::new(&settings.bind, &invitation.secret, plan.fingerprint(), rank).map_err(wrong)?;
+    let bind = settings.bind.clone().map_or_else(|| facing(&invitation.controller), Ok).map_err(wrong)?;
+    let (mesh, listener) = Mesh::new(&bind, &invitation.secret, plan.fingerprint(), rank).map_err(wrong)?;
     mesh.accept(listener, |refusal| eprintln!("pellucid: {refusal}"));
     let store = settings.snapshots.as_ref().map(SnapshotStore::open).transpose()?;
     let snapshot_every = settings.snapshots.as_ref().map_or(0, |snapshots| snapshots.every_iterations);
     let threads = settings.threads.max(1);
-    let options = WorkerOptions { rank, threads, snapshot_every };
+    let options = WorkerOptions { rank, threads, snapshot_every, memory_bytes: settings.memory_bytes };
     let worker = Worker::new(plan, options, mesh.clone(), store.map(|store| store as Arc<dyn Store>));
     let waker = mesh.clone();
     let _ = worker.rings[0].waker.set(Box::new(move || waker.interrupt()));

@@ -259,6 +259,7 @@ impl Worker {
             number: if whole { u64::MAX } else { control.reports },
             interval_ns,
             threads: self.rings.len() as u32,
+            memory_bytes: self.options.memory_bytes,
             running: !self.rings.iter().all(|ring| ring.at_rest.load(Ordering::SeqCst)),
             epoch: u64::MAX,
             iteration: u64::MAX,

@@ -4,7 +4,10 @@
 //! record each: of every stage each thread records one in so many, with the number that it stands for.
 //! Where tasks are long (over 20 µs) every one is recorded, since that costs nothing then. Counts are
 //! exact but for what was not recorded when a thread stopped: fewer than one sample's weight a stage
-//! and thread.
+//! and thread. A task's bytes are the memory of the partitions that its stage names: what it may have touched.
+//!
+//! The memory's bandwidth is a resource for each number of threads that it was measured with: what as many
+//! threads as the job's can read is a limit of the job, and the others say what more or fewer could.
 
 use pellucid_trace::kind;
 use pellucid_trace::record::{Job, JobEnd, Machine, Outcome, Record, Resource, SampledTask, Stage, StageEnd};
@@ -12,6 +15,7 @@ use pellucid_trace::{Recorder, record};
 
 use crate::clock;
 use crate::error::JobError;
+use crate::kernels::bandwidth::Bandwidth;
 use crate::plan::{BundleIx, Kind, Plan};
 
 /// Of short tasks, one in so many is recorded.
@@ -35,7 +39,7 @@ pub(crate) struct Recording<'p> {
 
 impl<'p> Recording<'p> {
     /// Registers a job with its stages.
-    pub fn begin(plan: &'p Plan, recorder: Recorder, threads: usize) -> Self {
+    pub fn begin(plan: &'p Plan, recorder: Recorder, threads: usize, memory: &[Bandwidth]) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from) as u32;
         let machine = Machine { name: host(), cores: Some(cores), memory_bytes: None };
         let machine = recorder.machine(machine);
@@ -49,6 +53,17 @@ impl<'p> Recording<'p> {
             concurrency: Some(threads as u32),
             ..Resource::default()
         });
+        for Bandwidth { threads, bytes_per_s } in memory {
+            recorder.resource(Resource {
+                name: format!("memory, {threads} at once"),
+                kind: kind::MEMORY_BANDWIDTH.into(),
+                machine,
+                capacity: Some(*bytes_per_s),
+                capacity_from: Some("probed".into()),
+                concurrency: Some(*threads as u32),
+                ..Resource::default()
+            });
+        }
         let now = recorder.now_ns();
         let job = recorder.job(Job { name: plan.name.clone(), submitted_ns: now, ..Job::default() });
         let mut stages = Vec::new();
@@ -125,15 +140,23 @@ impl TaskRecorder<'_> {
     }
 
     #[inline]
-    pub fn after(&mut self, bundle: BundleIx, statement: u32, iteration: u64) {
+    pub fn after(&mut self, bundle: BundleIx, statement: u32, iteration: u64, bytes: impl FnOnce() -> u64) {
         if let Some(begun) = self.begun.take() {
-            self.sample(bundle, statement, iteration, begun);
+            let service_ns = clock::nanoseconds(clock::ticks() - begun);
+            self.sample(bundle, statement, iteration, begun, service_ns, bytes());
         }
     }
 
     #[cold]
-    fn sample(&mut self, bundle: BundleIx, statement: u32, iteration: u64, begun: u64) {
-        let service_ns = clock::nanoseconds(clock::ticks() - begun);
+    fn sample(
+        &mut self,
+        bundle: BundleIx,
+        statement: u32,
+        iteration: u64,
+        begun: u64,
+        service_ns: u64,
+        bytes: u64,
+    ) {
         let count = &mut self.counts[statement as usize];
         let weight = f64::from(std::mem::take(&mut count.since));
         count.seen += 1;
@@ -149,7 +172,7 @@ impl TaskRecorder<'_> {
             started_ns: recording.origin_ns + started,
             service_ns,
             weight,
-            bytes: None,
+            bytes: Some(bytes),
         }));
     }
 }

@@ -9,6 +9,7 @@ use url::Url;
 
 use crate::data::{Chunk, Data};
 use crate::error::JobError;
+use crate::kernels::bandwidth::Bandwidth;
 use crate::message::Report;
 use crate::plan::Plan;
 use crate::views::Dataset;
@@ -21,6 +22,8 @@ pub struct RunOptions {
     pub snapshots: Option<Snapshots>,
     /// Records stages and exchanges exactly and tasks by samples.
     pub recorder: Option<Recorder>,
+    /// How fast memory is read, by numbers of threads: for the recorder.
+    pub memory: Vec<Bandwidth>,
     /// Called a few times a second, on the thread that called [`run`].
     #[allow(clippy::type_complexity)]
     pub progress: Option<Box<dyn FnMut(&Progress) + Send>>,
@@ -60,6 +63,7 @@ impl Default for RunOptions {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             snapshots: None,
             recorder: None,
+            memory: Vec::new(),
             progress: None,
             control: None,
             wait_limit: Duration::from_secs(60),
@@ -149,6 +153,14 @@ impl Outcome {
     /// # Errors
     /// A dataset that was not marked, or is of another program.
     pub fn partitions<T: Data + Clone>(&self, dataset: Dataset<T>) -> Result<Vec<T>, JobError> {
+        Ok(self.shared(dataset)?.into_iter().map(Arc::unwrap_or_clone).collect())
+    }
+
+    /// As [`Outcome::partitions`], without a copy.
+    ///
+    /// # Errors
+    /// As [`Outcome::partitions`].
+    pub fn shared<T: Data>(&self, dataset: Dataset<T>) -> Result<Vec<Arc<T>>, JobError> {
         (0..dataset.partitions).map(|partition| self.partition(dataset, partition)).collect()
     }
 
@@ -157,10 +169,10 @@ impl Outcome {
     /// # Errors
     /// As [`Outcome::partitions`].
     pub fn single<T: Data + Clone>(&self, dataset: Dataset<T>) -> Result<T, JobError> {
-        self.partition(dataset, 0)
+        self.partition(dataset, 0).map(Arc::unwrap_or_clone)
     }
 
-    fn partition<T: Data + Clone>(&self, dataset: Dataset<T>, partition: u32) -> Result<T, JobError> {
+    fn partition<T: Data>(&self, dataset: Dataset<T>, partition: u32) -> Result<Arc<T>, JobError> {
         let name = self.names.get(dataset.index as usize).cloned().unwrap_or_default();
         let wrong = |cause: String| JobError::Result { dataset: name, cause };
         let found = self.outputs.get(&(dataset.index, partition)).filter(|_| dataset.program == self.program);
@@ -168,7 +180,8 @@ impl Outcome {
             return Err(wrong("it is no output of this program; name it in Program::output".into()));
         };
         match content.clone().take::<T>() {
-            Ok(value) => Ok(value.unwrap_or_else(|shared| (*shared).clone())),
+            Ok(Ok(value)) => Ok(Arc::new(value)),
+            Ok(Err(shared)) => Ok(shared),
             Err(error) => Err(wrong(error.to_string())),
         }
     }

@@ -85,6 +85,8 @@ pub struct Simulation {
     pub balances: bool,
     /// A snapshot every so many iterations; 0: only by [`Event::Snapshot`].
     pub snapshot_every: u32,
+    /// Memory of each worker; `None`: not limited.
+    pub memory_bytes: Option<u64>,
     /// Core time of a task, by stage and partition.
     #[allow(clippy::type_complexity)]
     pub cost_ns: Box<dyn Fn(&str, u32) -> u64 + Send + Sync>,
@@ -105,6 +107,7 @@ impl Default for Simulation {
             report_ns: 0,
             balances: false,
             snapshot_every: 0,
+            memory_bytes: None,
             cost_ns: Box::new(|_, _| 1_000),
             events: Vec::new(),
             limit_ns: 20_000_000_000,
@@ -178,7 +181,7 @@ struct Charge<'s> {
 impl Meter for Charge<'_> {
     fn before(&mut self, _: BundleIx, _: u32) {}
 
-    fn after(&mut self, bundle: BundleIx, statement: u32, iteration: u64) {
+    fn after(&mut self, bundle: BundleIx, statement: u32, iteration: u64, _: impl FnOnce() -> u64) {
         let name = &self.plan.statements[statement as usize].name;
         let cost = (self.simulation.cost_ns)(name, self.plan.locate(bundle).1);
         let mut air = lock(&self.air);
@@ -241,7 +244,12 @@ pub fn simulate(plan: &Arc<Plan>, simulation: &Simulation) -> Result<Simulated, 
     let air = Arc::new(Mutex::new(Air { slowness: vec![1.0; count as usize], ..Air::default() }));
     let store = Arc::new(Memory::default());
     let worker = |rank| {
-        let options = WorkerOptions { rank, threads: 1, snapshot_every: simulation.snapshot_every };
+        let options = WorkerOptions {
+            rank,
+            threads: 1,
+            snapshot_every: simulation.snapshot_every,
+            memory_bytes: simulation.memory_bytes,
+        };
         let network = Arc::new(Port { from: Peer::Worker(rank), air: air.clone() });
         Worker::new(plan.clone(), options, network, Some(store.clone() as Arc<dyn Store>))
     };

@@ -22,8 +22,8 @@ const KEPT_ITERATIONS: usize = 1 << 20;
 pub(crate) trait Meter {
     /// Before a task.
     fn before(&mut self, bundle: BundleIx, statement: u32);
-    /// After it.
-    fn after(&mut self, bundle: BundleIx, statement: u32, iteration: u64);
+    /// After it; `bytes`: those that it may have touched.
+    fn after(&mut self, bundle: BundleIx, statement: u32, iteration: u64, bytes: impl FnOnce() -> u64);
     /// Before a turn.
     fn turn_begins(&mut self);
     /// After a turn: its core time.
@@ -235,8 +235,9 @@ impl<M: Meter> Host for Thread<'_, M> {
         self.meter.before(bundle, statement);
     }
 
-    fn after(&mut self, bundle: BundleIx, statement: u32, iteration: u64) {
-        self.meter.after(bundle, statement, iteration);
+    #[inline]
+    fn after(&mut self, bundle: BundleIx, statement: u32, iteration: u64, bytes: impl FnOnce() -> u64) {
+        self.meter.after(bundle, statement, iteration, bytes);
     }
 
     #[inline]

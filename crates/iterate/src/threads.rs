@@ -50,9 +50,9 @@ impl Meter for Clocked<'_> {
     }
 
     #[inline]
-    fn after(&mut self, bundle: BundleIx, statement: u32, iteration: u64) {
+    fn after(&mut self, bundle: BundleIx, statement: u32, iteration: u64, bytes: impl FnOnce() -> u64) {
         if let Some(recorder) = &mut self.recorder {
-            recorder.after(bundle, statement, iteration);
+            recorder.after(bundle, statement, iteration, bytes);
         }
     }
 

@@ -1,8 +1,8 @@
 //! Typed views of partitions: what a kernel's closure is handed.
 //!
 //! A stage names the datasets that it reads and those that it writes; its kernel gets `&T` of the
-//! former and `&mut T` of the latter, for one partition. `()`, one `&Dataset<T>`, and tuples of up to
-//! six are such lists. That no dataset is named twice in a stage, and that all of a stage have the same
+//! former and `&mut T` of the latter, for one partition. `()`, one `&Dataset<T>`, tuples of up to six,
+//! and arrays of datasets of one type, of which some may be missing, are such lists. That no dataset is named twice in a stage, and that all of a stage have the same
 //! partitioning, is checked when the program is built; both are what makes the views sound.
 
 use std::marker::PhantomData;
@@ -122,6 +122,26 @@ macro_rules! single {
 
 single!(Reads, read, &'a);
 single!(Writes, write, &'a mut);
+
+macro_rules! arrays {
+    ($list:ident, $method:ident, $($view:tt)+) => {
+        /// For programs that are put together at run time: as many as there are, the rest `None`.
+        impl<T: Data, const N: usize> $list for [Option<Dataset<T>>; N] {
+            type Views<'a> = [Option<$($view)+ T>; N];
+
+            fn datasets(&self) -> Vec<(u32, u32)> {
+                self.iter().flatten().map(|dataset| (dataset.index, dataset.program)).collect()
+            }
+
+            unsafe fn views<'a>(self, partitions: Partitions) -> Self::Views<'a> {
+                self.map(|dataset| dataset.map(|dataset| unsafe { partitions.$method(dataset.index) }))
+            }
+        }
+    };
+}
+
+arrays!(Reads, read, &'a);
+arrays!(Writes, write, &'a mut);
 
 macro_rules! tuples {
     ($list:ident: $($name:ident)+) => {

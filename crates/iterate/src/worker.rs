@@ -47,6 +47,8 @@ pub(crate) struct WorkerOptions {
     pub threads: usize,
     /// A snapshot every so many iterations; 0: on command only.
     pub snapshot_every: u32,
+    /// Memory for partitions; `None`: not limited.
+    pub memory_bytes: Option<u64>,
 }
 
 /// See the [module](self).

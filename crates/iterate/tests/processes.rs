@@ -1,19 +1,26 @@
 //! Jobs over real processes: this test binary starts itself as worker.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pellucid_iterate::simulator::Random;
 use pellucid_iterate::{
-    Cluster, Dataset, Invitation, JobError, Plan, Program, RunOptions, Snapshots, WorkerSettings, control,
-    run_sequentially, work,
+    Cluster, Dataset, Invitation, JobControl, JobError, Plan, Program, RunOptions, Snapshots, WorkerSettings,
+    control, run_sequentially, work,
 };
 use url::Url;
 
 /// Where snapshots go, for workers.
 const PLACE: &str = "PELLUCID_TEST_SNAPSHOTS";
+
+/// The worker that does everything several times.
+const SLOW: &str = "PELLUCID_TEST_SLOW";
+
+/// How often this process does what a task has to do: its last time counts.
+static TIMES: AtomicU32 = AtomicU32::new(1);
 
 struct Made {
     plan: Arc<Plan>,
@@ -33,10 +40,14 @@ fn made() -> Made {
     program.times("rounds", 150, |body| {
         body.broadcast("model to all", model, local);
         body.transform("mix", (fixed, local), data, |(fixed, model), data| {
-            // Long enough that a kill within the first 270 ms finds the job running.
-            for _ in 0..600 {
-                for (data, fixed) in data.iter_mut().zip(fixed) {
-                    *data = (data.rotate_left(5) ^ fixed).wrapping_mul(*model | 1);
+            let before = data.clone();
+            for _ in 0..TIMES.load(Ordering::Relaxed) {
+                data.clone_from(&before);
+                // Long enough that a kill within the first 270 ms finds the job running.
+                for _ in 0..600 {
+                    for (data, fixed) in data.iter_mut().zip(fixed) {
+                        *data = (data.rotate_left(5) ^ fixed).wrapping_mul(*model | 1);
+                    }
                 }
             }
             Ok(())
@@ -61,6 +72,9 @@ fn snapshots(place: &Url) -> Snapshots {
 fn worker_process() {
     let Some((invitation, rank)) = Invitation::from_environment() else { return };
     let place = std::env::var(PLACE).ok().map(|place| Url::parse(&place).unwrap());
+    if std::env::var(SLOW).is_ok_and(|slow| slow == rank.to_string()) {
+        TIMES.store(4, Ordering::Relaxed);
+    }
     let settings =
         WorkerSettings { rank, snapshots: place.as_ref().map(snapshots), ..WorkerSettings::default() };
     if let Err(error) = work(made().plan, &invitation, &settings) {
@@ -69,10 +83,15 @@ fn worker_process() {
     }
 }
 
-fn start(invitation: &Invitation, rank: u32, place: Option<&Url>) -> std::io::Result<Child> {
+fn worker(invitation: &Invitation, rank: u32) -> std::io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["--exact", "worker_process", "--nocapture"]).stdout(Stdio::null());
     invitation.put_into(&mut command, rank);
+    Ok(command)
+}
+
+fn start(invitation: &Invitation, rank: u32, place: Option<&Url>) -> std::io::Result<Child> {
+    let mut command = worker(invitation, rank)?;
     if let Some(place) = place {
         command.env(PLACE, place.as_str());
     }
@@ -99,13 +118,13 @@ fn processes_give_the_answer_of_one_thread() {
     }
 }
 
-/// Kills workers at random moments (`PELLUCID_KILLS` of them, 4 unless told), one a job; with snapshots
-/// and without.
+/// Kills workers at random moments, one a job, with snapshots and without: four jobs, and fifty with
+/// `PELLUCID_FULL=1`. A snapshot is taken every ten iterations, so that some kills meet one being written.
 #[test]
 fn killed_workers_cost_time_and_nothing_else() {
     let made = made();
     let expected = run_sequentially(made.plan.clone(), u64::MAX).unwrap();
-    let kills = std::env::var("PELLUCID_KILLS").map_or(4, |kills| kills.parse().unwrap());
+    let kills = if std::env::var("PELLUCID_FULL").is_ok_and(|full| full == "1") { 50 } else { 4 };
     let mut recoveries = 0;
     for seed in 0..kills {
         let mut random = Random::new(seed);
@@ -135,6 +154,60 @@ fn killed_workers_cost_time_and_nothing_else() {
         recoveries += outcome.recoveries;
     }
     assert!(recoveries > 0, "no worker was killed while the job ran: change the times");
+}
+
+#[test]
+fn a_worker_that_leaves_hands_everything_over() {
+    let made = made();
+    let expected = run_sequentially(made.plan.clone(), u64::MAX).unwrap();
+    let control_handle = JobControl::default();
+    let leaves = control_handle.clone();
+    let mut left = false;
+    let progress = move |progress: &pellucid_iterate::Progress| {
+        if progress.iteration > 0 && !std::mem::replace(&mut left, true) {
+            leaves.leave(1);
+        }
+    };
+    let options =
+        RunOptions { control: Some(control_handle), progress: Some(Box::new(progress)), ..options() };
+    let cluster = Cluster { workers: 3, balances: false, ..Cluster::default() };
+    let outcome = control(made.plan.clone(), &cluster, options, |invitation| {
+        (0..3).map(|rank| start(invitation, rank, None)).collect()
+    })
+    .unwrap();
+    assert_eq!(outcome.partitions(made.data).unwrap(), expected.partitions(made.data).unwrap());
+    assert_eq!(outcome.recoveries, 0);
+    // Two or three of the eight, in each of the groups that have eight.
+    assert!(outcome.migrations >= 2, "{}", outcome.migrations);
+}
+
+#[test]
+fn a_slow_worker_is_relieved() {
+    let made = made();
+    let expected = run_sequentially(made.plan.clone(), u64::MAX).unwrap();
+    let outcome = control(made.plan.clone(), &Cluster::default(), options(), |invitation| {
+        (0..2).map(|rank| worker(invitation, rank)?.env(SLOW, "1").spawn()).collect()
+    })
+    .unwrap();
+    assert_eq!(outcome.single(made.model).unwrap(), expected.single(made.model).unwrap());
+    assert_eq!(outcome.partitions(made.data).unwrap(), expected.partitions(made.data).unwrap());
+    assert!(outcome.migrations > 0, "nothing moved");
+}
+
+#[test]
+fn a_peer_of_another_version_is_told_so() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let controller = listener.local_addr().unwrap().to_string();
+    let later = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"PLCDITR9 and what later versions say").unwrap();
+        // Until the other end has gone.
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let invitation = Invitation { controller, secret: "theirs".into() };
+    let error = work(made().plan, &invitation, &WorkerSettings::default()).unwrap_err();
+    assert!(error.to_string().contains("another version"), "{error}");
+    later.join().unwrap();
 }
 
 #[test]

@@ -176,6 +176,71 @@ fn a_worker_slowed_by_half_is_relieved_within_ten_iterations() {
     assert!(last < 1.15 * ideal, "{last} ns an iteration at the end: it does not stay");
 }
 
+/// 24 bundles of a thousand numbers each, and small ones.
+fn heavy() -> Arc<Plan> {
+    let mut program = Program::new("heavy");
+    let data = program.dataset("data", 24, |index| Ok(vec![u64::from(index); 1_000]));
+    let count = program.dataset("count", 1, |_| Ok(0u64));
+    program.repeat("rounds", |body| {
+        body.transform("compute", (), data, |(), data| {
+            data.iter_mut().for_each(|number| *number = number.wrapping_mul(31));
+            Ok(())
+        });
+        body.transform("count", (), count, |(), count| {
+            *count += 1;
+            Ok(())
+        });
+        body.while_signal("again", count, |count| *count < 100);
+    });
+    program.output(data);
+    program.build().unwrap()
+}
+
+#[test]
+fn what_a_slow_worker_cannot_do_stays_where_there_is_room() {
+    let slow = |memory_bytes| Simulation {
+        workers: 2,
+        report_ns: 50_000_000,
+        balances: true,
+        memory_bytes,
+        cost_ns: Box::new(compute_costs),
+        events: vec![(0, Event::Slow(0, 3.0))],
+        ..Simulation::default()
+    };
+    let free = simulate(&heavy(), &slow(None)).unwrap();
+    assert!(free.bundles[&1] > 16, "{:?}", free.bundles);
+    // Room for 14 of 24 at each.
+    let tight = simulate(&heavy(), &slow(Some(14 * 8_100))).unwrap();
+    assert!((13..=15).contains(&tight.bundles[&1]), "{:?}", tight.bundles);
+}
+
+#[test]
+fn partitions_that_fit_nowhere_end_the_job() {
+    let small = Simulation {
+        workers: 3,
+        report_ns: 10_000_000,
+        memory_bytes: Some(10 * 8_100),
+        cost_ns: Box::new(compute_costs),
+        ..Simulation::default()
+    };
+    let ran = simulate(&heavy(), &small).unwrap();
+    assert!(ran.bundles.values().all(|bundles| *bundles <= 11), "{:?}", ran.bundles);
+    let killed = Simulation { events: vec![(100_000_000, Event::Kill(1))], ..small };
+    let error = simulate(&heavy(), &killed).unwrap_err().to_string();
+    assert!(error.contains("add workers or memory"), "{error}");
+}
+
+#[test]
+fn the_controller_says_as_much_to_a_thousand_workers_in_ten_times_as_many_iterations() {
+    for workers in [1, 10, 100, 1_000] {
+        let counts = [2, 20].map(|iterations| {
+            let simulation = Simulation { workers, limit_ns: u64::MAX, ..Simulation::default() };
+            simulate(&rounds(2 * workers, iterations), &simulation).unwrap().controller_messages
+        });
+        assert_eq!(counts[0], counts[1], "{workers} workers");
+    }
+}
+
 #[test]
 fn a_worker_that_joins_holds_its_share_within_ten_iterations() {
     let simulation = Simulation {

@@ -1,6 +1,7 @@
 //! `pellucid iterate`: logistic regression, k-means and PageRank. Reads data, runs the job with a progress
 //! line, prints or writes the result. What each prints is in `results`.
 
+mod data;
 mod results;
 mod running;
 
@@ -9,13 +10,12 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::units::format_count;
 use clap::{Args, Subcommand, ValueEnum};
+use data::Data;
 use pellucid_iterate::applications::logistic_regression::Algorithm;
 use pellucid_iterate::applications::{ApplicationError, Finished, Job};
 use pellucid_iterate::applications::{kmeans, logistic_regression, pagerank};
 use pellucid_iterate::input::{InputError, Table, edges};
-use pellucid_iterate::{
-    Cluster, Invitation, JobControl, JobError, Outcome, Progress, RunOptions, WorkerSettings,
-};
+use pellucid_iterate::{Invitation, JobControl, JobError, Outcome, Progress, RunOptions, WorkerSettings};
 use results::{Cost, Printable};
 use running::{Running, start};
 use std::path::{Path, PathBuf};
@@ -29,7 +29,12 @@ const SCREEN_LINES: usize = 30;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Data are Parquet, CSV or TSV files or a folder of them; graphs are edge lists: text (`source destination`
-on a line), CSV or Parquet. The answer does not depend on --workers, to the bit.
+on a line), CSV or Parquet. Those of a URL (s3://, swift://, hdfs://) are fetched into TMPDIR first. The answer does not depend on --workers, to the bit.
+
+Over several machines: the same command on each, where the same data is. The controller's has
+--processes N --listen HOST:PORT and PELLUCID_ITERATE_SECRET=TEXT in its environment; each worker's has
+that, PELLUCID_ITERATE_CONTROLLER=HOST:PORT and PELLUCID_ITERATE_RANK=0 (1, …), and listens at the address
+that it has towards the controller. What they say to each other is authenticated, not encrypted.
 
 Example:
   pellucid iterate logistic-regression clicks.parquet --label clicked
@@ -159,24 +164,27 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     match &arguments.application {
         Application::LogisticRegression(regression) => {
             regression.running.check()?;
-            let job = regression.job()?;
-            execute(job, &regression.running, console)
+            let data = Data::of(&regression.data)?;
+            let ran = regression.job(&data.path).and_then(|job| execute(job, &regression.running, console));
+            ran.map_err(|failure| data.named(failure))
         }
         Application::Kmeans(clustering) => {
             clustering.running.check()?;
-            let job = clustering.job()?;
-            execute(job, &clustering.running, console)
+            let data = Data::of(&clustering.data)?;
+            let ran = clustering.job(&data.path).and_then(|job| execute(job, &clustering.running, console));
+            ran.map_err(|failure| data.named(failure))
         }
         Application::Pagerank(ranking) => {
             ranking.running.check()?;
-            let job = ranking.job()?;
-            execute(job, &ranking.running, console)
+            let data = Data::of(&ranking.data)?;
+            let ran = ranking.job(&data.path).and_then(|job| execute(job, &ranking.running, console));
+            ran.map_err(|failure| data.named(failure))
         }
     }
 }
 
 impl Regression {
-    fn job(&self) -> Result<Job<logistic_regression::Model>, Failure> {
+    fn job(&self, data: &Path) -> Result<Job<logistic_regression::Model>, Failure> {
         let algorithm = match (self.solver, self.step) {
             (Solver::Lbfgs, None) => Algorithm::Lbfgs,
             (Solver::Gd, step) => Algorithm::GradientDescent { step },
@@ -194,12 +202,12 @@ impl Regression {
             precision: self.running.precision(),
             partitions: self.running.partitions,
         };
-        Ok(logistic_regression::job(Arc::new(Table::open(&self.data)?), &options)?)
+        Ok(logistic_regression::job(Arc::new(Table::open(data)?), &options)?)
     }
 }
 
 impl Clustering {
-    fn job(&self) -> Result<Job<kmeans::Clusters>, Failure> {
+    fn job(&self, data: &Path) -> Result<Job<kmeans::Clusters>, Failure> {
         let init = if self.init == "k-means++" {
             let k = self.k.ok_or_else(|| Failure::Usage("how many centers? Say --k N".to_string()))?;
             kmeans::Init::PlusPlus { k, seed: self.seed }
@@ -222,12 +230,12 @@ impl Clustering {
             precision: self.running.precision(),
             partitions: self.running.partitions,
         };
-        Ok(kmeans::job(Arc::new(Table::open(&self.data)?), &options)?)
+        Ok(kmeans::job(Arc::new(Table::open(data)?), &options)?)
     }
 }
 
 impl Ranking {
-    fn job(&self) -> Result<Job<pagerank::Ranks>, Failure> {
+    fn job(&self, data: &Path) -> Result<Job<pagerank::Ranks>, Failure> {
         let options = pagerank::Options {
             damping: self.damping,
             tolerance: self.tolerance,
@@ -235,7 +243,7 @@ impl Ranking {
             precision: self.running.precision(),
             partitions: self.running.partitions,
         };
-        Ok(pagerank::job(edges::read(&self.data, self.vertices)?, &options)?)
+        Ok(pagerank::job(edges::read(data, self.vertices)?, &options)?)
     }
 }
 
@@ -250,11 +258,13 @@ fn execute<R: Printable>(job: Job<R>, running: &Running, console: &Console) -> R
             WorkerSettings { rank, threads: running.threads(), snapshots, ..WorkerSettings::default() };
         return Ok(pellucid_iterate::work(job.plan, &invitation, &settings)?);
     }
+    let memory = running.bandwidths()?;
+    let own = memory.iter().find(|measured| measured.threads == running.all_threads());
     let told = Told {
         progress: job.progress,
         partitions: job.partitions,
         bytes: job.bytes_per_iteration,
-        bandwidth: running.bandwidth()?,
+        bandwidth: own.map(|measured| measured.bytes_per_s),
     };
     let preparations = job.preparations;
     let control = JobControl::default();
@@ -266,6 +276,7 @@ fn execute<R: Printable>(job: Job<R>, running: &Running, console: &Console) -> R
         threads: running.threads(),
         snapshots: running.snapshots()?,
         recorder: recorder.clone(),
+        memory,
         control: Some(control),
         progress: Some(Box::new(move |now| line.show(now))),
         ..RunOptions::default()
@@ -273,9 +284,13 @@ fn execute<R: Printable>(job: Job<R>, running: &Running, console: &Console) -> R
     let ran = match running.processes {
         None => pellucid_iterate::run(job.plan.clone(), options),
         Some(count) => {
-            let cluster = Cluster { workers: u32::from(count), ..Cluster::default() };
+            let cluster = running.cluster(count)?;
             pellucid_iterate::control(job.plan.clone(), &cluster, options, |invitation| {
-                start(count, invitation)
+                if running.listen.is_none() {
+                    return start(count, invitation);
+                }
+                console.note(&format!("waiting for {count} workers at {}", invitation.controller));
+                Ok(Vec::new())
             })
         }
     };

@@ -3,9 +3,10 @@
 use crate::failure::Failure;
 use clap::{Args, ValueEnum};
 use pellucid_iterate::applications::Precision;
-use pellucid_iterate::kernels::bandwidth;
-use pellucid_iterate::{Invitation, Snapshots};
+use pellucid_iterate::kernels::bandwidth::{self, Bandwidth};
+use pellucid_iterate::{Cluster, Invitation, Snapshots};
 use pellucid_trace::{Recorder, RecorderOptions};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -19,6 +20,9 @@ pub struct Running {
     /// Processes that compute, each with its own partitions [default: this one]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub processes: Option<u16>,
+    /// Listen here for --processes workers that others start, instead of starting them; see `iterate --help`
+    #[arg(long, value_name = "HOST:PORT", requires = "processes")]
+    pub listen: Option<String>,
     /// Partitions of the data [default: by its size]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub partitions: Option<u32>,
@@ -40,7 +44,8 @@ pub struct Running {
     /// Iterations between two snapshots
     #[arg(long, value_name = "N", default_value_t = 10, requires = "snapshot", value_parser = clap::value_parser!(u32).range(1..))]
     pub snapshot_every: u32,
-    /// Measure the memory's bandwidth before the job, and say what share of it the job's passes reach
+    /// Measure the memory's bandwidth before the job, and say what share of it the job's passes reach; a
+    /// trace then has it, too
     #[arg(long)]
     pub bandwidth: bool,
     /// Where to run: only this machine in this version (Spark comes with the plugin)
@@ -94,17 +99,21 @@ impl Running {
         Ok(Some(Snapshots { place: url.parse().map_err(wrong)?, every_iterations: self.snapshot_every }))
     }
 
-    /// Measured before the job, since both would take it from each other.
-    pub fn bandwidth(&self) -> Result<Option<f64>, Failure> {
+    /// How fast as many threads as the job has read memory, measured before it, since both would take it from
+    /// each other; for a trace, also how fast one thread does, two, and so on to all cores, for `whatif`.
+    pub fn bandwidths(&self) -> Result<Vec<Bandwidth>, Failure> {
         /// A thread's buffer: larger than any cache.
         const BYTES: usize = 512 << 20;
         if !self.bandwidth {
-            return Ok(None);
+            return Ok(Vec::new());
         }
-        let found = bandwidth::measure(self.all_threads(), BYTES, 6);
-        let found =
-            found.map_err(|e| Failure::Failed(format!("cannot measure the memory's bandwidth: {e}")))?;
-        Ok(Some(found.bytes_per_s))
+        let mut counts = BTreeSet::from([self.all_threads()]);
+        if self.trace.is_some() {
+            counts.extend(1..=crate::generate::all_cores());
+        }
+        let measured = counts.into_iter().map(|threads| bandwidth::measure(threads, BYTES, 6));
+        let found: io::Result<Vec<Bandwidth>> = measured.collect();
+        found.map_err(|e| Failure::Failed(format!("cannot measure the memory's bandwidth: {e}")))
     }
 
     /// The recorder of the trace that was asked for.
@@ -119,8 +128,28 @@ impl Running {
         Recorder::start(options).map(Some).map_err(|e| Failure::Failed(e.to_string()))
     }
 
+    /// How workers in other processes are found.
+    pub fn cluster(&self, workers: u16) -> Result<Cluster, Failure> {
+        let mut cluster = Cluster { workers: u32::from(workers), ..Cluster::default() };
+        if let Some(listen) = &self.listen {
+            cluster.secret = Some(Invitation::secret_from_environment().ok_or_else(|| {
+                Failure::Usage(
+                    "--listen needs PELLUCID_ITERATE_SECRET in the environment: a text that the workers have, too"
+                        .to_string(),
+                )
+            })?);
+            cluster.bind.clone_from(listen);
+        }
+        Ok(cluster)
+    }
+
     /// Refuses what cannot be done, before anything is.
     pub fn check(&self) -> Result<(), Failure> {
+        if self.trace.is_some() && self.processes.is_some() {
+            return Err(Failure::Usage(
+                "--trace: tasks of several processes are not recorded; leave --processes out".to_string(),
+            ));
+        }
         if let Some(on) = &self.on {
             return Err(Failure::Usage(format!(
                 "--on {on}: running on Spark comes with the Spark plugin, which this version does not have; \

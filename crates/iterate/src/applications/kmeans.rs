@@ -11,7 +11,7 @@
 use super::{ApplicationError, Finished, Job, Precision, add, pack, unpack, usage};
 use crate::data::{Data, DataError};
 use crate::input::Table;
-use crate::kernels::kmeans::{Candidate, Centers, assign, draw, inertia};
+use crate::kernels::kmeans::{Candidate, Centers, MOST_CENTERS, assign, draw, inertia, squares};
 use crate::kernels::rows::Rows;
 use crate::kernels::simd::Real;
 use crate::{Dataset, Program};
@@ -98,7 +98,7 @@ fn typed<T: Real>(table: Arc<Table>, options: &Options) -> Result<Job<Clusters>,
             (first, k, 0)
         }
     };
-    if k == 0 || k > table.rows() || k > 1 << 24 {
+    if k == 0 || k > table.rows() || k > MOST_CENTERS {
         return usage(format!(
             "--k {k}: there have to be between 1 and {} centers, the number of rows",
             table.rows()
@@ -239,13 +239,19 @@ impl<T: Real> Stages<T> {
         let assigned = program.dataset("assignments", partitions, |_| Ok(Vec::<u32>::new()));
         let sums = program.dataset("sums of each partition", partitions, |_| Ok(Vec::<f64>::new()));
         let total = program.dataset("sums", 1, |_| Ok(Vec::<f64>::new()));
+        let squared = program.dataset("squares of each partition", partitions, |_| Ok(0.0));
+        program.transform("squares", rows, squared, |rows, squared| {
+            *squared = squares(rows);
+            Ok(())
+        });
         program.repeat("descent", |body| {
             body.broadcast("centers to all", state, local);
-            body.transform("assign", (rows, local), (assigned, sums), |(rows, local), (assigned, sums)| {
+            let (reads, writes) = ((rows, local, squared), (assigned, sums));
+            body.transform("assign", reads, writes, |(rows, local, squared), (assigned, sums)| {
                 assigned.resize(rows.rows(), 0);
                 let totals = assign(rows, &Centers::<T>::new(&local.centers, rows.columns()), assigned);
                 sums.clear();
-                sums.extend([totals.scores, totals.squares]);
+                sums.extend([totals.scores, *squared]);
                 sums.extend(totals.counts.iter().map(|count| *count as f64));
                 sums.extend(totals.sums);
                 Ok(())

@@ -4,6 +4,10 @@
 //! center. Where rows lie far from zero that difference loses digits; so whoever loads the data moves it
 //! near zero first. Distances that people see ([`inertia`]) are computed as they are defined.
 //!
+//! Half of a pass would be the sums by center, if they were added value by value: a row's values stand in
+//! as many lines. So four columns at a time are turned into rows in registers ([`Vector::add_rows`]), and
+//! a row is added to its center's sums four values at once. Each sum still gets its rows one by one, in order.
+//!
 //! k-means++ draws a row with a probability in proportion to D², its squared distance to the nearest
 //! center so far (Arthur and Vassilvitskii, SODA 2007). Each row throws an exponential random number of
 //! rate D², made of its own number and the seed, and the smallest wins: one pass, no sum over the data
@@ -11,10 +15,13 @@
 
 use super::random::{mix, unit};
 use super::rows::Rows;
-use super::simd::{Kernel, Line, Real, Vector, run};
+use super::simd::{Four, Kernel, Line, Real, Vector, prefetch, run};
 
 /// Centers whose products with a block are computed at once: their sums stay in registers.
 const TOGETHER: usize = 5;
+
+/// Centers, at most: their numbers have to be told apart in `f32`.
+pub const MOST_CENTERS: usize = 1 << 23;
 
 /// Centers as kernels want them.
 #[derive(Debug, Clone)]
@@ -63,22 +70,60 @@ pub struct Totals {
     pub sums: Vec<f64>,
     /// Rows of each center.
     pub counts: Vec<u64>,
-    /// Σ ½‖c‖² − x·c over all rows, of their nearest centers.
+    /// Σ ½‖c‖² − x·c over all rows, of their nearest centers. With Σ ‖x‖² ([`squares`]) it gives the inertia.
     pub scores: f64,
-    /// Σ ‖x‖² over all rows.
-    pub squares: f64,
 }
 
 /// Finds each row's nearest center (the first of equals), puts its number into `assignments` (one a row),
-/// and sums up rows by center. There must be a center.
+/// and sums up rows by center. There must be a center, and no more than [`MOST_CENTERS`].
 pub fn assign<T: Real>(rows: &Rows<T>, centers: &Centers<T>, assignments: &mut [u32]) -> Totals {
     run(Assign { rows, centers, assignments })
+}
+
+/// Σ ‖x‖² over all rows.
+pub fn squares<T: Real>(rows: &Rows<T>) -> f64 {
+    let mut sums = [0.0; 16];
+    for line in rows.lines() {
+        for (sum, x) in sums.iter_mut().zip(line.lanes()) {
+            *sum += x.wide() * x.wide();
+        }
+    }
+    sums.iter().sum()
 }
 
 struct Assign<'a, T: Real> {
     rows: &'a Rows<T>,
     centers: &'a Centers<T>,
     assignments: &'a mut [u32],
+}
+
+/// [`Totals`] while they are summed up.
+struct Sums {
+    /// By group of four columns, center: sums. One center more takes what fills up the last block.
+    sums: Vec<Four>,
+    /// By center, with one more as above.
+    counts: Vec<u64>,
+    /// Scores by lane.
+    scores: [f64; 16],
+}
+
+impl Sums {
+    fn new(centers: usize, columns: usize) -> Self {
+        let sums = vec![Four::default(); columns.div_ceil(4) * (centers + 1)];
+        Sums { sums, counts: vec![0; centers + 1], scores: [0.0; 16] }
+    }
+
+    fn into_totals(mut self, columns: usize) -> Totals {
+        let stride = self.counts.len();
+        self.counts.pop();
+        let value = |center: usize, column: usize| self.sums[column / 4 * stride + center].0[column % 4];
+        let values = (0..stride - 1).flat_map(|center| (0..columns).map(move |column| (center, column)));
+        Totals {
+            sums: values.map(|(center, column)| value(center, column)).collect(),
+            counts: self.counts,
+            scores: self.scores.iter().sum(),
+        }
+    }
 }
 
 impl<T: Real> Kernel<T> for Assign<'_, T> {
@@ -96,44 +141,85 @@ impl<T: Real> Assign<'_, T> {
     fn with<V: Vector<T>, const N: usize>(self) -> Totals {
         let Assign { rows, centers, assignments } = self;
         let columns = rows.columns();
-        let mut totals = Totals {
-            sums: vec![0.0; centers.values.len()],
-            counts: vec![0; centers.len()],
-            scores: 0.0,
-            squares: 0.0,
-        };
+        let mut sums = Sums::new(centers.len(), columns);
         let (whole, rest) = rows.split();
         let (assigned, assigned_rest) = assignments.split_at_mut(rows.rows() / T::LANES * T::LANES);
         let mut groups = whole.chunks_exact(N * columns);
         let mut places = assigned.chunks_exact_mut(N * T::LANES);
-        let ones = Line::splat(T::of(1.0));
         for (group, places) in (&mut groups).zip(&mut places) {
-            nearest::<T, V, N>(group, centers, &ones, places, &mut totals);
+            assign_blocks::<T, V, N>(group, centers, places, &mut sums);
         }
         let blocks = groups.remainder().chunks_exact(columns);
         for (block, places) in blocks.zip(places.into_remainder().chunks_exact_mut(T::LANES)) {
-            nearest::<T, V, 1>(block, centers, &ones, places, &mut totals);
+            assign_blocks::<T, V, 1>(block, centers, places, &mut sums);
         }
         if !rest.is_empty() {
-            nearest::<T, V, 1>(rest, centers, &rows.tail(), assigned_rest, &mut totals);
+            assign_blocks::<T, V, 1>(rest, centers, assigned_rest, &mut sums);
         }
-        totals
+        sums.into_totals(columns)
     }
 }
 
-/// Assigns the rows of `N` blocks, as many as `places` has.
+/// Assigns the rows of `N` blocks, as many as `places` has, and adds them to the sums.
 #[inline(always)]
-fn nearest<T: Real, V: Vector<T>, const N: usize>(
+fn assign_blocks<T: Real, V: Vector<T>, const N: usize>(
     group: &[Line<T>],
     centers: &Centers<T>,
-    weights: &Line<T>,
     places: &mut [u32],
-    totals: &mut Totals,
+    sums: &mut Sums,
 ) {
     let columns = centers.columns;
     let blocks: [&[Line<T>]; N] = std::array::from_fn(|n| &group[n * columns..][..columns]);
-    let mut best = [V::splat(T::of(f64::INFINITY)); N];
-    let mut which = [V::splat(T::of(0.0)); N];
+    let nearest = nearest::<T, V, N>(&blocks, centers);
+    for (n, places) in places.chunks_mut(T::LANES).enumerate() {
+        let (best, which) = nearest[n];
+        let (mut scores, mut numbers) = (Line::splat(T::of(0.0)), Line::splat(T::of(0.0)));
+        best.store(&mut scores);
+        which.store(&mut numbers);
+        let mut at = [centers.len() as u32; 16];
+        if places.len() == T::LANES {
+            for (at, number) in at.iter_mut().zip(numbers.lanes()) {
+                *at = number.ones();
+            }
+            for (sum, score) in sums.scores.iter_mut().zip(scores.lanes()) {
+                *sum += score.wide();
+            }
+        } else {
+            for (lane, at) in at.iter_mut().enumerate().take(places.len()) {
+                *at = numbers[lane].ones();
+                sums.scores[lane] += scores[lane].wide();
+            }
+        }
+        places.copy_from_slice(&at[..places.len()]);
+        for center in &at[..T::LANES] {
+            sums.counts[*center as usize] += 1;
+        }
+        add_block::<T, V>(blocks[n], &at, centers.len() + 1, &mut sums.sums);
+    }
+}
+
+/// Adds each row of a block to the sums of the center `at` its lane; `stride` centers a group of columns.
+#[inline(always)]
+fn add_block<T: Real, V: Vector<T>>(block: &[Line<T>], at: &[u32; 16], stride: usize, sums: &mut [Four]) {
+    let mut groups = block.chunks_exact(4);
+    let mut places = sums.chunks_exact_mut(stride);
+    for (group, sums) in (&mut groups).zip(&mut places) {
+        V::add_rows([&group[0], &group[1], &group[2], &group[3]], at, sums);
+    }
+    if let (rest @ [first, ..], Some(sums)) = (groups.remainder(), places.next()) {
+        let zero = Line::splat(T::of(0.0));
+        V::add_rows([first, rest.get(1).unwrap_or(&zero), rest.get(2).unwrap_or(&zero), &zero], at, sums);
+    }
+}
+
+/// The smallest ½‖c‖² − x·c of each row, and the number of its center as [`Real::ONES`] plus it.
+#[inline(always)]
+fn nearest<T: Real, V: Vector<T>, const N: usize>(
+    blocks: &[&[Line<T>]; N],
+    centers: &Centers<T>,
+) -> [(V, V); N] {
+    let columns = centers.columns;
+    let mut found = [(V::splat(T::of(f64::INFINITY)), V::splat(T::ONES)); N];
     for (group, half_norms) in centers.half_norms.iter().enumerate() {
         let negated = &centers.negated[group * columns..][..columns];
         let mut scores = [half_norms.map(V::splat); N];
@@ -145,44 +231,21 @@ fn nearest<T: Real, V: Vector<T>, const N: usize>(
                     scores[n][c] = x[n].mul_add(value, scores[n][c]);
                 }
             }
+            if group == 0 {
+                for block in blocks {
+                    prefetch(block, N * columns + column);
+                }
+            }
         }
-        for (n, scores) in scores.into_iter().enumerate() {
-            for (c, score) in scores.into_iter().enumerate() {
-                let number = V::splat(T::of((group * TOGETHER + c) as f64));
-                which[n] = score.if_less(best[n], number, which[n]);
-                best[n] = score.if_less(best[n], score, best[n]);
+        for c in 0..TOGETHER {
+            let number = V::splat(T::of(T::ONES.wide() + (group * TOGETHER + c) as f64));
+            for n in 0..N {
+                let ((best, which), score) = (found[n], scores[n][c]);
+                found[n] = (score.if_less(best, score, best), score.if_less(best, number, which));
             }
         }
     }
-    let weight = V::load(weights);
-    for n in 0..N {
-        let mut squares = V::splat(T::of(0.0));
-        for line in blocks[n] {
-            let x = V::load(line);
-            squares = x.mul_add(x, squares);
-        }
-        totals.squares += sum(squares);
-        totals.scores += sum(best[n].mul(weight));
-    }
-    let mut numbers = Line::splat(T::of(0.0));
-    for (block, (places, which)) in blocks.into_iter().zip(places.chunks_mut(T::LANES).zip(which)) {
-        which.store(&mut numbers);
-        for (lane, (place, number)) in places.iter_mut().zip(numbers.lanes()).enumerate() {
-            let center = number.wide() as usize;
-            *place = center as u32;
-            totals.counts[center] += 1;
-            for (sum, line) in totals.sums[center * columns..][..columns].iter_mut().zip(block) {
-                *sum += line[lane].wide();
-            }
-        }
-    }
-}
-
-#[inline(always)]
-fn sum<T: Real, V: Vector<T>>(vector: V) -> f64 {
-    let mut line = Line::splat(T::of(0.0));
-    vector.store(&mut line);
-    line.sum()
+    found
 }
 
 /// Σ of squared distances of rows to the centers that they are assigned to, as it is defined.
@@ -299,7 +362,7 @@ mod tests {
             }
             assert_eq!((&totals.sums, &totals.counts), (&sums, &counts), "seed {seed}");
             assert!((inertia(&rows, &centers, &assignments) - right).abs() <= 1e-12 * (1.0 + right));
-            let near = 2.0 * totals.scores + totals.squares;
+            let near = 2.0 * totals.scores + squares(&rows);
             assert!((near - right).abs() <= tolerance * (1.0 + right), "seed {seed}: {near}, not {right}");
             for level in Level::available() {
                 let mut again = vec![0; n];

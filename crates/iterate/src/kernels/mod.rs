@@ -7,6 +7,7 @@
 
 pub mod bandwidth;
 pub mod kmeans;
+mod line;
 pub mod logistic;
 pub mod pagerank;
 pub mod pages;

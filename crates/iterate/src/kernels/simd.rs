@@ -8,64 +8,8 @@
 //! The types behind the trait are private to this module: only [`run`] names them, after it has asked the
 //! processor. That is why their methods need not be `unsafe`.
 
+pub use super::line::{Four, Line};
 use super::pages::Plain;
-use std::ops::{Index, IndexMut};
-
-/// Lanes that fill one cache line.
-#[derive(Debug, Clone, Copy)]
-#[repr(C, align(64))]
-pub struct Line<T: Real>(T::Lanes);
-
-// SAFETY: 64 bytes of numbers, no padding, any bits are a value: `Real` is `f64` and `f32` only.
-unsafe impl<T: Real> Plain for Line<T> {}
-
-impl<T: Real> Line<T> {
-    /// The same value in all lanes.
-    pub fn splat(value: T) -> Self {
-        let mut line = Line(T::ZEROS);
-        line.lanes_mut().fill(value);
-        line
-    }
-
-    /// The lanes.
-    pub fn lanes(&self) -> &[T] {
-        self.0.as_ref()
-    }
-
-    /// The lanes.
-    pub fn lanes_mut(&mut self) -> &mut [T] {
-        self.0.as_mut()
-    }
-
-    /// Sum of the lanes, in `f64`, always in the same order: halves, quarters, eighths.
-    pub fn sum(&self) -> f64 {
-        let mut sums = [0.0; 16];
-        for (sum, lane) in sums.iter_mut().zip(self.lanes()) {
-            *sum = lane.wide();
-        }
-        let mut width = T::LANES / 2;
-        while width > 0 {
-            for lane in 0..width {
-                sums[lane] += sums[lane + width];
-            }
-            width /= 2;
-        }
-        sums[0]
-    }
-}
-
-impl<T: Real> Index<usize> for Line<T> {
-    type Output = T;
-    fn index(&self, lane: usize) -> &T {
-        &self.lanes()[lane]
-    }
-}
-
-impl<T: Real> IndexMut<usize> for Line<T> {
-    fn index_mut(&mut self, lane: usize) -> &mut T {
-        &mut self.lanes_mut()[lane]
-    }
-}
 
 /// `f64` or `f32`, and nothing else: the precision that a kernel computes in.
 pub trait Real: Plain + PartialOrd + Default + std::fmt::Debug + std::fmt::Display {
@@ -75,6 +19,8 @@ pub trait Real: Plain + PartialOrd + Default + std::fmt::Debug + std::fmt::Displ
     const FACTORS: usize;
     /// A line of zeros.
     const ZEROS: Self::Lanes;
+    /// From here on the last bit of a value is 1: this plus n has n in its lowest bits.
+    const ONES: Self;
     /// Constants of [`exp`].
     const EXP: Exp<Self>;
     /// The array behind a line.
@@ -84,6 +30,8 @@ pub trait Real: Plain + PartialOrd + Default + std::fmt::Debug + std::fmt::Displ
     fn of(value: f64) -> Self;
     /// The same value as `f64`.
     fn wide(self) -> f64;
+    /// n, of [`Real::ONES`] plus n.
+    fn ones(self) -> u32;
     /// Appends the value's bytes, the lowest first.
     fn put(self, out: &mut Vec<u8>);
     /// What [`Real::put`] wrote; bytes that are missing count as 0.
@@ -141,6 +89,16 @@ pub trait Vector<T: Real>: Copy {
     fn if_less(self, than: Self, yes: Self, no: Self) -> Self;
     /// 2ⁿ, where `self` is [`Exp::rounder`] + n: n stands in the lowest bits.
     fn power_of_two(self) -> Self;
+    /// Adds rows of four columns to sums: row `l` is lane `l` of the four lines, and goes to `sums[at[l]]`;
+    /// rows that go to the same place are added in order.
+    fn add_rows(columns: [&Line<T>; 4], at: &[u32; 16], sums: &mut [Four]) {
+        for (lane, at) in at.iter().enumerate().take(T::LANES) {
+            let sums = &mut sums[*at as usize].0;
+            for (sum, column) in sums.iter_mut().zip(columns) {
+                *sum += column[lane].wide();
+            }
+        }
+    }
 }
 
 /// eˣ for x ≤ 0, to about one unit in the last place.
@@ -236,7 +194,7 @@ macro_rules! portable {
             const REGISTERS: usize = 2;
             #[inline(always)]
             fn splat(value: $real) -> Self {
-                Portable(Line([value; <$real as Real>::LANES]))
+                Portable(Line::splat(value))
             }
             #[inline(always)]
             fn load(line: &Line<$real>) -> Self {
@@ -302,6 +260,7 @@ macro_rules! real {
             const LANES: usize = $lanes;
             const FACTORS: usize = $factors;
             const ZEROS: [$real; $lanes] = [0.0; $lanes];
+            const ONES: $real = (1u64 << (<$real>::MANTISSA_DIGITS - 1)) as $real;
             const EXP: Exp<$real> = $exp;
             type Lanes = [$real; $lanes];
 
@@ -312,6 +271,11 @@ macro_rules! real {
             #[inline(always)]
             fn wide(self) -> f64 {
                 f64::from(self)
+            }
+            #[inline(always)]
+            fn ones(self) -> u32 {
+                // What stands above the number goes away.
+                (self.to_bits() - Self::ONES.to_bits()) as u32
             }
             #[inline(always)]
             fn put(self, out: &mut Vec<u8>) {

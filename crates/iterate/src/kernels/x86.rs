@@ -3,7 +3,7 @@
 //! Every intrinsic here needs its instruction set. That it is there is [`super::simd::run`]'s promise: the
 //! types are reachable through it alone, inside functions compiled for these instructions.
 
-use super::simd::{Line, Vector};
+use super::simd::{Four, Line, Vector};
 use std::arch::x86_64::*;
 
 /// 8 `f64` in two registers.
@@ -22,7 +22,7 @@ pub(super) struct Avx512F32(__m512);
 macro_rules! avx2 {
     ($name:ident, $real:ty, $half:literal, $set:ident, $load:ident, $store:ident, $add:ident, $sub:ident, $mul:ident,
      $div:ident, $fma:ident, $max:ident, $less:ident, $blend:ident, $bits:ident, $real_of:ident, $shift:ident,
-     $by:literal, $add_bits:ident) => {
+     $by:literal, $add_bits:ident, $add_rows:ident) => {
         impl $name {
             #[inline(always)]
             fn zip<R>(self, other: Self, f: impl Fn(R, R) -> R) -> Self
@@ -103,6 +103,10 @@ macro_rules! avx2 {
                     $real_of($add_bits($shift::<$by>($bits(a)), $bits($set(1.0))))
                 })
             }
+            #[inline(always)]
+            fn add_rows(columns: [&Line<$real>; 4], at: &[u32; 16], sums: &mut [Four]) {
+                $add_rows(columns, at, sums);
+            }
         }
     };
 }
@@ -150,7 +154,8 @@ avx2!(
     _mm256_castsi256_pd,
     _mm256_slli_epi64,
     52,
-    _mm256_add_epi64
+    _mm256_add_epi64,
+    add_rows_f64
 );
 avx2!(
     Avx2F32,
@@ -171,13 +176,14 @@ avx2!(
     _mm256_castsi256_ps,
     _mm256_slli_epi32,
     23,
-    _mm256_add_epi32
+    _mm256_add_epi32,
+    add_rows_f32
 );
 
 macro_rules! avx512 {
     ($name:ident, $real:ty, $set:ident, $load:ident, $store:ident, $add:ident, $sub:ident, $mul:ident, $div:ident,
      $fma:ident, $max:ident, $less:ident, $blend:ident, $bits:ident, $real_of:ident, $shift:ident, $by:literal,
-     $add_bits:ident) => {
+     $add_bits:ident, $add_rows:ident) => {
         impl Vector<$real> for $name {
             const REGISTERS: usize = 1;
             #[inline(always)]
@@ -235,6 +241,10 @@ macro_rules! avx512 {
                 // SAFETY: as above.
                 unsafe { $name($real_of($add_bits($shift::<$by>($bits(self.0)), $bits($set(1.0))))) }
             }
+            #[inline(always)]
+            fn add_rows(columns: [&Line<$real>; 4], at: &[u32; 16], sums: &mut [Four]) {
+                $add_rows(columns, at, sums);
+            }
         }
     };
 }
@@ -257,7 +267,8 @@ avx512!(
     _mm512_castsi512_pd,
     _mm512_slli_epi64,
     52,
-    _mm512_add_epi64
+    _mm512_add_epi64,
+    add_rows_f64
 );
 avx512!(
     Avx512F32,
@@ -277,5 +288,51 @@ avx512!(
     _mm512_castsi512_ps,
     _mm512_slli_epi32,
     23,
-    _mm512_add_epi32
+    _mm512_add_epi32,
+    add_rows_f32
 );
+
+/// Adds a row to its sums.
+#[inline(always)]
+fn add_row(row: __m256d, at: u32, sums: &mut [Four]) {
+    let sum = sums[at as usize].0.as_mut_ptr();
+    // SAFETY: the instructions are there (module's head); four values, aligned to 32 bytes.
+    unsafe { _mm256_store_pd(sum, _mm256_add_pd(_mm256_load_pd(sum), row)) };
+}
+
+/// [`Vector::add_rows`]: two rows of four columns at a time. Loading halves of registers does what else takes
+/// a shuffle, of which fewer run at once.
+#[inline(always)]
+fn add_rows_f64(columns: [&Line<f64>; 4], at: &[u32; 16], sums: &mut [Four]) {
+    let starts = columns.map(|column| column.lanes().as_ptr());
+    for lane in [0, 2, 4, 6] {
+        // SAFETY: the instructions are there (module's head); a line is 8 values, aligned to 64 bytes.
+        let (first, second) = unsafe {
+            let two = |column: usize| _mm_load_pd(starts[column].add(lane));
+            let even = _mm256_insertf128_pd::<1>(_mm256_castpd128_pd256(two(0)), two(2));
+            let odd = _mm256_insertf128_pd::<1>(_mm256_castpd128_pd256(two(1)), two(3));
+            (_mm256_unpacklo_pd(even, odd), _mm256_unpackhi_pd(even, odd))
+        };
+        add_row(first, at[lane], sums);
+        add_row(second, at[lane + 1], sums);
+    }
+}
+
+/// [`Vector::add_rows`]: four rows of four columns at a time, widened while they are loaded.
+#[inline(always)]
+fn add_rows_f32(columns: [&Line<f32>; 4], at: &[u32; 16], sums: &mut [Four]) {
+    let starts = columns.map(|column| column.lanes().as_ptr());
+    for lane in [0, 4, 8, 12] {
+        // SAFETY: the instructions are there (module's head); a line is 16 values, aligned to 64 bytes.
+        unsafe {
+            let four = |column: usize| _mm256_cvtps_pd(_mm_load_ps(starts[column].add(lane)));
+            let (a, b, c, d) = (four(0), four(1), four(2), four(3));
+            let (ab_even, ab_odd) = (_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b));
+            let (cd_even, cd_odd) = (_mm256_unpacklo_pd(c, d), _mm256_unpackhi_pd(c, d));
+            add_row(_mm256_permute2f128_pd::<0x20>(ab_even, cd_even), at[lane], sums);
+            add_row(_mm256_permute2f128_pd::<0x20>(ab_odd, cd_odd), at[lane + 1], sums);
+            add_row(_mm256_permute2f128_pd::<0x31>(ab_even, cd_even), at[lane + 2], sums);
+            add_row(_mm256_permute2f128_pd::<0x31>(ab_odd, cd_odd), at[lane + 3], sums);
+        }
+    }
+}

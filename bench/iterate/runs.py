@@ -1,0 +1,91 @@
+"""One run: of ours, of a peer in Python, of a peer in Spark's shell. Each gives a document or an error."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.iterate.data import COLUMNS
+from tests import binary
+
+HERE = Path(__file__).parent
+# Options of ours by application; what follows `--iterations` is the number.
+OURS = {
+    "regression": ["logistic-regression", "{data}", "--label", "y", "--solver", "gd", "--step", "0.5"],
+    "kmeans": ["kmeans", "{data}", "--features", ",".join(f"f{c}" for c in range(COLUMNS)), "--init", "{centers}"],
+    "pagerank": ["pagerank", "{data}"],
+}
+
+
+class Case(NamedTuple):
+    """What is measured, of which programs, and how."""
+
+    case: dict
+    by: str
+    run: Callable[[], dict]
+
+
+def ours(application: str, data: Path, iterations: int, *options: object) -> dict:
+    """One run of the command."""
+    centers = data.with_name(data.name.replace("points", "centers")).with_suffix(".csv")
+    words = [word.format(data=data, centers=centers) for word in OURS[application]]
+    words += ["--iterations", iterations, "--tolerance", 0, *options, "--json"]
+    document = json.loads(binary.run("iterate", *words, timeout=3600).check().out)
+    result = document["result"]
+    top = sum(entry["rank"] for entry in result.get("top", []))
+    words = [word.name if isinstance(word, Path) else str(word) for word in words]
+    return {
+        "command": shlex.join(["pellucid", "iterate", *(word.rsplit("/", 1)[-1] for word in words)]),
+        "iteration_s": [document["iteration_ms"]["median"] / 1e3],
+        "p99_s": document["iteration_ms"]["p99"] / 1e3,
+        "tasks_per_s": document["tasks_per_s"],
+        "outside_tasks": document["scheduler_share"],
+        "memory_bytes_per_s": document["memory_bandwidth"]["bytes_per_s"],
+        "check": result.get("loss", result.get("inertia", top)),
+    }
+
+
+def python(application: str, peer: str, data: Path, iterations: int, limit_s: float) -> dict:
+    """One run of a peer in Python."""
+    command = [sys.executable, "-m", "bench.iterate.peers", application, peer, str(data), str(iterations)]
+    return _document(command, None, limit_s)
+
+
+def spark(application: str, peer: str, data: Path, iterations: int, limit_s: float, partitions: int = 0) -> dict:
+    """One run of a peer in Spark's shell, with so many partitions, or four a core."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    heap = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 6 // 10 >> 20
+    command = [home / "bin" / "spark-shell", "--master", f"local[{os.cpu_count()}]", "--driver-memory", f"{heap}m"]
+    command += ["--conf", "spark.ui.enabled=false", "-i", HERE / "spark.scala"]
+    asked = f"{application}|{peer}|{data}|{iterations}|{partitions or 4 * os.cpu_count()}"
+    given = {"BENCH_ITERATE": asked, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+    return _document([str(word) for word in command], given, limit_s)
+
+
+def _document(command: list[str], given: dict | None, limit_s: float) -> dict:
+    """The last line that is a document; or what went wrong."""
+    settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": binary.ROOT}
+    process = subprocess.Popen(
+        command, env=os.environ | (given or {}), stdin=subprocess.DEVNULL, start_new_session=True, **settings
+    )
+    try:
+        out, err = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        return {"error": f"not done after {limit_s:.0f} s"}
+    finally:
+        # What a peer has started ends with it: Ray's and Spark's own processes.
+        try:
+            os.killpg(process.pid, 9)
+        except ProcessLookupError:
+            pass
+        process.wait()
+    lines = [line.removeprefix("RESULT ") for line in out.splitlines() if '{"iteration_s"' in line]
+    if not lines:
+        return {"error": ((err or out).strip().splitlines() or [f"exit {process.returncode}"])[-1]}
+    return json.loads(lines[-1])

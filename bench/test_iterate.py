@@ -1,0 +1,54 @@
+"""The iterative benchmarks' pure parts: limits, distributions, and the page."""
+
+import json
+
+import pytest
+import zstandard
+
+from bench import results
+from bench.iterate import experiments, table
+
+
+def line(case: dict, **found) -> dict:
+    common = {"machine": "a machine", "memory": "kept", "others_cores": 0.0, "build": "b"}
+    return {"case": case, **common, **found}
+
+
+def test_limits_are_bytes_over_bandwidth():
+    rows = {"application": "regression", "peer": "Pellucid f64", "rows": 1_000_000, "turn": 1}
+    assert table.limit_s(line(rows, memory_bytes_per_s=16.8e9)) == pytest.approx(0.01)
+    assert table.limit_s(line(rows | {"peer": "Pellucid f32"}, memory_bytes_per_s=16.8e9)) == pytest.approx(0.005)
+    graph = {"application": "pagerank", "peer": "Pellucid f64", "scale": 10, "turn": 1}
+    assert table.limit_s(line(graph, memory_bytes_per_s=8 * 16 * 1024 * 100.0)) == pytest.approx(0.01)
+    assert table.limit_s(line(rows)) is None
+
+
+def test_a_distribution_counts_what_samples_stand_for(tmp_path):
+    records = [{"t": "stage", "name": name} for name in ("small", "large")]
+    records += [{"t": "sampled_task", "stage": 0, "service_ns": 1_000, "weight": 10.0}]
+    records += [{"t": "sampled_task", "stage": 1, "service_ns": ns, "weight": weight} for ns, weight in [(4e6, 1.0), (1e6, 98.0), (2e6, 1.0)]]
+    path = tmp_path / "a.trace"
+    path.write_bytes(zstandard.compress("".join(json.dumps(record) + "\n" for record in records).encode()))
+    found = experiments.distribution(path)
+    assert found == {"stage": "large", "task_ms": {"p10": 1.0, "p50": 1.0, "p90": 1.0, "p99": 2.0}}
+
+
+def test_the_page_shows_ratios_errors_and_what_is_not_measured(monkeypatch, tmp_path):
+    ours = {"application": "kmeans", "peer": "Pellucid f64", "rows": 1_000_000}
+    found = {"memory_bytes_per_s": 16e9, "check": 1.0, "command": "pellucid iterate kmeans"}
+    lines = [
+        line(ours | {"turn": 1}, iteration_s=[0.010], **found),
+        line(ours | {"peer": "scikit-learn", "turn": 1}, iteration_s=[0.5], check=1.0),
+        line(ours | {"peer": "Spark MLlib", "turn": 1}, error="out of memory"),
+        line(ours | {"turn": 2}, iteration_s=[0.012], **found),
+        line({"experiment": "micropartitions", "application": "kmeans", "partitions a core": 4, "peer": "Spark MLlib"}, iteration_s=[0.2]),
+        line({"experiment": "floors"}, ns={"useful task/threads/1": [260, 250, 270], "useful work alone": [247, 245, 250]}),
+    ]
+    monkeypatch.setattr(results, "load", lambda suite: lines)
+    monkeypatch.setattr(table, "PAGE", tmp_path / "page.md")
+    table.main()
+    page = (tmp_path / "page.md").read_text()
+    assert "| Pellucid f64 | 0.0110 | 0.0100 0.0120 |  | 1.10 | 1 | 0.0 |" in page
+    assert "| scikit-learn | 0.5000 |  | 45.5 |" in page and "| Spark MLlib | out of memory |" in page
+    assert "| kmeans | 4 | not measured |  |  |  | Spark MLlib: 0.200 |" in page
+    assert "5.0% of it overhead" in page

@@ -1,0 +1,67 @@
+//! Strong scaling in the simulator: the same work on 1 to 1,000 workers, counting messages.
+//!
+//! `cargo run --release -p pellucid-iterate --example scaling` prints a line of JSON for each number of workers:
+//! virtual time an iteration, messages between workers an iteration, and the controller's messages of a short
+//! job and of one of ten times as many iterations, which have to be the same.
+
+use std::sync::Arc;
+
+use pellucid_iterate::simulator::{Simulated, Simulation, simulate};
+use pellucid_iterate::{Plan, Program};
+
+/// Partitions of the data: two a worker where there are most.
+const PARTITIONS: u32 = 2_000;
+/// Core time of a partition's task, which is what a core does with 20 MB.
+const TASK_NS: u64 = 1_000_000;
+/// Iterations of the short job.
+const ITERATIONS: u64 = 3;
+
+/// Iterations as regression has them: a model to all, a task a partition, a sum.
+fn descent(iterations: u64) -> Arc<Plan> {
+    let mut program = Program::new("descent");
+    let (local, part) = (
+        program.dataset("local", PARTITIONS, |_| Ok(0u64)),
+        program.dataset("part", PARTITIONS, |_| Ok(0u64)),
+    );
+    let (model, total) =
+        (program.dataset("model", 1, |_| Ok(0u64)), program.dataset("total", 1, |_| Ok(0u64)));
+    program.repeat("descent", |body| {
+        body.broadcast("model to all", model, local);
+        body.transform("compute", local, part, |model, part| {
+            *part = part.wrapping_mul(31).wrapping_add(*model);
+            Ok(())
+        });
+        body.tree_reduce("total", part, total, |sum, next| *sum = sum.wrapping_add(*next));
+        body.transform("step", total, model, |_, model| {
+            *model += 1;
+            Ok(())
+        });
+        body.while_signal("again", model, move |model| *model < iterations);
+    });
+    program.output(model);
+    program.build().expect("a program that is right")
+}
+
+fn run(workers: u32, iterations: u64) -> Simulated {
+    let simulation = Simulation {
+        workers,
+        cost_ns: Box::new(|stage, _| if stage == "compute" { TASK_NS } else { 1_000 }),
+        limit_ns: u64::MAX,
+        ..Simulation::default()
+    };
+    simulate(&descent(iterations), &simulation).expect("a job that ends")
+}
+
+fn main() {
+    for workers in [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000] {
+        let (short, long) = (run(workers, ITERATIONS), run(workers, 10 * ITERATIONS));
+        let more = 9 * ITERATIONS;
+        println!(
+            r#"{{"workers": {workers}, "partitions": {PARTITIONS}, "task_ns": {TASK_NS}, "iteration_ns": {}, "worker_messages_an_iteration": {}, "controller_messages": [{}, {}]}}"#,
+            (long.elapsed_ns - short.elapsed_ns) / more,
+            (long.worker_messages - short.worker_messages) / more,
+            short.controller_messages,
+            long.controller_messages,
+        );
+    }
+}

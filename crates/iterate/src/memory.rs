@@ -1,0 +1,119 @@
+//! Memory in placement (§3.3): who has room for which bundles.
+//!
+//! Sizes are those that workers reported, since only loading shows them; so the first placement goes by numbers of
+//! partitions, and what it put too much of somewhere is moved as soon as that is reported. A worker without
+//! a limit has room for everything.
+
+use std::collections::BTreeMap;
+
+use crate::balance::Move;
+use crate::error::JobError;
+use crate::message::{Entry, Report};
+use crate::plan::BundleIx;
+
+/// What is known of sizes and limits.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    limits: BTreeMap<u32, u64>,
+    sizes: BTreeMap<BundleIx, u64>,
+}
+
+/// Where bundles are, while some are tried out elsewhere.
+pub(crate) struct Room<'m> {
+    memory: &'m Memory,
+    /// Bundles and bytes by worker.
+    held: BTreeMap<u32, (usize, u64)>,
+}
+
+impl Memory {
+    /// Takes in a report.
+    pub fn report(&mut self, report: &Report) {
+        if let Some(limit) = report.memory_bytes {
+            self.limits.insert(report.worker, limit);
+        }
+        self.sizes.extend(report.bundles.iter().map(|&(bundle, _, size)| (bundle, size)));
+    }
+
+    /// Room at some workers, with all bundles where the map has them.
+    pub fn room(&self, map: &[Entry], workers: &[u32]) -> Room<'_> {
+        let mut held: BTreeMap<u32, (usize, u64)> = workers.iter().map(|&worker| (worker, (0, 0))).collect();
+        for (entry, bundle) in map.iter().zip(0..) {
+            if let Some(held) = held.get_mut(&entry.worker) {
+                *held = (held.0 + 1, held.1 + self.size(bundle));
+            }
+        }
+        Room { memory: self, held }
+    }
+
+    fn size(&self, bundle: BundleIx) -> u64 {
+        self.sizes.get(&bundle).copied().unwrap_or(0)
+    }
+
+    /// Bundles that have to move so that no worker holds more than its limit, largest first.
+    ///
+    /// # Errors
+    /// Where they do not fit anywhere.
+    pub fn relieve(&self, map: &[Entry], workers: &[u32]) -> Result<Vec<Move>, JobError> {
+        let mut room = self.room(map, workers);
+        let mut moves = Vec::new();
+        for &from in workers {
+            let mut own: Vec<BundleIx> =
+                (0..).zip(map).filter(|(_, entry)| entry.worker == from).map(|(bundle, _)| bundle).collect();
+            own.sort_by_key(|&bundle| std::cmp::Reverse(self.size(bundle)));
+            for bundle in own {
+                if !room.is_over(from) {
+                    break;
+                }
+                let Some(to) = room.take(bundle, |worker| worker != from) else { continue };
+                room.leave(bundle, from);
+                moves.push(Move { bundle, from, to });
+            }
+            if room.is_over(from) {
+                return Err(self.too_small(workers));
+            }
+        }
+        Ok(moves)
+    }
+
+    /// What does not fit, in numbers.
+    pub fn too_small(&self, workers: &[u32]) -> JobError {
+        let limits = workers.iter().filter_map(|worker| self.limits.get(worker));
+        JobError::Memory { needed_bytes: self.sizes.values().sum(), available_bytes: limits.sum() }
+    }
+}
+
+impl Room<'_> {
+    fn is_over(&self, worker: u32) -> bool {
+        let held = self.held.get(&worker).map_or(0, |held| held.1);
+        self.memory.limits.get(&worker).is_some_and(|limit| held > *limit)
+    }
+
+    fn leave(&mut self, bundle: BundleIx, worker: u32) {
+        if let Some(held) = self.held.get_mut(&worker) {
+            *held = (held.0.saturating_sub(1), held.1.saturating_sub(self.memory.size(bundle)));
+        }
+    }
+
+    /// Whether a worker has room for a bundle more.
+    pub fn fits(&self, bundle: BundleIx, worker: u32) -> bool {
+        let held = self.held.get(&worker).map_or(0, |held| held.1);
+        let limit = self.memory.limits.get(&worker);
+        limit.is_none_or(|limit| held.saturating_add(self.memory.size(bundle)) <= *limit)
+    }
+
+    /// Gives a bundle to the worker that has fewest, of those that may have it and have room.
+    pub fn take(&mut self, bundle: BundleIx, may: impl Fn(u32) -> bool) -> Option<u32> {
+        let able = self.held.iter().filter(|(worker, _)| may(**worker) && self.fits(bundle, **worker));
+        let to = able.min_by_key(|(_, held)| **held).map(|(worker, _)| *worker)?;
+        self.put(bundle, to);
+        Some(to)
+    }
+
+    /// Counts a bundle as a worker's.
+    pub fn put(&mut self, bundle: BundleIx, worker: u32) {
+        let size = self.memory.size(bundle);
+        if let Some(held) = self.held.get_mut(&worker) {
+            *held = (held.0 + 1, held.1 + size);
+        }
+    }
+}
