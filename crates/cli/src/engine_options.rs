@@ -60,6 +60,22 @@ pub struct EngineArguments {
 }
 
 impl EngineArguments {
+    /// The first option that was given, for where none of them applies.
+    pub fn given(&self) -> Option<&'static str> {
+        let given = [
+            ("--cores", self.cores.is_some()),
+            ("--partitions", self.partitions.is_some()),
+            ("--memory", self.memory.is_some()),
+            ("--spill-dir", !self.spill_dirs.is_empty()),
+            ("--io", self.io != Io::Cached),
+            ("--disk-rate", !self.disk_rates.is_empty()),
+            ("--network-rate", self.network_rate.is_some()),
+            ("--concurrency", !self.concurrency.is_empty()),
+            ("--input", self.input != InputFrom::Storage),
+        ];
+        given.into_iter().find_map(|(name, given)| given.then_some(name))
+    }
+
     /// What the engine is to be made with.
     pub fn options(&self) -> Result<EngineOptions, Failure> {
         for directory in &self.spill_dirs {

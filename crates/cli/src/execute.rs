@@ -7,7 +7,7 @@ use crate::interrupt;
 use crate::output;
 use crate::units::format_bytes;
 use pellucid_engine::{Engine, EngineError, Progress, QueryResult};
-use pellucid_model::Analysis;
+use pellucid_model::JobAnalysis;
 use serde_json::{Map, Value};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,8 +20,10 @@ const TICK: Duration = Duration::from_millis(100);
 pub struct Executed {
     /// Rows and trace.
     pub result: QueryResult,
-    /// What the trace means.
-    pub analysis: Analysis,
+    /// What its job did; `None` for a statement that ran none (`CREATE VIEW`).
+    pub job: Option<JobAnalysis>,
+    /// What to know before believing that.
+    pub warnings: Vec<String>,
     /// Where the trace was kept.
     pub trace_path: Option<PathBuf>,
 }
@@ -57,8 +59,9 @@ pub fn execute(
     let result = query.wait();
     drop((guard, bar));
     let result = result?;
-    let analysis = pellucid_model::analyze(&result.trace);
-    Ok(Executed { result, analysis, trace_path: trace.map(Path::to_path_buf) })
+    let mut analysis = pellucid_model::analyze(&result.trace);
+    let (job, warnings) = (analysis.jobs.pop(), analysis.warnings);
+    Ok(Executed { result, job, warnings, trace_path: trace.map(Path::to_path_buf) })
 }
 
 fn describe(progress: &Progress) -> String {
@@ -80,13 +83,13 @@ impl Executed {
     /// The one line: rows, time, what limited it, what would limit next. `None` for
     /// a statement that ran no job (`CREATE VIEW`).
     pub fn summary(&self, rows: Option<u64>) -> Option<String> {
-        self.analysis.jobs.last().map(|job| pellucid_report::summary_line(job, rows))
+        self.job.as_ref().map(|job| pellucid_report::summary_line(job, rows))
     }
 
     /// The `pellucid.result/1` document, without its format.
     pub fn document(&self) -> io::Result<Map<String, Value>> {
         let mut document = output::result_document(&self.result.schema, &self.result.batches)?;
-        let job = self.analysis.jobs.last().map(pellucid_report::job_json);
+        let job = self.job.as_ref().map(pellucid_report::job_json);
         document.insert("job".to_string(), job.unwrap_or(Value::Null));
         document.insert("trace".to_string(), serde_json::json!(self.trace_path));
         Ok(document)

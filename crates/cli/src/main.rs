@@ -23,6 +23,7 @@ mod interrupt;
 mod iterate;
 mod output;
 mod report;
+mod spark;
 mod sql;
 mod storage;
 mod units;
@@ -88,6 +89,8 @@ enum Command {
     Iterate(Box<iterate::Arguments>),
     /// Where data lives: rank compositions, measure a store, find what is wrong
     Storage(storage::Arguments),
+    /// Switch Pellucid's plugin on in an Apache Spark that is there
+    Spark(spark::Arguments),
     /// Make benchmark data as Parquet files
     Generate(generate::Arguments),
     /// See it work: data, queries, answers, bottleneck, timeline
@@ -133,6 +136,7 @@ fn run(command: &Command, console: &Console) -> Result<(), Failure> {
         Command::Export(arguments) => export::run(arguments, console),
         Command::Iterate(arguments) => iterate::run(arguments, console),
         Command::Storage(arguments) => storage::run(arguments, console),
+        Command::Spark(arguments) => spark::execute(arguments, console),
         Command::Generate(arguments) => generate::run(arguments, console),
         Command::Demo(arguments) => demo::run(arguments, console),
     }

@@ -5,7 +5,8 @@ use crate::engine_options::EngineArguments;
 use crate::execute::{Executed, execute};
 use crate::failure::Failure;
 use crate::output::{self, Format};
-use arrow::array::AsArray;
+use crate::spark;
+use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::UInt64Type;
 use pellucid_engine::Engine;
 use serde_json::{Map, Value, json};
@@ -27,7 +28,8 @@ lost; lists are arrays, structs are objects (docs/json.md).
 
 Example:
   pellucid sql \"SELECT l_shipmode, count(*) FROM 'data/tpch/lineitem.parquet' GROUP BY l_shipmode\"
-  pellucid sql -f report.sql --table sales='data/sales/*.parquet' -o report.parquet")]
+  pellucid sql -f report.sql --table sales='data/sales/*.parquet' -o report.parquet
+  pellucid sql --on spark='local[4]' -f report.sql --table sales='data/sales/*.parquet' --trace sales.log")]
 pub struct Arguments {
     /// Statements to run [default: those of standard input]
     #[arg(value_name = "QUERY")]
@@ -47,9 +49,12 @@ pub struct Arguments {
     /// Keep the last statement's trace, for `pellucid analyze`
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Where to run: only this machine in this version (Spark comes with the plugin)
-    #[arg(long, value_name = "spark[=MASTER]")]
+    /// Run on Apache Spark, through a Python that has PySpark, with Pellucid's plugin where its jar is found
+    #[arg(long, value_name = "spark[=MASTER]", help_heading = "Spark")]
     on: Option<String>,
+    /// One of Spark's settings, for example spark.executor.memory=4g
+    #[arg(long = "conf", value_name = "KEY=VALUE", value_parser = spark::parse_setting, requires = "on", help_heading = "Spark")]
+    conf: Vec<(String, String)>,
     #[command(flatten)]
     engine: EngineArguments,
 }
@@ -65,10 +70,7 @@ pub fn parse_table(text: &str) -> Result<(String, String), String> {
 /// Runs the command.
 pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     if let Some(on) = &arguments.on {
-        return Err(Failure::Usage(format!(
-            "--on {on}: running on Spark comes with the Spark plugin, which this version does not have; \
-             leave --on out to run on this machine"
-        )));
+        return on_spark(arguments, on, console);
     }
     let target = arguments.output.as_deref().map(Target::new).transpose()?;
     let text = statements_text(arguments)?;
@@ -88,12 +90,57 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     let trace = arguments.trace.as_deref();
     if let Some(target) = &target {
         let executed = execute(&engine, &target.copy(&last)?, trace, console)?;
-        documents.extend(report_written(&executed, target, console)?);
+        documents.extend(report_written(&executed, copied(&executed), target, console)?);
     } else {
         let executed = execute(&engine, &last, trace, console)?;
         documents.extend(report(&executed, arguments, console)?);
     }
     print_documents(documents, console)
+}
+
+/// The same on Spark: all statements in one session, whose event log is the trace.
+fn on_spark(arguments: &Arguments, on: &str, console: &Console) -> Result<(), Failure> {
+    let master = spark::master(on)?;
+    if let Some(option) = arguments.engine.given() {
+        return Err(Failure::Usage(format!(
+            "{option} says how this machine's engine runs; on Spark its own settings do: leave it out, or use \
+             --conf KEY=VALUE"
+        )));
+    }
+    let target = arguments.output.as_deref().map(Target::new).transpose()?;
+    let text = statements_text(arguments)?;
+    // What is no SQL of ours may be Spark's; it is one statement then.
+    let statements = Engine::split_statements(&text).unwrap_or_else(|_| vec![text]);
+    match (&target, statements.last()) {
+        (_, None) => {
+            return Err(Failure::Usage(
+                "there is no statement to run; see `pellucid sql --help`".to_string(),
+            ));
+        }
+        (Some(target), Some(last)) => drop(target.copy(last)?),
+        (None, Some(_)) => {}
+    }
+    let request =
+        spark::Request { master, conf: &arguments.conf, tables: &arguments.tables, statements: &statements };
+    let mut ran = spark::run(&request, console)?;
+    let kept = arguments.trace.as_deref().map_or(Ok(()), |path| ran.keep_log(path));
+    let failure = ran.failure.take().or(kept.err());
+    let mut documents = Vec::new();
+    let whole = failure.is_none();
+    let mut answered = ran.answered(arguments.trace.as_deref()).into_iter().peekable();
+    while let Some(executed) = answered.next() {
+        let written = target.as_ref().filter(|_| whole && answered.peek().is_none());
+        documents.extend(match written {
+            None => report(&executed, arguments, console)?,
+            Some(target) => {
+                let result = &executed.result;
+                output::write_file(Path::new(&target.path), &result.schema, &result.batches)
+                    .map_err(|error| Failure::file("write", &target.path, &error))?;
+                report_written(&executed, executed.rows(), target, console)?
+            }
+        });
+    }
+    failure.map_or_else(|| print_documents(documents, console), Err)
 }
 
 /// The statements: from the command line, a file, or standard input.
@@ -140,19 +187,22 @@ fn report(
     Ok(document)
 }
 
+/// How many rows `COPY` wrote: it answers with one row that says so.
+fn copied(executed: &Executed) -> Option<u64> {
+    let counts = executed.result.batches.iter().filter(|batch| batch.num_rows() > 0);
+    let count = |batch: &RecordBatch| {
+        batch.columns().first()?.as_primitive_opt::<UInt64Type>().map(|count| count.value(0))
+    };
+    counts.filter_map(count).next()
+}
+
 /// The same for rows that went to a file; what they are is in the file.
 fn report_written(
     executed: &Executed,
+    rows: Option<u64>,
     target: &Target,
     console: &Console,
 ) -> Result<Option<Map<String, Value>>, Failure> {
-    // COPY answers with one row: how many it wrote.
-    let counts = executed.result.batches.iter().filter(|batch| batch.num_rows() > 0);
-    let rows = counts
-        .filter_map(|batch| {
-            batch.columns().first()?.as_primitive_opt::<UInt64Type>().map(|count| count.value(0))
-        })
-        .next();
     note_end(executed, rows, console);
     console.note(&format!("written to {}", target.path));
     if !console.json {
@@ -170,7 +220,7 @@ fn note_end(executed: &Executed, rows: Option<u64>, console: &Console) {
     if let Some(summary) = executed.summary(rows) {
         console.note(&summary);
     }
-    for warning in &executed.analysis.warnings {
+    for warning in &executed.warnings {
         console.warn(warning);
     }
 }

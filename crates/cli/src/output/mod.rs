@@ -4,14 +4,16 @@
 //! box. Values look the same in box, CSV and Markdown; `json` has its own rules,
 //! because JSON has types.
 //!
-//! A file's format is not decided here: `-o FILE` goes through the engine's
-//! `COPY`, so that writing is made of write monotasks.
+//! `-o FILE` goes through the engine's `COPY`, so that writing is made of write
+//! monotasks; rows that Spark answered go to a file by [`write_file`].
 
 mod boxes;
+mod file;
 mod json;
 mod width;
 
 pub use boxes::Cut;
+pub use file::write_file;
 pub use json::{result_document, write_document};
 
 use arrow::array::RecordBatch;

@@ -1,0 +1,67 @@
+//! Where the plugin's jar is.
+//!
+//! It is built by Maven and this binary by Cargo, so that either can be had without the other. The
+//! jar is not part of the binary: it is looked for where the environment says, beside the binary
+//! (as it is installed), and in the checkout that the binary was built in.
+
+use crate::failure::Failure;
+use std::path::{Path, PathBuf};
+
+/// The plugin's class, for `spark.plugins`.
+pub const CLASS: &str = "org.pellucid.spark.PellucidPlugin";
+/// Says where the jar is, whatever else there may be.
+const VARIABLE: &str = "PELLUCID_SPARK_JAR";
+const FILE: &str = "pellucid-spark.jar";
+/// Where Maven puts it, in a checkout.
+const BUILT: &str = "spark-plugin/target";
+
+/// The plugin's jar.
+///
+/// # Errors
+/// When there is none, with where it was looked for.
+pub fn jar() -> Result<PathBuf, Failure> {
+    if let Some(named) = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
+        let path = PathBuf::from(named);
+        // Executors are started elsewhere: a relative path means nothing to them.
+        return path
+            .canonicalize()
+            .map_err(|error| Failure::file("use", format!("{VARIABLE}={}", path.display()), &error));
+    }
+    let binary = std::env::current_exe().and_then(|path| path.canonicalize()).unwrap_or_default();
+    find(&binary).ok_or_else(|| {
+        let beside = binary.parent().unwrap_or(Path::new(".")).display();
+        Failure::Failed(format!(
+            "the plugin's jar was not found: {FILE} is not in {beside}, nor in {BUILT} of a checkout above it; \
+             build it (make spark-plugin/target/pellucid-spark.jar), or say where it is ({VARIABLE}=PATH)"
+        ))
+    })
+}
+
+/// The jar that belongs to a binary at this path.
+fn find(binary: &Path) -> Option<PathBuf> {
+    let beside = binary.parent().map(|folder| folder.join(FILE));
+    let built = binary.ancestors().skip(1).map(|folder| folder.join(BUILT).join(FILE));
+    beside.into_iter().chain(built).find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beside_the_binary_comes_before_the_checkout() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let binary = folder.path().join("target/release/pellucid");
+        assert_eq!(find(&binary), None);
+        let made = |path: &str| {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            std::fs::write(&path, "").expect("written");
+            path
+        };
+        let built = made("spark-plugin/target/pellucid-spark.jar");
+        assert_eq!(find(&binary), Some(built));
+        let beside = made("target/release/pellucid-spark.jar");
+        assert_eq!(find(&binary), Some(beside));
+    }
+}
