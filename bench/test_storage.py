@@ -45,9 +45,9 @@ def test_overlapping_intervals_are_tied_and_what_is_against_the_path_is_named():
 def test_every_workload_has_a_command_and_something_to_ask_spark():
     place = type("P", (), {"url": "s3://b", "spark_url": "s3a://b"})
     for workload in workloads.WORKLOADS:
-        command = workloads.command(workload, place, 3, "x.trace")
+        command = workloads.command(workload, place, "x.trace")
         assert command[0] in ("sql", "iterate") and any("s3://b" in word for word in command)
-        assert "s3a://b" in json.dumps(workloads.asked(workload, place, 3))
+        assert "s3a://b" in json.dumps(workloads.asked(workload, place))
 
 
 def line(case: dict, **found) -> str:

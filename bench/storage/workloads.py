@@ -51,7 +51,7 @@ class Workload:
 WORKLOADS = (Workload("word count", "read"), Workload("TPC-DS", "read"), Workload("DFSIO", "write"), Workload("k-means", None))
 
 
-def command(workload: Workload, place: Place, number: int, trace: str) -> list[str]:
+def command(workload: Workload, place: Place, trace: str) -> list[str]:
     """Pellucid's command."""
     if workload.name == "word count":
         query = WORD_COUNT.format(text="lines")
@@ -62,14 +62,14 @@ def command(workload: Workload, place: Place, number: int, trace: str) -> list[s
         return ["sql", "--quiet", "--format", "csv", "--trace", trace, *tables, query]
     if workload.name == "DFSIO":
         records = f"SELECT repeat('x', {RECORD - 1}) AS line FROM range({RECORDS})"
-        copy = f"COPY ({records}) TO '{place.url}/written-{number}.csv' STORED AS CSV"
+        copy = f"COPY ({records}) TO '{place.url}/written.csv' STORED AS CSV"
         return ["sql", "--quiet", "--trace", trace, copy]
     centers = str(data.home() / "centers.csv")
     options = ["--init", centers, "--iterations", str(ITERATIONS), "--tolerance", "0", "--json", "--trace", trace]
     return ["iterate", "kmeans", f"{place.url}/points", *options]
 
 
-def asked(workload: Workload, place: Place, number: int) -> dict:
+def asked(workload: Workload, place: Place) -> dict:
     """The same of the Spark session (`session.py`)."""
     root = place.spark_url
     if workload.name == "word count":
@@ -77,7 +77,7 @@ def asked(workload: Workload, place: Place, number: int) -> dict:
     if workload.name == "TPC-DS":
         return {"do": "sql", "tables": {name: f"{root}/{name}" for name in data.TABLES}, "queries": TPCDS}
     if workload.name == "DFSIO":
-        return {"do": "write", "to": f"{root}/spark-{number}", "record": RECORD - 1, "records": RECORDS, "tasks": TASKS}
+        return {"do": "write", "to": f"{root}/written-by-spark", "record": RECORD - 1, "records": RECORDS, "tasks": TASKS}
     return {"do": "k-means", "points": f"{root}/points", "iterations": ITERATIONS, "k": data.CENTERS}
 
 
