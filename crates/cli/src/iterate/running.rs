@@ -48,7 +48,7 @@ pub struct Running {
     /// trace then has it, too
     #[arg(long)]
     pub bandwidth: bool,
-    /// Where to run: only this machine in this version (Spark comes with the plugin)
+    /// Where to run: only this machine in this version
     #[arg(long, value_name = "spark[=MASTER]")]
     pub on: Option<String>,
 }
@@ -152,7 +152,7 @@ impl Running {
         }
         if let Some(on) = &self.on {
             return Err(Failure::Usage(format!(
-                "--on {on}: running on Spark comes with the Spark plugin, which this version does not have; \
+                "--on {on}: iterative jobs do not run on Spark in this version (SQL does: pellucid sql --on spark); \
                  leave --on out to run on this machine"
             )));
         }

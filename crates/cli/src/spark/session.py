@@ -21,6 +21,8 @@ import sys
 import threading
 import time
 
+# Progress comes from a thread of its own.
+SAYING = threading.Lock()
 FORMATS = {"parquet": "parquet", "csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json"}
 
 
@@ -30,8 +32,9 @@ class Refused(Exception):
 
 def say(**what):
     """One line for the command."""
-    OUT.write(json.dumps(what) + "\n")
-    OUT.flush()
+    with SAYING:
+        OUT.write(json.dumps(what) + "\n")
+        OUT.flush()
 
 
 def first_line(error):
@@ -273,13 +276,12 @@ class Statements:
             except Exception:
                 continue  # a common table expression, or a mistake that Spark will name
             schema.add_table(name, {field.name: field.dataType.simpleString() for field in fields})
+        options = {"dialect": self.dialect, "quote_identifiers": False, "validate_qualify_columns": False}
         try:
-            copy = qualify(
-                tree.copy(), schema=schema, dialect=self.dialect, quote_identifiers=False, validate_qualify_columns=False
-            )
+            return annotate_types(qualify(tree.copy(), schema=schema, **options), schema=schema)
         except SqlglotError:
-            copy = tree.copy()
-        return annotate_types(copy, schema=schema)
+            # A mistake that Spark will name better; until then types are those of literals.
+            return annotate_types(tree.copy(), schema=schema)
 
 
 def plain(value):
