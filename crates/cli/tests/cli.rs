@@ -201,7 +201,11 @@ fn wrong_usage_is_2_failure_is_1_and_both_say_what_to_do() {
         (&["sql", "SELECT 1", "--memory", "4G"], 2, "unknown unit `G`"),
         (&["sql", "SELECT 1", "--disk-rate", "/=5MB"], 2, "50MB/s"),
         (&["sql", "SELECT 1", "--on", "flink"], 2, "it is spark or spark=MASTER"),
-        (&["sql", "SELECT 1", "--on", "spark", "--cores", "2"], 2, "--cores says how this machine's engine runs"),
+        (
+            &["sql", "SELECT 1", "--on", "spark", "--cores", "2"],
+            2,
+            "--cores says how this machine's engine runs",
+        ),
         (&["sql", "SELECT 1", "--conf", "spark.a=b"], 2, "--on"),
         (&["sql", "SELECT 1", "-o", "x.xlsx"], 2, ".parquet, .csv or .json"),
         (&["sql", "SELECT 1", "--spill-dir", "/nowhere/at/all"], 2, "make it first"),
@@ -225,7 +229,7 @@ fn wrong_usage_is_2_failure_is_1_and_both_say_what_to_do() {
 #[test]
 fn every_command_has_help_with_an_example() {
     for command in [
-        "sql", "analyze", "whatif", "backtest", "compare", "report", "export", "iterate", "storage",
+        "sql", "analyze", "whatif", "backtest", "compare", "report", "export", "iterate", "storage", "spark",
         "generate", "demo",
     ] {
         let output = run(&[command, "--help"]);

@@ -23,9 +23,9 @@ use serde_json::{Map, Value, json};
 The plugin is one jar, for Spark 3.5 and 4, on the driver and the executors of an unmodified Spark.
 
 Example:
-  spark-submit $(pellucid spark conf) job.py
+  pellucid spark jar
   pellucid spark conf --properties --mode measure >> $SPARK_HOME/conf/spark-defaults.conf
-  pellucid spark jar")]
+  spark-submit $(pellucid spark conf) job.py")]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -42,6 +42,7 @@ enum Command {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
+  pellucid spark conf --mode measure
   spark-submit $(pellucid spark conf --mode monotasks) job.py")]
 struct ConfArguments {
     /// What the plugin does: tune how many tasks run, queue I/O per disk, or measure only
