@@ -432,7 +432,9 @@ def page(of_suite: dict[str, list[dict]]) -> str:
     out += [f"- Machine: {machine}" for machine in machines]
     if len(machines) > 1:
         out.append("- Lines are of several machines: their times are not comparable.")
-    out += [f"- \\*: other processes used more than {results.NOISE_CORES} cores meanwhile", ""]
+    out += [f"- \\*: other processes used more than {results.NOISE_CORES} cores meanwhile"]
+    others = [path.name for path in sorted(results.FOLDER.parent.glob("*.md")) if path.name not in ("RESULTS.md", "README.md")]
+    out += ["- Pages of their own: " + ", ".join(f"[{name}]({name})" for name in others), ""]
     body, goals, heading = [], header("goal", "measured", "limit", ""), ""
     for suite, section in SECTIONS.items():
         if not of_suite.get(suite):

@@ -1,0 +1,1 @@
+"""Stock Spark beside the plugin on emulated spinning disks."""

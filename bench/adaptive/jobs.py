@@ -1,0 +1,131 @@
+"""The Spark applications of the matrix; run by a Python that has PySpark.
+
+    PYTHON bench/adaptive/jobs.py REQUEST.json
+
+A request names a job, the folder of its input, the folder for its output, and Spark's settings. One
+application is one run. Prints one JSON line: how long the job took from its first action to its
+last, without the start of Spark, and a check of its answer that every setting must share.
+
+After HiBench as in self-adaptive-executors-middleware19 (table 3), smaller: sort (Terasort), join and
+aggregation over page visits, PageRank. All work is done by the JVM: no Python in the tasks.
+"""
+
+import json
+import sys
+import time
+
+
+def make_sort(spark, folder, size_bytes, files):
+    """Lines of 100 bytes, of which the first 16 are the key."""
+    rows = spark.range(0, size_bytes // 100, numPartitions=files)
+    rows.selectExpr("concat(lpad(hex(xxhash64(id)), 16, '0'), lpad(cast(id as string), 83, 'x'))").write.text(folder)
+
+
+def sort(spark, source, target):
+    """Read, exchange by range, write: the paper's three stages."""
+    spark.read.text(source).sort("value").write.text(target)
+    return spark.read.text(target).count()
+
+
+def make_visits(spark, folder, size_bytes, files):
+    """Visits and pages, about four bytes of visits to one of pages."""
+    options = {"compression": "uncompressed"}
+    visits = spark.range(0, size_bytes * 4 // 5 // 110, numPartitions=files).selectExpr(
+        "concat_ws('.', id % 199, xxhash64(id) & 255, xxhash64(id, 1) & 255) AS ip",
+        "pmod(xxhash64(id, 2), 200000) AS page",
+        "(pmod(xxhash64(id, 3), 10000)) / 100.0D AS revenue",
+        "lpad(hex(xxhash64(id, 4)), 80, 'agent') AS agent",
+    )
+    visits.write.options(**options).parquet(f"{folder}/visits")
+    pages = spark.range(0, 200_000, numPartitions=max(1, files // 4)).selectExpr(
+        "id AS page", "pmod(xxhash64(id, 5), 100) AS rank", f"repeat('p', {max(1, size_bytes // 5 // 200_000)}) AS text"
+    )
+    pages.write.options(**options).parquet(f"{folder}/pages")
+
+
+def join(spark, source, target):
+    """Revenue and mean rank by address, the rows of both sides exchanged."""
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    visits, pages = (spark.read.parquet(f"{source}/{name}") for name in ("visits", "pages"))
+    both = visits.join(pages, "page").selectExpr("ip", "revenue", "rank", "length(text) + length(agent) AS size")
+    both.groupBy("ip").agg({"revenue": "sum", "rank": "avg", "size": "sum"}).write.parquet(target)
+    return spark.read.parquet(target).count()
+
+
+def aggregation(spark, source, target):
+    """Sums by address, and what the visits said, so that the exchange carries it all."""
+    visits = spark.read.parquet(f"{source}/visits")
+    visits.groupBy("ip").agg({"revenue": "sum", "agent": "max", "page": "count"}).write.parquet(target)
+    return spark.read.parquet(target).count()
+
+
+def make_edges(spark, folder, size_bytes, files):
+    """Edges between a fiftieth as many vertices."""
+    count = size_bytes // 16
+    edges = spark.range(0, count, numPartitions=files).selectExpr(
+        f"pmod(xxhash64(id), {count // 50}) AS src", f"pmod(xxhash64(id, 1), {count // 50}) AS dst"
+    )
+    edges.write.options(compression="uncompressed").parquet(folder)
+
+
+def pagerank(spark, source, target):
+    """Three iterations, the edges read in each."""
+    from pyspark.sql import functions as f
+
+    edges = spark.read.parquet(source)
+    degrees = edges.groupBy("src").count()
+    ranks = degrees.select("src", f.lit(1.0).alias("rank"))
+    for _ in range(3):
+        shares = edges.join(degrees, "src").join(ranks, "src").selectExpr("dst AS src", "rank / count AS share")
+        ranks = shares.groupBy("src").agg((0.15 + 0.85 * f.sum("share")).alias("rank"))
+    ranks.write.parquet(target)
+    return spark.read.parquet(target).count()
+
+
+def make_nothing(spark, folder, size_bytes, files):
+    """For a job without input."""
+
+
+def cpu(spark, source, target):
+    """No I/O at all: what the plugin costs."""
+    from pyspark.sql import functions as f
+
+    column = f.col("id")
+    for _ in range(30):
+        column = f.xxhash64(column)
+    return spark.range(0, 12_000_000, numPartitions=64).select(f.max(column)).collect()[0][0]
+
+
+JOBS = {
+    "sort": (make_sort, sort),
+    "join": (make_visits, join),
+    "aggregation": (make_visits, aggregation),
+    "pagerank": (make_edges, pagerank),
+    "cpu": (make_nothing, cpu),
+}
+
+
+def main() -> None:
+    """One application."""
+    from pyspark.sql import SparkSession
+
+    with open(sys.argv[1]) as file:
+        request = json.load(file)
+    builder = SparkSession.builder
+    for key, value in request["settings"].items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    make, run = JOBS[request["job"]]
+    if request["make"]:
+        make(spark, request["source"], request["bytes"], request["files"])
+        print(json.dumps({"made": True}), flush=True)
+    else:
+        begun = time.monotonic()
+        answer = run(spark, request["source"], request["target"])
+        print(json.dumps({"ms": (time.monotonic() - begun) * 1000, "answer": answer}), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

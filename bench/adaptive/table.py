@@ -1,0 +1,188 @@
+"""`bench/ADAPTIVE.md` from `bench/results/adaptive.jsonl`: `python -m bench.adaptive.table`. Measures nothing."""
+
+import statistics
+import sys
+from collections import defaultdict
+
+from bench import results
+from bench.stats import ratio_interval, resolved
+
+SUITE = "adaptive"
+PAGE = results.ROOT / "bench" / "ADAPTIVE.md"
+DEFAULT = "stock-32"
+POLICIES = ("throughput", "index")
+# The goals of the issue: against the best fixed setting of each stage, and against the default.
+OVER_BEST, UNDER_DEFAULT = 1.10, 0.85
+# Enough pairs to say that something costs nothing.
+PAIRS = 15
+COSTS_NOTHING = 1.02
+
+
+def newest(lines: list[dict]) -> dict[tuple, dict[str, dict[int, dict]]]:
+    """By disk, job and size: setting, repeat, its newest line of the newest build."""
+    found: dict = defaultdict(lambda: defaultdict(dict))
+    builds = {}
+    for line in lines:
+        case = line["case"]
+        group = (case["disk"], case["job"], case["bytes"])
+        if builds.setdefault(group, line["build"]) != line["build"]:
+            builds[group] = line["build"]
+            found[group].clear()
+        found[group][case["setting"]][case["repeat"]] = line
+    return found
+
+
+def medians(runs: dict[int, dict]) -> tuple[float, list[dict]]:
+    """Of a setting's repeats: its time, and each stage with the medians of its numbers."""
+    lines = list(runs.values())
+    count = min(len(line["stages"]) for line in lines)
+    stages = []
+    for place in range(count):
+        of = [line["stages"][place] for line in lines]
+        known = {key: [stage[key] for stage in of if stage[key] is not None] for key in of[0]}
+        stages.append({key: statistics.median(values) if values else None for key, values in known.items()})
+    return statistics.median(line["ms"] for line in lines), stages
+
+
+def best_fixed(settings: dict) -> tuple[float, list[str]] | None:
+    """The sweep's best setting of each stage, and what the job would take with those (the paper's BestFit, §4).
+
+    What is not within a stage is taken from the setting that is best as a whole.
+    """
+    sweep = {name: medians(runs) for name, runs in settings.items() if name.startswith("stock-")}
+    if len(sweep) < 2:
+        return None
+    count = min(len(stages) for _, stages in sweep.values())
+    names = [min(sweep, key=lambda name: sweep[name][1][place]["ms"]) for place in range(count)]
+    within = sum(sweep[name][1][place]["ms"] for place, name in enumerate(names))
+    beside = min(ms - sum(stage["ms"] for stage in stages[:count]) for ms, stages in sweep.values())
+    return within + max(0.0, beside), [name.removeprefix("stock-") for name in names]
+
+
+def seconds(ms: float | None) -> str:
+    """A time in a table."""
+    return "–" if ms is None else f"{ms / 1000:.1f}"
+
+
+def pairs(settings: dict, name: str) -> list[tuple[float, float]]:
+    """Times of a setting and of the default, of the same repeat."""
+    ours, theirs = settings.get(name, {}), settings.get(DEFAULT, {})
+    return [(ours[r]["ms"], theirs[r]["ms"]) for r in sorted(ours.keys() & theirs.keys())]
+
+
+def against_default(settings: dict, name: str) -> str:
+    """Ratio to the default with its interval, or that it is not resolved."""
+    both = pairs(settings, name)
+    if not both:
+        return "–"
+    if len(both) < 2:
+        return f"{both[0][0] / both[0][1]:.2f} (one pair)"
+    mean, low, high = ratio_interval(both)
+    said = f"{mean:.2f} ({low:.2f} to {high:.2f})"
+    return said if resolved(low, high) else f"{said}, not resolved"
+
+
+def group_page(group: tuple, settings: dict) -> list[str]:
+    """One disk and job."""
+    disk, job, size = group
+    lines = [f"## {job} on {disk}, {size / 2**20:.0f} MiB", ""]
+    labels = {line["label"] for runs in settings.values() for line in runs.values()}
+    lines += [f"- {label}" for label in sorted(labels)] + [""]
+    order = sorted(settings, key=lambda name: (not name.startswith("stock-"), int(name[6:]) if name.startswith("stock-") else name))
+    lines += ["| setting | runs | seconds | over stock-32 (90 %) | drive busy, s | queue depth | stages, s (tasks at once in the end) |", "|---|---|---|---|---|---|---|"]
+    for name in order:
+        ms, stages = medians(settings[name])
+        busy = statistics.median(line["drive"]["busy_ns"] for line in settings[name].values()) / 1e9
+        flight = statistics.median(line["drive"]["in_flight_ns"] for line in settings[name].values()) / 1e9
+        shown = ", ".join(seconds(s["ms"]) + (f" ({s['concurrency']:.0f})" if s["concurrency"] else "") for s in stages)
+        depth = f"{flight / busy:.1f}" if busy else "–"
+        lines.append(
+            f"| {name} | {len(settings[name])} | {seconds(ms)} | {against_default(settings, name)} | {busy:.1f} | {depth} | {shown} |"
+        )
+    return [*lines, "", *signals(settings, order), *verdict(settings), ""]
+
+
+def signals(settings: dict, order: list[str]) -> list[str]:
+    """ε, µ and ζ of each stage over the sweep (the paper's figure 7)."""
+    sweep = [name for name in order if name.startswith("stock-")]
+    if len(sweep) < 2:
+        return []
+    found = {name: medians(settings[name])[1] for name in sweep}
+    count = min(len(stages) for stages in found.values())
+    lines = [
+        "ε (wait of all threads, s) / µ (MB/s) / ζ (ms of wait a MB/s):",
+        "",
+        f"| stage | {' | '.join(name.removeprefix('stock-') for name in sweep)} |",
+        f"|---|{'---|' * len(sweep)}",
+    ]
+    for place in range(count):
+        cells = []
+        for name in sweep:
+            stage = found[name][place]
+            mb = (stage["bytes_per_s"] or 0) / 1e6
+            index = "–" if stage["index"] is None else f"{stage['index']:.0f}"
+            cells.append(f"{stage['wait_ms'] / 1000:.1f} / {mb:.1f} / {index}")
+        lines.append(f"| {place} | {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def verdict(settings: dict) -> list[str]:
+    """The goals, where what they need was measured."""
+    lines = []
+    best = best_fixed(settings)
+    default = medians(settings[DEFAULT])[0] if DEFAULT in settings else None
+    if best:
+        lines.append(f"Best fixed setting of each stage: {', '.join(best[1])}; together {seconds(best[0])} s.")
+    for policy in POLICIES:
+        if policy not in settings:
+            continue
+        ms, _ = medians(settings[policy])
+        if best:
+            word = "met" if ms <= OVER_BEST * best[0] else "missed"
+            lines.append(f"{policy}: {ms / best[0]:.2f} of that (goal: at most {OVER_BEST}): {word}.")
+        if default and best:
+            word = "met" if ms <= UNDER_DEFAULT * default else "missed"
+            lines.append(f"{policy}: {ms / default:.2f} of stock-32 (goal on spinning disks: at most {UNDER_DEFAULT}): {word}.")
+        both = pairs(settings, policy)
+        if len(both) >= PAIRS:
+            _, _, high = ratio_interval(both)
+            word = "costs nothing that can be seen" if high < COSTS_NOTHING else "not resolved"
+            lines.append(f"{policy}: upper end of the ratio {high:.3f} over {len(both)} pairs: {word}.")
+    return [line for text in lines for line in (text, "")]
+
+
+def page(lines: list[dict]) -> str:
+    """The whole page."""
+    out = [
+        "# Self-adaptive executors on emulated spinning disks",
+        "",
+        "Made by `python -m bench.adaptive.run` from `bench/results/adaptive.jsonl`; never by hand. One executor with 32 slots",
+        "(`local-cluster[1,32,…]`), input, shuffle files and output on one emulated disk (`lab/README.md`). `stock-N`: stock Spark with",
+        "N slots; `throughput` and `index`: the plugin's policies with 32. Settings take turns.",
+        "",
+    ]
+    if not lines:
+        return "\n".join([*out, "Nothing is measured yet.", ""])
+    machines = sorted({line["machine"] for line in lines})
+    noisy = sum(line["others_cores"] > results.NOISE_CORES for line in lines)
+    out += [f"- Machine: {machine}" for machine in machines]
+    out += [f"- In {noisy} of {len(lines)} runs other processes used more than {results.NOISE_CORES} cores.", ""]
+    answers = defaultdict(set)
+    for line in lines:
+        answers[line["case"]["job"], line["case"]["bytes"]].add(line["answer"])
+    different = [job for (job, _), found in answers.items() if len(found) > 1]
+    out += [f"**Answers differ: {', '.join(different)}.**" if different else "Every setting gave the same answer.", ""]
+    for group, settings in newest(lines).items():
+        out += group_page(group, settings)
+    return "\n".join(out)
+
+
+def main() -> int:
+    """Writes the page."""
+    PAGE.write_text(page(results.load(SUITE)))
+    print(f"wrote {PAGE.relative_to(results.ROOT)}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

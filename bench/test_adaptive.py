@@ -1,0 +1,95 @@
+"""The matrix of self-adaptive executors: which runs there are, and what is said of them."""
+
+import json
+
+from bench.adaptive import log, run, table
+from bench.stats import ratio_interval
+
+
+def test_settings_take_turns():
+    cases = run.cases(1 << 20, 2)
+    sort = [case for case in cases if (case.disk, case.job) == ("H150R", "sort")]
+    assert [case.setting for case in sort[:7]] == [*(f"stock-{n}" for n in run.SWEEP), "throughput", "index"]
+    assert [case.repeat for case in sort] == [0] * 7 + [1] * 7
+    assert len(set(cases)) == len(cases)
+
+
+def test_only_policies_get_the_plugin(tmp_path):
+    stock = run.spark_settings(run.Case("H150", "sort", "stock-4", 1, 0), tmp_path, tmp_path)
+    ours = run.spark_settings(run.Case("H150", "sort", "index", 1, 0), tmp_path, tmp_path)
+    assert stock["spark.master"].startswith("local-cluster[1,4,") and "spark.plugins" not in stock
+    assert ours["spark.master"].startswith("local-cluster[1,32,") and ours["spark.pellucid.policy"] == "index"
+    assert {key for key in ours if key not in stock} == {
+        "spark.jars", "spark.plugins", "spark.pellucid.mode", "spark.pellucid.policy"
+    }  # fmt: skip
+
+
+def test_a_log_s_signals(tmp_path):
+    metrics = {
+        "Executor Run Time": 1000, "Executor CPU Time": 300 * 10**6, "JVM GC Time": 100, "Disk Bytes Spilled": 0,
+        "Input Metrics": {"Bytes Read": 4_000_000}, "Output Metrics": {"Bytes Written": 0},
+        "Shuffle Read Metrics": {"Remote Bytes Read": 0, "Local Bytes Read": 0},
+        "Shuffle Write Metrics": {"Shuffle Bytes Written": 1_000_000},
+    }  # fmt: skip
+
+    def task(number, *told):
+        accumulables = [{"Name": f"pellucid.{name}", "Update": str(value)} for name, value in told]
+        info = {"Finish Time": number, "Accumulables": accumulables}
+        return {"Event": "SparkListenerTaskEnd", "Stage ID": 3, "Task Info": info, "Task Metrics": metrics}
+
+    lost = {**task(9), "Task Metrics": None}
+    ended = {"Event": "SparkListenerStageCompleted", "Stage Info": {"Stage ID": 3, "Submission Time": 0, "Completion Time": 2000}}
+    path = tmp_path / "log"
+    told = task(2, ("io_wait_ns", 500 * 10**6), ("concurrency", 4), ("read_bytes", 9_000_000))
+    path.write_text("".join(json.dumps(event) + "\n" for event in (told, task(1), lost, ended)))
+    (stage,) = log.stages(path)
+    assert stage["wait_ms"] == 600 + 500 and stage["bytes"] == 5_000_000 + 10_000_000
+    assert stage["bytes_per_s"] == 7_500_000 and stage["index"] == 1100 / 7.5
+    assert (stage["tasks"], stage["concurrency"]) == (3, 4)
+
+
+def line(setting: str, repeat: int, ms: float, stages: list[float]) -> dict:
+    """A run."""
+    numbers = [
+        {"id": n, "tasks": 9, "ms": ms, "wait_ms": 5.0, "bytes": 8, "bytes_per_s": 2e6, "index": 2.5, "concurrency": None}
+        for n, ms in enumerate(stages)
+    ]
+    case = {"disk": "H150", "job": "sort", "setting": setting, "bytes": 1 << 20, "repeat": repeat}
+    drive = {"busy_ns": 10**9, "in_flight_ns": 4 * 10**9}
+    return {
+        "case": case, "build": "b", "machine": "m", "label": "emulated", "answer": 7, "others_cores": 0.0,
+        "ms": ms, "stages": numbers, "drive": drive,
+    }  # fmt: skip
+
+
+def test_the_best_of_each_stage_is_what_to_beat():
+    lines = [
+        line("stock-4", 0, 10_000, [4000, 5000]),
+        line("stock-32", 0, 12_000, [8000, 3000]),
+        line("throughput", 0, 8_500, [4200, 3300]),
+    ]
+    settings = next(iter(table.newest(lines).values()))
+    assert table.best_fixed(settings) == (4000 + 3000 + 1000, ["4", "32"])
+    page = table.page(lines)
+    assert "throughput: 1.06 of that (goal: at most 1.1): met." in page
+    assert "throughput: 0.71 of stock-32 (goal on spinning disks: at most 0.85): met." in page
+    assert "0.71 (one pair)" in page and "| 4.0 |" in page
+
+
+def test_what_is_not_resolved_is_said():
+    lines = []
+    for repeat, ours in enumerate((990, 1015, 1000)):
+        lines += [line("stock-32", repeat, 1000, [900]), line("index", repeat, ours, [900])]
+    page = table.page(lines)
+    _, low, high = ratio_interval([(990, 1000), (1015, 1000), (1000, 1000)])
+    assert f"({low:.2f} to {high:.2f}), not resolved" in page
+
+
+def test_a_newer_build_starts_anew():
+    lines = [line("stock-32", 0, 1000, [900]), {**line("stock-32", 1, 2000, [900]), "build": "c"}]
+    (settings,) = table.newest(lines).values()
+    assert list(settings["stock-32"]) == [1]
+
+
+def test_nothing_measured_is_said():
+    assert "Nothing is measured yet." in table.page([])
