@@ -125,10 +125,12 @@ fn time_bars(page: &mut Page, a: &Analysis, most: usize) {
 /// The parts of the tasks' time that were measured, by what they are called here.
 pub(crate) fn task_parts(a: &Analysis) -> Vec<(&'static str, f64)> {
     let Some(blocked) = &a.blocked else { return Vec::new() };
+    // Stock Spark measures waits for the disks of shuffles only; the plugin also those for files.
+    let disk = if a.tuning.is_empty() { "disk (shuffle)" } else { "disk" };
     let parts: [(&str, BlockedTime); 7] = [
         ("core time", blocked.cpu),
         ("not explained", blocked.other),
-        ("disk (shuffle)", blocked.disk),
+        (disk, blocked.disk),
         ("network", blocked.network),
         ("garbage collection", blocked.gc),
         ("scheduler delay", blocked.scheduler),
@@ -140,7 +142,7 @@ pub(crate) fn task_parts(a: &Analysis) -> Vec<(&'static str, f64)> {
 fn style(part: &str) -> Style {
     match part {
         "core time" => Style::Cores,
-        "disk (shuffle)" => Style::Disk,
+        "disk (shuffle)" | "disk" => Style::Disk,
         "network" => Style::Network,
         "not explained" => Style::Faint,
         _ => Style::Other,
