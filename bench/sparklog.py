@@ -9,17 +9,18 @@ children's included. What is compared is how long each takes until it can answer
 - Spark's History Server: from its start until its REST interface lists the log's jobs;
 - NVIDIA's profiling tool for event logs: the whole command, with its defaults.
 
-Peers are looked for, and left out with the reason where they are not there: PySpark in this Python
-(`PELLUCID_SPARK_HOME`), NVIDIA's jar in `spark-rapids-user-tools` (`PELLUCID_RAPIDS_TOOLS_JAR`).
+Peers come from PyPI on first use, and are kept outside of the checkout: PySpark 4 for the History Server
+(`tests/spark.py`); NVIDIA's jar out of `spark-rapids-user-tools`, which is built for Scala 2.12 and so
+needs the jars of PySpark 3.5. One that cannot be had is left out with the reason.
 """
 
-import importlib.util
 import json
 import os
 import resource
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
@@ -27,6 +28,7 @@ import urllib.request
 from pathlib import Path
 
 from bench import event_logs, results
+from tests import spark
 from tests.binary import ROOT, binary
 
 SUITE = "sparklog"
@@ -36,6 +38,7 @@ CASES = (("plain", 15, True), ("zstd", 15, True), ("zstd", 75, False))
 OURS = ("pellucid analyze", "reader")
 BASE = "nvidia/nds_q72_dataproc_2_2.zstd"
 WAIT_S = 600
+RAPIDS = "spark-rapids-user-tools==26.8.4"
 
 
 def logs_folder() -> Path:
@@ -48,21 +51,21 @@ def reader() -> Path:
     return binary().parent / "examples" / "read"
 
 
-def spark_home() -> Path | None:
+def spark_home(version: str) -> Path:
     """Where PySpark is, with its jars."""
-    if set_to := os.environ.get("PELLUCID_SPARK_HOME"):
-        return Path(set_to)
-    found = importlib.util.find_spec("pyspark")
-    return Path(found.origin).parent if found and found.origin else None
+    (home,) = spark.python(version).parent.parent.glob("lib/python*/site-packages/pyspark")
+    return home
 
 
-def rapids_jar() -> Path | None:
+def rapids_jar() -> Path:
     """NVIDIA's tools, as their Python package brings them."""
-    if set_to := os.environ.get("PELLUCID_RAPIDS_TOOLS_JAR"):
-        return Path(set_to)
-    found = importlib.util.find_spec("spark_rapids_tools")
-    jars = Path(found.origin).parent.parent.rglob("rapids-4-spark-tools*.jar") if found and found.origin else []
-    return next(iter(sorted(jars)), None)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pellucid" / RAPIDS
+    if not cache.is_dir():
+        part = cache.with_name(cache.name + ".part")
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target", part, RAPIDS]
+        subprocess.run(command, check=True)
+        part.replace(cache)
+    return next(cache.rglob("rapids-4-spark-tools*.jar"))
 
 
 def run(say, most_runs: int | None = None) -> None:
@@ -135,9 +138,10 @@ def measured(usage: resource.struct_rusage, begin: float) -> dict:
 
 def history_server(log: Path) -> dict | str:
     """Until the REST interface has replayed the log."""
-    home = spark_home()
-    if home is None:
-        return "not there: no pyspark"
+    try:
+        home = spark_home("4")
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"not there: {error}"
     with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -179,9 +183,10 @@ def _until_answered(url: str, process: subprocess.Popen, begin: float) -> bool:
 
 def rapids(log: Path) -> dict | str:
     """NVIDIA's profiling tool, into a folder that goes."""
-    jar, home = rapids_jar(), spark_home()
-    if jar is None or home is None:
-        return "not there: no spark-rapids-user-tools" if jar is None else "not there: no pyspark"
+    try:
+        jar, home = rapids_jar(), spark_home("3.5")
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"not there: {error}"
     with tempfile.TemporaryDirectory() as folder:
         main = "com.nvidia.spark.rapids.tool.profiling.ProfileMain"
         return timed(["java", "-Xmx4g", "-cp", f"{jar}:{home}/jars/*", main, "-o", folder, log])

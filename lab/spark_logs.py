@@ -3,13 +3,14 @@
 Run by a Python that has PySpark (written for 3.5 and 4.x), with Java 17:
 
     PYTHON lab/spark_logs.py FOLDER [CAUSE…] [--size small|large] [--codec zstd|lz4|lzf|snappy|none]
-                             [--rolling] [--input TEXT] [--cores N] [--name NAME]
+                             [--rolling] [--input TEXT] [--cores N] [--name NAME] [--raw]
 
 `small` runs in seconds, for logs that are small enough to be kept with tests; `large` makes jobs of
-a minute, on which `pellucid analyze` has to name the cause. `disk` reads the text
+ten seconds and more, on which `pellucid analyze` has to name the cause. `disk` and `words` read the text
 at `--input`, which is to lie on a disk of known rate (`lab/disks.py`). Each log becomes
 `FOLDER/NAME-CAUSE…`, and a line in `FOLDER/made.tsv` says which cause it has and how many tasks,
-stages, jobs and SQL executions ended or started in it, counted from the text of the log.
+stages, jobs and SQL executions ended or started in it, counted from the text of the log. `--raw` runs one
+application and leaves its log as Spark wrote and named it.
 """
 
 import argparse
@@ -30,15 +31,30 @@ COUNTED = (
 )
 
 
+def hashed(column, times: int):
+    """The column hashed over and over: half a microsecond of a core each time, and nothing else."""
+    from pyspark.sql import functions as f
+
+    column = column.cast("string")
+    for _ in range(times):
+        column = f.sha2(column, 256)
+    return column
+
+
 def cpu(spark, size: int, _):
     """Hashing over and over in equal tasks: only more cores help."""
     from pyspark.sql import functions as f
 
-    column = f.col("id")
-    for _ in range(40):
-        column = f.xxhash64(column)
     for _ in range(2):  # the first warms up
-        spark.range(0, 150_000 * size, numPartitions=8).select(f.max(column)).collect()
+        spark.range(0, 60_000 * size, numPartitions=16).select(f.max(hashed(f.col("id"), 4))).collect()
+
+
+def keyed(spark, size: int, key) -> None:
+    """Rows that are shuffled by a key, and then worked on: as much for each row."""
+    from pyspark.sql import functions as f
+
+    rows = spark.range(0, 60_000 * size, numPartitions=8).select(key.alias("key"), f.col("id").alias("v"))
+    rows.repartition(16, "key").select(f.max(hashed(f.col("v"), 6))).collect()
 
 
 def skew(spark, size: int, _):
@@ -46,11 +62,23 @@ def skew(spark, size: int, _):
     from pyspark.sql import functions as f
 
     spark.conf.set("spark.sql.adaptive.enabled", "false")
-    spark.conf.set("spark.sql.shuffle.partitions", "8")
-    key = f.when(f.col("id") % 10 < 6, 0).otherwise(f.col("id") % 1000)
-    rows = spark.range(0, 60_000 * size, numPartitions=8).select(key.alias("key"), f.md5(f.col("id").cast("string")).alias("v"))
-    ranked = rows.groupBy("key").agg(f.sort_array(f.collect_list("v")).alias("vs"))
-    ranked.select(f.sum(f.size("vs"))).collect()
+    keyed(spark, size, f.when(f.col("id") % 10 < 6, 0).otherwise(f.col("id") % 1000))
+
+
+def skew_adaptive(spark, size: int, _):
+    """The same, where adaptive execution runs the shuffle as a job of its own."""
+    from pyspark.sql import functions as f
+
+    spark.conf.set("spark.sql.adaptive.enabled", "true")
+    keyed(spark, size, f.when(f.col("id") % 10 < 6, 0).otherwise(f.col("id") % 1000))
+
+
+def even(spark, size: int, _):
+    """As `skew`, but every key holds as many rows."""
+    from pyspark.sql import functions as f
+
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    keyed(spark, size, f.col("id") % 10_000)
 
 
 def failure(spark, size: int, _):
@@ -79,20 +107,22 @@ def failure(spark, size: int, _):
 
 
 def straggler(spark, size: int, _):
-    """Partition 5 sleeps, with neither more data nor more work."""
+    """Partition 15 sleeps, with neither more data nor more work."""
     slow = 0.1 * size
 
     def sleeps(partition, rows):
-        time.sleep(slow if partition == 5 else slow / 20)
+        time.sleep(slow if partition == 15 else slow / 20)
         return rows
 
     spark.sparkContext.parallelize(range(800), 16).mapPartitionsWithIndex(sleeps).count()
 
 
 def scheduling(spark, size: int, _):
-    """Hundreds of tasks of a few milliseconds."""
+    """Thousands of tasks of a millisecond."""
+    from pyspark.sql import functions as f
+
     for _ in range(2):
-        spark.sparkContext.parallelize(range(1000), 8 * size).count()
+        spark.range(0, 1000, numPartitions=8 + 50 * size).select(f.max("id")).collect()
 
 
 def gc(spark, size: int, _):
@@ -104,11 +134,16 @@ def gc(spark, size: int, _):
     rows.groupBy("k").agg(f.collect_list("v").alias("vs")).select(f.sum(f.size("vs"))).collect()
 
 
-def disk(spark, _, text: str | None):
+def disk(spark, _, text: str):
     """A scan of text that its disk limits."""
-    if text is None:
-        raise SystemExit("disk needs --input")
     spark.read.text(text).selectExpr("sum(length(value))").collect()
+
+
+def words(spark, _, text: str):
+    """A scan of text that is hashed, so that cores have about as much to do as the disk."""
+    from pyspark.sql import functions as f
+
+    spark.read.text(text).select(f.max(hashed(f.col("value"), 2))).collect()
 
 
 def stream(spark, size: int, _):
@@ -121,42 +156,53 @@ def stream(spark, size: int, _):
 
 
 def none(spark, size: int, _):
-    """Nothing is slow."""
-    spark.range(0, 1000 * size, numPartitions=2).selectExpr("sum(id)").collect()
+    """Nothing is slow: even work on all cores."""
+    from pyspark.sql import functions as f
+
+    rows = spark.range(0, 20_000 * size, numPartitions=8).select((f.col("id") % 100).alias("k"), hashed(f.col("id"), 4).alias("v"))
+    rows.groupBy("k").agg(f.max("v")).collect()
 
 
-CAUSES = (cpu, skew, failure, straggler, scheduling, gc, disk, stream, none)
-NAMES = [work.__name__ for work in CAUSES]
+CAUSES = (cpu, skew, skew_adaptive, even, failure, straggler, scheduling, gc, disk, words, stream, none)
+NAMES = [work.__name__.replace("_", "-") for work in CAUSES]
+READS = ("disk", "words")
 SIZES = {"small": 1, "large": 60}
+MEMORY = {"gc": "600m"}
 
 
 def one(cause: str, chosen: argparse.Namespace) -> None:
     """One application, in a process of its own: a JVM has one."""
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master(f"local[{chosen.cores}{', 4' if cause == 'failure' else ''}]".replace(" ", ""))
+    master = f"local[{chosen.cores},4]" if cause == "failure" else f"local[{chosen.cores}]"
+    builder = SparkSession.builder.master(master)
     options = {
         "spark.app.name": f"{chosen.name}-{cause}",
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "600m" if cause == "gc" and chosen.size == "large" else "1g",
+        "spark.driver.memory": MEMORY.get(cause, "2g") if chosen.size == "large" else "1g",
+        # A JVM that sees one core would choose another collector than one that sees two.
+        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
         "spark.sql.shuffle.partitions": "4",
+        "spark.sql.files.maxPartitionBytes": "32m",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": Path(chosen.folder).resolve().as_uri(),
-        "spark.eventLog.compress": str(chosen.codec != "none").lower(),
+        "spark.eventLog.compress": "false",
         "spark.eventLog.rolling.enabled": str(chosen.rolling).lower(),
     }
-    if chosen.codec != "none":
-        # Versions differ in whether the log has a codec of its own.
-        options |= {"spark.eventLog.compression.codec": chosen.codec, "spark.io.compression.codec": chosen.codec}
     for key, value in options.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    work = next(work for work in CAUSES if work.__name__ == cause)
-    work(spark, SIZES[chosen.size], chosen.input)
+    CAUSES[NAMES.index(cause)](spark, SIZES[chosen.size], chosen.input)
+    gateway = spark.sparkContext._gateway
     spark.stop()
+    # The JVM ends with its input. Waited for, so that its core time counts as this process's.
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
 
 
 def counts_of(files: list[Path]) -> list[int]:
@@ -182,9 +228,7 @@ def made(cause: str, options: list[str], chosen: argparse.Namespace) -> None:
     plain, counted, and then sent through the stream that Spark writes its logs through.
     """
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(
-            [sys.executable, __file__, folder, cause, *options, "--codec", "none", "--one"], check=True, timeout=900
-        )
+        subprocess.run([sys.executable, __file__, folder, cause, *options, "--raw"], check=True, timeout=900)
         (log,) = [path for path in Path(folder).iterdir() if not path.name.startswith(".")]
         counts = counts_of(parts_of(log))
         ending = "" if chosen.codec == "none" else f".{chosen.codec}"
@@ -225,24 +269,26 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder")
-    parser.add_argument("causes", nargs="*", metavar="CAUSE", help=f"default: all; {', '.join(NAMES)}")
+    parser.add_argument("causes", nargs="*", metavar="CAUSE", help=f"default: all that read no input; {', '.join(NAMES)}")
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--codec", choices=("zstd", "lz4", "lzf", "snappy", "none"), default="none")
     parser.add_argument("--rolling", action="store_true")
-    parser.add_argument("--input", help="text for `disk`")
+    parser.add_argument("--input", help=f"text for {' and '.join(READS)}")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--name", default="spark")
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--raw", action="store_true", help="one application, whose log is left as Spark wrote it")
     chosen = parser.parse_args()
     if unknown := set(chosen.causes) - set(NAMES):
         parser.error(f"no cause {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
-    if chosen.one:
+    if chosen.input is None and (reading := set(chosen.causes) & set(READS)):
+        parser.error(f"{', '.join(sorted(reading))} needs --input")
+    Path(chosen.folder).mkdir(parents=True, exist_ok=True)
+    if chosen.raw:
         one(chosen.causes[0], chosen)
         return 0
     options = ["--size", chosen.size, "--cores", str(chosen.cores), "--name", chosen.name]
     options += ["--rolling"] * chosen.rolling + (["--input", chosen.input] if chosen.input else [])
-    Path(chosen.folder).mkdir(parents=True, exist_ok=True)
-    for cause in chosen.causes or [name for name in NAMES if name != "disk"]:
+    for cause in chosen.causes or [name for name in NAMES if name not in READS]:
         made(cause, options, chosen)
     return 0
 

@@ -33,15 +33,17 @@ def table(name: str) -> list[dict]:
     return list(csv.DictReader(path.open(), delimiter="\t")) if path.is_file() else []
 
 
+def application_of(row: dict) -> Path:
+    """The log that a file of the index is, or is a part of: a file, or the folder of a log in parts."""
+    path = LOGS / row["file"]
+    folder = path.parent
+    in_parts = folder.name.startswith("eventlog_v2_") or path.name.startswith(("EVENT_LOG", "eventlog-20")) or (folder / "EVENT_LOG_1").exists()
+    return folder if in_parts or (path.name == "eventlog" and any(folder.glob("eventlog-20*"))) else path
+
+
 def applications() -> list[Path]:
-    """Each application's log: a file, or the folder of a log in parts."""
-    found = set()
-    for row in table("index.tsv"):
-        path = LOGS / row["file"]
-        folder = path.parent
-        in_parts = folder.name.startswith("eventlog_v2_") or path.name.startswith(("EVENT_LOG", "eventlog-20")) or (folder / "EVENT_LOG_1").exists()
-        found.add(folder if in_parts or (path.name == "eventlog" and any(folder.glob("eventlog-20*"))) else path)
-    return sorted(found)
+    """Each application's log."""
+    return sorted({application_of(row) for row in table("index.tsv")})
 
 
 def analysis(log: Path, *options: str) -> dict:
@@ -86,6 +88,19 @@ def documents() -> dict[Path, dict]:
             assert str(log.name) in ran.err and len(ran.err) < 2000, ran.err
     assert len(out) > 30, "hardly any log gave an answer"
     return out
+
+
+@real_logs
+def test_counts_are_those_of_the_index(documents):
+    expected: dict[Path, list[int]] = {}
+    for row in table("index.tsv"):
+        if row["flavour"] != "marker file":
+            counts = expected.setdefault(application_of(row), [0, 0, 0, 0])
+            expected[application_of(row)] = [n + int(row[key]) for n, key in zip(counts, ("tasks", "stages", "jobs", "sql"), strict=True)]
+    keys = ("tasks", "stages", "jobs", "sql_executions")
+    found = {log: [document["source"][key] for key in keys] for log, document in documents.items()}
+    assert found == {log: counts for log, counts in expected.items() if log in found}
+    assert not any(any(counts) for log, counts in expected.items() if log not in found), "a log of events gave no answer"
 
 
 @real_logs

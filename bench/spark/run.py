@@ -1,0 +1,131 @@
+"""Measures what is missing, then makes the page: `python -m bench.spark.run`.
+
+Two suites, `causes` and `pairs`. The ways of the pairs take turns, three rounds, each round from another
+one on; each job that is slow by one known cause runs once for every version of Spark. Every run is
+kept as soon as it has ended: its log in `bench/results/spark/`, a line in `bench/results/spark.jsonl`. So a
+run that was stopped, or reached `--time-limit`, goes on where it was. A run beside which somebody
+else computed (the canary of `lab/cores.py`) does not count, and is repeated.
+
+Spark is PySpark, installed on first use (`tests/spark.py`): 4 unless `--spark` says otherwise.
+"""
+
+import argparse
+import contextlib
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from bench import results
+from bench.spark import table
+from bench.spark.cases import CAUSES, ROUNDS, RUN_S, Way, cause_of, ways
+from bench.spark.rig import Rig, rig
+from lab.cores import CANARY
+from lab.disks import LabError
+from lab.memory import kept
+from tests import spark
+
+SUITE = "spark"
+LOGS = results.FOLDER / SUITE
+SUITES = ("causes", "pairs")
+ATTEMPTS = 3
+
+
+def say(text: str) -> None:
+    """Progress, on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def wanted(suites: set[str], version: str) -> list[dict]:
+    """Every run of these suites, in the order in which they are made."""
+    runs = []
+    if "causes" in suites:
+        runs += [{"suite": "causes", "way": cause_of(job).name, "spark": version, "round": 0} for job in CAUSES]
+    if "pairs" in suites:
+        all_ways = ways()
+        for turn in range(ROUNDS):
+            turned = all_ways[turn:] + all_ways[:turn]
+            runs += [{"suite": "pairs", "way": way.name, "spark": version, "round": turn} for way in turned]
+    return runs
+
+
+def counts(line: dict) -> bool:
+    """Whether nobody else computed beside it, and its log is there."""
+    return line["canary"] >= CANARY and (LOGS / line["log"]).exists()
+
+
+def missing(runs: list[dict], lines: list[dict]) -> list[dict]:
+    """Those that have not been made, or do not count."""
+    done = [line["case"] for line in lines if counts(line)]
+    return [run for run in runs if run not in done]
+
+
+def expected_s(run: dict, lines: list[dict]) -> float:
+    """How long it took before."""
+    known = [line["took_s"] for line in lines if line["case"]["way"] == run["way"]]
+    return statistics.median(known) if known else RUN_S
+
+
+def measure(hardware: Rig, run: dict, by: str) -> dict | None:
+    """One run that counts, if it can be had in a few attempts."""
+    way = next(way for way in [*ways(), *map(cause_of, CAUSES)] if way.name == run["way"])
+    log = f"{run['suite']}-{run['spark']}-{way.name}-{run['round']}.zstd"
+    for attempt in range(ATTEMPTS):
+        begin = time.monotonic()
+        try:
+            found = hardware.run(way, LOGS / log)
+        except LabError as error:
+            say(f"  {error}")
+            time.sleep(1 + attempt)
+            continue
+        found |= {"log": log, "took_s": round(time.monotonic() - begin, 1)}
+        results.append(SUITE, run, found, by)
+        if found["canary"] >= CANARY:
+            return found
+        say(f"  somebody else computed (canary {found['canary']:.2f})")
+    return None
+
+
+def spark_version(python: Path) -> str:
+    """Of the PySpark that this Python has."""
+    command = [python, "-c", "import pyspark; print(pyspark.__version__)"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench.spark.run", description=__doc__.split("\n")[0])
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"default: all of {', '.join(SUITES)}")
+    parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS", help="start no run that may end later")
+    parser.add_argument("--only", metavar="TEXT", default="", help="runs whose way has this in its name")
+    parser.add_argument("--spark", choices=sorted(spark.PACKAGES), default="4", help="version (default 4)")
+    parser.add_argument("--list", action="store_true", help="say what is missing, and how long it takes")
+    chosen = parser.parse_args()
+    if unknown := set(chosen.suites) - set(SUITES):
+        parser.error(f"no suite {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
+    python = spark.python(chosen.spark)
+    version = spark_version(python)
+    runs = [run for run in wanted(set(chosen.suites or SUITES), version) if chosen.only in run["way"]]
+    lines = results.load(SUITE)
+    left = missing(runs, lines)
+    say(f"Spark {version}: {len(left)} of {len(runs)} runs are missing, about {sum(expected_s(r, lines) for r in left):.0f} s")
+    if chosen.list or not left:
+        table.main()
+        return 0
+    until = time.monotonic() + chosen.time_limit
+    with contextlib.ExitStack() as stack:
+        results.memory = stack.enter_context(kept())
+        hardware = stack.enter_context(rig(python))
+        for run in left:
+            if time.monotonic() + expected_s(run, lines) > until:
+                say("the time is up; the rest is measured next time")
+                break
+            found = measure(hardware, run, f"spark-{version}")
+            say(f"{run['suite']} {run['way']} {run['round']}: {found['ms']:.0f} ms" if found else f"{run['way']}: not measured")
+    table.main()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""The manifest of the pairs and `bench/SPARK.md`, from the lines and the logs: `python -m bench.spark.table`."""
+
+import json
+import statistics
+from pathlib import Path
+
+from bench import results
+from bench.spark.cases import CAUSES, ERROR, ROUNDS, Case, Way, cause_of, pairs
+from lab.cores import CANARY
+from tests import binary
+
+SUITE = "spark"
+LOGS = results.FOLDER / SUITE
+MANIFEST = LOGS / "manifest.json"
+PREDICTIONS = LOGS / "predictions.json"
+
+
+def newest(lines: list[dict]) -> dict[tuple, dict]:
+    """Of each run the last line that counts."""
+    found = {}
+    for line in lines:
+        case = line["case"]
+        if line["canary"] >= CANARY and (LOGS / line["log"]).exists():
+            found[case["suite"], case["spark"], case["way"], case["round"]] = line
+    return found
+
+
+def logs_of(way: Way, version: str, lines: dict[tuple, dict]) -> list[str]:
+    """The logs of a way's rounds."""
+    rounds = (lines.get(("pairs", version, way.name, turn)) for turn in range(ROUNDS))
+    return [line["log"] for line in rounds if line]
+
+
+def manifest(lines: dict[tuple, dict]) -> dict:
+    """As `pellucid backtest` takes it; cases of which every round was measured."""
+    cases = []
+    for version in sorted({version for suite, version, *_ in lines if suite == "pairs"}):
+        for case in pairs():
+            base, target = logs_of(case.base, version, lines), logs_of(case.target, version, lines)
+            if min(len(base), len(target)) == ROUNDS:
+                kernel = case.base.rate or case.settings.get("cores")
+                cases.append(
+                    {
+                        "name": f"{case.name}, Spark {version}",
+                        "query": case.base.job,
+                        "set": case.settings,
+                        "baseline": base,
+                        "measured": target,
+                        "emulation": "kernel" if kernel else "none",
+                    }
+                )
+    machines = "; ".join(sorted({line["machine"] for line in lines.values()}))
+    return {"format": "pellucid.manifest/1", "machine": machines, "cases": cases}
+
+
+def row(*cells) -> str:
+    """A row of a table."""
+    return "| " + " | ".join(str(cell) for cell in cells) + " |"
+
+
+def seconds(ms: float) -> str:
+    """With two digits after the point."""
+    return f"{ms / 1e3:.2f}"
+
+
+def pairs_table(document: dict) -> list[str]:
+    """Predicted beside measured."""
+    out = ["## What-if from one log to another", ""]
+    out += [row("from to", "asked", "from (s)", "predicted (s)", "90 % interval (s)", "measured (s)", "off by", "inside")]
+    out += [row(*["---"] * 8)]
+    inside, errors = [], []
+    for case in document["cases"]:
+        within = case["low_ms"] <= case["measured_ms"] <= case["high_ms"]
+        inside.append(within)
+        errors.append(case["error"])
+        asked = ", ".join(f"`{key}={value}`" for key, value in case["set"].items())
+        interval = f"{seconds(case['low_ms'])} to {seconds(case['high_ms'])}"
+        times = seconds(case["baseline_ms"]), seconds(case["predicted_ms"]), interval, seconds(case["measured_ms"])
+        out.append(row(case["name"], asked, *times, f"{case['error']:.1%}", "yes" if within else "**no**"))
+    met = "met" if all(inside) and max(errors) <= ERROR and len(errors) >= len(pairs()) else "not met"
+    out += ["", f"- Goal (each within its interval and within {ERROR:.0%}): {met}; "]
+    out[-1] += f"{sum(inside)} of {len(inside)} inside, median error {statistics.median(errors):.1%}, worst {max(errors):.1%}"
+    return [*out, ""]
+
+
+def first_cause(document: dict, expected: str) -> tuple[str, bool]:
+    """What `analyze` names first, and whether that is the known cause."""
+    causes = document["causes"]
+    names = [cause["cause"] for cause in causes]
+    if expected == "none":
+        return ", ".join(names) or "none", set(names) <= {"cpu"}
+    if expected == "disk input":
+        others = [cause for cause in causes if cause["cause"] not in ("cpu", "unexplained")]
+        reads = [cause for cause in others[:1] if cause["cause"] == expected and cause["at_most"]]
+        return ", ".join(names), bool(reads)
+    return ", ".join(names), names[:1] == [expected]
+
+
+def causes_table(lines: dict[tuple, dict]) -> list[str]:
+    """Each job that is slow by a known cause, and what `analyze` says."""
+    out = ["## Jobs slow by one known cause", ""]
+    out += [row("job", "Spark", "took (s)", "known cause", "causes that `analyze` names", "first is right"), row(*["---"] * 6)]
+    right, asked = 0, 0
+    for (suite, version, way, _), line in sorted(lines.items()):
+        if suite != "causes":
+            continue
+        job = next(job for job in CAUSES if cause_of(job).name == way)
+        document = json.loads(binary.run("analyze", "--json", LOGS / line["log"]).check().out)
+        named, is_right = first_cause(document, CAUSES[job])
+        right, asked = right + is_right, asked + 1
+        out.append(row(f"`{job}`", version, seconds(line["ms"]), CAUSES[job], named, "yes" if is_right else "**no**"))
+    return [*out, "", f"- Goal (each named first): {right} of {asked}", ""]
+
+
+def page(lines: dict[tuple, dict], document: dict | None) -> str:
+    """The whole page."""
+    out = ["# What Spark event logs tell, against what is known", ""]
+    out += ["Made by `make bench-spark` from `bench/results/spark/`; how and what: `bench/README.md`.", ""]
+    out += [f"- Machine: {machine}" for machine in sorted({line["machine"] for line in lines.values()})]
+    disks = sorted({line["disk"] for line in lines.values() if line["disk"]})
+    out += [f"- Disk: {label}" for label in sorted({disk.split(" (measured")[0] for disk in disks})]
+    noise = max((line["others_cores"] for line in lines.values()), default=0.0)
+    out += [f"- Other processes used at most {noise:.2f} cores beside a run", ""]
+    if document:
+        out += pairs_table(document)
+    else:
+        out += ["*No pair is measured yet.*", ""]
+    return "\n".join(out + causes_table(lines))
+
+
+def main() -> None:
+    """Writes the manifest, asks for its predictions, writes the page, and says where."""
+    lines = newest(results.load(SUITE))
+    document = None
+    LOGS.mkdir(parents=True, exist_ok=True)
+    found = manifest(lines)
+    MANIFEST.write_text(json.dumps(found, indent=1) + "\n")
+    if found["cases"]:
+        document = json.loads(binary.run("backtest", "--json", MANIFEST).check().out)
+        PREDICTIONS.write_text(json.dumps(document, indent=1) + "\n")
+    target = results.FOLDER.parent / "SPARK.md"
+    target.write_text(page(lines, document))
+    print(target)
+
+
+if __name__ == "__main__":
+    main()
