@@ -1,0 +1,152 @@
+"""What becomes of a statement on its way to Spark: the program that `pellucid sql --on spark` runs, without a Spark."""
+
+import importlib.util
+
+import pytest
+
+from tests.binary import ROOT
+
+TABLES = {
+    "t": {"id": "bigint", "k": "int", "m": "decimal(10,2)", "d": "date", "f": "double"},
+    "path_0": {"id": "bigint"},
+}
+
+
+def program():
+    """The session's program as a module."""
+    path = ROOT / "crates" / "cli" / "src" / "spark" / "session.py"
+    spec = importlib.util.spec_from_file_location("session", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+SESSION = program()
+
+
+class Schema:
+    """Of a table, as PySpark shows one."""
+
+    def __init__(self, columns: dict[str, str]):
+        self.fields = [type("Field", (), {"name": n, "dataType": type("T", (), {"simpleString": lambda _, k=k: k})()}) for n, k in columns.items()]
+
+
+class Spark:
+    """A session that knows tables, and whose parser takes nothing, or all."""
+
+    def __init__(self, parses: bool):
+        self.parses = parses
+        self._jsparkSession = self
+
+    def sessionState(self):  # noqa: N802 (Spark's names)
+        return self
+
+    def sqlParser(self):  # noqa: N802
+        return self
+
+    def parsePlan(self, text):  # noqa: N802
+        if not self.parses:
+            raise ValueError("\n[PARSE_SYNTAX_ERROR] Syntax error at or near 'x'. (line 1, pos 10)\n\n== SQL ==")
+
+    def table(self, name):
+        return type("Table", (), {"schema": Schema(TABLES[name])})
+
+
+def statements(parses: bool = False):
+    """Translates; paths are not looked for."""
+    made = SESSION.Statements(Spark(parses))
+    made.view_of = lambda path: made.paths.setdefault(path, "path_0")
+    return made
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT k, count(*) AS n, sum(m) FROM t GROUP BY k ORDER BY k NULLS FIRST",
+        "SELECT id FROM t WHERE k IN (1, 2) AND d >= DATE '2020-01-31' - INTERVAL '3' DAY",
+        "SELECT id::VARCHAR, f / 2 FROM t",
+        "SELECT sum(m) OVER (PARTITION BY k) FROM t",
+        "SELECT * FROM t EXCEPT SELECT * FROM t",
+        "explain SELECT 1",
+    ],
+)
+def test_what_both_say_runs_as_it_is_written(text):
+    assert statements().prepared(text) == (text, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SELECT k FROM t ORDER BY k", "ORDER BY k NULLS LAST"),
+        ("SELECT k FROM t ORDER BY k DESC", "ORDER BY k DESC NULLS FIRST"),
+        ("SELECT sum(m) OVER (ORDER BY k) FROM t", "ORDER BY k NULLS LAST"),
+        ('SELECT "id" FROM t', "`id`"),
+        ("SELECT id / 7 FROM t", "id DIV 7"),
+        ("SELECT (id / 7) / k FROM t", "(id DIV 7) DIV k"),
+        ("SELECT sum(id) / count(*), avg(id) / 2 FROM t", "SUM(id) DIV COUNT(*), AVG(id) / 2"),
+        ("WITH x AS (SELECT id / 3 AS q FROM t) SELECT q / 2, q / 2.0 FROM x", "SELECT q DIV 2, q / 2.0"),
+        ("SELECT m / 7, f / k FROM t ORDER BY 1", "m / 7, f / k"),
+        ("SELECT count(*) FROM 'data/*.parquet' x", "FROM path_0 AS x"),
+        ("SELECT [1, 2][1]", "ARRAY(1, 2)[0]"),
+        ("CREATE VIEW v AS SELECT 1 AS a", "CREATE TEMPORARY VIEW v"),
+    ],
+)
+def test_what_would_mean_something_else_is_translated(text, expected):
+    translated, changed = statements().prepared(text)
+    assert changed and expected in translated, translated
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELECT id FRM t WHERE", r"line 1, column 15: .* near `t` \(Spark says: \[PARSE_SYNTAX_ERROR\]"),
+        ("SELECT array_agg(id ORDER BY k) FROM t", "the order within `ARRAY_AGG"),
+        ("SELECT string_agg(k, ',' ORDER BY k) FROM t", "the order within"),
+        ("SELECT no_such(id) / no_such(k) FROM t", "cannot be told whether this divides whole numbers"),
+        ("COPY t TO 'x.parquet'", "-o FILE writes the rows"),
+    ],
+)
+def test_what_neither_can_do_is_refused(text, message):
+    with pytest.raises(SESSION.Refused, match=message):
+        statements().prepared(text)
+
+
+def test_what_only_spark_understands_is_sparks():
+    text = "SELECT TRANSFORM (id) USING 'cat' AS (x) FROM t"
+    assert statements(parses=True).prepared(text)[0] == text
+
+
+def test_without_sqlglot(monkeypatch, capsys):
+    said = []
+    monkeypatch.setattr(SESSION, "dialect", lambda: None)
+    monkeypatch.setattr(SESSION, "say", lambda **what: said.append(what))
+    taken = statements(parses=True)
+    assert taken.prepared("SELECT 1") == ("SELECT 1", False) == taken.prepared("SELECT 1")
+    assert len(said) == 1 and "NULLs sort first" in said[0]["warning"], "once a session"
+    with pytest.raises(SESSION.Refused, match="pip install sqlglot"):
+        statements(parses=False).prepared("SELECT 1")
+
+
+def test_values_as_json():
+    import datetime
+    import decimal
+
+    row = (1, "é", decimal.Decimal("-10.50"), float("nan"), b"\x00\xff", datetime.date(2026, 11, 21), [None, True], {7: (0.5,)})
+    assert SESSION.plain(row) == [1, "é", "-10.50", "nan", "00ff", "2026-11-21", [None, True], {"7": [0.5]}]
+
+
+def test_settings_are_merged_with_the_users(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# ours\nspark.plugins  com.nvidia.spark.SQLPlugin\nspark.jars=/a.jar, /b.jar\nspark.master local[3]\n\n"
+    )
+    request = {
+        "conf": [["spark.executor.memory", "4g"], ["spark.eventLog.enabled", "false"]], "master": None, "jar": "/p.jar",
+        "plugin": "Plugin", "folder": "/f", "log_folder": "/f/log",
+    }  # fmt: skip
+    made = SESSION.settings(request)
+    assert made["spark.plugins"] == "com.nvidia.spark.SQLPlugin,Plugin" and made["spark.jars"] == "/a.jar,/b.jar,/p.jar"
+    assert made["spark.master"] == "local[3]" and made["spark.driver.host"] == "127.0.0.1"
+    assert made["spark.executor.memory"] == "4g" and made["spark.eventLog.enabled"] == "true"
+    cluster = SESSION.settings({**request, "master": "spark://h:7077", "jar": None})
+    assert "spark.driver.host" not in cluster and "spark.plugins" not in cluster

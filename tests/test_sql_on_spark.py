@@ -1,0 +1,265 @@
+"""`pellucid sql --on spark` and `pellucid spark`: real sessions, against the answers of this machine's engine."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from tests import binary, spark
+
+# Executors of its own, as on a cluster, but on this machine.
+CLUSTER = "spark=local-cluster[1,2,1024]"
+SMALL = ("--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.executor.memory=700m")
+needs_spark = pytest.mark.skipif(spark.missing() is not None, reason=f"no Spark: {spark.missing()}")
+# The plugin's jar, where Maven has made it (section `spark` of tests/run).
+JAR = binary.ROOT / "spark-plugin" / "target" / "pellucid-spark.jar"
+
+# What both dialects say alike, what sqlglot has to translate, and what must not silently change its meaning.
+STATEMENTS = {
+    "as it is": "SELECT k, count(*) AS n, sum(m) AS m, min(d) AS d FROM t GROUP BY k ORDER BY k NULLS FIRST",
+    "two jobs": "SELECT t.k, count(*) AS n FROM t JOIN u ON t.k = u.k GROUP BY t.k ORDER BY 1",
+    "nulls sort last": "SELECT k FROM t WHERE id < 40 ORDER BY k, id LIMIT 37",
+    "whole division": "SELECT id, id / 7 AS q, (id + 1) / 2.0 AS r FROM t WHERE id < 20 ORDER BY id",
+    "quoted names": 'SELECT "id" AS "the id" FROM t WHERE id = 3',
+    "a path": "SELECT count(*) AS n, sum(id) AS s FROM '{folder}/t.parquet'",
+    "a text file": "SELECT sum(id) AS s, max(name) AS name FROM '{folder}/words.csv'",
+    "casts and dates": "SELECT count(*) AS n FROM t WHERE d >= DATE '2020-01-31' - INTERVAL '3' DAY AND id::VARCHAR LIKE '1%'",
+    "nothing": "SELECT id FROM t WHERE id < 0",
+}
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Of a user who has PySpark."""
+    plain = {key: value for key, value in os.environ.items() if key not in ("SPARK_HOME", "SPARK_CONF_DIR")}
+    return {**plain, "PYSPARK_PYTHON": str(spark.python()), **more}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A few tables."""
+    folder = tmp_path_factory.mktemp("data")
+    connection = duckdb.connect()
+    connection.execute(
+        f"""COPY (SELECT i::BIGINT AS id, CASE WHEN i % 13 = 0 THEN NULL ELSE i % 11 END::INT AS k,
+        ((i * 37 % 1000) / 100)::DECIMAL(10, 2) AS m, DATE '2020-01-01' + (i % 40)::INT AS d
+        FROM range(5000) r(i)) TO '{folder}/t.parquet'"""
+    )
+    connection.execute(f"COPY (SELECT i::INT AS k FROM range(5) r(i)) TO '{folder}/u.parquet'")
+    connection.execute(f"COPY (SELECT i AS id, 'wörd, ' || i AS name FROM range(30) r(i)) TO '{folder}/words.csv' (HEADER)")
+    return folder
+
+
+def tables(folder: Path) -> list[str]:
+    """`t` and `u`."""
+    return ["--table", f"t={folder}/t.parquet", "--table", f"u={folder}/u.parquet"]
+
+
+@pytest.fixture(scope="module")
+def on_spark(folder, tmp_path_factory):
+    """Every statement in one session on executors; its documents, its trace, and what was said."""
+    trace = tmp_path_factory.mktemp("trace") / "spark.log"
+    text = folder / "all.sql"
+    text.write_text(";\n".join(statement.format(folder=folder) for statement in STATEMENTS.values()))
+    more = {"PELLUCID_SPARK_JAR": str(JAR)} if JAR.exists() else {}
+    command = ["sql", "-f", text, *tables(folder), "--on", CLUSTER, *SMALL, "--trace", trace, "--json"]
+    ran = binary.run(*command, env=environment(**more)).check()
+    documents = json.loads(ran.out)["results"]
+    return dict(zip(STATEMENTS, documents, strict=True)), trace, ran
+
+
+@needs_spark
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_answers_are_those_of_this_machine(name, folder, on_spark):
+    documents, _, _ = on_spark
+    here = binary.run("sql", STATEMENTS[name].format(folder=folder), *tables(folder), "--json").check()
+    expected = json.loads(here.out)
+    got = documents[name]
+
+    def plain(rows):
+        """Decimals of another scale are the same number."""
+        number = lambda value: float(value) if isinstance(value, (int, float)) or is_number(value) else value  # noqa: E731
+        return [[number(value) for value in row] for row in rows]
+
+    assert [c["name"] for c in got["columns"]] == [c["name"] for c in expected["columns"]]
+    assert plain(got["rows"]) == plain(expected["rows"])
+    assert got["row_count"] == expected["row_count"]
+
+
+def is_number(value) -> bool:
+    """Whether a text is a decimal."""
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+@needs_spark
+def test_only_what_differs_is_translated(on_spark):
+    _, _, ran = on_spark
+    notes = [line for line in ran.err.splitlines() if line.startswith("translated for Spark: ")]
+    texts = dict(zip(("two jobs", "nulls sort last", "whole division", "quoted names", "a path", "a text file"), notes, strict=True))
+    assert "ORDER BY k NULLS LAST" in texts["nulls sort last"]
+    assert "id DIV 7" in texts["whole division"] and "(id + 1) / 2.0" in texts["whole division"]
+
+
+@needs_spark
+def test_every_statement_has_its_job(on_spark):
+    documents, trace, _ = on_spark
+    for name, document in documents.items():
+        job = document["job"]
+        assert job["outcome"] == "ok" and job["duration_ms"] > 0, name
+        assert document["trace"] == str(trace)
+    joined = documents["two jobs"]["job"]
+    assert len(joined["stages"]) >= 2 and joined["bottleneck"]["kind"] in ("cpu", "disk", "network")
+    assert joined["blocked_ms"]["gc"] is not None
+
+
+@needs_spark
+def test_the_trace_is_spark_s_own_event_log(on_spark):
+    documents, trace, _ = on_spark
+    analysis = binary.run("analyze", trace, "--json").check().json()
+    assert analysis["source"]["kind"] == "spark-event-log" and analysis["source"]["complete"]
+    assert analysis["source"]["sql_executions"] >= len(STATEMENTS)
+    what_if = binary.run("whatif", trace, "--set", "executor.cores=x2", "--json").check().json()
+    assert what_if["prediction"]["duration_ms"] > 0
+
+
+@needs_spark
+@pytest.mark.skipif(not JAR.exists(), reason=f"the plugin is not built: {JAR} (make spark-plugin/target/pellucid-spark.jar)")
+def test_the_plugin_is_loaded(on_spark):
+    _, trace, _ = on_spark
+    analysis = binary.run("analyze", trace, "--json").check().json()
+    assert analysis["concurrency"], "the executors said how many tasks they let run"
+    assert {step["concurrency"] for tuned in analysis["concurrency"] for step in tuned["steps"]} <= {1, 2}
+
+
+@needs_spark
+def test_rows_to_a_file_and_the_line_after_them(folder, tmp_path):
+    target = tmp_path / "out.parquet"
+    command = ["sql", "SELECT k, count(*) AS n FROM t GROUP BY k", *tables(folder), "--on", "spark=local[1]", *SMALL]
+    ran = binary.run(*command, "-o", target, env=environment()).check()
+    assert duckdb.sql(f"SELECT count(*), sum(n) FROM '{target}'").fetchall() == [(12, 5000)]
+    assert "12 rows in " in ran.err and " · tasks mostly " in ran.err and f"written to {target}" in ran.err
+    assert ran.out == ""
+    assert not list(Path.cwd().glob("spark-warehouse")) and not list(Path.cwd().glob("metastore_db"))
+
+
+@needs_spark
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("SELECT id FRM t WHERE", r"line 1, column \d+: .* \(Spark says: .*PARSE_SYNTAX_ERROR"),
+        ("SELECT nope FROM t ORDER BY 1", r"UNRESOLVED_COLUMN.*nope.*as translated: SELECT nope"),
+    ],
+)
+def test_a_mistake_is_refused_with_its_place(statement, message, folder):
+    ran = binary.run("sql", statement, *tables(folder), "--on", "spark=local[1]", env=environment())
+    assert ran.code == 2, ran.err
+    assert re.search(message, ran.err), ran.err
+    assert "Traceback" not in ran.err and not binary.PANIC.search(ran.err)
+
+
+@needs_spark
+def test_without_sqlglot(folder, tmp_path):
+    """What is not installed cannot be imported."""
+    (tmp_path / "sqlglot.py").write_text("raise ImportError('not here')")
+    lacking = environment(PYTHONPATH=str(tmp_path))
+    on = ["--on", "spark=local[1]", *tables(folder)]
+    ran = binary.run("sql", "SELECT count(*) AS n FROM t; SELECT id::INT FROM '/x.csv'", *on, env=lacking)
+    assert ran.code == 2 and "pip install sqlglot" in ran.err
+    assert "warning: sqlglot is not installed" in ran.err
+    assert "5000" in ran.out, "what ran before is printed"
+
+
+def test_wrong_usage_needs_no_spark(folder):
+    for options, message in [
+        (["--on", "flink"], "it is spark or spark=MASTER"),
+        (["--on", "spark", "--io", "direct"], "--io says how this machine's engine runs"),
+        (["--on", "spark", "--conf", "memory=4g"], "one of Spark's settings"),
+        (["--conf", "spark.executor.memory=4g"], "--on"),
+        (["--on", "spark", "-o", "rows.xlsx"], "the ending says the format"),
+    ]:
+        ran = binary.run("sql", "SELECT 1", *options)
+        assert ran.code == 2 and message in ran.err, ran.err
+
+
+def test_no_pyspark(tmp_path):
+    bare = tmp_path / "python"
+    bare.write_text(f"#!/bin/sh\nexec {sys.executable} -S -I \"$@\"\n")
+    bare.chmod(0o755)
+    for program, why in [(bare, "has no module pyspark"), ("/nowhere/python", "cannot be started")]:
+        ran = binary.run("sql", "SELECT 1", "--on", "spark", env={**os.environ, "PYSPARK_PYTHON": str(program)})
+        assert ran.code == 1
+        assert "PySpark was not found" in ran.err and why in ran.err and "pip install pyspark" in ran.err
+
+
+@needs_spark
+def test_no_java(folder, tmp_path):
+    for tool in ("sh", "bash", "env", "dirname", "basename", "cat", "uname", "python3", "sed", "grep", "ps"):
+        found = subprocess.run(["which", tool], capture_output=True, text=True).stdout.strip()
+        if found:
+            (tmp_path / tool).symlink_to(found)
+    lacking = environment(PATH=str(tmp_path))
+    lacking.pop("JAVA_HOME", None)
+    ran = binary.run("sql", "SELECT 1", "--on", "spark=local[1]", env=lacking)
+    assert ran.code == 1 and "JAVA_HOME" in ran.err, ran.err
+
+
+@needs_spark
+def test_ctrl_c_ends_spark_too(folder, tmp_path):
+    slow = "SELECT count(*) FROM t a, t b, t c WHERE a.id + b.id + c.id < 0"
+    process = binary.start(
+        "sql", slow, *tables(folder), "--on", "spark=local[1]", env=environment(TMPDIR=str(tmp_path)), start_new_session=True
+    )
+    until = time.monotonic() + 120
+    while not list(tmp_path.glob("pellucid-spark-*/log/*")) and time.monotonic() < until:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert not list(tmp_path.glob("pellucid-spark-*"))
+    mine = str(tmp_path)
+    while running_with(mine) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert running_with(mine) == []
+
+
+def running_with(folder: str) -> list[str]:
+    """Processes whose command line names a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if folder in path.read_bytes().decode(errors="replace"):
+                found.append(path.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+def test_spark_conf_and_jar(tmp_path):
+    jar = tmp_path / "plugin.jar"
+    jar.touch()
+    named = {**os.environ, "PELLUCID_SPARK_JAR": str(jar)}
+    assert binary.run("spark", "jar", env=named).check().out == f"{jar}\n"
+    lines = binary.run("spark", "conf", env=named).check().out.split()
+    assert lines[:2] == ["--jars", str(jar)]
+    assert "spark.plugins=org.pellucid.spark.PellucidPlugin" in lines and "spark.pellucid.mode=adaptive" in lines
+    lines = binary.run("spark", "conf", "--properties", "--mode", "measure", "--policy", "index", env=named).check().out
+    assert dict(line.split(None, 1) for line in lines.splitlines()) == {
+        "spark.jars": str(jar),
+        "spark.plugins": "org.pellucid.spark.PellucidPlugin",
+        "spark.pellucid.mode": "measure",
+        "spark.pellucid.policy": "index",
+    }
+    document = binary.run("spark", "conf", "--json", env=named).check().json()
+    assert document["format"] == "pellucid.spark/1" and document["jar"] == str(jar)
+    missing = binary.run("spark", "jar", env={**os.environ, "PELLUCID_SPARK_JAR": str(tmp_path / "none.jar")})
+    assert missing.code == 1 and "none.jar" in missing.err
