@@ -73,14 +73,13 @@ impl Ran {
     pub fn keep_log(&self, at: &Path) -> Result<(), Failure> {
         let failed = |error| Failure::file("write", at.display(), &error);
         let entries = fs::read_dir(log_folder(self.folder.path())).map_err(failed)?;
-        let log = entries.flatten().map(|entry| entry.path()).find(|path| path.is_file());
+        let hidden = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with('.');
+        let log = entries.flatten().find(|entry| !hidden(entry)).map(|entry| entry.path());
         let log =
             log.ok_or_else(|| Failure::Failed("Spark left no event log, so there is no trace".to_string()))?;
         fs::copy(log, at).map(drop).map_err(failed)
     }
-}
 
-impl Ran {
     /// The answers with what their jobs did, for whoever prints them; `trace` says where that was kept.
     pub fn answered(self, trace: Option<&Path>) -> Vec<Executed> {
         let analysis = self.trace.as_ref().map(|trace| (trace, pellucid_model::analyze(trace)));
