@@ -20,7 +20,7 @@ WARM_MEAN, WARM_WORST, WARM_MEMORY = 0.85, 1.2, 1.5
 COLD_TIME, COLD_BYTES, TWO_DISKS = 1.05, 1.05, 0.55
 RECORDING, EVENT_BYTES = 0.01, 40
 # Event logs: core seconds of the faster peer over ours, by how the log is compressed; memory for a million tasks.
-FEWER_CORE_S, MILLION_BYTES = {"plain": 15, "zstd": 10}, 300e6
+FEWER_CORE_S, MILLION_BYTES, READER_MB_A_CORE_S = {"plain": 15, "zstd": 10}, 300e6, 500
 # A million monotasks: an answer, the page's size, its first picture.
 ANSWER_MS, PAGE_BYTES, PICTURE_MS = 2000, 30e6, 3000
 # And of single operations, by how their names begin. A registration is no event, so it has none.
@@ -386,6 +386,11 @@ def sparklog_section(lines: list[dict]) -> list:
             measured = "–" if ratio is None else f"{ratio:.1f} times fewer"
             what = f"Core seconds beside the faster peer, {line['case']['codec']}"
             out.append(Goal(what, measured, f"at least {limit} times fewer", verdict))
+            alone = core_s(line["programs"]["reader"])
+            if alone and line["case"]["codec"] == "plain":
+                rate, least = line["bytes"] / 1e6 / alone, READER_MB_A_CORE_S
+                verdict = "met" if rate >= least else "not met"
+                out.append(Goal("MB a core second of the reader, plain", f"{rate:.0f}", f"at least {least}", verdict))
         elif line["tasks"] >= 1e6:
             peak = statistics.median(line["programs"]["pellucid analyze"]["peak_bytes"] or [0]) or None
             failed = [error for error in [line["programs"]["pellucid analyze"]["error"]] if error]

@@ -329,6 +329,7 @@ def test_event_logs_beside_the_faster_peer():
     assert "**18.0 times fewer** (goal: at least 15 times fewer): met" in text
     assert "**9.0 times fewer** (goal: at least 10 times fewer): not met" in text
     assert "| reader | 2.00 | 1.00 | 50 | 500 |" in text
+    assert "MB a core second of the reader, plain: **500** (goal: at least 500): met" in text
 
 
 def test_a_peer_that_is_not_there_leaves_a_goal_open():

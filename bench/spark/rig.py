@@ -19,7 +19,7 @@ from lab import cache, cores, disks, guard
 from tests import binary
 
 LAB = Path(__file__).resolve().parents[2] / "lab" / "spark_logs.py"
-TEXT_BYTES = 600 << 20
+TEXT_BYTES = 400 << 20
 LINE_BYTES = 100
 FRAME_BYTES = 1 << 16
 # Spark's start, its job at the slowest, and room.
