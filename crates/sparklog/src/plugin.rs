@@ -64,9 +64,9 @@ impl Measured {
         task.input_bytes = self.read_bytes.max(task.input_bytes);
     }
 
-    /// Whether the bytes of input are those that the plugin counted.
+    /// Whether the plugin saw all reads of files, so that the bytes of input can be believed.
     pub fn counted_input(&self) -> bool {
-        self.read_bytes.is_some()
+        self.read_bytes.is_some() || self.read_wait_ns.is_some()
     }
 
     /// All that the task's thread waited for, where that was measured: a bound of every wait that was not.
