@@ -105,7 +105,7 @@ def is_number(value) -> bool:
 def test_only_what_differs_is_translated(on_spark):
     _, _, ran = on_spark
     notes = [line for line in ran.err.splitlines() if line.startswith("translated for Spark: ")]
-    texts = dict(zip(("two jobs", "nulls sort last", "whole division", "quoted names", "a path", "a text file"), notes, strict=True))
+    texts = dict(zip(("two jobs", "nulls sort last", "whole division", "quoted names", "a path", "a text file", "casts and dates"), notes, strict=True))
     assert "ORDER BY k NULLS LAST" in texts["nulls sort last"]
     assert "id DIV 7" in texts["whole division"] and "(id + 1) / 2.0" in texts["whole division"]
 

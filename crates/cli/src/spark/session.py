@@ -189,7 +189,8 @@ class Statements:
             raise Refused(f"Spark SQL cannot say this: {first_line(error)}") from None
         except SqlglotError:
             same = False  # Spark's dialect has no such text
-        return (text, False) if same else (translated, True)
+        # The two may look alike to sqlglot, and not to Spark: VARCHAR without a length.
+        return (text, False) if same and self.accepts(text) is None else (translated, True)
 
     def unread(self, text):
         """Without sqlglot a text is run as it is, where Spark can, and that is said."""
