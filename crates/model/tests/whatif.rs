@@ -121,6 +121,20 @@ fn another_storage_as_worked_out_by_hand() {
     assert_eq!(slow.changes.to_string(), "storage=probe.json");
 }
 
+/// A fifth of each scan's computing it waited for its core, which a thread that read had.
+#[test]
+fn what_reading_took_from_the_cores_goes_with_the_reading() {
+    let mut trace = query();
+    let last = trace.monotasks.iter().map(|m| m.queued_ns).max();
+    for monotask in trace.monotasks.iter_mut().filter(|m| m.phase == Phase::Compute) {
+        // The final stage's as well: there nothing is read.
+        monotask.cpu_ns = Some(monotask.service_ns / 5 * 4);
+        assert!(monotask.service_ns == ms(150.0) || Some(monotask.queued_ns) == last);
+    }
+    close(simulated(&trace, &["no=disk"]), 10.0 + 2.0 * 120.0 + 80.0);
+    close(simulated(&trace, &["disk.rate=x2"]), 10.0 + 4.0 * 200.0 + 150.0 + 80.0);
+}
+
 #[test]
 fn what_the_page_cache_held_comes_from_the_storage_too() {
     let trace = cached(Some(20_000_000));

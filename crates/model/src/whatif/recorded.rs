@@ -32,6 +32,8 @@ pub(crate) struct Mono {
     pub work: f64,
     /// Part of `work` that decodes input.
     pub decode: f64,
+    /// Part of `work` for which it did not run: the threads that read, or others, had its core.
+    pub waits: f64,
     /// Input bytes that it copies out of the page cache.
     pub cached_bytes: f64,
     /// Time for which its place was free before it started.
@@ -312,12 +314,14 @@ fn task(
         let (start, end) = service(monotask);
         let work = services[monotask.resource as usize].work(demands.bytes(monotask), start, end);
         let took = monotask.service_ns.max(1) as f64;
-        let decode = monotask.decode_ns.map_or(0.0, |ns| (ns as f64 / took).min(1.0) * work);
+        let on_cores = trace.resources[monotask.resource as usize].kind == kind::CPU;
+        let share = |ns: Option<u64>| ns.filter(|_| on_cores).map(|ns| (ns as f64 / took).min(1.0) * work);
         Mono {
             resource: monotask.resource,
             phase: monotask.phase,
             work,
-            decode: if trace.resources[monotask.resource as usize].kind == kind::CPU { decode } else { 0.0 },
+            decode: share(monotask.decode_ns).unwrap_or(0.0),
+            waits: share(monotask.cpu_ns).map_or(0.0, |ran| work - ran),
             cached_bytes: monotask.cached_bytes.map_or(0.0, |b| b as f64),
             lag_ns: lags[*m as usize],
             after: std::mem::take(&mut after[place]),

@@ -96,6 +96,9 @@ pub(crate) fn input_in_memory(recorded: &mut Recorded, decoded: bool, copy_ns: f
             .iter()
             .map(|m| is_input(m.phase, &recorded.services[m.resource as usize].kind))
             .collect();
+        if input.contains(&true) {
+            undisturbed(task);
+        }
         let bytes: f64 = task
             .monotasks
             .iter()
@@ -185,7 +188,16 @@ pub(crate) fn on_storage(
 }
 
 fn read_of(resource: u32, phase: Phase, bytes: f64) -> Mono {
-    Mono { resource, phase, work: bytes, decode: 0.0, cached_bytes: 0.0, lag_ns: 0, after: Vec::new() }
+    Mono {
+        resource,
+        phase,
+        work: bytes,
+        decode: 0.0,
+        waits: 0.0,
+        cached_bytes: 0.0,
+        lag_ns: 0,
+        after: Vec::new(),
+    }
 }
 
 /// Puts a read before all that a multitask does.
@@ -197,6 +209,28 @@ fn read_first(task: &mut Task, read: Mono) {
         }
     }
     task.monotasks.insert(0, read);
+}
+
+/// Nothing is read from what takes no time any more, so that reading disturbs no core either.
+pub(crate) fn read_for_free(recorded: &mut Recorded, free: &[bool]) {
+    for task in &mut recorded.tasks {
+        let services = &recorded.services;
+        let reads =
+            |m: &Mono| free[m.resource as usize] && is_input(m.phase, &services[m.resource as usize].kind);
+        if task.monotasks.iter().any(reads) {
+            undisturbed(task);
+        }
+    }
+}
+
+/// A multitask's computing without what it waited for its cores.
+fn undisturbed(task: &mut Task) {
+    for monotask in task.monotasks.iter_mut().filter(|m| m.phase == Phase::Compute && m.work > 0.0) {
+        let runs = 1.0 - monotask.waits / monotask.work;
+        monotask.work *= runs;
+        monotask.decode *= runs;
+        monotask.waits = 0.0;
+    }
 }
 
 /// Drops monotasks; what came after them comes after what they came after. Says where the
@@ -330,6 +364,7 @@ fn add(bundle: &mut Task, task: &Task) {
     for (all, one) in bundle.monotasks.iter_mut().zip(&task.monotasks) {
         all.work += one.work;
         all.decode += one.decode;
+        all.waits += one.waits;
         all.cached_bytes += one.cached_bytes;
         all.lag_ns += one.lag_ns;
     }
@@ -347,6 +382,7 @@ fn made(tasks: &[Task]) -> bool {
 fn times(monotask: &mut Mono, factor: f64) {
     monotask.work *= factor;
     monotask.decode *= factor;
+    monotask.waits *= factor;
     monotask.cached_bytes *= factor;
 }
 

@@ -438,6 +438,7 @@ impl Scenario {
         for ix in of_kind {
             self.terms.free[ix] = true;
         }
+        rework::read_for_free(&mut self.recorded, &self.terms.free);
         Ok(())
     }
 }
