@@ -91,8 +91,7 @@ def _rounds(hardware: Rig, query: Query, runs: dict[Config, list[dict]], folder:
     stamp = time.strftime("%Y%m%dT%H%M%S")
     (folder / "first.trace").unlink()
     while wanted := [config for config, of in runs.items() if not judge.ended(of)]:
-        # The baseline runs along, so that it stays interleaved with what is repeated.
-        for config in dict.fromkeys([base, *wanted]):
+        for config in wanted:
             trace = folder / f"{query.name}_{config.name}_{stamp}_{len(runs[config])}.trace"
             runs[config].append(hardware.run(query, config, trace) | {"trace": trace.name})
 
