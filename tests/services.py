@@ -6,8 +6,10 @@ check that needs it is skipped with that reason. A service ends with its `with` 
 """
 
 import contextlib
+import fnmatch
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -133,14 +135,16 @@ def _listens(at: Place, port: int) -> bool:
         return True
 
 
-# What a service keeps for itself: s3s-fs's attributes of objects that were, MinIO's system files.
-_OWN = (".bucket-", ".minio.sys")
+# What a service keeps for itself: s3s-fs's attributes of objects that were, MinIO's system files but for uploads.
+_OWN = re.compile(r"\.bucket-|\.minio\.sys/(?!multipart/)")
 
 
 def _files(folder: Path, pattern: str = "*") -> Callable[[], set[str]]:
     def files() -> set[str]:
-        found = {str(path.relative_to(folder)) for path in folder.rglob(pattern) if path.is_file()}
-        return {name for name in found if not name.startswith(_OWN)}
+        # What goes while this looks is passed over.
+        walked = ((Path(at).relative_to(folder), names) for at, _, names in os.walk(folder))
+        found = {str(at / name) for at, names in walked for name in names if fnmatch.fnmatch(name, pattern)}
+        return {name for name in found if not _OWN.match(name)}
 
     return files
 
