@@ -21,6 +21,7 @@ SWITCH = threads.DELAYACCT
 RATE, SIZE = "20MB/s", 60 << 20
 
 pytestmark = [
+    pytest.mark.full,
     pytest.mark.skipif(spark.missing() is not None, reason=f"no Spark: {spark.missing()}"),
     pytest.mark.skipif(kernel.missing() is not None, reason=f"no throttled disk: {kernel.missing()}"),
     pytest.mark.skipif(not SWITCH.exists(), reason="the kernel has no delay accounting"),

@@ -105,7 +105,8 @@ def is_number(value) -> bool:
 def test_only_what_differs_is_translated(on_spark):
     _, _, ran = on_spark
     notes = [line for line in ran.err.splitlines() if line.startswith("translated for Spark: ")]
-    texts = dict(zip(("two jobs", "nulls sort last", "whole division", "quoted names", "a path", "a text file", "casts and dates"), notes, strict=True))
+    names = ("two jobs", "nulls sort last", "whole division", "quoted names", "a path", "a text file", "casts and dates")
+    texts = dict(zip(names, notes, strict=True))
     assert "ORDER BY k NULLS LAST" in texts["nulls sort last"]
     assert "id DIV 7" in texts["whole division"] and "(id + 1) / 2.0" in texts["whole division"]
 
@@ -157,7 +158,11 @@ def test_rows_to_a_file_and_the_line_after_them(folder, tmp_path):
     ("statement", "message"),
     [
         ("SELECT id FRM t WHERE", r"line 1, column \d+: .* \(Spark says: .*PARSE_SYNTAX_ERROR"),
-        ("SELECT nope FROM t ORDER BY 1", r"UNRESOLVED_COLUMN.*nope.*as translated: SELECT nope"),
+        pytest.param(
+            "SELECT nope FROM t ORDER BY 1",
+            r"UNRESOLVED_COLUMN.*nope.*as translated: SELECT nope",
+            marks=pytest.mark.full,
+        ),
     ],
 )
 def test_a_mistake_is_refused_with_its_place(statement, message, folder):
@@ -168,6 +173,7 @@ def test_a_mistake_is_refused_with_its_place(statement, message, folder):
 
 
 @needs_spark
+@pytest.mark.full
 def test_without_sqlglot(folder, tmp_path):
     """What is not installed cannot be imported."""
     (tmp_path / "sqlglot.py").write_text("raise ImportError('not here')")
