@@ -180,6 +180,7 @@ def one(cause: str, chosen: argparse.Namespace) -> None:
         "spark.app.name": f"{chosen.name}-{cause}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.pyspark.python": sys.executable,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": MEMORY.get(cause, "2g") if chosen.size == "large" else "1g",

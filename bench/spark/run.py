@@ -40,14 +40,15 @@ def say(text: str) -> None:
 def wanted(suites: set[str], version: str) -> list[dict]:
     """Every run of these suites, in the order in which they are made."""
     runs = []
-    if "causes" in suites:
-        runs += [{"suite": "causes", "way": cause_of(job).name, "spark": version, "round": 0} for job in CAUSES]
     if "pairs" in suites:
         all_ways = ways()
         for turn in range(ROUNDS):
             turned = all_ways[turn:] + all_ways[:turn]
             runs += [{"suite": "pairs", "way": way.name, "spark": version, "round": turn} for way in turned]
-    return runs
+    if "causes" in suites:
+        runs += [{"suite": "causes", "way": cause_of(job).name, "spark": version, "round": 0} for job in CAUSES]
+    # So that a run that is stopped early has something of both.
+    return sorted(runs, key=lambda run: run["round"])
 
 
 def counts(line: dict) -> bool:
