@@ -13,16 +13,20 @@ export PYTHONDONTWRITEBYTECODE := 1
 # Always the whole workspace: see the comment on the profile in Cargo.toml.
 build := cargo build --release --locked --workspace
 
-.PHONY: help demo test test-full test-storage lint bench bench-iterate backtest
+.PHONY: help demo test test-full test-storage test-spark lint bench bench-iterate bench-storage bench-spark bench-adaptive backtest
 
 help:
 	@echo 'make demo       builds, makes data, runs three queries and says what limited them'
 	@echo 'make test       every check but the long matrices'
 	@echo 'make test-full  those too'
 	@echo 'make test-storage  every storage service, MinIO too (built once, some minutes)'
+	@echo 'make test-spark  the Spark plugin on every version of Spark that it serves, some 40 minutes'
 	@echo 'make lint       the checks that need no build'
 	@echo 'make bench      side by side with peers; writes bench/RESULTS.md (shorter: BENCH="--runs 1")'
 	@echo 'make bench-iterate  iterative jobs beside others; writes bench/ITERATE.md (shorter: ITERATE="--rows 2000000")'
+	@echo 'make bench-storage  the paper'"'"'s workloads over storage compositions, as root; writes bench/STORAGE.md (STORAGE="--time-limit 600")'
+	@echo 'make bench-spark  what-ifs and causes from Spark event logs made here, as root; writes bench/SPARK.md (SPARK="--time-limit 600")'
+	@echo 'make bench-adaptive  stock Spark beside the plugin on emulated spinning disks, as root; writes bench/ADAPTIVE.md (ADAPTIVE="--time-limit 600")'
 	@echo 'make backtest   predictions against emulated hardware, as root; writes bench/BACKTEST.md (BACKTEST="--time-limit 600")'
 
 demo:
@@ -38,6 +42,18 @@ test-full:
 test-storage: .venv/tests.installed
 	$(build) --bins --examples
 	PELLUCID_FULL=1 .venv/bin/python -m pytest -q -rs tests/test_storage.py
+
+# Compiled and core-tested against Scala 2.13 and Spark 4.0 too; run on 3.5 and 4.3 as PySpark brings them.
+test-spark: .venv/tests.installed
+	$(build) --bins
+	cd spark-plugin && mvn -q -B test -Dspark.version=3.5.6 -Dscala.binary=2.13 -Dscala.version=2.13.8
+	cd spark-plugin && mvn -q -B test -Dspark.version=4.0.1 -Dscala.binary=2.13 -Dscala.version=2.13.16
+	PELLUCID_FULL=1 .venv/bin/python -m pytest -q -rs --durations=0 tests/test_spark_plugin.py tests/test_sql_on_spark.py
+
+# Maven fetches what it compiles against, and runs the core's tests on the way.
+spark-plugin/target/pellucid-spark.jar: spark-plugin/pom.xml $(shell find spark-plugin/src -name '*.java')
+	cd spark-plugin && mvn -q -B package
+	touch $@
 
 lint:
 	@tests/run format clippy environment workspace deny
@@ -59,6 +75,20 @@ backtest: .venv/bench.installed .venv/bin/s3s-fs
 bench-iterate: .venv/bench-iterate.installed
 	$(build) --bins
 	.venv/bin/python -m bench.iterate.run $(ITERATE)
+
+# As root: a throttled disk and a shaped link. Spark and what it needs for S3 are fetched once.
+bench-storage: .venv/bench.installed
+	$(build) --bins
+	.venv/bin/python -B -m bench.storage.run $(STORAGE)
+
+# As root: a throttled disk and a group of cores. Spark needs Java 17 or later, and is fetched once.
+bench-spark: .venv/bench.installed
+	$(build) --bins
+	.venv/bin/python -B -m bench.spark.run $(SPARK)
+
+# As root: it makes a disk, and takes it down again. Needs Java 17 and Maven.
+bench-adaptive: .venv/tests.installed spark-plugin/target/pellucid-spark.jar
+	.venv/bin/python -B -m bench.adaptive.run $(ADAPTIVE)
 
 .venv/bench-iterate.installed: bench/iterate/requirements.txt tests/requirements.txt | .venv/bin/python
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<

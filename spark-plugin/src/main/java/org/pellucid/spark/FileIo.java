@@ -1,0 +1,140 @@
+package org.pellucid.spark;
+
+import java.io.File;
+import java.util.concurrent.atomic.LongAdder;
+import org.pellucid.spark.core.Cores;
+import org.pellucid.spark.core.DiskQueue;
+import org.pellucid.spark.core.DiskQueue.Phase;
+
+/**
+ * What stands round every access to a file: the clock, and in the {@code monotasks} mode the
+ * disk's queue, with the task's core given back meanwhile. A thread never holds both.
+ *
+ * <p>One a process, because Hadoop makes its file systems itself.
+ */
+final class FileIo {
+    private static volatile FileIo installed;
+
+    final LongAdder readBytes = new LongAdder();
+    final LongAdder writeBytes = new LongAdder();
+    final LongAdder readWaitNs = new LongAdder();
+    final LongAdder writeWaitNs = new LongAdder();
+    final LongAdder queueNs = new LongAdder();
+
+    private final Fuse fuse;
+    private final Cores cores;
+    private final Disks disks;
+
+    /** Measures alone where there are neither cores nor disks. */
+    FileIo(Fuse fuse, Cores cores, Disks disks) {
+        this.fuse = fuse;
+        this.cores = cores;
+        this.disks = disks;
+    }
+
+    static void install(FileIo io) {
+        installed = io;
+    }
+
+    /** Null where the plugin is not there, or is off. */
+    static FileIo installed() {
+        FileIo io = installed;
+        return io == null || io.fuse.isBlown() ? null : io;
+    }
+
+    /** The queue of the file's disk; null: not gated. */
+    DiskQueue queueOf(File file) {
+        DiskQueue[] found = new DiskQueue[1];
+        if (disks != null) {
+            fuse.guard("disks", () -> found[0] = disks.of(file));
+        }
+        return found[0];
+    }
+
+    /** One access, from when it may begin to {@link #close}. Fails in nothing. */
+    final class Access implements AutoCloseable {
+        private final Phase phase;
+        private final TaskMeter task = TaskMeter.current();
+        private DiskQueue.Turn turn;
+        private boolean gaveCore;
+        private long startNs;
+        private long bytes;
+
+        private Access(Phase phase) {
+            this.phase = phase;
+        }
+
+        /** It went well and moved so many bytes. */
+        void moved(long count) {
+            bytes = Math.max(count, 0);
+            if (turn != null) {
+                turn.moved(bytes);
+            }
+        }
+
+        @Override
+        public void close() {
+            long waitNs = System.nanoTime() - startNs;
+            if (turn != null) {
+                try {
+                    turn.close();
+                } catch (RuntimeException e) {
+                    fuse.blow("disk", e);
+                }
+            }
+            fuse.guard(phase == Phase.READ ? "read" : "write", () -> count(waitNs));
+            if (gaveCore) {
+                fuse.guard("core", () -> queued(() -> cores.acquire(task::killed)));
+            }
+        }
+
+        private void enter(DiskQueue disk) throws Exception {
+            if (task != null && cores.held()) {
+                gaveCore = true;
+                cores.release();
+            }
+            queued(() -> turn = disk.acquire(phase, () -> task != null && task.killed()));
+        }
+
+        private void queued(Fuse.Part part) throws Exception {
+            long from = System.nanoTime();
+            try {
+                part.run();
+            } finally {
+                long took = System.nanoTime() - from;
+                queueNs.add(took);
+                if (task != null) {
+                    task.queued(took);
+                }
+            }
+        }
+
+        private void count(long waitNs) {
+            boolean read = phase == Phase.READ;
+            (read ? readBytes : writeBytes).add(bytes);
+            (read ? readWaitNs : writeWaitNs).add(waitNs);
+            if (task == null) {
+                return; // of the process, of no task
+            }
+            if (read) {
+                task.read(bytes, waitNs);
+            } else {
+                task.wrote(bytes, waitNs);
+            }
+        }
+    }
+
+    /**
+     * Waits for the disk, where it is gated. To be closed after the access.
+     *
+     * @param disk null: not gated
+     */
+    Access begin(DiskQueue disk, Phase phase) {
+        Access access = new Access(phase);
+        if (disk != null) {
+            fuse.guard("disk", () -> access.enter(disk));
+        }
+        access.startNs = System.nanoTime();
+        return access;
+    }
+}

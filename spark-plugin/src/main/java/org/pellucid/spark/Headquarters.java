@@ -1,0 +1,166 @@
+package org.pellucid.spark;
+
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.apache.spark.api.plugin.PluginContext;
+import org.pellucid.spark.core.Memory;
+import org.pellucid.spark.core.Reason;
+import org.pellucid.spark.core.Tuner;
+
+/**
+ * An executor's line to the driver's part: how many cores it has, how many tasks it wants, what
+ * like stages found. All on one thread of its own, so that no task ever waits for the driver. The
+ * messages are arrays of strings, which any class loader can read.
+ *
+ * <p>The gate holds whether or not a message arrives; without the driver Spark only sends tasks
+ * that then wait here.
+ */
+final class Headquarters implements Tuner.Listener {
+    /** The driver hears of executors and stages a little later than they begin. */
+    private static final long AGAIN_MS = 50;
+    private static final int TIMES = 200;
+
+    private final PluginContext spark;
+    private final ScheduledExecutorService background;
+    private final AtomicBoolean pending = new AtomicBoolean();
+    private final AtomicBoolean said = new AtomicBoolean();
+    private Tuner tuner;
+    private Fuse fuse;
+    private volatile boolean driverFollows;
+    private volatile int cpusOfTask;
+    private volatile int slots;
+    private int cores;
+    private int toldCores;
+
+    Headquarters(PluginContext spark, ScheduledExecutorService background) {
+        this.spark = spark;
+        this.background = background;
+        this.cpusOfTask = Math.max((int) Double.parseDouble(spark.conf().get("spark.task.cpus", "1")), 1);
+    }
+
+    void begin(PellucidExecutor executor, Tuner tuner, Fuse fuse, Settings.Mode mode) {
+        this.tuner = tuner;
+        this.fuse = fuse;
+        askCores(executor, mode, TIMES);
+    }
+
+    /** A task began that takes so many: all of one executor's do, as good as always. */
+    void cpusOfTask(int cpus) {
+        if (cpus != cpusOfTask && cpus >= 1) {
+            cpusOfTask = cpus;
+            later(() -> {
+                if (cores > 0) {
+                    tuner.setMax(cores / cpusOfTask);
+                }
+            });
+        }
+    }
+
+    /** What the scheduler was told last, or how many there are; 0: not known yet. */
+    int slots() {
+        return slots;
+    }
+
+    private void askCores(PellucidExecutor executor, Settings.Mode mode, int times) {
+        later(() -> {
+            String[] answer = (String[]) spark.ask(new String[] {"executor", spark.executorID()});
+            if (answer.length < 2) {
+                again(() -> askCores(executor, mode, times - 1), times);
+                return;
+            }
+            cores = Integer.parseInt(answer[0]);
+            slots = cores / cpusOfTask;
+            toldCores = cores;
+            driverFollows = Boolean.parseBoolean(answer[1]) && mode != Settings.Mode.MEASURE;
+            tuner.setMax(slots);
+            executor.coresKnown(slots);
+            if (mode == Settings.Mode.MONOTASKS) {
+                tell(executor.slotsOfMonotasks(slots));
+            }
+            if (mode == Settings.Mode.ADAPTIVE) {
+                slotsChanged();
+            }
+        });
+    }
+
+    @Override
+    public void slotsChanged() {
+        if (driverFollows && pending.compareAndSet(false, true)) {
+            later(() -> {
+                pending.set(false);
+                tell(tuner.slots());
+            });
+        }
+    }
+
+    private void tell(int wanted) throws Exception {
+        int wantedCores = wanted == cores / cpusOfTask ? cores : wanted * cpusOfTask;
+        if (driverFollows && wantedCores != toldCores) {
+            toldCores = wantedCores;
+            slots = wanted;
+            spark.send(new String[] {
+                "cores", spark.executorID(), Integer.toString(wantedCores)});
+        }
+    }
+
+    @Override
+    public void began(long stage) {
+        askStage(stage, TIMES);
+    }
+
+    private void askStage(long stage, int times) {
+        later(() -> {
+            String[] answer = (String[]) spark.ask(stageMessage("stage", stage));
+            if (answer.length == 0) {
+                again(() -> askStage(stage, times - 1), times);
+            } else if (!answer[0].equals("fresh")) {
+                tuner.remember(stage, Integer.parseInt(answer[0]));
+            }
+        });
+    }
+
+    @Override
+    public void settled(long stage, int concurrency, Reason reason) {
+        if (reason == Reason.REMEMBERED || reason == Reason.FIXED) {
+            return;
+        }
+        boolean all = reason == Reason.NOT_BOUND_BY_IO || reason == Reason.AT_THE_MOST;
+        later(() -> spark.send(stageMessage("settled", stage, Integer.toString(all ? Memory.ALL : concurrency))));
+    }
+
+    private String[] stageMessage(String what, long stage, String... more) {
+        String[] message = new String[5 + more.length];
+        message[0] = what;
+        message[1] = Long.toString(stage >> 32);
+        message[2] = Long.toString(stage & 0xffff_ffffL);
+        message[3] = spark.hostname();
+        message[4] = spark.executorID();
+        System.arraycopy(more, 0, message, 5, more.length);
+        return message;
+    }
+
+    private void again(Runnable ask, int times) {
+        if (times > 0) {
+            background.schedule(ask, AGAIN_MS, TimeUnit.MILLISECONDS); // from later(), so it can be refused
+        }
+    }
+
+    /** An unreachable driver is no failure of ours: Spark itself will end the executor. */
+    private void later(Fuse.Part part) {
+        try {
+            background.execute(() -> fuse.guard("message", () -> {
+                try {
+                    part.run();
+                } catch (Exception e) {
+                    if (!background.isShutdown() && said.compareAndSet(false, true)) {
+                        Fuse.LOG.warn("Pellucid's part in the driver did not answer", e);
+                    }
+                }
+            }));
+        } catch (RejectedExecutionException e) {
+            // The executor ends.
+        }
+    }
+}

@@ -1,0 +1,172 @@
+package org.pellucid.spark;
+
+import java.io.File;
+import java.io.IOException;
+import java.io.OutputStream;
+import java.nio.channels.FileChannel;
+import java.nio.file.StandardOpenOption;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.StreamCapabilities;
+import org.apache.hadoop.fs.Syncable;
+import org.pellucid.spark.core.DiskQueue;
+import org.pellucid.spark.core.DiskQueue.Phase;
+
+/**
+ * A file's stream, each of whose writes is an {@link FileIo.Access}.
+ *
+ * <p>Where the disk is gated, writes are held in memory and go to the disk as one monotask when the
+ * stream is closed, forced, as §3.1 asks, so that no later write-back contends with other monotasks
+ * (Monotasks, SOSP '17). Large files go in pieces: held is at most {@value #MOST_HELD_BYTES} bytes a
+ * stream, and an eighth of the heap in all.
+ */
+final class MeasuredOutput extends OutputStream implements Syncable, StreamCapabilities {
+    private static final int MOST_HELD_BYTES = 64 << 20;
+    private static final int PIECE_BYTES = 1 << 20;
+    private static final AtomicLong HELD_BYTES = new AtomicLong();
+
+    private final FSDataOutputStream out;
+    private final FileIo io;
+    /** Null: not gated, and nothing is held here. */
+    private final DiskQueue disk;
+    private final File file;
+
+    private final List<byte[]> full = new ArrayList<>();
+    private byte[] piece;
+    private int used;
+    private boolean closed;
+
+    MeasuredOutput(FSDataOutputStream out, FileIo io, DiskQueue disk, File file) {
+        this.out = out;
+        this.io = io;
+        this.disk = disk;
+        this.file = file;
+    }
+
+    @Override
+    public void write(int b) throws IOException {
+        write(new byte[] {(byte) b}, 0, 1);
+    }
+
+    @Override
+    public synchronized void write(byte[] bytes, int offset, int length) throws IOException {
+        if (disk == null) {
+            try (FileIo.Access access = io.begin(null, Phase.WRITE)) {
+                out.write(bytes, offset, length);
+                access.moved(length);
+            }
+            return;
+        }
+        int done = 0;
+        while (done < length) {
+            if (piece == null || used == PIECE_BYTES) {
+                nextPiece();
+            }
+            int count = Math.min(length - done, PIECE_BYTES - used);
+            System.arraycopy(bytes, offset + done, piece, used, count);
+            used += count;
+            done += count;
+        }
+    }
+
+    private void nextPiece() throws IOException {
+        if (piece != null) {
+            full.add(piece);
+            piece = null;
+        }
+        boolean tooMuch = HELD_BYTES.get() > Runtime.getRuntime().maxMemory() / 8;
+        if ((long) full.size() * PIECE_BYTES >= MOST_HELD_BYTES || tooMuch && !full.isEmpty()) {
+            drain(false);
+        }
+        piece = new byte[PIECE_BYTES];
+        HELD_BYTES.addAndGet(PIECE_BYTES);
+        used = 0;
+    }
+
+    /** Writes what is held, as one monotask. */
+    private void drain(boolean close) throws IOException {
+        if (disk == null) {
+            try (FileIo.Access access = io.begin(null, Phase.WRITE)) {
+                finish(close);
+            }
+            return;
+        }
+        long moved = 0;
+        try (FileIo.Access access = io.begin(disk, Phase.WRITE)) {
+            for (byte[] held : full) {
+                out.write(held);
+                moved += held.length;
+            }
+            if (piece != null) {
+                out.write(piece, 0, used);
+                moved += used;
+            }
+            finish(close);
+            force();
+            access.moved(moved);
+        } finally {
+            letGo();
+        }
+    }
+
+    private void finish(boolean close) throws IOException {
+        if (close) {
+            out.close();
+        } else {
+            out.flush();
+        }
+    }
+
+    /** Hadoop's checksummed files have no sync of their own. */
+    private void force() throws IOException {
+        try (FileChannel channel = FileChannel.open(file.toPath(), StandardOpenOption.WRITE)) {
+            channel.force(true);
+        }
+    }
+
+    private void letGo() {
+        HELD_BYTES.addAndGet(-(long) PIECE_BYTES * (full.size() + (piece == null ? 0 : 1)));
+        full.clear();
+        piece = null;
+        used = 0;
+    }
+
+    /** Bytes written reach the disk when it closes; who needs them sooner says hflush or hsync. */
+    @Override
+    public synchronized void flush() throws IOException {
+        if (disk == null) {
+            out.flush();
+        }
+    }
+
+    @Override
+    public synchronized void hflush() throws IOException {
+        if (disk != null) {
+            drain(false);
+        }
+        out.hflush();
+    }
+
+    @Override
+    public synchronized void hsync() throws IOException {
+        if (disk != null) {
+            drain(false);
+        }
+        out.hsync();
+    }
+
+    @Override
+    public boolean hasCapability(String capability) {
+        return out.hasCapability(capability);
+    }
+
+    @Override
+    public synchronized void close() throws IOException {
+        if (!closed) {
+            closed = true;
+            drain(true);
+        }
+    }
+}

@@ -1,0 +1,248 @@
+package org.pellucid.spark;
+
+import java.io.IOException;
+import java.nio.file.Path;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.OptionalInt;
+import java.util.Set;
+import org.apache.spark.SparkContext;
+import org.apache.spark.api.plugin.DriverPlugin;
+import org.apache.spark.api.plugin.PluginContext;
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerExecutorAdded;
+import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
+import org.apache.spark.scheduler.SparkListenerStageCompleted;
+import org.apache.spark.scheduler.SparkListenerStageSubmitted;
+import org.pellucid.spark.core.Memory;
+
+/**
+ * On the driver: makes the accumulators, remembers what stages found, and lets the scheduler's
+ * slots follow what each executor asks for.
+ *
+ * <p>While a barrier stage is there, every executor has all of its slots: its tasks start at once
+ * or not at all.
+ */
+final class PellucidDriver implements DriverPlugin {
+    /** What the executors are given; without it they do nothing. */
+    static final String ACCUMULABLES = "accumulables";
+    private static final String[] UNKNOWN = {};
+    /** Stages whose site is kept. */
+    private static final int MOST_STAGES = 1000;
+
+    private SparkContext context;
+    private Settings settings;
+    private Fuse fuse;
+    private SchedulerSlots scheduler;
+    private Boolean follows;
+    /** Held so that Spark does not collect them. */
+    private Accumulables accumulables;
+
+    private final Memory memory = new Memory();
+    private final Map<String, Executor> executors = new HashMap<>();
+    private final Set<Long> barriers = new HashSet<>();
+    private final Map<Integer, StageSite> sites = new LinkedHashMap<>();
+
+    private static final class Executor {
+        final int cores;
+        /** Cores that the scheduler was told to reckon with beyond, or short of, its own. */
+        int offset;
+        int wantedOffset;
+
+        Executor(int cores) {
+            this.cores = cores;
+        }
+    }
+
+    @Override
+    public Map<String, String> init(SparkContext sparkContext, PluginContext plugin) {
+        Map<String, String> forExecutors = new HashMap<>();
+        fuse = new Fuse(Set.of(), () -> { });
+        fuse.guard("init", () -> {
+            context = sparkContext;
+            try {
+                settings = Settings.of(plugin.conf());
+            } catch (IllegalArgumentException e) {
+                Fuse.LOG.error("Pellucid is off: {}", e.getMessage());
+                return;
+            }
+            if (settings.mode == Settings.Mode.OFF) {
+                return;
+            }
+            fuse = new Fuse(settings.faults, this::restore);
+            fuse.guard("driver.init", () -> begin(forExecutors));
+        });
+        return fuse.isBlown() ? Map.of() : forExecutors;
+    }
+
+    private void begin(Map<String, String> forExecutors) throws IOException {
+        String version = context.version();
+        if (!version.matches("(3\\.5|4\\.[0-3])\\..*")) {
+            Fuse.LOG.warn("Pellucid was tested with Spark 3.5, 4.0 and 4.3, not with {}", version);
+        }
+        context.addSparkListener(new Watch());
+        accumulables = Accumulables.register(context);
+        forExecutors.put(ACCUMULABLES, accumulables.serialised());
+        if (settings.memory != null) {
+            try {
+                memory.load(Path.of(settings.memory));
+            } catch (IOException e) {
+                Fuse.LOG.warn("Pellucid remembers nothing of earlier applications: {}", e.getMessage());
+                settings = settings.withoutMemory();
+            }
+        }
+    }
+
+    private final class Watch extends SparkListener {
+        @Override
+        public void onExecutorAdded(SparkListenerExecutorAdded event) {
+            guarded("driver.listener", () ->
+                executors.put(event.executorId(), new Executor(event.executorInfo().totalCores())));
+        }
+
+        @Override
+        public void onExecutorRemoved(SparkListenerExecutorRemoved event) {
+            guarded("driver.listener", () -> executors.remove(event.executorId()));
+        }
+
+        @Override
+        public void onStageSubmitted(SparkListenerStageSubmitted event) {
+            guarded("driver.listener", () -> {
+                StageSite site = new StageSite(event.stageInfo());
+                sites.put(event.stageInfo().stageId(), site);
+                if (sites.size() > MOST_STAGES) {
+                    sites.remove(sites.keySet().iterator().next());
+                }
+                if (site.isBarrier()) {
+                    barriers.add(attempt(event.stageInfo()));
+                    followAll();
+                }
+            });
+        }
+
+        @Override
+        public void onStageCompleted(SparkListenerStageCompleted event) {
+            guarded("driver.listener", () -> {
+                if (barriers.remove(attempt(event.stageInfo()))) {
+                    followAll();
+                }
+            });
+        }
+    }
+
+    private static long attempt(org.apache.spark.scheduler.StageInfo stage) {
+        return TaskMeter.stageKey(stage.stageId(), stage.attemptNumber());
+    }
+
+    private void guarded(String name, Fuse.Part part) {
+        fuse.guard(name, () -> {
+            synchronized (this) {
+                part.run();
+            }
+        });
+    }
+
+    @Override
+    public Object receive(Object message) {
+        String[][] answer = {UNKNOWN};
+        guarded("driver.receive", () -> answer[0] = answer((String[]) message));
+        return answer[0];
+    }
+
+    /** Null to what asks nothing: Spark logs every other answer to such a message. */
+    private String[] answer(String[] words) throws Exception {
+        switch (words[0]) {
+            case "executor":
+                Executor executor = executors.get(words[1]);
+                return executor == null
+                    ? UNKNOWN
+                    : new String[] {Integer.toString(executor.cores), Boolean.toString(schedulerFollows())};
+            case "cores":
+                want(words[1], Integer.parseInt(words[2]));
+                return null;
+            case "stage":
+                return found(words);
+            case "settled":
+                StageSite site = sites.get(Integer.parseInt(words[1]));
+                if (site != null) {
+                    memory.learn(site.like(), words[3], words[4], Integer.parseInt(words[5]));
+                    save();
+                }
+                return null;
+            default:
+                throw new IllegalArgumentException("no such message: " + words[0]);
+        }
+    }
+
+    private String[] found(String[] words) {
+        StageSite site = sites.get(Integer.parseInt(words[1]));
+        if (site == null) {
+            return UNKNOWN;
+        }
+        // Too short to tune: an interval at the least, and one at its double, on each executor.
+        boolean isShort = site.tasks() < 3L * settings.tuning.min * Math.max(executors.size(), 1);
+        OptionalInt found = memory.find(site.like(), words[3], words[4], isShort);
+        return new String[] {found.isPresent() ? Integer.toString(found.getAsInt()) : "fresh"};
+    }
+
+    private void save() {
+        if (settings.memory != null) {
+            try {
+                memory.save(Path.of(settings.memory));
+            } catch (IOException e) {
+                Fuse.LOG.warn("Pellucid could not write spark.pellucid.memory: {}", e.toString());
+                settings = settings.withoutMemory();
+            }
+        }
+    }
+
+    private boolean schedulerFollows() {
+        if (follows == null) {
+            try {
+                follows = SchedulerSlots.has(context);
+                scheduler = follows ? new SchedulerSlots(context) : null;
+            } catch (ReflectiveOperationException | LinkageError e) {
+                follows = false;
+                Fuse.LOG.warn("Pellucid cannot change this Spark's slots ({}); tasks wait in the executors", e.toString());
+            }
+        }
+        return follows;
+    }
+
+    private void want(String id, int cores) throws ReflectiveOperationException {
+        Executor executor = executors.get(id);
+        if (executor != null && schedulerFollows()) {
+            executor.wantedOffset = cores - executor.cores;
+            follow(id, executor);
+        }
+    }
+
+    private void followAll() throws ReflectiveOperationException {
+        for (Map.Entry<String, Executor> entry : executors.entrySet()) {
+            follow(entry.getKey(), entry.getValue());
+        }
+    }
+
+    private void follow(String id, Executor executor) throws ReflectiveOperationException {
+        // More than all, of the monotasks mode, does a barrier stage no harm.
+        int offset = barriers.isEmpty() ? executor.wantedOffset : Math.max(executor.wantedOffset, 0);
+        if (scheduler != null && offset != executor.offset) {
+            scheduler.free(id, offset - executor.offset);
+            executor.offset = offset;
+        }
+    }
+
+    /** Every executor has its own slots again. */
+    private synchronized void restore() {
+        try {
+            for (Map.Entry<String, Executor> entry : executors.entrySet()) {
+                entry.getValue().wantedOffset = 0;
+                follow(entry.getKey(), entry.getValue());
+            }
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+}

@@ -1,0 +1,264 @@
+package org.pellucid.spark;
+
+import com.codahale.metrics.Gauge;
+import com.codahale.metrics.MetricRegistry;
+import java.io.IOException;
+import java.util.Base64;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.function.LongSupplier;
+import org.apache.spark.BarrierTaskContext;
+import org.apache.spark.TaskContext;
+import org.apache.spark.TaskFailedReason;
+import org.apache.spark.api.plugin.ExecutorPlugin;
+import org.apache.spark.api.plugin.PluginContext;
+import org.apache.spark.util.TaskCompletionListener;
+import org.pellucid.spark.Accumulables.Name;
+import org.pellucid.spark.core.Cores;
+import org.pellucid.spark.core.DiskQueue;
+import org.pellucid.spark.core.Reason;
+import org.pellucid.spark.core.Tuner;
+
+/**
+ * In each executor: the gate, the meters, and the files.
+ *
+ * <p>Spark calls {@link #onTaskStart} on the task's thread before the task's work is even
+ * deserialised, so a task that stands at the gate holds nothing. Its leave is given back when Spark
+ * completes it, or at the latest when its thread is told the outcome or takes the next one.
+ */
+final class PellucidExecutor implements ExecutorPlugin {
+    private PluginContext spark;
+    private Settings settings;
+    private Fuse fuse;
+    private Tuner tuner;
+    private Cores cores;
+    private Disks disks;
+    private FileIo files;
+    private Headquarters driver;
+    private byte[] accumulables;
+    private ScheduledExecutorService background;
+    /** That ran here, in the monotasks mode: with a new one each disk's permits are found anew. */
+    private final Set<Long> stages = ConcurrentHashMap.newKeySet();
+    private volatile long lastIndex = -1;
+
+    @Override
+    public void init(PluginContext context, Map<String, String> fromDriver) {
+        spark = context;
+        String template = fromDriver.get(PellucidDriver.ACCUMULABLES);
+        fuse = new Fuse(Set.of(), this::letThrough);
+        if (template == null) {
+            return; // the driver said why
+        }
+        fuse.guard("init", () -> {
+            settings = Settings.of(context.conf());
+            fuse = new Fuse(settings.faults, this::letThrough);
+            fuse.guard("init", () -> begin(template));
+        });
+    }
+
+    private void begin(String template) throws IOException {
+        background = Executors.newSingleThreadScheduledExecutor(task -> {
+            Thread thread = new Thread(task, "pellucid");
+            thread.setDaemon(true);
+            return thread;
+        });
+        driver = new Headquarters(spark, background);
+        tuner = new Tuner(settings.tuning, System::nanoTime, driver);
+        if (settings.mode == Settings.Mode.MONOTASKS) {
+            disks = new Disks(settings);
+        }
+        driver.begin(this, tuner, fuse, settings.mode);
+        files = new FileIo(fuse, null, null);
+        String misfit = LocalFiles.install(spark.conf());
+        if (misfit != null) {
+            Fuse.LOG.warn("Pellucid does not see reads and writes of files: {}", misfit);
+        } else if (settings.mode != Settings.Mode.MONOTASKS) {
+            FileIo.install(files);
+        }
+        gauges(spark.metricRegistry());
+        accumulables = Base64.getDecoder().decode(template);
+        Fuse.LOG.info("Pellucid: mode {}", settings.mode);
+    }
+
+    /** The executor's cores became known: in the {@code monotasks} mode, gated from now on. */
+    void coresKnown(int slots) {
+        if (settings.mode == Settings.Mode.MONOTASKS) {
+            cores = new Cores(slots);
+            files = new FileIo(fuse, cores, disks);
+            FileIo.install(files);
+        }
+    }
+
+    /** Slots in the {@code monotasks} mode: for all permits, four on the network, and one (§3.4). */
+    int slotsOfMonotasks(int cores) {
+        return cores + disks.mostPermits() + 4 + 1;
+    }
+
+    private void letThrough() {
+        if (tuner != null) {
+            tuner.open();
+        }
+        if (cores != null) {
+            cores.open();
+        }
+        if (disks != null) {
+            disks.all().forEach(DiskQueue::open);
+        }
+    }
+
+    @Override
+    public void onTaskStart() {
+        if (accumulables != null) {
+            fuse.guard("onTaskStart", this::start);
+        }
+    }
+
+    private void start() throws Exception {
+        finish();
+        TaskContext context = TaskContext.get();
+        TaskMeter task = new TaskMeter(context, Accumulables.ofTask(accumulables));
+        task.attach();
+        // The first listener is the last to be called: by then the task's streams are closed.
+        context.addTaskCompletionListener(new Completion(task));
+        driver.cpusOfTask(context.cpus());
+        boolean off = Settings.OFF.equalsIgnoreCase(context.getLocalProperty(Settings.MODE));
+        if (settings.mode == Settings.Mode.ADAPTIVE) {
+            // Tasks of a barrier stage wait for each other: all run, or none gets on.
+            boolean together = context instanceof BarrierTaskContext;
+            task.pass = off || together ? tuner.enterUngated(task.stage) : tuner.enter(task.stage, task::killed);
+        } else if (settings.mode == Settings.Mode.MONOTASKS && cores != null && !off) {
+            if (stages.add(task.stage)) {
+                disks.all().forEach(DiskQueue::restart);
+            }
+            long from = System.nanoTime();
+            cores.acquire(task::killed);
+            task.gateNs = System.nanoTime() - from;
+        }
+        task.begin = ThreadClock.now();
+    }
+
+    private final class Completion implements TaskCompletionListener {
+        private final TaskMeter task;
+
+        Completion(TaskMeter task) {
+            this.task = task;
+        }
+
+        @Override
+        public void onTaskCompletion(TaskContext context) {
+            try {
+                fuse.guard("onTaskCompletion", () -> complete(task));
+            } finally {
+                finish();
+            }
+        }
+    }
+
+    private void complete(TaskMeter task) {
+        ThreadClock end = ThreadClock.now();
+        long gateNs = task.gateNs;
+        int concurrency = driver.slots();
+        Reason reason = Reason.FIXED;
+        if (task.pass != null) {
+            gateNs = task.pass.queueNs;
+            if (tuner.concurrency(task.stage) > 0) {
+                concurrency = tuner.concurrency(task.stage);
+                reason = tuner.reason(task.stage);
+            }
+            if (!task.context.isFailed() && !task.killed()) {
+                long index = tuner.leave(task.pass, task.bytes(), task.ioWaitNs(end));
+                if (index >= 0) {
+                    lastIndex = index;
+                    task.accumulables.add(Name.INDEX_NS2_PER_MB, index);
+                }
+            }
+        }
+        task.accumulables.add(Name.CONCURRENCY, Math.max(concurrency, 1));
+        task.accumulables.add(Name.REASON, reason.code);
+        task.report(end, gateNs);
+    }
+
+    /** Gives back what the calling thread's task holds; does nothing where it holds nothing. */
+    private void finish() {
+        try {
+            TaskMeter task = TaskMeter.ofThread();
+            if (task != null) {
+                task.detach();
+                if (task.pass != null) {
+                    tuner.abandon(task.pass);
+                }
+            }
+            if (cores != null) {
+                cores.release();
+            }
+        } catch (RuntimeException e) {
+            fuse.blow("finish", e);
+        }
+    }
+
+    @Override
+    public void onTaskSucceeded() {
+        finish();
+        fuse.guard("onTaskSucceeded", () -> { });
+    }
+
+    @Override
+    public void onTaskFailed(TaskFailedReason reason) {
+        finish();
+        fuse.guard("onTaskFailed", () -> { });
+    }
+
+    @Override
+    public void shutdown() {
+        if (background != null) {
+            background.shutdownNow();
+            lastWord();
+        }
+    }
+
+    /** For tests and for the log: at the end nothing may be held. */
+    private void lastWord() {
+        int peak = 0;
+        int inside = 0;
+        if (disks != null) {
+            for (DiskQueue disk : disks.all()) {
+                peak = Math.max(peak, disk.peak());
+                inside += disk.running();
+            }
+        }
+        Fuse.LOG.info("Pellucid: ends with {} running, {} waiting, {} cores held, {} in I/O, at most {} on a disk",
+            tuner.running(), tuner.waiting(), cores == null ? 0 : cores.holders(), inside, peak);
+    }
+
+    private void gauges(MetricRegistry registry) {
+        gauge(registry, "slots", () -> driver.slots());
+        gauge(registry, "tasks.running", tuner::running);
+        gauge(registry, "tasks.waiting", tuner::waiting);
+        gauge(registry, "stage", () -> tuner.latestStage() < 0 ? -1 : tuner.latestStage() >> 32);
+        gauge(registry, "concurrency", () -> tuner.concurrency(tuner.latestStage()));
+        gauge(registry, "reason", () -> {
+            Reason reason = tuner.reason(tuner.latestStage());
+            return reason == null ? 0 : reason.code;
+        });
+        gauge(registry, "index.ns2_per_mb", () -> lastIndex);
+        gauge(registry, "read.bytes", () -> files.readBytes.sum());
+        gauge(registry, "read.wait_ns", () -> files.readWaitNs.sum());
+        gauge(registry, "write.bytes", () -> files.writeBytes.sum());
+        gauge(registry, "write.wait_ns", () -> files.writeWaitNs.sum());
+        gauge(registry, "queue_ns", () -> files.queueNs.sum());
+        gauge(registry, "off", () -> fuse.isBlown() ? 1 : 0);
+        if (disks != null) {
+            gauge(registry, "disk.running", () -> disks.all().stream().mapToInt(DiskQueue::running).sum());
+            gauge(registry, "disk.waiting", () -> disks.all().stream().mapToInt(DiskQueue::waiting).sum());
+            gauge(registry, "disk.permits", () -> disks.all().stream().mapToInt(DiskQueue::permits).sum());
+            gauge(registry, "disk.peak", () -> disks.all().stream().mapToInt(DiskQueue::peak).max().orElse(0));
+        }
+    }
+
+    private static void gauge(MetricRegistry registry, String name, LongSupplier value) {
+        registry.register(name, (Gauge<Long>) value::getAsLong);
+    }
+}

@@ -1,0 +1,97 @@
+package org.pellucid.spark;
+
+import java.io.IOException;
+import java.lang.management.GarbageCollectorMXBean;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+
+/**
+ * Where the calling thread's time went since a moment: computing, garbage collection, and, where
+ * Linux tells, waiting for a core. What is left it stood still.
+ */
+final class ThreadClock {
+    private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
+    private static final List<GarbageCollectorMXBean> COLLECTORS = ManagementFactory.getGarbageCollectorMXBeans();
+    /** Computing, waiting for a core (ns), times scheduled; of the thread that opens it. */
+    private static final Path SCHEDSTAT = Path.of("/proc/thread-self/schedstat");
+
+    private static final Path STAT = Path.of("/proc/thread-self/stat");
+    /** Of the fields after the name in parentheses; counted in hundredths of a second. */
+    private static final int BLOCK_DELAY = 39;
+    private static final boolean DELAYS = delaysCounted();
+
+    final long wallNs = System.nanoTime();
+    final long cpuNs = THREADS.isCurrentThreadCpuTimeSupported() ? THREADS.getCurrentThreadCpuTime() : -1;
+    final long gcNs = gc();
+    /** -1: not known here. */
+    final long runQueueNs = runQueue();
+
+    /** -1: not known here. */
+    final long blockDelayNs = DELAYS ? blockDelay() : -1;
+
+    private ThreadClock() {}
+
+    static ThreadClock now() {
+        return new ThreadClock();
+    }
+
+    /** Runnable without a core since then; -1: not known. */
+    long runQueueSince(ThreadClock begin) {
+        return runQueueNs < 0 || begin.runQueueNs < 0 ? -1 : Math.max(runQueueNs - begin.runQueueNs, 0);
+    }
+
+    /** Waiting for block devices since then, as the kernel counts it; -1: it does not. */
+    long blockDelaySince(ThreadClock begin) {
+        return blockDelayNs < 0 || begin.blockDelayNs < 0 ? -1 : Math.max(blockDelayNs - begin.blockDelayNs, 0);
+    }
+
+    /** Neither computing, collecting garbage, nor runnable since then; -1: not known. */
+    long stoodStillSince(ThreadClock begin) {
+        if (cpuNs < 0 || begin.cpuNs < 0) {
+            return -1;
+        }
+        long other = (cpuNs - begin.cpuNs) + (gcNs - begin.gcNs) + Math.max(runQueueSince(begin), 0);
+        return Math.max(wallNs - begin.wallNs - other, 0);
+    }
+
+    /** Of the whole process: a collection stops every thread. Spark counts it so too. */
+    private static long gc() {
+        long ms = 0;
+        for (GarbageCollectorMXBean collector : COLLECTORS) {
+            ms += Math.max(collector.getCollectionTime(), 0);
+        }
+        return ms * 1_000_000;
+    }
+
+    private static long runQueue() {
+        try {
+            String[] fields = new String(Files.readAllBytes(SCHEDSTAT), StandardCharsets.US_ASCII).trim().split(" ");
+            return Long.parseLong(fields[1]);
+        } catch (IOException | NumberFormatException | ArrayIndexOutOfBoundsException e) {
+            return -1;
+        }
+    }
+
+    private static long blockDelay() {
+        try {
+            String text = new String(Files.readAllBytes(STAT), StandardCharsets.ISO_8859_1);
+            String[] fields = text.substring(text.lastIndexOf(')') + 2).trim().split(" ");
+            return Long.parseLong(fields[BLOCK_DELAY]) * 10_000_000;
+        } catch (IOException | NumberFormatException | IndexOutOfBoundsException e) {
+            return -1;
+        }
+    }
+
+    /** Linux counts them only where it is told to. */
+    private static boolean delaysCounted() {
+        try {
+            return Files.readString(Path.of("/proc/sys/kernel/task_delayacct")).trim().equals("1");
+        } catch (IOException e) {
+            return false;
+        }
+    }
+}

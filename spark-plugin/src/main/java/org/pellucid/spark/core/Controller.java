@@ -1,0 +1,192 @@
+package org.pellucid.spark.core;
+
+/**
+ * How many tasks of one stage, or monotasks of one disk, run at once.
+ *
+ * <p>The climb of self-adaptive executors (Middleware '19, §5.1 and §5.2): start at the least
+ * concurrency; an interval ends when as many have completed as run; double while that pays,
+ * else step back and stay until {@link #restart}. What pays is the {@link Policy}'s to say.
+ *
+ * <p>{@code THROUGHPUT} is careful about what it compares. The first half of an interval is
+ * ignored, because it began under the concurrency before. A completion counts only when as many
+ * ran as may: lack of work says nothing about whether more would pay. Bytes per second are the
+ * concurrency times bytes over service time (Little's law), since tasks that start together end
+ * together. Under 1 % of wait the stage is not bound by I/O and gets the maximum at once.
+ *
+ * <p>The decisions are those of the Rust {@code scheduler} crate: one table of cases tests both
+ * (crates/scheduler/tests/controller_cases.tsv). Not thread-safe; it has no clock of its own.
+ *
+ * <p>It judges poorly where the tasks of a stage differ a hundredfold in size.
+ */
+public final class Controller {
+    /** Below this share of wait in service time a stage is not bound by I/O. */
+    private static final double GUARD_WAIT_SHARE = 0.01;
+    private static final long NOT_BEGUN = Long.MIN_VALUE;
+
+    private final Policy policy;
+    private final int min;
+    private final double gain;
+    private int max;
+    private int concurrency;
+    private boolean settled;
+    private Reason reason;
+
+    /** Of the interval before; {@code beforeConcurrency} is 0 in the first. */
+    private int beforeConcurrency;
+    private double beforeWorth;
+
+    private long beginNs;
+    private int completed;
+    private double bytes;
+    private double waitNs;
+    private double serviceNs;
+    private long lastIndex;
+
+    /**
+     * A controller at its least concurrency.
+     *
+     * @param gain by how much bytes per second must grow for a doubling to pay, 0.07 for 7 %;
+     *             only of {@code THROUGHPUT}
+     */
+    public Controller(Policy policy, int min, int max, double gain) {
+        this.policy = policy;
+        this.min = Math.max(min, 1);
+        this.max = Math.max(max, this.min);
+        this.gain = gain;
+        restart();
+    }
+
+    /** How many may run at once now. */
+    public int concurrency() {
+        return concurrency;
+    }
+
+    /** Why. */
+    public Reason reason() {
+        return reason;
+    }
+
+    /** Whether it stays as it is until a restart. */
+    public boolean settled() {
+        return settled;
+    }
+
+    /** ζ of the last interval that ended, in ns² a megabyte; -1 before, and where nothing moved. */
+    public long lastIndex() {
+        return lastIndex;
+    }
+
+    /** Climbs again from the least. */
+    public void restart() {
+        concurrency = min;
+        beforeConcurrency = 0;
+        settled = min == max;
+        reason = settled ? Reason.FIXED : Reason.START;
+        lastIndex = -1;
+        clear(NOT_BEGUN);
+    }
+
+    /** Stays at what a like stage found before, within what there is. */
+    public void remember(int found) {
+        concurrency = Math.min(Math.max(found, 1), max);
+        settled = true;
+        reason = Reason.REMEMBERED;
+    }
+
+    /** The most became known, or changed. A controller that was at the top stays at the top. */
+    public void setMax(int most) {
+        int before = max;
+        max = Math.max(most, min);
+        if (concurrency > max || (concurrency == before && reason == Reason.NOT_BOUND_BY_IO)) {
+            concurrency = max;
+        }
+    }
+
+    /** One starts. */
+    public void started(long nowNs) {
+        if (beginNs == NOT_BEGUN) {
+            beginNs = nowNs;
+        }
+    }
+
+    /**
+     * One ended well; may change the concurrency. One that failed or was cut short moved an
+     * unknown part of its bytes and is not reported.
+     *
+     * @return whether an interval ended
+     */
+    public boolean completed(long nowNs, Sample sample) {
+        if (settled || beginNs == NOT_BEGUN || !intervalEnds(nowNs, sample)) {
+            return false;
+        }
+        double index = index(nowNs);
+        lastIndex = bytes == 0 ? -1 : (long) Math.min(index * 1e6, 9e18);
+        if (policy == Policy.THROUGHPUT) {
+            double service = Math.max(serviceNs, 1);
+            if (waitNs < GUARD_WAIT_SHARE * service) {
+                concurrency = max;
+                settled = true;
+                reason = Reason.NOT_BOUND_BY_IO;
+            } else {
+                double rate = concurrency * bytes / service;
+                step(rate, beforeConcurrency == 0 || rate >= beforeWorth * (1 + gain));
+            }
+        } else {
+            step(-index, beforeConcurrency == 0 || -index >= beforeWorth);
+        }
+        // The others still run in the next interval; without any it begins with the next start.
+        clear(sample.running > 1 ? nowNs : NOT_BEGUN);
+        return true;
+    }
+
+    /** Adds the sample; true when as many have completed as run. */
+    private boolean intervalEnds(long nowNs, Sample sample) {
+        if (policy == Policy.THROUGHPUT) {
+            if (sample.running < concurrency) {
+                return false;
+            }
+            if (completed < concurrency / 2) {
+                completed++;
+                return false;
+            }
+        }
+        long service = Math.max(nowNs - sample.startNs, 0);
+        completed++;
+        bytes += sample.bytes;
+        serviceNs += service;
+        waitNs += sample.waitNs == Sample.ALL_WAIT ? service : sample.waitNs;
+        return completed >= concurrency;
+    }
+
+    private void step(double worth, boolean pays) {
+        if (beforeConcurrency > 0 && !pays) {
+            concurrency = beforeConcurrency;
+            settled = true;
+            reason = Reason.STEPPED_BACK;
+        } else if (concurrency == max) {
+            settled = true;
+            reason = Reason.AT_THE_MOST;
+        } else {
+            beforeConcurrency = concurrency;
+            beforeWorth = worth;
+            concurrency = (int) Math.min(2L * concurrency, max);
+            reason = Reason.DOUBLED;
+        }
+    }
+
+    /** ζ in ns² a byte: 0 without wait, endless where there was wait and not one byte. */
+    private double index(long nowNs) {
+        if (waitNs == 0) {
+            return 0;
+        }
+        return waitNs * Math.max(nowNs - beginNs, 1) / bytes;
+    }
+
+    private void clear(long begin) {
+        beginNs = begin;
+        completed = 0;
+        bytes = 0;
+        waitNs = 0;
+        serviceNs = 0;
+    }
+}

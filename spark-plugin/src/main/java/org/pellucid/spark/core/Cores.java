@@ -1,0 +1,144 @@
+package org.pellucid.spark.core;
+
+import java.util.ArrayDeque;
+import java.util.Deque;
+import java.util.IdentityHashMap;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.BooleanSupplier;
+
+/**
+ * One computing thread a core (Monotasks, SOSP '17, §3.3): first come, first served.
+ *
+ * <p>A task holds a core from its start to its end, and gives it back while it is in a
+ * {@link DiskQueue}; it never holds a core and a disk at once, so these two cannot deadlock. But a
+ * thread can stop inside Spark, where nothing tells us: on a shuffle fetch, or for memory that a
+ * task holds which waits for a core here. So a core whose holder is blocked counts as free: who
+ * waits looks every 20 ms at the holders' thread states. That breaks every such circle, and keeps
+ * cores busy while others fetch.
+ */
+public final class Cores {
+    private static final long POLL_NS = TimeUnit.MILLISECONDS.toNanos(20);
+
+    private final ReentrantLock lock = new ReentrantLock();
+    /** Who holds a core, and whether it has come back from waiting for it. */
+    private final Map<Thread, Boolean> holders = new IdentityHashMap<>();
+    private final Deque<Waiter> queue = new ArrayDeque<>();
+    private final int cores;
+    private boolean open;
+
+    private static final class Waiter {
+        final Condition turn;
+        final Thread thread;
+        boolean granted;
+
+        Waiter(Condition turn, Thread thread) {
+            this.turn = turn;
+            this.thread = thread;
+        }
+    }
+
+    public Cores(int cores) {
+        this.cores = Math.max(cores, 1);
+    }
+
+    /**
+     * Waits for a core for the calling thread, which must hold none.
+     *
+     * @return whether it holds one now: not where it was cancelled
+     */
+    public boolean acquire(BooleanSupplier cancelled) throws InterruptedException {
+        lock.lock();
+        try {
+            Waiter self = new Waiter(lock.newCondition(), Thread.currentThread());
+            queue.add(self);
+            grant(cores - holders.size());
+            try {
+                while (!self.granted && !cancelled.getAsBoolean()) {
+                    self.turn.awaitNanos(POLL_NS);
+                    if (!self.granted) {
+                        grant(cores - computing());
+                    }
+                }
+                if (self.granted) {
+                    holders.put(self.thread, true);
+                }
+                return self.granted;
+            } catch (InterruptedException e) {
+                if (self.granted) {
+                    holders.remove(self.thread);
+                    grant(cores - holders.size());
+                    self.granted = false;
+                }
+                throw e;
+            } finally {
+                queue.remove(self);
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Gives the calling thread's core back; does nothing where it holds none. */
+    public void release() {
+        lock.lock();
+        try {
+            if (holders.remove(Thread.currentThread()) != null) {
+                grant(cores - holders.size());
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Whether the calling thread holds one. */
+    public boolean held() {
+        lock.lock();
+        try {
+            return holders.containsKey(Thread.currentThread());
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Lets everybody through, for good. */
+    public void open() {
+        lock.lock();
+        try {
+            open = true;
+            grant(queue.size());
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Threads that hold one, blocked ones too. */
+    public int holders() {
+        lock.lock();
+        try {
+            return holders.size();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private int computing() {
+        int computing = 0;
+        for (Map.Entry<Thread, Boolean> holder : holders.entrySet()) {
+            boolean back = holder.getValue();
+            computing += !back || holder.getKey().getState() == Thread.State.RUNNABLE ? 1 : 0;
+        }
+        return computing;
+    }
+
+    private void grant(int free) {
+        for (int left = open ? queue.size() : free; left > 0 && !queue.isEmpty(); left--) {
+            Waiter next = queue.remove();
+            next.granted = true;
+            holders.put(next.thread, false);
+            next.turn.signal();
+        }
+    }
+}

@@ -1,0 +1,29 @@
+package org.pellucid.spark.core;
+
+import java.util.concurrent.TimeUnit;
+
+/** What the user may set of the tuning. */
+public final class Tuning {
+    public final Policy policy;
+    /** Where each stage starts. */
+    public final int min;
+    /** The most of a stage; {@link Integer#MAX_VALUE}: as many as the executor has slots. */
+    public final int max;
+    /** By how much bytes per second must grow for a doubling to pay: 0.07 for 7 %. */
+    public final double gain;
+    /** A stage of which nothing completes for so long is let through. */
+    public final long patienceNs;
+
+    public Tuning(Policy policy, int min, int max, double gain, long patienceNs) {
+        this.policy = policy;
+        this.min = min;
+        this.max = max;
+        this.gain = gain;
+        this.patienceNs = patienceNs;
+    }
+
+    /** The defaults: throughput, from 2 to the executor's slots, 7 %, five minutes. */
+    public static Tuning standard() {
+        return new Tuning(Policy.THROUGHPUT, 2, Integer.MAX_VALUE, 0.07, TimeUnit.MINUTES.toNanos(5));
+    }
+}

@@ -1,0 +1,47 @@
+package org.pellucid.spark;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+import org.pellucid.spark.core.Policy;
+
+class SettingsTest {
+    private static String refused(String key, String value) {
+        return assertThrows(IllegalArgumentException.class, () -> new Settings(Map.of(key, value))).getMessage();
+    }
+
+    @Test
+    void saysWhatAValueMayBe() {
+        assertEquals("spark.pellucid.mode=fast: it is one of [adaptive, monotasks, measure, off]", refused("mode", "fast"));
+        assertEquals("spark.pellucid.concurrency.min=0: it is a whole number from 1", refused("concurrency.min", "0"));
+        assertEquals("spark.pellucid.gain=7%: it is a part of one, as 0.07", refused("gain", "7%"));
+        assertEquals("spark.pellucid.patience=5: it is a time, as 30s, 5min or 1h", refused("patience", "5"));
+        assertEquals("spark.pellucid.concurrency.min=2 is more than spark.pellucid.concurrency.max=1",
+            refused("concurrency.max", "1"));
+        assertEquals("spark.pellucid.moed is no setting; there are mode, policy, gain, concurrency.min, concurrency.max, "
+            + "patience, memory, disks, disk.concurrency.min, disk.concurrency.max, fault", refused("moed", "off"));
+    }
+
+    @Test
+    void readsAllOfThem() {
+        Settings settings = new Settings(Map.of("mode", "Monotasks", "policy", "index", "gain", "0.1", "patience", "30 s",
+            "concurrency.min", "3", "concurrency.max", "12", "memory", "/m", "disks", "/a, /b/", "fault", "read,write"));
+        assertEquals(Settings.Mode.MONOTASKS, settings.mode);
+        assertEquals(Policy.INDEX, settings.tuning.policy);
+        assertEquals(0.1, settings.tuning.gain);
+        assertEquals(TimeUnit.SECONDS.toNanos(30), settings.tuning.patienceNs);
+        assertEquals(3, settings.tuning.min);
+        assertEquals(12, settings.tuning.max);
+        assertEquals("/m", settings.memory);
+        assertEquals(null, settings.withoutMemory().memory);
+        assertEquals(List.of("/a", "/b/"), settings.disks);
+        assertEquals(Set.of("read", "write"), settings.faults);
+        assertEquals(1, settings.diskMin);
+        assertEquals(4, settings.diskMax);
+    }
+}

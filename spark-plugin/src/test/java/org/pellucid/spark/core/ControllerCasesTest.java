@@ -1,0 +1,100 @@
+package org.pellucid.spark.core;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import org.junit.jupiter.api.Test;
+
+/** The table of cases that the Rust scheduler's controller passes too. */
+class ControllerCasesTest {
+    private static final Path CASES = Path.of("..", "crates", "scheduler", "tests", "controller_cases.tsv");
+
+    private Controller controller;
+
+    @Test
+    void tableOfCases() throws IOException {
+        List<String> lines = Files.readAllLines(CASES);
+        String name = "";
+        int cases = 0;
+        for (int number = 1; number <= lines.size(); number++) {
+            String line = lines.get(number - 1);
+            String[] row = line.split("\t");
+            if (line.isEmpty() || line.startsWith("#")) {
+                continue;
+            }
+            if (row[0].equals("case")) {
+                name = row[1];
+                Policy policy = row[2].equals("index") ? Policy.INDEX : Policy.THROUGHPUT;
+                double gain = row[5].equals("-") ? 0 : Double.parseDouble(row[5]);
+                controller = new Controller(policy, Integer.parseInt(row[3]), Integer.parseInt(row[4]), gain);
+                cases++;
+            } else {
+                checkRow(row, name + ", line " + number + ": " + line);
+            }
+        }
+        assertTrue(cases > 25, cases + " cases read");
+    }
+
+    private void checkRow(String[] row, String where) {
+        int expect = Integer.parseInt(row[row.length - 1]);
+        switch (row[0]) {
+            case "start":
+                controller.started(Long.parseLong(row[1]));
+                break;
+            case "restart":
+                controller.restart();
+                break;
+            case "done":
+                long waitNs = row[5].equals("-") ? Sample.ALL_WAIT : Long.parseLong(row[5]);
+                Sample sample = new Sample(
+                    Long.parseLong(row[3]), Long.parseLong(row[4]), waitNs, Integer.parseInt(row[6]));
+                int before = controller.concurrency();
+                for (int left = Integer.parseInt(row[1]) - 1; left >= 0; left--) {
+                    controller.completed(Long.parseLong(row[2]), sample);
+                    assertTrue(left == 0 || controller.concurrency() == before, where + ", with " + left + " to come");
+                }
+                break;
+            default:
+                throw new AssertionError("no such row: " + where);
+        }
+        assertEquals(expect, controller.concurrency(), where);
+    }
+
+    @Test
+    void reasonsAndIndexAreThoseOfTheLastStep() {
+        Controller climbing = new Controller(Policy.THROUGHPUT, 2, 8, 0.07);
+        assertEquals(Reason.START, climbing.reason());
+        assertEquals(-1, climbing.lastIndex());
+        climbing.started(0);
+        Sample half = new Sample(0, 1_000_000, 500, 2);
+        climbing.completed(1000, half);
+        climbing.completed(1000, half);
+        assertEquals(Reason.DOUBLED, climbing.reason());
+        // One sample counts, the other is the first half: 500 ns of wait × 1000 ns ÷ 1 MB.
+        assertEquals(500_000, climbing.lastIndex());
+        for (int i = 0; i < 4; i++) {
+            climbing.completed(9000, new Sample(1000, 1_000_000, 500, 4));
+        }
+        assertEquals(Reason.STEPPED_BACK, climbing.reason());
+        climbing.restart();
+        climbing.remember(100);
+        assertEquals(8, climbing.concurrency());
+        assertEquals(Reason.REMEMBERED, climbing.reason());
+    }
+
+    @Test
+    void whatIsNotBoundByIoFollowsAMostThatIsLearntLater() {
+        Controller early = new Controller(Policy.THROUGHPUT, 2, Integer.MAX_VALUE, 0.07);
+        early.started(0);
+        early.completed(1000, new Sample(0, 5, 0, 2));
+        early.completed(1000, new Sample(0, 5, 0, 2));
+        early.setMax(32);
+        assertEquals(32, early.concurrency());
+        early.setMax(64);
+        assertEquals(64, early.concurrency());
+    }
+}

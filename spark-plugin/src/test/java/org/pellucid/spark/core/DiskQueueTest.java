@@ -1,0 +1,187 @@
+package org.pellucid.spark.core;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assertions.fail;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Random;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.api.Test;
+
+/** Disk queues, cores and the gate with real threads: nothing is lost, nobody waits for ever. */
+class DiskQueueTest {
+    private static DiskQueue queue(int min, int max) {
+        return new DiskQueue(new Controller(Policy.THROUGHPUT, min, max, 0.07), System::nanoTime);
+    }
+
+    @Test
+    void phasesTakeTurns() throws Exception {
+        DiskQueue disk = queue(1, 1);
+        DiskQueue.Turn first = disk.acquire(DiskQueue.Phase.WRITE, () -> false);
+        List<DiskQueue.Phase> order = Collections.synchronizedList(new ArrayList<>());
+        List<Thread> threads = new ArrayList<>();
+        for (int i = 0; i < 6; i++) {
+            DiskQueue.Phase phase = i < 3 ? DiskQueue.Phase.WRITE : DiskQueue.Phase.READ;
+            Thread thread = new Thread(() -> {
+                try (DiskQueue.Turn turn = disk.acquire(phase, () -> false)) {
+                    order.add(phase);
+                } catch (InterruptedException e) {
+                    fail(e);
+                }
+            });
+            thread.start();
+            threads.add(thread);
+            int waiting = i + 1;
+            until(() -> disk.waiting() == waiting);
+        }
+        first.close();
+        join(threads, 0);
+        // The write before them had the last turn, so a read comes next.
+        assertEquals("[READ, WRITE, READ, WRITE, READ, WRITE]", order.toString());
+        assertEquals(1, disk.peak());
+    }
+
+    @Test
+    void aKilledTaskLeavesTheQueue() throws Exception {
+        DiskQueue disk = queue(1, 1);
+        DiskQueue.Turn first = disk.acquire(DiskQueue.Phase.READ, () -> false);
+        assertNull(disk.acquire(DiskQueue.Phase.READ, () -> true));
+        assertEquals(0, disk.waiting());
+        first.close();
+        first.close();
+        assertEquals(0, disk.running());
+        assertNotNull(disk.acquire(DiskQueue.Phase.READ, () -> true));
+    }
+
+    @Test
+    void aBlockedHoldersCoreIsLent() throws Exception {
+        Cores cores = new Cores(1);
+        Object never = new Object();
+        Thread holder = new Thread(() -> {
+            try {
+                cores.acquire(() -> false);
+                synchronized (never) {
+                    never.wait();
+                }
+            } catch (InterruptedException e) {
+                cores.release();
+            }
+        });
+        holder.start();
+        until(() -> cores.holders() == 1 && holder.getState() == Thread.State.WAITING);
+        assertTrue(cores.acquire(() -> false), "a core whose holder is blocked");
+        cores.release();
+        holder.interrupt();
+        join(List.of(holder), 0);
+        assertEquals(0, cores.holders());
+    }
+
+    /** 200 seeds: tasks of two stages that enter, read, compute, write, fail, are killed and interrupted. */
+    @Test
+    void noDeadlockAndNoPermitIsLost() throws Exception {
+        for (long seed = 0; seed < 200; seed++) {
+            randomRun(seed);
+        }
+    }
+
+    private static void randomRun(long seed) throws Exception {
+        Random random = new Random(seed);
+        List<DiskQueue> disks = List.of(queue(1, 4), queue(1 + random.nextInt(2), 2));
+        Cores cores = new Cores(1 + random.nextInt(3));
+        Tuner tuner = new Tuner(Tuning.standard(), System::nanoTime, new Tuner.Listener() {
+            @Override
+            public void slotsChanged() {}
+
+            @Override
+            public void began(long stage) {}
+
+            @Override
+            public void settled(long stage, int concurrency, Reason reason) {}
+        });
+        tuner.setMax(8);
+        AtomicInteger over = new AtomicInteger();
+        List<Thread> threads = new ArrayList<>();
+        for (int i = 0; i < 8; i++) {
+            long own = random.nextLong();
+            threads.add(new Thread(() -> task(new Random(own), tuner, cores, disks, over)));
+        }
+        threads.forEach(Thread::start);
+        for (int i = 0; i < 6; i++) {
+            threads.get(random.nextInt(threads.size())).interrupt();
+            Thread.yield();
+        }
+        if (random.nextInt(10) == 0) {
+            tuner.open();
+            cores.open();
+            disks.forEach(DiskQueue::open);
+            over.set(Integer.MIN_VALUE / 2);
+        }
+        join(threads, seed);
+        assertEquals(0, tuner.running() + tuner.waiting() + cores.holders(), "seed " + seed);
+        for (DiskQueue disk : disks) {
+            assertEquals(0, disk.running() + disk.waiting(), "seed " + seed);
+        }
+        assertTrue(over.get() <= 0, "more in gated I/O than permits, seed " + seed);
+    }
+
+    private static void task(Random random, Tuner tuner, Cores cores, List<DiskQueue> disks, AtomicInteger over) {
+        for (int i = 0; i < 10; i++) {
+            Tuner.Pass pass = null;
+            try {
+                boolean killed = random.nextInt(8) == 0;
+                pass = tuner.enter(random.nextInt(2), () -> killed);
+                if (pass == null || !cores.acquire(() -> killed)) {
+                    continue;
+                }
+                for (int step = 0; step < 3; step++) {
+                    cores.release();
+                    DiskQueue disk = disks.get(random.nextInt(2));
+                    DiskQueue.Phase phase = DiskQueue.Phase.values()[random.nextInt(2)];
+                    try (DiskQueue.Turn turn = disk.acquire(phase, () -> killed)) {
+                        if (turn != null && random.nextInt(5) > 0) {
+                            turn.moved(random.nextInt(1 << 20));
+                        }
+                        over.addAndGet(disk.running() > 4 ? 1 : 0);
+                    }
+                    cores.acquire(() -> false);
+                }
+                tuner.leave(pass, random.nextInt(1 << 20), random.nextInt(1000));
+            } catch (InterruptedException e) {
+                // As Spark does: the task is over, the thread takes the next.
+            } finally {
+                cores.release();
+                if (pass != null) {
+                    tuner.abandon(pass);
+                }
+            }
+        }
+    }
+
+    private interface Condition {
+        boolean holds();
+    }
+
+    /** Waits for another thread to come that far; only a deadlock lets it fail. */
+    private static void until(Condition condition) {
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
+        while (!condition.holds()) {
+            assertTrue(System.nanoTime() < deadline, "never came that far");
+            Thread.onSpinWait();
+        }
+    }
+
+    private static void join(List<Thread> threads, long seed) throws InterruptedException {
+        for (Thread thread : threads) {
+            thread.join(60_000);
+            if (thread.isAlive()) {
+                fail("stuck, seed " + seed + ": " + List.of(thread.getStackTrace()));
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+package org.pellucid.spark.core;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.junit.jupiter.api.Test;
+
+/** The loop on virtual time, against disks with and without seek cost. */
+class TunerTest {
+    private static final double MB = 1e6;
+    // MB/s by streams 1, 2, 4, 8, 16, 32, measured on emulated disks.
+    private static final double[] SEEKS = {146 * MB, 82 * MB, 82 * MB, 71 * MB, 69 * MB, 31 * MB};
+    private static final double[] NO_SEEKS = {50 * MB, 50 * MB, 50 * MB, 50 * MB, 50 * MB, 50 * MB};
+    private static final double[] STORE = {20 * MB, 40 * MB, 80 * MB, 160 * MB, 320 * MB, 640 * MB};
+
+    private final List<String> told = new ArrayList<>();
+    private long now;
+
+    private final Tuner.Listener listener = new Tuner.Listener() {
+        @Override
+        public void slotsChanged() {}
+
+        @Override
+        public void began(long stage) {
+            told.add("began " + stage);
+        }
+
+        @Override
+        public void settled(long stage, int concurrency, Reason reason) {
+            told.add("settled " + stage + " " + concurrency + " " + reason);
+        }
+    };
+
+    private static Tuning tuning(Policy policy, int min) {
+        Tuning standard = Tuning.standard();
+        return new Tuning(policy, min, Integer.MAX_VALUE, standard.gain, standard.patienceNs);
+    }
+
+    /** The concurrency at the end of a stage on 32 slots, and its time over that at 32 fixed. */
+    private double[] stage(double[] rates, Policy policy, double cores, double computeNs, long seed) {
+        double[] result = new double[2];
+        for (int run = 0; run < 2; run++) {
+            SimulatedDisk disk = new SimulatedDisk(rates, cores, seed);
+            Tuner tuner = new Tuner(tuning(policy, run == 0 ? 2 : 32), disk::now, listener);
+            tuner.setMax(32);
+            double tookNs = disk.run(tuner, 7, 200, 32, 16 * MB, computeNs);
+            assertEquals(0, tuner.running());
+            if (run == 0) {
+                result[0] = tuner.concurrency(7);
+                result[1] = tookNs;
+            } else {
+                result[1] /= tookNs;
+            }
+        }
+        return result;
+    }
+
+    @Test
+    void endsWhereTheDiskIsBest() {
+        for (long seed = 0; seed < 20; seed++) {
+            double[] seeks = stage(SEEKS, Policy.THROUGHPUT, 32, 1e6, seed);
+            assertTrue(seeks[0] <= 4, "seeks, seed " + seed + ": " + seeks[0]);
+            assertTrue(seeks[1] < 0.75, "seeks, seed " + seed + ": " + seeks[1] + " of the time at 32");
+            double[] paced = stage(NO_SEEKS, Policy.THROUGHPUT, 32, 1e6, seed);
+            assertTrue(paced[1] < 1.02, "no seeks, seed " + seed + ": " + paced[1] + " of the time at 32");
+            double[] store = stage(STORE, Policy.THROUGHPUT, 32, 1e6, seed);
+            assertEquals(32, store[0], "store, seed " + seed);
+        }
+    }
+
+    @Test
+    void theIndexAlsoFindsTheFewestOnADiskThatSeeks() {
+        for (long seed = 0; seed < 20; seed++) {
+            double[] seeks = stage(SEEKS, Policy.INDEX, 32, 1e6, seed);
+            assertTrue(seeks[0] <= 4, "seed " + seed + ": " + seeks[0]);
+        }
+    }
+
+    @Test
+    void aStageOfComputingGetsAllSlotsAfterOneInterval() {
+        SimulatedDisk disk = new SimulatedDisk(STORE, 32, 1);
+        Tuner tuner = new Tuner(tuning(Policy.THROUGHPUT, 2), disk::now, listener);
+        tuner.setMax(32);
+        disk.run(tuner, 1, 3, 32, 1, 1e9);
+        assertEquals(32, tuner.concurrency(1));
+        assertEquals(Reason.NOT_BOUND_BY_IO, tuner.reason(1));
+        assertEquals(List.of("began 1", "settled 1 32 NOT_BOUND_BY_IO"), told);
+    }
+
+    @Test
+    void slotsAreTheSumOfStagesThatHaveTasks() {
+        Tuner tuner = new Tuner(Tuning.standard(), () -> now, listener);
+        tuner.setMax(16);
+        assertEquals(2, tuner.slots());
+        Tuner.Pass first = tuner.tryEnter(1);
+        Tuner.Pass second = tuner.tryEnter(1);
+        assertNull(tuner.tryEnter(1), "a third task of a stage that may run two");
+        Tuner.Pass other = tuner.tryEnter(2);
+        assertNotNull(other);
+        assertEquals(4, tuner.slots());
+        Tuner.Pass free = tuner.enterUngated(3);
+        assertEquals(16, tuner.slots());
+        tuner.leave(free, 0, 0);
+        tuner.abandon(other);
+        tuner.abandon(other);
+        assertEquals(2, tuner.slots());
+        tuner.leave(first, 0, 0);
+        tuner.abandon(second);
+        assertEquals(0, tuner.running());
+    }
+
+    @Test
+    void remembersForAStageThatHasNotMovedYet() {
+        Tuner tuner = new Tuner(Tuning.standard(), () -> now, listener);
+        tuner.setMax(16);
+        Tuner.Pass pass = tuner.tryEnter(1);
+        tuner.remember(1, 8);
+        assertEquals(8, tuner.concurrency(1));
+        assertEquals(Reason.REMEMBERED, tuner.reason(1));
+        tuner.leave(pass, 1, 1);
+        tuner.remember(1, 4);
+        assertEquals(8, tuner.concurrency(1));
+        tuner.tryEnter(2);
+        tuner.remember(2, Memory.ALL);
+        assertEquals(16, tuner.concurrency(2));
+        tuner.remember(99, 4);
+        assertEquals(0, tuner.concurrency(99));
+    }
+
+    @Test
+    void openLetsEverybodyThrough() {
+        Tuner tuner = new Tuner(Tuning.standard(), () -> now, listener);
+        tuner.setMax(8);
+        tuner.tryEnter(1);
+        tuner.tryEnter(1);
+        assertNull(tuner.tryEnter(1));
+        tuner.open();
+        assertNotNull(tuner.tryEnter(1));
+        assertEquals(8, tuner.slots());
+    }
+
+    @Test
+    void aStageOfWhichNothingCompletesIsLetThrough() throws InterruptedException {
+        Tuner tuner = new Tuner(Tuning.standard(), () -> now += 60_000_000_000L, listener);
+        tuner.setMax(8);
+        for (int task = 0; task < 8; task++) {
+            assertNotNull(tuner.enter(1, () -> false), "task " + task);
+        }
+    }
+
+    @Test
+    void forgetsStagesThatHaveNoTasks() {
+        Tuner tuner = new Tuner(Tuning.standard(), () -> now, listener);
+        Tuner.Pass kept = tuner.tryEnter(0);
+        for (long stage = 1; stage < 500; stage++) {
+            tuner.leave(tuner.tryEnter(stage), 1, 1);
+        }
+        assertEquals(0, tuner.concurrency(1));
+        assertEquals(2, tuner.concurrency(499));
+        assertEquals(2, tuner.concurrency(0));
+        tuner.leave(kept, 1, 1);
+    }
+}
