@@ -10,13 +10,15 @@ ten seconds and more, on which `pellucid analyze` has to name the cause. `disk` 
 at `--input`, which is to lie on a disk of known rate (`lab/disks.py`). Each log becomes
 `FOLDER/NAME-CAUSE…`, and a line in `FOLDER/made.tsv` says which cause it has and how many tasks,
 stages, jobs and SQL executions ended or started in it, counted from the text of the log. `--raw` runs one
-application and leaves its log as Spark wrote and named it.
+application and leaves its log as Spark named it. Nothing in a log tells of the machine that it is from: paths and
+host have other names, and of its environment the settings of Spark are kept.
 """
 
 import argparse
 import collections
 import json
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -206,6 +208,30 @@ def one(cause: str, chosen: argparse.Namespace) -> None:
     gateway.proc.wait()
 
 
+def clean(log: Path, chosen: argparse.Namespace) -> None:
+    """Takes out of a log what is of this machine."""
+    names = {
+        str(Path(__file__).resolve().parents[1]): "",
+        str(Path(chosen.folder).resolve()): "/logs",
+        sys.prefix: "/python",
+        str(Path.home()): "/home",
+        socket.gethostname(): "host",
+    }
+    if chosen.input:
+        names[str(Path(chosen.input).resolve().parent)] = "/data"
+    lines = []
+    for line in log.read_text().splitlines():
+        if '"SparkListenerEnvironmentUpdate"' in line[:100]:
+            event = json.loads(line)
+            kept = ("Event", "Spark Properties")
+            event = {key: value if key in kept else [] if isinstance(value, list) else {} for key, value in event.items()}
+            line = json.dumps(event, separators=(",", ":"))
+        for name in sorted(names, key=len, reverse=True):
+            line = line.replace(name, names[name])
+        lines.append(line + "\n")
+    log.write_text("".join(lines))
+
+
 def counts_of(files: list[Path]) -> list[int]:
     """Events of a plain log, by their names."""
     found: collections.Counter[str] = collections.Counter()
@@ -286,6 +312,9 @@ def main() -> int:
     Path(chosen.folder).mkdir(parents=True, exist_ok=True)
     if chosen.raw:
         one(chosen.causes[0], chosen)
+        for log in Path(chosen.folder).glob("[!.]*"):
+            for part in parts_of(log):
+                clean(part, chosen)
         return 0
     options = ["--size", chosen.size, "--cores", str(chosen.cores), "--name", chosen.name]
     options += ["--rolling"] * chosen.rolling + (["--input", chosen.input] if chosen.input else [])
