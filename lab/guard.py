@@ -18,13 +18,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from lab import cores, disks, links
+from lab import cores, disks, hdd, links
 
 
 def clean() -> list[str]:
     """Removes whatever in the lab has lost its owner; says what."""
     # Groups first: processes in them may hold disks.
-    return [*cores.clean(), *links.clean(), *disks.clean(stale_only=True)]
+    return [*cores.clean(), *links.clean(), *hdd.clean(), *disks.clean(stale_only=True)]
 
 
 @contextlib.contextmanager
