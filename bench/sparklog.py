@@ -157,9 +157,11 @@ def history_server(log: Path) -> dict | str:
         opens = [f"--add-opens=java.base/{p}=ALL-UNNAMED" for p in ("java.lang", "java.nio", "sun.nio.ch", "java.util")]
         server = [*java, *opens, "org.apache.spark.deploy.history.HistoryServer"]
         process = subprocess.Popen(server, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        answered = _until_answered(f"http://127.0.0.1:{port}/api/v1/applications", process, begin)
-        process.terminate()
-        _, _, usage = os.wait4(process.pid, 0)
+        try:
+            answered = _until_answered(f"http://127.0.0.1:{port}/api/v1/applications", process, begin)
+        finally:
+            process.terminate()
+            _, _, usage = os.wait4(process.pid, 0)
         return measured(usage, begin) if answered else "did not answer"
 
 
@@ -175,8 +177,8 @@ def _until_answered(url: str, process: subprocess.Popen, begin: float) -> bool:
                 jobs = f"{url}/{first['id']}{f'/{attempt}' if attempt else ''}/jobs"
                 with urllib.request.urlopen(jobs, timeout=WAIT_S) as answer:
                     return bool(json.load(answer))
-        except (urllib.error.URLError, ConnectionError):
-            pass
+        except (urllib.error.URLError, ConnectionError, ValueError):
+            pass  # it starts, or says so in a page that is no JSON
         time.sleep(0.2)
     return False
 
