@@ -7,6 +7,7 @@ was. At the end `bench/ADAPTIVE.md` is made anew.
 
     python -m bench.adaptive.run --list
     python -m bench.adaptive.run --only H150R/sort --repeats 1 --bytes 96MiB      # a short form
+    python -m bench.adaptive.run --only sort/index --repeats 1 --bytes 48MiB --try-out
     python -m bench.adaptive.run --time-limit 600
 """
 
@@ -211,8 +212,8 @@ def version() -> str:
     return results.fingerprint([JAR])
 
 
-def run(wanted: list[Case], limit_s: float) -> None:
-    """Runs those that are missing until time is up."""
+def run(wanted: list[Case], limit_s: float, trying_out: bool) -> None:
+    """Runs those that are missing until time is up. Trying out, nothing is calibrated, and nothing kept."""
     until = time.monotonic() + limit_s
     size = 12 * max(case.bytes for case in wanted) + (1 << 30)
     with guard.watch(), kept() as memory, hdd.spinning("memory", size=f"{size}B", calibrated=False) as disk:
@@ -225,9 +226,12 @@ def run(wanted: list[Case], limit_s: float) -> None:
             place(disk, case)
             if group != (case.disk, case.job):
                 group = (case.disk, case.job)
-                measured = calibrated(disk, case.disk)
+                measured = None if trying_out else calibrated(disk, case.disk)
             found = measure(disk, case)
-            results.append(SUITE, asdict(case), {**found, "calibration": measured, "label": disk.label()}, by=version())
+            disk.measured = measured  # of this kind; that it was another meanwhile, to clear up, changes nothing
+            if not trying_out:
+                found |= {"calibration": measured, "label": disk.label()}
+                results.append(SUITE, asdict(case), found, by=version())
             stages = ", ".join(f"{stage['ms'] / 1000:.1f}" for stage in found["stages"])
             say(f"{case.name}: {found['ms'] / 1000:.1f} s (stages {stages}; busy {found['drive']['busy_ns'] / 1e9:.1f} s)")
 
@@ -239,6 +243,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--bytes", type=parse_bytes, default=384 << 20, metavar="SIZE", help="of each job's input")
     parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
+    parser.add_argument("--try-out", action="store_true", help="calibrates nothing and keeps nothing: does it run?")
     parser.add_argument("--list", action="store_true", help="says what there is, and ends")
     chosen = parser.parse_args()
     wanted = [case for case in cases(chosen.bytes, chosen.repeats) if chosen.only in case.name]
@@ -256,7 +261,7 @@ def main() -> int:
         return 0
     try:
         if todo:
-            run(todo, chosen.time_limit)
+            run(todo, chosen.time_limit, chosen.try_out)
     except (LabError, OSError, RuntimeError, subprocess.SubprocessError) as error:
         say(f"adaptive: {error}")
         return 1
