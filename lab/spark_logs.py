@@ -153,7 +153,8 @@ def stream(spark, size: int, _):
     rows = spark.readStream.format("rate").option("rowsPerSecond", 10).load()
     counts = rows.selectExpr("value % 3 AS k").groupBy("k").count()
     query = counts.writeStream.outputMode("complete").format("noop").trigger(processingTime="1 second").start()
-    time.sleep(4 + 0.25 * size)
+    while len(query.recentProgress) < 2 + size // 6 and query.exception() is None:
+        time.sleep(0.2)
     query.stop()
 
 
