@@ -21,7 +21,7 @@ from sklearn import datasets
 from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
 
-from lab import links
+from lab import disks, kernel, links
 from tests import binary
 
 FAILED, USAGE = 1, 2
@@ -258,6 +258,28 @@ def test_two_network_namespaces_give_the_same_answer(tmp_path):
     assert (found["result"], found["iterations"]) == (expected["result"], expected["iterations"])
 
 
+@pytest.mark.parametrize("processes", [(), ("--processes", 2)])
+def test_a_full_snapshot_disk_ends_the_job_with_its_place(tmp_path, processes):
+    """Assignments of 12 MB a snapshot on a disk of 16 MB."""
+    if kernel.missing():
+        pytest.skip(f"no small file system can be made: {kernel.missing()}")
+    random = np.random.default_rng(SEED)
+    data = write(tmp_path / "a.parquet", random.normal(size=(3_000_000, 1)))
+    with disks.throttled("200MB/s", name=f"full-{os.getpid()}", size="16MiB", mode="kernel", calibrated=False) as disk:
+        place = disk.path / "saved"
+        options = ("--k", 40, "--tolerance", 0, "--iterations", 200, "--snapshot", place, "--snapshot-every", 1)
+        message = refused(FAILED, "kmeans", data, *options, *processes)
+    assert str(place) in message and "space" in message.lower(), message
+
+
+def test_an_empty_partition_is_no_error(tmp_path):
+    """Vertices without edges fill whole partitions of a graph; rows are never divided into more than there are."""
+    graph = tmp_path / "a.el"
+    graph.write_text("0 1\n1 0\n")
+    document = iterate("pagerank", graph, "--vertices", 20_000, "--partitions", 16)
+    assert document["result"]["sum"] == pytest.approx(1.0, abs=1e-12)
+
+
 def test_bandwidth_and_trace_are_measured_when_asked_for(tmp_path):
     path, trace = write(tmp_path / "a.parquet", *DATA["breast_cancer"]), tmp_path / "a.trace"
     plain = regression(path)[2]
@@ -266,6 +288,12 @@ def test_bandwidth_and_trace_are_measured_when_asked_for(tmp_path):
     assert asked["memory_bandwidth"]["bytes_per_s"] > 1e8 and asked["memory_bandwidth"]["share"] > 0
     analysis = json.loads(binary.run("analyze", trace, "--json").check().out)
     assert {"evaluate", "step"} <= {stage["name"] for stage in analysis["stages"]}
+    assert analysis["jobs"][0]["bottleneck"]["kind"] in ("cpu", "memory_bandwidth")
+    kinds = {resource["kind"] for resource in analysis["resources"]}
+    assert kinds == {"cpu", "memory_bandwidth"}
+    answer = json.loads(binary.run("whatif", trace, "--set", "workers=3", "--json").check().out)
+    assert answer["prediction"]["duration_ms"] > 0 and "workers" in " ".join(answer["assumptions"])
+    assert "workers" in binary.run("whatif", trace, "--set", "disks=2").err
 
 
 def test_formats_give_the_same_model(tmp_path):

@@ -275,13 +275,16 @@ impl Controller {
         }
         let members: Vec<u32> = self.members.iter().copied().collect();
         let may_take: Vec<u32> = self.members.difference(&self.leaving).copied().collect();
-        match self.memory.relieve(&self.map, &may_take) {
+        match self.memory.relieve(report.worker, &self.map, &may_take) {
             Ok(moves) if moves.is_empty() => {}
             Ok(moves) => return self.migrate(&moves),
             Err(error) => return self.fail(error),
         }
         if self.balances && members.len() > 1 {
             let mut moves = self.balancer.report(&self.plan, report, &members, &may_take);
+            if moves.is_empty() {
+                return;
+            }
             let mut room = self.memory.room(&self.map, &may_take);
             moves.retain(|to_move| {
                 let fits = room.fits(to_move.bundle, to_move.to);
@@ -339,7 +342,9 @@ impl Controller {
         match held.map(to).collect::<Option<Vec<Move>>>() {
             Some(moves) => self.migrate(&moves),
             // The others have no room: it stays.
-            None => drop(self.leaving.remove(&worker)),
+            None => {
+                self.leaving.remove(&worker);
+            }
         }
     }
 

@@ -49,30 +49,28 @@ impl Memory {
         self.sizes.get(&bundle).copied().unwrap_or(0)
     }
 
-    /// Bundles that have to move so that no worker holds more than its limit, largest first.
+    /// Bundles that have to leave a worker so that it holds no more than its limit, largest first.
     ///
     /// # Errors
     /// Where they do not fit anywhere.
-    pub fn relieve(&self, map: &[Entry], workers: &[u32]) -> Result<Vec<Move>, JobError> {
+    pub fn relieve(&self, from: u32, map: &[Entry], workers: &[u32]) -> Result<Vec<Move>, JobError> {
+        if !self.limits.contains_key(&from) {
+            return Ok(Vec::new());
+        }
         let mut room = self.room(map, workers);
         let mut moves = Vec::new();
-        for &from in workers {
-            let mut own: Vec<BundleIx> =
-                (0..).zip(map).filter(|(_, entry)| entry.worker == from).map(|(bundle, _)| bundle).collect();
-            own.sort_by_key(|&bundle| std::cmp::Reverse(self.size(bundle)));
-            for bundle in own {
-                if !room.is_over(from) {
-                    break;
-                }
-                let Some(to) = room.take(bundle, |worker| worker != from) else { continue };
-                room.leave(bundle, from);
-                moves.push(Move { bundle, from, to });
+        let mut own: Vec<BundleIx> =
+            (0..).zip(map).filter(|(_, entry)| entry.worker == from).map(|(bundle, _)| bundle).collect();
+        own.sort_by_key(|&bundle| std::cmp::Reverse(self.size(bundle)));
+        for bundle in own {
+            if !room.is_over(from) {
+                break;
             }
-            if room.is_over(from) {
-                return Err(self.too_small(workers));
-            }
+            let Some(to) = room.take(bundle, |worker| worker != from) else { continue };
+            room.leave(bundle, from);
+            moves.push(Move { bundle, from, to });
         }
-        Ok(moves)
+        if room.is_over(from) { Err(self.too_small(workers)) } else { Ok(moves) }
     }
 
     /// What does not fit, in numbers.

@@ -214,6 +214,7 @@ fn add_block<T: Real, V: Vector<T>>(block: &[Line<T>], at: &[u32; 16], stride: u
 
 /// The smallest ½‖c‖² − x·c of each row, and the number of its center as [`Real::ONES`] plus it.
 #[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "indices of small arrays that stay in registers")]
 fn nearest<T: Real, V: Vector<T>, const N: usize>(
     blocks: &[&[Line<T>]; N],
     centers: &Centers<T>,

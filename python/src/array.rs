@@ -1,0 +1,325 @@
+//! A partition: numbers in memory with a type and a shape, as numpy has them.
+//!
+//! What Python hands over is borrowed where no stage writes it, and copied, on the worker that holds the
+//! partition, where one does. Kernels see the memory itself. A [`View`] is the same memory for Python: numpy
+//! makes an array of it without copying. It keeps the memory alive; whether a kernel writes it meanwhile, as
+//! between any threads that share an array, is the program's business: a view is meant for the call that it
+//! was made for, and for results.
+
+use std::cell::UnsafeCell;
+use std::ops::{Add, BitOr};
+use std::sync::Arc;
+
+use pellucid_iterate::kernels::pages::Pages;
+use pellucid_iterate::{Data, DataError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple};
+
+/// From here on memory is mapped by itself, on huge pages where there are some.
+const LARGE_BYTES: usize = 2 << 20;
+
+/// Dimensions of an array, at most.
+pub const MOST_DIMENSIONS: usize = 8;
+
+/// Types of numbers, by the names that numpy's array interface has for them.
+const TYPES: [&str; 11] = ["<f8", "<f4", "<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "|u1", "|b1"];
+
+/// A type of numbers: its place among [`TYPES`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Type(u8);
+
+impl Type {
+    fn of(name: &str) -> Option<Self> {
+        TYPES.iter().position(|known| *known == name).map(|at| Type(at as u8))
+    }
+
+    fn name(self) -> &'static str {
+        TYPES[self.0 as usize]
+    }
+
+    /// The last character of the name, which is the size.
+    fn bytes(self) -> usize {
+        usize::from(self.name().as_bytes()[2] - b'0')
+    }
+}
+
+/// Where numbers are.
+enum Memory {
+    /// In words, so that any number is aligned.
+    Small(Box<[UnsafeCell<u64>]>),
+    Large {
+        start: *mut u8,
+        _pages: Pages<u64>,
+    },
+    /// Of an object of Python's, which lives as long; only read.
+    Lent {
+        start: *const u8,
+        _owner: Py<PyAny>,
+    },
+}
+
+// SAFETY: the engine gives a partition's memory to one task that writes it, or to several that read.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    fn zeroed(bytes: usize) -> std::io::Result<Self> {
+        let words = bytes.div_ceil(8);
+        if bytes >= LARGE_BYTES {
+            let mut pages = Pages::<u64>::zeroed(words)?;
+            return Ok(Memory::Large { start: pages.as_mut_ptr().cast(), _pages: pages });
+        }
+        Ok(Memory::Small((0..words).map(|_| UnsafeCell::new(0)).collect()))
+    }
+
+    fn start(&self) -> *mut u8 {
+        match self {
+            Memory::Small(words) => words.as_ptr().cast_mut().cast(),
+            Memory::Large { start, .. } => *start,
+            Memory::Lent { start, .. } => start.cast_mut(),
+        }
+    }
+}
+
+/// A partition's content, and what travels between partitions.
+pub struct Array {
+    type_: Type,
+    shape: Arc<[usize]>,
+    memory: Arc<Memory>,
+}
+
+impl Array {
+    /// What an object of Python's shows of itself as `__array_interface__`; borrowed.
+    pub fn borrow(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let interface = object.getattr("__array_interface__")?.cast_into::<PyDict>()?;
+        let get = |key: &str| {
+            let value = interface.get_item(key)?;
+            value.ok_or_else(|| PyValueError::new_err(format!("an array without {key}")))
+        };
+        let name: String = get("typestr")?.extract()?;
+        let type_ = Type::of(&name).ok_or_else(|| {
+            PyTypeError::new_err(format!(
+                "arrays of type {name} cannot be partitions; convert them to float64, for example"
+            ))
+        })?;
+        let strides = interface.get_item("strides")?;
+        if strides.is_some_and(|strides| !strides.is_none()) {
+            return Err(PyValueError::new_err(
+                "an array that is not contiguous; use numpy.ascontiguousarray",
+            ));
+        }
+        let shape: Vec<usize> = get("shape")?.extract()?;
+        if shape.len() > MOST_DIMENSIONS {
+            let dimensions = shape.len();
+            return Err(PyValueError::new_err(format!(
+                "{dimensions} dimensions are more than {MOST_DIMENSIONS}"
+            )));
+        }
+        let (start, _): (usize, bool) = get("data")?.extract()?;
+        let memory = Memory::Lent { start: start as *const u8, _owner: object.clone().unbind() };
+        Ok(Array { type_, shape: shape.into(), memory: Arc::new(memory) })
+    }
+
+    fn zeroed(type_: Type, shape: Arc<[usize]>) -> std::io::Result<Self> {
+        let memory = Arc::new(Memory::zeroed(shape.iter().product::<usize>() * type_.bytes())?);
+        Ok(Array { type_, shape, memory })
+    }
+
+    /// The same memory once more.
+    pub fn share(&self) -> Self {
+        Array { type_: self.type_, shape: self.shape.clone(), memory: self.memory.clone() }
+    }
+
+    /// Memory of its own with the same content.
+    pub fn copied(&self) -> std::io::Result<Self> {
+        let copy = Array::zeroed(self.type_, self.shape.clone())?;
+        // SAFETY: fresh memory of the same size.
+        unsafe { self.start().copy_to_nonoverlapping(copy.start(), self.len_bytes()) };
+        Ok(copy)
+    }
+
+    /// The first number.
+    pub fn start(&self) -> *mut u8 {
+        self.memory.start()
+    }
+
+    /// Lengths of the dimensions.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn len_bytes(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.type_.bytes()
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: so many bytes are there (by construction, or as the array interface says).
+        unsafe { std::slice::from_raw_parts(self.start(), self.len_bytes()) }
+    }
+
+    /// Whether the first byte of any number is not zero; false for an array without numbers.
+    pub fn is_set(&self) -> bool {
+        self.bytes().iter().any(|byte| *byte != 0)
+    }
+
+    /// The first number, as what progress shows.
+    pub fn first(&self) -> f64 {
+        let bytes = self.bytes();
+        macro_rules! first {
+            ($type:ty) => {
+                bytes.first_chunk().map_or(f64::NAN, |bytes| <$type>::from_le_bytes(*bytes) as f64)
+            };
+        }
+        match self.type_.name() {
+            "<f8" => first!(f64),
+            "<f4" => first!(f32),
+            "<i8" => first!(i64),
+            "<i4" => first!(i32),
+            "<i2" => first!(i16),
+            "|i1" => first!(i8),
+            "<u8" => first!(u64),
+            "<u4" => first!(u32),
+            "<u2" => first!(u16),
+            _ => first!(u8),
+        }
+    }
+
+    /// Combines each number with that of another array of the same type and shape.
+    pub fn combine(&mut self, next: &Self, operation: Operation) {
+        if self.type_ != next.type_ || self.shape != next.shape {
+            std::panic::resume_unwind(Box::new("arrays of different types or shapes".to_string()));
+        }
+        let length = self.shape.iter().product();
+        macro_rules! combine {
+            ($type:ty, $add:expr) => {{
+                // SAFETY: numbers of that type, aligned as memory and numpy's arrays are; the one is this
+                // task's alone, and the other another's copy.
+                let (into, from) = unsafe {
+                    (
+                        std::slice::from_raw_parts_mut(self.start().cast::<$type>(), length),
+                        std::slice::from_raw_parts(next.start().cast::<$type>().cast_const(), length),
+                    )
+                };
+                match operation {
+                    Operation::Sum => into.iter_mut().zip(from).for_each(|(a, b)| *a = $add(*a, *b)),
+                    Operation::Least => {
+                        into.iter_mut().zip(from).for_each(|(a, b)| *a = if *b < *a { *b } else { *a })
+                    }
+                    Operation::Most => {
+                        into.iter_mut().zip(from).for_each(|(a, b)| *a = if *b > *a { *b } else { *a })
+                    }
+                }
+            }};
+        }
+        match self.type_.name() {
+            "<f8" => combine!(f64, Add::add),
+            "<f4" => combine!(f32, Add::add),
+            "<i8" => combine!(i64, i64::wrapping_add),
+            "<i4" => combine!(i32, i32::wrapping_add),
+            "<i2" => combine!(i16, i16::wrapping_add),
+            "|i1" => combine!(i8, i8::wrapping_add),
+            "<u8" => combine!(u64, u64::wrapping_add),
+            "<u4" => combine!(u32, u32::wrapping_add),
+            "<u2" => combine!(u16, u16::wrapping_add),
+            "|u1" => combine!(u8, u8::wrapping_add),
+            _ => combine!(u8, BitOr::bitor),
+        }
+    }
+
+    /// The memory as an array of numpy's.
+    pub fn view<'py>(&self, py: Python<'py>, readonly: bool) -> PyResult<Bound<'py, PyAny>> {
+        static ASARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let view = View { array: self.share(), readonly };
+        ASARRAY.import(py, "numpy", "asarray")?.call1((Bound::new(py, view)?,))
+    }
+}
+
+/// How numbers of several partitions become one.
+#[derive(Clone, Copy)]
+pub enum Operation {
+    /// Their sum; of booleans, whether any is true.
+    Sum,
+    /// The least.
+    Least,
+    /// The greatest.
+    Most,
+}
+
+impl Clone for Array {
+    /// A copy: partitions share no memory that is written.
+    fn clone(&self) -> Self {
+        match self.copied() {
+            Ok(copy) => copy,
+            Err(error) => std::panic::resume_unwind(Box::new(error.to_string())),
+        }
+    }
+
+    fn clone_from(&mut self, source: &Self) {
+        if self.type_ == source.type_
+            && self.shape == source.shape
+            && !matches!(*self.memory, Memory::Lent { .. })
+        {
+            // SAFETY: as long, and of another partition.
+            unsafe { source.start().copy_to(self.start(), self.len_bytes()) };
+        } else {
+            *self = source.clone();
+        }
+    }
+}
+
+impl Data for Array {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend([self.type_.0, self.shape.len() as u8]);
+        for length in self.shape.iter() {
+            out.extend((*length as u64).to_le_bytes());
+        }
+        out.extend_from_slice(self.bytes());
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, DataError> {
+        let wrong = || DataError::new(format!("{} bytes are no array", bytes.len()));
+        let (&[type_, dimensions], rest) = bytes.split_first_chunk::<2>().ok_or_else(wrong)?;
+        let (shape, content) = rest.split_at_checked(usize::from(dimensions) * 8).ok_or_else(wrong)?;
+        let (lengths, _) = shape.as_chunks();
+        let shape: Arc<[usize]> = lengths.iter().map(|length| u64::from_le_bytes(*length) as usize).collect();
+        let numbers =
+            shape.iter().try_fold(1usize, |all, length| all.checked_mul(*length)).ok_or_else(wrong)?;
+        if usize::from(type_) >= TYPES.len()
+            || numbers.checked_mul(Type(type_).bytes()) != Some(content.len())
+        {
+            return Err(wrong());
+        }
+        let array = Array::zeroed(Type(type_), shape).map_err(|error| DataError::new(error.to_string()))?;
+        // SAFETY: fresh memory of just that size.
+        unsafe { array.start().copy_from_nonoverlapping(content.as_ptr(), content.len()) };
+        Ok(array)
+    }
+
+    fn size_bytes(&self) -> u64 {
+        (size_of::<Self>() + self.len_bytes()) as u64
+    }
+}
+
+/// The memory of an array, for numpy.
+#[pyclass(frozen, module = "pellucid._native")]
+pub struct View {
+    array: Array,
+    readonly: bool,
+}
+
+#[pymethods]
+impl View {
+    /// numpy's array interface, version 3.
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let interface = PyDict::new(py);
+        interface.set_item("version", 3)?;
+        interface.set_item("typestr", self.array.type_.name())?;
+        interface.set_item("shape", PyTuple::new(py, self.array.shape())?)?;
+        interface.set_item("data", (self.array.start() as usize, self.readonly))?;
+        Ok(interface)
+    }
+}

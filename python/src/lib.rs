@@ -1,0 +1,22 @@
+//! The native half of the Python package `pellucid`: programs of arrays, run by `pellucid-iterate`.
+//!
+//! The package (`pellucid/*.py`) is what people see; here is what it cannot do itself: partitions as memory
+//! that kernels and numpy share ([`array`]), compiled kernels called without Python's lock ([`kernel`]), and
+//! the engine ([`program`], [`run`]). SQL is not in it, so that it builds without DataFusion.
+
+mod array;
+mod error;
+mod kernel;
+mod program;
+mod run;
+
+/// What `pellucid._native` holds.
+#[pyo3::pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::array::View;
+    #[pymodule_export]
+    use crate::program::Program;
+    #[pymodule_export]
+    use crate::run::Outcome;
+}

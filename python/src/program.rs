@@ -1,0 +1,280 @@
+//! A program while Python builds it, and what the engine is given of it.
+//!
+//! The package records statements, with loops and branches open while their bodies are recorded; [`Program::run`]
+//! then makes the engine's program of them, as often as it is called. Datasets are named by their number.
+
+use std::sync::Arc;
+
+use pellucid_iterate::{Cause, Dataset, Plan, ProgramError};
+use pyo3::prelude::*;
+
+use crate::array::{Array, Operation};
+use crate::kernel::{Kernel, MOST};
+use crate::run::{self, Options, Outcome};
+
+/// One statement, or several.
+enum Step {
+    Transform {
+        name: String,
+        kernel: Arc<Kernel>,
+        reads: Vec<usize>,
+        writes: Vec<usize>,
+    },
+    Broadcast {
+        name: String,
+        from: usize,
+        to: usize,
+    },
+    Reduce {
+        name: String,
+        from: usize,
+        into: usize,
+        operation: Operation,
+    },
+    Observe {
+        name: String,
+        on: usize,
+    },
+    /// At most `most` times, and until the array `until` has something that is not zero.
+    Loop {
+        name: String,
+        most: u64,
+        until: Option<usize>,
+        body: Vec<Step>,
+    },
+    Branch {
+        name: String,
+        on: usize,
+        then: Vec<Step>,
+        otherwise: Vec<Step>,
+    },
+}
+
+/// What is open.
+enum Open {
+    Loop { name: String, most: u64 },
+    Then { name: String, on: usize },
+    Otherwise { name: String, on: usize, then: Vec<Step> },
+}
+
+struct Content {
+    name: String,
+    partitions: Arc<[Array]>,
+    /// Some stage writes it: it is copied where it is needed, and is a result.
+    written: bool,
+}
+
+/// A program while it is built.
+#[pyclass(module = "pellucid._native")]
+pub struct Program {
+    name: String,
+    datasets: Vec<Content>,
+    /// Statements of what is open, outermost first.
+    steps: Vec<Vec<Step>>,
+    open: Vec<Open>,
+}
+
+fn wrong(message: &str) -> PyErr {
+    pyo3::exceptions::PyValueError::new_err(message.to_string())
+}
+
+#[pymethods]
+impl Program {
+    #[new]
+    fn new(name: String) -> Self {
+        Program { name, datasets: Vec::new(), steps: vec![Vec::new()], open: Vec::new() }
+    }
+
+    /// Adds a dataset by its partitions; its number.
+    fn dataset(&mut self, name: String, partitions: Vec<Bound<'_, PyAny>>) -> PyResult<usize> {
+        let partitions = partitions.iter().map(Array::borrow).collect::<PyResult<_>>()?;
+        self.datasets.push(Content { name, partitions, written: false });
+        Ok(self.datasets.len() - 1)
+    }
+
+    fn transform(
+        &mut self,
+        name: String,
+        callable: Py<PyAny>,
+        address: Option<usize>,
+        reads: Vec<usize>,
+        writes: Vec<usize>,
+    ) -> PyResult<()> {
+        if reads.len() > MOST || writes.len() > MOST {
+            return Err(wrong(&format!("a stage reads {MOST} datasets at most, and writes {MOST}")));
+        }
+        writes.iter().for_each(|&dataset| self.datasets[dataset].written = true);
+        let kernel = Arc::new(Kernel::new(callable, address));
+        self.push(Step::Transform { name, kernel, reads, writes });
+        Ok(())
+    }
+
+    fn broadcast(&mut self, name: String, from: usize, to: usize) {
+        self.datasets[to].written = true;
+        self.push(Step::Broadcast { name, from, to });
+    }
+
+    fn reduce(&mut self, name: String, from: usize, into: usize, operation: &str) -> PyResult<()> {
+        let operation = match operation {
+            "sum" => Operation::Sum,
+            "min" => Operation::Least,
+            "max" => Operation::Most,
+            other => return Err(wrong(&format!("no reduction {other:?}; there are sum, min and max"))),
+        };
+        self.datasets[into].written = true;
+        self.push(Step::Reduce { name, from, into, operation });
+        Ok(())
+    }
+
+    fn observe(&mut self, name: String, on: usize) {
+        self.push(Step::Observe { name, on });
+    }
+
+    fn begin_loop(&mut self, name: String, most: u64) {
+        self.begin(Open::Loop { name, most });
+    }
+
+    fn end_loop(&mut self, until: Option<usize>) -> PyResult<()> {
+        match self.close() {
+            Some((Open::Loop { name, most }, body)) => self.push(Step::Loop { name, most, until, body }),
+            _ => return Err(wrong("a loop ends that did not begin")),
+        }
+        Ok(())
+    }
+
+    fn begin_branch(&mut self, name: String, on: usize) {
+        self.begin(Open::Then { name, on });
+    }
+
+    fn otherwise(&mut self) -> PyResult<()> {
+        match self.close() {
+            Some((Open::Then { name, on }, then)) => self.begin(Open::Otherwise { name, on, then }),
+            _ => return Err(wrong("`otherwise` outside of a branch")),
+        }
+        Ok(())
+    }
+
+    fn end_branch(&mut self) -> PyResult<()> {
+        match self.close() {
+            Some((Open::Then { name, on }, then)) => {
+                self.push(Step::Branch { name, on, then, otherwise: Vec::new() });
+            }
+            Some((Open::Otherwise { name, on, then }, otherwise)) => {
+                self.push(Step::Branch { name, on, then, otherwise });
+            }
+            _ => return Err(wrong("a branch ends that did not begin")),
+        }
+        Ok(())
+    }
+
+    /// Runs the program to its end.
+    fn run(&self, py: Python<'_>, options: Options) -> PyResult<Outcome> {
+        if !self.open.is_empty() {
+            return Err(wrong("a loop or branch is still open"));
+        }
+        let (plan, outputs) = self.build().map_err(|error| crate::error::program(py, &error))?;
+        run::run(py, plan, outputs, options)
+    }
+}
+
+impl Program {
+    fn push(&mut self, step: Step) {
+        if let Some(steps) = self.steps.last_mut() {
+            steps.push(step);
+        }
+    }
+
+    /// What was opened last, with its statements.
+    fn close(&mut self) -> Option<(Open, Vec<Step>)> {
+        Some((self.open.pop()?, self.steps.pop()?))
+    }
+
+    fn begin(&mut self, open: Open) {
+        self.open.push(open);
+        self.steps.push(Vec::new());
+    }
+
+    /// The engine's plan, and its datasets by number; `None`: no result.
+    fn build(&self) -> Result<(Arc<Plan>, Vec<Option<Dataset<Array>>>), ProgramError> {
+        let mut program = pellucid_iterate::Program::new(&self.name);
+        let mut datasets = Vec::new();
+        for content in &self.datasets {
+            let (partitions, written) = (content.partitions.clone(), content.written);
+            let load = move |index: u32| -> Result<Array, Cause> {
+                let lent = &partitions[index as usize];
+                if written { Ok(lent.copied()?) } else { Ok(lent.share()) }
+            };
+            let dataset = program.dataset(&content.name, content.partitions.len() as u32, load);
+            if written {
+                program.output(dataset);
+            }
+            datasets.push(dataset);
+        }
+        add(&mut program, &datasets, self.steps.first().map_or(&[][..], Vec::as_slice));
+        let marked = datasets.iter().zip(&self.datasets).map(|(dataset, of)| of.written.then_some(*dataset));
+        Ok((program.build()?, marked.collect()))
+    }
+}
+
+/// Adds statements to the engine's program.
+fn add(program: &mut pellucid_iterate::Program, datasets: &[Dataset<Array>], steps: &[Step]) {
+    let list = |numbers: &[usize]| {
+        let mut list = [None; MOST];
+        list.iter_mut().zip(numbers).for_each(|(slot, &number)| *slot = Some(datasets[number]));
+        list
+    };
+    for step in steps {
+        match step {
+            Step::Transform { name, kernel, reads, writes } => {
+                let kernel = kernel.clone();
+                program.transform(name, list(reads), list(writes), move |reads, writes| {
+                    kernel.run(reads, writes)
+                });
+            }
+            Step::Broadcast { name, from, to } => program.broadcast(name, datasets[*from], datasets[*to]),
+            Step::Reduce { name, from, into, operation } => {
+                let operation = *operation;
+                program.tree_reduce(name, datasets[*from], datasets[*into], move |sum, next| {
+                    sum.combine(next, operation);
+                });
+            }
+            Step::Observe { name, on } => program.observe(name, datasets[*on], Array::first),
+            Step::Loop { name, most, until, body } => {
+                let until = until.map(|number| datasets[number]);
+                add_loop(program, name, *most, until, |program| add(program, datasets, body));
+            }
+            Step::Branch { name, on, then, otherwise } => program.if_signal(
+                name,
+                datasets[*on],
+                Array::is_set,
+                |program| add(program, datasets, then),
+                |program| add(program, datasets, otherwise),
+            ),
+        }
+    }
+}
+
+/// A loop with one signal an iteration: iterations are counted, and `until` is asked, in one dataset.
+fn add_loop(
+    program: &mut pellucid_iterate::Program,
+    name: &str,
+    most: u64,
+    until: Option<Dataset<Array>>,
+    body: impl FnOnce(&mut pellucid_iterate::Program),
+) {
+    let count = program.dataset(format!("{name}: iterations, end"), 1, |_| Ok((0u64, false)));
+    program.transform(format!("{name}: from 0"), (), count, |(), count| {
+        *count = (0, false);
+        Ok(())
+    });
+    program.repeat(name, |program| {
+        body(program);
+        let mut reads = [None; MOST];
+        reads[0] = until;
+        program.transform(format!("{name}: count"), reads, count, |reads, count| {
+            *count = (count.0 + 1, reads[0].is_some_and(|until: &Array| until.is_set()));
+            Ok(())
+        });
+        program.while_signal(format!("{name}: again"), count, move |count| count.0 < most && !count.1);
+    });
+}

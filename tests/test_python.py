@@ -1,0 +1,367 @@
+"""The Python package: programs give the right answers, kernels run without Python's lock, arrays are not
+copied, and errors say where.
+
+The extension module is the one of the release build (`make test` builds it with all else); with
+PELLUCID_FULL=1 the wheel is built and installed as people do it.
+"""
+
+import ctypes
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import venv
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests import binary
+from tests.binary import ROOT
+
+SEED = 11
+
+
+@pytest.fixture(scope="session")
+def package(tmp_path_factory):
+    """A folder that holds the package, with the module of the build."""
+    built = binary.binary().parent / "lib_native.so"
+    assert built.exists(), f"{built} is not there: cargo build --release --workspace --lib"
+    folder = tmp_path_factory.mktemp("package")
+    shutil.copytree(ROOT / "python" / "pellucid", folder / "pellucid")
+    shutil.copy(built, folder / "pellucid" / "_native.abi3.so")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def pellucid(package):
+    sys.path.insert(0, str(package))
+    import pellucid
+
+    return pellucid
+
+
+def script(package, text: str, **options) -> subprocess.Popen:
+    """A Python process that runs a text."""
+    environment = os.environ | {"PYTHONPATH": str(package), "NUMBA_NUM_THREADS": "1"}
+    settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(text)], env=environment, **(settings | options))
+
+
+def examples() -> list[tuple[str, str, str]]:
+    """The examples of the pages: page, code, and what the page says that it prints."""
+    found = []
+    for page in (ROOT / "README.md", ROOT / "python" / "README.md"):
+        text = page.read_text()
+        for example in re.finditer(r"```python\n(.*?)```", text, re.DOTALL):
+            if "import pellucid" in example[1]:
+                printed = re.search(r"[Pp]rints `([^`]*)`", text[example.end() :])
+                found.append((str(page.relative_to(ROOT)), example[1], printed[1]))
+    return found
+
+
+def test_the_examples_run_as_printed(package):
+    assert examples(), "no page has an example"
+    for page, code, printed in examples():
+        out, err = script(package, code).communicate(timeout=300)
+        assert out.strip() == printed, f"{page}: {out}{err}"
+        assert sum(bool(line.strip()) for line in code.splitlines()) <= 20, f"{page}: more than twenty lines"
+
+
+def least_squares(pellucid, kernel, workers):
+    """Gradient descent on random rows; weights, and how many iterations."""
+    random = np.random.default_rng(SEED)
+    x = random.normal(size=(5_000, 6))
+    y = x @ random.normal(size=6) + 0.1 * random.normal(size=5_000)
+    program = pellucid.Program("least squares")
+    rows, labels = program.array("rows", x, 7), program.array("labels", y, 7)
+    w, copies = program.zeros("w", 6), program.zeros("copies", 6, 7)
+    part, total = program.zeros("part", 6, 7), program.zeros("total", 6)
+
+    def step(g, w):
+        w -= g / 5_000
+
+    with program.loop(500) as it:
+        program.broadcast(w, copies)
+        program.transform(kernel, reads=[rows, labels, copies], writes=[part])
+        program.reduce(part, total)
+        program.transform(step, reads=[total], writes=[w])
+        it.until(total, lambda g: np.abs(g).max() < 1e-9)
+    result = program.run(workers=workers)
+    return result, result[w], np.linalg.lstsq(x, y, rcond=None)[0]
+
+
+def gradient(x, y, w, g):
+    g[:] = 0.0
+    for i in range(len(x)):
+        error = -y[i]
+        for j in range(len(w)):
+            error += x[i, j] * w[j]
+        for j in range(len(w)):
+            g[j] += error * x[i, j]
+
+
+@pytest.mark.parametrize("kind", ["compiled", "nogil", "plain"])
+def test_a_program_gives_the_right_answer_for_any_number_of_workers(pellucid, kind):
+    import numba
+
+    def plain(x, y, w, g):
+        g[:] = x.T @ (x @ w - y)
+
+    kernels = {"compiled": pellucid.kernel(gradient), "nogil": numba.njit(nogil=True)(gradient), "plain": plain}
+    found = [least_squares(pellucid, kernels[kind], workers) for workers in (1, 2, 4)]
+    for result, weights, right in found:
+        np.testing.assert_allclose(weights, right, atol=1e-9)
+        assert 10 < result.iterations < 500 and result.tasks > result.iterations * 7
+        assert (weights == found[0][1]).all(), "not bit-equal"
+
+
+def test_a_compiled_kernel_runs_while_python_holds_its_lock(pellucid):
+    """A count that the kernel leaves in memory goes on within a call of C that does not give up the lock."""
+    board, enough = np.zeros(1, np.int64), threading.Event()
+
+    @pellucid.kernel
+    def count(board, out):
+        board[0] += 1
+        out[0] = board[0]
+
+    program = pellucid.Program("endless")
+    seen, out = program.array("board", board), program.zeros("out", 1, dtype=np.int64)
+    with program.loop(1 << 60):
+        program.transform(count, reads=[seen], writes=[out])
+
+    def progress(now):
+        if enough.is_set():
+            raise InterruptedError
+
+    def run():
+        with pytest.raises(InterruptedError):
+            program.run(progress=progress)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    usual = sys.getswitchinterval()
+    sleep_locked = ctypes.PyDLL(None).usleep
+    try:
+        while board[0] == 0:
+            time.sleep(0.001)
+        sys.setswitchinterval(1e3)
+        went_on = False
+        for _ in range(200):
+            before = board[0]
+            sleep_locked(10_000)
+            went_on |= bool(board[0] > before)
+            if went_on:
+                break
+    finally:
+        sys.setswitchinterval(usual)
+        enough.set()
+        thread.join(timeout=60)
+    assert went_on and not thread.is_alive()
+
+
+def test_what_no_stage_writes_is_not_copied(pellucid):
+    """Kernels and the caller see the same memory: of numpy's array, and of Arrow's."""
+    for given in (np.arange(1000.0), pa.array(np.arange(1000.0))):
+        array = np.asarray(given)
+        program, seen = pellucid.Program("where"), []
+        rows = program.array("rows", given, 4)
+        out = program.zeros("out", 1, 4)
+        program.transform(lambda rows, out: seen.append((rows.ctypes.data, rows.flags.writeable)), reads=[rows], writes=[out])
+        result = program.run()
+        start = array.ctypes.data
+        assert sorted(seen) == [(start + 8 * 250 * part, False) for part in range(4)]
+        assert (result[rows] == array).all()
+
+
+def test_a_result_is_handed_over_without_a_copy(pellucid):
+    program = pellucid.Program("out")
+    out = program.zeros("out", 4)
+
+    def fill(out):
+        out[:] = [1, 2, 3, 4]
+
+    program.transform(fill, writes=[out])
+    result = program.run()
+    first, second = result[out], result[out]
+    assert first.tolist() == [1, 2, 3, 4] and np.shares_memory(first, second)
+    arrow = pa.array(first)
+    assert arrow.buffers()[1].address == first.ctypes.data
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "?"])
+def test_every_type_is_reduced(pellucid, dtype):
+    random = np.random.default_rng(SEED)
+    values = random.integers(0, 2 if dtype == "?" else 4, size=(20, 3)).astype(dtype)
+    right = {"sum": values.any(0) if dtype == "?" else values.sum(0).astype(dtype), "min": values.min(0), "max": values.max(0)}
+    for operation, expected in right.items():
+        program = pellucid.Program(operation)
+        rows = program.arrays("rows", list(values))
+        into = program.zeros("into", 3, dtype=dtype)
+        program.reduce(rows, into, operation)
+        found = program.run()[into]
+        assert found.dtype == expected.dtype and (found == expected).all(), (operation, found, expected)
+
+
+def test_loops_nest_and_branches_choose(pellucid):
+    program = pellucid.Program("control")
+    count, odd, sums = program.zeros("count", 1), program.zeros("odd", 1), program.zeros("sums", 2)
+
+    def advance(count, odd):
+        count += 1
+        odd[:] = count % 2
+
+    def add(to):
+        def kernel(count, sums):
+            sums[to] += count[0]
+
+        return kernel
+
+    with program.loop(5) as outer:
+        with program.loop(4, name="inner"):
+            program.transform(advance, writes=[count, odd])
+            with program.when(odd) as branch:
+                program.transform(add(1), reads=[count], writes=[sums])
+                with branch.otherwise():
+                    program.transform(add(0), reads=[count], writes=[sums])
+        program.observe(count)
+        outer.until(count, lambda count: count[0] >= 12)
+    result = program.run(workers=2)
+    assert result[count].tolist() == [12]
+    assert result[sums].tolist() == [2 + 4 + 6 + 8 + 10 + 12, 1 + 3 + 5 + 7 + 9 + 11]
+    assert result.iterations == 3 and result.observed == {"count": 12.0}
+    assert program.run()[count].tolist() == [12], "a second run begins anew"
+
+
+def test_a_kernel_that_raises_is_named_with_its_partition(pellucid):
+    def plain(rows, out):
+        if rows[0] == 6:
+            raise ValueError("six is too much")
+
+    @pellucid.kernel
+    def compiled(rows, out):
+        if rows[0] == 6:
+            raise ValueError("six is too much")
+
+    for kernel, name in ((plain, "plain"), (compiled, "compiled")):
+        program = pellucid.Program("raises")
+        rows, out = program.array("rows", np.arange(9), 9), program.zeros("out", 1, 9)
+        program.transform(kernel, reads=[rows], writes=[out])
+        with pytest.raises(pellucid.KernelError, match="ValueError: six is too much") as raised:
+            program.run()
+        assert (raised.value.kernel, raised.value.partition) == (name, 6)
+        assert isinstance(raised.value, pellucid.Error)
+        assert "test_python.py, line" in str(raised.value)
+
+
+def test_programs_that_cannot_run_are_refused(pellucid):
+    program, other = pellucid.Program("a"), pellucid.Program("b")
+    one, four = program.zeros("one", 2), program.zeros("four", 2, 4)
+    foreign = other.zeros("foreign", 2)
+    many = [program.zeros(f"d{number}", 2) for number in range(9)]
+    wrong = pellucid.ProgramError
+
+    def nothing(*_):
+        pass
+
+    for text, call in [
+        ("of another program", lambda: program.transform(nothing, reads=[foreign], writes=[one])),
+        ("'one' of 1 partitions with 'four' of 4", lambda: program.transform(nothing, reads=[one], writes=[four])),
+        ("8 datasets at most", lambda: program.transform(nothing, reads=many, writes=[one])),
+        ("needs a dataset of one partition", lambda: program.broadcast(four, one)),
+        ("they have to be alike", lambda: program.broadcast(program.zeros("three", 3), four)),
+        ("no reduction 'mean'", lambda: program.reduce(four, one, "mean")),
+        ("cannot be divided into 5", lambda: program.array("few", np.arange(4), 5)),
+        ("has no partition", lambda: program.arrays("none", [])),
+        ("cannot be partitions", lambda: program.array("text", np.array(["a"]))),
+        ("does not compile", lambda: program.transform(pellucid.kernel(lambda a: a.nothing()), writes=[one])),
+        ("0 iterations", lambda: program.loop(0).__enter__()),
+        ("has no stage", other.run),
+    ]:
+        with pytest.raises(wrong, match=text):
+            call()
+    twice = pellucid.Program("twice")
+    same = twice.zeros("same", 1)
+    twice.transform(nothing, reads=[same], writes=[same])
+    with pytest.raises(wrong, match="names dataset \"same\" twice"):
+        twice.run()
+
+
+def test_a_job_that_stands_still_ends(package):
+    """Ctrl-C ends a job in the middle of an endless loop of Python's kernels."""
+    process = script(
+        package,
+        """
+        import pellucid
+        program = pellucid.Program("endless")
+        one = program.zeros("one", 1)
+        def add(one): one += 1
+        with program.loop(1 << 60):
+            program.transform(add, writes=[one])
+        program.run(progress=lambda now: print(now["iteration"], flush=True))
+        """,
+    )
+    for line in process.stdout:
+        if int(line) > 100:
+            break
+    code, _, err = binary.kill(process, signal.SIGINT)
+    assert code in (1, -signal.SIGINT, 130) and "KeyboardInterrupt" in err
+
+
+def test_what_progress_raises_ends_the_job(pellucid):
+    program = pellucid.Program("progress")
+    one = program.zeros("one", 1)
+
+    def add(one):
+        one += 1
+
+    with program.loop(1 << 60):
+        program.transform(add, writes=[one])
+
+    def refuse(now):
+        assert threading.current_thread() is threading.main_thread()
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        program.run(progress=refuse)
+
+
+def test_snapshots_and_traces(pellucid, tmp_path):
+    """A second run goes on from the first one's last snapshot; the trace names the kernels."""
+    calls = []
+
+    def build():
+        program = pellucid.Program("saved")
+        one = program.zeros("one", 1)
+
+        def add(one):
+            calls.append(one[0])
+            one += 1
+
+        with program.loop(40):
+            program.transform(add, writes=[one])
+        return program, one
+
+    program, one = build()
+    trace = tmp_path / "job.trace"
+    assert program.run(snapshot=tmp_path / "saved", snapshot_every=7, trace=trace)[one].tolist() == [40]
+    program, one = build()
+    assert program.run(snapshot=tmp_path / "saved", snapshot_every=7)[one].tolist() == [40]
+    assert 40 < len(calls) < 80
+    assert "add" in binary.run("analyze", trace).check().out
+
+
+@pytest.mark.full
+def test_the_wheel_installs_by_itself(tmp_path):
+    """`pip install ./python` in a fresh environment, then the example."""
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "-q", ROOT / "python", "numba"], check=True, timeout=3600)
+    for _, code, printed in examples():
+        ran = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=300)
+        assert ran.stdout.strip() == printed, ran.stderr
