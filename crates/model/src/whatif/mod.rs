@@ -35,8 +35,8 @@ mod sweep;
 
 pub use answer::{Baseline, By, Point, Prediction, Refused, Single, WhatIf};
 pub use changes::{Amount, Change, Changes, InputFrom, ReadRate, Setting, Storage};
-pub(crate) use recorded::measured_ns as recorded_ns;
 pub use interval::{RESIDUALS_HEADER, Residual, Residuals, fingerprint, residual_table, residuals};
+pub(crate) use recorded::measured_ns as recorded_ns;
 pub(crate) use service::median;
 pub use sweep::Sweep;
 
