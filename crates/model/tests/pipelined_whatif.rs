@@ -2,7 +2,6 @@
 
 mod builder;
 
-use builder::ms;
 use builder::spark::{Spark, at_most, measured, skewed};
 use pellucid_model::whatif::{Changes, Refused, WhatIf, WhatIfModel};
 
