@@ -275,7 +275,7 @@ def test_programs_that_cannot_run_are_refused(pellucid):
         ("8 datasets at most", lambda: program.transform(nothing, reads=many, writes=[one])),
         ("needs a dataset of one partition", lambda: program.broadcast(four, one)),
         ("they have to be alike", lambda: program.broadcast(program.zeros("three", 3), four)),
-        ("no reduction 'mean'", lambda: program.reduce(four, one, "mean")),
+        ('no reduction "mean"', lambda: program.reduce(four, one, "mean")),
         ("cannot be divided into 5", lambda: program.array("few", np.arange(4), 5)),
         ("has no partition", lambda: program.arrays("none", [])),
         ("cannot be partitions", lambda: program.array("text", np.array(["a"]))),
