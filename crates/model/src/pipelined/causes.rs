@@ -5,7 +5,8 @@
 //! time is named, largest first. *Computing* is no fault: it is a cause only where nothing that was surely
 //! avoidable is, and it is all of the run time that no metric puts down to something else, as in the
 //! paper (its compute time is the remainder, §2.3.1); the evidence says how much of it was core
-//! time. Where tasks hardly used a core, that remainder is no computing: it is *unexplained*. A
+//! time. Where tasks hardly used a core, that remainder is no computing: it is *unexplained*, as far as it is
+//! not what stragglers took longer than others, which is named as theirs. A
 //! job that failed comes first whatever its time, since it gave no answer.
 //!
 //! These are not parts of a sum: a skewed task computes while the others' slots are free.
@@ -345,12 +346,15 @@ fn computing(e: &Evidence) -> (Option<Cause>, Option<Cause>) {
     let (mut core, mut remainder, mut dark) =
         (vec![0.0; e.stages.len()], vec![0.0; e.stages.len()], vec![0.0; e.stages.len()]);
     let mut measured = true;
-    for task in e.replays.tasks.all.iter() {
+    let stragglers: BTreeMap<u32, u64> = e.avoidable_ns.iter().copied().collect();
+    for (ix, task) in e.replays.tasks.all.iter().enumerate() {
         let stage = task.stage as usize;
+        let usual_ns = stragglers.get(&(ix as u32)).copied().unwrap_or(task.duration_ns);
+        let excess = ms(task.duration_ns.saturating_sub(usual_ns) as f64);
         measured &= task.measured(Part::Cpu).is_some() || !task.ok();
         core[stage] += task.measured(Part::Cpu).unwrap_or(0.0);
         let explained = task.part(Part::Input).map_or(0.0, |m| m.ms);
-        remainder[stage] += (task.measured(Part::Rest).unwrap_or(0.0) - explained).max(0.0);
+        remainder[stage] += (task.measured(Part::Rest).unwrap_or(0.0) - explained - excess).max(0.0);
     }
     for stage in 0..e.stages.len() {
         if core[stage] < HARDLY_COMPUTES * (core[stage] + remainder[stage]) {

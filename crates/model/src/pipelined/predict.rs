@@ -34,7 +34,8 @@ use crate::whatif::{Amount, Baseline, Basis, Change, Changes, Estimate, InputFro
 
 /// Doubt that tasks take as long on more executors: more of the shuffle crosses the network.
 const MORE_EXECUTORS: f64 = 0.1;
-/// Doubt that they take as long beside more others in one executor: cores, memory and heap are shared.
+/// Doubt that they take as long beside more others in one executor: cores, memory and heap are shared. And half
+/// of it that the JVM's own threads, which compile and collect, take as much from the tasks on fewer cores.
 const MORE_CORES: f64 = 0.15;
 
 /// Standard deviations in a median deviation, of what is spread normally.
@@ -286,8 +287,9 @@ impl<'t> PipelinedBasis<'t> {
             now[0].1
         ));
         let more = wanted(now[0].1) > now[0].1;
-        let doubt = if more { &mut draft.doubt.1 } else { &mut draft.doubt.0 };
-        *doubt = doubt.max(MORE_CORES);
+        let (faster, slower) =
+            if more { (MORE_CORES / 2.0, MORE_CORES) } else { (MORE_CORES, MORE_CORES / 2.0) };
+        draft.doubt = (draft.doubt.0.max(faster), draft.doubt.1.max(slower));
         Ok(())
     }
 
