@@ -272,14 +272,6 @@ def test_a_full_snapshot_disk_ends_the_job_with_its_place(tmp_path, processes):
     assert str(place) in message and "space" in message.lower(), message
 
 
-def test_an_empty_partition_is_no_error(tmp_path):
-    """Vertices without edges fill whole partitions of a graph; rows are never divided into more than there are."""
-    graph = tmp_path / "a.el"
-    graph.write_text("0 1\n1 0\n")
-    document = iterate("pagerank", graph, "--vertices", 20_000, "--partitions", 16)
-    assert document["result"]["sum"] == pytest.approx(1.0, abs=1e-12)
-
-
 def test_bandwidth_and_trace_are_measured_when_asked_for(tmp_path):
     path, trace = write(tmp_path / "a.parquet", *DATA["breast_cancer"]), tmp_path / "a.trace"
     plain = regression(path)[2]

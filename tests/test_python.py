@@ -208,6 +208,19 @@ def test_every_type_is_reduced(pellucid, dtype):
         assert found.dtype == expected.dtype and (found == expected).all(), (operation, found, expected)
 
 
+def test_an_empty_partition_is_no_error(pellucid):
+    program = pellucid.Program("empty")
+    rows = program.arrays("rows", [np.ones((0, 3)), np.ones((2, 3)), np.ones((0, 3))])
+    part, total = program.zeros("part", 3, 3), program.zeros("total", 3)
+
+    def add(rows, part):
+        part[:] = rows.sum(axis=0)
+
+    program.transform(add, reads=[rows], writes=[part])
+    program.reduce(part, total)
+    assert program.run()[total].tolist() == [2, 2, 2]
+
+
 def test_loops_nest_and_branches_choose(pellucid):
     program = pellucid.Program("control")
     count, odd, sums = program.zeros("count", 1), program.zeros("odd", 1), program.zeros("sums", 2)
