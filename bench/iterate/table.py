@@ -190,6 +190,10 @@ def main() -> None:
     """Writes the page."""
     lines = newest()
     page = ["# Iterative jobs beside others", "", "Made by `python -m bench.iterate.table`; how it is measured: `bench/iterate/run.py`.", ""]
+    if not lines:
+        page += ["Nothing has been measured yet. `make bench-iterate` does it, in parts that can be stopped and go on.", ""]
+        PAGE.write_text("\n".join(page))
+        return
     page += [f"Machine: {machine}." for machine in sorted({line["machine"] for line in lines})]
     page += [f"Freed memory: {', '.join(sorted({str(line['memory']) for line in lines}))} (`lab/memory.py`).", ""]
     for application in TITLES:
