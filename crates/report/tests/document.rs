@@ -18,7 +18,7 @@ const KEYS: &[(&str, &str)] = &[
     (
         "",
         "format source resources wall_clock_ms jobs stages bounds causes replay advice + recording \
-      application_ms task_time_ms parts stragglers idle notes",
+      application_ms task_time_ms parts stragglers idle concurrency notes",
     ),
     (
         "source",
