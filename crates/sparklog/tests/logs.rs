@@ -118,3 +118,45 @@ fn print_each() {
         }
     }
 }
+
+/// Adaptive execution runs a shuffle as a job of its own; the next job plans it again under another
+/// number, and skips it.
+#[test]
+fn what_a_stage_reads_is_found_though_another_job_made_it() {
+    let info = |id: u64, parents: &str, rdd: u64, times: &str| {
+        format!(
+            r#"{{"Stage ID":{id},"Stage Attempt ID":0,"Stage Name":"collect at a.py:1","Number of Tasks":1,"RDD Info":[{{"RDD ID":{rdd},"Parent IDs":[7]}},{{"RDD ID":1}}],"Parent IDs":[{parents}]{times}}}"#
+        )
+    };
+    let job = |id: u64, at: u64, ids: &str, infos: &str| {
+        format!(
+            r#"{{"Event":"SparkListenerJobStart","Job ID":{id},"Submission Time":{at},"Stage Infos":[{infos}],"Stage IDs":[{ids}]}}"#
+        )
+    };
+    let stage =
+        |event: &str, info: String| format!(r#"{{"Event":"SparkListener{event}","Stage Info":{info}}}"#);
+    let end = |id: u64, at: u64| {
+        format!(
+            r#"{{"Event":"SparkListenerJobEnd","Job ID":{id},"Completion Time":{at},"Job Result":{{"Result":"JobSucceeded"}}}}"#
+        )
+    };
+    let (first, again) = (info(0, "", 3, ""), info(1, "", 3, ""));
+    let lines = [
+        r#"{"Event":"SparkListenerApplicationStart","App Name":"a","App ID":"a-1","Timestamp":1000}"#
+            .to_owned(),
+        job(0, 2000, "0", &first),
+        stage("StageSubmitted", info(0, "", 3, r#","Submission Time":2000"#)),
+        stage("StageCompleted", info(0, "", 3, r#","Submission Time":2000,"Completion Time":3000"#)),
+        end(0, 3000),
+        job(1, 4000, "1,2", &format!("{again},{}", info(2, "1", 9, ""))),
+        stage("StageSubmitted", info(2, "1", 9, r#","Submission Time":4000"#)),
+        stage("StageCompleted", info(2, "1", 9, r#","Submission Time":4000,"Completion Time":5000"#)),
+        end(1, 5000),
+        r#"{"Event":"SparkListenerApplicationEnd","Timestamp":6000}"#.to_owned(),
+    ];
+    let text = lines.join("\n") + "\n";
+    let trace = read([Part::new("a-1", text.as_bytes())]).expect("a log");
+    assert_eq!(trace.check(), Vec::<String>::new());
+    let ids: Vec<_> = trace.stages.iter().map(|stage| (stage.id, stage.job, stage.after.clone())).collect();
+    assert_eq!(ids, [(Some(0), 0, vec![]), (Some(2), 1, vec![0])]);
+}
