@@ -378,7 +378,7 @@ def hdfs(folder: Path, at: Place = HERE) -> Iterator[Service]:
 def _hdfs_files(service: str, folder: str) -> set[str]:
     """Files and folders below a folder, as the name node has them: blocks go from the disk some seconds later."""
     try:
-        with urllib.request.urlopen(f"{service}{folder}?op=LISTSTATUS", timeout=10) as answer:
+        with urllib.request.urlopen(f"{service}{folder}?op=LISTSTATUS", timeout=60) as answer:
             entries = json.load(answer)["FileStatuses"]["FileStatus"]
     except urllib.error.HTTPError as error:
         if error.code == 404:
