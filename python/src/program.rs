@@ -64,6 +64,9 @@ struct Content {
     written: bool,
 }
 
+/// A plan, and its results by the dataset's number.
+type Built = (Arc<Plan>, Vec<Option<Dataset<Array>>>);
+
 /// A program while it is built.
 #[pyclass(module = "pellucid._native")]
 pub struct Program {
@@ -195,7 +198,7 @@ impl Program {
     }
 
     /// The engine's plan, and its datasets by number; `None`: no result.
-    fn build(&self) -> Result<(Arc<Plan>, Vec<Option<Dataset<Array>>>), ProgramError> {
+    fn build(&self) -> Result<Built, ProgramError> {
         let mut program = pellucid_iterate::Program::new(&self.name);
         let mut datasets = Vec::new();
         for content in &self.datasets {
