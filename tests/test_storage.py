@@ -193,7 +193,7 @@ def test_behind_a_shaped_link_the_store_or_its_network_is_the_bottleneck(tmp_pat
     except services.Missing as why:
         pytest.skip(str(why))
     assert job["bottleneck"]["kind"] in ("network", "store"), job["bottleneck"]
-    assert job["ideal_ms"]["cpu"] < 0.5 * job["duration_ms"], job["ideal_ms"]
+    assert float(job["ideal_ms"]["cpu"]) < 0.5 * float(job["duration_ms"]), job["ideal_ms"]
 
 
 def test_output_of_a_failed_job_is_not_there(service):
