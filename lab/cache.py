@@ -5,17 +5,19 @@ the kernel whether they are gone. It never drops the whole machine's cache, whic
 would disturb everything else that runs. Works on one's own clean files, without root.
 """
 
+import contextlib
 import ctypes
 import mmap
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.mlock.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
@@ -72,3 +74,24 @@ def warm(paths: Iterable[Path]) -> None:
         with open(path, "rb", buffering=0) as file:
             while file.read(1 << 20):
                 pass
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[bool]:
+    """Keeps all of a file in memory for the length of a `with`; says whether it could.
+
+    Some virtual machines page out what was not used for some seconds (DAMON), a program's own
+    text included, and who runs it then reads it from its device.
+    """
+    size = os.stat(path).st_size
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+    finally:
+        os.close(fd)
+    if address == _MAP_FAILED:
+        raise OSError(ctypes.get_errno(), "mmap", str(path))
+    try:
+        yield _libc.mlock(address, size) == 0
+    finally:
+        _libc.munmap(address, size)

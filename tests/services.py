@@ -135,8 +135,9 @@ def _listens(at: Place, port: int) -> bool:
         return True
 
 
-# What a service keeps for itself: s3s-fs's attributes of objects that were, MinIO's system files but for uploads.
-_OWN = re.compile(r"\.bucket-|\.minio\.sys/(?!multipart/)")
+# What a service keeps for itself: s3s-fs's attributes of objects that were and what it had of a request that was
+# cut off, which is no object; MinIO's system files but for uploads.
+_OWN = re.compile(r"\.bucket-|(.*/)?\.tmp\.\d+\.internal\.part$|\.minio\.sys/(?!multipart/)")
 
 
 def _files(folder: Path, pattern: str = "*") -> Callable[[], set[str]]:

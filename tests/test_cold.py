@@ -46,7 +46,8 @@ class Cold:
         cache.warm([binary.binary()])
         before = disk.moved_bytes()[0]
         kept = folder / "cold.trace"
-        with threads.delay_accounting(), tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        streams = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
+        with cache.locked(binary.binary()), threads.delay_accounting(), streams[0] as out, streams[1] as err:
             named = binary.tables(disk.path)
             # output to files: a pipe that nobody reads would stop the process
             process = binary.start("sql", "--json", query, *named, "--trace", kept, *options, stdout=out, stderr=err)
