@@ -65,6 +65,8 @@ const GRACE_NS: u64 = 30_000_000_000;
 const CLEANING_NS: u64 = 120_000_000_000;
 /// How often a probe looks whether it is to stop.
 const LOOKS_NS: u64 = 50_000_000;
+/// Longest wait for what is under way when the probe is told to stop.
+const ENDING_NS: u64 = 5_000_000_000;
 
 /// What a probe may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,6 +161,9 @@ impl Probe<'_> {
                 }
                 self.clock.sleep(LOOKS_NS).await;
             }
+            // Each step ends by itself then. A write that was dropped in the middle could become an
+            // object after all had been removed; but nobody waits for a silent store.
+            self.clock.sleep(ENDING_NS).await;
             ProbeError::Cancelled
         };
         match select(pin!(work), pin!(stopped)).await {
