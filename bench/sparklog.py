@@ -51,12 +51,6 @@ def reader() -> Path:
     return binary().parent / "examples" / "read"
 
 
-def spark_home(version: str) -> Path:
-    """Where PySpark is, with its jars."""
-    (home,) = spark.python(version).parent.parent.glob("lib/python*/site-packages/pyspark")
-    return home
-
-
 def rapids_jar() -> Path:
     """NVIDIA's tools, as their Python package brings them."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pellucid" / RAPIDS
@@ -139,7 +133,7 @@ def measured(usage: resource.struct_rusage, begin: float) -> dict:
 def history_server(log: Path) -> dict | str:
     """Until the REST interface has replayed the log."""
     try:
-        home = spark_home("4")
+        home = spark.home("4")
     except (OSError, subprocess.SubprocessError) as error:
         return f"not there: {error}"
     with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
@@ -186,7 +180,7 @@ def _until_answered(url: str, process: subprocess.Popen, begin: float) -> bool:
 def rapids(log: Path) -> dict | str:
     """NVIDIA's profiling tool, into a folder that goes."""
     try:
-        jar, home = rapids_jar(), spark_home("3.5")
+        jar, home = rapids_jar(), spark.home("3.5")
     except (OSError, subprocess.SubprocessError) as error:
         return f"not there: {error}"
     with tempfile.TemporaryDirectory() as folder:

@@ -37,3 +37,9 @@ def python(version: str = "4") -> Path:
         subprocess.run(command, check=True)
         installed.write_text(wanted)
     return program
+
+
+def home(version: str = "4") -> Path:
+    """The folder of that version's PySpark: Spark's own."""
+    (found,) = python(version).parent.parent.glob("lib/python*/site-packages/pyspark")
+    return found

@@ -116,10 +116,10 @@ def run(job: str, folder: Path, version: str = "4", plugin: bool = True, **optio
 def said_by_executors(events: list[dict], version: str) -> str:
     """Their logs, which a local cluster leaves in Spark's own folder; taken from there."""
     name = next((event["App ID"] for event in events if event["Event"] == "SparkListenerApplicationStart"), "none")
-    said = ""
-    for work in spark.python(version).parent.parent.glob(f"lib/python*/site-packages/pyspark/work/{name}"):
-        said += "".join(path.read_text() for path in sorted(work.glob("*/stderr")))
-        shutil.rmtree(work)
+    folder = spark.home(version) / "work" / name
+    said = "".join(path.read_text() for path in sorted(folder.glob("*/stderr")))
+    if folder.exists():
+        shutil.rmtree(folder)
     return said
 
 

@@ -1,7 +1,9 @@
 """What the workloads read: text, tables, points; made once, and put on each composition as it is."""
 
+import contextlib
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,25 +26,32 @@ def home() -> Path:
     return binary.data_home() / "storage"
 
 
+@contextlib.contextmanager
+def whole(folder: Path) -> Iterator[Path]:
+    """A folder to fill, which gets its name when it is full."""
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    yield partial
+    partial.rename(folder)
+
+
 def text() -> Path:
     """Lines of ten words whose frequencies follow Zipf's law, as CSV of one column in eight files."""
     folder = home() / "text"
     if folder.exists():
         return folder
-    partial = folder.with_name("text.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
     random = np.random.default_rng(SEED)
     words = np.array(["".join(random.choice(list("abcdefghijklmnopqrstuvwxyz"), random.integers(3, 12))) for _ in range(WORDS)])
     shares = 1.0 / np.arange(1, WORDS + 1)
     shares /= shares.sum()
-    for number in range(FILES):
-        with open(partial / f"part-{number}.csv", "w") as file:
-            file.write("line\n")
-            while file.tell() < TEXT_BYTES // FILES:
-                drawn = words[random.choice(WORDS, size=(20_000, 10), p=shares)]
-                file.write("\n".join(" ".join(line) for line in drawn) + "\n")
-    partial.rename(folder)
+    with whole(folder) as partial:
+        for number in range(FILES):
+            with open(partial / f"part-{number}.csv", "w") as file:
+                file.write("line\n")
+                while file.tell() < TEXT_BYTES // FILES:
+                    drawn = words[random.choice(WORDS, size=(20_000, 10), p=shares)]
+                    file.write("\n".join(" ".join(line) for line in drawn) + "\n")
     return folder
 
 
@@ -51,19 +60,16 @@ def points() -> Path:
     folder = home() / "points"
     if folder.exists():
         return folder
-    partial = folder.with_name("points.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
     random = np.random.default_rng(SEED)
     centers = random.normal(scale=3.0, size=(CENTERS, COLUMNS))
     names = [f"f{c}" for c in range(COLUMNS)]
-    np.savetxt(home() / "centers.csv", centers + random.normal(size=centers.shape), delimiter=",", header=",".join(names), comments="")
-    for number in range(FILES):
-        rows = ROWS // FILES
-        x = centers[random.integers(CENTERS, size=rows)] + random.normal(size=(rows, COLUMNS))
-        table = pa.table([np.ascontiguousarray(x[:, c]) for c in range(COLUMNS)], names=names)
-        pq.write_table(table, partial / f"part-{number}.parquet", compression="none", use_dictionary=False)
-    partial.rename(folder)
+    with whole(folder) as partial:
+        np.savetxt(home() / "centers.csv", centers + random.normal(size=centers.shape), delimiter=",", header=",".join(names), comments="")
+        for number in range(FILES):
+            rows = ROWS // FILES
+            x = centers[random.integers(CENTERS, size=rows)] + random.normal(size=(rows, COLUMNS))
+            table = pa.table([np.ascontiguousarray(x[:, c]) for c in range(COLUMNS)], names=names)
+            pq.write_table(table, partial / f"part-{number}.parquet", compression="none", use_dictionary=False)
     return folder
 
 
