@@ -22,26 +22,33 @@ _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
 
+@contextlib.contextmanager
+def _mapped(path: Path, size: int) -> Iterator[int]:
+    """The address at which the whole file is mapped meanwhile; reads nothing."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+    finally:
+        os.close(fd)
+    if address == _MAP_FAILED:
+        raise OSError(ctypes.get_errno(), "mmap", str(path))
+    try:
+        yield address
+    finally:
+        _libc.munmap(address, size)
+
+
 def resident_bytes(path: Path) -> int:
     """Bytes of the file that the page cache holds, by `mincore(2)`; reads nothing."""
     size = os.stat(path).st_size
     if size == 0:
         return 0
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
-        if address == _MAP_FAILED:
-            raise OSError(ctypes.get_errno(), "mmap", str(path))
-        try:
-            pages = (size + mmap.PAGESIZE - 1) // mmap.PAGESIZE
-            held = ctypes.create_string_buffer(pages)
-            if _libc.mincore(address, size, held) != 0:
-                raise OSError(ctypes.get_errno(), "mincore", str(path))
-            return sum(byte & 1 for byte in held.raw[:pages]) * mmap.PAGESIZE
-        finally:
-            _libc.munmap(address, size)
-    finally:
-        os.close(fd)
+    with _mapped(path, size) as address:
+        pages = (size + mmap.PAGESIZE - 1) // mmap.PAGESIZE
+        held = ctypes.create_string_buffer(pages)
+        if _libc.mincore(address, size, held) != 0:
+            raise OSError(ctypes.get_errno(), "mincore", str(path))
+        return sum(byte & 1 for byte in held.raw[:pages]) * mmap.PAGESIZE
 
 
 def evict(paths: Iterable[Path]) -> None:
@@ -84,14 +91,5 @@ def locked(path: Path) -> Iterator[bool]:
     text included, and who runs it then reads it from its device.
     """
     size = os.stat(path).st_size
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
-    finally:
-        os.close(fd)
-    if address == _MAP_FAILED:
-        raise OSError(ctypes.get_errno(), "mmap", str(path))
-    try:
+    with _mapped(path, size) as address:
         yield _libc.mlock(address, size) == 0
-    finally:
-        _libc.munmap(address, size)
