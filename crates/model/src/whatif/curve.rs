@@ -77,13 +77,13 @@ pub(crate) enum Shown {
 }
 
 impl Shown {
-    /// Of resource `ix`, on which `ran`: start, end, bytes.
-    pub fn of(trace: &Trace, ix: usize, ran: &[(u64, u64, f64)]) -> Shown {
-        let seen = seen(ran);
+    /// Of resource `ix`, by its [`edges`].
+    pub fn of(trace: &Trace, ix: usize, edges: &[Edge]) -> Shown {
+        let seen = seen(edges);
         let (ns, bytes) = seen.iter().fold((0.0, 0.0), |sum, s| (sum.0 + s.1, sum.1 + s.2));
         // While something ran, whatever the sampler's clock did.
         let Some(mean) = crate::ratio(bytes, ns).filter(|mean| *mean > 0.0) else { return Shown::Nothing };
-        let (by_number, least_ns) = match counted(trace, ix, ran) {
+        let (by_number, least_ns) = match counted(trace, ix, edges) {
             Some(counted) => (counted, COUNTED_NS),
             None => (seen, SEEN_NS),
         };
@@ -99,8 +99,8 @@ impl Shown {
 /// For each number that ran at once, rounded: for how long, and the bytes that the device
 /// counted meanwhile. Only intervals throughout which something ran; `None` without enough
 /// of them, or where others used the device.
-fn counted(trace: &Trace, ix: usize, ran: &[(u64, u64, f64)]) -> Option<Vec<(u32, f64, f64)>> {
-    let together = Together::of(ran);
+fn counted(trace: &Trace, ix: usize, edges: &[Edge]) -> Option<Vec<(u32, f64, f64)>> {
+    let together = Together::of(edges);
     let (mut found, mut ours): (BTreeMap<u32, (f64, f64)>, f64) = (BTreeMap::new(), 0.0);
     for sample in trace.utilization_samples.iter().filter(|s| s.resource as usize == ix) {
         let (Some(read), Some(write)) = (sample.read_bytes, sample.write_bytes) else { continue };
@@ -119,8 +119,11 @@ fn counted(trace: &Trace, ix: usize, ran: &[(u64, u64, f64)]) -> Option<Vec<(u32
         .then(|| found.into_iter().map(|(n, (ns, bytes))| (n, ns, bytes)).collect())
 }
 
-/// Changes of how many ran: by time, with the sum of their rates.
-pub(crate) fn edges(ran: &[(u64, u64, f64)]) -> Vec<(u64, i32, f64)> {
+/// A change of how many ran: when, by how many, and by what rate.
+pub(crate) type Edge = (u64, i32, f64);
+
+/// All changes, by time, of those that ran: start, end, bytes.
+pub(crate) fn edges(ran: &[(u64, u64, f64)]) -> Vec<Edge> {
     let mut edges = Vec::with_capacity(ran.len() * 2);
     for (start, end, bytes) in ran.iter().filter(|(start, end, _)| end > start) {
         let rate = bytes / (end - start) as f64;
@@ -132,10 +135,10 @@ pub(crate) fn edges(ran: &[(u64, u64, f64)]) -> Vec<(u64, i32, f64)> {
 }
 
 /// For each number that ran at once: for how long, and the bytes that passed meanwhile.
-fn seen(ran: &[(u64, u64, f64)]) -> Vec<(u32, f64, f64)> {
+fn seen(edges: &[Edge]) -> Vec<(u32, f64, f64)> {
     let mut seen: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
     let (mut running, mut rate, mut last) = (0_i32, 0.0, 0);
-    for (at, count, change) in edges(ran) {
+    for &(at, count, change) in edges {
         if running > 0 && at > last {
             let sums = seen.entry(running as u32).or_default();
             sums.0 += (at - last) as f64;
@@ -155,11 +158,11 @@ pub(crate) struct Together {
 }
 
 impl Together {
-    /// Of those that ran: start, end, bytes.
-    pub fn of(ran: &[(u64, u64, f64)]) -> Together {
+    /// By the [`edges`] of those that ran.
+    pub fn of(edges: &[Edge]) -> Together {
         let (mut points, mut sum, mut bytes, mut running, mut rate, mut last) =
             (Vec::new(), 0.0, 0.0, 0, 0.0, 0);
-        for (at, count, change) in edges(ran) {
+        for &(at, count, change) in edges {
             sum += f64::from(running) * (at - last) as f64;
             bytes += rate * (at - last) as f64;
             running += count;
@@ -228,9 +231,11 @@ mod tests {
 
     #[test]
     fn who_was_served_first_makes_no_number_at_once_faster() {
-        let Shown::By(blurred) = Shown::of(&Trace::default(), 0, &UNFAIR) else { panic!("nothing counted") };
+        let Shown::By(blurred) = Shown::of(&Trace::default(), 0, &edges(&UNFAIR)) else {
+            panic!("nothing counted")
+        };
         assert!(blurred.total(2) > 1.5 * blurred.total(1));
-        let Shown::Level(rate) = Shown::of(&sampled(&[10_000_000; 10]), 0, &UNFAIR) else {
+        let Shown::Level(rate) = Shown::of(&sampled(&[10_000_000; 10]), 0, &edges(&UNFAIR)) else {
             panic!("counted")
         };
         assert!((rate - 0.1).abs() < 1e-9, "{rate}");
@@ -240,19 +245,19 @@ mod tests {
     fn a_device_that_serves_several_faster_keeps_its_curve() {
         let ran = [(0, 500 * MS, 10e6), (500 * MS, 1_000 * MS, 20e6), (500 * MS, 1_000 * MS, 20e6)];
         let counts = [2e6, 2e6, 2e6, 2e6, 2e6, 8e6, 8e6, 8e6, 8e6, 8e6].map(|b| b as u64);
-        let Shown::By(curve) = Shown::of(&sampled(&counts), 0, &ran) else { panic!("not level") };
+        let Shown::By(curve) = Shown::of(&sampled(&counts), 0, &edges(&ran)) else { panic!("not level") };
         assert!((curve.total(1) - 0.02).abs() < 1e-9 && (curve.total(2) - 0.08).abs() < 1e-9);
     }
 
     #[test]
     fn counters_that_count_others_bytes_are_not_used() {
         let busy = sampled(&[15_000_000; 10]);
-        assert_eq!(Shown::of(&busy, 0, &UNFAIR), Shown::of(&Trace::default(), 0, &UNFAIR));
+        assert_eq!(Shown::of(&busy, 0, &edges(&UNFAIR)), Shown::of(&Trace::default(), 0, &edges(&UNFAIR)));
     }
 
     #[test]
     fn without_bytes_nothing_is_shown() {
-        assert_eq!(Shown::of(&Trace::default(), 0, &[(0, MS, 0.0)]), Shown::Nothing);
+        assert_eq!(Shown::of(&Trace::default(), 0, &edges(&[(0, MS, 0.0)])), Shown::Nothing);
         assert_eq!(Shown::of(&Trace::default(), 0, &[]), Shown::Nothing);
     }
 }

@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 
 use pellucid_trace::{Phase, Trace, kind};
 
-use super::curve::{Curve, Shown, Together, edges};
+use super::curve::{Curve, Edge, Shown, Together, edges};
 use crate::capacity::Capacity;
 use crate::demand::{Demands, in_time, service};
 
@@ -159,7 +159,8 @@ pub(crate) fn services(trace: &Trace, demands: &Demands, capacities: &[Capacity]
     }
     let each = trace.resources.iter().enumerate().map(|(ix, resource)| {
         let timed = in_time(&resource.kind);
-        let most_seen = most_at_once(&ran[ix]);
+        let edges = edges(&ran[ix]);
+        let most_seen = most_at_once(&edges);
         let at_least = at_least(trace, resource).unwrap_or(0);
         let places = capacities[ix].rate.filter(|_| timed).map(|rate| rate.ceil() as u32);
         let at_once = resource.concurrency.or(places).unwrap_or(most_seen).max(1);
@@ -173,7 +174,7 @@ pub(crate) fn services(trace: &Trace, demands: &Demands, capacities: &[Capacity]
         } else if own_pace {
             (Curve::each(), capacities[ix].clone())
         } else {
-            shown(trace, ix, &ran[ix], &capacities[ix])
+            shown(trace, ix, &edges, &capacities[ix])
         };
         let fetches = matches!(resource.kind.as_str(), kind::STORE | kind::NETWORK);
         Service {
@@ -189,7 +190,7 @@ pub(crate) fn services(trace: &Trace, demands: &Demands, capacities: &[Capacity]
             curve,
             capacity,
             credit_ns: set.map_or(0.0, |rate| credit_ns(&ran[ix], rate)),
-            done: done(&ran[ix], slowdown.unwrap_or(0.0)),
+            done: done(&edges, slowdown.unwrap_or(0.0)),
             slowdown,
             link: resource.link.filter(|l| *l as usize != ix),
         }
@@ -198,9 +199,9 @@ pub(crate) fn services(trace: &Trace, demands: &Demands, capacities: &[Capacity]
 }
 
 /// The most of them at once.
-fn most_at_once(ran: &[(u64, u64, f64)]) -> u32 {
+fn most_at_once(edges: &[Edge]) -> u32 {
     let mut running = 0;
-    let most = edges(ran).into_iter().map(|(_, count, _)| {
+    let most = edges.iter().map(|(_, count, _)| {
         running += count;
         running
     });
@@ -209,11 +210,11 @@ fn most_at_once(ran: &[(u64, u64, f64)]) -> u32 {
 
 /// The curve of a resource that moves bytes, and its capacity: what was set or probed, else
 /// what the trace shows.
-fn shown(trace: &Trace, ix: usize, ran: &[(u64, u64, f64)], capacity: &Capacity) -> (Curve, Capacity) {
+fn shown(trace: &Trace, ix: usize, edges: &[Edge], capacity: &Capacity) -> (Curve, Capacity) {
     if let (Some(_), Some(rate)) = (trace.resources[ix].capacity, capacity.rate) {
         return (Curve::level(rate), capacity.clone());
     }
-    match Shown::of(trace, ix, ran) {
+    match Shown::of(trace, ix, edges) {
         Shown::Level(rate) => {
             let known = Capacity { rate: Some(rate), from: Some("seen".into()) };
             (Curve::level(rate), known)
@@ -244,13 +245,13 @@ fn credit_ns(ran: &[(u64, u64, f64)], rate: f64) -> f64 {
 }
 
 /// The work that one busy core had done by each change of how many were busy.
-fn done(ran: &[(u64, u64, f64)], slowdown: f64) -> Vec<(u64, f64)> {
+fn done(edges: &[Edge], slowdown: f64) -> Vec<(u64, f64)> {
     if slowdown <= 0.0 {
         return Vec::new();
     }
-    let mut points: Vec<(u64, f64)> = Vec::with_capacity(ran.len() * 2);
+    let mut points: Vec<(u64, f64)> = Vec::with_capacity(edges.len());
     let (mut running, mut work, mut last) = (0_i32, 0.0, 0);
-    for (at, count, _) in edges(ran) {
+    for &(at, count, _) in edges {
         work += (at - last) as f64 * speed(slowdown, running.max(0) as u32);
         match points.last_mut().filter(|p| p.0 == at) {
             Some(point) => point.1 = work,
@@ -270,7 +271,7 @@ fn slowdown(trace: &Trace, resource: usize) -> Option<f64> {
     let of_cores = trace.monotasks.iter().filter(|m| m.resource as usize == resource);
     let computes: Vec<_> = of_cores.filter(|m| m.phase == Phase::Compute && m.service_ns > 0).collect();
     let ran: Vec<(u64, u64, f64)> = computes.iter().map(|m| (service(m).0, service(m).1, 1.0)).collect();
-    let busy = Together::of(&ran);
+    let busy = Together::of(&edges(&ran));
     let mut by_stage: BTreeMap<u32, Vec<(f64, f64)>> = BTreeMap::new();
     for m in computes {
         let input = m.bytes.filter(|b| *b >= 100_000).zip(m.cpu_ns.filter(|ns| *ns >= 1_000_000));
