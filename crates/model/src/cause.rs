@@ -77,7 +77,7 @@ fn name(trace: &Trace, demands: &Demands, job: usize, kind: &str) -> String {
         return kind.to_owned();
     }
     let (mut read, mut written, mut spilled) = (0.0, 0.0, false);
-    for demand in demands.of_job(trace, job).filter(|d| trace.resources[d.resource].kind == kind) {
+    for demand in demands.of_job(job).filter(|d| trace.resources[d.resource].kind == kind) {
         match demands.monotask(demand).phase {
             Phase::Read => read += demand.amount,
             Phase::Spill => spilled = true,
@@ -109,7 +109,7 @@ fn evidence(job: &JobAnalysis, kind: &str, saving_ms: f64) -> String {
 fn unexplained(trace: &Trace, demands: &Demands, job: &JobAnalysis) -> Option<Cause> {
     let (duration, modelled) = (job.duration_ms?, job.modelled_ms?);
     let submitted = trace.jobs[job.id].submitted_ns;
-    let service: Vec<(u64, u64)> = demands.of_job(trace, job.id).map(|d| (d.start_ns, d.end_ns)).collect();
+    let service: Vec<(u64, u64)> = demands.of_job(job.id).map(|d| (d.start_ns, d.end_ns)).collect();
     let first = service.iter().map(|(start, _)| *start).min()?;
     let before = ms(first.saturating_sub(submitted) as f64);
     let idle = (duration - ms(union_ns(service) as f64) - before).max(0.0);

@@ -2,8 +2,9 @@
 //!
 //! Everything else in this crate adds up demands. Two rules are settled here once:
 //!
-//! * **What counts.** `cpu` and `slots` are measured in service time, all
-//!   other kinds in bytes. Of a monotask's two byte counts the kernel's
+//! * **What counts.** `cpu` and `slots` are measured in service time (cores under a quota
+//!   in core time, since a monotask's service there holds the time for which the kernel stopped its
+//!   thread), all other kinds in bytes. Of a monotask's two byte counts the kernel's
 //!   (`device_bytes`) goes first, since it is what the device did; but a
 //!   resource for which the kernel counted nothing at all (some network and
 //!   overlay file systems) is not one that it counts, and there the bytes asked for
@@ -17,7 +18,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use pellucid_trace::{Monotask, Phase, Trace, kind};
+use pellucid_trace::{JobEnd, Monotask, Phase, Resource, StageEnd, Trace, kind};
 
 /// A demand on one resource, spread evenly over its service time.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,7 +31,7 @@ pub(crate) struct Demand {
     pub own: bool,
     pub start_ns: u64,
     pub end_ns: u64,
-    /// Service time in nanoseconds, or bytes: see [`in_time`].
+    /// Service time in nanoseconds (core time under a quota), or bytes: see [`in_time`].
     pub amount: f64,
     /// It could have gone to any resource of its kind.
     pub movable: bool,
@@ -56,11 +57,16 @@ pub(crate) struct Demands<'a> {
     monotasks: &'a [Monotask],
     pub all: Vec<Demand>,
     stages: Vec<Range<usize>>,
+    /// By job: the indices of its stages, and its end. A stream has as many jobs as an hour has seconds, so
+    /// nothing looks for them one by one.
+    stages_of: Vec<Vec<usize>>,
+    job_ends: Vec<Option<&'a JobEnd>>,
+    stage_ends: Vec<Option<&'a StageEnd>>,
     /// Monotasks that refer to what the trace does not hold.
     pub skipped: u64,
     /// By resource: some monotask does not say its bytes, so its bytes are not known.
     pub unmeasured: Vec<bool>,
-    /// By resource: a link that cannot be told from its only store.
+    /// By resource: a link that cannot be told from its only store, or of which only bytes are known.
     pub opaque: Vec<bool>,
     /// By resource: measured in service time.
     pub timed: Vec<bool>,
@@ -73,6 +79,12 @@ pub(crate) struct Demands<'a> {
 /// True for kinds whose capacity is a number of places, not a rate.
 pub(crate) fn in_time(kind: &str) -> bool {
     matches!(kind, kind::CPU | kind::SLOTS)
+}
+
+/// Core time of a monotask on cores that a quota limits; `None` on others, and where it was not measured.
+pub(crate) fn core_time(on: &Resource, m: &Monotask) -> Option<f64> {
+    let limited = on.kind == kind::CPU && on.capacity_from.as_deref() == Some("quota");
+    m.cpu_ns.filter(|_| limited).map(|ns| ns as f64)
 }
 
 /// When a monotask's service began and ended.
@@ -96,8 +108,22 @@ impl<'a> Demands<'a> {
             opaque: opaque(trace),
             timed: trace.resources.iter().map(|r| in_time(&r.kind)).collect(),
             cores: trace.resources.iter().map(|r| r.kind == kind::CPU).collect(),
+            stages_of: vec![Vec::new(); trace.jobs.len()],
+            job_ends: vec![None; trace.jobs.len()],
+            stage_ends: vec![None; trace.stages.len()],
             ..Demands::default()
         };
+        for (ix, stage) in trace.stages.iter().enumerate() {
+            demands.stages_of.get_mut(stage.job as usize).into_iter().for_each(|of_job| of_job.push(ix));
+        }
+        // The first of several counts.
+        for end in trace.job_ends.iter().rev() {
+            demands.job_ends.get_mut(end.job as usize).into_iter().for_each(|of_job| *of_job = Some(end));
+        }
+        for end in trace.stage_ends.iter().rev() {
+            let of_stage = demands.stage_ends.get_mut(end.stage as usize);
+            of_stage.into_iter().for_each(|of_stage| *of_stage = Some(end));
+        }
         demands.counted = counted(trace);
         for (ix, monotask) in trace.monotasks.iter().enumerate() {
             if demands.add(trace, ix, monotask).is_none() {
@@ -121,7 +147,7 @@ impl<'a> Demands<'a> {
         let timed = *self.timed.get(resource)?;
         let (start_ns, end_ns) = service(m);
         let amount = if timed {
-            (end_ns - start_ns) as f64
+            core_time(&trace.resources[resource], m).unwrap_or((end_ns - start_ns) as f64)
         } else {
             let bytes = self.bytes(m);
             self.unmeasured[resource] |= bytes.is_none();
@@ -157,9 +183,23 @@ impl<'a> Demands<'a> {
     }
 
     /// Those of one job.
-    pub fn of_job<'d>(&'d self, trace: &'d Trace, job: usize) -> impl Iterator<Item = &'d Demand> {
-        let stages = trace.stages.iter().enumerate().filter(move |(_, s)| s.job as usize == job);
-        stages.flat_map(|(stage, _)| self.of_stage(stage))
+    pub fn of_job(&self, job: usize) -> impl Iterator<Item = &Demand> {
+        self.stages_of(job).iter().flat_map(|stage| self.of_stage(*stage))
+    }
+
+    /// The indices of a job's stages.
+    pub fn stages_of(&self, job: usize) -> &[usize] {
+        self.stages_of.get(job).map_or(&[], Vec::as_slice)
+    }
+
+    /// A job's end, where it was recorded.
+    pub fn job_end(&self, job: usize) -> Option<&'a JobEnd> {
+        self.job_ends.get(job).copied().flatten()
+    }
+
+    /// A stage's end, where it was recorded.
+    pub fn stage_end(&self, stage: usize) -> Option<&'a StageEnd> {
+        self.stage_ends.get(stage).copied().flatten()
     }
 
     /// True where the demand is on the cores of a machine.
@@ -198,5 +238,8 @@ fn opaque(trace: &Trace) -> Vec<bool> {
         }
     }
     let known = |ix: usize| trace.resources[ix].capacity.is_some() || used.contains(&(ix as u32));
-    stores.iter().enumerate().map(|(ix, stores)| *stores == 1 && !known(ix)).collect()
+    // Of exchanges the bytes are known, and not when they were on their way.
+    let sent: BTreeSet<u32> = trace.exchanges.iter().map(|sent| sent.resource).collect();
+    let hidden = |(ix, stores): (usize, &i32)| (*stores == 1 || sent.contains(&(ix as u32))) && !known(ix);
+    stores.iter().enumerate().map(hidden).collect()
 }

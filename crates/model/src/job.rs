@@ -46,12 +46,12 @@ pub(crate) struct JobModel {
 impl JobModel {
     /// Adds up a job's demands. Empty for a job without monotasks.
     pub fn of(trace: &Trace, demands: &Demands, capacities: &[Capacity], job: usize) -> JobModel {
-        let cuts = cuts(trace, demands, job);
+        let cuts = cuts(demands, job);
         let Some(last) = cuts.len().checked_sub(1) else { return JobModel::default() };
         let mut loads = vec![Loads::default(); last.max(1)];
         let mut shares = vec![BTreeMap::new(); loads.len()];
         let mut total = Loads::default();
-        for demand in demands.of_job(trace, job) {
+        for demand in demands.of_job(job) {
             total.add(demand);
             let first =
                 cuts.partition_point(|c| *c <= demand.start_ns).saturating_sub(1).min(loads.len() - 1);
@@ -98,11 +98,11 @@ impl JobModel {
 }
 
 /// Instants at which a stage of the job begins or ends its service, in order.
-pub(crate) fn cuts(trace: &Trace, demands: &Demands, job: usize) -> Vec<u64> {
-    let stages = trace.stages.iter().enumerate().filter(|(_, s)| s.job as usize == job);
+pub(crate) fn cuts(demands: &Demands, job: usize) -> Vec<u64> {
+    let stages = demands.stages_of(job).iter();
     let mut cuts: Vec<u64> = stages
-        .filter_map(|(stage, _)| {
-            let of_stage = demands.of_stage(stage);
+        .filter_map(|stage| {
+            let of_stage = demands.of_stage(*stage);
             let end = of_stage.iter().map(|d| d.end_ns).max()?;
             Some([of_stage.first()?.start_ns, end])
         })
@@ -122,10 +122,10 @@ pub(crate) fn analyze(
     ix: usize,
 ) -> JobAnalysis {
     let job = &trace.jobs[ix];
-    let end = trace.job_ends.iter().find(|e| e.job as usize == ix);
+    let end = demands.job_end(ix);
     let until = |at: u64| ms(at.saturating_sub(job.submitted_ns) as f64);
     let duration_ms = end.map(|e| until(e.ended_ns));
-    let used = || demands.of_job(trace, ix);
+    let used = || demands.of_job(ix);
     let bottleneck = model.bottleneck(&[]);
     let next = bottleneck.and_then(|gone| model.bottleneck(&[gone]));
     JobAnalysis {
@@ -137,7 +137,7 @@ pub(crate) fn analyze(
         error: end.and_then(|e| e.error.clone()),
         rows: end.and_then(|e| e.rows),
         modelled_ms: (!model.times.is_empty()).then(|| ms(model.modelled_ns(&[]))),
-        stages: (0..trace.stages.len()).filter(|s| trace.stages[*s].job as usize == ix).collect(),
+        stages: demands.stages_of(ix).to_vec(),
         bottleneck: bottleneck.map(|kind| ideal::bottleneck(trace, kind, &model.times[kind])),
         next: next.map(|kind| Next { kind: kind.to_owned(), ideal_ms: ms(model.times[kind].ideal_ns) }),
         kinds: ideal::kind_uses(trace, demands, &model.times, used(), duration_ms),
@@ -233,19 +233,19 @@ pub(crate) fn core_time<'d>(demands: &Demands, used: impl Iterator<Item = &'d De
 
 /// Demands relative to each other (blocked-time-nsdi15 §3.4).
 fn intensity(trace: &Trace, demands: &Demands, job: usize) -> Intensity {
-    let core_s = demands.core_ns(demands.of_job(trace, job)) / 1e9;
+    let core_s = demands.core_ns(demands.of_job(job)) / 1e9;
     let on = |name: &str| {
         let of_kind = |ix: usize| trace.resources[ix].kind == name;
         let known = (0..trace.resources.len()).any(|ix| of_kind(ix) && !demands.unmeasured[ix]);
-        let used = demands.of_job(trace, job).filter(|d| of_kind(d.resource));
+        let used = demands.of_job(job).filter(|d| of_kind(d.resource));
         known.then(|| used.map(|d| d.amount).sum::<f64>())
     };
     // What was spilled is read back by the same phase as input: they cannot be told apart.
-    let spilled = demands.of_job(trace, job).any(|d| demands.monotask(d).phase == Phase::Spill);
-    let input = moved(demands, demands.of_job(trace, job), brings_in).filter(|_| !spilled);
-    let cached = cached(demands, demands.of_job(trace, job)).unwrap_or(0);
+    let spilled = demands.of_job(job).any(|d| demands.monotask(d).phase == Phase::Spill);
+    let input = moved(demands, demands.of_job(job), brings_in).filter(|_| !spilled);
+    let cached = cached(demands, demands.of_job(job)).unwrap_or(0);
     let input = input.map(|read| read as f64 + cached as f64);
-    let output = moved(demands, demands.of_job(trace, job), |phase| phase == Phase::Write);
+    let output = moved(demands, demands.of_job(job), |phase| phase == Phase::Write);
     Intensity {
         disk_mb_per_cpu_s: on(kind::DISK).and_then(|bytes| ratio(bytes / 1e6, core_s)),
         network_mbit_per_cpu_s: on(kind::NETWORK).and_then(|bytes| ratio(bytes * 8.0 / 1e6, core_s)),

@@ -59,7 +59,7 @@ pub(crate) fn analyze(
 ) -> StageAnalysis {
     let stage = &trace.stages[ix];
     let used = demands.of_stage(ix);
-    let end = trace.stage_ends.iter().find(|e| e.stage as usize == ix);
+    let end = demands.stage_end(ix);
     let duration_ms = end.map(|e| ms(e.ended_ns.saturating_sub(stage.submitted_ns) as f64));
     let members = members.filter(|_| !used.is_empty());
     let times = members.map(|m| ideal::kind_times(&Loads::of(used), m, capacities)).unwrap_or_default();

@@ -6,7 +6,7 @@
 //! resources of kind `slots`, tasks as pipelined tasks. What Spark did not record
 //! is absent from the trace, never zero.
 //!
-//! One pass, in memory that grows with tasks by less than a hundred bytes each:
+//! One pass, in memory that grows with tasks by well under a hundred bytes each:
 //!
 //! 1. [`layout`] tells which files make up which application's log, in which order;
 //! 2. [`codec`] finds how a file is compressed, and undoes it;

@@ -3,9 +3,10 @@
 //! A [`PipelinedTask`] takes over 600 bytes, most of them room for what its log
 //! did not record or for the upper halves of small numbers. Packed, each takes
 //! what its numbers need: a word of which fields are there, then seven bits a
-//! byte. Analyses pass over all tasks a few times and keep what they need, so
-//! reading in order is all that is offered; a pass costs about as much a task as
-//! a miss of the cache.
+//! byte. Logs count most times in milliseconds, so times of whole milliseconds are kept as
+//! such, and a launch as its distance from the one before it. Analyses pass over all
+//! tasks a few times and keep what they need, so reading in order is all that is offered;
+//! a pass costs about as much a task as a miss of the cache.
 //!
 //! What failed says why in words; there are few different ones, so those are
 //! kept once each, and no more than a fixed number of them.
@@ -17,8 +18,11 @@ use crate::record::Outcome;
 const CHUNK_BYTES: usize = 1 << 20;
 /// Different words of failures that are kept; past them a failure has its kind only.
 const MOST_ERRORS: usize = 256;
-/// More than any task takes: 8 bytes of mask, 40 numbers of at most 10 bytes.
-const MOST_TASK_BYTES: usize = 8 + 40 * 10;
+/// More than any task takes: 8 bytes of mask, 60 numbers of at most 10 bytes (a time may be two).
+const MOST_TASK_BYTES: usize = 8 + 60 * 10;
+const MS: u64 = 1_000_000;
+/// Says that a time follows as it is. Greater than what any other time is kept as.
+const LONG: u64 = u64::MAX;
 
 /// Pipelined tasks in the order in which they were pushed; read by [`PipelinedTasks::iter`].
 #[derive(Debug, Clone, Default)]
@@ -26,19 +30,29 @@ pub struct PipelinedTasks {
     chunks: Vec<Vec<u8>>,
     tasks: usize,
     errors: Vec<String>,
+    /// Launch of the task that was pushed last.
+    last_launched_ns: u64,
     /// Taken from every launch: see [`PipelinedTasks::count_from`].
     origin_ns: u64,
 }
 
-/// The fields that are numbers and may be absent, each with its bit in the mask.
+/// The times that may be absent, each with its bit in the mask.
+macro_rules! with_times {
+    ($then:ident, $task:ident) => {
+        $then!($task:
+            1 run_ns, 2 cpu_ns, 3 deserialize_cpu_ns, 4 result_serialize_ns, 5 getting_result_ns,
+            6 scan_ns, 51 commit_ns, 52 decode_ns, 53 queue_ns)
+    };
+}
+
+/// The other fields that are numbers and may be absent.
 macro_rules! with_amounts {
     ($then:ident, $task:ident) => {
         $then!($task:
-            0 id, 1 run_ns, 2 cpu_ns, 3 deserialize_cpu_ns, 4 result_serialize_ns, 5 getting_result_ns,
-            6 scan_ns, 7 input_bytes, 8 input_records, 9 output_bytes, 10 output_records,
+            0 id, 7 input_bytes, 8 input_records, 9 output_bytes, 10 output_records,
             11 shuffle_remote_bytes, 12 shuffle_local_bytes, 13 shuffle_read_records,
             14 shuffle_write_bytes, 15 shuffle_write_records, 16 spill_bytes, 17 memory_spill_bytes,
-            18 result_bytes, 19 peak_memory_bytes, 51 commit_ns, 52 decode_ns, 53 queue_ns)
+            18 result_bytes, 19 peak_memory_bytes)
     };
 }
 
@@ -58,6 +72,8 @@ const OUTCOME: u32 = 41; // two bits
 const LOCALITY: u32 = 43; // three bits
 const FAILURE: u32 = 46; // four bits
 const ERROR: u32 = 50;
+/// It was launched before the task before it.
+const EARLIER: u32 = 54;
 
 const OUTCOMES: [Outcome; 3] = [Outcome::Ok, Outcome::Failed, Outcome::Cancelled];
 const LOCALITIES: [Locality; 5] =
@@ -86,7 +102,7 @@ impl PipelinedTasks {
 
     /// Each task, in the order in which they were pushed.
     pub fn iter(&self) -> Iter<'_> {
-        Iter { tasks: self, chunk: 0, at: 0, left: self.tasks }
+        Iter { tasks: self, chunk: 0, at: 0, left: self.tasks, launched_ns: 0 }
     }
 
     /// Bytes that the tasks take in memory.
@@ -112,7 +128,8 @@ impl PipelinedTasks {
         }
         let error = task.error.as_deref().and_then(|words| self.error(words));
         if let Some(chunk) = self.chunks.last_mut() {
-            pack(task, error, chunk);
+            pack(task, self.last_launched_ns, error, chunk);
+            self.last_launched_ns = task.launched_ns;
             self.tasks += 1;
         }
     }
@@ -169,6 +186,8 @@ pub struct Iter<'a> {
     chunk: usize,
     at: usize,
     left: usize,
+    /// Of the last task.
+    launched_ns: u64,
 }
 
 impl Iterator for Iter<'_> {
@@ -179,7 +198,8 @@ impl Iterator for Iter<'_> {
             (self.chunk, self.at) = (self.chunk + 1, 0);
         }
         let mut packed = Packed { bytes: &self.tasks.chunks[self.chunk], at: self.at };
-        let mut task = unpack(&mut packed, &self.tasks.errors);
+        let mut task = unpack(&mut packed, self.launched_ns, &self.tasks.errors);
+        self.launched_ns = task.launched_ns;
         task.launched_ns = task.launched_ns.saturating_sub(self.tasks.origin_ns);
         self.at = packed.at;
         self.left -= 1;
@@ -193,15 +213,25 @@ impl Iterator for Iter<'_> {
 
 impl ExactSizeIterator for Iter<'_> {}
 
-fn pack(task: &PipelinedTask, error: Option<u64>, into: &mut Vec<u8>) {
+/// `before_ns` is the launch of the task before it, of the first one 0.
+fn pack(task: &PipelinedTask, before_ns: u64, error: Option<u64>, into: &mut Vec<u8>) {
     let place = into.len();
     into.extend_from_slice(&[0; 8]);
     let mut mask = 0_u64;
     for number in [task.stage, task.partition, task.resource] {
         put(into, u64::from(number));
     }
-    put(into, task.launched_ns);
-    put(into, task.duration_ns);
+    put_time(into, task.launched_ns.abs_diff(before_ns));
+    put_time(into, task.duration_ns);
+    macro_rules! times {
+        ($task:ident: $($bit:literal $field:ident),*) => {$(
+            if let Some(ns) = $task.$field {
+                mask |= 1 << $bit;
+                put_time(into, ns);
+            }
+        )*};
+    }
+    with_times!(times, task);
     macro_rules! amounts {
         ($task:ident: $($bit:literal $field:ident),*) => {$(
             if let Some(value) = $task.$field {
@@ -217,11 +247,11 @@ fn pack(task: &PipelinedTask, error: Option<u64>, into: &mut Vec<u8>) {
                 None => {}
                 Some(Blocked::MeasuredNs(ns)) => {
                     mask |= 1 << $bit;
-                    put(into, ns);
+                    put_time(into, ns);
                 }
                 Some(Blocked::AtMostNs(ns)) => {
                     mask |= 1 << $bit | 1 << ($bit + BOUND);
-                    put(into, ns);
+                    put_time(into, ns);
                 }
             }
         )*};
@@ -235,6 +265,7 @@ fn pack(task: &PipelinedTask, error: Option<u64>, into: &mut Vec<u8>) {
         mask |= 1 << ERROR;
         put(into, error);
     }
+    mask |= u64::from(task.launched_ns < before_ns) << EARLIER;
     mask |= u64::from(task.speculative) << SPECULATIVE;
     mask |= place_in(&OUTCOMES, &task.outcome) << OUTCOME;
     mask |= task.locality.map_or(0, |l| place_in(&LOCALITIES, &l) + 1) << LOCALITY;
@@ -242,16 +273,28 @@ fn pack(task: &PipelinedTask, error: Option<u64>, into: &mut Vec<u8>) {
     into[place..place + 8].copy_from_slice(&mask.to_le_bytes());
 }
 
-fn unpack(packed: &mut Packed<'_>, errors: &[String]) -> PipelinedTask {
+fn unpack(packed: &mut Packed<'_>, before_ns: u64, errors: &[String]) -> PipelinedTask {
     let mask = packed.mask();
+    let launched_ns = |apart_ns: u64| match mask >> EARLIER & 1 {
+        1 => before_ns - apart_ns,
+        _ => before_ns + apart_ns,
+    };
     let mut task = PipelinedTask {
         stage: packed.number() as u32,
         partition: packed.number() as u32,
         resource: packed.number() as u32,
-        launched_ns: packed.number(),
-        duration_ns: packed.number(),
+        launched_ns: launched_ns(packed.time()),
+        duration_ns: packed.time(),
         ..PipelinedTask::default()
     };
+    macro_rules! times {
+        ($task:ident: $($bit:literal $field:ident),*) => {$(
+            if mask >> $bit & 1 == 1 {
+                $task.$field = Some(packed.time());
+            }
+        )*};
+    }
+    with_times!(times, task);
     macro_rules! amounts {
         ($task:ident: $($bit:literal $field:ident),*) => {$(
             if mask >> $bit & 1 == 1 {
@@ -264,7 +307,7 @@ fn unpack(packed: &mut Packed<'_>, errors: &[String]) -> PipelinedTask {
         ($task:ident: $($bit:literal $field:ident),*) => {$(
             if mask >> $bit & 1 == 1 {
                 let bound = mask >> ($bit + BOUND) & 1 == 1;
-                let ns = packed.number();
+                let ns = packed.time();
                 $task.$field = Some(if bound { Blocked::AtMostNs(ns) } else { Blocked::MeasuredNs(ns) });
             }
         )*};
@@ -298,6 +341,18 @@ fn put(into: &mut Vec<u8>, mut value: u64) {
     into.push(value as u8);
 }
 
+/// Twice the milliseconds; of what is no whole number of them, twice the nanoseconds and one.
+fn put_time(into: &mut Vec<u8>, ns: u64) {
+    if ns.is_multiple_of(MS) {
+        put(into, ns / MS * 2);
+    } else if ns < 1 << 62 {
+        put(into, ns * 2 + 1);
+    } else {
+        put(into, LONG);
+        put(into, ns);
+    }
+}
+
 /// What [`pack`] wrote; nothing else is ever read with it.
 struct Packed<'a> {
     bytes: &'a [u8],
@@ -322,6 +377,14 @@ impl Packed<'_> {
                 return value;
             }
             shift += 7;
+        }
+    }
+
+    fn time(&mut self) -> u64 {
+        match self.number() {
+            LONG => self.number(),
+            kept if kept.is_multiple_of(2) => kept / 2 * MS,
+            kept => kept / 2,
         }
     }
 }
@@ -378,5 +441,51 @@ mod tests {
         let mut tasks: PipelinedTasks = [launched(105), launched(99)].into_iter().collect();
         tasks.count_from(100);
         assert_eq!(tasks.iter().map(|task| task.launched_ns).collect::<Vec<_>>(), [5, 0]);
+    }
+
+    #[test]
+    fn times_come_back_whatever_they_are() {
+        let long = 1 << 62;
+        let times = [0, 1, MS - 1, MS, 7 * MS, MS + 1, long - 1, long, u64::MAX / MS * MS, u64::MAX];
+        let of = |launched_ns| PipelinedTask {
+            launched_ns,
+            duration_ns: launched_ns,
+            gc: Some(Blocked::AtMostNs(launched_ns)),
+            ..Default::default()
+        };
+        // Forwards and back, so that every distance is met in both directions.
+        let tasks: Vec<_> = times.into_iter().chain(times.into_iter().rev()).map(of).collect();
+        let packed: PipelinedTasks = tasks.iter().cloned().collect();
+        assert!(packed.iter().eq(tasks));
+    }
+
+    #[test]
+    fn a_task_of_a_log_takes_few_bytes() {
+        // What most tasks of a log are: times in milliseconds, launched within seconds of each other.
+        let ns = |ms: u64| Some(Blocked::MeasuredNs(ms * MS));
+        let task = |n: u64| PipelinedTask {
+            stage: 900,
+            partition: n as u32,
+            resource: 20,
+            id: Some(500_000 + n),
+            launched_ns: (1_780_000_000_000 + n * 37 % 5_000) * MS,
+            duration_ns: 2_345 * MS,
+            run_ns: Some(2_300 * MS),
+            cpu_ns: Some(1_234_567_891),
+            deserialize_cpu_ns: Some(3_456_789),
+            input_bytes: Some(80_000_000),
+            input_records: Some(1_000_000),
+            shuffle_write_bytes: Some(1_000_000),
+            shuffle_write_records: Some(10_000),
+            blocked_shuffle_write: Some(Blocked::MeasuredNs(12_345_678)),
+            blocked_input: Some(Blocked::AtMostNs(900_000_001)),
+            gc: ns(40),
+            scheduler: ns(5),
+            deserialize: ns(9),
+            ..Default::default()
+        };
+        let tasks: PipelinedTasks = (0..10_000).map(task).collect();
+        let each = tasks.chunks.iter().map(Vec::len).sum::<usize>() / tasks.len();
+        assert!(each <= 60, "{each} bytes");
     }
 }

@@ -122,7 +122,7 @@ fn slots(e: &Evidence) -> usize {
 /// Many short tasks, merged so that each slot gets one a wave.
 fn merge(e: &Evidence, settings: &Settings) -> Option<Advice> {
     let r = e.replays;
-    let mut times = [r.durations_ns.clone(), r.durations_ns.clone()];
+    let mut times = [r.tasks.durations_ns(), r.tasks.durations_ns()];
     let (mut found, mut key) = (Vec::new(), None);
     for stage in e.stages {
         let of_stage = &r.schedule.by_stage[stage.id];
@@ -177,7 +177,7 @@ fn overhead(task: &Task) -> f64 {
 fn divide(e: &Evidence, settings: &Settings) -> Option<Advice> {
     let r = e.replays;
     let slots = slots(e);
-    let mut times = r.durations_ns.clone();
+    let mut times = r.tasks.durations_ns();
     let mut worst: Option<&StageAnalysis> = None;
     for stage in e.stages {
         let of_stage = &r.schedule.by_stage[stage.id];
@@ -250,7 +250,7 @@ fn lost_executors(e: &Evidence, settings: &Settings) -> Option<Advice> {
         .unwrap_or("why is not in the log");
     let why: String = why.lines().next().unwrap_or_default().chars().take(80).collect();
     let again = |t: &Task| lost(&t.failure) || r.trace.stages[t.stage as usize].attempt > 0;
-    let mut times = r.durations_ns.clone();
+    let mut times = r.tasks.durations_ns();
     r.tasks.all.iter().enumerate().filter(|(_, t)| again(t)).for_each(|(ix, _)| times[ix] = 0);
     let change = settings.change("spark.executor.memoryOverhead", "1g").filter(|_| !settings.local)?;
     let evidence = format!("{count} attempts ended with their executor or its shuffle files ({why})");

@@ -57,7 +57,7 @@ pub(crate) fn held(r: &Replays, replayed_ns: u64) -> String {
         resource.capacity.unwrap_or(0.0) * until.saturating_sub(from) as f64
     });
     let (then, now): (f64, f64) = (replayed_ns as f64, there.sum());
-    let busy: f64 = r.durations_ns.iter().map(|ns| *ns as f64).sum();
+    let busy: f64 = r.tasks.all.iter().map(|task| task.duration_ns as f64).sum();
     let idle = |held: f64| 100.0 * crate::ratio((held - busy).max(0.0), held).unwrap_or(0.0);
     format!(
         "slots are held for {:.1} s from the first job to the last, {:.0} % of it idle; as it was {:.1} s, {:.0} %",

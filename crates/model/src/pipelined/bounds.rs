@@ -24,7 +24,6 @@ pub(crate) struct Replays<'t> {
     pub trace: &'t Trace,
     pub tasks: Tasks,
     pub schedule: Schedule,
-    pub durations_ns: Vec<u64>,
     pub unchanged: Replayed,
     pub measured_ms: f64,
     /// Replays without something: bounds, causes and advice ask for the same.
@@ -36,11 +35,10 @@ impl<'t> Replays<'t> {
     pub fn of(trace: &'t Trace) -> Replays<'t> {
         let tasks = Tasks::of(trace);
         let schedule = Schedule::of(trace, &tasks);
-        let durations_ns: Vec<u64> = tasks.all.iter().map(|t| t.duration_ns).collect();
-        let unchanged = replay(&schedule, Change::of(&durations_ns));
+        let unchanged = replay(&schedule, Change::of(&tasks.durations_ns()));
         let jobs = schedule.jobs.iter().flatten().map(|j| (j.submitted_ns, j.ended_ns));
         let measured_ms = ms(union_ns(jobs.collect()) as f64);
-        Replays { trace, tasks, schedule, durations_ns, unchanged, measured_ms, without: RefCell::default() }
+        Replays { trace, tasks, schedule, unchanged, measured_ms, without: RefCell::default() }
     }
 
     /// The job with other times of its tasks.
@@ -50,7 +48,7 @@ impl<'t> Replays<'t> {
 
     /// The job with some tasks' times replaced.
     pub fn with_some(&self, replaced: &[(u32, u64)]) -> Replayed {
-        let mut durations = self.durations_ns.clone();
+        let mut durations = self.tasks.durations_ns();
         replaced.iter().for_each(|(ix, ns)| durations[*ix as usize] = *ns);
         self.with(&durations)
     }

@@ -346,10 +346,10 @@ fn computing(e: &Evidence) -> (Option<Cause>, Option<Cause>) {
     let (mut core, mut remainder, mut dark) =
         (vec![0.0; e.stages.len()], vec![0.0; e.stages.len()], vec![0.0; e.stages.len()]);
     let mut measured = true;
-    let stragglers: BTreeMap<u32, u64> = e.avoidable_ns.iter().copied().collect();
-    for (ix, task) in e.replays.tasks.all.iter().enumerate() {
+    let mut usual_ns = e.replays.tasks.durations_ns();
+    e.avoidable_ns.iter().for_each(|(ix, ns)| usual_ns[*ix as usize] = *ns);
+    for (task, usual_ns) in e.replays.tasks.all.iter().zip(usual_ns) {
         let stage = task.stage as usize;
-        let usual_ns = stragglers.get(&(ix as u32)).copied().unwrap_or(task.duration_ns);
         let excess = ms(task.duration_ns.saturating_sub(usual_ns) as f64);
         measured &= task.measured(Part::Cpu).is_some() || !task.ok();
         core[stage] += task.measured(Part::Cpu).unwrap_or(0.0);

@@ -31,11 +31,10 @@ mod wall_clock;
 
 use pellucid_trace::{Trace, kind};
 
-use crate::analysis::{Analysis, Bottleneck, Skew, StageAnalysis};
+use crate::analysis::{Analysis, Bottleneck, Skew, StageAnalysis, Stragglers};
 use bounds::Replays;
 pub use intensity::spread;
 pub use query::query;
-use straggler::Judged;
 use task::{Part, Task};
 
 /// Whether `trace` is one of pipelined tasks, or of an application that ran none.
@@ -48,23 +47,15 @@ pub(crate) fn analyze(trace: &Trace, analysis: &mut Analysis) {
     let replays = Replays::of(trace);
     let tasks = &replays.tasks.all;
     let by_stage = &replays.schedule.by_stage;
-    let (judged, skews) = judge(&replays);
-    let mut even_ns = Vec::new();
-    for ((stage, of_stage), (judged, (skew, even))) in
-        analysis.stages.iter_mut().zip(by_stage).zip(judged.iter().zip(skews))
-    {
-        stage.skew = skew;
-        even_ns.extend(even);
-        self::stage(stage, tasks, of_stage, judged.as_ref());
+    let Judgement { stages, at_median_ns, avoidable_ns, even_ns } = Judgement::of(&replays);
+    for ((stage, of_stage), (stragglers, skew)) in analysis.stages.iter_mut().zip(by_stage).zip(stages) {
+        (stage.stragglers, stage.skew) = (stragglers, skew);
+        self::stage(stage, tasks, of_stage);
     }
-    let at_median: Vec<(u32, u64)> =
-        judged.iter().flatten().flat_map(|j| j.at_median_ns.iter().copied()).collect();
-    let avoidable_ns: Vec<(u32, u64)> =
-        judged.iter().flatten().flat_map(|j| j.avoidable_ns.iter().copied()).collect();
-    let bounds = replays.bounds(&at_median);
+    let bounds = replays.bounds(&at_median_ns);
+    drop(at_median_ns);
     for (ix, job) in analysis.jobs.iter_mut().enumerate() {
-        let stages = || analysis.stages.iter().filter(|s| s.job == ix);
-        let of_job = stages().flat_map(|s| &by_stage[s.id]).map(|t| &tasks[*t as usize]);
+        let of_job = job.stages.iter().flat_map(|stage| &by_stage[*stage]).map(|t| &tasks[*t as usize]);
         job.blocked = Some(blocked::blocked(of_job));
         job.bottleneck = bottleneck(job.blocked.as_ref());
         job.bounds = bounds.jobs.get(ix).cloned().unwrap_or_default();
@@ -107,20 +98,41 @@ pub fn saved_by_shorter_tasks_ms(trace: &Trace, less_ns: &[u64]) -> Option<f64> 
     Some(replays.saved_ms(&replays.with(&task::shorter_ns(trace, less_ns))))
 }
 
-/// Every stage's stragglers, its skew, and its tasks' times without that.
-type Judgement = (Vec<Option<Judged>>, Vec<(Skew, Vec<(u32, u64)>)>);
+/// Which tasks of each stage are slow, and the times that they would have without that: pairs of a task's index
+/// and nanoseconds, of the whole trace, since there may be a million.
+#[derive(Debug, Default)]
+struct Judgement {
+    /// By stage: its stragglers, where enough of its tasks ended well to tell; its skew.
+    stages: Vec<(Option<Stragglers>, Skew)>,
+    /// See [`straggler::Judged`].
+    at_median_ns: Vec<(u32, u64)>,
+    avoidable_ns: Vec<(u32, u64)>,
+    /// See [`skew::skew`].
+    even_ns: Vec<(u32, u64)>,
+}
 
-/// Judges every stage.
-fn judge(replays: &Replays) -> Judgement {
-    let (tasks, schedule) = (&replays.tasks.all, &replays.schedule);
-    let slow = straggler::slow_machines(replays.trace, tasks, &schedule.by_stage);
-    let stages = schedule.by_stage.iter();
-    let judged = stages.clone().map(|of| straggler::judge(replays.trace, tasks, schedule, of, &slow));
-    (judged.collect(), stages.map(|of| skew::skew(tasks, of)).collect())
+impl Judgement {
+    fn of(replays: &Replays) -> Judgement {
+        let (tasks, schedule) = (&replays.tasks.all, &replays.schedule);
+        let slow = straggler::slow_machines(replays.trace, tasks, &schedule.by_stage);
+        let mut all = Judgement::default();
+        for of_stage in &schedule.by_stage {
+            let judged = straggler::judge(replays.trace, tasks, schedule, of_stage, &slow);
+            let stragglers = judged.map(|judged| {
+                all.at_median_ns.extend(judged.at_median_ns);
+                all.avoidable_ns.extend(judged.avoidable_ns);
+                judged.stragglers
+            });
+            let (skew, even_ns) = skew::skew(tasks, of_stage);
+            all.even_ns.extend(even_ns);
+            all.stages.push((stragglers, skew));
+        }
+        all
+    }
 }
 
 /// What a stage's tasks say of it.
-fn stage(stage: &mut StageAnalysis, tasks: &[Task], of_stage: &[u32], judged: Option<&Judged>) {
+fn stage(stage: &mut StageAnalysis, tasks: &[Task], of_stage: &[u32]) {
     let of = || of_stage.iter().map(|ix| &tasks[*ix as usize]);
     stage.tasks = of_stage.len() as u64;
     stage.failed_tasks = of().filter(|t| t.outcome == pellucid_trace::Outcome::Failed).count() as u64;
@@ -128,7 +140,6 @@ fn stage(stage: &mut StageAnalysis, tasks: &[Task], of_stage: &[u32], judged: Op
     stage.blocked = (!of_stage.is_empty()).then(|| blocked::blocked(of()));
     stage.bottleneck = bottleneck(stage.blocked.as_ref());
     stage.core.total_ms = stage.blocked.and_then(|b| b.cpu.measured_ms);
-    stage.stragglers = judged.map(|j| j.stragglers.clone());
 }
 
 /// The kind that took most of what is known of the tasks' time.

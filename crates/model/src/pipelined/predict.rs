@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 
 use pellucid_trace::Trace;
 
+use super::Judgement;
 use super::allocation::{self, Idle, NEVER};
 use super::blocked::Without;
 use super::bounds::Replays;
@@ -81,9 +82,7 @@ impl<'t> PipelinedBasis<'t> {
                 "the log holds no job that ran tasks, so that there is nothing to predict from".into(),
             ));
         }
-        let (judged, skews) = super::judge(&replays);
-        let at_median_ns = judged.iter().flatten().flat_map(|j| j.at_median_ns.iter().copied()).collect();
-        let even_ns = skews.into_iter().flat_map(|(_, even)| even).collect();
+        let Judgement { at_median_ns, even_ns, .. } = Judgement::of(&replays);
         let bottleneck = super::bottleneck(Some(&super::blocked::blocked(replays.tasks.all.iter())));
         Ok(PipelinedBasis { replays, at_median_ns, even_ns, bottleneck })
     }
@@ -203,7 +202,8 @@ impl<'t> PipelinedBasis<'t> {
     fn replace(&self, draft: &mut Draft, replaced: &[(u32, u64)], assumption: &str) -> Result<(), Refused> {
         for times in draft.times() {
             for (ix, ns) in replaced {
-                let (now, was) = (times[*ix as usize], self.replays.durations_ns[*ix as usize].max(1));
+                let (now, was) =
+                    (times[*ix as usize], self.replays.tasks.all[*ix as usize].duration_ns.max(1));
                 times[*ix as usize] = (now as f64 * *ns as f64 / was as f64) as u64;
             }
         }
@@ -328,7 +328,7 @@ impl<'t> PipelinedBasis<'t> {
         };
         let idle = draft.idle_timeout_ns.map(|timeout_ns| Idle::of(r, executors, timeout_ns));
         let changed = open(durations_ns, &slots_of(executors), idle.as_ref());
-        let unchanged = open(&r.durations_ns, &slots_of(&self.executors()), None).jobs_ms();
+        let unchanged = open(&r.tasks.durations_ns(), &slots_of(&self.executors()), None).jobs_ms();
         let ratio = crate::ratio(changed.jobs_ms(), unchanged).unwrap_or(1.0);
         (r.unchanged.jobs_ms() * ratio, idle.map(|_| allocation::held(r, changed.held_ns)))
     }
@@ -376,7 +376,8 @@ impl Basis for PipelinedBasis<'_> {
     fn baseline(&self) -> Baseline {
         Baseline {
             measured_ms: self.replays.measured_ms,
-            modelled_ms: Some(self.analytic_ms(&self.replays.durations_ns, None)).filter(|ms| *ms > 0.0),
+            modelled_ms: Some(self.analytic_ms(&self.replays.tasks.durations_ns(), None))
+                .filter(|ms| *ms > 0.0),
             simulated_ms: Some(self.replays.unchanged.jobs_ms()),
         }
     }
@@ -401,10 +402,11 @@ impl Basis for PipelinedBasis<'_> {
     }
 
     fn estimate(&self, changes: &Changes) -> Result<Estimate, Refused> {
+        let durations_ns = self.replays.tasks.durations_ns();
         let mut draft = Draft {
-            durations_ns: self.replays.durations_ns.clone(),
-            least_ns: self.replays.durations_ns.clone(),
-            most_ns: self.replays.durations_ns.clone(),
+            least_ns: durations_ns.clone(),
+            most_ns: durations_ns.clone(),
+            durations_ns,
             executors: None,
             idle_timeout_ns: None,
             assumptions: vec!["the driver's own time and the gaps between stages stay as they were".into()],

@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
 use super::allocation::{Executors, Idle};
-use super::schedule::{Lane, NONE, Schedule, StagePlace};
+use super::schedule::{FIRST, Lane, Schedule, StagePlace};
 use crate::capacity::union_ns;
 
 /// Which slots a stage's tasks may use.
@@ -72,6 +72,8 @@ enum Event {
     StageSubmitted(u32),
     SlotComes(u32),
     SlotGoes(u32),
+    /// A task ended, and its slot is free: most do both at once, and one event costs half of two.
+    Ended(u32, u32),
     SlotFreed(u32),
     TaskEnded(u32),
     Repeat(u32),
@@ -241,6 +243,11 @@ impl<'a> Replay<'a> {
                 let state = &mut self.slots[slot as usize];
                 *state = if *state == SlotState::Busy { SlotState::Leaving } else { SlotState::Away };
             }
+            // The end first: what repeats the task may take its slot.
+            Event::Ended(task, slot) => {
+                self.task_ended(now, task);
+                self.slot_freed(now, slot);
+            }
             Event::SlotFreed(slot) => self.slot_freed(now, slot),
             Event::TaskEnded(task) => self.task_ended(now, task),
             Event::Repeat(task) => self.repeat(now, task),
@@ -341,7 +348,7 @@ impl<'a> Replay<'a> {
         if !state.repeats.remove(&task) {
             state.next += 1;
         }
-        while of_stage.get(state.next).is_some_and(|t| schedule.tasks[*t as usize].previous != NONE) {
+        while of_stage.get(state.next).is_some_and(|task| schedule.again.contains_key(task)) {
             state.next += 1;
         }
         state.launched += 1;
@@ -353,21 +360,24 @@ impl<'a> Replay<'a> {
         let gap = match (opens, stage_place) {
             _ if !change.gaps => 0,
             (true, Some(stage)) => stage.lanes[lane].first_gap_ns,
-            (false, Some(stage)) if place.first => stage.usual_gap_ns,
+            (false, stage) if place.gap_ns == FIRST => stage.map_or(0, |stage| stage.usual_gap_ns),
             _ => place.gap_ns,
         };
-        let started = now + gap;
+        let started = now.saturating_add(gap);
         let ended = started.saturating_add(change.durations_ns[task as usize]);
         self.slots[slot as usize] = SlotState::Busy;
         self.executors.takes(slot);
-        // The end first: what repeats the task may take its slot.
-        self.push(ended, Event::TaskEnded(task));
-        let early = u64::from(place.early_ns).min(ended - started);
-        self.push(ended - early, Event::SlotFreed(slot));
+        match u64::from(place.early_ns).min(ended - started) {
+            0 => self.push(ended, Event::Ended(task, slot)),
+            early => {
+                self.push(ended, Event::TaskEnded(task));
+                self.push(ended - early, Event::SlotFreed(slot));
+            }
+        }
         if let Some(repeat) = schedule.repeats.get(&task)
-            && let Some(beside) = schedule.tasks[*repeat as usize].beside_ns
+            && let Some(Some(beside)) = schedule.again.get(repeat)
         {
-            self.push(started.saturating_add(beside), Event::Repeat(*repeat));
+            self.push(started.saturating_add(*beside), Event::Repeat(*repeat));
         }
     }
 
@@ -387,7 +397,7 @@ impl<'a> Replay<'a> {
         let schedule = self.schedule;
         let stage = schedule.stage_of(task);
         if let Some(place) = &schedule.stages[stage as usize]
-            && schedule.tasks[task as usize].needed
+            && !schedule.unneeded.contains(&task)
         {
             let state = &mut self.stages[stage as usize];
             state.needed = state.needed.saturating_sub(1);
@@ -396,7 +406,7 @@ impl<'a> Replay<'a> {
             }
         }
         if let Some(repeat) = schedule.repeats.get(&task)
-            && schedule.tasks[*repeat as usize].beside_ns.is_none()
+            && schedule.again.get(repeat).is_none_or(Option::is_none)
         {
             self.stages[stage as usize].repeats.insert(*repeat);
         }

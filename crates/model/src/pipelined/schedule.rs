@@ -12,6 +12,7 @@
 //! opening after the gap before its first task. So the number of slots over time is the real
 //! one, without knowing why the cluster gave it.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pellucid_trace::Trace;
@@ -22,25 +23,19 @@ use super::task::Tasks;
 /// slots there are.
 const LATE_NS: u64 = 100_000_000;
 /// No task, no slot.
-pub(crate) const NONE: u32 = u32::MAX;
+const NONE: u32 = u32::MAX;
+/// In place of the gap of the first task of a stage on a slot: that is its lane's.
+pub(crate) const FIRST: u64 = u64::MAX;
 
-/// A task's place.
+/// A task's place. There may be millions: what holds for few of them is beside them in [`Schedule`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
-    /// From when it could have been started on its slot until it was.
+    /// From when it could have been started on its slot until it was; or [`FIRST`].
     pub gap_ns: u64,
-    /// The attempt that it repeats or copies; [`NONE`] for a first one.
-    pub previous: u32,
-    /// From the start of `previous` to its launch, where it did not wait for that one's end.
-    pub beside_ns: Option<u64>,
     /// How long before its end its slot was given to another task: the driver hears of an end, and offers the
     /// slot, before it has written down the time.
     pub early_ns: u32,
     pub stage: u32,
-    /// The first of its stage on its slot.
-    pub first: bool,
-    /// The end of its stage waited for it.
-    pub needed: bool,
 }
 
 /// A slot of an executor.
@@ -108,6 +103,10 @@ pub(crate) struct Schedule {
     pub by_stage: Vec<Vec<u32>>,
     /// The attempt that repeats or copies a task.
     pub repeats: BTreeMap<u32, u32>,
+    /// Such attempts, each with the time from the other's start to its launch where it did not wait for its end.
+    pub again: BTreeMap<u32, Option<u64>>,
+    /// Tasks that the end of their stage did not wait for.
+    pub unneeded: BTreeSet<u32>,
 }
 
 impl Schedule {
@@ -128,8 +127,8 @@ impl Schedule {
         let mut on_slot: Vec<u32> = Vec::new();
         let mut previous: BTreeMap<(u32, u32), u32> = BTreeMap::new();
         let mut lanes: Vec<BTreeMap<u32, u64>> = vec![BTreeMap::new(); self.stages.len()];
-        let mut gaps: Vec<Vec<u64>> = vec![Vec::new(); self.stages.len()];
         let repeated = repeated(tasks);
+        self.tasks.reserve_exact(tasks.all.len());
         for (ix, task) in tasks.all.iter().enumerate() {
             let slots = free.entry(task.resource).or_default();
             let executor = &trace.resources[task.resource as usize];
@@ -145,43 +144,37 @@ impl Schedule {
             }
             let stage = self.stages[task.stage as usize].as_ref();
             let (submitted, until) = stage.map_or((0, 0), |s| (s.submitted_ns, s.ended_ns));
-            let key = (task.stage, task.partition);
-            let before = previous.get(&key).copied().unwrap_or(NONE);
-            let mut place = Place {
-                gap_ns: 0,
-                previous: before,
-                beside_ns: None,
-                early_ns: 0,
-                stage: task.stage,
-                first: false,
-                needed: task.ended_ns() <= until,
-            };
-            let mut could = freed.max(submitted);
-            if let Some(before) = tasks.all.get(before as usize) {
-                match before.ended_ns() <= task.launched_ns {
-                    true => could = could.max(before.ended_ns()),
-                    false => place.beside_ns = Some(task.launched_ns - before.launched_ns),
-                }
-                self.repeats.insert(place.previous, ix as u32);
+            if task.ended_ns() > until {
+                self.unneeded.insert(ix as u32);
             }
-            place.gap_ns = task.launched_ns.saturating_sub(could);
-            let of_stage = &mut lanes[task.stage as usize];
-            place.first = !of_stage.contains_key(&slot);
-            match place.first {
-                true => drop(of_stage.insert(slot, place.gap_ns)),
-                false => gaps[task.stage as usize].push(place.gap_ns),
+            let mut could = freed.max(submitted);
+            let key = (task.stage, task.partition);
+            if let Some(previous) = previous.get(&key) {
+                let before = &tasks.all[*previous as usize];
+                let waited = before.ended_ns() <= task.launched_ns;
+                if waited {
+                    could = could.max(before.ended_ns());
+                }
+                self.repeats.insert(*previous, ix as u32);
+                self.again.insert(ix as u32, (!waited).then(|| task.launched_ns - before.launched_ns));
             }
             if repeated.contains(&key) {
                 previous.insert(key, ix as u32);
             }
-            self.tasks.push(place);
+            let mut gap_ns = task.launched_ns.saturating_sub(could).min(FIRST - 1);
+            if let Entry::Vacant(lane) = lanes[task.stage as usize].entry(slot) {
+                lane.insert(std::mem::replace(&mut gap_ns, FIRST));
+            }
+            self.tasks.push(Place { gap_ns, early_ns: 0, stage: task.stage });
         }
-        for ((stage, lanes), mut gaps) in self.stages.iter_mut().zip(lanes).zip(gaps) {
-            let Some(stage) = stage else { continue };
+        for (ix, lanes) in lanes.into_iter().enumerate() {
+            let Some(stage) = &mut self.stages[ix] else { continue };
             let lanes = lanes.into_iter().map(|(slot, first_gap_ns)| Lane { slot, first_gap_ns });
             stage.lanes = lanes.collect();
-            gaps.sort_unstable();
-            stage.usual_gap_ns = gaps.get(gaps.len() / 2).copied().unwrap_or(0);
+            let gaps = self.by_stage[ix].iter().map(|task| self.tasks[*task as usize].gap_ns);
+            let mut gaps: Vec<u64> = gaps.filter(|gap_ns| *gap_ns != FIRST).collect();
+            let middle = gaps.len() / 2;
+            stage.usual_gap_ns = if gaps.is_empty() { 0 } else { *gaps.select_nth_unstable(middle).1 };
         }
     }
 

@@ -9,7 +9,8 @@
 //! Only tasks that ended well are judged: what failed has its own cause. A task that
 //! read nothing in a stage where others did has no progress rate, and is judged by its time.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pellucid_trace::Trace;
 
@@ -77,36 +78,39 @@ pub(crate) fn judge(
     let slower = rated.iter().zip(&rates).filter(|(_, rate)| **rate > median);
     let at_median_ns = slower.map(|(r, _)| at_median(r)).collect();
     let straggles: Vec<usize> = (0..rated.len()).filter(|ix| rates[*ix] > STRAGGLES * median).collect();
-    let mut causes = Causes::of(trace, all, of_stage, &rated, slow);
-    causes.first_task(all, schedule, of_stage, &rated, &rates);
+    let mut causes = Causes::of_stage(trace, all, of_stage, &rated, &straggles, slow);
+    causes.first_task(all, schedule, of_stage, &rates);
     let mut out = Stragglers { count: straggles.len() as u64, denominator, ..Stragglers::default() };
     out.causes = causes.known.iter().map(|(name, known)| (*name, known.then_some(0))).collect();
     let mut avoidable_ns = Vec::new();
-    for ix in straggles {
-        let found = causes.of_task(ix);
-        for cause in &found {
+    for (nth, ix) in straggles.iter().enumerate() {
+        let (mut unexplained, mut inherent) = (true, false);
+        for cause in causes.of(nth) {
             match cause.at_most {
                 true => *out.at_most.entry(cause.name).or_default() += 1,
                 false => *out.causes.entry(cause.name).or_default().get_or_insert(0) += 1,
             }
+            unexplained &= cause.at_most;
+            inherent |= matches!(cause.name, "output_skew" | "first_task");
         }
-        let unexplained = found.iter().all(|cause| cause.at_most);
         *out.causes.entry("unexplained").or_insert(Some(0)).get_or_insert(0) += u64::from(unexplained);
-        if !found.iter().any(|cause| matches!(cause.name, "output_skew" | "first_task")) {
-            avoidable_ns.push(at_median(&rated[ix]));
+        if !inherent {
+            avoidable_ns.push(at_median(&rated[*ix]));
         }
-        let task = rated[ix].task;
-        out.tasks.push(StragglerTask {
+    }
+    let mut longest: Vec<usize> = (0..straggles.len()).collect();
+    longest.sort_by_key(|nth| Reverse(rated[straggles[*nth]].task.duration_ns));
+    out.tasks.extend(longest.into_iter().take(NAMED).map(|nth| {
+        let task = rated[straggles[nth]].task;
+        StragglerTask {
             partition: task.partition,
             attempt: task.attempt,
             executor: trace.resources[task.resource as usize].name.clone(),
             duration_ms: task.duration_ms(),
-            times_median: rates[ix] / median,
-            causes: found.into_iter().map(|cause| cause.name).collect(),
-        });
-    }
-    out.tasks.sort_by(|a, b| b.duration_ms.total_cmp(&a.duration_ms));
-    out.tasks.truncate(NAMED);
+            times_median: rates[straggles[nth]] / median,
+            causes: causes.of(nth).map(|cause| cause.name).collect(),
+        }
+    }));
     Some(Judged { stragglers: out, at_median_ns, avoidable_ns })
 }
 
@@ -141,85 +145,106 @@ struct Found {
     at_most: bool,
 }
 
-/// Which tasks of a stage would be stragglers for which reason.
-struct Causes {
-    /// By task: the causes that hold for it, should it be a straggler.
-    by_task: Vec<Vec<Found>>,
+/// Which stragglers of a stage straggle for which reason.
+struct Causes<'r> {
+    rated: &'r [Rated<'r>],
+    /// The stragglers: places in `rated`.
+    straggles: &'r [usize],
+    /// Every cause that may hold for some; fewer than a word has bits.
+    all: Vec<Found>,
+    /// By straggler: a bit for each of `all` that holds for it.
+    held: Vec<u16>,
+    /// Whether a cause can be told at all.
     known: BTreeMap<&'static str, bool>,
 }
 
-impl Causes {
-    fn of(trace: &Trace, all: &[Task], of_stage: &[u32], rated: &[Rated], slow: &[bool]) -> Causes {
-        let mut causes = Causes { by_task: vec![Vec::new(); rated.len()], known: BTreeMap::new() };
+impl<'r> Causes<'r> {
+    fn of_stage(
+        trace: &Trace,
+        all: &[Task],
+        of_stage: &[u32],
+        rated: &'r [Rated<'r>],
+        straggles: &'r [usize],
+        slow: &[bool],
+    ) -> Causes<'r> {
+        let held = vec![0; straggles.len()];
+        let mut causes = Causes { rated, straggles, all: Vec::new(), held, known: BTreeMap::new() };
         for (name, parts) in PARTS {
-            causes.without(name, parts, rated);
+            causes.without(name, parts);
         }
-        causes.output_skew(rated);
-        let failed: Vec<u32> =
-            of_stage.iter().map(|ix| &all[*ix as usize]).filter(|t| !t.ok()).map(|t| t.partition).collect();
-        causes.add("failure", true, |ix| {
-            rated[ix].task.attempt > 0 || failed.contains(&rated[ix].task.partition)
-        });
+        causes.output_skew();
+        let of_stage = of_stage.iter().map(|ix| &all[*ix as usize]);
+        let failed: BTreeSet<u32> = of_stage.filter(|t| !t.ok()).map(|t| t.partition).collect();
+        causes.add("failure", true, |task| task.attempt > 0 || failed.contains(&task.partition));
         let machine = |task: &Task| trace.resources[task.resource as usize].machine as usize;
         let several = slow.len() > 1;
-        causes.add("slow_machine", several, |ix| slow.get(machine(rated[ix].task)).copied().unwrap_or(false));
+        causes.add("slow_machine", several, |task| slow.get(machine(task)).copied().unwrap_or(false));
         causes
     }
 
-    fn of_task(&self, ix: usize) -> Vec<Found> {
-        self.by_task[ix].clone()
+    /// Those of a straggler, by its place among them.
+    fn of(&self, nth: usize) -> impl Iterator<Item = Found> {
+        let held = self.held[nth];
+        let all = self.all.iter().enumerate();
+        all.filter(move |(bit, _)| held >> bit & 1 == 1).map(|(_, cause)| *cause)
     }
 
-    fn add(&mut self, name: &'static str, known: bool, holds: impl Fn(usize) -> bool) {
+    /// A cause that, where it can be told (`known`), holds for some stragglers.
+    fn add(&mut self, name: &'static str, known: bool, holds: impl Fn(&Task) -> bool) {
         self.known.insert(name, known);
-        for (ix, found) in self.by_task.iter_mut().enumerate() {
-            if known && holds(ix) {
-                found.push(Found { name, at_most: false });
-            }
+        if known {
+            self.hold(Found { name, at_most: false }, |rated| holds(rated.task));
+        }
+    }
+
+    fn hold(&mut self, cause: Found, holds: impl Fn(&Rated<'r>) -> bool) {
+        let bit = 1 << self.all.len();
+        self.all.push(cause);
+        for (held, ix) in self.held.iter_mut().zip(self.straggles) {
+            *held |= if holds(&self.rated[*ix]) { bit } else { 0 };
         }
     }
 
     /// A straggler that is none once the parts are taken away from all.
-    fn without(&mut self, name: &'static str, parts: &[Part], rated: &[Rated]) {
-        let measures = |task: &Task| parts.iter().filter_map(|p| task.part(*p)).collect::<Vec<_>>();
-        let known = rated.iter().any(|r| !measures(r.task).is_empty());
-        let measured = rated.iter().any(|r| measures(r.task).iter().any(|m| !m.at_most));
+    fn without(&mut self, name: &'static str, parts: &[Part]) {
+        let rated = self.rated;
+        let measures = |r: &Rated<'r>| {
+            let task = r.task;
+            parts.iter().filter_map(move |part| task.part(*part))
+        };
+        let measured = rated.iter().any(|r| measures(r).any(|m| !m.at_most));
         self.known.insert(name, measured);
-        if !known {
+        let known = measured || rated.iter().any(|r| measures(r).next().is_some());
+        if !known || self.straggles.is_empty() {
             return;
         }
-        let left =
-            |r: &Rated| (r.task.duration_ms() - measures(r.task).iter().map(|m| m.ms).sum::<f64>()).max(0.0);
-        let rates: Vec<f64> = rated.iter().map(|r| r.rate(left(r))).collect();
-        let Some(median) = median(rates.clone()) else { return };
-        for (found, rate) in self.by_task.iter_mut().zip(rates) {
-            if rate <= STRAGGLES * median {
-                found.push(Found { name, at_most: !measured });
-            }
-        }
+        let left = |r: &Rated<'r>| {
+            let gone: f64 = measures(r).map(|m| m.ms).sum();
+            r.rate((r.task.duration_ms() - gone).max(0.0))
+        };
+        let Some(median) = median(rated.iter().map(left).collect()) else { return };
+        self.hold(Found { name, at_most: !measured }, |r| left(r) <= STRAGGLES * median);
     }
 
     /// A straggler by what it read, but not by what it wrote.
-    fn output_skew(&mut self, rated: &[Rated]) {
-        let written: Option<Vec<f64>> = rated
-            .iter()
-            .map(|r| Some(r.task.duration_ms() / r.task.out_bytes().filter(|b| *b > 0.0)?))
-            .collect();
-        let median = written.clone().and_then(median);
-        self.add("output_skew", written.is_some(), |ix| {
-            written.as_ref().zip(median).is_some_and(|(rates, median)| rates[ix] <= STRAGGLES * median)
-        });
+    fn output_skew(&mut self) {
+        let written = |r: &Rated| Some(r.task.duration_ms() / r.task.out_bytes().filter(|b| *b > 0.0)?);
+        let known = self.rated.iter().all(|r| written(r).is_some());
+        let among = if known && !self.straggles.is_empty() { self.rated } else { &[] };
+        let median = median(among.iter().filter_map(written).collect());
+        self.known.insert("output_skew", known);
+        if let Some(median) = median {
+            let cause = Found { name: "output_skew", at_most: false };
+            self.hold(cause, |r| written(r).is_some_and(|rate| rate <= STRAGGLES * median));
+        }
     }
 
     /// Began before any other task of the stage had ended on its executor, and straggles not among such.
-    fn first_task(
-        &mut self,
-        all: &[Task],
-        schedule: &Schedule,
-        of_stage: &[u32],
-        rated: &[Rated],
-        rates: &[f64],
-    ) {
+    fn first_task(&mut self, all: &[Task], schedule: &Schedule, of_stage: &[u32], rates: &[f64]) {
+        self.known.insert("first_task", true);
+        if self.straggles.is_empty() {
+            return;
+        }
         let mut first_end: BTreeMap<u32, u64> = BTreeMap::new();
         for ix in of_stage {
             let task = &all[*ix as usize];
@@ -228,12 +253,12 @@ impl Causes {
             let end = first_end.entry(task.resource).or_insert(u64::MAX);
             *end = (*end).min(ended);
         }
-        let is_first = |ix: usize| {
-            first_end.get(&rated[ix].task.resource).is_some_and(|end| rated[ix].task.launched_ns < *end)
-        };
-        let of_first = (0..rated.len()).filter(|ix| is_first(*ix)).map(|ix| rates[ix]);
-        let median = median(of_first.collect());
-        self.add("first_task", true, |ix| is_first(ix) && median.is_some_and(|m| rates[ix] <= STRAGGLES * m));
+        let is_first =
+            |r: &Rated| first_end.get(&r.task.resource).is_some_and(|end| r.task.launched_ns < *end);
+        let of_first = self.rated.iter().zip(rates).filter(|(r, _)| is_first(r)).map(|(_, rate)| *rate);
+        let Some(median) = median(of_first.collect()) else { return };
+        let cause = Found { name: "first_task", at_most: false };
+        self.hold(cause, |r| is_first(r) && r.rate(r.task.duration_ms()) <= STRAGGLES * median);
     }
 }
 

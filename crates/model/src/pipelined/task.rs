@@ -170,17 +170,43 @@ impl Tasks {
             tasks.impossible += usize::from(impossible);
             tasks.all.push(task);
         }
-        tasks.all.sort_by_key(|t| t.launched_ns);
+        let launched = |ix: &u32| tasks.all[*ix as usize].launched_ns;
+        let mut order: Vec<u32> = (0..tasks.all.len() as u32).collect();
+        order.sort_by_key(launched);
+        put_in_order(&mut tasks.all, order);
         tasks
+    }
+
+    /// How long each took, by its index.
+    pub fn durations_ns(&self) -> Vec<u64> {
+        self.all.iter().map(|task| task.duration_ns).collect()
     }
 
     /// Indices into `all` by stage, in the order of launch.
     pub fn by_stage(&self, stages: usize) -> Vec<Vec<u32>> {
-        let mut by_stage = vec![Vec::new(); stages];
+        let mut counts = vec![0; stages];
+        self.all.iter().for_each(|task| counts[task.stage as usize] += 1);
+        let mut by_stage: Vec<Vec<u32>> = counts.into_iter().map(Vec::with_capacity).collect();
         for (ix, task) in self.all.iter().enumerate() {
             by_stage[task.stage as usize].push(ix as u32);
         }
         by_stage
+    }
+}
+
+/// Puts in each place what stood in the place that `from` says: a sort that moves tasks once, and needs no room
+/// for a second million of them.
+fn put_in_order(tasks: &mut [Task], mut from: Vec<u32>) {
+    for start in 0..from.len() {
+        // Along the circle of places of which each gives what it held to the one before it.
+        let mut at = start;
+        while from[at] as usize != start {
+            let next = from[at] as usize;
+            tasks.swap(at, next);
+            from[at] = at as u32;
+            at = next;
+        }
+        from[at] = at as u32;
     }
 }
 
@@ -268,4 +294,24 @@ fn amount(values: &[Option<u64>]) -> f32 {
         return f32::NAN;
     }
     known.map(|v| *v as f64).sum::<f64>() as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_are_put_where_a_sort_would_put_them() {
+        // Every way of giving out five places, those with circles of any length.
+        for code in 0..5_u32.pow(5) {
+            let from: Vec<u32> = (0..5).map(|place| code / 5_u32.pow(place) % 5).collect();
+            if (0..5).any(|place| !from.contains(&place)) {
+                continue;
+            }
+            let named = |partition| read(&PipelinedTask { partition, ..PipelinedTask::default() }).0;
+            let mut tasks: Vec<Task> = (0..5).map(named).collect();
+            put_in_order(&mut tasks, from.clone());
+            assert_eq!(tasks.iter().map(|task| task.partition).collect::<Vec<_>>(), from);
+        }
+    }
 }

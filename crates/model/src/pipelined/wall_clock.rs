@@ -57,16 +57,14 @@ pub(crate) fn idle(trace: &Trace, schedule: &Schedule, tasks: &Tasks) -> Option<
     let (started, ended) = span(trace, schedule, tasks)?;
     let jobs: Vec<(u64, u64)> =
         schedule.jobs.iter().flatten().map(|j| (j.submitted_ns, j.ended_ns)).collect();
-    let in_jobs = union_ns(jobs.clone());
+    let jobs = Apart::of(jobs);
     let (mut slot_ns, mut without_job_ns) = (0.0, 0.0);
     for resource in trace.resources.iter().filter(|r| r.kind == kind::SLOTS) {
         let from = resource.added_ns?.max(started);
         let until = resource.removed_ns.unwrap_or(ended).clamp(from, ended.max(from));
         let slots = resource.capacity.filter(|c| c.is_finite())?;
-        // Either there or a job, less jobs: there without a job.
-        let either = union_ns(jobs.iter().copied().chain([(from, until)]).collect());
         slot_ns += slots * (until - from) as f64;
-        without_job_ns += slots * either.saturating_sub(in_jobs) as f64;
+        without_job_ns += slots * (until - from - jobs.within_ns(from, until)) as f64;
     }
     let busy: f64 = tasks.all.iter().map(|t| t.duration_ns as f64).sum();
     (slot_ns > 0.0).then(|| IdleSlots {
@@ -74,4 +72,63 @@ pub(crate) fn idle(trace: &Trace, schedule: &Schedule, tasks: &Tasks) -> Option<
         idle_ms: ms((slot_ns - busy).max(0.0)),
         idle_without_job_ms: ms(without_job_ns),
     })
+}
+
+/// Intervals joined to ones that are apart, each with the time in those before it: a day's executors
+/// each ask for the time of a day's jobs.
+struct Apart(Vec<(u64, u64, u64)>);
+
+impl Apart {
+    fn of(mut intervals: Vec<(u64, u64)>) -> Apart {
+        intervals.sort_unstable();
+        let mut apart: Vec<(u64, u64, u64)> = Vec::new();
+        for (from, until) in intervals {
+            match apart.last_mut() {
+                Some((_, last, _)) if from <= *last => *last = until.max(*last),
+                last => {
+                    let before = last.map_or(0, |(from, until, before)| *before + (*until - *from));
+                    apart.push((from, until.max(from), before));
+                }
+            }
+        }
+        Apart(apart)
+    }
+
+    /// The time in them from one instant to a later one.
+    fn within_ns(&self, from: u64, until: u64) -> u64 {
+        let by = |at: u64| {
+            let begun = self.0.partition_point(|(from, ..)| *from <= at);
+            let last = begun.checked_sub(1).map(|ix| self.0[ix]);
+            last.map_or(0, |(from, until, before)| before + at.min(until) - from)
+        };
+        by(until) - by(from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_within_intervals_is_that_of_their_union() {
+        let mut seed = 7_u64;
+        let mut next = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        for _ in 0..200 {
+            let intervals: Vec<(u64, u64)> = (0..next(6))
+                .map(|_| {
+                    let from = next(50);
+                    (from, from + next(20))
+                })
+                .collect();
+            let from = next(60);
+            let until = from + next(30);
+            let all = union_ns(intervals.clone());
+            let either = union_ns(intervals.iter().copied().chain([(from, until)]).collect());
+            let within = Apart::of(intervals.clone()).within_ns(from, until);
+            assert_eq!(until - from - within, either - all, "{from}..{until} of {intervals:?}");
+        }
+    }
 }

@@ -90,12 +90,12 @@ impl Analytic {
     }
 
     fn add_job(&mut self, trace: &Trace, demands: &Demands, capacities: &[Capacity], job: usize) {
-        let cuts = cuts(trace, demands, job);
+        let cuts = cuts(demands, job);
         let Some(last) = cuts.len().checked_sub(1) else { return };
         let mut spans: Vec<BTreeMap<usize, Load>> = vec![BTreeMap::new(); last.max(1)];
         let mut moved = vec![(0.0, 0.0); spans.len()];
         let mut busy: BTreeMap<(usize, usize, Class), Vec<(u64, u64)>> = BTreeMap::new();
-        for demand in demands.of_job(trace, job) {
+        for demand in demands.of_job(job) {
             let monotask = demands.monotask(demand);
             let class = match monotask.phase {
                 phase

@@ -28,6 +28,19 @@ pub fn at_most(time: f64) -> Option<Blocked> {
     Some(Blocked::AtMostNs(ms(time)))
 }
 
+/// A task on the first executor that computes all the time.
+pub fn computing(stage: u32, partition: u32, launched: f64, duration: f64) -> PipelinedTask {
+    PipelinedTask {
+        stage,
+        partition,
+        launched_ns: ms(launched),
+        duration_ns: ms(duration),
+        run_ns: Some(ms(duration)),
+        cpu_ns: Some(ms(duration)),
+        ..PipelinedTask::default()
+    }
+}
+
 /// Two slots; partition 7 of eight holds ten times the bytes of the others and takes ten times as long.
 pub fn skewed() -> Spark {
     let mut s = Spark::on(1, 2.0);
@@ -123,16 +136,7 @@ impl Spark {
     pub fn task(&mut self, stage: u32, executor: u32, launched: f64, duration: f64) -> OfTask {
         let partition = self.trace.pipelined_tasks.iter().filter(|t| t.stage == stage).count() as u32;
         OfTask {
-            task: PipelinedTask {
-                stage,
-                partition,
-                resource: executor,
-                launched_ns: ms(launched),
-                duration_ns: ms(duration),
-                run_ns: Some(ms(duration)),
-                cpu_ns: Some(ms(duration)),
-                ..PipelinedTask::default()
-            },
+            task: PipelinedTask { resource: executor, ..computing(stage, partition, launched, duration) },
         }
     }
 
