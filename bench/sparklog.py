@@ -1,7 +1,7 @@
 """What reading a Spark event log costs, beside the tools that people read them with.
 
-One log for all, made of a real one whose tasks are multiplied (`bench.event_logs`), plain and as
-zstd. Each program is a fresh process; its core seconds and peak memory are the kernel's, its
+One log for all, made of a real one whose tasks are multiplied (`bench.event_logs`) and kept with the
+generated data, plain and as zstd. Each program is a fresh process; its core seconds and peak memory are the kernel's, its
 children's included. What is compared is how long each takes until it can answer:
 
 - `pellucid analyze --json`: the whole command, reading and analysing;
@@ -17,7 +17,6 @@ needs the jars of PySpark 3.5. One that cannot be had is left out with the reaso
 import json
 import os
 import resource
-import shutil
 import socket
 import subprocess
 import sys
@@ -29,7 +28,7 @@ from pathlib import Path
 
 from bench import event_logs, results
 from tests import spark
-from tests.binary import ROOT, binary
+from tests.binary import ROOT, binary, data_home
 
 SUITE = "sparklog"
 RUNS = 3
@@ -44,6 +43,16 @@ RAPIDS = "spark-rapids-user-tools==26.8.4"
 def logs_folder() -> Path:
     """Where real logs are: not a part of the project."""
     return Path(os.environ.get("PELLUCID_EVENTLOGS") or ROOT.parent / "shared" / "eventlogs")
+
+
+def made_log(base: Path, codec: str, copies: int) -> Path:
+    """The log of a case. It takes minutes and a gigabyte, so it is made once."""
+    folder = data_home() / "event-logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / f"{base.stem}-{copies}{'' if codec == 'plain' else '.' + codec}"
+    if not log.exists():
+        event_logs.write(base, copies, log, codec == "zstd")
+    return log
 
 
 def reader() -> Path:
@@ -74,26 +83,24 @@ def run(say, most_runs: int | None = None) -> None:
         runs = min(RUNS, most_runs or RUNS)
         if any(line["case"] == case and line["runs"] >= runs for line in results.made(SUITE, by)):
             continue
-        with tempfile.TemporaryDirectory() as folder:
-            log = Path(folder) / ("app-1" if codec == "plain" else "app-1.zstd")
-            event_logs.write(base, copies, log, codec == "zstd")
-            size = log.stat().st_size
-            # Also into the page cache, for all alike.
-            said = subprocess.run([reader(), log], capture_output=True, text=True, check=True).stdout
-            shape = {key: json.loads(said)[key] for key in ("bytes", "tasks", "task_memory_bytes")}
-            found: dict[str, dict] = {}
-            with results.quiet() as others:
-                for _ in range(runs):
-                    for name, program in programs().items():
-                        if not beside and name not in OURS:
-                            continue
-                        measured = program(log)
-                        kept = found.setdefault(name, {"core_s": [], "wall_s": [], "peak_bytes": [], "error": None})
-                        if isinstance(measured, str):
-                            kept["error"] = measured
-                            continue
-                        for key, value in measured.items():
-                            kept[key].append(value)
+        log = made_log(base, codec, copies)
+        size = log.stat().st_size
+        # Also into the page cache, for all alike.
+        said = subprocess.run([reader(), log], capture_output=True, text=True, check=True).stdout
+        shape = {key: json.loads(said)[key] for key in ("bytes", "tasks", "task_memory_bytes")}
+        found: dict[str, dict] = {}
+        with results.quiet() as others:
+            for _ in range(runs):
+                for name, program in programs().items():
+                    if not beside and name not in OURS:
+                        continue
+                    measured = program(log)
+                    kept = found.setdefault(name, {"core_s": [], "wall_s": [], "peak_bytes": [], "error": None})
+                    if isinstance(measured, str):
+                        kept["error"] = measured
+                        continue
+                    for key, value in measured.items():
+                        kept[key].append(value)
         line = {"runs": runs, "programs": found, "log_bytes": size, **shape, "others_cores": others()}
         results.append(SUITE, case, line, by)
         say(case, {name: {"ms": [s * 1e3 for s in of["core_s"]], "error": of["error"]} for name, of in found.items()})
@@ -136,11 +143,11 @@ def history_server(log: Path) -> dict | str:
         home = spark.home("4")
     except (OSError, subprocess.SubprocessError) as error:
         return f"not there: {error}"
-    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
+    with tempfile.TemporaryDirectory(dir=log.parent) as folder, socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
         probe.close()
-        shutil.copyfile(log, Path(folder) / log.name)
+        os.link(log, Path(folder) / log.name)
         options = {
             "spark.history.fs.logDirectory": Path(folder).as_uri(),
             "spark.history.ui.port": str(port),
@@ -154,22 +161,26 @@ def history_server(log: Path) -> dict | str:
         try:
             answered = _until_answered(f"http://127.0.0.1:{port}/api/v1/applications", process, begin)
         finally:
-            process.terminate()
-            _, _, usage = os.wait4(process.pid, 0)
+            if not (ended_itself := process.poll() is not None):
+                process.terminate()
+                _, _, usage = os.wait4(process.pid, 0)
+        if ended_itself:
+            return f"ended with {process.returncode}"
         return measured(usage, begin) if answered else "did not answer"
 
 
 def _until_answered(url: str, process: subprocess.Popen, begin: float) -> bool:
     """Asks for the jobs of the first application until they are there."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is on this machine
     while time.monotonic() - begin < WAIT_S and process.poll() is None:
         try:
-            with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
+            with opener.open(url, timeout=WAIT_S) as answer:
                 applications = json.load(answer)
             if applications:
                 first = applications[0]
                 attempt = first["attempts"][0].get("attemptId")
                 jobs = f"{url}/{first['id']}{f'/{attempt}' if attempt else ''}/jobs"
-                with urllib.request.urlopen(jobs, timeout=WAIT_S) as answer:
+                with opener.open(jobs, timeout=WAIT_S) as answer:
                     return bool(json.load(answer))
         except (urllib.error.URLError, ConnectionError, ValueError):
             pass  # it starts, or says so in a page that is no JSON

@@ -153,7 +153,12 @@ def stream(spark, size: int, _):
     rows = spark.readStream.format("rate").option("rowsPerSecond", 10).load()
     counts = rows.selectExpr("value % 3 AS k").groupBy("k").count()
     query = counts.writeStream.outputMode("complete").format("noop").trigger(processingTime="1 second").start()
-    while len(query.recentProgress) < 2 + size // 6 and query.exception() is None:
+
+    def batches() -> int:
+        # The first has no rows, so that nothing runs for it.
+        return sum(any(source["numInputRows"] for source in progress["sources"]) for progress in query.recentProgress)
+
+    while batches() < 2 + size // 6 and query.exception() is None:
         time.sleep(0.2)
     query.stop()
 

@@ -7,16 +7,20 @@ machine: jobs slow by one known cause, and the same job run two ways.
 
 import csv
 import json
+import re
+from random import Random
 
 import pytest
 
-from bench import results
+from bench import event_logs, results
 from bench.spark import cases, table
 from tests import binary
 from tests.test_analyze_spark import SCREEN_COLUMNS, SCREEN_LINES, on_screen
 
 SMALL = binary.ROOT / "tests" / "event_logs"
 COUNTED = ("tasks", "stages", "jobs", "sql_executions")
+# Damaged logs that are tried; the seed is the log's name.
+DAMAGED = 200
 # By how much a pair may be off more than when the page was made, as a share.
 SLACK = 0.02
 
@@ -58,6 +62,49 @@ def test_small_as_it_is_it_has_a_screen(row):
     lines = out.splitlines()
     assert row["cause"] in lines[0], out
     assert len(lines) <= SCREEN_LINES and all(len(line) <= SCREEN_COLUMNS for line in lines), out
+
+
+def damaged(text: bytes, random: Random) -> bytes:
+    """A log in which some numbers are others, and some lines are gone, twice there, cut, or elsewhere."""
+    lines = text.splitlines(keepends=True)
+    for _ in range(random.randrange(1, 12)):
+        at = random.randrange(len(lines))
+        match random.randrange(8):
+            case 0:
+                del lines[at]
+            case 1:
+                lines.insert(random.randrange(len(lines)), lines[at])
+            case 2:
+                lines[at] = lines[at][: random.randrange(len(lines[at]))] + b"\n"
+            case 3:
+                lines.insert(random.randrange(len(lines)), lines.pop(at))
+            case _:
+                found = list(re.finditer(rb"(?<=[:\[,])\d+", lines[at]))
+                if found:
+                    number = random.choice(found)
+                    other = random.choice([0, 1, 7, 2**31, 2**53, 2**63, 2**64 - 1, int(number.group()) * 1000])
+                    lines[at] = lines[at][: number.start()] + str(other).encode() + lines[at][number.end() :]
+        if not lines:
+            return text
+    return b"".join(lines)
+
+
+def test_a_damaged_log_is_judged_to_the_end_or_refused(tmp_path):
+    """The reader alone is tried harder (`crates/sparklog/tests/fuzz_logs.rs`); here what it reads is also analysed."""
+    paths = [row["path"] for row in small()]
+    whole = [b"".join(event_logs.lines_of(path)) for path in paths if path.is_file() and path.suffix in ("", ".zstd")]
+    assert len(whole) == 3
+    for seed in range(DAMAGED):
+        random = Random(seed)
+        (tmp_path / f"seed-{seed}").write_bytes(damaged(random.choice(whole), random))
+    ran = binary.run("analyze", "--json", *sorted(tmp_path.iterdir()))
+    assert not binary.PANIC.search(ran.err), ran.err
+    document = ran.check().json()
+    assert len(document["analyses"]) + len(document["not_read"]) == DAMAGED
+    assert len(document["analyses"]) > DAMAGED / 2
+    for analysis in document["analyses"]:
+        ms = [cause["ms"] for cause in analysis["causes"]]
+        assert all(0 <= of < float("inf") for of in ms), analysis["source"]["path"]
 
 
 def quiet(suite: str) -> list[dict]:
