@@ -32,6 +32,7 @@ final class FileIo {
         this.disks = disks;
     }
 
+    /** Null: from now on none. */
     static void install(FileIo io) {
         installed = io;
     }
@@ -40,6 +41,11 @@ final class FileIo {
     static FileIo installed() {
         FileIo io = installed;
         return io == null || io.fuse.isBlown() ? null : io;
+    }
+
+    /** What stands round a file cannot be made. */
+    void blow(String name, LinkageError failure) {
+        fuse.blow(name, failure);
     }
 
     /** The queue of the file's disk; null: not gated. */

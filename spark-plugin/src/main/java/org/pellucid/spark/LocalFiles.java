@@ -70,7 +70,12 @@ public final class LocalFiles extends LocalFileSystem {
         try (FileIo.Access access = io.begin(null, DiskQueue.Phase.READ)) {
             in = super.open(path, bufferSize);
         }
-        return new FSDataInputStream(new MeasuredInput(in, io, disk));
+        try {
+            return new FSDataInputStream(new MeasuredInput(in, io, disk));
+        } catch (LinkageError e) {
+            io.blow("read", e); // a Hadoop that lacks what the stream is made of
+            return in;
+        }
     }
 
     @Override
@@ -101,9 +106,14 @@ public final class LocalFiles extends LocalFileSystem {
         try (FileIo.Access access = io.begin(null, DiskQueue.Phase.WRITE)) {
             out = creation.run();
         }
-        if (out.getWrappedStream() instanceof MeasuredOutput) {
+        try {
+            if (out.getWrappedStream() instanceof MeasuredOutput) {
+                return out;
+            }
+            return new FSDataOutputStream(new MeasuredOutput(out, io, disk, pathToFile(path)), null);
+        } catch (LinkageError e) {
+            io.blow("write", e);
             return out;
         }
-        return new FSDataOutputStream(new MeasuredOutput(out, io, disk, pathToFile(path)), null);
     }
 }

@@ -11,6 +11,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.StreamCapabilities;
 import org.apache.hadoop.fs.Syncable;
+import org.apache.hadoop.io.IOUtils;
 import org.pellucid.spark.core.DiskQueue;
 import org.pellucid.spark.core.DiskQueue.Phase;
 
@@ -166,7 +167,12 @@ final class MeasuredOutput extends OutputStream implements Syncable, StreamCapab
     public synchronized void close() throws IOException {
         if (!closed) {
             closed = true;
-            drain(true);
+            try {
+                drain(true);
+            } catch (IOException | RuntimeException e) {
+                IOUtils.closeStream(out); // a full disk may have ended it before
+                throw e;
+            }
         }
     }
 }

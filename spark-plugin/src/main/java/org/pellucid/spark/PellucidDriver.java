@@ -78,10 +78,9 @@ final class PellucidDriver implements DriverPlugin {
     }
 
     private void begin(Map<String, String> forExecutors) throws IOException {
-        String version = context.version();
-        if (!version.matches("(3\\.5|4\\.[0-3])\\..*")) {
-            Fuse.LOG.warn("Pellucid was tested with Spark 3.5, 4.0 and 4.3, not with {}", version);
-        }
+        String shuffle = context.conf().get("spark.shuffle.manager", "sort");
+        String plugins = context.conf().get("spark.plugins", "");
+        Neighbours.of(context.version(), shuffle, plugins).forEach(Fuse.LOG::warn);
         context.addSparkListener(new Watch());
         accumulables = Accumulables.register(context);
         forExecutors.put(ACCUMULABLES, accumulables.serialised());
@@ -181,8 +180,8 @@ final class PellucidDriver implements DriverPlugin {
         if (site == null) {
             return UNKNOWN;
         }
-        // Too short to tune: an interval at the least, and one at its double, on each executor.
-        boolean isShort = site.tasks() < 3L * settings.tuning.min * Math.max(executors.size(), 1);
+        // Too short to tune: on each executor two intervals at the least, of which one is cold, and one at its double.
+        boolean isShort = site.tasks() < 4L * settings.tuning.min * Math.max(executors.size(), 1);
         OptionalInt found = memory.find(site.like(), words[3], words[4], isShort);
         return new String[] {found.isPresent() ? Integer.toString(found.getAsInt()) : "fresh"};
     }
@@ -201,11 +200,14 @@ final class PellucidDriver implements DriverPlugin {
     private boolean schedulerFollows() {
         if (follows == null) {
             try {
+                if (settings.faults.contains("slots")) {
+                    throw new ClassNotFoundException("a fault asked for by spark.pellucid.fault");
+                }
                 follows = SchedulerSlots.has(context);
                 scheduler = follows ? new SchedulerSlots(context) : null;
             } catch (ReflectiveOperationException | LinkageError e) {
                 follows = false;
-                Fuse.LOG.warn("Pellucid cannot change this Spark's slots ({}); tasks wait in the executors", e.toString());
+                Fuse.LOG.warn("Pellucid cannot change this Spark's slots; tasks wait in the executors", e);
             }
         }
         return follows;

@@ -34,9 +34,9 @@ final class PellucidExecutor implements ExecutorPlugin {
     private Settings settings;
     private Fuse fuse;
     private Tuner tuner;
-    private Cores cores;
+    private volatile Cores cores;
     private Disks disks;
-    private FileIo files;
+    private volatile FileIo files;
     private Headquarters driver;
     private byte[] accumulables;
     private ScheduledExecutorService background;
@@ -215,22 +215,9 @@ final class PellucidExecutor implements ExecutorPlugin {
     public void shutdown() {
         if (background != null) {
             background.shutdownNow();
-            lastWord();
+            FileIo.install(null); // a local master's process may go on with another application
+            fuse.guard("shutdown", () -> { });
         }
-    }
-
-    /** For tests and for the log: at the end nothing may be held. */
-    private void lastWord() {
-        int peak = 0;
-        int inside = 0;
-        if (disks != null) {
-            for (DiskQueue disk : disks.all()) {
-                peak = Math.max(peak, disk.peak());
-                inside += disk.running();
-            }
-        }
-        Fuse.LOG.info("Pellucid: ends with {} running, {} waiting, {} cores held, {} in I/O, at most {} on a disk",
-            tuner.running(), tuner.waiting(), cores == null ? 0 : cores.holders(), inside, peak);
     }
 
     private void gauges(MetricRegistry registry) {
@@ -251,6 +238,7 @@ final class PellucidExecutor implements ExecutorPlugin {
         gauge(registry, "queue_ns", () -> files.queueNs.sum());
         gauge(registry, "off", () -> fuse.isBlown() ? 1 : 0);
         if (disks != null) {
+            gauge(registry, "cores.held", () -> cores == null ? 0 : cores.holders());
             gauge(registry, "disk.running", () -> disks.all().stream().mapToInt(DiskQueue::running).sum());
             gauge(registry, "disk.waiting", () -> disks.all().stream().mapToInt(DiskQueue::waiting).sum());
             gauge(registry, "disk.permits", () -> disks.all().stream().mapToInt(DiskQueue::permits).sum());

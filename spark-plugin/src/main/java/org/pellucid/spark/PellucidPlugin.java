@@ -19,11 +19,25 @@ import org.apache.spark.api.plugin.SparkPlugin;
 public final class PellucidPlugin implements SparkPlugin {
     @Override
     public DriverPlugin driverPlugin() {
-        return new PellucidDriver();
+        try {
+            return new PellucidDriver();
+        } catch (LinkageError e) {
+            return incomplete(e);
+        }
     }
 
     @Override
     public ExecutorPlugin executorPlugin() {
-        return new PellucidExecutor();
+        try {
+            return new PellucidExecutor();
+        } catch (LinkageError e) {
+            return incomplete(e);
+        }
+    }
+
+    /** To Spark, null is a plugin that has no such part. */
+    private static <T> T incomplete(LinkageError missing) {
+        Fuse.LOG.error("Pellucid is off: its jar, or this Spark, lacks a class; the job goes on without it", missing);
+        return null;
     }
 }

@@ -47,6 +47,7 @@ final class SchedulerSlots {
             .newInstance(ByteBuffer.allocate(0));
         Object maps = Class.forName("scala.collection.immutable.Map$").getField("MODULE$").get(null);
         noResources = maps.getClass().getMethod("empty").invoke(maps);
+        amount(0); // fails here rather than later
     }
 
     /** Whether the master is one that sends tasks to executors: not {@code local[n]}. */
@@ -62,8 +63,16 @@ final class SchedulerSlots {
 
     /** So many cores more, or fewer, seem free on the executor. */
     void free(String executor, int cores) throws ReflectiveOperationException {
+        send.invoke(endpoint, update.newInstance(executor, -1L, finished, nothing, amount(cores), noResources));
+    }
+
+    private Object amount(int cores) throws ReflectiveOperationException {
         Class<?> type = update.getParameterTypes()[4];
-        Object amount = type == int.class ? (Object) cores : type.getMethod("apply", int.class).invoke(null, cores);
-        send.invoke(endpoint, update.newInstance(executor, -1L, finished, nothing, amount, noResources));
+        if (type == int.class) {
+            return cores;
+        }
+        // Of Scala's BigDecimal; its class has methods of that name, so that the object's are not static in it.
+        Object companion = Class.forName(type.getName() + "$").getField("MODULE$").get(null);
+        return companion.getClass().getMethod("apply", int.class).invoke(companion, cores);
     }
 }

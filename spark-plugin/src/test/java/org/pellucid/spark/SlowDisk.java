@@ -1,9 +1,12 @@
 package org.pellucid.spark;
 
+import com.codahale.metrics.Gauge;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.List;
 import org.apache.spark.SparkEnv;
+import org.apache.spark.metrics.source.Source;
 
 /**
  * Waits as disks let wait, inside a real executor, for checks that need no disk: SQL calls these
@@ -11,6 +14,8 @@ import org.apache.spark.SparkEnv;
  */
 public final class SlowDisk {
     private static final Object HEAD = new Object();
+    private static final List<String> GAUGES =
+        List.of("tasks.running", "tasks.waiting", "cores.held", "disk.running", "disk.waiting", "disk.peak");
 
     private SlowDisk() {}
 
@@ -35,6 +40,37 @@ public final class SlowDisk {
         }
         Runtime.getRuntime().halt(1);
         return "dead";
+    }
+
+    /** The first task that calls it with this path fails; later it is as {@link #read}. */
+    public static String failOnce(String mark, int ms) throws IOException, InterruptedException {
+        try {
+            Files.createFile(Path.of(mark));
+        } catch (java.nio.file.FileAlreadyExistsException e) {
+            return read(ms);
+        }
+        throw new IOException("a failure that the job asked for");
+    }
+
+    /**
+     * What the plugin of this executor has given out, by its own metrics: the executor, then tasks that
+     * run, tasks at the gate, cores held, threads in gated I/O, those that wait for it, and the most that
+     * ever were in it on one disk. The task that asks is one of them.
+     */
+    public static String held() throws ReflectiveOperationException {
+        Object metrics = SparkEnv.get().metricsSystem();
+        // A Seq of another class in each Scala.
+        Object sources = metrics.getClass().getMethod("getSourcesByName", String.class)
+            .invoke(metrics, "plugin." + PellucidPlugin.class.getName());
+        Object iterator = Class.forName("scala.collection.Iterable").getMethod("iterator").invoke(sources);
+        scala.collection.Iterator<?> each = (scala.collection.Iterator<?>) iterator;
+        StringBuilder said = new StringBuilder(SparkEnv.get().executorId());
+        Source source = each.hasNext() ? (Source) each.next() : null;
+        for (String name : GAUGES) {
+            Gauge<?> gauge = source == null ? null : source.metricRegistry().getGauges().get(name);
+            said.append(' ').append(gauge == null ? "0" : gauge.getValue());
+        }
+        return said.toString();
     }
 
     /** Computes for so long. */

@@ -14,22 +14,30 @@ package org.pellucid.spark.core;
  * together. Under 1 % of wait the stage is not bound by I/O and gets the maximum at once.
  *
  * <p>The decisions are those of the Rust {@code scheduler} crate: one table of cases tests both
- * (crates/scheduler/tests/controller_cases.tsv). Not thread-safe; it has no clock of its own.
+ * (crates/scheduler/tests/controller_cases.tsv). What is new here is the cold start: the first
+ * tasks of a stage in a JVM load classes and compile, so that whatever came after them would seem to
+ * pay, and a wait would seem short. Unless they do not wait at all, their interval is repeated.
+ *
+ * <p>Not thread-safe; it has no clock of its own.
  *
  * <p>It judges poorly where the tasks of a stage differ a hundredfold in size.
  */
 public final class Controller {
     /** Below this share of wait in service time a stage is not bound by I/O. */
     private static final double GUARD_WAIT_SHARE = 0.01;
+    /** The same for an interval that starts cold: what it computes is mostly not the stage's work. */
+    private static final double COLD_GUARD_WAIT_SHARE = GUARD_WAIT_SHARE / 10;
     private static final long NOT_BEGUN = Long.MIN_VALUE;
 
     private final Policy policy;
     private final int min;
     private final double gain;
+    private final boolean coldStart;
     private int max;
     private int concurrency;
     private boolean settled;
     private Reason reason;
+    private boolean cold;
 
     /** Of the interval before; {@code beforeConcurrency} is 0 in the first. */
     private int beforeConcurrency;
@@ -42,14 +50,22 @@ public final class Controller {
     private double serviceNs;
     private long lastIndex;
 
+    /** As the other, of what is as fast at first as later. */
+    public Controller(Policy policy, int min, int max, double gain) {
+        this(policy, min, max, gain, false);
+    }
+
     /**
      * A controller at its least concurrency.
      *
      * @param gain by how much bytes per second must grow for a doubling to pay, 0.07 for 7 %;
      *             only of {@code THROUGHPUT}
+     * @param coldStart whether the first interval is slower than what follows and must not be
+     *                  compared; only of {@code THROUGHPUT}, since the other is the paper's
      */
-    public Controller(Policy policy, int min, int max, double gain) {
+    public Controller(Policy policy, int min, int max, double gain, boolean coldStart) {
         this.policy = policy;
+        this.coldStart = coldStart && policy == Policy.THROUGHPUT;
         this.min = Math.max(min, 1);
         this.max = Math.max(max, this.min);
         this.gain = gain;
@@ -83,6 +99,7 @@ public final class Controller {
         settled = min == max;
         reason = settled ? Reason.FIXED : Reason.START;
         lastIndex = -1;
+        cold = coldStart;
         clear(NOT_BEGUN);
     }
 
@@ -123,17 +140,18 @@ public final class Controller {
         lastIndex = bytes == 0 ? -1 : (long) Math.min(index * 1e6, 9e18);
         if (policy == Policy.THROUGHPUT) {
             double service = Math.max(serviceNs, 1);
-            if (waitNs < GUARD_WAIT_SHARE * service) {
+            if (waitNs < (cold ? COLD_GUARD_WAIT_SHARE : GUARD_WAIT_SHARE) * service) {
                 concurrency = max;
                 settled = true;
                 reason = Reason.NOT_BOUND_BY_IO;
-            } else {
+            } else if (!cold) {
                 double rate = concurrency * bytes / service;
                 step(rate, beforeConcurrency == 0 || rate >= beforeWorth * (1 + gain));
             }
         } else {
             step(-index, beforeConcurrency == 0 || -index >= beforeWorth);
         }
+        cold = false;
         // The others still run in the next interval; without any it begins with the next start.
         clear(sample.running > 1 ? nowNs : NOT_BEGUN);
         return true;

@@ -1,5 +1,7 @@
 package org.pellucid.spark.core;
 
+import java.util.ArrayDeque;
+import java.util.Deque;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.Map;
@@ -62,8 +64,9 @@ public final class Tuner {
         final long id;
         final Controller controller;
         final Condition room;
+        /** At the gate, in the order in which they came. */
+        final Deque<Object> queue = new ArrayDeque<>();
         int running;
-        int waiting;
         long progressNs;
         boolean open;
 
@@ -78,7 +81,7 @@ public final class Tuner {
         }
 
         boolean idle() {
-            return running == 0 && waiting == 0;
+            return running == 0 && queue.isEmpty();
         }
     }
 
@@ -141,27 +144,24 @@ public final class Tuner {
         try {
             fresh = !stages.containsKey(id);
             Stage stage = stage(id);
-            stage.waiting++;
+            Object self = new Object();
+            stage.queue.add(self);
             try {
-                while (!open && stage.running >= stage.limit() && wait && !cancelled.getAsBoolean()) {
+                while (!mayEnter(stage, self) && wait && !cancelled.getAsBoolean()) {
                     stage.room.awaitNanos(POLL_NS);
                     if (clock.getAsLong() - stage.progressNs > tuning.patienceNs) {
                         stage.open = true;
-                        stage.room.signalAll();
                     }
                 }
-                boolean room = open || stage.running < stage.limit();
-                if (room) {
+                if (mayEnter(stage, self)) {
                     stage.running++;
                     long now = clock.getAsLong();
                     stage.controller.started(now);
                     pass = new Pass(stage, true, now, now - arrivedNs);
                 }
             } finally {
-                stage.waiting--;
-                if (pass == null) {
-                    stage.room.signal(); // the signal that it may have taken is another's
-                }
+                stage.queue.remove(self);
+                wake(stage); // who is first now may have room as well
             }
         } finally {
             lock.unlock();
@@ -171,6 +171,10 @@ public final class Tuner {
         }
         listener.slotsChanged();
         return pass;
+    }
+
+    private boolean mayEnter(Stage stage, Object self) {
+        return open || stage.running < stage.limit() && stage.queue.peek() == self;
     }
 
     /**
@@ -234,9 +238,8 @@ public final class Tuner {
     }
 
     private void wake(Stage stage) {
-        int room = Math.min(stage.waiting, open ? stage.waiting : stage.limit() - stage.running);
-        for (int i = 0; i < room; i++) {
-            stage.room.signal();
+        if (!stage.queue.isEmpty() && (open || stage.running < stage.limit())) {
+            stage.room.signalAll(); // who is not the first waits again
         }
     }
 
@@ -245,8 +248,8 @@ public final class Tuner {
         lock.lock();
         try {
             Stage stage = stages.get(id);
-            // One that has moved on its own by now knows better.
-            if (stage != null && stage.controller.reason() == Reason.START) {
+            // One that has come to its own end by now knows better; one that still climbs does not.
+            if (stage != null && !stage.controller.settled()) {
                 stage.controller.remember(found == 0 ? max : found);
                 wake(stage);
             }
@@ -349,7 +352,7 @@ public final class Tuner {
     public int waiting() {
         lock.lock();
         try {
-            return stages.values().stream().mapToInt(stage -> stage.waiting).sum();
+            return stages.values().stream().mapToInt(stage -> stage.queue.size()).sum();
         } finally {
             lock.unlock();
         }
@@ -359,7 +362,7 @@ public final class Tuner {
         Stage stage = stages.get(id);
         if (stage == null) {
             forget();
-            Controller controller = new Controller(tuning.policy, tuning.min, max, tuning.gain);
+            Controller controller = new Controller(tuning.policy, tuning.min, max, tuning.gain, true);
             stage = new Stage(id, controller, lock.newCondition());
             stage.progressNs = clock.getAsLong();
             stages.put(id, stage);

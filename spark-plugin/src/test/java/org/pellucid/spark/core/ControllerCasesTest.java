@@ -87,6 +87,36 @@ class ControllerCasesTest {
     }
 
     @Test
+    void aColdStartIsNotCompared() {
+        // The first tasks take ten times as long as those after them, on a disk that gains nothing from more.
+        Controller cold = new Controller(Policy.THROUGHPUT, 2, 8, 0.07, true);
+        cold.started(0);
+        assertEquals(2, interval(cold, 2, 0, 10_000, 9000));
+        assertEquals(4, interval(cold, 2, 10_000, 1000, 900));
+        assertEquals(2, interval(cold, 4, 20_000, 2000, 1900));
+        assertEquals(Reason.STEPPED_BACK, cold.reason());
+        Controller computing = new Controller(Policy.THROUGHPUT, 2, 8, 0.07, true);
+        computing.started(0);
+        assertEquals(8, interval(computing, 2, 0, 10_000, 0));
+        assertEquals(Reason.NOT_BOUND_BY_IO, computing.reason());
+        Controller loading = new Controller(Policy.THROUGHPUT, 2, 8, 0.07, true);
+        loading.started(0);
+        assertEquals(2, interval(loading, 2, 0, 10_000, 50));
+        assertEquals(8, interval(loading, 2, 10_000, 10_000, 50));
+        Controller paper = new Controller(Policy.INDEX, 2, 8, 0.07, true);
+        paper.started(0);
+        assertEquals(4, interval(paper, 2, 0, 10_000, 9000));
+    }
+
+    /** As many tasks as run, all alike; the concurrency after them. */
+    private static int interval(Controller controller, int tasks, long startNs, long serviceNs, long waitNs) {
+        for (int i = 0; i < tasks; i++) {
+            controller.completed(startNs + serviceNs, new Sample(startNs, 1_000_000, waitNs, tasks));
+        }
+        return controller.concurrency();
+    }
+
+    @Test
     void whatIsNotBoundByIoFollowsAMostThatIsLearntLater() {
         Controller early = new Controller(Policy.THROUGHPUT, 2, Integer.MAX_VALUE, 0.07);
         early.started(0);

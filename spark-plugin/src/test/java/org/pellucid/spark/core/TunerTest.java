@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import org.junit.jupiter.api.Test;
 
@@ -114,7 +115,7 @@ class TunerTest {
     }
 
     @Test
-    void remembersForAStageThatHasNotMovedYet() {
+    void remembersForAStageThatHasNotSettledYet() {
         Tuner tuner = new Tuner(Tuning.standard(), () -> now, listener);
         tuner.setMax(16);
         Tuner.Pass pass = tuner.tryEnter(1);
@@ -129,6 +130,51 @@ class TunerTest {
         assertEquals(16, tuner.concurrency(2));
         tuner.remember(99, 4);
         assertEquals(0, tuner.concurrency(99));
+        // The answer may come when the stage has begun to climb, on a driver that is busy.
+        for (int i = 0; i < 4; i++) {
+            Tuner.Pass one = tuner.tryEnter(3);
+            Tuner.Pass other = tuner.tryEnter(3);
+            now += 1000;
+            tuner.leave(one, 1, 1000);
+            tuner.leave(other, 1, 1000);
+        }
+        assertEquals(Reason.DOUBLED, tuner.reason(3));
+        tuner.remember(3, 2);
+        assertEquals(2, tuner.concurrency(3));
+        assertEquals(Reason.REMEMBERED, tuner.reason(3));
+    }
+
+    @Test
+    void whoCameFirstIsTheFirstToEnter() throws InterruptedException {
+        Tuner tuner = new Tuner(Tuning.standard(), System::nanoTime, listener);
+        tuner.setMax(8);
+        List<Tuner.Pass> inside = new ArrayList<>(List.of(tuner.tryEnter(1), tuner.tryEnter(1)));
+        List<Integer> order = Collections.synchronizedList(new ArrayList<>());
+        List<Thread> threads = new ArrayList<>();
+        for (int number = 0; number < 6; number++) {
+            int own = number;
+            threads.add(new Thread(() -> {
+                try {
+                    Tuner.Pass pass = tuner.enter(1, () -> false);
+                    order.add(own);
+                    tuner.abandon(pass);
+                } catch (InterruptedException e) {
+                    order.add(-1);
+                }
+            }));
+            threads.get(own).start();
+            while (tuner.waiting() <= own) {
+                Thread.onSpinWait();
+            }
+            assertNull(tuner.tryEnter(1), "one that comes later, while others wait");
+        }
+        tuner.abandon(inside.remove(0));
+        for (Thread thread : threads) {
+            thread.join();
+        }
+        assertEquals(List.of(0, 1, 2, 3, 4, 5), order);
+        tuner.abandon(inside.remove(0));
+        assertEquals(0, tuner.running() + tuner.waiting());
     }
 
     @Test

@@ -1,0 +1,37 @@
+package org.pellucid.spark;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+
+/** What the plugin meets in an application that it was not tested with: said once, in the driver's log. */
+final class Neighbours {
+    private static final List<String> SORT_SHUFFLES =
+        List.of("sort", "tungsten-sort", "org.apache.spark.shuffle.sort.SortShuffleManager");
+
+    private Neighbours() {}
+
+    /**
+     * One line each; none where all is as tested.
+     *
+     * @param version of Spark
+     * @param shuffle {@code spark.shuffle.manager}
+     * @param plugins {@code spark.plugins}
+     */
+    static List<String> of(String version, String shuffle, String plugins) {
+        List<String> lines = new ArrayList<>();
+        if (!version.matches("(3\\.5|4\\.[03])\\..*")) {
+            lines.add("Pellucid was tested with Spark 3.5, 4.0 and 4.3, not with " + version);
+        }
+        if (!SORT_SHUFFLES.contains(shuffle.trim())) {
+            lines.add("Pellucid was tested with Spark's own ShuffleManager, not with spark.shuffle.manager=" + shuffle
+                + ": what its shuffles wait for is in io_wait_ns alone");
+        }
+        String us = PellucidPlugin.class.getName();
+        if (!Arrays.stream(plugins.split(",")).map(String::trim).allMatch(us::equals)) {
+            lines.add("Pellucid is not the only one of spark.plugins=" + plugins
+                + ": what others do to a task before or after it counts as the task's");
+        }
+        return lines;
+    }
+}
