@@ -90,6 +90,7 @@ impl Trace {
         self.monotasks.iter().for_each(|r| see(Record::Monotask(*r)));
         self.pipelined_tasks.iter().for_each(|r| see(Record::PipelinedTask(Box::new(r))));
         self.sampled_tasks.iter().for_each(|r| see(Record::SampledTask(*r)));
+        self.exchanges.iter().for_each(|r| see(Record::Exchange(*r)));
         self.storage_operations.iter().for_each(|r| see(Record::StorageOperation(r.clone())));
         self.utilization_samples.iter().for_each(|r| see(Record::UtilizationSample(*r)));
         self.stage_ends.iter().for_each(|r| see(Record::StageEnd(r.clone())));
@@ -399,6 +400,16 @@ impl Trace {
             broken.unless(task.weight.is_finite() && task.weight >= 1.0, "a weight is at least 1", || {
                 format!("sampled task {ix}")
             });
+        }
+        for (ix, exchange) in self.exchanges.iter().enumerate() {
+            let what = || format!("exchange {ix}");
+            broken.unless(exchange.messages > 0, "an exchange is of one message or more", what);
+            let link = self.resources.get(exchange.resource as usize);
+            broken.unless(
+                link.is_some_and(|link| link.kind == kind::NETWORK),
+                "an exchange crosses a link",
+                what,
+            );
         }
         for (ix, operation) in self.storage_operations.iter().enumerate() {
             let what = || format!("storage operation {ix}");

@@ -40,6 +40,7 @@ mod pipelined;
 mod reader;
 pub mod record;
 mod recorder;
+mod sampled;
 mod trace;
 mod writer;
 
@@ -53,7 +54,7 @@ pub use trace::Trace;
 /// Major version of the format that this build writes. It reads this one and every older one.
 pub const FORMAT_MAJOR: u32 = 1;
 /// Minor version of the format that this build writes. Newer ones are read too, without what they added.
-pub const FORMAT_MINOR: u32 = 2;
+pub const FORMAT_MINOR: u32 = 3;
 
 /// Most bytes of lines in one block. A reader refuses more, so that a damaged
 /// file cannot make it hold more memory than this.

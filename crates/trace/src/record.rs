@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::application::{Application, Query, QueryEnd};
 pub use crate::pipelined::{Blocked, Failure, Locality, PipelinedTask};
+pub use crate::sampled::{Exchange, SampledTask};
 
 /// Index of a [`Machine`].
 pub type MachineIx = u32;
@@ -50,6 +51,8 @@ pub enum Record {
     PipelinedTask(Box<PipelinedTask>),
     /// One task that stands for many like it (iterate).
     SampledTask(SampledTask),
+    /// What one worker sent to others in an interval (iterate).
+    Exchange(Exchange),
     /// One operation on a store (storage probe, engine on object stores).
     StorageOperation(StorageOperation),
     /// The machine's own counters over an interval.
@@ -70,7 +73,7 @@ pub enum Record {
 
 impl Record {
     /// The `t` of every record that this version knows.
-    pub const TYPES: [&'static str; 18] = [
+    pub const TYPES: [&'static str; 19] = [
         "header",
         "machine",
         "resource",
@@ -81,6 +84,7 @@ impl Record {
         "monotask",
         "pipelined_task",
         "sampled_task",
+        "exchange",
         "storage_operation",
         "utilization_sample",
         "concurrency_change",
@@ -134,8 +138,8 @@ pub struct Resource {
     /// Cores or slots for `cpu` and `slots`, bytes per second for the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<f64>,
-    /// Where `capacity` is known from: `set`, `probed`, `counted` (cores),
-    /// `observed` (the most that was seen at once).
+    /// Where `capacity` is known from: `set`, `probed`, `counted` (cores), `quota` (core time
+    /// that a control group allows), `observed` (the most that was seen at once).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_from: Option<String>,
     /// How many monotasks it runs at once at most. Where that adapts: the most
@@ -316,29 +320,6 @@ impl Monotask {
     pub fn ended_ns(&self) -> u64 {
         self.started_ns().saturating_add(self.service_ns)
     }
-}
-
-/// One task that was recorded for the many like it that were not.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct SampledTask {
-    /// Stage that it belongs to.
-    pub stage: StageIx,
-    /// Partition that it worked on.
-    pub partition: u32,
-    /// The resource that it used.
-    pub resource: ResourceIx,
-    /// Iteration, where the stage is in a loop.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub iteration: Option<u64>,
-    /// When it started.
-    pub started_ns: u64,
-    /// How long it ran.
-    pub service_ns: u64,
-    /// How many tasks it stands for, itself included; at least 1.
-    pub weight: f64,
-    /// Bytes that it touched, where known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bytes: Option<u64>,
 }
 
 /// Kinds of [`StorageOperation`].

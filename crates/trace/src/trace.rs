@@ -38,6 +38,8 @@ pub struct Trace {
     pub pipelined_tasks: PipelinedTasks,
     /// Sampled tasks.
     pub sampled_tasks: Vec<SampledTask>,
+    /// What workers sent to each other.
+    pub exchanges: Vec<Exchange>,
     /// Storage operations.
     pub storage_operations: Vec<StorageOperation>,
     /// Utilisation samples.
@@ -106,6 +108,7 @@ impl Trace {
             Record::Monotask(r) => self.monotasks.push(r),
             Record::PipelinedTask(r) => self.pipelined_tasks.push(&r),
             Record::SampledTask(r) => self.sampled_tasks.push(r),
+            Record::Exchange(r) => self.exchanges.push(r),
             Record::StorageOperation(r) => self.storage_operations.push(r),
             Record::UtilizationSample(r) => self.utilization_samples.push(r),
             Record::ConcurrencyChange(r) => self.concurrency_changes.push(r),
@@ -132,6 +135,7 @@ impl Trace {
             self.monotasks.len(),
             self.pipelined_tasks.len(),
             self.sampled_tasks.len(),
+            self.exchanges.len(),
             self.storage_operations.len(),
             self.utilization_samples.len(),
             self.concurrency_changes.len(),
@@ -203,6 +207,10 @@ impl Registered {
                 known("resource", r.resource, self.resources)
             }
             Record::SampledTask(r) => {
+                known("stage", r.stage, self.stages)?;
+                known("resource", r.resource, self.resources)
+            }
+            Record::Exchange(r) => {
                 known("stage", r.stage, self.stages)?;
                 known("resource", r.resource, self.resources)
             }

@@ -88,11 +88,11 @@ fn what_is_no_trace_is_refused() {
 
 #[test]
 fn a_newer_major_version_is_refused_and_an_older_one_read() {
-    let versioned = |version: &str| lines(&whole(vec![])).replace("/1.2", version);
+    let versioned = |version: &str| lines(&whole(vec![])).replace("/1.3", version);
     let error = text(&versioned("/2.0")).expect_err("newer");
     assert!(matches!(error, TraceError::NewerMajor { .. }), "{error}");
     assert!(error.to_string().contains("upgrade pellucid"), "{error}");
-    for version in ["/0.9", "/1.0", "/1.1", "/1.2", "/1.17"] {
+    for version in ["/0.9", "/1.0", "/1.1", "/1.2", "/1.3", "/1.17"] {
         let trace = text(&versioned(version)).expect("readable");
         assert_eq!(trace.warnings, Vec::<String>::new(), "{version}");
     }
@@ -101,18 +101,18 @@ fn a_newer_major_version_is_refused_and_an_older_one_read() {
 #[test]
 fn what_a_newer_minor_version_added_is_skipped_and_said() {
     let with = |version: &str| {
-        let header = lines(&[header()]).replace("/1.2", version);
+        let header = lines(&[header()]).replace("/1.3", version);
         let machine = r#"{"t":"machine","name":"box","colour":"blue"}"#;
         let new = r#"{"t":"checkpoint","at_ns":5}"#;
         let end = lines(&[end(3)]);
         text(&format!("{header}{machine}\n{new}\n{end}"))
     };
-    let trace = with("/1.3").expect("readable");
+    let trace = with("/1.4").expect("readable");
     assert_eq!(trace.machines.len(), 1);
     assert_eq!(trace.truncated, None);
     assert_eq!(trace.warnings.len(), 1);
     assert!(trace.warnings[0].contains("line 3: skipped a `checkpoint`"));
-    let error = with("/1.2").expect_err("this version has no such record");
+    let error = with("/1.3").expect_err("this version has no such record");
     assert!(matches!(error, TraceError::Malformed { line: 3, .. }));
 }
 

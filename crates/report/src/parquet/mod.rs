@@ -43,6 +43,7 @@ pub fn parquet<W: Write + Send>(
     write!("monotasks", tables::monotasks(trace), trace.monotasks.iter());
     write!("pipelined_tasks", tables::pipelined_tasks(trace), trace.pipelined_tasks.iter());
     write!("sampled_tasks", tables::sampled_tasks(trace), trace.sampled_tasks.iter());
+    write!("exchanges", tables::exchanges(trace), trace.exchanges.iter());
     write!("storage_operations", tables::storage_operations(trace), trace.storage_operations.iter());
     write!("concurrency_changes", tables::concurrency_changes(trace), trace.concurrency_changes.iter());
     write!("utilization_samples", tables::utilization_samples(trace), trace.utilization_samples.iter());

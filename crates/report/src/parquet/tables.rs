@@ -1,8 +1,8 @@
 //! The columns of each table, in the order of `docs/exports.md`.
 
 use pellucid_trace::{
-    Blocked, ConcurrencyChange, Job, JobEnd, Machine, Monotask, Multitask, Operation, Outcome, Phase,
-    PipelinedTask, Resource, SampledTask, Stage, StageEnd, StorageOperation, Trace, UtilizationSample,
+    Blocked, ConcurrencyChange, Exchange, Job, JobEnd, Machine, Monotask, Multitask, Operation, Outcome,
+    Phase, PipelinedTask, Resource, SampledTask, Stage, StageEnd, StorageOperation, Trace, UtilizationSample,
 };
 
 use super::columns::Column;
@@ -222,6 +222,18 @@ pub(super) fn sampled_tasks<'t>(trace: &'t Trace) -> Columns<'t, &'t SampledTask
         Column::whole("service_ns", |t: &&'t SampledTask| Some(t.service_ns)),
         Column::float("weight", |t: &&'t SampledTask| Some(t.weight)),
         Column::whole("bytes", |t: &&'t SampledTask| t.bytes),
+    ]);
+    columns
+}
+
+pub(super) fn exchanges<'t>(trace: &'t Trace) -> Columns<'t, &'t Exchange> {
+    let mut columns = vec![Column::id(), Column::whole("stage", |e: &&'t Exchange| Some(e.stage.into()))];
+    columns.extend(of_resource(trace, |e: &&Exchange| e.resource));
+    columns.extend([
+        Column::whole("started_ns", |e: &&'t Exchange| Some(e.started_ns)),
+        Column::whole("interval_ns", |e: &&'t Exchange| Some(e.interval_ns)),
+        Column::whole("messages", |e: &&'t Exchange| Some(e.messages)),
+        Column::whole("bytes", |e: &&'t Exchange| Some(e.bytes)),
     ]);
     columns
 }

@@ -302,6 +302,14 @@ pub fn every_kind() -> Vec<Record> {
             error: None,
             outcome: Outcome::Ok,
         }),
+        Record::Exchange(Exchange {
+            stage: 1,
+            resource: 2,
+            started_ns: 1_800_000_000,
+            interval_ns: 100_000_000,
+            messages: 12,
+            bytes: 48 << 10,
+        }),
         Record::StorageOperation(StorageOperation {
             resource: 3,
             operation: Operation::Commit,
