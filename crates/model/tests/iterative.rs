@@ -5,7 +5,7 @@ mod builder;
 use builder::{Build, ms};
 use pellucid_model::analyze;
 use pellucid_model::whatif::{Changes, Refused, WhatIf, WhatIfModel, residuals};
-use pellucid_trace::{SampledTask, Trace, kind};
+use pellucid_trace::{Exchange, Resource, SampledTask, Trace, kind};
 
 /// What one thread, and two, read of memory in a second.
 const ONE: f64 = 10e9;
@@ -140,6 +140,44 @@ fn tasks_that_wait_for_memory_slow_each_other() {
     let answer = ask(&trace, "workers=2").expect("an answer");
     close(answer.prediction.duration_ms, 100.0 + 5.0 * (80.0 * 10.0 / 6.0 + 30.0));
     assert_eq!(answer.bottleneck_after.map(|b| b.kind).as_deref(), Some("memory_bandwidth"));
+}
+
+/// Two workers that send each other 25 MB an iteration over a link of 1 Gbit/s: 0.2 s each.
+#[test]
+fn what_is_sent_takes_time_on_a_slower_link() {
+    let mut trace = job(2, true);
+    let link = trace.resources.len() as u32;
+    trace.resources.push(Resource { name: "link".into(), kind: kind::NETWORK.into(), ..Resource::default() });
+    for iteration in 0..5 {
+        let started_ns = ms(200.0 + 110.0 * f64::from(iteration));
+        let sent = Exchange {
+            stage: 1,
+            resource: link,
+            started_ns,
+            interval_ns: ms(110.0),
+            messages: 2,
+            bytes: 25_000_000,
+        };
+        trace.exchanges.push(sent);
+    }
+    let told =
+        analyze(&trace).notes.into_iter().find(|note| note.contains("sent each other")).expect("a note");
+    assert!(
+        told.contains("2.0 messages and 25000.0 kB an iteration, 100 % of the bytes for stage \"step\""),
+        "{told}"
+    );
+    let model = WhatIfModel::of(&trace, &residuals(Some(""))).expect("a model");
+    let changes = Changes::parse(&["network.rate=1Gbit/s"], |_| Ok(125_000_000)).expect("a change");
+    let answer = model.predict(&changes).expect("an answer");
+    close(answer.prediction.duration_ms, 200.0 + 5.0 * 110.0 + 5.0 * 200.0);
+    assert!(answer.prediction.low_ms < 0.6 * answer.prediction.duration_ms);
+    assert_eq!(answer.bottleneck_after.map(|b| b.kind).as_deref(), Some("network"));
+    assert!(
+        matches!(ask(&trace, "network.rate=x2"), Err(Refused::Usage(why)) if why.contains("give a rate"))
+    );
+    let refused = job(2, true);
+    let model = WhatIfModel::of(&refused, &residuals(Some(""))).expect("a model");
+    assert!(matches!(model.predict(&changes), Err(Refused::Usage(why)) if why.contains("--processes")));
 }
 
 #[test]

@@ -148,6 +148,7 @@ fn notes(trace: &Trace, by_partition: &[BTreeMap<u32, f64>]) -> Vec<String> {
             ));
         }
     }
+    notes.extend(sent(trace));
     if workers(trace).is_some_and(|workers| !bandwidths(trace).contains_key(&workers)) {
         notes.push(
             "the memory's bandwidth was not measured: record with --bandwidth to see whether it limits"
@@ -155,6 +156,25 @@ fn notes(trace: &Trace, by_partition: &[BTreeMap<u32, f64>]) -> Vec<String> {
         );
     }
     notes
+}
+
+/// What workers sent each other, and for which stage most.
+fn sent(trace: &Trace) -> Option<String> {
+    let known = || trace.exchanges.iter().filter(|sent| (sent.stage as usize) < trace.stages.len());
+    let mut by_stage: BTreeMap<u32, u64> = BTreeMap::new();
+    known().for_each(|sent| *by_stage.entry(sent.stage).or_default() += sent.bytes);
+    let (stage, most) = by_stage.iter().max_by_key(|(_, bytes)| **bytes)?;
+    let bytes: u64 = by_stage.values().sum();
+    let messages: u64 = known().map(|sent| sent.messages).sum();
+    let last = tasks(trace).filter_map(|task| task.iteration).max();
+    let (iterations, each) = last.map_or((1.0, "in all"), |last| (last as f64 + 1.0, "an iteration"));
+    Some(format!(
+        "workers sent each other {:.1} messages and {:.1} kB {each}, {:.0} % of the bytes for stage {:?}",
+        messages as f64 / iterations,
+        bytes as f64 / 1e3 / iterations,
+        ratio(*most as f64, bytes as f64)? * 100.0,
+        trace.stages[*stage as usize].name
+    ))
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {

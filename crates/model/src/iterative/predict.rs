@@ -10,7 +10,9 @@
 //! former is larger than the latter, the task takes as many times longer. One that already took all of its share
 //! gets faster beside fewer, in the same ratio.
 //!
-//! Not answered: links, since tasks of several processes are not recorded.
+//! Of links it is known what was sent over them, and not how long that took: on one machine nearly nothing. So another
+//! rate adds the time in which the busiest link carries all its bytes, and the interval reaches down to none of it, since
+//! what is sent while tasks run takes no time of its own.
 
 use std::collections::BTreeMap;
 
@@ -47,6 +49,8 @@ pub(crate) struct IterativeBasis {
     loading_ns: f64,
     /// By number of threads: bytes a second.
     bandwidths: BTreeMap<u32, f64>,
+    /// Over the busiest link; `None`: nothing went over any.
+    sent_bytes: Option<f64>,
     bottleneck: Option<Bottleneck>,
 }
 
@@ -91,6 +95,7 @@ impl IterativeBasis {
             measured_ns: recorded_ns(trace) as f64,
             loading_ns: 0.0,
             bandwidths: bandwidths(trace).into_iter().map(|(threads, (_, rate))| (threads, rate)).collect(),
+            sent_bytes: sent_bytes(trace),
             bottleneck: analysis.jobs.first().and_then(|job| job.bottleneck.clone()),
         };
         basis.loading_ns = basis.loading(trace);
@@ -141,6 +146,21 @@ impl IterativeBasis {
         (demand.min(before) / after).max(1.0)
     }
 
+    /// Time that a link of so many bytes a second takes for what was sent.
+    fn sent_ns(&self, amount: &Amount) -> Result<f64, Refused> {
+        let Some(bytes) = self.sent_bytes else {
+            return Err(Refused::Usage(
+                "network.rate: nothing was sent over a network; record a job over several processes (--processes)".into(),
+            ));
+        };
+        match amount {
+            Amount::Absolute(rate) if *rate > 0.0 => Ok(bytes / rate * 1e9),
+            _ => Err(Refused::Usage(
+                "network.rate: how fast the link is now was not measured; give a rate, such as network.rate=1Gbit/s".into(),
+            )),
+        }
+    }
+
     /// All runs of all stages.
     fn stages_ns(&self, workers: u32, run_ns: impl Fn(&Stage, u32) -> f64) -> f64 {
         let each = self
@@ -157,6 +177,13 @@ impl IterativeBasis {
         let loading = self.loading_ns * f64::from(self.workers) / f64::from(workers);
         loading + rest + self.stages_ns(workers, run_ns)
     }
+}
+
+/// Bytes over the link that most went over.
+fn sent_bytes(trace: &Trace) -> Option<f64> {
+    let mut links: BTreeMap<u32, u64> = BTreeMap::new();
+    trace.exchanges.iter().for_each(|sent| *links.entry(sent.resource).or_default() += sent.bytes);
+    links.into_values().max().map(|bytes| bytes as f64)
 }
 
 /// One run of a stage: tasks in order, each to the worker that is free first.
@@ -194,12 +221,19 @@ impl Basis for IterativeBasis {
     }
 
     fn estimate(&self, changes: &Changes) -> Result<Estimate, Refused> {
-        let mut workers = self.workers;
+        let (mut workers, mut sent_ns) = (self.workers, 0.0);
         for change in changes.iter() {
-            let (Change::Machines(amount) | Change::Cores(amount)) = change else {
-                return Err(Refused::Usage(
-                    "the trace of an iterative job answers workers (or cores)".into(),
-                ));
+            let amount = match change {
+                Change::Machines(amount) | Change::Cores(amount) => amount,
+                Change::NetworkRate(amount) => {
+                    sent_ns = self.sent_ns(amount)?;
+                    continue;
+                }
+                _ => {
+                    return Err(Refused::Usage(
+                        "the trace of an iterative job answers workers (or cores), and network.rate".into(),
+                    ));
+                }
             };
             let wanted = match amount {
                 Amount::Absolute(wanted) => *wanted,
@@ -226,14 +260,32 @@ impl Basis for IterativeBasis {
                 doubt += UNKNOWN_MEMORY;
             }
         }
+        let total_ns = self.total_ns(workers, scheduled_ns) + sent_ns;
+        let mut below = doubt;
+        if sent_ns > 0.0 {
+            assumptions.push(
+                "what was sent took no time when it was recorded, and is not sent while tasks run: at worst".into(),
+            );
+            if workers != self.workers {
+                assumptions.push("as much is sent between more or fewer workers".into());
+            }
+            below += sent_ns / total_ns;
+        }
         let waits = self.stages.iter().any(|stage| self.slowdown(stage, workers) > 1.0);
-        let memory = || Bottleneck { kind: kind::MEMORY_BANDWIDTH.into(), name: None };
+        let limit = |kind: &str| Bottleneck { kind: kind.into(), name: None };
+        let bottleneck = if sent_ns > total_ns / 2.0 {
+            Some(limit(kind::NETWORK))
+        } else if waits {
+            Some(limit(kind::MEMORY_BANDWIDTH))
+        } else {
+            self.bottleneck.clone()
+        };
         Ok(Estimate {
-            analytic_ms: Some(ms(self.total_ns(workers, divided_ns))),
-            simulated_ms: Some(ms(self.total_ns(workers, scheduled_ns))),
-            bottleneck: if waits { Some(memory()) } else { self.bottleneck.clone() },
+            analytic_ms: Some(ms(self.total_ns(workers, divided_ns) + sent_ns)),
+            simulated_ms: Some(ms(total_ns)),
+            bottleneck,
             assumptions,
-            doubt: (doubt, doubt),
+            doubt: (below, doubt),
         })
     }
 
