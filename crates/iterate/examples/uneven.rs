@@ -1,22 +1,26 @@
-//! A worker that is slowed by half, over real processes: how long until iterations are as short as they can be.
+//! What becomes of iterations when workers change, over real processes of one thread each: one gets slow by half, one
+//! comes, one goes.
 //!
-//! `cargo run --release -p pellucid-iterate --example uneven` starts two workers of one thread. From the fortieth
-//! iteration on one of them does every task twice. It prints one line of JSON: mean iterations in milliseconds
-//! before that, in the ten iterations after it, and in the twenty after those; and what the remaining speed of
-//! one and a half workers allows.
+//! `cargo run --release -p pellucid-iterate --example uneven` prints a line of JSON for each: mean iterations in
+//! milliseconds before the fortieth, in the ten after it, and in the twenty after those; what the workers' speed
+//! allows from then on; partitions that moved; and how often the job went back.
 
-use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use pellucid_iterate::{Cluster, Invitation, Plan, Program, RunOptions, WorkerSettings, control, work};
+use pellucid_iterate::{
+    Cluster, Invitation, JobControl, Outcome, Plan, Program, RunOptions, WorkerSettings, control, work,
+};
 
 const PARTITIONS: u32 = 24;
 const ITERATIONS: u64 = 100;
-/// The iteration from which one worker is slow.
-const SLOW_FROM: usize = 40;
+/// The iteration from which on something is different.
+const CHANGED_AT: u64 = 40;
 /// Steps of a task, of which each waits for the one before: some 4 ms.
 const STEPS: u32 = 2_500_000;
+/// Tells a worker process after how many tasks it gets slow.
+const SLOW: &str = "PELLUCID_UNEVEN_SLOW";
 
 /// Tasks that this process has done.
 static DONE: AtomicU32 = AtomicU32::new(0);
@@ -58,36 +62,77 @@ fn plan() -> Arc<Plan> {
     program.build().expect("a program that is right")
 }
 
-fn main() {
-    if let Some((invitation, rank)) = Invitation::from_environment() {
-        if rank == 1 {
-            SLOW_AFTER.store(SLOW_FROM as u32 * PARTITIONS / 2, Ordering::Relaxed);
+fn start(invitation: &Invitation, rank: u32, slow_after: u32) -> std::io::Result<Child> {
+    let mut command = Command::new(std::env::current_exe()?);
+    invitation.put_into(&mut command, rank);
+    command.env(SLOW, slow_after.to_string()).stdout(Stdio::null()).spawn()
+}
+
+/// Runs the job with so many workers. `slow_after`: tasks after which the last of them is slow. `change` is called
+/// once, about [`CHANGED_AT`]; the iteration in which that was comes back with the outcome.
+fn job(
+    workers: u32,
+    slow_after: u32,
+    mut change: impl FnMut(&Invitation, &JobControl) + Send + 'static,
+) -> (Outcome, usize) {
+    let invited = Arc::new(Mutex::new(None::<Invitation>));
+    let changed = Arc::new(AtomicU32::new(0));
+    let handle = JobControl::default();
+    let (known, at, control_handle) = (invited.clone(), changed.clone(), handle.clone());
+    let progress = move |now: &pellucid_iterate::Progress| {
+        let invited = known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(invitation), true, 0) =
+            (&*invited, now.iteration >= CHANGED_AT, at.load(Ordering::Relaxed))
+        {
+            at.store(now.iteration as u32, Ordering::Relaxed);
+            change(invitation, &control_handle);
         }
-        let settings = WorkerSettings { rank, ..WorkerSettings::default() };
-        work(plan(), &invitation, &settings).expect("a job that goes well");
-        return;
-    }
-    let start = |invitation: &Invitation| {
-        let one = |rank| {
-            let mut command = Command::new(std::env::current_exe()?);
-            invitation.put_into(&mut command, rank);
-            command.stdout(Stdio::null()).spawn()
-        };
-        (0..2).map(one).collect()
     };
-    let outcome =
-        control(plan(), &Cluster::default(), RunOptions::default(), start).expect("a job that goes well");
+    let options =
+        RunOptions { control: Some(handle), progress: Some(Box::new(progress)), ..RunOptions::default() };
+    let cluster = Cluster { workers, ..Cluster::default() };
+    let outcome = control(plan(), &cluster, options, |invitation| {
+        *invited.lock().unwrap_or_else(PoisonError::into_inner) = Some(invitation.clone());
+        let slow = |rank| if rank + 1 == workers { slow_after } else { u32::MAX };
+        (0..workers).map(|rank| start(invitation, rank, slow(rank))).collect()
+    });
+    (outcome.expect("a job that goes well"), changed.load(Ordering::Relaxed) as usize)
+}
+
+/// Prints a line; `speed`: of the workers after the change, relative to before.
+fn tell(case: &str, outcome: &Outcome, changed: usize, speed: f64) {
     let mean_ms = |range: std::ops::Range<usize>| {
         let times = &outcome.iterations_ns[range.start.min(outcome.iterations_ns.len())..];
         let times = &times[..times.len().min(range.len())];
         times.iter().sum::<u64>() as f64 / times.len().max(1) as f64 / 1e6
     };
-    let before = mean_ms(20..SLOW_FROM - 2);
+    let before = mean_ms(20..CHANGED_AT as usize - 2);
     println!(
-        r#"{{"before_ms": {before:.2}, "first_ten_ms": {:.2}, "after_ms": {:.2}, "ideal_ms": {:.2}, "migrations": {}}}"#,
-        mean_ms(SLOW_FROM..SLOW_FROM + 10),
-        mean_ms(SLOW_FROM + 10..SLOW_FROM + 30),
-        before * 2.0 / 1.5,
+        r#"{{"case": "{case}", "before_ms": {before:.2}, "first_ten_ms": {:.2}, "after_ms": {:.2}, "ideal_ms": {:.2}, "migrations": {}, "recoveries": {}}}"#,
+        mean_ms(changed..changed + 10),
+        mean_ms(changed + 10..changed + 30),
+        before / speed,
         outcome.migrations,
+        outcome.recoveries,
     );
+}
+
+fn main() {
+    if let Some((invitation, rank)) = Invitation::from_environment() {
+        let slow = std::env::var(SLOW).ok().and_then(|slow| slow.parse().ok());
+        SLOW_AFTER.store(slow.unwrap_or(u32::MAX), Ordering::Relaxed);
+        let settings = WorkerSettings { rank, ..WorkerSettings::default() };
+        work(plan(), &invitation, &settings).expect("a job that goes well");
+        return;
+    }
+    let slow_after = CHANGED_AT as u32 * PARTITIONS / 2;
+    let (outcome, _) = job(2, slow_after, |_, _| ());
+    tell("slowed", &outcome, CHANGED_AT as usize, 0.75);
+    let (outcome, joined) = job(1, u32::MAX, |invitation, _| {
+        // It ends with the job, as all workers do.
+        drop(start(invitation, 1, u32::MAX).expect("a process"));
+    });
+    tell("joined", &outcome, joined, 2.0);
+    let (outcome, left) = job(2, u32::MAX, |_, control| control.leave(1));
+    tell("left", &outcome, left, 0.5);
 }

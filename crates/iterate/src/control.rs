@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::cell::lock;
+use crate::error::JobError;
 
 /// A handle on a running job; clones are the same handle. Give one to
 /// [`RunOptions::control`](crate::RunOptions) and keep the other.
@@ -11,6 +12,7 @@ use crate::cell::lock;
 pub struct JobControl {
     wanted: Arc<AtomicU8>,
     leaving: Arc<Mutex<Vec<u32>>>,
+    failure: Arc<Mutex<Option<JobError>>>,
 }
 
 /// What was last asked for.
@@ -37,6 +39,12 @@ impl JobControl {
         self.wanted.store(2, Ordering::Release);
     }
 
+    /// Ends the job with an error, for good: whoever started its workers knows that there will be none.
+    pub fn fail(&self, error: JobError) {
+        lock(&self.failure).get_or_insert(error);
+        self.cancel();
+    }
+
     /// Lets a worker of a job over several processes hand its partitions to the others, and end. The last
     /// one stays, and so does each once the program has ended and results come in.
     pub fn leave(&self, worker: u32) {
@@ -46,6 +54,11 @@ impl JobControl {
     /// Workers that were to leave since this was last asked.
     pub(crate) fn leaving(&self) -> Vec<u32> {
         std::mem::take(&mut *lock(&self.leaving))
+    }
+
+    /// What a job that is to end ends with.
+    pub(crate) fn error(&self) -> JobError {
+        lock(&self.failure).clone().unwrap_or(JobError::Cancelled)
     }
 
     pub(crate) fn wanted(&self) -> Wanted {

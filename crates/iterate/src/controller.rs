@@ -31,6 +31,8 @@ pub(crate) struct Controller {
     /// Workers that have to be there before it begins.
     expected: usize,
     balances: bool,
+    /// Whether others come when all are lost.
+    pub restarts: bool,
     phase: Phase,
     generation: u32,
     map: Vec<Entry>,
@@ -65,6 +67,7 @@ impl Controller {
         Self {
             expected,
             balances,
+            restarts: false,
             phase: Phase::Gathering,
             generation: 0,
             map: Vec::new(),
@@ -180,8 +183,7 @@ impl Controller {
         let lost = JobError::WorkerLost { worker, cause: cause.into() };
         let left: Vec<u32> = self.members.difference(&self.leaving).copied().collect();
         if left.is_empty() {
-            self.fail(lost);
-            return;
+            return if self.restarts { self.gather_again() } else { self.fail(lost) };
         }
         let mut room = self.memory.room(&self.map, &left);
         for (entry, bundle) in self.map.iter_mut().zip(0..).filter(|(entry, _)| entry.worker == worker) {
@@ -192,6 +194,14 @@ impl Controller {
         }
         self.recoveries += 1;
         self.begin();
+    }
+
+    /// Waits for as many workers as at first, to go on from the last snapshot, or from the start.
+    fn gather_again(&mut self) {
+        self.phase = Phase::Gathering;
+        self.recoveries += 1;
+        self.map.clear();
+        self.leaving.clear();
     }
 
     /// Takes in a message.

@@ -11,8 +11,9 @@ use crate::controller::Controller;
 use crate::error::JobError;
 use crate::message::{Envelope, Peer};
 use crate::plan::Plan;
-use crate::recording::Recording;
+use crate::recording::Here;
 use crate::run::{Outcome, RunOptions};
+use crate::sampling::Sampler;
 use crate::store::{self, SnapshotStore};
 use crate::threads::{Clocked, drive};
 use crate::worker::{Network, Store, Worker, WorkerOptions};
@@ -48,13 +49,12 @@ pub(crate) fn run(plan: Arc<Plan>, mut options: RunOptions) -> Result<Outcome, J
     let manifest = store.as_ref().map(|store| store.latest(&plan)).transpose()?.flatten();
     let mut controller = Controller::new(plan.clone(), 1, false, manifest);
     let memory = std::mem::take(&mut options.memory);
-    let recording =
-        options.recorder.take().map(|recorder| Recording::begin(&plan, recorder, threads, &memory));
+    let trace = options.recorder.take().map(|recorder| Here::begin(&plan, recorder, threads, &memory));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let begun = Instant::now();
     std::thread::scope(|scope| {
         for index in 0..threads {
-            let meter = Clocked::new(recording.as_ref().map(|recording| recording.thread()));
+            let meter = Clocked::new(trace.as_ref().map(|trace| Sampler::new(&plan, trace)));
             let worker = &worker;
             scope.spawn(move || drive(worker, index, meter, threads <= cores, None));
         }
@@ -63,8 +63,8 @@ pub(crate) fn run(plan: Arc<Plan>, mut options: RunOptions) -> Result<Outcome, J
         controller.joined(0);
         serve(&worker, &mailbox, &mut controller, store.as_deref(), &mut options);
     });
-    if let Some(recording) = recording {
-        recording.end(controller.result.as_ref().and_then(|result| result.as_ref().err()));
+    if let Some(trace) = trace {
+        trace.recording.end(controller.result.as_ref().and_then(|result| result.as_ref().err()));
     }
     let mut outcome = controller.into_outcome()?;
     outcome.elapsed_ns = Some(begun.elapsed().as_nanos() as u64);
@@ -133,7 +133,7 @@ impl Serving {
         }
         self.wanted = wanted;
         match wanted {
-            Wanted::Cancel => controller.fail(JobError::Cancelled),
+            Wanted::Cancel => controller.fail(control.error()),
             Wanted::Pause | Wanted::Run => controller.pause(wanted == Wanted::Pause),
         }
     }

@@ -12,14 +12,16 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 
+use crate::bundle::Arrival;
 use crate::cell::lock;
 use crate::handshake::{CONTROLLER, Identity, shake};
-use crate::message::{Envelope, Peer};
+use crate::message::{Envelope, Message, Peer};
+use crate::sampling::Kept;
 use crate::wire::{self, Frame};
 use crate::worker::Network;
 
@@ -50,6 +52,8 @@ pub(crate) struct Mesh {
     queued: AtomicUsize,
     wake: OwnedFd,
     closed: AtomicBool,
+    /// Counts what is sent for stages.
+    pub kept: OnceLock<Arc<Kept>>,
 }
 
 struct Link {
@@ -104,6 +108,7 @@ impl Mesh {
             queued: AtomicUsize::new(0),
             wake,
             closed: AtomicBool::new(false),
+            kept: OnceLock::new(),
         };
         Ok((Arc::new(mesh), listener))
     }
@@ -217,7 +222,8 @@ impl Mesh {
         self.send_frame(to, &frame);
     }
 
-    fn send_frame(&self, to: Peer, frame: &[u8]) {
+    /// Whether there was a way.
+    fn send_frame(&self, to: Peer, frame: &[u8]) -> bool {
         let found = self.links.read().unwrap_or_else(PoisonError::into_inner).get(&to).cloned();
         let link = found.or_else(|| {
             let Peer::Worker(rank) = to else { return None };
@@ -227,12 +233,12 @@ impl Mesh {
             self.dial(to, &address, Instant::now()).ok()?;
             self.links.read().unwrap_or_else(PoisonError::into_inner).get(&to).cloned()
         });
-        if let Some(link) = found_alive(link) {
-            let mut out = lock(&link.out);
-            let before = out.len();
-            out.extend_from_slice(frame);
-            self.flush(&link, &mut out, before);
-        }
+        let Some(link) = found_alive(link) else { return false };
+        let mut out = lock(&link.out);
+        let before = out.len();
+        out.extend_from_slice(frame);
+        self.flush(&link, &mut out, before);
+        true
     }
 
     /// Writes what the kernel takes; `before`: of the queued bytes, those that were counted.
@@ -360,7 +366,13 @@ impl Network for Mesh {
     fn send(&self, to: Peer, envelope: Envelope) {
         let mut frame = Vec::with_capacity(256);
         wire::encode(&envelope, &mut frame);
-        self.send_frame(to, &frame);
+        let sent = self.send_frame(to, &frame);
+        if let (Some(kept), true) = (self.kept.get(), sent)
+            && let Message::Deliver { arrival: Arrival::Chunk { gather, .. }, .. } = &envelope.message
+        {
+            // A gather follows its scatter in the table.
+            kept.exchanged(gather.statement - 1, frame.len());
+        }
     }
 
     fn is_full(&self) -> bool {

@@ -13,6 +13,8 @@ use crate::bundle::Arrival;
 use crate::data::Chunk;
 use crate::error::JobError;
 use crate::plan::{BundleIx, Instance};
+use crate::recording::Host;
+use crate::sampling::{Exchanged, Sample};
 use crate::signals::Signal;
 
 /// Who a message is for, or from.
@@ -65,6 +67,8 @@ pub(crate) enum Message {
 
     /// Worker to controller.
     Report(Box<Report>),
+    /// Worker to controller: what it recorded since it last told; of a job whose trace is kept.
+    Traced(Box<Traced>),
     /// Worker to controller: a bundle that migrated is there.
     Installed { bundle: BundleIx, version: u32 },
     /// Worker to controller: a bundle's part of a snapshot is durable.
@@ -129,6 +133,20 @@ pub(crate) struct Packed {
     pub states: Vec<(u32, Chunk)>,
     /// Signals that the receiver may have missed.
     pub signals: Vec<(u64, Signal)>,
+}
+
+/// A part of a job's trace, as a worker recorded it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Traced {
+    pub host: Host,
+    pub threads: u32,
+    /// When it was told, on the worker's clock.
+    pub now_ns: u64,
+    /// Since it last told.
+    pub interval_ns: u64,
+    /// Tasks, with how long before `now_ns` each began, in ns.
+    pub tasks: Vec<(u64, Sample)>,
+    pub exchanges: Vec<Exchanged>,
 }
 
 /// What a worker tells of itself, by time and not by iteration.

@@ -17,10 +17,13 @@ use crate::controller::Controller;
 use crate::error::JobError;
 use crate::handshake::CONTROLLER;
 use crate::local::{REPORT, ROUND};
+use crate::merging::Merging;
 use crate::mesh::{Mesh, News};
-use crate::message::Peer;
+use crate::message::{Envelope, Message, Peer};
 use crate::plan::Plan;
+use crate::recording::Recording;
 use crate::run::{Outcome, RunOptions, Snapshots};
+use crate::sampling::{Kept, Sampler};
 use crate::store::{self, SnapshotStore};
 use crate::threads::{Clocked, Io, drive};
 use crate::worker::{Store, Worker, WorkerOptions};
@@ -73,11 +76,14 @@ pub struct Cluster {
     pub secret: Option<String>,
     /// Whether loads are evened out.
     pub balances: bool,
+    /// Whether somebody starts as many workers again when all are lost, as Spark does with the tasks of a stage. The
+    /// job then waits for them, and goes on from its snapshot or its start.
+    pub restarts: bool,
 }
 
 impl Default for Cluster {
     fn default() -> Self {
-        Self { workers: 2, bind: "127.0.0.1:0".into(), secret: None, balances: true }
+        Self { workers: 2, bind: "127.0.0.1:0".into(), secret: None, balances: true, restarts: false }
     }
 }
 
@@ -94,11 +100,13 @@ pub struct WorkerSettings {
     pub snapshots: Option<Snapshots>,
     /// Memory for partitions; `None`: not limited. A job that does not fit ends with an error.
     pub memory_bytes: Option<u64>,
+    /// Whether the controller keeps a trace: tasks are then sampled, and what is sent is counted.
+    pub traced: bool,
 }
 
 impl Default for WorkerSettings {
     fn default() -> Self {
-        Self { rank: 0, threads: 1, bind: None, snapshots: None, memory_bytes: None }
+        Self { rank: 0, threads: 1, bind: None, snapshots: None, memory_bytes: None, traced: false }
     }
 }
 
@@ -120,15 +128,22 @@ pub fn control(
     let store = options.snapshots.as_ref().map(SnapshotStore::open).transpose()?;
     let manifest = store.as_ref().map(|store| store.latest(&plan)).transpose()?.flatten();
     let invitation = Invitation { controller: mesh.address.clone(), secret };
+    let memory = std::mem::take(&mut options.memory);
+    let recording = options.recorder.take().map(|recorder| Recording::begin(&plan, recorder));
+    let trace = recording.map(|recording| Merging::new(recording, memory));
+    let mut controller = Controller::new(plan, cluster.workers as usize, cluster.balances, manifest);
+    controller.restarts = cluster.restarts;
     let children = start(&invitation).map_err(|error| wrong(format!("cannot start workers: {error}")))?;
     let mut job = Serving {
-        controller: Controller::new(plan, cluster.workers as usize, cluster.balances, manifest),
+        controller,
+        trace,
         mesh: mesh.clone(),
         addresses: BTreeMap::new(),
         children,
         heard: BTreeMap::new(),
         wanted: Wanted::Run,
         begun: Instant::now(),
+        gathers: Instant::now(),
         shown: Instant::now(),
         moved: (0, Instant::now()),
     };
@@ -137,6 +152,9 @@ pub fn control(
     }
     job.round(&mut options, None);
     let begun = job.begun;
+    if let Some(trace) = job.trace.take() {
+        trace.end(job.controller.result.as_ref().and_then(|result| result.as_ref().err()));
+    }
     job.end_children();
     mesh.close();
     let mut outcome = job.controller.into_outcome()?;
@@ -147,6 +165,7 @@ pub fn control(
 /// The controller's side of a job.
 struct Serving {
     controller: Controller,
+    trace: Option<Merging>,
     mesh: Arc<Mesh>,
     addresses: BTreeMap<u32, String>,
     children: Vec<Child>,
@@ -154,6 +173,8 @@ struct Serving {
     heard: BTreeMap<u32, Instant>,
     wanted: Wanted,
     begun: Instant,
+    /// Since when not all workers are there, while that is so.
+    gathers: Instant,
     shown: Instant,
     /// Tasks that had run, and since when no more have.
     moved: (u64, Instant),
@@ -175,7 +196,12 @@ impl Serving {
                 }
                 News::Message(Peer::Worker(worker), envelope) => {
                     self.heard.insert(worker, Instant::now());
-                    self.controller.handle(worker, envelope);
+                    match (envelope.message, &mut self.trace) {
+                        (Message::Traced(traced), Some(trace)) => {
+                            trace.take(worker, *traced, self.controller.members());
+                        }
+                        (message, _) => self.controller.handle(worker, Envelope { message, ..envelope }),
+                    }
                 }
                 News::Lost(Peer::Worker(worker), cause) => self.lost(worker, &cause),
                 News::Message(Peer::Controller, _) | News::Lost(Peer::Controller, _) => {}
@@ -203,11 +229,12 @@ impl Serving {
         if let (Some(control), true) = (&options.control, self.controller.has_begun()) {
             control.leaving().into_iter().for_each(|worker| self.controller.leave(worker));
         }
-        let wanted = options.control.as_ref().map_or(Wanted::Run, crate::JobControl::wanted);
+        let Some(control) = &options.control else { return };
+        let wanted = control.wanted();
         if wanted != self.wanted {
             self.wanted = wanted;
             match wanted {
-                Wanted::Cancel => self.controller.fail(JobError::Cancelled),
+                Wanted::Cancel => self.controller.fail(control.error()),
                 Wanted::Pause | Wanted::Run => self.controller.pause(wanted == Wanted::Pause),
             }
         }
@@ -226,6 +253,7 @@ impl Serving {
             self.lost(worker, &format!("it said nothing for {:.1} s", limit.as_secs_f64()));
         }
         if self.controller.has_begun() {
+            self.gathers = Instant::now();
             let tasks = self.controller.progress().tasks;
             if tasks != self.moved.0 || self.wanted == Wanted::Pause || self.controller.is_busy() {
                 self.moved = (tasks, Instant::now());
@@ -235,14 +263,13 @@ impl Serving {
             }
             return;
         }
+        let mut children = (0..).zip(&mut self.children);
         let gone =
-            self.children.iter_mut().enumerate().find_map(|(rank, child)| {
-                child.try_wait().ok().flatten().map(|status| (rank as u32, status))
-            });
-        if let Some((worker, status)) = gone {
+            children.find_map(|(rank, child)| child.try_wait().ok().flatten().map(|status| (rank, status)));
+        if let Some((worker, status)) = gone.filter(|_| !self.controller.restarts) {
             let cause = format!("it ended before the job began ({status})");
             self.controller.fail(JobError::WorkerLost { worker, cause });
-        } else if self.begun.elapsed() > limit {
+        } else if self.gathers.elapsed() > limit {
             let waited_for = format!("workers to connect to {}", self.mesh.address);
             self.controller.fail(JobError::TimedOut { waited_for, limit });
         }
@@ -318,7 +345,11 @@ pub fn work(plan: Arc<Plan>, invitation: &Invitation, settings: &WorkerSettings)
     let snapshot_every = settings.snapshots.as_ref().map_or(0, |snapshots| snapshots.every_iterations);
     let threads = settings.threads.max(1);
     let options = WorkerOptions { rank, threads, snapshot_every, memory_bytes: settings.memory_bytes };
-    let worker = Worker::new(plan, options, mesh.clone(), store.map(|store| store as Arc<dyn Store>));
+    let worker = Worker::new(plan.clone(), options, mesh.clone(), store.map(|store| store as Arc<dyn Store>));
+    let kept = settings.traced.then(|| Arc::new(Kept::new(threads)));
+    if let Some(kept) = &kept {
+        let _ = (worker.kept.set(kept.clone()), mesh.kept.set(kept.clone()));
+    }
     let waker = mesh.clone();
     let _ = worker.rings[0].waker.set(Box::new(move || waker.interrupt()));
     mesh.dial_controller(&invitation.controller).map_err(wrong)?;
@@ -327,7 +358,8 @@ pub fn work(plan: Arc<Plan>, invitation: &Invitation, settings: &WorkerSettings)
     std::thread::scope(|scope| {
         for index in 0..threads {
             let (worker, io) = (&worker, &io);
-            scope.spawn(move || drive(worker, index, Clocked::new(None), threads <= cores, Some(io)));
+            let meter = Clocked::new(kept.as_deref().map(|kept| Sampler::new(&plan, kept)));
+            scope.spawn(move || drive(worker, index, meter, threads <= cores, Some(io)));
         }
         // While all threads are in long tasks, this one reads, and reports.
         let mut reported = Instant::now();
@@ -342,6 +374,8 @@ pub fn work(plan: Arc<Plan>, invitation: &Invitation, settings: &WorkerSettings)
             }
         }
     });
+    // Of one that was let go, or whose job failed.
+    worker.tell_traced();
     mesh.drain(Duration::from_secs(5));
     mesh.close();
     Ok(())

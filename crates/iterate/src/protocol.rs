@@ -63,6 +63,7 @@ impl Worker {
             // Told twice, or not for a worker.
             Message::Begin(_)
             | Message::Report(_)
+            | Message::Traced(_)
             | Message::Saved(_)
             | Message::Ended { .. }
             | Message::Output { .. }
@@ -226,6 +227,7 @@ impl Worker {
         if !self.come_to_rest() {
             return;
         }
+        self.tell_traced();
         let resident = lock(&self.control).resident.clone();
         let report = self.report(0, true);
         let alone = self.members().len() == 1;
@@ -288,6 +290,14 @@ impl Worker {
         if self.generation.load(Ordering::Acquire) > 0 && !self.stopped.load(Ordering::SeqCst) {
             let report = self.report(interval_ns, false);
             self.send(Peer::Controller, Message::Report(Box::new(report)));
+            self.tell_traced();
+        }
+    }
+
+    /// Tells what was recorded since the last time.
+    pub fn tell_traced(&self) {
+        if let Some(kept) = self.kept.get() {
+            self.send(Peer::Controller, Message::Traced(Box::new(kept.tell())));
         }
     }
 }

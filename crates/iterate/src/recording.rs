@@ -1,69 +1,57 @@
 //! Traces of iterative jobs.
 //!
-//! A job's stages are its statements, each with what it follows. Tasks are too many and too short to
-//! record each: of every stage each thread records one in so many, with the number that it stands for.
-//! Where tasks are long (over 20 µs) every one is recorded, since that costs nothing then. Counts are
-//! exact but for what was not recorded when a thread stopped: fewer than one sample's weight a stage
-//! and thread. A task's bytes are the memory of the partitions that its stage names: what it may have touched.
+//! A job's stages are its statements, each with what it follows. Tasks are sampled ([`crate::sampling`]); their bytes
+//! are the memory of the partitions that a stage names: what it may have touched. Cores are a resource for each
+//! machine, whose threads share it; the link of a machine is one where something went over it.
 //!
 //! The memory's bandwidth is a resource for each number of threads that it was measured with: what as many
 //! threads as the job's can read is a limit of the job, and the others say what more or fewer could.
 
+use std::sync::Arc;
+
 use pellucid_trace::kind;
-use pellucid_trace::record::{Job, JobEnd, Machine, Outcome, Record, Resource, SampledTask, Stage, StageEnd};
+use pellucid_trace::record::{
+    Exchange, Job, JobEnd, Machine, MachineIx, Outcome, Record, Resource, ResourceIx, SampledTask, Stage,
+    StageEnd, StageIx,
+};
 use pellucid_trace::{Recorder, record};
 
 use crate::clock;
 use crate::error::JobError;
 use crate::kernels::bandwidth::Bandwidth;
-use crate::plan::{BundleIx, Kind, Plan};
+use crate::plan::{Kind, Plan};
+use crate::sampling::{Sample, Samples};
 
-/// Of short tasks, one in so many is recorded.
-const SAMPLE: u32 = 256;
-
-/// Tasks from this length on are all recorded.
-const LONG_NS: u64 = 20_000;
-
-/// A job's trace while it is recorded.
-pub(crate) struct Recording<'p> {
-    plan: &'p Plan,
-    recorder: Recorder,
-    job: record::JobIx,
-    cores: record::ResourceIx,
-    /// By statement.
-    stages: Vec<record::StageIx>,
-    /// Trace time that ticks count from.
-    origin_ns: u64,
-    origin_ticks: u64,
+/// A machine, as a trace names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Host {
+    pub name: String,
+    pub cores: u32,
 }
 
-impl<'p> Recording<'p> {
-    /// Registers a job with its stages.
-    pub fn begin(plan: &'p Plan, recorder: Recorder, threads: usize, memory: &[Bandwidth]) -> Self {
+impl Host {
+    /// This one.
+    pub fn here() -> Self {
+        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let name = if name.trim().is_empty() { "this machine" } else { name.trim() };
         let cores = std::thread::available_parallelism().map_or(1, usize::from) as u32;
-        let machine = Machine { name: host(), cores: Some(cores), memory_bytes: None };
-        let machine = recorder.machine(machine);
-        let capacity = threads.min(cores as usize) as f64;
-        let cores = recorder.resource(Resource {
-            name: "cores".into(),
-            kind: kind::CPU.into(),
-            machine,
-            capacity: Some(capacity),
-            capacity_from: Some("counted".into()),
-            concurrency: Some(threads as u32),
-            ..Resource::default()
-        });
-        for Bandwidth { threads, bytes_per_s } in memory {
-            recorder.resource(Resource {
-                name: format!("memory, {threads} at once"),
-                kind: kind::MEMORY_BANDWIDTH.into(),
-                machine,
-                capacity: Some(*bytes_per_s),
-                capacity_from: Some("probed".into()),
-                concurrency: Some(*threads as u32),
-                ..Resource::default()
-            });
-        }
+        Self { name: name.into(), cores }
+    }
+}
+
+/// A job's trace while it is recorded.
+pub(crate) struct Recording {
+    plan: Arc<Plan>,
+    pub recorder: Recorder,
+    job: record::JobIx,
+    /// By statement.
+    stages: Vec<StageIx>,
+    begun_ns: u64,
+}
+
+impl Recording {
+    /// Registers a job with its stages.
+    pub fn begin(plan: &Arc<Plan>, recorder: Recorder) -> Self {
         let now = recorder.now_ns();
         let job = recorder.job(Job { name: plan.name.clone(), submitted_ns: now, ..Job::default() });
         let mut stages = Vec::new();
@@ -78,16 +66,81 @@ impl<'p> Recording<'p> {
             stage.after = before.map(|before| stages[before]).into_iter().collect();
             stages.push(recorder.stage(stage));
         }
-        Self { plan, job, cores, stages, origin_ns: now, origin_ticks: clock::ticks(), recorder }
+        Self { plan: plan.clone(), recorder, job, stages, begun_ns: now }
     }
 
-    /// What a thread records with.
-    pub fn thread(&self) -> TaskRecorder<'_> {
-        TaskRecorder {
-            recording: self,
-            counts: vec![Count { since: 0, every: 1, seen: 0 }; self.plan.statements.len()],
-            begun: None,
+    /// Registers a machine, with the cores that so many threads of the job share.
+    pub fn machine(&self, host: &Host, threads: u32) -> (MachineIx, ResourceIx) {
+        let machine = Machine { name: host.name.clone(), cores: Some(host.cores), memory_bytes: None };
+        let machine = self.recorder.machine(machine);
+        let cores = self.recorder.resource(Resource {
+            name: "cores".into(),
+            kind: kind::CPU.into(),
+            machine,
+            capacity: Some(f64::from(threads.min(host.cores))),
+            capacity_from: Some("counted".into()),
+            concurrency: Some(threads),
+            ..Resource::default()
+        });
+        (machine, cores)
+    }
+
+    /// Registers the link of a machine; how fast it is nobody measured.
+    pub fn link(&self, machine: MachineIx) -> ResourceIx {
+        self.recorder.resource(Resource {
+            name: "link".into(),
+            kind: kind::NETWORK.into(),
+            machine,
+            ..Resource::default()
+        })
+    }
+
+    /// Registers how fast a machine's memory is read.
+    pub fn memory(&self, machine: MachineIx, memory: &[Bandwidth]) {
+        for Bandwidth { threads, bytes_per_s } in memory {
+            self.recorder.resource(Resource {
+                name: format!("memory, {threads} at once"),
+                kind: kind::MEMORY_BANDWIDTH.into(),
+                machine,
+                capacity: Some(*bytes_per_s),
+                capacity_from: Some("probed".into()),
+                concurrency: Some(*threads as u32),
+                ..Resource::default()
+            });
         }
+    }
+
+    /// Records a task that began at `started_ns` of the trace's time.
+    pub fn task(&self, cores: ResourceIx, started_ns: u64, sample: &Sample) {
+        self.recorder.record(Record::SampledTask(SampledTask {
+            stage: self.stages[sample.statement as usize],
+            partition: self.plan.locate(sample.bundle).1,
+            resource: cores,
+            iteration: Some(sample.iteration),
+            started_ns: started_ns.max(self.begun_ns),
+            service_ns: sample.service_ns,
+            weight: sample.weight,
+            bytes: Some(sample.bytes),
+        }));
+    }
+
+    /// Records what was sent for a statement in an interval that ended at `ended_ns` of the trace's time.
+    pub fn exchange(
+        &self,
+        link: ResourceIx,
+        ended_ns: u64,
+        interval_ns: u64,
+        sent: &crate::sampling::Exchanged,
+    ) {
+        let started_ns = ended_ns.saturating_sub(interval_ns).max(self.begun_ns);
+        self.recorder.record(Record::Exchange(Exchange {
+            stage: self.stages[sent.statement as usize],
+            resource: link,
+            started_ns,
+            interval_ns: ended_ns.saturating_sub(started_ns),
+            messages: sent.messages,
+            bytes: sent.bytes,
+        }));
     }
 
     /// Ends the job's records.
@@ -112,73 +165,28 @@ impl<'p> Recording<'p> {
     }
 }
 
-/// How a thread samples a stage.
-#[derive(Clone, Copy)]
-struct Count {
-    /// Tasks since the last sample.
-    since: u32,
-    every: u32,
-    seen: u64,
+/// The trace of a job in this process, whose threads put their samples into it.
+pub(crate) struct Here {
+    pub recording: Recording,
+    cores: ResourceIx,
+    /// Trace time that ticks count from.
+    origin_ns: u64,
+    origin_ticks: u64,
 }
 
-/// Records a thread's tasks.
-pub(crate) struct TaskRecorder<'r> {
-    recording: &'r Recording<'r>,
-    /// By statement.
-    counts: Vec<Count>,
-    begun: Option<u64>,
-}
-
-impl TaskRecorder<'_> {
-    #[inline]
-    pub fn before(&mut self, _: BundleIx, statement: u32) {
-        let count = &mut self.counts[statement as usize];
-        count.since += 1;
-        if count.since >= count.every {
-            self.begun = Some(clock::ticks());
-        }
-    }
-
-    #[inline]
-    pub fn after(&mut self, bundle: BundleIx, statement: u32, iteration: u64, bytes: impl FnOnce() -> u64) {
-        if let Some(begun) = self.begun.take() {
-            let service_ns = clock::nanoseconds(clock::ticks() - begun);
-            self.sample(bundle, statement, iteration, begun, service_ns, bytes());
-        }
-    }
-
-    #[cold]
-    fn sample(
-        &mut self,
-        bundle: BundleIx,
-        statement: u32,
-        iteration: u64,
-        begun: u64,
-        service_ns: u64,
-        bytes: u64,
-    ) {
-        let count = &mut self.counts[statement as usize];
-        let weight = f64::from(std::mem::take(&mut count.since));
-        count.seen += 1;
-        // The first few all, so that a short job has some.
-        count.every = if service_ns >= LONG_NS || count.seen < 8 { 1 } else { SAMPLE };
-        let recording = self.recording;
-        let started = clock::nanoseconds(begun.saturating_sub(recording.origin_ticks));
-        recording.recorder.record(Record::SampledTask(SampledTask {
-            stage: recording.stages[statement as usize],
-            partition: recording.plan.locate(bundle).1,
-            resource: recording.cores,
-            iteration: Some(iteration),
-            started_ns: recording.origin_ns + started,
-            service_ns,
-            weight,
-            bytes: Some(bytes),
-        }));
+impl Here {
+    /// Registers the job, this machine, and its memory as it was measured.
+    pub fn begin(plan: &Arc<Plan>, recorder: Recorder, threads: usize, memory: &[Bandwidth]) -> Self {
+        let recording = Recording::begin(plan, recorder);
+        let (machine, cores) = recording.machine(&Host::here(), threads as u32);
+        recording.memory(machine, memory);
+        Self { cores, origin_ns: recording.begun_ns, origin_ticks: clock::ticks(), recording }
     }
 }
 
-fn host() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name = name.trim();
-    if name.is_empty() { "this machine".into() } else { name.into() }
+impl Samples for Here {
+    fn sample(&self, sample: Sample) {
+        let after = clock::nanoseconds(sample.begun.saturating_sub(self.origin_ticks));
+        self.recording.task(self.cores, self.origin_ns + after, &sample);
+    }
 }

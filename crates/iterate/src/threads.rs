@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::clock;
 use crate::plan::BundleIx;
-use crate::recording::TaskRecorder;
+use crate::sampling::Sampler;
 use crate::thread::{Meter, Thread};
 use crate::worker::Worker;
 
@@ -30,29 +30,29 @@ pub(crate) trait Io: Sync {
 }
 
 /// Measures turns, and samples tasks where they are recorded.
-pub(crate) struct Clocked<'r> {
+pub(crate) struct Clocked<'s> {
     begun: u64,
-    recorder: Option<TaskRecorder<'r>>,
+    sampler: Option<Sampler<'s>>,
 }
 
-impl<'r> Clocked<'r> {
-    pub fn new(recorder: Option<TaskRecorder<'r>>) -> Self {
-        Self { begun: 0, recorder }
+impl<'s> Clocked<'s> {
+    pub fn new(sampler: Option<Sampler<'s>>) -> Self {
+        Self { begun: 0, sampler }
     }
 }
 
 impl Meter for Clocked<'_> {
     #[inline]
     fn before(&mut self, bundle: BundleIx, statement: u32) {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.before(bundle, statement);
+        if let Some(sampler) = &mut self.sampler {
+            sampler.before(bundle, statement);
         }
     }
 
     #[inline]
     fn after(&mut self, bundle: BundleIx, statement: u32, iteration: u64, bytes: impl FnOnce() -> u64) {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.after(bundle, statement, iteration, bytes);
+        if let Some(sampler) = &mut self.sampler {
+            sampler.after(bundle, statement, iteration, bytes);
         }
     }
 

@@ -9,8 +9,10 @@ use serde::{Deserialize, Serialize};
 use crate::bundle::Arrival;
 use crate::data::Chunk;
 use crate::error::JobError;
-use crate::message::{Beginning, Entry, Envelope, Message, Packed, Report, Saved};
+use crate::message::{Beginning, Entry, Envelope, Message, Packed, Report, Saved, Traced};
 use crate::plan::{BundleIx, Instance};
+use crate::recording::Host;
+use crate::sampling::{Exchanged, Sample};
 use crate::signals::Signal;
 
 /// Bytes before a frame's body: length, checksum.
@@ -51,6 +53,7 @@ const DELIVER: u8 = 1;
 const SIGNALS: u8 = 2;
 const INSTALL: u8 = 3;
 const OUTPUT: u8 = 4;
+const TRACED: u8 = 5;
 
 /// Appends a message as a frame.
 pub(crate) fn encode(envelope: &Envelope, out: &mut Vec<u8>) {
@@ -115,6 +118,10 @@ fn body(message: &Message, out: &mut Vec<u8>) {
             put_u32(out, *dataset);
             put_u32(out, *partition);
             content.encode(out);
+        }
+        Message::Traced(traced) => {
+            out.push(TRACED);
+            put_traced(out, traced);
         }
         Message::Begin(beginning) => rare(Rare::Begin((**beginning).clone()), out),
         Message::Map(entries) => rare(Rare::Map(entries.clone()), out),
@@ -182,6 +189,7 @@ pub(crate) fn decode(head: &[u8; HEAD], rest: bytes::Bytes) -> Result<Frame, Str
             let (dataset, partition) = (input.u32()?, input.u32()?);
             Message::Output { dataset, partition, content: Chunk::Encoded(input.0) }
         }
+        TRACED => Message::Traced(Box::new(input.traced()?)),
         kind => return Err(format!("a frame of unknown kind {kind}")),
     };
     Ok(Frame::Envelope(Envelope { generation, message }))
@@ -277,6 +285,24 @@ fn put_packed(out: &mut Vec<u8>, packed: &Packed) {
     }
 }
 
+fn put_traced(out: &mut Vec<u8>, traced: &Traced) {
+    put_u32(out, traced.host.name.len() as u32);
+    out.extend_from_slice(traced.host.name.as_bytes());
+    [traced.host.cores, traced.threads].iter().for_each(|&n| put_u32(out, n));
+    [traced.now_ns, traced.interval_ns].iter().for_each(|&n| put_u64(out, n));
+    put_u32(out, traced.tasks.len() as u32);
+    for (ago_ns, task) in &traced.tasks {
+        [task.statement, task.bundle].iter().for_each(|&n| put_u32(out, n));
+        let numbers = [*ago_ns, task.iteration, task.service_ns, task.weight.to_bits(), task.bytes];
+        numbers.iter().for_each(|&n| put_u64(out, n));
+    }
+    put_u32(out, traced.exchanges.len() as u32);
+    for sent in &traced.exchanges {
+        put_u32(out, sent.statement);
+        [sent.messages, sent.bytes].iter().for_each(|&n| put_u64(out, n));
+    }
+}
+
 /// Bytes that are taken from the front.
 struct Input(bytes::Bytes);
 
@@ -326,6 +352,26 @@ impl Input {
         self.list(|input| {
             let (epoch, bits) = (input.u64()?, input.u8()?);
             Ok((epoch, Signal { value: bits & 1 == 1, snapshot: bits & 2 == 2 }))
+        })
+    }
+
+    fn traced(&mut self) -> Result<Traced, String> {
+        let length = self.u32()? as usize;
+        let name = String::from_utf8_lossy(&self.take(length)?).into_owned();
+        Ok(Traced {
+            host: Host { name, cores: self.u32()? },
+            threads: self.u32()?,
+            now_ns: self.u64()?,
+            interval_ns: self.u64()?,
+            tasks: self.list(|input| {
+                let (statement, bundle) = (input.u32()?, input.u32()?);
+                let (ago_ns, iteration, service_ns) = (input.u64()?, input.u64()?, input.u64()?);
+                let (weight, bytes) = (f64::from_bits(input.u64()?), input.u64()?);
+                Ok((ago_ns, Sample { statement, bundle, iteration, begun: 0, service_ns, weight, bytes }))
+            })?,
+            exchanges: self.list(|input| {
+                Ok(Exchanged { statement: input.u32()?, messages: input.u64()?, bytes: input.u64()? })
+            })?,
         })
     }
 

@@ -14,6 +14,7 @@ use crate::cell::{Cell, Ring, lock};
 use crate::error::JobError;
 use crate::message::{Beginning, Entry, Envelope, Message, Peer};
 use crate::plan::{BundleIx, Plan};
+use crate::sampling::Kept;
 use crate::signals::{Signal, Signals, TOLD_EVERY, WINDOW};
 
 /// Takes messages to where they are for.
@@ -79,6 +80,8 @@ pub(crate) struct Worker {
     pub observed: Mutex<BTreeMap<u32, (u64, u64)>>,
     /// When signals of outermost loops were computed here.
     pub iterations_ns: Mutex<Vec<u64>>,
+    /// Of a worker in a process of its own, if the job's trace is kept.
+    pub kept: OnceLock<Arc<Kept>>,
 }
 
 /// What only messages and the rarer moments of a bundle's life touch.
@@ -127,6 +130,7 @@ impl Worker {
             allowed: AtomicU64::new(0),
             observed: Mutex::new(BTreeMap::new()),
             iterations_ns: Mutex::new(Vec::new()),
+            kept: OnceLock::new(),
             plan,
             options,
         }

@@ -1,5 +1,6 @@
 //! Jobs over real processes: this test binary starts itself as worker.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,6 +12,7 @@ use pellucid_iterate::{
     Cluster, Dataset, Invitation, JobControl, JobError, Plan, Program, RunOptions, Snapshots, WorkerSettings,
     control, run_sequentially, work,
 };
+use pellucid_trace::{Recorder, RecorderOptions};
 use url::Url;
 
 /// Where snapshots go, for workers.
@@ -18,6 +20,9 @@ const PLACE: &str = "PELLUCID_TEST_SNAPSHOTS";
 
 /// The worker that does everything several times.
 const SLOW: &str = "PELLUCID_TEST_SLOW";
+
+/// Whether workers record what they do.
+const TRACED: &str = "PELLUCID_TEST_TRACED";
 
 /// How often this process does what a task has to do: its last time counts.
 static TIMES: AtomicU32 = AtomicU32::new(1);
@@ -75,8 +80,13 @@ fn worker_process() {
     if std::env::var(SLOW).is_ok_and(|slow| slow == rank.to_string()) {
         TIMES.store(4, Ordering::Relaxed);
     }
-    let settings =
-        WorkerSettings { rank, snapshots: place.as_ref().map(snapshots), ..WorkerSettings::default() };
+    let traced = std::env::var_os(TRACED).is_some();
+    let settings = WorkerSettings {
+        rank,
+        snapshots: place.as_ref().map(snapshots),
+        traced,
+        ..WorkerSettings::default()
+    };
     if let Err(error) = work(made().plan, &invitation, &settings) {
         eprintln!("{error}");
         std::process::exit(1);
@@ -154,6 +164,95 @@ fn killed_workers_cost_time_and_nothing_else() {
         recoveries += outcome.recoveries;
     }
     assert!(recoveries > 0, "no worker was killed while the job ran: change the times");
+}
+
+#[test]
+fn a_trace_has_the_tasks_of_all_processes_and_what_they_sent() {
+    let made = made();
+    let options = RecorderOptions {
+        producer: "iterate".into(),
+        producer_version: "0".into(),
+        keep: true,
+        ..RecorderOptions::default()
+    };
+    let recorder = Recorder::start(options).unwrap();
+    let options = RunOptions { recorder: Some(recorder.clone()), ..self::options() };
+    let cluster = Cluster { balances: false, ..Cluster::default() };
+    control(made.plan, &cluster, options, |invitation| {
+        (0..2).map(|rank| worker(invitation, rank)?.env(TRACED, "1").spawn()).collect()
+    })
+    .unwrap();
+    let trace = recorder.finish().unwrap();
+    assert_eq!(trace.check(), Vec::<String>::new());
+    let named = |stage: u32| trace.stages[stage as usize].name.as_str();
+    // Long tasks are recorded each.
+    let mixed: Vec<_> = trace.sampled_tasks.iter().filter(|task| named(task.stage) == "mix").collect();
+    assert_eq!(mixed.iter().map(|task| task.weight).sum::<f64>(), 150.0 * 8.0);
+    assert_eq!(mixed.iter().map(|task| task.partition).collect::<BTreeSet<_>>(), (0..8).collect());
+    let (begun, ended) = (trace.jobs[0].submitted_ns, trace.job_ends[0].ended_ns);
+    assert!(mixed.iter().all(|task| (begun..ended).contains(&task.started_ns)));
+    // One machine, whose threads share its cores.
+    assert_eq!((trace.machines.len(), trace.resources[0].concurrency), (1, Some(2)));
+    // The model goes to the other process once an iteration, for all of its partitions.
+    let sent = trace.exchanges.iter().filter(|sent| named(sent.stage).starts_with("model to all"));
+    let (messages, bytes) = sent.fold((0, 0), |all, sent| (all.0 + sent.messages, all.1 + sent.bytes));
+    assert_eq!(messages, 150);
+    assert!((8 * 150..200 * 150).contains(&bytes), "{bytes}");
+}
+
+/// Kills all workers; whoever started them starts as many again, under other ranks.
+#[test]
+fn workers_that_all_come_again_go_on_from_the_snapshot() {
+    let made = made();
+    let expected = run_sequentially(made.plan.clone(), u64::MAX).unwrap();
+    for snapshot in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Url::from_directory_path(folder.path()).unwrap();
+        let place = snapshot.then_some(place);
+        let cluster = Cluster { restarts: true, ..Cluster::default() };
+        let known = Arc::new(Mutex::new(None));
+        let (invited, again) = (known.clone(), place.clone());
+        let mut killed = false;
+        let progress = move |progress: &pellucid_iterate::Progress| {
+            if progress.iteration > 10 && !std::mem::replace(&mut killed, true) {
+                let (invitation, children): (Invitation, Vec<u32>) = invited.lock().unwrap().take().unwrap();
+                for child in children {
+                    let _ = Command::new("kill").args(["-9", &child.to_string()]).status();
+                }
+                for rank in [10, 11] {
+                    // They end with the job.
+                    drop(start(&invitation, rank, again.as_ref()).unwrap());
+                }
+            }
+        };
+        let options = RunOptions {
+            snapshots: place.as_ref().map(snapshots),
+            progress: Some(Box::new(progress)),
+            ..options()
+        };
+        let outcome = control(made.plan.clone(), &cluster, options, |invitation| {
+            let children: Vec<Child> =
+                (0..2).map(|rank| start(invitation, rank, place.as_ref())).collect::<Result<_, _>>()?;
+            *known.lock().unwrap() = Some((invitation.clone(), children.iter().map(Child::id).collect()));
+            Ok(children)
+        })
+        .unwrap();
+        assert_eq!(outcome.single(made.model).unwrap(), expected.single(made.model).unwrap());
+        assert_eq!(outcome.partitions(made.data).unwrap(), expected.partitions(made.data).unwrap());
+        assert!(outcome.recoveries > 0);
+    }
+}
+
+#[test]
+fn a_launcher_that_gives_up_ends_the_job() {
+    let control_handle = JobControl::default();
+    let launcher = control_handle.clone();
+    let options = RunOptions { control: Some(control_handle), ..options() };
+    let outcome = control(made().plan, &Cluster::default(), options, |_| {
+        launcher.fail(JobError::Connection { peer: "launcher".into(), cause: "no machine is left".into() });
+        Ok(Vec::new())
+    });
+    assert_eq!(outcome.unwrap_err().to_string(), "launcher: no machine is left");
 }
 
 #[test]
