@@ -63,17 +63,14 @@ bench: .venv/bench.installed
 	.venv/bin/python -m bench.run $(BENCH)
 
 # As root: it makes disks, namespaces and groups of cores, and takes them down again.
-backtest: .venv/bench.installed .venv/bin/s3s-fs
+backtest: .venv/bench.installed
 	$(build) --bins
 	.venv/bin/python -B -m bench.backtest.run $(BACKTEST)
 
-# The S3 server behind the emulated links.
-.venv/bin/s3s-fs: | .venv/bin/python
-	env -u CARGO_TARGET_DIR cargo install --locked --quiet --root .venv --version 0.14.1 --features binary s3s-fs
-
 # Spark needs Java 17 or later.
 bench-iterate: .venv/bench-iterate.installed
-	$(build) --bins
+	$(build) --bins --examples
+	cargo bench --locked --workspace --bench floors --no-run
 	.venv/bin/python -m bench.iterate.run $(ITERATE)
 
 # As root: a throttled disk and a shaped link. Spark and what it needs for S3 are fetched once.

@@ -6,7 +6,7 @@ import pytest
 import zstandard
 
 from bench import results
-from bench.iterate import experiments, table
+from bench.iterate import experiments, run, table
 
 
 def line(case: dict, **found) -> dict:
@@ -41,7 +41,14 @@ def test_the_page_shows_ratios_errors_and_what_is_not_measured(monkeypatch, tmp_
         line(ours | {"peer": "scikit-learn", "turn": 1}, iteration_s=[0.5], check=1.0),
         line(ours | {"peer": "Spark MLlib", "turn": 1}, error="out of memory"),
         line(ours | {"turn": 2}, iteration_s=[0.012], **found),
-        line({"experiment": "micropartitions", "application": "kmeans", "partitions a core": 4, "peer": "Spark MLlib"}, iteration_s=[0.2]),
+        line(
+            {"experiment": "micropartitions", "application": "kmeans", "partitions a core": 4, "peer": "Spark MLlib"},
+            iteration_s=[0.2], tasks_per_s=1000.4, outside_tasks=0.25, task_ms={"p10": 1, "p50": 2, "p90": 3, "p99": 4},
+        ),
+        line(
+            {"experiment": "uneven"},
+            lines=[{"case": "slowed", "before_ms": 30, "first_ten_ms": 50, "after_ms": 44, "ideal_ms": 40, "migrations": 4, "recoveries": 0}],
+        ),
         line({"experiment": "floors"}, ns={"useful task/threads/1": [260, 250, 270], "useful work alone": [247, 245, 250]}),
     ]
     monkeypatch.setattr(results, "load", lambda suite: lines)
@@ -50,5 +57,19 @@ def test_the_page_shows_ratios_errors_and_what_is_not_measured(monkeypatch, tmp_
     page = (tmp_path / "page.md").read_text()
     assert "| Pellucid f64 | 0.0110 | 0.0100 0.0120 |  | 1.10 | 1 | 0.0 |" in page
     assert "| scikit-learn | 0.5000 |  | 45.5 |" in page and "| Spark MLlib | out of memory |" in page
-    assert "| kmeans | 4 | not measured |  |  |  | Spark MLlib: 0.200 |" in page
+    assert "| kmeans | 4 | Spark MLlib | 0.2000 | 1,000 | 1.00, 2.00, 3.00, 4.00 | 25.0% |" in page
+    assert "| slowed | 30.0 | 50.0 | 44.0 | 40.0 | +10% | 4 | 0 |" in page
     assert "5.0% of it overhead" in page
+    assert "| their overhead | ≤ 10 % | 5 % | met |" in page
+    assert "| useful tasks, on a core | ≥ 3.6 million/s | 3.85 million/s | met |" in page
+    assert "| ten iterations after a worker got slow, over the ideal | ≤ 15 % | 10 % | met |" in page
+    assert "| k-means, faster than MLlib by | ≥ 60 × | not measured | |" in page
+
+
+def test_what_a_peer_did_not_end_in_time_is_tried_again_with_more_of_it(monkeypatch):
+    case = {"application": "pagerank", "peer": "GraphX"}
+    lines = [line(case, error="not done after 60 s", limit_s=60)]
+    monkeypatch.setattr(results, "made", lambda suite, by: lines)
+    assert run.is_done(case, "b", 60) and not run.is_done(case, "b", 120)
+    lines.append(line(case, iteration_s=[1.0]))
+    assert run.is_done(case, "b", 120)

@@ -22,14 +22,16 @@ from tests import binary, traces
 
 PARTITIONS_A_CORE = (1, 2, 4, 8, 16)
 ROWS, SCALE = 2_000_000, 20
+# Of micropartitions: 4 million edges, of which a pass takes some milliseconds.
+SMALL_SCALE = 18
 # Of Spark, the fastest peer of each application.
 SPARK = {"regression": "Spark, hand-tuned", "kmeans": "Spark MLlib", "pagerank": "GraphX"}
 
 
-def data(folder: Path) -> dict[str, Path]:
+def data(folder: Path, scale: int = SCALE) -> dict[str, Path]:
     """What each application runs on."""
     rows = points(folder, ROWS)
-    return {"regression": rows, "kmeans": rows, "pagerank": graph(folder, SCALE)}
+    return {"regression": rows, "kmeans": rows, "pagerank": graph(folder, scale)}
 
 
 def distribution(trace: Path) -> dict:
@@ -59,7 +61,7 @@ def micropartitions(folder: Path, chosen: argparse.Namespace) -> Iterator[runs.C
     """1 to 16 partitions a core."""
     build, cores = results.build(), os.cpu_count()
     peers = results.fingerprint([runs.HERE / "spark.scala", runs.HERE / "requirements.txt"])
-    for application, path in data(folder).items():
+    for application, path in data(folder, SMALL_SCALE).items():
         for each in PARTITIONS_A_CORE:
             case = {"experiment": "micropartitions", "application": application, "partitions a core": each}
 
@@ -117,30 +119,23 @@ def whatif(folder: Path) -> Iterator[runs.Case]:
 
 def example(name: str) -> list[dict]:
     """The lines of JSON that an example of the crate prints."""
-    command = ["cargo", "run", "--release", "--locked", "--quiet", "--package", "pellucid-iterate"]
-    ran = subprocess.run([*command, "--example", name], cwd=binary.ROOT, capture_output=True, text=True)
+    ran = subprocess.run([runs.built(name)], cwd=binary.ROOT, capture_output=True, text=True)
     if ran.returncode != 0:
-        raise RuntimeError(ran.stderr.strip().splitlines()[-1])
+        raise RuntimeError((ran.stderr.strip().splitlines() or [f"{name} exits with {ran.returncode}"])[-1])
     return [json.loads(line) for line in ran.stdout.splitlines()]
 
 
 def scaling() -> Iterator[runs.Case]:
     """Up to a thousand workers, simulated; one line for all."""
-    by = sources()
 
     def simulated():
         lines = example("scaling")
         return {"lines": lines, "iteration_s": [statistics.fmean(line["iteration_ns"] for line in lines) / 1e9]}
 
-    yield runs.Case({"experiment": "scaling"}, by, simulated)
+    yield runs.Case({"experiment": "scaling"}, results.fingerprint([runs.built("scaling")]), simulated)
 
 
 def uneven() -> Iterator[runs.Case]:
-    """A worker slowed by half, three times."""
-    yield runs.Case({"experiment": "uneven"}, sources(), lambda: {"lines": [example("uneven")[0] for _ in range(3)]})
-
-
-def sources() -> str:
-    """Names the crate's state, where no binary of the command is measured."""
-    crate = binary.ROOT / "crates" / "iterate"
-    return results.fingerprint(sorted([*(crate / "src").glob("*.rs"), *(crate / "examples").glob("*.rs")]))
+    """A worker slowed by half, one that comes and one that goes; three times each."""
+    by = results.fingerprint([runs.built("uneven")])
+    yield runs.Case({"experiment": "uneven"}, by, lambda: {"lines": [line for _ in range(3) for line in example("uneven")]})

@@ -1,17 +1,22 @@
 """What scheduling costs: `cargo bench --bench floors`, read from what criterion writes.
 
-One line for all of it, since they are compared with each other.
+One line for all of it, since they are compared with each other. `make bench-iterate` builds it before anything is
+measured; here Cargo is only asked where it is.
 """
 
 import json
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from bench import results
 from bench.iterate import runs
 from tests import binary
+
+# The whole workspace, as everywhere: another selection compiles anew.
+BUILD = ["cargo", "bench", "--locked", "--quiet", "--workspace", "--bench", "floors", "--no-run"]
 
 
 def cases() -> Iterator[runs.Case]:
@@ -21,19 +26,29 @@ def cases() -> Iterator[runs.Case]:
     yield runs.Case({"experiment": "floors"}, by, measured)
 
 
+def program() -> Path:
+    """The benchmark's executable."""
+    ran = subprocess.run([*BUILD, "--message-format", "json"], cwd=binary.ROOT, capture_output=True, text=True)
+    for line in ran.stdout.splitlines():
+        told = json.loads(line)
+        if told.get("executable") and told["target"]["name"] == "floors":
+            return Path(told["executable"])
+    raise RuntimeError(f"{' '.join(BUILD)}: {(ran.stderr.strip().splitlines() or ['nothing was built'])[-1]}")
+
+
 def measured() -> dict:
     """Nanoseconds of each benchmark, by its name: the median, and the bounds of its interval."""
-    command = ["cargo", "bench", "--locked", "--quiet", "--package", "pellucid-iterate", "--bench", "floors"]
-    ran = subprocess.run(command, cwd=binary.ROOT, capture_output=True, text=True)
-    if ran.returncode != 0:
-        return {"error": (ran.stderr or ran.stdout).strip().splitlines()[-1]}
-    home = Path(os.environ.get("CARGO_TARGET_DIR") or binary.ROOT / "target") / "criterion"
     found = {}
-    for file in sorted(home.glob("**/new/benchmark.json")):
-        about = json.loads(file.read_text())
-        median = json.loads(file.with_name("estimates.json").read_text())["median"]
-        elements = (about.get("throughput") or {}).get("Elements", 1)
-        interval = median["confidence_interval"]
-        bounds = [median["point_estimate"], interval["lower_bound"], interval["upper_bound"]]
-        found[about["full_id"]] = [value / elements for value in bounds]
+    with tempfile.TemporaryDirectory() as place:
+        given = os.environ | {"CRITERION_HOME": place}
+        ran = subprocess.run([program(), "--bench"], cwd=binary.ROOT, env=given, capture_output=True, text=True)
+        if ran.returncode != 0:
+            raise RuntimeError((ran.stderr or ran.stdout).strip().splitlines()[-1])
+        for file in sorted(Path(place).glob("**/new/benchmark.json")):
+            about = json.loads(file.read_text())
+            median = json.loads(file.with_name("estimates.json").read_text())["median"]
+            elements = (about.get("throughput") or {}).get("Elements", 1)
+            interval = median["confidence_interval"]
+            bounds = [median["point_estimate"], interval["lower_bound"], interval["upper_bound"]]
+            found[about["full_id"]] = [value / elements for value in bounds]
     return {"ns": found}

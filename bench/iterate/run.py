@@ -1,7 +1,7 @@
 """Iterative jobs side by side with what installs: `python -m bench.iterate.run`, or `make bench-iterate`.
 
 Each finished case is a line in `bench/results/iterate.jsonl`; a run that was stopped, or that reached its
-`--time-limit`, goes on where it was. A peer's line counts as long as the peers' code stays the same, ours as
+`--time-limit`, goes on where it was. A peer's line counts as long as its program stays the same, ours as
 long as the binary does. `bench/ITERATE.md` is made from the lines. What keeps it fair: all read the same files
 and keep their data in memory as they like best; reading is not timed; every one has all cores; the same steps
 from the same start, and the loss, inertia or ranks after the last one stand beside the time. Ours is measured
@@ -11,13 +11,14 @@ MLlib's k-means starts elsewhere: there a step's time is compared, not the answe
 
 import argparse
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from bench import results
-from bench.iterate import experiments, floors, table
+from bench.iterate import experiments, floors, runs, table
 from bench.iterate.data import graph, points
 from bench.iterate.runs import HERE, OURS, Case, ours, python, spark
 from lab import memory
@@ -41,7 +42,10 @@ PARTS = [*OURS, "floors", "workers", "whatif", "uneven", "scaling", "micropartit
 def applications(chosen: argparse.Namespace, folder: Path) -> Iterator[Case]:
     """Each application beside its peers."""
     build = results.build()
-    peers = results.fingerprint([HERE / "peers.py", HERE / "spark.scala", HERE / "requirements.txt"])
+    by = {
+        run: results.fingerprint([HERE / program, HERE / "requirements.txt"])
+        for run, program in ((python, "peers.py"), (spark, "spark.scala"))
+    }
     for application in [part for part in OURS if part in chosen.parts]:
         pagerank = application == "pagerank"
         data = graph(folder, chosen.scale) if pagerank else points(folder, chosen.rows)
@@ -59,7 +63,7 @@ def applications(chosen: argparse.Namespace, folder: Path) -> Iterator[Case]:
                     continue
                 steps = ITERATIONS.get(peer, 5)
                 case = {"application": application, "peer": peer, **size, "turn": 1}
-                yield Case(case, peers, lambda: run(application, peer, data, steps, chosen.limit))
+                yield Case(case, by[run], lambda: run(application, peer, data, steps, chosen.limit))
         yield from (own(precision, 2) for precision in ("f64", "f32"))
 
 
@@ -80,6 +84,12 @@ def cases(chosen: argparse.Namespace, folder: Path) -> Iterator[Case]:
         yield from experiments.micropartitions(folder, chosen)
 
 
+def is_done(case: dict, by: str, limit_s: float) -> bool:
+    """Whether there is a line for a case. What a peer did not end in time is tried again with more of it."""
+    lines = (line for line in results.made(SUITE, by) if line["case"] == case)
+    return any("error" not in line or line.get("limit_s", limit_s) >= limit_s for line in lines)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.iterate.run", description=__doc__.split("\n")[0])
     parser.add_argument("--rows", type=int, default=20_000_000, help="of the table (default 20 million, 3.4 GB)")
@@ -91,22 +101,32 @@ def main() -> int:
     parser.add_argument("--data-only", action="store_true", help="make the data and measure nothing")
     chosen = parser.parse_args()
     chosen.parts = chosen.parts or PARTS
+    for part in {"scaling", "uneven"} & set(chosen.parts):
+        runs.built(part)
     results.build = lambda: results.fingerprint([binary.binary()])
     folder = binary.data_home() / "iterate"
     folder.mkdir(parents=True, exist_ok=True)
     if chosen.data_only:
-        experiments.data(folder), points(folder, chosen.rows), graph(folder, chosen.scale)
+        for scale in (experiments.SCALE, experiments.SMALL_SCALE):
+            experiments.data(folder, scale)
+        points(folder, chosen.rows), graph(folder, chosen.scale)
         return 0
-    began, left = time.monotonic(), 0
+    began, left, failed = time.monotonic(), 0, 0
     with memory.kept() as results.memory:
         for case, by, run in cases(chosen, folder):
-            if any(line["case"] == case for line in results.made(SUITE, by)):
+            if is_done(case, by, chosen.limit):
                 continue
             if time.monotonic() - began > chosen.time_limit:
                 left += 1
                 continue
-            with results.quiet() as others:
-                found = run()
+            try:
+                with results.quiet() as others:
+                    found = run()
+            except (AssertionError, RuntimeError, subprocess.TimeoutExpired) as error:
+                # Ours: it is mended, not recorded. The others go on.
+                print(f"{', '.join(map(str, case.values()))}: {error}", file=sys.stderr, flush=True)
+                failed += 1
+                continue
             results.append(SUITE, case, found | {"others_cores": others()}, by)
             told = found.get("error") or ", ".join(
                 f"{statistics.median(value):.4g} {key}" if isinstance(value, list) else f"{key} {value}"
@@ -117,7 +137,7 @@ def main() -> int:
     if left:
         print(f"{left} cases are left; the same command goes on with them", file=sys.stderr)
     table.main()
-    return 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -62,10 +63,23 @@ def spark(application: str, peer: str, data: Path, iterations: int, limit_s: flo
     home = Path(pyspark.__file__).parent
     heap = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 6 // 10 >> 20
     command = [home / "bin" / "spark-shell", "--master", f"local[{os.cpu_count()}]", "--driver-memory", f"{heap}m"]
-    command += ["--conf", "spark.ui.enabled=false", "-i", HERE / "spark.scala"]
+    command += ["--conf", "spark.ui.enabled=false", "--conf", "spark.driver.bindAddress=127.0.0.1"]
+    # Without adaptive execution a pass is one job, also where a shuffle comes before it.
+    command += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.sql.adaptive.enabled=false"]
     asked = f"{application}|{peer}|{data}|{iterations}|{partitions or 4 * os.cpu_count()}"
-    given = {"BENCH_ITERATE": asked, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
-    return _document([str(word) for word in command], given, limit_s)
+    with tempfile.TemporaryDirectory() as place:
+        # What is killed at its limit leaves nothing behind.
+        command += ["--conf", f"spark.local.dir={place}", "-i", HERE / "spark.scala"]
+        given = {"BENCH_ITERATE": asked, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+        return _document([str(word) for word in command], given, limit_s)
+
+
+def built(name: str) -> Path:
+    """An example of `crates/iterate`, built beside the binary."""
+    path = binary.binary().parent / "examples" / name
+    if not path.exists():
+        sys.exit(f"{path} is not there; cargo build --release --locked --workspace --examples makes it")
+    return path
 
 
 def _document(command: list[str], given: dict | None, limit_s: float) -> dict:
@@ -77,7 +91,7 @@ def _document(command: list[str], given: dict | None, limit_s: float) -> dict:
     try:
         out, err = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
-        return {"error": f"not done after {limit_s:.0f} s"}
+        return {"error": f"not done after {limit_s:.0f} s", "limit_s": limit_s}
     finally:
         # What a peer has started ends with it: Ray's and Spark's own processes.
         try:
@@ -85,7 +99,9 @@ def _document(command: list[str], given: dict | None, limit_s: float) -> dict:
         except ProcessLookupError:
             pass
         process.wait()
-    lines = [line.removeprefix("RESULT ") for line in out.splitlines() if '{"iteration_s"' in line]
-    if not lines:
-        return {"error": ((err or out).strip().splitlines() or [f"exit {process.returncode}"])[-1]}
-    return json.loads(lines[-1])
+    lines = [line for line in out.splitlines() if '{"iteration_s"' in line]
+    if lines:
+        return json.loads(lines[-1][lines[-1].index("{") :])
+    told = [line.partition("FAILED ")[2] for line in out.splitlines() if "FAILED " in line]
+    told = told or (err or out).strip().splitlines() or [f"exit {process.returncode}"]
+    return {"error": told[-1], "limit_s": limit_s}

@@ -1,48 +1,79 @@
 // Peers on Spark, for its own shell: `spark-shell -i spark.scala` with what to run in BENCH_ITERATE:
 // "APPLICATION|PEER|DATA|ITERATIONS|PARTITIONS". Prints a line that begins with RESULT and holds the JSON document that
-// bench/iterate/peers.py describes. Data are cached before anything is timed, and the first iterations,
-// while the JVM compiles, are left out.
+// bench/iterate/peers.py describes, and how long tasks took; or one that begins with FAILED.
+//
+// An iteration of each of these is one job, and jobs of iterations have one call site: so the times between their
+// starts are those of the iterations, and what comes before and after them (reading, caching, a model's summary) needs
+// no second run to be subtracted. The first iterations, while the JVM compiles, are left out.
+import org.apache.spark.scheduler._
 import org.apache.spark.sql.functions._
+import spark.implicits._
 
 val Array(application, peer, data, count, partitions) = sys.env("BENCH_ITERATE").split('|')
-val iterations = count.toInt
 val warm = 3
 val parts = partitions.toInt
+// Each iteration lasts until the next begins, so one more has to begin.
+val iterations = warm + count.toInt + 1
+val cores = sc.defaultParallelism
 
-def timed(step: Int => Unit, times: Int): Seq[Double] = (0 until times).map { i =>
-  val start = System.nanoTime; step(i); (System.nanoTime - start) / 1e9
+// Call site, start and stages of each job; stage, start and end of each task. In ms.
+val jobs = scala.collection.mutable.ArrayBuffer[(String, Long, Set[Int])]()
+val tasks = scala.collection.mutable.ArrayBuffer[(Int, Long, Long)]()
+val stages = scala.collection.mutable.Map[Int, String]()
+sc.addSparkListener(new SparkListener {
+  override def onJobStart(job: SparkListenerJobStart): Unit = {
+    job.stageInfos.foreach(stage => stages(stage.stageId) = stage.name)
+    jobs += ((job.stageInfos.maxBy(_.stageId).name, job.time, job.stageIds.toSet))
+  }
+  override def onTaskEnd(task: SparkListenerTaskEnd): Unit =
+    tasks += ((task.stageId, task.taskInfo.launchTime, task.taskInfo.finishTime))
+})
+
+def at(sorted: Seq[Long], share: Double): Long = sorted(math.min(sorted.length - 1, (sorted.length * share).toInt))
+
+// Once all events have been told.
+def document(check: Double): String = {
+  val steps = jobs.groupBy(_._1).values.maxBy(_.length).sortBy(_._2).drop(warm).toSeq
+  require(steps.length > 1, s"${steps.length + warm} jobs of one kind are no iterations")
+  val times = steps.zip(steps.tail).map { case (step, next) => (next._2 - step._2) / 1e3 }
+  val (from, until) = (steps.head._2, steps.last._2)
+  val own = steps.init.flatMap(_._3).toSet
+  val ran = tasks.filter { case (stage, began, _) => own(stage) && began >= from && began < until }.toSeq
+  val busy = ran.map { case (_, began, ended) => ended - began }.sum.toDouble
+  val (stage, most) = ran.groupBy(task => stages(task._1)).maxBy { case (_, some) => some.map(t => t._3 - t._2).sum }
+  val sorted = most.map(task => task._3 - task._2).sorted
+  val shares = Seq(10, 50, 90, 99).map(p => "\"p" + p + "\": " + at(sorted, p / 100.0)).mkString(", ")
+  "{\"iteration_s\": [" + times.mkString(", ") + "], \"check\": " + check +
+    ", \"tasks_per_s\": " + ran.length / ((until - from) / 1e3) +
+    ", \"outside_tasks\": " + math.max(0.0, 1 - busy / (cores * (until - from))) +
+    ", \"stage\": \"" + stage.replace('"', ' ') + "\", \"task_ms\": {" + shares + "}}"
 }
-def result(times: Seq[Double], check: Double): Unit =
-  println("RESULT {\"iteration_s\": [" + times.mkString(", ") + "], \"check\": " + check + "}")
 
-// Rows of a partition in one array, label last: the layout of hand-tuned code.
-def blocks(label: Boolean) = {
-  val frame = spark.read.parquet(data).repartition(parts)
-  val names = frame.columns.filter(_ != "y") ++ (if (label) Seq("y") else Nil)
-  val rows = frame.select(names.map(name => col(name).cast("double")).toIndexedSeq: _*).rdd
+// Read in even parts where each has at least four of the file's row groups; else dealt out.
+def frame = {
+  val size = new java.io.File(data).length
+  spark.conf.set("spark.sql.files.maxPartitionBytes", ((size + parts - 1) / parts).toString)
+  val read = spark.read.parquet(data)
+  if (size / parts >= (160L << 20)) read else read.repartition(parts)
+}
+
+// Gradient descent over rows in arrays, label last: the layout of hand-tuned code.
+def handTuned(): Double = {
+  val all = frame
+  val names = all.columns.filter(_ != "y") ++ Seq("y")
   val width = names.length
-  val cached = rows.mapPartitions { rows =>
-    val all = rows.map(row => Array.tabulate(width)(row.getDouble)).toArray
-    val flat = new Array[Double](all.length * width)
-    for (i <- all.indices) System.arraycopy(all(i), 0, flat, i * width, width)
-    Iterator(flat)
-  }.cache()
-  cached.count()
-  (cached, width)
-}
-
-def handTuned(): Unit = {
-  val (rows, width) = blocks(true)
   val d = width - 1
-  val n = rows.map(_.length.toLong / width).sum()
+  val rows = all.select(array(names.map(name => col(name).cast("double")).toIndexedSeq: _*)).as[Array[Double]].rdd
+    .mapPartitions(_.grouped(1024).map(some => Array.concat(some.toIndexedSeq: _*))).cache()
+  val n = rows.map(_.length.toLong / width).fold(0L)(_ + _).toDouble
   val w = new Array[Double](d + 1)
   var loss = 0.0
-  def step(i: Int): Unit = {
+  for (_ <- 0 until iterations) {
     val sent = sc.broadcast(w.clone)
-    val sums = rows.mapPartitions { flats =>
+    val sums = rows.mapPartitions { blocks =>
       val w = sent.value
       val g = new Array[Double](d + 2)
-      for (x <- flats) {
+      for (x <- blocks) {
         var at = 0
         while (at < x.length) {
           var z = w(d)
@@ -63,59 +94,49 @@ def handTuned(): Unit = {
     loss = (sums(d + 1) + 0.5 * w.take(d).map(v => v * v).sum) / n
     for (j <- 0 to d) w(j) -= 0.5 * (sums(j) + (if (j < d) w(j) else 0.0)) / n
   }
-  val times = timed(step, iterations + warm)
-  result(times.drop(warm), loss)
+  loss
 }
 
+// Not cached: MLlib caches what it makes of it, and warns of doing so twice.
 def vectors(label: Boolean) = {
-  val frame = spark.read.parquet(data).repartition(parts)
+  val all = frame
   val assembler = new org.apache.spark.ml.feature.VectorAssembler()
-    .setInputCols(frame.columns.filter(_ != "y")).setOutputCol("features")
-  val ready = assembler.transform(frame).select("features", (if (label) Seq("y") else Nil): _*).cache()
-  ready.count()
-  ready
+    .setInputCols(all.columns.filter(_ != "y")).setOutputCol("features")
+  assembler.transform(all).select("features", (if (label) Seq("y") else Nil): _*)
 }
 
-// The difference between long and short fits: what is done once drops out.
-def perIteration(fit: Int => Unit): Double = {
-  fit(2)
-  val Seq(short) = timed(_ => fit(2), 1)
-  val Seq(long) = timed(_ => fit(2 + iterations), 1)
-  (long - short) / iterations
+def regression(): Double = {
+  val n = spark.read.parquet(data).count()
+  val model = new org.apache.spark.ml.classification.LogisticRegression().setLabelCol("y").setTol(1e-300)
+    .setStandardization(false).setRegParam(1.0 / n).setMaxIter(iterations).fit(vectors(true))
+  model.summary.objectiveHistory.last
 }
 
-application + "/" + peer match {
-  case "regression/Spark, hand-tuned" => handTuned()
-  case "regression/Spark MLlib" =>
-    val frame = vectors(true)
-    var loss = 0.0
-    def fit(most: Int): Unit = {
-      val model = new org.apache.spark.ml.classification.LogisticRegression().setLabelCol("y").setTol(1e-300)
-        .setStandardization(false).setRegParam(1.0 / frame.count()).setMaxIter(most).fit(frame)
-      loss = model.summary.objectiveHistory.last
-    }
-    result(Seq(perIteration(fit)), loss)
-  case "kmeans/Spark MLlib" =>
-    val frame = vectors(false)
-    var cost = 0.0
-    def fit(most: Int): Unit = {
-      val model = new org.apache.spark.ml.clustering.KMeans().setK(10).setSeed(1).setTol(0.0)
-        .setInitMode("random").setMaxIter(most).fit(frame)
-      cost = model.summary.trainingCost
-    }
-    result(Seq(perIteration(fit)), cost)
-  case "pagerank/GraphX" =>
-    val edges = spark.read.parquet(data).select(col("src").cast("long"), col("dst").cast("long")).rdd
-      .map(row => org.apache.spark.graphx.Edge(row.getLong(0), row.getLong(1), 1))
-    val graph = org.apache.spark.graphx.Graph.fromEdges(edges, 1)
-      .partitionBy(org.apache.spark.graphx.PartitionStrategy.EdgePartition2D, parts).cache()
-    graph.edges.count()
-    var top = 0.0
-    def run(most: Int): Unit = {
-      val ranks = graph.staticPageRank(most).vertices
-      val sum = ranks.values.sum()
-      top = ranks.values.top(10).sum / sum
-    }
-    result(Seq(perIteration(run)), top)
+def kmeans(): Double = {
+  val model = new org.apache.spark.ml.clustering.KMeans().setK(10).setSeed(1).setTol(0.0)
+    .setInitMode("random").setMaxIter(iterations).fit(vectors(false))
+  model.summary.trainingCost
+}
+
+def pagerank(): Double = {
+  import org.apache.spark.graphx._
+  val edges = spark.read.parquet(data).select(col("src").cast("long"), col("dst").cast("long")).as[(Long, Long)].rdd
+    .map { case (source, destination) => Edge(source, destination, 1) }
+  val graph = Graph.fromEdges(edges, 1).partitionBy(PartitionStrategy.EdgePartition2D, parts).cache()
+  val ranks = graph.staticPageRank(iterations).vertices.values.cache()
+  ranks.top(10).sum / ranks.sum()
+}
+
+try {
+  val check = application + "/" + peer match {
+    case "regression/Spark, hand-tuned" => handTuned()
+    case "regression/Spark MLlib" => regression()
+    case "kmeans/Spark MLlib" => kmeans()
+    case "pagerank/GraphX" => pagerank()
+  }
+  spark.stop() // which tells listeners all that is left
+  println("RESULT " + document(check))
+} catch {
+  case error: Throwable => println("FAILED " + error.toString.linesIterator.next())
 }
 System.exit(0)

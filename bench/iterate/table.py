@@ -4,6 +4,7 @@ import statistics
 from collections import defaultdict
 
 from bench import results
+from bench.iterate import targets
 from tests.binary import ROOT
 
 PAGE = ROOT / "bench" / "ITERATE.md"
@@ -68,7 +69,7 @@ def section(application: str, lines: list[dict]) -> list[str]:
         share = f"{statistics.median(limits):.2f}" if limits else ""
         noise = max(line["others_cores"] for line in turns)
         page.append(f"| {peer} | {took:.4f} | {spread} | {ratio} | {share} | {turns[-1]['check']:.9g} | {noise} |")
-    own = [line for peer, turns in peers.items() if "Pellucid" in peer for line in turns]
+    own = [line for peer, turns in peers.items() if "Pellucid" in peer for line in turns if "error" not in line]
     rates = sorted(line["memory_bytes_per_s"] / 1e9 for line in own if line.get("memory_bytes_per_s"))
     if rates:
         page += ["", f"The memory was read at {rates[0]:.1f} to {rates[-1]:.1f} GB/s in the same runs."]
@@ -84,25 +85,26 @@ def section(application: str, lines: list[dict]) -> list[str]:
 def micropartitions(lines: list[dict]) -> list[str]:
     """The paper's figures 7 to 9."""
     page = ["## Micropartitioning (§5.4, figs. 7 to 9)", ""]
-    page += ["Idle: share of the threads' time outside of tasks. Durations are those of the stage that takes most time.", ""]
-    page += ["| application | partitions a core | s a pass | tasks/s | task ms: 10 %, median, 90 %, 99 % | idle | Spark, s a pass |"]
+    page += ["Idle: share of the cores' time outside of tasks. Durations are those of the stage that takes most time.", ""]
+    page += ["| application | partitions a core | | s a pass | tasks/s | task ms: 10 %, median, 90 %, 99 % | idle |"]
     page += ["|---|---|---|---|---|---|---|"]
-    found = defaultdict(dict)
-    for line in lines:
+    applications = list(TITLES)
+
+    def place(line):
         case = line["case"]
-        found[case["application"], case["partitions a core"]]["ours" if "Pellucid" in case["peer"] else "spark"] = line
-    for (application, each), sides in found.items():
-        ours, spark = sides.get("ours"), sides.get("spark")
-        cells = [application, str(each)]
-        if ours and "error" not in ours:
-            task = ours["task_ms"]
-            times = ", ".join(f"{task[at]:.2f}" for at in ("p10", "p50", "p90", "p99"))
-            idle = ours["outside_tasks"]
-            cells += [f"{median_s(ours):.4f}", f"{ours['tasks_per_s']:,.0f}", times, f"{idle:.1%}"]
+        return applications.index(case["application"]), case["partitions a core"], case["peer"]
+
+    for line in sorted(lines, key=place):
+        case = line["case"]
+        cells = [case["application"], str(case["partitions a core"]), case["peer"]]
+        if "error" in line:
+            cells += [line["error"], "", "", ""]
         else:
-            cells += ["not measured", "", "", ""]
-        told = "not measured" if not spark else spark.get("error") or f"{spark['case']['peer']}: {median_s(spark):.3f}"
-        page.append("| " + " | ".join([*cells, told]) + " |")
+            task = line["task_ms"]
+            times = ", ".join(f"{task[at]:.2f}" for at in ("p10", "p50", "p90", "p99"))
+            idle = line["outside_tasks"]
+            cells += [f"{median_s(line):.4f}", f"{line['tasks_per_s']:,.0f}", times, f"{idle:.1%}"]
+        page.append("| " + " | ".join(cells) + " |")
     return [*page, ""]
 
 
@@ -124,7 +126,6 @@ def whatif(lines: list[dict]) -> list[str]:
     page += ["| application | one worker, s | all: predicted, s | measured, s | off |", "|---|---|---|---|---|"]
     for line in lines:
 
-
         def median(side, key):
             return statistics.median(run[key] for run in line[side]) / 1e3
 
@@ -135,14 +136,15 @@ def whatif(lines: list[dict]) -> list[str]:
 
 
 def uneven(line: dict) -> list[str]:
-    """A slowed worker."""
-    page = ["## A worker slowed by half", "", "Two processes of one thread, 24 partitions; milliseconds an iteration.", ""]
-    page += ["| before | the ten after | the twenty after those | ideal for the remaining speed | over ideal | moves |"]
-    page += ["|---|---|---|---|---|---|"]
-    for run in line["lines"]:
+    """A worker that gets slow, one that comes, one that goes."""
+    page = ["## A worker slowed by half, one that comes, one that goes", ""]
+    page += ["Processes of one thread, 24 partitions; mean milliseconds an iteration. Ideal: for the remaining speed.", ""]
+    page += ["| | before | the ten after | the twenty after those | ideal | over ideal | partitions moved | rollbacks |"]
+    page += ["|---|---|---|---|---|---|---|---|"]
+    for run in sorted(line["lines"], key=lambda run: run["case"]):
         over = run["after_ms"] / run["ideal_ms"] - 1
-        cells = [f"{run[key]:.1f}" for key in ("before_ms", "first_ten_ms", "after_ms", "ideal_ms")]
-        page.append("| " + " | ".join([*cells, f"{over:+.0%}", str(run["migrations"])]) + " |")
+        cells = [run["case"], *(f"{run[key]:.1f}" for key in ("before_ms", "first_ten_ms", "after_ms", "ideal_ms"))]
+        page.append("| " + " | ".join([*cells, f"{over:+.0%}", str(run["migrations"]), str(run["recoveries"])]) + " |")
     return [*page, "", "`cargo run --release -p pellucid-iterate --example uneven`", ""]
 
 
@@ -196,6 +198,7 @@ def main() -> None:
         return
     page += [f"Machine: {machine}." for machine in sorted({line["machine"] for line in lines})]
     page += [f"Freed memory: {', '.join(sorted({str(line['memory']) for line in lines}))} (`lab/memory.py`).", ""]
+    page += targets.section(lines, limit_s)
     for application in TITLES:
         found = [line for line in lines if line["case"].get("application") == application and "turn" in line["case"]]
         sizes = {tuple((key, value) for key, value in line["case"].items() if key in ("rows", "scale")) for line in found}
