@@ -22,7 +22,7 @@ from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
 
 from lab import disks, kernel, links
-from tests import binary
+from tests import binary, traces
 
 FAILED, USAGE = 1, 2
 SEED = 7
@@ -288,6 +288,33 @@ def test_bandwidth_and_trace_are_measured_when_asked_for(tmp_path):
     assert "workers" in binary.run("whatif", trace, "--set", "disks=2").err
 
 
+def test_a_trace_of_several_processes_is_one(tmp_path):
+    """Every task of two processes on one clock, and every byte that they sent each other."""
+    path, trace = write(tmp_path / "a.parquet", *DATA["breast_cancer"]), tmp_path / "a.trace"
+    document = regression(path, "--partitions", 6, "--processes", 2, "--trace", trace)[2]
+    records = list(traces.lines(trace))
+    stages = [record for record in records if record["t"] == "stage"]
+    resources = [record for record in records if record["t"] == "resource"]
+    tasks = [record for record in records if record["t"] == "sampled_task"]
+    (job,) = [record for record in records if record["t"] == "job"]
+    (end,) = [record for record in records if record["t"] == "job_end"]
+    assert [resource["concurrency"] for resource in resources if resource["kind"] == "cpu"] == [2 * max(1, os.cpu_count() // 2)]
+    assert {task["partition"] for task in tasks if stages[task["stage"]]["name"] == "evaluate"} == set(range(6))
+    assert all(job["submitted_ns"] <= task["started_ns"] <= end["ended_ns"] for task in tasks)
+    # Unsampled tasks of the end are fewer than a sample's weight, by stage and thread.
+    counted = sum(task["weight"] for task in tasks)
+    assert counted <= document["tasks"] <= counted + 256 * 2 * len(stages)
+    sent = [record for record in records if record["t"] == "exchange"]
+    assert {resources[record["resource"]]["kind"] for record in sent} == {"network"}
+    # In each iteration the model goes to the other process, and a sum comes back.
+    assert sum(record["messages"] for record in sent) >= 2 * document["iterations"]
+    assert all(record["bytes"] > 8 * record["messages"] for record in sent)
+    notes = json.loads(binary.run("analyze", trace, "--json").check().out)["notes"]
+    assert any(note.startswith("workers sent each other") for note in notes), notes
+    answer = json.loads(binary.run("whatif", trace, "--set", "network.rate=1Mbit/s", "--json").check().out)
+    assert answer["prediction"]["duration_ms"] > answer["baseline"]["measured_ms"]
+
+
 def test_formats_give_the_same_model(tmp_path):
     """CSV, Parquet and a folder of parts, with text columns that are passed over."""
     x, y = DATA["wine: first"]
@@ -320,10 +347,7 @@ def test_bad_tables_are_refused(tmp_path):
     assert "150 rows" in refused(USAGE, *fit, "--label", "y", "--partitions", 151)
     assert "--step is for --solver gd" in refused(USAGE, *fit, "--label", "y", "--step", 1)
     assert "a penalty is 0 or more" in refused(USAGE, *fit, "--label", "y", "--l2=-1")
-    assert "Spark" in refused(USAGE, *fit, "--label", "y", "--on", "spark")
     assert "PELLUCID_ITERATE_SECRET" in refused(USAGE, *fit, "--label", "y", "--processes", 2, "--listen", "127.0.0.1:0")
-    traced = ("--processes", 2, "--trace", tmp_path / "a.trace")
-    assert "several processes" in refused(USAGE, *fit, "--label", "y", *traced)
     assert "ends in .parquet" in refused(USAGE, *fit, "--label", "y", "-o", tmp_path / "a.txt")
     assert "is no folder" in refused(USAGE, *fit, "--label", "y", "-o", tmp_path / "none" / "a.parquet")
     assert "labels are 0 and 1" in refused(FAILED, *fit, "--label", "f0")

@@ -8,6 +8,7 @@ mod running;
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::spark::Hosting;
 use crate::units::format_count;
 use clap::{Args, Subcommand, ValueEnum};
 use data::Data;
@@ -15,12 +16,17 @@ use pellucid_iterate::applications::logistic_regression::Algorithm;
 use pellucid_iterate::applications::{ApplicationError, Finished, Job};
 use pellucid_iterate::applications::{kmeans, logistic_regression, pagerank};
 use pellucid_iterate::input::{InputError, Table, edges};
-use pellucid_iterate::{Invitation, JobControl, JobError, Outcome, Progress, RunOptions, WorkerSettings};
+use pellucid_iterate::{
+    Invitation, JobControl, JobError, Outcome, Plan, Progress, RunOptions, WorkerSettings,
+};
 use results::{Cost, Printable};
 use running::{Running, start};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long Spark may take to start executors and tasks, again too.
+const SPARK_LIMIT: Duration = Duration::from_secs(120);
 
 /// Coefficients or centers that a screen shows.
 const SCREEN_LINES: usize = 30;
@@ -36,10 +42,15 @@ Over several machines: the same command on each, where the same data is. The con
 that, PELLUCID_ITERATE_CONTROLLER=HOST:PORT and PELLUCID_ITERATE_RANK=0 (1, …), and listens at the address
 that it has towards the controller. What they say to each other is authenticated, not encrypted.
 
+On Spark: --on spark=MASTER runs --processes N workers in the tasks of one barrier stage, each with --workers
+threads. Data are read where the tasks run: by the same path, or by a URL. When an executor is lost Spark starts
+all workers again, and the job goes on from its newest snapshot (--snapshot, where all of them reach it).
+
 Example:
   pellucid iterate logistic-regression clicks.parquet --label clicked
   pellucid iterate kmeans points.csv --k 10 -o assignments.parquet
-  pellucid iterate pagerank graph.el -o ranks.parquet")]
+  pellucid iterate pagerank graph.el -o ranks.parquet
+  pellucid iterate kmeans s3://lake/points --k 10 --on spark=spark://host:7077 --processes 8 --snapshot s3://lake/kept")]
 pub struct Arguments {
     #[command(subcommand)]
     application: Application,
@@ -253,10 +264,7 @@ fn execute<R: Printable>(job: Job<R>, running: &Running, console: &Console) -> R
         return Err(Failure::Interrupted);
     }
     if let Some((invitation, rank)) = Invitation::from_environment() {
-        let snapshots = running.snapshots()?;
-        let settings =
-            WorkerSettings { rank, threads: running.threads(), snapshots, ..WorkerSettings::default() };
-        return Ok(pellucid_iterate::work(job.plan, &invitation, &settings)?);
+        return work(job.plan, &invitation, rank, running, console);
     }
     let memory = running.bandwidths()?;
     let own = memory.iter().find(|measured| measured.threads == running.all_threads());
@@ -267,40 +275,32 @@ fn execute<R: Printable>(job: Job<R>, running: &Running, console: &Console) -> R
         bandwidth: own.map(|measured| measured.bytes_per_s),
     };
     let preparations = job.preparations;
+    let (recorder, snapshots) = (running.recorder()?, running.snapshots()?);
     let control = JobControl::default();
+    let hosting = running.hosting(&control, console)?;
+    let threads = hosting
+        .as_ref()
+        .map_or(running.all_threads(), |hosting| hosting.workers as usize * running.threads());
     let cancelled = control.clone();
     let guard = interrupt::on_interrupt(move || cancelled.cancel());
     let mut line = Line::new(&job, running.iterations, console);
-    let recorder = running.recorder()?;
     let options = RunOptions {
         threads: running.threads(),
-        snapshots: running.snapshots()?,
+        snapshots,
         recorder: recorder.clone(),
         memory,
         control: Some(control),
         progress: Some(Box::new(move |now| line.show(now))),
         ..RunOptions::default()
     };
-    let ran = match running.processes {
-        None => pellucid_iterate::run(job.plan.clone(), options),
-        Some(count) => {
-            let cluster = running.cluster(count)?;
-            pellucid_iterate::control(job.plan.clone(), &cluster, options, |invitation| {
-                if running.listen.is_none() {
-                    return start(count, invitation);
-                }
-                console.note(&format!("waiting for {count} workers at {}", invitation.controller));
-                Ok(Vec::new())
-            })
-        }
-    };
+    let ran = run_there(job.plan.clone(), running, hosting, options, console);
     if let Some(recorder) = recorder {
         // A job that failed leaves its trace, too: it says how far it came.
         recorder.finish().map_err(|e| Failure::Failed(e.to_string()))?;
     }
     let outcome = ran?;
     drop(guard);
-    let cost = Cost::of(&outcome, preparations, running.all_threads());
+    let cost = Cost::of(&outcome, preparations, threads);
     let finished = job.finish(&outcome)?;
     if let Some(path) = &running.output {
         finished.result.write(path)?;
@@ -314,6 +314,58 @@ fn execute<R: Printable>(job: Job<R>, running: &Running, console: &Console) -> R
     console.print(|out| finished.result.print(out, most))?;
     console.note(&told.summary(&finished, &outcome, cost));
     Ok(())
+}
+
+/// Takes part in a job that another process controls.
+fn work(
+    plan: Arc<Plan>,
+    invitation: &Invitation,
+    rank: u32,
+    running: &Running,
+    console: &Console,
+) -> Result<(), Failure> {
+    let snapshots = running.snapshots()?;
+    let settings = WorkerSettings {
+        rank,
+        threads: running.threads(),
+        snapshots,
+        traced: running.trace.is_some(),
+        ..WorkerSettings::default()
+    };
+    if running.on.is_some() {
+        // Whoever hosts it waits for this: what is wrong with the data has come out by now.
+        console.print(|out| writeln!(out, "ready"))?;
+    }
+    Ok(pellucid_iterate::work(plan, invitation, &settings)?)
+}
+
+/// Runs a plan: here, in processes that this one starts or waits for, or in Spark's tasks.
+fn run_there(
+    plan: Arc<Plan>,
+    running: &Running,
+    hosting: Option<Hosting>,
+    options: RunOptions,
+    console: &Console,
+) -> Result<Outcome, Failure> {
+    if let Some(mut hosting) = hosting {
+        console.note(&format!("{} workers in tasks of Spark's", hosting.workers));
+        let options = RunOptions { wait_limit: SPARK_LIMIT, ..options };
+        let cluster = hosting.cluster();
+        let ran = pellucid_iterate::control(plan, &cluster, options, |invitation| {
+            hosting.invite(invitation).map(|()| Vec::new())
+        });
+        hosting.end(ran.is_ok());
+        return Ok(ran?);
+    }
+    let Some(count) = running.processes else { return Ok(pellucid_iterate::run(plan, options)?) };
+    let cluster = running.cluster(count)?;
+    Ok(pellucid_iterate::control(plan, &cluster, options, |invitation| {
+        if running.listen.is_none() {
+            return start(count, invitation);
+        }
+        console.note(&format!("waiting for {count} workers at {}", invitation.controller));
+        Ok(Vec::new())
+    })?)
 }
 
 /// What the summary says of the job itself.

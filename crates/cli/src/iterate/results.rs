@@ -167,6 +167,7 @@ pub fn document<R: Printable>(
             "iteration_ms".to_string(),
             json!({"median": cost.map(|cost| cost.median_ms), "p99": cost.map(|cost| cost.p99_ms)}),
         ),
+        ("recoveries".to_string(), outcome.recoveries.into()),
         ("tasks".to_string(), outcome.tasks.into()),
         ("tasks_per_s".to_string(), json!(cost.map(|cost| cost.tasks_per_s))),
         ("scheduler_share".to_string(), json!(cost.and_then(|cost| cost.outside_tasks))),

@@ -1,10 +1,12 @@
 //! How an iterative job runs, whichever it is: the options that all of them have.
 
+use crate::console::Console;
 use crate::failure::Failure;
+use crate::spark::{self, Hosting};
 use clap::{Args, ValueEnum};
 use pellucid_iterate::applications::Precision;
 use pellucid_iterate::kernels::bandwidth::{self, Bandwidth};
-use pellucid_iterate::{Cluster, Invitation, Snapshots};
+use pellucid_iterate::{Cluster, Invitation, JobControl, Snapshots};
 use pellucid_trace::{Recorder, RecorderOptions};
 use std::collections::BTreeSet;
 use std::io;
@@ -14,7 +16,7 @@ use std::process::{Child, Command, Stdio};
 /// How a job runs, whichever it is.
 #[derive(Debug, Args)]
 pub struct Running {
-    /// Threads that compute, of each process [default: all cores, divided among processes]
+    /// Threads that compute, of each process [default: all cores, divided among processes; on Spark 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub workers: Option<u16>,
     /// Processes that compute, each with its own partitions [default: this one]
@@ -48,9 +50,12 @@ pub struct Running {
     /// trace then has it, too
     #[arg(long)]
     pub bandwidth: bool,
-    /// Where to run: only this machine in this version
-    #[arg(long, value_name = "spark[=MASTER]")]
+    /// Run the workers on Apache Spark, --processes of them (default: as many as fit), through a Python that has PySpark
+    #[arg(long, value_name = "spark[=MASTER]", help_heading = "Spark")]
     pub on: Option<String>,
+    /// One of Spark's settings, for example spark.executor.memory=4g
+    #[arg(long = "conf", value_name = "KEY=VALUE", value_parser = spark::parse_setting, requires = "on", help_heading = "Spark")]
+    pub conf: Vec<(String, String)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -71,13 +76,28 @@ impl Running {
 
     /// Threads of one process.
     pub fn threads(&self) -> usize {
+        if self.on.is_some() {
+            return self.workers.map_or(1, usize::from);
+        }
         let cores = crate::generate::all_cores() / self.processes.map_or(1, usize::from);
         self.workers.map_or(cores.max(1), usize::from)
     }
 
-    /// Threads of all processes.
+    /// Threads of all processes, on this machine.
     pub fn all_threads(&self) -> usize {
         self.threads() * self.processes.map_or(1, usize::from)
+    }
+
+    /// A Spark session that starts the workers, if that was asked for.
+    pub fn hosting(&self, control: &JobControl, console: &Console) -> Result<Option<Hosting>, Failure> {
+        let Some(on) = &self.on else { return Ok(None) };
+        let wanted = spark::Wanted {
+            master: spark::master(on)?,
+            conf: &self.conf,
+            workers: self.processes.map(u32::from),
+            threads: self.threads() as u32,
+        };
+        Hosting::start(&wanted, control.clone(), console).map(Some)
     }
 
     /// Where snapshots go.
@@ -145,16 +165,24 @@ impl Running {
 
     /// Refuses what cannot be done, before anything is.
     pub fn check(&self) -> Result<(), Failure> {
-        if self.trace.is_some() && self.processes.is_some() {
-            return Err(Failure::Usage(
-                "--trace: tasks of several processes are not recorded; leave --processes out".to_string(),
-            ));
+        if Invitation::from_environment().is_some() {
+            // A worker: its controller was asked.
+            return Ok(());
         }
         if let Some(on) = &self.on {
-            return Err(Failure::Usage(format!(
-                "--on {on}: iterative jobs do not run on Spark in this version (SQL does: pellucid sql --on spark); \
-                 leave --on out to run on this machine"
-            )));
+            spark::master(on)?;
+            if self.listen.is_some() {
+                return Err(Failure::Usage(
+                    "--listen: with --on spark the controller listens where Spark's driver is; leave it out"
+                        .to_string(),
+                ));
+            }
+            if self.bandwidth {
+                return Err(Failure::Usage(
+                    "--bandwidth measures this machine's memory, and with --on spark workers are elsewhere; leave it out"
+                        .to_string(),
+                ));
+            }
         }
         if let Some(output) = &self.output {
             pellucid_iterate::input::results::check(output)?;

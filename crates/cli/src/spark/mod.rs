@@ -1,15 +1,18 @@
-//! Spark: the lines that switch Pellucid's plugin on, and statements run on a Spark that the
-//! user has.
+//! Spark: the lines that switch Pellucid's plugin on, and statements and iterative jobs run on a Spark
+//! that the user has.
 //!
 //! Nothing of Spark is in this binary. The plugin is a jar that is looked for ([`plugin`]), Spark
 //! is a Python that has PySpark ([`python`]); a session is a process of that Python ([`session`]),
-//! whose rows come back as JSON ([`rows`]) and whose event log becomes the trace.
+//! whose rows come back as JSON ([`rows`]) and whose event log becomes the trace. Of an iterative job it starts the
+//! workers, in tasks, and nothing else ([`hosting`]).
 
+mod hosting;
 mod plugin;
 mod python;
 mod rows;
 mod session;
 
+pub use hosting::{Hosting, Wanted};
 pub use session::{Request, run};
 
 use crate::console::Console;

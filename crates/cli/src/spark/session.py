@@ -61,7 +61,7 @@ def settings(request):
     theirs = {**defaults(), **given}
     master = request["master"] or theirs.get("spark.master") or "local[*]"
     ours = {
-        "spark.app.name": "pellucid sql",
+        "spark.app.name": request.get("name", "pellucid sql"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": "file:" + os.path.join(request["folder"], "warehouse"),
@@ -79,6 +79,7 @@ def settings(request):
         "spark.eventLog.rolling.enabled": "false",
         "spark.eventLog.compress": "true",
         "spark.eventLog.compression.codec": "zstd",
+        **request.get("needed", {}),
     }
     if request["jar"]:
         for key, value in (("spark.jars", request["jar"]), ("spark.plugins", request["plugin"])):
@@ -87,10 +88,20 @@ def settings(request):
     return {**ours, **given, **needed}
 
 
+def untested(version):
+    """What is said of a PySpark that this was not tried with; None where it was."""
+    if version.startswith(("3.5.", "4.0.", "4.3.")):
+        return None
+    return f"this was tried with PySpark 3.5, 4.0 and 4.3, not with {version}: answers and times may be others"
+
+
 def start(request):
     """The session."""
+    import pyspark
     from pyspark.sql import SparkSession
 
+    if warning := untested(pyspark.__version__):
+        say(warning=warning)
     builder = SparkSession.builder
     for key, value in settings(request).items():
         builder = builder.config(key, value)

@@ -19,7 +19,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -106,8 +106,20 @@ fn query_of(trace: &Trace, (begin_ms, end_ms): (f64, f64)) -> Option<usize> {
     })
 }
 
-fn log_folder(folder: &Path) -> PathBuf {
+/// Where Spark's event log goes, within a session's folder.
+pub(super) fn log_folder(folder: &Path) -> PathBuf {
     folder.join("log")
+}
+
+/// A folder for a session, with one in it for its log.
+pub(super) fn folder() -> Result<TempDir, Failure> {
+    let folder = tempfile::Builder::new()
+        .prefix("pellucid-spark-")
+        .tempdir()
+        .map_err(|error| Failure::file("make a folder in", std::env::temp_dir().display(), &error))?;
+    let log = log_folder(folder.path());
+    fs::create_dir(&log).map_err(|error| Failure::file("make", log.display(), &error))?;
+    Ok(folder)
 }
 
 /// Runs the statements.
@@ -123,12 +135,8 @@ pub fn run(request: &Request, console: &Console) -> Result<Ran, Failure> {
             "Spark runs without Pellucid's plugin, so waits for disks are only bounded: {why}"
         ));
     }
-    let folder = tempfile::Builder::new()
-        .prefix("pellucid-spark-")
-        .tempdir()
-        .map_err(|error| Failure::file("make a folder in", std::env::temp_dir().display(), &error))?;
+    let folder = folder()?;
     let failed = |error| Failure::file("write to", folder.path().display(), &error);
-    fs::create_dir(log_folder(folder.path())).map_err(failed)?;
     let document = json!({
         "master": request.master,
         "conf": request.conf,
@@ -140,19 +148,20 @@ pub fn run(request: &Request, console: &Console) -> Result<Ran, Failure> {
         "plugin": plugin::CLASS,
     });
     fs::write(folder.path().join("request.json"), document.to_string()).map_err(failed)?;
-    fs::write(folder.path().join("session.py"), PROGRAM).map_err(failed)?;
-    let mut child = start(&python, folder.path())?;
+    let mut child = start(&python, folder.path(), "session.py", Stdio::null())?;
     let (answers, failure) = follow(&mut child, folder.path(), console)?;
     let trace = inputs::read_one(&log_folder(folder.path())).ok();
     Ok(Ran { answers, failure, trace, folder })
 }
 
-fn start(python: &Python, folder: &Path) -> Result<Child, Failure> {
-    let said = File::create(folder.join("said"))
-        .map_err(|error| Failure::file("write to", folder.display(), &error))?;
+/// Starts a program of a session's folder, in a process group of its own, on the request that is there.
+pub(super) fn start(python: &Python, folder: &Path, program: &str, stdin: Stdio) -> Result<Child, Failure> {
+    let failed = |error| Failure::file("write to", folder.display(), &error);
+    fs::write(folder.join("session.py"), PROGRAM).map_err(failed)?;
+    let said = File::create(folder.join("said")).map_err(failed)?;
     let mut command = python.command();
-    command.arg("-B").arg(folder.join("session.py")).arg(folder.join("request.json"));
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(said).process_group(0);
+    command.arg("-B").arg(folder.join(program)).arg(folder.join("request.json"));
+    command.stdin(stdin).stdout(Stdio::piped()).stderr(said).process_group(0);
     command.spawn().map_err(|error| Failure::Failed(format!("Python could not be started: {error}")))
 }
 
@@ -199,16 +208,21 @@ fn follow(
         return Err(Failure::Interrupted);
     }
     if failure.is_none() && !status.as_ref().is_ok_and(|status| status.success()) {
-        let ended = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-        let last = fs::read_to_string(folder.join("said")).unwrap_or_default();
-        let last = last.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
-        failure = Some(Failure::Failed(format!("Spark's Python ended ({ended}): {last}")));
+        failure = Some(Failure::Failed(last_words(status, folder)));
     }
     Ok((answers, failure))
 }
 
+/// How a session ended that did not say why.
+pub(super) fn last_words(status: std::io::Result<ExitStatus>, folder: &Path) -> String {
+    let ended = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+    let said = fs::read_to_string(folder.join("said")).unwrap_or_default();
+    let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+    format!("Spark's Python ended ({ended}): {last}")
+}
+
 /// Waits for the JVM and what it started, which end by themselves once Python has; and ends what does not.
-fn end(group: libc::pid_t) {
+pub(super) fn end(group: libc::pid_t) {
     let until = Instant::now() + PATIENCE;
     // SAFETY: asks whether the group, which was made for our child, still has members.
     while unsafe { libc::killpg(group, 0) } == 0 {

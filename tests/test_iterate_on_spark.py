@@ -1,0 +1,153 @@
+"""`pellucid iterate --on spark`: workers in the tasks of a real Spark, with the answers of this machine's threads."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests import binary, spark
+
+needs_spark = pytest.mark.skipif(spark.missing() is not None, reason=f"no Spark: {spark.missing()}")
+# Two executors of one core each, as on a cluster, but on this machine.
+CLUSTER = "spark=local-cluster[2,1,1024]"
+FEATURES = 5
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Of a user who has PySpark."""
+    plain = {key: value for key, value in os.environ.items() if key not in ("SPARK_HOME", "SPARK_CONF_DIR")}
+    return {**plain, "PYSPARK_PYTHON": str(spark.python()), **more}
+
+
+@pytest.fixture(scope="module")
+def points(tmp_path_factory) -> Path:
+    """Rows for a regression that takes some thousand iterations of gradient descent."""
+    random = np.random.default_rng(3)
+    x = random.normal(size=(20_000, FEATURES))
+    y = (x @ np.arange(1.0, FEATURES + 1) + random.logistic(size=len(x)) > 0).astype(np.int64)
+    path = tmp_path_factory.mktemp("points") / "points.parquet"
+    pq.write_table(pa.table({f"f{c}": x[:, c] for c in range(FEATURES)} | {"y": y}), path)
+    return path
+
+
+def job(points: Path, iterations: int) -> list:
+    """Gradient descent, always of so many iterations."""
+    options = ["--label", "y", "--solver", "gd", "--tolerance", 0, "--iterations", iterations, "--partitions", 6]
+    return ["iterate", "logistic-regression", points, *options, "--json"]
+
+
+def processes_with(text: str, among: str) -> list[int]:
+    """Processes whose command line has both texts."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if text in line and among in line and int(path.parent.name) != os.getpid():
+            found.append(int(path.parent.name))
+    return found
+
+
+@needs_spark
+def test_a_lost_executor_costs_time_and_nothing_else(points, tmp_path):
+    """An executor is killed once snapshots are there; Spark starts all workers again, and the answer is the same."""
+    iterations = 20_000
+    expected = json.loads(binary.run(*job(points, iterations)).check().out)
+    mark, place = f"-Dpellucid.test={tmp_path.name}-{os.getpid()}", tmp_path / "kept"
+    options = ["--on", CLUSTER, "--processes", 2, "--snapshot", place, "--snapshot-every", 500]
+    options += ["--conf", f"spark.executor.extraJavaOptions={mark}", "--conf", "spark.executor.memory=700m"]
+    process = binary.start(*job(points, iterations), *options, env=environment())
+    try:
+        binary.wait_until(lambda: place.exists() and list(place.glob("**/*manifest*")), process, timeout=180)
+        victims = processes_with("CoarseGrainedExecutorBackend", mark)
+        assert len(victims) == 2, victims
+        os.kill(victims[0], signal.SIGKILL)
+        out, err = process.communicate(timeout=240)
+    finally:
+        process.kill()
+    assert process.returncode == 0, err
+    found = json.loads(out)
+    assert found["recoveries"] > 0, "the executor was killed too late"
+    assert found["result"] == expected["result"] and found["iterations"] == iterations
+    assert "2 workers in tasks of Spark's" in err
+    until = time.monotonic() + 60
+    while processes_with("CoarseGrainedExecutorBackend", mark) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert processes_with("CoarseGrainedExecutorBackend", mark) == []
+
+
+@needs_spark
+def test_a_local_master_has_a_worker_a_core(points):
+    expected = json.loads(binary.run(*job(points, 30)).check().out)
+    found = binary.run(*job(points, 30), "--on", "spark=local[2]", env=environment()).check()
+    assert json.loads(found.out)["result"] == expected["result"]
+    assert "2 workers in tasks of Spark's" in found.err
+
+
+@needs_spark
+def test_what_no_worker_can_do_is_said_once(points, tmp_path):
+    """Data that are not where the tasks run: here they are gone as soon as the command has read their schema."""
+    copy = shutil.copy(points, tmp_path / "gone.parquet")
+    process = binary.start(*job(copy, 30), "--on", "spark=local[2]", env=environment(TMPDIR=str(tmp_path)))
+    binary.wait_until(lambda: list(tmp_path.glob("pellucid-spark-*")), process)
+    copy.unlink()
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 1 and out == ""
+    assert "error: Spark: worker on " in err and "gone.parquet" in err, err
+    assert "Traceback" not in err and not binary.PANIC.search(err)
+
+
+@needs_spark
+@pytest.mark.full
+def test_more_workers_than_slots_is_said(points):
+    ran = binary.run(*job(points, 30), "--on", "spark=local[2]", "--processes", 3, env=environment())
+    assert ran.code == 1 and "slots" in ran.err, ran.err
+
+
+@needs_spark
+def test_ctrl_c_ends_spark_too(points, tmp_path):
+    process = binary.start(
+        *job(points, 100_000_000), "--on", "spark=local[2]", env=environment(TMPDIR=str(tmp_path)), start_new_session=True
+    )
+    worker = "logistic-regression"
+    try:
+        binary.wait_until(lambda: len(processes_with(worker, str(points))) == 3, process, timeout=120)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130, err
+    assert not list(tmp_path.glob("pellucid-spark-*"))
+    until = time.monotonic() + 30
+    while processes_with(worker, str(points)) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert processes_with(worker, str(points)) == []
+
+
+def test_wrong_usage_needs_no_spark(points):
+    for options, message in [
+        (["--on", "flink"], "it is spark or spark=MASTER"),
+        (["--on", "spark", "--bandwidth"], "--bandwidth measures this machine's memory"),
+        (["--on", "spark", "--processes", 2, "--listen", "127.0.0.1:0"], "where Spark's driver is"),
+        (["--on", "spark", "--conf", "memory=4g"], "one of Spark's settings"),
+        (["--conf", "spark.executor.memory=4g"], "--on"),
+    ]:
+        ran = binary.run(*job(points, 30), *options)
+        assert ran.code == 2 and message in ran.err, ran.err
+
+
+def test_no_pyspark(points, tmp_path):
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
+    bare.chmod(0o755)
+    ran = binary.run(*job(points, 30), "--on", "spark", env={**os.environ, "PYSPARK_PYTHON": str(bare)})
+    assert ran.code == 1 and "PySpark was not found" in ran.err, ran.err
