@@ -29,6 +29,9 @@ final class Headquarters implements Tuner.Listener {
     private Tuner tuner;
     private Fuse fuse;
     private volatile boolean driverFollows;
+    private PellucidExecutor executor;
+    private Settings.Mode mode;
+    private volatile boolean runsTasks;
     private volatile int cpusOfTask;
     private volatile int slots;
     private int cores;
@@ -43,11 +46,17 @@ final class Headquarters implements Tuner.Listener {
     void begin(PellucidExecutor executor, Tuner tuner, Fuse fuse, Settings.Mode mode) {
         this.tuner = tuner;
         this.fuse = fuse;
-        askCores(executor, mode, TIMES);
+        this.executor = executor;
+        this.mode = mode;
+        askCores(TIMES);
     }
 
-    /** A task began that takes so many: all of one executor's do, as good as always. */
-    void cpusOfTask(int cpus) {
+    /** A task began that takes so many cores: all of one executor's do, as good as always. */
+    void taskBegins(int cpus) {
+        if (!runsTasks) {
+            runsTasks = true;
+            askCores(TIMES);
+        }
         if (cpus != cpusOfTask && cpus >= 1) {
             cpusOfTask = cpus;
             later(() -> {
@@ -63,11 +72,15 @@ final class Headquarters implements Tuner.Listener {
         return slots;
     }
 
-    private void askCores(PellucidExecutor executor, Settings.Mode mode, int times) {
+    private void askCores(int times) {
         later(() -> {
-            String[] answer = (String[]) spark.ask(new String[] {"executor", spark.executorID()});
+            if (cores > 0) {
+                return; // known meanwhile
+            }
+            String[] answer =
+                (String[]) spark.ask(new String[] {"executor", spark.executorID(), Boolean.toString(runsTasks)});
             if (answer.length < 2) {
-                again(() -> askCores(executor, mode, times - 1), times);
+                again(() -> askCores(times - 1), times);
                 return;
             }
             cores = Integer.parseInt(answer[0]);

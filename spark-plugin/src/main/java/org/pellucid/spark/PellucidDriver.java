@@ -154,10 +154,7 @@ final class PellucidDriver implements DriverPlugin {
     private String[] answer(String[] words) throws Exception {
         switch (words[0]) {
             case "executor":
-                Executor executor = executors.get(words[1]);
-                return executor == null
-                    ? UNKNOWN
-                    : new String[] {Integer.toString(executor.cores), Boolean.toString(schedulerFollows())};
+                return coresOf(words[1], Boolean.parseBoolean(words[2]));
             case "cores":
                 want(words[1], Integer.parseInt(words[2]));
                 return null;
@@ -173,6 +170,15 @@ final class PellucidDriver implements DriverPlugin {
             default:
                 throw new IllegalArgumentException("no such message: " + words[0]);
         }
+    }
+
+    /** Once Spark sends it tasks: before, what the scheduler is told of it is lost. */
+    private String[] coresOf(String id, boolean runsTasks) throws ReflectiveOperationException {
+        Executor executor = executors.get(id);
+        if (executor == null || schedulerFollows() && !runsTasks && !scheduler.hasFreeCores(id)) {
+            return UNKNOWN;
+        }
+        return new String[] {Integer.toString(executor.cores), Boolean.toString(schedulerFollows())};
     }
 
     private String[] found(String[] words) {

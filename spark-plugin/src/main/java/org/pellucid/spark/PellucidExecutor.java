@@ -123,7 +123,7 @@ final class PellucidExecutor implements ExecutorPlugin {
         task.attach();
         // The first listener is the last to be called: by then the task's streams are closed.
         context.addTaskCompletionListener(new Completion(task));
-        driver.cpusOfTask(context.cpus());
+        driver.taskBegins(context.cpus());
         boolean off = Settings.OFF.equalsIgnoreCase(context.getLocalProperty(Settings.MODE));
         if (settings.mode == Settings.Mode.ADAPTIVE) {
             // Tasks of a barrier stage wait for each other: all run, or none gets on.

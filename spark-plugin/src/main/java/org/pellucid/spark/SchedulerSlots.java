@@ -23,9 +23,12 @@ final class SchedulerSlots {
     private static final String UPDATE =
         "org.apache.spark.scheduler.cluster.CoarseGrainedClusterMessages$StatusUpdate";
 
+    private final Object backend;
+    private final Method available;
     private final Object endpoint;
     private final Method send;
     private final Constructor<?> update;
+    private final Class<?> typeOfCores;
     private final Object finished;
     private final Object nothing;
     private final Object noResources;
@@ -34,7 +37,8 @@ final class SchedulerSlots {
      * @throws ReflectiveOperationException where this Spark is another than those known
      */
     SchedulerSlots(SparkContext context) throws ReflectiveOperationException {
-        Object backend = SparkContext.class.getMethod("schedulerBackend").invoke(context);
+        backend = SparkContext.class.getMethod("schedulerBackend").invoke(context);
+        available = backend.getClass().getMethod("getExecutorAvailableCpus", String.class);
         endpoint = backend.getClass().getMethod("driverEndpoint").invoke(backend);
         send = Class.forName("org.apache.spark.rpc.RpcEndpointRef").getMethod("send", Object.class);
         send.setAccessible(true);
@@ -47,7 +51,8 @@ final class SchedulerSlots {
             .newInstance(ByteBuffer.allocate(0));
         Object maps = Class.forName("scala.collection.immutable.Map$").getField("MODULE$").get(null);
         noResources = maps.getClass().getMethod("empty").invoke(maps);
-        amount(0); // fails here rather than later
+        typeOfCores = update.getParameterTypes()[4];
+        amount(typeOfCores, 0); // fails here rather than later
     }
 
     /** Whether the master is one that sends tasks to executors: not {@code local[n]}. */
@@ -61,13 +66,23 @@ final class SchedulerSlots {
         return false;
     }
 
-    /** So many cores more, or fewer, seem free on the executor. */
-    void free(String executor, int cores) throws ReflectiveOperationException {
-        send.invoke(endpoint, update.newInstance(executor, -1L, finished, nothing, amount(cores), noResources));
+    /**
+     * Whether Spark sends the executor tasks. An executor's plugin begins before that, while Spark counts
+     * none of its cores as free; when the executor says that it is ready, it counts all, whatever was
+     * told before. False also where all are taken.
+     */
+    boolean hasFreeCores(String executor) throws ReflectiveOperationException {
+        scala.Option<?> cores = (scala.Option<?>) available.invoke(backend, executor);
+        return cores.isDefined() && Double.parseDouble(cores.get().toString()) > 0;
     }
 
-    private Object amount(int cores) throws ReflectiveOperationException {
-        Class<?> type = update.getParameterTypes()[4];
+    /** So many cores more, or fewer, seem free on the executor. */
+    void free(String executor, int cores) throws ReflectiveOperationException {
+        send.invoke(endpoint, update.newInstance(executor, -1L, finished, nothing, amount(typeOfCores, cores), noResources));
+    }
+
+    /** As the message has it. */
+    static Object amount(Class<?> type, int cores) throws ReflectiveOperationException {
         if (type == int.class) {
             return cores;
         }
