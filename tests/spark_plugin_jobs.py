@@ -1,10 +1,12 @@
 """What `test_spark_plugin.py` runs inside a real Spark: `python spark_plugin_jobs.py JOB OPTIONS`.
 
 OPTIONS is JSON: `conf` (Spark's) and whatever the job takes. The last line on stdout is the
-job's answer as JSON; the session's master and plugin are in `conf` as for any application.
+job's answer as JSON, with what the plugin still held when it had ended; the session's master and
+plugin are in `conf` as for any application.
 """
 
 import json
+import shutil
 import sys
 import threading
 import time
@@ -31,6 +33,25 @@ def wait_for_executors(spark: SparkSession, count: int) -> None:
         time.sleep(0.05)
 
 
+def held(spark: SparkSession, executors: int) -> dict:
+    """What the plugin of each executor has given out beside the task that asks, by its own metrics.
+
+    Asked until nothing is left on so many executors, since a killed task ends a moment after its job; or for
+    a minute, and then it is lost.
+    """
+    # Tasks that run, that wait, cores, threads in gated I/O, threads that wait for it.
+    own = [0, 0, 1, 0, 0] if spark.sparkContext.getConf().get("spark.pellucid.mode") == "monotasks" else [1, 0, 0, 0, 0]
+    found, until = {}, time.monotonic() + 60
+    while True:
+        # One task; the scheduler chooses where.
+        rows = spark.sql("SELECT java_method('org.pellucid.spark.SlowDisk', 'held') FROM range(0, 1, 1, 1)").collect()
+        executor, *counts, peak = rows[0][0].split()
+        left = [max(0, int(count) - of_asking) for count, of_asking in zip(counts, own, strict=True)]
+        found[executor] = {"held": left, "peak": int(peak)}
+        if sum(not any(each["held"]) for each in found.values()) >= executors or time.monotonic() > until:
+            return found
+
+
 def digest(spark: SparkSession, data: str, call: str, arguments: str) -> list:
     """Reads each file of one row, waiting as `call` says."""
     wait = READ.format(call=call, arguments=arguments)
@@ -40,12 +61,14 @@ def digest(spark: SparkSession, data: str, call: str, arguments: str) -> list:
 
 
 def tune(options: dict) -> object:
-    """A stage that waits; then one of a job where the plugin is off; then a barrier stage."""
+    """A stage that waits; then, as asked, the same again, one that computes, one where the plugin is off, a barrier stage."""
     spark = session(options["conf"])
     wait_for_executors(spark, options["executors"])
     answers = [digest(spark, options["data"], "read", str(options["ms"]))]
     if options.get("again"):
         answers.append(digest(spark, options["data"], "read", str(options["ms"])))
+    if options.get("compute"):
+        answers.append(digest(spark, options["compute"], "compute", "30"))
     if options.get("off"):
         spark.sql("SET spark.pellucid.mode=off")
         answers.append(digest(spark, options["data"], "read", "1"))
@@ -53,13 +76,6 @@ def tune(options: dict) -> object:
         slots = spark.sparkContext.parallelize(range(options["barrier"]), options["barrier"])
         answers.append(slots.barrier().mapPartitions(lambda rows: [sum(rows)]).sum())
     return answers
-
-
-def compute(options: dict) -> object:
-    """Tasks that only compute."""
-    spark = session(options["conf"])
-    wait_for_executors(spark, options["executors"])
-    return digest(spark, options["data"], "compute", "30")
 
 
 def cancel(options: dict) -> object:
@@ -93,8 +109,23 @@ def lose(options: dict) -> object:
     return digest(spark, options["data"], "dieOnce", f"'{options['mark']}', 20")
 
 
+def hang(options: dict) -> None:
+    """Says when tasks run on all executors, and never ends by itself."""
+    spark = session(options["conf"])
+    wait_for_executors(spark, options["executors"])
+    tracker = spark.sparkContext.statusTracker()
+
+    def watch():
+        while sum(tracker.getStageInfo(s).numActiveTasks for s in tracker.getActiveStageIds()) < 4:
+            time.sleep(0.05)
+        print("running", flush=True)
+
+    threading.Thread(target=watch, daemon=True).start()
+    digest(spark, options["data"], "read", "600000")
+
+
 def several(options: dict) -> object:
-    """One application after another in one process: a sort and a write under each configuration."""
+    """One application after another in one process: a sort, a write and a failing task under each configuration."""
     answers = {}
     for name, conf in options["each"].items():
         spark = session({**options["conf"], **conf})
@@ -102,22 +133,41 @@ def several(options: dict) -> object:
         rows = spark.read.parquet(options["data"] + "/rows")
         rows.repartition(8).sortWithinPartitions("k").write.mode("overwrite").parquet(out)
         total = spark.read.parquet(out).selectExpr("count(*)", "sum(id)", "sum(crc32(v))").collect()[0]
-        answers[name] = [list(total), digest(spark, options["data"] + "/slow", "read", "0")]
+        again = digest(spark, options["data"] + "/slow", "failOnce", f"'{out}-failed', 0")
+        answers[name] = {"answer": [list(total), again], "held": held(spark, 1)}
         spark.stop()
     return answers
 
 
+def fill(options: dict) -> object:
+    """Writes more than a small disk takes, then reads, under each configuration."""
+    answers = {}
+    for name, conf in options["each"].items():
+        spark = session({**options["conf"], **conf})
+        said = ""
+        try:
+            spark.range(400_000).selectExpr("sha2(CAST(id AS STRING), 256)").write.text(options["small"] + "/out")
+        except Exception as error:
+            said = str(error)
+        answers[name] = {"said": said, "answer": digest(spark, options["data"], "read", "0"), "held": held(spark, 1)}
+        spark.stop()
+        shutil.rmtree(options["small"] + "/out", ignore_errors=True)
+    return answers
+
+
 def queries(options: dict) -> object:
-    """TPC-H's texts over tables, and a total order of the longest."""
+    """TPC-H's texts over tables, and the longest table in a total order, written."""
+    import sqlglot
+
     spark = session(options["conf"])
     for table, path in options["tables"].items():
         spark.read.parquet(path).createOrReplaceTempView(table)
     answers = {}
     for name, text in options["texts"].items():
-        answers[name] = sorted(str(list(row)) for row in spark.sql(text).collect())
-    ordered = spark.sql("SELECT l_orderkey, l_linenumber, l_comment FROM lineitem ORDER BY l_extendedprice, 1, 2")
-    sums = ordered.rdd.zipWithIndex().map(lambda pair: hash((pair[1], str(pair[0][2]))) % 1_000_003).sum()
-    answers["sort"] = [str(sums)]
+        (translated,) = sqlglot.transpile(text, read="duckdb", write="spark")
+        answers[name] = sorted(str(list(row)) for row in spark.sql(translated).collect())
+    keys = "l_extendedprice, l_orderkey, l_linenumber"
+    spark.sql(f"SELECT {keys}, l_comment FROM lineitem ORDER BY {keys}").write.parquet(options["sorted"])
     return answers
 
 
@@ -129,8 +179,11 @@ def read(options: dict) -> object:
 
 if __name__ == "__main__":
     job, text = sys.argv[1:]
-    answer = globals()[job](json.loads(text))
+    options = json.loads(text)
+    said = {"answer": globals()[job](options)}
     active = SparkSession.getActiveSession()
     if active:
+        if options["conf"].get("spark.plugins"):
+            said["held"] = held(active, options.get("executors", 1))
         active.stop()
-    print(json.dumps(answer))
+    print(json.dumps(said))
