@@ -98,9 +98,12 @@ def test_what_no_worker_can_do_is_said_once(points, tmp_path):
     """Data that are not where the tasks run: here they are gone as soon as the command has read their schema."""
     copy = shutil.copy(points, tmp_path / "gone.parquet")
     process = binary.start(*job(copy, 30), "--on", "spark=local[2]", env=environment(TMPDIR=str(tmp_path)))
-    binary.wait_until(lambda: list(tmp_path.glob("pellucid-spark-*")), process)
-    copy.unlink()
-    out, err = process.communicate(timeout=120)
+    try:
+        binary.wait_until(lambda: list(tmp_path.glob("pellucid-spark-*")), process)
+        copy.unlink()
+        out, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
     assert process.returncode == 1 and out == ""
     assert "error: Spark: worker on " in err and "gone.parquet" in err, err
     assert "Traceback" not in err and not binary.PANIC.search(err)
