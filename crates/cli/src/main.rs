@@ -105,11 +105,13 @@ fn main() -> ExitCode {
 
 #[inline(never)]
 fn start() -> ExitCode {
-    // Freed memory is kept for the next query: touching fresh pages costs up to
-    // half of a join's time.
-    // SAFETY: sets an integer option; mimalloc ignores an index that it does not know.
-    unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, -1) };
     let arguments = Arguments::parse();
+    if !matches!(arguments.command, Command::Analyze(_)) {
+        // Freed memory is kept for the next query: touching fresh pages costs up to
+        // half of a join's time. A log is read and judged once, maybe beside what it tells of.
+        // SAFETY: sets an integer option; mimalloc ignores an index that it does not know.
+        unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, -1) };
+    }
     let console = Console::new(arguments.json, arguments.quiet, arguments.color);
     let result = interrupt::install()
         .map_err(|error| Failure::Failed(format!("cannot listen for Ctrl-C: {error}")))
