@@ -151,3 +151,10 @@ def test_settings_are_merged_with_the_users(tmp_path, monkeypatch):
     assert made["spark.executor.memory"] == "4g" and made["spark.eventLog.enabled"] == "true"
     cluster = SESSION.settings({**request, "master": "spark://h:7077", "jar": None})
     assert "spark.driver.host" not in cluster and "spark.plugins" not in cluster
+
+
+def test_another_pyspark_is_named():
+    for version in ("3.5.0", "3.5.9", "4.0.1", "4.3.0.dev1"):
+        assert SESSION.untested(version) is None
+    for version in ("2.4.8", "3.3.2", "3.50.0", "4.1.0", "5.0.0"):
+        assert f"not with {version}:" in SESSION.untested(version)
