@@ -292,9 +292,10 @@ def test_executors_end_with_their_driver(data, tmp_path):
     conf = {"spark.master": "local-cluster[2,4,1024]"}
     started = command("hang", tmp_path, data=f"{data}/slow", executors=2, conf=conf)
     executors: set[int] = set()
-    with open(tmp_path / "errors", "w") as errors, subprocess.Popen(**started, stdout=subprocess.PIPE, stderr=errors) as process:
+    said = tmp_path / "said"
+    with open(said, "w") as out, subprocess.Popen(**started, stdout=out, stderr=out) as process:
         try:
-            assert process.stdout.readline() == "running\n", (tmp_path / "errors").read_text()[-4000:]
+            binary.wait_until(lambda: "running\n" in said.read_text(), process, timeout=300)
             family = below(process.pid)
             executors = {pid for pid in family if runs(pid, executor)}
             assert len(executors) == 2, family
