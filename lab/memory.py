@@ -7,7 +7,10 @@ queries do with the bytes. Which process pays depends on how long its pages lay
 free, not on what it does. So for a benchmark that starts processes, `kept` switches the
 reporting off, fetches what is free back once, and switches it on again at the end.
 
-On a machine that reports nothing this changes nothing. Needs root where it does; `kept`
+Some such machines also write memory that nobody touched for a while out to a swap that is the
+host's (DAMON with the action `pageout`); that is switched off meanwhile, too.
+
+On a machine that does neither this changes nothing. Needs root where it does; `kept`
 says how things stand, for the results: `kept`, `not reported`, or why neither.
 """
 
@@ -19,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ORDER = Path("/sys/module/page_reporting/parameters/page_reporting_order")
+DAMON = Path("/sys/kernel/mm/damon/admin/kdamonds")
 MEMINFO = Path("/proc/meminfo")
 # Left alone when free memory is touched, for everyone else.
 LEFT_BYTES = 1 << 30
@@ -69,17 +73,34 @@ def switch_off(parameter: Path) -> str | None:
 
 
 @contextlib.contextmanager
-def kept(most_bytes: int = 16 << 30, parameter: Path = ORDER) -> Iterator[str]:
-    """While this lasts, memory that a process frees is there for the next one."""
-    if not parameter.exists():
-        yield "not reported"
-        return
-    before = switch_off(parameter)
-    if before is None:
-        yield f"reported as free to the host: {parameter} may not be changed"
-        return
+def not_paged_out(monitors: Path = DAMON) -> Iterator[None]:
+    """While this lasts, no monitor of the kernel's writes out memory for being cold."""
+    stopped = []
+    with contextlib.suppress(PermissionError):
+        for state in sorted(monitors.glob("*/state")):
+            if state.read_text().strip() == "on":
+                state.write_text("off")
+                stopped.append(state)
     try:
-        touch(min(most_bytes, max(0, free_bytes() - LEFT_BYTES)))
-        yield "kept"
+        yield
     finally:
-        parameter.write_text(before)
+        for state in stopped:
+            state.write_text("on")
+
+
+@contextlib.contextmanager
+def kept(most_bytes: int = 16 << 30, parameter: Path = ORDER, monitors: Path = DAMON) -> Iterator[str]:
+    """While this lasts, memory that a process frees is there for the next one."""
+    with not_paged_out(monitors):
+        if not parameter.exists():
+            yield "not reported"
+            return
+        before = switch_off(parameter)
+        if before is None:
+            yield f"reported as free to the host: {parameter} may not be changed"
+            return
+        try:
+            touch(min(most_bytes, max(0, free_bytes() - LEFT_BYTES)))
+            yield "kept"
+        finally:
+            parameter.write_text(before)

@@ -58,14 +58,24 @@ def test_block_stat_counts_sectors_of_512():
 def test_freed_memory_is_kept_meanwhile_and_reported_again_after(tmp_path):
     parameter = tmp_path / "page_reporting_order"
     parameter.write_text("5\n")
-    with pytest.raises(KeyboardInterrupt), memory.kept(1 << 20, parameter) as state:
+    with pytest.raises(KeyboardInterrupt), memory.kept(1 << 20, parameter, tmp_path) as state:
         assert state == "kept" and parameter.read_text() == "20"
         raise KeyboardInterrupt
     assert parameter.read_text().strip() == "5"
 
 
+def test_memory_is_not_paged_out_meanwhile_and_what_was_off_stays_off(tmp_path):
+    on, off = tmp_path / "0/state", tmp_path / "1/state"
+    for state, before in ((on, "on\n"), (off, "off\n")):
+        state.parent.mkdir()
+        state.write_text(before)
+    with memory.kept(parameter=tmp_path / "none", monitors=tmp_path):
+        assert on.read_text() == "off" and off.read_text() == "off\n"
+    assert on.read_text() == "on" and off.read_text() == "off\n"
+
+
 def test_a_machine_that_reports_no_free_memory_is_left_alone(tmp_path):
-    with memory.kept(parameter=tmp_path / "none") as state:
+    with memory.kept(parameter=tmp_path / "none", monitors=tmp_path) as state:
         assert state == "not reported"
 
 
