@@ -197,6 +197,16 @@ def test_behind_a_shaped_link_the_store_or_its_network_is_the_bottleneck(tmp_pat
     assert float(job["ideal_ms"]["cpu"]) < 0.5 * float(job["duration_ms"]), job["ideal_ms"]
 
 
+def test_output_of_several_parts_is_whole(service, tmp_path):
+    """A file that fits no single part, copied by a job that asks the store for nothing before."""
+    here, there = tmp_path / "lines.csv", f"{service.url}/lines.csv"
+    here.write_text("line\n" + "".join(f"{number:0199d}\n" for number in range(60_000)))
+    binary.sql(f"COPY (SELECT * FROM '{here}') TO '{there}' STORED AS CSV", env=service.env()).check()
+    count = "SELECT count(*), count(DISTINCT line), max(line) FROM '{}'"
+    rows = [binary.result(binary.sql(count.format(at), env=service.env())).rows for at in (here, there)]
+    assert rows[0] == rows[1]
+
+
 def test_output_of_a_failed_job_is_not_there(service):
     before = service.files()
     copy = f"COPY (SELECT value AS x, 1 / (value - 2900000) AS y FROM range(3000000)) TO '{service.url}/failed.csv'"

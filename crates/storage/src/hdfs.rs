@@ -5,11 +5,13 @@
 //! Kerberos's. A rename moves no bytes; a copy is read and written by the client. What the name
 //! node says in Java's words is said in the trait's ([`Words`]).
 
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
 use hdfs_native_object_store::HdfsObjectStoreBuilder;
 use object_store::{Error, ObjectStore, Result};
+use tokio::runtime::{Builder, Runtime};
 use url::Url;
 
 use crate::StorageError;
@@ -17,12 +19,22 @@ use crate::retry::Limits;
 use crate::wrap::secrets::Secrets;
 use crate::wrap::{Around, Call, Wrapped};
 
+/// Runs the client's own tasks, its connections, for as long as the process lives. Left alone, the client spawns them
+/// where it is called: on a runtime that stands still as soon as the call has returned, if that is an operator's
+/// on a core, and the next caller waits for ever.
+static CONNECTIONS: LazyLock<io::Result<Runtime>> =
+    LazyLock::new(|| Builder::new_multi_thread().worker_threads(1).thread_name("hdfs").enable_all().build());
+
 /// The file system of `url`.
 pub(crate) fn open(url: &Url) -> std::result::Result<Arc<dyn ObjectStore>, StorageError> {
     let name = crate::name(url);
-    let store = HdfsObjectStoreBuilder::new()
-        .with_url(name.clone())
-        .build()
+    let store = CONNECTIONS
+        .as_ref()
+        .map_err(|error| Error::Generic { store: "HDFS", source: error.to_string().into() })
+        .and_then(|runtime| {
+            let client = HdfsObjectStoreBuilder::new().with_url(name.clone());
+            client.with_io_runtime(runtime.handle().clone()).build()
+        })
         .map_err(|source| StorageError::Settings { url: name, source })?;
     Ok(crate::guarded(Wrapped::new(Arc::new(store), Words), Limits::default(), Secrets::new([])))
 }

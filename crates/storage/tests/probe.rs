@@ -130,6 +130,22 @@ fn a_budget_is_kept() {
 }
 
 #[test]
+fn what_the_reads_use_up_is_not_taken_from_the_commit() {
+    for (bytes_per_s, latency_ns) in [(2e10, 10_000), (1e8, 5_000_000), (5e6, 30_000_000)] {
+        let clock = Arc::new(Virtual::default());
+        let paced = Wrapped::new(
+            Arc::new(InMemory::new()) as Arc<dyn ObjectStore>,
+            Pace::new(clock.clone(), bytes_per_s, latency_ns),
+        );
+        let never = Arc::new(AtomicBool::new(false));
+        let budget = Budget { time_ns: 45_000_000_000, bytes: 512 << 20 };
+        let report = probe(&clock, paced, budget, &never, &|_, _| {}).unwrap();
+        let commit = report.commit;
+        assert!(commit.rename_ms.is_some() && commit.multipart_ms.is_some(), "{bytes_per_s} B/s: {commit:?}");
+    }
+}
+
+#[test]
 fn whenever_it_is_stopped_nothing_is_left() {
     let run = |stop_at: Option<u32>| {
         let clock = Arc::new(Virtual::default());
