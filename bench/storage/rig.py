@@ -80,8 +80,8 @@ class Rig:
                 folder = self.folder / service
                 folder.mkdir()
                 before = self._inside()
-                # A bucket of its own, by which Spark's settings tell the stores apart.
-                at = services.Place(self.link.server, self.link.inside, service)
+                # A bucket of its own, by which Spark's settings tell the stores apart; "minio" MinIO keeps to itself.
+                at = services.Place(self.link.server, self.link.inside, f"on-{service}")
                 running = self.stack.enter_context(services.ALL[service](folder, at))
                 self.places.append(place(name, running, sorted(self._inside() - before)))
             except services.Missing as why:
