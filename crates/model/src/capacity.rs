@@ -4,7 +4,7 @@
 //!
 //! | `capacity_from` | capacity |
 //! |---|---|
-//! | `set`, `probed`, `counted` (as the trace says) | what the producer registered |
+//! | `set`, `probed`, `counted`, `quota` (as the trace says) | what the producer registered |
 //! | `counted`, `concurrency` | cores: those of the machine, else the concurrency |
 //! | `best 2 s` | the largest rate over two seconds in which the resource was busy |
 //! | `busy time` | none, or the bytes were not measured: the time during which it served anything stands for its ideal time |

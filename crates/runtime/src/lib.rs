@@ -31,6 +31,7 @@ mod multitask;
 mod output;
 mod pacer;
 mod platform;
+mod quota;
 mod ranges;
 mod residency;
 mod resource;

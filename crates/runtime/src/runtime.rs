@@ -19,7 +19,7 @@ use crate::job::{Ending, JobInner};
 use crate::pacer::Pacer;
 use crate::platform::{self, Device};
 use crate::resource::Info;
-use crate::{Error, Job, ResourceHandle, sampler, worker};
+use crate::{Error, Job, ResourceHandle, quota, sampler, worker};
 
 /// Where adaptive concurrency starts.
 const ADAPTIVE_MIN: u32 = 2;
@@ -110,13 +110,14 @@ impl Runtime {
         let cores = fixed(&options, kind::CPU)
             .unwrap_or(u32::try_from(options.cores).map_err(|_| "more cores than can be")?);
         let shared = Shared::new(options.memory_bytes);
+        let quota = quota::cores().filter(|quota| *quota < f64::from(cores));
         let spec = ResourceSpec { concurrency: Concurrency::Fixed(cores), multitasks_at_once: None };
         let handle = shared.add_resource(spec, |id| Info {
             id,
             name: "cores".to_string(),
             kind: kind::CPU,
-            capacity: Some(f64::from(cores)),
-            capacity_from: Some("counted"),
+            capacity: Some(quota.unwrap_or(f64::from(cores))),
+            capacity_from: Some(if quota.is_some() { "quota" } else { "counted" }),
             concurrency: cores,
             concurrency_min: None,
             link: None,

@@ -21,7 +21,7 @@ use pellucid_trace::{Outcome, Phase, Trace, kind};
 
 use super::Refused;
 use super::service::Service;
-use crate::demand::{Demands, service};
+use crate::demand::{Demands, core_time, service};
 
 /// A monotask to be run again.
 #[derive(Debug, Clone)]
@@ -312,16 +312,20 @@ fn task(
     let one = |(place, m): (usize, &u32)| {
         let monotask = &trace.monotasks[*m as usize];
         let (start, end) = service(monotask);
-        let work = services[monotask.resource as usize].work(demands.bytes(monotask), start, end);
+        let on = &trace.resources[monotask.resource as usize];
+        let core_time = core_time(on, monotask);
+        let work = core_time.unwrap_or_else(|| {
+            services[monotask.resource as usize].work(demands.bytes(monotask), start, end)
+        });
         let took = monotask.service_ns.max(1) as f64;
-        let on_cores = trace.resources[monotask.resource as usize].kind == kind::CPU;
+        let on_cores = on.kind == kind::CPU;
         let share = |ns: Option<u64>| ns.filter(|_| on_cores).map(|ns| (ns as f64 / took).min(1.0) * work);
         Mono {
             resource: monotask.resource,
             phase: monotask.phase,
             work,
             decode: share(monotask.decode_ns).unwrap_or(0.0),
-            waits: share(monotask.cpu_ns).map_or(0.0, |ran| work - ran),
+            waits: share(monotask.cpu_ns).filter(|_| core_time.is_none()).map_or(0.0, |ran| work - ran),
             cached_bytes: monotask.cached_bytes.map_or(0.0, |b| b as f64),
             lag_ns: lags[*m as usize],
             after: std::mem::take(&mut after[place]),

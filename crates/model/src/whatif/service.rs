@@ -6,7 +6,7 @@
 //!
 //! | resource | demand | total rate of `n` at once |
 //! |---|---|---|
-//! | cores, slots | nanoseconds of an undisturbed core | `n`, less what busy cores take from each other |
+//! | cores, slots | nanoseconds of an undisturbed core | `n`, less what busy cores take from each other; a quota at most |
 //! | disks, links, stores | bytes | the capacity, if it was set or probed; else what the trace shows for `n` |
 //! | where bytes were not measured | nanoseconds of service | `n`: each at the pace that it had |
 //!
@@ -170,7 +170,9 @@ pub(crate) fn services(trace: &Trace, demands: &Demands, capacities: &[Capacity]
         let own_pace = !timed && demands.unmeasured[ix];
         let slowdown = if resource.kind == kind::CPU { slowdown(trace, ix) } else { None };
         let (curve, capacity) = if timed {
-            (core_curve(f64::from(at_once), slowdown.unwrap_or(0.0)), capacities[ix].clone())
+            let quota = capacities[ix].rate.filter(|_| capacities[ix].from.as_deref() == Some("quota"));
+            let cores = quota.unwrap_or(f64::from(at_once));
+            (core_curve(cores, slowdown.unwrap_or(0.0)), capacities[ix].clone())
         } else if own_pace {
             (Curve::each(), capacities[ix].clone())
         } else {

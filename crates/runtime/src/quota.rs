@@ -1,0 +1,87 @@
+//! How much core time the kernel allows this process: the quotas of its control groups.
+//!
+//! A thread under a quota runs at full speed for a part of each period and is then stopped, so
+//! that two threads under a quota of half a core are half a core. The number of threads does
+//! not say that; what a trace calls the capacity of the cores has to. Both versions of control
+//! groups are read where systems mount them, and the groups above as well, of which the tightest counts.
+//! Elsewhere, and without a quota, there is none.
+
+use std::fs;
+use std::path::Path;
+
+/// Cores' worth of time that this process may take; `None` without a limit.
+pub(crate) fn cores() -> Option<f64> {
+    of(&fs::read_to_string("/proc/self/cgroup").ok()?, Path::new("/sys/fs/cgroup"))
+}
+
+/// The tightest quota of the groups in `listed` (`/proc/self/cgroup`), mounted below `root`.
+fn of(listed: &str, root: &Path) -> Option<f64> {
+    let each = listed.lines().filter_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, group) = (parts.next()?, parts.next()?.trim_start_matches('/'));
+        let mount = match controllers {
+            "" => root.to_path_buf(),
+            _ if controllers.split(',').any(|c| c == "cpu") => {
+                [controllers, "cpu"].map(|name| root.join(name)).into_iter().find(|at| at.is_dir())?
+            }
+            _ => return None,
+        };
+        let folder = mount.join(group);
+        let above = folder.ancestors().take_while(|at| at.starts_with(&mount));
+        above.filter_map(quota).min_by(f64::total_cmp)
+    });
+    each.min_by(f64::total_cmp)
+}
+
+/// The quota of one group, in cores.
+fn quota(group: &Path) -> Option<f64> {
+    let text = |name: &str| fs::read_to_string(group.join(name)).ok();
+    let (allowed, period) = match text("cpu.max") {
+        Some(both) => both.trim().split_once(' ').map(|(a, p)| (a.to_string(), p.to_string()))?,
+        None => (text("cpu.cfs_quota_us")?, text("cpu.cfs_period_us")?),
+    };
+    // "max" and -1 are no limit.
+    let (allowed, period): (f64, f64) = (allowed.trim().parse().ok()?, period.trim().parse().ok()?);
+    (allowed > 0.0 && period > 0.0).then(|| allowed / period)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, files: &[(&str, &str)]) {
+        for (path, text) in files {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_tightest_group_of_version_2_counts() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), &[("a/cpu.max", "150000 100000\n"), ("a/b/cpu.max", "max 100000\n")]);
+        assert_eq!(of("0::/a/b\n", root.path()), Some(1.5));
+        assert_eq!(of("0::/other\n", root.path()), None);
+    }
+
+    #[test]
+    fn version_1_has_two_files_and_may_be_mounted_with_others() {
+        let root = tempfile::tempdir().unwrap();
+        let half = [("cpu/job/cpu.cfs_quota_us", "5000\n"), ("cpu/job/cpu.cfs_period_us", "10000\n")];
+        write(root.path(), &half);
+        write(root.path(), &[("cpu/cpu.cfs_quota_us", "-1\n"), ("cpu/cpu.cfs_period_us", "100000\n")]);
+        assert_eq!(of("5:memory:/x\n2:cpu:/job\n0::/\n", root.path()), Some(0.5));
+        assert_eq!(of("2:cpu,cpuacct:/job\n", root.path()), Some(0.5));
+        assert_eq!(of("2:cpu:/\n3:cpuset:/job\n", root.path()), None);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_no_limit() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), &[("a/cpu.max", "soon\n"), ("b/cpu.max", "5 0\n")]);
+        for listed in ["", "nonsense", "0::/a", "0::/b", "0::/../..", "1:cpu:/a"] {
+            assert_eq!(of(listed, root.path()), None, "{listed}");
+        }
+    }
+}
