@@ -6,7 +6,8 @@
 //! blurs: of two that began together the one that was served first looks fast and the other slow.
 //! Where the rate differs little between numbers at once, it is taken to be the same for all: a
 //! job that is run again may have others of them at once, and a difference that is not real would
-//! make it slower or faster.
+//! make it slower or faster. By counters it must differ little everywhere; where it is blurred, for
+//! most of the time, since what one number at once gets too much of another lacks.
 
 use std::collections::BTreeMap;
 
@@ -83,13 +84,14 @@ impl Shown {
         let (ns, bytes) = seen.iter().fold((0.0, 0.0), |sum, s| (sum.0 + s.1, sum.1 + s.2));
         // While something ran, whatever the sampler's clock did.
         let Some(mean) = crate::ratio(bytes, ns).filter(|mean| *mean > 0.0) else { return Shown::Nothing };
-        let (by_number, least_ns) = match counted(trace, ix, edges) {
-            Some(counted) => (counted, COUNTED_NS),
-            None => (seen, SEEN_NS),
-        };
+        let counted = counted(trace, ix, edges);
+        let blurred = counted.is_none();
+        let (by_number, least_ns) = counted.map_or((seen, SEEN_NS), |counted| (counted, COUNTED_NS));
         let enough = by_number.iter().filter(|(n, ns, bytes)| *n > 0 && *ns >= least_ns && *bytes > 0.0);
         let points: Vec<(f64, f64)> = enough.map(|(n, ns, bytes)| (f64::from(*n), bytes / ns)).collect();
-        if points.iter().all(|(_, rate)| (rate / mean - 1.0).abs() <= LEVEL) {
+        let off = |rate: f64| (rate / mean - 1.0).abs();
+        let usual = || by_number.iter().map(|(_, ns, bytes)| ns * off(bytes / ns.max(1.0))).sum::<f64>() / ns;
+        if points.iter().all(|(_, rate)| off(*rate) <= LEVEL) || (blurred && usual() <= LEVEL) {
             return Shown::Level(mean);
         }
         Shown::By(Curve::through(points))

@@ -85,8 +85,9 @@ pub(crate) fn scale(recorded: &mut Recorded, factor: f64) {
     put_back(recorded, tasks);
 }
 
-/// No input is read or fetched; decoded, it is not decoded or copied either. Else a core
-/// copies it at `copy_ns` a byte. Says how many bytes are copied that were read.
+/// No input is read or fetched, and where it is decoded, not decoded either. A core gets it out of
+/// memory at `copy_ns` a byte: to decode it, or, since operators find what was just decoded in the
+/// core's caches, when they first touch it. Says how many bytes that are which were read.
 pub(crate) fn input_in_memory(recorded: &mut Recorded, decoded: bool, copy_ns: f64) -> f64 {
     let mut copied = 0.0;
     let mut kept = Vec::new();
@@ -109,13 +110,12 @@ pub(crate) fn input_in_memory(recorded: &mut Recorded, decoded: bool, copy_ns: f
         let computes = task.monotasks.iter().filter(|m| m.phase == Phase::Compute).count().max(1) as f64;
         for monotask in task.monotasks.iter_mut().filter(|m| m.phase == Phase::Compute) {
             if decoded {
-                monotask.work -= monotask.decode;
-                monotask.decode = 0.0;
+                monotask.work -= std::mem::take(&mut monotask.decode);
             } else {
-                monotask.work += bytes / computes * copy_ns;
                 monotask.decode += bytes / computes * copy_ns;
-                copied += bytes / computes;
             }
+            monotask.work += bytes / computes * copy_ns;
+            copied += bytes / computes;
         }
         kept.push(keep(task, &input));
     }

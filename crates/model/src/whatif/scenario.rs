@@ -14,7 +14,7 @@ use super::recorded::Recorded;
 use super::service::{Service, core_curve};
 use super::{Refused, rework};
 
-/// Assumed where the trace does not show what copying a cached byte costs, in nanoseconds.
+/// Assumed of what a core takes for a byte out of memory, in nanoseconds: the trace does not show it.
 const COPY_NS_PER_BYTE: f64 = 0.25;
 
 /// The changes as factors on ideal times.
@@ -360,11 +360,10 @@ impl Scenario {
         self.terms.no_decode |= decoded;
         if decoded {
             self.assume("tables in memory are divided into the same multitasks as their files".into());
-        } else if copied > 0.0 {
-            self.assume(format!(
-                "a core copies what it decodes out of memory at {:.0} GB/s",
-                1.0 / COPY_NS_PER_BYTE
-            ));
+        }
+        if copied > 0.0 {
+            let what = if decoded { "gets its input, as many bytes as were read," } else { "copies what it decodes" };
+            self.assume(format!("a core {what} out of memory at {:.0} GB/s", 1.0 / COPY_NS_PER_BYTE));
         }
         Ok(())
     }
