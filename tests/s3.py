@@ -1,14 +1,22 @@
-"""S3 on loopback: a bucket that refuses, and one that serves; enough of the protocol for both."""
+"""S3 on loopback: a bucket that refuses, and one that serves; enough of the protocol for both.
 
+    python -m tests.s3 --host ADDRESS --port PORT FOLDER
+
+serves the files below a folder, read only, for hardly any core time: what the network does is measured then.
+"""
+
+import argparse
 import contextlib
+import mmap
 import re
 import socket
 import struct
 import threading
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from xml.sax.saxutils import escape
 
 DENIED = (
@@ -31,7 +39,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.asked.append(f"{self.command} {self.path}")
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
-    def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
+    def answer(self, status: int, body: bytes | memoryview = b"", **headers: str) -> None:
         """An answer with its length; HEAD gets the headers alone."""
         self.send_response(status)
         for name, value in ({"Content_Length": str(len(body))} | headers).items():
@@ -57,11 +65,31 @@ class _Refuses(_Handler):
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _refuse
 
 
+@dataclass(frozen=True)
+class Files(Mapping[str, mmap.mmap]):
+    """The files below a folder as objects, mapped when they are asked for."""
+
+    folder: Path
+
+    def __getitem__(self, key: str) -> mmap.mmap:
+        path = self.folder / key
+        if not path.is_file():
+            raise KeyError(key)
+        with path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def __iter__(self) -> Iterator[str]:
+        return (str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 @dataclass
 class Bucket:
     """What a serving bucket holds, and what it was asked for."""
 
-    objects: dict[str, bytes] = field(default_factory=dict)
+    objects: Mapping[str, bytes | mmap.mmap] = field(default_factory=dict)
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     sent_bytes: int = 0
@@ -126,7 +154,7 @@ class _Serves(_Handler):
         size = len(content)
         first = int(wanted[1]) if wanted[1] else size - int(wanted[2])
         last = min(int(wanted[2]), size - 1) if wanted[1] and wanted[2] else size - 1
-        part = content[first : last + 1]
+        part = memoryview(content)[first : last + 1]
         self.server.bucket.sent_bytes += len(part)
         return self.answer(206, part, Content_Range=f"bytes {first}-{last}/{size}", **headers)
 
@@ -196,12 +224,17 @@ class _Serves(_Handler):
         self.answer(204)
 
 
+def _listening(handler, host: str, port: int) -> ThreadingHTTPServer:
+    server = ThreadingHTTPServer((host, port), handler)
+    server.daemon_threads = True
+    server.asked = []
+    return server
+
+
 @contextlib.contextmanager
 def _server(handler) -> Iterator[tuple[ThreadingHTTPServer, dict[str, str]]]:
     """A server, and the environment that points a client at it."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    server.asked = []
+    server = _listening(handler, "127.0.0.1", 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield (
@@ -233,3 +266,19 @@ def serving() -> Iterator[tuple[dict[str, str], Bucket]]:
     with _server(_Serves) as (server, environment):
         server.bucket = Bucket(asked=server.asked)
         yield environment, server.bucket
+
+
+def main() -> None:
+    """Serves until it is ended; any bucket's name is the folder."""
+    parser = argparse.ArgumentParser(prog="python -m tests.s3", description=main.__doc__)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("folder", type=Path)
+    chosen = parser.parse_args()
+    server = _listening(_Serves, chosen.host, chosen.port)
+    server.bucket = Bucket(Files(chosen.folder), asked=server.asked)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()

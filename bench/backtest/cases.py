@@ -67,6 +67,8 @@ DATA = {
 # Rate of each of two disks (MB/s) with which a query's disks and cores are about equally busy, or
 # with which a run takes long enough.
 TWO_DISKS_MB = {"rankings": 25, "bdb-2": 30, "bdb-3": 60, "documents": 100}
+# Rate of one disk (MB/s) with which reading a query's input takes about as long as one core computes on it.
+BALANCED_MB = {"bdb-2a": 125, "bdb-2c": 75, "bdb-3c": 200, "bdb-4": 200, "sort-10": 200, "sort-20": 250}
 # About what a run takes, for the estimate before anything is known.
 RUN_S = 4.0
 
@@ -161,6 +163,10 @@ def full() -> list[Case]:
         base = Config(1, 75)
         targets = [replace(base, cores=0.5), replace(base, disk_mb=150), replace(base, cores=2, disk_mb=200)]
         add(query, base, **{"cores and disk rate": targets})
+    for name, rate in BALANCED_MB.items():
+        base = Config(1, rate)
+        targets = [replace(base, cores=2), replace(base, disk_mb=rate // 2)]
+        add(QUERIES[name], base, **{"from cores and disk in balance": targets})
     return found
 
 

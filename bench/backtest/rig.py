@@ -16,6 +16,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,19 +112,15 @@ class Rig:
         """Starts the S3 server behind the link, once, on the folders where the data was made."""
         if self.server:
             return
-        program = shutil.which("s3s-fs") or str(binary.ROOT / ".venv" / "bin" / "s3s-fs")
-        if not Path(program).exists():
-            raise LabError("no s3s-fs here: `make .venv/bin/s3s-fs`, or cargo install s3s-fs --features binary")
         self.link = self.stack.enter_context(links.link())
-        key, secret = KEYS.values()
-        options = ["--host", self.link.server, "--port", str(links.PORT), "--access-key", key, "--secret-key", secret]
+        program = [sys.executable, "-m", "tests.s3", "--host", self.link.server, "--port", str(links.PORT), str(data.home())]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self.server = self.link.start([program, *options, str(data.home())], **quiet)
+        self.server = self.link.start(program, cwd=binary.ROOT, **quiet)
         for _ in range(100):
             with contextlib.suppress(OSError), socket.create_connection((self.link.server, links.PORT), timeout=1):
                 return
             time.sleep(0.05)
-        raise LabError(f"{program} does not answer")
+        raise LabError("the S3 server does not answer")
 
     def _server_core_s(self) -> float | None:
         """Core time of the server so far: that of the process itself, not of `ip` which became it."""
@@ -140,7 +137,7 @@ class Rig:
         if config.input.startswith("memory"):
             command += ["--input", config.input]
         for table, folder in self.tables[query.name].items():
-            where = f"s3://{folder.parent.name}/{table}/" if config.link_mbit else self._links(query, table, config.disks)
+            where = f"s3://data/{folder.relative_to(data.home())}/" if config.link_mbit else self._links(query, table, config.disks)
             command += ["--table", f"{table}={where}"]
         for disk in self.disks[: config.disks] if not config.link_mbit else ():
             command += disk.sql_options()

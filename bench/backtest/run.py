@@ -137,18 +137,19 @@ def _times(line: dict) -> str:
     return f"{before:.0f} to {after:.0f} ms ({len(line['target_ms'])} repeats)"
 
 
-def run(wanted: list[Case], mode: str, small: bool, limit_s: float, attempts: int, folder: Path) -> None:
-    """Measures groups until none is missing or time is up; a group that was begun is ended."""
+def run(wanted: list[Case], todo: list[Case], mode: str, small: bool, limit_s: float, attempts: int, folder: Path) -> None:
+    """Measures groups, first those to do, until none is missing or time is up; a group that was begun is ended."""
     until = time.monotonic() + limit_s
     with rig(mode, small) as hardware, kept() as memory:
         say(f"memory: {memory}")
         for _ in range(attempts):
-            for query, base, several in cases.groups(missing(wanted, results.load(SUITE))):
+            for query, base, several in cases.groups(todo):
                 lines = results.load(SUITE)
                 if time.monotonic() + expected_s(several, lines) > until:
                     say("time is up; the same command goes on from here")
                     return
                 keep(measure(hardware, query, base, several, folder), mode, folder)
+            todo = missing(wanted, results.load(SUITE))
 
 
 def main() -> int:
@@ -156,6 +157,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.backtest.run", description=__doc__.split("\n")[0])
     parser.add_argument("--mode", choices=("kernel", "engine"), default="kernel")
     parser.add_argument("--only", default="", metavar="TEXT", help="only cases whose name or purpose holds this")
+    parser.add_argument("--again", action="store_true", help="also what has been measured; the newest counts")
     parser.add_argument("--small", action="store_true", help="a tenth of the data, for trying out")
     parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--attempts", type=int, default=3, help="how often what is void is measured")
@@ -163,7 +165,7 @@ def main() -> int:
     chosen = parser.parse_args()
     wanted = [case for case in cases.full() if chosen.only in f"{case.name} {case.why}"]
     lines = results.load(SUITE)
-    todo = missing(wanted, lines)
+    todo = wanted if chosen.again else missing(wanted, lines)
     say(f"{len(wanted)} cases, {len(todo)} to be measured: about {expected_s(todo, lines) / 60:.0f} minutes")
     if chosen.list:
         for case in wanted:
@@ -172,7 +174,7 @@ def main() -> int:
     scratch = Path(results.FOLDER) / ".backtest"
     scratch.mkdir(parents=True, exist_ok=True)
     try:
-        run(wanted, chosen.mode, chosen.small, chosen.time_limit, chosen.attempts, scratch)
+        run(wanted, todo, chosen.mode, chosen.small, chosen.time_limit, chosen.attempts, scratch)
     except (LabError, OSError) as error:
         say(f"backtest: {error}")
         return 1

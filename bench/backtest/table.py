@@ -13,7 +13,7 @@ from pathlib import Path
 from bench import results
 from bench.backtest import cases, judge, manifest
 from bench.table import header, row
-from tests import binary
+from tests import binary, traces
 
 SUITE = "backtest"
 PAGE = binary.ROOT / "bench" / "BACKTEST.md"
@@ -114,7 +114,41 @@ def sections(lines: list[dict], predictions: dict[str, dict]) -> list[str]:
     return out
 
 
-def page(lines: list[dict], predictions: dict[str, dict], wanted: int) -> str:
+def same_work_ns(path: Path) -> int:
+    """Core time of the stages that read nothing: the same work, whatever input, disks and cores there are."""
+    of = traces.read(path).of
+    stage = [task["stage"] for task in of["multitask"]]
+    reading = {stage[m["multitask"]] for m in of["monotask"] if m["phase"] != "compute" or m.get("cached_bytes")}
+    reading.add(0)
+    return sum(m.get("cpu_ns") or 0 for m in of["monotask"] if stage[m["multitask"]] not in reading)
+
+
+def misses(lines: list[dict], predictions: dict[str, dict], folder: Path) -> list[str]:
+    """Of each prediction that is further off than the worst may be: whether its cores did the same work as fast."""
+    rows = []
+    for line in lines:
+        told = predictions.get(line["case"]["name"])
+        if told is None or told["error"] <= WORST:
+            continue
+        before = statistics.median(same_work_ns(folder / name) for name in line["baseline_traces"])
+        after = same_work_ns(folder / line["target_trace"])
+        ratio = after / before if before else None
+        left = abs(told["predicted_ms"] * ratio / told["measured_ms"] - 1) if ratio else None
+        shown = ["–", "–"] if ratio is None else [f"{ratio:.2f}", f"{left:.1%}"]
+        rows.append(row(line["case"]["name"], f"{told['error']:.1%}", *shown))
+    if not rows:
+        return []
+    said = (
+        f"Predictions that are off by more than {WORST:.0%}. A prediction takes core times from the baseline. Stages that read nothing "
+        "do the same work at both ends; where they took another core time, the cores themselves were faster or slower (another "
+        "virtual machine's load, caches, the pauses of a quota), which no trace of the baseline says. Last column: the error "
+        "of the prediction times that ratio."
+    )
+    heads = header("case", "error", "core time of the same work, target ÷ baseline", "error with it")
+    return ["", "## Misses", "", said, "", *heads, *rows]
+
+
+def page(lines: list[dict], predictions: dict[str, dict], wanted: int, folder: Path) -> str:
     """The whole page."""
     chosen = manifest.newest(lines)
     good = [line for line in chosen if not line["void"]]
@@ -137,6 +171,7 @@ def page(lines: list[dict], predictions: dict[str, dict], wanted: int) -> str:
     out += [f"- Machine: {machine}" for machine in sorted({line["machine"] for line in chosen})]
     out += [f"- Build {line}" for line in sorted({f"{line['build']}, {line['at'][:10]}" for line in chosen})]
     out += ["", "## Goals", "", *header("goal", "measured", "limit", ""), *goals, *accuracy(scored, broad)]
+    out += misses(good, predictions, folder)
     if good:
         out += sections(good, predictions)
         out += [
@@ -171,7 +206,8 @@ def noted(folder: Path) -> dict[str, dict]:
 def main() -> int:
     """Writes the page."""
     predictions = predict(results.FOLDER / SUITE)
-    PAGE.write_text(page(results.load(SUITE), predictions, len(cases.full())))
+    folder = results.FOLDER / SUITE
+    PAGE.write_text(page(results.load(SUITE), predictions, len(cases.full()), folder))
     return 0
 
 
