@@ -125,7 +125,7 @@ final class Headquarters implements Tuner.Listener {
 
     private void askStage(long stage, int times) {
         later(() -> {
-            String[] answer = (String[]) spark.ask(stageMessage("stage", stage));
+            String[] answer = (String[]) spark.ask(new String[] {"stage", number(stage), spark.executorID()});
             if (answer.length == 0) {
                 again(() -> askStage(stage, times - 1), times);
             } else if (!answer[0].equals("fresh")) {
@@ -140,18 +140,13 @@ final class Headquarters implements Tuner.Listener {
             return;
         }
         boolean all = reason == Reason.NOT_BOUND_BY_IO || reason == Reason.AT_THE_MOST;
-        later(() -> spark.send(stageMessage("settled", stage, Integer.toString(all ? Memory.ALL : concurrency))));
+        String found = Integer.toString(all ? Memory.ALL : concurrency);
+        later(() -> spark.send(new String[] {"settled", number(stage), spark.executorID(), found}));
     }
 
-    private String[] stageMessage(String what, long stage, String... more) {
-        String[] message = new String[5 + more.length];
-        message[0] = what;
-        message[1] = Long.toString(stage >> 32);
-        message[2] = Long.toString(stage & 0xffff_ffffL);
-        message[3] = spark.hostname();
-        message[4] = spark.executorID();
-        System.arraycopy(more, 0, message, 5, more.length);
-        return message;
+    /** Of the stage, whatever its attempt. */
+    private static String number(long stage) {
+        return Long.toString(stage >> 32);
     }
 
     private void again(Runnable ask, int times) {

@@ -16,6 +16,7 @@ import org.apache.spark.scheduler.SparkListenerExecutorAdded;
 import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 import org.apache.spark.scheduler.SparkListenerStageCompleted;
 import org.apache.spark.scheduler.SparkListenerStageSubmitted;
+import org.apache.spark.scheduler.cluster.ExecutorInfo;
 import org.pellucid.spark.core.Memory;
 
 /**
@@ -46,13 +47,16 @@ final class PellucidDriver implements DriverPlugin {
     private final Map<Integer, StageSite> sites = new LinkedHashMap<>();
 
     private static final class Executor {
+        /** From here, since an executor's own context has no address and so no name of its host. */
+        final String host;
         final int cores;
         /** Cores that the scheduler was told to reckon with beyond, or short of, its own. */
         int offset;
         int wantedOffset;
 
-        Executor(int cores) {
-            this.cores = cores;
+        Executor(ExecutorInfo info) {
+            this.host = info.executorHost();
+            this.cores = info.totalCores();
         }
     }
 
@@ -98,7 +102,7 @@ final class PellucidDriver implements DriverPlugin {
         @Override
         public void onExecutorAdded(SparkListenerExecutorAdded event) {
             guarded("driver.listener", () ->
-                executors.put(event.executorId(), new Executor(event.executorInfo().totalCores())));
+                executors.put(event.executorId(), new Executor(event.executorInfo())));
         }
 
         @Override
@@ -161,11 +165,7 @@ final class PellucidDriver implements DriverPlugin {
             case "stage":
                 return found(words);
             case "settled":
-                StageSite site = sites.get(Integer.parseInt(words[1]));
-                if (site != null) {
-                    memory.learn(site.like(), words[3], words[4], Integer.parseInt(words[5]));
-                    save();
-                }
+                learn(words);
                 return null;
             default:
                 throw new IllegalArgumentException("no such message: " + words[0]);
@@ -181,14 +181,24 @@ final class PellucidDriver implements DriverPlugin {
         return new String[] {Integer.toString(executor.cores), Boolean.toString(schedulerFollows())};
     }
 
+    private void learn(String[] words) {
+        StageSite site = sites.get(Integer.parseInt(words[1]));
+        Executor executor = executors.get(words[2]);
+        if (site != null && executor != null) {
+            memory.learn(site.like(), executor.host, words[2], Integer.parseInt(words[3]));
+            save();
+        }
+    }
+
     private String[] found(String[] words) {
         StageSite site = sites.get(Integer.parseInt(words[1]));
-        if (site == null) {
+        Executor executor = executors.get(words[2]);
+        if (site == null || executor == null) {
             return UNKNOWN;
         }
         // Too short to tune: on each executor two intervals at the least, of which one is cold, and one at its double.
         boolean isShort = site.tasks() < 4L * settings.tuning.min * Math.max(executors.size(), 1);
-        OptionalInt found = memory.find(site.like(), words[3], words[4], isShort);
+        OptionalInt found = memory.find(site.like(), executor.host, words[2], isShort);
         return new String[] {found.isPresent() ? Integer.toString(found.getAsInt()) : "fresh"};
     }
 
