@@ -251,6 +251,110 @@ def test_loops_nest_and_branches_choose(pellucid):
     assert program.run()[count].tolist() == [12], "a second run begins anew"
 
 
+@pytest.mark.parametrize("routed", [False, True])
+def test_exchanges_between_partitionings(pellucid, routed):
+    """Ranks of a graph whose edges are divided otherwise than its vertices, against numpy; bit-equal for any workers."""
+    n, parts, random = 60, 4, np.random.default_rng(SEED)
+    edges = random.integers(0, n, size=(500, 2))
+    edges = edges[np.argsort(edges[:, 1], kind="stable")]
+    degree = np.maximum(np.bincount(edges[:, 0], minlength=n), 1)
+    low = [n * part // parts for part in range(parts + 1)]
+    right = np.full(n, 1.0 / n)
+    for _ in range(20):
+        right = 0.15 / n + 0.85 * np.bincount(edges[:, 1], right[edges[:, 0]] / degree[edges[:, 0]], minlength=n)
+
+    def run(workers):
+        program = pellucid.Program("ranks")
+        ranks = program.array("ranks", np.full(n, 1.0 / n), parts)
+        firsts = program.arrays("firsts", [np.array([first]) for first in low[:-1]])
+        share = program.array("degrees", degree, parts)
+        # Three partitions of edges, by destination.
+        whole = [edges[len(edges) * part // 3 : len(edges) * (part + 1) // 3] for part in range(3)]
+        lists, all_ranks = program.arrays("edges", whole), program.zeros("all ranks", n, 3)
+        routes = [[0, 1, 2]] * parts if routed else None
+
+        def spread(ranks, degrees, firsts, out):
+            out.send_all(np.append(ranks / degrees, firsts))
+
+        def collect(all_ranks, arrived):
+            assert [source for source, _ in arrived] == list(range(parts))
+            for _, values in arrived:
+                all_ranks[int(values[-1]) :][: len(values) - 1] = values[:-1]
+
+        def along(edges, all_ranks, out):
+            assert (out.partitions, out.source < 3) == (parts, True)
+            sums = np.bincount(edges[:, 1], all_ranks[edges[:, 0]], minlength=n)
+            for part in range(parts):
+                if sums[low[part] : low[part + 1]].any():
+                    out.send(part, sums[low[part] : low[part + 1]])
+
+        def add(ranks, arrived):
+            ranks[:] = 0.15 / n
+            for _, values in arrived:
+                ranks += 0.85 * values
+
+        with program.loop(20):
+            program.exchange(spread, collect, sources=[ranks, share, firsts], writes=[all_ranks], routes=routes)
+            program.exchange(along, add, sources=[lists, all_ranks], writes=[ranks])
+        return program.run(workers=workers)[ranks]
+
+    found = [run(workers) for workers in (1, 2, 4)]
+    np.testing.assert_allclose(found[0], right, rtol=1e-12)
+    assert (found[0] == found[1]).all() and (found[0] == found[2]).all()
+
+
+def test_exchanges_that_are_wrong_say_so(pellucid):
+    program = pellucid.Program("wrong")
+    two, three = program.zeros("two", 1, 2), program.zeros("three", 1, 3)
+
+    def twice(two, out):
+        out.send(1, two)
+        out.send(1, two)
+
+    def astray(two, out):
+        out.send(7, two)
+
+    def text(two, out):
+        out.send(0, np.array(["a"]))
+
+    def fails(three, arrived):
+        raise ValueError(f"{len(arrived)} arrived")
+
+    def ignore(three, arrived):
+        pass
+
+    def silent(two, out):
+        pass
+
+    for scatter, gather, stage, said in [
+        (twice, ignore, "twice: scatter", "it sent twice to partition 1"),
+        (astray, ignore, "astray: scatter", "partition 7, which is not on its route"),
+        (text, ignore, "text: scatter", "cannot be partitions"),
+        (silent, fails, "silent: gather", "ValueError: 0 arrived"),
+    ]:
+        wrong = pellucid.Program("wrong")
+        two, three = wrong.zeros("two", 1, 2), wrong.zeros("three", 1, 3)
+        wrong.exchange(scatter, gather, sources=[two], writes=[three])
+        with pytest.raises(pellucid.KernelError, match=said) as raised:
+            wrong.run()
+        assert raised.value.kernel == stage
+    for said, options in [
+        ("writes no dataset", {"sources": [two], "reads": [three], "writes": []}),
+        ("names no dataset", {"sources": [], "writes": [three]}),
+        ("of another program", {"sources": [program.zeros("own", 1)], "writes": [three]}),
+    ]:
+        with pytest.raises(pellucid.ProgramError, match=said):
+            wrong.exchange(silent, ignore, **options)
+    with pytest.raises(pellucid.ProgramError, match="is a compiled kernel, which cannot send"):
+        wrong.exchange(pellucid.kernel(gradient), ignore, sources=[two], writes=[three])
+    for routes, said in [([[0], [3]], "partition 3 is not one of 3"), ([[0]], "there are routes of 1 partitions")]:
+        routed = pellucid.Program("routed")
+        two, three = routed.zeros("two", 1, 2), routed.zeros("three", 1, 3)
+        routed.exchange(silent, ignore, sources=[two], writes=[three], routes=routes)
+        with pytest.raises(pellucid.ProgramError, match=said):
+            routed.run()
+
+
 def test_a_kernel_that_raises_is_named_with_its_partition(pellucid):
     def plain(rows, out):
         if rows[0] == 6:

@@ -8,6 +8,7 @@
 `Program` says how one is built, `kernel` what a stage may call.
 """
 
+from pellucid._native import Outgoing
 from pellucid.errors import Error, JobError, KernelError, ProgramError
 from pellucid.kernels import Kernel, kernel
 from pellucid.program import Branch, Dataset, Loop, Program, Result
@@ -20,6 +21,7 @@ __all__ = [
     "Kernel",
     "KernelError",
     "Loop",
+    "Outgoing",
     "Program",
     "ProgramError",
     "Result",

@@ -4,12 +4,30 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
+import numpy.typing as npt
 
 class View:
     """The memory of an array, for numpy."""
 
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
+
+class Outgoing:
+    """Where a scatter puts what it sends."""
+
+    def send(self, to: int, array: npt.ArrayLike) -> None:
+        """Sends an array to one partition, which may have been sent nothing else."""
+
+    def send_all(self, array: npt.ArrayLike) -> None:
+        """Sends an array to every partition on the route that is sent no other."""
+
+    @property
+    def source(self) -> int:
+        """The partition that sends."""
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions there are to send to."""
 
 class Outcome:
     """What a run gave."""
@@ -48,6 +66,15 @@ class Program:
     ) -> None: ...
     def broadcast(self, name: str, source: int, to: int) -> None: ...
     def reduce(self, name: str, source: int, into: int, operation: str) -> None: ...
+    def exchange(
+        self,
+        name: str,
+        halves: tuple[Callable[..., Any], Callable[..., Any]],
+        sources: list[int],
+        routes: list[list[int]] | None,
+        reads: list[int],
+        writes: list[int],
+    ) -> None: ...
     def observe(self, name: str, on: int) -> None: ...
     def begin_loop(self, name: str, most: int) -> None: ...
     def end_loop(self, until: int | None) -> None: ...

@@ -185,15 +185,7 @@ class Program:
         """
         name = name or getattr(kernel, "__name__", "kernel")
         datasets = [*reads, *writes]
-        if not datasets:
-            raise ProgramError(f"stage {name!r} names no dataset; name what it reads or writes")
-        for dataset in datasets:
-            self._own(dataset, name)
-            if dataset.partitions != datasets[0].partitions:
-                raise ProgramError(
-                    f"stage {name!r} uses {datasets[0].name!r} of {datasets[0].partitions} partitions with "
-                    f"{dataset.name!r} of {dataset.partitions}"
-                )
+        self._together(datasets, name)
         address = None
         if isinstance(kernel, Kernel):
             address = kernel.address(signature([dataset.arrays[0] for dataset in datasets]))
@@ -230,6 +222,46 @@ class Program:
             self._native.reduce(name, source.number, into.number, operation)
         except ValueError as error:
             raise ProgramError(str(error)) from error
+
+    def exchange(
+        self,
+        scatter: Callable[..., Any],
+        gather: Callable[..., Any],
+        *,
+        sources: Sequence[Dataset],
+        writes: Sequence[Dataset],
+        reads: Sequence[Dataset] = (),
+        routes: Sequence[Sequence[int]] | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Sends arrays from each partition of `sources` to partitions of `writes`, however many either has.
+
+        `scatter` gets the arrays of `sources` of one index, and an `Outgoing`: `send(to, array)` sends a copy to one
+        partition, `send_all(array)` to all that get nothing else. `gather` gets the arrays of `reads` and `writes` of one
+        index, as a stage does, and a list of `(source, array)` in the order of the sources. It runs when all of them
+        have been heard of, those too that sent it nothing. `routes` says to which partitions each source may send
+        (default: to all), so that nobody waits for others. Both halves are called under Python's lock; what takes
+        long in them can be compiled with `numba.njit(nogil=True)`.
+        """
+        name = name or getattr(scatter, "__name__", "exchange")
+        for half in (scatter, gather):
+            if isinstance(half, Kernel):
+                raise ProgramError(
+                    f"exchange {name!r}: {half.__name__!r} is a compiled kernel, which cannot send; "
+                    "give a function that calls one"
+                )
+        self._together(sources, name)
+        self._together([*reads, *writes], name)
+        if not writes:
+            raise ProgramError(f"exchange {name!r} writes no dataset; name where it arrives")
+        for dataset in writes:
+            dataset.written = True
+        given = None if routes is None else [[int(to) for to in route] for route in routes]
+        numbers = [[dataset.number for dataset in side] for side in (sources, reads, writes)]
+        try:
+            self._native.exchange(name, (scatter, gather), numbers[0], given, *numbers[1:])
+        except (OverflowError, ValueError) as error:
+            raise ProgramError(f"exchange {name!r}: {error}") from error
 
     def observe(self, dataset: Dataset, name: str | None = None) -> None:
         """Shows the first number of the dataset's one partition, as it is here, as progress."""
@@ -289,6 +321,17 @@ class Program:
         except ValueError as error:
             raise ProgramError(str(error)) from error
         return Result(outcome, self._datasets)
+
+    def _together(self, datasets: Sequence[Dataset], name: str) -> None:
+        if not datasets:
+            raise ProgramError(f"stage {name!r} names no dataset; name what it reads or writes")
+        for dataset in datasets:
+            self._own(dataset, name)
+            if dataset.partitions != datasets[0].partitions:
+                raise ProgramError(
+                    f"stage {name!r} uses {datasets[0].name!r} of {datasets[0].partitions} partitions with "
+                    f"{dataset.name!r} of {dataset.partitions}"
+                )
 
     def _own(self, dataset: Dataset, name: str) -> Dataset:
         if dataset.program is not self:

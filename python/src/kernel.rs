@@ -73,7 +73,7 @@ impl Kernel {
 }
 
 /// `ValueError: text (script.py, line 12)`.
-fn describe(py: Python<'_>, error: &PyErr) -> String {
+pub fn describe(py: Python<'_>, error: &PyErr) -> String {
     let place = || -> PyResult<String> {
         let mut innermost = error.traceback(py).map(|traceback| traceback.into_any());
         let mut place = String::new();

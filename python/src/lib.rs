@@ -1,11 +1,12 @@
 //! The native half of the Python package `pellucid`: programs of arrays, run by `pellucid-iterate`.
 //!
 //! The package (`pellucid/*.py`) is what people see; here is what it cannot do itself: partitions as memory
-//! that kernels and numpy share ([`array`]), compiled kernels called without Python's lock ([`kernel`]), and
-//! the engine ([`program`], [`run`]). SQL is not in it, so that it builds without DataFusion.
+//! that kernels and numpy share ([`array`]), compiled kernels called without Python's lock ([`kernel`]), arrays
+//! sent from partition to partition ([`exchange`]), and the engine ([`program`], [`run`]). SQL is not in it, so that it builds without DataFusion.
 
 mod array;
 mod error;
+mod exchange;
 mod kernel;
 mod program;
 mod run;
@@ -15,6 +16,8 @@ mod run;
 mod _native {
     #[pymodule_export]
     use crate::array::View;
+    #[pymodule_export]
+    use crate::exchange::Outgoing;
     #[pymodule_export]
     use crate::program::Program;
     #[pymodule_export]

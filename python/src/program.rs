@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
-use pellucid_iterate::{Cause, Dataset, Plan, ProgramError};
+use pellucid_iterate::{Cause, Dataset, Incoming, Outgoing, Plan, ProgramError, Route};
 use pyo3::prelude::*;
 
 use crate::array::{Array, Operation};
+use crate::exchange::Exchange;
 use crate::kernel::{Kernel, MOST};
 use crate::run::{self, Options, Outcome};
 
@@ -30,6 +31,15 @@ enum Step {
         from: usize,
         into: usize,
         operation: Operation,
+    },
+    Exchange {
+        name: String,
+        halves: Arc<Exchange>,
+        sources: Vec<usize>,
+        /// By source; `None`: from all to all.
+        routes: Option<Vec<Vec<u32>>>,
+        reads: Vec<usize>,
+        writes: Vec<usize>,
     },
     Observe {
         name: String,
@@ -126,6 +136,25 @@ impl Program {
         };
         self.datasets[into].written = true;
         self.push(Step::Reduce { name, from, into, operation });
+        Ok(())
+    }
+
+    /// `halves`: the scatter and the gather.
+    fn exchange(
+        &mut self,
+        name: String,
+        halves: (Py<PyAny>, Py<PyAny>),
+        sources: Vec<usize>,
+        routes: Option<Vec<Vec<u32>>>,
+        reads: Vec<usize>,
+        writes: Vec<usize>,
+    ) -> PyResult<()> {
+        if [&sources, &reads, &writes].iter().any(|list| list.len() > MOST) {
+            return Err(wrong(&format!("a stage reads {MOST} datasets at most, and writes {MOST}")));
+        }
+        writes.iter().for_each(|&dataset| self.datasets[dataset].written = true);
+        let halves = Arc::new(Exchange { scatter: halves.0, gather: halves.1 });
+        self.push(Step::Exchange { name, halves, sources, routes, reads, writes });
         Ok(())
     }
 
@@ -240,6 +269,18 @@ fn add(program: &mut pellucid_iterate::Program, datasets: &[Dataset<Array>], ste
                 program.tree_reduce(name, datasets[*from], datasets[*into], move |sum, next| {
                     sum.combine(next, operation);
                 });
+            }
+            Step::Exchange { name, halves, sources, routes, reads, writes } => {
+                let (scatter, gather) = (halves.clone(), halves.clone());
+                let route = routes.clone().map_or(Route::All, Route::Fixed);
+                let scatters = move |reads: [Option<&Array>; MOST], out: &mut Outgoing<'_, Array>| {
+                    scatter.scatter(reads, out)
+                };
+                program.scatter(name, list(sources), route, scatters).gather(
+                    list(reads),
+                    list(writes),
+                    move |reads, writes, chunks: Incoming<'_, Array>| gather.gather(reads, writes, &chunks),
+                );
             }
             Step::Observe { name, on } => program.observe(name, datasets[*on], Array::first),
             Step::Loop { name, most, until, body } => {

@@ -229,6 +229,7 @@ fn stage(page: &mut Page, stage: &StageAnalysis, many_jobs: bool) {
 fn not_measured(page: &mut Page, a: &Analysis, jobs: &[&JobAnalysis]) {
     let missing = missing(a, jobs);
     page.gap();
+    a.notes.iter().for_each(|note| page.wrapped(Style::Plain, &format!("Note: {note}."), 0, 2));
     if !missing.is_empty() {
         page.wrapped(Style::Faint, &format!("Not measured: {}.", missing.join(", ")), 0, 2);
     }
