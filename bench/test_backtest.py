@@ -56,7 +56,7 @@ def test_the_matrix_has_what_the_issue_asks_for():
         assert any(case.why.startswith(figure) for case in matrix), figure
     assert {config.cores for case in matrix for config in (case.base, case.target)} >= {0.5, 1, 1.5, 2}
     rates = {config.disk_mb for case in matrix for config in (case.base, case.target)}
-    assert min(rates) == 25 and max(rates) == 200
+    assert min(rates) <= 25 and max(rates) >= 200
     links = {config.link_mbit for case in matrix for config in (case.base, case.target)} - {None}
     assert min(links) == 100 and max(links) == 1000
     for query in cases.QUERIES.values():

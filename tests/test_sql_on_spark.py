@@ -146,11 +146,13 @@ def test_the_plugin_is_loaded(on_spark):
 def test_rows_to_a_file_and_the_line_after_them(folder, tmp_path):
     target = tmp_path / "out.parquet"
     command = ["sql", "SELECT k, count(*) AS n FROM t GROUP BY k", *tables(folder), "--on", "spark=local[1]", *SMALL]
-    ran = binary.run(*command, "-o", target, env=environment()).check()
+    here = tmp_path / "here"
+    here.mkdir()
+    ran = binary.run(*command, "-o", target, env=environment(), cwd=here).check()
     assert duckdb.sql(f"SELECT count(*), sum(n) FROM '{target}'").fetchall() == [(12, 5000)]
     assert "12 rows in " in ran.err and " · tasks mostly " in ran.err and f"written to {target}" in ran.err
     assert ran.out == ""
-    assert not list(Path.cwd().glob("spark-warehouse")) and not list(Path.cwd().glob("metastore_db"))
+    assert not list(here.iterdir()), "Spark's warehouse and metastore are elsewhere"
 
 
 @needs_spark

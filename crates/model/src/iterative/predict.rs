@@ -264,7 +264,8 @@ impl Basis for IterativeBasis {
         let mut below = doubt;
         if sent_ns > 0.0 {
             assumptions.push(
-                "what was sent took no time when it was recorded, and is not sent while tasks run: at worst".into(),
+                "what was sent took no time when it was recorded, and is not sent while tasks run: at worst"
+                    .into(),
             );
             if workers != self.workers {
                 assumptions.push("as much is sent between more or fewer workers".into());

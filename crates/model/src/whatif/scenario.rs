@@ -362,7 +362,11 @@ impl Scenario {
             self.assume("tables in memory are divided into the same multitasks as their files".into());
         }
         if copied > 0.0 {
-            let what = if decoded { "gets its input, as many bytes as were read," } else { "copies what it decodes" };
+            let what = if decoded {
+                "gets its input, as many bytes as were read,"
+            } else {
+                "copies what it decodes"
+            };
             self.assume(format!("a core {what} out of memory at {:.0} GB/s", 1.0 / COPY_NS_PER_BYTE));
         }
         Ok(())
