@@ -27,7 +27,7 @@ MAY_USE = {
 }
 # Crates that decide and judge, and must not be able to wait, look at a clock, or be random.
 PURE = ("scheduler", "model")
-IMPURE = re.compile(r"\bstd::(fs|io|net|thread|process|env)\b|\b(Instant|SystemTime)\b|\b(println|eprintln)!|\bHash(Map|Set)\b")
+IMPURE = re.compile(r"\bstd::(fs|io|net|process|env)\b|\bthread::(sleep|park|current)\b|\b(Instant|SystemTime)\b|\b(println|eprintln)!|\bHash(Map|Set)\b")
 # Text in backticks that can be nothing but a path.
 PATH = re.compile(r"`([A-Za-z0-9_.\-]+(?:/[A-Za-z0-9_.\-]*)+|[A-Za-z0-9_\-]+\.(?:rs|py|md|toml|txt|tsv|jsonl))`")
 

@@ -114,13 +114,15 @@ def sections(lines: list[dict], predictions: dict[str, dict]) -> list[str]:
     return out
 
 
-def same_work_ns(path: Path) -> int:
-    """Core time of the stages that read nothing: the same work, whatever input, disks and cores there are."""
-    of = traces.read(path).of
-    stage = [task["stage"] for task in of["multitask"]]
-    reading = {stage[m["multitask"]] for m in of["monotask"] if m["phase"] != "compute" or m.get("cached_bytes")}
-    reading.add(0)
-    return sum(m.get("cpu_ns") or 0 for m in of["monotask"] if stage[m["multitask"]] not in reading)
+def same_work_ns(paths: list[Path]) -> list[int]:
+    """Of traces of one query: core time of the stages that read in none of them, which is the same work in all."""
+    found, reading = [], set()
+    for path in paths:
+        of = traces.read(path).of
+        stage = [task["stage"] for task in of["multitask"]]
+        reading |= {stage[m["multitask"]] for m in of["monotask"] if m["phase"] != "compute" or m.get("cached_bytes")}
+        found.append([(stage[m["multitask"]], m.get("cpu_ns") or 0) for m in of["monotask"]])
+    return [sum(ns for stage, ns in computed if stage not in reading) for computed in found]
 
 
 def misses(lines: list[dict], predictions: dict[str, dict], folder: Path) -> list[str]:
@@ -130,8 +132,8 @@ def misses(lines: list[dict], predictions: dict[str, dict], folder: Path) -> lis
         told = predictions.get(line["case"]["name"])
         if told is None or told["error"] <= WORST:
             continue
-        before = statistics.median(same_work_ns(folder / name) for name in line["baseline_traces"])
-        after = same_work_ns(folder / line["target_trace"])
+        *of_baseline, after = same_work_ns([folder / name for name in [*line["baseline_traces"], line["target_trace"]]])
+        before = statistics.median(of_baseline)
         ratio = after / before if before else None
         left = abs(told["predicted_ms"] * ratio / told["measured_ms"] - 1) if ratio else None
         shown = ["–", "–"] if ratio is None else [f"{ratio:.2f}", f"{left:.1%}"]

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::whatif::{Prediction, Residual, median};
+use crate::whatif::{Prediction, Residual, Tasks, median};
 
 /// `format` of a manifest.
 pub const MANIFEST_FORMAT: &str = "pellucid.manifest/1";
@@ -136,9 +136,10 @@ impl Scored {
         after.is_some() && after != self.bottleneck_before.as_ref()
     }
 
-    /// What it says about other queries' predictions.
-    pub fn residual(&self, fingerprint: u64) -> Residual {
+    /// What it says about other queries' predictions: see [`crate::whatif::WhatIfModel::fingerprint`].
+    pub fn residual(&self, (tasks, fingerprint): (Tasks, u64)) -> Residual {
         Residual {
+            tasks,
             query: self.query.clone(),
             fingerprint,
             scale: self.scale,

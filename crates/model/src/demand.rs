@@ -81,10 +81,14 @@ pub(crate) fn in_time(kind: &str) -> bool {
     matches!(kind, kind::CPU | kind::SLOTS)
 }
 
+/// True for cores that a quota limits.
+pub(crate) fn under_quota(on: &Resource) -> bool {
+    on.kind == kind::CPU && on.capacity_from.as_deref() == Some("quota")
+}
+
 /// Core time of a monotask on cores that a quota limits; `None` on others, and where it was not measured.
 pub(crate) fn core_time(on: &Resource, m: &Monotask) -> Option<f64> {
-    let limited = on.kind == kind::CPU && on.capacity_from.as_deref() == Some("quota");
-    m.cpu_ns.filter(|_| limited).map(|ns| ns as f64)
+    m.cpu_ns.filter(|_| under_quota(on)).map(|ns| ns as f64)
 }
 
 /// When a monotask's service began and ended.

@@ -4,15 +4,19 @@
 //! decompressed and its checksum held. So a trace that was cut anywhere reads
 //! back to the last record of its last whole block, and a damaged one to the
 //! block before the damage; [`Reader::truncated`] then says where it stopped and
-//! why. Memory is bounded by one block, whatever the bytes say.
+//! why. Memory is bounded by one block and its records, whatever the bytes say.
 //!
 //! A whole block with a line that is no record is another matter: whoever wrote
 //! it is at fault, and the reader says which line.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::thread;
 
+use memchr::memchr;
 use serde::Deserialize;
 use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
@@ -26,16 +30,48 @@ const WINDOW_LOG_MAX: u32 = MAX_BLOCK_BYTES.ilog2();
 const INPUT_BYTES: usize = 64 << 10;
 /// How often the same warning is worth its line.
 const MAX_WARNINGS: usize = 20;
+/// Smaller blocks are parsed before a second thread has begun.
+const SHARED_BYTES: usize = 64 << 10;
 
 /// A record of the types that a trace has most of, in a third of the time: its type is known before it is
 /// parsed, so that nothing need be kept until it is. `None`: of another type, written otherwise, or no record.
-fn frequent(line: &[u8]) -> Option<Record> {
-    match line.strip_prefix(br#"{"t":""#)?.split(|b| *b == b'"').next()? {
-        b"monotask" => serde_json::from_slice(line).ok().map(Record::Monotask),
-        b"multitask" => serde_json::from_slice(line).ok().map(Record::Multitask),
-        b"pipelined_task" => serde_json::from_slice(line).ok().map(Record::PipelinedTask),
-        b"utilization_sample" => serde_json::from_slice(line).ok().map(Record::UtilizationSample),
+fn frequent(line: &str) -> Option<Record> {
+    match line.strip_prefix(r#"{"t":""#)?.split_once('"')?.0 {
+        "monotask" => serde_json::from_str(line).ok().map(Record::Monotask),
+        "multitask" => serde_json::from_str(line).ok().map(Record::Multitask),
+        "pipelined_task" => serde_json::from_str(line).ok().map(Record::PipelinedTask),
+        "utilization_sample" => serde_json::from_str(line).ok().map(Record::UtilizationSample),
         _ => None,
+    }
+}
+
+/// The [`frequent`] records of a part of a block, and where their lines are: from, and their newline.
+#[derive(Default)]
+struct Parsed {
+    lines: VecDeque<(usize, usize)>,
+    records: VecDeque<Record>,
+}
+
+impl Parsed {
+    /// Those of the lines between two places.
+    fn between(text: &str, between: Range<usize>) -> Parsed {
+        let (mut parsed, mut at) = (Parsed::default(), between.start);
+        while let Some(length) = memchr(b'\n', &text.as_bytes()[at..between.end]) {
+            let line = (at, at + length);
+            at = line.1 + 1;
+            if let Some(record) = frequent(&text[line.0..line.1]) {
+                parsed.lines.push_back(line);
+                parsed.records.push_back(record);
+            }
+        }
+        parsed
+    }
+
+    /// The record of the line that begins at a place, and where its newline is.
+    fn at(&mut self, from: usize) -> Option<(usize, Record)> {
+        let newline = self.lines.front().filter(|line| line.0 == from)?.1;
+        self.lines.pop_front();
+        Some((newline, self.records.pop_front()?))
     }
 }
 
@@ -48,6 +84,10 @@ pub struct Reader<R> {
     /// The block in hand and how far it was read.
     block: Vec<u8>,
     at: usize,
+    /// Those of its records that were parsed when it came, in two parts.
+    parsed: [Parsed; 2],
+    /// The next block, where it was decompressed meanwhile.
+    ahead: Option<(io::Result<Block>, Vec<u8>)>,
     lines: u64,
     minor: u32,
     ended: bool,
@@ -71,7 +111,7 @@ impl Reader<File> {
     }
 }
 
-impl<R: Read> Reader<R> {
+impl<R: Read + Send> Reader<R> {
     /// Reads the first block of `reader`, which needs no buffer around it.
     ///
     /// # Errors
@@ -91,6 +131,8 @@ impl<R: Read> Reader<R> {
             path,
             block: Vec::new(),
             at: 0,
+            parsed: Default::default(),
+            ahead: None,
             lines: 0,
             minor: 0,
             ended: false,
@@ -165,8 +207,18 @@ impl<R: Read> Reader<R> {
     /// Brings the next whole block; false at the end, whole or not.
     fn next_block(&mut self) -> Result<bool, TraceError> {
         self.at = 0;
-        match self.blocks.next(&mut self.block) {
-            Ok(Block::Whole) => Ok(true),
+        let found = match self.ahead.take() {
+            Some((found, block)) => {
+                self.block = block;
+                found
+            }
+            None => self.blocks.next(&mut self.block),
+        };
+        match found {
+            Ok(Block::Whole) => {
+                self.parse_ahead();
+                Ok(true)
+            }
             Ok(Block::None) => {
                 if !self.ended {
                     self.stopped("no end record; the job was killed or still runs; ends");
@@ -183,6 +235,36 @@ impl<R: Read> Reader<R> {
             }
             Err(source) => Err(TraceError::Io { path: self.path.clone(), action: "read", source }),
         }
+    }
+
+    /// Parses the [`frequent`] records of the block in hand. Of a large one a second thread parses the last
+    /// third, once it has decompressed the next block: that is about half of what reading takes.
+    fn parse_ahead(&mut self) {
+        // What is not text is met, and said, when its turn comes.
+        let Ok(text) = std::str::from_utf8(&self.block) else { return };
+        let most = text.len() / 3 * 2;
+        let cut = memchr(b'\n', &self.block[most..]).filter(|_| text.len() >= SHARED_BYTES);
+        let Some(cut) = cut.map(|at| most + at + 1) else {
+            self.parsed = [Parsed::between(text, 0..text.len()), Parsed::default()];
+            return;
+        };
+        let blocks = &mut self.blocks;
+        thread::scope(|scope| {
+            let beside = thread::Builder::new().spawn_scoped(scope, move || {
+                let mut next = Vec::with_capacity(text.len());
+                let found = blocks.next(&mut next);
+                (Parsed::between(text, cut..text.len()), (found, next))
+            });
+            let first = Parsed::between(text, 0..cut);
+            let Ok(beside) = beside else {
+                // No more threads are to be had.
+                self.parsed = [first, Parsed::between(text, cut..text.len())];
+                return;
+            };
+            let (last, next) = beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            self.parsed = [first, last];
+            self.ahead = Some(next);
+        });
     }
 
     fn stopped(&mut self, how: &str) {
@@ -204,12 +286,6 @@ impl<R: Read> Reader<R> {
         struct Type {
             t: String,
         }
-        if self.ended {
-            return Err(self.malformed_because("a record after the end".into()));
-        }
-        if let Some(record) = frequent(line) {
-            return Ok(Some(record));
-        }
         match serde_json::from_slice::<Record>(line) {
             Ok(record) => Ok(Some(record)),
             Err(why) => match serde_json::from_slice::<Type>(line) {
@@ -228,18 +304,24 @@ impl<R: Read> Reader<R> {
 
     fn read(&mut self) -> Result<Option<Record>, TraceError> {
         loop {
-            let rest = &self.block[self.at..];
-            if rest.is_empty() {
+            let from = self.at;
+            if from == self.block.len() {
                 if !self.next_block()? {
                     return Ok(None);
                 }
                 continue;
             }
             self.lines += 1;
-            let Some(length) = rest.iter().position(|b| *b == b'\n') else {
+            if self.ended {
+                return Err(self.malformed_because("a record after the end".into()));
+            }
+            if let Some((newline, record)) = self.parsed.iter_mut().find_map(|part| part.at(from)) {
+                self.at = newline + 1;
+                return Ok(Some(record));
+            }
+            let Some(length) = memchr(b'\n', &self.block[from..]) else {
                 return Err(self.malformed_because("a block that ends within a line".into()));
             };
-            let from = self.at;
             self.at += length + 1;
             let block = std::mem::take(&mut self.block);
             let record = self.parse(&block[from..from + length]);
@@ -257,7 +339,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-impl<R: Read> Iterator for Reader<R> {
+impl<R: Read + Send> Iterator for Reader<R> {
     type Item = Result<Record, TraceError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -292,7 +374,7 @@ struct Blocks<R> {
     whole: u64,
 }
 
-impl<R: Read> Blocks<R> {
+impl<R: Read + Send> Blocks<R> {
     fn new(input: R) -> io::Result<Blocks<R>> {
         let mut decoder = Decoder::new()?;
         decoder.set_parameter(DParameter::WindowLogMax(WINDOW_LOG_MAX))?;

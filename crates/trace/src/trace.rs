@@ -75,11 +75,11 @@ impl Trace {
     ///
     /// # Errors
     /// As [`Trace::read`].
-    pub fn from_reader(reader: impl Read) -> Result<Trace, TraceError> {
+    pub fn from_reader(reader: impl Read + Send) -> Result<Trace, TraceError> {
         Trace::collect(Reader::new(reader)?)
     }
 
-    fn collect<R: Read>(mut reader: Reader<R>) -> Result<Trace, TraceError> {
+    fn collect<R: Read + Send>(mut reader: Reader<R>) -> Result<Trace, TraceError> {
         let mut trace = Trace::default();
         while let Some(record) = reader.next() {
             trace.push(record?).map_err(|e| reader.malformed(e))?;

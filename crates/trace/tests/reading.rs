@@ -137,6 +137,22 @@ fn a_wrong_line_is_named() {
 }
 
 #[test]
+fn a_large_block_reads_as_small_ones_do() {
+    // Two threads parse its monotasks and multitasks; what lies between them is parsed when its turn comes.
+    let records = whole(job(6, 40, 60));
+    let small: Vec<u8> = blocks(&records, 7).iter().flat_map(|b| b.0.clone()).collect();
+    let lines = lines(&records);
+    assert!(lines.len() > 256 << 10, "{} bytes are not large", lines.len());
+    let trace = text(&lines).expect("whole");
+    assert_eq!(trace.records(), read(&small).expect("whole").records());
+    assert_eq!(contents(trace), pushed(&records));
+    let wrong = lines.trim_end().lines().count() - 3;
+    let cut: Vec<&str> = lines.lines().take(wrong - 1).collect();
+    let error = text(&format!("{}\nnot json\n", cut.join("\n"))).expect_err("the last is no record");
+    assert!(matches!(error, TraceError::Malformed { line, .. } if line == wrong as u64), "{error}");
+}
+
+#[test]
 fn an_end_that_counts_otherwise_is_said() {
     let trace = text(&lines(&[header(), end(7)])).expect("readable");
     assert!(trace.warnings[0].contains("counts 7 records before it, there are 1"));

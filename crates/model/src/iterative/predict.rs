@@ -20,7 +20,7 @@ use pellucid_trace::{Trace, kind};
 
 use super::{bandwidths, tasks, time_ns, workers};
 use crate::analysis::Bottleneck;
-use crate::whatif::{Amount, Baseline, Basis, Change, Changes, Estimate, Refused, recorded_ns};
+use crate::whatif::{Amount, Baseline, Basis, Change, Changes, Estimate, Refused, Tasks, recorded_ns};
 use crate::{ms, ratio};
 
 /// Share of a worker's bandwidth from which a task is taken to wait for memory.
@@ -203,6 +203,10 @@ fn divided_ns(stage: &Stage, workers: u32) -> f64 {
 }
 
 impl Basis for IterativeBasis {
+    fn tasks(&self) -> Tasks {
+        Tasks::Sampled
+    }
+
     fn baseline(&self) -> Baseline {
         Baseline {
             measured_ms: ms(self.measured_ns),

@@ -5,9 +5,8 @@
 //! lower end takes away all that may have been blocked, its upper end only what surely
 //! was; both are widened by the replay's own error.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pellucid_trace::Trace;
 
@@ -27,7 +26,7 @@ pub(crate) struct Replays<'t> {
     pub unchanged: Replayed,
     pub measured_ms: f64,
     /// Replays without something: bounds, causes and advice ask for the same.
-    without: RefCell<BTreeMap<(Without, bool), Rc<Replayed>>>,
+    without: Mutex<BTreeMap<(Without, bool), Arc<Replayed>>>,
 }
 
 impl<'t> Replays<'t> {
@@ -38,7 +37,7 @@ impl<'t> Replays<'t> {
         let unchanged = replay(&schedule, Change::of(&tasks.durations_ns()));
         let jobs = schedule.jobs.iter().flatten().map(|j| (j.submitted_ns, j.ended_ns));
         let measured_ms = ms(union_ns(jobs.collect()) as f64);
-        Replays { trace, tasks, schedule, unchanged, measured_ms, without: RefCell::default() }
+        Replays { trace, tasks, schedule, unchanged, measured_ms, without: Mutex::default() }
     }
 
     /// The job with other times of its tasks.
@@ -54,11 +53,12 @@ impl<'t> Replays<'t> {
     }
 
     /// The job without something: all that may be blocked on it gone (`at_most`), or what surely is.
-    pub fn without(&self, without: Without, at_most: bool) -> Rc<Replayed> {
-        let known = self.without.borrow().get(&(without, at_most)).cloned();
-        known.unwrap_or_else(|| {
-            let replayed = Rc::new(self.with(&durations_without(&self.tasks.all, &[without], at_most)));
-            self.without.borrow_mut().insert((without, at_most), replayed.clone());
+    pub fn without(&self, without: Without, at_most: bool) -> Arc<Replayed> {
+        let known = || self.without.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = known().get(&(without, at_most)).cloned();
+        found.unwrap_or_else(|| {
+            let replayed = Arc::new(self.with(&durations_without(&self.tasks.all, &[without], at_most)));
+            known().insert((without, at_most), replayed.clone());
             replayed
         })
     }

@@ -31,7 +31,7 @@ use super::settings::Settings;
 use super::straggler::median;
 use super::task::{Part, Task};
 use crate::analysis::Bottleneck;
-use crate::whatif::{Amount, Baseline, Basis, Change, Changes, Estimate, InputFrom, Refused};
+use crate::whatif::{Amount, Baseline, Basis, Change, Changes, Estimate, InputFrom, Refused, Tasks as Kind};
 
 /// Doubt that tasks take as long on more executors: more of the shuffle crosses the network.
 const MORE_EXECUTORS: f64 = 0.1;
@@ -373,6 +373,10 @@ fn refused(change: &Change) -> Refused {
 }
 
 impl Basis for PipelinedBasis<'_> {
+    fn tasks(&self) -> Kind {
+        Kind::Pipelined
+    }
+
     fn baseline(&self) -> Baseline {
         Baseline {
             measured_ms: self.replays.measured_ms,

@@ -11,10 +11,10 @@ use super::Estimate;
 use super::answer::{Baseline, By, Prediction};
 use crate::ratio;
 
-/// The table that comes with this version; `pellucid backtest --residuals` writes one.
-const TABLE: &str = include_str!("residuals.tsv");
+/// The tables that come with this version; `pellucid backtest --residuals` writes one.
+const TABLES: [&str; 2] = [include_str!("residuals.tsv"), include_str!("../pipelined/residuals.tsv")];
 /// First line of a table.
-pub const RESIDUALS_HEADER: &str = "query\tfingerprint\tscale\tlog_error";
+pub const RESIDUALS_HEADER: &str = "tasks\tquery\tfingerprint\tscale\tlog_error";
 /// Part of every scale: no job runs twice in the same time.
 const LEAST_SCALE: f64 = 0.01;
 /// ln of what an interval's ends are at most from its middle: a hundredfold says nothing already.
@@ -26,9 +26,35 @@ const ASSUMED_FACTOR: f64 = 3.0;
 /// Residuals of other queries for a nine-in-ten bound to be one of them.
 const LEAST_RESIDUALS: usize = 9;
 
+/// What a trace's work is divided into. How far predictions from one kind were off says nothing of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tasks {
+    /// Of the SQL engine.
+    Monotasks,
+    /// Spark's.
+    Pipelined,
+    /// Of iterative jobs.
+    Sampled,
+}
+
+impl Tasks {
+    const ALL: [Tasks; 3] = [Tasks::Monotasks, Tasks::Pipelined, Tasks::Sampled];
+
+    /// As tables name it.
+    fn name(self) -> &'static str {
+        match self {
+            Tasks::Monotasks => "monotasks",
+            Tasks::Pipelined => "pipelined",
+            Tasks::Sampled => "sampled",
+        }
+    }
+}
+
 /// How far one backtest was off.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Residual {
+    /// What the trace's work was divided into.
+    pub tasks: Tasks,
     /// Name of the query.
     pub query: String,
     /// Of its text: see [`fingerprint`].
@@ -42,18 +68,21 @@ pub struct Residual {
 /// How far backtests were off.
 pub type Residuals = Vec<Residual>;
 
-/// The residuals of a table, or of the one that comes with this version. Lines that are
+/// The residuals of a table, or of those that come with this version. Lines that are
 /// none are left out.
 pub fn residuals(table: Option<&str>) -> Residuals {
-    let lines = table.unwrap_or(TABLE).lines();
+    let tables = table.map_or(TABLES.to_vec(), |table| vec![table]);
+    let lines = tables.into_iter().flat_map(str::lines);
     lines
         .filter_map(|line| {
             let mut fields = line.split('\t');
+            let name = fields.next()?;
+            let tasks = Tasks::ALL.into_iter().find(|tasks| tasks.name() == name)?;
             let query = fields.next()?.to_string();
             let fingerprint = u64::from_str_radix(fields.next()?, 16).ok()?;
             let scale = fields.next()?.parse().ok().filter(|s: &f64| s.is_finite() && *s > 0.0)?;
             let log_error = fields.next()?.parse().ok().filter(|e: &f64| e.is_finite())?;
-            Some(Residual { query, fingerprint, scale, log_error })
+            Some(Residual { tasks, query, fingerprint, scale, log_error })
         })
         .collect()
 }
@@ -62,7 +91,8 @@ pub fn residuals(table: Option<&str>) -> Residuals {
 pub fn residual_table(residuals: &[Residual]) -> String {
     let mut table = format!("{RESIDUALS_HEADER}\n");
     for r in residuals {
-        table += &format!("{}\t{:016x}\t{:.5}\t{:.5}\n", r.query, r.fingerprint, r.scale, r.log_error);
+        let (tasks, query, fingerprint) = (r.tasks.name(), &r.query, r.fingerprint);
+        table += &format!("{tasks}\t{query}\t{fingerprint:016x}\t{:.5}\t{:.5}\n", r.scale, r.log_error);
     }
     table
 }
@@ -93,8 +123,13 @@ pub(crate) struct Evidence {
 }
 
 impl Evidence {
-    pub fn of(baseline: Baseline, spread: f64, fingerprint: u64, residuals: &[Residual]) -> Evidence {
-        let others = residuals.iter().filter(|r| r.fingerprint != fingerprint);
+    pub fn of(
+        baseline: Baseline,
+        spread: f64,
+        (tasks, fingerprint): (Tasks, u64),
+        residuals: &[Residual],
+    ) -> Evidence {
+        let others = residuals.iter().filter(|r| r.tasks == tasks && r.fingerprint != fingerprint);
         let mut scales: Vec<f64> = others.map(|r| r.log_error.abs() / r.scale.max(LEAST_SCALE)).collect();
         scales.sort_by(f64::total_cmp);
         let backtests = scales.len();

@@ -35,10 +35,13 @@ mod sweep;
 
 pub use answer::{Baseline, By, Point, Prediction, Refused, Single, WhatIf};
 pub use changes::{Amount, Change, Changes, InputFrom, ReadRate, Setting, Storage};
-pub use interval::{RESIDUALS_HEADER, Residual, Residuals, fingerprint, residual_table, residuals};
+pub use interval::{RESIDUALS_HEADER, Residual, Residuals, Tasks, fingerprint, residual_table, residuals};
 pub(crate) use recorded::measured_ns as recorded_ns;
 pub(crate) use service::median;
 pub use sweep::Sweep;
+
+use std::sync::OnceLock;
+use std::thread;
 
 use pellucid_trace::Trace;
 
@@ -48,8 +51,10 @@ use crate::pipelined::predict::PipelinedBasis;
 use interval::Evidence;
 
 /// What one kind of trace brings to the common answer.
-pub(crate) trait Basis {
-    /// The job as it was, and as each predictor reproduces it.
+pub(crate) trait Basis: Sync {
+    /// What the job was divided into.
+    fn tasks(&self) -> Tasks;
+    /// The job as it was, and as each predictor reproduces it: runs it again.
     fn baseline(&self) -> Baseline;
     /// What limited it.
     fn bottleneck(&self) -> Option<Bottleneck>;
@@ -76,7 +81,9 @@ pub(crate) struct Estimate {
 pub struct WhatIfModel<'a> {
     basis: Box<dyn Basis + 'a>,
     fingerprint: u64,
-    evidence: Evidence,
+    residuals: Residuals,
+    /// Made when it is first asked for, beside the first question where that is what asks.
+    evidence: OnceLock<Evidence>,
 }
 
 /// What the jobs of a trace took, from the first submission to the last end.
@@ -92,7 +99,8 @@ pub fn measured_ms(trace: &Trace) -> Result<f64, Refused> {
 }
 
 impl<'a> WhatIfModel<'a> {
-    /// Runs the job again as it was, so that every answer says how well that went.
+    /// Takes the trace apart. The job is run again as it was beside the first question, so that every
+    /// answer says how well that went.
     ///
     /// # Errors
     /// A trace that is cut, that holds no job, or whose job did not end well.
@@ -120,24 +128,32 @@ impl<'a> WhatIfModel<'a> {
         residuals: &[Residual],
     ) -> Result<WhatIfModel<'a>, Refused> {
         let fingerprint = fingerprint(trace.jobs.iter().map(|job| job.name.as_str()));
-        let evidence = Evidence::of(basis.baseline(), basis.spread(), fingerprint, residuals);
-        Ok(WhatIfModel { basis, fingerprint, evidence })
+        Ok(WhatIfModel { basis, fingerprint, residuals: residuals.to_vec(), evidence: OnceLock::new() })
     }
 
     /// Rests intervals on other residuals from here on.
     pub fn rely_on(&mut self, residuals: &[Residual]) {
-        self.evidence =
-            Evidence::of(self.evidence.baseline.clone(), self.evidence.spread, self.fingerprint, residuals);
+        self.residuals = residuals.to_vec();
+        if let Some(before) = self.evidence.take() {
+            let again = Evidence::of(before.baseline, before.spread, self.fingerprint(), residuals);
+            self.evidence = OnceLock::from(again);
+        }
     }
 
-    /// Tells the query apart from others: see [`fingerprint`].
-    pub fn fingerprint(&self) -> u64 {
-        self.fingerprint
+    fn evidence(&self) -> &Evidence {
+        self.evidence.get_or_init(|| {
+            Evidence::of(self.basis.baseline(), self.basis.spread(), self.fingerprint(), &self.residuals)
+        })
+    }
+
+    /// What the job was divided into, and what tells the query apart from others: see [`fingerprint`].
+    pub fn fingerprint(&self) -> (Tasks, u64) {
+        (self.basis.tasks(), self.fingerprint)
     }
 
     /// The job as it was.
     pub fn baseline(&self) -> &Baseline {
-        &self.evidence.baseline
+        &self.evidence().baseline
     }
 
     /// What limited it.
@@ -147,7 +163,7 @@ impl<'a> WhatIfModel<'a> {
 
     /// Backtests of other queries that intervals rest on.
     pub fn backtests(&self) -> usize {
-        self.evidence.backtests
+        self.evidence().backtests
     }
 
     /// The job under changes.
@@ -158,7 +174,7 @@ impl<'a> WhatIfModel<'a> {
         let (prediction, estimate) = self.one(changes)?;
         Ok(WhatIf {
             changes: changes.clone(),
-            baseline: self.evidence.baseline.clone(),
+            baseline: self.evidence().baseline.clone(),
             prediction,
             bottleneck_before: self.basis.bottleneck(),
             bottleneck_after: estimate.bottleneck,
@@ -175,32 +191,55 @@ impl<'a> WhatIfModel<'a> {
             let (prediction, estimate) = self.one(&sweep.at(base, value, rate)?)?;
             Ok(Point { value: value.clone(), at: *at, prediction, bottleneck: estimate.bottleneck })
         };
-        sweep.values.iter().map(point).collect()
+        each(&sweep.values, point).into_iter().collect()
     }
 
     /// Each single change that the trace can answer, what buys most first.
     pub fn singles(&self) -> Vec<Single> {
         // Relative values only: no rate is read.
         let no_rate: ReadRate = |_| Err(String::new());
-        let all = self.basis.singles().into_iter().filter_map(|setting| {
+        let single = |setting: &String| {
             let changes = Changes::parse(&[setting], no_rate).ok()?;
             let (prediction, estimate) = self.one(&changes).ok()?;
             Some(Single { changes, prediction, bottleneck: estimate.bottleneck })
-        });
-        let mut all: Vec<Single> = all.collect();
+        };
+        let mut all: Vec<Single> = each(&self.basis.singles(), single).into_iter().flatten().collect();
         all.sort_by(|a, b| a.prediction.duration_ms.total_cmp(&b.prediction.duration_ms));
         all
     }
 
     /// How hard a prediction seemed: what its residual is divided by (docs/predictions.md).
     pub fn scale(&self, prediction: &Prediction) -> f64 {
-        self.evidence.scale(prediction.by, prediction.simulated_ms, prediction.analytic_ms)
+        self.evidence().scale(prediction.by, prediction.simulated_ms, prediction.analytic_ms)
     }
 
     fn one(&self, changes: &Changes) -> Result<(Prediction, Estimate), Refused> {
-        let estimate = self.basis.estimate(changes)?;
+        let (evidence, estimate) = both(|| self.evidence(), || self.basis.estimate(changes));
+        let estimate = estimate?;
         let none = || Refused::Failed("the trace has no demands that a prediction could rest on".into());
-        let prediction = self.evidence.prediction(&estimate).ok_or_else(none)?;
+        let prediction = evidence.prediction(&estimate).ok_or_else(none)?;
         Ok((prediction, estimate))
     }
+}
+
+/// The results of both, the first on a thread of its own where there is one: they are the same whichever is
+/// done first.
+fn both<A: Send, B>(first: impl Fn() -> A + Sync, second: impl FnOnce() -> B) -> (A, B) {
+    thread::scope(|scope| {
+        let begun = thread::Builder::new().spawn_scoped(scope, &first);
+        let second = second();
+        match begun {
+            Ok(begun) => (begun.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), second),
+            Err(_) => (first(), second), // no more threads are to be had
+        }
+    })
+}
+
+/// What each item gives, in their order; worked out on two threads.
+fn each<T: Sync, R: Send>(items: &[T], gives: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let (first, second) = items.split_at(items.len() / 2);
+    let of = |items: &[T]| items.iter().map(&gives).collect::<Vec<R>>();
+    let (mut all, rest) = both(|| of(first), || of(second));
+    all.extend(rest);
+    all
 }

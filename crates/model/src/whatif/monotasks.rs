@@ -3,10 +3,10 @@
 use pellucid_trace::{Phase, Trace, kind};
 
 use super::analytic::Analytic;
-use super::recorded::{Recorded, measured_ns};
+use super::recorded::{Order, Recorded, measured_ns};
 use super::scenario::{Scenario, Terms};
 use super::simulate::simulate;
-use super::{Baseline, Basis, Changes, Estimate, Refused, rework, service};
+use super::{Baseline, Basis, Changes, Estimate, Refused, Tasks, both, rework, service};
 use crate::capacity::capacities;
 use crate::demand::Demands;
 use crate::{Bottleneck, ms, ratio};
@@ -16,38 +16,53 @@ pub(crate) struct Monotasks {
     recorded: Recorded,
     analytic: Analytic,
     unchanged: Terms,
-    baseline: Baseline,
+    measured_ms: f64,
+    modelled_ms: Option<f64>,
     spread: f64,
     singles: Vec<String>,
 }
 
 impl Monotasks {
-    /// Takes a trace apart and runs it again as it was.
+    /// Takes a trace apart.
     pub fn of(trace: &Trace) -> Monotasks {
-        let demands = Demands::of(trace);
+        let (order, demands) = both(|| Order::of(trace), || Demands::of(trace));
         let mut capacities = capacities(trace, &demands);
         let services = service::services(trace, &demands, &capacities);
         for (capacity, service) in capacities.iter_mut().zip(&services) {
             *capacity = service.capacity.clone();
         }
-        let analytic = Analytic::of(trace, &demands, &capacities);
-        let mut recorded = Recorded::of(trace, &demands, services);
-        rework::bundle(&mut recorded);
+        let analyse = || (Analytic::of(trace, &demands, &capacities), spread(trace), singles(trace));
+        let ((analytic, spread, singles), recorded) = both(analyse, || {
+            let mut recorded = Recorded::of(trace, &demands, services, order);
+            rework::bundle(&mut recorded);
+            recorded
+        });
         let unchanged = Scenario::terms(&recorded);
         let modelled = analytic.modelled_ns(&unchanged, &[]);
-        let simulated = simulate(&recorded, &unchanged.free);
-        let baseline = Baseline {
+        Monotasks {
             measured_ms: ms(measured_ns(trace) as f64),
             modelled_ms: (modelled > 0.0).then(|| ms(modelled)),
-            simulated_ms: simulated.map(|ns| ms(ns as f64)),
-        };
-        Monotasks { singles: singles(trace), spread: spread(trace), recorded, analytic, unchanged, baseline }
+            recorded,
+            analytic,
+            unchanged,
+            spread,
+            singles,
+        }
     }
 }
 
 impl Basis for Monotasks {
+    fn tasks(&self) -> Tasks {
+        Tasks::Monotasks
+    }
+
     fn baseline(&self) -> Baseline {
-        self.baseline.clone()
+        let simulated = simulate(&self.recorded, &self.unchanged.free);
+        Baseline {
+            measured_ms: self.measured_ms,
+            modelled_ms: self.modelled_ms,
+            simulated_ms: simulated.map(|ns| ms(ns as f64)),
+        }
     }
 
     fn bottleneck(&self) -> Option<Bottleneck> {
@@ -63,7 +78,7 @@ impl Basis for Monotasks {
         let modelled = self.analytic.modelled_ns(&scenario.terms, &[]);
         let simulated = simulate(&scenario.recorded, &scenario.terms.free);
         Ok(Estimate {
-            analytic_ms: self.baseline.modelled_ms.map(|_| ms(modelled)),
+            analytic_ms: self.modelled_ms.map(|_| ms(modelled)),
             simulated_ms: simulated.map(|ns| ms(ns as f64)),
             bottleneck: self.analytic.bottleneck(&scenario.terms),
             assumptions: scenario.assumptions,

@@ -16,6 +16,7 @@
 //!   last monotask to the job's end.
 
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 use pellucid_trace::{Outcome, Phase, Trace, kind};
 
@@ -91,7 +92,8 @@ pub(crate) struct Job {
 pub(crate) struct Recorded {
     pub jobs: Vec<Job>,
     pub stages: Vec<Stage>,
-    pub tasks: Vec<Task>,
+    /// Shared by the changes that leave the work as it is.
+    pub tasks: Arc<Vec<Task>>,
     /// By resource of the trace.
     pub services: Vec<Service>,
     pub machines: u32,
@@ -155,17 +157,17 @@ pub(crate) fn measured_ns(trace: &Trace) -> u64 {
 
 impl Recorded {
     /// Takes a trace that [`check`] let pass apart.
-    pub fn of(trace: &Trace, demands: &Demands, services: Vec<Service>) -> Recorded {
-        let members = members(trace);
-        let ends = task_ends(trace, &members);
+    pub fn of(trace: &Trace, demands: &Demands, services: Vec<Service>, order: Order) -> Recorded {
+        let Order { members, ends, stage_ends, after } = order;
         let lags = lags(trace, &services);
-        let stage_ends = stage_ends(trace, &ends);
-        let tasks =
-            (0..trace.multitasks.len()).map(|ix| task(trace, demands, &services, &members, &lags, ix));
+        let tasks = after
+            .into_iter()
+            .enumerate()
+            .map(|(ix, after)| task(trace, demands, &services, members.of(ix), (&lags, after), ix));
         let mut recorded = Recorded {
             jobs: jobs(trace, &stage_ends),
             stages: stages(trace, &stage_ends),
-            tasks: tasks.collect(),
+            tasks: Arc::new(tasks.collect()),
             services,
             machines: trace.machines.len().max(1) as u32,
             memory_bytes: trace.machines.iter().map(|m| m.memory_bytes).collect(),
@@ -175,6 +177,27 @@ impl Recorded {
         }
         submissions(trace, &members, &ends, &mut recorded);
         recorded
+    }
+}
+
+/// What came after what: all of a recorded job that rests on the trace alone.
+pub(crate) struct Order {
+    members: Members,
+    /// By multitask.
+    ends: Vec<u64>,
+    stage_ends: Vec<u64>,
+    /// By multitask and monotask: see [`Mono::after`].
+    after: Vec<Vec<Vec<u32>>>,
+}
+
+impl Order {
+    /// Of a trace that [`check`] let pass.
+    pub fn of(trace: &Trace) -> Order {
+        let members = members(trace);
+        let ends = task_ends(trace, &members);
+        let stage_ends = stage_ends(trace, &ends);
+        let after = (0..trace.multitasks.len()).map(|ix| after(trace, members.of(ix))).collect();
+        Order { members, ends, stage_ends, after }
     }
 }
 
@@ -299,16 +322,14 @@ fn task(
     trace: &Trace,
     demands: &Demands,
     services: &[Service],
-    members: &Members,
-    lags: &[u64],
+    of_task: &[u32],
+    (lags, mut after): (&[u64], Vec<Vec<u32>>),
     ix: usize,
 ) -> Task {
-    let of_task = members.of(ix);
     let task = &trace.multitasks[ix];
     let resource = |m: &u32| trace.monotasks[*m as usize].resource as usize;
     let machine = of_task.first().map_or(0, |m| trace.resources[resource(m)].machine);
     let queued = of_task.first().map(|m| trace.monotasks[*m as usize].queued_ns);
-    let mut after = after(trace, of_task);
     let one = |(place, m): (usize, &u32)| {
         let monotask = &trace.monotasks[*m as usize];
         let (start, end) = service(monotask);
@@ -383,6 +404,7 @@ fn submissions(trace: &Trace, members: &Members, ends: &[u64], recorded: &mut Re
     // From the first end on, an admission may have waited for its place.
     let mut sorted_ends: Vec<u64> = trace.monotasks.iter().map(|m| m.ended_ns()).collect();
     sorted_ends.sort_unstable();
+    let tasks = Arc::make_mut(&mut recorded.tasks);
     for (stage, of_stage) in by_stage.iter().enumerate() {
         let submitted = trace.stages[stage].submitted_ns;
         let freed = sorted_ends.get(sorted_ends.partition_point(|e| *e <= submitted)).copied();
@@ -393,8 +415,8 @@ fn submissions(trace: &Trace, members: &Members, ends: &[u64], recorded: &mut Re
         let mut offset = 0;
         for (ix, others_end) in of_stage.iter().zip(reached) {
             let admitted = trace.multitasks[*ix].admitted_ns;
-            recorded.tasks[*ix].submission =
-                match by_compute(&recorded.tasks[*ix], &computes, admitted, computed.max(others_end)) {
+            tasks[*ix].submission =
+                match by_compute(&tasks[*ix], &computes, admitted, computed.max(others_end)) {
                     Some(submission) => submission,
                     None => {
                         if admitted < freed {

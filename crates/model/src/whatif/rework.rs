@@ -1,6 +1,7 @@
 //! Changes the work of a recorded job: where its bytes lie, how it is divided, what of it is left.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use pellucid_trace::{Phase, kind};
 
@@ -34,7 +35,7 @@ pub(crate) fn spread_over_disks(
         disks.truncate(wanted);
         // Each goes where least is so far: in turns, large ones would meet large ones.
         let mut work: Vec<f64> = vec![0.0; wanted];
-        for task in recorded.tasks.iter_mut().filter(|t| t.machine == *machine) {
+        for task in Arc::make_mut(&mut recorded.tasks).iter_mut().filter(|t| t.machine == *machine) {
             let on_disk = task.monotasks.iter_mut();
             for monotask in on_disk.filter(|m| recorded.services[m.resource as usize].kind == kind::DISK) {
                 let least = (0..wanted).min_by(|a, b| work[*a].total_cmp(&work[*b])).unwrap_or(0);
@@ -91,7 +92,7 @@ pub(crate) fn scale(recorded: &mut Recorded, factor: f64) {
 pub(crate) fn input_in_memory(recorded: &mut Recorded, decoded: bool, copy_ns: f64) -> f64 {
     let mut copied = 0.0;
     let mut kept = Vec::new();
-    for task in &mut recorded.tasks {
+    for task in Arc::make_mut(&mut recorded.tasks) {
         let input: Vec<bool> = task
             .monotasks
             .iter()
@@ -120,7 +121,7 @@ pub(crate) fn input_in_memory(recorded: &mut Recorded, decoded: bool, copy_ns: f
         kept.push(keep(task, &input));
     }
     // What a monotask submits is known by its place, which may have changed.
-    for task in &mut recorded.tasks {
+    for task in Arc::make_mut(&mut recorded.tasks) {
         if let Submission::During { multitask, monotask, .. } = &mut task.submission
             && let Some(place) = kept[*multitask as usize].get(*monotask as usize).copied().flatten()
         {
@@ -142,7 +143,7 @@ pub(crate) fn on_storage(
     first_byte_ns: u64,
     write: f64,
 ) -> Result<f64, String> {
-    let (services, tasks) = (&recorded.services, &mut recorded.tasks);
+    let (services, tasks) = (&recorded.services, Arc::make_mut(&mut recorded.tasks));
     let mut all_cached = 0.0;
     let mut shifted = vec![false; tasks.len()];
     for (task, shifted) in tasks.iter_mut().zip(&mut shifted) {
@@ -213,7 +214,7 @@ fn read_first(task: &mut Task, read: Mono) {
 
 /// Nothing is read from what takes no time any more, so that reading disturbs no core either.
 pub(crate) fn read_for_free(recorded: &mut Recorded, free: &[bool]) {
-    for task in &mut recorded.tasks {
+    for task in Arc::make_mut(&mut recorded.tasks) {
         let services = &recorded.services;
         let reads =
             |m: &Mono| free[m.resource as usize] && is_input(m.phase, &services[m.resource as usize].kind);
@@ -292,7 +293,7 @@ pub(crate) fn machines(recorded: &mut Recorded, wanted: u32, crossing: f64) {
         let memory = recorded.memory_bytes.get((machine % before) as usize).copied().flatten();
         recorded.memory_bytes.push(memory);
     }
-    for (turn, task) in recorded.tasks.iter_mut().enumerate() {
+    for (turn, task) in Arc::make_mut(&mut recorded.tasks).iter_mut().enumerate() {
         let (from, to) = (task.machine, turn as u32 % wanted);
         task.machine = to;
         for monotask in &mut task.monotasks {
@@ -327,27 +328,28 @@ pub(crate) fn bundle(recorded: &mut Recorded) {
     }
     let mut by_stage = Vec::new();
     by_stage.resize_with(recorded.stages.len(), Vec::new);
-    for task in std::mem::take(&mut recorded.tasks) {
+    let tasks = Arc::make_mut(&mut recorded.tasks);
+    for task in std::mem::take(tasks) {
         by_stage[task.stage as usize].push(task);
     }
     if by_stage.iter().any(|tasks| made(tasks)) {
         // Who submits whom is known by place; those jobs are run as they are.
-        recorded.tasks = by_stage.into_iter().flatten().collect();
+        tasks.extend(by_stage.into_iter().flatten());
         return;
     }
-    for tasks in by_stage {
-        let whole = tasks.len() < each * LEAST_BUNDLES;
+    for of_stage in by_stage {
+        let whole = of_stage.len() < each * LEAST_BUNDLES;
         let mut last: Option<(Task, usize)> = None;
-        for task in tasks {
+        for task in of_stage {
             match &mut last {
                 Some((bundle, of)) if !whole && *of < each && alike(bundle, &task) => {
                     add(bundle, &task);
                     *of += 1;
                 }
-                _ => recorded.tasks.extend(last.replace((task, 1)).map(|(bundle, _)| bundle)),
+                _ => tasks.extend(last.replace((task, 1)).map(|(bundle, _)| bundle)),
             }
         }
-        recorded.tasks.extend(last.map(|(bundle, _)| bundle));
+        tasks.extend(last.map(|(bundle, _)| bundle));
     }
 }
 
@@ -388,7 +390,7 @@ fn times(monotask: &mut Mono, factor: f64) {
 
 fn by_stage(recorded: &Recorded) -> Vec<Vec<Task>> {
     let mut by_stage = vec![Vec::new(); recorded.stages.len()];
-    for task in &recorded.tasks {
+    for task in recorded.tasks.iter() {
         by_stage[task.stage as usize].push(task.clone());
     }
     by_stage
@@ -408,8 +410,8 @@ fn put_back(recorded: &mut Recorded, by_stage: Vec<Vec<Task>>) {
         }
         at += tasks.len();
     }
-    recorded.tasks = by_stage.into_iter().flatten().collect();
-    for task in &mut recorded.tasks {
+    recorded.tasks = Arc::new(by_stage.into_iter().flatten().collect());
+    for task in Arc::make_mut(&mut recorded.tasks) {
         if let Submission::During { multitask, .. } = &mut task.submission {
             *multitask = moved[*multitask as usize];
         }

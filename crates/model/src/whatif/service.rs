@@ -31,7 +31,7 @@ use pellucid_trace::{Phase, Trace, kind};
 
 use super::curve::{Curve, Edge, Shown, Together, edges};
 use crate::capacity::Capacity;
-use crate::demand::{Demands, in_time, service};
+use crate::demand::{Demands, in_time, service, under_quota};
 
 /// Pauses shorter than this do not end a busy stretch.
 const PAUSE_NS: u64 = 2_000_000;
@@ -40,6 +40,8 @@ const MOST_CREDIT_NS: f64 = 200e6;
 /// Least degrees of freedom, and largest standard error, for a slowdown to be told.
 const SLOWDOWN_MONOTASKS: f64 = 8.0;
 const SLOWDOWN_ERROR: f64 = 0.03;
+/// Compute monotasks that it is told from, evenly over the trace: more would say the same.
+const SLOWDOWN_SAMPLE: usize = 20_000;
 /// Fetches of at most this many multitasks at once (monotasks-sosp17 §3.3), as the engine limits them.
 const FETCHING_MULTITASKS: u32 = 4;
 
@@ -168,9 +170,9 @@ pub(crate) fn services(trace: &Trace, demands: &Demands, capacities: &[Capacity]
         let at_once = if adapts { at_once.min(most_seen).max(at_least + 1) } else { at_once };
         let set = resource.capacity.and(capacities[ix].rate).filter(|_| !timed);
         let own_pace = !timed && demands.unmeasured[ix];
-        let slowdown = if resource.kind == kind::CPU { slowdown(trace, ix) } else { None };
+        let slowdown = if resource.kind == kind::CPU { slowdown(trace, ix, &edges) } else { None };
         let (curve, capacity) = if timed {
-            let quota = capacities[ix].rate.filter(|_| capacities[ix].from.as_deref() == Some("quota"));
+            let quota = capacities[ix].rate.filter(|_| under_quota(resource));
             let cores = quota.unwrap_or(f64::from(at_once));
             (core_curve(cores, slowdown.unwrap_or(0.0)), capacities[ix].clone())
         } else if own_pace {
@@ -269,13 +271,13 @@ fn done(edges: &[Edge], slowdown: f64) -> Vec<(u64, f64)> {
 /// show it. Core time of a byte of input, as its logarithm, is regressed on how many other cores
 /// were busy meanwhile, each stage with a level of its own; a slope whose standard error is
 /// over [`SLOWDOWN_ERROR`] shows nothing.
-fn slowdown(trace: &Trace, resource: usize) -> Option<f64> {
+fn slowdown(trace: &Trace, resource: usize, edges: &[Edge]) -> Option<f64> {
     let of_cores = trace.monotasks.iter().filter(|m| m.resource as usize == resource);
     let computes: Vec<_> = of_cores.filter(|m| m.phase == Phase::Compute && m.service_ns > 0).collect();
-    let ran: Vec<(u64, u64, f64)> = computes.iter().map(|m| (service(m).0, service(m).1, 1.0)).collect();
-    let busy = Together::of(&edges(&ran));
+    let busy = Together::of(edges);
     let mut by_stage: BTreeMap<u32, Vec<(f64, f64)>> = BTreeMap::new();
-    for m in computes {
+    let every = computes.len().div_ceil(SLOWDOWN_SAMPLE).max(1);
+    for m in computes.into_iter().step_by(every) {
         let input = m.bytes.filter(|b| *b >= 100_000).zip(m.cpu_ns.filter(|ns| *ns >= 1_000_000));
         let (Some((bytes, cpu_ns)), Some(task)) = (input, trace.multitasks.get(m.multitask as usize)) else {
             continue;

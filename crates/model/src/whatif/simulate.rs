@@ -87,6 +87,9 @@ struct Simulation<'a> {
     now_ns: u64,
     count: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    /// Submissions of multitasks. A large stage has all of its own at once: among them each other event would take
+    /// long to find its place.
+    submissions: BinaryHeap<Reverse<(u64, u64, u32)>>,
     machines: Vec<Machine>,
     lanes: Vec<Lane>,
     /// By resource: its number in its machine's scheduler.
@@ -124,7 +127,7 @@ struct JobState {
 pub(crate) fn simulate(recorded: &Recorded, free: &[bool]) -> Option<u64> {
     let mut simulation = Simulation::new(recorded, free);
     simulation.begin();
-    while let Some(Reverse((at, _, event))) = simulation.events.pop() {
+    while let Some((at, event)) = simulation.next() {
         if at == u64::MAX {
             return None; // five centuries: the times are damaged, and would not pass
         }
@@ -142,6 +145,7 @@ impl<'a> Simulation<'a> {
             now_ns: 0,
             count: 0,
             events: BinaryHeap::new(),
+            submissions: BinaryHeap::new(),
             machines: Vec::new(),
             lanes: recorded.services.iter().map(|_| Lane::default()).collect(),
             ids: Vec::new(),
@@ -235,6 +239,22 @@ impl<'a> Simulation<'a> {
         self.events.push(Reverse((self.now_ns.saturating_add(in_ns), self.count, event)));
     }
 
+    /// Queues the submission of a multitask.
+    fn push_task(&mut self, in_ns: u64, task: u32) {
+        self.count += 1;
+        self.submissions.push(Reverse((self.now_ns.saturating_add(in_ns), self.count, task)));
+    }
+
+    /// What happens next: the earliest, of one instant what came about first.
+    fn next(&mut self) -> Option<(u64, Event)> {
+        let submission = self.submissions.peek().map(|Reverse((at, count, _))| (*at, *count));
+        let event = self.events.peek().map(|Reverse((at, count, _))| (*at, *count));
+        match submission.is_some_and(|submission| event.is_none_or(|event| submission < event)) {
+            true => self.submissions.pop().map(|Reverse((at, _, task))| (at, Event::Task(task))),
+            false => self.events.pop().map(|Reverse((at, _, event))| (at, event)),
+        }
+    }
+
     fn handle(&mut self, event: Event) -> Option<()> {
         match event {
             Event::Job(job) => self.submit_job(job),
@@ -279,7 +299,7 @@ impl<'a> Simulation<'a> {
     fn submit_stage(&mut self, stage: u32) {
         for task in std::mem::take(&mut self.stages[stage as usize].tasks) {
             if let Submission::WithStage(offset) = self.recorded.tasks[task as usize].submission {
-                self.push(offset, Event::Task(task));
+                self.push_task(offset, task);
             }
         }
         self.end_stage_if_over(stage);
@@ -295,7 +315,7 @@ impl<'a> Simulation<'a> {
             state.left = last.len() as u32;
             for task in last {
                 if let Submission::AfterStage(gap) = self.recorded.tasks[task as usize].submission {
-                    self.push(gap, Event::Task(task));
+                    self.push_task(gap, task);
                 }
             }
             return;
@@ -377,7 +397,7 @@ impl<'a> Simulation<'a> {
         let (monotask, task) = self.monotask(machine, id);
         if self.free[lane as usize] {
             for (_, made) in self.made.remove(&(task, id.index)).unwrap_or_default() {
-                self.push(0, Event::Task(made));
+                self.push_task(0, made);
             }
             return self.complete(machine, id, 0);
         }
@@ -434,7 +454,7 @@ impl<'a> Simulation<'a> {
             }
             at.goals.pop();
             match what {
-                Goal::Submit(task) => self.push(0, Event::Task(task)),
+                Goal::Submit(task) => self.push_task(0, task),
                 Goal::Monotask(id) => {
                     at.working -= 1;
                     at.rests_since_ns = Some(self.now_ns);
