@@ -2,21 +2,24 @@
 
 import json
 
-from bench.adaptive import log, run, table
+from bench.adaptive import log, matrix, run, table
 from bench.stats import ratio_interval
 
 
 def test_settings_take_turns():
-    cases = run.cases(1 << 20, 2)
+    cases = matrix.cases(1 << 20, 2)
     sort = [case for case in cases if (case.disk, case.job) == ("H150R", "sort")]
-    assert [case.setting for case in sort[:7]] == [*(f"stock-{n}" for n in run.SWEEP), "throughput", "index"]
+    assert [case.setting for case in sort[:7]] == [*(f"stock-{n}" for n in matrix.SWEEP), "throughput", "index"]
     assert [case.repeat for case in sort] == [0] * 7 + [1] * 7
     assert len(set(cases)) == len(cases)
+    # A round goes over everything before the next begins.
+    assert [case.repeat for case in cases] == sorted(case.repeat for case in cases)
+    assert {(case.disk, case.kind, case.disks) for case in cases} >= {("H150x2", "H150", 2), ("H150R", "H150R", 1)}
 
 
 def test_only_policies_get_the_plugin(tmp_path):
-    stock = run.spark_settings(run.Case("H150", "sort", "stock-4", 1, 0), tmp_path, tmp_path)
-    ours = run.spark_settings(run.Case("H150", "sort", "index", 1, 0), tmp_path, tmp_path)
+    stock = run.spark_settings(run.Case("H150", "sort", "stock-4", 1, 0), [tmp_path], tmp_path)
+    ours = run.spark_settings(run.Case("H150", "sort", "index", 1, 0), [tmp_path], tmp_path)
     assert stock["spark.master"].startswith("local-cluster[1,4,") and "spark.plugins" not in stock
     assert ours["spark.master"].startswith("local-cluster[1,32,") and ours["spark.pellucid.policy"] == "index"
     assert {key for key in ours if key not in stock} == {
@@ -51,14 +54,14 @@ def test_a_log_s_signals(tmp_path):
 def line(setting: str, repeat: int, ms: float, stages: list[float]) -> dict:
     """A run."""
     numbers = [
-        {"id": n, "tasks": 9, "ms": ms, "wait_ms": 5.0, "bytes": 8, "bytes_per_s": 2e6, "index": 2.5, "concurrency": None}
+        {"id": n, "tasks": 9, "ms": ms, "wait_ms": 5.0, "bytes": 8, "bytes_per_s": 2e6, "index": 2.5, "concurrency": None if setting.startswith("stock") else 8}
         for n, ms in enumerate(stages)
     ]
     case = {"disk": "H150", "job": "sort", "setting": setting, "bytes": 1 << 20, "repeat": repeat}
-    drive = {"busy_ns": 10**9, "in_flight_ns": 4 * 10**9}
+    drives = [{"busy_ns": 10**9, "in_flight_ns": 4 * 10**9}]
     return {
-        "case": case, "build": "b", "machine": "m", "label": "emulated", "answer": 7, "others_cores": 0.0,
-        "ms": ms, "stages": numbers, "drive": drive,
+        "case": case, "build": "b", "machine": "m", "label": "emulated", "answer": "7", "others_cores": 0.0,
+        "ms": ms, "stages": numbers, "drives": drives,
     }  # fmt: skip
 
 
@@ -72,7 +75,10 @@ def test_the_best_of_each_stage_is_what_to_beat():
     assert table.best_fixed(settings) == (4000 + 3000 + 1000, ["4", "32"])
     page = table.page(lines)
     assert "throughput: 1.06 of that (goal: at most 1.1): met." in page
-    assert "throughput: 0.71 of stock-32 (goal on spinning disks: at most 0.85): met." in page
+    assert "throughput: 0.71 of stock-32 (goal: at most 0.85): met." in page
+    assert "throughput chose, by stage (goal: within one doubling of the best): 0: 8 beside 4; 1: 8 beside 32 (missed)." in page
+    assert "**Not decided**: the goals ask for 5 repeats, and a setting has 1." in page
+    assert "Not measured: stock-2, stock-8, stock-16, index." in page and "- pagerank on H150R" in page
     assert "0.71 (one pair)" in page and "| 4.0 |" in page
 
 

@@ -1,28 +1,34 @@
 """Measures what is missing of the matrix: `python -m bench.adaptive.run` (root, Java, some hours in all).
 
-One executor with 32 slots on an emulated spinning disk (`lab/hdd.py`), which holds input, shuffle files and output.
+One executor with 32 slots on emulated spinning disks (`lab/hdd.py`), which hold input, shuffle files and output.
 Stock Spark with 2, 4, 8, 16 and 32 tasks at once, and the plugin with both policies, take turns; each
 finished run is a line in `bench/results/adaptive.jsonl`, so that what was stopped goes on where it
 was. At the end `bench/ADAPTIVE.md` is made anew.
 
     python -m bench.adaptive.run --list
-    python -m bench.adaptive.run --only H150R/sort --repeats 1 --bytes 96MiB      # a short form
+    python -m bench.adaptive.run --only H150R/sort,H150/sort --time-limit 600
     python -m bench.adaptive.run --only sort/index --repeats 1 --bytes 48MiB --try-out
-    python -m bench.adaptive.run --time-limit 600
 """
 
 import argparse
+import contextlib
+import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
+
+import duckdb
 
 from bench import results
 from bench.adaptive import log, table
+from bench.adaptive.matrix import SLOTS, Case, cases
 from lab import guard, hdd
 from lab.disks import LabError
 from lab.memory import kept
@@ -31,38 +37,11 @@ from tests import spark
 from tests.binary import ROOT
 
 SUITE = "adaptive"
-SWEEP = (2, 4, 8, 16, 32)
-SLOTS = 32
-# Which jobs on which disks (issue: sort on all, the others on the main model).
-GROUPS = [
-    ("H150R", "sort"),
-    ("H150", "sort"),
-    ("SSD50", "sort"),
-    ("H150R", "pagerank"),
-    ("H150R", "join"),
-    ("H150R", "aggregation"),
-    ("memory", "cpu"),
-]
 FILES = 192
 JAR = ROOT / "spark-plugin" / "target" / "pellucid-spark.jar"
 PLUGIN = "org.pellucid.spark.PellucidPlugin"
 HEAP = "2g"
-
-
-@dataclass(frozen=True)
-class Case:
-    """One application on one disk."""
-
-    disk: str
-    job: str
-    setting: str
-    bytes: int
-    repeat: int
-
-    @property
-    def name(self) -> str:
-        """For people and `--only`."""
-        return f"{self.disk}/{self.job}/{self.setting}/{self.repeat}"
+LONGEST_S = 900
 
 
 def say(text: str) -> None:
@@ -70,24 +49,8 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def settings_of(group: tuple[str, str]) -> list[str]:
-    """What takes turns: the sweep, and the policies. Where nothing can be gained, only what it costs."""
-    policies = ["throughput", "index"]
-    return [f"stock-{SLOTS}", *policies] if group[1] == "cpu" else [*(f"stock-{n}" for n in SWEEP), *policies]
-
-
-def cases(size_bytes: int, repeats: int) -> list[Case]:
-    """All, in the order in which they run: a group's settings in turns."""
-    return [
-        Case(*group, setting, size_bytes, repeat)
-        for group in GROUPS
-        for repeat in range(repeats)
-        for setting in settings_of(group)
-    ]
-
-
-def spark_settings(case: Case, folder: Path, logs: Path) -> dict[str, str]:
-    """Of the application."""
+def spark_settings(case: Case, folders: list[Path], logs: Path) -> dict[str, str]:
+    """Of the application, on the disks with these folders."""
     stock = case.setting.removeprefix("stock-")
     cores = int(stock) if stock != case.setting else SLOTS
     found = {
@@ -97,7 +60,7 @@ def spark_settings(case: Case, folder: Path, logs: Path) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
-        "spark.local.dir": str(folder / "local"),
+        "spark.local.dir": ",".join(str(folder / "local") for folder in folders),
         "spark.sql.shuffle.partitions": str(FILES),
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.files.maxPartitionBytes": "1g",
@@ -110,94 +73,132 @@ def spark_settings(case: Case, folder: Path, logs: Path) -> dict[str, str]:
         "spark.eventLog.rolling.enabled": "false",
     }
     if stock == case.setting:
-        found |= {
-            "spark.jars": str(JAR),
-            "spark.plugins": PLUGIN,
-            "spark.pellucid.mode": "adaptive",
-            "spark.pellucid.policy": case.setting,
-        }
+        found |= {"spark.jars": str(JAR), "spark.plugins": PLUGIN}
+        if case.setting == "monotasks":
+            # As many cores as there are: this mode adds its own slots to them.
+            found |= {"spark.pellucid.mode": "monotasks", "spark.pellucid.disks": ",".join(map(str, folders))}
+            found["spark.master"] = f"local-cluster[1,{os.cpu_count()},3072]"
+        else:
+            found |= {"spark.pellucid.mode": "adaptive", "spark.pellucid.policy": case.setting}
     return found
 
 
-def application(job: str, make: bool, size_bytes: int, disk: hdd.Disk, settings: dict[str, str]) -> dict:
-    """Runs one, and says what it said."""
-    request = {
-        "job": job,
-        "make": make,
-        "bytes": size_bytes,
-        "files": FILES,
-        "source": f"file:{source_of(disk, job, size_bytes)}",
-        "target": f"file:{disk.path / 'out'}",
-        "settings": settings,
-    }
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(request, file)
-        file.flush()
-        command = [str(spark.python()), "-B", str(Path(__file__).with_name("jobs.py")), file.name]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=3600)
-    said = [line for line in ran.stdout.splitlines() if line.startswith("{")]
-    if ran.returncode or not said:
-        raise RuntimeError(f"{job}: Spark ended with {ran.returncode}: {ran.stderr.strip().splitlines()[-1:]}")
-    return json.loads(said[-1])
+class Rig:
+    """The emulated disks: input on the first, output on the last, shuffle files on all that a case uses."""
 
+    def __init__(self, disks: list[hdd.Disk]):
+        self.disks = disks
+        self.rates: dict[str, list[float | None]] = {}
 
-def source_of(disk: hdd.Disk, job: str, size_bytes: int) -> Path:
-    """A job's input; joins and aggregations share theirs."""
-    return disk.path / f"{'visits' if job in ('join', 'aggregation') else job}-{size_bytes}"
+    def of(self, case: Case) -> list[hdd.Disk]:
+        """Those of a case."""
+        return self.disks[: case.disks]
 
+    def folders(self, case: Case) -> list[Path]:
+        """Where their files go."""
+        return [disk.path for disk in self.of(case)]
 
-def files_below(folder: Path) -> list[Path]:
-    """All files, for eviction."""
-    return [path for path in folder.rglob("*") if path.is_file()]
+    def source(self, case: Case) -> Path:
+        """A job's input; joins and aggregations share theirs."""
+        kind = "visits" if case.job in ("join", "aggregation") else case.job
+        return self.disks[0].path / f"{kind}-{case.bytes}"
 
+    def target(self, case: Case) -> Path:
+        """Its output."""
+        return self.of(case)[-1].path / "out"
 
-def clear(disk: hdd.Disk) -> None:
-    """What a run left on the disk."""
-    for name in ("out", "local"):
-        shutil.rmtree(disk.path / name, ignore_errors=True)
-    (disk.path / "local").mkdir()
-
-
-def place(disk: hdd.Disk, case: Case) -> None:
-    """Makes the job's input, at memory's speed, once."""
-    source = source_of(disk, case.job, case.bytes)
-    if source.exists():
-        return
-    disk.set_kind("memory")
-    clear(disk)
-    with tempfile.TemporaryDirectory() as logs:
-        settings = spark_settings(Case(case.disk, case.job, "stock-4", case.bytes, 0), disk.path, Path(logs))
-        application(case.job, True, case.bytes, disk, settings)
-    source.mkdir(exist_ok=True)
-
-
-def measure(disk: hdd.Disk, case: Case) -> dict:
-    """One run: its times, its stages, what the drive counted."""
-    disk.set_kind("memory")
-    clear(disk)
-    disk.evict(files_below(source_of(disk, case.job, case.bytes)))
-    disk.set_kind(case.disk)
-    with tempfile.TemporaryDirectory() as logs:
-        before = disk.stats()
-        with results.quiet([disk.server]) as others:
-            said = application(case.job, False, case.bytes, disk, spark_settings(case, disk.path, Path(logs)))
-        counted = disk.stats().since(before)
-        (events,) = [path for path in Path(logs).iterdir() if not path.name.startswith(".")]
-        stages = log.stages(events)
-    return {**said, "stages": stages, "drive": asdict(counted), "others_cores": others()}
-
-
-def calibrated(disk: hdd.Disk, kind: str) -> float | None:
-    """Measured; somebody else's second of work is over a second later, a wrong rate is not."""
-    for attempt in range(4):
-        try:
+    def set_kind(self, case: Case, kind: str) -> None:
+        """From now on the case's disks are of this kind."""
+        for disk in self.of(case):
             disk.set_kind(kind)
-            return disk.calibrate()
-        except LabError as error:
-            say(str(error))
-            time.sleep(attempt)
-            refused = error
-    raise refused
+
+    def clear(self, case: Case) -> None:
+        """Takes away what a run left, at memory's speed, and has nothing in the page cache."""
+        self.set_kind(case, "memory")
+        for disk in self.of(case):
+            for name in ("out", "local"):
+                shutil.rmtree(disk.path / name, ignore_errors=True)
+            (disk.path / "local").mkdir()
+            disk.evict(path for path in disk.path.rglob("*") if path.is_file())
+
+    def calibrate(self, case: Case) -> None:
+        """Measures each kind once. A second of somebody else's work is over a second later, a wrong rate is not."""
+        for attempt in range(4):
+            if case.kind in self.rates and len(self.rates[case.kind]) >= case.disks:
+                return
+            try:
+                self.set_kind(case, case.kind)
+                self.rates[case.kind] = [disk.calibrate() for disk in self.of(case)]
+                return
+            except LabError as error:
+                say(str(error))
+                time.sleep(attempt)
+                refused = error
+        raise refused
+
+    def application(self, case: Case, make: bool, settings: dict[str, str]) -> dict:
+        """Runs one, and gives what it said."""
+        request = {
+            "job": case.job,
+            "make": make,
+            "bytes": case.bytes,
+            "files": FILES,
+            "source": f"file:{self.source(case)}",
+            "target": f"file:{self.target(case)}",
+            "disks": [] if case.job == "cpu" else [str(folder) for folder in self.folders(case)],
+            "settings": settings,
+        }
+        plain = {key: value for key, value in os.environ.items() if key not in ("SPARK_HOME", "SPARK_CONF_DIR")}
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "request.json"
+            file.write_text(json.dumps(request))
+            command = [str(spark.python()), "-B", str(Path(__file__).with_name("jobs.py")), str(file)]
+            ran = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, cwd=folder, env=plain)
+        said = [line for line in ran.stdout.splitlines() if line.startswith("{")]
+        if ran.returncode or not said:
+            last = "\n".join(ran.stderr.strip().splitlines()[-20:])
+            raise RuntimeError(f"{case.name}: Spark ended with {ran.returncode}: {last}")
+        return json.loads(said[-1])
+
+    def place(self, case: Case) -> None:
+        """Makes the job's input, at memory's speed, once."""
+        if self.source(case).exists():
+            return
+        self.clear(case)
+        with tempfile.TemporaryDirectory() as logs:
+            plain = Case(case.disk, case.job, "stock-4", case.bytes, 0)
+            self.application(case, True, spark_settings(plain, self.folders(case), Path(logs)))
+        self.source(case).mkdir(exist_ok=True)
+
+    def measure(self, case: Case) -> dict:
+        """One run: its time, its stages, what the drives counted, its answer."""
+        self.clear(case)
+        self.set_kind(case, case.kind)
+        with tempfile.TemporaryDirectory() as logs:
+            before = [disk.stats() for disk in self.of(case)]
+            with results.quiet([disk.server for disk in self.of(case)]) as others:
+                said = self.application(case, False, spark_settings(case, self.folders(case), Path(logs)))
+            counted = [asdict(disk.stats().since(was)) for disk, was in zip(self.of(case), before, strict=True)]
+            (events,) = [path for path in Path(logs).iterdir() if not path.name.startswith(".")]
+            stages = log.stages(events)
+        self.set_kind(case, "memory")
+        return {
+            **said,
+            "answer": answer(case, self.target(case)),
+            "stages": stages,
+            "drives": counted,
+            "others_cores": others(),
+        }
+
+
+def answer(case: Case, folder: Path) -> str:
+    """A check of the output that every setting must share: all bytes in order of a sort, else how many rows there are."""
+    if case.job == "sort":
+        digest = hashlib.sha256()
+        for path in sorted(folder.glob("part-*")):
+            digest.update(path.read_bytes())
+        return digest.hexdigest()[:16]
+    return str(duckdb.sql(f"SELECT count(*) FROM '{folder}/*.parquet'").fetchone()[0])
 
 
 def missing(wanted: list[Case]) -> list[Case]:
@@ -212,48 +213,62 @@ def version() -> str:
     return results.fingerprint([JAR])
 
 
-def run(wanted: list[Case], limit_s: float, trying_out: bool) -> None:
-    """Runs those that are missing until time is up. Trying out, nothing is calibrated, and nothing kept."""
-    until = time.monotonic() + limit_s
+@contextlib.contextmanager
+def rig(wanted: list[Case]) -> Iterator[Rig]:
+    """As many disks as any case needs, large enough for all."""
     size = 12 * max(case.bytes for case in wanted) + (1 << 30)
-    with guard.watch(), kept() as memory, hdd.spinning("memory", size=f"{size}B", calibrated=False) as disk:
-        results.memory = memory
-        group = None
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(guard.watch())
+        results.memory = stack.enter_context(kept())
+        names = [f"adaptive-{os.getpid()}-{n}" for n in range(max(case.disks for case in wanted))]
+        options = {"size": f"{size}B", "calibrated": False}
+        yield Rig([stack.enter_context(hdd.spinning("memory", name=name, **options)) for name in names])
+
+
+def run(wanted: list[Case], limit_s: float, trying_out: bool) -> None:
+    """Runs those that are missing until there may be no time for another. Trying out, nothing is calibrated, and nothing kept."""
+    until, longest = time.monotonic() + limit_s, 0.0
+    with rig(wanted) as disks:
         for case in wanted:
-            if time.monotonic() > until:
+            begun = time.monotonic()
+            if begun + longest > until:
                 say("time is up; the same command goes on from here")
                 return
-            place(disk, case)
-            if group != (case.disk, case.job):
-                group = (case.disk, case.job)
-                measured = None if trying_out else calibrated(disk, case.disk)
-            found = measure(disk, case)
-            disk.measured = measured  # of this kind; that it was another meanwhile, to clear up, changes nothing
+            disks.place(case)
             if not trying_out:
-                found |= {"calibration": measured, "label": disk.label()}
+                disks.calibrate(case)
+            found = disks.measure(case)
+            if not trying_out:
+                for disk, rate in zip(disks.of(case), disks.rates[case.kind], strict=False):
+                    disk.kind, disk.measured = case.kind, rate  # that it was another meanwhile, to clear up, changes nothing
+                found |= {"label": disks.disks[0].label(), "calibration": disks.rates[case.kind]}
                 results.append(SUITE, asdict(case), found, by=version())
-            stages = ", ".join(f"{stage['ms'] / 1000:.1f}" for stage in found["stages"])
-            say(f"{case.name}: {found['ms'] / 1000:.1f} s (stages {stages}; busy {found['drive']['busy_ns'] / 1e9:.1f} s)")
+            longest = max(longest, time.monotonic() - begun)
+            stages = ", ".join(f"{s['ms'] / 1000:.1f}" + (f" ({s['concurrency']})" if s["concurrency"] else "") for s in found["stages"])
+            busy = " and ".join(f"{drive['busy_ns'] / 1e9:.1f}" for drive in found["drives"])
+            took = f"{found['ms'] / 1000:.1f} s of {time.monotonic() - begun:.0f}"
+            say(f"{case.name}: {took} (stages {stages}; busy {busy} s; others {found['others_cores']}; {found['answer']})")
 
 
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.adaptive.run", description=__doc__.split("\n")[0])
-    parser.add_argument("--only", default="", metavar="TEXT", help="only runs whose DISK/JOB/SETTING holds this")
+    parser.add_argument("--only", default="", metavar="TEXT,…", help="only runs whose DISK/JOB/SETTING/REPEAT holds one of these")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--bytes", type=parse_bytes, default=384 << 20, metavar="SIZE", help="of each job's input")
+    parser.add_argument("--bytes", type=parse_bytes, default=256 << 20, metavar="SIZE", help="of each job's input")
     parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--try-out", action="store_true", help="calibrates nothing and keeps nothing: does it run?")
     parser.add_argument("--list", action="store_true", help="says what there is, and ends")
     chosen = parser.parse_args()
-    wanted = [case for case in cases(chosen.bytes, chosen.repeats) if chosen.only in case.name]
+    texts = chosen.only.split(",")
+    wanted = [case for case in cases(chosen.bytes, chosen.repeats) if any(text in case.name for text in texts)]
     if not JAR.exists():
         say(f"adaptive: the plugin is not built: {JAR} (make spark-plugin/target/pellucid-spark.jar)")
         return 1
     if why_not := hdd.missing() or spark.missing():
         say(f"adaptive: {why_not}")
         return 1
-    todo = missing(wanted)
+    todo = wanted if chosen.try_out else missing(wanted)
     say(f"{len(wanted)} runs, {len(todo)} to be measured")
     if chosen.list:
         for case in wanted:
@@ -265,7 +280,7 @@ def main() -> int:
     except (LabError, OSError, RuntimeError, subprocess.SubprocessError) as error:
         say(f"adaptive: {error}")
         return 1
-    return table.main()
+    return 0 if chosen.try_out else table.main()
 
 
 if __name__ == "__main__":
