@@ -92,15 +92,14 @@ final class Headquarters implements Tuner.Listener {
             if (mode == Settings.Mode.MONOTASKS) {
                 tell(executor.slotsOfMonotasks(slots));
             }
-            if (mode == Settings.Mode.ADAPTIVE) {
-                slotsChanged();
-            }
+            slotsChanged();
         });
     }
 
+    /** Of the tuner, which only the {@code adaptive} mode asks: it knows nothing of the other's slots. */
     @Override
     public void slotsChanged() {
-        if (driverFollows && pending.compareAndSet(false, true)) {
+        if (driverFollows && mode == Settings.Mode.ADAPTIVE && pending.compareAndSet(false, true)) {
             later(() -> {
                 pending.set(false);
                 tell(tuner.slots());

@@ -12,6 +12,7 @@ import org.apache.spark.SparkContext;
 import org.apache.spark.api.plugin.DriverPlugin;
 import org.apache.spark.api.plugin.PluginContext;
 import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.scheduler.SparkListenerExecutorAdded;
 import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 import org.apache.spark.scheduler.SparkListenerStageCompleted;
@@ -45,6 +46,7 @@ final class PellucidDriver implements DriverPlugin {
     private final Map<String, Executor> executors = new HashMap<>();
     private final Set<Long> barriers = new HashSet<>();
     private final Map<Integer, StageSite> sites = new LinkedHashMap<>();
+    private final Statements statements = new Statements();
 
     private static final class Executor {
         /** From here, since an executor's own context has no address and so no name of its host. */
@@ -113,7 +115,7 @@ final class PellucidDriver implements DriverPlugin {
         @Override
         public void onStageSubmitted(SparkListenerStageSubmitted event) {
             guarded("driver.listener", () -> {
-                StageSite site = new StageSite(event.stageInfo());
+                StageSite site = StageSite.of(event.stageInfo(), statements.of(event.properties()));
                 sites.put(event.stageInfo().stageId(), site);
                 if (sites.size() > MOST_STAGES) {
                     sites.remove(sites.keySet().iterator().next());
@@ -123,6 +125,11 @@ final class PellucidDriver implements DriverPlugin {
                     followAll();
                 }
             });
+        }
+
+        @Override
+        public void onOtherEvent(SparkListenerEvent event) {
+            guarded("driver.listener", () -> statements.note(event));
         }
 
         @Override

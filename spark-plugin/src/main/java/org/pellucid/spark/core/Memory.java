@@ -13,10 +13,10 @@ import java.util.OptionalInt;
 /**
  * What stages found, for the next like them: the knowledge of the loop, kept by the driver.
  *
- * <p>A stage is like another when it is called from the same place, runs the same operators and
- * has about as many tasks (the same power of two). It is looked for on the same executor first,
- * then on its host: executors of one host may still have disks of their own. A stage too short
- * to tune also takes what one of another size found.
+ * <p>A stage is like another when it is called from the same place, runs the same operators of a
+ * statement of the same shape and has about as many tasks (the same power of two). It is looked
+ * for on the same executor first, then on its host: executors of one host may still have disks of
+ * their own. A stage too short to tune also takes what one of another size found.
  *
  * <p>The oldest of {@value #MOST} entries goes first. Thread-safe.
  */
@@ -34,7 +34,7 @@ public final class Memory {
         private final int tasks;
 
         /**
-         * @param site call site and operators, in any words
+         * @param site call site, operators and shape, in any words
          * @param tasks of the stage
          */
         public Like(String site, int tasks) {
