@@ -67,10 +67,18 @@ pub fn fetch(url: &Url, into: &Path, cancelled: &(dyn Fn() -> bool + Sync)) -> R
     runtime.block_on(async {
         let store = crate::open(url).map_err(FetchError::Open)?;
         let at = object_store::path::Path::from_url_path(url.path()).map_err(Error::from)?;
-        let (objects, is_folder) = match store.head(&at).await {
-            Ok(only) => (vec![only], false),
-            Err(Error::NotFound { .. }) => (store.list_with_delimiter(Some(&at)).await?.objects, true),
-            Err(error) => return Err(error.into()),
+        // What ends with a slash is a folder; a store on a file system may be at a loss for what else to say of it.
+        let only = match url.path().ends_with('/') {
+            true => None,
+            false => match store.head(&at).await {
+                Err(Error::NotFound { .. }) => None,
+                found => Some(found?),
+            },
+        };
+        let is_folder = only.is_none();
+        let objects = match only {
+            Some(only) => vec![only],
+            None => store.list_with_delimiter(Some(&at)).await?.objects,
         };
         let hidden = |o: &ObjectMeta| o.location.filename().is_none_or(|name| name.starts_with(['.', '_']));
         let objects: Vec<ObjectMeta> = objects.into_iter().filter(|o| !is_folder || !hidden(o)).collect();

@@ -45,12 +45,12 @@ pub use local::LocalStore;
 pub enum StorageError {
     /// No backend for the URL's scheme.
     UnknownScheme {
-        /// The URL as given.
+        /// The URL as given, without credentials.
         url: String,
     },
     /// The backend refused its settings.
     Settings {
-        /// The URL as given.
+        /// The store's name.
         url: String,
         /// The backend's reason.
         source: object_store::Error,
@@ -113,7 +113,7 @@ pub fn open(url: &Url) -> Result<Arc<dyn ObjectStore>, StorageError> {
         "swift" => swift::open(url),
         #[cfg(feature = "hdfs")]
         "hdfs" => hdfs::open(url),
-        _ => Err(StorageError::UnknownScheme { url: url.to_string() }),
+        _ => Err(StorageError::UnknownScheme { url: format!("{}{}", name(url), url.path()) }),
     }
 }
 
@@ -150,5 +150,7 @@ mod tests {
     fn an_unknown_scheme_names_the_known_ones() {
         let error = open(&Url::parse("gopher://x/y").unwrap()).unwrap_err().to_string();
         assert!(error.contains("gopher://x/y") && error.contains("s3://"), "{error}");
+        let error = open(&Url::parse("s3a://key:hunter2@bucket/y").unwrap()).unwrap_err().to_string();
+        assert!(error.contains("s3a://bucket/y") && !error.contains("hunter2"), "{error}");
     }
 }

@@ -165,21 +165,40 @@ impl Core {
             .unwrap_or_else(|| Err(failed(format!("no answer within {} s", ns / 1_000_000_000))))
     }
 
-    /// Calls until it goes well, may not be repeated, or has been tried often enough.
+    /// Calls, each time with a deadline, until it goes well, may not be repeated, or has been tried often
+    /// enough.
     async fn attempts<T, F: Future<Output = Result<T>> + Send>(
         &self,
         sent_bytes: u64,
         repeats: bool,
         mut call: impl FnMut(u32) -> F,
     ) -> Result<T> {
+        self.repeated(repeats, |attempt| self.in_time(sent_bytes, call(attempt))).await
+    }
+
+    async fn repeated<T, F: Future<Output = Result<T>>>(
+        &self,
+        repeats: bool,
+        mut call: impl FnMut(u32) -> F,
+    ) -> Result<T> {
         let mut attempt = 1;
         loop {
-            match self.in_time(sent_bytes, call(attempt)).await {
+            match call(attempt).await {
                 Err(error) if repeats && self.limits.repeats_calls => self.wait(attempt, error).await?,
                 outcome => return outcome,
             }
             attempt += 1;
         }
+    }
+
+    /// All entries of a listing. A long one takes as long as it takes: the deadline is of each entry.
+    async fn entries(&self, prefix: Option<&Path>) -> Result<Vec<ObjectMeta>> {
+        let mut listing = self.inner.list(prefix);
+        let mut entries = Vec::new();
+        while let Some(entry) = self.in_time(0, async { listing.next().await.transpose() }).await? {
+            entries.push(entry);
+        }
+        Ok(entries)
     }
 
     /// Opens a body; an answer about other bytes than those asked for is an error.
@@ -197,12 +216,20 @@ impl Core {
     }
 }
 
+/// Whether two answers are about the same version of an object; where the store has no name for one (HDFS),
+/// by when it was written.
+fn same_version(a: &ObjectMeta, b: &ObjectMeta) -> bool {
+    let named = a.e_tag.is_some() || b.e_tag.is_some();
+    a.e_tag == b.e_tag && a.size == b.size && (named || a.last_modified == b.last_modified)
+}
+
 /// A body on its way.
 struct Reading {
     core: Arc<Core>,
     location: Path,
     options: GetOptions,
-    e_tag: Option<String>,
+    /// Of the version that the body began with.
+    meta: ObjectMeta,
     /// The next byte, and the one after the last.
     at: u64,
     end: u64,
@@ -237,11 +264,11 @@ impl Reading {
             let options = GetOptions {
                 range: Some(GetRange::Bounded(self.at..self.end)),
                 // From the same version, where the store has a name for it.
-                if_match: self.e_tag.clone().or(self.options.if_match.clone()),
+                if_match: self.meta.e_tag.clone().or(self.options.if_match.clone()),
                 ..self.options.clone()
             };
             let result = self.core.in_time(0, self.core.open(&self.location, options)).await?;
-            if result.meta.e_tag != self.e_tag {
+            if !same_version(&result.meta, &self.meta) {
                 let path = self.location.to_string();
                 return Err(Error::Precondition {
                     path,
@@ -292,7 +319,7 @@ impl ObjectStore for Retrying {
             core: Arc::clone(&self.0),
             location: location.clone(),
             options,
-            e_tag: result.meta.e_tag.clone(),
+            meta: result.meta.clone(),
             at: result.range.start,
             end: result.range.end,
             body: None,
@@ -331,8 +358,7 @@ impl ObjectStore for Retrying {
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let (core, prefix) = (Arc::clone(&self.0), prefix.cloned());
         let listed = async move {
-            let call = |_| core.inner.list(prefix.as_ref()).try_collect::<Vec<ObjectMeta>>();
-            let entries = core.attempts(0, true, call).await?;
+            let entries = core.repeated(true, |_| core.entries(prefix.as_ref())).await?;
             Ok(futures::stream::iter(entries.into_iter().map(Ok)))
         };
         listed.try_flatten_stream().boxed()

@@ -187,6 +187,13 @@ impl Transport {
     async fn has_segments(&self, url: &str, session: &Session) -> Result<bool, Error> {
         let head = self.client.head(url).header("X-Auth-Token", &session.token);
         let answer = head.send().await.map_err(|e| unreachable(&e))?;
+        if let Some(throttled) = retry_after(&answer) {
+            return Err(busy(throttled));
+        }
+        if answer.status().is_server_error() {
+            let words = format!("whether an object has segments was answered with {}", answer.status());
+            return Err(Error::new(ErrorKind::Unexpected, words).set_temporary());
+        }
         Ok(answer.headers().contains_key("X-Static-Large-Object"))
     }
 }
@@ -196,6 +203,10 @@ fn retry_after(answer: &reqwest::Response) -> Option<Throttled> {
     let busy = matches!(answer.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
     let seconds = answer.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
     busy.then(|| Throttled { retry_after_ns: seconds.map(|s| s.saturating_mul(1_000_000_000)) })
+}
+
+fn busy(throttled: Throttled) -> Error {
+    Error::new(ErrorKind::RateLimited, format!("{throttled}")).set_temporary().set_source(throttled)
 }
 
 /// A body that one owner polls: behind a lock that nobody else takes, since the trait asks
@@ -219,8 +230,7 @@ impl HttpTransport for Transport {
             answer = self.send(&request, &session).await?;
         }
         if let Some(throttled) = retry_after(&answer) {
-            let words = format!("{throttled}");
-            return Err(Error::new(ErrorKind::RateLimited, words).set_temporary().set_source(throttled));
+            return Err(busy(throttled));
         }
         if answer.status() == StatusCode::UNAUTHORIZED {
             return Err(refused("401 Unauthorized"));

@@ -3,10 +3,15 @@
 
 use std::sync::Arc;
 
-use futures::TryStreamExt;
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use object_store::{Error, ObjectStore, ObjectStoreExt};
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+};
 use pellucid_storage::clock::{Clock, Virtual};
 use pellucid_storage::conformance::{check, content};
 use pellucid_storage::retry::{Limits, Retrying};
@@ -161,4 +166,96 @@ fn pauses_double_and_are_spread() {
     let distinct: std::collections::BTreeSet<&u64> = all.iter().collect();
     assert!(distinct.len() > 40, "{all:?}");
     assert_eq!(took(7), took(7));
+}
+
+/// A store without names for versions of its objects, which lists an entry in 10 s.
+#[derive(Debug)]
+struct Bare(Arc<dyn ObjectStore>, Arc<Virtual>);
+
+impl std::fmt::Display for Bare {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+type Result<T> = object_store::Result<T>;
+
+#[async_trait]
+impl ObjectStore for Bare {
+    async fn put_opts(&self, at: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        self.0.put_opts(at, payload, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        at: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.0.put_multipart_opts(at, options).await
+    }
+
+    async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
+        let mut result = self.0.get_opts(at, options).await?;
+        result.meta.e_tag = None;
+        Ok(result)
+    }
+
+    fn delete_stream(&self, all: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        self.0.delete_stream(all)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let clock = Arc::clone(&self.1);
+        let slowly = move |entry| {
+            let clock = Arc::clone(&clock);
+            async move {
+                clock.sleep(10_000_000_000).await;
+                entry
+            }
+        };
+        self.0.list(prefix).then(slowly).boxed()
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.0.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.0.copy_opts(from, to, options).await
+    }
+}
+
+#[test]
+fn a_listing_that_goes_on_is_waited_for_however_long_it_is() {
+    let clock = Arc::new(Virtual::default());
+    let bare = Arc::new(Bare(memory(), clock.clone()));
+    let store = Retrying::new(bare, clock.clone(), Limits::default(), 1);
+    let listed = clock.run(async {
+        for n in 0..50 {
+            store.put(&Path::from(format!("a/{n}")), "x".into()).await?;
+        }
+        store.list(Some(&Path::from("a"))).try_collect::<Vec<_>>().await
+    });
+    assert_eq!((listed.unwrap().unwrap().len(), clock.now_ns()), (50, 500_000_000_000));
+}
+
+#[test]
+fn what_was_written_anew_in_the_middle_of_a_read_is_never_mixed() {
+    let clock = Arc::new(Virtual::default());
+    let (inner, at) = (memory(), Path::from("a"));
+    let bare: Arc<dyn ObjectStore> = Arc::new(Bare(Arc::clone(&inner), clock.clone()));
+    // The second call breaks in its middle.
+    let store = faulty(&clock, bare, 2, &[Fault::Reset]);
+    let read = clock.run(async {
+        inner.put(&at, content(1, 10_000).into()).await?;
+        store.head(&at).await?;
+        let mut body = store.get(&at).await?.into_stream();
+        let first = body.next().await.expect("a first piece")?;
+        assert!(first == content(1, 10_000)[..5_000]);
+        // As long as before.
+        inner.put(&at, content(2, 10_000).into()).await?;
+        body.try_collect::<Vec<_>>().await
+    });
+    let error = read.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Precondition { .. }), "{error}");
 }

@@ -2,8 +2,9 @@
 //!
 //! Its settings say how output is committed; its tasks say how long that took them (Spark's
 //! metric "task commit time"), and the driver's part is what a query goes on for after its last
-//! job (CLOUD '16, §V-A.3, splits the cost of Swift's renames so). Where Spark did not record
-//! the tasks' part, a probe of the store says how fast it copies.
+//! job (CLOUD '16, §V-A.3, splits the cost of Swift's renames so). With a probe of the store only the
+//! copying of what a task put out counts: the rest of its commit are requests that any committer
+//! makes. Where Spark did not record the tasks' part, the copying is all that is known.
 
 use pellucid_trace::{Application, Blocked, PipelinedTask, Trace, kind};
 
@@ -46,44 +47,73 @@ fn jobs_ns(trace: &Trace) -> u64 {
 
 /// What a commit took.
 struct Commit {
-    /// Of each task, in the order of the trace.
+    /// What renames took of each task, in the order of the trace.
     tasks_ns: Vec<u64>,
+    /// What tasks took for it in all, requests that any committer makes included.
+    recorded_ns: u64,
     driver_ns: u64,
     output_bytes: u64,
     /// Tasks that put something out.
     files: u64,
 }
 
+/// Whether a task put something out. Where threads of the store's client write, Spark may count no byte of
+/// it; but what was committed was written.
+fn wrote(task: &PipelinedTask) -> bool {
+    [task.output_bytes, task.output_records, task.commit_ns].into_iter().flatten().any(|amount| amount > 0)
+}
+
 impl Commit {
     fn of(trace: &Trace, probe: Option<&Report>) -> Commit {
-        let copies = probe.and_then(|p| p.rename).filter(|r| r.is_copy && r.ms > 0.0);
-        let by_probe = |task: &PipelinedTask| {
-            let rename = copies?;
-            Some((task.output_bytes? as f64 / rename.bytes as f64 * rename.ms * 1e6) as u64)
-        };
         let recorded = trace.pipelined_tasks.iter().any(|t| t.commit_ns.is_some());
-        let commit_ns = |task: &PipelinedTask| match recorded {
-            true => task.commit_ns,
-            false => by_probe(task).map(|ns| ns.min(task.run_ns.unwrap_or(task.duration_ns))),
+        let at_once = 1.0 + (slots(trace) - 1.0) * committing(trace);
+        let renamed_ns = |task: &PipelinedTask| {
+            let bytes = task.output_bytes.filter(|bytes| *bytes > 0);
+            let copied_ns = bytes.and_then(|bytes| probe?.copy_ns(bytes, at_once));
+            let most_ns =
+                if recorded { task.commit_ns } else { Some(task.run_ns.unwrap_or(task.duration_ns)) };
+            match (copied_ns, most_ns) {
+                (Some(copied_ns), Some(most_ns)) => Some(copied_ns.min(most_ns)),
+                (None, most_ns) if recorded => most_ns,
+                _ => None,
+            }
         };
-        let mut commit = Commit { tasks_ns: Vec::new(), driver_ns: 0, output_bytes: 0, files: 0 };
-        let mut wrote = vec![false; trace.queries.len()];
+        let mut commit =
+            Commit { tasks_ns: Vec::new(), recorded_ns: 0, driver_ns: 0, output_bytes: 0, files: 0 };
+        let mut writes = vec![false; trace.queries.len()];
         for task in &trace.pipelined_tasks {
-            let bytes = task.output_bytes.unwrap_or(0);
-            commit.tasks_ns.push(if bytes > 0 { commit_ns(&task).unwrap_or(0) } else { 0 });
-            commit.output_bytes += bytes;
-            commit.files += u64::from(bytes > 0);
+            let wrote = wrote(&task);
+            let renamed_ns = renamed_ns(&task).filter(|_| wrote).unwrap_or(0);
+            commit.tasks_ns.push(renamed_ns);
+            commit.recorded_ns += task.commit_ns.unwrap_or(renamed_ns);
+            commit.output_bytes += task.output_bytes.unwrap_or(0);
+            commit.files += u64::from(wrote);
             let job = trace.stages.get(task.stage as usize).and_then(|s| trace.jobs.get(s.job as usize));
-            if let Some(query) = job.and_then(|j| j.query).filter(|_| bytes > 0)
-                && let Some(wrote) = wrote.get_mut(query as usize)
+            if let Some(query) = job.and_then(|j| j.query).filter(|_| wrote)
+                && let Some(writes) = writes.get_mut(query as usize)
             {
-                *wrote = true;
+                *writes = true;
             }
         }
         commit.driver_ns =
-            (0..wrote.len()).filter(|q| wrote[*q]).filter_map(|q| after_jobs_ns(trace, q)).sum();
+            (0..writes.len()).filter(|q| writes[*q]).filter_map(|q| after_jobs_ns(trace, q)).sum();
         commit
     }
+}
+
+/// Tasks that run at once, at least one.
+fn slots(trace: &Trace) -> f64 {
+    let slots = trace.resources.iter().filter(|r| r.kind == kind::SLOTS);
+    slots.filter_map(|r| r.capacity).sum::<f64>().max(1.0)
+}
+
+/// The share of their time that tasks which put something out spend in commits.
+fn committing(trace: &Trace) -> f64 {
+    let writers = trace.pipelined_tasks.iter().filter(|task| task.commit_ns > Some(0));
+    let sums = writers.fold((0, 0), |(commit, run), task| {
+        (commit + task.commit_ns.unwrap_or(0), run + task.run_ns.unwrap_or(task.duration_ns))
+    });
+    if sums.1 == 0 { 0.0 } else { sums.0 as f64 / sums.1 as f64 }
 }
 
 /// For how long a query went on after its last job.
@@ -98,16 +128,17 @@ fn rename_commit(trace: &Trace, conf: &SparkConfiguration, probe: Option<&Report
     let mut finding = spark::rename_commit(conf, probe)?;
     let commit = Commit::of(trace, probe);
     let tasks_ns: u64 = commit.tasks_ns.iter().sum();
-    let slots: f64 =
-        trace.resources.iter().filter(|r| r.kind == kind::SLOTS).filter_map(|r| r.capacity).sum();
-    let costs = tasks_ns as f64 / slots.max(1.0) + commit.driver_ns as f64;
-    if commit.output_bytes == 0 || costs < COMMIT_COSTS * jobs_ns(trace) as f64 {
+    let costs = tasks_ns as f64 / slots(trace) + commit.driver_ns as f64;
+    if commit.files == 0 || costs < COMMIT_COSTS * jobs_ns(trace) as f64 {
         return None;
     }
+    let output = match commit.output_bytes {
+        0 => format!("output whose size was not recorded, of {} tasks,", commit.files),
+        bytes => format!("{} MB of output", number(bytes as f64 / 1e6)),
+    };
     finding.evidence += &format!(
-        "; for {} MB of output tasks spent {} ms in it, and the driver {} ms after its last task",
-        number(commit.output_bytes as f64 / 1e6),
-        number(tasks_ns as f64 / 1e6),
+        "; for {output} the tasks spent {} ms, and the driver {} ms after its last task",
+        number(commit.recorded_ns as f64 / 1e6),
         number(commit.driver_ns as f64 / 1e6)
     );
     // Without renames the driver completes an upload for each file.

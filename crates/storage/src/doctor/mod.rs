@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::composition::{Commit, Composition, Layer};
 use crate::finding::Finding;
 use crate::mismatch::{self, RENAME_COMMIT_WRITES, number};
-use crate::probe::{Pattern, Report};
+use crate::probe::{Pattern, Report, TASK_BYTES, TASKS};
 
 pub use spark::of_spark;
 
@@ -102,6 +102,10 @@ impl Diagnosis {
 const NEAR: f64 = 0.8;
 /// More streams pay where the best rate is so many times that of one.
 const STREAMS_PAY: f64 = 2.0;
+/// Reading so many times as fast as writing, the link is not what writing waits for.
+const WRITES_WAIT: f64 = 2.0;
+/// Completing uploads is worth a word from this share of the time on that writing their bytes takes.
+const COMPLETIONS_COST: f64 = 0.5;
 /// Objects under this size are small: a request's latency then costs more than its bytes.
 const SMALL_BYTES: u64 = 1 << 20;
 /// Fewer requests are no pattern.
@@ -121,6 +125,8 @@ pub fn of_composition(c: &Composition, probe: Option<&Report>) -> Vec<Advice> {
     }
     if c.data.runs.is_remote() || !c.data.mediators.is_empty() {
         found.extend(probe.and_then(one_stream));
+        found.extend(probe.and_then(slow_writes));
+        found.extend(probe.and_then(slow_completions));
     }
     found.into_iter().map(Advice::from).collect()
 }
@@ -204,6 +210,42 @@ fn one_stream(probe: &Report) -> Option<Finding> {
                  (S3A's vectored reads); Pellucid tunes this by itself",
                 probe.chosen_concurrency.unwrap_or(best.concurrency)
             ),
+        )
+    })
+}
+
+/// Over the same link, and with four writers at once.
+fn slow_writes(probe: &Report) -> Option<Finding> {
+    let (write, read) = (probe.write_bytes_per_s?, probe.best_read()?);
+    (write > 0.0 && read.bytes_per_s >= WRITES_WAIT * write).then(|| {
+        Finding::new(
+            "writes leave the link idle",
+            format!(
+                "four objects at once are written at {} MB/s, and read at {} MB/s: what a write waits for is not the link",
+                number(write / 1e6),
+                number(read.bytes_per_s / 1e6)
+            ),
+            "more writers at once; or a store that acknowledges before its disks have the bytes, where losing the last \
+             ones is no harm (HDFS: dfs.datanode.synconclose=false), or that keeps fewer copies",
+        )
+    })
+}
+
+/// Their bytes are all there by then.
+fn slow_completions(probe: &Report) -> Option<Finding> {
+    let (completing_ms, write) = (probe.commit.multipart_ms?, probe.write_bytes_per_s?);
+    let writing_ms = (TASKS * TASK_BYTES) as f64 / write.max(1.0) * 1e3;
+    (completing_ms >= COMPLETIONS_COST * writing_ms).then(|| {
+        Finding::new(
+            "output waits for its uploads to be completed",
+            format!(
+                "completing {TASKS} uploads of {} MiB took {} ms when all bytes were there; writing as many bytes takes {} ms",
+                TASK_BYTES >> 20,
+                number(completing_ms),
+                number(writing_ms)
+            ),
+            "a store that puts an upload in place without moving its parts once more; fewer and larger files, where it \
+             is each upload and not its bytes that takes so long",
         )
     })
 }

@@ -24,16 +24,27 @@ pub(super) fn rename_commit(conf: &SparkConfiguration, probe: Option<&Report>) -
         return None;
     }
     let named = conf.hadoop("fs.s3a.committer.name").filter(|name| *name != "file");
-    let bound = conf
-        .get("spark.sql.sources.commitProtocolClass")
-        .is_some_and(|c| c.contains("PathOutputCommitProtocol"));
-    if scheme.starts_with("s3") && named.is_some() && bound {
+    let protocol = conf.get("spark.sql.sources.commitProtocolClass");
+    let bound = protocol.is_some_and(|c| c.contains("PathOutputCommitProtocol"));
+    // Hadoop's own committer is behind Spark's two; what another (Databricks's) does is not known.
+    if !bound && protocol.is_some_and(|c| !c.ends_with("HadoopMapReduceCommitProtocol")) {
+        return None;
+    }
+    // Hadoop's default for S3A is its factory of committers for object stores.
+    let factory = conf.hadoop(&format!("mapreduce.outputcommitter.factory.scheme.{scheme}"));
+    let factory = factory.filter(|class| class.ends_with(".FileOutputCommitterFactory"));
+    if scheme.starts_with("s3") && named.is_some() && bound && factory.is_none() {
         return None;
     }
     let version = conf.hadoop("mapreduce.fileoutputcommitter.algorithm.version").unwrap_or("1");
     let (writes, who) = if version == "2" { ("2", "tasks rename") } else { ("3", "tasks and driver rename") };
-    let because = match (named, bound) {
-        (Some(name), false) => format!(
+    let because = match (factory, named, bound) {
+        (Some(class), ..) => {
+            format!(
+                "mapreduce.outputcommitter.factory.scheme.{scheme}={class} is set, whatever committer is named"
+            )
+        }
+        (None, Some(name), false) => format!(
             "fs.s3a.committer.name={name} is set, but spark.sql.sources.commitProtocolClass is not, so that it is not used"
         ),
         _ => "no committer for object stores is set".to_string(),

@@ -21,7 +21,19 @@ pub(super) fn of_trace(trace: &Trace, probe: Option<&Report>) -> Vec<Advice> {
 
 /// Whether an error is a store's wish to be left alone.
 pub(super) fn asks_for_less(error: &str) -> bool {
-    ["503", "429", "SlowDown", "Throttl"].iter().any(|word| error.contains(word))
+    // A status alone may be any number: a port, a line, a place in a file.
+    const WORDS: [&str; 9] = [
+        "SlowDown",
+        "Slow Down",
+        "Throttl",
+        "Service Unavailable",
+        "ServiceUnavailable",
+        "Too Many Requests",
+        "TooManyRequests",
+        "Status Code: 503",
+        "Status Code: 429",
+    ];
+    WORDS.iter().any(|word| error.contains(word))
 }
 
 pub(super) const ASK_LESS: &str = "fewer and larger requests (larger files, larger row groups), fewer at once, or keys \

@@ -52,7 +52,7 @@ const RENAMED_BYTES: u64 = 64 << 20;
 const RENAME_SHARE: f64 = 0.2;
 /// Tasks of the job whose commit is timed, and bytes that each puts out.
 pub(crate) const TASKS: usize = 4;
-const TASK_BYTES: usize = 6 << 20;
+pub(crate) const TASK_BYTES: usize = 6 << 20;
 /// A rename copies where the fastest of the large object takes so much longer than the fastest of
 /// the small one: a copy is never fast, and what else happens on a machine only ever makes slower.
 const COPY_TIMES: f64 = 3.0;
@@ -258,6 +258,8 @@ impl Probe<'_> {
                 break;
             }
             objects.iter().for_each(|at| (self.forget)(at));
+            // The first is measured whatever there is.
+            let requests = requests.min((bytes / request_bytes).max(1));
             let levels = f64::from(MOST_AT_ONCE).log2() as u64 + 1;
             let slice_ns = until_ns.saturating_sub(now) / levels;
             let load = self.load(now + slice_ns);

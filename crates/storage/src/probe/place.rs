@@ -106,9 +106,19 @@ pub fn probe(
     })
 }
 
+/// A place without the user and password that may stand before an `@`.
+fn without_user(place: &str) -> String {
+    match place.split_once("://") {
+        Some((scheme, rest)) => {
+            format!("{scheme}://{}", rest.rsplit_once('@').map_or(rest, |(_, host)| host))
+        }
+        None => place.to_string(),
+    }
+}
+
 /// The URL of a place; a path must be of a folder that is there.
 fn url_of(place: &str) -> Result<Url, PlaceError> {
-    let wrong = |why: String| PlaceError::NotAPlace(format!("{place}: {why}"));
+    let wrong = |why: String| PlaceError::NotAPlace(format!("{}: {why}", without_user(place)));
     if place.contains("://") && !place.starts_with("file://") {
         return Url::parse(place).map_err(|e| wrong(format!("{e}; write it like s3://BUCKET/FOLDER")));
     }
@@ -123,4 +133,15 @@ fn url_of(place: &str) -> Result<Url, PlaceError> {
         return Err(wrong("not a folder; name the folder that the probe may write into".to_string()));
     }
     Url::from_directory_path(&whole).map_err(|()| wrong("not a path that a URL can hold".to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_url_is_said_without_the_password_in_it() {
+        let error = url_of("s3://key:hunter/2@bucket/folder").unwrap_err().to_string();
+        assert!(error.contains("s3://bucket/folder") && !error.contains("hunter"), "{error}");
+    }
 }

@@ -18,6 +18,10 @@ use super::{Around, Call, map_body};
 /// What stands where a secret stood.
 const HIDDEN: &str = "[hidden]";
 
+/// What stands round the token in S3's answer to one that has expired. It may be the client's own, which an
+/// instance or a web identity gave it.
+const TOKEN: [&str; 2] = ["<Token-0>", "</Token-0>"];
+
 /// Shorter texts are no secrets, and would be found inside words.
 const LEAST_LENGTH: usize = 4;
 
@@ -41,7 +45,11 @@ impl Secrets {
 
     /// `text` without the secrets.
     pub fn hide(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_string(), |text, secret| text.replace(secret, HIDDEN))
+        self.0.iter().fold(without_tokens(text), |text, secret| text.replace(secret, HIDDEN))
+    }
+
+    fn is_in(&self, text: &str) -> bool {
+        text.contains(TOKEN[0]) || self.0.iter().any(|secret| text.contains(secret))
     }
 
     /// The error as it is, unless it or what caused it holds a secret.
@@ -52,7 +60,7 @@ impl Secrets {
             texts.extend([inner.to_string(), format!("{inner:?}")]);
             cause = inner.source();
         }
-        if !texts.iter().any(|t| self.0.iter().any(|secret| t.contains(secret))) {
+        if !texts.iter().any(|text| self.is_in(text)) {
             return error;
         }
         let source = self.hide(error.source().map_or(texts[0].clone(), ToString::to_string).as_str()).into();
@@ -69,6 +77,17 @@ impl Secrets {
             _ => Error::Generic { store: "store", source },
         }
     }
+}
+
+/// `text` without tokens in it; one that is cut off takes the rest along.
+fn without_tokens(text: &str) -> String {
+    let (mut kept, mut rest) = (String::new(), text);
+    while let Some((before, token)) = rest.split_once(TOKEN[0]) {
+        kept += before;
+        kept += HIDDEN;
+        rest = token.split_once(TOKEN[1]).map_or("", |(_, after)| after);
+    }
+    kept + rest
 }
 
 #[async_trait]
@@ -104,5 +123,18 @@ mod tests {
         let shown = format!("{hidden} {hidden:?}");
         assert!(!shown.contains("hunter2") && shown.contains("token [hidden] expired"), "{shown}");
         assert_eq!(format!("{secrets:?}"), "Secrets(2)");
+    }
+
+    #[test]
+    fn a_token_that_nobody_named_is_hidden_where_s3_repeats_it() {
+        let said = "<Code>ExpiredToken</Code><Token-0>FwoGZX</Token-0><RequestId>1</RequestId>";
+        let error = Error::Generic { store: "S3", source: said.into() };
+        let hidden = Secrets::new([]).hide_in(error);
+        let shown = format!("{hidden} {hidden:?}");
+        assert!(
+            !shown.contains("FwoGZX") && shown.contains("ExpiredToken</Code>[hidden]<RequestId>1"),
+            "{shown}"
+        );
+        assert_eq!(without_tokens("a<Token-0>FwoG"), "a[hidden]");
     }
 }
