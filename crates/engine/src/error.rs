@@ -124,20 +124,29 @@ fn first_line(text: &str) -> &str {
 /// What a store answered. `path` has the store's name in front, where it is a remote one.
 fn store(error: &object_store::Error) -> String {
     use object_store::Error::{Generic, NotFound, PermissionDenied, Unauthenticated};
-    let credentials = "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION";
     match error {
         NotFound { path, .. } => format!("{path}: no such file or object; check the path"),
-        PermissionDenied { path, source } if path.contains("://") => format!(
-            "{path}: permission denied; check {credentials}, and what the bucket's policy lets them do ({source})"
-        ),
-        PermissionDenied { path, source } => {
+        PermissionDenied { path, source } if path.starts_with('/') => {
             format!("{path}: permission denied; check the file's mode ({source})")
         }
+        PermissionDenied { path, source } => format!(
+            "{path}: permission denied; check {}, and that the store lets them read and write there ({source})",
+            credentials(path)
+        ),
         Unauthenticated { path, source } => {
-            format!("{path}: the store does not know who asks; check {credentials} ({source})")
+            format!("{path}: the store does not know who asks; check {} ({source})", credentials(path))
         }
         Generic { source, .. } => source.to_string(),
         other => other.to_string(),
+    }
+}
+
+/// Where a store's client has its credentials from, by the store's URL.
+fn credentials(path: &str) -> &'static str {
+    match path.split_once("://") {
+        Some(("swift", _)) => "ST_USER and ST_KEY, or OS_AUTH_TOKEN",
+        Some(("hdfs", _)) => "HADOOP_USER_NAME or the Kerberos ticket",
+        _ => "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION",
     }
 }
 
@@ -181,5 +190,14 @@ mod tests {
         let below = DataFusionError::External(Box::new(std::io::Error::other(refused)));
         let words = EngineError::from(below).to_string();
         assert!(words.contains("s3://b/k") && words.contains("AWS_ACCESS_KEY_ID"), "{words}");
+        let denied = |path: &str| {
+            let path = path.to_string();
+            store(&object_store::Error::PermissionDenied { path, source: "403".into() })
+        };
+        assert!(
+            denied("swift://c/k").contains("ST_KEY") && denied("hdfs://n/k").contains("HADOOP_USER_NAME")
+        );
+        // One that lost its store's name is no file of this machine all the same.
+        assert!(denied("k").contains("write there") && denied("/k").contains("the file's mode"));
     }
 }

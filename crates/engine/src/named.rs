@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt, TryFutureExt};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result, UploadPart,
 };
 
 /// A store with its name.
@@ -86,7 +86,8 @@ impl ObjectStore for Named {
         location: &Path,
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        self.inner.put_multipart_opts(location, options).await.map_err(self.at(location))
+        let inner = self.inner.put_multipart_opts(location, options).await.map_err(self.at(location))?;
+        Ok(Box::new(NamedUpload { inner, name: self.name.clone(), location: location.clone() }))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
@@ -129,11 +130,69 @@ impl ObjectStore for Named {
     }
 }
 
+/// An upload whose errors say where it goes: a client's may hold no path at all.
+#[derive(Debug)]
+struct NamedUpload {
+    inner: Box<dyn MultipartUpload>,
+    name: String,
+    location: Path,
+}
+
+#[async_trait]
+impl MultipartUpload for NamedUpload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        let (part, name, location) = (self.inner.put_part(data), self.name.clone(), self.location.clone());
+        part.map_err(move |error| named(&name, location.as_ref(), error)).boxed()
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        let ended = self.inner.complete().await;
+        ended.map_err(|error| named(&self.name, self.location.as_ref(), error))
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        let ended = self.inner.abort().await;
+        ended.map_err(|error| named(&self.name, self.location.as_ref(), error))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use object_store::ObjectStoreExt;
     use object_store::memory::InMemory;
+
+    /// Takes no part.
+    #[derive(Debug)]
+    struct Refusing;
+
+    #[async_trait]
+    impl MultipartUpload for Refusing {
+        fn put_part(&mut self, _data: PutPayload) -> UploadPart {
+            async { Err(Error::PermissionDenied { path: "key".into(), source: "403".into() }) }.boxed()
+        }
+
+        async fn complete(&mut self) -> Result<PutResult> {
+            Err(Error::Generic { store: "S3", source: "no".into() })
+        }
+
+        async fn abort(&mut self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn an_upload_that_is_refused_is_named_with_its_store() {
+        let (name, location) = ("s3://bucket".to_string(), Path::from("a/b.csv"));
+        let mut upload = NamedUpload { inner: Box::new(Refusing), name, location };
+        let part = upload.put_part("x".into()).await.unwrap_err();
+        assert!(
+            matches!(&part, Error::PermissionDenied { path, .. } if path == "s3://bucket/a/b.csv"),
+            "{part}"
+        );
+        let whole = upload.complete().await.unwrap_err().to_string();
+        assert!(whole.contains("s3://bucket/a/b.csv: no"), "{whole}");
+    }
 
     #[tokio::test]
     async fn what_is_not_there_is_named_with_its_store() {
