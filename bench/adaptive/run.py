@@ -42,6 +42,8 @@ JAR = ROOT / "spark-plugin" / "target" / "pellucid-spark.jar"
 PLUGIN = "org.pellucid.spark.PellucidPlugin"
 HEAP = "2g"
 LONGEST_S = 900
+# What disks and JVMs need of the memory; to fetch back all of a large machine's would take minutes.
+MEMORY_BYTES = 6 << 30
 
 
 def say(text: str) -> None:
@@ -219,7 +221,7 @@ def rig(wanted: list[Case]) -> Iterator[Rig]:
     size = 12 * max(case.bytes for case in wanted) + (1 << 30)
     with contextlib.ExitStack() as stack:
         stack.enter_context(guard.watch())
-        results.memory = stack.enter_context(kept())
+        results.memory = stack.enter_context(kept(MEMORY_BYTES))
         names = [f"adaptive-{os.getpid()}-{n}" for n in range(max(case.disks for case in wanted))]
         options = {"size": f"{size}B", "calibrated": False}
         yield Rig([stack.enter_context(hdd.spinning("memory", name=name, **options)) for name in names])
@@ -230,13 +232,13 @@ def run(wanted: list[Case], limit_s: float, trying_out: bool) -> None:
     until, longest = time.monotonic() + limit_s, 0.0
     with rig(wanted) as disks:
         for case in wanted:
-            begun = time.monotonic()
-            if begun + longest > until:
+            if time.monotonic() + longest > until:
                 say("time is up; the same command goes on from here")
                 return
             disks.place(case)
             if not trying_out:
                 disks.calibrate(case)
+            begun = time.monotonic()
             found = disks.measure(case)
             if not trying_out:
                 for disk, rate in zip(disks.of(case), disks.rates[case.kind], strict=False):
@@ -255,7 +257,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.adaptive.run", description=__doc__.split("\n")[0])
     parser.add_argument("--only", default="", metavar="TEXT,…", help="only runs whose DISK/JOB/SETTING/REPEAT holds one of these")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--bytes", type=parse_bytes, default=256 << 20, metavar="SIZE", help="of each job's input")
+    parser.add_argument("--bytes", type=parse_bytes, default=192 << 20, metavar="SIZE", help="of each job's input")
     parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--try-out", action="store_true", help="calibrates nothing and keeps nothing: does it run?")
     parser.add_argument("--list", action="store_true", help="says what there is, and ends")
