@@ -2,11 +2,13 @@
 
 import json
 import random
+from pathlib import Path
 
 import pytest
 
 from bench import results
-from bench.storage import agreement, table, workloads
+from bench.storage import agreement, data, run, spark, table, workloads
+from bench.storage.rig import Place
 
 
 def apart(*seconds: float) -> list[tuple[float, float]]:
@@ -43,11 +45,13 @@ def test_overlapping_intervals_are_tied_and_what_is_against_the_path_is_named():
 
 
 def test_every_workload_has_a_command_and_something_to_ask_spark():
-    place = type("P", (), {"url": "s3://b", "spark_url": "s3a://b"})
+    files = ["text/part-0.csv", "points/part-0.parquet", *(f"{name}/part-0.parquet" for name in data.TABLES)]
+    place = Place("S3", Path("s3.toml"), "s3://b", "s3a://b", files=files)
     for workload in workloads.WORKLOADS:
         command = workloads.command(workload, place, "x.trace")
         assert command[0] in ("sql", "iterate") and any("s3://b" in word for word in command)
-        assert "s3a://b" in json.dumps(workloads.asked(workload, place))
+        asked = json.dumps(workloads.asked(workload, place))
+        assert "s3a://b" in asked and "[]" not in asked
 
 
 def line(case: dict, **found) -> str:
@@ -66,10 +70,31 @@ def test_the_page_says_what_was_measured_and_what_was_not(tmp_path, monkeypatch)
             written.append(line(case, s=seconds + number / 100, use=use, bottleneck="disk", others_cores=0.0, hardware="h"))
     finding = {"title": "output to s3a:// is committed by rename", "evidence": "a; tasks 3 ms", "saves_ms": 9000.0}
     commit = {"rename_s": [10.0] * 3, "magic_s": [7.0] * 3, "rename_findings": [finding], "magic_findings": []}
-    written.append(line({"commits": "S3"}, **commit))
+    written.append(line({"commits": "S3", "times": 2}, **commit))
     (tmp_path / "storage.jsonl").write_text("\n".join(written) + "\n")
     page = table.page()
     assert "| NC | 2 | 2.02 | 2.00 to 2.04 | 5 |" in page, page
     # NC and S3 are equally far by path, and one is slower.
     assert "τ-b 0.82" in page and "S3 is slower than NC" in page, page
-    assert "| S3 | 30.0 | 21.0 | 9.0 | 9.0 | 0% | met |" in page, page
+    assert "| S3 | 576 | 30.0 | 21.0 | 9.0 | – | 9.0 (0%) | met |" in page, page
+
+
+def test_what_spark_cannot_write_to_is_not_asked_for():
+    assert not run.runs("DFSIO", "S3", "Spark")
+    assert run.runs("DFSIO", "S3", "Pellucid") and run.runs("word count", "S3", "Spark") and run.runs("DFSIO", "SWI", "Spark")
+
+
+def test_a_sessions_log_gives_its_runs_their_tasks_and_is_kept_without_this_machine(tmp_path):
+    def ended(launched: int, took: int) -> dict:
+        return {"Event": "SparkListenerTaskEnd", "Task Info": {"Launch Time": launched, "Finish Time": launched + took}}
+
+    settings = {"spark.a": f"{results.ROOT}/x", "spark.driver.extraClassPath": "/jars"}
+    environment = {"Event": "SparkListenerEnvironmentUpdate", "Spark Properties": settings, "JVM Information": {"a": "b"}}
+    events = [environment, ended(10_000, 500), ended(10_500, 1_500), ended(20_000, 250)]
+    log, kept = tmp_path / "log", tmp_path / "kept" / "log.zstd"
+    log.write_text("".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events))
+    assert spark.task_times(log, [(9.0, 11.0), (20.0, 21.0), (30.0, 31.0)]) == [[0.5, 1.5], [0.25], []]
+    spark.keep(log, kept)
+    first, *rest = [json.loads(line) for line in spark.lines_of(kept)]
+    assert first == {"Event": "SparkListenerEnvironmentUpdate", "Spark Properties": {"spark.a": "/project/x"}}
+    assert rest == events[1:]

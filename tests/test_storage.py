@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from lab import guard, links
 from tests import binary, oracle, s3, services
@@ -242,6 +243,14 @@ def test_refused_credentials_are_an_error_without_them(service, tmp_path):
     no_secret(ran.out, ran.err)
 
 
+def test_a_refused_upload_names_the_store_and_where_its_credentials_are_from():
+    with s3.refusing() as (environment, asked):
+        ran = binary.sql("COPY (SELECT 1 AS x) TO 's3://closed/out.csv'", env=os.environ | environment)
+    assert any(request.startswith(("PUT", "POST")) for request in asked), asked
+    assert ran.code == 1 and "s3://closed/out.csv" in ran.err and "AWS_ACCESS_KEY_ID" in ran.err, ran.err
+    assert "mode" not in ran.err, ran.err
+
+
 def test_a_job_is_predicted_on_the_storage_that_was_probed(service, uploaded, tmp_path):
     data, _ = uploaded
     trace, probed = tmp_path / "local.trace", tmp_path / "probe.json"
@@ -332,6 +341,18 @@ def test_doctor_finds_what_is_wrong_and_is_silent_where_nothing_is(tmp_path):
     ran = binary.run("storage", "doctor", conf).check()
     assert "written 3 times" in ran.out and "fs.s3a.committer.name=magic" in ran.out
     no_secret(ran.out, ran.err)
+
+
+@pytest.mark.parametrize("place", ["SWI", "MINIO"])
+def test_doctor_finds_renames_in_sparks_own_logs_and_nothing_once_they_are_gone(place):
+    """Logs that `make bench-storage` kept: Spark 4 names the magic committer, and its factory takes Hadoop's own."""
+    kept = binary.ROOT / "bench" / "results" / "storage"
+    logs = {kind: kept / f"commits-{place}-4-{kind}.zstd" for kind in ("rename", "magic")}
+    [found] = doctor(logs["rename"])
+    assert "committed by rename" in found["title"] and "FileOutputCommitterFactory" in found["evidence"], found
+    assert "1536 MB of output" in found["evidence"] and 0 < found["low_ms"] < found["saves_ms"] < found["high_ms"], found
+    assert doctor(logs["magic"]) == []
+    no_secret(*(zstandard.decompress(log.read_bytes()) for log in logs.values()))
 
 
 def test_doctor_reads_traces(tmp_path):

@@ -85,13 +85,12 @@ def sources() -> list[tuple[Path, str]]:
 
 
 def put(place: Place) -> None:
-    """Copies all files to a composition that does not have them yet."""
+    """Copies all files to a composition; everywhere by the same writer, so that all hold the same bytes."""
+    copies = []
     for source, path in sources():
-        target = f"{place.url}/{path}"
-        if "://" not in target:
-            Path(target).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
-        else:
-            kind = "PARQUET" if source.suffix == ".parquet" else "CSV"
-            copy = f"COPY (SELECT * FROM '{source}') TO '{target}' STORED AS {kind}"
-            binary.run("sql", "--quiet", copy, env=os.environ | place.environment).check()
+        if "://" not in place.url:
+            Path(place.url, path).parent.mkdir(parents=True, exist_ok=True)
+        kind = "PARQUET" if source.suffix == ".parquet" else "CSV"
+        copies.append(f"COPY (SELECT * FROM '{source}') TO '{place.url}/{path}' STORED AS {kind}")
+        place.files.append(path)
+    binary.run("sql", "--quiet", ";\n".join(copies), env=os.environ | place.environment).check()

@@ -23,7 +23,7 @@ from lab.rates import parse_rate
 from tests import services
 
 DISK, LINK = "100MB/s", "1000Mbit/s"
-DISK_SIZE = "6GiB"
+DISK_SIZE = "10GiB"
 COMPOSITIONS = Path(__file__).with_name("compositions")
 SAMPLE_S = 0.1
 # Files smaller than this may stay in the page cache: databases that a service has mapped.
@@ -42,6 +42,8 @@ class Place:
     spark: dict[str, str] = field(default_factory=dict)
     # Processes of the data layer; none where it is the file system.
     pids: list[int] = field(default_factory=list)
+    # What was put there to be read, below the URL.
+    files: list[str] = field(default_factory=list)
 
 
 def percentiles(values: list[float]) -> list[float]:

@@ -9,6 +9,7 @@ the disk. Each run that has ended is appended to `bench/results/storage.jsonl`, 
 import argparse
 import contextlib
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -19,18 +20,24 @@ from pathlib import Path
 from bench import results
 from bench.storage import data, table, workloads
 from bench.storage.rig import Place, Rig, percentiles, rig
-from bench.storage.spark import MAGIC, RENAME, Session, log_of, session
-from bench.storage.workloads import WORKLOADS, Workload
+from bench.storage.spark import MAGIC, RENAME, Session, keep, log_of, session
+from bench.storage.spark import task_times as spark_task_times
+from bench.storage.workloads import NO_WRITES_BY_SPARK, WORKLOADS, Workload
 from lab.disks import LabError
 from lab.memory import kept
 from tests import binary, services
 
 SUITE = "storage"
 REPEATS = 5
-# Of the session whose output is committed by rename, and of the one that does without: writes, the first left out.
-COMMITS = 6
+# Writes of the session whose output is committed by rename, and of the one that does without, by how many times as
+# large as the matrix's each is: of small output a client's own pauses are much.
+COMMITS = {1: 6, 4: 4}
 CALIBRATIONS = 4
+# So often a session that died is begun anew.
+SESSIONS = 3
 ENGINES = ("Pellucid", "Spark")
+ALL = ("GC", "NC", "SWI", "S3", "MINIO")
+PROBE = ("--seconds", "30", "--bytes", "1GiB")
 
 
 def say(text: str) -> None:
@@ -38,11 +45,16 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def runs(workload: str, place: str, engine: str) -> bool:
+    """Whether a composition can host it at all."""
+    return not (engine == "Spark" and workload == "DFSIO" and place in NO_WRITES_BY_SPARK)
+
+
 def missing(engines: tuple[str, ...], places: list[str]) -> list[tuple[int, str, str, str]]:
     """Round, workload, composition and engine of every run that this build lacks."""
     have = {tuple(line["case"].values()) for line in results.made(SUITE, results.build()) if line.get("s")}
     wanted = [(r, w.name, p, e) for r in range(REPEATS) for w in WORKLOADS for p in places for e in engines]
-    return [case for case in wanted if case not in have]
+    return [case for case in wanted if case not in have and runs(*case[1:])]
 
 
 def pellucid(hardware: Rig, place: Place, workload: Workload, number: int, folder: Path) -> dict:
@@ -51,16 +63,37 @@ def pellucid(hardware: Rig, place: Place, workload: Workload, number: int, folde
     command = workloads.command(workload, place, str(trace))
     begun = time.monotonic()
     process = binary.start(*command, env=os.environ | place.environment)
-    with hardware.watched(place, [process.pid]) as use:
-        out, err = process.communicate(timeout=binary.TIMEOUT_S)
-        hardware.flush()
-        took = time.monotonic() - begun
+    try:
+        with hardware.watched(place, [process.pid]) as use:
+            out, err = process.communicate(timeout=binary.TIMEOUT_S)
+            hardware.flush()
+            took = time.monotonic() - begun
+    finally:
+        # Where the bench is told to stop, or waited long enough.
+        process.kill()
     if process.returncode:
         return {"error": (err or out).strip().splitlines()[0][:300]}
-    if place.name == table.BASIS:
-        table.TRACES.mkdir(parents=True, exist_ok=True)
-        shutil.copy(trace, table.TRACES / f"{workload.name.replace(' ', '-')}-{number}.trace")
-    return {"s": round(took, 3), "use": use, "task_s": task_times(trace), "bottleneck": bottleneck(trace)}
+    found = {"s": round(took, 3), "use": use, "task_s": spread(trace_task_times(trace)), "bottleneck": bottleneck(trace)}
+    if number == 0:
+        found["findings"] = findings(trace, probe_of(place, folder))
+        if place.name == table.BASIS:
+            table.TRACES.mkdir(parents=True, exist_ok=True)
+            shutil.copy(trace, table.TRACES / f"{workload.name.replace(' ', '-')}-{number}.trace")
+    return found
+
+
+def probe_of(place: Place, folder: Path) -> list[str | Path]:
+    """The doctor's option for what was measured of the store; none where it was not."""
+    for line in results.made(SUITE, results.build()):
+        if line["case"] == {"probe": place.name} and "report" in line:
+            (folder / "probe.json").write_text(json.dumps(line["report"]))
+            return ["--probe", folder / "probe.json"]
+    return []
+
+
+def findings(path: Path, options: list[str | Path]) -> list[dict]:
+    """What the doctor finds in a trace or an event log."""
+    return json.loads(binary.run("storage", "doctor", path, *options, "--json").check().out)["findings"]
 
 
 def analysis(path: Path) -> dict:
@@ -75,38 +108,93 @@ def bottleneck(trace: Path) -> str | None:
     return longest and (longest["bottleneck"] or {}).get("kind")
 
 
-def task_times(path: Path) -> list[float]:
-    """Percentiles of the seconds that multitasks, or Spark's tasks, took: from first to last byte or instruction."""
+def spread(seconds: list[float]) -> list[float]:
+    """Percentiles of what there is."""
+    return percentiles(seconds) if seconds else []
+
+
+def trace_task_times(path: Path) -> list[float]:
+    """Seconds that each multitask took: its monotasks' services."""
     out = path.with_suffix(".parquet-export")
     shutil.rmtree(out, ignore_errors=True)
     if binary.run("export", path, "--to", "parquet", "-o", out).code:
         return []
     import pyarrow.parquet as pq
 
-    try:
-        if (out / "pipelined_tasks.parquet").exists() and pq.read_metadata(out / "pipelined_tasks.parquet").num_rows:
-            return percentiles([ns / 1e9 for ns in pq.read_table(out / "pipelined_tasks.parquet")["duration_ns"].to_pylist()])
-        rows = pq.read_table(out / "monotasks.parquet", columns=["multitask", "service_ns"]).to_pylist()
-    finally:
-        shutil.rmtree(out, ignore_errors=True)
+    rows = pq.read_table(out / "monotasks.parquet", columns=["multitask", "service_ns"]).to_pylist()
+    shutil.rmtree(out, ignore_errors=True)
     total: dict[int, int] = {}
     for row in rows:
         total[row["multitask"]] = total.get(row["multitask"], 0) + row["service_ns"]
-    return percentiles([ns / 1e9 for ns in total.values()])
+    return [ns / 1e9 for ns in total.values()]
 
 
-def spark(hardware: Rig, running: Session, place: Place, workload: Workload) -> dict:
-    """One action in the session, and to the disk."""
-    pids = running.pids()
-    begun = time.monotonic()
-    with hardware.watched(place, pids) as use:
-        answer = running.ask(workloads.asked(workload, place))
-        hardware.flush()
-        took = time.monotonic() - begun
-    return answer if "error" in answer else {"s": round(took, 3), "use": use}
+class Spark:
+    """The session of the matrix: begun when it is first asked, and anew when it has died."""
+
+    def __init__(self, hardware: Rig, folder: Path):
+        self.hardware, self.folder = hardware, folder
+        self.stack = contextlib.ExitStack()
+        self.running: Session | None = None
+        self.failures = 0
+        # Cases of the session that runs, with when they began and ended.
+        self.asked: list[tuple[dict, tuple[float, float]]] = []
+
+    def __enter__(self) -> "Spark":
+        return self
+
+    def __exit__(self, *raised) -> None:
+        self.stack.__exit__(*raised)
+        if self.running and not raised[0]:
+            self._note_tasks(self.running)
+
+    def pids(self) -> list[int]:
+        """The program and its JVM."""
+        return self.running.pids()[:2] if self.running else []
+
+    def begin(self) -> bool:
+        """Starts the session, and runs every workload once, so that the JVM has compiled what it needs."""
+        if self.running or self.failures >= SESSIONS:
+            return self.running is not None
+        try:
+            self.asked.clear()
+            self.running = self.stack.enter_context(session("matrix", self.hardware.places, RENAME, self.folder))
+            for workload in WORKLOADS:
+                answer = self.running.ask(workloads.asked(workload, self.hardware.places[0]))
+                if "error" in answer:
+                    say(f"Spark, {workload.name}: {answer['error']}")
+        except services.Missing as why:
+            self._gave_up(why)
+        return self.running is not None
+
+    def _gave_up(self, why: Exception) -> None:
+        say(f"Spark: {why}")
+        self.failures += 1
+        self.running = None
+        self.stack.close()
+
+    def run(self, case: dict, place: Place, workload: Workload) -> dict:
+        """One action in the session, and to the disk."""
+        begun, at = time.monotonic(), time.time()
+        try:
+            with self.hardware.watched(place, self.running.pids()) as use:
+                answer = self.running.ask(workloads.asked(workload, place))
+                self.hardware.flush()
+                took = time.monotonic() - begun
+        except services.Missing as why:
+            self._gave_up(why)
+            return {"error": str(why)}
+        self.asked.append((case, (at, time.time())))
+        return answer if "error" in answer else {"s": round(took, 3), "use": use}
+
+    def _note_tasks(self, ended: Session) -> None:
+        """How long tasks took stands in the session's log, once it has ended."""
+        times = spark_task_times(log_of(ended.events), [span for _, span in self.asked])
+        for (case, _), seconds in zip(self.asked, times, strict=True):
+            results.append(SUITE, {"tasks": case}, {"task_s": spread(seconds)})
 
 
-def measure(hardware: Rig, running: Session | None, wanted: list, until: float, folder: Path) -> None:
+def measure(hardware: Rig, spark: Spark, wanted: list, until: float, folder: Path) -> None:
     """Runs what is wanted, in rounds, until time is up."""
     places = {place.name: place for place in hardware.places}
     by_name = {workload.name: workload for workload in WORKLOADS}
@@ -114,24 +202,17 @@ def measure(hardware: Rig, running: Session | None, wanted: list, until: float, 
         if time.monotonic() > until:
             say("time is up; the same command goes on from here")
             return
+        case = {"round": number, "workload": workload, "composition": name, "engine": engine}
+        if engine == "Spark" and not spark.begin():
+            continue
         hardware.forget()
-        with results.quiet([*places[name].pids, *(running.pids()[:2] if running else [])]) as others:
+        with results.quiet([*places[name].pids, *spark.pids()]) as others:
             if engine == "Spark":
-                found = spark(hardware, running, places[name], by_name[workload])
+                found = spark.run(case, places[name], by_name[workload])
             else:
                 found = pellucid(hardware, places[name], by_name[workload], number, folder)
-        case = {"round": number, "workload": workload, "composition": name, "engine": engine}
         results.append(SUITE, case, found | {"hardware": hardware.said, "others_cores": others()})
         say(f"{', '.join(map(str, case.values()))}: {found.get('s') or found.get('error')}")
-
-
-def warm(running: Session, places: list[Place]) -> None:
-    """Every workload once on one composition, so that the JVM has compiled what it needs."""
-    for workload in WORKLOADS:
-        asked = workloads.asked(workload, places[0])
-        answer = running.ask(asked)
-        if "error" in answer:
-            say(f"Spark, {workload.name}: {answer['error']}")
 
 
 def probes(hardware: Rig) -> None:
@@ -141,43 +222,40 @@ def probes(hardware: Rig) -> None:
         if results.done(SUITE, case):
             continue
         hardware.forget()
-        options = ["--seconds", "12", "--bytes", "768MiB", "--json"]
-        ran = binary.run("storage", "probe", f"{place.url}", *options, env=os.environ | place.environment)
-        found = {"report": json.loads(ran.out)} if ran.code == 0 else {"error": ran.err.strip()[:300]}
-        results.append(SUITE, case, found)
-        say(f"probe of {place.name}: {'done' if ran.code == 0 else found['error']}")
+        ran = binary.run("storage", "probe", place.url, *PROBE, "--json", env=os.environ | place.environment)
+        if ran.code == 0:
+            results.append(SUITE, case, {"report": json.loads(ran.out)})
+        say(f"probe of {place.name}: {ran.err.strip()[:300] if ran.code else 'done'}")
 
 
-def commits(hardware: Rig, place: Place, folder: Path) -> None:
+def commits(hardware: Rig, place: Place, times_as_large: int, folder: Path) -> None:
     """The same writes with and without renames, and what the doctor made of the first session's log alone."""
-    case = {"commits": place.name}
+    case = {"commits": place.name, "times": times_as_large}
     if results.done(SUITE, case):
         return
-    write = next(w for w in WORKLOADS if w.name == "DFSIO")
+    write = workloads.asked(next(w for w in WORKLOADS if w.name == "DFSIO"), place)
+    write["records"] *= times_as_large
     found: dict = {}
     logs: dict[str, Path] = {}
     for name, committer in (("rename", RENAME), ("magic", MAGIC)):
         with session(f"{place.name}-{name}", [place], committer, folder) as running:
             times = []
-            for _ in range(COMMITS):
+            for _ in range(COMMITS[times_as_large]):
                 hardware.forget()
-                answer = running.ask(workloads.asked(write, place))
+                answer = running.ask(write)
                 if "error" in answer:
-                    results.append(SUITE, case, {"error": f"{name}: {answer['error']}"})
                     return say(f"{place.name}, {name}: {answer['error']}")
                 times.append(round(answer["s"], 3))
             events = running.events
         found[f"{name}_s"] = times
         logs[name] = log_of(events)
-    options = []
-    for line in results.made(SUITE, results.build()):
-        if line["case"] == {"probe": place.name} and "report" in line:
-            (folder / "probe.json").write_text(json.dumps(line["report"]))
-            options = ["--probe", folder / "probe.json"]
+    options = probe_of(place, folder)
     for name, log in logs.items():
-        document = json.loads(binary.run("storage", "doctor", log, *options, "--json").check().out)
-        found[f"{name}_findings"] = document["findings"]
-        found[f"{name}_task_s"] = task_times(log)
+        kept = table.TRACES / table.log_name(place.name, times_as_large, name)
+        keep(log, kept)
+        found[f"{name}_findings"] = findings(kept, options)
+        (times,) = spark_task_times(log, [(0.0, math.inf)])
+        found[f"{name}_task_s"] = spread(times)
     results.append(SUITE, case, found)
     say(f"{place.name}: rename {sum(found['rename_s']):.1f} s, magic {sum(found['magic_s']):.1f} s")
 
@@ -195,9 +273,9 @@ def calibrated(hardware: Rig) -> str:
 
 
 def run(chosen: argparse.Namespace, folder: Path) -> None:
-    """Everything that is missing, until time is up."""
+    """Everything that is missing, until time is up: one round of all, the commits, the other rounds."""
     until = time.monotonic() + chosen.time_limit
-    with rig(set(chosen.only)) as hardware, kept() as results.memory, contextlib.ExitStack() as stack:
+    with rig(set(chosen.only)) as hardware, kept() as results.memory, Spark(hardware, folder) as spark:
         for name, why in hardware.missing.items():
             say(f"{name} does not run here: {why}")
         for place in hardware.places:
@@ -206,29 +284,32 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
         say(hardware.said)
         if not chosen.no_probes:
             probes(hardware)
-        for place in hardware.places:
-            if place.spark_url.startswith("s3a://") and "Spark" in chosen.engines and time.monotonic() < until:
-                commits(hardware, place, folder)
         wanted = missing(tuple(chosen.engines), [place.name for place in hardware.places])
-        running = None
-        if any(engine == "Spark" for *_, engine in wanted) and time.monotonic() < until:
-            running = stack.enter_context(session("matrix", hardware.places, RENAME, folder))
-            warm(running, hardware.places)
-        measure(hardware, running, wanted, until, folder)
+        measure(hardware, spark, [case for case in wanted if case[0] == 0], until, folder)
+        for place in hardware.places:
+            has_writes = place.spark_url.startswith("s3a://") and place.name not in NO_WRITES_BY_SPARK
+            for times_as_large in COMMITS if has_writes and "Spark" in chosen.engines and not chosen.no_commits else ():
+                try:
+                    if time.monotonic() < until:
+                        commits(hardware, place, times_as_large, folder)
+                except services.Missing as why:
+                    say(f"{place.name}, with and without renames: {why}")
+        measure(hardware, spark, [case for case in wanted if case[0] > 0], until, folder)
 
 
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.storage.run", description=__doc__.split("\n")[0])
-    parser.add_argument("--only", nargs="*", default=[], metavar="COMPOSITION", help="GC, NC, SWI, S3, MINIO (default: all)")
+    parser.add_argument("--only", nargs="*", default=[], metavar="COMPOSITION", help=f"{', '.join(ALL)} (default: all)")
     parser.add_argument("--engines", nargs="*", default=ENGINES, choices=ENGINES)
     parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
-    parser.add_argument("--no-probes", action="store_true", help="leaves out what is not the matrix or the commits")
+    parser.add_argument("--no-probes", action="store_true", help="leaves the probes out")
+    parser.add_argument("--no-commits", action="store_true", help="leaves out what is written with and without renames")
     parser.add_argument("--list", action="store_true", help="says what is missing, and ends")
     chosen = parser.parse_args()
     results.build = lambda by=results.fingerprint([binary.binary()]): by
     if chosen.list:
-        for case in missing(tuple(chosen.engines), chosen.only or ["GC", "NC", "SWI", "S3", "MINIO"]):
+        for case in missing(tuple(chosen.engines), chosen.only or list(ALL)):
             print(*case, sep="\t")
         return 0
     folder = results.FOLDER / ".storage"

@@ -21,8 +21,8 @@ def word_count(spark, asked: dict) -> list:
 
 def sql(spark, asked: dict) -> list:
     """Queries over Parquet, read as they stand there."""
-    for name, path in asked["tables"].items():
-        spark.read.parquet(path).createOrReplaceTempView(name)
+    for name, paths in asked["tables"].items():
+        spark.read.parquet(*paths).createOrReplaceTempView(name)
     return [row for query in asked["queries"] for row in spark.sql(query).collect()]
 
 
@@ -40,7 +40,7 @@ def k_means(spark, asked: dict) -> list:
     from pyspark.ml.clustering import KMeans
     from pyspark.ml.feature import VectorAssembler
 
-    frame = spark.read.parquet(asked["points"])
+    frame = spark.read.parquet(*asked["points"])
     rows = VectorAssembler(inputCols=frame.columns, outputCol="features").transform(frame).select("features").cache()
     rows.count()
     model = KMeans(k=asked["k"], maxIter=asked["iterations"], tol=0.0, seed=1, initMode="random").fit(rows)

@@ -8,18 +8,24 @@ import contextlib
 import json
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import zstandard
+
+from bench import results
+from bench.event_logs import lines_of
 from bench.storage.rig import Place
 from tests import services, spark
 
 # Hadoop as PySpark 4.3 brings it; the newest binding that the registry has.
 HADOOP, SPARK_CLOUD = "3.5.0", "4.1.2"
-START_S, ANSWER_S = 120, 600
+START_S, ANSWER_S, END_S = 120, 180, 30
 EVERYTHING = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
 # Committers: Hadoop's own renames tasks' and the driver's output; the magic one completes uploads.
 RENAME = {
@@ -66,9 +72,12 @@ class Session:
         self.version = self._answer(START_S)["ready"]
 
     def ask(self, what: dict) -> dict:
-        """Runs something and says how it went."""
-        self.process.stdin.write(json.dumps(what) + "\n")
-        self.process.stdin.flush()
+        """Runs something and says how it went; `Missing` where the session is no more."""
+        try:
+            self.process.stdin.write(json.dumps(what) + "\n")
+            self.process.stdin.flush()
+        except OSError as error:
+            raise services.Missing(f"the Spark session is gone: {error}") from None
         return self._answer(ANSWER_S)
 
     def _answer(self, limit_s: float) -> dict:
@@ -114,10 +123,16 @@ def session(name: str, places: list[Place], committer: dict[str, str], folder: P
         "spark.sql.shuffle.partitions": "4",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.rolling.enabled": "false",
         "spark.hadoop.fs.s3a.path.style.access": "true",
         "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
         "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
         "spark.hadoop.fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+        # What a store cannot do it says at once, and not after minutes of attempts.
+        "spark.hadoop.fs.s3a.attempts.maximum": "3",
+        "spark.hadoop.fs.s3a.retry.limit": "2",
+        "spark.hadoop.fs.s3a.retry.interval": "100ms",
+        "spark.hadoop.fs.s3a.retry.http.5xx.errors": "false",
         **committer,
     }
     for place in places:
@@ -128,21 +143,53 @@ def session(name: str, places: list[Place], committer: dict[str, str], folder: P
         command = [str(spark.python()), "-B", str(Path(__file__).with_name("session.py")), file.name]
         environment = os.environ | {"HADOOP_USER_NAME": "pellucid"}
         with open(folder / f"{name}.log", "w") as log:
-            process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
-            )
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "text": True}
+            # A group of its own, so that its JVM ends with it.
+            process = subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
             try:
                 yield Session(process, events)
+                with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                    process.stdin.close()
+                    process.wait(END_S)
             finally:
-                process.stdin.close()
-                try:
-                    process.wait(30)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+                # Nobody waits for what is under way when the bench is told to stop.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
 def log_of(events: Path) -> Path:
-    """The event log of a session that has ended: a file, or a folder of rolled ones."""
+    """The event log of a session that has ended."""
     (log,) = [path for path in events.iterdir() if not path.name.startswith(".")]
     return log
+
+
+def task_times(log: Path, spans: list[tuple[float, float]]) -> list[list[float]]:
+    """Seconds of the tasks that were launched within each span of Unix time."""
+    times: list[list[float]] = [[] for _ in spans]
+    for line in lines_of(log):
+        if not line.startswith(b'{"Event":"SparkListenerTaskEnd"'):
+            continue
+        info = json.loads(line)["Task Info"]
+        launched, finished = info["Launch Time"] / 1e3, info["Finish Time"] / 1e3
+        for span, found in zip(spans, times, strict=True):
+            if span[0] <= launched <= span[1]:
+                found.append(finished - launched)
+    return times
+
+
+def keep(log: Path, target: Path) -> None:
+    """A copy of a log without what is of this machine: of its environment the settings of Spark, and no paths."""
+    names = {str(results.ROOT): "/project", str(Path.home()): "/home", socket.gethostname(): "host"}
+    out = []
+    for line in lines_of(log):
+        event = json.loads(line)
+        if event["Event"] == "SparkListenerEnvironmentUpdate":
+            settings = {k: v for k, v in event["Spark Properties"].items() if "ClassPath" not in k and "JavaOptions" not in k}
+            event = {"Event": event["Event"], "Spark Properties": settings}
+        text = json.dumps(event, separators=(",", ":"))
+        for name, other in names.items():
+            text = text.replace(name, other)
+        out.append(text + "\n")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(zstandard.compress("".join(out).encode()))

@@ -8,12 +8,13 @@ import json
 import statistics
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 from bench import results
 from bench.backtest.judge import RANKS, median_interval
 from bench.storage.agreement import outliers, tau_b
-from bench.storage.workloads import WORKLOADS
+from bench.storage.workloads import NO_WRITES_BY_SPARK, RECORD, RECORDS, WORKLOADS
 from tests import binary
 
 PAGE = results.ROOT / "bench" / "STORAGE.md"
@@ -73,8 +74,8 @@ def head(*cells) -> list[str]:
     return [row(*cells), "|" + "---|" * len(cells)]
 
 
-def runtimes(found: list[dict], engine: str, links: dict) -> list[str]:
-    """The paper's Table III for an engine, with agreement and outliers."""
+def runtimes(found: list[dict], engine: str, links: dict, explained: dict[str, list[dict]]) -> list[str]:
+    """The paper's Table III for an engine, with agreement, and outliers with what was found of the slower one."""
     out = [f"## {engine}", ""]
     for workload in WORKLOADS:
         seconds = times(found, engine, workload.name)
@@ -93,75 +94,148 @@ def runtimes(found: list[dict], engine: str, links: dict) -> list[str]:
             said = "not defined: all are tied" if tau is None else f"{tau:.2f}"
             out.append(f"Agreement with the {workload.way} rank by path: τ-b {said}.")
             wrong = outliers(known, intervals)
-            out += [f"Against the path: {', '.join(f'{a} is slower than {b}' for a, b in wrong)}."] if wrong else []
+            out += ["", "Against the path:", ""] if wrong else []
+            traced = traced_findings(found) if engine == "Pellucid" else {}
+            for slower in sorted({a for a, _ in wrong}):
+                than = " and ".join(b for a, b in wrong if a == slower)
+                why = reasons([*explained.get(slower, []), *traced.get((workload.name, slower), [])], workload.way, engine)
+                out.append(f"- {slower} is slower than {than}: {why}.")
             out.append("")
     return out
 
 
-def findings(found: list[dict]) -> list[str]:
+def reasons(some: list[dict], way: str, engine: str) -> str:
+    """What was found that is about reads, or about writes; Pellucid commits without renames."""
+    other = {"read": ("write", "rename"), "write": ("read", "small", "listing")}[way]
+    left_out = (*other, "rename") if engine == "Pellucid" else other
+    titles = dict.fromkeys(f["title"] for f in some if not any(word in f["title"] for word in left_out))
+    return "; ".join(titles) or "nothing is found that says why"
+
+
+def traced_findings(found: list[dict]) -> dict[tuple[str, str], list[dict]]:
+    """Of Pellucid's traces of the first round, by workload and composition."""
+    lines = (line for line in found if "findings" in line)
+    return {(line["case"]["workload"], line["case"]["composition"]): line["findings"] for line in lines}
+
+
+def compositions(reports: dict[str, dict]) -> dict[str, list[dict]]:
+    """What the doctor finds on each composition with its probe."""
+    named = {tomllib.loads(file.read_text())["name"]: file for file in COMPOSITIONS.glob("*.toml")}
+    explained = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "probe.json"
+        for name, report in reports.items():
+            path.write_text(json.dumps(report))
+            document = json.loads(binary.run("storage", "doctor", named[name], "--probe", path, "--json").check().out)
+            explained[name] = document["findings"]
+    return explained
+
+
+def findings(found: list[dict], reports: dict[str, dict], explained: dict[str, list[dict]]) -> list[str]:
     """What the doctor says of each composition with its probe, and what each probe measured."""
     out = ["## Explained", "", "What `pellucid storage doctor COMPOSITION --probe PROBE` finds, on each composition as it was probed.", ""]
-    reports = {line["case"]["probe"]: line["report"] for line in found if "report" in line}
-    out += head("composition", "one stream MB/s", "best MB/s (at once)", "first byte ms", "written alone MB/s", "rename", "small objects/s")
-    with tempfile.TemporaryDirectory() as folder:
-        said = []
-        for name, report in reports.items():
-            sequential = [r for r in report["read"] if r["pattern"] == "sequential"]
-            best = max(sequential, key=lambda r: r["bytes_per_s"])
-            one = sequential[0]
-            rename = report["rename"] and ("copies" if report["rename"]["is_copy"] else "moves nothing")
-            out.append(
-                row(
-                    name,
-                    f"{one['bytes_per_s'] / 1e6:.0f}",
-                    f"{best['bytes_per_s'] / 1e6:.0f} ({best['concurrency']})",
-                    f"{one['first_byte_ms']['median']:.1f}",
-                    f"{(report['write_bytes_per_s'] or 0) / 1e6:.0f}",
-                    rename or "not measured",
-                    f"{report['small_objects_per_s'] or 0:.0f}",
-                )
+    heads = ("one stream MB/s", "best MB/s (at once)", "first byte ms", "written alone MB/s", "rename", "commit, renames", "commit, uploads")
+    out += head("composition", *heads)
+    ms = lambda value: "not measured" if value is None else f"{value:.0f} ms"  # noqa: E731
+    for name, report in reports.items():
+        sequential = [r for r in report["read"] if r["pattern"] == "sequential"]
+        best = max(sequential, key=lambda r: r["bytes_per_s"])
+        one = sequential[0]
+        rename = report["rename"] and ("copies" if report["rename"]["is_copy"] else "moves nothing")
+        out.append(
+            row(
+                name,
+                f"{one['bytes_per_s'] / 1e6:.0f}",
+                f"{best['bytes_per_s'] / 1e6:.0f} ({best['concurrency']})",
+                f"{one['first_byte_ms']['median']:.1f}",
+                f"{(report['write_bytes_per_s'] or 0) / 1e6:.0f}",
+                rename or "not measured",
+                *(ms(report["commit"][key]) for key in ("rename_ms", "multipart_ms")),
             )
-            path = Path(folder) / "probe.json"
-            path.write_text(json.dumps(report))
-            (file,) = [f for f in COMPOSITIONS.glob("*.toml") if f'name = "{name}"' in f.read_text()]
-            document = json.loads(binary.run("storage", "doctor", file, "--probe", path, "--json").check().out)
-            said += [f"- **{name}**: {f['title']}: {f['evidence']}." for f in document["findings"]]
-    return [*out, "", *said, ""]
+        )
+    said = [f"- **{name}**: {f['title']}: {f['evidence']}." for name, some in explained.items() for f in some]
+    out += ["", *said, ""]
+    traced = traced_findings(found)
+    if traced:
+        out += ["And in Pellucid's own traces of the first round, each with its composition's probe.", ""]
+        for (workload, name), some in traced.items():
+            out += [f"- **{name}**, {workload}: {f['title']}: {f['evidence']}{saving(f)}." for f in some]
+        silent = [f"{name}, {workload}" for (workload, name), some in traced.items() if not some]
+        out += ["", f"Nothing is found in: {'; '.join(silent)}.", ""] if silent else [""]
+    return out
 
 
-def commits(found: list[dict]) -> list[str]:
-    """What a commit by rename costs, as the doctor said before it was switched off, and as it was."""
-    done = [line for line in found if "commits" in line["case"] and "rename_s" in line]
+def saving(finding: dict) -> str:
+    """What a finding's change saves, where that is predicted."""
+    if finding["saves_ms"] is None:
+        return ""
+    return f"; mending it saves {finding['saves_ms']:.0f} ms ({finding['low_ms']:.0f} to {finding['high_ms']:.0f})"
+
+
+def commits(found: list[dict], reports: dict[str, dict]) -> list[str]:
+    """What a commit by rename costs, as the doctor says from the log alone, and as switching it off then saved."""
+    done = {tuple(line["case"].values()): line for line in found if "commits" in line["case"]}
     if not done:
         return []
     out = ["## Output committed by rename", ""]
     out += [
         "Spark writes the same output with Hadoop's committer (tasks and driver rename) and with the magic one (uploads "
         "completed at commit). The saving is predicted by `pellucid storage doctor` from the first session's event log "
-        f"alone; the goal is {GOAL:.0%} of what was then saved.",
+        f"and the probe alone; the goal is {GOAL:.0%} of what was then saved. Beside it what the build said that measured: the "
+        "other one counts of a task's commit only the copying, a rule that was made after these logs were seen.",
         "",
-        *head("composition", "with renames, s", "without, s", "saved, s", "predicted, s", "off by", "goal"),
+        *head("composition", "output, MB", "with renames, s", "without, s", "saved, s", "predicted, s", "by the measuring build, s", "goal"),
     ]
     split = []
-    for line in done:
-        finding = next((f for f in line["rename_findings"] if "rename" in f["title"]), None)
+    for (name, times_as_large), line in sorted(done.items(), reverse=True):
         saved = sum(line["rename_s"]) - sum(line["magic_s"])
-        predicted = finding and finding["saves_ms"] and finding["saves_ms"] / 1e3
-        off = abs(predicted - saved) / saved if predicted and saved > 0 else None
-        goal = "not seen" if off is None else "met" if off <= GOAL else "not met"
-        cells = (f"{sum(line[f'{name}_s']):.1f}" for name in ("rename", "magic"))
-        shown = f"{predicted:.1f}" if predicted else "–"
-        out.append(row(line["case"]["commits"], *cells, f"{saved:.1f}", shown, "–" if off is None else f"{off:.0%}", goal))
-        if finding:
-            split.append(f"- **{line['case']['commits']}**: {finding['evidence'].split('; ')[-1]}.")
-        again = [f["title"] for f in line["magic_findings"] if "rename" in f["title"]]
-        split += [f"- {line['case']['commits']} without renames: {', '.join(again) or 'nothing is found any more'}."]
-    return [*out, "", "Split into the tasks' and the driver's part, as the paper's §V-A.3:", "", *split, ""]
+        kept = {kind: diagnosed(TRACES / log_name(name, times_as_large, kind), reports.get(name)) for kind in ("rename", "magic")}
+        said = [renames(some) for some in (kept["rename"], line["rename_findings"])]
+        off = [abs(one["saves_ms"] / 1e3 - saved) / saved for one in said if one and one["saves_ms"] and saved > 0]
+        goal = "not seen" if not off else "met" if off[0] <= GOAL else "not met"
+        cells = [f"{sum(line[f'{kind}_s']):.1f}" for kind in ("rename", "magic")] + [f"{saved:.1f}"]
+        written_mb = RECORD * RECORDS * times_as_large * len(line["rename_s"]) / 1e6
+        out.append(row(name, f"{written_mb:.0f}", *cells, *(against(one, saved) for one in said), goal))
+        seen = said[0] or said[1]
+        split += [f"- **{name}**: {seen['evidence'].split('; ')[-1]}."] if seen else []
+        again = renames(kept["magic"] or line["magic_findings"])
+        split.append(f"- {name}, {written_mb:.0f} MB, without renames: {again['title'] if again else 'nothing is found any more'}.")
+    left_out = [f"{name} is left out: {why}." for name, why in NO_WRITES_BY_SPARK.items()]
+    return [*out, "", "Split into the tasks' and the driver's part, as the paper's §V-A.3:", "", *split, "", *left_out, ""]
 
 
-def predicted(found: list[dict]) -> list[str]:
+def log_name(name: str, times_as_large: int, kind: str) -> str:
+    """Of the log of a session that committed so, by renames or without."""
+    return f"commits-{name}-{times_as_large}-{kind}.zstd"
+
+
+def diagnosed(log: Path, report: dict | None) -> list[dict]:
+    """What the doctor finds in a log that was kept."""
+    if not log.exists():
+        return []
+    with tempfile.TemporaryDirectory() as folder:
+        options = []
+        if report:
+            options = ["--probe", Path(folder) / "probe.json"]
+            options[1].write_text(json.dumps(report))
+        return json.loads(binary.run("storage", "doctor", log, *options, "--json").check().out)["findings"]
+
+
+def renames(some: list[dict]) -> dict | None:
+    """The finding that output is committed by rename."""
+    return next((f for f in some if "rename" in f["title"]), None)
+
+
+def against(finding: dict | None, saved_s: float) -> str:
+    """A predicted saving, and by how much of the measured one it is off."""
+    if not finding or not finding["saves_ms"]:
+        return "–"
+    predicted_s = finding["saves_ms"] / 1e3
+    return f"{predicted_s:.1f} ({abs(predicted_s - saved_s) / saved_s:.0%})" if saved_s > 0 else f"{predicted_s:.1f}"
+
+
+def predicted(found: list[dict], reports: dict[str, dict]) -> list[str]:
     """Jobs on each storage, as `pellucid whatif --set storage=PROBE` predicts them from a trace on the local disk."""
-    reports = {line["case"]["probe"]: line["report"] for line in found if "report" in line}
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         probe = Path(folder) / "probe.json"
@@ -178,16 +252,18 @@ def predicted(found: list[dict]) -> list[str]:
                 if ran.code:
                     rows.append(row(workload.name, name, f"{measured:.2f}", "refused", ran.err.strip().splitlines()[0], ""))
                     continue
-                told = json.loads(ran.out)["prediction"]
-                low, middle, high = (told[key] / 1e3 for key in ("low_ms", "duration_ms", "high_ms"))
+                told = json.loads(ran.out)
+                # What the command takes beside its job, and what is still to be written to the disk then.
+                beside = statistics.median(seconds[BASIS]) - told["baseline"]["measured_ms"] / 1e3
+                low, middle, high = (told["prediction"][key] / 1e3 + beside for key in ("low_ms", "duration_ms", "high_ms"))
                 inside = "inside" if low <= measured <= high else "outside"
                 off = f"{abs(middle - measured) / measured:.0%}"
                 rows.append(row(workload.name, name, f"{measured:.2f}", f"{middle:.2f} ({low:.2f} to {high:.2f})", off, inside))
     if not rows:
         return []
     said = (
-        f"From one trace on {BASIS} and the probe of the other store; measured times are the command's, from its start until "
-        "its output is on the disk, predicted ones the job's."
+        f"From one trace on {BASIS} and the probe of the other store. Measured times are the command's, from its start until "
+        f"its output is on the disk; predicted ones the job's, and what the command takes beside its job on {BASIS}."
     )
     heads = head("workload", "composition", "measured s", "predicted s (90 % interval)", "off by", "interval")
     return ["## Predicted from a probe", "", said, "", *heads, *rows, ""]
@@ -203,11 +279,14 @@ def use(found: list[dict]) -> list[str]:
         some = [one for one in some if one]
         return " / ".join(f"{statistics.median(column):.2g}" for column in zip(*some, strict=True)) if some else "–"
 
+    # How long Spark's tasks took is known once their session has ended.
+    spark = {tuple(line["case"]["tasks"].values()): line["task_s"] for line in found if "tasks" in line["case"]}
     for workload in WORKLOADS:
         for engine in ("Pellucid", "Spark"):
             for name, some in runs(found, engine, workload.name).items():
+                tasks = [line.get("task_s") or spark.get(tuple(line["case"].values())) or [] for line in some]
                 uses = [middle([line["use"][key] for line in some]) for key in ("compute_cores", "data_cores", "disk_mb_s", "link_mb_s")]
-                out.append(row(workload.name, engine, name, *uses, middle([line.get("task_s") or [] for line in some])))
+                out.append(row(workload.name, engine, name, *uses, middle(tasks)))
     return [*out, ""]
 
 
@@ -230,13 +309,18 @@ def page() -> str:
     hardware = sorted({line["hardware"] for line in found if "hardware" in line})
     noisy = sum(line.get("others_cores", 0) > results.NOISE_CORES for line in found)
     measured = sum("engine" in line["case"] and bool(line.get("s")) for line in found)
-    failed = {(*list(line["case"].values())[1:], line["error"]) for line in found if "error" in line and "engine" in line["case"]}
+    ended = [line["case"] for line in found if line.get("s")]
+    errors = [line for line in found if "error" in line and "engine" in line["case"] and line["case"] not in ended]
+    failed = {(*list(line["case"].values())[1:], line["error"]) for line in errors}
     out = [HEAD, f"Machine: {found[-1]['machine']}. Emulated: {'; '.join(hardware) or 'not measured'}."]
     out += [f"{measured} runs; beside {noisy} of them other processes used more than {results.NOISE_CORES} cores.", ""]
     out += [f"Failed: {', '.join(map(str, case))}." for case in sorted(failed)]
+    out += [f"Spark writes nothing to {name}: {why}." for name, why in NO_WRITES_BY_SPARK.items()] + [""]
+    reports = {line["case"]["probe"]: line["report"] for line in found if "report" in line}
+    explained = compositions(reports)
     for engine in ("Pellucid", "Spark"):
-        out += runtimes(found, engine, links)
-    out += [*findings(found), *commits(found), *predicted(found), *bottlenecks(found), *use(found)]
+        out += runtimes(found, engine, links, explained)
+    out += [*findings(found, reports, explained), *commits(found, reports), *predicted(found, reports), *bottlenecks(found), *use(found)]
     return "\n".join(out).rstrip() + "\n"
 
 
