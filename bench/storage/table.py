@@ -263,7 +263,9 @@ def predicted(found: list[dict], reports: dict[str, dict]) -> list[str]:
         return []
     said = (
         f"From one trace on {BASIS} and the probe of the other store. Measured times are the command's, from its start until "
-        f"its output is on the disk; predicted ones the job's, and what the command takes beside its job on {BASIS}."
+        f"its output is on the disk; predicted ones the job's, and what the command takes beside its job on {BASIS}. "
+        "A probe reads back what it has just written, which a store still holds in memory, while the runs' input comes from "
+        "its disk; and it writes objects of 8 MiB, each closed by itself, while the runs' output is one large one."
     )
     heads = head("workload", "composition", "measured s", "predicted s (90 % interval)", "off by", "interval")
     return ["## Predicted from a probe", "", said, "", *heads, *rows, ""]
