@@ -279,7 +279,8 @@ def use(found: list[dict]) -> list[str]:
 
     def middle(some: list[list[float]]) -> str:
         some = [one for one in some if one]
-        return " / ".join(f"{statistics.median(column):.2g}" for column in zip(*some, strict=True)) if some else "–"
+        values = [statistics.median(column) for column in zip(*some, strict=True)]
+        return " / ".join(f"{value:.0f}" if value >= 10 else f"{value:.2g}" for value in values) or "–"
 
     # How long Spark's tasks took is known once their session has ended.
     spark = {tuple(line["case"]["tasks"].values()): line["task_s"] for line in found if "tasks" in line["case"]}
