@@ -122,6 +122,25 @@ fn another_storage_as_worked_out_by_hand() {
     assert_eq!(slow.changes.to_string(), "storage=probe.json");
 }
 
+/// 40 ms of planning, 100 ms of one core's work, 10 ms to the end, where a quota lets half a core through.
+#[test]
+fn more_of_a_core_makes_the_driver_faster_too() {
+    let mut build = Build::on_cores(2);
+    let cores = &mut build.trace.resources[0];
+    (cores.capacity, cores.capacity_from) = (Some(0.5), Some("quota".into()));
+    let job = build.job("SELECT 1", 0.0);
+    let stage = build.stage(job, "ProjectionExec", 40.0);
+    let multitask = build.multitask(stage, 40.0);
+    build.compute(multitask, 40.0, 200.0).cpu_ns = Some(ms(100.0));
+    build.end_stage(stage, 240.0);
+    build.end_job(job, 250.0);
+    let trace = build.trace;
+    close(simulated(&trace, &["cores=x4"]), (40.0 + 10.0) / 2.0 + 100.0);
+    close(simulated(&trace, &["cores=0.25"]), (40.0 + 10.0) * 2.0 + 400.0);
+    // A quota where there was none leaves the driver as it was.
+    close(simulated(&query(), &["cores=0.5", "no=cpu"]), simulated(&query(), &["no=cpu"]));
+}
+
 /// A fifth of each scan's computing it waited for its core, which a thread that read had.
 #[test]
 fn what_reading_took_from_the_cores_goes_with_the_reading() {

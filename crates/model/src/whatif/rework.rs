@@ -212,6 +212,21 @@ fn read_first(task: &mut Task, read: Mono) {
     task.monotasks.insert(0, read);
 }
 
+/// The driver's own work (planning, waking, ending) takes `factor` times as long: its one thread gets another share
+/// of a core. What lies between jobs is the user's.
+pub(crate) fn driver(recorded: &mut Recorded, factor: f64) {
+    let times = |ns: &mut u64| *ns = (*ns as f64 * factor) as u64;
+    recorded.jobs.iter_mut().for_each(|job| times(&mut job.tail_ns));
+    recorded.stages.iter_mut().for_each(|stage| times(&mut stage.gap_ns));
+    for task in Arc::make_mut(&mut recorded.tasks) {
+        times(&mut task.plan_ns);
+        if let Submission::WithStage(ns) | Submission::AfterStage(ns) = &mut task.submission {
+            times(ns);
+        }
+        task.monotasks.iter_mut().for_each(|monotask| times(&mut monotask.lag_ns));
+    }
+}
+
 /// Nothing is read from what takes no time any more, so that reading disturbs no core either.
 pub(crate) fn read_for_free(recorded: &mut Recorded, free: &[bool]) {
     for task in Arc::make_mut(&mut recorded.tasks) {

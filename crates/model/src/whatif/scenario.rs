@@ -147,11 +147,15 @@ impl Scenario {
         if of_kind.is_empty() {
             return Err(Refused::Usage("cores: this trace has none".into()));
         }
+        let mut driver = 1.0;
         for ix in of_kind {
             let service = &mut self.recorded.services[ix];
             let before = service.capacity.rate.unwrap_or_else(|| f64::from(service.at_once));
             let cores = amount.of(Some(before)).unwrap_or(before);
             self.terms.faster[ix] *= cores / before;
+            // What is short passes a quota unhindered, unless computing has used it up: more cores help the driver,
+            // and a quota that there was none of does not hinder it.
+            driver = if before < 1.0 { before / cores.min(1.0) } else { 1.0 };
             service.at_once = cores.ceil().max(1.0) as u32;
             service.curve = core_curve(cores, service.slowdown.unwrap_or(0.0));
             service.capacity.rate = Some(cores);
@@ -164,6 +168,12 @@ impl Scenario {
                 let doubt = 0.04;
                 if cores < before { self.doubt.0 += doubt } else { self.doubt.1 += doubt }
             }
+        }
+        if driver != 1.0 {
+            rework::driver(&mut self.recorded, driver);
+            self.assume(
+                "the driver's own work takes as much less time as its thread gets more of a core".into(),
+            );
         }
         self.assume("the job is divided into the same multitasks on any number of cores".into());
         Ok(())
