@@ -260,7 +260,7 @@ def test_two_network_namespaces_give_the_same_answer(tmp_path):
 
 @pytest.mark.parametrize("processes", [(), ("--processes", 2)])
 def test_a_full_snapshot_disk_ends_the_job_with_its_place(tmp_path, processes):
-    """Assignments of 12 MB a snapshot on a disk of 16 MB."""
+    """Squared distances of 24 MB a snapshot, while first centers are drawn, on a disk of 16 MB."""
     if kernel.missing():
         pytest.skip(f"no small file system can be made: {kernel.missing()}")
     random = np.random.default_rng(SEED)

@@ -46,7 +46,10 @@ fn plan() -> Arc<Plan> {
         body.transform("compute", local, part, |_, part| {
             let slow = DONE.fetch_add(1, Ordering::Relaxed) >= SLOW_AFTER.load(Ordering::Relaxed);
             if slow {
-                compute(&mut part.clone());
+                // Whose result the compiler has to think is used.
+                let mut twice = *part;
+                compute(&mut twice);
+                std::hint::black_box(twice);
             }
             compute(part);
             Ok(())

@@ -6,7 +6,7 @@
 //! took it, so that work evens out once and not in every iteration.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 
@@ -101,17 +101,16 @@ impl Cell {
     }
 
     /// Whether the bundle has to be put into a ring now, by the caller.
+    ///
+    /// A state that stays as it is, is written all the same: a plain read could be of a turn ago, whose thread has
+    /// looked at the inbox before what was posted now was there to be seen. Who writes the state next sees it.
     pub fn notify(&self) -> bool {
         let mut state = self.state.load(Ordering::Acquire);
         loop {
             let next = match state {
                 IDLE => QUEUED,
                 RUNNING => NOTIFIED,
-                _ => {
-                    // What was posted before must be seen by whoever takes it from the ring.
-                    fence(Ordering::SeqCst);
-                    return false;
-                }
+                queued => queued,
             };
             match self.state.compare_exchange_weak(state, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return state == IDLE,
@@ -136,7 +135,7 @@ impl Cell {
         if !again && self.state.compare_exchange(RUNNING, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             return false;
         }
-        self.state.store(QUEUED, Ordering::Release);
+        self.state.swap(QUEUED, Ordering::AcqRel);
         true
     }
 
@@ -165,6 +164,9 @@ pub(crate) struct Ring {
     pub parked: AtomicBool,
     /// Its thread has no turn under way.
     pub at_rest: AtomicBool,
+    /// Core time of its thread's turns, loading left out, and tasks in them.
+    pub busy_ns: AtomicU64,
+    pub tasks: AtomicU64,
     pub thread: OnceLock<Thread>,
     /// Ends its thread's wait, where that is not for being unparked.
     pub waker: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -177,6 +179,8 @@ impl Ring {
             len: AtomicUsize::new(0),
             parked: AtomicBool::new(false),
             at_rest: AtomicBool::new(true),
+            busy_ns: AtomicU64::new(0),
+            tasks: AtomicU64::new(0),
             thread: OnceLock::new(),
             waker: OnceLock::new(),
         }

@@ -44,6 +44,8 @@ pub(crate) struct Controller {
     moving: BTreeSet<BundleIx>,
     ended: BTreeSet<BundleIx>,
     snapshot: Option<Manifest>,
+    /// The iteration of the snapshot that there was at first.
+    resumed_at: Option<u64>,
     /// Snapshots of which not all parts are durable, by epoch.
     saving: BTreeMap<u64, BTreeMap<BundleIx, Saved>>,
     reports: BTreeMap<u32, Report>,
@@ -76,6 +78,7 @@ impl Controller {
             leaving: BTreeSet::new(),
             moving: BTreeSet::new(),
             ended: BTreeSet::new(),
+            resumed_at: snapshot.as_ref().map(|snapshot| snapshot.iteration),
             snapshot,
             saving: BTreeMap::new(),
             reports: BTreeMap::new(),
@@ -206,7 +209,8 @@ impl Controller {
 
     /// Takes in a message.
     pub fn handle(&mut self, from: u32, envelope: Envelope) {
-        let failed = matches!(envelope.message, Message::Failed(_));
+        // One that was given up for lost says so of a job of its own.
+        let failed = matches!(envelope.message, Message::Failed(_)) && self.members.contains(&from);
         if self.result.is_some() || (envelope.generation != self.generation && !failed) {
             return;
         }
@@ -247,7 +251,8 @@ impl Controller {
                 self.empty(worker);
             } else if !holds && self.moving.is_empty() && self.members.remove(&worker) {
                 self.leaving.remove(&worker);
-                self.send(worker, Message::Stop);
+                let members = self.members.iter().copied().collect();
+                self.send(worker, Message::Release { members });
                 self.tell_members();
                 self.balancer.reset();
             }
@@ -413,11 +418,17 @@ impl Controller {
             Some(Ok(())) => {
                 let mut outcome = self.outcome;
                 (outcome.recoveries, outcome.migrations) = (self.recoveries, self.migrations);
+                outcome.resumed_at = self.resumed_at;
                 Ok(outcome)
             }
             Some(Err(error)) => Err(error),
             None => Err(JobError::Cancelled),
         }
+    }
+
+    /// Whether what belongs to a generation belongs to the job as it is now.
+    pub fn is_current(&self, generation: u32) -> bool {
+        generation == self.generation
     }
 
     /// Whether the job has begun.

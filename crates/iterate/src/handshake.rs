@@ -13,7 +13,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 /// Begins every connection, with the version of the protocol.
-const MAGIC: [u8; 8] = *b"PLCDITR1";
+const MAGIC: [u8; 8] = *b"PLCDITR2";
 
 /// Each step of a handshake, at most.
 const LIMIT: Duration = Duration::from_secs(5);

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
@@ -31,8 +31,9 @@ const FULL: usize = 64 << 20;
 /// How long a worker waits for a controller that does not listen yet: a launcher may start them in any order.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Bytes that are read at once.
-const READ: usize = 256 << 10;
+/// Bytes that are read at once: first as many as most messages have, since room for more has to be zeroed, which
+/// takes longer than the message; then, while there is more, as many as this.
+const READ: std::ops::RangeInclusive<usize> = 16 << 10..=256 << 10;
 
 /// See the [module](self).
 pub(crate) struct Mesh {
@@ -50,6 +51,10 @@ pub(crate) struct Mesh {
     /// Connections that are new to whoever reads.
     added: Mutex<Vec<Arc<Link>>>,
     queued: AtomicUsize,
+    /// Workers to which something could not be sent.
+    unreached: Mutex<Vec<u32>>,
+    /// When the controller was last heard of.
+    heard: Mutex<Instant>,
     wake: OwnedFd,
     closed: AtomicBool,
     /// Counts what is sent for stages.
@@ -106,6 +111,8 @@ impl Mesh {
             reading: Mutex::default(),
             added: Mutex::default(),
             queued: AtomicUsize::new(0),
+            unreached: Mutex::default(),
+            heard: Mutex::new(Instant::now()),
             wake,
             closed: AtomicBool::new(false),
             kept: OnceLock::new(),
@@ -147,6 +154,11 @@ impl Mesh {
     /// Why not, in words.
     pub fn dial_controller(&self, address: &str) -> Result<(), String> {
         self.dial(Peer::Controller, address, Instant::now() + PATIENCE)
+    }
+
+    /// For how long the controller has said nothing.
+    pub fn silence(&self) -> Duration {
+        lock(&self.heard).elapsed()
     }
 
     fn identity(&self) -> Identity<'_> {
@@ -215,6 +227,17 @@ impl Mesh {
         let _ = TcpStream::connect(&self.address);
     }
 
+    /// Ends the connection on which a peer is sent to, with all that waits there.
+    pub fn cut(&self, peer: Peer) {
+        let link = self.links.write().unwrap_or_else(PoisonError::into_inner).remove(&peer);
+        let Some(link) = link else { return };
+        link.dead.store(true, Ordering::Release);
+        let waited = std::mem::take(&mut *lock(&link.out)).len();
+        self.queued.fetch_sub(waited, Ordering::AcqRel);
+        let _ = link.stream.shutdown(Shutdown::Both);
+        self.interrupt();
+    }
+
     /// Tells a peer where workers listen.
     pub fn tell_addresses(&self, to: Peer, addresses: &BTreeMap<u32, String>) {
         let mut frame = Vec::new();
@@ -273,6 +296,9 @@ impl Mesh {
             }
             links.push(link);
         }
+        for worker in std::mem::take(&mut *lock(&self.unreached)) {
+            take(News::Lost(Peer::Worker(worker), "it cannot be reached".into()));
+        }
         let entry = |fd, events| libc::pollfd { fd, events, revents: 0 };
         let mut entries = vec![entry(self.wake.as_raw_fd(), libc::POLLIN)];
         for link in links.iter() {
@@ -306,24 +332,28 @@ impl Mesh {
 
     fn read(&self, link: &Link, take: &mut impl FnMut(News)) {
         let mut input = lock(&link.input);
+        let mut room = *READ.start();
         let ended = loop {
             let filled = input.len();
-            input.resize(filled + READ, 0);
+            input.resize(filled + room, 0);
             let read = (&link.stream).read(&mut input[filled..]);
             input.truncate(filled + read.as_ref().copied().unwrap_or(0));
             match read {
                 Ok(0) => break Some("its connection ended".to_string()),
-                Ok(read) if read < READ => break None,
-                Ok(_) => {}
+                Ok(read) if read < room => break None,
+                Ok(_) => room = *READ.end(),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break None,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => break Some(error.to_string()),
             }
         };
+        if link.peer == Peer::Controller {
+            *lock(&self.heard) = Instant::now();
+        }
         let wrong = self.take_frames(link.peer, &mut input, take).err();
         if let Some(cause) = wrong.or(ended) {
             link.dead.store(true, Ordering::Release);
-            let _ = link.stream.shutdown(std::net::Shutdown::Both);
+            let _ = link.stream.shutdown(Shutdown::Both);
             let mut links = self.links.write().unwrap_or_else(PoisonError::into_inner);
             if links.get(&link.peer).is_some_and(|other| std::ptr::eq(&raw const **other, link)) {
                 links.remove(&link.peer);
@@ -367,6 +397,9 @@ impl Network for Mesh {
         let mut frame = Vec::with_capacity(256);
         wire::encode(&envelope, &mut frame);
         let sent = self.send_frame(to, &frame);
+        if let (false, Peer::Worker(worker)) = (sent, to) {
+            lock(&self.unreached).push(worker);
+        }
         if let (Some(kept), true) = (self.kept.get(), sent)
             && let Message::Deliver { arrival: Arrival::Chunk { gather, .. }, .. } = &envelope.message
         {
@@ -377,5 +410,9 @@ impl Network for Mesh {
 
     fn is_full(&self) -> bool {
         self.queued.load(Ordering::Acquire) > FULL
+    }
+
+    fn forget(&self, worker: u32) {
+        self.cut(Peer::Worker(worker));
     }
 }

@@ -47,6 +47,8 @@ pub(crate) enum Message {
     Signals(Vec<(u64, Signal)>),
     /// Worker to worker: a bundle, which is the receiver's from here on.
     Install(Box<Packed>),
+    /// Worker to worker: the receiver takes part no more, and nothing more comes from the sender.
+    Parted,
 
     /// Controller to worker: begin, or roll back and begin again.
     Begin(Arc<Beginning>),
@@ -62,6 +64,8 @@ pub(crate) enum Message {
     Pause(bool),
     /// Controller to worker: the program has ended everywhere; hand results in.
     Finish,
+    /// Controller to worker: you hold nothing any more; forward what is on its way, and end once these have parted.
+    Release { members: Vec<u32> },
     /// Controller to worker: end now, whatever you do.
     Stop,
 
@@ -79,6 +83,8 @@ pub(crate) enum Message {
     Output { dataset: u32, partition: u32, content: Chunk },
     /// Worker to controller: all results are handed in; the last message.
     Finished(Box<Report>),
+    /// Worker to controller: another worker cannot be reached.
+    Unreachable { worker: u32 },
     /// Worker to controller.
     Failed(JobError),
 }
@@ -173,4 +179,14 @@ pub(crate) struct Report {
     pub observed: BTreeMap<u32, (u64, u64)>,
     /// When signals of outermost loops were computed there; of the last report only.
     pub iterations_ns: Vec<u64>,
+    /// What the worker spent between the first and the last of these.
+    pub iterating: Spent,
+}
+
+/// What a worker's threads did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Spent {
+    /// Core time in turns, loading left out.
+    pub busy_ns: u64,
+    pub tasks: u64,
 }

@@ -159,7 +159,7 @@ pub(crate) fn build(mut program: Program) -> Result<Plan, ProgramError> {
     if program.statements.is_empty() {
         return Err(ProgramError::Empty);
     }
-    let Program { id, name, mut datasets, mut statements, .. } = program;
+    let Program { id, name, made_from, mut datasets, mut statements, .. } = program;
     let end = statements.len() as u32;
     statements.push(Statement {
         name: "end".into(),
@@ -177,7 +177,7 @@ pub(crate) fn build(mut program: Program) -> Result<Plan, ProgramError> {
     }
     let bundles = groups.iter().map(|group| group.partitions).sum();
     let mut plan = Plan { program: id, name, datasets, statements, groups, bundles, fingerprint: 0 };
-    plan.fingerprint = fingerprint(&plan);
+    plan.fingerprint = fingerprint(&plan, &made_from);
     Ok(plan)
 }
 
@@ -244,7 +244,7 @@ fn enter(statements: &[Statement], group: u32, mut at: u32) -> u32 {
 }
 
 /// FNV-1a over what has to be equal in all processes of a job.
-fn fingerprint(plan: &Plan) -> u64 {
+fn fingerprint(plan: &Plan, made_from: &str) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     let mut add = |bytes: &[u8]| {
         for &byte in bytes {
@@ -253,6 +253,7 @@ fn fingerprint(plan: &Plan) -> u64 {
     };
     add(env!("CARGO_PKG_VERSION").as_bytes());
     add(plan.name.as_bytes());
+    add(made_from.as_bytes());
     for dataset in &plan.datasets {
         add(dataset.name.as_bytes());
         add(&dataset.partitions.to_le_bytes());

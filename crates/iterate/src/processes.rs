@@ -28,6 +28,9 @@ use crate::store::{self, SnapshotStore};
 use crate::threads::{Clocked, Io, drive};
 use crate::worker::{Store, Worker, WorkerOptions};
 
+/// How often the controller's process lets workers know that it is there.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+
 const ADDRESS: &str = "PELLUCID_ITERATE_CONTROLLER";
 const SECRET: &str = "PELLUCID_ITERATE_SECRET";
 const RANK: &str = "PELLUCID_ITERATE_RANK";
@@ -102,11 +105,21 @@ pub struct WorkerSettings {
     pub memory_bytes: Option<u64>,
     /// Whether the controller keeps a trace: tasks are then sampled, and what is sent is counted.
     pub traced: bool,
+    /// How long the controller, which has something to say every second, may be silent.
+    pub wait_limit: Duration,
 }
 
 impl Default for WorkerSettings {
     fn default() -> Self {
-        Self { rank: 0, threads: 1, bind: None, snapshots: None, memory_bytes: None, traced: false }
+        Self {
+            rank: 0,
+            threads: 1,
+            bind: None,
+            snapshots: None,
+            memory_bytes: None,
+            traced: false,
+            wait_limit: Duration::from_secs(300),
+        }
     }
 }
 
@@ -145,6 +158,7 @@ pub fn control(
         begun: Instant::now(),
         gathers: Instant::now(),
         shown: Instant::now(),
+        told: Instant::now(),
         moved: (0, Instant::now()),
     };
     while job.controller.result.is_none() {
@@ -176,6 +190,8 @@ struct Serving {
     /// Since when not all workers are there, while that is so.
     gathers: Instant,
     shown: Instant,
+    /// When workers were last told where the others are.
+    told: Instant,
     /// Tasks that had run, and since when no more have.
     moved: (u64, Instant),
 }
@@ -190,13 +206,17 @@ impl Serving {
                 News::Joined(worker, address) => {
                     self.addresses.insert(worker, address);
                     self.heard.insert(worker, Instant::now());
-                    let told: Vec<u32> = self.addresses.keys().copied().collect();
-                    told.iter().for_each(|&to| mesh.tell_addresses(Peer::Worker(to), &self.addresses));
+                    self.tell_addresses();
                     self.controller.joined(worker);
                 }
                 News::Message(Peer::Worker(worker), envelope) => {
                     self.heard.insert(worker, Instant::now());
                     match (envelope.message, &mut self.trace) {
+                        (Message::Unreachable { worker: other }, _) => {
+                            if self.controller.is_current(envelope.generation) && other != worker {
+                                self.give_up(other, &format!("worker {worker} cannot reach it"));
+                            }
+                        }
                         (Message::Traced(traced), Some(trace)) => {
                             trace.take(worker, *traced, self.controller.members());
                         }
@@ -206,6 +226,9 @@ impl Serving {
                 News::Lost(Peer::Worker(worker), cause) => self.lost(worker, &cause),
                 News::Message(Peer::Controller, _) | News::Lost(Peer::Controller, _) => {}
             }
+        }
+        if self.told.elapsed() >= SIGN_OF_LIFE {
+            self.tell_addresses();
         }
         store::commit(&mut self.controller, store);
         self.obey(options);
@@ -219,10 +242,23 @@ impl Serving {
         }
     }
 
+    /// Tells workers where the others are; from time to time again, as a sign that somebody is there.
+    fn tell_addresses(&mut self) {
+        self.told = Instant::now();
+        let to = self.addresses.keys().map(|&worker| Peer::Worker(worker));
+        to.for_each(|to| self.mesh.tell_addresses(to, &self.addresses));
+    }
+
     fn lost(&mut self, worker: u32, cause: &str) {
         self.heard.remove(&worker);
         self.addresses.remove(&worker);
         self.controller.lost(worker, cause);
+    }
+
+    /// Goes on without a worker whose connection is still there: cut off, it learns that it takes part no more.
+    fn give_up(&mut self, worker: u32, cause: &str) {
+        self.mesh.cut(Peer::Worker(worker));
+        self.lost(worker, cause);
     }
 
     fn obey(&mut self, options: &RunOptions) {
@@ -250,7 +286,7 @@ impl Serving {
             .map(|(&worker, _)| worker)
             .collect();
         for worker in silent {
-            self.lost(worker, &format!("it said nothing for {:.1} s", limit.as_secs_f64()));
+            self.give_up(worker, &format!("it said nothing for {:.1} s", limit.as_secs_f64()));
         }
         if self.controller.has_begun() {
             self.gathers = Instant::now();
@@ -319,8 +355,12 @@ impl Io for Connected<'_> {
     fn poll(&self, wait: Option<Duration>) -> bool {
         self.mesh.poll(wait, |news| match news {
             News::Message(from, envelope) => self.worker.handle(from, envelope),
-            // Without a controller there is no job. Of other workers, it knows first.
+            // Without a controller there is no job.
             News::Lost(Peer::Controller, _) => self.worker.stop(),
+            // What was on its way is lost, even if the worker is not: the controller decides who goes on.
+            News::Lost(Peer::Worker(worker), _) if self.worker.members().contains(&worker) => {
+                self.worker.send(Peer::Controller, Message::Unreachable { worker });
+            }
             News::Lost(Peer::Worker(_), _) | News::Joined(..) => {}
         })
     }
@@ -372,11 +412,40 @@ pub fn work(plan: Arc<Plan>, invitation: &Invitation, settings: &WorkerSettings)
                 worker.tick(reported.elapsed().as_nanos() as u64);
                 reported = Instant::now();
             }
+            if mesh.silence() > settings.wait_limit {
+                worker.stop();
+            }
         }
     });
     // Of one that was let go, or whose job failed.
     worker.tell_traced();
     mesh.drain(Duration::from_secs(5));
     mesh.close();
+    if mesh.silence() > settings.wait_limit {
+        let waited_for = format!("a word of the controller at {}", invitation.controller);
+        return Err(JobError::TimedOut { waited_for, limit: settings.wait_limit });
+    }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Program;
+
+    #[test]
+    fn a_worker_whose_controller_hangs_ends() {
+        let mut program = Program::new("nothing");
+        let one = program.dataset("one", 1, |_| Ok(0u64));
+        program.transform("nothing", one, (), |_, ()| Ok(()));
+        let plan = program.build().unwrap();
+        // It answers who connects, and no more.
+        let (mesh, listener) = Mesh::new("127.0.0.1:0", "secret", plan.fingerprint(), CONTROLLER).unwrap();
+        mesh.accept(listener, |_| ());
+        let invitation = Invitation { controller: mesh.address.clone(), secret: "secret".into() };
+        let settings = WorkerSettings { wait_limit: Duration::from_millis(200), ..WorkerSettings::default() };
+        let error = work(plan, &invitation, &settings).unwrap_err().to_string();
+        assert!(error.contains("a word of the controller"), "{error}");
+        mesh.close();
+    }
 }

@@ -56,6 +56,7 @@ pub type KernelResult = Result<(), Cause>;
 pub struct Program {
     pub(crate) id: u32,
     pub(crate) name: String,
+    pub(crate) made_from: String,
     pub(crate) datasets: Vec<DatasetSpec>,
     pub(crate) statements: Vec<Statement>,
     /// Where the loops that are open begin, and their exits, innermost last.
@@ -71,11 +72,18 @@ impl Program {
         Self {
             id: PROGRAMS.fetch_add(1, Ordering::Relaxed),
             name: name.into(),
+            made_from: String::new(),
             datasets: Vec::new(),
             statements: Vec::new(),
             loops: Vec::new(),
             error: None,
         }
+    }
+
+    /// Says what kernels and loaders were made from and the stages do not show: options, and what tells the data from
+    /// others. Two programs that differ in it are no job of each other's: neither workers nor snapshots.
+    pub fn made_from(&mut self, what: impl std::fmt::Debug) {
+        self.made_from += &format!("{what:?};");
     }
 
     /// Adds a dataset of `partitions` partitions. `load` makes the partition of an index, on the worker

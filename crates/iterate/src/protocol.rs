@@ -11,9 +11,12 @@ use crate::bundle::Bundle;
 use crate::cell::lock;
 use crate::data::Chunk;
 use crate::error::JobError;
-use crate::message::{Beginning, Entry, Envelope, Message, Packed, Peer, Report};
+use crate::message::{Beginning, Entry, Envelope, Message, Packed, Peer, Report, Spent};
 use crate::plan::BundleIx;
 use crate::worker::{Control, Worker};
+
+/// Reports, at most, for which a worker that was let go waits for the others' last words.
+const RELEASED: u32 = 50;
 
 impl Worker {
     /// Takes in a message.
@@ -59,6 +62,13 @@ impl Worker {
                 self.wake_all();
             }
             Message::Finish => self.finish(),
+            Message::Release { members } => self.release(members),
+            Message::Parted => {
+                if let Peer::Worker(worker) = from {
+                    lock(&self.control).parted.insert(worker);
+                    self.end_if_released();
+                }
+            }
             Message::Stop => self.stop(),
             // Told twice, or not for a worker.
             Message::Begin(_)
@@ -68,6 +78,7 @@ impl Worker {
             | Message::Ended { .. }
             | Message::Output { .. }
             | Message::Finished(_)
+            | Message::Unreachable { .. }
             | Message::Failed(_) => {}
         }
     }
@@ -99,7 +110,10 @@ impl Worker {
         self.rings.iter().for_each(|ring| ring.clear());
         self.forget_passed();
         self.snapshot_wanted.store(false, Ordering::Release);
-        self.set_members(beginning.version, beginning.members.clone());
+        let before = self.set_members(beginning.version, beginning.members.clone()).unwrap_or_default();
+        for &worker in before.iter().filter(|worker| !beginning.members.contains(worker)) {
+            self.network.forget(worker);
+        }
         let mut control = lock(&self.control);
         control.early.clear();
         control.leaving.clear();
@@ -172,9 +186,45 @@ impl Worker {
     /// Tells new members the signals that they have missed: whoever computes one tells all before it.
     fn change_members(&self, version: u32, members: Vec<u32>) {
         let Some(before) = self.set_members(version, members.clone()) else { return };
+        let parting = before.iter().filter(|worker| !members.contains(worker));
+        lock(&self.control).parting.extend(parting);
         let known = self.signals.known();
         for worker in members.into_iter().filter(|worker| !before.contains(worker)) {
             self.send(Peer::Worker(worker), Message::Signals(known.clone()));
+        }
+    }
+
+    /// Of a worker that was let go: others may have sent it something before they knew, which it forwards. So it stays
+    /// until all have said that nothing more comes.
+    fn release(&self, members: Vec<u32>) {
+        lock(&self.control).released = Some((members.into_iter().collect(), 0));
+        self.end_if_released();
+    }
+
+    /// Tells workers that were let go that nothing more comes from here, once the map has nothing at them. That is
+    /// with a report and so some time after the map changed: no task is left that was sending meanwhile. For how
+    /// many reports this worker has been let go itself; `None`: it was not.
+    fn take_leave(&self) -> Option<u32> {
+        let mut control = lock(&self.control);
+        let parting = std::mem::take(&mut control.parting);
+        let holds = |worker: u32| (0..self.plan.bundles).any(|bundle| self.owner(bundle).worker == worker);
+        let (wait, part) = parting.into_iter().partition::<Vec<_>, _>(|&worker| holds(worker));
+        control.parting = wait;
+        let released = control.released.as_mut().map(|(_, reports)| {
+            *reports += 1;
+            *reports
+        });
+        drop(control);
+        part.into_iter().for_each(|worker| self.send(Peer::Worker(worker), Message::Parted));
+        released
+    }
+
+    fn end_if_released(&self) {
+        let control = lock(&self.control);
+        let ends = control.released.as_ref().is_some_and(|(members, _)| members.is_subset(&control.parted));
+        drop(control);
+        if ends {
+            self.stop();
         }
     }
 
@@ -256,6 +306,8 @@ impl Worker {
     pub fn report(&self, interval_ns: u64, whole: bool) -> Report {
         let mut control = lock(&self.control);
         control.reports += 1;
+        let iterations = lock(&self.iterations);
+        let spent = |of: fn(&Spent) -> u64| of(&iterations.last) - of(&iterations.first);
         let mut report = Report {
             worker: self.rank(),
             number: if whole { u64::MAX } else { control.reports },
@@ -268,9 +320,11 @@ impl Worker {
             tasks: control.gone.0,
             busy_ns: control.gone.1,
             observed: lock(&self.observed).clone(),
-            iterations_ns: if whole { lock(&self.iterations_ns).clone() } else { Vec::new() },
+            iterations_ns: if whole { iterations.at_ns.clone() } else { Vec::new() },
+            iterating: Spent { busy_ns: spent(|spent| spent.busy_ns), tasks: spent(|spent| spent.tasks) },
             ..Report::default()
         };
+        drop(iterations);
         for bundle in control.resident.clone() {
             let cell = self.cell(bundle);
             let busy = cell.busy_ns.load(Ordering::Relaxed);
@@ -288,6 +342,12 @@ impl Worker {
     /// A report is due.
     pub fn tick(&self, interval_ns: u64) {
         if self.generation.load(Ordering::Acquire) > 0 && !self.stopped.load(Ordering::SeqCst) {
+            match self.take_leave() {
+                // One of the others was lost meanwhile, and what it sent is void.
+                Some(RELEASED..) => return self.stop(),
+                Some(_) => return self.tell_traced(),
+                None => {}
+            }
             let report = self.report(interval_ns, false);
             self.send(Peer::Controller, Message::Report(Box::new(report)));
             self.tell_traced();

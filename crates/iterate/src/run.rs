@@ -91,6 +91,12 @@ pub struct Outcome {
     pub iterations_ns: Vec<u64>,
     /// Core time in tasks, over all workers.
     pub busy_ns: Option<u64>,
+    /// Core time in tasks, and their number, over the iterations that `iterations_ns` has; `None` where more than one
+    /// worker ended the job: each knows its own only.
+    pub iterating: Option<(u64, u64)>,
+    workers: u32,
+    /// The iteration of an earlier run's snapshot that the job went on from; `None`: it began at its start.
+    pub resumed_at: Option<u64>,
     /// How often the job went on from a snapshot, or from its start, since a worker was lost.
     pub recoveries: u64,
     /// How many times partitions used together moved from one worker to another.
@@ -110,6 +116,9 @@ impl Outcome {
             elapsed_ns: None,
             iterations_ns: Vec::new(),
             busy_ns: None,
+            iterating: None,
+            workers: 0,
+            resumed_at: None,
             recoveries: 0,
             migrations: 0,
         }
@@ -127,6 +136,9 @@ impl Outcome {
         }
         self.tasks = self.tasks.wrapping_add(report.tasks);
         *self.busy_ns.get_or_insert(0) += report.busy_ns;
+        self.workers += 1;
+        self.iterating =
+            (self.workers == 1).then_some((report.iterating.busy_ns, report.iterating.tasks));
         self.iterations_ns
             .extend(report.iterations_ns.windows(2).map(|pair| pair[1].saturating_sub(pair[0])));
         for (&statement, &(epoch, value)) in &report.observed {

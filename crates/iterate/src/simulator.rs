@@ -226,6 +226,8 @@ struct Run<'s, 'w> {
     now_ns: u64,
     workers: &'w [Worker],
     threads: Vec<Thread<'w, Charge<'s>>>,
+    /// When the last message of each connection arrives.
+    last: BTreeMap<(Peer, Peer), u64>,
     /// When a worker's turn is under way or due.
     busy: Vec<bool>,
     alive: Vec<bool>,
@@ -269,6 +271,7 @@ pub fn simulate(plan: &Arc<Plan>, simulation: &Simulation) -> Result<Simulated, 
         now_ns: 0,
         workers: &workers,
         threads: workers.iter().map(thread).collect(),
+        last: BTreeMap::new(),
         busy: vec![false; count as usize],
         alive: vec![true; count as usize],
         joined: simulation.workers,
@@ -330,6 +333,12 @@ impl Run<'_, '_> {
         JobError::TimedOut { waited_for, limit }
     }
 
+    /// Whether a worker takes anything in: it has neither been killed nor ended.
+    fn runs(&self, worker: u32) -> bool {
+        let stopped = &self.workers[worker as usize].stopped;
+        self.alive[worker as usize] && !stopped.load(std::sync::atomic::Ordering::SeqCst)
+    }
+
     fn schedule(&mut self, at_ns: u64, next: Next) {
         self.queue.push(Reverse((at_ns, self.numbers)));
         self.next.insert(self.numbers, next);
@@ -350,14 +359,14 @@ impl Run<'_, '_> {
                 }
             }
             Next::Message(from, Peer::Worker(to), envelope) => {
-                if self.alive[to as usize] {
+                if self.runs(to) {
                     self.workers[to as usize].handle(from, *envelope);
                     self.wake(to);
                 }
             }
             Next::Turn(worker) => self.turn(worker),
             Next::Tick(worker) => {
-                if self.alive[worker as usize] {
+                if self.runs(worker) {
                     self.workers[worker as usize].tick(self.simulation.report_ns);
                     self.schedule_tick(worker);
                 }
@@ -435,7 +444,13 @@ impl Run<'_, '_> {
         let copies = 1 + u64::from(self.random.chance(self.simulation.repeated));
         for _ in 0..copies {
             let jitter = self.random.below(self.simulation.jitter_ns + 1);
-            let at = now_ns + self.simulation.latency_ns + jitter;
+            let mut at = now_ns + self.simulation.latency_ns + jitter;
+            let last = self.last.entry((from, to)).or_default();
+            if matches!(envelope.message, Message::Parted) {
+                // The last of its connection.
+                at = at.max(*last + 1);
+            }
+            *last = at.max(*last);
             self.schedule(at, Next::Message(from, to, Box::new(envelope.clone())));
         }
     }

@@ -6,6 +6,7 @@
 //! dies. A place belongs to one job; a job that begins where a manifest of the same program is goes on
 //! from there.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 
@@ -33,6 +34,8 @@ pub(crate) struct SnapshotStore {
     runtime: Arc<Runtime>,
     /// To the thread that writes, so that tasks do not wait for it.
     saves: Mutex<Sender<Save>>,
+    /// Saves that it has not done: they hold copies of partitions.
+    waiting: Arc<AtomicUsize>,
 }
 
 impl SnapshotStore {
@@ -48,9 +51,10 @@ impl SnapshotStore {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = Arc::new(runtime.map_err(|error| wrong(error.to_string()))?);
         let (saves, received) = channel::<(Vec<(Path, Vec<u8>)>, SaveDone)>();
-        let writer = (objects.clone(), runtime.clone(), place.to_string());
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let writer = (objects.clone(), runtime.clone(), place.to_string(), waiting.clone());
         std::thread::spawn(move || {
-            let (objects, runtime, place) = writer;
+            let (objects, runtime, place, waiting) = writer;
             while let Ok((list, done)) = received.recv() {
                 let mut result = Ok(());
                 for (path, bytes) in list {
@@ -60,9 +64,10 @@ impl SnapshotStore {
                     }
                 }
                 done(result);
+                waiting.fetch_sub(1, Ordering::AcqRel);
             }
         });
-        Ok(Arc::new(Self { place, prefix, objects, runtime, saves: Mutex::new(saves) }))
+        Ok(Arc::new(Self { place, prefix, objects, runtime, saves: Mutex::new(saves), waiting }))
     }
 
     fn wrong(&self, error: &object_store::Error) -> JobError {
@@ -130,6 +135,7 @@ fn said(error: &object_store::Error) -> String {
 impl Store for SnapshotStore {
     fn save(&self, objects: Vec<(String, Vec<u8>)>, done: SaveDone) {
         let objects = objects.into_iter().map(|(name, bytes)| (self.path(&name), bytes)).collect();
+        self.waiting.fetch_add(1, Ordering::AcqRel);
         // It ends with this value, not before.
         let _ = lock(&self.saves).send((objects, done));
     }
@@ -138,6 +144,10 @@ impl Store for SnapshotStore {
         let path = self.path(object);
         let read = self.runtime.block_on(async { self.objects.get(&path).await?.bytes().await });
         read.map_err(|error| self.wrong(&error))
+    }
+
+    fn is_busy(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
     }
 }
 

@@ -126,10 +126,10 @@ impl<'w, M: Meter> Thread<'w, M> {
     /// Takes in what arrived and runs tasks.
     fn run(&mut self, cell: &'w Cell, bundle: &mut Bundle) -> Result<Turn, JobError> {
         let worker = self.worker;
-        self.meter.turn_begins();
         if bundle.unloaded {
             worker.load(bundle)?;
         }
+        self.meter.turn_begins();
         let mut arrivals = std::mem::take(&mut self.arrivals);
         cell.collect(&mut arrivals);
         for arrival in arrivals.drain(..) {
@@ -137,9 +137,13 @@ impl<'w, M: Meter> Thread<'w, M> {
         }
         self.arrivals = arrivals;
         self.cell = Some(cell);
-        let before = bundle.position.epoch;
+        let (before, tasks_before) = (bundle.position.epoch, bundle.tasks);
         let done = catch_unwind(AssertUnwindSafe(|| bundle.turn(&worker.plan, self)));
-        cell.busy_ns.fetch_add(self.meter.turn_ends(), Ordering::Relaxed);
+        let busy_ns = self.meter.turn_ends();
+        cell.busy_ns.fetch_add(busy_ns, Ordering::Relaxed);
+        let ring = &worker.rings[self.index];
+        ring.busy_ns.fetch_add(busy_ns, Ordering::Relaxed);
+        ring.tasks.fetch_add(bundle.tasks - tasks_before, Ordering::Relaxed);
         let turn = done.unwrap_or_else(|panic| Err(bundle.panicked(&worker.plan, &*panic)))?;
         cell.epoch.store(bundle.position.epoch, Ordering::Release);
         cell.iteration.store(bundle.iteration, Ordering::Release);
@@ -191,7 +195,8 @@ impl<M: Meter> Host for Thread<'_, M> {
     fn wants_snapshot(&self, evaluated: u32) -> bool {
         let every = self.worker.options.snapshot_every;
         let due = every > 0 && evaluated >= every;
-        self.worker.store.is_some() && (due || self.worker.snapshot_wanted.load(Ordering::Acquire))
+        let wanted = self.worker.snapshot_wanted.load(Ordering::Acquire);
+        self.worker.store.as_ref().is_some_and(|store| wanted || due && !store.is_busy())
     }
 
     fn publish(&mut self, epoch: u64, signal: Signal) {
@@ -217,9 +222,13 @@ impl<M: Meter> Host for Thread<'_, M> {
     }
 
     fn iterated(&mut self) {
-        let mut iterations = lock(&self.worker.iterations_ns);
-        if iterations.len() < KEPT_ITERATIONS {
-            iterations.push(self.meter.now_ns());
+        let mut iterations = lock(&self.worker.iterations);
+        if iterations.at_ns.len() < KEPT_ITERATIONS {
+            iterations.at_ns.push(self.meter.now_ns());
+            iterations.last = self.worker.spent();
+            if iterations.at_ns.len() == 1 {
+                iterations.first = iterations.last;
+            }
         }
     }
 

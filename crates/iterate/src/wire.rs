@@ -16,10 +16,10 @@ use crate::sampling::{Exchanged, Sample};
 use crate::signals::Signal;
 
 /// Bytes before a frame's body: length, checksum.
-pub(crate) const HEAD: usize = 8;
+pub(crate) const HEAD: usize = 12;
 
-/// The longest frame; a longer one is a stranger's or damaged.
-const MAX_FRAME: usize = 1 << 31;
+/// The longest frame, which holds one bundle; a longer one is damaged.
+const MAX_FRAME: u64 = 1 << 40;
 
 /// Messages whose body is JSON.
 #[derive(Serialize, Deserialize)]
@@ -31,7 +31,10 @@ enum Rare {
     Snapshot,
     Pause(bool),
     Finish,
+    Release { members: Vec<u32> },
     Stop,
+    Parted,
+    Unreachable { worker: u32 },
     Report(Report),
     Installed { bundle: BundleIx, version: u32 },
     Saved(Saved),
@@ -75,10 +78,10 @@ fn frame(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
     let at = out.len();
     out.extend_from_slice(&[0; HEAD]);
     fill(out);
-    let length = (out.len() - at - HEAD) as u32;
+    let length = (out.len() - at - HEAD) as u64;
     let checksum = crc32fast::hash(&out[at + HEAD..]);
-    out[at..at + 4].copy_from_slice(&length.to_le_bytes());
-    out[at + 4..at + HEAD].copy_from_slice(&checksum.to_le_bytes());
+    out[at..at + 8].copy_from_slice(&length.to_le_bytes());
+    out[at + 8..at + HEAD].copy_from_slice(&checksum.to_le_bytes());
 }
 
 fn rare(message: Rare, out: &mut Vec<u8>) {
@@ -132,7 +135,10 @@ fn body(message: &Message, out: &mut Vec<u8>) {
         Message::Snapshot => rare(Rare::Snapshot, out),
         Message::Pause(pause) => rare(Rare::Pause(*pause), out),
         Message::Finish => rare(Rare::Finish, out),
+        Message::Release { members } => rare(Rare::Release { members: members.clone() }, out),
         Message::Stop => rare(Rare::Stop, out),
+        Message::Parted => rare(Rare::Parted, out),
+        Message::Unreachable { worker } => rare(Rare::Unreachable { worker: *worker }, out),
         Message::Report(report) => rare(Rare::Report((**report).clone()), out),
         Message::Installed { bundle, version } => {
             rare(Rare::Installed { bundle: *bundle, version: *version }, out);
@@ -149,8 +155,15 @@ fn body(message: &Message, out: &mut Vec<u8>) {
 /// # Errors
 /// A length that no frame has.
 pub(crate) fn length(head: &[u8; HEAD]) -> Result<usize, String> {
-    let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
-    if (5..MAX_FRAME).contains(&length) { Ok(length) } else { Err(format!("a frame of {length} bytes")) }
+    let (length, _) = numbers(head);
+    let fits = usize::try_from(length).ok().filter(|_| (5..MAX_FRAME).contains(&length));
+    fits.ok_or_else(|| format!("a frame of {length} bytes"))
+}
+
+/// Length and checksum.
+fn numbers(head: &[u8; HEAD]) -> (u64, u32) {
+    let [a, b, c, d, e, f, g, h, i, j, k, l] = *head;
+    (u64::from_le_bytes([a, b, c, d, e, f, g, h]), u32::from_le_bytes([i, j, k, l]))
 }
 
 /// What a frame holds: its head, and what follows.
@@ -158,8 +171,7 @@ pub(crate) fn length(head: &[u8; HEAD]) -> Result<usize, String> {
 /// # Errors
 /// A wrong checksum, or a body that is none.
 pub(crate) fn decode(head: &[u8; HEAD], rest: bytes::Bytes) -> Result<Frame, String> {
-    let checksum = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
-    if crc32fast::hash(&rest) != checksum {
+    if crc32fast::hash(&rest) != numbers(head).1 {
         return Err("a frame with a wrong checksum".into());
     }
     let mut input = Input(rest);
@@ -204,7 +216,10 @@ fn common(rare: Rare) -> Result<Message, Vec<(u32, String)>> {
         Rare::Snapshot => Message::Snapshot,
         Rare::Pause(pause) => Message::Pause(pause),
         Rare::Finish => Message::Finish,
+        Rare::Release { members } => Message::Release { members },
         Rare::Stop => Message::Stop,
+        Rare::Parted => Message::Parted,
+        Rare::Unreachable { worker } => Message::Unreachable { worker },
         Rare::Report(report) => Message::Report(Box::new(report)),
         Rare::Installed { bundle, version } => Message::Installed { bundle, version },
         Rare::Saved(saved) => Message::Saved(Box::new(saved)),

@@ -5,14 +5,14 @@
 //! threads, or a simulator that runs one turn at a time. It reads no clock; times are handed in.
 //! It asks nobody what to run: its bundles say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crate::bundle::{Arrival, Bundle};
 use crate::cell::{Cell, Ring, lock};
 use crate::error::JobError;
-use crate::message::{Beginning, Entry, Envelope, Message, Peer};
+use crate::message::{Beginning, Entry, Envelope, Message, Peer, Spent};
 use crate::plan::{BundleIx, Plan};
 use crate::sampling::Kept;
 use crate::signals::{Signal, Signals, TOLD_EVERY, WINDOW};
@@ -25,6 +25,8 @@ pub(crate) trait Network: Send + Sync {
     fn is_full(&self) -> bool {
         false
     }
+    /// A worker was lost: what waits to be sent to it is void.
+    fn forget(&self, _worker: u32) {}
 }
 
 /// What is called when a save has ended.
@@ -39,6 +41,10 @@ pub(crate) trait Store: Send + Sync {
     /// # Errors
     /// What the store said, with the place.
     fn load(&self, object: &str) -> Result<bytes::Bytes, JobError>;
+    /// Whether what was handed in before is still being written: another snapshot should wait for it.
+    fn is_busy(&self) -> bool {
+        false
+    }
 }
 
 /// How a worker is set up.
@@ -78,10 +84,18 @@ pub(crate) struct Worker {
     allowed: AtomicU64,
     /// By statement: the newest number that was observed, with its epoch.
     pub observed: Mutex<BTreeMap<u32, (u64, u64)>>,
-    /// When signals of outermost loops were computed here.
-    pub iterations_ns: Mutex<Vec<u64>>,
+    /// Of outermost loops whose signals are computed here.
+    pub iterations: Mutex<Iterations>,
     /// Of a worker in a process of its own, if the job's trace is kept.
     pub kept: OnceLock<Arc<Kept>>,
+}
+
+/// When signals of outermost loops were computed, and what the worker had spent by the first and the last of them.
+#[derive(Default)]
+pub(crate) struct Iterations {
+    pub at_ns: Vec<u64>,
+    pub first: Spent,
+    pub last: Spent,
 }
 
 /// What only messages and the rarer moments of a bundle's life touch.
@@ -102,6 +116,12 @@ pub(crate) struct Control {
     pub busy_before: BTreeMap<BundleIx, u64>,
     /// Tasks and core time of bundles that left.
     pub gone: (u64, u64),
+    /// Workers that take part no more, and have not been told that nothing more comes from here.
+    pub parting: Vec<u32>,
+    /// Workers from which nothing more comes.
+    pub parted: BTreeSet<u32>,
+    /// Of a worker that was let go: whose last words it waits for, and for how many reports.
+    pub released: Option<(BTreeSet<u32>, u32)>,
 }
 
 impl Worker {
@@ -129,7 +149,7 @@ impl Worker {
             told: AtomicU64::new(0),
             allowed: AtomicU64::new(0),
             observed: Mutex::new(BTreeMap::new()),
-            iterations_ns: Mutex::new(Vec::new()),
+            iterations: Mutex::default(),
             kept: OnceLock::new(),
             plan,
             options,
@@ -246,6 +266,12 @@ impl Worker {
         if self.rings.len() > 1 {
             self.wake_all();
         }
+    }
+
+    /// What its threads have spent on turns that have ended.
+    pub fn spent(&self) -> Spent {
+        let sum = |of: fn(&Ring) -> &AtomicU64| self.rings.iter().map(|r| of(r).load(Ordering::Relaxed)).sum();
+        Spent { busy_ns: sum(|ring| &ring.busy_ns), tasks: sum(|ring| &ring.tasks) }
     }
 
     pub fn members(&self) -> Arc<Vec<u32>> {

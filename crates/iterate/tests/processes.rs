@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use pellucid_iterate::simulator::Random;
@@ -23,6 +23,9 @@ const SLOW: &str = "PELLUCID_TEST_SLOW";
 
 /// Whether workers record what they do.
 const TRACED: &str = "PELLUCID_TEST_TRACED";
+
+/// How a kernel of this job fails, in every process but the first.
+const FAILS: &str = "PELLUCID_TEST_FAILS";
 
 /// How often this process does what a task has to do: its last time counts.
 static TIMES: AtomicU32 = AtomicU32::new(1);
@@ -45,6 +48,7 @@ fn made() -> Made {
     program.times("rounds", 150, |body| {
         body.broadcast("model to all", model, local);
         body.transform("mix", (fixed, local), data, |(fixed, model), data| {
+            fail_if_told(data)?;
             let before = data.clone();
             for _ in 0..TIMES.load(Ordering::Relaxed) {
                 data.clone_from(&before);
@@ -70,6 +74,16 @@ fn made() -> Made {
 
 fn snapshots(place: &Url) -> Snapshots {
     Snapshots { place: place.clone(), every_iterations: 10 }
+}
+
+/// What the kernel of partition 7 does in a worker that was told to fail.
+fn fail_if_told(data: &[u64]) -> pellucid_iterate::KernelResult {
+    static HOW: OnceLock<Option<String>> = OnceLock::new();
+    match HOW.get_or_init(|| std::env::var(FAILS).ok()).as_deref() {
+        Some("error") if data[0] == 7 => Err("it does not like seven".into()),
+        Some("panic") if data[0] == 7 => panic!("seven"),
+        _ => Ok(()),
+    }
 }
 
 /// Not a test: what a worker process runs.
@@ -291,6 +305,54 @@ fn a_slow_worker_is_relieved() {
     assert_eq!(outcome.single(made.model).unwrap(), expected.single(made.model).unwrap());
     assert_eq!(outcome.partitions(made.data).unwrap(), expected.partitions(made.data).unwrap());
     assert!(outcome.migrations > 0, "nothing moved");
+}
+
+#[test]
+fn a_kernel_that_fails_in_another_process_is_named_and_all_processes_end() {
+    for (how, says) in [("error", "it does not like seven"), ("panic", "it panicked: seven")] {
+        let mut ids = Vec::new();
+        let outcome = control(made().plan, &Cluster::default(), options(), |invitation| {
+            let start = |rank| worker(invitation, rank)?.env(FAILS, how).spawn();
+            let children: Vec<Child> = (0..2).map(start).collect::<Result<_, _>>()?;
+            ids.extend(children.iter().map(Child::id));
+            Ok(children)
+        });
+        assert_eq!(outcome.unwrap_err().to_string(), format!(r#"stage "mix", partition 7: {says}"#));
+        for id in ids {
+            // They were waited for, so that not even their numbers are left.
+            assert!(!std::path::Path::new(&format!("/proc/{id}")).exists(), "process {id} goes on");
+        }
+    }
+}
+
+/// One that is stopped, as a machine that hangs is: nobody hears of it, and its connections stay.
+#[test]
+fn a_worker_that_hangs_is_given_up_and_the_others_go_on() {
+    let made = made();
+    let expected = run_sequentially(made.plan.clone(), u64::MAX).unwrap();
+    let known = Arc::new(Mutex::new(None));
+    let hangs = known.clone();
+    let progress = move |progress: &pellucid_iterate::Progress| {
+        if progress.iteration > 0
+            && let Some(child) = hangs.lock().unwrap().take()
+        {
+            let _ = Command::new("kill").args(["-STOP", &format!("{child}")]).status();
+        }
+    };
+    let options = RunOptions {
+        wait_limit: Duration::from_secs(2),
+        progress: Some(Box::new(progress)),
+        ..RunOptions::default()
+    };
+    let outcome = control(made.plan.clone(), &Cluster::default(), options, |invitation| {
+        let children: Vec<Child> =
+            (0..2).map(|rank| start(invitation, rank, None)).collect::<Result<_, _>>()?;
+        *known.lock().unwrap() = Some(children[1].id());
+        Ok(children)
+    })
+    .unwrap();
+    assert_eq!(outcome.partitions(made.data).unwrap(), expected.partitions(made.data).unwrap());
+    assert_eq!(outcome.recoveries, 1);
 }
 
 #[test]

@@ -26,6 +26,46 @@ fn any_program_on_any_number_of_threads_gives_the_same_answer() {
     }
 }
 
+/// Rounds so short that bundles are told of what arrived while they are about to wait, over and over: where a single
+/// one of these is missed, the job stands still.
+#[test]
+fn nobody_waits_for_ever_in_many_short_rounds() {
+    const ROUNDS: u64 = 100_000;
+    let mut program = Program::new("rounds");
+    let (model, total) =
+        (program.dataset("model", 1, |_| Ok(0u64)), program.dataset("total", 1, |_| Ok(0u64)));
+    let local = program.dataset("local", 4, |_| Ok(0u64));
+    program.repeat("rounds", |body| {
+        body.broadcast("to all", model, local);
+        body.tree_reduce("from all", local, total, |sum, next| *sum += next);
+        body.transform("step", total, model, |_, model| {
+            *model += 1;
+            Ok(())
+        });
+        body.while_signal("again", model, |model| *model < ROUNDS);
+    });
+    program.output(model);
+    program.output(total);
+    let plan = program.build().unwrap();
+    for threads in [2, 4] {
+        let outcome = run(plan.clone(), options(threads)).unwrap();
+        assert_eq!((outcome.single(model).unwrap(), outcome.single(total).unwrap()), (ROUNDS, 4 * (ROUNDS - 1)));
+    }
+}
+
+#[test]
+fn programs_of_other_data_are_others() {
+    let made_from = |what: &str| {
+        let mut program = Program::new("same");
+        program.made_from(what);
+        let one = program.dataset("one", 1, |_| Ok(0u64));
+        program.transform("nothing", one, (), |_, ()| Ok(()));
+        program.build().unwrap().fingerprint()
+    };
+    assert_eq!(made_from("january"), made_from("january"));
+    assert_ne!(made_from("january"), made_from("february"));
+}
+
 /// A program whose kernel fails in one partition.
 fn failing(kernel: fn(u64) -> pellucid_iterate::KernelResult) -> JobError {
     let mut program = Program::new("failing");

@@ -300,6 +300,9 @@ fn execute<R: Printable>(job: Job<R>, running: &Running, console: &Console) -> R
     }
     let outcome = ran?;
     drop(guard);
+    if let Some(iteration) = outcome.resumed_at {
+        console.note(&format!("went on from iteration {} of a snapshot", format_count(iteration)));
+    }
     let cost = Cost::of(&outcome, preparations, threads);
     let finished = job.finish(&outcome)?;
     if let Some(path) = &running.output {

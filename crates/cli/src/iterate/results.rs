@@ -143,11 +143,14 @@ impl Cost {
         let last = times_ns.len().checked_sub(1)?;
         let at = |share: f64| times_ns[(last as f64 * share).round() as usize] as f64 / 1e6;
         let outside = |busy_ns: u64| (1.0 - busy_ns as f64 / (all_ns * threads as f64)).max(0.0);
+        // One iteration is over when the first signal is, from which on they are timed.
+        let timed = outcome.iterations_ns.len() as f64 / (outcome.iterations_ns.len() + 1) as f64;
+        let tasks = outcome.iterating.map_or(outcome.tasks as f64 * timed, |(_, tasks)| tasks as f64);
         Some(Cost {
             median_ms: at(0.5),
             p99_ms: at(0.99),
-            tasks_per_s: outcome.tasks as f64 / (all_ns / 1e9),
-            outside_tasks: outcome.busy_ns.map(outside),
+            tasks_per_s: tasks / (all_ns / 1e9),
+            outside_tasks: outcome.iterating.map(|(busy_ns, _)| outside(busy_ns)),
         })
     }
 }

@@ -106,6 +106,8 @@ fn typed<T: Real>(table: Arc<Table>, options: &Options) -> Result<Job<Clusters>,
     }
 
     let mut program = Program::new("k-means");
+    let limits = (options.tolerance, options.iterations, options.precision);
+    program.made_from((table.identity(), &features, &first, k, seed, limits));
     let bytes_per_iteration = (table.rows() * width * size_of::<T>()) as u64;
     let state =
         State { most: options.iterations.max(1), ..State::new(table.rows(), first, options.tolerance) };
@@ -128,7 +130,8 @@ fn typed<T: Real>(table: Arc<Table>, options: &Options) -> Result<Job<Clusters>,
     if let Init::PlusPlus { .. } = options.init {
         stages.seed(&mut program, starts, partitions, seed);
     }
-    let assigned = stages.descend(&mut program, partitions);
+    stages.descend(&mut program, partitions);
+    let assigned = program.dataset("assignments", partitions, |_| Ok(Vec::<u32>::new()));
     let found = program.dataset("inertia of each partition", partitions, |_| Ok(Vec::<f64>::new()));
     let total = program.dataset("inertia", 1, |_| Ok(Vec::<f64>::new()));
     program.broadcast("final centers to all", state, local);
@@ -139,7 +142,7 @@ fn typed<T: Real>(table: Arc<Table>, options: &Options) -> Result<Job<Clusters>,
         |(rows, local), (assigned, found)| {
             let centers = Centers::<T>::new(&local.centers, rows.columns());
             assigned.resize(rows.rows(), 0);
-            assign(rows, &centers, assigned);
+            assign(rows, &centers, Some(&mut assigned[..]));
             *found = vec![inertia(rows, &centers, assigned)];
             Ok(())
         },
@@ -233,10 +236,9 @@ impl<T: Real> Stages<T> {
         });
     }
 
-    /// Lloyd's iterations; the assignments' dataset.
-    fn descend(self, program: &mut Program, partitions: u32) -> Dataset<Vec<u32>> {
+    /// Lloyd's iterations. Assignments are what the last centers say, and follow from them afterwards.
+    fn descend(self, program: &mut Program, partitions: u32) {
         let Stages { rows, local, state, width, .. } = self;
-        let assigned = program.dataset("assignments", partitions, |_| Ok(Vec::<u32>::new()));
         let sums = program.dataset("sums of each partition", partitions, |_| Ok(Vec::<f64>::new()));
         let total = program.dataset("sums", 1, |_| Ok(Vec::<f64>::new()));
         let squared = program.dataset("squares of each partition", partitions, |_| Ok(0.0));
@@ -246,10 +248,8 @@ impl<T: Real> Stages<T> {
         });
         program.repeat("descent", |body| {
             body.broadcast("centers to all", state, local);
-            let (reads, writes) = ((rows, local, squared), (assigned, sums));
-            body.transform("assign", reads, writes, |(rows, local, squared), (assigned, sums)| {
-                assigned.resize(rows.rows(), 0);
-                let totals = assign(rows, &Centers::<T>::new(&local.centers, rows.columns()), assigned);
+            body.transform("assign", (rows, local, squared), sums, |(rows, local, squared), sums| {
+                let totals = assign(rows, &Centers::<T>::new(&local.centers, rows.columns()), None);
                 sums.clear();
                 sums.extend([totals.scores, *squared]);
                 sums.extend(totals.counts.iter().map(|count| *count as f64));
@@ -266,7 +266,6 @@ impl<T: Real> Stages<T> {
                 !state.converged && state.iterations < state.most
             });
         });
-        assigned
     }
 }
 

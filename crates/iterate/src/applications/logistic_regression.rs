@@ -101,6 +101,8 @@ fn typed<T: Real>(table: Arc<Table>, options: &Options, noise: f64) -> Result<Jo
     let finds_step = matches!(options.algorithm, Algorithm::GradientDescent { step: None });
 
     let mut program = Program::new("logistic regression");
+    // With more iterations it is the same job, which goes on.
+    program.made_from((table.identity(), Options { iterations: 0, ..options.clone() }));
     let bytes_per_iteration = (table.rows() * width * size_of::<T>()) as u64;
     let rows = program.dataset("rows", partitions, move |partition| {
         load::<T>(&table, table.range(partition, partitions), &columns, low)

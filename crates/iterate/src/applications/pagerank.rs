@@ -11,10 +11,12 @@
 use super::partition::Shared;
 use super::{ApplicationError, Finished, Job, Precision, add, usage};
 use crate::data::Data;
+use crate::input::InputError;
 use crate::input::edges::Graph;
 use crate::kernels::pagerank::Tiles;
 use crate::kernels::simd::Real;
 use crate::{Incoming, Outgoing, Program, Route};
+use std::io;
 use std::ops::AddAssign;
 use std::sync::Arc;
 
@@ -84,7 +86,11 @@ fn blocks(graph: &Graph, asked: Option<u32>) -> Result<u32, ApplicationError> {
         |partitions: usize| (1..).find(|side: &u32| (*side as usize).pow(2) >= partitions).unwrap_or(1);
     let vertices = graph.vertices.len();
     match asked {
-        None => Ok(root(graph.edges.len().div_ceil(EDGES)).min(MOST_BLOCKS).min(vertices as u32)),
+        // A power of two, so that numbers of workers that are one get equal shares.
+        None => {
+            let side = root(graph.edges.len().div_ceil(EDGES)).next_power_of_two();
+            Ok(side.min(MOST_BLOCKS).min(vertices as u32))
+        }
         Some(asked) if asked as usize > graph.edges.len() || root(asked as usize) as usize > vertices => {
             usage(format!(
                 "the graph has {} edges between {vertices} vertices, which cannot be divided into {asked} partitions; use fewer",
@@ -113,17 +119,20 @@ where
     Vec<T>: Data,
 {
     let side = blocks(&graph, options.partitions)?;
+    // With more iterations it is the same job, which goes on.
+    let made_from = (graph.identity(), Options { iterations: 0, ..options.clone() });
     let Graph { vertices, edges, out_degrees } = graph;
     let count = vertices.len();
     let n = count as f64;
     let bytes_per_iteration = edges.len() as u64 * 4;
-    let tiles = cut(edges, count, side);
+    let tiles = cut(edges, count, side).map_err(|e| InputError::Failed(e.to_string()))?;
     let degrees = Arc::new(out_degrees);
     let dangling = degrees.iter().filter(|degree| **degree == 0).count() as f64 / n;
     let base = move |dangling: f64, damping: f64| ((1.0 - damping) + damping * dangling) / n;
     let (damping, tolerance, most) = (options.damping, options.tolerance, options.iterations.max(1));
 
     let mut program = Program::new("PageRank");
+    program.made_from(made_from);
     let square = side * side;
     let edges = program.dataset("edges", square, move |partition| Ok(tiles[partition as usize].clone()));
     let incoming = program.dataset("shares of sources", square, |_| Ok(Shared(Arc::new(Vec::<T>::new()))));
@@ -222,7 +231,7 @@ where
 }
 
 /// Edges by partition: row by row of destinations' blocks.
-fn cut(edges: Vec<(u32, u32)>, vertices: usize, side: u32) -> Vec<Shared<Tiles>> {
+fn cut(edges: Vec<(u32, u32)>, vertices: usize, side: u32) -> io::Result<Vec<Shared<Tiles>>> {
     let mut parts = vec![Vec::with_capacity(edges.len() / (side * side) as usize); (side * side) as usize];
     for (source, destination) in edges {
         parts[(destination % side * side + source % side) as usize].push((source / side, destination / side));
@@ -231,7 +240,8 @@ fn cut(edges: Vec<(u32, u32)>, vertices: usize, side: u32) -> Vec<Shared<Tiles>>
     let parts =
         parts.into_iter().zip(0..).map(|(edges, partition)| (edges, partition / side, partition % side));
     parts
-        .map(|(edges, row, column)| Shared(Arc::new(Tiles::new(length(column), length(row), edges))))
+        .map(|(edges, row, column)| Tiles::new(length(column), length(row), edges))
+        .map(|tiles| tiles.map(|tiles| Shared(Arc::new(tiles))))
         .collect()
 }
 

@@ -113,7 +113,7 @@ impl Data for Tiles {
         if numbers.len() % 2 != 0 || !edges.iter().all(inside) {
             return Err(broken());
         }
-        Ok(Tiles::new(sources, destinations, edges))
+        Tiles::new(sources, destinations, edges).map_err(|e| DataError::new(e.to_string()))
     }
 
     fn size_bytes(&self) -> u64 {

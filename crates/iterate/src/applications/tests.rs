@@ -268,7 +268,7 @@ fn partitions_travel_as_they_are() {
     assert!((0..21).all(|row| (0..3).all(|column| back.get(row, column) == rows.get(row, column))));
     assert!(Rows::<f64>::decode(&bytes).is_err() && Rows::<f32>::decode(&bytes[..99]).is_err());
     let edges = (0..500).map(|_| (random.below(70_000) as u32, random.below(9_000) as u32)).collect();
-    let tiles = Tiles::new(70_000, 9_000, edges);
+    let tiles = Tiles::new(70_000, 9_000, edges).expect("memory");
     let mut bytes = Vec::new();
     tiles.encode(&mut bytes);
     assert_eq!(Tiles::decode(&bytes), Ok(tiles));

@@ -20,6 +20,19 @@ pub struct Graph {
     pub out_degrees: Vec<u32>,
 }
 
+impl Graph {
+    /// What tells it apart from other graphs, as far as that is quickly found: its size, and a number made of its
+    /// vertices' names and degrees.
+    pub fn identity(&self) -> (usize, usize, u64) {
+        let mix = |hash: u64, number: u64| (hash ^ number).wrapping_mul(0x0100_0000_01b3);
+        let vertices = self.vertices.iter().zip(&self.out_degrees);
+        let hash = vertices.fold(0xcbf2_9ce4_8422_2325, |hash, (name, degree)| {
+            mix(mix(hash, *name), u64::from(*degree))
+        });
+        (self.vertices.len(), self.edges.len(), hash)
+    }
+}
+
 /// Names above are not exact in the number that tables are read as.
 const LARGEST_NAME: f64 = (1_u64 << 53) as f64;
 

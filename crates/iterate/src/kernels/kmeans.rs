@@ -74,9 +74,9 @@ pub struct Totals {
     pub scores: f64,
 }
 
-/// Finds each row's nearest center (the first of equals), puts its number into `assignments` (one a row),
-/// and sums up rows by center. There must be a center, and no more than [`MOST_CENTERS`].
-pub fn assign<T: Real>(rows: &Rows<T>, centers: &Centers<T>, assignments: &mut [u32]) -> Totals {
+/// Finds each row's nearest center (the first of equals), puts its number into `assignments` (one a row), where
+/// somebody wants them, and sums up rows by center. There must be a center, and no more than [`MOST_CENTERS`].
+pub fn assign<T: Real>(rows: &Rows<T>, centers: &Centers<T>, assignments: Option<&mut [u32]>) -> Totals {
     run(Assign { rows, centers, assignments })
 }
 
@@ -94,7 +94,7 @@ pub fn squares<T: Real>(rows: &Rows<T>) -> f64 {
 struct Assign<'a, T: Real> {
     rows: &'a Rows<T>,
     centers: &'a Centers<T>,
-    assignments: &'a mut [u32],
+    assignments: Option<&'a mut [u32]>,
 }
 
 /// [`Totals`] while they are summed up.
@@ -143,20 +143,43 @@ impl<T: Real> Assign<'_, T> {
         let columns = rows.columns();
         let mut sums = Sums::new(centers.len(), columns);
         let (whole, rest) = rows.split();
-        let (assigned, assigned_rest) = assignments.split_at_mut(rows.rows() / T::LANES * T::LANES);
+        let mut places = Places { wanted: assignments, unwanted: [0; MOST_ROWS] };
         let mut groups = whole.chunks_exact(N * columns);
-        let mut places = assigned.chunks_exact_mut(N * T::LANES);
-        for (group, places) in (&mut groups).zip(&mut places) {
-            assign_blocks::<T, V, N>(group, centers, places, &mut sums);
+        for group in &mut groups {
+            assign_blocks::<T, V, N>(group, centers, places.next(N * T::LANES), &mut sums);
         }
-        let blocks = groups.remainder().chunks_exact(columns);
-        for (block, places) in blocks.zip(places.into_remainder().chunks_exact_mut(T::LANES)) {
-            assign_blocks::<T, V, 1>(block, centers, places, &mut sums);
+        for block in groups.remainder().chunks_exact(columns) {
+            assign_blocks::<T, V, 1>(block, centers, places.next(T::LANES), &mut sums);
         }
         if !rest.is_empty() {
-            assign_blocks::<T, V, 1>(rest, centers, assigned_rest, &mut sums);
+            let left = rows.rows() % T::LANES;
+            assign_blocks::<T, V, 1>(rest, centers, places.next(left), &mut sums);
         }
         sums.into_totals(columns)
+    }
+}
+
+/// Rows of a group of blocks, at most.
+const MOST_ROWS: usize = 64;
+
+/// Where numbers of centers go, group by group; to nowhere where nobody wants them.
+struct Places<'a> {
+    wanted: Option<&'a mut [u32]>,
+    unwanted: [u32; MOST_ROWS],
+}
+
+impl Places<'_> {
+    /// Those of the next rows.
+    #[inline(always)]
+    fn next(&mut self, rows: usize) -> &mut [u32] {
+        match self.wanted.take() {
+            Some(all) => {
+                let (next, rest) = all.split_at_mut(rows);
+                self.wanted = Some(rest);
+                next
+            }
+            None => &mut self.unwanted[..rows],
+        }
     }
 }
 
@@ -194,16 +217,39 @@ fn assign_blocks<T: Real, V: Vector<T>, const N: usize>(
         for center in &at[..T::LANES] {
             sums.counts[*center as usize] += 1;
         }
-        add_block::<T, V>(blocks[n], &at, centers.len() + 1, &mut sums.sums);
+        let left = N.saturating_sub(centers.half_norms.len());
+        let next = (2 * N - left) * columns + n * left * columns / N;
+        let later = Later { lines: group, next, each: 4 * left / N };
+        add_block::<T, V>(blocks[n], later, &at, centers.len() + 1, &mut sums.sums);
     }
+}
+
+/// Lines to ask for while a block is added: of the next blocks, those that [`nearest`] has not asked for.
+struct Later<'a, T: Real> {
+    /// From these, the place of the first.
+    lines: &'a [Line<T>],
+    next: usize,
+    /// How many for four lines that are added.
+    each: usize,
 }
 
 /// Adds each row of a block to the sums of the center `at` its lane; `stride` centers a group of columns.
 #[inline(always)]
-fn add_block<T: Real, V: Vector<T>>(block: &[Line<T>], at: &[u32; 16], stride: usize, sums: &mut [Four]) {
+fn add_block<T: Real, V: Vector<T>>(
+    block: &[Line<T>],
+    later: Later<'_, T>,
+    at: &[u32; 16],
+    stride: usize,
+    sums: &mut [Four],
+) {
     let mut groups = block.chunks_exact(4);
     let mut places = sums.chunks_exact_mut(stride);
+    let mut next = later.next;
     for (group, sums) in (&mut groups).zip(&mut places) {
+        for _ in 0..later.each {
+            prefetch(later.lines, next);
+            next += 1;
+        }
         V::add_rows([&group[0], &group[1], &group[2], &group[3]], at, sums);
     }
     if let (rest @ [first, ..], Some(sums)) = (groups.remainder(), places.next()) {
@@ -232,10 +278,10 @@ fn nearest<T: Real, V: Vector<T>, const N: usize>(
                     scores[n][c] = x[n].mul_add(value, scores[n][c]);
                 }
             }
-            if group == 0 {
-                for block in blocks {
-                    prefetch(block, N * columns + column);
-                }
+            // One block a group of centers; the rest is asked for while rows are added, so that the memory is busy
+            // all the while.
+            if let Some(&block) = blocks.get(group) {
+                prefetch(block, N * columns + column);
             }
         }
         for c in 0..TOGETHER {
@@ -345,7 +391,8 @@ mod tests {
             let values: Vec<f64> = (0..k * d).map(|_| T::of(random.normal()).wide()).collect();
             let centers = Centers::<T>::new(&values, d);
             let mut assignments = vec![0; n];
-            let totals = assign(&rows, &centers, &mut assignments);
+            let totals = assign(&rows, &centers, Some(&mut assignments));
+            assert_eq!(assign(&rows, &centers, None), totals, "seed {seed}");
             let (mut sums, mut counts, mut right) = (vec![0.0; k * d], vec![0; k], 0.0);
             for (row, assigned) in assignments.iter().enumerate() {
                 let assigned = *assigned as usize;
@@ -367,7 +414,7 @@ mod tests {
             assert!((near - right).abs() <= tolerance * (1.0 + right), "seed {seed}: {near}, not {right}");
             for level in Level::available() {
                 let mut again = vec![0; n];
-                let kernel = Assign { rows: &rows, centers: &centers, assignments: &mut again };
+                let kernel = Assign { rows: &rows, centers: &centers, assignments: Some(&mut again) };
                 assert_eq!(T::run_at(level, kernel), totals, "{level:?}, seed {seed}: not equal to the bit");
                 assert_eq!(again, assignments, "{level:?}, seed {seed}");
             }
@@ -389,7 +436,7 @@ mod tests {
         let rows = table::<f64>(&mut Random::new(3), 50, 2);
         let centers = Centers::new(&[1.0, 2.0, 1.0, 2.0], 2);
         let mut assignments = vec![9; 50];
-        assign(&rows, &centers, &mut assignments);
+        assign(&rows, &centers, Some(&mut assignments));
         assert!(assignments.iter().all(|center| *center == 0));
     }
 

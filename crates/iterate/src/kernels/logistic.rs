@@ -12,6 +12,10 @@ use super::simd::{Kernel, Line, Real, Vector, exp, prefetch, run};
 /// Blocks that are computed together: enough chains of additions to keep the adders busy.
 const GROUP: usize = 4;
 
+/// How many groups ahead lines are asked for. Half of them is asked for in each of a group's two readings, so that
+/// the memory is busy all the while, and not in the first alone.
+const AHEAD: usize = 2;
+
 /// Loss and gradient of some rows, summed (not averaged), without the penalty.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evaluation {
@@ -107,7 +111,9 @@ fn accumulate<T: Real, V: Vector<T>, const N: usize>(
         let coefficient = V::splat(*coefficient);
         for n in 0..N {
             z[n] = V::load(&blocks[n][column]).mul_add(coefficient, z[n]);
-            prefetch(blocks[n], N * columns + column);
+            if n < N / 2 {
+                prefetch(blocks[n], AHEAD * N * columns + column);
+            }
         }
     }
     let (zero, one, weight) = (V::splat(T::of(0.0)), V::splat(T::of(1.0)), V::load(weights));
@@ -129,6 +135,9 @@ fn accumulate<T: Real, V: Vector<T>, const N: usize>(
         let mut sum = V::load(line);
         for n in 0..N {
             sum = V::load(&blocks[n][column]).mul_add(residual[n], sum);
+            if n >= N / 2 {
+                prefetch(blocks[n], AHEAD * N * columns + column);
+            }
         }
         sum.store(line);
     }

@@ -5,20 +5,33 @@
 //! second-level cache and the sums of its destinations in the first. Within a tile an edge is one word,
 //! 16 bits of source and 12 of destination, in the order of sources: 4 bytes an edge, read in one stream.
 //! It pays where vertices of high degree stand together; so whoever numbers vertices does it by degree.
+//!
+//! Tiles go by bands of 16,384 destinations, whose sums stay in the second-level cache beside the shares, and
+//! within a band by sources. The shares of vertices of low degree are far apart all the same, and are asked for
+//! some edges ahead.
 
-use super::simd::Real;
+use super::pages::Pages;
+use super::simd::{Real, prefetch};
+use std::io;
 
 const DESTINATION_BITS: u32 = 12;
 const SOURCE_BITS: u32 = 16;
 
+/// Tiles side by side in a band, as a power of two.
+const BAND_BITS: u32 = 2;
+
+/// How many edges ahead shares are asked for.
+const AHEAD: usize = 32;
+
 /// Edges of one source block and one destination block; see the module's head.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub struct Tiles {
     sources: usize,
     destinations: usize,
     tiles: Vec<Tile>,
-    /// Source within the tile, shifted by [`DESTINATION_BITS`], and destination within the tile.
-    edges: Vec<u32>,
+    /// Source within the tile, shifted by [`DESTINATION_BITS`], and destination within the tile. After the last
+    /// edge come [`AHEAD`] words that are none.
+    edges: Pages<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,33 +45,39 @@ struct Tile {
 impl Tiles {
     /// Cuts edges (source, destination) into tiles.
     ///
+    /// # Errors
+    /// Where there is no memory for them.
+    ///
     /// # Panics
     /// Where a number is not below `sources` or `destinations`: kernels rely on it.
-    pub fn new(sources: usize, destinations: usize, edges: Vec<(u32, u32)>) -> Self {
+    pub fn new(sources: usize, destinations: usize, edges: Vec<(u32, u32)>) -> io::Result<Self> {
         for (source, destination) in &edges {
             let inside = (*source as usize) < sources && (*destination as usize) < destinations;
             assert!(inside, "edge {source} to {destination} is outside {sources} by {destinations} vertices");
         }
-        // One number that sorts by tile, then source, then destination; its low half is the edge's word.
+        // One number that sorts by band, source block, destination block, then source, then destination; its low
+        // half is the edge's word.
         const WORD_BITS: u32 = SOURCE_BITS + DESTINATION_BITS;
         let low = |number: u32, bits: u32| u64::from(number & ((1 << bits) - 1));
         let key = |(source, destination): (u32, u32)| {
-            let tile = u64::from(source >> SOURCE_BITS) << (32 - DESTINATION_BITS)
-                | u64::from(destination >> DESTINATION_BITS);
+            let block = destination >> DESTINATION_BITS;
+            let (band, sources) = (u64::from(block >> BAND_BITS), u64::from(source >> SOURCE_BITS));
+            let tile = (band << SOURCE_BITS | sources) << BAND_BITS | low(block, BAND_BITS);
             tile << WORD_BITS
                 | low(source, SOURCE_BITS) << DESTINATION_BITS
                 | low(destination, DESTINATION_BITS)
         };
         let mut keys: Vec<u64> = edges.into_iter().map(key).collect();
         keys.sort_unstable();
-        let mut out =
-            Tiles { sources, destinations, tiles: Vec::new(), edges: Vec::with_capacity(keys.len()) };
-        for key in keys {
+        let edges = Pages::zeroed(keys.len() + AHEAD)?;
+        let mut out = Tiles { sources, destinations, tiles: Vec::new(), edges };
+        for (at, key) in keys.into_iter().enumerate() {
             let tile = key >> WORD_BITS;
-            let first_source = (tile >> (32 - DESTINATION_BITS) << SOURCE_BITS) as u32;
-            let first_destination = (tile << DESTINATION_BITS) as u32;
-            out.edges.push((key & ((1 << WORD_BITS) - 1)) as u32);
-            let end = out.edges.len();
+            let first_source = (tile >> BAND_BITS << SOURCE_BITS) as u32;
+            let block = tile >> (SOURCE_BITS + BAND_BITS) << BAND_BITS | low(tile as u32, BAND_BITS);
+            let first_destination = (block << DESTINATION_BITS) as u32;
+            out.edges[at] = (key & ((1 << WORD_BITS) - 1)) as u32;
+            let end = at + 1;
             match out.tiles.last_mut() {
                 Some(tile)
                     if (tile.first_source, tile.first_destination) == (first_source, first_destination) =>
@@ -68,7 +87,7 @@ impl Tiles {
                 _ => out.tiles.push(Tile { first_source, first_destination, end }),
             }
         }
-        out
+        Ok(out)
     }
 
     /// Source vertices.
@@ -83,7 +102,7 @@ impl Tiles {
 
     /// Edges.
     pub fn edges(&self) -> usize {
-        self.edges.len()
+        self.edges.len() - AHEAD
     }
 
     /// All edges (source, destination), in the order in which they are summed.
@@ -109,7 +128,10 @@ impl Tiles {
         for tile in &self.tiles {
             let shares = &shares[tile.first_source as usize..];
             let sums = &mut sums[tile.first_destination as usize..];
-            for edge in &self.edges[start..tile.end] {
+            let later = &self.edges[start + AHEAD..tile.end + AHEAD];
+            for (edge, later) in self.edges[start..tile.end].iter().zip(later) {
+                // Where that is the next tile's, whose shares stand elsewhere, it does no harm.
+                prefetch(shares, (later >> DESTINATION_BITS) as usize);
                 let source = (edge >> DESTINATION_BITS) as usize;
                 let destination = (edge & ((1 << DESTINATION_BITS) - 1)) as usize;
                 // SAFETY: `new` has checked that first source + source and first destination + destination
@@ -140,7 +162,7 @@ mod tests {
             for (source, destination) in &edges {
                 right[*destination as usize] += shares[*source as usize];
             }
-            let tiles = Tiles::new(sources as usize, destinations as usize, edges);
+            let tiles = Tiles::new(sources as usize, destinations as usize, edges).expect("memory");
             let mut sums = vec![f64::NAN; destinations as usize];
             tiles.sum(&shares, &mut sums);
             assert_eq!(sums, right, "seed {seed}: whole numbers add without rounding");
@@ -150,6 +172,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "edge 3 to 9 is outside 4 by 9 vertices")]
     fn an_edge_outside_is_refused() {
-        Tiles::new(4, 9, vec![(0, 0), (3, 9)]);
+        let _ = Tiles::new(4, 9, vec![(0, 0), (3, 9)]);
     }
 }

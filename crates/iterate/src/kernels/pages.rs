@@ -97,6 +97,12 @@ impl<T: Plain> DerefMut for Pages<T> {
     }
 }
 
+impl<T: Plain + PartialEq> PartialEq for Pages<T> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
 impl<T: Plain> Drop for Pages<T> {
     fn drop(&mut self) {
         // SAFETY: exactly what `zeroed` mapped; nothing borrows it any more.

@@ -117,19 +117,19 @@ pub fn exp<T: Real, V: Vector<T>>(x: V) -> V {
     sum.mul_add(rest, V::splat(T::of(1.0))).mul(shifted.power_of_two())
 }
 
-/// Asks for the line at `ahead` of the first of `lines` to be in the innermost cache soon; beyond the end
+/// Asks for the value at `ahead` of the first of `values` to be in the innermost cache soon; beyond the end
 /// it does nothing of consequence. A kernel that computes between its loads would else leave the memory idle
 /// meanwhile: the processor looks only some hundred instructions ahead.
 #[inline(always)]
-pub fn prefetch<T: Real>(lines: &[Line<T>], ahead: usize) {
+pub fn prefetch<T>(values: &[T], ahead: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a hint; it reads nothing that the program sees, and no address is wrong for it.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(lines.as_ptr().wrapping_add(ahead).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(values.as_ptr().wrapping_add(ahead).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (lines, ahead);
+    let _ = (values, ahead);
 }
 
 /// Sets of instructions that kernels are compiled for.
