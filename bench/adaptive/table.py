@@ -184,7 +184,7 @@ def page(lines: list[dict]) -> str:
         "(`local-cluster[1,32,…]`), input, shuffle files and output on one emulated disk (`lab/README.md`). `stock-N`: stock Spark with",
         "N slots; `throughput` and `index`: the plugin's policies with 32. Settings take turns. When a stage begins the page cache forgets",
         "the disk's files, as if they were more than the memory. `H150x2`: input on one disk, output on another, shuffle files on both;",
-        "`monotasks`: queues per disk, with as many cores as there are.",
+        "`monotasks`: queues per disk, with as many cores as there are. No core sleeps meanwhile (`run.py`, `awake`).",
         "",
     ]
     if not lines:
