@@ -49,7 +49,7 @@ def test_the_page_shows_ratios_errors_and_what_is_not_measured(monkeypatch, tmp_
             {"experiment": "uneven"},
             lines=[{"case": "slowed", "before_ms": 30, "first_ten_ms": 50, "after_ms": 44, "ideal_ms": 40, "migrations": 4, "recoveries": 0}],
         ),
-        line({"experiment": "floors"}, ns={"useful task/threads/1": [260, 250, 270], "useful work alone": [247, 245, 250]}),
+        line({"experiment": "floors"}, ns={"task with work/threads/1": [260, 250, 270], "the work alone": [247, 245, 250]}),
     ]
     monkeypatch.setattr(results, "load", lambda suite: lines)
     monkeypatch.setattr(table, "PAGE", tmp_path / "page.md")

@@ -43,7 +43,10 @@ def measured() -> dict:
         given = os.environ | {"CRITERION_HOME": place}
         ran = subprocess.run([program(), "--bench"], cwd=binary.ROOT, env=given, capture_output=True, text=True)
         if ran.returncode != 0:
-            raise RuntimeError((ran.stderr or ran.stdout).strip().splitlines()[-1])
+            told = (ran.stderr or ran.stdout).strip().splitlines()
+            # A panic is told first, and how to see more of it last.
+            at = next((number for number, line in enumerate(told) if "panicked at" in line), len(told) - 1)
+            raise RuntimeError(" ".join(told[at : at + 2]))
         for file in sorted(Path(place).glob("**/new/benchmark.json")):
             about = json.loads(file.read_text())
             median = json.loads(file.with_name("estimates.json").read_text())["median"]

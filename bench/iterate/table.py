@@ -182,8 +182,8 @@ def floors(line: dict) -> list[str]:
     told = []
     if "empty task/threads/1" in ns:
         told.append(f"{1e3 / ns['empty task/threads/1']:,.0f} million empty tasks a second on a core.")
-    if {"useful task/threads/1", "useful work alone"} <= set(ns):
-        whole, alone = ns["useful task/threads/1"], ns["useful work alone"]
+    if {"task with work/threads/1", "the work alone"} <= set(ns):
+        whole, alone = ns["task with work/threads/1"], ns["the work alone"]
         told.append(f"{1e3 / whole:.1f} million useful tasks a second on a core, {1 - alone / whole:.1%} of it overhead.")
     return [*page, "", *told, "", "`cargo bench -p pellucid-iterate --bench floors`", ""]
 

@@ -270,7 +270,9 @@ impl Worker {
 
     /// What its threads have spent on turns that have ended.
     pub fn spent(&self) -> Spent {
-        let sum = |of: fn(&Ring) -> &AtomicU64| self.rings.iter().map(|r| of(r).load(Ordering::Relaxed)).sum();
+        let sum = |of: fn(&Ring) -> &AtomicU64| {
+            self.rings.iter().map(|ring| of(ring).load(Ordering::Relaxed)).sum()
+        };
         Spent { busy_ns: sum(|ring| &ring.busy_ns), tasks: sum(|ring| &ring.tasks) }
     }
 

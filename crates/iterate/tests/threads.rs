@@ -49,7 +49,8 @@ fn nobody_waits_for_ever_in_many_short_rounds() {
     let plan = program.build().unwrap();
     for threads in [2, 4] {
         let outcome = run(plan.clone(), options(threads)).unwrap();
-        assert_eq!((outcome.single(model).unwrap(), outcome.single(total).unwrap()), (ROUNDS, 4 * (ROUNDS - 1)));
+        let found = (outcome.single(model).unwrap(), outcome.single(total).unwrap());
+        assert_eq!(found, (ROUNDS, 4 * (ROUNDS - 1)));
     }
 }
 

@@ -26,9 +26,8 @@ impl Graph {
     pub fn identity(&self) -> (usize, usize, u64) {
         let mix = |hash: u64, number: u64| (hash ^ number).wrapping_mul(0x0100_0000_01b3);
         let vertices = self.vertices.iter().zip(&self.out_degrees);
-        let hash = vertices.fold(0xcbf2_9ce4_8422_2325, |hash, (name, degree)| {
-            mix(mix(hash, *name), u64::from(*degree))
-        });
+        let hash = vertices
+            .fold(0xcbf2_9ce4_8422_2325, |hash, (name, degree)| mix(mix(hash, *name), u64::from(*degree)));
         (self.vertices.len(), self.edges.len(), hash)
     }
 }
