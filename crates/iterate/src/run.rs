@@ -137,8 +137,7 @@ impl Outcome {
         self.tasks = self.tasks.wrapping_add(report.tasks);
         *self.busy_ns.get_or_insert(0) += report.busy_ns;
         self.workers += 1;
-        self.iterating =
-            (self.workers == 1).then_some((report.iterating.busy_ns, report.iterating.tasks));
+        self.iterating = (self.workers == 1).then_some((report.iterating.busy_ns, report.iterating.tasks));
         self.iterations_ns
             .extend(report.iterations_ns.windows(2).map(|pair| pair[1].saturating_sub(pair[0])));
         for (&statement, &(epoch, value)) in &report.observed {
