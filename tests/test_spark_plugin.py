@@ -25,6 +25,7 @@ import duckdb
 import pytest
 
 from tests import binary, oracle, spark
+from tests.threads import below
 
 ROOT = Path(__file__).parent.parent
 TARGET = ROOT / "spark-plugin" / "target"
@@ -87,7 +88,10 @@ class Ran:
         return last["concurrency"], REASONS[last["reason"]]
 
     def at_once(self, executor: str, since: int = 0) -> int:
-        """The most tasks that Spark had on an executor at once in the first scan, from a moment on."""
+        """The most tasks that Spark had on an executor at once in the first scan, from a moment on.
+
+        By its own account, in which a task ends a little after the next was sent in its place: an upper bound.
+        """
         tasks = self.tasks(executor=executor, stage=self.longest())
         return max(sum(t["start"] <= s["start"] < t["end"] for t in tasks) for s in tasks if s["start"] >= since)
 
@@ -249,25 +253,10 @@ def test_monotasks_gates_files_and_changes_no_answer(data, tmp_path):
     ran = run("tune", tmp_path, data=f"{data}/slow", ms=400, executors=1, conf=conf)
     assert ran.answer == [truth(data / "slow")]
     # Two cores, three permits, four on the network, one: Spark sends ten tasks to two cores.
-    assert ran.at_once("0") == 10
+    assert ran.at_once("0") >= 10
     assert {t["concurrency"] for t in ran.tasks(executor="0", stage=ran.longest())[20:]} == {10}
     assert 1 <= ran.held["0"]["peak"] <= 3, ran.held
     nothing_failed(ran)
-
-
-def below(pid: int) -> set[int]:
-    """All processes that it started, and they."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-    found, new = set(), {pid}
-    while new:
-        found |= new
-        new = {child for child, parent in parents.items() if parent in new} - found
-    return found - {pid}
 
 
 def runs(pid: int, what: bytes) -> bool:
@@ -421,7 +410,7 @@ def test_slots_that_cannot_be_moved_leave_the_gate(data, tmp_path):
     assert "Pellucid cannot change this Spark's slots" in ran.errors
     assert ran.settled("0") == (2, "fixed")
     tasks = ran.tasks(executor="0", stage=ran.longest())
-    assert ran.at_once("0") == 8
+    assert ran.at_once("0") >= 8
     # Of eight that are there two run: the others stand at the gate.
     assert sum(t["queue_ns"] for t in tasks) > 0.5 * sum(t["run_ms"] for t in tasks) * 1e6
     nothing_failed(ran)

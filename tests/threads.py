@@ -38,6 +38,21 @@ def parse_io(text: str) -> int:
     return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("read_bytes:"))
 
 
+def below(pid: int) -> set[int]:
+    """All processes that it started, and they."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    found, new = set(), {pid}
+    while new:
+        found |= new
+        new = {child for child, parent in parents.items() if parent in new} - found
+    return found - {pid}
+
+
 def look(pid: int, seen: dict[int, Thread]) -> None:
     """Brings `seen` up to date with all threads that there are now; keeps those that ended."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
