@@ -125,7 +125,7 @@ def same_work_ns(paths: list[Path]) -> list[int]:
     return [sum(ns for stage, ns in computed if stage not in reading) for computed in found]
 
 
-def misses(lines: list[dict], predictions: dict[str, dict], folder: Path) -> list[str]:
+def misses(lines: list[dict], every: list[dict], predictions: dict[str, dict], folder: Path) -> list[str]:
     """Of each prediction that is further off than the worst may be: whether its cores did the same work as fast."""
     rows = []
     for line in lines:
@@ -137,16 +137,18 @@ def misses(lines: list[dict], predictions: dict[str, dict], folder: Path) -> lis
         ratio = after / before if before else None
         left = abs(told["predicted_ms"] * ratio / told["measured_ms"] - 1) if ratio else None
         shown = ["–", "–"] if ratio is None else [f"{ratio:.2f}", f"{left:.1%}"]
-        rows.append(row(line["case"]["name"], f"{told['error']:.1%}", *shown))
+        same = [other["target_ms"] for other in every if other["case"]["name"] == line["case"]["name"]]
+        whenever = ", ".join(f"{statistics.median(ms):.0f}" for ms in same)
+        rows.append(row(line["case"]["name"], f"{told['error']:.1%}", *shown, whenever))
     if not rows:
         return []
     said = (
         f"Predictions that are off by more than {WORST:.0%}. A prediction takes core times from the baseline. Stages that read nothing "
         "do the same work at both ends; where they took another core time, the cores themselves were faster or slower (another "
-        "virtual machine's load, caches, the pauses of a quota), which no trace of the baseline says. Last column: the error "
-        "of the prediction times that ratio."
+        "virtual machine's load, caches, the pauses of a quota), which no trace of the baseline says. Then the error of the "
+        "prediction times that ratio; last, what the very same target took whenever it was measured, void ones included."
     )
-    heads = header("case", "error", "core time of the same work, target ÷ baseline", "error with it")
+    heads = header("case", "error", "core time of the same work, target ÷ baseline", "error with it", "target at several times (ms)")
     return ["", "## Misses", "", said, "", *heads, *rows]
 
 
@@ -173,7 +175,7 @@ def page(lines: list[dict], predictions: dict[str, dict], wanted: int, folder: P
     out += [f"- Machine: {machine}" for machine in sorted({line["machine"] for line in chosen})]
     out += [f"- Build {line}" for line in sorted({f"{line['build']}, {line['at'][:10]}" for line in chosen})]
     out += ["", "## Goals", "", *header("goal", "measured", "limit", ""), *goals, *accuracy(scored, broad)]
-    out += misses(good, predictions, folder)
+    out += misses(good, lines, predictions, folder)
     if good:
         out += sections(good, predictions)
         out += [
