@@ -214,15 +214,19 @@ def one(cause: str, chosen: argparse.Namespace) -> None:
     gateway.proc.wait()
 
 
+def renamed(line: str, names: dict[str, str]) -> str:
+    """A line of a log with other names for what is of this machine, and for these besides."""
+    # A Python may stand where a link leads to; Spark says either.
+    pythons = {prefix: "/python" for prefix in (sys.prefix, str(Path(sys.prefix).resolve()))}
+    names = {**pythons, str(Path.home()): "/home", socket.gethostname(): "host", **names}
+    for name in sorted(names, key=len, reverse=True):
+        line = line.replace(name, names[name])
+    return line
+
+
 def clean(log: Path, chosen: argparse.Namespace) -> None:
     """Takes out of a log what is of this machine."""
-    names = {
-        str(Path(__file__).resolve().parents[1]): "",
-        str(Path(chosen.folder).resolve()): "/logs",
-        sys.prefix: "/python",
-        str(Path.home()): "/home",
-        socket.gethostname(): "host",
-    }
+    names = {str(Path(__file__).resolve().parents[1]): "", str(Path(chosen.folder).resolve()): "/logs"}
     if chosen.input:
         names[str(Path(chosen.input).resolve().parent)] = "/data"
     lines = []
@@ -232,9 +236,7 @@ def clean(log: Path, chosen: argparse.Namespace) -> None:
             kept = ("Event", "Spark Properties")
             event = {key: value if key in kept else [] if isinstance(value, list) else {} for key, value in event.items()}
             line = json.dumps(event, separators=(",", ":"))
-        for name in sorted(names, key=len, reverse=True):
-            line = line.replace(name, names[name])
-        lines.append(line + "\n")
+        lines.append(renamed(line, names) + "\n")
     log.write_text("".join(lines))
 
 

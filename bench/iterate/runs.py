@@ -99,6 +99,8 @@ def _document(command: list[str], given: dict | None, limit_s: float) -> dict:
         except ProcessLookupError:
             pass
         process.wait()
+    # Where this checkout lies is no result: Spark names its stages by files of it.
+    out, err = (said.replace(f"{binary.ROOT}/", "") for said in (out, err))
     lines = [line for line in out.splitlines() if '{"iteration_s"' in line]
     if lines:
         return json.loads(lines[-1][lines[-1].index("{") :])

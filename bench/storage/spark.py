@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -21,6 +20,7 @@ import zstandard
 from bench import results
 from bench.event_logs import lines_of
 from bench.storage.rig import Place
+from lab.spark_logs import renamed
 from tests import services, spark
 
 # Hadoop as PySpark 4.3 brings it; the newest binding that the registry has.
@@ -180,7 +180,6 @@ def task_times(log: Path, spans: list[tuple[float, float]]) -> list[list[float]]
 
 def keep(log: Path, target: Path) -> None:
     """A copy of a log without what is of this machine: of its environment the settings of Spark, and no paths."""
-    names = {str(results.ROOT): "/project", str(Path.home()): "/home", socket.gethostname(): "host"}
     out = []
     for line in lines_of(log):
         event = json.loads(line)
@@ -188,8 +187,6 @@ def keep(log: Path, target: Path) -> None:
             settings = {k: v for k, v in event["Spark Properties"].items() if "ClassPath" not in k and "JavaOptions" not in k}
             event = {"Event": event["Event"], "Spark Properties": settings}
         text = json.dumps(event, separators=(",", ":"))
-        for name, other in names.items():
-            text = text.replace(name, other)
-        out.append(text + "\n")
+        out.append(renamed(text, {str(results.ROOT): "/project"}) + "\n")
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(zstandard.compress("".join(out).encode()))
