@@ -131,15 +131,6 @@ impl<'a> WhatIfModel<'a> {
         Ok(WhatIfModel { basis, fingerprint, residuals: residuals.to_vec(), evidence: OnceLock::new() })
     }
 
-    /// Rests intervals on other residuals from here on.
-    pub fn rely_on(&mut self, residuals: &[Residual]) {
-        self.residuals = residuals.to_vec();
-        if let Some(before) = self.evidence.take() {
-            let again = Evidence::of(before.baseline, before.spread, self.fingerprint(), residuals);
-            self.evidence = OnceLock::from(again);
-        }
-    }
-
     fn evidence(&self) -> &Evidence {
         self.evidence.get_or_init(|| {
             Evidence::of(self.basis.baseline(), self.basis.spread(), self.fingerprint(), &self.residuals)
