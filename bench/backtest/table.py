@@ -58,7 +58,7 @@ def breadth(lines: list[dict]) -> list[tuple[str, int, int]]:
         ("cases on kernel-throttled disks, links, quota or pinned cores", len(kernel), KERNEL),
         (f"cases that change the time by over {CHANGE} times", sum(change(line) > CHANGE for line in lines), CHANGING),
         ("cases that move the bottleneck", sum(map(moved, lines)), MOVING),
-        ("cases with two ideal times within 20 % of each other", sum(map(balanced, lines)), BALANCED),
+        ("cases with two ideal times within 20 % of each other, before or after the change", sum(map(balanced, lines)), BALANCED),
     ]
 
 
