@@ -22,6 +22,7 @@ final class ThreadClock {
     private static final Path STAT = Path.of("/proc/thread-self/stat");
     /** Of the fields after the name in parentheses; counted in hundredths of a second. */
     private static final int BLOCK_DELAY = 39;
+    private static final long TICK_NS = 10_000_000;
     private static final boolean DELAYS = delaysCounted();
 
     final long wallNs = System.nanoTime();
@@ -44,9 +45,14 @@ final class ThreadClock {
         return runQueueNs < 0 || begin.runQueueNs < 0 ? -1 : Math.max(runQueueNs - begin.runQueueNs, 0);
     }
 
-    /** Waiting for block devices since then, as the kernel counts it; -1: it does not. */
+    /**
+     * Waiting for block devices since then, as the kernel counts it; -1: it does not. A thread's first wait
+     * may count from when the machine was started: what is longer than the time itself is not known.
+     */
     long blockDelaySince(ThreadClock begin) {
-        return blockDelayNs < 0 || begin.blockDelayNs < 0 ? -1 : Math.max(blockDelayNs - begin.blockDelayNs, 0);
+        long delay = Math.max(blockDelayNs - begin.blockDelayNs, 0);
+        boolean known = blockDelayNs >= 0 && begin.blockDelayNs >= 0 && delay <= wallNs - begin.wallNs + TICK_NS;
+        return known ? delay : -1;
     }
 
     /** Neither computing, collecting garbage, nor runnable since then; -1: not known. */
@@ -80,7 +86,7 @@ final class ThreadClock {
         try {
             String text = new String(Files.readAllBytes(STAT), StandardCharsets.ISO_8859_1);
             String[] fields = text.substring(text.lastIndexOf(')') + 2).trim().split(" ");
-            return Long.parseLong(fields[BLOCK_DELAY]) * 10_000_000;
+            return Long.parseLong(fields[BLOCK_DELAY]) * TICK_NS;
         } catch (IOException | NumberFormatException | IndexOutOfBoundsException e) {
             return -1;
         }

@@ -14,9 +14,19 @@ package org.pellucid.spark.core;
  * together. Under 1 % of wait the stage is not bound by I/O and gets the maximum at once.
  *
  * <p>The decisions are those of the Rust {@code scheduler} crate: one table of cases tests both
- * (crates/scheduler/tests/controller_cases.tsv). What is new here is the cold start: the first
- * tasks of a stage in a JVM load classes and compile, so that whatever came after them would seem to
- * pay, and a wait would seem short. Unless they do not wait at all, their interval is repeated.
+ * (crates/scheduler/tests/controller_cases.tsv). What is new here is what {@code THROUGHPUT} does
+ * where tasks of a stage complete, and not single requests:
+ *
+ * <ul>
+ * <li>The first tasks of a stage in a JVM load classes and compile, so that whatever came after
+ * them would seem to pay, and a wait would seem short. Unless they do not wait at all, their
+ * interval is repeated.
+ * <li>Tasks beside each other differ: what was read ahead for one serves the next few, and caches are
+ * written back in bursts. (Of a sort's reduce tasks on a spinning disk one in six took three times
+ * as long.) So an interval counts {@value #LEAST_TASKS} tasks at least.
+ * <li>For the same reason, the first doubling that does not pay is not believed until the next does
+ * not pay either. Later ones are: they are about more tasks, and there too many at once cost most.
+ * </ul>
  *
  * <p>Not thread-safe; it has no clock of its own.
  *
@@ -27,30 +37,35 @@ public final class Controller {
     private static final double GUARD_WAIT_SHARE = 0.01;
     /** The same for an interval that starts cold: what it computes is mostly not the stage's work. */
     private static final double COLD_GUARD_WAIT_SHARE = GUARD_WAIT_SHARE / 10;
+    /** Tasks that an interval of a stage counts at least. */
+    private static final int LEAST_TASKS = 4;
     private static final long NOT_BEGUN = Long.MIN_VALUE;
 
     private final Policy policy;
     private final int min;
     private final double gain;
-    private final boolean coldStart;
+    private final boolean ofTasks;
     private int max;
     private int concurrency;
     private boolean settled;
     private Reason reason;
     private boolean cold;
+    /** Whether the doubling from the least did not pay, and was not believed. */
+    private boolean doubted;
 
-    /** Of the interval before; {@code beforeConcurrency} is 0 in the first. */
+    /** Of the interval that paid last; {@code beforeConcurrency} is 0 in the first. */
     private int beforeConcurrency;
     private double beforeWorth;
 
     private long beginNs;
     private int completed;
+    private int counted;
     private double bytes;
     private double waitNs;
     private double serviceNs;
     private long lastIndex;
 
-    /** As the other, of what is as fast at first as later. */
+    /** As the other, of requests: all alike, and as fast at first as later. */
     public Controller(Policy policy, int min, int max, double gain) {
         this(policy, min, max, gain, false);
     }
@@ -60,12 +75,12 @@ public final class Controller {
      *
      * @param gain by how much bytes per second must grow for a doubling to pay, 0.07 for 7 %;
      *             only of {@code THROUGHPUT}
-     * @param coldStart whether the first interval is slower than what follows and must not be
-     *                  compared; only of {@code THROUGHPUT}, since the other is the paper's
+     * @param ofTasks whether what completes are tasks of a stage: slow at first, and unlike each
+     *                other; only of {@code THROUGHPUT}, since the other is the paper's
      */
-    public Controller(Policy policy, int min, int max, double gain, boolean coldStart) {
+    public Controller(Policy policy, int min, int max, double gain, boolean ofTasks) {
         this.policy = policy;
-        this.coldStart = coldStart && policy == Policy.THROUGHPUT;
+        this.ofTasks = ofTasks && policy == Policy.THROUGHPUT;
         this.min = Math.max(min, 1);
         this.max = Math.max(max, this.min);
         this.gain = gain;
@@ -99,7 +114,8 @@ public final class Controller {
         settled = min == max;
         reason = settled ? Reason.FIXED : Reason.START;
         lastIndex = -1;
-        cold = coldStart;
+        cold = ofTasks;
+        doubted = false;
         clear(NOT_BEGUN);
     }
 
@@ -170,14 +186,18 @@ public final class Controller {
         }
         long service = Math.max(nowNs - sample.startNs, 0);
         completed++;
+        counted++;
         bytes += sample.bytes;
         serviceNs += service;
         waitNs += sample.waitNs == Sample.ALL_WAIT ? service : sample.waitNs;
-        return completed >= concurrency;
+        return completed >= concurrency && (cold || !ofTasks || counted >= LEAST_TASKS);
     }
 
     private void step(double worth, boolean pays) {
-        if (beforeConcurrency > 0 && !pays) {
+        if (beforeConcurrency > 0 && !pays && mayDoubt()) {
+            doubted = true;
+            concurrency = (int) Math.min(2L * concurrency, max);
+        } else if (beforeConcurrency > 0 && !pays) {
             concurrency = beforeConcurrency;
             settled = true;
             reason = Reason.STEPPED_BACK;
@@ -192,6 +212,10 @@ public final class Controller {
         }
     }
 
+    private boolean mayDoubt() {
+        return ofTasks && !doubted && beforeConcurrency == min && concurrency < max;
+    }
+
     /** ζ in ns² a byte: 0 without wait, endless where there was wait and not one byte. */
     private double index(long nowNs) {
         if (waitNs == 0) {
@@ -203,6 +227,7 @@ public final class Controller {
     private void clear(long begin) {
         beginNs = begin;
         completed = 0;
+        counted = 0;
         bytes = 0;
         waitNs = 0;
         serviceNs = 0;

@@ -89,31 +89,62 @@ class ControllerCasesTest {
     @Test
     void aColdStartIsNotCompared() {
         // The first tasks take ten times as long as those after them, on a disk that gains nothing from more.
-        Controller cold = new Controller(Policy.THROUGHPUT, 2, 8, 0.07, true);
+        Controller cold = new Controller(Policy.THROUGHPUT, 2, 4, 0.07, true);
         cold.started(0);
-        assertEquals(2, interval(cold, 2, 0, 10_000, 9000));
-        assertEquals(4, interval(cold, 2, 10_000, 1000, 900));
-        assertEquals(2, interval(cold, 4, 20_000, 2000, 1900));
+        assertEquals(2, tasks(cold, 2, 2, 0, 10_000, 9000));
+        assertEquals(4, tasks(cold, 5, 2, 10_000, 1000, 900));
+        assertEquals(2, tasks(cold, 6, 4, 20_000, 2000, 1900));
         assertEquals(Reason.STEPPED_BACK, cold.reason());
         Controller computing = new Controller(Policy.THROUGHPUT, 2, 8, 0.07, true);
         computing.started(0);
-        assertEquals(8, interval(computing, 2, 0, 10_000, 0));
+        assertEquals(8, tasks(computing, 2, 2, 0, 10_000, 0));
         assertEquals(Reason.NOT_BOUND_BY_IO, computing.reason());
         Controller loading = new Controller(Policy.THROUGHPUT, 2, 8, 0.07, true);
         loading.started(0);
-        assertEquals(2, interval(loading, 2, 0, 10_000, 50));
-        assertEquals(8, interval(loading, 2, 10_000, 10_000, 50));
+        assertEquals(2, tasks(loading, 2, 2, 0, 10_000, 50));
+        assertEquals(8, tasks(loading, 5, 2, 10_000, 10_000, 50));
         Controller paper = new Controller(Policy.INDEX, 2, 8, 0.07, true);
         paper.started(0);
-        assertEquals(4, interval(paper, 2, 0, 10_000, 9000));
+        assertEquals(4, tasks(paper, 2, 2, 0, 10_000, 9000));
     }
 
-    /** As many tasks as run, all alike; the concurrency after them. */
-    private static int interval(Controller controller, int tasks, long startNs, long serviceNs, long waitNs) {
+    @Test
+    void theFirstDoublingOfAStageIsJudgedTwice() {
+        // The tasks at 4 are slow ones by chance; at 8 it shows that more at once pays, at 16 that it no longer does.
+        Controller unlucky = warm();
+        assertEquals(4, tasks(unlucky, 4, 2, 10_000, 1000, 900));
+        assertEquals(8, tasks(unlucky, 6, 4, 20_000, 2000, 1900));
+        assertEquals(Reason.DOUBLED, unlucky.reason());
+        assertEquals(16, tasks(unlucky, 8, 8, 30_000, 2000, 1900));
+        assertEquals(8, tasks(unlucky, 16, 16, 40_000, 4000, 3900));
+        // Neither at 4 nor at 8: back to where it began.
+        Controller saturated = warm();
+        assertEquals(4, tasks(saturated, 4, 2, 10_000, 1000, 900));
+        assertEquals(8, tasks(saturated, 6, 4, 20_000, 2000, 1900));
+        assertEquals(2, tasks(saturated, 8, 8, 30_000, 4000, 3900));
+        assertEquals(Reason.STEPPED_BACK, saturated.reason());
+        // What did pay at 4 is believed to pay no longer at 8.
+        Controller four = warm();
+        assertEquals(4, tasks(four, 4, 2, 10_000, 1000, 900));
+        assertEquals(8, tasks(four, 6, 4, 20_000, 1000, 900));
+        assertEquals(4, tasks(four, 8, 8, 30_000, 2000, 1900));
+    }
+
+    /** At 2 of 16, after the first interval of a stage and the first half of the second. */
+    private static Controller warm() {
+        Controller controller = new Controller(Policy.THROUGHPUT, 2, 16, 0.07, true);
+        controller.started(0);
+        assertEquals(2, tasks(controller, 3, 2, 0, 1000, 900));
+        return controller;
+    }
+
+    /** Tasks that complete one by one, all alike; the concurrency after them, which only the last may change. */
+    private static int tasks(Controller of, int tasks, int running, long startNs, long serviceNs, long waitNs) {
         for (int i = 0; i < tasks; i++) {
-            controller.completed(startNs + serviceNs, new Sample(startNs, 1_000_000, waitNs, tasks));
+            assertTrue(i == 0 || of.concurrency() == running, of.concurrency() + " after " + i);
+            of.completed(startNs + serviceNs, new Sample(startNs, 1_000_000, waitNs, running));
         }
-        return controller.concurrency();
+        return of.concurrency();
     }
 
     @Test

@@ -131,7 +131,7 @@ class TunerTest {
         tuner.remember(99, 4);
         assertEquals(0, tuner.concurrency(99));
         // The answer may come when the stage has begun to climb, on a driver that is busy.
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 7; i++) {
             Tuner.Pass one = tuner.tryEnter(3);
             Tuner.Pass other = tuner.tryEnter(3);
             now += 1000;
