@@ -130,6 +130,47 @@ fn tasks_do_not_divide() {
     close(answer.prediction.analytic_ms.expect("ideal times"), 200.0 / 3.0 + 5.0 * (160.0 / 3.0 + 30.0));
 }
 
+/// Five iterations on one worker: nine tasks of 40 ms; three of 20 ms, each after three of those; one of 2 ms, of which
+/// only the first is recorded, as of short ones.
+#[test]
+fn tasks_wait_for_their_own_inputs_only() {
+    let mut b = Build::on_cores(1);
+    b.trace.resources[0].concurrency = Some(1);
+    let job = b.job("ranks", 0.0);
+    let stages = [("add", 9, 40.0), ("update", 3, 20.0), ("next", 1, 2.0)];
+    let mut now = 0.0;
+    for (name, tasks, _) in stages {
+        let stage = b.stage(job, name, 0.0);
+        b.trace.stages[stage as usize].tasks = Some(tasks);
+    }
+    for iteration in 0..5 {
+        for ((_, tasks, service), stage) in stages.into_iter().zip(0..) {
+            for partition in 0..tasks {
+                let task = SampledTask {
+                    stage,
+                    partition,
+                    resource: 0,
+                    iteration: Some(iteration),
+                    started_ns: ms(now),
+                    service_ns: ms(service),
+                    weight: 1.0,
+                    bytes: Some(0),
+                };
+                if stage < 2 || iteration == 0 {
+                    b.trace.sampled_tasks.push(task);
+                }
+                now += service;
+            }
+        }
+    }
+    b.end_job(job, now);
+    b.end(0.0, 0.0);
+    let answer = ask(&b.trace, "workers=2").expect("an answer");
+    // Two at once until 160 ms; then the ninth beside two updates; the last update; the last stage.
+    close(answer.prediction.simulated_ms.expect("a simulation"), 5.0 * (220.0 + 2.0));
+    close(answer.prediction.analytic_ms.expect("ideal times"), 5.0 * (180.0 + 30.0 + 2.0));
+}
+
 /// Each task wants 10 GB/s, and beside another it can have 6.
 #[test]
 fn tasks_that_wait_for_memory_slow_each_other() {

@@ -1,9 +1,13 @@
 //! What-ifs on iterative jobs: more or fewer workers.
 //!
-//! A stage's run is a task a partition, each as long as that partition's tasks were on average. The simulated
-//! predictor hands them to workers in order, each to the one that is free first, and does so for every run of
-//! every stage; the analytic one divides a stage's time by the workers that can have a task. What lies before the
-//! second iteration and is in no task is loading, which workers share; what else is in none stays.
+//! A stage's run is a task a partition, each as long as that partition's tasks were on average. The analytic
+//! predictor divides a stage's time by the workers that can have a task. The simulated one takes stages that ran as
+//! often as each other for the body of a loop, whose end is a signal that all wait for. Within a body a task begins
+//! when its inputs are there and a worker is free: its inputs are the partitions of the stage before that cover the
+//! same share of the data, which is right for transforms, broadcasts, reductions and exchanges between neighbours.
+//! Where every partition sends to every other, it lets tasks begin too early.
+//!
+//! What lies before the second iteration and is in no task is loading, which workers share; what else is in none stays.
 //!
 //! Beside more others a task is slower where memory is what it waits for. It demands its bytes over its time; a
 //! worker's share of the bandwidth is that of so many threads, as measured, over their number. Where the
@@ -14,7 +18,9 @@
 //! rate adds the time in which the busiest link carries all its bytes, and the interval reaches down to none of it, since
 //! what is sent while tasks run takes no time of its own.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::ops::Range;
 
 use pellucid_trace::{Trace, kind};
 
@@ -27,18 +33,36 @@ use crate::{ms, ratio};
 const BOUND: f64 = 0.85;
 /// Doubt where it is not known how fast so many threads read memory.
 const UNKNOWN_MEMORY: f64 = 0.15;
+/// By how much numbers of runs may differ within a loop's body.
+const SAME_RUNS: f64 = 0.05;
+/// Share of all tasks' time up to which a stage is short.
+const SHORT: f64 = 0.01;
 /// Doubt that loading is shared evenly, as a share of loading in the whole.
 const LOADING: f64 = 0.3;
 
 /// A stage over all its runs.
 struct Stage {
-    ix: u32,
     /// Tasks over partitions.
     runs: f64,
     /// Mean time of each partition's tasks.
     tasks_ns: Vec<f64>,
     /// Bytes a second that a task demands; `None`: not known.
     bytes_per_s: Option<f64>,
+}
+
+impl Stage {
+    /// Of all its tasks.
+    fn all_ns(&self) -> f64 {
+        self.runs * self.tasks_ns.iter().sum::<f64>()
+    }
+}
+
+/// Stages that follow each other in one loop.
+struct Body<'s> {
+    /// `None`: not known.
+    runs: Option<f64>,
+    /// With how often each ran.
+    stages: Vec<(&'s Stage, Option<f64>)>,
 }
 
 /// The basis of what-ifs on a trace of sampled tasks.
@@ -82,7 +106,6 @@ impl IterativeBasis {
             let mut tasks_ns: Vec<f64> = partitions.values().map(|(ns, count)| ns / count).collect();
             tasks_ns.resize(width, time / count);
             Stage {
-                ix: *ix,
                 runs: count / width as f64,
                 tasks_ns,
                 bytes_per_s: bytes[ix].and_then(|bytes| ratio(bytes * 1e9, time)),
@@ -110,11 +133,9 @@ impl IterativeBasis {
         let first = tasks(trace).filter(|task| task.started_ns < until);
         let end = first.clone().map(|task| task.started_ns + task.service_ns).max().unwrap_or(begun);
         // A task that stands for others stands for later ones.
-        let runs = |stage: &Stage| {
-            let count = first.clone().filter(|task| task.stage == stage.ix).count();
-            count as f64 / stage.tasks_ns.len() as f64
-        };
-        let busy: f64 = self.stages.iter().map(|stage| runs(stage) * scheduled_ns(stage, self.workers)).sum();
+        let mut busy: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+        first.for_each(|task| busy.entry(task.stage).or_default().push(task.service_ns as f64));
+        let busy = divided_ns(&busy.into_values().collect::<Vec<_>>(), self.workers);
         (until.min(end).saturating_sub(begun) as f64 - busy).max(0.0)
     }
 
@@ -161,23 +182,50 @@ impl IterativeBasis {
         }
     }
 
+    /// Stages by the loop's body that they are in: those that ran equally often. Of short stages that is not known, since
+    /// few of their tasks are sampled; they are where their neighbours are.
+    fn bodies(&self) -> Vec<Body<'_>> {
+        let all_ns: f64 = self.stages.iter().map(Stage::all_ns).sum();
+        let mut bodies: Vec<Body> = Vec::new();
+        for stage in &self.stages {
+            let runs = (stage.all_ns() > SHORT * all_ns).then_some(stage.runs);
+            let alike = |of: f64| runs.is_none_or(|runs| (runs - of).abs() <= SAME_RUNS * of);
+            match bodies.last_mut().filter(|body| body.runs.is_none_or(alike)) {
+                Some(body) => {
+                    body.runs = body.runs.or(runs);
+                    body.stages.push((stage, runs));
+                }
+                None => bodies.push(Body { runs, stages: vec![(stage, runs)] }),
+            }
+        }
+        bodies
+    }
+
     /// All runs of all stages.
-    fn stages_ns(&self, workers: u32, run_ns: impl Fn(&Stage, u32) -> f64) -> f64 {
-        let each = self
-            .stages
-            .iter()
-            .map(|stage| stage.runs * run_ns(stage, workers) * self.slowdown(stage, workers));
-        each.sum()
+    fn stages_ns(&self, workers: u32, run_ns: RunNs) -> f64 {
+        let all = self.bodies().into_iter().map(|Body { runs: of_body, stages }| {
+            let of_body = of_body.unwrap_or(1.0);
+            let tasks_ns = |(stage, runs): &(&Stage, Option<f64>)| {
+                let times = self.slowdown(stage, workers) * runs.unwrap_or(of_body) / of_body;
+                stage.tasks_ns.iter().map(|ns| ns * times).collect()
+            };
+            let stages: Vec<Vec<f64>> = stages.iter().map(tasks_ns).collect();
+            of_body * run_ns(&stages, workers)
+        });
+        all.sum()
     }
 
     /// The whole job by one predictor.
-    fn total_ns(&self, workers: u32, run_ns: impl Fn(&Stage, u32) -> f64 + Copy) -> f64 {
+    fn total_ns(&self, workers: u32, run_ns: RunNs) -> f64 {
         let now = self.stages_ns(self.workers, run_ns);
         let rest = (self.measured_ns - self.loading_ns - now).max(0.0);
         let loading = self.loading_ns * f64::from(self.workers) / f64::from(workers);
         loading + rest + self.stages_ns(workers, run_ns)
     }
 }
+
+/// Time of one run of a loop's body by the times of each stage's tasks, with so many workers.
+type RunNs = fn(&[Vec<f64>], u32) -> f64;
 
 /// Bytes over the link that most went over.
 fn sent_bytes(trace: &Trace) -> Option<f64> {
@@ -186,20 +234,47 @@ fn sent_bytes(trace: &Trace) -> Option<f64> {
     links.into_values().max().map(|bytes| bytes as f64)
 }
 
-/// One run of a stage: tasks in order, each to the worker that is free first.
-fn scheduled_ns(stage: &Stage, workers: u32) -> f64 {
-    let mut free = vec![0.0f64; (workers as usize).clamp(1, stage.tasks_ns.len().max(1))];
-    for task in &stage.tasks_ns {
-        if let Some(first) = free.iter_mut().min_by(|a, b| a.total_cmp(b)) {
-            *first += task;
+/// One run: a task begins when its inputs are there and a worker is free; of those that may, the one that may longest.
+fn scheduled_ns(stages: &[Vec<f64>], workers: u32) -> f64 {
+    let most = stages.iter().map(Vec::len).sum::<usize>().max(1);
+    let mut free: BinaryHeap<Reverse<u64>> =
+        (0..(workers as usize).clamp(1, most)).map(|_| Reverse(0)).collect();
+    // Inputs that are still missing, by stage and partition.
+    let mut missing: Vec<Vec<usize>> = vec![vec![0; stages.first().map_or(0, Vec::len)]];
+    missing.extend(stages.windows(2).map(|pair| {
+        (0..pair[1].len()).map(|at| same_share(at, pair[1].len(), pair[0].len()).len()).collect()
+    }));
+    let mut ready: BinaryHeap<Reverse<(u64, usize, usize)>> =
+        (0..stages.first().map_or(0, Vec::len)).map(|at| Reverse((0, 0, at))).collect();
+    let mut inputs_ns: Vec<Vec<u64>> = stages.iter().map(|tasks| vec![0; tasks.len()]).collect();
+    let mut end_ns = 0;
+    while let (Some(Reverse((ready_ns, stage, at))), Some(Reverse(free_ns))) = (ready.pop(), free.pop()) {
+        let ended_ns = ready_ns.max(free_ns) + stages[stage][at].max(0.0) as u64;
+        end_ns = end_ns.max(ended_ns);
+        free.push(Reverse(ended_ns));
+        let Some(next) = stages.get(stage + 1) else { continue };
+        for reader in same_share(at, stages[stage].len(), next.len()) {
+            let inputs = &mut inputs_ns[stage + 1][reader];
+            *inputs = ended_ns.max(*inputs);
+            missing[stage + 1][reader] -= 1;
+            if missing[stage + 1][reader] == 0 {
+                ready.push(Reverse((*inputs, stage + 1, reader)));
+            }
         }
     }
-    free.into_iter().fold(0.0, f64::max)
+    end_ns as f64
 }
 
-/// One run of a stage: its time over the workers that can have a task.
-fn divided_ns(stage: &Stage, workers: u32) -> f64 {
-    stage.tasks_ns.iter().sum::<f64>() / f64::from(workers).min(stage.tasks_ns.len() as f64).max(1.0)
+/// Which of `others` partitions cover some of what partition `at` of `count` covers.
+fn same_share(at: usize, count: usize, others: usize) -> Range<usize> {
+    at * others / count..((at + 1) * others).div_ceil(count)
+}
+
+/// One run: each stage's time over the workers that can have a task.
+fn divided_ns(stages: &[Vec<f64>], workers: u32) -> f64 {
+    let of =
+        |tasks: &Vec<f64>| tasks.iter().sum::<f64>() / f64::from(workers).min(tasks.len() as f64).max(1.0);
+    stages.iter().map(of).sum()
 }
 
 impl Basis for IterativeBasis {
