@@ -58,11 +58,15 @@ left, the next one at the same place removes.
 
 Example:
   pellucid storage probe s3://bucket/scratch -o probe.json
+  pellucid storage probe s3://bucket/scratch --read s3://bucket/logs/2026 -o probe.json
   pellucid storage probe /mnt/data --seconds 20 --bytes 256MiB")]
 struct ProbeArguments {
     /// A folder, s3://BUCKET/FOLDER, swift://CONTAINER/FOLDER or hdfs://HOST:PORT/FOLDER
     #[arg(value_name = "URL")]
     place: String,
+    /// Read what is below this folder of the same store instead of what was just written, no byte twice
+    #[arg(long, value_name = "URL")]
+    read: Option<String>,
     /// Where to write what was measured, as JSON
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -150,7 +154,7 @@ fn probe(arguments: &ProbeArguments, console: &Console) -> Result<(), Failure> {
         }
     };
     let budget = Budget { time_ns: arguments.seconds * 1_000_000_000, bytes: arguments.bytes };
-    let ended = probe::probe(&arguments.place, budget, cancelled, &progress);
+    let ended = probe::probe(&arguments.place, arguments.read.as_deref(), budget, cancelled, &progress);
     drop(guard);
     drop(bar);
     let report = ended.map_err(|error| match error {

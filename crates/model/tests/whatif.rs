@@ -85,7 +85,9 @@ fn store(mb_s: &[f64], at_once: u32, first_byte_ms: f64) -> Storage {
         first_byte_ns: ms(first_byte_ms),
         read: mb_s.iter().enumerate().map(|(n, rate)| (n as u32 + 1, rate * 1e6)).collect(),
         at_once,
+        read_just_written: false,
         write_bytes_per_s: None,
+        publish_ns: None,
     }
 }
 
@@ -153,6 +155,60 @@ fn what_reading_took_from_the_cores_goes_with_the_reading() {
     }
     close(simulated(&trace, &["no=disk"]), 10.0 + 2.0 * 120.0 + 80.0);
     close(simulated(&trace, &["disk.rate=x2"]), 10.0 + 4.0 * 200.0 + 150.0 + 80.0);
+}
+
+/// 20 ms of computing, two parts of 10 MB at 50 MB/s one after the other, and what makes a file of them.
+fn output(resource: &str, kind: &str, publishing_ms: f64) -> Trace {
+    let mut b = Build::on_cores(2);
+    let to = b.resource(resource, kind, Some((50e6, "set")));
+    b.trace.resources[to as usize].concurrency = Some(1);
+    let job = b.job("COPY", 0.0);
+    let stage = b.stage(job, "DataSink", 0.0);
+    let computes = b.multitask(stage, 0.0);
+    b.compute(computes, 0.0, 20.0);
+    for (start, service, bytes) in
+        [(20.0, 200.0, 10_000_000), (220.0, 200.0, 10_000_000), (420.0, publishing_ms, 0)]
+    {
+        let writes = b.multitask(stage, start);
+        b.monotask(writes, to, Phase::Write, start, service).bytes = Some(bytes);
+    }
+    b.end_stage(stage, 420.0 + publishing_ms);
+    b.end_job(job, 420.0 + publishing_ms);
+    b.trace
+}
+
+#[test]
+fn output_elsewhere_is_sent_and_published_as_it_was_probed() {
+    let trace = output("nvme0n1", kind::DISK, 0.0);
+    let uploads =
+        |publish_ns| Storage { write_bytes_per_s: Some(20e6), publish_ns, ..store(&[100.0, 100.0], 2, 7.0) };
+    let simulated = |storage| on(&trace, storage).unwrap().prediction.simulated_ms.unwrap();
+    // 20 MB at 20 MB/s, whose parts begin while the job computes; then 30 ms and 10 ns a byte.
+    let sent = simulated(uploads(Some((0.0, 0.0))));
+    assert!((1000.0..1021.0).contains(&sent), "{sent} ms");
+    close(simulated(uploads(Some((30e6, 10.0)))), sent + 30.0 + 200.0);
+    // Objects that are put whole: each request waits as reads do.
+    let whole = simulated(uploads(None));
+    assert!((sent..sent + 15.0).contains(&whole), "{whole} ms");
+    let published = on(&trace, uploads(Some((0.0, 10.0)))).unwrap().prediction.analytic_ms.unwrap();
+    assert!(published >= 1200.0 * 0.99, "{published} ms");
+}
+
+/// What a store takes to make an output of its parts is no time of its bytes: a faster link does not change it.
+#[test]
+fn publishing_takes_its_time_whatever_the_rate() {
+    let trace = output("s3://bucket", kind::STORE, 300.0);
+    close(simulated(&trace, &[]), 720.0);
+    close(simulated(&trace, &["store.rate=x2"]), 20.0 + 2.0 * 100.0 + 300.0);
+}
+
+#[test]
+fn a_probe_that_read_what_it_had_written_says_so() {
+    let said = |read_just_written| {
+        let storage = Storage { read_just_written, ..store(&[100.0], 1, 0.0) };
+        on(&query(), storage).unwrap().assumptions.iter().any(|words| words.contains("--read"))
+    };
+    assert!(said(true) && !said(false));
 }
 
 #[test]

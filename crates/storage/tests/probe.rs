@@ -10,7 +10,7 @@ use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use pellucid_storage::clock::{Clock, Virtual};
-use pellucid_storage::probe::{Budget, Folder, Folders, Pattern, Probe, ProbeError, Report};
+use pellucid_storage::probe::{Budget, Folder, Folders, Pattern, Probe, ProbeError, ReadFrom, Report};
 use pellucid_storage::wrap::fault::{Fault, Faults};
 use pellucid_storage::wrap::pace::Pace;
 use pellucid_storage::wrap::{Around, Call, Wrapped};
@@ -43,6 +43,18 @@ fn probe(
     cancelled: &Arc<AtomicBool>,
     progress: &(dyn Fn(&str, f64) + Send + Sync),
 ) -> Result<Report, ProbeError> {
+    let ended = probe_of(clock, store, None, budget, cancelled, progress);
+    clock.run(ended).expect("the probe hangs")
+}
+
+async fn probe_of(
+    clock: &Arc<Virtual>,
+    store: Arc<dyn ObjectStore>,
+    existing: Option<&str>,
+    budget: Budget,
+    cancelled: &Arc<AtomicBool>,
+    progress: &(dyn Fn(&str, f64) + Send + Sync),
+) -> Result<Report, ProbeError> {
     let probe = Probe {
         store,
         uploads: None,
@@ -52,9 +64,10 @@ fn probe(
         clock: clock.clone(),
         cancelled: Arc::clone(cancelled),
         progress,
+        existing: existing.map(Path::from),
         forget: &|_| {},
     };
-    clock.run(probe.run()).expect("the probe hangs")
+    probe.run().await
 }
 
 /// A link of 100 MB/s and 5 ms, with something of somebody else behind it.
@@ -108,6 +121,65 @@ fn a_rename_that_copies_is_seen() {
     let never = Arc::new(AtomicBool::new(false));
     let rename = probe(&clock, store, BUDGET, &never, &|_, _| {}).unwrap().rename.unwrap();
     assert!(rename.is_copy && rename.ms > 40.0, "{rename:?}");
+}
+
+/// Joins the parts of the upload that was begun last at 50 MB/s when it is completed, after 20 ms.
+#[derive(Debug)]
+struct Joins(Arc<dyn Clock>, std::sync::atomic::AtomicU64);
+
+#[async_trait::async_trait]
+impl Around for Joins {
+    type Pass = ();
+
+    async fn enter(&self, call: Call) -> object_store::Result<()> {
+        match (call.operation, call.sent_bytes) {
+            (Operation::Write, 0) => self.1.store(0, Ordering::Relaxed),
+            (Operation::Write, bytes) => _ = self.1.fetch_add(bytes, Ordering::Relaxed),
+            (Operation::Commit, _) => self.0.sleep(20_000_000 + 20 * self.1.load(Ordering::Relaxed)).await,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn an_upload_is_timed_apart_from_its_completion() {
+    let clock = Arc::new(Virtual::default());
+    let (inner, store) = store(&clock);
+    let store = Wrapped::new(store, Joins(clock.clone(), Default::default()));
+    let never = Arc::new(AtomicBool::new(false));
+    let report = probe(&clock, store, BUDGET, &never, &|_, _| {}).unwrap();
+    let upload = report.upload.unwrap();
+    assert_eq!(upload.bytes, 80 << 20);
+    assert!((9e7..1.001e8).contains(&upload.bytes_per_s()), "{upload:?}");
+    let (each_ns, of_a_byte_ns) = upload.completion_ns();
+    assert!((20e6..30e6).contains(&each_ns) && (19.9..20.1).contains(&of_a_byte_ns), "{upload:?}");
+    assert_eq!(left(&clock, &inner), ["data/theirs"]);
+}
+
+#[test]
+fn of_objects_that_were_there_each_byte_is_read_once() {
+    let clock = Arc::new(Virtual::default());
+    let (inner, store) = store(&clock);
+    let (size, count) = (64 << 20, 4);
+    for i in 0..count {
+        let at = Path::from(format!("big/{i}"));
+        clock.run(inner.put(&at, vec![7; size].into())).unwrap().unwrap();
+    }
+    let counted = Wrapped::new(store, pellucid_storage::wrap::count::Count::default());
+    let never = Arc::new(AtomicBool::new(false));
+    let report = clock
+        .run(probe_of(&clock, counted.clone(), Some("big"), BUDGET, &never, &|_, _| {}))
+        .expect("the probe hangs")
+        .unwrap();
+    assert_eq!(report.read_from, ReadFrom::Existing);
+    assert!(report.rates(Pattern::Sequential).count() >= 2, "{report:?}");
+    let read = counted.around().read_bytes();
+    assert!((128 << 20..=(count * size) as u64 + 10_000).contains(&read), "{read} B of {}", count * size);
+    assert_eq!(left(&clock, &inner), ["big/0", "big/1", "big/2", "big/3", "data/theirs"]);
+    let (_, empty) = self::store(&clock);
+    let none = clock.run(probe_of(&clock, empty, Some("data"), BUDGET, &never, &|_, _| {})).unwrap();
+    assert!(format!("{none:?}").contains("no object of 8 MiB"), "{none:?}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::units::parse_rate;
 use pellucid_model::whatif::{
     Changes, Point, Refused, Single, Storage, Sweep, WhatIf, WhatIfModel, residuals,
 };
-use pellucid_storage::probe::Report;
+use pellucid_storage::probe::{ReadFrom, Report};
 use std::path::{Path, PathBuf};
 
 pub use text::{interval, time};
@@ -87,7 +87,10 @@ pub fn probed(report: &Report) -> Storage {
         first_byte_ns: service.first_byte_ns,
         read: service.read,
         at_once: service.at_once,
-        write_bytes_per_s: report.write_bytes_per_s,
+        read_just_written: report.read_from == ReadFrom::Written && !report.url.starts_with("file://"),
+        // Our jobs write as the upload was made; objects that are put whole pay for their own ends.
+        write_bytes_per_s: report.upload.map(|upload| upload.bytes_per_s()).or(report.write_bytes_per_s),
+        publish_ns: report.upload.map(|upload| upload.completion_ns()),
     }
 }
 

@@ -80,8 +80,13 @@ pub struct Storage {
     pub read: Vec<(u32, f64)>,
     /// Requests at once that pay.
     pub at_once: u32,
+    /// The bytes read had just been written: the store may have had them in memory.
+    pub read_just_written: bool,
     /// Bytes per second written; `None`: not measured.
     pub write_bytes_per_s: Option<f64>,
+    /// What it then takes until an output is there: whatever its size, and of each byte more, in
+    /// nanoseconds; `None`: not measured.
+    pub publish_ns: Option<(f64, f64)>,
 }
 
 /// One difference.

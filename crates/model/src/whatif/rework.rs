@@ -131,18 +131,27 @@ pub(crate) fn input_in_memory(recorded: &mut Recorded, decoded: bool, copy_ns: f
     copied
 }
 
+/// What requests at another storage take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Requests {
+    /// A read's wait for its first byte.
+    pub first_byte_ns: u64,
+    /// A byte written, as bytes read.
+    pub work_per_byte_written: f64,
+    /// A write's wait before its bytes flow.
+    pub written_after_ns: u64,
+    /// Making an output of its parts: each output, and each of its bytes.
+    pub publish_ns: (f64, f64),
+}
+
 /// Input comes from resource `to` of each machine, and output goes there. What was in the page
-/// cache comes from there too. Each request waits `first_byte_ns` for its first byte, and a byte
-/// written is `write` bytes' work. Says how many bytes were cached.
+/// cache comes from there too. A write that moves nothing publishes an output: of several outputs
+/// each has an equal share of the bytes. Says how many bytes were cached.
 ///
 /// # Errors
 /// The name of a resource whose bytes were not measured.
-pub(crate) fn on_storage(
-    recorded: &mut Recorded,
-    to: &[u32],
-    first_byte_ns: u64,
-    write: f64,
-) -> Result<f64, String> {
+pub(crate) fn on_storage(recorded: &mut Recorded, to: &[u32], requests: Requests) -> Result<f64, String> {
+    let publish_ns = publish_ns(recorded, requests.publish_ns);
     let (services, tasks) = (&recorded.services, Arc::make_mut(&mut recorded.tasks));
     let mut all_cached = 0.0;
     let mut shifted = vec![false; tasks.len()];
@@ -160,13 +169,18 @@ pub(crate) fn on_storage(
             if service.own_pace {
                 return Err(service.name.clone());
             }
+            monotask.resource = resource;
+            monotask.lag_ns = match (reads, monotask.work > 0.0) {
+                (true, _) => requests.first_byte_ns,
+                (false, true) => requests.written_after_ns,
+                (false, false) => publish_ns,
+            };
             if reads {
                 monotask.phase = phase;
                 input.get_or_insert(place);
             } else {
-                monotask.work *= write;
+                monotask.work *= requests.work_per_byte_written;
             }
-            (monotask.resource, monotask.lag_ns) = (resource, first_byte_ns);
         }
         let cached: f64 = task.monotasks.iter_mut().map(|m| std::mem::take(&mut m.cached_bytes)).sum();
         all_cached += cached;
@@ -174,7 +188,7 @@ pub(crate) fn on_storage(
             Some(place) => task.monotasks[place].work += cached,
             None if cached > 0.0 => {
                 *shifted = true;
-                read_first(task, Mono { lag_ns: first_byte_ns, ..read_of(resource, phase, cached) });
+                read_first(task, Mono { lag_ns: requests.first_byte_ns, ..read_of(resource, phase, cached) });
             }
             None => {}
         }
@@ -186,6 +200,17 @@ pub(crate) fn on_storage(
         }
     }
     Ok(all_cached)
+}
+
+/// How long each output takes to publish.
+fn publish_ns(recorded: &Recorded, (each, of_a_byte): (f64, f64)) -> u64 {
+    let writes = recorded.tasks.iter().flat_map(|t| &t.monotasks).filter(|m| m.phase == Phase::Write);
+    let writes = writes.filter(|m| !recorded.services[m.resource as usize].timed);
+    let (outputs, bytes) = writes.fold((0.0, 0.0), |(outputs, bytes), m| match m.work > 0.0 {
+        true => (outputs, bytes + m.work),
+        false => (outputs + 1.0, bytes),
+    });
+    (each + of_a_byte * bytes / f64::max(outputs, 1.0)) as u64
 }
 
 fn read_of(resource: u32, phase: Phase, bytes: f64) -> Mono {

@@ -11,6 +11,7 @@ use pellucid_trace::kind;
 use super::changes::{Amount, Change, Changes, InputFrom, Storage, is_part};
 use super::curve::Curve;
 use super::recorded::Recorded;
+use super::rework::Requests;
 use super::service::{Service, core_curve};
 use super::{Refused, rework};
 
@@ -414,8 +415,15 @@ impl Scenario {
             self.recorded.services.push(probed);
         }
         let to: Vec<u32> = (first..self.recorded.services.len()).map(|ix| ix as u32).collect();
-        let per_write = curve.most * 1e9 / write;
-        let cached = rework::on_storage(&mut self.recorded, &to, storage.first_byte_ns, per_write);
+        let publish_ns = storage.publish_ns.unwrap_or((0.0, 0.0));
+        let requests = Requests {
+            first_byte_ns: storage.first_byte_ns,
+            work_per_byte_written: curve.most * 1e9 / write,
+            // Of uploads whole ones were timed, waits and all.
+            written_after_ns: if storage.publish_ns.is_some() { 0 } else { storage.first_byte_ns },
+            publish_ns,
+        };
+        let cached = rework::on_storage(&mut self.recorded, &to, requests);
         let cached = cached.map_err(|name| {
             Refused::Usage(format!(
                 "storage: the bytes on {name} were not measured, so that nothing says what another store would have to move"
@@ -423,12 +431,19 @@ impl Scenario {
         })?;
         self.terms.faster.resize(self.recorded.services.len(), 1.0);
         self.terms.free.resize(self.recorded.services.len(), false);
-        let (name, read, write) = (storage.name.clone(), curve.most, write / 1e9);
+        let (name, read, write) = (storage.name.clone(), curve.most, 1.0 / (1e9 / write + publish_ns.1));
         self.terms.elsewhere = Some(Elsewhere { resource: first, name, kind, read, write });
         self.assume(format!(
             "input comes from {} and output goes there, as fast as they did when it was probed",
             storage.name
         ));
+        if storage.read_just_written {
+            self.assume(
+                "the probe read back what it had just written: input that the store has to bring from its disks may \
+                 come slower (`storage probe --read`)"
+                    .into(),
+            );
+        }
         if cached >= 1e6 {
             self.assume(format!("{:.0} MB that the page cache held are read from there, too", cached / 1e6));
         }

@@ -73,6 +73,11 @@ impl Folder {
         }
     }
 
+    /// Whether it is on another machine, or may be.
+    pub fn is_remote(&self) -> bool {
+        self.folders != Folders::Local
+    }
+
     /// The folder itself.
     pub fn path(&self) -> Path {
         self.place.clone().join(self.name.as_str())

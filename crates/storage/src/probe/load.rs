@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore, Result};
 use pellucid_scheduler::{Concurrency, Controller, Sample};
 
+use super::pieces::Place;
 use super::report::{FirstByte, Pattern, ReadRate};
 
 /// The controller has settled when its concurrency has not changed for so many rounds.
@@ -65,16 +65,11 @@ impl Load {
         self.cancelled.load(Ordering::Relaxed) || self.clock.now_ns() >= self.until_ns
     }
 
-    /// The request number `n`: a piece of `bytes` of one of the objects.
-    async fn request(&self, objects: &[Path], bytes: u64, n: u64) -> Result<Request> {
-        // Any object and, where the request is smaller than it, any piece, in an order that
-        // no read-ahead guesses.
-        let spread = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let at = &objects[(spread >> 40) as usize % objects.len()];
-        let pieces = (super::OBJECT_BYTES / bytes).max(1);
-        let start = (spread >> 20) % pieces * bytes;
+    /// The request number `n` of those at `places`, which begin again after the last.
+    async fn request(&self, places: &[Place], bytes: u64, n: u64) -> Result<Request> {
+        let (at, start) = &places[n as usize % places.len()];
         let start_ns = self.clock.now_ns();
-        let range = Some(GetRange::Bounded(start..start + bytes));
+        let range = Some(GetRange::Bounded(*start..start + bytes));
         let options = GetOptions { range, ..GetOptions::default() };
         let mut body = self.store.get_opts(at, options).await?.into_stream();
         let mut read = Request { start_ns, first_byte_ns: 0, bytes: 0 };
@@ -91,7 +86,7 @@ impl Load {
     /// between until time is up.
     pub async fn read(
         &self,
-        objects: &[Path],
+        places: &[Place],
         bytes: u64,
         concurrency: u32,
         least: u64,
@@ -105,7 +100,7 @@ impl Load {
             let more =
                 next < most && (next < least || !self.is_over()) && !self.cancelled.load(Ordering::Relaxed);
             if more && running.len() < concurrency as usize {
-                running.push(self.request(objects, bytes, next));
+                running.push(self.request(places, bytes, next));
                 next += 1;
                 continue;
             }
@@ -122,7 +117,7 @@ impl Load {
     /// bytes were up before.
     pub async fn tune(
         &self,
-        objects: &[Path],
+        places: &[Place],
         request_bytes: u64,
         concurrency: Concurrency,
         most_bytes: u64,
@@ -136,10 +131,10 @@ impl Load {
             if settled {
                 chosen = Some(controller.concurrency());
             }
-            let more = !settled && !self.is_over() && bytes + request_bytes <= most_bytes;
+            let more = !settled && !self.is_over() && (next + 1) * request_bytes <= most_bytes;
             if more && running.len() < controller.concurrency() as usize {
                 controller.started(self.clock.now_ns());
-                running.push(self.request(objects, request_bytes, next));
+                running.push(self.request(places, request_bytes, next));
                 next += 1;
                 continue;
             }

@@ -7,11 +7,15 @@
 //! has a share; what no budget was left for is `None`.
 //!
 //! What is measured is the store as one client meets it, over whatever link is between, and
-//! with whatever caches it has: objects that were just written are read back. On the local
-//! file system the probe takes its files out of the page cache first.
+//! with whatever caches it has: objects that were just written are read back, unless the probe is
+//! told of objects that are there and are to be read instead ([`pieces`]). On the local file
+//! system a write has ended when its bytes are on the device, as the engine's has, and the probe
+//! takes its files out of the page cache before it reads them.
 
 mod folder;
 mod load;
+mod output;
+mod pieces;
 mod place;
 mod report;
 
@@ -19,7 +23,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bytes::Bytes;
 use futures::future::{Either, select};
 use futures::{StreamExt, TryStreamExt};
 use object_store::multipart::MultipartStore;
@@ -29,8 +32,9 @@ use pellucid_scheduler::{Concurrency, Policy};
 
 pub use folder::{Folder, Folders};
 use load::Load;
+use pieces::Pieces;
 pub use place::{PlaceError, probe};
-pub use report::{Commit, FirstByte, Pattern, ReadRate, Rename, Report, Service};
+pub use report::{Commit, FirstByte, Pattern, ReadFrom, ReadRate, Rename, Report, Service, Upload};
 
 use crate::clock::{Clock, within};
 use crate::conformance::content;
@@ -39,6 +43,8 @@ use crate::conformance::content;
 const OBJECT_BYTES: u64 = 8 << 20;
 /// Bytes of a random request.
 const RANDOM_BYTES: u64 = 64 << 10;
+/// Bytes of a request while the controller tunes.
+const TUNED_BYTES: u64 = 1 << 20;
 /// Bytes of a small object.
 const SMALL_BYTES: usize = 4 << 10;
 /// Small objects that are written at most.
@@ -89,6 +95,8 @@ pub struct Probe<'a> {
     pub uploads: Option<Arc<dyn MultipartStore>>,
     /// Where the probe's own objects will be.
     pub folder: Folder,
+    /// Where objects are that are read instead of those that the probe writes; they stay as they are.
+    pub existing: Option<Path>,
     /// What to call the store in the report: no credentials.
     pub url: String,
     /// What it may use.
@@ -175,6 +183,10 @@ impl Probe<'_> {
     async fn measure(&self) -> Outcome<Report> {
         let mut report = Report::new(&self.url);
         let mut left = self.budget.bytes;
+        let existing = match &self.existing {
+            Some(folder) => Some(self.existing(folder).await?),
+            None => None,
+        };
         let begun = self.clock.now_ns();
         // Until so far of the time has passed: each part has what is left by the parts before.
         let until = |share: f64| begun + (self.budget.time_ns as f64 * share) as u64;
@@ -186,18 +198,35 @@ impl Probe<'_> {
         // Before the reads, which take what there is of time on a slow store, of bytes on a fast one.
         if self.clock.now_ns() < until(0.5) {
             report.commit = self.commit(&mut left).await?;
+            // A local file is no upload.
+            if self.folder.is_remote() {
+                self.step("uploading", 0.27)?;
+                report.upload = self.upload(&report, &mut left).await?;
+            }
         }
         self.step("reading, sequential", 0.3)?;
-        self.read(&mut report, &objects, Pattern::Sequential, &mut left, until(0.55)).await?;
+        let mut pieces = existing.unwrap_or_else(|| Pieces::written(&objects));
+        report.read_from = if pieces.once() { ReadFrom::Existing } else { ReadFrom::Written };
+        self.read(&mut report, &mut pieces, Pattern::Sequential, &mut left, until(0.55)).await?;
         self.step("reading, random", 0.55)?;
-        self.read(&mut report, &objects, Pattern::Random, &mut left, until(0.7)).await?;
+        self.read(&mut report, &mut pieces, Pattern::Random, &mut left, until(0.7)).await?;
         self.step("tuning how many requests run at once", 0.7)?;
-        report.chosen_concurrency = self.tune(&objects, &mut left, until(0.85)).await?;
+        report.chosen_concurrency = self.tune(&mut pieces, &mut left, until(0.85)).await?;
         self.step("small objects", 0.85)?;
         self.small(&mut report, &mut left, until(0.95)).await?;
         self.step("reading after writing", 0.98)?;
         report.read_after_write = Some(self.read_after_write().await?);
         Ok(report)
+    }
+
+    /// What there is to be read below a folder that is not the probe's.
+    async fn existing(&self, folder: &Path) -> Outcome<Pieces> {
+        let pieces = Pieces::existing(&*self.store, folder).await?;
+        if pieces.is_empty() {
+            let words = format!("{folder} holds no object of {} MiB or more to read", OBJECT_BYTES >> 20);
+            return Err(Error::Generic { store: "probe", source: words.into() }.into());
+        }
+        Ok(pieces)
     }
 
     fn step(&self, what: &str, share: f64) -> Outcome<()> {
@@ -227,7 +256,9 @@ impl Probe<'_> {
                 let body = body.clone();
                 async move { self.store.put(&at, body.into()).await.map(|_| at) }
             });
-            written.extend(futures::future::try_join_all(puts).await?);
+            let these = futures::future::try_join_all(puts).await?;
+            these.iter().for_each(|at| (self.forget)(at));
+            written.extend(these);
             *left = left.saturating_sub(group.len() as u64 * OBJECT_BYTES);
         }
         let seconds = (self.clock.now_ns() - begun).max(1) as f64 / 1e9;
@@ -239,7 +270,7 @@ impl Probe<'_> {
     async fn read(
         &self,
         report: &mut Report,
-        objects: &[Path],
+        pieces: &mut Pieces,
         pattern: Pattern,
         left: &mut u64,
         until_ns: u64,
@@ -257,14 +288,17 @@ impl Probe<'_> {
             if concurrency > 1 && (now >= until_ns || bytes < requests * request_bytes) {
                 break;
             }
-            objects.iter().for_each(|at| (self.forget)(at));
+            let first = concurrency == 1;
+            let Some(places) = pieces.level(pattern, request_bytes, requests, first) else { break };
+            pieces.own().for_each(|at| (self.forget)(at));
             // The first is measured whatever there is.
             let requests = requests.min((bytes / request_bytes).max(1));
             let levels = f64::from(MOST_AT_ONCE).log2() as u64 + 1;
             let slice_ns = until_ns.saturating_sub(now) / levels;
             let load = self.load(now + slice_ns);
             let most = (bytes / levels / request_bytes).max(requests);
-            let measured = load.read(objects, request_bytes, concurrency, requests, most).await?;
+            let most = if pieces.once() { most.min(places.len() as u64) } else { most };
+            let measured = load.read(&places, request_bytes, concurrency, requests, most).await?;
             self.step(pattern.words(), if pattern == Pattern::Sequential { 0.4 } else { 0.6 })?;
             bytes = bytes.saturating_sub(measured.bytes);
             *left = left.saturating_sub(measured.bytes);
@@ -275,10 +309,13 @@ impl Probe<'_> {
     }
 
     /// How many requests at once the adaptive controller settles on.
-    async fn tune(&self, objects: &[Path], left: &mut u64, until_ns: u64) -> Outcome<Option<u32>> {
-        objects.iter().for_each(|at| (self.forget)(at));
+    async fn tune(&self, pieces: &mut Pieces, left: &mut u64, until_ns: u64) -> Outcome<Option<u32>> {
+        pieces.own().for_each(|at| (self.forget)(at));
+        let places = pieces.take(usize::MAX, TUNED_BYTES);
+        let there = if pieces.once() { places.len() as u64 * TUNED_BYTES } else { u64::MAX };
         let adaptive = Concurrency::Adaptive { min: 2, max: MOST_AT_ONCE, policy: Policy::default() };
-        let tuned = self.load(until_ns).tune(objects, 1 << 20, adaptive, *left / 2).await?;
+        let most = there.min(*left / 2);
+        let tuned = self.load(until_ns).tune(&places, TUNED_BYTES, adaptive, most).await?;
         *left = left.saturating_sub(tuned.bytes);
         self.step("tuning how many requests run at once", 0.8)?;
         Ok(tuned.chosen)
@@ -343,73 +380,6 @@ impl Probe<'_> {
         let (small, large) = (fastest(&small_ns), fastest(&large_ns));
         let is_copy = large as f64 > COPY_TIMES * small as f64 && large > small + COPY_NS;
         Ok(Some(Rename { ms: median(large_ns) as f64 / 1e6, is_copy, bytes: parts.max(1) * OBJECT_BYTES }))
-    }
-
-    /// The output of a job of [`TASKS`] tasks put in place: by renames of tasks and driver
-    /// (Hadoop's output committer, version 1), and by uploads completed at the end. The bytes
-    /// are written before either clock starts.
-    async fn commit(&self, left: &mut u64) -> Outcome<Commit> {
-        if *left < (2 * TASKS * TASK_BYTES) as u64 {
-            return Ok(Commit::default());
-        }
-        *left -= (2 * TASKS * TASK_BYTES) as u64;
-        let body = content(4, TASK_BYTES);
-        let at = |stage: &str, i: usize| self.folder.object(&format!("commit/{stage}-{i}"));
-        for i in 0..TASKS {
-            self.store.put(&at("attempt", i), body.clone().into()).await?;
-        }
-        let begun = self.clock.now_ns();
-        let by_task = (0..TASKS).map(|i| (at("attempt", i), at("task", i)));
-        futures::future::try_join_all(
-            by_task.map(|(from, to)| async move { self.store.rename(&from, &to).await }),
-        )
-        .await?;
-        for i in 0..TASKS {
-            self.store.rename(&at("task", i), &at("part", i)).await?;
-        }
-        let rename_ms = Some((self.clock.now_ns() - begun) as f64 / 1e6);
-        self.step("committing", 0.25)?;
-        Ok(Commit { rename_ms, multipart_ms: self.multipart(&body).await? })
-    }
-
-    async fn multipart(&self, body: &Bytes) -> Outcome<Option<f64>> {
-        if let Some(uploads) = &self.uploads {
-            return self.named_uploads(&**uploads, body).await;
-        }
-        let mut uploads = Vec::new();
-        for i in 0..TASKS {
-            let mut upload =
-                match self.store.put_multipart(&self.folder.object(&format!("commit/whole-{i}"))).await {
-                    Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) => return Ok(None),
-                    upload => upload?,
-                };
-            if let Err(error) = upload.put_part(body.clone().into()).await {
-                // What the error says is more than what giving up would.
-                let _ = upload.abort().await;
-                return Err(error.into());
-            }
-            uploads.push(upload);
-        }
-        let begun = self.clock.now_ns();
-        futures::future::try_join_all(uploads.iter_mut().map(|upload| upload.complete())).await?;
-        Ok(Some((self.clock.now_ns() - begun) as f64 / 1e6))
-    }
-
-    async fn named_uploads(&self, uploads: &dyn MultipartStore, body: &Bytes) -> Outcome<Option<f64>> {
-        let mut begun = Vec::new();
-        for i in 0..TASKS {
-            let at = self.folder.object(&format!("commit/whole-{i}"));
-            let id = uploads.create_multipart(&at).await?;
-            self.store.put(&self.folder.object(&format!("commit/upload-{i}")), id.clone().into()).await?;
-            let part = uploads.put_part(&at, &id, 0, body.clone().into()).await?;
-            begun.push((at, id, part));
-        }
-        let since = self.clock.now_ns();
-        let completed = begun
-            .into_iter()
-            .map(|(at, id, part)| async move { uploads.complete_multipart(&at, &id, vec![part]).await });
-        futures::future::try_join_all(completed).await?;
-        Ok(Some((self.clock.now_ns() - since) as f64 / 1e6))
     }
 
     /// Whether what was written, and written over, is read and listed at once.

@@ -47,12 +47,14 @@ impl fmt::Display for PlaceError {
 
 impl std::error::Error for PlaceError {}
 
-/// Probes a folder or a URL and waits for it.
+/// Probes a folder or a URL and waits for it; of the same store, objects below `existing` are read
+/// instead of the probe's own.
 ///
 /// # Errors
 /// What is no place, what cannot be opened, what the store says.
 pub fn probe(
     place: &str,
+    existing: Option<&str>,
     budget: Budget,
     cancelled: Arc<AtomicBool>,
     progress: Progress<'_>,
@@ -72,6 +74,7 @@ pub fn probe(
         None => crate::open(&url).map_err(PlaceError::Open)?,
     };
     let at = Path::from_url_path(url.path()).map_err(|e| failed(e.into()))?;
+    let existing = existing.map(|read| existing_in(&url, read)).transpose()?;
     let uploads = match url.scheme() {
         "s3" => Some(crate::remote::uploads(&url).map_err(PlaceError::Open)?),
         _ => None,
@@ -85,6 +88,7 @@ pub fn probe(
         store,
         uploads,
         folder: Folder::new(at, folders),
+        existing,
         url: name.clone(),
         budget,
         clock: Arc::new(clock::Live::default()),
@@ -104,6 +108,19 @@ pub fn probe(
         ProbeError::Cancelled => PlaceError::Cancelled,
         ProbeError::Store(source) => failed(source),
     })
+}
+
+/// Where to read, which must be in the store that is probed.
+fn existing_in(store: &Url, read: &str) -> Result<Path, PlaceError> {
+    let url = url_of(read)?;
+    let (ours, theirs) = (crate::name(store), crate::name(&url));
+    if ours != theirs {
+        let words =
+            format!("{theirs} is not the store that is probed, {ours}; name a folder of the same store");
+        return Err(PlaceError::NotAPlace(words));
+    }
+    Path::from_url_path(url.path())
+        .map_err(|e| PlaceError::NotAPlace(format!("{}: {e}; name a folder", without_user(read))))
 }
 
 /// A place without the user and password that may stand before an `@`.
@@ -138,6 +155,15 @@ fn url_of(place: &str) -> Result<Url, PlaceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_read_is_in_the_store_that_is_probed() {
+        let store = Url::parse("s3://bucket/scratch").unwrap();
+        assert_eq!(existing_in(&store, "s3://bucket/data/big/").unwrap(), Path::from("data/big"));
+        let elsewhere = existing_in(&store, "s3://key:hunter2@other/data").unwrap_err().to_string();
+        assert!(elsewhere.contains("s3://other") && elsewhere.contains("s3://bucket"), "{elsewhere}");
+        assert!(!elsewhere.contains("hunter2"), "{elsewhere}");
+    }
 
     #[test]
     fn what_is_no_url_is_said_without_the_password_in_it() {

@@ -70,6 +70,43 @@ pub struct Commit {
     pub multipart_ms: Option<f64>,
 }
 
+/// What an upload takes that is made as the engine makes its output.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Upload {
+    /// Bytes of the large one, in parts of 10 MiB.
+    pub bytes: u64,
+    /// Until all its parts were there, in milliseconds.
+    pub sent_ms: f64,
+    /// Completing it.
+    pub complete_ms: f64,
+    /// Completing one of 4 KiB.
+    pub complete_small_ms: f64,
+}
+
+impl Upload {
+    /// Bytes per second of its parts.
+    pub fn bytes_per_s(&self) -> f64 {
+        self.bytes as f64 * 1e3 / self.sent_ms.max(1e-6)
+    }
+
+    /// What completing takes whatever the size, and nanoseconds more of each byte.
+    pub fn completion_ns(&self) -> (f64, f64) {
+        let fixed_ms = self.complete_small_ms.min(self.complete_ms);
+        (fixed_ms * 1e6, (self.complete_ms - fixed_ms) * 1e6 / self.bytes.max(1) as f64)
+    }
+}
+
+/// Which objects were read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReadFrom {
+    /// Those that the probe had just written.
+    #[default]
+    Written,
+    /// Those that were there; no byte twice.
+    Existing,
+}
+
 /// What `pellucid storage probe` measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -77,6 +114,9 @@ pub struct Report {
     pub format: String,
     /// The store, without credentials.
     pub url: String,
+    /// Which objects were read.
+    #[serde(default)]
+    pub read_from: ReadFrom,
     /// Rates of reading.
     pub read: Vec<ReadRate>,
     /// How many requests at once the adaptive controller settled on.
@@ -91,6 +131,9 @@ pub struct Report {
     pub rename: Option<Rename>,
     /// What a commit takes.
     pub commit: Commit,
+    /// What an upload takes; nothing of a local file system, which has none.
+    #[serde(default)]
+    pub upload: Option<Upload>,
     /// Whether what was written is read and listed at once.
     pub read_after_write: Option<bool>,
 }
@@ -115,6 +158,7 @@ impl Report {
         Report {
             format: FORMAT.to_string(),
             url: url.to_string(),
+            read_from: ReadFrom::default(),
             read: Vec::new(),
             chosen_concurrency: None,
             write_bytes_per_s: None,
@@ -122,6 +166,7 @@ impl Report {
             list_per_s: None,
             rename: None,
             commit: Commit::default(),
+            upload: None,
             read_after_write: None,
         }
     }
@@ -192,7 +237,11 @@ impl Report {
         };
         for pattern in [Pattern::Sequential, Pattern::Random] {
             let Some(first) = self.rates(pattern).next() else { continue };
-            let _ = writeln!(out, "  {}, {} KiB a request", pattern.words(), first.request_bytes >> 10);
+            let of = match self.read_from {
+                ReadFrom::Written => "what was just written",
+                ReadFrom::Existing => "what was there",
+            };
+            let _ = writeln!(out, "  {}, {of}, {} KiB a request", pattern.words(), first.request_bytes >> 10);
             let _ =
                 writeln!(out, "    {:>7}  {:>12}  {:>16}  {:>10}", "at once", "rate", "first byte", "p99");
             for r in self.rates(pattern) {
@@ -223,6 +272,14 @@ impl Report {
         let _ = writeln!(out, "  commit by rename               {}", rate(self.commit.rename_ms, "ms", 1.0));
         let _ =
             writeln!(out, "  commit by multipart upload     {}", rate(self.commit.multipart_ms, "ms", 1.0));
+        if let Some(upload) = self.upload {
+            let (rate, complete_ms) = (digits(upload.bytes_per_s() / 1e6), digits(upload.complete_ms));
+            let mib = upload.bytes >> 20;
+            let _ = writeln!(
+                out,
+                "  upload in parts                {rate} MB/s; completing {mib} MiB {complete_ms} ms"
+            );
+        }
         let seen = match self.read_after_write {
             Some(true) => "yes",
             Some(false) => "no: what was written was not seen at once",

@@ -1,0 +1,203 @@
+//! How output gets into a store: an upload as our own jobs make it, and commits of a job's tasks.
+//!
+//! A job writes one object in parts that run beside one another, and completes it at its end; an
+//! object that is put whole pays for its own end instead (HDFS syncs each file that is closed).
+//! What completing takes is a store's own: one joins the parts, byte for byte, another notes
+//! their names. So an upload of many bytes and one of next to none are completed, and what lies
+//! between them is in proportion to the bytes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path;
+use object_store::{Error, MultipartId, MultipartUpload, ObjectStoreExt, Result};
+use pellucid_scheduler::{Concurrency, Controller, Policy, Sample};
+
+use super::{Commit, MOST_AT_ONCE, Outcome, Probe, RENAME_SHARE, Report, SMALL_BYTES, TASK_BYTES, TASKS};
+use crate::conformance::content;
+use crate::probe::report::Upload;
+
+/// Bytes of a part: as large as those of the engine (DataFusion's `objectstore_writer_buffer_size`).
+const PART_BYTES: u64 = 10 << 20;
+/// Parts of an upload at most.
+const PARTS: u64 = 8;
+
+/// An upload that nobody sees yet.
+enum Begun {
+    /// By its name, which aborts it even where its probe was killed.
+    Named { uploads: Arc<dyn MultipartStore>, at: Path, id: MultipartId, parts: Vec<(usize, PartId)> },
+    /// One whose store has no such names.
+    Plain(Box<dyn MultipartUpload>),
+}
+
+impl Begun {
+    /// Sends part `number`; what it ends with goes to [`Begun::sent`].
+    fn send(&mut self, number: usize, body: Bytes) -> BoxFuture<'static, Result<Option<(usize, PartId)>>> {
+        match self {
+            Begun::Named { uploads, at, id, .. } => {
+                let (uploads, at, id) = (Arc::clone(uploads), at.clone(), id.clone());
+                Box::pin(async move {
+                    let part = uploads.put_part(&at, &id, number, body.into()).await?;
+                    Ok(Some((number, part)))
+                })
+            }
+            Begun::Plain(upload) => {
+                let part = upload.put_part(body.into());
+                Box::pin(async move { part.await.map(|()| None) })
+            }
+        }
+    }
+
+    fn sent(&mut self, part: Option<(usize, PartId)>) {
+        if let Begun::Named { parts, .. } = self {
+            parts.extend(part);
+        }
+    }
+
+    async fn complete(&mut self) -> Result<()> {
+        match self {
+            Begun::Named { uploads, at, id, parts } => {
+                parts.sort_by_key(|(number, _)| *number);
+                let parts = std::mem::take(parts).into_iter().map(|(_, part)| part).collect();
+                uploads.complete_multipart(at, id, parts).await?;
+            }
+            Begun::Plain(upload) => _ = upload.complete().await?,
+        }
+        Ok(())
+    }
+
+    /// Has the store forget it, where it has no name; the folder's removal aborts the others.
+    async fn abort(&mut self) {
+        if let Begun::Plain(upload) = self {
+            // What the error was is said already; a store that keeps the parts says so to nobody.
+            let _ = upload.abort().await;
+        }
+    }
+}
+
+impl Probe<'_> {
+    /// Begins an upload; `None` where the store has none. By its name it is noted first.
+    async fn begin_upload(&self, number: usize) -> Outcome<Option<Begun>> {
+        let at = self.folder.object(&format!("commit/whole-{number}"));
+        if let Some(uploads) = &self.uploads {
+            let id = uploads.create_multipart(&at).await?;
+            let note = self.folder.object(&format!("commit/upload-{number}"));
+            self.store.put(&note, id.clone().into()).await?;
+            return Ok(Some(Begun::Named { uploads: Arc::clone(uploads), at, id, parts: Vec::new() }));
+        }
+        match self.store.put_multipart(&at).await {
+            Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) => Ok(None),
+            upload => Ok(Some(Begun::Plain(upload?))),
+        }
+    }
+
+    /// The output of a job of [`TASKS`] tasks put in place: by renames of tasks and driver
+    /// (Hadoop's output committer, version 1), and by uploads completed at the end. The bytes
+    /// are written before either clock starts.
+    pub(super) async fn commit(&self, left: &mut u64) -> Outcome<Commit> {
+        if *left < (2 * TASKS * TASK_BYTES) as u64 {
+            return Ok(Commit::default());
+        }
+        *left -= (2 * TASKS * TASK_BYTES) as u64;
+        let body = content(4, TASK_BYTES);
+        let at = |stage: &str, i: usize| self.folder.object(&format!("commit/{stage}-{i}"));
+        for i in 0..TASKS {
+            self.store.put(&at("attempt", i), body.clone().into()).await?;
+        }
+        let begun = self.clock.now_ns();
+        let by_task = (0..TASKS).map(|i| (at("attempt", i), at("task", i)));
+        futures::future::try_join_all(
+            by_task.map(|(from, to)| async move { self.store.rename(&from, &to).await }),
+        )
+        .await?;
+        for i in 0..TASKS {
+            self.store.rename(&at("task", i), &at("part", i)).await?;
+        }
+        let rename_ms = Some((self.clock.now_ns() - begun) as f64 / 1e6);
+        self.step("committing", 0.25)?;
+        Ok(Commit { rename_ms, multipart_ms: self.multipart(&body).await? })
+    }
+
+    async fn multipart(&self, body: &Bytes) -> Outcome<Option<f64>> {
+        let mut uploads = Vec::new();
+        for i in 0..TASKS {
+            let Some(mut upload) = self.begin_upload(i).await? else { return Ok(None) };
+            match upload.send(0, body.clone()).await {
+                Ok(part) => upload.sent(part),
+                Err(error) => {
+                    upload.abort().await;
+                    return Err(error.into());
+                }
+            }
+            uploads.push(upload);
+        }
+        let begun = self.clock.now_ns();
+        futures::future::try_join_all(uploads.iter_mut().map(Begun::complete)).await?;
+        Ok(Some((self.clock.now_ns() - begun) as f64 / 1e6))
+    }
+
+    /// One upload as the engine makes it, and one of next to nothing; `None` where the store has
+    /// no uploads, or no budget is left.
+    pub(super) async fn upload(&self, report: &Report, left: &mut u64) -> Outcome<Option<Upload>> {
+        // As large as is soon written.
+        let soon = report.write_bytes_per_s.unwrap_or(0.0) * self.budget.time_ns as f64 / 1e9 * RENAME_SHARE;
+        let parts = (soon as u64 / PART_BYTES).clamp(1, PARTS).min(*left / 4 / PART_BYTES);
+        if parts == 0 {
+            return Ok(None);
+        }
+        let bytes = parts * PART_BYTES;
+        *left -= bytes;
+        let Some(large) = self.begin_upload(TASKS).await? else { return Ok(None) };
+        let [sent_ms, complete_ms] = self.timed(large, content(5, PART_BYTES as usize), parts).await?;
+        self.step("uploading", 0.28)?;
+        let Some(small) = self.begin_upload(TASKS + 1).await? else { return Ok(None) };
+        let [_, complete_small_ms] = self.timed(small, content(6, SMALL_BYTES), 1).await?;
+        Ok(Some(Upload { bytes, sent_ms, complete_ms, complete_small_ms }))
+    }
+
+    /// Sends so many parts, as many at once as the engine's controller lets, and completes; how
+    /// long each of the two took, in milliseconds.
+    async fn timed(&self, mut upload: Begun, body: Bytes, parts: u64) -> Outcome<[f64; 2]> {
+        let begun = self.clock.now_ns();
+        let sent = self.send(&mut upload, body, parts).await;
+        let all_sent = self.clock.now_ns();
+        let completed = match sent {
+            Ok(()) => upload.complete().await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = completed {
+            upload.abort().await;
+            return Err(error.into());
+        }
+        let ended = self.clock.now_ns();
+        Ok([all_sent - begun, ended - all_sent].map(|ns| ns as f64 / 1e6))
+    }
+
+    async fn send(&self, upload: &mut Begun, body: Bytes, parts: u64) -> Result<()> {
+        let adaptive = Concurrency::Adaptive { min: 2, max: MOST_AT_ONCE, policy: Policy::default() };
+        let mut controller = Controller::new(adaptive);
+        let (mut running, mut next) = (FuturesUnordered::new(), 0);
+        loop {
+            let more = next < parts && !self.cancelled.load(Ordering::Relaxed);
+            if more && running.len() < controller.concurrency() as usize {
+                let start_ns = self.clock.now_ns();
+                controller.started(start_ns);
+                let part = upload.send(next as usize, body.clone());
+                running.push(async move { part.await.map(|part| (start_ns, part)) });
+                next += 1;
+                continue;
+            }
+            let were = running.len() as u32;
+            let Some(ended) = running.next().await else { return Ok(()) };
+            let (start_ns, part) = ended?;
+            upload.sent(part);
+            let sample = Sample { start_ns, bytes: body.len() as u64, wait_ns: None, running: were };
+            controller.completed(self.clock.now_ns(), sample);
+        }
+    }
+}
