@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 # Always the whole workspace: see the comment on the profile in Cargo.toml.
 build := cargo build --release --locked --workspace
 
-.PHONY: help demo test test-full test-storage test-spark lint bench bench-iterate bench-storage bench-spark bench-adaptive backtest
+.PHONY: help demo test test-full test-storage test-spark lint bench bench-iterate bench-storage bench-spark bench-adaptive bench-onetwo backtest
 
 help:
 	@echo 'make demo       builds, makes data, runs three queries and says what limited them'
@@ -27,6 +27,7 @@ help:
 	@echo 'make bench-storage  the paper'"'"'s workloads over storage compositions, as root; writes bench/STORAGE.md (STORAGE="--time-limit 600")'
 	@echo 'make bench-spark  what-ifs and causes from Spark event logs made here, as root; writes bench/SPARK.md (SPARK="--time-limit 600")'
 	@echo 'make bench-adaptive  stock Spark beside the plugin on emulated spinning disks, as root; writes bench/ADAPTIVE.md (ADAPTIVE="--time-limit 600")'
+	@echo 'make bench-onetwo  what predicts a second disk on stock Spark, as root; writes bench/ONETWO.md (ONETWO="--time-limit 600")'
 	@echo 'make backtest   predictions against emulated hardware, as root; writes bench/BACKTEST.md (BACKTEST="--time-limit 600")'
 
 demo:
@@ -77,6 +78,7 @@ bench-iterate: .venv/bench-iterate.installed
 bench-storage: .venv/bench.installed
 	$(build) --bins
 	.venv/bin/python -B -m bench.storage.run $(STORAGE)
+	.venv/bin/python -B -m bench.storage.predicted
 
 # As root: a throttled disk and a group of cores. Spark needs Java 17 or later, and is fetched once.
 bench-spark: .venv/bench.installed
@@ -86,6 +88,11 @@ bench-spark: .venv/bench.installed
 # As root: it makes a disk, and takes it down again. Needs Java 17 and Maven.
 bench-adaptive: .venv/tests.installed spark-plugin/target/pellucid-spark.jar
 	.venv/bin/python -B -m bench.adaptive.run $(ADAPTIVE)
+
+# As root, likewise.
+bench-onetwo: .venv/bench.installed spark-plugin/target/pellucid-spark.jar
+	$(build) --bins
+	.venv/bin/python -B -m bench.onetwo.run $(ONETWO)
 
 .venv/bench-iterate.installed: bench/iterate/requirements.txt tests/requirements.txt | .venv/bin/python
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<

@@ -76,9 +76,6 @@ def pellucid(hardware: Rig, place: Place, workload: Workload, number: int, folde
     found = {"s": round(took, 3), "use": use, "task_s": spread(trace_task_times(trace)), "bottleneck": bottleneck(trace)}
     if number == 0:
         found["findings"] = findings(trace, probe_of(place, folder))
-        if place.name == table.BASIS:
-            table.TRACES.mkdir(parents=True, exist_ok=True)
-            shutil.copy(trace, table.TRACES / f"{workload.name.replace(' ', '-')}-{number}.trace")
     return found
 
 
@@ -113,18 +110,23 @@ def spread(seconds: list[float]) -> list[float]:
     return percentiles(seconds) if seconds else []
 
 
-def trace_task_times(path: Path) -> list[float]:
-    """Seconds that each multitask took: its monotasks' services."""
+def exported(path: Path, columns: list[str]) -> list[dict]:
+    """Columns of a trace's monotasks; none where it cannot be exported."""
     out = path.with_suffix(".parquet-export")
     shutil.rmtree(out, ignore_errors=True)
     if binary.run("export", path, "--to", "parquet", "-o", out).code:
         return []
     import pyarrow.parquet as pq
 
-    rows = pq.read_table(out / "monotasks.parquet", columns=["multitask", "service_ns"]).to_pylist()
+    rows = pq.read_table(out / "monotasks.parquet", columns=columns).to_pylist()
     shutil.rmtree(out, ignore_errors=True)
+    return rows
+
+
+def trace_task_times(path: Path) -> list[float]:
+    """Seconds that each multitask took: its monotasks' services."""
     total: dict[int, int] = {}
-    for row in rows:
+    for row in exported(path, ["multitask", "service_ns"]):
         total[row["multitask"]] = total.get(row["multitask"], 0) + row["service_ns"]
     return [ns / 1e9 for ns in total.values()]
 

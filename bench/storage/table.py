@@ -14,13 +14,16 @@ from pathlib import Path
 from bench import results
 from bench.backtest.judge import RANKS, median_interval
 from bench.storage.agreement import outliers, tau_b
-from bench.storage.workloads import NO_WRITES_BY_SPARK, RECORD, RECORDS, WORKLOADS
+from bench.storage.workloads import LARGE, NO_WRITES_BY_SPARK, RECORD, RECORDS, WORKLOADS
 from tests import binary
 
 PAGE = results.ROOT / "bench" / "STORAGE.md"
 COMPOSITIONS = Path(__file__).with_name("compositions")
 # Jobs are predicted on every other storage from their traces on this one.
 BASIS = "GC"
+# The suite of those predictions. Of several statements a trace is of the last, and an iterative job's says nothing of storage.
+PREDICTED = "storage-predicted"
+PREDICTED_WORKLOADS = ("word count", "DFSIO")
 TRACES = results.FOLDER / "storage"
 # Predicted within this share of what switching off then saves.
 GOAL = 0.15
@@ -31,9 +34,9 @@ written by hand. `README.md` says how it is measured.
 """
 
 
-def lines() -> list[dict]:
-    """The newest build's lines, but for those that failed."""
-    every = results.load("storage")
+def lines(suite: str = "storage") -> list[dict]:
+    """The newest build's lines, those that failed among them."""
+    every = results.load(suite)
     newest = every[-1]["build"] if every else None
     return [line for line in every if line["build"] == newest]
 
@@ -234,41 +237,52 @@ def against(finding: dict | None, saved_s: float) -> str:
     return f"{predicted_s:.1f} ({abs(predicted_s - saved_s) / saved_s:.0%})" if saved_s > 0 else f"{predicted_s:.1f}"
 
 
-def predicted(found: list[dict], reports: dict[str, dict]) -> list[str]:
+def basis(workload: str) -> Path:
+    """The trace on the local disk that a workload is predicted from."""
+    return TRACES / f"predicted-{workload.replace(' ', '-')}.trace"
+
+
+def predicted() -> list[str]:
     """Jobs on each storage, as `pellucid whatif --set storage=PROBE` predicts them from a trace on the local disk."""
+    found = lines(PREDICTED)
+    reports = {line["case"]["probe"]: line["report"] for line in found if "report" in line}
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         probe = Path(folder) / "probe.json"
-        # Of several statements a trace is of the last, and an iterative job's says nothing of storage.
-        for workload in (w for w in WORKLOADS if w.name in ("word count", "DFSIO")):
-            trace = TRACES / f"{workload.name.replace(' ', '-')}-0.trace"
-            seconds = times(found, "Pellucid", workload.name)
+        for workload in PREDICTED_WORKLOADS:
             for name, report in reports.items():
-                if not trace.exists() or name not in seconds or name == BASIS:
+                some = [line for line in found if line["case"].get("workload") == workload and line["case"]["composition"] == name]
+                if not some or not basis(workload).exists():
                     continue
                 probe.write_text(json.dumps(report))
-                ran = binary.run("whatif", trace, "--set", f"storage={probe}", "--json")
-                measured = statistics.median(seconds[name])
-                if ran.code:
-                    rows.append(row(workload.name, name, f"{measured:.2f}", "refused", ran.err.strip().splitlines()[0], ""))
-                    continue
-                told = json.loads(ran.out)
-                # What the command takes beside its job, and what is still to be written to the disk then.
-                beside = statistics.median(seconds[BASIS]) - told["baseline"]["measured_ms"] / 1e3
-                low, middle, high = (told["prediction"][key] / 1e3 + beside for key in ("low_ms", "duration_ms", "high_ms"))
+                told = binary.run("whatif", basis(workload), "--set", f"storage={probe}", "--json").check().json()["prediction"]
+                seconds = [line["job_s"] for line in some]
+                measured, (least, most) = statistics.median(seconds), interval(seconds)
+                low, middle, high = (told[key] / 1e3 for key in ("low_ms", "duration_ms", "high_ms"))
                 inside = "inside" if low <= measured <= high else "outside"
-                off = f"{abs(middle - measured) / measured:.0%}"
-                rows.append(row(workload.name, name, f"{measured:.2f}", f"{middle:.2f} ({low:.2f} to {high:.2f})", off, inside))
+                off, ends = f"{middle / measured - 1:+.0%}", f"{statistics.median(line['publish_s'] for line in some):.2f}"
+                cells = [f"{measured:.2f} ({least:.2f} to {most:.2f})", f"{middle:.2f} ({low:.2f} to {high:.2f})", off, inside]
+                rows.append(row(workload, name, *cells, *(["–", "–"] if workload == "word count" else [ends, f"{completion_s(report):.2f}"])))
     if not rows:
         return []
+    noisy = sum(line["others_cores"] > results.NOISE_CORES for line in found)
     said = (
-        f"From one trace on {BASIS} and the probe of the other store. Measured times are the command's, from its start until "
-        f"its output is on the disk; predicted ones the job's, and what the command takes beside its job on {BASIS}. "
-        "A probe reads back what it has just written, which a store still holds in memory, while the runs' input comes from "
-        "its disk; and it writes objects of 8 MiB, each closed by itself, while the runs' output is one large one."
+        "From one trace on the local disk and a probe of the other store, by `python -m bench.storage.predicted`: a word count of "
+        f"{LARGE['word count'] * 101} MB and {RECORD * RECORDS * LARGE['DFSIO'] / 1e6:.0f} MB of output, five rounds. Times are the jobs' own, as their traces say. Before each run and each "
+        "probe what is on the disk leaves the page cache, and the probe reads the job's own input, no byte twice. The last two "
+        "columns are what completing the upload took in the runs, and what the probe says that it takes, in seconds. "
+        f"Beside {noisy} of {len(found)} lines other processes used more than {results.NOISE_CORES} cores."
     )
-    heads = head("workload", "composition", "measured s", "predicted s (90 % interval)", "off by", "interval")
-    return ["## Predicted from a probe", "", said, "", *heads, *rows, ""]
+    heads = ("workload", "composition", "measured s (90 % interval)", "predicted s (90 % interval)", "off by", "interval", "completed in", "by the probe")
+    return ["## Predicted from a probe", "", said, "", *head(*heads), *rows, ""]
+
+
+def completion_s(report: dict) -> float:
+    """What a probe says that completing the upload of DFSIO's output takes."""
+    upload = report["upload"]
+    least_ms = min(upload["complete_small_ms"], upload["complete_ms"])
+    of_bytes = (upload["complete_ms"] - least_ms) * RECORD * RECORDS * LARGE["DFSIO"] / upload["bytes"]
+    return (least_ms + of_bytes) / 1e3
 
 
 def use(found: list[dict]) -> list[str]:
@@ -323,7 +337,7 @@ def page() -> str:
     explained = compositions(reports)
     for engine in ("Pellucid", "Spark"):
         out += runtimes(found, engine, links, explained)
-    out += [*findings(found, reports, explained), *commits(found, reports), *predicted(found, reports), *bottlenecks(found), *use(found)]
+    out += [*findings(found, reports, explained), *commits(found, reports), *predicted(), *bottlenecks(found), *use(found)]
     return "\n".join(out).rstrip() + "\n"
 
 

@@ -13,6 +13,8 @@ from bench.storage.rig import Place
 # Bytes of a record that DFSIO writes, and records.
 RECORD, RECORDS, TASKS = 1000, 96_000, 8
 ITERATIONS = 20
+# Where jobs are predicted on other storage: copies of the text that are read, and times the records that are written.
+LARGE = {"word count": 8, "DFSIO": 4}
 
 WORD_COUNT = (
     "SELECT word, count(*) AS n FROM (SELECT unnest(string_to_array(line, ' ')) AS word FROM {text}) w "
@@ -57,17 +59,17 @@ class Workload:
 WORKLOADS = (Workload("word count", "read"), Workload("TPC-DS", "read"), Workload("DFSIO", "write"), Workload("k-means", None))
 
 
-def command(workload: Workload, place: Place, trace: str) -> list[str]:
-    """Pellucid's command."""
+def command(workload: Workload, place: Place, trace: str, text: str = "text", times_as_large: int = 1) -> list[str]:
+    """Pellucid's command; the word count reads the folder `text`, DFSIO writes so many times its records."""
     if workload.name == "word count":
         query = WORD_COUNT.format(text="lines")
-        return ["sql", "--quiet", "--format", "csv", "--trace", trace, "--table", f"lines={place.url}/text/", query]
+        return ["sql", "--quiet", "--format", "csv", "--trace", trace, "--table", f"lines={place.url}/{text}/", query]
     if workload.name == "TPC-DS":
         tables = [part for name in data.TABLES for part in ("--table", f"{name}={place.url}/{name}/")]
         query = ";\n".join(TPCDS)
         return ["sql", "--quiet", "--format", "csv", "--trace", trace, *tables, query]
     if workload.name == "DFSIO":
-        records = f"SELECT repeat('x', {RECORD - 1}) AS line FROM range({RECORDS})"
+        records = f"SELECT repeat('x', {RECORD - 1}) AS line FROM range({RECORDS * times_as_large})"
         copy = f"COPY ({records}) TO '{place.url}/written.csv' STORED AS CSV"
         return ["sql", "--quiet", "--trace", trace, copy]
     centers = str(data.home() / "centers.csv")
