@@ -9,6 +9,7 @@ import pytest
 from bench import results
 from bench.storage import agreement, data, run, spark, table, workloads
 from bench.storage.rig import Place
+from tests import binary
 
 
 def apart(*seconds: float) -> list[tuple[float, float]]:
@@ -76,7 +77,35 @@ def test_the_page_says_what_was_measured_and_what_was_not(tmp_path, monkeypatch)
     assert "| NC | 2 | 2.02 | 2.00 to 2.04 | 5 |" in page, page
     # NC and S3 are equally far by path, and one is slower.
     assert "τ-b 0.82" in page and "S3 is slower than NC" in page, page
-    assert "| S3 | 576 | 30.0 | 21.0 | 9.0 | – | 9.0 (0%) | met |" in page, page
+    assert "| S3 | 576 | 30.0 | 21.0 | 9.0 ± 0.0 | – | 9.0 (0%) | met |" in page, page
+
+
+def test_predictions_are_held_against_the_jobs_own_times(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    monkeypatch.setattr(table, "TRACES", tmp_path)
+    assert table.predicted() == []
+    copy = f"COPY (SELECT repeat('x', 99) AS line FROM range(100000)) TO '{tmp_path}/out.csv' STORED AS CSV"
+    binary.run("sql", "--quiet", "--trace", table.basis("DFSIO"), copy).check()
+    first = {"median": 1.0, "p99": 1.0}
+    read = [{"concurrency": 1, "pattern": "sequential", "request_bytes": 8 << 20, "bytes_per_s": 1e8, "first_byte_ms": first}]
+    upload = {"bytes": 10 << 20, "sent_ms": 200.0, "complete_ms": 50.0, "complete_small_ms": 10.0}
+    unmeasured = dict.fromkeys(("chosen_concurrency", "write_bytes_per_s", "small_objects_per_s", "list_per_s", "rename", "read_after_write"))
+    commit = {"rename_ms": None, "multipart_ms": None}
+    report = {"format": "pellucid.probe/1", "url": "s3://b", "read": read, "upload": upload, "commit": commit} | unmeasured
+    written = [line({"probe": "S3"}, report=report, others_cores=0.0)]
+    for number in range(5):
+        case = {"workload": "DFSIO", "composition": "S3", "round": number}
+        written.append(line(case, job_s=9.0, publish_s=1.5, others_cores=0.0, hardware="h"))
+    (tmp_path / "storage-predicted.jsonl").write_text("\n".join(written) + "\n")
+    (row,) = (part for part in table.predicted() if part.startswith("| DFSIO"))
+    # 10 MB take some 0.2 s, their completion 0.05 s; of DFSIO's 384 MB it takes 1.5 s.
+    assert row.startswith("| DFSIO | S3 | 9.00 (9.00 to 9.00) | 0.") and row.endswith("% | outside | 1.50 | 1.47 |"), row
+
+
+def test_a_kept_log_says_where_its_time_went():
+    found = table.parts(table.TRACES / "commits-MINIO-1-rename.zstd")
+    # Six writes of eight tasks each.
+    assert found == pytest.approx({"jobs": 17.021, "the driver after them": 6.273, "commits of tasks": 13.035, "tasks beside their commits": 17.607}, abs=0.01)
 
 
 def test_what_spark_cannot_write_to_is_not_asked_for():

@@ -28,7 +28,7 @@ from lab.memory import kept
 from tests import binary, services
 
 REPEATS = 5
-PROBE = ("--seconds", "45", "--bytes", "4GiB")
+PROBE = ("--seconds", "60", "--bytes", "4GiB")
 
 
 def put(place: Place) -> None:
