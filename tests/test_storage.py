@@ -101,8 +101,26 @@ def test_probe_measures_and_leaves_nothing(service, tmp_path):
     # HDFS's name node renames; an object store has no such thing.
     assert document["rename"]["is_copy"] == (service.name != "hdfs"), document["rename"]
     assert document["commit"]["rename_ms"] > 0 and document["commit"]["multipart_ms"] > 0
-    assert document["read_after_write"] is True
+    assert document["upload"]["bytes"] >= 10 << 20 and document["upload"]["sent_ms"] > 0, document["upload"]
+    assert document["read_from"] == "written" and document["read_after_write"] is True
     no_secret(ran.out, ran.err, kept.read_text())
+    assert service.files() == before
+
+
+def test_probe_reads_what_is_there_and_leaves_it(service):
+    lines = f"SELECT repeat('x', 199) AS line FROM range({100_000})"
+    binary.sql(f"COPY ({lines}) TO '{service.url}/there/lines.csv' STORED AS CSV", env=service.env()).check()
+    before = service.files()
+    document = probe(service, "--read", f"{service.url}/there", "--seconds", "10", "--bytes", "256MiB", "--json").check().json()
+    assert document["read_from"] == "existing", document
+    # 20 MB are two pieces of 8 MiB, each read once: too few for more than one request at a time.
+    assert [r["concurrency"] for r in document["read"] if r["pattern"] == "sequential"] == [1], document["read"]
+    assert service.files() == before
+    nothing = probe(service, "--read", f"{service.url}/none", "--seconds", "10")
+    assert nothing.code == 1 and "8 MiB" in nothing.err, nothing.err
+    elsewhere = probe(service, "--read", "s3://elsewhere/there")
+    assert elsewhere.code == 2 and "same store" in elsewhere.err, elsewhere.err
+    no_secret(nothing.err, elsewhere.err)
     assert service.files() == before
 
 
@@ -260,6 +278,7 @@ def test_a_job_is_predicted_on_the_storage_that_was_probed(service, uploaded, tm
     answer = binary.run("whatif", trace, "--set", f"storage={probed}", "--json").check().json()
     assert answer["set"] == {"storage": str(probed)}
     assert any(service.url.split("/")[2] in words for words in answer["assumptions"]), answer["assumptions"]
+    assert any("--read" in words for words in answer["assumptions"]), answer["assumptions"]
     assert 0 < answer["prediction"]["low_ms"] < answer["prediction"]["high_ms"]
     broken = tmp_path / "broken.json"
     broken.write_text('{"format": "x"}')

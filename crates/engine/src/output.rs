@@ -162,8 +162,7 @@ impl Outputs {
                 Target::Remote(upload) => {
                     let resource = upload.resource.clone();
                     Monotask::new(&resource, Phase::Write, Vec::new(), 0, move |_| {
-                        // No bytes of ours: the parts have been counted.
-                        upload.complete().map(|()| Done { bytes: Some(0), ..Done::default() })
+                        upload.complete().map(|()| Done::default())
                     })
                 }
                 Target::Aborted => continue,

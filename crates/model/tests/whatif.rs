@@ -158,28 +158,26 @@ fn what_reading_took_from_the_cores_goes_with_the_reading() {
 }
 
 /// 20 ms of computing, two parts of 10 MB at 50 MB/s one after the other, and what makes a file of them.
-fn output(resource: &str, kind: &str, publishing_ms: f64) -> Trace {
+fn output() -> Trace {
     let mut b = Build::on_cores(2);
-    let to = b.resource(resource, kind, Some((50e6, "set")));
+    let to = b.disk("nvme0n1", Some(50e6));
     b.trace.resources[to as usize].concurrency = Some(1);
     let job = b.job("COPY", 0.0);
     let stage = b.stage(job, "DataSink", 0.0);
     let computes = b.multitask(stage, 0.0);
     b.compute(computes, 0.0, 20.0);
-    for (start, service, bytes) in
-        [(20.0, 200.0, 10_000_000), (220.0, 200.0, 10_000_000), (420.0, publishing_ms, 0)]
-    {
+    for (start, service, bytes) in [(20.0, 200.0, 10_000_000), (220.0, 200.0, 10_000_000), (420.0, 0.0, 0)] {
         let writes = b.multitask(stage, start);
         b.monotask(writes, to, Phase::Write, start, service).bytes = Some(bytes);
     }
-    b.end_stage(stage, 420.0 + publishing_ms);
-    b.end_job(job, 420.0 + publishing_ms);
+    b.end_stage(stage, 420.0);
+    b.end_job(job, 420.0);
     b.trace
 }
 
 #[test]
 fn output_elsewhere_is_sent_and_published_as_it_was_probed() {
-    let trace = output("nvme0n1", kind::DISK, 0.0);
+    let trace = output();
     let uploads =
         |publish_ns| Storage { write_bytes_per_s: Some(20e6), publish_ns, ..store(&[100.0, 100.0], 2, 7.0) };
     let simulated = |storage| on(&trace, storage).unwrap().prediction.simulated_ms.unwrap();
@@ -192,14 +190,6 @@ fn output_elsewhere_is_sent_and_published_as_it_was_probed() {
     assert!((sent..sent + 15.0).contains(&whole), "{whole} ms");
     let published = on(&trace, uploads(Some((0.0, 10.0)))).unwrap().prediction.analytic_ms.unwrap();
     assert!(published >= 1200.0 * 0.99, "{published} ms");
-}
-
-/// What a store takes to make an output of its parts is no time of its bytes: a faster link does not change it.
-#[test]
-fn publishing_takes_its_time_whatever_the_rate() {
-    let trace = output("s3://bucket", kind::STORE, 300.0);
-    close(simulated(&trace, &[]), 720.0);
-    close(simulated(&trace, &["store.rate=x2"]), 20.0 + 2.0 * 100.0 + 300.0);
 }
 
 #[test]

@@ -150,7 +150,8 @@ fn an_upload_is_timed_apart_from_its_completion() {
     let never = Arc::new(AtomicBool::new(false));
     let report = probe(&clock, store, BUDGET, &never, &|_, _| {}).unwrap();
     let upload = report.upload.unwrap();
-    assert_eq!(upload.bytes, 80 << 20);
+    // A quarter of the bytes that are left.
+    assert!((150 << 20..256 << 20).contains(&upload.bytes), "{upload:?}");
     assert!((9e7..1.001e8).contains(&upload.bytes_per_s()), "{upload:?}");
     let (each_ns, of_a_byte_ns) = upload.completion_ns();
     assert!((20e6..30e6).contains(&each_ns) && (19.9..20.1).contains(&of_a_byte_ns), "{upload:?}");

@@ -340,8 +340,6 @@ fn task(
         });
         let took = monotask.service_ns.max(1) as f64;
         let on_cores = on.kind == kind::CPU;
-        // A store that makes an output of its parts moves no bytes to or from us, and takes its time.
-        let publishes = monotask.phase == Phase::Write && on.kind == kind::STORE && work == 0.0;
         let share = |ns: Option<u64>| ns.filter(|_| on_cores).map(|ns| (ns as f64 / took).min(1.0) * work);
         Mono {
             resource: monotask.resource,
@@ -350,7 +348,7 @@ fn task(
             decode: share(monotask.decode_ns).unwrap_or(0.0),
             waits: share(monotask.cpu_ns).filter(|_| core_time.is_none()).map_or(0.0, |ran| work - ran),
             cached_bytes: monotask.cached_bytes.map_or(0.0, |b| b as f64),
-            lag_ns: lags[*m as usize].saturating_add(if publishes { monotask.service_ns } else { 0 }),
+            lag_ns: lags[*m as usize],
             after: std::mem::take(&mut after[place]),
         }
     };

@@ -24,8 +24,9 @@ use crate::probe::report::Upload;
 
 /// Bytes of a part: as large as those of the engine (DataFusion's `objectstore_writer_buffer_size`).
 const PART_BYTES: u64 = 10 << 20;
-/// Parts of an upload at most.
-const PARTS: u64 = 8;
+/// Parts of an upload at most: enough that what a store's disk or cache takes in at once when it has
+/// rested is little of them, as it is little of a job's output.
+const PARTS: u64 = 32;
 
 /// An upload that nobody sees yet.
 enum Begun {

@@ -7,7 +7,7 @@
 
 use futures::TryStreamExt;
 use object_store::path::Path;
-use object_store::{ObjectStore, Result};
+use object_store::{Error, ObjectMeta, ObjectStore, Result};
 
 use super::{OBJECT_BYTES, Pattern};
 
@@ -31,9 +31,13 @@ impl Pieces {
 
     /// Of all objects below a folder that are large enough; the rest of each is left out.
     pub async fn existing(store: &dyn ObjectStore, folder: &Path) -> Result<Pieces> {
-        let mut objects: Vec<_> = store.list(Some(folder)).try_collect().await?;
+        let mut objects: Vec<ObjectMeta> = match store.list(Some(folder)).try_collect().await {
+            // What has folders says that this one is not there; what has none finds nothing in it.
+            Err(Error::NotFound { .. }) => Vec::new(),
+            objects => objects?,
+        };
         objects.sort_by(|a, b| a.location.cmp(&b.location));
-        let cut = |object: &object_store::ObjectMeta| {
+        let cut = |object: &ObjectMeta| {
             let at = object.location.clone();
             (0..object.size / OBJECT_BYTES).map(move |i| (at.clone(), i * OBJECT_BYTES)).collect::<Vec<_>>()
         };
