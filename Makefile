@@ -49,7 +49,7 @@ test-spark: .venv/tests.installed
 	$(build) --bins
 	cd spark-plugin && mvn -q -B test -Dspark.version=3.5.6 -Dscala.binary=2.13 -Dscala.version=2.13.8
 	cd spark-plugin && mvn -q -B test -Dspark.version=4.0.1 -Dscala.binary=2.13 -Dscala.version=2.13.16
-	PELLUCID_FULL=1 .venv/bin/python -m pytest -q -rs --durations=0 tests/test_spark_plugin.py tests/test_sql_on_spark.py
+	PELLUCID_FULL=1 .venv/bin/python -m pytest -q -rs --durations=0 tests/test_spark_plugin.py tests/test_spark_waits.py tests/test_sql_on_spark.py tests/test_iterate_on_spark.py
 
 # Maven fetches what it compiles against, and runs the core's tests on the way.
 spark-plugin/target/pellucid-spark.jar: spark-plugin/pom.xml $(shell find spark-plugin/src -name '*.java')

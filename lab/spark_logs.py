@@ -224,11 +224,8 @@ def renamed(line: str, names: dict[str, str]) -> str:
     return line
 
 
-def clean(log: Path, chosen: argparse.Namespace) -> None:
-    """Takes out of a log what is of this machine."""
-    names = {str(Path(__file__).resolve().parents[1]): "", str(Path(chosen.folder).resolve()): "/logs"}
-    if chosen.input:
-        names[str(Path(chosen.input).resolve().parent)] = "/data"
+def cleaned(log: Path, names: dict[str, str]) -> None:
+    """Takes out of a log what is of this machine; these paths get other names."""
     lines = []
     for line in log.read_text().splitlines():
         if '"SparkListenerEnvironmentUpdate"' in line[:100]:
@@ -238,6 +235,14 @@ def clean(log: Path, chosen: argparse.Namespace) -> None:
             line = json.dumps(event, separators=(",", ":"))
         lines.append(renamed(line, names) + "\n")
     log.write_text("".join(lines))
+
+
+def clean(log: Path, chosen: argparse.Namespace) -> None:
+    """The same for an application of this program."""
+    names = {str(Path(__file__).resolve().parents[1]): "", str(Path(chosen.folder).resolve()): "/logs"}
+    if chosen.input:
+        names[str(Path(chosen.input).resolve().parent)] = "/data"
+    cleaned(log, names)
 
 
 def counts_of(files: list[Path]) -> list[int]:

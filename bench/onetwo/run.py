@@ -1,0 +1,242 @@
+"""Measures what is missing, then makes the page: `python -m bench.onetwo.run` (root, Java).
+
+One executor with 8 slots on emulated spinning disks (`lab/hdd.py`). Each job runs on one disk and on two, where every second
+file of its input and every second shuffle file lie on the other; as stock Spark, and with the plugin that only measures. The
+four take turns. Each finished run is a line in `bench/results/onetwo.jsonl` and a log in `bench/results/onetwo/`, so that
+what was stopped goes on where it was; at the end `bench/ONETWO.md` is made anew.
+
+    python -m bench.onetwo.run --list
+    python -m bench.onetwo.run --only sort --time-limit 600
+    python -m bench.onetwo.run --only scan --repeats 1 --try-out
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from bench import results
+from bench.adaptive.jobs import LINE_BYTES
+from bench.adaptive.matrix import Case
+from bench.adaptive.run import FILES, JAR, PLUGIN, Rig, rig, say, spark_settings
+from bench.onetwo import models, table
+from bench.onetwo.cases import DISKS, LOGS, REPEATS, SUITE, cases
+from bench.sessions import core_seconds
+from bench.spark.rig import keep
+from lab import hdd, kernel
+from lab.disks import LabError
+from lab.spark_logs import cleaned
+from tests import spark
+from tests.binary import ROOT
+from tests.threads import below
+
+SLOTS = 8
+LONGEST_S = 600
+LOOK_S = 0.05
+EXECUTOR = b"CoarseGrainedExecutorBackend"
+
+
+class Looks(threading.Thread):
+    """Reads the executor's core time and the disks' counters again and again, as anybody on its machine could."""
+
+    def __init__(self, disks: list[hdd.Disk]):
+        super().__init__(daemon=True)
+        self.devices = [disk.device for disk in disks]
+        self.ended = threading.Event()
+        self.samples: list[tuple[float, list[float]]] = []
+
+    def run(self):
+        executor, looked = None, 0
+        while not self.ended.wait(LOOK_S):
+            looked += 1
+            # To look for it is a walk through all processes.
+            if executor is None and looked % 10 == 0:
+                executor = next((pid for pid in below(os.getpid()) if EXECUTOR in command(pid)), None)
+            if executor is not None:
+                try:
+                    used = core_seconds(executor)
+                except OSError:
+                    return  # it has ended, and with it all that is asked for
+                self.samples.append((time.time(), [used, *(float(sum(kernel.moved_bytes(device))) for device in self.devices)]))
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.join()
+
+
+def command(pid: int) -> bytes:
+    """What a process runs; nothing where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def folders(hardware: Rig, case: Case) -> list[Path]:
+    """Of the input: half of the files each. The second half lies on both disks, and is read from the case's last."""
+    return [hardware.disks[0].path / "a", hardware.of(case)[-1].path / "b"]
+
+
+def settings_of(hardware: Rig, case: Case, logs: Path) -> dict[str, str]:
+    """Of the application: as those of `bench/adaptive` with so many slots."""
+    plain = replace(case, setting=f"stock-{SLOTS}")
+    found = spark_settings(plain, hardware.folders(case), logs, logs / "nothing")
+    if case.setting == "measure":
+        found |= {"spark.jars": str(JAR), "spark.plugins": PLUGIN, "spark.pellucid.mode": "measure"}
+    return found
+
+
+def application(case: Case, request: dict) -> dict:
+    """Runs one, and gives what it said."""
+    plain = {key: value for key, value in os.environ.items() if key not in ("SPARK_HOME", "SPARK_CONF_DIR")}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "request.json"
+        file.write_text(json.dumps(request))
+        program = [str(spark.python()), "-B", "-m", "bench.onetwo.jobs", str(file)]
+        environment = plain | {"PYTHONPATH": str(ROOT)}
+        ran = subprocess.run(program, capture_output=True, text=True, timeout=LONGEST_S, cwd=folder, env=environment)
+    said = [line for line in ran.stdout.splitlines() if line.startswith("{")]
+    if ran.returncode or not said:
+        last = "\n".join(ran.stderr.strip().splitlines()[-20:])
+        raise RuntimeError(f"{case.name}: Spark ended with {ran.returncode}: {last}")
+    return json.loads(said[-1])
+
+
+def place(hardware: Rig, case: Case) -> None:
+    """Makes the input, at memory's speed.
+
+    Spark reads long files first, and files of one length folder by folder. So each is made a little shorter
+    than the one before, and they go to the two folders in turn: neighbours lie on different disks.
+    """
+    one = replace(case, disk=DISKS[1])
+    hardware.clear(one)
+    whole, (first, second) = hardware.disks[0].path / "whole", (disk.path for disk in hardware.disks)
+    with tempfile.TemporaryDirectory() as logs:
+        made = {"make": f"file:{whole}", "bytes": case.bytes, "files": FILES}
+        application(one, made | {"settings": settings_of(hardware, one, Path(logs))})
+    for folder in (first / "a", first / "b", second / "b"):
+        folder.mkdir()
+    for number, path in enumerate(sorted(whole.glob("part-*"))):
+        os.truncate(path, path.stat().st_size - 2 * number * LINE_BYTES)
+        if number % 2:
+            shutil.copyfile(path, second / "b" / path.name)
+        path.rename(first / ("b" if number % 2 else "a") / path.name)
+    shutil.rmtree(whole)
+
+
+def spans(log: Path) -> list[tuple[float, float]]:
+    """When each stage that ran began and ended, in seconds of the epoch."""
+    found = []
+    with open(log) as lines:
+        for line in lines:
+            if '"SparkListenerStageCompleted"' in line:
+                info = json.loads(line)["Stage Info"]
+                found.append((info["Submission Time"] / 1e3, info["Completion Time"] / 1e3))
+    return sorted(found)
+
+
+def measure(hardware: Rig, case: Case, log: Path | None) -> dict:
+    """One run: its time, what each stage used, what the drives counted. Its log is kept where one is named."""
+    hardware.clear(case)
+    hardware.set_kind(case, case.kind)
+    disks = hardware.of(case)
+    request = {"job": case.job, "sources": [f"file:{path}" for path in folders(hardware, case)]}
+    request["disks"] = [str(folder) for folder in hardware.folders(case)]
+    with tempfile.TemporaryDirectory() as logs:
+        before = [disk.stats() for disk in disks]
+        request["settings"] = settings_of(hardware, case, Path(logs))
+        with results.quiet([disk.server for disk in disks] + hardware.idlers) as others, Looks(disks) as looks:
+            said = application(case, request)
+        drives = [asdict(disk.stats().since(was)) for disk, was in zip(disks, before, strict=True)]
+        (events,) = [path for path in Path(logs).iterdir() if not path.name.startswith(".")]
+        stages = models.uses(spans(events), looks.samples)
+        if log:
+            names = {str(disk.path): f"/disk{number}" for number, disk in enumerate(disks)}
+            cleaned(events, names | {logs: "/logs", str(ROOT): ""})
+            keep(events, log)
+    hardware.set_kind(case, "memory")
+    return {**said, "stages": stages, "drives": drives, "others_cores": others()}
+
+
+def version(case: Case) -> str:
+    """Of what is measured."""
+    return results.fingerprint([JAR]) if case.setting == "measure" else spark.PACKAGES["4"][0]
+
+
+def missing(wanted: list[Case]) -> list[Case]:
+    """Those without a line of this Spark, or this jar."""
+    done = [(line["case"], line["build"]) for line in results.load(SUITE) if (LOGS / line["log"]).exists()]
+    return [case for case in wanted if (asdict(case), version(case)) not in done]
+
+
+def run(wanted: list[Case], limit_s: float, trying_out: bool) -> None:
+    """Runs these until there may be no time for another. Trying out, nothing is calibrated, and nothing kept."""
+    until, longest = time.monotonic() + limit_s, 0.0
+    both = [replace(case, disk=DISKS[2]) for case in wanted]
+    with rig(both) as hardware:
+        place(hardware, both[0])
+        for case in wanted:
+            if time.monotonic() + longest > until:
+                say("time is up; the same command goes on from here")
+                return
+            if not trying_out:
+                hardware.calibrate(case)
+            begun = time.monotonic()
+            name = f"{case.name.replace('/', '-')}-{version(case)}.zstd"
+            found = measure(hardware, case, None if trying_out else LOGS / name)
+            if not trying_out:
+                for disk, rate in zip(hardware.disks, hardware.rates[case.kind], strict=False):
+                    disk.kind, disk.measured = case.kind, rate  # that it was another meanwhile, to clear up, changes nothing
+                found |= {"log": name, "label": hardware.disks[0].label(), "calibration": hardware.rates[case.kind]}
+                found |= {"slots": SLOTS, "cores": os.cpu_count()}
+                results.append(SUITE, asdict(case), found, by=version(case))
+            longest = max(longest, time.monotonic() - begun)
+            used = "; ".join(f"{s['s']:.1f} s, {s['core_s']:.1f} core s, {sum(s['disk_bytes']) / 1e6:.0f} MB" for s in found["stages"])
+            say(f"{case.name}: {found['ms'] / 1000:.1f} s of {time.monotonic() - begun:.0f} ({used}; others {found['others_cores']})")
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench.onetwo.run", description=__doc__.split("\n")[0])
+    parser.add_argument("--only", default="", metavar="TEXT,…", help="only runs whose DISK/JOB/SETTING/REPEAT holds one of these")
+    parser.add_argument("--repeats", type=int, default=REPEATS)
+    parser.add_argument("--mib", type=int, default=256, help="size of the input")
+    parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
+    parser.add_argument("--try-out", action="store_true", help="calibrates nothing and keeps nothing: does it run?")
+    parser.add_argument("--list", action="store_true", help="says what there is, and ends")
+    chosen = parser.parse_args()
+    wanted = [case for case in cases(chosen.mib << 20, chosen.repeats) if any(text in case.name for text in chosen.only.split(","))]
+    if not JAR.exists():
+        say(f"onetwo: the plugin is not built: {JAR} (make spark-plugin/target/pellucid-spark.jar)")
+        return 1
+    if why_not := hdd.missing() or spark.missing():
+        say(f"onetwo: {why_not}")
+        return 1
+    todo = wanted if chosen.try_out else missing(wanted)
+    say(f"{len(wanted)} runs, {len(todo)} to be measured")
+    if chosen.list:
+        for case in wanted:
+            print(case.name, "" if case in todo else "measured", sep="\t")
+        return 0
+    try:
+        if todo:
+            run(todo, chosen.time_limit, chosen.try_out)
+    except (LabError, OSError, RuntimeError, subprocess.SubprocessError) as error:
+        say(f"onetwo: {error}")
+        return 1
+    return 0 if chosen.try_out else table.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""The manifest of the logs and `bench/ONETWO.md`, from lines and logs: `python -m bench.onetwo.table`. Measures nothing."""
+
+import json
+import statistics
+import sys
+from collections import defaultdict
+
+from bench import results
+from bench.onetwo import models
+from bench.onetwo.cases import DISKS, LOGS, REPEATS, SETTINGS, SUITE, Question, questions
+from tests import binary
+
+PAGE = results.ROOT / "bench" / "ONETWO.md"
+MANIFEST = LOGS / "manifest.json"
+MODELS = ("slots: a core's", "slots: a disk's", "resources", "stock log", "plugin's trace")
+OF_SETTING = {"stock": "stock log", "measure": "plugin's trace"}
+
+Runs = dict[tuple[str, int, str], list[dict]]
+
+
+def newest(lines: list[dict]) -> Runs:
+    """By job, number of disks and setting, the runs of the newest build and size, by repeat."""
+    found: dict = defaultdict(dict)
+    numbers = {disk: number for number, disk in DISKS.items()}
+    last = {}
+    for line in lines:
+        case = line["case"]
+        key = case["job"], numbers[case["disk"]], case["setting"]
+        what = line["build"], case["bytes"]
+        if last.setdefault(key, what) != what:
+            last[key] = what
+            found[key].clear()
+        found[key][case["repeat"]] = line
+    return {key: [runs[repeat] for repeat in sorted(runs)] for key, runs in found.items()}
+
+
+def asked(runs: Runs) -> list[Question]:
+    """The questions of which all logs are there."""
+    return [q for q in questions() if all((q.job, disks, setting) in runs for disks in (q.before, q.after) for setting in SETTINGS)]
+
+
+def manifest(runs: Runs) -> dict:
+    """As `pellucid backtest` takes it: by stock Spark's log, and by the plugin's; what came of it is stock Spark's."""
+    found = []
+    for q in asked(runs):
+        target = [line["log"] for line in runs[q.job, q.after, "stock"]]
+        for setting in SETTINGS:
+            base = [line["log"] for line in runs[q.job, q.before, setting]]
+            times = f"x{q.after / q.before:g}"
+            case = {"name": q.name(setting), "query": q.job, "set": {"disk.rate": times}, "baseline": base, "measured": target}
+            found.append(case | {"emulation": "kernel", "note": f"{len(base)} and {len(target)} of {REPEATS} runs"})
+    machines = "; ".join(sorted({line["machine"] for lines in runs.values() for line in lines}))
+    return {"format": "pellucid.manifest/1", "machine": machines, "cases": found}
+
+
+def used(lines: list[dict]) -> list[dict]:
+    """What each stage used: the medians of the runs."""
+    of_stages = zip(*(line["stages"] for line in lines), strict=False)
+    return [
+        {
+            "s": statistics.median(use["s"] for use in uses),
+            "core_s": statistics.median(use["core_s"] for use in uses),
+            "disk_bytes": [statistics.median(moved) for moved in zip(*(use["disk_bytes"] for use in uses), strict=True)],
+        }
+        for uses in of_stages
+    ]
+
+
+def hardware(line: dict) -> tuple[int, float]:
+    """Cores, and bytes per second of a disk."""
+    return line["cores"], statistics.mean(line["calibration"])
+
+
+def predictions(q: Question, runs: Runs, said: dict[str, dict]) -> dict[str, float]:
+    """By each model, in ms."""
+    stock = runs[q.job, q.before, "stock"]
+    ms, disks = said[q.name("stock")]["baseline_ms"], (q.before, q.after)
+    found = models.by_slots(ms, disks)
+    found["resources"] = models.by_resources(ms, used(stock), disks, *hardware(stock[0]))
+    return found | {OF_SETTING[setting]: said[q.name(setting)]["predicted_ms"] for setting in SETTINGS}
+
+
+def row(*cells) -> str:
+    """A row of a table."""
+    return "| " + " | ".join(str(cell) for cell in cells) + " |"
+
+
+def errors_table(runs: Runs, document: dict) -> list[str]:
+    """Predicted, and how far off, by each model; positive: too long."""
+    said = {case["name"]: case for case in document["cases"]}
+    out = [row("job", "disks", "measured before, s", "after, s", *MODELS), row(*["---"] * (4 + len(MODELS)))]
+    errors, inside = defaultdict(list), defaultdict(list)
+    for q in asked(runs):
+        case = said[q.name("stock")]
+        cells = []
+        for name, ms in predictions(q, runs, said).items():
+            off = ms / case["measured_ms"] - 1
+            errors[name].append(abs(off))
+            cells.append(f"{ms / 1e3:.1f} ({off:+.0%})")
+        for setting in SETTINGS:
+            inside[OF_SETTING[setting]].append(said[q.name(setting)]["inside"])
+        out.append(row(q.job, f"{q.before} → {q.after}", f"{case['baseline_ms'] / 1e3:.1f}", f"{case['measured_ms'] / 1e3:.1f}", *cells))
+    for name, of in (("median error", statistics.median), ("worst", max)):
+        out.append(row(name, "", "", "", *(f"{of(errors[model]):.0%}" for model in MODELS)))
+    out += ["", *(f"- {name}: {sum(told)} of {len(told)} inside their 90 % interval" for name, told in inside.items())]
+    fewest = min(len(lines) for lines in runs.values())
+    return [*out, *([f"- Runs of each kind: {fewest} at the least of {REPEATS}"] if fewest < REPEATS else []), ""]
+
+
+def uses_table(runs: Runs) -> list[str]:
+    """What the model by resources has to go by, and what the drives gave."""
+    head = ("job", "disks", "stage", "took, s", "core time, s", "ideal, s", "MB of each disk", "ideal, s", "drive busy for, s", "MB/s while busy")
+    out = [row(*head), row(*["---"] * len(head))]
+    for (job, disks, setting), lines in sorted(runs.items()):
+        if setting != "stock":
+            continue
+        cores, rate = hardware(lines[0])
+        drives = [[sum(drive[key] for drive in line["drives"]) for key in ("busy_ns", "read_bytes", "write_bytes")] for line in lines]
+        busy_ns, read, written = (statistics.median(of) for of in zip(*drives, strict=True))
+        whole = [f"{busy_ns / disks / 1e9:.1f}", f"{(read + written) / busy_ns * 1e3:.0f}"]
+        for number, use in enumerate(used(lines)):
+            moved = " + ".join(f"{n / 1e6:.0f}" for n in use["disk_bytes"])
+            ideal = sum(use["disk_bytes"]) / disks / rate
+            took = f"{use['s']:.1f}", f"{use['core_s']:.1f}", f"{use['core_s'] / cores:.1f}"
+            out.append(row(job, disks, number, *took, moved, f"{ideal:.1f}", *(whole if number == 0 else ["", ""])))
+    return [*out, ""]
+
+
+def page(lines: list[dict], document: dict | None) -> str:
+    """The whole page."""
+    out = [
+        "# One disk or two: what predicts it on stock Spark",
+        "",
+        "Made by `python -m bench.onetwo.run` from `bench/results/onetwo.jsonl` and the logs beside it; never by hand. The question is that of",
+        "monotasks-sosp17 §6.6 (figures 15 and 17), asked both ways: a job on one disk, from what was measured on two, and the other way",
+        "round. One executor with 8 slots; every second file of the input and every second shuffle file lie on the other disk; no job",
+        "writes a result (`bench/onetwo/jobs.py`). When a stage begins, the page cache forgets the disks' files.",
+        "",
+        "| model | goes by |",
+        "|---|---|",
+        "| slots: a core's | Spark's slots stay as they are: nothing changes (figure 15) |",
+        "| slots: a disk's | half as many disks, half as many slots: twice as long |",
+        "| resources | core time of the executor's process and bytes of the disks, by the operating system's counters; the disks' rate (figure 17) |",
+        "| stock log | `pellucid whatif LOG --set disk.rate=x2` (or x0.5): waits for disks are only bounded |",
+        "| plugin's trace | the same, of a run with the plugin in `measure` mode |",
+        "",
+    ]
+    if document is None:
+        return "\n".join([*out, "Nothing is measured yet.", ""])
+    out += [f"- Machine: {machine}" for machine in sorted({line["machine"] for line in lines})]
+    out += [f"- Disks: {label}" for label in sorted({line["label"].split(" (measured")[0] for line in lines})]
+    noisy = sum(line["others_cores"] > results.NOISE_CORES for line in lines)
+    out += [f"- In {noisy} of {len(lines)} runs other processes used more than {results.NOISE_CORES} cores.", ""]
+    runs = newest(lines)
+    out += ["## Predicted", "", "Seconds, and how far off they are from the measured median.", "", *errors_table(runs, document)]
+    return "\n".join([*out, "## What the stages used", "", *uses_table(runs)])
+
+
+def main() -> int:
+    """Writes the manifest, asks for its predictions, writes the page, and says where."""
+    lines = [line for line in results.load(SUITE) if (LOGS / line["log"]).exists()]
+    found, document = manifest(newest(lines)), None
+    if found["cases"]:
+        MANIFEST.write_text(json.dumps(found, indent=1) + "\n")
+        document = json.loads(binary.run("backtest", "--json", MANIFEST).check().out)
+    PAGE.write_text(page(lines, document))
+    print(PAGE)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
