@@ -301,9 +301,9 @@ def predicted() -> list[str]:
                 told = binary.run("whatif", basis(workload), "--set", f"storage={probe}", "--json").check().json()["prediction"]
                 seconds = [line["job_s"] for line in some]
                 measured, (least, most) = statistics.median(seconds), interval(seconds)
-                low, middle, high = (told[key] / 1e3 for key in ("low_ms", "duration_ms", "high_ms"))
+                low, middle, high = (float(told[key]) / 1e3 for key in ("low_ms", "duration_ms", "high_ms"))
                 inside = "inside" if low <= measured <= high else "outside"
-                off, ends = f"{middle / measured - 1:+.0%}", f"{statistics.median(line['publish_s'] for line in some):.2f}"
+                off, ends = f"{round(100 * (middle / measured - 1)):+d} %", f"{statistics.median(line['publish_s'] for line in some):.2f}"
                 cells = [f"{measured:.2f} ({least:.2f} to {most:.2f})", f"{middle:.2f} ({low:.2f} to {high:.2f})", off, inside]
                 rows.append(row(workload, name, *cells, *(["–", "–"] if workload == "word count" else [ends, f"{completion_s(report):.2f}"])))
     if not rows:
@@ -313,7 +313,10 @@ def predicted() -> list[str]:
         "From one trace on the local disk and a probe of the other store, by `python -m bench.storage.predicted`: a word count of "
         f"{LARGE['word count'] * 101} MB and {RECORD * RECORDS * LARGE['DFSIO'] / 1e6:.0f} MB of output, five rounds. Times are the jobs' own, as their traces say. Before each run and each "
         "probe what is on the disk leaves the page cache, and the probe reads the job's own input, no byte twice. The last two "
-        "columns are what completing the upload took in the runs, and what the probe says that it takes, in seconds. "
+        "columns are what completing the upload took in the runs, and what the probe says that it takes, in seconds. All stores have the "
+        "same disk behind them, so that a word count that waits for it takes as long everywhere: its rows show that the probe sees the disk, "
+        "which it does not where it reads back what it has written (124 MB/s, the link's, for 100). A job's output meets a disk that has "
+        "rested and takes the first 25 MB or so at once, which is 7 % of it; the probe's upload comes after its other writes. "
         f"Beside {noisy} of {len(found)} lines other processes used more than {results.NOISE_CORES} cores."
     )
     heads = ("workload", "composition", "measured s (90 % interval)", "predicted s (90 % interval)", "off by", "interval", "completed in", "by the probe")
