@@ -56,7 +56,7 @@ pub(crate) fn run(plan: Arc<Plan>, mut options: RunOptions) -> Result<Outcome, J
         for index in 0..threads {
             let meter = Clocked::new(trace.as_ref().map(|trace| Sampler::new(&plan, trace)));
             let worker = &worker;
-            scope.spawn(move || drive(worker, index, meter, threads <= cores, None));
+            scope.spawn(move || drive(worker, index, meter, cores, None));
         }
         // A panic of the caller's own `progress` ends the threads too.
         let _stop = StopAtEnd(&worker);

@@ -46,6 +46,8 @@ pub(crate) struct Mesh {
     links: RwLock<BTreeMap<Peer, Arc<Link>>>,
     /// Where the others listen.
     addresses: RwLock<BTreeMap<u32, String>>,
+    /// Workers at the same address as this, by what was told last.
+    here: AtomicUsize,
     /// For whoever reads.
     reading: Mutex<Vec<Arc<Link>>>,
     /// Connections that are new to whoever reads.
@@ -108,6 +110,7 @@ impl Mesh {
             address,
             links: RwLock::default(),
             addresses: RwLock::default(),
+            here: AtomicUsize::new(1),
             reading: Mutex::default(),
             added: Mutex::default(),
             queued: AtomicUsize::new(0),
@@ -154,6 +157,11 @@ impl Mesh {
     /// Why not, in words.
     pub fn dial_controller(&self, address: &str) -> Result<(), String> {
         self.dial(Peer::Controller, address, Instant::now() + PATIENCE)
+    }
+
+    /// Workers on this machine, this one included, as far as addresses tell.
+    pub fn workers_here(&self) -> usize {
+        self.here.load(Ordering::Relaxed)
     }
 
     /// For how long the controller has said nothing.
@@ -379,6 +387,9 @@ impl Mesh {
             match wire::decode(&head, frame)? {
                 Frame::Envelope(envelope) => take(News::Message(peer, envelope)),
                 Frame::Addresses(addresses) => {
+                    let own = host(&self.address);
+                    let here = addresses.iter().filter(|(_, address)| host(address) == own).count();
+                    self.here.store(here.max(1), Ordering::Relaxed);
                     let mut known = self.addresses.write().unwrap_or_else(PoisonError::into_inner);
                     known.extend(addresses);
                 }
@@ -415,4 +426,9 @@ impl Network for Mesh {
     fn forget(&self, worker: u32) {
         self.cut(Peer::Worker(worker));
     }
+}
+
+/// The part of an address that names a machine.
+fn host(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
 }

@@ -368,6 +368,10 @@ impl Io for Connected<'_> {
     fn is_full(&self) -> bool {
         crate::worker::Network::is_full(&*self.mesh)
     }
+
+    fn workers_here(&self) -> usize {
+        self.mesh.workers_here()
+    }
 }
 
 /// Takes part in a job until it ends.
@@ -399,7 +403,7 @@ pub fn work(plan: Arc<Plan>, invitation: &Invitation, settings: &WorkerSettings)
         for index in 0..threads {
             let (worker, io) = (&worker, &io);
             let meter = Clocked::new(kept.as_deref().map(|kept| Sampler::new(&plan, kept)));
-            scope.spawn(move || drive(worker, index, meter, threads <= cores, Some(io)));
+            scope.spawn(move || drive(worker, index, meter, cores, Some(io)));
         }
         // While all threads are in long tasks, this one reads, and reports.
         let mut reported = Instant::now();

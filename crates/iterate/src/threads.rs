@@ -2,7 +2,7 @@
 //!
 //! Between iterations a thread has nothing to do for a microsecond or so, and waking takes five to
 //! fifty: so it looks for work for some microseconds before it sleeps, if it has a core for itself. Where
-//! there are more threads than cores it sleeps at once, since looking would keep the one that has the
+//! workers on this machine have more threads than it has cores it sleeps at once, since looking would keep the one that has the
 //! work from running.
 
 use std::sync::atomic::Ordering;
@@ -27,6 +27,8 @@ pub(crate) trait Io: Sync {
     fn poll(&self, wait: Option<Duration>) -> bool;
     /// Too much waits to be sent for tasks to send more.
     fn is_full(&self) -> bool;
+    /// Workers of the job on this machine, this one included, as far as is known.
+    fn workers_here(&self) -> usize;
 }
 
 /// Measures turns, and samples tasks where they are recorded.
@@ -69,12 +71,13 @@ impl Meter for Clocked<'_> {
     }
 }
 
-/// Runs a thread until the worker stops. `alone`: it has a core for itself.
-pub(crate) fn drive(worker: &Worker, index: usize, meter: Clocked<'_>, alone: bool, io: Option<&dyn Io>) {
+/// Runs a thread until the worker stops, on a machine of so many cores.
+pub(crate) fn drive(worker: &Worker, index: usize, meter: Clocked<'_>, cores: usize, io: Option<&dyn Io>) {
     let ring = &worker.rings[index];
     let _ = ring.thread.set(std::thread::current());
     let mut thread = Thread::new(worker, index, meter);
-    let look = if alone { LOOK_NS } else { 0 };
+    // Others have as many threads, as far as is known.
+    let has_core = || worker.rings.len() * io.map_or(1, Io::workers_here) <= cores;
     while !worker.stopped.load(Ordering::SeqCst) {
         ring.at_rest.store(false, Ordering::SeqCst);
         if worker.interrupt.load(Ordering::SeqCst) {
@@ -92,7 +95,9 @@ pub(crate) fn drive(worker: &Worker, index: usize, meter: Clocked<'_>, alone: bo
             continue;
         }
         ring.at_rest.store(true, Ordering::SeqCst);
-        if !look_for_work(&thread, worker, look, io) {
+        // The first thread sleeps where messages come in: it need not look there before.
+        let (look, sleeps_at_once) = if has_core() { (LOOK_NS, false) } else { (0, index == 0) };
+        if sleeps_at_once || !look_for_work(&thread, worker, look, io) {
             sleep(worker, index, &thread, io, true);
         }
     }
