@@ -4,30 +4,30 @@ import math
 import statistics
 from collections.abc import Sequence
 
-# Two-sided 90 %: the 0.95 quantile of Student's t by degrees of freedom (tables; 1.645 at infinity).
-T_95 = {
-    1: 6.314,
-    2: 2.920,
-    3: 2.353,
-    4: 2.132,
-    5: 2.015,
-    6: 1.943,
-    7: 1.895,
-    8: 1.860,
-    9: 1.833,
-    10: 1.812,
-    11: 1.796,
-    12: 1.782,
-    13: 1.771,
-    14: 1.761,
-    15: 1.753,
-    16: 1.746,
-    17: 1.740,
-    18: 1.734,
-    19: 1.729,
-    20: 1.725,
-    25: 1.708,
-    30: 1.697,
+# Two-sided 95 %: the 0.975 quantile of Student's t by degrees of freedom (tables; 1.960 at infinity).
+T_975 = {
+    1: 12.706,
+    2: 4.303,
+    3: 3.182,
+    4: 2.776,
+    5: 2.571,
+    6: 2.447,
+    7: 2.365,
+    8: 2.306,
+    9: 2.262,
+    10: 2.228,
+    11: 2.201,
+    12: 2.179,
+    13: 2.160,
+    14: 2.145,
+    15: 2.131,
+    16: 2.120,
+    17: 2.110,
+    18: 2.101,
+    19: 2.093,
+    20: 2.086,
+    25: 2.060,
+    30: 2.042,
 }
 
 
@@ -42,12 +42,12 @@ def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 def ratio_interval(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
-    """Geometric mean of `a / b` over pairs, and its 90 % interval (Student's t on logarithms)."""
+    """Geometric mean of `a / b` over pairs, and its 95 % interval (Student's t on logarithms)."""
     logs = [math.log(a / b) for a, b in pairs]
     mean, freedom = statistics.fmean(logs), len(logs) - 1
     if freedom < 1:
         raise ValueError("an interval needs at least two pairs")
-    quantile = T_95[max(known for known in T_95 if known <= freedom)]
+    quantile = T_975[max(known for known in T_975 if known <= freedom)]
     half = quantile * statistics.stdev(logs) / math.sqrt(len(logs))
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 

@@ -9,8 +9,9 @@ from bench.stats import ratio_interval
 def test_settings_take_turns():
     cases = matrix.cases(1 << 20, 2)
     sort = [case for case in cases if (case.disk, case.job) == ("H150R", "sort")]
-    assert [case.setting for case in sort[:7]] == [*(f"stock-{n}" for n in matrix.SWEEP), "throughput", "index"]
-    assert [case.repeat for case in sort] == [0] * 7 + [1] * 7
+    assert [case.setting for case in sort[:8]] == [*(f"stock-{n}" for n in matrix.SWEEP), "throughput", "index", "remembered"]
+    assert [case.repeat for case in sort] == [0] * 8 + [1] * 8
+    assert {case.bytes for case in matrix.cases(None, 1) if case.job == "sort"} == {matrix.BYTES["sort"]}
     assert len(set(cases)) == len(cases)
     # A round goes over everything before the next begins.
     assert [case.repeat for case in cases] == sorted(case.repeat for case in cases)
@@ -18,13 +19,15 @@ def test_settings_take_turns():
 
 
 def test_only_policies_get_the_plugin(tmp_path):
-    stock = run.spark_settings(run.Case("H150", "sort", "stock-4", 1, 0), [tmp_path], tmp_path)
-    ours = run.spark_settings(run.Case("H150", "sort", "index", 1, 0), [tmp_path], tmp_path)
+    stock = run.spark_settings(run.Case("H150", "sort", "stock-4", 1, 0), [tmp_path], tmp_path, tmp_path)
+    ours = run.spark_settings(run.Case("H150", "sort", "index", 1, 0), [tmp_path], tmp_path, tmp_path / "found")
     assert stock["spark.master"].startswith("local-cluster[1,4,") and "spark.plugins" not in stock
     assert ours["spark.master"].startswith("local-cluster[1,32,") and ours["spark.pellucid.policy"] == "index"
     assert {key for key in ours if key not in stock} == {
-        "spark.jars", "spark.plugins", "spark.pellucid.mode", "spark.pellucid.policy"
+        "spark.jars", "spark.plugins", "spark.pellucid.mode", "spark.pellucid.policy", "spark.pellucid.memory"
     }  # fmt: skip
+    again = run.spark_settings(run.Case("H150", "sort", "remembered", 1, 0), [tmp_path], tmp_path, tmp_path / "found")
+    assert again == ours | {"spark.app.name": "H150/sort/remembered/0", "spark.pellucid.policy": "throughput"}
 
 
 def test_a_log_s_signals(tmp_path):
@@ -78,7 +81,7 @@ def test_the_best_of_each_stage_is_what_to_beat():
     assert "throughput: 0.71 of stock-32 (goal: at most 0.85): met." in page
     assert "throughput chose, by stage (goal: within one doubling of the best): 0: 8 beside 4; 1: 8 beside 32 (missed)." in page
     assert "**Not decided**: the goals ask for 5 repeats, and a setting has 1." in page
-    assert "Not measured: stock-2, stock-8, stock-16, index." in page and "- pagerank on H150R" in page
+    assert "Not measured: stock-2, stock-8, stock-16, index, remembered." in page and "- pagerank on H150R" in page
     assert "0.71 (one pair)" in page and "| 4.0 |" in page
 
 

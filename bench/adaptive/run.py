@@ -21,14 +21,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import duckdb
 
 from bench import results
 from bench.adaptive import log, table
-from bench.adaptive.matrix import SLOTS, Case, cases
+from bench.adaptive.matrix import POLICIES, REMEMBERED, SLOTS, Case, cases
 from lab import guard, hdd
 from lab.disks import LabError
 from lab.memory import kept
@@ -37,7 +37,7 @@ from tests import spark
 from tests.binary import ROOT
 
 SUITE = "adaptive"
-FILES = 192
+FILES = 64
 JAR = ROOT / "spark-plugin" / "target" / "pellucid-spark.jar"
 PLUGIN = "org.pellucid.spark.PellucidPlugin"
 HEAP = "2g"
@@ -51,8 +51,13 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def spark_settings(case: Case, folders: list[Path], logs: Path) -> dict[str, str]:
-    """Of the application, on the disks with these folders."""
+def policy(case: Case) -> str:
+    """Of the plugin, if the case runs it."""
+    return POLICIES[0] if case.setting == REMEMBERED else case.setting
+
+
+def spark_settings(case: Case, folders: list[Path], logs: Path, memory: Path) -> dict[str, str]:
+    """Of the application, on the disks with these folders; what the plugin finds is kept in `memory`."""
     stock = case.setting.removeprefix("stock-")
     cores = int(stock) if stock != case.setting else SLOTS
     found = {
@@ -81,16 +86,17 @@ def spark_settings(case: Case, folders: list[Path], logs: Path) -> dict[str, str
             found |= {"spark.pellucid.mode": "monotasks", "spark.pellucid.disks": ",".join(map(str, folders))}
             found["spark.master"] = f"local-cluster[1,{os.cpu_count()},3072]"
         else:
-            found |= {"spark.pellucid.mode": "adaptive", "spark.pellucid.policy": case.setting}
+            found |= {"spark.pellucid.mode": "adaptive", "spark.pellucid.policy": policy(case), "spark.pellucid.memory": str(memory)}
     return found
 
 
 class Rig:
     """The emulated disks: input on the first, output on the last, shuffle files on all that a case uses."""
 
-    def __init__(self, disks: list[hdd.Disk], idlers: list[int]):
+    def __init__(self, disks: list[hdd.Disk], idlers: list[int], learnt: Path):
         self.disks = disks
         self.idlers = idlers
+        self.learnt = learnt
         self.rates: dict[str, list[float | None]] = {}
 
     def of(self, case: Case) -> list[hdd.Disk]:
@@ -109,6 +115,10 @@ class Rig:
     def target(self, case: Case) -> Path:
         """Its output."""
         return self.of(case)[-1].path / "out"
+
+    def memory(self, case: Case) -> Path:
+        """What the last run of its policy found that began without knowing anything."""
+        return self.learnt / f"{case.disk}-{case.job}-{case.bytes}-{policy(case)}"
 
     def set_kind(self, case: Case, kind: str) -> None:
         """From now on the case's disks are of this kind."""
@@ -170,17 +180,22 @@ class Rig:
         self.clear(case)
         with tempfile.TemporaryDirectory() as logs:
             plain = Case(case.disk, case.job, "stock-4", case.bytes, 0)
-            self.application(case, True, spark_settings(plain, self.folders(case), Path(logs)))
+            self.application(case, True, spark_settings(plain, self.folders(case), Path(logs), self.memory(plain)))
         self.source(case).mkdir(exist_ok=True)
 
     def measure(self, case: Case) -> dict:
         """One run: its time, its stages, what the drives counted, its answer."""
+        memory = self.memory(case)
+        if case.setting != REMEMBERED:
+            memory.unlink(missing_ok=True)
+        elif not memory.exists():
+            self.measure(replace(case, setting=POLICIES[0]))
         self.clear(case)
         self.set_kind(case, case.kind)
         with tempfile.TemporaryDirectory() as logs:
             before = [disk.stats() for disk in self.of(case)]
             with results.quiet([disk.server for disk in self.of(case)] + self.idlers) as others:
-                said = self.application(case, False, spark_settings(case, self.folders(case), Path(logs)))
+                said = self.application(case, False, spark_settings(case, self.folders(case), Path(logs), memory))
             counted = [asdict(disk.stats().since(was)) for disk, was in zip(self.of(case), before, strict=True)]
             (events,) = [path for path in Path(logs).iterdir() if not path.name.startswith(".")]
             stages = log.stages(events)
@@ -243,7 +258,8 @@ def rig(wanted: list[Case]) -> Iterator[Rig]:
         names = [f"adaptive-{os.getpid()}-{n}" for n in range(max(case.disks for case in wanted))]
         options = {"size": f"{size}B", "calibrated": False}
         disks = [stack.enter_context(hdd.spinning("memory", name=name, **options)) for name in names]
-        yield Rig(disks, stack.enter_context(awake()))
+        learnt = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        yield Rig(disks, stack.enter_context(awake()), learnt)
 
 
 def run(wanted: list[Case], limit_s: float, trying_out: bool) -> None:
@@ -276,7 +292,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.adaptive.run", description=__doc__.split("\n")[0])
     parser.add_argument("--only", default="", metavar="TEXT,…", help="only runs whose DISK/JOB/SETTING/REPEAT holds one of these")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--bytes", type=parse_bytes, default=192 << 20, metavar="SIZE", help="of each job's input")
+    parser.add_argument("--bytes", type=parse_bytes, metavar="SIZE", help="of each job's input (default: its own)")
     parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--try-out", action="store_true", help="calibrates nothing and keeps nothing: does it run?")
     parser.add_argument("--list", action="store_true", help="says what there is, and ends")
