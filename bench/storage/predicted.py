@@ -35,7 +35,8 @@ def put(place: Place) -> None:
     """The word count's input: so many copies of the text, each one file."""
     if "://" not in place.url:
         Path(place.url, "large").mkdir()
-    copies = [f"COPY (SELECT * FROM '{data.text()}/*.csv') TO '{place.url}/large/{i}.csv' STORED AS CSV" for i in range(workloads.LARGE["word count"])]
+    numbers, text = range(workloads.LARGE["word count"]), data.text()
+    copies = [f"COPY (SELECT * FROM '{text}/*.csv') TO '{place.url}/large/{i}.csv' STORED AS CSV" for i in numbers]
     binary.run("sql", "--quiet", ";\n".join(copies), env=os.environ | place.environment).check()
 
 
@@ -43,7 +44,8 @@ def probe(hardware: Rig, place: Place) -> None:
     """The store as the job's input lies there."""
     hardware.forget()
     with results.quiet(place.pids) as others:
-        ran = binary.run("storage", "probe", place.url, "--read", f"{place.url}/large", *PROBE, "--json", env=os.environ | place.environment)
+        asked = ["storage", "probe", place.url, "--read", f"{place.url}/large", *PROBE, "--json"]
+        ran = binary.run(*asked, env=os.environ | place.environment)
     if ran.code == 0:
         results.append(SUITE, {"probe": place.name}, {"report": json.loads(ran.out), "others_cores": others()})
     say(f"probe of {place.name}: {ran.err.strip()[:300] if ran.code else 'done'}")

@@ -187,7 +187,8 @@ def commits(found: list[dict], reports: dict[str, dict]) -> list[str]:
     out = ["## Output committed by rename", ""]
     out += [
         "Spark writes the same output with Hadoop's committer (tasks and driver rename) and with the magic one (uploads "
-        "completed at commit). Saved is with 90 % of Student's t over the writes, the first with the first and so on. The saving is predicted by `pellucid storage doctor` from the first session's event log "
+        "completed at commit). Saved is with 90 % of Student's t over the writes, the first with the first and so on. The saving "
+        "is predicted by `pellucid storage doctor` from the first session's event log "
         f"and the probe alone; the goal is {GOAL:.0%} of what was then saved. Beside it what the build said that measured: the "
         "other one counts of a task's commit only the copying, a rule that was made after these logs were seen.",
         "",
@@ -294,33 +295,37 @@ def predicted() -> list[str]:
         probe = Path(folder) / "probe.json"
         for workload in PREDICTED_WORKLOADS:
             for name, report in reports.items():
-                some = [line for line in found if line["case"].get("workload") == workload and line["case"]["composition"] == name]
+                asked = {"workload": workload, "composition": name}
+                some = [line for line in found if asked.items() <= line["case"].items()]
                 if not some or not basis(workload).exists():
                     continue
                 probe.write_text(json.dumps(report))
-                told = binary.run("whatif", basis(workload), "--set", f"storage={probe}", "--json").check().json()["prediction"]
+                ran = binary.run("whatif", basis(workload), "--set", f"storage={probe}", "--json")
+                told = ran.check().json()["prediction"]
                 seconds = [line["job_s"] for line in some]
                 measured, (least, most) = statistics.median(seconds), interval(seconds)
                 low, middle, high = (float(told[key]) / 1e3 for key in ("low_ms", "duration_ms", "high_ms"))
                 inside = "inside" if low <= measured <= high else "outside"
-                off, ends = f"{round(100 * (middle / measured - 1)):+d} %", f"{statistics.median(line['publish_s'] for line in some):.2f}"
-                cells = [f"{measured:.2f} ({least:.2f} to {most:.2f})", f"{middle:.2f} ({low:.2f} to {high:.2f})", off, inside]
-                rows.append(row(workload, name, *cells, *(["–", "–"] if workload == "word count" else [ends, f"{completion_s(report):.2f}"])))
+                cells = [f"{measured:.2f} ({least:.2f} to {most:.2f})", f"{middle:.2f} ({low:.2f} to {high:.2f})"]
+                cells += [f"{round(100 * (middle / measured - 1)):+d} %", inside]
+                ended = [statistics.median(line["publish_s"] for line in some), completion_s(report)]
+                rows.append(row(workload, name, *cells, *(f"{s:.2f}" if workload == "DFSIO" else "–" for s in ended)))
     if not rows:
         return []
     noisy = sum(line["others_cores"] > results.NOISE_CORES for line in found)
     said = (
         "From one trace on the local disk and a probe of the other store, by `python -m bench.storage.predicted`: a word count of "
-        f"{LARGE['word count'] * 101} MB and {RECORD * RECORDS * LARGE['DFSIO'] / 1e6:.0f} MB of output, five rounds. Times are the jobs' own, as their traces say. Before each run and each "
-        "probe what is on the disk leaves the page cache, and the probe reads the job's own input, no byte twice. The last two "
+        f"{LARGE['word count'] * 101} MB and {RECORD * RECORDS * LARGE['DFSIO'] / 1e6:.0f} MB of output, five rounds. Times are the "
+        "jobs' own, as their traces say. Before each run and each probe what is on the disk leaves the page cache, and the probe "
+        "reads the job's own input, no byte twice. The last two "
         "columns are what completing the upload took in the runs, and what the probe says that it takes, in seconds. All stores have the "
         "same disk behind them, so that a word count that waits for it takes as long everywhere: its rows show that the probe sees the disk, "
         "which it does not where it reads back what it has written (124 MB/s, the link's, for 100). A job's output meets a disk that has "
         "rested and takes the first 25 MB or so at once, which is 7 % of it; the probe's upload comes after its other writes. "
         f"Beside {noisy} of {len(found)} lines other processes used more than {results.NOISE_CORES} cores."
     )
-    heads = ("workload", "composition", "measured s (90 % interval)", "predicted s (90 % interval)", "off by", "interval", "completed in", "by the probe")
-    return ["## Predicted from a probe", "", said, "", *head(*heads), *rows, ""]
+    heads = ("measured s (90 % interval)", "predicted s (90 % interval)", "off by", "interval", "completed in", "by the probe")
+    return ["## Predicted from a probe", "", said, "", *head("workload", "composition", *heads), *rows, ""]
 
 
 def completion_s(report: dict) -> float:
