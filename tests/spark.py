@@ -5,11 +5,13 @@ Each is a virtual environment that is made once and kept outside of the checkout
 """
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
 # sqlglot is what `pellucid sql --on spark` translates with.
 PACKAGES = {
     "4": ["pyspark==4.3.0", "sqlglot==30.30.0"],
@@ -43,3 +45,10 @@ def home(version: str = "4") -> Path:
     """The folder of that version's PySpark: Spark's own."""
     (found,) = python(version).parent.parent.glob("lib/python*/site-packages/pyspark")
     return found
+
+
+def examples(command: str) -> list[list[str]]:
+    """The README's examples of `pellucid COMMAND` on Spark, as arguments without `pellucid`."""
+    lines = (ROOT / "README.md").read_text().splitlines()
+    split = [shlex.split(line, comments=True) for line in lines if line.startswith(f"pellucid {command} ") and "--on spark" in line]
+    return [words[1:] for words in split]

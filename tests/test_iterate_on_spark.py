@@ -86,6 +86,26 @@ def test_a_lost_executor_costs_time_and_nothing_else(points, tmp_path):
 
 
 @needs_spark
+def test_the_readme_s_examples_run_on_a_cluster(points, tmp_path):
+    """As they stand there, but for the master and the place of snapshots."""
+    shutil.copy(points, tmp_path / "points.parquet")
+    found = spark.examples("iterate")
+    assert found
+    for example in found:
+        here = [word for word in example if not word.startswith("spark=")]
+        here.remove("--on")
+        del here[here.index("--snapshot") : here.index("--snapshot") + 2]
+        expected = json.loads(binary.run(*here, "--json", cwd=tmp_path).check().out)
+        other = {word: CLUSTER if word.startswith("spark=") else "snapshots" if word.startswith("s3:") else word for word in example}
+        command = [other[word] for word in example]
+        more = ["--processes", 2, "--snapshot-every", 1, "--json", "--conf", "spark.executor.memory=700m"]
+        ran = binary.run(*command, *more, env=environment(), cwd=tmp_path).check()
+        assert json.loads(ran.out)["result"] == expected["result"]
+        assert "2 workers in tasks of Spark's" in ran.err
+        assert list((tmp_path / "snapshots").glob("**/*manifest*"))
+
+
+@needs_spark
 def test_a_local_master_has_a_worker_a_core(points):
     expected = json.loads(binary.run(*job(points, 30)).check().out)
     found = binary.run(*job(points, 30), "--on", "spark=local[2]", env=environment()).check()

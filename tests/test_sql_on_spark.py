@@ -156,6 +156,22 @@ def test_rows_to_a_file_and_the_line_after_them(folder, tmp_path):
 
 
 @needs_spark
+def test_the_readme_s_examples_run_on_a_cluster(folder, tmp_path):
+    """As they stand there, but for the master."""
+    (tmp_path / "data").mkdir()
+    for part in range(2):
+        (tmp_path / "data" / f"{part}.parquet").symlink_to(folder / "t.parquet")
+    found = spark.examples("sql")
+    assert found
+    for example in found:
+        command = [CLUSTER if word.startswith("spark=") else word for word in example]
+        ran = binary.run(*command, *SMALL, env=environment(), cwd=tmp_path).check()
+        assert "10000" in ran.out and " · tasks mostly " in ran.err, ran.err
+        trace = tmp_path / command[command.index("--trace") + 1]
+        assert binary.run("analyze", trace, "--json").check().json()["source"]["complete"]
+
+
+@needs_spark
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
