@@ -132,13 +132,9 @@ def _edges(lines: list[dict], _) -> str:
 CAUSES: dict[str, Callable[[list[dict], Callable], str]] = {
     "broadcast, gather and signal, two threads": _round,
     "the same, four processes on two cores": lambda lines, _: (
-        "every step wakes a process, and others look for messages on both cores for 20 µs before they sleep"
+        "every step wakes processes that sleep, since none has a core of its own on which to look for messages"
     ),
     "PageRank, of the streaming limit": _edges,
-    "all cores, predicted from a trace of one, worst error": lambda lines, _: (
-        "PageRank's nine partitions on two cores: predicted, the fifth task of one core keeps the next stage waiting; "
-        "workers go on with whatever has all that it needs"
-    ),
     "faster than hand-tuned Spark by": _bounded("regression", "Spark, hand-tuned"),
     "k-means, faster than MLlib by": _bounded("kmeans", "Spark MLlib"),
     "faster than GraphX by": _bounded("pagerank", "GraphX"),
