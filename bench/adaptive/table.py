@@ -76,7 +76,7 @@ def pairs(settings: dict, name: str) -> list[tuple[float, float]]:
 def against_default(settings: dict, name: str) -> str:
     """Ratio to the default with its interval, or that it is not resolved."""
     both = pairs(settings, name)
-    if not both:
+    if not both or name == DEFAULT:
         return "–"
     if len(both) < 2:
         return f"{both[0][0] / both[0][1]:.2f} (one pair)"
