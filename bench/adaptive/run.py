@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -149,6 +149,12 @@ class Rig:
                 refused = error
         raise refused
 
+    def calibration(self, case: Case) -> dict:
+        """How it is told: what the disks were, and their rates."""
+        for disk, rate in zip(self.of(case), self.rates[case.kind], strict=False):
+            disk.kind, disk.measured = case.kind, rate  # that it was another meanwhile, to clear up, changes nothing
+        return {"label": self.disks[0].label(), "calibration": self.rates[case.kind]}
+
     def application(self, case: Case, make: bool, settings: dict[str, str]) -> dict:
         """Runs one, and gives what it said."""
         request = {
@@ -276,10 +282,7 @@ def run(wanted: list[Case], limit_s: float, trying_out: bool) -> None:
             begun = time.monotonic()
             found = disks.measure(case)
             if not trying_out:
-                for disk, rate in zip(disks.of(case), disks.rates[case.kind], strict=False):
-                    disk.kind, disk.measured = case.kind, rate  # that it was another meanwhile, to clear up, changes nothing
-                found |= {"label": disks.disks[0].label(), "calibration": disks.rates[case.kind]}
-                results.append(SUITE, asdict(case), found, by=version())
+                results.append(SUITE, asdict(case), found | disks.calibration(case), by=version())
             longest = max(longest, time.monotonic() - begun)
             stages = ", ".join(f"{s['ms'] / 1000:.1f}" + (f" ({s['concurrency']})" if s["concurrency"] else "") for s in found["stages"])
             busy = " and ".join(f"{drive['busy_ns'] / 1e9:.1f}" for drive in found["drives"])
@@ -287,23 +290,32 @@ def run(wanted: list[Case], limit_s: float, trying_out: bool) -> None:
             say(f"{case.name}: {took} (stages {stages}; busy {busy} s; others {found['others_cores']}; {found['answer']})")
 
 
-def main() -> int:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m bench.adaptive.run", description=__doc__.split("\n")[0])
+def options(name: str, doc: str) -> argparse.ArgumentParser:
+    """What every matrix on these disks is told; `doc` is its module's."""
+    parser = argparse.ArgumentParser(prog=f"python -m bench.{name}.run", description=doc.split("\n")[0])
     parser.add_argument("--only", default="", metavar="TEXT,…", help="only runs whose DISK/JOB/SETTING/REPEAT holds one of these")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--bytes", type=parse_bytes, metavar="SIZE", help="of each job's input (default: its own)")
     parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--try-out", action="store_true", help="calibrates nothing and keeps nothing: does it run?")
     parser.add_argument("--list", action="store_true", help="says what there is, and ends")
-    chosen = parser.parse_args()
-    texts = chosen.only.split(",")
-    wanted = [case for case in cases(chosen.bytes, chosen.repeats) if any(text in case.name for text in texts)]
+    return parser
+
+
+def carry_out(
+    name: str,
+    chosen: argparse.Namespace,
+    all_cases: list[Case],
+    missing: Callable[[list[Case]], list[Case]],
+    run: Callable[[list[Case], float, bool], None],
+    page: Callable[[], int],
+) -> int:
+    """Runs what was chosen of a matrix and is missing, then makes its page."""
+    wanted = [case for case in all_cases if any(text in case.name for text in chosen.only.split(","))]
     if not JAR.exists():
-        say(f"adaptive: the plugin is not built: {JAR} (make spark-plugin/target/pellucid-spark.jar)")
+        say(f"{name}: the plugin is not built: {JAR} (make spark-plugin/target/pellucid-spark.jar)")
         return 1
     if why_not := hdd.missing() or spark.missing():
-        say(f"adaptive: {why_not}")
+        say(f"{name}: {why_not}")
         return 1
     todo = wanted if chosen.try_out else missing(wanted)
     say(f"{len(wanted)} runs, {len(todo)} to be measured")
@@ -315,9 +327,17 @@ def main() -> int:
         if todo:
             run(todo, chosen.time_limit, chosen.try_out)
     except (LabError, OSError, RuntimeError, subprocess.SubprocessError) as error:
-        say(f"adaptive: {error}")
+        say(f"{name}: {error}")
         return 1
-    return 0 if chosen.try_out else table.main()
+    return 0 if chosen.try_out else page()
+
+
+def main() -> int:
+    """The command line."""
+    parser = options(SUITE, __doc__)
+    parser.add_argument("--bytes", type=parse_bytes, metavar="SIZE", help="of each job's input (default: its own)")
+    chosen = parser.parse_args()
+    return carry_out(SUITE, chosen, cases(chosen.bytes, chosen.repeats), missing, run, table.main)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ what was stopped goes on where it was; at the end `bench/ONETWO.md` is made anew
     python -m bench.onetwo.run --only scan --repeats 1 --try-out
 """
 
-import argparse
 import json
 import os
 import shutil
@@ -25,13 +24,12 @@ from pathlib import Path
 from bench import results
 from bench.adaptive.jobs import LINE_BYTES
 from bench.adaptive.matrix import Case
-from bench.adaptive.run import FILES, JAR, PLUGIN, Rig, rig, say, spark_settings
+from bench.adaptive.run import FILES, JAR, PLUGIN, Rig, carry_out, options, rig, say, spark_settings
 from bench.onetwo import models, table
-from bench.onetwo.cases import DISKS, LOGS, REPEATS, SUITE, cases
+from bench.onetwo.cases import DISKS, LOGS, SUITE, cases
 from bench.sessions import core_seconds
 from bench.spark.rig import keep
 from lab import hdd, kernel
-from lab.disks import LabError
 from lab.spark_logs import cleaned
 from tests import spark
 from tests.binary import ROOT
@@ -196,10 +194,7 @@ def run(wanted: list[Case], limit_s: float, trying_out: bool) -> None:
             name = f"{case.name.replace('/', '-')}-{version(case)}.zstd"
             found = measure(hardware, case, None if trying_out else LOGS / name)
             if not trying_out:
-                for disk, rate in zip(hardware.disks, hardware.rates[case.kind], strict=False):
-                    disk.kind, disk.measured = case.kind, rate  # that it was another meanwhile, to clear up, changes nothing
-                found |= {"log": name, "label": hardware.disks[0].label(), "calibration": hardware.rates[case.kind]}
-                found |= {"slots": SLOTS, "cores": os.cpu_count()}
+                found |= {"log": name, "slots": SLOTS, "cores": os.cpu_count(), **hardware.calibration(case)}
                 results.append(SUITE, asdict(case), found, by=version(case))
             longest = max(longest, time.monotonic() - begun)
             used = "; ".join(f"{s['s']:.1f} s, {s['core_s']:.1f} core s, {sum(s['disk_bytes']) / 1e6:.0f} MB" for s in found["stages"])
@@ -208,34 +203,10 @@ def run(wanted: list[Case], limit_s: float, trying_out: bool) -> None:
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m bench.onetwo.run", description=__doc__.split("\n")[0])
-    parser.add_argument("--only", default="", metavar="TEXT,…", help="only runs whose DISK/JOB/SETTING/REPEAT holds one of these")
-    parser.add_argument("--repeats", type=int, default=REPEATS)
+    parser = options(SUITE, __doc__)
     parser.add_argument("--mib", type=int, default=256, help="size of the input")
-    parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
-    parser.add_argument("--try-out", action="store_true", help="calibrates nothing and keeps nothing: does it run?")
-    parser.add_argument("--list", action="store_true", help="says what there is, and ends")
     chosen = parser.parse_args()
-    wanted = [case for case in cases(chosen.mib << 20, chosen.repeats) if any(text in case.name for text in chosen.only.split(","))]
-    if not JAR.exists():
-        say(f"onetwo: the plugin is not built: {JAR} (make spark-plugin/target/pellucid-spark.jar)")
-        return 1
-    if why_not := hdd.missing() or spark.missing():
-        say(f"onetwo: {why_not}")
-        return 1
-    todo = wanted if chosen.try_out else missing(wanted)
-    say(f"{len(wanted)} runs, {len(todo)} to be measured")
-    if chosen.list:
-        for case in wanted:
-            print(case.name, "" if case in todo else "measured", sep="\t")
-        return 0
-    try:
-        if todo:
-            run(todo, chosen.time_limit, chosen.try_out)
-    except (LabError, OSError, RuntimeError, subprocess.SubprocessError) as error:
-        say(f"onetwo: {error}")
-        return 1
-    return 0 if chosen.try_out else table.main()
+    return carry_out(SUITE, chosen, cases(chosen.mib << 20, chosen.repeats), missing, run, table.main)
 
 
 if __name__ == "__main__":

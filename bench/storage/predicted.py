@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -20,12 +19,11 @@ from pathlib import Path
 from bench import results
 from bench.storage import data, table, workloads
 from bench.storage.rig import Place, Rig, rig
-from bench.storage.run import analysis, calibrated, exported, say
+from bench.storage.run import analysis, calibrated, carry_out, exported, say
 from bench.storage.table import PREDICTED as SUITE
 from bench.storage.table import PREDICTED_WORKLOADS, basis
-from lab.disks import LabError
 from lab.memory import kept
-from tests import binary, services
+from tests import binary
 
 REPEATS = 5
 PROBE = ("--seconds", "60", "--bytes", "4GiB")
@@ -105,16 +103,7 @@ def main() -> int:
     parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
     chosen = parser.parse_args()
     results.build = lambda by=results.fingerprint([binary.binary()]): by
-    folder = results.FOLDER / ".storage"
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        run(chosen, folder)
-    except (LabError, OSError, services.Missing, subprocess.TimeoutExpired) as error:
-        say(f"storage: {error}")
-        return 1
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return table.main()
+    return carry_out(run, chosen)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from bench import results
@@ -299,6 +300,20 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
         measure(hardware, spark, [case for case in wanted if case[0] > 0], until, folder)
 
 
+def carry_out(run: Callable[[argparse.Namespace, Path], None], chosen: argparse.Namespace) -> int:
+    """Runs it with a folder that is gone afterwards, then makes the page."""
+    folder = results.FOLDER / ".storage"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        run(chosen, folder)
+    except (LabError, OSError, services.Missing, subprocess.TimeoutExpired) as error:
+        say(f"storage: {error}")
+        return 1
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return table.main()
+
+
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.storage.run", description=__doc__.split("\n")[0])
@@ -314,16 +329,7 @@ def main() -> int:
         for case in missing(tuple(chosen.engines), chosen.only or list(ALL)):
             print(*case, sep="\t")
         return 0
-    folder = results.FOLDER / ".storage"
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        run(chosen, folder)
-    except (LabError, OSError, services.Missing, subprocess.TimeoutExpired) as error:
-        say(f"storage: {error}")
-        return 1
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return table.main()
+    return carry_out(run, chosen)
 
 
 if __name__ == "__main__":
