@@ -2,8 +2,8 @@
 //!
 //! Between iterations a thread has nothing to do for a microsecond or so, and waking takes five to
 //! fifty: so it looks for work for some microseconds before it sleeps, if it has a core for itself. Where
-//! workers on this machine have more threads than it has cores it sleeps at once, since looking would keep the one that has the
-//! work from running.
+//! workers on this machine have more threads than it has cores it sleeps at once, since looking would keep
+//! the one that has the work from running.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -249,7 +249,8 @@ fn scheduled_ns(stages: &[Vec<f64>], workers: u32) -> f64 {
     let mut inputs_ns: Vec<Vec<u64>> = stages.iter().map(|tasks| vec![0; tasks.len()]).collect();
     let mut end_ns = 0;
     while let (Some(Reverse((ready_ns, stage, at))), Some(Reverse(free_ns))) = (ready.pop(), free.pop()) {
-        let ended_ns = ready_ns.max(free_ns) + stages[stage][at].max(0.0) as u64;
+        // Of a damaged trace it may be anything.
+        let ended_ns = ready_ns.max(free_ns).saturating_add(stages[stage][at] as u64);
         end_ns = end_ns.max(ended_ns);
         free.push(Reverse(ended_ns));
         let Some(next) = stages.get(stage + 1) else { continue };
