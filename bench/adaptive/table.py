@@ -1,11 +1,12 @@
 """`bench/ADAPTIVE.md` from `bench/results/adaptive.jsonl`: `python -m bench.adaptive.table`. Measures nothing."""
 
+import math
 import statistics
 import sys
 from collections import defaultdict
 
 from bench import results
-from bench.adaptive.matrix import DEFAULT, GROUPS, POLICIES, REMEMBERED, settings_of
+from bench.adaptive.matrix import DEFAULT, GROUPS, POLICIES, REMEMBERED, SWEEP, settings_of
 from bench.stats import ratio_interval, resolved
 
 SUITE = "adaptive"
@@ -149,7 +150,7 @@ def verdict(group: tuple, settings: dict) -> list[str]:
         if best:
             word = "met" if ms <= OVER_BEST * best[0] else "missed"
             lines.append(f"{policy}: {ms / best[0]:.2f} of that (goal: at most {OVER_BEST}): {word}.")
-            lines.append(chosen(policy, stages, best[1]))
+            lines.append(chosen(policy, stages, best[1], settings))
         if default and group[:2] in SPINNING:
             word = "met" if ms <= UNDER_DEFAULT * default else "missed"
             lines.append(f"{policy}: {ms / default:.2f} of {DEFAULT} (goal: at most {UNDER_DEFAULT}): {word}.")
@@ -165,13 +166,17 @@ def verdict(group: tuple, settings: dict) -> list[str]:
     return [line for text in lines for line in (text, "")]
 
 
-def chosen(policy: str, stages: list[dict], best: list[str]) -> str:
-    """Whether a policy came within one doubling of each stage's best fixed setting."""
+def chosen(policy: str, stages: list[dict], best: list[str], settings: dict) -> str:
+    """Whether a policy came within one doubling of each stage's best fixed setting; where not, what that costs in the sweep."""
     said = []
     for place, (stage, name) in enumerate(zip(stages, best, strict=False)):
-        if stage["concurrency"] is not None:
-            near = 0.5 <= stage["concurrency"] / int(name) <= 2
-            said.append(f"{place}: {stage['concurrency']:.0f} beside {name}{'' if near else ' (missed)'}")
+        if stage["concurrency"] is None:
+            continue
+        near = 0.5 <= stage["concurrency"] / int(name) <= 2
+        like = min((n for n in SWEEP if f"stock-{n}" in settings), key=lambda n: abs(math.log(n / stage["concurrency"])))
+        theirs, ours = (medians(settings[f"stock-{n}"])[1][place]["ms"] for n in (name, like))
+        missed = "" if near else f" (missed; {like} of the sweep takes {ours / theirs:.2f} of {name}'s time)"
+        said.append(f"{place}: {stage['concurrency']:.0f} beside {name}{missed}")
     return f"{policy} chose, by stage (goal: within one doubling of the best): {'; '.join(said) or 'not known'}."
 
 
