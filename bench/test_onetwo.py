@@ -61,19 +61,23 @@ def test_the_manifest_asks_both_logs_for_what_stock_spark_took(lines):
 
 
 def test_the_page_says_how_far_off_each_model_is(lines):
-    said = [("1 to 2, stock", 10e3, 5e3, 6e3), ("1 to 2, measure", 10e3, 6.6e3, 6e3), ("2 to 1, stock", 6e3, 12e3, 10e3), ("2 to 1, measure", 6e3, 9e3, 10e3)]
+    said = [("1 to 2, stock", 10e3, 5e3, 6e3), ("1 to 2, measure", 10.1e3, 6.6e3, 6e3), ("2 to 1, stock", 6e3, 12e3, 10e3), ("2 to 1, measure", 6e3, 9e3, 10e3)]
     document = {
         "cases": [
-            {"name": f"scan, {name}", "baseline_ms": before, "predicted_ms": predicted, "measured_ms": after, "inside": predicted != 12e3}
+            {
+                "name": f"scan, {name}", "baseline_ms": before, "baseline_spread": 0.04, "measured_ms": after, "measured_spread": 0.1,
+                "predicted_ms": predicted, "low_ms": predicted - 1e3, "high_ms": predicted + 1e3, "inside": predicted != 12e3,
+            }  # fmt: skip
             for name, before, predicted, after in said
         ]
     }
     page = table.page(lines, document)
     # 100 MB at 50 MB/s take 2 s, and 1 s on two disks; a core second is half of one on two cores.
-    assert "| scan | 1 → 2 | 10.0 | 6.0 | 10.0 (+67%) | 5.0 (-17%) | 5.0 (-17%) | 5.0 (-17%) | 6.6 (+10%) |" in page
-    assert "| scan | 2 → 1 | 6.0 | 10.0 | 6.0 (-40%) | 12.0 (+20%) | 12.0 (+20%) | 12.0 (+20%) | 9.0 (-10%) |" in page
+    assert "| scan | 1 → 2 | 10.0 (± 2%) | 6.0 (± 5%) | 10.0 (+67%) | 5.0 (-17%) | 5.0 (-17%) | 5.0 (-17%; 4.0 to 6.0) | 6.6 (+10%; 5.6 to 7.6) |" in page
+    assert "| scan | 2 → 1 | 6.0 (± 2%) | 10.0 (± 5%) | 6.0 (-40%) | 12.0 (+20%) | 12.0 (+20%) | 12.0 (+20%; 11.0 to 13.0) | 9.0 (-10%; 8.0 to 10.0) |" in page
     assert "| median error |  |  |  | 53% | 18% | 18% | 18% | 10% |" in page
-    assert "stock log: 1 of 2 inside" in page and "plugin's trace: 2 of 2 inside" in page
+    assert "stock log: what was measured is in 1 of 2 of" in page and "plugin's trace: what was measured is in 2 of 2 of" in page
+    assert "(job, disks): scan, 1: 1.010; scan, 2: 1.000" in page
     assert "In 4 of 8 runs other processes" in page and "2 at the least of 5" in page
     assert "| scan | 2 | 0 | 6.0 | 1.0 | 0.5 | 50 + 50 | 1.0 | 3.0 | 17 |" in page
     assert "Nothing is measured yet." in table.page([], None)

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -89,26 +90,28 @@ def folders(hardware: Rig, case: Case) -> list[Path]:
 def settings_of(hardware: Rig, case: Case, logs: Path) -> dict[str, str]:
     """Of the application: as those of `bench/adaptive` with so many slots."""
     plain = replace(case, setting=f"stock-{SLOTS}")
-    found = spark_settings(plain, hardware.folders(case), logs, logs / "nothing")
+    found = spark_settings(plain, hardware.folders(case), logs, logs / "nothing") | {"spark.app.name": case.name}
     if case.setting == "measure":
         found |= {"spark.jars": str(JAR), "spark.plugins": PLUGIN, "spark.pellucid.mode": "measure"}
     return found
 
 
-def application(case: Case, request: dict) -> dict:
-    """Runs one, and gives what it said."""
+def application(hardware: Rig, case: Case, request: dict, folder: Path) -> tuple[dict, Path]:
+    """Runs one in a folder of its own, and gives what it said, and its event log."""
+    logs = folder / "events"
+    logs.mkdir()
+    file = folder / "request.json"
+    file.write_text(json.dumps(request | {"settings": settings_of(hardware, case, logs)}))
     plain = {key: value for key, value in os.environ.items() if key not in ("SPARK_HOME", "SPARK_CONF_DIR")}
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "request.json"
-        file.write_text(json.dumps(request))
-        program = [str(spark.python()), "-B", "-m", "bench.onetwo.jobs", str(file)]
-        environment = plain | {"PYTHONPATH": str(ROOT)}
-        ran = subprocess.run(program, capture_output=True, text=True, timeout=LONGEST_S, cwd=folder, env=environment)
+    program = [str(spark.python()), "-B", "-m", "bench.onetwo.jobs", str(file)]
+    environment = plain | {"PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(program, capture_output=True, text=True, timeout=LONGEST_S, cwd=folder, env=environment)
     said = [line for line in ran.stdout.splitlines() if line.startswith("{")]
     if ran.returncode or not said:
         last = "\n".join(ran.stderr.strip().splitlines()[-20:])
         raise RuntimeError(f"{case.name}: Spark ended with {ran.returncode}: {last}")
-    return json.loads(said[-1])
+    (log,) = [path for path in logs.iterdir() if not path.name.startswith(".")]
+    return json.loads(said[-1]), log
 
 
 def place(hardware: Rig, case: Case) -> None:
@@ -117,12 +120,11 @@ def place(hardware: Rig, case: Case) -> None:
     Spark reads long files first, and files of one length folder by folder. So each is made a little shorter
     than the one before, and they go to the two folders in turn: neighbours lie on different disks.
     """
-    one = replace(case, disk=DISKS[1])
+    one = replace(case, disk=DISKS[1], setting="stock")
     hardware.clear(one)
     whole, (first, second) = hardware.disks[0].path / "whole", (disk.path for disk in hardware.disks)
-    with tempfile.TemporaryDirectory() as logs:
-        made = {"make": f"file:{whole}", "bytes": case.bytes, "files": FILES}
-        application(one, made | {"settings": settings_of(hardware, one, Path(logs))})
+    with tempfile.TemporaryDirectory() as own:
+        application(hardware, one, {"make": f"file:{whole}", "bytes": case.bytes, "files": FILES}, Path(own))
     for folder in (first / "a", first / "b", second / "b"):
         folder.mkdir()
     for number, path in enumerate(sorted(whole.glob("part-*"))):
@@ -131,45 +133,49 @@ def place(hardware: Rig, case: Case) -> None:
             shutil.copyfile(path, second / "b" / path.name)
         path.rename(first / ("b" if number % 2 else "a") / path.name)
     shutil.rmtree(whole)
+    # Written out before a disk is as slow as a drive, and calibrated.
+    hardware.clear(case)
+
+
+def events(log: Path, name: str) -> Iterator[dict]:
+    """The events of this name."""
+    with open(log) as lines:
+        yield from (json.loads(line) for line in lines if f'"{name}"' in line[:100])
 
 
 def spans(log: Path) -> list[tuple[float, float]]:
     """When each stage that ran began and ended, in seconds of the epoch."""
-    found = []
-    with open(log) as lines:
-        for line in lines:
-            if '"SparkListenerStageCompleted"' in line:
-                info = json.loads(line)["Stage Info"]
-                found.append((info["Submission Time"] / 1e3, info["Completion Time"] / 1e3))
-    return sorted(found)
+    stages = [event["Stage Info"] for event in events(log, "SparkListenerStageCompleted")]
+    return sorted((info["Submission Time"] / 1e3, info["Completion Time"] / 1e3) for info in stages)
 
 
-def measure(hardware: Rig, case: Case, log: Path | None) -> dict:
-    """One run: its time, what each stage used, what the drives counted. Its log is kept where one is named."""
+def measure(hardware: Rig, case: Case, kept: Path | None) -> dict:
+    """One run: its time, what each stage used, what the drives counted. Its log is kept where a file is named."""
     hardware.clear(case)
     hardware.set_kind(case, case.kind)
     disks = hardware.of(case)
     request = {"job": case.job, "sources": [f"file:{path}" for path in folders(hardware, case)]}
     request["disks"] = [str(folder) for folder in hardware.folders(case)]
-    with tempfile.TemporaryDirectory() as logs:
+    with tempfile.TemporaryDirectory() as own:
         before = [disk.stats() for disk in disks]
-        request["settings"] = settings_of(hardware, case, Path(logs))
         with results.quiet([disk.server for disk in disks] + hardware.idlers) as others, Looks(disks) as looks:
-            said = application(case, request)
+            said, log = application(hardware, case, request, Path(own))
         drives = [asdict(disk.stats().since(was)) for disk, was in zip(disks, before, strict=True)]
-        (events,) = [path for path in Path(logs).iterdir() if not path.name.startswith(".")]
-        stages = models.uses(spans(events), looks.samples)
-        if log:
-            names = {str(disk.path): f"/disk{number}" for number, disk in enumerate(disks)}
-            cleaned(events, names | {logs: "/logs", str(ROOT): ""})
-            keep(events, log)
+        if not looks.samples:
+            raise RuntimeError(f"{case.name}: its executor was not found among the processes")
+        stages = models.uses(spans(log), looks.samples)
+        names = {str(disk.path): f"/disk{number}" for number, disk in enumerate(disks)}
+        names |= {event["Executor Info"]["Host"]: "host" for event in events(log, "SparkListenerExecutorAdded")}
+        cleaned(log, names | {own: "/own", str(ROOT): ""})
+        if kept:
+            keep(log, kept)
     hardware.set_kind(case, "memory")
     return {**said, "stages": stages, "drives": drives, "others_cores": others()}
 
 
 def version(case: Case) -> str:
     """Of what is measured."""
-    return results.fingerprint([JAR]) if case.setting == "measure" else spark.PACKAGES["4"][0]
+    return results.fingerprint([JAR]) if case.setting == "measure" else spark.PACKAGES["4"][0].partition("==")[2]
 
 
 def missing(wanted: list[Case]) -> list[Case]:
