@@ -25,7 +25,7 @@ from pathlib import Path
 from bench import results
 from bench.adaptive.jobs import LINE_BYTES
 from bench.adaptive.matrix import Case
-from bench.adaptive.run import FILES, JAR, PLUGIN, Rig, carry_out, options, rig, say, spark_settings
+from bench.adaptive.run import JAR, PLUGIN, Rig, carry_out, options, rig, say, spark_settings
 from bench.onetwo import models, table
 from bench.onetwo.cases import DISKS, LOGS, SUITE, cases
 from bench.sessions import core_seconds
@@ -37,6 +37,8 @@ from tests.binary import ROOT
 from tests.threads import below
 
 SLOTS = 8
+# Of the input: so large that a task is mostly reading, and not being sent and deserialised.
+FILES = 32
 LONGEST_S = 600
 LOOK_S = 0.05
 EXECUTOR = b"CoarseGrainedExecutorBackend"
@@ -210,7 +212,7 @@ def run(wanted: list[Case], limit_s: float, trying_out: bool) -> None:
 def main() -> int:
     """The command line."""
     parser = options(SUITE, __doc__)
-    parser.add_argument("--mib", type=int, default=256, help="size of the input")
+    parser.add_argument("--mib", type=int, default=384, help="size of the input")
     chosen = parser.parse_args()
     return carry_out(SUITE, chosen, cases(chosen.mib << 20, chosen.repeats), missing, run, table.main)
 
