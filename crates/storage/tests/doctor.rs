@@ -102,6 +102,9 @@ fn writes_that_are_much_slower_than_reads_are_found_where_a_link_is_between() {
     assert!(found[0].finding.evidence.contains("written at 40 MB/s, and read at 100 MB/s"), "{found:?}");
     assert!(of_composition(&far, Some(&writes(6e7))).is_empty());
     assert!(of_composition(&near, Some(&writes(4e7))).is_empty());
+    // The layer of files is here, what it lies on is not.
+    let volume = composition(&scenario("gc-vs"));
+    assert_eq!(titles(&of_composition(&volume, Some(&writes(4e7)))), ["writes leave the link idle"]);
 }
 
 #[test]

@@ -353,6 +353,12 @@ pub(crate) fn machines(recorded: &mut Recorded, wanted: u32, crossing: f64) {
     recorded.machines = wanted;
 }
 
+/// Whether anything is read from a disk or a store, or was in the page cache.
+pub(crate) fn has_input(recorded: &Recorded) -> bool {
+    let mut monotasks = recorded.tasks.iter().flat_map(|t| &t.monotasks);
+    monotasks.any(|m| m.cached_bytes > 0.0 || is_input(m.phase, &recorded.services[m.resource as usize].kind))
+}
+
 /// What is fetched from another machine was exchanged, what is fetched from a store is input.
 fn is_input(phase: Phase, kind: &str) -> bool {
     phase == Phase::Read || (phase == Phase::Fetch && kind == kind::STORE)

@@ -408,6 +408,7 @@ impl Scenario {
                 storage.name
             )));
         };
+        let reads = rework::has_input(&self.recorded);
         let kind = if storage.is_disk { kind::DISK } else { kind::STORE };
         let first = self.recorded.services.len();
         for machine in 0..self.recorded.machines {
@@ -437,7 +438,7 @@ impl Scenario {
             "input comes from {} and output goes there, as fast as they did when it was probed",
             storage.name
         ));
-        if storage.read_just_written {
+        if storage.read_just_written && reads {
             self.assume(
                 "the probe read back what it had just written: input that the store has to bring from its disks may \
                  come slower (`storage probe --read`)"

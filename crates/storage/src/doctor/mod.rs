@@ -123,7 +123,7 @@ pub fn of_composition(c: &Composition, probe: Option<&Report>) -> Vec<Advice> {
     for layer in [&c.data, &c.storage] {
         found.extend(probe.and_then(|probe| busy_mediator(layer, probe)));
     }
-    if c.data.runs.is_remote() || !c.data.mediators.is_empty() {
+    if [&c.data, &c.storage].iter().any(|layer| layer.runs.is_remote() || !layer.mediators.is_empty()) {
         found.extend(probe.and_then(one_stream));
         found.extend(probe.and_then(slow_writes));
         found.extend(probe.and_then(slow_completions));
