@@ -2,7 +2,6 @@
 
 import json
 import random
-from pathlib import Path
 
 import pytest
 
@@ -46,7 +45,7 @@ def test_overlapping_intervals_are_tied_and_what_is_against_the_path_is_named():
 
 def test_every_workload_has_a_command_and_something_to_ask_spark():
     files = ["text/part-0.csv", "points/part-0.parquet", *(f"{name}/part-0.parquet" for name in data.TABLES)]
-    place = Place("S3", Path("s3.toml"), "s3://b", "s3a://b", files=files)
+    place = Place("S3", "s3://b", "s3a://b", files=files)
     for workload in workloads.WORKLOADS:
         command = workloads.command(workload, place, "x.trace")
         assert command[0] in ("sql", "iterate") and any("s3://b" in word for word in command)

@@ -129,6 +129,7 @@ class Disk:
     def remove(self) -> None:
         """Unmounts, detaches, clears limits, deletes; what is already gone is passed over."""
         if self.image:
+            kernel.release_below(self.path)
             kernel.unmount(self.path)
             for device in kernel.loops_of(Path(self.image)) if os.path.exists(self.image) else []:
                 kernel.detach(device)

@@ -75,16 +75,30 @@ def set_read_ahead_kb(device: str, kb: int) -> None:
     Path(f"/sys/block/{Path(device).name}/queue/read_ahead_kb").write_text(str(kb))
 
 
-def format_and_mount(device: str, where: Path) -> None:
-    """ext4 with everything initialised, mounted without access times."""
-    run("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0", device)
+def format_and_mount(device: str, where: Path, *options: str) -> None:
+    """ext4 with everything initialised, mounted without access times; options are those of `mkfs.ext4`."""
+    run("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0", *options, device)
     run("mount", "-o", "noatime", device, str(where))
+
+
+def mounts() -> list[tuple[str, Path]]:
+    """What is mounted, and where; in the order in which that was done. Asks no file system, since one may not answer."""
+    return [(line.split()[0], Path(line.split()[1])) for line in Path("/proc/self/mounts").read_text().splitlines()]
+
+
+def release_below(where: Path) -> None:
+    """Unmounts what is mounted below a folder, and releases the loop devices under it, the last first."""
+    for device, at in reversed(mounts()):
+        if at != where and at.is_relative_to(where):
+            unmount(at)
+            if device.startswith("/dev/loop"):
+                detach(device)
 
 
 def unmount(where: Path) -> None:
     """Unmounts; a file still open somewhere gets two seconds to go away."""
     for attempt in range(20):
-        if not os.path.ismount(where):
+        if where.resolve() not in (at for _, at in mounts()):
             return
         try:
             run("umount", str(where))

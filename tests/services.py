@@ -17,7 +17,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,6 +57,8 @@ class Service:
     environment: dict[str, str]
     # Every object that it holds, segments of large ones and unfinished uploads included, as the service's disk has it.
     files: Callable[[], set[str]]
+    # Its processes.
+    pids: list[int]
 
     def env(self) -> dict[str, str]:
         """The environment of a process that is to use it."""
@@ -150,7 +152,7 @@ def _files(folder: Path, pattern: str = "*") -> Callable[[], set[str]]:
     return files
 
 
-def _s3(name: str, at: Place, port: int, data: Path) -> Service:
+def _s3(name: str, at: Place, port: int, data: Path, process: subprocess.Popen) -> Service:
     endpoint = f"http://{at.address}:{port}"
     environment = {
         "AWS_ENDPOINT_URL": endpoint,
@@ -160,7 +162,7 @@ def _s3(name: str, at: Place, port: int, data: Path) -> Service:
         "AWS_ACCESS_KEY_ID": KEY,
         "AWS_SECRET_ACCESS_KEY": SECRET,
     }
-    return Service(name, f"s3://{at.container}", environment, _files(data))
+    return Service(name, f"s3://{at.container}", environment, _files(data), [process.pid])
 
 
 @contextlib.contextmanager
@@ -180,7 +182,7 @@ def s3s_fs(folder: Path, at: Place = HERE) -> Iterator[Service]:
     arguments = ["--host", at.address, "--port", str(port), "--access-key", KEY, "--secret-key", SECRET, data]
     with _process(log, at, binary, *arguments) as process:
         _until("s3s-fs", lambda: _listens(at, port), log, process)
-        yield _s3("s3s-fs", at, port, data)
+        yield _s3("s3s-fs", at, port, data, process)
 
 
 @contextlib.contextmanager
@@ -204,7 +206,7 @@ def minio(folder: Path, at: Place = HERE) -> Iterator[Service]:
                 return answer.status == 200
 
         _until("MinIO", ready, log, process)
-        yield _s3("minio", at, port, data)
+        yield _s3("minio", at, port, data, process)
 
 
 _SWIFT_SERVER = """
@@ -283,7 +285,8 @@ def swift(folder: Path, at: Place = HERE) -> Iterator[Service]:
         request = urllib.request.Request(f"{url}/{at.container}", method="PUT", headers={"X-Auth-Token": token})
         urllib.request.urlopen(request, timeout=10).close()
         environment = {"ST_AUTH": auth, "ST_USER": "pellucid:tester", "ST_KEY": SECRET}
-        yield Service("swift", f"swift://{at.container}", environment, _files(disk / "objects", "*.data"))
+        pids = [process.pid for process in started]
+        yield Service("swift", f"swift://{at.container}", environment, _files(disk / "objects", "*.data"), pids)
 
 
 def _swift_sign_in(auth: str, log: Path, *started: subprocess.Popen) -> tuple[str, str]:
@@ -313,8 +316,8 @@ _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 
 @contextlib.contextmanager
-def hdfs(folder: Path, at: Place = HERE) -> Iterator[Service]:
-    """HDFS: a name node and a data node, one replica."""
+def hdfs(folder: Path, at: Place = HERE, disks: Sequence[Path] = ()) -> Iterator[Service]:
+    """HDFS: a name node, and a data node for each disk (one in the folder, if none is named); as many replicas."""
     java = shutil.which("java")
     if not java:
         raise Missing("HDFS needs a Java runtime")
@@ -328,18 +331,14 @@ def hdfs(folder: Path, at: Place = HERE) -> Iterator[Service]:
     conf = folder / "conf"
     for web in ("webapps/hdfs", "webapps/datanode"):
         (conf / web).mkdir(parents=True)
-    names = ["node", "http", "data", "data-http", "data-ipc"]
-    ports = {name: free_port() for name in names}
+    disks = disks or [folder]
+    ports = {name: free_port() for name in ("node", "http")}
     root = f"hdfs://{at.address}:{ports['node']}"
     settings = {
         "fs.defaultFS": root,
-        "dfs.replication": "1",
+        "dfs.replication": len(disks),
         "dfs.namenode.name.dir": folder / "names",
-        "dfs.datanode.data.dir": folder / "blocks",
         "dfs.namenode.http-address": f"{at.address}:{ports['http']}",
-        "dfs.datanode.address": f"{at.address}:{ports['data']}",
-        "dfs.datanode.http.address": f"{at.address}:{ports['data-http']}",
-        "dfs.datanode.ipc.address": f"{at.address}:{ports['data-ipc']}",
         "dfs.datanode.synconclose": "true",
         "dfs.permissions.enabled": "false",
         "dfs.namenode.safemode.extension": "0",
@@ -359,21 +358,25 @@ def hdfs(folder: Path, at: Place = HERE) -> Iterator[Service]:
         formatted = subprocess.run([*server, node, "-format", "-nonInteractive"], stdout=out, stderr=out, env=environment)
     if formatted.returncode:
         raise Missing(f"HDFS could not be formatted: {log.read_text(errors='replace').splitlines()[-1:]}")
-    with (
-        _process(log, at, *server, node, env=environment) as names_,
-        _process(log, at, *server, data, env=environment) as blocks,
-    ):
+    with contextlib.ExitStack() as stack:
+        started = [stack.enter_context(_process(log, at, *server, node, env=environment))]
+        for disk in disks:
+            own = {"dfs.datanode.data.dir": disk / "blocks"}
+            own |= {f"dfs.datanode.{what}address": f"{at.address}:{free_port()}" for what in ("", "http.", "ipc.")}
+            options = [word for key, value in own.items() for word in ("-D", f"{key}={value}")]
+            started.append(stack.enter_context(_process(log, at, *server, data, *options, env=environment)))
 
         def ready() -> bool:
             bean = f"http://{at.address}:{ports['http']}/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo"
             with urllib.request.urlopen(bean, timeout=2) as answer:
-                text = answer.read().decode()
-            return '"Safemode" : ""' in text and '"LiveNodes" : "{}"' not in text
+                beans = json.load(answer)["beans"]
+            return any(not said["Safemode"] and len(json.loads(said["LiveNodes"])) == len(disks) for said in beans)
 
-        _until("HDFS", ready, log, names_, blocks)
+        _until("HDFS", ready, log, *started)
         environment = {"HADOOP_USER_NAME": "pellucid", "HADOOP_CONF_DIR": str(conf)}
         listing = f"http://{at.address}:{ports['http']}/webhdfs/v1"
-        yield Service("hdfs", f"{root}/data", environment, lambda: _hdfs_files(listing, "/data"))
+        pids = [process.pid for process in started]
+        yield Service("hdfs", f"{root}/data", environment, lambda: _hdfs_files(listing, "/data"), pids)
 
 
 def _hdfs_files(service: str, folder: str) -> set[str]:

@@ -7,6 +7,8 @@ One throttled disk holds every store's data, and one shaped link lies between co
 the local disk (`lab/README.md`). All services run all the time, so that runs on different compositions can
 take turns; one that is not asked does nothing. Core time of a service is taken on the same two cores as the
 engine's: what a result says is about these compositions on this machine, not about the systems at large.
+
+A Ceph volume is a file system on this side of the link, and its daemons are on the other (`tests/ceph.py`).
 """
 
 import contextlib
@@ -15,16 +17,20 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lab import cache, disks, guard, links
 from lab.rates import parse_rate
-from tests import services
+from tests import ceph, services
 
 DISK, LINK = "100MB/s", "1000Mbit/s"
 DISK_SIZE = "10GiB"
-COMPOSITIONS = Path(__file__).with_name("compositions")
+# Compositions and their services behind the link.
+SERVICES = {"NC": "hdfs", "SWI": "swift", "S3": "s3s-fs", "MINIO": "minio"}
+# Compositions on volumes, with how many copies each of their volumes keeps; where there are several, HDFS has a replica on each.
+VOLUMES = {"GC-V": (1,), "GC-VS": (2,), "GC-VB": (2, 2)}
+ALL = ("GC", *VOLUMES, *SERVICES)
 SAMPLE_S = 0.1
 # Files smaller than this may stay in the page cache: databases that a service has mapped.
 LARGE_BYTES = 256 << 10
@@ -35,13 +41,16 @@ class Place:
     """A composition that runs: where Pellucid and Spark find it."""
 
     name: str
-    file: Path
     url: str
     spark_url: str
     environment: dict[str, str] = field(default_factory=dict)
     spark: dict[str, str] = field(default_factory=dict)
-    # Processes of the data layer; none where it is the file system.
+    # Processes of the data and the storage layer; none where they are the kernel.
     pids: list[int] = field(default_factory=list)
+    # File systems on this side that it writes to.
+    volumes: list[Path] = field(default_factory=list)
+    # Copies that a client of Spark's is to ask for, where the store's own is not what it takes.
+    replication: int | None = None
     # What was put there to be read, below the URL.
     files: list[str] = field(default_factory=list)
 
@@ -74,28 +83,39 @@ class Rig:
         if self._wanted("GC"):
             local = self.folder / "local"
             local.mkdir()
-            self.places.append(Place("GC", COMPOSITIONS / "gc.toml", str(local), f"file://{local}"))
-        for name, service in (("NC", "hdfs"), ("SWI", "swift"), ("S3", "s3s-fs"), ("MINIO", "minio")):
+            self.places.append(files_in("GC", local))
+        if wanted := [name for name in VOLUMES if self._wanted(name)]:
+            try:
+                at = services.Place(self.link.server, self.link.inside)
+                cluster = self.stack.enter_context(ceph.cluster(self.folder, at))
+                self.places += [self._on_volumes(name, cluster) for name in wanted]
+            except services.Missing as why:
+                self.missing |= dict.fromkeys(wanted, str(why))
+        for name, service in SERVICES.items():
             if not self._wanted(name):
                 continue
             try:
                 folder = self.folder / service
                 folder.mkdir()
-                before = self._inside()
                 # A bucket of its own, by which Spark's settings tell the stores apart; "minio" MinIO keeps to itself.
                 at = services.Place(self.link.server, self.link.inside, f"on-{service}")
-                running = self.stack.enter_context(services.ALL[service](folder, at))
-                self.places.append(place(name, running, sorted(self._inside() - before)))
+                self.places.append(place(name, self.stack.enter_context(services.ALL[service](folder, at))))
             except services.Missing as why:
                 self.missing[name] = str(why)
 
+    def _on_volumes(self, name: str, cluster: ceph.Cluster) -> Place:
+        """A composition whose bytes lie on volumes: their files, or HDFS on this side with a data node on each."""
+        volumes = [cluster.volume(f"{name.lower()}-{number}", copies) for number, copies in enumerate(VOLUMES[name])]
+        if len(volumes) == 1:
+            return replace(files_in(name, volumes[0]), pids=cluster.pids, volumes=volumes)
+        folder = self.folder / name.lower()
+        folder.mkdir()
+        running = self.stack.enter_context(services.hdfs(folder, services.HERE, volumes))
+        found = place(name, running)
+        return replace(found, pids=found.pids + cluster.pids, volumes=volumes, replication=len(volumes))
+
     def _wanted(self, name: str) -> bool:
         return not self.only or name in self.only
-
-    def _inside(self) -> set[int]:
-        """Processes in the namespace."""
-        listed = subprocess.run(["ip", "netns", "pids", self.link.namespace], capture_output=True, text=True)
-        return {int(pid) for pid in listed.stdout.split()}
 
     def fast(self) -> None:
         """Lifts the limits, for what is not measured."""
@@ -112,16 +132,25 @@ class Rig:
 
     def forget(self) -> None:
         """Writes all that is to be written, and takes it out of the page cache."""
-        self.flush()
-        for file in self.folder.rglob("*"):
-            # One that is gone by now, or that a service has mapped, needs no more.
-            with contextlib.suppress(OSError, RuntimeError):
-                if file.is_file() and file.stat().st_size >= LARGE_BYTES:
-                    cache.evict([file])
+        volumes = [volume for place in self.places for volume in place.volumes]
+        for top in (*volumes, self.folder):
+            subprocess.run(["sync", "-f", str(top)], check=True)
+            for at, folders, files in os.walk(top):
+                # What is mounted there is looked at by itself, if its pages are on this side at all.
+                folders[:] = [name for name in folders if not os.path.ismount(os.path.join(at, name))]
+                for name in files:
+                    self._evict(Path(at, name))
 
-    def flush(self) -> None:
-        """Waits until all that was written is on the disk."""
-        subprocess.run(["sync", "-f", str(self.folder)], check=True)
+    def _evict(self, file: Path) -> None:
+        # One that is gone by now, or that a service has mapped, needs no more.
+        with contextlib.suppress(OSError, RuntimeError):
+            if file.is_file() and file.stat().st_size >= LARGE_BYTES:
+                cache.evict([file])
+
+    def flush(self, place: Place) -> None:
+        """Waits until all that was written to a composition is on the disk."""
+        for top in (*place.volumes, self.folder):
+            subprocess.run(["sync", "-f", str(top)], check=True)
 
     @contextlib.contextmanager
     def watched(self, place: Place, compute: list[int]) -> Iterator[dict]:
@@ -163,18 +192,23 @@ def core_s(pids: list[int]) -> float:
     return total
 
 
-def place(name: str, running: services.Service, pids: list[int]) -> Place:
+def files_in(name: str, folder: Path) -> Place:
+    """A folder as Pellucid's and Spark's settings."""
+    return Place(name, str(folder), f"file://{folder}")
+
+
+def place(name: str, running: services.Service) -> Place:
     """A service as Pellucid's and Spark's settings."""
-    file = COMPOSITIONS / f"{name.lower()}.toml"
+    pids = running.pids
     if running.name == "hdfs":
         # One replica, whatever the client's own files say.
-        return Place(name, file, running.url, running.url, running.environment, {"spark.hadoop.dfs.replication": "1"}, pids)
+        return Place(name, running.url, running.url, running.environment, {"spark.hadoop.dfs.replication": "1"}, pids)
     bucket = running.url.removeprefix("swift://").removeprefix("s3://")
     endpoint = running.environment.get("AWS_ENDPOINT_URL") or running.environment["ST_AUTH"].removesuffix("/auth/v1.0")
     key = running.environment.get("ST_USER", services.KEY)
     of_bucket = f"spark.hadoop.fs.s3a.bucket.{bucket}"
     spark = {f"{of_bucket}.endpoint": endpoint, f"{of_bucket}.access.key": key, f"{of_bucket}.secret.key": services.SECRET}
-    return Place(name, file, running.url, f"s3a://{bucket}", running.environment, spark, pids)
+    return Place(name, running.url, f"s3a://{bucket}", running.environment, spark, pids)
 
 
 @contextlib.contextmanager

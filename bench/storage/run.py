@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bench import results
 from bench.storage import data, table, workloads
-from bench.storage.rig import Place, Rig, percentiles, rig
+from bench.storage.rig import ALL, Place, Rig, percentiles, rig
 from bench.storage.spark import MAGIC, RENAME, Session, keep, log_of, session
 from bench.storage.spark import task_times as spark_task_times
 from bench.storage.workloads import NO_WRITES_BY_SPARK, WORKLOADS, Workload
@@ -37,7 +37,6 @@ CALIBRATIONS = 4
 # So often a session that died is begun anew.
 SESSIONS = 3
 ENGINES = ("Pellucid", "Spark")
-ALL = ("GC", "NC", "SWI", "S3", "MINIO")
 PROBE = ("--seconds", "30", "--bytes", "1GiB")
 
 
@@ -67,7 +66,7 @@ def pellucid(hardware: Rig, place: Place, workload: Workload, number: int, folde
     try:
         with hardware.watched(place, [process.pid]) as use:
             out, err = process.communicate(timeout=binary.TIMEOUT_S)
-            hardware.flush()
+            hardware.flush(place)
             took = time.monotonic() - begun
     finally:
         # Where the bench is told to stop, or waited long enough.
@@ -182,7 +181,7 @@ class Spark:
         try:
             with self.hardware.watched(place, self.running.pids()) as use:
                 answer = self.running.ask(workloads.asked(workload, place))
-                self.hardware.flush()
+                self.hardware.flush(place)
                 took = time.monotonic() - begun
         except services.Missing as why:
             self._gave_up(why)
@@ -309,6 +308,9 @@ def carry_out(run: Callable[[argparse.Namespace, Path], None], chosen: argparse.
     except (LabError, OSError, services.Missing, subprocess.TimeoutExpired) as error:
         say(f"storage: {error}")
         return 1
+    except KeyboardInterrupt:
+        say("stopped; the same command goes on from here")
+        return 130
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return table.main()

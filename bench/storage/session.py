@@ -55,6 +55,15 @@ def delete(spark, path: str) -> None:
     there.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()).delete(there, True)
 
 
+def own_copies(spark, copies: dict[str, int]) -> None:
+    """Makes stores' clients, which then serve all that is asked of them, ask for as many copies as each is to keep."""
+    hadoop, common = spark.sparkContext._jvm.org.apache.hadoop, spark.sparkContext._jsc.hadoopConfiguration()
+    for url, wanted in copies.items():
+        own = hadoop.conf.Configuration(common)
+        own.setInt("dfs.replication", wanted)
+        hadoop.fs.Path(url).getFileSystem(own)
+
+
 DO = {"word count": word_count, "sql": sql, "write": write, "k-means": k_means}
 
 
@@ -62,12 +71,13 @@ def main() -> None:
     from pyspark.sql import SparkSession
 
     with open(sys.argv[1]) as file:
-        settings = json.load(file)
+        given = json.load(file)
     builder = SparkSession.builder
-    for key, value in settings.items():
+    for key, value in given["settings"].items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    own_copies(spark, given["copies"])
     print("RESULT " + json.dumps({"ready": spark.version}), flush=True)
     for line in sys.stdin:
         asked = json.loads(line)

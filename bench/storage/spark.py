@@ -138,7 +138,8 @@ def session(name: str, places: list[Place], committer: dict[str, str], folder: P
     for place in places:
         settings |= place.spark
     with tempfile.NamedTemporaryFile("w", suffix=".json", dir=folder) as file:
-        json.dump(settings, file)
+        copies = {place.spark_url: place.replication for place in places if place.replication}
+        json.dump({"settings": settings, "copies": copies}, file)
         file.flush()
         command = [str(spark.python()), "-B", str(Path(__file__).with_name("session.py")), file.name]
         environment = os.environ | {"HADOOP_USER_NAME": "pellucid"}

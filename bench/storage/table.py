@@ -14,8 +14,9 @@ from pathlib import Path
 from bench import results
 from bench.backtest.judge import RANKS, median_interval
 from bench.storage.agreement import outliers, tau_b
+from bench.storage.rig import ALL
 from bench.storage.spark import lines_of
-from bench.storage.workloads import LARGE, NO_WRITES_BY_SPARK, NOT_MEASURED, RECORD, RECORDS, WORKLOADS
+from bench.storage.workloads import LARGE, NO_WRITES_BY_SPARK, RECORD, RECORDS, WORKLOADS
 from tests import binary
 
 PAGE = results.ROOT / "bench" / "STORAGE.md"
@@ -49,6 +50,14 @@ def ranks() -> dict[str, dict[str, int]]:
     """Links of each composition, for reads and writes, as `pellucid storage rank` counts them."""
     document = binary.run("storage", "rank", "--json", *sorted(COMPOSITIONS.glob("*.toml"))).check().json()
     return {way: {path["composition"]: path["links"] for path in document[way]} for way in ("read", "write")}
+
+
+def what_they_are(found: list[dict]) -> list[str]:
+    """Each composition that was measured, in the words of its file."""
+    texts = [file.read_text() for file in COMPOSITIONS.glob("*.toml")]
+    said = {tomllib.loads(text)["name"]: text.splitlines()[0].removeprefix("# ") for text in texts}
+    measured = {line["case"].get("composition") for line in found}
+    return ["", *(f"- **{name}**: {said[name]}" for name in ALL if name in measured), ""]
 
 
 def runs(found: list[dict], engine: str, workload: str) -> dict[str, list[dict]]:
@@ -384,7 +393,7 @@ def page() -> str:
     out += [f"{measured} runs; beside {noisy} of them other processes used more than {results.NOISE_CORES} cores.", ""]
     out += [f"Failed: {', '.join(map(str, case))}." for case in sorted(failed)]
     out += [f"Spark writes nothing to {name}: {why}." for name, why in NO_WRITES_BY_SPARK.items()]
-    out += ["", *(f"Not measured: {name}: {why}." for name, why in NOT_MEASURED.items()), ""]
+    out += what_they_are(found)
     reports = {line["case"]["probe"]: line["report"] for line in found if "report" in line}
     explained = compositions(reports)
     for engine in ("Pellucid", "Spark"):

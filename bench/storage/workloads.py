@@ -46,11 +46,6 @@ TPCDS = (
 NO_WRITES_BY_SPARK = {
     "S3": "s3s-fs answers 500 where S3A asks for a folder as an object, which it does before each write",
 }
-# Compositions of the paper that are ranked (`crates/storage/scenarios`) and not measured, and why.
-NOT_MEASURED = {
-    "GC-Vs and GC-Vb, a Ceph volume": "Linux here has neither the rbd nor the nbd module, so that a volume is reached by rbd-fuse and a loop "
-    "device only: FUSE would be measured; and its daemons come with the system's packages, not from a registry that the others come from",
-}
 
 
 @dataclass(frozen=True)
