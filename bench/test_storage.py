@@ -6,7 +6,7 @@ import random
 import pytest
 
 from bench import results
-from bench.storage import agreement, data, run, spark, table, workloads
+from bench.storage import agreement, data, rig, run, spark, table, workloads
 from bench.storage.rig import Place
 
 
@@ -72,10 +72,31 @@ def test_the_page_says_what_was_measured_and_what_was_not(tmp_path, monkeypatch)
     written.append(line({"commits": "S3", "times": 2}, **commit))
     (tmp_path / "storage.jsonl").write_text("\n".join(written) + "\n")
     page = table.page()
+    assert "- **NC**: HDFS, one replica, behind a link." in page and "**MINIO**" not in page, page
     assert "| NC | 2 | 2.02 | 2.00 to 2.04 | 5 |" in page, page
     # NC and S3 are equally far by path, and one is slower.
     assert "τ-b 0.82" in page and "S3 is slower than NC" in page, page
-    assert "| S3 | 576 | 30.0 | 21.0 | 9.0 ± 0.0 | – | 9.0 (0%) | met |" in page, page
+    assert "| S3 | 576 | 30.0 | 21.0 | 9.0 ± 0.0 | 9.0 (0%) | met |" in page, page
+
+
+def test_a_finding_explains_what_it_bears_on_and_nothing_else():
+    def found(*titles: str) -> list[dict]:
+        return [{"title": title} for title in titles]
+
+    written = found("GC-VB: both layers replicate", "output waits for its uploads to be completed", "writes leave the link idle")
+    read = found("one stream a read leaves the link idle", "planning waits for listings", "many small requests")
+    renamed, proxy = found("output is committed by rename, and a rename copies"), found("the proxy is near its link's rate")
+    memory = found("input was in memory: where it is stored makes no difference")
+    every = [*written, *read, *renamed, *proxy, *memory]
+
+    def titles(*some: list[dict]) -> str:
+        return "; ".join(f["title"] for one in some for f in one)
+
+    assert table.reasons(every, [], "read", "Spark") == titles(read, proxy)
+    assert table.reasons(every, [], "write", "Spark") == titles(written, renamed, proxy)
+    assert table.reasons(every, memory, "write", "Pellucid") == titles(written, proxy)
+    assert table.reasons(written, memory, "read", "Pellucid") == f"there the last query's {titles(memory)}"
+    assert table.reasons(memory, written, "read", "Pellucid") == ""
 
 
 def test_predictions_are_held_against_the_jobs_own_times(tmp_path, monkeypatch):
@@ -98,17 +119,46 @@ def test_predictions_are_held_against_the_jobs_own_times(tmp_path, monkeypatch):
     assert row.startswith("| DFSIO | S3 | 9.00 (9.00 to 9.00) | ") and row.endswith(" % | inside | 1.50 | 1.47 |"), row
 
 
-def test_a_kept_log_says_where_its_time_went():
-    found = table.parts(table.TRACES / "commits-MINIO-1-rename.zstd")
-    # Six writes of eight tasks each.
-    expected = [17.021, 6.273, 13.035, 17.607]
-    assert list(found) == ["jobs", "the driver after them", "commits of tasks", "tasks beside their commits"]
-    assert list(found.values()) == pytest.approx(expected, abs=0.01)
+def test_a_log_says_where_its_time_went(tmp_path):
+    def task(run_ms: int, commit_ms: str) -> dict:
+        updates = [{"Name": "task commit time", "Update": commit_ms}, {"Name": "duration", "Update": "9"}]
+        return {"Event": "SparkListenerTaskEnd", "Task Info": {"Accumulables": updates}, "Task Metrics": {"Executor Run Time": run_ms}}
+
+    begun, ended = {"Submission Time": 1000}, {"Completion Time": 3000}
+    sql = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd"
+    events = [{"Event": "SparkListenerJobStart"} | begun, task(800, "300"), task(500, "100"), {"Event": "SparkListenerJobEnd"} | ended]
+    log = tmp_path / "log"
+    log.write_text("".join(json.dumps(event) + "\n" for event in [*events, {"Event": sql, "time": 3500}]))
+    found = table.parts(log)
+    expected = {"jobs": 2.0, "the driver after them": 0.5, "commits of tasks": 0.4, "tasks beside their commits": 0.9}
+    assert found == pytest.approx(expected)
 
 
 def test_what_spark_cannot_write_to_is_not_asked_for():
     assert not run.runs("DFSIO", "S3", "Spark")
     assert run.runs("DFSIO", "S3", "Pellucid") and run.runs("word count", "S3", "Spark") and run.runs("DFSIO", "SWI", "Spark")
+
+
+def test_compositions_are_ranked_by_their_files_and_the_doubly_replicated_one_is_found():
+    links = table.ranks()
+    assert {name: links["read"][name] for name in rig.ALL} == dict.fromkeys(rig.ALL, 2) | {"GC": 0, "SWI": 4}
+    volumes = {name: links["write"][name] for name in ("GC", *rig.VOLUMES)}
+    assert volumes == {"GC": 0, "GC-V": 2, "GC-VS": 4, "GC-VB": 10}
+    report = {"format": "pellucid.probe/1", "url": "file:///v", "read": [], "commit": dict.fromkeys(("rename_ms", "multipart_ms"))}
+    unmeasured = ("chosen_concurrency", "write_bytes_per_s", "small_objects_per_s", "list_per_s", "rename", "read_after_write")
+    found = table.compositions({name: report | dict.fromkeys(unmeasured) for name in rig.VOLUMES})
+    titles = {name: [f["title"] for f in some] for name, some in found.items()}
+    assert titles == {"GC-V": [], "GC-VS": [], "GC-VB": ["GC-VB: both layers replicate"]}
+
+
+def test_what_is_told_to_stop_ends_with_a_word(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+
+    def stopped(*_) -> None:
+        raise KeyboardInterrupt
+
+    assert run.carry_out(stopped, None) == 130
+    assert "goes on from here" in capsys.readouterr().err
 
 
 def test_a_sessions_log_gives_its_runs_their_tasks_and_is_kept_without_this_machine(tmp_path):

@@ -88,6 +88,7 @@ def mounts() -> list[tuple[str, Path]]:
 
 def release_below(where: Path) -> None:
     """Unmounts what is mounted below a folder, and releases the loop devices under it, the last first."""
+    where = where.resolve()
     for device, at in reversed(mounts()):
         if at != where and at.is_relative_to(where):
             unmount(at)

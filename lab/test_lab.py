@@ -160,6 +160,20 @@ def test_kernel_throttled_disk_is_as_fast_as_asked_and_leaves_nothing():
 
 
 @needs_kernel
+def test_what_is_mounted_on_a_disk_goes_with_it():
+    with disks.throttled("100MB/s", mode="kernel", size="96MiB", name="outer", calibrated=False) as disk:
+        image, inner = disk.path / "inner.image", disk.path / "inner"
+        inner.mkdir()
+        with open(image, "wb") as file:
+            file.truncate(32 << 20)
+        device = kernel.attach(image)
+        kernel.format_and_mount(device, inner, "-J", "size=4")
+        assert (device, inner.resolve()) in kernel.mounts()
+    assert not any(at.is_relative_to(disk.path.resolve()) for _, at in kernel.mounts())
+    assert device not in kernel.run("losetup", "--list", "--noheadings", "--output", "NAME").split() and not disk.folder.exists()
+
+
+@needs_kernel
 def test_what_kill_9_left_is_cleaned(tmp_path):
     script = """
 from lab import disks

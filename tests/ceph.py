@@ -14,10 +14,8 @@ its starter dies (`rbd-fuse` ends with it), so that whoever cleans up does not w
 """
 
 import contextlib
-import ctypes
 import os
 import shutil
-import signal
 import subprocess
 import time
 import uuid
@@ -31,11 +29,10 @@ from tests.services import Missing
 PROGRAMS = ("ceph-mon", "ceph-osd", "ceph", "rbd", "rbd-fuse", "monmaptool", "ceph-authtool")
 PACKAGES = "ceph-mon ceph-osd ceph-common rbd-fuse"
 DAEMONS = 2
-# As much as they may take; a file has no more than what was written.
-DAEMON_BYTES, VOLUME = 6 << 30, "4G"
+# As much as they may take. What a volume frees its daemons keep, so that it takes as much as it has for ever.
+DAEMON_BYTES, VOLUME = 6 << 30, "2G"
 GROUPS = "8"
 COMMAND_S, END_S = 60, 30
-PR_SET_PDEATHSIG = 1
 # A small journal and few inodes: each volume's are written when it is made, as often as it has copies.
 FILE_SYSTEM = ("-J", "size=16", "-i", "262144")
 
@@ -125,7 +122,8 @@ class Cluster:
         images.mkdir()
         command = ["rbd-fuse", "-f", "-c", str(self.conf), "-p", pool(copies), str(images)]
         with log.open("ab") as out:
-            client = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, preexec_fn=_ends_with_its_starter)
+            pipes = {"stdout": out, "stderr": out, "stdin": subprocess.DEVNULL}
+            client = subprocess.Popen(command, preexec_fn=services.ends_with_its_starter, **pipes)
         self.pids.append(client.pid)
         self.stack.callback(_ended, client)
         self.stack.callback(kernel.unmount, images)
@@ -138,10 +136,6 @@ def pool(copies: int) -> str:
     return f"copies-{copies}"
 
 
-def _ends_with_its_starter() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def _unmount(path: Path, client: subprocess.Popen) -> None:
     """Unmounts a volume. Where its daemons answer no more it is cut off first: else this would wait for them for ever."""
     unmounting = subprocess.Popen(["umount", path])
@@ -150,6 +144,8 @@ def _unmount(path: Path, client: subprocess.Popen) -> None:
     except subprocess.TimeoutExpired:
         client.kill()
         unmounting.wait()
+    # Where a file was still open.
+    kernel.unmount(path)
 
 
 def _ended(process: subprocess.Popen) -> None:

@@ -2,15 +2,17 @@
 
 What a service needs is installed once, from its package registry, into `PELLUCID_SERVICES` (a folder
 beside the kept build). Where that fails, or the service does not come up, `Missing` says why, and a
-check that needs it is skipped with that reason. A service ends with its `with` block.
+check that needs it is skipped with that reason. A service ends with its `with` block, and with the process that began it.
 """
 
 import contextlib
+import ctypes
 import fnmatch
 import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -28,6 +30,7 @@ MINIO = "latest"
 SECRET = "pellucid-secret-0f1e2d3c"
 KEY = "pellucid-key-4b5a6978"
 START_S = 180
+PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -103,11 +106,21 @@ def run(*command: str | Path, **options) -> None:
         raise Missing(f"{' '.join(str(c) for c in command[:4])} failed: {''.join(last)}")
 
 
+_libc = ctypes.CDLL(None)
+
+
+def ends_with_its_starter() -> None:
+    """In a new process, before its program: on Linux it is killed when whoever started it is gone, however that ended."""
+    if sys.platform == "linux":
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 @contextlib.contextmanager
 def _process(log: Path, at: Place, *command: str | Path, **options) -> Iterator[subprocess.Popen]:
     with log.open("ab") as out:
         started = at.inside(*(str(c) for c in command))
-        process = subprocess.Popen(started, stdout=out, stderr=out, stdin=subprocess.DEVNULL, **options)
+        pipes = {"stdout": out, "stderr": out, "stdin": subprocess.DEVNULL}
+        process = subprocess.Popen(started, preexec_fn=ends_with_its_starter, **pipes, **options)
     try:
         yield process
     finally:
@@ -197,7 +210,9 @@ def minio(folder: Path, at: Place = HERE) -> Iterator[Service]:
     port, console, log = free_port(), free_port(), folder / "minio.log"
     data = folder / "minio"
     (data / at.container).mkdir(parents=True)
-    environment = os.environ | {"MINIO_ROOT_USER": KEY, "MINIO_ROOT_PASSWORD": SECRET}
+    # It keeps what was deleted for minutes, by itself; a benchmark's outputs would fill a disk by then.
+    own = {"MINIO_ROOT_USER": KEY, "MINIO_ROOT_PASSWORD": SECRET, "MINIO_API_DELETE_CLEANUP_INTERVAL": "20s"}
+    environment = os.environ | own
     arguments = ["server", data, "--address", f"{at.address}:{port}", "--console-address", f"{at.address}:{console}"]
     with _process(log, at, binary, *arguments, env=environment) as process:
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from lab import guard, links
-from tests import binary, oracle, s3, services
+from lab import cache, guard, links
+from tests import binary, ceph, oracle, s3, services
 
 SCENARIOS = binary.ROOT / "crates" / "storage" / "scenarios"
 # HDFS and MinIO take minutes to build or to run: `make test-storage`.
@@ -214,6 +214,50 @@ def test_behind_a_shaped_link_the_store_or_its_network_is_the_bottleneck(tmp_pat
         pytest.skip(str(why))
     assert job["bottleneck"]["kind"] in ("network", "store"), job["bottleneck"]
     assert float(job["ideal_ms"]["cpu"]) < 0.5 * float(job["duration_ms"]), job["ideal_ms"]
+
+
+def read_bytes(pids: list[int]) -> int:
+    """What processes have had read from devices so far."""
+    fields = (line.split(": ") for pid in pids for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+    return sum(int(value) for name, value in fields if name == "read_bytes")
+
+
+@pytest.mark.full
+def test_ceph_volumes_keep_their_copies_and_read_from_the_daemons(tmp_path):
+    """The volumes of `bench/storage`: each byte lies with as many daemons as asked for, and none stays on this side of them."""
+    lines = "SELECT md5(cast(value AS VARCHAR)) AS line FROM range(1000000)"
+    query = "SELECT count(*), count(DISTINCT line), max(line) FROM '{}'"
+    here = tmp_path / "lines.csv"
+    binary.sql(f"COPY ({lines}) TO '{here}' STORED AS CSV").check()
+    expected, size = binary.result(binary.sql(query.format(here))).rows, here.stat().st_size
+    try:
+        with guard.watch(), ceph.cluster(tmp_path) as cluster:
+            for copies in (1, 2):
+                volume = cluster.volume(f"v{copies}", copies)
+                before, there = cluster.stored_bytes(), volume / "lines.csv"
+                binary.sql(f"COPY ({lines}) TO '{there}' STORED AS CSV").check()
+                subprocess.run(["sync", "-f", volume], check=True)
+                stored = (cluster.stored_bytes() - before) / size
+                assert 0.9 * copies < stored < 1.6 * copies, f"{stored} bytes are stored for one"
+                for _ in range(2):
+                    cache.evict([there])
+                    before = read_bytes(cluster.pids)
+                    assert binary.result(binary.sql(query.format(there))).rows == expected
+                    assert read_bytes(cluster.pids) - before > 0.9 * size
+    except services.Missing as why:
+        pytest.skip(str(why))
+
+
+@pytest.mark.full
+def test_hdfs_keeps_a_replica_on_each_of_its_disks(tmp_path):
+    disks = [tmp_path / name for name in ("a", "b")]
+    try:
+        with services.hdfs(tmp_path, disks=disks) as running:
+            binary.sql(f"COPY (SELECT repeat('x', 99) FROM range(100000)) TO '{running.url}/x.csv'", env=running.env()).check()
+            sizes = [sum(f.stat().st_size for f in disk.rglob("blk_*") if f.suffix != ".meta") for disk in disks]
+    except services.Missing as why:
+        pytest.skip(str(why))
+    assert sizes[0] == sizes[1] >= 10_000_000, sizes
 
 
 def test_output_of_several_parts_is_whole(service, tmp_path):

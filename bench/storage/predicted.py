@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench import results
 from bench.storage import data, table, workloads
-from bench.storage.rig import Place, Rig, rig
+from bench.storage.rig import SERVICES, Place, Rig, rig
 from bench.storage.run import analysis, calibrated, carry_out, exported, say
 from bench.storage.table import PREDICTED as SUITE
 from bench.storage.table import PREDICTED_WORKLOADS, basis
@@ -76,7 +76,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
     """Everything that is missing, until time is up: the probes, then rounds."""
     until = time.monotonic() + chosen.time_limit
     rounds = [(number, workload) for number in range(REPEATS) for workload in PREDICTED_WORKLOADS]
-    with rig(set(chosen.only)) as hardware, kept() as results.memory:
+    with rig(set(chosen.only) or {table.BASIS, *SERVICES}) as hardware, kept() as results.memory:
         for name, why in hardware.missing.items():
             say(f"{name} does not run here: {why}")
         for place in hardware.places:
@@ -99,7 +99,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.storage.predicted", description=__doc__.split("\n")[0])
-    parser.add_argument("--only", nargs="*", default=[], metavar="COMPOSITION", help=f"{table.BASIS} and others (default: all)")
+    parser.add_argument("--only", nargs="*", default=[], metavar="COMPOSITION", help=f"{table.BASIS} and others (default: it and the services)")
     parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
     chosen = parser.parse_args()
     results.build = lambda by=results.fingerprint([binary.binary()]): by

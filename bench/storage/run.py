@@ -37,7 +37,7 @@ CALIBRATIONS = 4
 # So often a session that died is begun anew.
 SESSIONS = 3
 ENGINES = ("Pellucid", "Spark")
-PROBE = ("--seconds", "30", "--bytes", "1GiB")
+PROBE = ("--seconds", "30", "--bytes", "512MiB")
 
 
 def say(text: str) -> None:

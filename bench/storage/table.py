@@ -14,9 +14,9 @@ from pathlib import Path
 from bench import results
 from bench.backtest.judge import RANKS, median_interval
 from bench.storage.agreement import outliers, tau_b
-from bench.storage.rig import ALL
+from bench.storage.rig import ALL, VOLUMES
 from bench.storage.spark import lines_of
-from bench.storage.workloads import LARGE, NO_WRITES_BY_SPARK, RECORD, RECORDS, WORKLOADS
+from bench.storage.workloads import LARGE, NO_WRITES_BY_SPARK, RECORD, RECORDS, WORKLOADS, Workload
 from tests import binary
 
 PAGE = results.ROOT / "bench" / "STORAGE.md"
@@ -29,9 +29,19 @@ PREDICTED_WORKLOADS = ("word count", "DFSIO")
 TRACES = results.FOLDER / "storage"
 # Predicted within this share of what switching off then saves.
 GOAL = 0.15
-COMMIT_HEADS = ("composition", "output, MB", "with renames, s", "without, s", "saved, s", "predicted, s", "by the measuring build, s", "goal")
+COMMIT_HEADS = ("composition", "output, MB", "with renames, s", "without, s", "saved, s", "predicted, s", "goal")
 # Student's t for 90 %, two-sided, by how many differences there are.
 STUDENT = {3: 2.920, 4: 2.353, 5: 2.132, 6: 2.015}
+# Words of findings' titles, by what they make slow.
+RENAMED = "committed by rename"
+ALWAYS = ("near its link's rate", "throttles requests")
+BEARS_ON = {
+    "read": (*ALWAYS, "one stream a read", "reads leave the link idle", "waits for listings", "small requests", "one request at a time"),
+    "write": (*ALWAYS, RENAMED, "both layers replicate", "writes leave the link idle", "waits for its uploads"),
+}
+# And of the one that says why something was fast.
+IN_MEMORY = "input was in memory"
+AT_THE_MEDIAN = "MB/s of the disk and cores of the data layer at the median"
 HEAD = """# Where data lives: compositions measured beside their paths
 
 Made by `python -m bench.storage.table` from `results/storage.jsonl`, which `make bench-storage` fills; nothing here is
@@ -111,21 +121,56 @@ def runtimes(found: list[dict], engine: str, links: dict, explained: dict[str, l
             out.append(f"Agreement with the {workload.way} rank by path: τ-b {said}.")
             wrong = outliers(known, intervals)
             out += ["", "Against the path:", ""] if wrong else []
-            traced = traced_findings(found) if engine == "Pellucid" else {}
-            for slower in sorted({a for a, _ in wrong}):
-                than = " and ".join(b for a, b in wrong if a == slower)
-                why = reasons([*explained.get(slower, []), *traced.get((workload.name, slower), [])], workload.way, engine)
-                out.append(f"- {slower} is slower than {than}: {why}.")
-            out.append("")
+            out += [*against_the_path(found, engine, workload, wrong, explained), ""]
     return out
 
 
-def reasons(some: list[dict], way: str, engine: str) -> str:
-    """What was found that is about reads, or about writes; Pellucid commits without renames."""
-    other = {"read": ("write", "rename"), "write": ("read", "small", "listing")}[way]
-    left_out = (*other, "rename") if engine == "Pellucid" else other
-    titles = dict.fromkeys(f["title"] for f in some if not any(word in f["title"] for word in left_out))
-    return "; ".join(titles) or "nothing is found that says why"
+def against_the_path(found: list[dict], engine: str, workload: Workload, wrong: list, explained: dict[str, list[dict]]) -> list[str]:
+    """Each composition that is slower than its path says, with what was found of it or of those that are faster."""
+    traced = traced_findings(found) if engine == "Pellucid" else {}
+    measured = runs(found, engine, workload.name)
+    out = []
+    for slower in sorted({a for a, _ in wrong}):
+        whys: dict[str, list[str]] = {}
+        for faster in (b for a, b in wrong if a == slower):
+            of_slower = [*explained.get(slower, []), *traced.get((workload.name, slower), [])]
+            why = reasons(of_slower, traced.get((workload.name, faster), []), workload.way, engine)
+            whys.setdefault(why, []).append(faster)
+        said = []
+        for why, names in whys.items():
+            uses = "; ".join(f"{name} {at_the_median(measured[name])}" for name in (slower, *names))
+            said.append(f"than {' and '.join(names)}: {why or f'nothing is found that says why ({AT_THE_MEDIAN}: {uses})'}")
+        out.append(f"- {slower} is slower {'; '.join(said)}.")
+    return out
+
+
+def at_the_median(some: list[dict]) -> str:
+    """What the disk moved and the data layer computed, in the middle of the runs."""
+    middle = {key: statistics.median(line["use"][key][2] for line in some) for key in ("disk_mb_s", "data_cores")}
+    return f"{middle['disk_mb_s']:.0f}, {middle['data_cores']:.2g}"
+
+
+def reasons(slower: list[dict], faster: list[dict], way: str, engine: str) -> str:
+    """What was found that makes reads, or writes, slow, or the faster ones fast; Pellucid commits without renames."""
+    bears = [words for words in BEARS_ON[way] if engine != "Pellucid" or words != RENAMED]
+    titles = [f["title"] for f in slower if any(words in f["title"] for words in bears)]
+    titles += [f"there the last query's {f['title']}" for f in faster if way == "read" and IN_MEMORY in f["title"]]
+    return "; ".join(dict.fromkeys(titles))
+
+
+def copies(found: list[dict]) -> list[str]:
+    """What copies cost: one, two of the volume's, and two of HDFS's on each of two."""
+    files = {name: tomllib.loads((COMPOSITIONS / f"{name.lower()}.toml").read_text()) for name in VOLUMES}
+    stored = {name: file["data"].get("copies", 1) * file["storage"].get("copies", 1) for name, file in files.items()}
+    by_engine = {engine: times(found, engine, "DFSIO") for engine in ("Pellucid", "Spark")}
+    if not all(seconds.keys() >= stored.keys() for seconds in by_engine.values()):
+        return []
+    out = ["## Copies at one layer and at two", "", "DFSIO's output on volumes, and how many times as long as with one copy.", ""]
+    out += head("composition", "bytes stored for one", *(f"{engine}, median s" for engine in by_engine))
+    for name, factor in stored.items():
+        middles = [(statistics.median(seconds[name]), statistics.median(seconds["GC-V"])) for seconds in by_engine.values()]
+        out.append(row(name, factor, *(f"{middle:.2f} ({middle / one:.1f})" for middle, one in middles)))
+    return [*out, ""]
 
 
 def traced_findings(found: list[dict]) -> dict[tuple[str, str], list[dict]]:
@@ -149,7 +194,11 @@ def compositions(reports: dict[str, dict]) -> dict[str, list[dict]]:
 
 def findings(found: list[dict], reports: dict[str, dict], explained: dict[str, list[dict]]) -> list[str]:
     """What the doctor says of each composition with its probe, and what each probe measured."""
-    out = ["## Explained", "", "What `pellucid storage doctor COMPOSITION --probe PROBE` finds, on each composition as it was probed.", ""]
+    read = (
+        "A probe reads what it has just written: HDFS's data nodes have that in memory, NC's behind the link and GC-VB's on this side of it."
+    )
+    said = f"What `pellucid storage doctor COMPOSITION --probe PROBE` finds, on each composition as it was probed. {read}"
+    out = ["## Explained", "", said, ""]
     heads = ("one stream MB/s", "best MB/s (at once)", "first byte ms", "written alone MB/s", "rename", "commit, renames", "commit, uploads")
     out += head("composition", *heads)
     ms = lambda value: "not measured" if value is None else f"{value:.0f} ms"  # noqa: E731
@@ -173,7 +222,11 @@ def findings(found: list[dict], reports: dict[str, dict], explained: dict[str, l
     out += ["", *said, ""]
     traced = traced_findings(found)
     if traced:
-        out += ["And in Pellucid's own traces of the first round, each with its composition's probe.", ""]
+        out += [
+            "And in Pellucid's own traces of the first round, each with its composition's probe. Of TPC-DS that is the trace of its "
+            "last query alone: what the ones before it have read of a file system, a volume's as well, is in the page cache by then.",
+            "",
+        ]
         for (workload, name), some in traced.items():
             out += [f"- **{name}**, {workload}: {f['title']}: {f['evidence']}{saving(f)}." for f in some]
         silent = [f"{name}, {workload}" for (workload, name), some in traced.items() if not some]
@@ -198,28 +251,29 @@ def commits(found: list[dict], reports: dict[str, dict]) -> list[str]:
         "Spark writes the same output with Hadoop's committer (tasks and driver rename) and with the magic one (uploads "
         "completed at commit). Saved is with 90 % of Student's t over the writes, the first with the first and so on. The saving "
         "is predicted by `pellucid storage doctor` from the first session's event log "
-        f"and the probe alone; the goal is {GOAL:.0%} of what was then saved. Beside it what the build said that measured: the "
-        "other one counts of a task's commit only the copying, a rule that was made after these logs were seen.",
+        f"and the probe alone; the goal is {GOAL:.0%} of what was then saved. That it counts of a task's commit only the copying "
+        "is a rule that was made after earlier sessions' logs had been seen; these sessions came after it.",
         "",
         *head(*COMMIT_HEADS),
     ]
     split = []
     for (name, times_as_large), line in sorted(done.items(), reverse=True):
         saved = sum(line["rename_s"]) - sum(line["magic_s"])
-        kept = {kind: diagnosed(TRACES / log_name(name, times_as_large, kind), reports.get(name)) for kind in ("rename", "magic")}
-        said = [renames(some) for some in (kept["rename"], line["rename_findings"])]
-        off = [abs(one["saves_ms"] / 1e3 - saved) / saved for one in said if one and one["saves_ms"] and saved > 0]
-        goal = "not seen" if not off else "met" if off[0] <= GOAL else "not met"
+        logs = {kind: TRACES / log_name(name, times_as_large, kind) for kind in ("rename", "magic")}
+        # What the build says that makes the page; without the logs, what the one said that measured.
+        said = {kind: renames(diagnosed(log, reports.get(name)) or line[f"{kind}_findings"]) for kind, log in logs.items()}
+        seen = said["rename"]
+        off = abs(seen["saves_ms"] / 1e3 - saved) / saved if seen and seen["saves_ms"] and saved > 0 else None
+        goal = "not seen" if off is None else "met" if off <= GOAL else "not met"
         each = [a - b for a, b in zip(line["rename_s"], line["magic_s"], strict=True)]
         half = STUDENT[len(each)] * statistics.stdev(each) * len(each) ** 0.5
         cells = [f"{sum(line[f'{kind}_s']):.1f}" for kind in ("rename", "magic")] + [f"{saved:.1f} ± {half:.1f}"]
         written_mb = RECORD * RECORDS * times_as_large * len(line["rename_s"]) / 1e6
-        out.append(row(name, f"{written_mb:.0f}", *cells, *(against(one, saved) for one in said), goal))
-        seen = said[0] or said[1]
+        out.append(row(name, f"{written_mb:.0f}", *cells, against(seen, saved), goal))
         split += [f"- **{name}**: {seen['evidence'].split('; ')[-1]}."] if seen else []
-        again = renames(kept["magic"] or line["magic_findings"])
-        split.append(f"- {name}, {written_mb:.0f} MB, without renames: {again['title'] if again else 'nothing is found any more'}.")
-        split += compared(*(TRACES / log_name(name, times_as_large, kind) for kind in ("rename", "magic")))
+        again = said["magic"]["title"] if said["magic"] else "nothing is found any more"
+        split.append(f"- {name}, {written_mb:.0f} MB, without renames: {again}.")
+        split += compared(*logs.values())
     left_out = [f"{name} is left out: {why}." for name, why in NO_WRITES_BY_SPARK.items()]
     uncounted = (
         "What the doctor does not count is what committing by uploads costs itself: S3A's magic committer begins an upload and puts a "
@@ -369,12 +423,25 @@ def use(found: list[dict]) -> list[str]:
 
 def bottlenecks(found: list[dict]) -> list[str]:
     """What the engine's own traces name."""
-    out = ["## What limited Pellucid, by its own traces", "", *head("workload", "composition", "bottleneck of the runs")]
+    out = ["## What limited Pellucid, by its own traces", "", "Of TPC-DS that is its last query's.", "", *head("workload", "composition", "bottleneck of the runs")]
     for workload in WORKLOADS:
         for name, some in runs(found, "Pellucid", workload.name).items():
             kinds = [line.get("bottleneck") or "none named" for line in some]
             out.append(row(workload.name, name, ", ".join(f"{kind} {kinds.count(kind)}×" for kind in sorted(set(kinds)))))
     return [*out, ""]
+
+
+def noise(found: list[dict]) -> str:
+    """How many runs there are, and beside how many something else computed."""
+    measured = [line for line in found if "engine" in line["case"] and line.get("s")]
+    noisy = [line["case"] for line in measured if line.get("others_cores", 0) > results.NOISE_CORES]
+    writing = sum(case["workload"] == "DFSIO" for case in noisy)
+    volumes = sum(case["workload"] != "DFSIO" and case["composition"] in VOLUMES for case in noisy)
+    return (
+        f"{len(measured)} runs; beside {len(noisy)} of them others than their own processes used more than {results.NOISE_CORES} cores. "
+        f"Of these {writing} write and {volumes} more read from volumes: threads of the kernel that serve loop devices and file systems "
+        "count as others, and so do the services that are not asked."
+    )
 
 
 def page() -> str:
@@ -384,13 +451,11 @@ def page() -> str:
         return HEAD + "\nNothing is measured yet.\n"
     links = ranks()
     hardware = sorted({line["hardware"] for line in found if "hardware" in line})
-    noisy = sum(line.get("others_cores", 0) > results.NOISE_CORES for line in found)
-    measured = sum("engine" in line["case"] and bool(line.get("s")) for line in found)
     ended = [line["case"] for line in found if line.get("s")]
     errors = [line for line in found if "error" in line and "engine" in line["case"] and line["case"] not in ended]
     failed = {(*list(line["case"].values())[1:], line["error"]) for line in errors}
-    out = [HEAD, f"Machine: {found[-1]['machine']}. Emulated: {'; '.join(hardware) or 'not measured'}."]
-    out += [f"{measured} runs; beside {noisy} of them other processes used more than {results.NOISE_CORES} cores.", ""]
+    out = [HEAD, f"Machine: {found[-1]['machine']}. Emulated, as calibrated at each start: {'; '.join(hardware) or 'not measured'}."]
+    out += [noise(found), ""]
     out += [f"Failed: {', '.join(map(str, case))}." for case in sorted(failed)]
     out += [f"Spark writes nothing to {name}: {why}." for name, why in NO_WRITES_BY_SPARK.items()]
     out += what_they_are(found)
@@ -398,7 +463,7 @@ def page() -> str:
     explained = compositions(reports)
     for engine in ("Pellucid", "Spark"):
         out += runtimes(found, engine, links, explained)
-    out += [*findings(found, reports, explained), *commits(found, reports), *predicted(), *bottlenecks(found), *use(found)]
+    out += [*findings(found, reports, explained), *copies(found), *commits(found, reports), *predicted(), *bottlenecks(found), *use(found)]
     return "\n".join(out).rstrip() + "\n"
 
 
