@@ -340,7 +340,7 @@ def recording_section(lines: list[dict]) -> list:
             lacks = of_all(len(line["pairs_ms"]), recording.PAIRS, "pairs") or f"{len(line['pairs_ms'])} pairs"
             out.append(
                 f"- Time with `--trace` over without, {lacks} in turns{mark(line)}: "
-                f"{ratio:.4f} (90 % interval {low:.4f} to {high:.4f}){verdict}"
+                f"{ratio:.4f} (95 % interval {low:.4f} to {high:.4f}){verdict}"
             )
     return [*out, ""]
 
