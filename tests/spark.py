@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # sqlglot is what `pellucid sql --on spark` translates with.
 PACKAGES = {
     "4": ["pyspark==4.3.0", "sqlglot==30.30.0"],
+    "4.0": ["pyspark==4.0.5", "sqlglot==30.30.0"],
     "3.5": ["pyspark==3.5.9", "sqlglot==30.30.0"],
 }
 

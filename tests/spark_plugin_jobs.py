@@ -109,6 +109,26 @@ def lose(options: dict) -> object:
     return digest(spark, options["data"], "dieOnce", f"'{options['mark']}', 20")
 
 
+def elastic(options: dict) -> object:
+    """Two scans, after each of which only one executor is left; then the same in micro-batches."""
+    spark = session(options["conf"])
+    tracker = spark.sparkContext._jsc.sc().statusTracker()
+    answers = []
+    for _ in range(2):
+        answers.append(digest(spark, options["data"], "read", "100"))
+        while len(tracker.getExecutorInfos()) > 2:
+            time.sleep(0.05)
+    files = spark.readStream.schema(spark.read.parquet(options["data"]).schema).option("maxFilesPerTrigger", options["batch"])
+    wait = READ.format(call="read", arguments="10")
+    rows = files.parquet(options["data"]).selectExpr("id", "crc32(payload) AS crc", f"{wait} AS waited")
+    rows.createOrReplaceTempView("arriving")
+    sums = spark.sql("SELECT sum(id), sum(crc), count(waited) FROM arriving")
+    query = sums.writeStream.outputMode("complete").format("memory").queryName("streamed").trigger(availableNow=True).start()
+    query.awaitTermination()
+    answers.append(list(spark.table("streamed").collect()[0]))
+    return {"answers": answers, "batches": len(query.recentProgress)}
+
+
 def hang(options: dict) -> None:
     """Says when tasks run on all executors, and never ends by itself."""
     spark = session(options["conf"])

@@ -3,7 +3,7 @@
 What waits is `SlowDisk` in the plugin's test jar, so that no check needs a slow disk, and
 executor 1 of each cluster has a slower one than the others. It is also what says, by the plugin's own
 metrics, what an executor's plugin has given out: what a local cluster logs as it ends is cut off. A
-`local-cluster` costs 20 to 60 s; `PELLUCID_FULL` adds the other version of Spark, TPC-H's 22 queries,
+`local-cluster` costs 20 to 60 s; `PELLUCID_FULL` adds the other versions of Spark, TPC-H's 22 queries,
 and jars that lack a class.
 """
 
@@ -37,7 +37,7 @@ REASONS = {1: "start", 2: "doubled", 3: "stepped back", 4: "not bound by I/O", 5
 pytestmark = [
     pytest.mark.skipif(bool(spark.missing()) or not shutil.which("mvn"), reason=spark.missing() or "no Maven to build the plugin with"),
 ]
-versions = pytest.mark.parametrize("version", ["4", pytest.param("3.5", marks=pytest.mark.full)])
+versions = pytest.mark.parametrize("version", ["4", *(pytest.param(version, marks=pytest.mark.full) for version in ("4.0", "3.5"))])
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -269,6 +269,25 @@ def test_a_killed_task_and_a_lost_executor_cost_no_leave(data, tmp_path, mode):
 
 
 @pytest.mark.full
+def test_executors_that_come_and_go_and_tasks_of_two_cores(data, tmp_path):
+    """Dynamic allocation with decommissioning, `spark.task.cpus`, and structured streaming's micro-batches."""
+    elastic = {"enabled": "true", "shuffleTracking.enabled": "true", "shuffleTracking.timeout": "1s", "executorIdleTimeout": "1s",
+               "initialExecutors": "1", "minExecutors": "1", "maxExecutors": "2", "schedulerBacklogTimeout": "1s"}  # fmt: skip
+    conf = {"spark.master": "local-cluster[2,8,1024]", "spark.executor.cores": "8", "spark.task.cpus": "2", "spark.decommission.enabled": "true",
+            **{f"spark.dynamicAllocation.{key}": value for key, value in elastic.items()}}  # fmt: skip
+    ran = run("elastic", tmp_path, data=f"{data}/slow", executors=1, batch=150, conf=conf)
+    assert ran.answer["answers"] == [truth(data / "slow")] * 3 and ran.answer["batches"] == 3, ran.answer
+    came = [e["Executor ID"] for e in ran.events if e["Event"] == "SparkListenerExecutorAdded"]
+    went = [(e["Executor ID"], e["Removed Reason"]) for e in ran.events if e["Event"] == "SparkListenerExecutorRemoved"]
+    assert len(came) >= 3 and len(went) >= 2, (came, went)
+    assert any("decommission" in why.lower() for _, why in went), went
+    # Eight cores are four slots; each executor starts at two, also one that comes later.
+    chosen = {executor: {t["concurrency"] for t in ran.tasks(executor=executor, failed=False)} for executor in came}
+    assert all(found <= {2, 4} for found in chosen.values()) and any(chosen[executor] for executor in came[2:]), chosen
+    nothing_failed(ran)
+
+
+@pytest.mark.full
 @versions
 def test_monotasks_gates_files_and_changes_no_answer(data, tmp_path, version):
     conf = {"spark.master": "local-cluster[1,2,1024]", "spark.pellucid.mode": "monotasks", "spark.pellucid.disks": str(data),
@@ -334,7 +353,8 @@ def small(data: Path, folder: Path) -> Path:
     return folder
 
 
-def test_no_failure_of_the_plugin_is_one_of_the_job(data, tmp_path):
+@versions
+def test_no_failure_of_the_plugin_is_one_of_the_job(data, tmp_path, version):
     """Nor do other modes, wrong settings, or others' plugins change a result: one application each, in which one task fails."""
     each = {
         "stock": {"spark.plugins": ""}, "measure": {"spark.pellucid.mode": "measure"}, "index": {"spark.pellucid.policy": "index"},
@@ -350,7 +370,7 @@ def test_no_failure_of_the_plugin_is_one_of_the_job(data, tmp_path):
     blank = {"spark.pellucid.fault": "", "spark.pellucid.mode": "adaptive", "spark.pellucid.policy": "throughput"}
     each = {name: {"spark.plugins": PLUGIN, **blank, **conf} for name, conf in each.items()}
     folder = small(data, tmp_path / "data")
-    ran = run("several", tmp_path, plugin=False, data=str(folder), each=each, conf={"spark.master": "local[4,4]"})
+    ran = run("several", tmp_path, version, False, data=str(folder), each=each, conf={"spark.master": "local[4,4]"})
     assert len({json.dumps(said["answer"]) for said in ran.answer.values()}) == 1, ran.answer
     assert ran.answer["stock"]["answer"][1] == truth(folder / "slow")
     for said in ran.answer.values():
