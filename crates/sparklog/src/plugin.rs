@@ -56,18 +56,10 @@ impl Measured {
     /// Adds to a task what was measured where stock Spark measures nothing.
     pub fn add(&self, task: &mut PipelinedTask) {
         let run_ns = task.run_ns.unwrap_or(task.duration_ns);
-        // The plugin times an access by the wall clock. What its thread computed in it, and waited for a core, is no
-        // wait for a disk; what it waited while garbage was collected is, and is not in `io_wait_ns`.
-        let gc_ns = match task.gc {
-            Some(Blocked::MeasuredNs(ns)) => ns,
-            _ => 0,
-        };
-        let waited_ns = self.io_wait_ns.map_or(run_ns, |ns| run_ns.min(ns.saturating_add(gc_ns)));
-        let read_ns = self.read_wait_ns.map(|ns| ns.min(waited_ns));
-        let left_ns = waited_ns - read_ns.unwrap_or(0);
-        task.blocked_input = read_ns.map(Blocked::MeasuredNs);
-        task.blocked_output = self.write_wait_ns.map(|ns| Blocked::MeasuredNs(ns.min(left_ns)));
-        task.queue_ns = self.queue_ns.or(self.concurrency.map(|_| 0)).map(|ns| ns.min(run_ns));
+        let within = |wait: Option<u64>| wait.map(|ns| ns.min(run_ns));
+        task.blocked_input = within(self.read_wait_ns).map(Blocked::MeasuredNs);
+        task.blocked_output = within(self.write_wait_ns).map(Blocked::MeasuredNs);
+        task.queue_ns = within(self.queue_ns.or(self.concurrency.map(|_| 0)));
         // Spark's own count misses what is read by vectored reads.
         task.input_bytes = self.read_bytes.max(task.input_bytes);
     }
@@ -140,14 +132,6 @@ mod tests {
         measured(&said).add(&mut task);
         assert_eq!(task.blocked_input, Some(Blocked::MeasuredNs(500)), "never more than it ran");
         assert_eq!((task.blocked_output, task.queue_ns, task.input_bytes), (None, Some(0), Some(70)));
-        let mut busy =
-            PipelinedTask { run_ns: Some(500), gc: Some(Blocked::MeasuredNs(20)), ..Default::default() };
-        let said =
-            [("pellucid.read_wait_ns", 150), ("pellucid.write_wait_ns", 90), ("pellucid.io_wait_ns", 200)];
-        measured(&said).add(&mut busy);
-        let waits = (busy.blocked_input, busy.blocked_output);
-        let most = "together never more than its thread stood still";
-        assert_eq!(waits, (Some(Blocked::MeasuredNs(150)), Some(Blocked::MeasuredNs(70))), "{most}");
         let mut stock = PipelinedTask { run_ns: Some(500), ..Default::default() };
         measured(&[]).add(&mut stock);
         assert_eq!((stock.blocked_input, stock.queue_ns), (None, None));
