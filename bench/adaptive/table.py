@@ -93,15 +93,16 @@ def group_page(group: tuple, settings: dict) -> list[str]:
     labels = {line["label"] for runs in settings.values() for line in runs.values()}
     lines += [f"- {label}" for label in sorted(labels)] + [""]
     order = sorted(settings, key=lambda name: (not name.startswith("stock-"), int(name[6:]) if name.startswith("stock-") else name))
-    lines += ["| setting | runs | seconds | over stock-32 (95 %) | drive busy, s | queue depth | stages, s (tasks at once in the end) |", "|---|---|---|---|---|---|---|"]
+    lines += ["| setting | runs | seconds | over stock-32 (95 %) | drive busy, s | of it positioning, s | queue depth | stages, s (tasks at once in the end) |", "|---|---|---|---|---|---|---|---|"]
     for name in order:
         ms, stages = medians(settings[name])
         drives = [line["drives"] for line in settings[name].values()]
-        busy, flight = (statistics.median(sum(drive[key] for drive in each) for each in drives) / 1e9 for key in ("busy_ns", "in_flight_ns"))
+        counters = ("busy_ns", "positioning_ns", "in_flight_ns")
+        busy, positioning, flight = (statistics.median(sum(drive[key] for drive in each) for each in drives) / 1e9 for key in counters)
         shown = ", ".join(seconds(s["ms"]) + (f" ({s['concurrency']:.0f})" if s["concurrency"] else "") for s in stages)
         depth = f"{flight / busy:.1f}" if busy else "–"
         lines.append(
-            f"| {name} | {len(settings[name])} | {seconds(ms)} | {against_default(settings, name)} | {busy:.1f} | {depth} | {shown} |"
+            f"| {name} | {len(settings[name])} | {seconds(ms)} | {against_default(settings, name)} | {busy:.1f} | {positioning:.1f} | {depth} | {shown} |"
         )
     return [*lines, "", *signals(settings, order), *verdict(group, settings), ""]
 
