@@ -221,8 +221,8 @@ def test_each_executor_finds_its_own_concurrency(data, tmp_path, version):
     # What a task waited is in the log, and what Spark counts of Parquet is right with the plugin.
     for task in late:
         assert task["io_wait_ns"] >= 300e6, task
-        # A file has 64 KiB of hexadecimal digits, of which a codec saves a little.
-        assert task["read_bytes"] >= 60_000 and task["read_wait_ns"] >= 0, task
+        # A file has 64 KiB of hexadecimal digits, of which Spark 4.0's codec saves 46 bytes.
+        assert task["read_bytes"] >= (65_490 if version == "4.0" else 65_536) and task["read_wait_ns"] >= 0, task
         assert abs(task["read_bytes"] - task["input"]) < 0.1 * task["input"], task
     assert {REASONS[t["reason"]] for t in ran.tasks(stage=ran.longest(1))} == {"fixed"}
     sizes = [len(json.dumps([a for a in e["Task Info"]["Accumulables"] if str(a.get("Name")).startswith("pellucid.")]))
