@@ -11,7 +11,8 @@ def test_settings_take_turns():
     sort = [case for case in cases if (case.disk, case.job) == ("H150R", "sort")]
     assert [case.setting for case in sort[:8]] == [*(f"stock-{n}" for n in matrix.SWEEP), "throughput", "index", "remembered"]
     assert [case.repeat for case in sort] == [0] * 8 + [1] * 8
-    assert {case.bytes for case in matrix.cases(None, 1) if case.job == "sort"} == {matrix.BYTES["sort"]}
+    assert {case.bytes for case in matrix.cases(None, 1) if case.job == "sort" and case.kind == "H150"} == {matrix.BYTES["sort"]}
+    assert {case.bytes for case in matrix.cases(None, 1) if case.disk == "SSD50"} == {matrix.BYTES["sort"] // 2}
     assert len(set(cases)) == len(cases)
     # A round goes over everything before the next begins.
     assert [case.repeat for case in cases] == sorted(case.repeat for case in cases)

@@ -97,9 +97,10 @@ def release_below(where: Path) -> None:
 
 
 def unmount(where: Path) -> None:
-    """Unmounts; a file still open somewhere gets two seconds to go away."""
+    """Unmounts; a file still open somewhere gets two seconds to go away. Asks the file system itself nothing: it may not answer."""
+    where = where.parent.resolve() / where.name
     for attempt in range(20):
-        if where.resolve() not in (at for _, at in mounts()):
+        if where not in (at for _, at in mounts()):
             return
         try:
             run("umount", str(where))

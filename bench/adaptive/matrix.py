@@ -24,9 +24,10 @@ GROUPS = (
     ("memory", "cpu"),
 )
 
-# Input, so that a run takes about half a minute; PageRank reads its edges three times.
+# Input, so that a run takes about half a minute; PageRank reads its edges three times, and one disk is slower.
 MIB = 1 << 20
 BYTES = {"sort": 384 * MIB, "pagerank": 96 * MIB, "join": 192 * MIB, "aggregation": 192 * MIB, "cpu": 0}
+SLOW = {"SSD50": 2}
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def settings_of(group: tuple[str, str]) -> list[str]:
 def cases(size_bytes: int | None, repeats: int) -> list[Case]:
     """All of them, with inputs of this size or each job's own."""
     return [
-        Case(*group, setting, BYTES[group[1]] if size_bytes is None else size_bytes, repeat)
+        Case(*group, setting, BYTES[group[1]] // SLOW.get(group[0], 1) if size_bytes is None else size_bytes, repeat)
         for repeat in range(repeats)
         for group in GROUPS
         for setting in settings_of(group)

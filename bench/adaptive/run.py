@@ -167,17 +167,8 @@ class Rig:
             "disks": [] if case.job == "cpu" else [str(folder) for folder in self.folders(case)],
             "settings": settings,
         }
-        plain = {key: value for key, value in os.environ.items() if key not in ("SPARK_HOME", "SPARK_CONF_DIR")}
         with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "request.json"
-            file.write_text(json.dumps(request))
-            command = [str(spark.python()), "-B", str(Path(__file__).with_name("jobs.py")), str(file)]
-            ran = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, cwd=folder, env=plain)
-        said = [line for line in ran.stdout.splitlines() if line.startswith("{")]
-        if ran.returncode or not said:
-            last = "\n".join(ran.stderr.strip().splitlines()[-20:])
-            raise RuntimeError(f"{case.name}: Spark ended with {ran.returncode}: {last}")
-        return json.loads(said[-1])
+            return spark_says(case.name, [str(Path(__file__).with_name("jobs.py"))], request, Path(folder))
 
     def place(self, case: Case) -> None:
         """Makes the job's input, at memory's speed, once."""
@@ -213,6 +204,20 @@ class Rig:
             "drives": counted,
             "others_cores": others(),
         }
+
+
+def spark_says(name: str, program: list[str], request: dict, folder: Path) -> dict:
+    """Runs one of Spark's programs (a script, or `-m` and a module of this checkout) in a folder of its own; gives what it said."""
+    file = folder / "request.json"
+    file.write_text(json.dumps(request))
+    plain = {key: value for key, value in os.environ.items() if key not in ("SPARK_HOME", "SPARK_CONF_DIR")}
+    command, environment = [str(spark.python()), "-B", *program, str(file)], plain | {"PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, cwd=folder, env=environment)
+    said = [line for line in ran.stdout.splitlines() if line.startswith("{")]
+    if ran.returncode or not said:
+        last = "\n".join(ran.stderr.strip().splitlines()[-20:])
+        raise RuntimeError(f"{name}: Spark ended with {ran.returncode}: {last}")
+    return json.loads(said[-1])
 
 
 def answer(case: Case, folder: Path) -> str:
@@ -329,6 +334,9 @@ def carry_out(
     except (LabError, OSError, RuntimeError, subprocess.SubprocessError) as error:
         say(f"{name}: {error}")
         return 1
+    except KeyboardInterrupt:
+        say("stopped; the same command goes on from here")
+        return 130
     return 0 if chosen.try_out else page()
 
 

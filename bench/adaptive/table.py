@@ -173,10 +173,11 @@ def chosen(policy: str, stages: list[dict], best: list[str], settings: dict) -> 
     for place, (stage, name) in enumerate(zip(stages, best, strict=False)):
         if stage["concurrency"] is None:
             continue
-        near = 0.5 <= stage["concurrency"] / int(name) <= 2
-        like = min((n for n in SWEEP if f"stock-{n}" in settings), key=lambda n: abs(math.log(n / stage["concurrency"])))
-        theirs, ours = (medians(settings[f"stock-{n}"])[1][place]["ms"] for n in (name, like))
-        missed = "" if near else f" (missed; {like} of the sweep takes {ours / theirs:.2f} of {name}'s time)"
+        missed = ""
+        if not 0.5 <= stage["concurrency"] / int(name) <= 2:
+            like = min((n for n in SWEEP if f"stock-{n}" in settings), key=lambda n: abs(math.log(n / stage["concurrency"])))
+            theirs, ours = (medians(settings[f"stock-{n}"])[1][place]["ms"] for n in (name, like))
+            missed = f" (missed; {like} of the sweep takes {ours / theirs:.2f} of {name}'s time)"
         said.append(f"{place}: {stage['concurrency']:.0f} beside {name}{missed}")
     return f"{policy} chose, by stage (goal: within one doubling of the best): {'; '.join(said) or 'not known'}."
 

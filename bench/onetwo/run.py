@@ -13,7 +13,6 @@ what was stopped goes on where it was; at the end `bench/ONETWO.md` is made anew
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -25,7 +24,7 @@ from pathlib import Path
 from bench import results
 from bench.adaptive.jobs import LINE_BYTES
 from bench.adaptive.matrix import Case
-from bench.adaptive.run import JAR, PLUGIN, Rig, carry_out, options, rig, say, spark_settings
+from bench.adaptive.run import JAR, PLUGIN, Rig, carry_out, options, rig, say, spark_says, spark_settings
 from bench.onetwo import models, table
 from bench.onetwo.cases import DISKS, LOGS, SUITE, cases
 from bench.sessions import core_seconds
@@ -39,7 +38,6 @@ from tests.threads import below
 SLOTS = 8
 # Of the input: so large that a task is mostly reading, and not being sent and deserialised.
 FILES = 32
-LONGEST_S = 600
 LOOK_S = 0.05
 EXECUTOR = b"CoarseGrainedExecutorBackend"
 
@@ -102,18 +100,9 @@ def application(hardware: Rig, case: Case, request: dict, folder: Path) -> tuple
     """Runs one in a folder of its own, and gives what it said, and its event log."""
     logs = folder / "events"
     logs.mkdir()
-    file = folder / "request.json"
-    file.write_text(json.dumps(request | {"settings": settings_of(hardware, case, logs)}))
-    plain = {key: value for key, value in os.environ.items() if key not in ("SPARK_HOME", "SPARK_CONF_DIR")}
-    program = [str(spark.python()), "-B", "-m", "bench.onetwo.jobs", str(file)]
-    environment = plain | {"PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(program, capture_output=True, text=True, timeout=LONGEST_S, cwd=folder, env=environment)
-    said = [line for line in ran.stdout.splitlines() if line.startswith("{")]
-    if ran.returncode or not said:
-        last = "\n".join(ran.stderr.strip().splitlines()[-20:])
-        raise RuntimeError(f"{case.name}: Spark ended with {ran.returncode}: {last}")
+    said = spark_says(case.name, ["-m", "bench.onetwo.jobs"], request | {"settings": settings_of(hardware, case, logs)}, folder)
     (log,) = [path for path in logs.iterdir() if not path.name.startswith(".")]
-    return json.loads(said[-1]), log
+    return said, log
 
 
 def place(hardware: Rig, case: Case) -> None:
