@@ -6,7 +6,7 @@ import random
 import pytest
 
 from bench import results
-from bench.storage import agreement, data, rig, run, spark, table, workloads
+from bench.storage import agreement, causes, data, rig, run, spark, table, workloads
 from bench.storage.rig import Place
 
 
@@ -75,7 +75,7 @@ def test_the_page_says_what_was_measured_and_what_was_not(tmp_path, monkeypatch)
     assert "- **NC**: HDFS, one replica, behind a link." in page and "**MINIO**" not in page, page
     assert "| NC | 2 | 2.02 | 2.00 to 2.04 | 5 |" in page, page
     # NC and S3 are equally far by path, and one is slower.
-    assert "τ-b 0.82" in page and "S3 is slower than NC" in page, page
+    assert "τ-b 0.82" in page and "S3 is slower than NC: nothing is found" in page and "S3 0, 0.3; NC 0, 0.3" in page, page
     assert "| S3 | 576 | 30.0 | 21.0 | 9.0 ± 0.0 | 9.0 (0%) | met |" in page, page
 
 
@@ -84,7 +84,7 @@ def test_a_finding_explains_what_it_bears_on_and_nothing_else():
         return [{"title": title} for title in titles]
 
     written = found("GC-VB: both layers replicate", "output waits for its uploads to be completed", "writes leave the link idle")
-    read = found("one stream a read leaves the link idle", "planning waits for listings", "many small requests")
+    read = found("one stream a read leaves the link idle", "planning waits for listings", "more is read than the job asks for")
     renamed, proxy = found("output is committed by rename, and a rename copies"), found("the proxy is near its link's rate")
     memory = found("input was in memory: where it is stored makes no difference")
     every = [*written, *read, *renamed, *proxy, *memory]
@@ -92,11 +92,41 @@ def test_a_finding_explains_what_it_bears_on_and_nothing_else():
     def titles(*some: list[dict]) -> str:
         return "; ".join(f["title"] for one in some for f in one)
 
-    assert table.reasons(every, [], "read", "Spark") == titles(read, proxy)
-    assert table.reasons(every, [], "write", "Spark") == titles(written, renamed, proxy)
-    assert table.reasons(every, memory, "write", "Pellucid") == titles(written, proxy)
-    assert table.reasons(written, memory, "read", "Pellucid") == f"there the last query's {titles(memory)}"
-    assert table.reasons(memory, written, "read", "Pellucid") == ""
+    assert causes.reasons(every, [], "read", "Spark") == titles(read, proxy)
+    assert causes.reasons(every, [], "write", "Spark") == titles(written, renamed, proxy)
+    assert causes.reasons(every, memory, "write", "Pellucid") == titles(written, proxy)
+    assert causes.reasons(written, memory, "read", "Pellucid") == f"there {titles(memory)}"
+    assert causes.reasons(memory, written, "read", "Pellucid") == ""
+    # What the faster one has just as well explains nothing.
+    assert causes.reasons(every, [*written, *proxy], "write", "Spark") == titles(renamed)
+
+
+def test_findings_of_several_queries_are_one_with_their_numbers():
+    each = [{"title": title, "query": query} for title, query in (("a", 1), ("b", 2), ("a", 3))]
+    assert causes.titled([*each, {"title": "c"}]) == ["a (in query 1, 3 of 5)", "b (in query 2 of 5)", "c"]
+
+
+def test_what_was_examined_is_told_by_condition(tmp_path, monkeypatch):
+    assert table.examined([]) == []
+    moved = {"s": 1.5, "disk_mb": 141.3, "link_mb": 142.4, "data_core_s": 1.11}
+    lines = [{"case": {"traced": "word count", "composition": "GC-VB"}, "files": ["w.trace"], **moved}]
+    for number in range(5):
+        for seconds, condition in ((1.4, "as it is"), (1.2, "a core each")):
+            use = {"disk_mb_s": [1, 2, 90, 4, 5], "data_core_s": seconds / 2}
+            case = {"condition": condition, "round": number, "composition": "GC-V"}
+            lines.append({"case": case, "s": seconds + number / 100, "use": use})
+    page = "\n".join(table.examined(lines))
+    assert "| word count | GC-VB | 1.50 | 141 | 142 | 1.11 |" in page, page
+    assert "| GC-V | as it is | 1.42 (1.40 to 1.44) | 90 | 0.70 | 5 |\n| GC-V | a core each | 1.22 (1.20 to 1.24) | 90 | 0.60 | 5 |" in page, page
+
+
+def test_kept_traces_are_diagnosed_by_the_build_that_makes_the_page(monkeypatch):
+    monkeypatch.setattr(causes, "diagnosed", lambda log, report: [{"title": log.name, "report": report}])
+    one = {"case": {"traced": "word count", "composition": "NC"}, "files": ["w.trace"]}
+    five = {"case": {"traced": "TPC-DS", "composition": "NC"}, "files": ["0.trace", "1.trace"]}
+    found = causes.traced_findings([one, five, {"case": {"probe": "NC"}}], {"NC": {"a": 1}})
+    assert found["word count", "NC"] == [{"title": "w.trace", "report": {"a": 1}, "query": None}]
+    assert [(f["title"], f["query"]) for f in found["TPC-DS", "NC"]] == [("0.trace", 1), ("1.trace", 2)]
 
 
 def test_predictions_are_held_against_the_jobs_own_times(tmp_path, monkeypatch):

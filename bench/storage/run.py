@@ -57,12 +57,11 @@ def missing(engines: tuple[str, ...], places: list[str]) -> list[tuple[int, str,
     return [case for case in wanted if case not in have and runs(*case[1:])]
 
 
-def pellucid(hardware: Rig, place: Place, workload: Workload, number: int, folder: Path) -> dict:
-    """One run of the command, start to exit and to the disk."""
-    trace = folder / "run.trace"
-    command = workloads.command(workload, place, str(trace))
+def watched(hardware: Rig, place: Place, command: list[str], cores: set[int] | None = None) -> dict:
+    """One run of a command, start to exit and to the disk, with what the layers used; on these cores, where some are named."""
     begun = time.monotonic()
-    process = binary.start(*command, env=os.environ | place.environment)
+    within = {"preexec_fn": lambda: os.sched_setaffinity(0, cores)} if cores else {}
+    process = binary.start(*command, env=os.environ | place.environment, **within)
     try:
         with hardware.watched(place, [process.pid]) as use:
             out, err = process.communicate(timeout=binary.TIMEOUT_S)
@@ -73,10 +72,14 @@ def pellucid(hardware: Rig, place: Place, workload: Workload, number: int, folde
         process.kill()
     if process.returncode:
         return {"error": (err or out).strip().splitlines()[0][:300]}
-    found = {"s": round(took, 3), "use": use, "task_s": spread(trace_task_times(trace)), "bottleneck": bottleneck(trace)}
-    if number == 0:
-        found["findings"] = findings(trace, probe_of(place, folder))
-    return found
+    return {"s": round(took, 3), "use": use}
+
+
+def pellucid(hardware: Rig, place: Place, workload: Workload, folder: Path) -> dict:
+    """One run of a workload, with what its trace says of it."""
+    trace = folder / "run.trace"
+    found = watched(hardware, place, workloads.command(workload, place, str(trace)))
+    return found if "error" in found else found | {"task_s": spread(trace_task_times(trace)), "bottleneck": bottleneck(trace)}
 
 
 def probe_of(place: Place, folder: Path) -> list[str | Path]:
@@ -212,7 +215,7 @@ def measure(hardware: Rig, spark: Spark, wanted: list, until: float, folder: Pat
             if engine == "Spark":
                 found = spark.run(case, places[name], by_name[workload])
             else:
-                found = pellucid(hardware, places[name], by_name[workload], number, folder)
+                found = pellucid(hardware, places[name], by_name[workload], folder)
         results.append(SUITE, case, found | {"hardware": hardware.said, "others_cores": others()})
         say(f"{', '.join(map(str, case.values()))}: {found.get('s') or found.get('error')}")
 

@@ -14,33 +14,23 @@ from pathlib import Path
 from bench import results
 from bench.backtest.judge import RANKS, median_interval
 from bench.storage.agreement import outliers, tau_b
+from bench.storage.causes import COMPOSITIONS, CONDITIONS, EXAMINED, TRACES, compositions, diagnosed, reasons, traced_findings
 from bench.storage.rig import ALL, VOLUMES
 from bench.storage.spark import lines_of
 from bench.storage.workloads import LARGE, NO_WRITES_BY_SPARK, RECORD, RECORDS, WORKLOADS, Workload
 from tests import binary
 
 PAGE = results.ROOT / "bench" / "STORAGE.md"
-COMPOSITIONS = Path(__file__).with_name("compositions")
 # Jobs are predicted on every other storage from their traces on this one.
 BASIS = "GC"
 # The suite of those predictions. Of several statements a trace is of the last, and an iterative job's says nothing of storage.
 PREDICTED = "storage-predicted"
 PREDICTED_WORKLOADS = ("word count", "DFSIO")
-TRACES = results.FOLDER / "storage"
 # Predicted within this share of what switching off then saves.
 GOAL = 0.15
 COMMIT_HEADS = ("composition", "output, MB", "with renames, s", "without, s", "saved, s", "predicted, s", "goal")
 # Student's t for 90 %, two-sided, by how many differences there are.
 STUDENT = {3: 2.920, 4: 2.353, 5: 2.132, 6: 2.015}
-# Words of findings' titles, by what they make slow.
-RENAMED = "committed by rename"
-ALWAYS = ("near its link's rate", "throttles requests")
-BEARS_ON = {
-    "read": (*ALWAYS, "one stream a read", "reads leave the link idle", "waits for listings", "small requests", "one request at a time"),
-    "write": (*ALWAYS, RENAMED, "both layers replicate", "writes leave the link idle", "waits for its uploads"),
-}
-# And of the one that says why something was fast.
-IN_MEMORY = "input was in memory"
 AT_THE_MEDIAN = "MB/s of the disk and cores of the data layer at the median"
 HEAD = """# Where data lives: compositions measured beside their paths
 
@@ -100,7 +90,7 @@ def head(*cells) -> list[str]:
     return [row(*cells), "|" + "---|" * len(cells)]
 
 
-def runtimes(found: list[dict], engine: str, links: dict, explained: dict[str, list[dict]]) -> list[str]:
+def runtimes(found: list[dict], engine: str, links: dict, explained: dict[str, list[dict]], traced: dict) -> list[str]:
     """The paper's Table III for an engine, with agreement, and outliers with what was found of the slower one."""
     out = [f"## {engine}", ""]
     for workload in WORKLOADS:
@@ -121,20 +111,18 @@ def runtimes(found: list[dict], engine: str, links: dict, explained: dict[str, l
             out.append(f"Agreement with the {workload.way} rank by path: τ-b {said}.")
             wrong = outliers(known, intervals)
             out += ["", "Against the path:", ""] if wrong else []
-            out += [*against_the_path(found, engine, workload, wrong, explained), ""]
+            known_of = {name: [*explained.get(name, []), *traced.get((workload.name, name), [])] for name in seconds}
+            out += [*against_the_path(runs(found, engine, workload.name), engine, workload, wrong, known_of), ""]
     return out
 
 
-def against_the_path(found: list[dict], engine: str, workload: Workload, wrong: list, explained: dict[str, list[dict]]) -> list[str]:
+def against_the_path(measured: dict[str, list[dict]], engine: str, workload: Workload, wrong: list, known_of: dict) -> list[str]:
     """Each composition that is slower than its path says, with what was found of it or of those that are faster."""
-    traced = traced_findings(found) if engine == "Pellucid" else {}
-    measured = runs(found, engine, workload.name)
     out = []
     for slower in sorted({a for a, _ in wrong}):
         whys: dict[str, list[str]] = {}
         for faster in (b for a, b in wrong if a == slower):
-            of_slower = [*explained.get(slower, []), *traced.get((workload.name, slower), [])]
-            why = reasons(of_slower, traced.get((workload.name, faster), []), workload.way, engine)
+            why = reasons(known_of[slower], known_of[faster], workload.way, engine)
             whys.setdefault(why, []).append(faster)
         said = []
         for why, names in whys.items():
@@ -148,14 +136,6 @@ def at_the_median(some: list[dict]) -> str:
     """What the disk moved and the data layer computed, in the middle of the runs."""
     middle = {key: statistics.median(line["use"][key][2] for line in some) for key in ("disk_mb_s", "data_cores")}
     return f"{middle['disk_mb_s']:.0f}, {middle['data_cores']:.2g}"
-
-
-def reasons(slower: list[dict], faster: list[dict], way: str, engine: str) -> str:
-    """What was found that makes reads, or writes, slow, or the faster ones fast; Pellucid commits without renames."""
-    bears = [words for words in BEARS_ON[way] if engine != "Pellucid" or words != RENAMED]
-    titles = [f["title"] for f in slower if any(words in f["title"] for words in bears)]
-    titles += [f"there the last query's {f['title']}" for f in faster if way == "read" and IN_MEMORY in f["title"]]
-    return "; ".join(dict.fromkeys(titles))
 
 
 def copies(found: list[dict]) -> list[str]:
@@ -173,26 +153,7 @@ def copies(found: list[dict]) -> list[str]:
     return [*out, ""]
 
 
-def traced_findings(found: list[dict]) -> dict[tuple[str, str], list[dict]]:
-    """Of Pellucid's traces of the first round, by workload and composition."""
-    lines = (line for line in found if "findings" in line)
-    return {(line["case"]["workload"], line["case"]["composition"]): line["findings"] for line in lines}
-
-
-def compositions(reports: dict[str, dict]) -> dict[str, list[dict]]:
-    """What the doctor finds on each composition with its probe."""
-    named = {tomllib.loads(file.read_text())["name"]: file for file in COMPOSITIONS.glob("*.toml")}
-    explained = {}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "probe.json"
-        for name, report in reports.items():
-            path.write_text(json.dumps(report))
-            document = json.loads(binary.run("storage", "doctor", named[name], "--probe", path, "--json").check().out)
-            explained[name] = document["findings"]
-    return explained
-
-
-def findings(found: list[dict], reports: dict[str, dict], explained: dict[str, list[dict]]) -> list[str]:
+def findings(reports: dict[str, dict], explained: dict[str, list[dict]], traced: dict) -> list[str]:
     """What the doctor says of each composition with its probe, and what each probe measured."""
     read = (
         "A probe reads what it has just written: HDFS's data nodes have that in memory, NC's behind the link and GC-VB's on this side of it."
@@ -220,18 +181,48 @@ def findings(found: list[dict], reports: dict[str, dict], explained: dict[str, l
         )
     said = [f"- **{name}**: {f['title']}: {f['evidence']}." for name, some in explained.items() for f in some]
     out += ["", *said, ""]
-    traced = traced_findings(found)
     if traced:
         out += [
-            "And in Pellucid's own traces of the first round, each with its composition's probe. Of TPC-DS that is the trace of its "
-            "last query alone: what the ones before it have read of a file system, a volume's as well, is in the page cache by then.",
+            "And in Pellucid's own traces, one of each workload, each with its composition's probe. Times and probes are of another "
+            "build: `python -m bench.storage.examined` recorded these afterwards. TPC-DS has one of each query, in turn: what the ones "
+            "before it have read of a file system, a volume's as well, is in the page cache by then.",
             "",
         ]
         for (workload, name), some in traced.items():
-            out += [f"- **{name}**, {workload}: {f['title']}: {f['evidence']}{saving(f)}." for f in some]
+            query = lambda f: f", query {f['query']}" if f["query"] else ""  # noqa: E731
+            out += [f"- **{name}**, {workload}{query(f)}: {f['title']}: {f['evidence']}{saving(f)}." for f in some]
         silent = [f"{name}, {workload}" for (workload, name), some in traced.items() if not some]
         out += ["", f"Nothing is found in: {'; '.join(silent)}.", ""] if silent else [""]
     return out
+
+
+def examined(once_more: list[dict]) -> list[str]:
+    """What the runs moved whose traces were kept, and the word count under conditions that differ in one thing each."""
+    if not once_more:
+        return []
+    out = ["## Examined", "", "By `python -m bench.storage.examined`: what the runs moved whose traces were kept.", ""]
+    out += head("workload", "composition", "s", "disk, MB", "link, both ways, MB", "data layer, core seconds")
+    for line in sorted((line for line in once_more if "traced" in line["case"]), key=lambda line: line["case"]["traced"], reverse=True):
+        moved = (f"{line[key]:.0f}" for key in ("disk_mb", "link_mb"))
+        out.append(row(line["case"]["traced"], line["case"]["composition"], f"{line['s']:.2f}", *moved, f"{line['data_core_s']:.2f}"))
+    said = (
+        "And the word count, which takes longer on volumes than on services behind the same link. *Eight reads at once*: were it the wait for "
+        "each answer, more of them would help. *Lines counted only*: were it the engine's own computing on the same two cores, less of it would. "
+        "*A core each*: the engine on one core, all processes of the data and the storage layer on the other, so that what a byte passes on its "
+        "way (a loop device, FUSE, librbd, a daemon's threads) is never woken on another core. The disk's rate is that of the middle sample."
+    )
+    out += ["", said, "", *head("composition", "condition", "median s (90 % interval)", "disk, MB/s", "data layer, core seconds", "runs")]
+    by: dict[tuple[str, str], list[dict]] = {}
+    for line in once_more:
+        if "condition" in line["case"]:
+            by.setdefault((line["case"]["composition"], line["case"]["condition"]), []).append(line)
+    for (name, condition), some in sorted(by.items(), key=lambda item: (item[0][0], CONDITIONS.index(item[0][1]))):
+        low, high = interval([line["s"] for line in some])
+        middle = statistics.median(line["s"] for line in some)
+        rate = statistics.median(line["use"]["disk_mb_s"][2] for line in some)
+        core_s = statistics.median(line["use"]["data_core_s"] for line in some)
+        out.append(row(name, condition, f"{middle:.2f} ({low:.2f} to {high:.2f})", f"{rate:.0f}", f"{core_s:.2f}", len(some)))
+    return [*out, ""]
 
 
 def saving(finding: dict) -> str:
@@ -317,18 +308,6 @@ def parts(log: Path) -> dict[str, float]:
 def log_name(name: str, times_as_large: int, kind: str) -> str:
     """Of the log of a session that committed so, by renames or without."""
     return f"commits-{name}-{times_as_large}-{kind}.zstd"
-
-
-def diagnosed(log: Path, report: dict | None) -> list[dict]:
-    """What the doctor finds in a log that was kept."""
-    if not log.exists():
-        return []
-    with tempfile.TemporaryDirectory() as folder:
-        options = []
-        if report:
-            options = ["--probe", Path(folder) / "probe.json"]
-            options[1].write_text(json.dumps(report))
-        return json.loads(binary.run("storage", "doctor", log, *options, "--json").check().out)["findings"]
 
 
 def renames(some: list[dict]) -> dict | None:
@@ -461,9 +440,11 @@ def page() -> str:
     out += what_they_are(found)
     reports = {line["case"]["probe"]: line["report"] for line in found if "report" in line}
     explained = compositions(reports)
+    once_more = lines(EXAMINED)
+    traced = traced_findings(once_more, reports)
     for engine in ("Pellucid", "Spark"):
-        out += runtimes(found, engine, links, explained)
-    out += [*findings(found, reports, explained), *copies(found), *commits(found, reports), *predicted(), *bottlenecks(found), *use(found)]
+        out += runtimes(found, engine, links, explained, traced if engine == "Pellucid" else {})
+    out += [*findings(reports, explained, traced), *examined(once_more), *copies(found), *commits(found, reports), *predicted(), *bottlenecks(found), *use(found)]
     return "\n".join(out).rstrip() + "\n"
 
 

@@ -59,14 +59,16 @@ class Workload:
 WORKLOADS = (Workload("word count", "read"), Workload("TPC-DS", "read"), Workload("DFSIO", "write"), Workload("k-means", None))
 
 
-def command(workload: Workload, place: Place, trace: str, text: str = "text", times_as_large: int = 1) -> list[str]:
-    """Pellucid's command; the word count reads the folder `text`, DFSIO writes so many times its records."""
+def command(
+    workload: Workload, place: Place, trace: str, text: str = "text", times_as_large: int = 1, queries: str | None = None
+) -> list[str]:
+    """Pellucid's command; the word count reads the folder `text`, DFSIO writes so many times its records, of TPC-DS run `queries`."""
     if workload.name == "word count":
         query = WORD_COUNT.format(text="lines")
         return ["sql", "--quiet", "--format", "csv", "--trace", trace, "--table", f"lines={place.url}/{text}/", query]
     if workload.name == "TPC-DS":
         tables = [part for name in data.TABLES for part in ("--table", f"{name}={place.url}/{name}/")]
-        query = ";\n".join(TPCDS)
+        query = queries or ";\n".join(TPCDS)
         return ["sql", "--quiet", "--format", "csv", "--trace", trace, *tables, query]
     if workload.name == "DFSIO":
         records = f"SELECT repeat('x', {RECORD - 1}) AS line FROM range({RECORDS * times_as_large})"

@@ -30,8 +30,8 @@ pub(crate) struct Info {
     pub pacer: Option<Arc<Pacer>>,
     /// What was learned of how much to move at a time.
     pub chunk_size: ChunkSize,
-    /// Where the kernel counts a disk's sectors.
-    pub counters: Option<PathBuf>,
+    /// Where the kernel counts a disk's sectors, or each interface's bytes of the machine's link.
+    pub counters: Vec<PathBuf>,
 }
 
 impl ResourceHandle {
@@ -103,7 +103,7 @@ mod tests {
             link: None,
             pacer: None,
             chunk_size: ChunkSize::default(),
-            counters: None,
+            counters: Vec::new(),
         };
         ResourceHandle(Arc::new(info)).thread_name(i)
     }

@@ -123,7 +123,7 @@ impl Runtime {
             link: None,
             pacer: None,
             chunk_size: ChunkSize::default(),
-            counters: None,
+            counters: Vec::new(),
         });
         let network_pacer = options.network_rate.map(|rate| Arc::new(Pacer::new(rate)));
         let runtime = Runtime(Arc::new(Inner {
@@ -200,7 +200,7 @@ impl Runtime {
             link: Some(link),
             pacer: None,
             chunk_size: ChunkSize::default(),
-            counters: None,
+            counters: Vec::new(),
         });
         registry.stores.insert(name.to_string(), store.clone());
         store
@@ -356,7 +356,7 @@ impl Inner {
             link: None,
             pacer: rate.map(|r| Arc::new(Pacer::new(r))),
             chunk_size: ChunkSize::default(),
-            counters: device.counters,
+            counters: device.counters.into_iter().collect(),
         });
         registry.disks.insert(device.name, disk.clone());
         Ok(disk)
@@ -388,7 +388,7 @@ impl Inner {
             link: None,
             pacer: self.network_pacer.clone(),
             chunk_size: ChunkSize::default(),
-            counters: None,
+            counters: platform::link_counters(),
         })
     }
 }

@@ -18,13 +18,13 @@ const INTERVAL: Duration = Duration::from_millis(200);
 /// The machine counts core time in steps of 10 ms: a shorter interval says little.
 const LAST_INTERVAL_MIN: Duration = Duration::from_millis(50);
 
-/// The counters at one instant, those of disks by the scheduler's number.
+/// The counters at one instant, those of disks and of the link by the scheduler's number.
 #[derive(Debug, Clone, PartialEq)]
 struct Counters {
     at: Instant,
     busy_ns: Option<u64>,
     own_busy_ns: Option<u64>,
-    disks: Vec<Option<DeviceBytes>>,
+    moved: Vec<Option<DeviceBytes>>,
     memory_bytes: Option<u64>,
 }
 
@@ -39,14 +39,24 @@ struct Seen {
     ended: bool,
 }
 
+/// What a disk, or all interfaces of the machine's link, have moved so far; `None` where that is not counted.
+fn moved(resource: &ResourceHandle) -> Option<DeviceBytes> {
+    let count =
+        if resource.kind() == trace::kind::NETWORK { platform::link_bytes } else { platform::disk_bytes };
+    let each = resource.0.counters.iter().map(|counters| count(counters));
+    each.reduce(|sum, one| {
+        let (sum, one) = (sum?, one?);
+        Some(DeviceBytes { read: sum.read + one.read, written: sum.written + one.written })
+    })?
+}
+
 impl Counters {
     fn read(resources: &[ResourceHandle]) -> Counters {
-        let disk = |r: &ResourceHandle| platform::disk_bytes(r.0.counters.as_ref()?);
         Counters {
             at: Instant::now(),
             busy_ns: platform::machine_busy_ns(),
             own_busy_ns: platform::process_cpu_ns(),
-            disks: resources.iter().map(disk).collect(),
+            moved: resources.iter().map(moved).collect(),
             memory_bytes: platform::memory_bytes(),
         }
     }
@@ -74,8 +84,8 @@ impl Counters {
             sample.own_busy_ns = difference(self.own_busy_ns, before.own_busy_ns);
             sample.busy_ns.or(sample.own_busy_ns)?;
         } else {
-            let disk = |c: &Counters| c.disks.get(resource.index()).copied().flatten();
-            let (now, then) = (disk(self)?, disk(before)?);
+            let moved = |c: &Counters| c.moved.get(resource.index()).copied().flatten();
+            let (now, then) = (moved(self)?, moved(before)?);
             sample.read_bytes = Some(now.read.saturating_sub(then.read));
             sample.write_bytes = Some(now.written.saturating_sub(then.written));
         }
@@ -175,7 +185,7 @@ mod tests {
             link: None,
             pacer: None,
             chunk_size: ChunkSize::default(),
-            counters: None,
+            counters: Vec::new(),
         }))
     }
 
@@ -184,7 +194,7 @@ mod tests {
             at,
             busy_ns: cpu,
             own_busy_ns: cpu.map(|c| c / 2),
-            disks: disks.iter().map(|d| d.map(|(read, written)| DeviceBytes { read, written })).collect(),
+            moved: disks.iter().map(|d| d.map(|(read, written)| DeviceBytes { read, written })).collect(),
             memory_bytes: Some(memory),
         }
     }

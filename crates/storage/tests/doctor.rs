@@ -5,8 +5,8 @@ use pellucid_storage::doctor::{Advice, Saving, of_composition, of_spark, of_trac
 use pellucid_storage::probe::{Commit, FirstByte, Pattern, ReadRate, Rename, Report};
 use pellucid_storage::spark::SparkConfiguration;
 use pellucid_trace::{
-    Application, Blocked, Job, JobEnd, Machine, Operation, Outcome, PipelinedTask, Query, QueryEnd, Resource,
-    Stage, StorageOperation, Trace, kind,
+    Application, Blocked, Job, JobEnd, Machine, Monotask, Operation, Outcome, Phase, PipelinedTask, Query,
+    QueryEnd, Resource, Stage, StorageOperation, Trace, UtilizationSample, kind,
 };
 
 fn scenario(file: &str) -> String {
@@ -221,6 +221,66 @@ fn a_trace_shows_throttling_and_listing() {
         "{found:?}"
     );
     assert!(of_trace(&trace(vec![operation(Operation::List, 20, None)]), None).is_empty());
+}
+
+/// A job that read 100 MB of a store while so many came over the machine's link.
+fn read_over_a_link(received_mb: u64) -> Trace {
+    let mut reads = trace(Vec::new());
+    reads.resources[0].link = Some(1);
+    reads.resources.push(Resource { kind: kind::NETWORK.to_string(), ..Resource::default() });
+    let fetch = Monotask {
+        multitask: 0,
+        resource: 0,
+        phase: Phase::Fetch,
+        queued_ns: 0,
+        queue_ns: 0,
+        service_ns: 100 * MS,
+        bytes: Some(10_000_000),
+        device_bytes: None,
+        cached_bytes: None,
+        cpu_ns: None,
+        decode_ns: None,
+        operator_ns: None,
+        encode_ns: None,
+        not_split_ns: None,
+        rows: None,
+        outcome: Outcome::Ok,
+    };
+    reads.monotasks = vec![fetch; 10];
+    let sample = |n: u64| UtilizationSample {
+        resource: 1,
+        at_ns: (n + 1) * 200 * MS,
+        interval_ns: 200 * MS,
+        busy_ns: None,
+        own_busy_ns: None,
+        read_bytes: Some(received_mb * 1_000_000 / 5),
+        write_bytes: Some(0),
+    };
+    reads.utilization_samples = (0..5).map(sample).collect();
+    reads
+}
+
+#[test]
+fn more_that_comes_over_the_link_than_was_asked_for_is_found() {
+    let found = of_trace(&read_over_a_link(141), None);
+    assert_eq!(titles(&found), ["more is read than the job asks for"]);
+    assert!(
+        found[0]
+            .finding
+            .evidence
+            .starts_with("141 MB came over this machine's link while the job read 100 MB")
+    );
+    assert!(
+        matches!(&found[0].saving, Saving::WhatIf { settings, .. } if settings == &["store.rate=x1.410"]),
+        "{found:?}"
+    );
+    // Heads of packets; what is served on this machine; what was written came back.
+    for received_mb in [104, 119, 0] {
+        assert!(of_trace(&read_over_a_link(received_mb), None).is_empty(), "{received_mb}");
+    }
+    let mut writes = read_over_a_link(141);
+    writes.monotasks.iter_mut().for_each(|m| m.phase = Phase::Write);
+    assert!(of_trace(&writes, None).is_empty());
 }
 
 const MS: u64 = 1_000_000;

@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::posix;
@@ -127,6 +127,28 @@ fn parse_disk(text: &str) -> Option<DeviceBytes> {
     Some(DeviceBytes { read: field(2)? * 512, written: field(6)? * 512 })
 }
 
+/// Where the bytes of the machine's link are counted, interface by interface, each byte once: not what stays
+/// within the machine, not interfaces that stand on others (a bond, a bridge, a VLAN), nor virtual members of a bridge.
+pub(crate) fn link_counters() -> Vec<PathBuf> {
+    interfaces(Path::new("/sys/class/net"))
+}
+
+fn interfaces(of: &Path) -> Vec<PathBuf> {
+    let within = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
+    let counts = |entry: &PathBuf| {
+        let stands_on_others = within(entry).any(|e| e.file_name().to_string_lossy().starts_with("lower_"));
+        let is_member = entry.join("master").exists() && !entry.join("device").exists();
+        !entry.ends_with("lo") && !stands_on_others && !is_member
+    };
+    within(of).map(|entry| entry.path()).filter(counts).map(|entry| entry.join("statistics")).collect()
+}
+
+/// What an interface has received and sent since the machine started, by everyone.
+pub(crate) fn link_bytes(counters: &Path) -> Option<DeviceBytes> {
+    let count = |name: &str| fs::read_to_string(counters.join(name)).ok()?.trim().parse().ok();
+    Some(DeviceBytes { read: count("rx_bytes")?, written: count("tx_bytes")? })
+}
+
 /// Core time used by everyone since the machine started, in steps of 10 ms.
 pub(crate) fn machine_busy_ns() -> Option<u64> {
     // SAFETY: no pointer involved.
@@ -178,6 +200,31 @@ mod tests {
         let status = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t 1 kB\n";
         assert_eq!(parse_status(status, "VmHWM:"), Some(2 << 20));
         assert_eq!(parse_status(status, "VmPeak:"), None);
+    }
+
+    #[test]
+    fn each_byte_of_a_link_is_counted_once() -> io::Result<()> {
+        let of = tempfile::tempdir()?;
+        let entries = [
+            ("lo", &[][..]),
+            ("eth0", &["device", "master", "upper_bond0"]),
+            ("bond0", &["lower_eth0"]),
+            ("veth1", &["master"]),
+            ("veth2", &[]),
+        ];
+        for (name, inside) in entries {
+            let statistics = of.path().join(name).join("statistics");
+            fs::create_dir_all(&statistics)?;
+            inside.iter().try_for_each(|file| fs::write(of.path().join(name).join(file), ""))?;
+            fs::write(statistics.join("rx_bytes"), "70\n")?;
+            fs::write(statistics.join("tx_bytes"), "5\n")?;
+        }
+        let mut found = interfaces(of.path());
+        found.sort();
+        assert_eq!(found, ["eth0", "veth2"].map(|name| of.path().join(name).join("statistics")));
+        assert_eq!(link_bytes(&found[0]), Some(DeviceBytes { read: 70, written: 5 }));
+        assert_eq!(link_bytes(of.path()), None);
+        Ok(())
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(crate) struct Device {
     pub counters: Option<PathBuf>,
 }
 
-/// Bytes that the kernel counted for a thread.
+/// Bytes that the kernel counted: of a thread, a disk, or a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct DeviceBytes {
     pub read: u64,

@@ -6,7 +6,7 @@ use std::ops::Range;
 #[cfg(target_os = "macos")]
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::posix;
 use super::{Device, DeviceBytes, ResidentPages};
@@ -57,6 +57,16 @@ pub(crate) fn thread_device_bytes() -> Option<DeviceBytes> {
 
 /// What a disk has moved since the machine started: not counted here.
 pub(crate) fn disk_bytes(_counters: &Path) -> Option<DeviceBytes> {
+    None
+}
+
+/// Where the machine's links are counted: nowhere here.
+pub(crate) fn link_counters() -> Vec<PathBuf> {
+    Vec::new()
+}
+
+/// What an interface has received and sent since the machine started: not counted here.
+pub(crate) fn link_bytes(_counters: &Path) -> Option<DeviceBytes> {
     None
 }
 

@@ -1,6 +1,6 @@
 //! What a trace of this engine shows.
 
-use pellucid_trace::{Operation, Trace, kind};
+use pellucid_trace::{Operation, Phase, Trace, kind};
 
 use super::{Advice, CACHED, MANY, NOTABLE, SMALL_BYTES, Saving, percent};
 use crate::finding::Finding;
@@ -13,6 +13,7 @@ pub(super) fn of_trace(trace: &Trace, probe: Option<&Report>) -> Vec<Advice> {
         throttled(trace),
         listing(trace),
         small_objects(trace, probe),
+        more_than_asked(trace),
         idle_streams(trace, probe),
         cached(trace),
     ];
@@ -50,6 +51,9 @@ fn throttled(trace: &Trace) -> Option<Advice> {
 
 /// A request whose wait for the first byte hardly matters.
 const LARGE_REQUEST_BYTES: u64 = 8 << 20;
+
+/// What links add to what is asked for, heads of packets and of answers, is far below this many times.
+const MORE_THAN_ASKED: f64 = 1.2;
 
 /// From the first submission to the last end of a job.
 fn duration_ns(trace: &Trace) -> Option<u64> {
@@ -118,6 +122,37 @@ fn small_objects(trace: &Trace, probe: Option<&Report>) -> Option<Advice> {
             Saving::Time([0, waited_ns, waited_ns])
         });
         Advice::saving(finding, saving)
+    })
+}
+
+/// What came over the machine's link, by everyone, against what the job read of the stores behind it.
+fn more_than_asked(trace: &Trace) -> Option<Advice> {
+    let links = trace.resources.iter().enumerate().filter(|(_, r)| r.kind == kind::NETWORK);
+    links.map(|(link, _)| link).find_map(|link| {
+        let samples = trace.utilization_samples.iter().filter(|s| s.resource as usize == link);
+        let received: u64 = samples.filter_map(|s| s.read_bytes).sum();
+        let behind = |r: u32| trace.resources.get(r as usize).is_some_and(|r| r.link == Some(link as u32));
+        let reads = trace.monotasks.iter().filter(|m| m.phase != Phase::Write && behind(m.resource));
+        let missed = trace.storage_operations.iter().filter(|o| o.operation == Operation::Read && behind(o.resource));
+        let asked = reads.filter_map(|m| m.bytes).chain(missed.filter_map(|o| o.bytes)).sum::<u64>();
+        let times = received as f64 / asked.max(1) as f64;
+        (asked >= LARGE_REQUEST_BYTES && times >= MORE_THAN_ASKED).then(|| {
+            let finding = Finding::new(
+                "more is read than the job asks for",
+                format!(
+                    "{} MB came over this machine's link while the job read {} MB: what serves it here brings more from \
+                     behind the link than it hands on, ahead of what is asked for or to each of several copies (another \
+                     process's bytes would count too)",
+                    number(received as f64 / 1e6),
+                    number(asked as f64 / 1e6)
+                ),
+                "one copy to read from, or none of it behind another link: the disks of the machine that serves it, or a \
+                 client that reads from behind the link itself",
+            );
+            // Nothing, if the bytes were another process's.
+            let settings = vec![format!("store.rate=x{times:.3}")];
+            Advice::saving(finding, Saving::WhatIf { settings, share: [0.0, 1.0, 1.0] })
+        })
     })
 }
 

@@ -1,0 +1,86 @@
+"""What `pellucid storage doctor` finds of each composition and in each kept trace, and which of it explains what was measured."""
+
+import json
+import tempfile
+import tomllib
+from pathlib import Path
+
+from bench import results
+from bench.storage.workloads import TPCDS
+from tests import binary
+
+COMPOSITIONS = Path(__file__).with_name("compositions")
+TRACES = results.FOLDER / "storage"
+# The suite of `bench.storage.examined`, and its conditions.
+EXAMINED = "storage-examined"
+CONDITIONS = ("as it is", "eight reads at once", "lines counted only", "a core each")
+# Words of findings' titles, by what they make slow.
+RENAMED = "committed by rename"
+ALWAYS = ("near its link's rate", "throttles requests")
+BEARS_ON = {
+    "read": (
+        *ALWAYS,
+        "more is read than the job asks for",
+        "one stream a read",
+        "reads leave the link idle",
+        "waits for listings",
+        "small requests",
+        "one request at a time",
+    ),
+    "write": (*ALWAYS, RENAMED, "both layers replicate", "writes leave the link idle", "waits for its uploads"),
+}
+# And of the one that says why something was fast.
+IN_MEMORY = "input was in memory"
+
+
+def reasons(slower: list[dict], faster: list[dict], way: str, engine: str) -> str:
+    """What was found that makes reads, or writes, slow, and not in what is faster; or that makes that fast. Pellucid commits without renames."""
+    bears = [words for words in BEARS_ON[way] if engine != "Pellucid" or words != RENAMED]
+    shared = {f["title"] for f in faster}
+    why = [f for f in slower if any(words in f["title"] for words in bears) and f["title"] not in shared]
+    there = [f | {"title": f"there {f['title']}"} for f in faster if way == "read" and IN_MEMORY in f["title"]]
+    return "; ".join(titled([*why, *there]))
+
+
+def titled(some: list[dict]) -> list[str]:
+    """Titles, each once; with the queries that it was found in, where a workload has several."""
+    queries: dict[str, list[int]] = {}
+    for finding in some:
+        queries.setdefault(finding["title"], []).extend([finding["query"]] if finding.get("query") else [])
+    return [title + (f" (in query {', '.join(map(str, found))} of {len(TPCDS)})" if found else "") for title, found in queries.items()]
+
+
+def traced_findings(found: list[dict], reports: dict[str, dict]) -> dict[tuple[str, str], list[dict]]:
+    """What the doctor finds in Pellucid's kept traces, by workload and composition, each with the composition's probe."""
+    by = {}
+    for line in found:
+        if "traced" in line["case"]:
+            name, files = line["case"]["composition"], line["files"]
+            each = [(n if len(files) > 1 else None, diagnosed(TRACES / file, reports.get(name))) for n, file in enumerate(files, 1)]
+            by[line["case"]["traced"], name] = [finding | {"query": n} for n, some in each for finding in some]
+    return by
+
+
+def compositions(reports: dict[str, dict]) -> dict[str, list[dict]]:
+    """What the doctor finds on each composition with its probe."""
+    named = {tomllib.loads(file.read_text())["name"]: file for file in COMPOSITIONS.glob("*.toml")}
+    explained = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "probe.json"
+        for name, report in reports.items():
+            path.write_text(json.dumps(report))
+            document = json.loads(binary.run("storage", "doctor", named[name], "--probe", path, "--json").check().out)
+            explained[name] = document["findings"]
+    return explained
+
+
+def diagnosed(log: Path, report: dict | None) -> list[dict]:
+    """What the doctor finds in a log that was kept."""
+    if not log.exists():
+        return []
+    with tempfile.TemporaryDirectory() as folder:
+        options = []
+        if report:
+            options = ["--probe", Path(folder) / "probe.json"]
+            options[1].write_text(json.dumps(report))
+        return json.loads(binary.run("storage", "doctor", log, *options, "--json").check().out)["findings"]
