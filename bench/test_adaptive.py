@@ -103,3 +103,17 @@ def test_a_newer_build_starts_anew():
 
 def test_nothing_measured_is_said():
     assert "Nothing is measured yet." in table.page([])
+
+
+def test_what_is_told_to_stop_ends_with_a_word(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(run, "JAR", tmp_path)
+    for program in (run.hdd, run.spark):
+        monkeypatch.setattr(program, "missing", lambda: None)
+
+    def stopped(*_) -> None:
+        raise KeyboardInterrupt
+
+    chosen = run.options("adaptive", "It measures.").parse_args(["--try-out"])
+    case = matrix.Case("H150", "sort", "index", 1, 0)
+    assert run.carry_out("adaptive", chosen, [case], None, stopped, None) == 130
+    assert "goes on from here" in capsys.readouterr().err

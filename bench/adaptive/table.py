@@ -90,8 +90,10 @@ def group_page(group: tuple, settings: dict) -> list[str]:
     """One disk and job."""
     disk, job, size = group
     lines = [f"## {job} on {disk}, {size / 2**20:.0f} MiB", ""]
-    labels = {line["label"] for runs in settings.values() for line in runs.values()}
-    lines += [f"- {label}" for label in sorted(labels)] + [""]
+    measured = [line for runs in settings.values() for line in runs.values()]
+    lines += [f"- {label}" for label in sorted({line["label"] for line in measured})]
+    # Never of several: the newest jar's lines alone count.
+    lines += [f"- by the jar {measured[0]['build']}", ""]
     order = sorted(settings, key=lambda name: (not name.startswith("stock-"), int(name[6:]) if name.startswith("stock-") else name))
     lines += ["| setting | runs | seconds | over stock-32 (95 %) | drive busy, s | of it positioning, s | queue depth | stages, s (tasks at once in the end) |", "|---|---|---|---|---|---|---|---|"]
     for name in order:
@@ -192,7 +194,8 @@ def page(lines: list[dict]) -> str:
         "N slots; `throughput` and `index`: the plugin's policies with 32, each run from the start; `remembered`: the default policy with what",
         "its run before found, as a job that comes back has it (`spark.pellucid.memory`). Settings take turns. When a stage begins the page",
         "cache forgets the disk's files, as if they were more than the memory. `H150x2`: input on one disk, output on another, shuffle files",
-        "on both; `monotasks`: queues per disk, with as many cores as there are. No core sleeps meanwhile (`run.py`, `awake`).",
+        "on both; `monotasks`: queues per disk, with as many cores as there are. No core sleeps meanwhile (`run.py`, `awake`). Each table is",
+        "of one build of the plugin's jar, the newest that measured it; what is compared is within a table.",
         "",
     ]
     if not lines:
