@@ -69,6 +69,14 @@ def line(setting: str, repeat: int, ms: float, stages: list[float]) -> dict:
     }  # fmt: skip
 
 
+def test_only_repeats_that_all_have_are_held_against_the_best():
+    lines = [line(name, 0, 10_000, [10_000]) for name in ("stock-4", "stock-32", "throughput")]
+    lines += [line(name, repeat, 20_000, [20_000]) for name in ("stock-32", "throughput") for repeat in (1, 2)]
+    page = table.page(lines)
+    assert "together 10.0 s (of the 1 repeats that every setting has)." in page
+    assert "throughput: 1.00 of that" in page and "| throughput | 3 | 20.0 |" in page
+
+
 def test_the_best_of_each_stage_is_what_to_beat():
     lines = [
         line("stock-4", 0, 10_000, [4000, 5000]),

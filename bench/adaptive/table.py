@@ -63,6 +63,12 @@ def best_fixed(settings: dict) -> tuple[float, list[str]] | None:
     return within + max(0.0, beside), [name.removeprefix("stock-") for name in names]
 
 
+def side_by_side(settings: dict) -> dict:
+    """The repeats that every setting has: of what was measured at other times a noisy machine makes another comparison."""
+    common = set.intersection(*(set(runs) for runs in settings.values()))
+    return {name: {repeat: runs[repeat] for repeat in common} for name, runs in settings.items()} if common else settings
+
+
 def seconds(ms: float | None) -> str:
     """A time in a table."""
     return "–" if ms is None else f"{ms / 1000:.1f}"
@@ -142,18 +148,20 @@ def verdict(group: tuple, settings: dict) -> list[str]:
         lines.append(f"Not measured: {', '.join(absent)}.")
     if fewest < REPEATS:
         lines.append(f"**Not decided**: the goals ask for {REPEATS} repeats, and a setting has {fewest}. What there is says:")
-    best = best_fixed(settings)
-    default = medians(settings[DEFAULT])[0] if DEFAULT in settings else None
+    beside = side_by_side(settings)
+    best = best_fixed(beside)
+    default = medians(beside[DEFAULT])[0] if DEFAULT in settings else None
     if best:
-        lines.append(f"Best fixed setting of each stage: {', '.join(best[1])}; together {seconds(best[0])} s.")
+        of = "" if beside == settings else f" (of the {len(next(iter(beside.values())))} repeats that every setting has)"
+        lines.append(f"Best fixed setting of each stage: {', '.join(best[1])}; together {seconds(best[0])} s{of}.")
     for policy in (*POLICIES, REMEMBERED):
         if policy not in settings:
             continue
-        ms, stages = medians(settings[policy])
+        ms, stages = medians(beside[policy])
         if best:
             word = "met" if ms <= OVER_BEST * best[0] else "missed"
             lines.append(f"{policy}: {ms / best[0]:.2f} of that (goal: at most {OVER_BEST}): {word}.")
-            lines.append(chosen(policy, stages, best[1], settings))
+            lines.append(chosen(policy, stages, best[1], beside))
         if default and group[:2] in SPINNING:
             word = "met" if ms <= UNDER_DEFAULT * default else "missed"
             lines.append(f"{policy}: {ms / default:.2f} of {DEFAULT} (goal: at most {UNDER_DEFAULT}): {word}.")
@@ -163,7 +171,7 @@ def verdict(group: tuple, settings: dict) -> list[str]:
             word = "costs nothing that can be seen" if high < COSTS_NOTHING else "not resolved"
             lines.append(f"{policy}: upper end of the ratio {high:.3f} over {len(both)} pairs: {word}.")
     if default and "monotasks" in settings:
-        gain = default / medians(settings["monotasks"])[0]
+        gain = default / medians(beside["monotasks"])[0]
         word = "met" if gain >= FASTER else "missed"
         lines.append(f"monotasks: {gain:.2f} times the throughput of {DEFAULT} (goal: at least {FASTER}): {word}.")
     return [line for text in lines for line in (text, "")]
