@@ -427,7 +427,7 @@ def test_the_jar_is_of_java_11_and_brings_nothing():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["core/Tuner", "core/Memory", "ThreadClock", "StageSite", "LocalFiles", "MeasuredInput", "MeasuredOutput"])
+@pytest.mark.parametrize("name", ["core/Tuner", "core/Memory", "ThreadClock", "StageSite", "StageShuffles", "LocalFiles", "MeasuredInput", "MeasuredOutput"])
 def test_a_class_that_is_missing_costs_the_plugin_and_not_the_job(data, tmp_path, name):
     """As where Spark or Hadoop is another than those known."""
     folder = small(data, tmp_path / "data")

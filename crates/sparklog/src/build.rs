@@ -134,6 +134,8 @@ fn add_executors(trace: &mut Trace, log: &mut Log, clock: &Clock) {
             trace.machines.push(Machine { name: host, cores: None, memory_bytes: None });
             trace.machines.len() as u32 - 1
         });
+        let cores = &mut trace.machines[machine as usize].cores;
+        *cores = executor.machine_cores.max(*cores);
         let (capacity, from) =
             known.map_or((observed.map(f64::from), "observed"), |slots| (Some(slots), "set"));
         trace.resources.push(Resource {

@@ -73,7 +73,10 @@ pub struct Log {
 pub struct Executor {
     pub id: String,
     pub host: Option<String>,
+    /// As Spark was told: of its slots.
     pub cores: Option<u64>,
+    /// Of its machine, where the plugin says so.
+    pub machine_cores: Option<u32>,
     pub profile: u64,
     pub added_ms: Option<u64>,
     pub removed_ms: Option<u64>,
@@ -460,6 +463,8 @@ impl Log {
         if self.executors[executor as usize].host.is_none() && !ended.host.is_empty() {
             self.executors[executor as usize].host = Some(crate::escape::unescaped(ended.host).into_owned());
         }
+        let cores = &mut self.executors[executor as usize].machine_cores;
+        *cores = ended.plugin().cores().max(*cores);
         let known = &mut self.stages[stage as usize];
         if ended.launched_ms.or(ended.finished_ms).is_none() {
             ended.launched_ms = known.submitted_ms.or(self.latest_ms);

@@ -36,6 +36,8 @@ pub struct Measured {
     read_bytes: Option<u64>,
     queue_ns: Option<u64>,
     io_wait_ns: Option<u64>,
+    /// That the executor's machine gives it. Said by a few tasks of each stage.
+    cores: Option<u64>,
 }
 
 impl Measured {
@@ -49,6 +51,7 @@ impl Measured {
             b"read_bytes" => &mut self.read_bytes,
             b"queue_ns" => &mut self.queue_ns,
             b"io_wait_ns" => &mut self.io_wait_ns,
+            b"cores" => &mut self.cores,
             _ => return None,
         })
     }
@@ -72,6 +75,11 @@ impl Measured {
     /// All that the task's thread waited for, where that was measured: a bound of every wait that was not.
     pub fn waited_ns(&self) -> Option<u64> {
         self.io_wait_ns
+    }
+
+    /// Cores that the executor's machine gives it, whatever slots Spark was told.
+    pub fn cores(&self) -> Option<u32> {
+        self.cores.and_then(|cores| u32::try_from(cores).ok()).filter(|cores| *cores > 0)
     }
 
     fn chosen(&self) -> Option<(u32, Option<&'static str>)> {
@@ -135,6 +143,8 @@ mod tests {
         let mut stock = PipelinedTask { run_ns: Some(500), ..Default::default() };
         measured(&[]).add(&mut stock);
         assert_eq!((stock.blocked_input, stock.queue_ns), (None, None));
+        let cores = |said| measured(&[("pellucid.cores", said)]).cores();
+        assert_eq!((cores(2), cores(0), cores(u64::MAX), measured(&[]).cores()), (Some(2), None, None, None));
         assert!(Measured::default().place(b"scan time").is_none());
         assert!(Measured::default().place(b"pellucid.newer").is_none());
     }

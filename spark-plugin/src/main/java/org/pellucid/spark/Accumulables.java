@@ -39,6 +39,8 @@ final class Accumulables {
         BLOCK_DELAY_NS,
         READ_BYTES,
         WRITE_BYTES,
+        /** That the machine gives its executor, whatever slots it has; once a stage. */
+        CORES,
         /** ζ of the interval that this task ended, in ns² a megabyte. */
         INDEX_NS2_PER_MB;
 

@@ -66,7 +66,7 @@ final class Disks {
 
     private synchronized DiskQueue queue(String name) {
         return queues.computeIfAbsent(name, made -> new DiskQueue(
-            new Controller(settings.tuning.policy, settings.diskMin, settings.diskMax, settings.tuning.gain),
+            Controller.ofMonotasks(settings.tuning.policy, settings.diskMin, settings.diskMax, settings.tuning.gain),
             System::nanoTime));
     }
 

@@ -13,6 +13,12 @@ import org.pellucid.spark.core.DiskQueue.Phase;
  * <p>One a process, because Hadoop makes its file systems itself.
  */
 final class FileIo {
+    /** The first fill of a gated stream's buffer: a spinning disk reads as much in the time of a position. */
+    static final int FIRST_FILL_BYTES = 1 << 20;
+    /** A later one: the position is a tenth of it. */
+    private static final int MOST_FILL_BYTES = 8 << 20;
+    static final long NO_STAGE = -1;
+
     private static volatile FileIo installed;
 
     final LongAdder readBytes = new LongAdder();
@@ -20,16 +26,28 @@ final class FileIo {
     final LongAdder readWaitNs = new LongAdder();
     final LongAdder writeWaitNs = new LongAdder();
     final LongAdder queueNs = new LongAdder();
+    /** Of shuffle files, in monotasks of their own. */
+    final LongAdder shuffleReadBytes = new LongAdder();
 
     private final Fuse fuse;
-    private final Cores cores;
+    final Cores cores;
     private final Disks disks;
+    /** That a gated stream may hold. */
+    final int mostFillBytes;
+    /** The stage whose last stream was read on past its first fill; whoever looks sees an old one at worst. */
+    volatile long readOnStage = NO_STAGE;
 
-    /** Measures alone where there are neither cores nor disks. */
-    FileIo(Fuse fuse, Cores cores, Disks disks) {
+    /**
+     * Measures alone where there are neither cores nor disks.
+     *
+     * @param tasks that run at once
+     */
+    FileIo(Fuse fuse, Cores cores, Disks disks, int tasks) {
         this.fuse = fuse;
         this.cores = cores;
         this.disks = disks;
+        long share = Runtime.getRuntime().maxMemory() / 8 / tasks;
+        this.mostFillBytes = (int) Math.max(Math.min(share, MOST_FILL_BYTES), FIRST_FILL_BYTES);
     }
 
     /** Null: from now on none. */
@@ -64,6 +82,7 @@ final class FileIo {
         private DiskQueue.Turn turn;
         private boolean gaveCore;
         private long startNs;
+        private long startCpuNs;
         private long bytes;
 
         private Access(Phase phase) {
@@ -80,7 +99,7 @@ final class FileIo {
 
         @Override
         public void close() {
-            long waitNs = System.nanoTime() - startNs;
+            long tookNs = System.nanoTime() - startNs;
             if (turn != null) {
                 try {
                     turn.close();
@@ -88,17 +107,21 @@ final class FileIo {
                     fuse.blow("disk", e);
                 }
             }
-            fuse.guard(phase == Phase.READ ? "read" : "write", () -> count(waitNs));
+            fuse.guard(part(), () -> count(tookNs));
             if (gaveCore) {
                 fuse.guard("core", () -> queued(() -> cores.acquire(task::killed)));
             }
         }
 
-        private void enter(DiskQueue disk) throws Exception {
+        private void giveCore() {
             if (task != null && cores.held()) {
                 gaveCore = true;
                 cores.release();
             }
+        }
+
+        private void enter(DiskQueue disk) throws Exception {
+            giveCore();
             queued(() -> turn = disk.acquire(phase, () -> task != null && task.killed()));
         }
 
@@ -115,7 +138,20 @@ final class FileIo {
             }
         }
 
-        private void count(long waitNs) {
+        private String part() {
+            return phase == Phase.WRITE ? "write" : "read";
+        }
+
+        private void count(long tookNs) {
+            if (phase == Phase.SHUFFLE_READ) {
+                shuffleReadBytes.add(bytes);
+            } else {
+                // What its thread computed meanwhile, copying from the page cache, is no wait.
+                countFile(Math.max(tookNs - (ThreadClock.cpu() - startCpuNs), 0));
+            }
+        }
+
+        private void countFile(long waitNs) {
             boolean read = phase == Phase.READ;
             (read ? readBytes : writeBytes).add(bytes);
             (read ? readWaitNs : writeWaitNs).add(waitNs);
@@ -140,6 +176,20 @@ final class FileIo {
         if (disk != null) {
             fuse.guard("disk", () -> access.enter(disk));
         }
+        return started(access);
+    }
+
+    /** As {@link #begin}, but queues for no disk: for what waits for one, and moves next to nothing. */
+    Access beside(Phase phase) {
+        Access access = new Access(phase);
+        if (cores != null) {
+            fuse.guard("core", access::giveCore);
+        }
+        return started(access);
+    }
+
+    private Access started(Access access) {
+        fuse.guard(access.part(), () -> access.startCpuNs = ThreadClock.cpu());
         access.startNs = System.nanoTime();
         return access;
     }

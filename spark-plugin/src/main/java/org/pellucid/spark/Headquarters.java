@@ -1,5 +1,6 @@
 package org.pellucid.spark;
 
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
@@ -129,6 +130,24 @@ final class Headquarters implements Tuner.Listener {
                 again(() -> askStage(stage, times - 1), times);
             } else if (!answer[0].equals("fresh")) {
                 tuner.remember(stage, Integer.parseInt(answer[0]));
+            }
+        });
+    }
+
+    /** What the driver knows of a stage's shuffles, when it comes ({@link StageShuffles}); empty: nothing. */
+    CompletableFuture<String[]> shuffles(long stage) {
+        CompletableFuture<String[]> answer = new CompletableFuture<>();
+        askShuffles(stage, TIMES, answer);
+        return answer;
+    }
+
+    private void askShuffles(long stage, int times, CompletableFuture<String[]> result) {
+        later(() -> {
+            String[] answer = (String[]) spark.ask(new String[] {"shuffles", number(stage), spark.executorID()});
+            if (answer.length == 0 && times > 0) {
+                again(() -> askShuffles(stage, times - 1, result), times);
+            } else {
+                result.complete(answer);
             }
         });
     }

@@ -33,11 +33,19 @@ public final class LocalFiles extends LocalFileSystem {
     private static final String HIVE = "org.apache.hadoop.hive.ql.io.ProxyLocalFileSystem";
 
     /**
+     * How much of a file's checksums is read at once: by default so little that the head moves to them and
+     * back several times while one monotask reads the file. This is as much as belongs to 8 MiB.
+     */
+    private static final String SUMS_BUFFER = "file.stream-buffer-size";
+    private static final int SUMS_BUFFER_BYTES = (8 << 20) / 512 * 4;
+
+    /**
      * Puts it into the cache of this process and user.
      *
+     * @param gated whether its streams will queue
      * @return null, or why it does not fit here
      */
-    static String install(SparkConf spark) throws IOException {
+    static String install(SparkConf spark, boolean gated) throws IOException {
         Configuration conf = new Configuration();
         for (scala.Tuple2<String, String> entry : spark.getAllWithPrefix("spark.hadoop.")) {
             conf.set(entry._1(), entry._2());
@@ -54,6 +62,9 @@ public final class LocalFiles extends LocalFileSystem {
             return null;
         }
         cached.close(); // which only takes it from the cache: its open streams go on
+        if (gated && !spark.contains("spark.hadoop." + SUMS_BUFFER)) {
+            conf.setInt(SUMS_BUFFER, SUMS_BUFFER_BYTES);
+        }
         conf.setClass("fs.file.impl", LocalFiles.class, FileSystem.class);
         conf.setClassLoader(LocalFiles.class.getClassLoader());
         return FileSystem.get(ROOT, conf) instanceof LocalFiles ? null : "another one was put there meanwhile";
@@ -66,15 +77,19 @@ public final class LocalFiles extends LocalFileSystem {
             return super.open(path, bufferSize);
         }
         DiskQueue disk = io.queueOf(pathToFile(path));
-        FSDataInputStream in;
-        try (FileIo.Access access = io.begin(null, DiskQueue.Phase.READ)) {
-            in = super.open(path, bufferSize);
-        }
-        try {
-            return new FSDataInputStream(new MeasuredInput(in, io, disk));
-        } catch (LinkageError e) {
-            io.blow("read", e); // a Hadoop that lacks what the stream is made of
-            return in;
+        // To open a file reads the head of its checksums.
+        try (FileIo.Access access = io.begin(disk, DiskQueue.Phase.READ)) {
+            FSDataInputStream in = super.open(path, bufferSize);
+            try {
+                TaskMeter task = TaskMeter.current();
+                long stage = task == null ? FileIo.NO_STAGE : task.stage;
+                MeasuredInput measured = new MeasuredInput(in, io, disk, pathToFile(path), stage);
+                measured.opened(access);
+                return new FSDataInputStream(measured);
+            } catch (LinkageError e) {
+                io.blow("read", e); // a Hadoop that lacks what the stream is made of
+                return in;
+            }
         }
     }
 
@@ -96,6 +111,17 @@ public final class LocalFiles extends LocalFileSystem {
         FSDataOutputStream run() throws IOException;
     }
 
+    @Override
+    public boolean rename(Path from, Path to) throws IOException {
+        FileIo io = FileIo.installed();
+        if (io == null || TaskMeter.current() == null) {
+            return super.rename(from, to);
+        }
+        try (FileIo.Access access = io.beside(DiskQueue.Phase.WRITE)) {
+            return super.rename(from, to);
+        }
+    }
+
     private FSDataOutputStream measured(Path path, Creation creation) throws IOException {
         FileIo io = FileIo.installed();
         if (io == null || TaskMeter.current() == null) {
@@ -103,7 +129,8 @@ public final class LocalFiles extends LocalFileSystem {
         }
         DiskQueue disk = io.queueOf(pathToFile(path));
         FSDataOutputStream out;
-        try (FileIo.Access access = io.begin(null, DiskQueue.Phase.WRITE)) {
+        // A directory too waits for the disk, while the file system's journal is written.
+        try (FileIo.Access access = io.beside(DiskQueue.Phase.WRITE)) {
             out = creation.run();
         }
         try {

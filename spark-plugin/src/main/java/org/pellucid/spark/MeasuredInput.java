@@ -1,6 +1,7 @@
 package org.pellucid.spark;
 
 import java.io.EOFException;
+import java.io.File;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
@@ -20,31 +21,61 @@ import org.pellucid.spark.core.DiskQueue.Phase;
  *
  * <p>Vectored reads (Parquet asks for all column chunks of a row group in one) are done on the
  * calling thread, one after another: so the bytes are counted for the task, which stock Spark's
- * Bytes Read misses, and a row group is one disk monotask. Where the disk is gated, small reads
- * come out of a buffer that is filled in larger and larger pieces, so that a task does not queue
- * for every 64 KiB.
+ * Bytes Read misses, and a row group is one disk monotask.
+ *
+ * <p>Where the disk is gated, small reads come out of a buffer, so that a task does not queue for
+ * every 64 KiB, and the head does not move for each. The first fill is short, since some readers look
+ * at a few bytes and go elsewhere; who reads on gets as much of the rest as one stream may hold. Once
+ * one stream of a stage has read on, the stage's next ones begin so, and small files are read as they
+ * are opened: a task's input is one monotask, as in §3.2 of Monotasks (SOSP '17).
  */
 final class MeasuredInput extends FSInputStream implements StreamCapabilities {
-    private static final int FIRST_FILL = 256 << 10;
-    private static final int MOST_FILL = 8 << 20;
+    /** What is asked for where a file says that it has ended, or has no length. */
+    private static final int LEAST_FILL_BYTES = 64 << 10;
     private static final byte[] NOTHING = new byte[0];
 
     private final FSDataInputStream in;
     private final FileIo io;
     /** Null: not gated, and nothing is buffered here. */
     private final DiskQueue disk;
+    private final File file;
+    private final long stage;
 
     /** What was read ahead begins at {@code ahead}, and is used up to {@code used}. */
     private byte[] buffer = NOTHING;
     private long ahead;
     private int filled;
     private int used;
-    private int nextFill = FIRST_FILL;
+    /** Whether what was read ahead began at a place that was not read on to. */
+    private boolean first = true;
 
-    MeasuredInput(FSDataInputStream in, FileIo io, DiskQueue disk) {
+    /**
+     * @param file whose stream it is
+     * @param stage whose task reads it, or {@link FileIo#NO_STAGE}
+     */
+    MeasuredInput(FSDataInputStream in, FileIo io, DiskQueue disk, File file, long stage) {
         this.in = in;
         this.io = io;
         this.disk = disk;
+        this.file = file;
+        this.stage = stage;
+    }
+
+    /** Within the access that opened it: reads all, where that is one fill and streams like it read on. */
+    synchronized void opened(FileIo.Access access) throws IOException {
+        if (disk != null && readsOn() && file.length() <= io.mostFillBytes) {
+            try {
+                fill(access);
+            } catch (IOException e) {
+                used = filled = 0; // the read that comes upon it fails
+                first = true;
+                in.seek(0);
+            }
+        }
+    }
+
+    private boolean readsOn() {
+        return stage != FileIo.NO_STAGE && io.readOnStage == stage;
     }
 
     @Override
@@ -59,11 +90,17 @@ final class MeasuredInput extends FSInputStream implements StreamCapabilities {
             return 0;
         }
         if (used == filled) {
-            used = filled = 0;
-            if (disk == null || length >= nextFill) {
+            if (disk == null || length >= FileIo.FIRST_FILL_BYTES) {
+                used = filled = 0;
                 return through(bytes, offset, length);
             }
-            if (!fill()) {
+            if (!first && file.length() == getPos()) {
+                return -1; // without a turn in the queue; of a file that grew there is more
+            }
+            try (FileIo.Access access = io.begin(disk, Phase.READ)) {
+                fill(access);
+            }
+            if (filled == 0) {
                 return -1;
             }
         }
@@ -81,22 +118,24 @@ final class MeasuredInput extends FSInputStream implements StreamCapabilities {
         }
     }
 
-    private boolean fill() throws IOException {
-        if (buffer.length < nextFill) {
-            buffer = new byte[nextFill];
+    private void fill(FileIo.Access access) throws IOException {
+        long position = getPos();
+        if (!first) {
+            io.readOnStage = stage;
         }
-        nextFill = Math.min(2 * nextFill, MOST_FILL);
-        ahead = in.getPos();
-        filled = 0;
-        used = 0;
-        try (FileIo.Access access = io.begin(disk, Phase.READ)) {
-            int count;
-            while (filled < buffer.length && (count = in.read(buffer, filled, buffer.length - filled)) > 0) {
-                filled += count;
-            }
-            access.moved(filled);
+        long most = !first || readsOn() ? io.mostFillBytes : FileIo.FIRST_FILL_BYTES;
+        first = false;
+        int bytes = (int) Math.min(Math.max(file.length() - position, LEAST_FILL_BYTES), most);
+        if (buffer.length < bytes) {
+            buffer = new byte[bytes];
         }
-        return filled > 0;
+        ahead = position;
+        used = filled = 0;
+        int count;
+        while (filled < bytes && (count = in.read(buffer, filled, bytes - filled)) > 0) {
+            filled += count;
+        }
+        access.moved(filled);
     }
 
     /** What Hadoop's own streams do since 3.3.5; of 3.3.4 nothing calls it. */
@@ -166,10 +205,18 @@ final class MeasuredInput extends FSInputStream implements StreamCapabilities {
             return;
         }
         if (position != getPos()) {
-            nextFill = FIRST_FILL;
+            leaveOff();
         }
         used = filled = 0;
         in.seek(position);
+    }
+
+    /** Goes elsewhere, or ends: was it right to read on? */
+    private void leaveOff() {
+        if (filled > FileIo.FIRST_FILL_BYTES && used < filled / 2 && readsOn()) {
+            io.readOnStage = FileIo.NO_STAGE;
+        }
+        first = true;
     }
 
     @Override
@@ -194,7 +241,10 @@ final class MeasuredInput extends FSInputStream implements StreamCapabilities {
     }
 
     @Override
-    public void close() throws IOException {
+    public synchronized void close() throws IOException {
+        leaveOff();
+        buffer = NOTHING;
+        used = filled = 0;
         in.close();
     }
 }

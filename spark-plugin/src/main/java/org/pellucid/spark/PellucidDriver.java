@@ -15,6 +15,7 @@ import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.scheduler.SparkListenerExecutorAdded;
 import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
+import org.apache.spark.scheduler.SparkListenerJobStart;
 import org.apache.spark.scheduler.SparkListenerStageCompleted;
 import org.apache.spark.scheduler.SparkListenerStageSubmitted;
 import org.apache.spark.scheduler.cluster.ExecutorInfo;
@@ -47,6 +48,7 @@ final class PellucidDriver implements DriverPlugin {
     private final Set<Long> barriers = new HashSet<>();
     private final Map<Integer, StageSite> sites = new LinkedHashMap<>();
     private final Statements statements = new Statements();
+    private final StageShuffles shuffles = new StageShuffles();
 
     private static final class Executor {
         /** From here, since an executor's own context has no address and so no name of its host. */
@@ -113,8 +115,14 @@ final class PellucidDriver implements DriverPlugin {
         }
 
         @Override
+        public void onJobStart(SparkListenerJobStart event) {
+            guarded("driver.listener", () -> shuffles.begins(event));
+        }
+
+        @Override
         public void onStageSubmitted(SparkListenerStageSubmitted event) {
             guarded("driver.listener", () -> {
+                shuffles.submitted(event.stageInfo());
                 StageSite site = StageSite.of(event.stageInfo(), statements.of(event.properties()));
                 sites.put(event.stageInfo().stageId(), site);
                 if (sites.size() > MOST_STAGES) {
@@ -171,6 +179,9 @@ final class PellucidDriver implements DriverPlugin {
                 return null;
             case "stage":
                 return found(words);
+            case "shuffles":
+                String[] said = shuffles.of(Integer.parseInt(words[1]));
+                return said == null ? UNKNOWN : said;
             case "settled":
                 learn(words);
                 return null;

@@ -4,6 +4,7 @@ import com.codahale.metrics.Gauge;
 import com.codahale.metrics.MetricRegistry;
 import java.io.IOException;
 import java.util.Base64;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
@@ -37,12 +38,14 @@ final class PellucidExecutor implements ExecutorPlugin {
     private volatile Cores cores;
     private Disks disks;
     private volatile FileIo files;
+    private ShuffleFiles shuffles;
     private Headquarters driver;
     private byte[] accumulables;
     private ScheduledExecutorService background;
     /** That ran here, in the monotasks mode: with a new one each disk's permits are found anew. */
     private final Set<Long> stages = ConcurrentHashMap.newKeySet();
     private volatile long lastIndex = -1;
+    private volatile long coresSaidOf = -1;
 
     @Override
     public void init(PluginContext context, Map<String, String> fromDriver) {
@@ -71,8 +74,8 @@ final class PellucidExecutor implements ExecutorPlugin {
             disks = new Disks(settings);
         }
         driver.begin(this, tuner, fuse, settings.mode);
-        files = new FileIo(fuse, null, null);
-        String misfit = LocalFiles.install(spark.conf());
+        files = new FileIo(fuse, null, null, 1);
+        String misfit = LocalFiles.install(spark.conf(), settings.mode == Settings.Mode.MONOTASKS);
         if (misfit != null) {
             Fuse.LOG.warn("Pellucid does not see reads and writes of files: {}", misfit);
         } else if (settings.mode != Settings.Mode.MONOTASKS) {
@@ -86,9 +89,11 @@ final class PellucidExecutor implements ExecutorPlugin {
     /** The executor's cores became known: in the {@code monotasks} mode, gated from now on. */
     void coresKnown(int slots) {
         if (settings.mode == Settings.Mode.MONOTASKS) {
-            cores = new Cores(slots);
-            files = new FileIo(fuse, cores, disks);
-            FileIo.install(files);
+            FileIo io = new FileIo(fuse, new Cores(slots), disks, slotsOfMonotasks(slots));
+            shuffles = new ShuffleFiles(io, driver, slotsOfMonotasks(slots));
+            files = io;
+            cores = io.cores;
+            FileIo.install(io);
         }
     }
 
@@ -133,11 +138,29 @@ final class PellucidExecutor implements ExecutorPlugin {
             if (stages.add(task.stage)) {
                 disks.all().forEach(DiskQueue::restart);
             }
-            long from = System.nanoTime();
-            cores.acquire(task::killed);
-            task.gateNs = System.nanoTime() - from;
+            task.begin = ThreadClock.now(); // what it reads of shuffles is part of its run
+            fetchAndCompute(task);
+            return;
         }
         task.begin = ThreadClock.now();
+    }
+
+    /** Comes back with a core, and what the task reads of shuffles in the page cache. */
+    private void fetchAndCompute(TaskMeter task) throws InterruptedException {
+        List<ShuffleReads> all = shuffles.fetch(task);
+        takeCore(task);
+        // Meanwhile the page cache may have dropped them. Once: where memory is so short, they are better left there.
+        if (!all.stream().allMatch(reads -> reads.there(task.context.partitionId()))) {
+            cores.release();
+            shuffles.fetch(task);
+            takeCore(task);
+        }
+    }
+
+    private void takeCore(TaskMeter task) throws InterruptedException {
+        long from = System.nanoTime();
+        cores.acquire(task::killed);
+        task.queued(System.nanoTime() - from);
     }
 
     private final class Completion implements TaskCompletionListener {
@@ -175,6 +198,10 @@ final class PellucidExecutor implements ExecutorPlugin {
                     task.accumulables.add(Name.INDEX_NS2_PER_MB, index);
                 }
             }
+        }
+        if (task.stage != coresSaidOf) {
+            coresSaidOf = task.stage;
+            task.accumulables.add(Name.CORES, Runtime.getRuntime().availableProcessors());
         }
         task.accumulables.add(Name.CONCURRENCY, Math.max(concurrency, 1));
         task.accumulables.add(Name.REASON, reason.code);
@@ -236,6 +263,7 @@ final class PellucidExecutor implements ExecutorPlugin {
         gauge(registry, "write.bytes", () -> files.writeBytes.sum());
         gauge(registry, "write.wait_ns", () -> files.writeWaitNs.sum());
         gauge(registry, "queue_ns", () -> files.queueNs.sum());
+        gauge(registry, "shuffle.read.bytes", () -> files.shuffleReadBytes.sum());
         gauge(registry, "off", () -> fuse.isBlown() ? 1 : 0);
         if (disks != null) {
             gauge(registry, "cores.held", () -> cores == null ? 0 : cores.holders());

@@ -17,8 +17,8 @@ import org.pellucid.spark.core.Memory;
  * statement tell them apart. Spark lists a stage's data sets in the order of a hash set, another
  * one each time; their numbers are in the order in which they were made.
  *
- * <p>The one class that reads a stage's data sets: their Seq is another class in Scala 2.12 than in
- * 2.13, so the method is looked up by name.
+ * <p>The one class that reads lists of Spark's: their Seq is another class in Scala 2.12 than in
+ * 2.13, so methods that give one are looked up by name.
  */
 final class StageSite {
     private final Memory.Like like;
@@ -29,14 +29,26 @@ final class StageSite {
      * @param statement the shape of its SQL statement; empty where it is of none
      */
     static StageSite of(StageInfo stage, String statement) throws ReflectiveOperationException {
+        return new StageSite(stage.name(), stage.numTasks(), sets(stage), statement);
+    }
+
+    /** Its data sets. */
+    static List<RDDInfo> sets(StageInfo stage) throws ReflectiveOperationException {
         List<RDDInfo> sets = new ArrayList<>();
-        Object found = StageInfo.class.getMethod("rddInfos").invoke(stage);
+        list(stage, "rddInfos").forEach(each -> sets.add((RDDInfo) each));
+        return sets;
+    }
+
+    /** What a method without arguments gives that gives a Seq. */
+    static List<Object> list(Object of, String method) throws ReflectiveOperationException {
+        List<Object> list = new ArrayList<>();
+        Object found = of.getClass().getMethod(method).invoke(of);
         Object iterator = Class.forName("scala.collection.Iterable").getMethod("iterator").invoke(found);
         scala.collection.Iterator<?> each = (scala.collection.Iterator<?>) iterator;
         while (each.hasNext()) {
-            sets.add((RDDInfo) each.next());
+            list.add(each.next());
         }
-        return new StageSite(stage.name(), stage.numTasks(), sets, statement);
+        return list;
     }
 
     /** As {@link #of}, from its parts; the data sets in any order. */

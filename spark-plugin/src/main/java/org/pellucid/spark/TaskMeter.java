@@ -101,7 +101,10 @@ final class TaskMeter {
         return Math.max(end.stoodStillSince(begin) - queueNs, 0);
     }
 
-    /** Fills the accumulables of the task's own times and bytes. */
+    /**
+     * Fills the accumulables of the task's own times and bytes. An access is timed by the wall clock: what its thread
+     * computed meanwhile (copying from the page cache), and waited for a core, is no wait for a disk.
+     */
     synchronized void report(ThreadClock end, long gateNs) {
         TaskMetrics metrics = context.taskMetrics();
         accumulables.add(Name.QUEUE_NS, queueNs + gateNs);
@@ -114,11 +117,14 @@ final class TaskMeter {
         if (end.blockDelaySince(begin) >= 0) {
             accumulables.add(Name.BLOCK_DELAY_NS, end.blockDelaySince(begin));
         }
+        long offCore = end.offCoreSince(begin);
+        long most = offCore < 0 ? Long.MAX_VALUE : Math.max(offCore - queueNs, 0);
+        long reads = Math.min(readWaitNs, most);
         if (allCameBy(metrics.inputMetrics().bytesRead(), readBytes)) {
-            accumulables.add(Name.READ_WAIT_NS, readWaitNs);
+            accumulables.add(Name.READ_WAIT_NS, reads);
         }
         if (allCameBy(metrics.outputMetrics().bytesWritten(), writeBytes)) {
-            accumulables.add(Name.WRITE_WAIT_NS, writeWaitNs);
+            accumulables.add(Name.WRITE_WAIT_NS, Math.min(writeWaitNs, most - reads));
         }
         if (readBytes > 0) {
             accumulables.add(Name.READ_BYTES, readBytes);

@@ -23,21 +23,32 @@ final class ThreadClock {
     /** Of the fields after the name in parentheses; counted in hundredths of a second. */
     private static final int BLOCK_DELAY = 39;
     private static final long TICK_NS = 10_000_000;
+    private static final boolean CPU = THREADS.isCurrentThreadCpuTimeSupported();
     private static final boolean DELAYS = delaysCounted();
 
-    final long wallNs = System.nanoTime();
-    final long cpuNs = THREADS.isCurrentThreadCpuTimeSupported() ? THREADS.getCurrentThreadCpuTime() : -1;
-    final long gcNs = gc();
-    /** -1: not known here. */
-    final long runQueueNs = runQueue();
+    final long wallNs;
+    /** -1, of this and those below: not known here. */
+    final long cpuNs;
+    final long gcNs;
+    final long runQueueNs;
+    final long blockDelayNs;
 
-    /** -1: not known here. */
-    final long blockDelayNs = DELAYS ? blockDelay() : -1;
-
-    private ThreadClock() {}
+    /** What a thread's counters say. */
+    ThreadClock(long wallNs, long cpuNs, long gcNs, long runQueueNs, long blockDelayNs) {
+        this.wallNs = wallNs;
+        this.cpuNs = cpuNs;
+        this.gcNs = gcNs;
+        this.runQueueNs = runQueueNs;
+        this.blockDelayNs = blockDelayNs;
+    }
 
     static ThreadClock now() {
-        return new ThreadClock();
+        return new ThreadClock(System.nanoTime(), cpu(), gc(), runQueue(), DELAYS ? blockDelay() : -1);
+    }
+
+    /** What the calling thread has computed; -1: not known here. */
+    static long cpu() {
+        return CPU ? THREADS.getCurrentThreadCpuTime() : -1;
     }
 
     /** Runnable without a core since then; -1: not known. */
@@ -57,11 +68,19 @@ final class ThreadClock {
 
     /** Neither computing, collecting garbage, nor runnable since then; -1: not known. */
     long stoodStillSince(ThreadClock begin) {
+        long offCore = offCoreSince(begin);
+        return offCore < 0 ? -1 : Math.max(offCore - (gcNs - begin.gcNs), 0);
+    }
+
+    /**
+     * Neither computing nor runnable since then, whether or not garbage was collected meanwhile: no wait of
+     * the thread's is longer. -1: not known.
+     */
+    long offCoreSince(ThreadClock begin) {
         if (cpuNs < 0 || begin.cpuNs < 0) {
             return -1;
         }
-        long other = (cpuNs - begin.cpuNs) + (gcNs - begin.gcNs) + Math.max(runQueueSince(begin), 0);
-        return Math.max(wallNs - begin.wallNs - other, 0);
+        return Math.max(wallNs - begin.wallNs - (cpuNs - begin.cpuNs) - Math.max(runQueueSince(begin), 0), 0);
     }
 
     /** Of the whole process: a collection stops every thread. Spark counts it so too. */

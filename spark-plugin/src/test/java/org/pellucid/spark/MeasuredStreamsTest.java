@@ -11,7 +11,9 @@ import java.io.IOException;
 import java.net.URI;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
+import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
@@ -19,6 +21,7 @@ import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.FSInputStream;
 import org.apache.hadoop.fs.FileRange;
 import org.apache.hadoop.fs.LocalFileSystem;
 import org.apache.hadoop.fs.Path;
@@ -31,6 +34,7 @@ import org.pellucid.spark.core.DiskQueue;
 /** The measured and the gated streams against Hadoop's own, on the same files. */
 class MeasuredStreamsTest {
     private static final int SIZE = 3_000_000;
+    private static final long STAGE = 7L << 32;
 
     @TempDir
     java.nio.file.Path folder;
@@ -46,7 +50,7 @@ class MeasuredStreamsTest {
         stock = new LocalFileSystem();
         stock.initialize(URI.create("file:///"), new Configuration(false));
         Disks disks = new Disks(new Settings(Map.of()));
-        io = new FileIo(fuse, new Cores(1), disks);
+        io = new FileIo(fuse, new Cores(1), disks, 4);
         File file = folder.resolve("data").toFile();
         disk = io.queueOf(file);
         path = new Path(file.toURI());
@@ -77,7 +81,160 @@ class MeasuredStreamsTest {
     }
 
     private FSDataInputStream measured(boolean gated) throws IOException {
-        return new FSDataInputStream(new MeasuredInput(stock.open(path), io, gated ? disk : null));
+        return measured(gated, stock.open(path));
+    }
+
+    private FSDataInputStream measured(boolean gated, FSDataInputStream in) {
+        File file = stock.pathToFile(path);
+        return new FSDataInputStream(new MeasuredInput(in, io, gated ? disk : null, file, STAGE));
+    }
+
+    /** The file's bytes, and how many each read asked for that went to it. */
+    private final class Asked extends FSInputStream {
+        final List<Integer> lengths = new ArrayList<>();
+        private int position;
+
+        @Override
+        public int read() {
+            throw new AssertionError("byte by byte");
+        }
+
+        @Override
+        public int read(byte[] bytes, int offset, int length) {
+            lengths.add(length);
+            int count = Math.min(length, SIZE - position);
+            System.arraycopy(content, position, bytes, offset, count);
+            position += count;
+            return count == 0 ? -1 : count;
+        }
+
+        @Override
+        public void seek(long to) {
+            position = (int) to;
+        }
+
+        @Override
+        public long getPos() {
+            return position;
+        }
+
+        @Override
+        public boolean seekToNewSource(long target) {
+            return false;
+        }
+    }
+
+    private void readAll(MeasuredInput ours) throws IOException {
+        byte[] piece = new byte[65_536];
+        int at = 0;
+        for (int count; (count = ours.read(piece, 0, piece.length)) >= 0; at += count) {
+            assertArrayEquals(Arrays.copyOfRange(content, at, at + count), Arrays.copyOf(piece, count));
+        }
+        assertEquals(SIZE, at);
+    }
+
+    private MeasuredInput over(Asked asked) {
+        return new MeasuredInput(new FSDataInputStream(asked), io, disk, stock.pathToFile(path), STAGE);
+    }
+
+    private MeasuredInput opened(Asked asked) throws IOException {
+        MeasuredInput ours = over(asked);
+        try (FileIo.Access access = io.begin(disk, DiskQueue.Phase.READ)) {
+            ours.opened(access);
+        }
+        return ours;
+    }
+
+    @Test
+    void whoReadsOnGetsTheRestInOneMonotask() throws IOException {
+        Asked first = new Asked();
+        try (MeasuredInput ours = over(first)) {
+            readAll(ours);
+        }
+        int some = FileIo.FIRST_FILL_BYTES;
+        assertEquals(List.of(some, SIZE - some), first.lengths, "and none to learn that it has ended");
+        // The stage's next streams are read as they are opened.
+        Asked next = new Asked();
+        try (MeasuredInput ours = opened(next)) {
+            assertEquals(List.of(SIZE), next.lengths);
+            readAll(ours);
+        }
+        assertEquals(List.of(SIZE), next.lengths);
+        // One that only looks shows that they are not all alike.
+        Asked looks = new Asked();
+        try (MeasuredInput ours = opened(looks)) {
+            assertEquals(10, ours.read(new byte[10], 0, 10));
+        }
+        Asked last = new Asked();
+        try (MeasuredInput ours = opened(last)) {
+            assertEquals(List.of(), last.lengths);
+            readAll(ours);
+        }
+        assertEquals(List.of(some, SIZE - some), last.lengths);
+        assertEquals(0, disk.running());
+    }
+
+    /** As a log that is read while it is written; such a file has no checksums. */
+    @Test
+    void whatIsAddedAfterTheEndIsRead() throws IOException {
+        Path grows = new Path(folder.resolve("grows").toUri());
+        File file = stock.pathToFile(grows);
+        Files.write(file.toPath(), content);
+        MeasuredInput ours = new MeasuredInput(stock.open(grows), io, disk, file, STAGE);
+        readAll(ours);
+        Files.write(file.toPath(), new byte[] {1, 2, 3}, StandardOpenOption.APPEND);
+        byte[] more = new byte[10];
+        assertEquals(3, ours.read(more, 0, 10));
+        assertArrayEquals(new byte[] {1, 2, 3}, Arrays.copyOf(more, 3));
+        assertEquals(-1, ours.read());
+        ours.close();
+    }
+
+    @Test
+    void aFileThatCannotBeReadAsItIsOpenedFailsWhereItIsRead() throws IOException {
+        io.readOnStage = STAGE;
+        boolean[] broken = {true};
+        FSInputStream flaky = new FSInputStream() {
+            private final Asked whole = new Asked();
+
+            @Override
+            public int read() {
+                throw new AssertionError("byte by byte");
+            }
+
+            @Override
+            public int read(byte[] bytes, int offset, int length) throws IOException {
+                if (broken[0] && whole.getPos() > 0) {
+                    throw new IOException("broken");
+                }
+                return whole.read(bytes, offset, Math.min(length, 1000));
+            }
+
+            @Override
+            public void seek(long to) {
+                whole.seek(to);
+            }
+
+            @Override
+            public long getPos() {
+                return whole.getPos();
+            }
+
+            @Override
+            public boolean seekToNewSource(long target) {
+                return false;
+            }
+        };
+        MeasuredInput ours = new MeasuredInput(new FSDataInputStream(flaky), io, disk, stock.pathToFile(path), STAGE);
+        try (FileIo.Access access = io.begin(disk, DiskQueue.Phase.READ)) {
+            ours.opened(access);
+        }
+        assertEquals(0, ours.getPos());
+        assertThrows(IOException.class, () -> ours.read(new byte[10], 0, 10));
+        broken[0] = false;
+        ours.seek(0);
+        readAll(ours);
+        assertEquals(0, disk.running());
     }
 
     private void step(Random random, FSDataInputStream plain, FSDataInputStream ours, String at) throws Exception {
@@ -125,7 +282,7 @@ class MeasuredStreamsTest {
             byte[] got = new byte[data.remaining()];
             data.get(got);
             int from = (int) range.getOffset();
-            assertArrayEquals(java.util.Arrays.copyOfRange(content, from, from + range.getLength()), got, at);
+            assertArrayEquals(Arrays.copyOfRange(content, from, from + range.getLength()), got, at);
         }
     }
 

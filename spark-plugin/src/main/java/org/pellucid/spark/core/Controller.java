@@ -39,12 +39,16 @@ public final class Controller {
     private static final double COLD_GUARD_WAIT_SHARE = GUARD_WAIT_SHARE / 10;
     /** Tasks that an interval of a stage counts at least. */
     private static final int LEAST_TASKS = 4;
+    /** Monotasks that one of a disk does: about as many as tasks run beside each other, of which each begins with short ones. */
+    private static final int LEAST_MONOTASKS = 16;
     private static final long NOT_BEGUN = Long.MIN_VALUE;
 
     private final Policy policy;
     private final int min;
     private final double gain;
     private final boolean ofTasks;
+    private final boolean startsCold;
+    private final int least;
     private int max;
     private int concurrency;
     private boolean settled;
@@ -65,9 +69,19 @@ public final class Controller {
     private double serviceNs;
     private long lastIndex;
 
-    /** As the other, of requests: all alike, and as fast at first as later. */
+    /** Of requests: all alike, and as fast at first as later. */
     public Controller(Policy policy, int min, int max, double gain) {
-        this(policy, min, max, gain, false);
+        this(policy, min, max, gain, false, 0);
+    }
+
+    /** Of tasks of a stage: slow at first, and unlike each other. */
+    public static Controller ofTasks(Policy policy, int min, int max, double gain) {
+        return new Controller(policy, min, max, gain, true, LEAST_TASKS);
+    }
+
+    /** Of a disk's monotasks: of one byte or of millions, reads and writes, and at first of tasks that all begin. */
+    public static Controller ofMonotasks(Policy policy, int min, int max, double gain) {
+        return new Controller(policy, min, max, gain, false, LEAST_MONOTASKS);
     }
 
     /**
@@ -75,12 +89,14 @@ public final class Controller {
      *
      * @param gain by how much bytes per second must grow for a doubling to pay, 0.07 for 7 %;
      *             only of {@code THROUGHPUT}
-     * @param ofTasks whether what completes are tasks of a stage: slow at first, and unlike each
-     *                other; only of {@code THROUGHPUT}, since the other is the paper's
+     * @param least that an interval counts at least; more than 0: the first of all is repeated
      */
-    public Controller(Policy policy, int min, int max, double gain, boolean ofTasks) {
+    private Controller(Policy policy, int min, int max, double gain, boolean ofTasks, int least) {
         this.policy = policy;
+        // The other is the paper's.
         this.ofTasks = ofTasks && policy == Policy.THROUGHPUT;
+        this.startsCold = least > 0 && policy == Policy.THROUGHPUT;
+        this.least = startsCold ? least : 0;
         this.min = Math.max(min, 1);
         this.max = Math.max(max, this.min);
         this.gain = gain;
@@ -114,7 +130,7 @@ public final class Controller {
         settled = min == max;
         reason = settled ? Reason.FIXED : Reason.START;
         lastIndex = -1;
-        cold = ofTasks;
+        cold = startsCold;
         doubted = false;
         clear(NOT_BEGUN);
     }
@@ -190,23 +206,25 @@ public final class Controller {
         bytes += sample.bytes;
         serviceNs += service;
         waitNs += sample.waitNs == Sample.ALL_WAIT ? service : sample.waitNs;
-        return completed >= concurrency && (cold || !ofTasks || counted >= LEAST_TASKS);
+        return completed >= concurrency && (cold && ofTasks || counted >= least);
     }
 
     private void step(double worth, boolean pays) {
-        if (beforeConcurrency > 0 && !pays && mayDoubt()) {
+        if (pays) {
+            beforeConcurrency = concurrency;
+            beforeWorth = worth;
+        } else if (mayDoubt()) {
             doubted = true;
-            concurrency = (int) Math.min(2L * concurrency, max);
-        } else if (beforeConcurrency > 0 && !pays) {
+        } else {
             concurrency = beforeConcurrency;
             settled = true;
             reason = Reason.STEPPED_BACK;
-        } else if (concurrency == max) {
+            return;
+        }
+        if (concurrency == max) {
             settled = true;
             reason = Reason.AT_THE_MOST;
         } else {
-            beforeConcurrency = concurrency;
-            beforeWorth = worth;
             concurrency = (int) Math.min(2L * concurrency, max);
             reason = Reason.DOUBLED;
         }

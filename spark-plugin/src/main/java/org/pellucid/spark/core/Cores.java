@@ -8,6 +8,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.BooleanSupplier;
+import java.util.function.LongSupplier;
 
 /**
  * One computing thread a core (Monotasks, SOSP '17, §3.3): first come, first served.
@@ -15,19 +16,31 @@ import java.util.function.BooleanSupplier;
  * <p>A task holds a core from its start to its end, and gives it back while it is in a
  * {@link DiskQueue}; it never holds a core and a disk at once, so these two cannot deadlock. But a
  * thread can stop inside Spark, where nothing tells us: on a shuffle fetch, or for memory that a
- * task holds which waits for a core here. So a core whose holder is blocked counts as free: who
- * waits looks every 20 ms at the holders' thread states. That breaks every such circle, and keeps
- * cores busy while others fetch.
+ * task holds which waits for a core here. So a core whose holder waits counts as free: who
+ * wants one looks every 20 ms at the holders' thread states. That breaks every such circle, and keeps
+ * cores busy while others fetch. A holder that stands before a monitor is taken for computing at
+ * first: most monitors are held by others who compute, as where the first tasks of a stage load its
+ * classes, and to lend its core would only have all of them do it at once.
  */
 public final class Cores {
     private static final long POLL_NS = TimeUnit.MILLISECONDS.toNanos(20);
+    /** How long a holder may stand before monitors until its core is lent. */
+    private static final long MONITOR_NS = TimeUnit.MILLISECONDS.toNanos(500);
+    private static final long NEVER = Long.MIN_VALUE;
 
     private final ReentrantLock lock = new ReentrantLock();
-    /** Who holds a core, and whether it has come back from waiting for it. */
-    private final Map<Thread, Boolean> holders = new IdentityHashMap<>();
+    private final Map<Thread, Holder> holders = new IdentityHashMap<>();
     private final Deque<Waiter> queue = new ArrayDeque<>();
     private final int cores;
+    private final LongSupplier clock;
     private boolean open;
+
+    private static final class Holder {
+        /** Whether it has come back from waiting for its core. */
+        boolean back;
+        /** Since when every look found it before a monitor. */
+        long monitorNs = NEVER;
+    }
 
     private static final class Waiter {
         final Condition turn;
@@ -40,8 +53,17 @@ public final class Cores {
         }
     }
 
+    /** As many as there are, by the machine's clock. */
     public Cores(int cores) {
+        this(cores, System::nanoTime);
+    }
+
+    /**
+     * @param clock nanoseconds, as {@link System#nanoTime}
+     */
+    Cores(int cores, LongSupplier clock) {
         this.cores = Math.max(cores, 1);
+        this.clock = clock;
     }
 
     /**
@@ -63,7 +85,7 @@ public final class Cores {
                     }
                 }
                 if (self.granted) {
-                    holders.put(self.thread, true);
+                    holders.get(self.thread).back = true;
                 }
                 return self.granted;
             } catch (InterruptedException e) {
@@ -125,19 +147,30 @@ public final class Cores {
     }
 
     private int computing() {
+        long now = clock.getAsLong();
         int computing = 0;
-        for (Map.Entry<Thread, Boolean> holder : holders.entrySet()) {
-            boolean back = holder.getValue();
-            computing += !back || holder.getKey().getState() == Thread.State.RUNNABLE ? 1 : 0;
+        for (Map.Entry<Thread, Holder> entry : holders.entrySet()) {
+            computing += computes(entry.getKey().getState(), entry.getValue(), now) ? 1 : 0;
         }
         return computing;
+    }
+
+    private static boolean computes(Thread.State state, Holder holder, long now) {
+        if (state != Thread.State.BLOCKED) {
+            holder.monitorNs = NEVER;
+            return !holder.back || state == Thread.State.RUNNABLE;
+        }
+        if (holder.monitorNs == NEVER) {
+            holder.monitorNs = now;
+        }
+        return now - holder.monitorNs < MONITOR_NS;
     }
 
     private void grant(int free) {
         for (int left = open ? queue.size() : free; left > 0 && !queue.isEmpty(); left--) {
             Waiter next = queue.remove();
             next.granted = true;
-            holders.put(next.thread, false);
+            holders.put(next.thread, new Holder());
             next.turn.signal();
         }
     }

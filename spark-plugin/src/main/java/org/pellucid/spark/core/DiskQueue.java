@@ -21,8 +21,8 @@ import java.util.function.LongSupplier;
 public final class DiskQueue {
     private static final long POLL_NS = TimeUnit.MILLISECONDS.toNanos(50);
 
-    /** What a monotask is to its task. Each phase is a queue of its own. */
-    public enum Phase { READ, WRITE }
+    /** What a monotask is to its task: its input, its output, what it reads of shuffles. Each is a queue of its own. */
+    public enum Phase { READ, WRITE, SHUFFLE_READ }
 
     /** Leave to do I/O, for the thread that asked. */
     public final class Turn implements AutoCloseable {
@@ -31,6 +31,7 @@ public final class DiskQueue {
         private long startNs;
         private long queueNs;
         private long bytes = -1;
+
 
         /** How long it waited in the queue. */
         public long queueNs() {

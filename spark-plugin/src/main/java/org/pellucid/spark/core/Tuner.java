@@ -362,7 +362,7 @@ public final class Tuner {
         Stage stage = stages.get(id);
         if (stage == null) {
             forget();
-            Controller controller = new Controller(tuning.policy, tuning.min, max, tuning.gain, true);
+            Controller controller = Controller.ofTasks(tuning.policy, tuning.min, max, tuning.gain);
             stage = new Stage(id, controller, lock.newCondition());
             stage.progressNs = clock.getAsLong();
             stages.put(id, stage);

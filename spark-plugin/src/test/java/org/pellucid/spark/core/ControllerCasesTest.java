@@ -89,21 +89,21 @@ class ControllerCasesTest {
     @Test
     void aColdStartIsNotCompared() {
         // The first tasks take ten times as long as those after them, on a disk that gains nothing from more.
-        Controller cold = new Controller(Policy.THROUGHPUT, 2, 4, 0.07, true);
+        Controller cold = Controller.ofTasks(Policy.THROUGHPUT, 2, 4, 0.07);
         cold.started(0);
         assertEquals(2, tasks(cold, 2, 2, 0, 10_000, 9000));
         assertEquals(4, tasks(cold, 5, 2, 10_000, 1000, 900));
         assertEquals(2, tasks(cold, 6, 4, 20_000, 2000, 1900));
         assertEquals(Reason.STEPPED_BACK, cold.reason());
-        Controller computing = new Controller(Policy.THROUGHPUT, 2, 8, 0.07, true);
+        Controller computing = Controller.ofTasks(Policy.THROUGHPUT, 2, 8, 0.07);
         computing.started(0);
         assertEquals(8, tasks(computing, 2, 2, 0, 10_000, 0));
         assertEquals(Reason.NOT_BOUND_BY_IO, computing.reason());
-        Controller loading = new Controller(Policy.THROUGHPUT, 2, 8, 0.07, true);
+        Controller loading = Controller.ofTasks(Policy.THROUGHPUT, 2, 8, 0.07);
         loading.started(0);
         assertEquals(2, tasks(loading, 2, 2, 0, 10_000, 50));
         assertEquals(8, tasks(loading, 5, 2, 10_000, 10_000, 50));
-        Controller paper = new Controller(Policy.INDEX, 2, 8, 0.07, true);
+        Controller paper = Controller.ofTasks(Policy.INDEX, 2, 8, 0.07);
         paper.started(0);
         assertEquals(4, tasks(paper, 2, 2, 0, 10_000, 9000));
     }
@@ -132,7 +132,7 @@ class ControllerCasesTest {
 
     /** At 2 of 16, after the first interval of a stage and the first half of the second. */
     private static Controller warm() {
-        Controller controller = new Controller(Policy.THROUGHPUT, 2, 16, 0.07, true);
+        Controller controller = Controller.ofTasks(Policy.THROUGHPUT, 2, 16, 0.07);
         controller.started(0);
         assertEquals(2, tasks(controller, 3, 2, 0, 1000, 900));
         return controller;
@@ -145,6 +145,29 @@ class ControllerCasesTest {
             of.completed(startNs + serviceNs, new Sample(startNs, 1_000_000, waitNs, running));
         }
         return of.concurrency();
+    }
+
+    @Test
+    void monotasksOfTwoSizesAreNotTakenForAFasterDisk() {
+        // A disk of 150 MB/s and 6 ms a position; each task's first monotask is short, its second is not.
+        Controller disk = Controller.ofMonotasks(Policy.THROUGHPUT, 1, 4, 0.07);
+        for (int i = 0; i < 16; i++) {
+            disk.started(0);
+            disk.completed(13_000_000, new Sample(0, 1_000_000, Sample.ALL_WAIT, 1));
+        }
+        for (int i = 0; i < 16; i++) {
+            assertEquals(1, disk.concurrency());
+            disk.started(0);
+            disk.completed(46_000_000, new Sample(0, 6_000_000, Sample.ALL_WAIT, 1));
+        }
+        assertEquals(2, disk.concurrency());
+        for (int i = 0; i < 17; i++) {
+            assertEquals(2, disk.concurrency());
+            disk.started(0);
+            disk.completed(146_000_000, new Sample(0, 6_000_000, Sample.ALL_WAIT, 2));
+        }
+        assertEquals(1, disk.concurrency());
+        assertEquals(Reason.STEPPED_BACK, disk.reason());
     }
 
     @Test

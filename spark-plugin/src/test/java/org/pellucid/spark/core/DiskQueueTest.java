@@ -1,6 +1,7 @@
 package org.pellucid.spark.core;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -12,6 +13,7 @@ import java.util.List;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.Test;
 
 /** Disk queues, cores and the gate with real threads: nothing is lost, nobody waits for ever. */
@@ -78,6 +80,34 @@ class DiskQueueTest {
         assertTrue(cores.acquire(() -> false), "a core whose holder is blocked");
         cores.release();
         holder.interrupt();
+        join(List.of(holder), 0);
+        assertEquals(0, cores.holders());
+    }
+
+    @Test
+    void aHolderBeforeAMonitorIsTakenForComputingAtFirst() throws Exception {
+        AtomicLong now = new AtomicLong();
+        Cores cores = new Cores(1, now::get);
+        Object monitor = new Object();
+        Thread holder = new Thread(() -> {
+            try {
+                cores.acquire(() -> false);
+            } catch (InterruptedException e) {
+                fail(e);
+            }
+            synchronized (monitor) {
+                cores.release();
+            }
+        });
+        synchronized (monitor) {
+            holder.start();
+            until(() -> holder.getState() == Thread.State.BLOCKED);
+            AtomicInteger looks = new AtomicInteger();
+            assertFalse(cores.acquire(() -> looks.incrementAndGet() > 5), "it may be a moment's");
+            now.addAndGet(TimeUnit.SECONDS.toNanos(1));
+            assertTrue(cores.acquire(() -> false), "it may be ours");
+        }
+        cores.release();
         join(List.of(holder), 0);
         assertEquals(0, cores.holders());
     }
