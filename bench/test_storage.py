@@ -99,6 +99,9 @@ def test_a_finding_explains_what_it_bears_on_and_nothing_else():
     assert causes.reasons(memory, written, "read", "Pellucid") == ""
     # What the faster one has just as well explains nothing.
     assert causes.reasons(every, [*written, *proxy], "write", "Spark") == titles(renamed)
+    slow, slower = ([{"title": "output waits for its uploads", "saves_ms": ms}] for ms in (100.0, 900.0))
+    assert causes.reasons(slower, slow, "write", "Spark") == "output waits for its uploads"
+    assert causes.reasons(slow, slower, "write", "Spark") == ""
 
 
 def test_findings_of_several_queries_are_one_with_their_numbers():

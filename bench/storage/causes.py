@@ -34,12 +34,23 @@ IN_MEMORY = "input was in memory"
 
 
 def reasons(slower: list[dict], faster: list[dict], way: str, engine: str) -> str:
-    """What was found that makes reads, or writes, slow, and not in what is faster; or that makes that fast. Pellucid commits without renames."""
+    """What was found that makes reads, or writes, slow, and more so than in what is faster; or that makes that fast.
+
+    Pellucid commits without renames. What both have explains something where it costs more, by what mending saves.
+    """
     bears = [words for words in BEARS_ON[way] if engine != "Pellucid" or words != RENAMED]
-    shared = {f["title"] for f in faster}
-    why = [f for f in slower if any(words in f["title"] for words in bears) and f["title"] not in shared]
+    there_ms, here_ms = costs(faster), costs(slower)
+    why = [f for f in slower if any(words in f["title"] for words in bears) and here_ms[f["title"]] > there_ms.get(f["title"], -1.0)]
     there = [f | {"title": f"there {f['title']}"} for f in faster if way == "read" and IN_MEMORY in f["title"]]
     return "; ".join(titled([*why, *there]))
+
+
+def costs(some: list[dict]) -> dict[str, float]:
+    """What mending each saves in all, in milliseconds; 0 where that is not predicted."""
+    saved: dict[str, float] = {}
+    for finding in some:
+        saved[finding["title"]] = saved.get(finding["title"], 0.0) + (finding.get("saves_ms") or 0.0)
+    return saved
 
 
 def titled(some: list[dict]) -> list[str]:

@@ -42,9 +42,9 @@ def traced(hardware: Rig, place: Place, workload: Workload) -> dict:
         if "error" in ran:
             return ran
         found["files"].append(name)
-        found["s"] += ran["s"]
-        for key in ("disk_mb", "link_mb", "data_core_s"):
-            found[key] = round(found[key] + ran["use"][key], 2)
+        for key, value in (ran["use"] | {"s": ran["s"]}).items():
+            if key in found:
+                found[key] = round(found[key] + value, 3)
     return found
 
 
@@ -53,11 +53,10 @@ def on_cores(pids: list[int], cores: set[int]) -> Iterator[None]:
     """All threads of processes on these cores, and afterwards where they were."""
 
     def move(to: set[int]) -> None:
-        for pid in pids:
-            for thread in os.listdir(f"/proc/{pid}/task"):
-                # One that has ended by now needs no core.
-                with contextlib.suppress(OSError):
-                    os.sched_setaffinity(int(thread), to)
+        for thread in (int(path.name) for pid in pids for path in Path(f"/proc/{pid}/task").glob("*")):
+            # One that has ended by now needs no core.
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(thread, to)
 
     before = os.sched_getaffinity(0)
     move(cores)

@@ -283,6 +283,28 @@ fn more_that_comes_over_the_link_than_was_asked_for_is_found() {
     assert!(of_trace(&writes, None).is_empty());
 }
 
+#[test]
+fn an_upload_that_is_long_completed_is_found_in_a_trace() {
+    let completed_in = |ms: u64| {
+        let mut writes = read_over_a_link(0);
+        writes.monotasks.iter_mut().for_each(|m| m.phase = Phase::Write);
+        let end = Monotask { bytes: None, service_ns: ms * MS, ..writes.monotasks[0] };
+        writes.monotasks.push(end);
+        writes
+    };
+    let found = of_trace(&completed_in(300), None);
+    assert_eq!(titles(&found), ["output waits for its uploads to be completed"]);
+    assert!(
+        found[0].finding.evidence.starts_with("completing the upload took 300 ms, 30 % of the job's time")
+    );
+    assert_eq!(found[0].saving, Saving::Time([150 * MS, 300 * MS, 300 * MS]));
+    assert!(of_trace(&completed_in(80), None).is_empty());
+    // A file is renamed in place on a disk.
+    let mut local = completed_in(300);
+    local.resources[0].kind = kind::DISK.to_string();
+    assert!(of_trace(&local, None).is_empty());
+}
+
 const MS: u64 = 1_000_000;
 
 /// An event log: one query of one job of one second on two slots, which the query outlives by

@@ -231,21 +231,24 @@ fn slow_writes(probe: &Report) -> Option<Finding> {
     })
 }
 
+const UPLOADS_WAIT: &str = "output waits for its uploads to be completed";
+const UPLOADS_IN_PLACE: &str = "a store that puts an upload in place without moving its parts once more; fewer and larger \
+                                files, where it is each upload and not its bytes that takes so long";
+
 /// Their bytes are all there by then.
 fn slow_completions(probe: &Report) -> Option<Finding> {
     let (completing_ms, write) = (probe.commit.multipart_ms?, probe.write_bytes_per_s?);
     let writing_ms = (TASKS * TASK_BYTES) as f64 / write.max(1.0) * 1e3;
     (completing_ms >= COMPLETIONS_COST * writing_ms).then(|| {
         Finding::new(
-            "output waits for its uploads to be completed",
+            UPLOADS_WAIT,
             format!(
                 "completing {TASKS} uploads of {} MiB took {} ms when all bytes were there; writing as many bytes takes {} ms",
                 TASK_BYTES >> 20,
                 number(completing_ms),
                 number(writing_ms)
             ),
-            "a store that puts an upload in place without moving its parts once more; fewer and larger files, where it \
-             is each upload and not its bytes that takes so long",
+            UPLOADS_IN_PLACE,
         )
     })
 }

@@ -1,8 +1,8 @@
 //! What a trace of this engine shows.
 
-use pellucid_trace::{Operation, Phase, Trace, kind};
+use pellucid_trace::{Monotask, Operation, Phase, Trace, kind};
 
-use super::{Advice, CACHED, MANY, NOTABLE, SMALL_BYTES, Saving, percent};
+use super::{Advice, CACHED, MANY, NOTABLE, SMALL_BYTES, Saving, UPLOADS_IN_PLACE, UPLOADS_WAIT, percent};
 use crate::finding::Finding;
 use crate::mismatch::number;
 use crate::probe::Report;
@@ -14,6 +14,7 @@ pub(super) fn of_trace(trace: &Trace, probe: Option<&Report>) -> Vec<Advice> {
         listing(trace),
         small_objects(trace, probe),
         more_than_asked(trace),
+        completions(trace),
         idle_streams(trace, probe),
         cached(trace),
     ];
@@ -154,6 +155,28 @@ fn more_than_asked(trace: &Trace) -> Option<Advice> {
             Advice::saving(finding, Saving::WhatIf { settings, share: [0.0, 1.0, 1.0] })
         })
     })
+}
+
+/// Uploads that are completed when all their parts are there: write monotasks that move no bytes themselves.
+fn completions(trace: &Trace) -> Option<Advice> {
+    let (stores, whole) = (stores(trace), duration_ns(trace)?);
+    let is_end =
+        |m: &&Monotask| m.phase == Phase::Write && m.bytes.unwrap_or(0) == 0 && stores.contains(&m.resource);
+    let took: Vec<u64> = trace.monotasks.iter().filter(is_end).map(|m| m.service_ns).collect();
+    // Several outputs are completed at once.
+    let longest = took.iter().copied().max().filter(|ns| *ns as f64 > NOTABLE * whole as f64)?;
+    let finding = Finding::new(
+        UPLOADS_WAIT,
+        format!(
+            "completing {} took {} ms, {} of the job's time, when all bytes were there",
+            if took.len() == 1 { "the upload".to_string() } else { format!("{} uploads", took.len()) },
+            number(longest as f64 / 1e6),
+            percent(longest as f64 / whole as f64)
+        ),
+        UPLOADS_IN_PLACE,
+    );
+    // A store that notes the parts' names takes next to nothing.
+    Some(Advice::saving(finding, Saving::Time([longest / 2, longest, longest])))
 }
 
 fn idle_streams(trace: &Trace, probe: Option<&Report>) -> Option<Advice> {
