@@ -102,6 +102,7 @@ def test_a_finding_explains_what_it_bears_on_and_nothing_else():
     slow, slower = ([{"title": "output waits for its uploads", "saves_ms": ms}] for ms in (100.0, 900.0))
     assert causes.reasons(slower, slow, "write", "Spark") == "output waits for its uploads"
     assert causes.reasons(slow, slower, "write", "Spark") == ""
+    assert causes.reasons([slower[0] | {"saves_ms": 110.0}], slow, "write", "Spark") == ""
 
 
 def test_findings_of_several_queries_are_one_with_their_numbers():

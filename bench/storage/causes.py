@@ -29,6 +29,8 @@ BEARS_ON = {
     ),
     "write": (*ALWAYS, RENAMED, "both layers replicate", "writes leave the link idle", "waits for its uploads"),
 }
+# So many times as much is more, in one trace of each.
+CLEARLY = 1.2
 # And of the one that says why something was fast.
 IN_MEMORY = "input was in memory"
 
@@ -40,7 +42,7 @@ def reasons(slower: list[dict], faster: list[dict], way: str, engine: str) -> st
     """
     bears = [words for words in BEARS_ON[way] if engine != "Pellucid" or words != RENAMED]
     there_ms, here_ms = costs(faster), costs(slower)
-    why = [f for f in slower if any(words in f["title"] for words in bears) and here_ms[f["title"]] > there_ms.get(f["title"], -1.0)]
+    why = [f for f in slower if any(words in f["title"] for words in bears) and here_ms[f["title"]] > CLEARLY * there_ms.get(f["title"], -1.0)]
     there = [f | {"title": f"there {f['title']}"} for f in faster if way == "read" and IN_MEMORY in f["title"]]
     return "; ".join(titled([*why, *there]))
 
