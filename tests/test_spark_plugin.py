@@ -225,8 +225,7 @@ def test_each_executor_finds_its_own_concurrency(data, tmp_path, version):
     late = of_slow[-8:]
     assert sum(t["queue_ns"] for t in late) < 0.2 * sum(t["run_ms"] for t in late) * 1e6, late
     # What a task waited is in the log, and what Spark counts of Parquet is right with the plugin.
-    least = least_bytes(data / "slow")
-    assert least > 60_000, least
+    assert (least := least_bytes(data / "slow")) > 60_000, least
     for task in late:
         assert task["io_wait_ns"] >= 300e6, task
         assert task["read_bytes"] >= least and task["read_wait_ns"] >= 0, task
