@@ -13,7 +13,7 @@ const QUERIES: [&str; 7] = ["q1", "q3", "q6", "q9", "q12", "q14", "q18"];
 const CONFIGURATIONS: [&str; 6] = ["c2-d50", "c2-d100", "c2-d200", "c1-d100", "c2-warm", "c1-warm"];
 
 fn read(query: &str, configuration: &str) -> Trace {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces");
+    let folder = Path::new("tests/traces");
     Trace::read(&folder.join(format!("{query}-{configuration}.trace"))).expect("a fixture")
 }
 

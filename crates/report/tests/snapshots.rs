@@ -13,7 +13,7 @@ use pellucid_trace::{Outcome, Phase, kind};
 
 #[track_caller]
 fn check(name: &str, got: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots").join(name);
+    let path = Path::new("tests/snapshots").join(name);
     if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
         std::fs::write(&path, got).expect("snapshots can be written");
     }

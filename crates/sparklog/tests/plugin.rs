@@ -8,8 +8,8 @@ use pellucid_sparklog::{Part, read};
 use pellucid_trace::{Blocked, Trace};
 
 fn trace() -> Trace {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/plugin.zstd");
-    let file = File::open(&path).expect("the fixture");
+    let path = Path::new("tests/fixtures/plugin.zstd");
+    let file = File::open(path).expect("the fixture");
     read(vec![Part::new(path.display().to_string(), file)]).expect("an event log")
 }
 

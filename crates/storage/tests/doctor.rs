@@ -10,7 +10,7 @@ use pellucid_trace::{
 };
 
 fn scenario(file: &str) -> String {
-    std::fs::read_to_string(format!("{}/scenarios/{file}.toml", env!("CARGO_MANIFEST_DIR"))).unwrap()
+    std::fs::read_to_string(format!("scenarios/{file}.toml")).unwrap()
 }
 
 fn composition(text: &str) -> Composition {

@@ -7,7 +7,7 @@ use pellucid_storage::path::{Direction, Path};
 use pellucid_storage::rank::{self, Ranking};
 
 fn scenario(file: &str) -> Composition {
-    let path = format!("{}/scenarios/{file}.toml", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("scenarios/{file}.toml");
     Composition::parse(&path, &std::fs::read_to_string(&path).unwrap()).unwrap()
 }
 
@@ -66,11 +66,11 @@ fn findings_name_double_replication_with_its_factor_and_the_proxy() {
 fn paths_are_drawn_with_their_counts() {
     let all: Vec<Composition> = five().into_iter().chain(["s3", "erasure"].map(scenario)).collect();
     let text = rank::text(&all, &Ranking::of(&all));
-    let file = format!("{}/tests/snapshots/rank.txt", env!("CARGO_MANIFEST_DIR"));
+    let file = "tests/snapshots/rank.txt";
     if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
-        std::fs::write(&file, &text).unwrap();
+        std::fs::write(file, &text).unwrap();
     }
-    assert_eq!(text, std::fs::read_to_string(&file).unwrap(), "UPDATE_SNAPSHOTS=1 writes {file}");
+    assert_eq!(text, std::fs::read_to_string(file).unwrap(), "UPDATE_SNAPSHOTS=1 writes {file}");
 }
 
 /// Numbers of a linear congruential generator (Knuth's MMIX constants).

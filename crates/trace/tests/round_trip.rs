@@ -55,7 +55,7 @@ fn a_task_with_nothing_measured_says_nothing() {
 /// one of a new version.
 #[test]
 fn traces_of_every_version_read_as_they_did() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let folder = Path::new("tests/fixtures");
     let current = folder.join(format!("version-{FORMAT_MAJOR}.{FORMAT_MINOR}.trace"));
     if std::env::var_os("PELLUCID_WRITE_FIXTURE").is_some() && !current.exists() {
         let records = every_kind();
