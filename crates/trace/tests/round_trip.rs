@@ -64,7 +64,7 @@ fn traces_of_every_version_read_as_they_did() {
         std::fs::write(current.with_extension("jsonl"), lines(&records)).expect("written");
     }
     assert!(current.exists(), "no fixture of the version that this build writes");
-    for entry in std::fs::read_dir(&folder).expect("the fixtures") {
+    for entry in std::fs::read_dir(folder).expect("the fixtures") {
         let path = entry.expect("an entry").path();
         if path.extension().is_some_and(|ending| ending == "trace") {
             reads_as_it_did(&path);
