@@ -77,6 +77,11 @@ def test_only_repeats_that_all_have_are_held_against_the_best():
     assert "throughput: 1.00 of that" in page and "| throughput | 3 | 20.0 |" in page
 
 
+def test_stages_beside_each_other_do_not_add_up():
+    lines = [line("stock-4", 0, 6_000, [4000, 5000]), line("stock-32", 0, 7_000, [6000, 3000])]
+    assert table.best_fixed(next(iter(table.newest(lines).values()))) == (6000, ["4", "4"])
+
+
 def test_the_best_of_each_stage_is_what_to_beat():
     lines = [
         line("stock-4", 0, 10_000, [4000, 5000]),

@@ -51,12 +51,16 @@ def medians(runs: dict[int, dict]) -> tuple[float, list[dict]]:
 def best_fixed(settings: dict) -> tuple[float, list[str]] | None:
     """The sweep's best setting of each stage, and what the job would take with those (the paper's BestFit, §4).
 
-    What is not within a stage is taken from the setting that is best as a whole.
+    What is not within a stage is taken from the setting that is best as a whole. Where stages run beside each other
+    their times do not add up, nor is their order the same in each run: that job's best is the setting that is best as a whole.
     """
     sweep = {name: medians(runs) for name, runs in settings.items() if name.startswith("stock-")}
     if len(sweep) < 2:
         return None
     count = min(len(stages) for _, stages in sweep.values())
+    if any(sum(stage["ms"] for stage in stages) > ms for ms, stages in sweep.values()):
+        whole = min(sweep, key=lambda name: sweep[name][0])
+        return sweep[whole][0], [whole.removeprefix("stock-")] * count
     names = [min(sweep, key=lambda name: sweep[name][1][place]["ms"]) for place in range(count)]
     within = sum(sweep[name][1][place]["ms"] for place, name in enumerate(names))
     beside = min(ms - sum(stage["ms"] for stage in stages[:count]) for ms, stages in sweep.values())
