@@ -19,10 +19,10 @@ from functools import partial
 from pathlib import Path
 
 from bench import results
-from bench.storage import data, workloads
+from bench.storage import workloads
 from bench.storage.causes import CONDITIONS, EXAMINED, TRACES
 from bench.storage.rig import Place, Rig, rig
-from bench.storage.run import calibrated, carry_out, say, watched
+from bench.storage.run import carry_out, ready, say, watched
 from bench.storage.workloads import TPCDS, WORKLOADS, Workload
 from lab.memory import kept
 from tests import binary
@@ -88,12 +88,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
     until = time.monotonic() + chosen.time_limit
     TRACES.mkdir(parents=True, exist_ok=True)
     with rig(set(chosen.only)) as hardware, kept() as results.memory:
-        for name, why in hardware.missing.items():
-            say(f"{name} does not run here: {why}")
-        for place in hardware.places:
-            data.put(place)
-        hardware.said = calibrated(hardware)
-        say(hardware.said)
+        ready(hardware)
         for place in hardware.places:
             for workload in WORKLOADS:
                 if workload.way:

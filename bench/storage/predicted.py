@@ -19,7 +19,7 @@ from pathlib import Path
 from bench import results
 from bench.storage import data, table, workloads
 from bench.storage.rig import SERVICES, Place, Rig, rig
-from bench.storage.run import analysis, calibrated, carry_out, exported, say
+from bench.storage.run import analysis, carry_out, exported, ready, say
 from bench.storage.table import PREDICTED as SUITE
 from bench.storage.table import PREDICTED_WORKLOADS, basis
 from lab.memory import kept
@@ -77,12 +77,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
     until = time.monotonic() + chosen.time_limit
     rounds = [(number, workload) for number in range(REPEATS) for workload in PREDICTED_WORKLOADS]
     with rig(set(chosen.only) or {table.BASIS, *SERVICES}) as hardware, kept() as results.memory:
-        for name, why in hardware.missing.items():
-            say(f"{name} does not run here: {why}")
-        for place in hardware.places:
-            put(place)
-        hardware.said = calibrated(hardware)
-        say(hardware.said)
+        ready(hardware, put)
         for place in hardware.places:
             if place.name != table.BASIS and not results.done(SUITE, {"probe": place.name}):
                 probe(hardware, place)

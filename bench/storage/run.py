@@ -277,16 +277,21 @@ def calibrated(hardware: Rig) -> str:
     return f"limits are set, but not calibrated on a busy machine ({why})"
 
 
+def ready(hardware: Rig, put: Callable[[Place], None] = data.put) -> None:
+    """Says what does not run here, and has data on the rest, whose limits are calibrated."""
+    for name, why in hardware.missing.items():
+        say(f"{name} does not run here: {why}")
+    for place in hardware.places:
+        put(place)
+    hardware.said = calibrated(hardware)
+    say(hardware.said)
+
+
 def run(chosen: argparse.Namespace, folder: Path) -> None:
     """Everything that is missing, until time is up: one round of all, the commits, the other rounds."""
     until = time.monotonic() + chosen.time_limit
     with rig(set(chosen.only)) as hardware, kept() as results.memory, Spark(hardware, folder) as spark:
-        for name, why in hardware.missing.items():
-            say(f"{name} does not run here: {why}")
-        for place in hardware.places:
-            data.put(place)
-        hardware.said = calibrated(hardware)
-        say(hardware.said)
+        ready(hardware)
         if not chosen.no_probes:
             probes(hardware)
         wanted = missing(tuple(chosen.engines), [place.name for place in hardware.places])
