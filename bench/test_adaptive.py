@@ -79,7 +79,18 @@ def test_only_repeats_that_all_have_are_held_against_the_best():
 
 def test_stages_beside_each_other_do_not_add_up():
     lines = [line("stock-4", 0, 6_000, [4000, 5000]), line("stock-32", 0, 7_000, [6000, 3000])]
-    assert table.best_fixed(next(iter(table.newest(lines).values()))) == (6000, ["4", "4"])
+    assert table.best_fixed(next(iter(table.newest(lines).values()))) == (6000, ["4"])
+    page = table.page([*lines, line("throughput", 0, 9_000, [4000, 6000])])
+    assert "Best fixed setting of the job: 4, 6.0 s." in page and "throughput: 1.50 of that" in page
+    assert "chose, by stage" not in page
+
+
+def test_what_a_task_costs_is_told_with_its_interval():
+    lines = [line(name, repeat, ms, [ms]) for repeat in range(5) for name, ms in (("stock-32", 12_000), ("measure", 12_600 + repeat))]
+    for one in lines:
+        one["case"] |= {"job": "tasks", "disk": "memory"}
+    # A twentieth of 2 ms.
+    assert "measure: 100 µs a task more (95 %: 100 to 101) than 2000 µs on stock Spark" in table.page(lines)
 
 
 def test_the_best_of_each_stage_is_what_to_beat():

@@ -22,6 +22,7 @@ import threading
 import time
 from pathlib import Path
 
+from bench.adaptive.matrix import EMPTY_TASKS
 
 # The key, seven hashes in hex, the end of the line.
 LINE_BYTES = 16 + 7 * 128 + 1
@@ -109,12 +110,18 @@ def cpu(spark, source, target):
     spark.range(0, 12_000_000, numPartitions=64).select(f.max(column).alias("most")).write.parquet(target)
 
 
+def tasks(spark, source, target):
+    """Tasks that do nothing: what the plugin costs each of them."""
+    spark.range(0, EMPTY_TASKS, numPartitions=EMPTY_TASKS).selectExpr("max(id) AS most").write.parquet(target)
+
+
 JOBS = {
     "sort": (make_sort, sort),
     "join": (make_visits, join),
     "aggregation": (make_visits, aggregation),
     "pagerank": (make_edges, pagerank),
     "cpu": (make_nothing, cpu),
+    "tasks": (make_nothing, tasks),
 }
 
 

@@ -22,11 +22,15 @@ GROUPS = (
     ("H150R", "join"),
     ("H150R", "aggregation"),
     ("memory", "cpu"),
+    ("memory", "tasks"),
 )
+# Jobs without input or shuffled bytes, and how many tasks of the second do nothing.
+WITHOUT_INPUT = ("cpu", "tasks")
+EMPTY_TASKS = 6000
 
 # Input, so that a run takes about half a minute; PageRank reads its edges three times, and one disk is slower.
 MIB = 1 << 20
-BYTES = {"sort": 384 * MIB, "pagerank": 96 * MIB, "join": 192 * MIB, "aggregation": 192 * MIB, "cpu": 0}
+BYTES = {"sort": 384 * MIB, "pagerank": 96 * MIB, "join": 192 * MIB, "aggregation": 192 * MIB, **dict.fromkeys(WITHOUT_INPUT, 0)}
 SLOW = {"SSD50": 2}
 
 
@@ -61,6 +65,8 @@ def settings_of(group: tuple[str, str]) -> list[str]:
     disk, job = group
     if job == "cpu":
         return [DEFAULT, *POLICIES]
+    if job == "tasks":
+        return [DEFAULT, "measure", POLICIES[0]]
     if disk.endswith("x2"):
         return [DEFAULT, "monotasks"]
     remembered = [REMEMBERED] if job == "sort" and disk.startswith("H") else []

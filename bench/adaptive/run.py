@@ -28,7 +28,7 @@ import duckdb
 
 from bench import results
 from bench.adaptive import log, table
-from bench.adaptive.matrix import POLICIES, REMEMBERED, SLOTS, Case, cases
+from bench.adaptive.matrix import POLICIES, REMEMBERED, SLOTS, WITHOUT_INPUT, Case, cases
 from lab import guard, hdd
 from lab.disks import LabError
 from lab.memory import kept
@@ -85,6 +85,8 @@ def spark_settings(case: Case, folders: list[Path], logs: Path, memory: Path) ->
             # As many cores as there are: this mode adds its own slots to them.
             found |= {"spark.pellucid.mode": "monotasks", "spark.pellucid.disks": ",".join(map(str, folders))}
             found["spark.master"] = f"local-cluster[1,{os.cpu_count()},3072]"
+        elif case.setting == "measure":
+            found["spark.pellucid.mode"] = "measure"
         else:
             found |= {"spark.pellucid.mode": "adaptive", "spark.pellucid.policy": policy(case), "spark.pellucid.memory": str(memory)}
     return found
@@ -164,7 +166,7 @@ class Rig:
             "files": FILES,
             "source": f"file:{self.source(case)}",
             "target": f"file:{self.target(case)}",
-            "disks": [] if case.job == "cpu" else [str(folder) for folder in self.folders(case)],
+            "disks": [] if case.job in WITHOUT_INPUT else [str(folder) for folder in self.folders(case)],
             "settings": settings,
         }
         with tempfile.TemporaryDirectory() as folder:

@@ -6,7 +6,7 @@ import sys
 from collections import defaultdict
 
 from bench import results
-from bench.adaptive.matrix import DEFAULT, GROUPS, POLICIES, REMEMBERED, SWEEP, settings_of
+from bench.adaptive.matrix import DEFAULT, EMPTY_TASKS, GROUPS, POLICIES, REMEMBERED, SWEEP, settings_of
 from bench.stats import ratio_interval, resolved
 
 SUITE = "adaptive"
@@ -52,7 +52,7 @@ def best_fixed(settings: dict) -> tuple[float, list[str]] | None:
     """The sweep's best setting of each stage, and what the job would take with those (the paper's BestFit, §4).
 
     What is not within a stage is taken from the setting that is best as a whole. Where stages run beside each other
-    their times do not add up, nor is their order the same in each run: that job's best is the setting that is best as a whole.
+    their times do not add up, nor is their order the same in each run: of that job one setting is best, as a whole.
     """
     sweep = {name: medians(runs) for name, runs in settings.items() if name.startswith("stock-")}
     if len(sweep) < 2:
@@ -60,7 +60,7 @@ def best_fixed(settings: dict) -> tuple[float, list[str]] | None:
     count = min(len(stages) for _, stages in sweep.values())
     if any(sum(stage["ms"] for stage in stages) > ms for ms, stages in sweep.values()):
         whole = min(sweep, key=lambda name: sweep[name][0])
-        return sweep[whole][0], [whole.removeprefix("stock-")] * count
+        return sweep[whole][0], [whole.removeprefix("stock-")]
     names = [min(sweep, key=lambda name: sweep[name][1][place]["ms"]) for place in range(count)]
     within = sum(sweep[name][1][place]["ms"] for place, name in enumerate(names))
     beside = min(ms - sum(stage["ms"] for stage in stages[:count]) for ms, stages in sweep.values())
@@ -157,7 +157,11 @@ def verdict(group: tuple, settings: dict) -> list[str]:
     default = medians(beside[DEFAULT])[0] if DEFAULT in settings else None
     if best:
         of = "" if beside == settings else f" (of the {len(next(iter(beside.values())))} repeats that every setting has)"
-        lines.append(f"Best fixed setting of each stage: {', '.join(best[1])}; together {seconds(best[0])} s{of}.")
+        by_stage = len(best[1]) == min(len(medians(runs)[1]) for runs in beside.values())
+        if by_stage:
+            lines.append(f"Best fixed setting of each stage: {', '.join(best[1])}; together {seconds(best[0])} s{of}.")
+        else:
+            lines.append(f"Stages run beside each other and change places. Best fixed setting of the job: {best[1][0]}, {seconds(best[0])} s{of}.")
     for policy in (*POLICIES, REMEMBERED):
         if policy not in settings:
             continue
@@ -165,7 +169,7 @@ def verdict(group: tuple, settings: dict) -> list[str]:
         if best:
             word = "met" if ms <= OVER_BEST * best[0] else "missed"
             lines.append(f"{policy}: {ms / best[0]:.2f} of that (goal: at most {OVER_BEST}): {word}.")
-            lines.append(chosen(policy, stages, best[1], beside))
+            lines += [chosen(policy, stages, best[1], beside)] if by_stage else []
         if default and group[:2] in SPINNING:
             word = "met" if ms <= UNDER_DEFAULT * default else "missed"
             lines.append(f"{policy}: {ms / default:.2f} of {DEFAULT} (goal: at most {UNDER_DEFAULT}): {word}.")
@@ -174,11 +178,23 @@ def verdict(group: tuple, settings: dict) -> list[str]:
             _, _, high = ratio_interval(both)
             word = "costs nothing that can be seen" if high < COSTS_NOTHING else "not resolved"
             lines.append(f"{policy}: upper end of the ratio {high:.3f} over {len(both)} pairs: {word}.")
+    if group[1] == "tasks":
+        lines += [a_task(settings, name) for name in settings if name != DEFAULT]
     if default and "monotasks" in settings:
         gain = default / medians(beside["monotasks"])[0]
         word = "met" if gain >= FASTER else "missed"
         lines.append(f"monotasks: {gain:.2f} times the throughput of {DEFAULT} (goal: at least {FASTER}): {word}.")
     return [line for text in lines for line in (text, "")]
+
+
+def a_task(settings: dict, name: str) -> str:
+    """What each task takes longer than on stock Spark, with its interval."""
+    both = pairs(settings, name)
+    if len(both) < 2:
+        return f"{name}: what it costs a task takes two pairs at least."
+    each_us = statistics.median(theirs for _, theirs in both) * 1000 / EMPTY_TASKS
+    mean, low, high = ((ratio - 1) * each_us for ratio in ratio_interval(both))
+    return f"{name}: {mean:.0f} µs a task more (95 %: {low:.0f} to {high:.0f}) than {each_us:.0f} µs on stock Spark; {EMPTY_TASKS} tasks that do nothing."
 
 
 def chosen(policy: str, stages: list[dict], best: list[str], settings: dict) -> str:
