@@ -5,6 +5,7 @@ import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.Consumer;
 import org.apache.spark.api.plugin.PluginContext;
 import org.pellucid.spark.core.Memory;
 import org.pellucid.spark.core.Reason;
@@ -120,34 +121,28 @@ final class Headquarters implements Tuner.Listener {
 
     @Override
     public void began(long stage) {
-        askStage(stage, TIMES);
-    }
-
-    private void askStage(long stage, int times) {
-        later(() -> {
-            String[] answer = (String[]) spark.ask(new String[] {"stage", number(stage), spark.executorID()});
-            if (answer.length == 0) {
-                again(() -> askStage(stage, times - 1), times);
-            } else if (!answer[0].equals("fresh")) {
+        ask(TIMES, answer -> {
+            if (answer.length > 0 && !answer[0].equals("fresh")) {
                 tuner.remember(stage, Integer.parseInt(answer[0]));
             }
-        });
+        }, "stage", number(stage), spark.executorID());
     }
 
     /** What the driver knows of a stage's shuffles, when it comes ({@link StageShuffles}); empty: nothing. */
     CompletableFuture<String[]> shuffles(long stage) {
         CompletableFuture<String[]> answer = new CompletableFuture<>();
-        askShuffles(stage, TIMES, answer);
+        ask(TIMES, answer::complete, "shuffles", number(stage));
         return answer;
     }
 
-    private void askShuffles(long stage, int times, CompletableFuture<String[]> result) {
+    /** Asks the driver until it knows; what it says in the end is empty if it never did. */
+    private void ask(int times, Consumer<String[]> answered, String... message) {
         later(() -> {
-            String[] answer = (String[]) spark.ask(new String[] {"shuffles", number(stage), spark.executorID()});
+            String[] answer = (String[]) spark.ask(message);
             if (answer.length == 0 && times > 0) {
-                again(() -> askShuffles(stage, times - 1, result), times);
+                again(() -> ask(times - 1, answered, message), times);
             } else {
-                result.complete(answer);
+                answered.accept(answer);
             }
         });
     }

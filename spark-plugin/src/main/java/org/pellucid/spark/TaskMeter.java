@@ -102,8 +102,8 @@ final class TaskMeter {
     }
 
     /**
-     * Fills the accumulables of the task's own times and bytes. An access is timed by the wall clock: what its thread
-     * computed meanwhile (copying from the page cache), and waited for a core, is no wait for a disk.
+     * Fills the accumulables of the task's own times and bytes. Accesses are timed by the wall clock, less what their thread
+     * computed; together they waited for disks for no longer than it was off its core and not in a queue.
      */
     synchronized void report(ThreadClock end, long gateNs) {
         TaskMetrics metrics = context.taskMetrics();

@@ -32,7 +32,6 @@ public final class DiskQueue {
         private long queueNs;
         private long bytes = -1;
 
-
         /** How long it waited in the queue. */
         public long queueNs() {
             return queueNs;
