@@ -131,6 +131,12 @@ def test_kept_traces_are_diagnosed_by_the_build_that_makes_the_page(monkeypatch)
     found = causes.traced_findings([one, five, {"case": {"probe": "NC"}}], {"NC": {"a": 1}})
     assert found["word count", "NC"] == [{"title": "w.trace", "report": {"a": 1}, "query": None}]
     assert [(f["title"], f["query"]) for f in found["TPC-DS", "NC"]] == [("0.trace", 1), ("1.trace", 2)]
+    # The probe of those who kept it comes before the composition's first.
+    log = {"case": {"spark": "word count", "composition": "NC"}, "files": ["w.zstd"]}
+    probed = {"case": {"probed": "NC", "composition": "NC"}, "report": {"a": 2}}
+    assert causes.traced_findings([probed, log, one], {"NC": {"a": 1}}, "spark") == {
+        ("word count", "NC"): [{"title": "w.zstd", "report": {"a": 2}, "query": None}]
+    }
 
 
 def test_predictions_are_held_against_the_jobs_own_times(tmp_path, monkeypatch):
@@ -209,3 +215,18 @@ def test_a_sessions_log_gives_its_runs_their_tasks_and_is_kept_without_this_mach
     first, *rest = [json.loads(line) for line in spark.lines_of(kept)]
     assert first == {"Event": "SparkListenerEnvironmentUpdate", "Spark Properties": {"spark.a": "/project/x"}}
     assert rest == events[1:]
+
+
+def test_of_a_kept_log_what_began_earlier_is_left_out():
+    def job(number: int, at: int, stages: list[int]) -> list[dict]:
+        job = {"Event": "SparkListenerJobStart", "Job ID": number, "Submission Time": at, "Stage IDs": stages}
+        query = {"Event": "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart", "executionId": number, "time": at}
+        ends = [{"Event": "SparkListenerTaskEnd", "Stage ID": n} for n in stages]
+        completed = [{"Event": "SparkListenerStageCompleted", "Stage Info": {"Stage ID": n, "Submission Time": at}} for n in stages]
+        return [query, job, *ends, *completed, {"Event": "SparkListenerJobEnd", "Job ID": number, "Completion Time": at + 9}]
+
+    start, first, second = {"Event": "SparkListenerApplicationStart", "Timestamp": 1}, job(0, 1_000, [0, 1]), job(1, 2_000, [2])
+    is_earlier = spark.begun_before(1_500)
+    assert [event for event in (start, *first, *second) if not is_earlier(event)] == [start, *second]
+    is_earlier = spark.begun_before(0)
+    assert not any(is_earlier(event) for event in (start, *first, *second))

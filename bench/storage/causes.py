@@ -1,4 +1,4 @@
-"""What `pellucid storage doctor` finds of each composition and in each kept trace, and which of it explains what was measured."""
+"""What `pellucid storage doctor` finds of each composition and in each kept trace and log, and which of it explains what was measured."""
 
 import json
 import tempfile
@@ -21,13 +21,14 @@ BEARS_ON = {
     "read": (
         *ALWAYS,
         "more is read than the job asks for",
+        "read slower than a probe reads it",
         "one stream a read",
         "reads leave the link idle",
         "waits for listings",
         "small requests",
         "one request at a time",
     ),
-    "write": (*ALWAYS, RENAMED, "both layers replicate", "writes leave the link idle", "waits for its uploads"),
+    "write": (*ALWAYS, RENAMED, "both layers replicate", "writes leave the link idle", "written slower than", "waits for its uploads"),
 }
 # So many times as much is more, in one trace of each.
 CLEARLY = 1.2
@@ -63,14 +64,18 @@ def titled(some: list[dict]) -> list[str]:
     return [title + (f" (in query {', '.join(map(str, found))} of {len(TPCDS)})" if found else "") for title, found in queries.items()]
 
 
-def traced_findings(found: list[dict], reports: dict[str, dict]) -> dict[tuple[str, str], list[dict]]:
-    """What the doctor finds in Pellucid's kept traces, by workload and composition, each with the composition's probe."""
+def traced_findings(found: list[dict], reports: dict[str, dict], key: str = "traced") -> dict[tuple[str, str], list[dict]]:
+    """What the doctor finds in kept traces ("traced": Pellucid's; "spark": Spark's logs), by workload and composition.
+
+    With the composition's probe: that of the run that kept them, which read what was there, if it has one.
+    """
+    reports = reports | {line["case"]["probed"]: line["report"] for line in found if "probed" in line["case"]}
     by = {}
     for line in found:
-        if "traced" in line["case"]:
+        if key in line["case"]:
             name, files = line["case"]["composition"], line["files"]
             each = [(n if len(files) > 1 else None, diagnosed(TRACES / file, reports.get(name))) for n, file in enumerate(files, 1)]
-            by[line["case"]["traced"], name] = [finding | {"query": n} for n, some in each for finding in some]
+            by[line["case"][key], name] = [finding | {"query": n} for n, some in each for finding in some]
     return by
 
 

@@ -1,8 +1,9 @@
-"""Looks for causes of what is against the path: `python -m bench.storage.examined` (root; about 6 minutes).
+"""Looks for causes of what is against the path: `python -m bench.storage.examined` (root; about 12 minutes).
 
-Once more each of Pellucid's reading and writing workloads runs on each composition, and its trace stays in
-`bench/results/storage`: what `pellucid storage doctor` finds there explains outliers, whichever build makes the page. Of
-several statements a trace is of the last, so each TPC-DS query has a command of its own; they run in turn, as within one.
+Each composition is probed, reading what is there and is in no memory. Once more each of Pellucid's reading and writing
+workloads runs on each, and Spark's word count, and its trace or log stays in `bench/results/storage`: what `pellucid
+storage doctor` finds there with that probe explains outliers, whichever build makes the page. Of several statements a trace
+is of the last, so each TPC-DS query has a command of its own; they run in turn, as within one.
 
 Then the word count runs on volumes, and on HDFS behind the same link, under conditions that differ in one thing each
 (`CONDITIONS`). Lines go to `bench/results/storage-examined.jsonl`, so that what was stopped goes on where it was;
@@ -19,17 +20,43 @@ from functools import partial
 from pathlib import Path
 
 from bench import results
-from bench.storage import workloads
+from bench.storage import data, predicted, spark, workloads
 from bench.storage.causes import CONDITIONS, EXAMINED, TRACES
 from bench.storage.rig import Place, Rig, rig
 from bench.storage.run import carry_out, ready, say, watched
 from bench.storage.workloads import TPCDS, WORKLOADS, Workload
 from lab.memory import kept
-from tests import binary
+from tests import binary, services
 
 ROUNDS = 5
+# Copies of the text that a probe reads, and what it may take; runs of a new session's Spark before the one whose log is kept.
+COPIES, PROBE, WARMING = 3, ("--seconds", "20", "--bytes", "512MiB"), 3
 PLACES = ("GC-V", "GC-VS", "NC")
 COUNT = "SELECT count(*) FROM lines"
+
+
+def put(place: Place) -> None:
+    """What the workloads read, and what the probe does."""
+    data.put(place)
+    predicted.put(place, COPIES)
+
+
+def by_spark(hardware: Rig, place: Place, folder: Path) -> dict:
+    """Spark's word count in a session that has run it before, and its log."""
+    asked, name = workloads.asked(WORKLOADS[0], place), f"word-count-{place.name}-spark.zstd"
+    try:
+        with spark.session("examined", [place], spark.RENAME, folder) as running:
+            for _ in range(WARMING):
+                running.ask(asked)
+            hardware.forget()
+            at = time.time()
+            answer = running.ask(asked)
+    except services.Missing as why:
+        return {"error": str(why)}
+    if "error" not in answer:
+        spark.keep(spark.log_of(running.events), TRACES / name, at)
+        answer = {"s": round(answer["s"], 3), "files": [name]}
+    return answer
 
 
 def traced(hardware: Rig, place: Place, workload: Workload) -> dict:
@@ -88,11 +115,14 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
     until = time.monotonic() + chosen.time_limit
     TRACES.mkdir(parents=True, exist_ok=True)
     with rig(set(chosen.only)) as hardware, kept() as results.memory:
-        ready(hardware)
+        ready(hardware, put)
+        for place in hardware.places:
+            note(hardware, place, {"probed": place.name}, partial(predicted.probed, hardware, place, PROBE), until)
         for place in hardware.places:
             for workload in WORKLOADS:
                 if workload.way:
                     note(hardware, place, {"traced": workload.name}, partial(traced, hardware, place, workload), until)
+            note(hardware, place, {"spark": WORKLOADS[0].name}, partial(by_spark, hardware, place, folder), until)
         for number in range(ROUNDS):
             for place in hardware.places:
                 for condition in CONDITIONS if place.name in PLACES else ():
@@ -109,7 +139,7 @@ def note(hardware: Rig, place: Place, asked: dict, work: Callable[[], dict], unt
         found = work()
     if "error" not in found:
         results.append(EXAMINED, case, found | {"hardware": hardware.said, "others_cores": others()})
-    say(f"{', '.join(map(str, case.values()))}: {found.get('s') or found['error']}")
+    say(f"{', '.join(map(str, case.values()))}: {found.get('s') or found.get('error', 'done')}")
 
 
 def main() -> int:

@@ -29,24 +29,30 @@ REPEATS = 5
 PROBE = ("--seconds", "60", "--bytes", "4GiB")
 
 
-def put(place: Place) -> None:
+def put(place: Place, copies: int = workloads.LARGE["word count"]) -> None:
     """The word count's input: so many copies of the text, each one file."""
     if "://" not in place.url:
         Path(place.url, "large").mkdir()
-    numbers, text = range(workloads.LARGE["word count"]), data.text()
-    copies = [f"COPY (SELECT * FROM '{text}/*.csv') TO '{place.url}/large/{i}.csv' STORED AS CSV" for i in numbers]
-    binary.run("sql", "--quiet", ";\n".join(copies), env=os.environ | place.environment).check()
+    text = data.text()
+    copies_of_it = [f"COPY (SELECT * FROM '{text}/*.csv') TO '{place.url}/large/{i}.csv' STORED AS CSV" for i in range(copies)]
+    binary.run("sql", "--quiet", ";\n".join(copies_of_it), env=os.environ | place.environment).check()
+
+
+def probed(hardware: Rig, place: Place, limits: tuple[str, ...] = PROBE) -> dict:
+    """The store as those copies lie there: a report, or an error."""
+    hardware.forget()
+    asked = ["storage", "probe", place.url, "--read", f"{place.url}/large", *limits, "--json"]
+    ran = binary.run(*asked, env=os.environ | place.environment)
+    return {"error": ran.err.strip()[:300]} if ran.code else {"report": json.loads(ran.out)}
 
 
 def probe(hardware: Rig, place: Place) -> None:
-    """The store as the job's input lies there."""
-    hardware.forget()
+    """Notes what a probe says of a place."""
     with results.quiet(place.pids) as others:
-        asked = ["storage", "probe", place.url, "--read", f"{place.url}/large", *PROBE, "--json"]
-        ran = binary.run(*asked, env=os.environ | place.environment)
-    if ran.code == 0:
-        results.append(SUITE, {"probe": place.name}, {"report": json.loads(ran.out), "others_cores": others()})
-    say(f"probe of {place.name}: {ran.err.strip()[:300] if ran.code else 'done'}")
+        found = probed(hardware, place)
+    if "report" in found:
+        results.append(SUITE, {"probe": place.name}, found | {"others_cores": others()})
+    say(f"probe of {place.name}: {found.get('error', 'done')}")
 
 
 def job(hardware: Rig, place: Place, workload: str, number: int, folder: Path) -> None:

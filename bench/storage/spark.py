@@ -12,7 +12,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import zstandard
@@ -179,11 +179,30 @@ def task_times(log: Path, spans: list[tuple[float, float]]) -> list[list[float]]
     return times
 
 
-def keep(log: Path, target: Path) -> None:
-    """A copy of a log without what is of this machine: of its environment the settings of Spark, and no paths."""
-    out = []
+def begun_before(ms: float) -> Callable[[dict], bool]:
+    """Tells of one event of a log after another whether it is of a job or a query that began before that Unix time."""
+    jobs, stages, queries = set(), set(), set()
+
+    def is_of_those(event: dict) -> bool:
+        if event.get("Submission Time", ms) < ms:
+            jobs.add(event["Job ID"])
+            stages.update(event["Stage IDs"])
+        if event["Event"].endswith("SQLExecutionStart") and event["time"] < ms:
+            queries.add(event["executionId"])
+        stage = event.get("Stage ID", event.get("Stage Info", {}).get("Stage ID"))
+        return event.get("Job ID") in jobs or stage in stages or event.get("executionId") in queries
+
+    return is_of_those
+
+
+def keep(log: Path, target: Path, since: float = 0.0) -> None:
+    """A copy of a log without what is of this machine: of its environment the settings of Spark, and no paths. Jobs and
+    queries that began before a Unix time are left out."""
+    out, is_earlier = [], begun_before(since * 1e3)
     for line in lines_of(log):
         event = json.loads(line)
+        if is_earlier(event):
+            continue
         if event["Event"] == "SparkListenerEnvironmentUpdate":
             settings = {k: v for k, v in event["Spark Properties"].items() if "ClassPath" not in k and "JavaOptions" not in k}
             event = {"Event": event["Event"], "Spark Properties": settings}

@@ -181,19 +181,26 @@ def findings(reports: dict[str, dict], explained: dict[str, list[dict]], traced:
         )
     said = [f"- **{name}**: {f['title']}: {f['evidence']}." for name, some in explained.items() for f in some]
     out += ["", *said, ""]
-    if traced:
+    if traced["Pellucid"]:
         out += [
-            "And in Pellucid's own traces, one of each workload, each with its composition's probe. Times and probes are of another "
-            "build: `python -m bench.storage.examined` recorded these afterwards. TPC-DS has one of each query, in turn: what the ones "
-            "before it have read of a file system, a volume's as well, is in the page cache by then.",
-            "",
+            "And in Pellucid's own traces, one of each workload. Times are of another build: `python -m bench.storage.examined` recorded "
+            "these afterwards, each by the newest build that did, and probed each composition reading what was there and in no memory. TPC-DS has one of each query, in turn: "
+            "what the ones before it have read of a file system, a volume's as well, is in the page cache by then.",
+            *("", *told(traced["Pellucid"])),
         ]
-        for (workload, name), some in traced.items():
-            query = lambda f: f", query {f['query']}" if f["query"] else ""  # noqa: E731
-            out += [f"- **{name}**, {workload}{query(f)}: {f['title']}: {f['evidence']}{saving(f)}." for f in some]
-        silent = [f"{name}, {workload}" for (workload, name), some in traced.items() if not some]
-        out += ["", f"Nothing is found in: {'; '.join(silent)}.", ""] if silent else [""]
+    if traced["Spark"]:
+        out += ["And in Spark's event logs, one of each, of a session that had run it before:", "", *told(traced["Spark"])]
     return out
+
+
+def told(traced: dict[tuple[str, str], list[dict]]) -> list[str]:
+    """What was found in kept traces or logs, and in which there was nothing."""
+    query = lambda f: f", query {f['query']}" if f["query"] else ""  # noqa: E731
+    out = []
+    for (workload, name), some in traced.items():
+        out += [f"- **{name}**, {workload}{query(f)}: {f['title']}: {f['evidence']}{saving(f)}." for f in some]
+    silent = [f"{name}, {workload}" for (workload, name), some in traced.items() if not some]
+    return [*out, "", f"Nothing is found in: {'; '.join(silent)}.", ""] if silent else [*out, ""]
 
 
 def examined(once_more: list[dict]) -> list[str]:
@@ -440,10 +447,11 @@ def page() -> str:
     out += what_they_are(found)
     reports = {line["case"]["probe"]: line["report"] for line in found if "report" in line}
     explained = compositions(reports)
-    once_more = lines(EXAMINED)
-    traced = traced_findings(once_more, reports)
-    for engine in ("Pellucid", "Spark"):
-        out += runtimes(found, engine, links, explained, traced if engine == "Pellucid" else {})
+    # Each by the newest build that recorded it.
+    once_more = list({json.dumps(line["case"]): line for line in results.load(EXAMINED)}.values())
+    traced = {engine: traced_findings(once_more, reports, key) for engine, key in (("Pellucid", "traced"), ("Spark", "spark"))}
+    for engine, kept in traced.items():
+        out += runtimes(found, engine, links, explained, kept)
     out += [*findings(reports, explained, traced), *examined(once_more), *copies(found), *commits(found, reports), *predicted(), *bottlenecks(found), *use(found)]
     return "\n".join(out).rstrip() + "\n"
 

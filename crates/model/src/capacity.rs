@@ -84,17 +84,6 @@ pub(crate) fn given(trace: &Trace, resource: &Resource) -> Option<(f64, String)>
     Some((f64::from(places), "concurrency".into()))
 }
 
-/// Total length of the union of intervals.
-pub(crate) fn union_ns(mut intervals: Vec<(u64, u64)>) -> u64 {
-    intervals.sort_unstable();
-    let (mut total, mut reached) = (0, 0);
-    for (start, end) in intervals {
-        total += end.saturating_sub(start.max(reached));
-        reached = reached.max(end);
-    }
-    total
-}
-
 /// Largest bytes per nanosecond over [`WINDOW_NS`] of busy time, or over all of it if
 /// that is more; `None` with less busy time than that, or no bytes.
 fn best_rate(served: &[&Demand]) -> Option<f64> {

@@ -8,10 +8,9 @@
 
 use std::collections::BTreeMap;
 
-use pellucid_trace::{Outcome, Phase, Trace, kind};
+use pellucid_trace::{Outcome, Phase, Trace, kind, union_ns};
 
 use crate::analysis::{Cause, JobAnalysis};
-use crate::capacity::union_ns;
 use crate::demand::Demands;
 use crate::job::JobModel;
 use crate::ms;

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use pellucid_trace::Trace;
+use pellucid_trace::{Trace, union_ns};
 
 use crate::analysis::{Bottleneck, KindUse, ResourceUse};
-use crate::capacity::{Capacity, union_ns};
+use crate::capacity::Capacity;
 use crate::demand::{Demand, Demands};
 use crate::{ms, ratio};
 

@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use pellucid_trace::{Phase, Trace, kind};
+use pellucid_trace::{Phase, Trace, kind, union_ns};
 
 use crate::analysis::{CoreTime, Intensity, JobAnalysis, Next, WallClock};
-use crate::capacity::{Capacity, union_ns};
+use crate::capacity::Capacity;
 use crate::demand::{Demand, Demands, brings_in, service};
 use crate::ideal::{self, KindTime, Loads, Members};
 use crate::{ms, ratio};

@@ -1,8 +1,8 @@
 //! Use of each resource over time, for pictures.
 
-use pellucid_trace::Trace;
+use pellucid_trace::{Trace, union_ns};
 
-use crate::capacity::{capacities, union_ns};
+use crate::capacity::capacities;
 use crate::demand::{Demand, Demands};
 use crate::ratio;
 

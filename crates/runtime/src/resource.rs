@@ -1,12 +1,14 @@
 //! A resource as the runtime knows it: name, kind, capacity, pacer.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use pellucid_scheduler::ResourceId;
 
 use crate::chunks::ChunkSize;
 use crate::pacer::Pacer;
+use crate::platform::DeviceBytes;
 
 /// A resource that monotasks can be queued at; cheap to clone.
 #[derive(Clone)]
@@ -30,8 +32,41 @@ pub(crate) struct Info {
     pub pacer: Option<Arc<Pacer>>,
     /// What was learned of how much to move at a time.
     pub chunk_size: ChunkSize,
-    /// Where the kernel counts a disk's sectors, or each interface's bytes of the machine's link.
-    pub counters: Vec<PathBuf>,
+    /// What the kernel counts of it.
+    pub counted: Counted,
+}
+
+/// Bytes of a device that the kernel counts: a disk, or all interfaces of the machine's link.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    counters: Vec<PathBuf>,
+    count: Option<fn(&Path) -> Option<DeviceBytes>>,
+    /// What had been counted when this was made: a job meets a device after it has begun.
+    first: Option<(Instant, DeviceBytes)>,
+}
+
+impl Counted {
+    /// By these counters, each read by `count`.
+    pub fn by(counters: Vec<PathBuf>, count: fn(&Path) -> Option<DeviceBytes>) -> Counted {
+        let mut counted = Counted { counters, count: Some(count), first: None };
+        counted.first = counted.now().map(|bytes| (Instant::now(), bytes));
+        counted
+    }
+
+    /// All of it so far; `None` where that is not counted.
+    pub fn now(&self) -> Option<DeviceBytes> {
+        let count = self.count?;
+        let each = self.counters.iter().map(|counters| count(counters));
+        each.reduce(|sum, one| {
+            let (sum, one) = (sum?, one?);
+            Some(DeviceBytes { read: sum.read + one.read, written: sum.written + one.written })
+        })?
+    }
+
+    /// What had been counted when the device became known, if that was after an instant.
+    pub fn first_after(&self, at: Instant) -> Option<(Instant, DeviceBytes)> {
+        self.first.filter(|(first, _)| *first > at)
+    }
 }
 
 impl ResourceHandle {
@@ -103,7 +138,7 @@ mod tests {
             link: None,
             pacer: None,
             chunk_size: ChunkSize::default(),
-            counters: Vec::new(),
+            counted: Counted::default(),
         };
         ResourceHandle(Arc::new(info)).thread_name(i)
     }

@@ -18,7 +18,7 @@ use crate::file::{File, Version};
 use crate::job::{Ending, JobInner};
 use crate::pacer::Pacer;
 use crate::platform::{self, Device};
-use crate::resource::Info;
+use crate::resource::{Counted, Info};
 use crate::{Error, Job, ResourceHandle, quota, sampler, worker};
 
 /// Where adaptive concurrency starts.
@@ -123,7 +123,7 @@ impl Runtime {
             link: None,
             pacer: None,
             chunk_size: ChunkSize::default(),
-            counters: Vec::new(),
+            counted: Counted::default(),
         });
         let network_pacer = options.network_rate.map(|rate| Arc::new(Pacer::new(rate)));
         let runtime = Runtime(Arc::new(Inner {
@@ -200,7 +200,7 @@ impl Runtime {
             link: Some(link),
             pacer: None,
             chunk_size: ChunkSize::default(),
-            counters: Vec::new(),
+            counted: Counted::default(),
         });
         registry.stores.insert(name.to_string(), store.clone());
         store
@@ -356,7 +356,7 @@ impl Inner {
             link: None,
             pacer: rate.map(|r| Arc::new(Pacer::new(r))),
             chunk_size: ChunkSize::default(),
-            counters: device.counters.into_iter().collect(),
+            counted: Counted::by(device.counters.into_iter().collect(), platform::disk_bytes),
         });
         registry.disks.insert(device.name, disk.clone());
         Ok(disk)
@@ -388,7 +388,7 @@ impl Inner {
             link: None,
             pacer: self.network_pacer.clone(),
             chunk_size: ChunkSize::default(),
-            counters: platform::link_counters(),
+            counted: Counted::by(platform::link_counters(), platform::link_bytes),
         })
     }
 }

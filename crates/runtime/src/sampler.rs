@@ -39,24 +39,13 @@ struct Seen {
     ended: bool,
 }
 
-/// What a disk, or all interfaces of the machine's link, have moved so far; `None` where that is not counted.
-fn moved(resource: &ResourceHandle) -> Option<DeviceBytes> {
-    let count =
-        if resource.kind() == trace::kind::NETWORK { platform::link_bytes } else { platform::disk_bytes };
-    let each = resource.0.counters.iter().map(|counters| count(counters));
-    each.reduce(|sum, one| {
-        let (sum, one) = (sum?, one?);
-        Some(DeviceBytes { read: sum.read + one.read, written: sum.written + one.written })
-    })?
-}
-
 impl Counters {
     fn read(resources: &[ResourceHandle]) -> Counters {
         Counters {
             at: Instant::now(),
             busy_ns: platform::machine_busy_ns(),
             own_busy_ns: platform::process_cpu_ns(),
-            moved: resources.iter().map(moved).collect(),
+            moved: resources.iter().map(|r| r.0.counted.now()).collect(),
             memory_bytes: platform::memory_bytes(),
         }
     }
@@ -70,10 +59,11 @@ impl Counters {
         at_ns: u64,
     ) -> Option<trace::UtilizationSample> {
         let difference = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.saturating_sub(b));
+        let since = |then: Instant| u64::try_from((self.at - then).as_nanos()).unwrap_or(u64::MAX);
         let mut sample = trace::UtilizationSample {
             resource: ix,
             at_ns,
-            interval_ns: u64::try_from((self.at - before.at).as_nanos()).unwrap_or(u64::MAX),
+            interval_ns: since(before.at),
             busy_ns: None,
             own_busy_ns: None,
             read_bytes: None,
@@ -85,7 +75,10 @@ impl Counters {
             sample.busy_ns.or(sample.own_busy_ns)?;
         } else {
             let moved = |c: &Counters| c.moved.get(resource.index()).copied().flatten();
-            let (now, then) = (moved(self)?, moved(before)?);
+            // One that became known since then was counted when it did.
+            let last = moved(before).map(|bytes| (before.at, bytes));
+            let (now, (at, then)) = (moved(self)?, last.or(resource.0.counted.first_after(before.at))?);
+            sample.interval_ns = since(at);
             sample.read_bytes = Some(now.read.saturating_sub(then.read));
             sample.write_bytes = Some(now.written.saturating_sub(then.written));
         }
@@ -171,9 +164,13 @@ mod tests {
 
     use super::*;
     use crate::chunks::ChunkSize;
-    use crate::resource::Info;
+    use crate::resource::{Counted, Info};
 
     fn resource(id: u32, kind: &'static str) -> ResourceHandle {
+        device(id, kind, Counted::default())
+    }
+
+    fn device(id: u32, kind: &'static str, counted: Counted) -> ResourceHandle {
         ResourceHandle(Arc::new(Info {
             id: ResourceId(id),
             name: format!("{kind} {id}"),
@@ -185,7 +182,7 @@ mod tests {
             link: None,
             pacer: None,
             chunk_size: ChunkSize::default(),
-            counters: Vec::new(),
+            counted,
         }))
     }
 
@@ -239,5 +236,23 @@ mod tests {
             (2, 100, None, None, Some(1), Some(3)),
         ];
         assert_eq!(seen, expect);
+    }
+
+    #[test]
+    fn a_device_that_a_job_meets_is_counted_from_then() {
+        let begin = Instant::now();
+        let met = Counted::by(vec!["counters".into()], |_| Some(DeviceBytes { read: 10, written: 20 }));
+        let disk = device(1, trace::kind::DISK, met);
+        let recorder = trace::Recorder::start(trace::RecorderOptions { keep: true, ..Default::default() })
+            .expect("a recorder in memory");
+        let job = JobInner::new(JobId(0), "sampled", recorder, None, std::slice::from_ref(&disk));
+        let later = begin + Duration::from_millis(200);
+        for look in [counters(begin, None, &[], 7), counters(later, None, &[None, Some((15, 26))], 7)] {
+            job.sampling.look(&job, &look, std::slice::from_ref(&disk));
+        }
+        let trace = job.recorder.finish().expect("a trace");
+        let [sample] = &trace.utilization_samples[..] else { panic!("{:?}", trace.utilization_samples) };
+        assert_eq!((sample.read_bytes, sample.write_bytes), (Some(5), Some(6)));
+        assert!(sample.interval_ns < 200_000_000, "{sample:?}");
     }
 }

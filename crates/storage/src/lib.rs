@@ -26,6 +26,8 @@ pub mod probe;
 pub mod rank;
 mod remote;
 pub mod retry;
+#[cfg(feature = "swift")]
+mod segments;
 pub mod spark;
 #[cfg(feature = "swift")]
 mod swift;

@@ -7,8 +7,9 @@
 //! and most object stores with Swift's interface have it), or `OS_STORAGE_URL` and
 //! `OS_AUTH_TOKEN` (`openstack token issue` prints one; it cannot be renewed from here).
 //!
-//! Uploads in parts become static large objects, whose segments stand below `.segments/` of
-//! the container; a deletion takes them along. What is overwritten leaves its segments there.
+//! Uploads in parts become static large objects (`segments.rs`), whose segments stand below
+//! `.segments/` of the container; a deletion takes them along. What is overwritten leaves its
+//! segments there.
 
 use std::env;
 use std::fmt;
@@ -21,10 +22,8 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt};
 use object_store::ObjectStore;
 use object_store_opendal::OpendalStore;
-use opendal::raw::BoxedStaticFuture;
 use opendal::{
-    Buffer, Error, ErrorKind, Execute, Executor, HttpBody, HttpTransport, HttpTransporter, OperationContext,
-    Operator, services,
+    Buffer, Error, ErrorKind, HttpBody, HttpTransport, HttpTransporter, OperationContext, Operator, services,
 };
 use reqwest::header::{CONTENT_LENGTH, HeaderMap, RETRY_AFTER};
 use reqwest::{Method, StatusCode};
@@ -33,10 +32,11 @@ use url::Url;
 
 use crate::StorageError;
 use crate::retry::{Limits, Throttled};
+use crate::segments::Container;
 use crate::wrap::secrets::Secrets;
 
 /// Stands for the account's address until it is known; `.invalid` is never a host (RFC 2606).
-const SOMEWHERE: &str = "http://swift.invalid";
+pub(crate) const SOMEWHERE: &str = "http://swift.invalid";
 
 /// How the account is named.
 enum Account {
@@ -79,25 +79,14 @@ pub(crate) fn open(url: &Url) -> Result<Arc<dyn ObjectStore>, StorageError> {
         .connect_timeout(Duration::from_secs(10))
         .build()
         .map_err(|e| settings(object_store::Error::Generic { store: "Swift", source: Box::new(e) }))?;
-    let transport = Transport { client, account, session: Mutex::new(None) };
+    let transporter = HttpTransporter::new(Transport { client, account, session: Mutex::new(None) });
     let builder = services::Swift::default().endpoint(SOMEWHERE).container(container);
     let operator = Operator::new(builder)
         .map_err(|e| settings(object_store::Error::Generic { store: "Swift", source: Box::new(e) }))?
-        .with_context(
-            OperationContext::new()
-                .with_http_transport(HttpTransporter::new(transport))
-                .with_executor(Executor::with(OnRuntime)),
-        );
-    Ok(crate::guarded(Arc::new(OpendalStore::new(operator)), Limits::default(), secrets))
-}
-
-/// Sends the parts of an upload at once, on the runtime of who writes.
-struct OnRuntime;
-
-impl Execute for OnRuntime {
-    fn execute(&self, part: BoxedStaticFuture<()>) {
-        tokio::spawn(part);
-    }
+        .with_context(OperationContext::new().with_http_transport(transporter.clone()));
+    let container =
+        Container { store: OpendalStore::new(operator), transporter, name: container.to_string() };
+    Ok(crate::guarded(Arc::new(container), Limits::default(), secrets))
 }
 
 /// Carries requests to the service, signed in.

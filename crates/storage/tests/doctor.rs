@@ -2,7 +2,7 @@
 
 use pellucid_storage::composition::Composition;
 use pellucid_storage::doctor::{Advice, Saving, of_composition, of_spark, of_trace};
-use pellucid_storage::probe::{Commit, FirstByte, Pattern, ReadRate, Rename, Report};
+use pellucid_storage::probe::{Commit, FirstByte, Pattern, ReadFrom, ReadRate, Rename, Report};
 use pellucid_storage::spark::SparkConfiguration;
 use pellucid_trace::{
     Application, Blocked, Job, JobEnd, Machine, Monotask, Operation, Outcome, Phase, PipelinedTask, Query,
@@ -275,12 +275,47 @@ fn more_that_comes_over_the_link_than_was_asked_for_is_found() {
         "{found:?}"
     );
     // Heads of packets; what is served on this machine; what was written came back.
-    for received_mb in [104, 119, 0] {
+    for received_mb in [104, 109, 0] {
         assert!(of_trace(&read_over_a_link(received_mb), None).is_empty(), "{received_mb}");
     }
     let mut writes = read_over_a_link(141);
     writes.monotasks.iter_mut().for_each(|m| m.phase = Phase::Write);
     assert!(of_trace(&writes, None).is_empty());
+}
+
+/// A job that moved 100 MB in 900 of its 1000 ms.
+fn moved_in_turn(phase: Phase) -> Trace {
+    let mut moved = read_over_a_link(0);
+    for (turn, monotask) in (0..).zip(&mut moved.monotasks) {
+        *monotask = Monotask { phase, queued_ns: turn * 90 * MS, service_ns: 90 * MS, ..*monotask };
+    }
+    moved
+}
+
+#[test]
+fn input_that_comes_slower_than_a_probe_reads_it_is_found() {
+    let existing = |rate: f64| Report { read_from: ReadFrom::Existing, ..probe(&[rate], false) };
+    let found = of_trace(&moved_in_turn(Phase::Fetch), Some(&existing(2e8)));
+    assert_eq!(titles(&found), ["input is read slower than a probe reads it"]);
+    assert!(found[0].finding.evidence.starts_with("100 MB came at 111.11 MB/s"), "{found:?}");
+    assert!(
+        matches!(&found[0].saving, Saving::WhatIf { settings, .. } if settings == &["store.rate=x1.800"]),
+        "{found:?}"
+    );
+    // Hardly faster; from a memory that input was not in; of another place.
+    let silent =
+        [existing(1.2e8), probe(&[2e8], false), Report { url: "file:///data".into(), ..existing(2e8) }];
+    for probe in silent {
+        assert!(of_trace(&moved_in_turn(Phase::Fetch), Some(&probe)).is_empty(), "{probe:?}");
+    }
+}
+
+#[test]
+fn output_that_is_written_slower_than_the_store_is_read_is_found() {
+    let found = of_trace(&moved_in_turn(Phase::Write), Some(&probe(&[2e8], false)));
+    assert_eq!(titles(&found), ["output is written slower than the store is read"]);
+    assert_eq!(found[0].saving, Saving::Time([0, 400 * MS, 400 * MS]));
+    assert!(of_trace(&moved_in_turn(Phase::Write), Some(&probe(&[1.2e8], false))).is_empty());
 }
 
 #[test]
@@ -422,6 +457,13 @@ fn a_log_shows_idle_links_small_reads_throttling_and_cached_input() {
     assert_eq!(titles(&found), ["reads leave the link idle"]);
     assert!(
         matches!(&found[0].saving, Saving::WhatIf { share, .. } if (share[1] - 0.6).abs() < 0.01),
+        "{found:?}"
+    );
+    let existing = Report { read_from: ReadFrom::Existing, ..probe(&[4e7, 6e7], true) };
+    let found = of_trace(&reads, Some(&existing));
+    assert_eq!(titles(&found), ["input is read slower than a probe reads it"]);
+    assert!(
+        matches!(&found[0].saving, Saving::WhatIf { share, .. } if (share[1] - 0.33).abs() < 0.01),
         "{found:?}"
     );
 

@@ -49,7 +49,7 @@ pub use packed::{Iter as PipelinedTaskIter, PipelinedTasks};
 pub use reader::Reader;
 pub use record::*;
 pub use recorder::{Recorder, RecorderOptions};
-pub use trace::Trace;
+pub use trace::{Trace, union_ns};
 
 /// Major version of the format that this build writes. It reads this one and every older one.
 pub const FORMAT_MAJOR: u32 = 1;

@@ -252,3 +252,14 @@ fn known(what: &str, index: u32, registered: usize) -> Result<(), TraceError> {
 fn invalid(why: String) -> Result<(), TraceError> {
     Err(TraceError::Invalid { why })
 }
+
+/// Total length of the union of intervals: their beginnings and ends, in nanoseconds.
+pub fn union_ns(mut intervals: Vec<(u64, u64)>) -> u64 {
+    intervals.sort_unstable();
+    let (mut total, mut reached) = (0, 0);
+    for (start, end) in intervals {
+        total += end.saturating_sub(start.max(reached));
+        reached = reached.max(end);
+    }
+    total
+}

@@ -17,10 +17,9 @@
 
 use std::collections::BTreeMap;
 
-use pellucid_trace::Trace;
+use pellucid_trace::{Trace, union_ns};
 
 use super::Change;
-use crate::capacity::union_ns;
 use crate::ratio;
 
 /// Standard deviation of a run's time against others of the same work on the same machine, as a share of

@@ -8,14 +8,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pellucid_trace::Trace;
+use pellucid_trace::{Trace, union_ns};
 
 use super::blocked::{Without, durations_without};
 use super::replay::{Change, Replayed, replay};
 use super::schedule::Schedule;
 use super::task::Tasks;
 use crate::analysis::{Bound, ReplayError};
-use crate::capacity::union_ns;
 use crate::ms;
 
 /// A trace's tasks, their schedule, and its replay with nothing changed.

@@ -13,14 +13,13 @@
 
 use std::collections::BTreeMap;
 
-use pellucid_trace::{Outcome, Trace};
+use pellucid_trace::{Outcome, Trace, union_ns};
 
 use super::blocked::{Without, durations_without};
 use super::bounds::Replays;
 use super::replay::{Change, replay};
 use super::task::{Part, Task};
 use crate::analysis::{Cause, StageAnalysis, WallClock};
-use crate::capacity::union_ns;
 use crate::ms;
 
 /// Share of the time below which a cause is not named.

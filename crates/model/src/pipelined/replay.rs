@@ -15,7 +15,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 
 use super::allocation::{Executors, Idle};
 use super::schedule::{FIRST, Lane, Schedule, StagePlace};
-use crate::capacity::union_ns;
+use pellucid_trace::union_ns;
 
 /// Which slots a stage's tasks may use.
 #[derive(Debug, Clone, Copy)]

@@ -4,12 +4,11 @@
 //! there, the cluster is waited for; whoever started the application sees that as part of the job.
 //! It does not say whether executors that are there are enough: see the replay for that.
 
-use pellucid_trace::{Trace, kind};
+use pellucid_trace::{Trace, kind, union_ns};
 
 use super::schedule::Schedule;
 use super::task::Tasks;
 use crate::analysis::{IdleSlots, WallClock};
-use crate::capacity::union_ns;
 use crate::ms;
 
 /// The application's beginning and end, as far as they were recorded.

@@ -6,11 +6,11 @@
 
 use std::collections::BTreeMap;
 
-use pellucid_trace::{Phase, Trace, kind};
+use pellucid_trace::{Phase, Trace, kind, union_ns};
 
 use super::scenario::{Elsewhere, Terms};
 use crate::Bottleneck;
-use crate::capacity::{Capacity, union_ns};
+use crate::capacity::Capacity;
 use crate::demand::{Demands, brings_in};
 use crate::job::{TIE, cuts};
 use crate::ratio;

@@ -9,10 +9,10 @@
 use pellucid_trace::{Application, Blocked, PipelinedTask, Trace, kind};
 
 use super::trace::{ASK_LESS, asks_for_less};
-use super::{Advice, MANY, NOTABLE, SMALL_BYTES, STREAMS_PAY, Saving, percent, spark};
+use super::{Advice, MANY, NOTABLE, READ_SLOWER, SMALL_BYTES, STREAMS_PAY, Saving, percent, spark};
 use crate::finding::Finding;
 use crate::mismatch::number;
-use crate::probe::{Report, TASKS};
+use crate::probe::{ReadFrom, ReadRate, Report, TASKS};
 use crate::spark::SparkConfiguration;
 
 /// A commit that takes less of the jobs' time than this is no mismatch.
@@ -29,7 +29,7 @@ pub(super) fn of_log(trace: &Trace, application: &Application, probe: Option<&Re
         throttled(trace),
         listing(trace),
         small_objects(trace),
-        one_stream(trace, probe),
+        probe.and_then(|probe| one_stream(trace, probe).or_else(|| slow_reads(trace, probe))),
         cached(trace),
     ];
     found.into_iter().flatten().collect()
@@ -214,45 +214,107 @@ fn small_objects(trace: &Trace) -> Option<Advice> {
     })
 }
 
-/// A stage that reads while its tasks hardly compute, slower than the store can.
-fn one_stream(trace: &Trace, probe: Option<&Report>) -> Option<Advice> {
-    let best = probe?.best_read()?;
-    let mut stages = vec![(0.0, 0.0, 0.0); trace.stages.len()];
-    let mut spans = vec![(u64::MAX, 0); trace.stages.len()];
-    let mut waits = vec![false; trace.stages.len()];
-    for task in &trace.pipelined_tasks {
-        let ix = task.stage as usize;
-        let (Some(sums), Some(bytes @ 1..), Some(run)) = (stages.get_mut(ix), task.input_bytes, task.run_ns)
-        else {
-            continue;
-        };
-        *sums = (sums.0 + bytes as f64, sums.1 + run as f64, sums.2 + task.cpu_ns.unwrap_or(run) as f64);
-        spans[ix] = (spans[ix].0.min(task.launched_ns), spans[ix].1.max(task.ended_ns()));
-        waits[ix] |= matches!(task.blocked_input, Some(Blocked::AtMostNs(ns) | Blocked::MeasuredNs(ns)) if ns > run / 3);
+/// What the tasks of a stage read, and what they did meanwhile.
+#[derive(Clone)]
+struct Reading {
+    bytes: f64,
+    run_ns: f64,
+    cpu_ns: f64,
+    /// From the first task's launch to the last one's end.
+    span: (u64, u64),
+    /// Whether a task may have waited for input for a third of its time.
+    waits: bool,
+}
+
+impl Reading {
+    /// Of each stage.
+    fn of(trace: &Trace) -> Vec<Reading> {
+        let nothing = Reading { bytes: 0.0, run_ns: 0.0, cpu_ns: 0.0, span: (u64::MAX, 0), waits: false };
+        let mut stages = vec![nothing; trace.stages.len()];
+        for task in &trace.pipelined_tasks {
+            let (Some(stage), Some(bytes @ 1..), Some(run)) =
+                (stages.get_mut(task.stage as usize), task.input_bytes, task.run_ns)
+            else {
+                continue;
+            };
+            stage.bytes += bytes as f64;
+            stage.run_ns += run as f64;
+            stage.cpu_ns += task.cpu_ns.unwrap_or(run) as f64;
+            stage.span = (stage.span.0.min(task.launched_ns), stage.span.1.max(task.ended_ns()));
+            stage.waits |= matches!(task.blocked_input, Some(Blocked::AtMostNs(ns) | Blocked::MeasuredNs(ns)) if ns > run / 3);
+        }
+        stages
     }
-    let slow = (0..stages.len()).filter(|ix| waits[*ix] && stages[*ix].2 < WAITS * stages[*ix].1);
-    let ix = slow.max_by(|a, b| stages[*a].0.total_cmp(&stages[*b].0))?;
-    let (bytes, run_ns, cpu_ns) = stages[ix];
-    let seen = bytes * 1e9 / (spans[ix].1.saturating_sub(spans[ix].0)).max(1) as f64;
-    (best.bytes_per_s >= STREAMS_PAY * seen).then(|| {
+
+    fn span_ns(&self) -> f64 {
+        self.span.1.saturating_sub(self.span.0).max(1) as f64
+    }
+
+    fn bytes_per_s(&self) -> f64 {
+        self.bytes * 1e9 / self.span_ns()
+    }
+
+    /// Of their time.
+    fn computing(&self) -> f64 {
+        self.cpu_ns / self.run_ns.max(1.0)
+    }
+
+    /// What reading at another rate would spare: at most the time in which tasks did not compute.
+    fn spared_ns(&self, bytes_per_s: f64) -> f64 {
+        self.span_ns() * (1.0 - self.bytes_per_s() / bytes_per_s).min(1.0 - self.computing())
+    }
+
+    /// In words, beside what a probe read.
+    fn evidence(&self, trace: &Trace, stage: usize, best: &ReadRate) -> String {
+        format!(
+            "stage {} read {} MB/s while its tasks computed {} of their time; the probe read {} MB/s with {} at once",
+            trace.stages[stage].id.unwrap_or(stage as u64),
+            number(self.bytes_per_s() / 1e6),
+            percent(self.computing()),
+            number(best.bytes_per_s / 1e6),
+            best.concurrency
+        )
+    }
+
+    /// Of the wait for input a store read at its best would leave so much.
+    fn saving(&self, best: &ReadRate) -> Saving {
+        let gone = 1.0 - self.bytes_per_s() / best.bytes_per_s;
+        Saving::WhatIf { settings: vec!["input=memory".to_string()], share: [0.0, gone, 1.0] }
+    }
+}
+
+/// A stage that reads while its tasks hardly compute, slower than the store can.
+fn one_stream(trace: &Trace, probe: &Report) -> Option<Advice> {
+    let best = probe.best_read()?;
+    let stages = Reading::of(trace).into_iter().enumerate();
+    let slow = stages.filter(|(_, stage)| stage.waits && stage.computing() < WAITS);
+    let (ix, stage) = slow.max_by(|(_, a), (_, b)| a.bytes.total_cmp(&b.bytes))?;
+    (best.bytes_per_s >= STREAMS_PAY * stage.bytes_per_s()).then(|| {
         let finding = Finding::new(
             "reads leave the link idle",
-            format!(
-                "stage {} read {} MB/s while its tasks computed {} of their time; the probe read {} MB/s with {} \
-                 requests at once",
-                trace.stages[ix].id.unwrap_or(ix as u64),
-                number(seen / 1e6),
-                percent(cpu_ns / run_ns),
-                number(best.bytes_per_s / 1e6),
-                best.concurrency
-            ),
+            stage.evidence(trace, ix, best),
             "more tasks at once (spark.executor.cores), or a client that fetches ranges in parallel \
              (spark.hadoop.parquet.hadoop.vectored.io.enabled=true, fs.s3a.experimental.input.fadvise=random)",
         );
-        // Of the wait for input a store read at its best would leave so much.
-        let gone = 1.0 - seen / best.bytes_per_s;
-        let settings = vec!["input=memory".to_string()];
-        Advice::saving(finding, Saving::WhatIf { settings, share: [0.0, gone, 1.0] })
+        Advice::saving(finding, stage.saving(best))
+    })
+}
+
+/// A stage whose tasks wait although a probe, which does nothing else, read the same bytes faster.
+fn slow_reads(trace: &Trace, probe: &Report) -> Option<Advice> {
+    // What was just written may come out of a memory that the job's input was not in.
+    let best = probe.best_read().filter(|_| probe.read_from == ReadFrom::Existing)?;
+    let stages = Reading::of(trace).into_iter().enumerate().filter(|(_, stage)| stage.bytes > 0.0);
+    let spared = stages.map(|(ix, stage)| (stage.spared_ns(best.bytes_per_s), ix, stage));
+    let (spared_ns, ix, stage) = spared.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    (spared_ns > NOTABLE * jobs_ns(trace) as f64).then(|| {
+        let finding = Finding::new(
+            READ_SLOWER,
+            stage.evidence(trace, ix, best),
+            "more tasks at once than cores (spark.executor.cores), so that some read while others compute, or a client \
+             that reads ahead; where the store's own processes share the tasks' cores, cores of their own",
+        );
+        Advice::saving(finding, stage.saving(best))
     })
 }
 

@@ -225,12 +225,14 @@ fn slow_writes(probe: &Report) -> Option<Finding> {
                 number(write / 1e6),
                 number(read.bytes_per_s / 1e6)
             ),
-            "more writers at once; or a store that acknowledges before its disks have the bytes, where losing the last \
-             ones is no harm (HDFS: dfs.datanode.synconclose=false), or that keeps fewer copies",
+            FASTER_WRITES,
         )
     })
 }
 
+const FASTER_WRITES: &str = "more writers at once; or a store that acknowledges before its disks have the bytes, where \
+    losing the last ones is no harm (HDFS: dfs.datanode.synconclose=false), or that keeps fewer copies";
+const READ_SLOWER: &str = "input is read slower than a probe reads it";
 const UPLOADS_WAIT: &str = "output waits for its uploads to be completed";
 const UPLOADS_IN_PLACE: &str = "a store that puts an upload in place without moving its parts once more; fewer and larger \
                                 files, where it is each upload and not its bytes that takes so long";

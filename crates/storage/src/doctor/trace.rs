@@ -1,11 +1,14 @@
 //! What a trace of this engine shows.
 
-use pellucid_trace::{Monotask, Operation, Phase, Trace, kind};
+use pellucid_trace::{Monotask, Operation, Phase, Trace, kind, union_ns};
 
-use super::{Advice, CACHED, MANY, NOTABLE, SMALL_BYTES, Saving, UPLOADS_IN_PLACE, UPLOADS_WAIT, percent};
+use super::{
+    Advice, CACHED, FASTER_WRITES, MANY, NOTABLE, READ_SLOWER, SMALL_BYTES, Saving, UPLOADS_IN_PLACE,
+    UPLOADS_WAIT, percent,
+};
 use crate::finding::Finding;
 use crate::mismatch::number;
-use crate::probe::Report;
+use crate::probe::{ReadFrom, Report};
 
 /// As the module's head says.
 pub(super) fn of_trace(trace: &Trace, probe: Option<&Report>) -> Vec<Advice> {
@@ -14,6 +17,8 @@ pub(super) fn of_trace(trace: &Trace, probe: Option<&Report>) -> Vec<Advice> {
         listing(trace),
         small_objects(trace, probe),
         more_than_asked(trace),
+        probe.and_then(|probe| slow_reads(trace, probe)),
+        probe.and_then(|probe| slow_writes(trace, probe)),
         completions(trace),
         idle_streams(trace, probe),
         cached(trace),
@@ -54,7 +59,7 @@ fn throttled(trace: &Trace) -> Option<Advice> {
 const LARGE_REQUEST_BYTES: u64 = 8 << 20;
 
 /// What links add to what is asked for, heads of packets and of answers, is far below this many times.
-const MORE_THAN_ASKED: f64 = 1.2;
+const MORE_THAN_ASKED: f64 = 1.1;
 
 /// From the first submission to the last end of a job.
 fn duration_ns(trace: &Trace) -> Option<u64> {
@@ -155,6 +160,86 @@ fn more_than_asked(trace: &Trace) -> Option<Advice> {
             Advice::saving(finding, Saving::WhatIf { settings, share: [0.0, 1.0, 1.0] })
         })
     })
+}
+
+/// Bytes that a job moved to or from what was probed, and for how long that was under way.
+struct Moved {
+    /// Of the resource.
+    kind: &'static str,
+    bytes: u64,
+    busy_ns: u64,
+}
+
+impl Moved {
+    /// What reads moved, or writes; `None` where that is little.
+    fn of(trace: &Trace, probe: &Report, writes: bool) -> Option<Moved> {
+        let kind = if probe.url.starts_with("file://") { kind::DISK } else { kind::STORE };
+        let is_of = |r: u32| trace.resources.get(r as usize).is_some_and(|r| r.kind == kind);
+        // What completes an upload moves nothing itself.
+        let moving =
+            trace.monotasks.iter().filter(|m| (m.phase == Phase::Write) == writes && m.bytes > Some(0));
+        let moving: Vec<_> = moving.filter(|m| is_of(m.resource)).collect();
+        let begun = |m: &Monotask| m.queued_ns.saturating_add(m.queue_ns);
+        let span = |m: &&Monotask| (begun(m), begun(m).saturating_add(m.service_ns));
+        let moved = Moved {
+            kind,
+            bytes: moving.iter().filter_map(|m| m.bytes).sum(),
+            busy_ns: union_ns(moving.iter().map(span).collect()),
+        };
+        (moved.bytes >= LARGE_REQUEST_BYTES && moved.busy_ns > 0).then_some(moved)
+    }
+
+    fn bytes_per_s(&self) -> f64 {
+        self.bytes as f64 * 1e9 / self.busy_ns as f64
+    }
+
+    /// What moving them so much faster would spare, if it is worth a word beside the whole.
+    fn spared_ns(&self, bytes_per_s: f64, whole_ns: u64) -> Option<u64> {
+        let spared_ns = self.busy_ns as f64 * (1.0 - self.bytes_per_s() / bytes_per_s);
+        (spared_ns > NOTABLE * whole_ns as f64).then_some(spared_ns as u64)
+    }
+}
+
+/// The same bytes, or as many beside them, came faster to a probe, which does nothing else.
+fn slow_reads(trace: &Trace, probe: &Report) -> Option<Advice> {
+    // What was just written may come out of a memory that the job's input was not in.
+    let best = probe.best_read().filter(|_| probe.read_from == ReadFrom::Existing)?;
+    let read = Moved::of(trace, probe, false)?;
+    read.spared_ns(best.bytes_per_s, duration_ns(trace)?)?;
+    let finding = Finding::new(
+        READ_SLOWER,
+        format!(
+            "{} MB came at {} MB/s while reads were under way; the probe read what was there at {} MB/s with {} at once",
+            number(read.bytes as f64 / 1e6),
+            number(read.bytes_per_s() / 1e6),
+            number(best.bytes_per_s / 1e6),
+            best.concurrency
+        ),
+        "what hands on the bytes on this machine (a file system in user space, a client's threads) waits for the job's \
+         cores: leave it one (`--cores`), or read through the kernel's own client; where nothing does, look for others \
+         who use the store or its disks",
+    );
+    let settings = vec![format!("{}.rate=x{:.3}", read.kind, best.bytes_per_s / read.bytes_per_s())];
+    Some(Advice::saving(finding, Saving::WhatIf { settings, share: [0.0, 1.0, 1.0] }))
+}
+
+/// Over the same way as reads.
+fn slow_writes(trace: &Trace, probe: &Report) -> Option<Advice> {
+    let (best, written) = (probe.best_read()?, Moved::of(trace, probe, true)?);
+    let spared_ns = written.spared_ns(best.bytes_per_s, duration_ns(trace)?)?;
+    let finding = Finding::new(
+        "output is written slower than the store is read",
+        format!(
+            "{} MB were taken at {} MB/s while writes were under way; the probe read {} MB/s with {} at once",
+            number(written.bytes as f64 / 1e6),
+            number(written.bytes_per_s() / 1e6),
+            number(best.bytes_per_s / 1e6),
+            best.concurrency
+        ),
+        FASTER_WRITES,
+    );
+    // At most: a disk behind the store may take bytes slower than it gives them.
+    Some(Advice::saving(finding, Saving::Time([0, spared_ns, spared_ns])))
 }
 
 /// Uploads that are completed when all their parts are there: write monotasks that move no bytes themselves.
