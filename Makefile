@@ -20,7 +20,7 @@ help:
 	@echo 'make test       every check but the long matrices'
 	@echo 'make test-full  those too'
 	@echo 'make test-storage  every storage service, MinIO too (built once, some minutes)'
-	@echo 'make test-spark  the Spark plugin on every version of Spark that it serves, some 40 minutes'
+	@echo 'make test-spark  the Spark plugin on every version of Spark that it serves, half an hour'
 	@echo 'make lint       the checks that need no build'
 	@echo 'make bench      side by side with peers; writes bench/RESULTS.md (shorter: BENCH="--runs 1")'
 	@echo 'make bench-iterate  iterative jobs beside others; writes bench/ITERATE.md (shorter: ITERATE="--rows 2000000")'
