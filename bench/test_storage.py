@@ -2,6 +2,7 @@
 
 import json
 import random
+from pathlib import Path
 
 import pytest
 
@@ -205,15 +206,15 @@ def test_a_sessions_log_gives_its_runs_their_tasks_and_is_kept_without_this_mach
     def ended(launched: int, took: int) -> dict:
         return {"Event": "SparkListenerTaskEnd", "Task Info": {"Launch Time": launched, "Finish Time": launched + took}}
 
-    settings = {"spark.a": f"{results.ROOT}/x", "spark.driver.extraClassPath": "/jars"}
+    settings = {"spark.a": f"{results.ROOT}/x", "spark.b": "/mnt/emulated/local", "spark.driver.extraClassPath": "/jars"}
     environment = {"Event": "SparkListenerEnvironmentUpdate", "Spark Properties": settings, "JVM Information": {"a": "b"}}
     events = [environment, ended(10_000, 500), ended(10_500, 1_500), ended(20_000, 250)]
     log, kept = tmp_path / "log", tmp_path / "kept" / "log.zstd"
     log.write_text("".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events))
     assert spark.task_times(log, [(9.0, 11.0), (20.0, 21.0), (30.0, 31.0)]) == [[0.5, 1.5], [0.25], []]
-    spark.keep(log, kept)
+    spark.keep(log, kept, disk=Path("/mnt/emulated"))
     first, *rest = [json.loads(line) for line in spark.lines_of(kept)]
-    assert first == {"Event": "SparkListenerEnvironmentUpdate", "Spark Properties": {"spark.a": "/project/x"}}
+    assert first == {"Event": "SparkListenerEnvironmentUpdate", "Spark Properties": {"spark.a": "/project/x", "spark.b": "/disk/local"}}
     assert rest == events[1:]
 
 

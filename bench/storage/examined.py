@@ -54,7 +54,7 @@ def by_spark(hardware: Rig, place: Place, folder: Path) -> dict:
     except services.Missing as why:
         return {"error": str(why)}
     if "error" not in answer:
-        spark.keep(spark.log_of(running.events), TRACES / name, at)
+        spark.keep(spark.log_of(running.events), TRACES / name, at, hardware.folder)
         answer = {"s": round(answer["s"], 3), "files": [name]}
     return answer
 

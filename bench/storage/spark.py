@@ -195,10 +195,11 @@ def begun_before(ms: float) -> Callable[[dict], bool]:
     return is_of_those
 
 
-def keep(log: Path, target: Path, since: float = 0.0) -> None:
-    """A copy of a log without what is of this machine: of its environment the settings of Spark, and no paths. Jobs and
-    queries that began before a Unix time are left out."""
+def keep(log: Path, target: Path, since: float = 0.0, disk: Path | None = None) -> None:
+    """A copy of a log without what is of this machine: of its environment the settings of Spark, and no paths, an emulated
+    disk's neither. Jobs and queries that began before a Unix time are left out."""
     out, is_earlier = [], begun_before(since * 1e3)
+    names = {str(results.ROOT): "/project"} | ({str(disk): "/disk"} if disk else {})
     for line in lines_of(log):
         event = json.loads(line)
         if is_earlier(event):
@@ -207,6 +208,6 @@ def keep(log: Path, target: Path, since: float = 0.0) -> None:
             settings = {k: v for k, v in event["Spark Properties"].items() if "ClassPath" not in k and "JavaOptions" not in k}
             event = {"Event": event["Event"], "Spark Properties": settings}
         text = json.dumps(event, separators=(",", ":"))
-        out.append(renamed(text, {str(results.ROOT): "/project"}) + "\n")
+        out.append(renamed(text, names) + "\n")
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(zstandard.compress("".join(out).encode()))
