@@ -226,7 +226,7 @@ def page(lines: list[dict]) -> str:
         "of one build of the plugin's jar, the newest that measured it; what is compared is within a table.",
         "",
         "Why a policy misses the best fixed setting: it knows a number of tasks by trying it. A stage of 64 tasks is over after a few",
-        "intervals, each judged by four tasks or some more, which differ by a third among themselves; where the least is best, as on H150,",
+        "intervals, each judged by four tasks or some more, which differ among themselves; where the least is best, as on H150,",
         "each trial is slower, and chance makes some of them look as if they paid. `remembered` begins with what was found: what it takes",
         "less is what trying costs. Where settings differ by a few percent it chooses among them by chance, at that cost.",
         "",
