@@ -53,7 +53,7 @@ define core_on
 	cd spark-plugin/target/core-$(1)/spark-plugin && mvn -q -B test -Dspark.version=$(1) -Dscala.binary=2.13 -Dscala.version=$(2)
 endef
 
-# Compiled and core-tested against Scala 2.13 and Spark 4.0 too; run on 3.5, 4.0 and 4.3 as PySpark brings them. Over half an hour.
+# Compiled and core-tested against Scala 2.13 and Spark 4.0 too; run on 3.5, 4.0 and 4.3 as PySpark brings them. Half an hour.
 test-spark: .venv/tests.installed spark-plugin/target/pellucid-spark.jar
 	$(build) --bins
 	$(call core_on,3.5.6,2.13.8)

@@ -13,9 +13,10 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
+use pellucid_trace::union_ns;
+
 use super::allocation::{Executors, Idle};
 use super::schedule::{FIRST, Lane, Schedule, StagePlace};
-use pellucid_trace::union_ns;
 
 /// Which slots a stage's tasks may use.
 #[derive(Debug, Clone, Copy)]

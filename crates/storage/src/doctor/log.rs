@@ -29,7 +29,7 @@ pub(super) fn of_log(trace: &Trace, application: &Application, probe: Option<&Re
         throttled(trace),
         listing(trace),
         small_objects(trace),
-        probe.and_then(|probe| one_stream(trace, probe).or_else(|| slow_reads(trace, probe))),
+        probe.and_then(|probe| reads(trace, probe)),
         cached(trace),
     ];
     found.into_iter().flatten().collect()
@@ -283,11 +283,17 @@ impl Reading {
     }
 }
 
+/// Stages that read slower than a probe.
+fn reads(trace: &Trace, probe: &Report) -> Option<Advice> {
+    let (best, stages) = (probe.best_read()?, Reading::of(trace));
+    // What was just written may come out of a memory that the job's input was not in.
+    let is_of_memory = probe.read_from == ReadFrom::Written;
+    one_stream(trace, &stages, best).or_else(|| slow_reads(trace, &stages, best).filter(|_| !is_of_memory))
+}
+
 /// A stage that reads while its tasks hardly compute, slower than the store can.
-fn one_stream(trace: &Trace, probe: &Report) -> Option<Advice> {
-    let best = probe.best_read()?;
-    let stages = Reading::of(trace).into_iter().enumerate();
-    let slow = stages.filter(|(_, stage)| stage.waits && stage.computing() < WAITS);
+fn one_stream(trace: &Trace, stages: &[Reading], best: &ReadRate) -> Option<Advice> {
+    let slow = stages.iter().enumerate().filter(|(_, stage)| stage.waits && stage.computing() < WAITS);
     let (ix, stage) = slow.max_by(|(_, a), (_, b)| a.bytes.total_cmp(&b.bytes))?;
     (best.bytes_per_s >= STREAMS_PAY * stage.bytes_per_s()).then(|| {
         let finding = Finding::new(
@@ -301,11 +307,9 @@ fn one_stream(trace: &Trace, probe: &Report) -> Option<Advice> {
 }
 
 /// A stage whose tasks wait although a probe, which does nothing else, read the same bytes faster.
-fn slow_reads(trace: &Trace, probe: &Report) -> Option<Advice> {
-    // What was just written may come out of a memory that the job's input was not in.
-    let best = probe.best_read().filter(|_| probe.read_from == ReadFrom::Existing)?;
-    let stages = Reading::of(trace).into_iter().enumerate().filter(|(_, stage)| stage.bytes > 0.0);
-    let spared = stages.map(|(ix, stage)| (stage.spared_ns(best.bytes_per_s), ix, stage));
+fn slow_reads(trace: &Trace, stages: &[Reading], best: &ReadRate) -> Option<Advice> {
+    let read = stages.iter().enumerate().filter(|(_, stage)| stage.bytes > 0.0);
+    let spared = read.map(|(ix, stage)| (stage.spared_ns(best.bytes_per_s), ix, stage));
     let (spared_ns, ix, stage) = spared.max_by(|a, b| a.0.total_cmp(&b.0))?;
     (spared_ns > NOTABLE * jobs_ns(trace) as f64).then(|| {
         let finding = Finding::new(
