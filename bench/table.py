@@ -8,10 +8,12 @@ interval, all of it is within.
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 
 from bench import cold, recording, results, sparklog, warm
+from bench.adaptive import table as adaptive
+from bench.goals import Goal, at_most, of_all
 from bench.sessions import ENGINES
 from bench.stats import geometric_mean, median_ratio, ratio_interval, resolved
 
@@ -31,50 +33,6 @@ MICRO = {
 }
 SCALES, QUERIES = (1, 5), 22
 NAMES = {"pellucid": "Pellucid", "datafusion": "plain DataFusion", "duckdb": "DuckDB", "polars": "Polars"}
-
-
-@dataclass(frozen=True)
-class Goal:
-    """One goal of the issue, as measured."""
-
-    what: str
-    measured: str
-    limit: str
-    verdict: str
-    # The row of a table that says it already; else it is an item of a list.
-    shown: str | None = None
-
-    def __str__(self) -> str:
-        return self.shown or f"- {self.what}: **{self.measured}** (goal: {self.limit}): {self.verdict}"
-
-
-def at_most(
-    what: str,
-    value: float | None,
-    limit: float,
-    failed: Sequence[str] = (),
-    lacks: str = "",
-    interval: Sequence[float] | None = None,
-    unit: str = "",
-) -> Goal:
-    """A goal that is a limit. `failed`: cases of ours without an answer; `lacks`: what was not measured."""
-    low, high = interval or (value, value)
-    if failed:
-        verdict = f"not met: failed on {', '.join(failed)}"
-    elif value is None:
-        verdict = "not measured"
-    elif low > limit:
-        verdict = f"not met: {lacks}" if lacks else "not met"
-    elif lacks:
-        verdict = f"not decided: {lacks}"
-    else:
-        verdict = "met" if high <= limit else "not resolved"
-    return Goal(what, "–" if value is None else f"{value:.4g}{unit}", f"at most {limit:g}{unit}", verdict)
-
-
-def of_all(measured: int, all_of_them: int, name: str) -> str:
-    """What is lacking, in words; empty: nothing."""
-    return "" if measured >= all_of_them else f"{measured} of {all_of_them} {name}"
 
 
 def newest(lines: Iterable[dict]) -> list[dict]:
@@ -418,6 +376,17 @@ def million_section(lines: list[dict]) -> list:
     return [*out, ""]
 
 
+def adaptive_section(lines: list[dict]) -> list:
+    """The goals alone: the tables have a page of their own."""
+    out = [title("Self-adaptive executors", newest(lines)), "", "Tables: [ADAPTIVE.md](ADAPTIVE.md).", ""]
+    out += [*adaptive.WHY, ""]
+    for group, settings in adaptive.newest(lines).items():
+        disk, job, _ = group
+        goals = (part for part in adaptive.verdict(group, settings) if isinstance(part, Goal))
+        out += [replace(goal, what=f"{job} on {disk}, {goal.what}") for goal in goals]
+    return [*out, ""]
+
+
 SECTIONS = {
     "warm": warm_section,
     "cold": cold_section,
@@ -426,6 +395,7 @@ SECTIONS = {
     "micro": micro_section,
     "sparklog": sparklog_section,
     "million": million_section,
+    "adaptive": adaptive_section,
 }
 
 

@@ -7,6 +7,7 @@ from collections import defaultdict
 
 from bench import results
 from bench.adaptive.matrix import DEFAULT, EMPTY_TASKS, GROUPS, POLICIES, REMEMBERED, SWEEP, settings_of
+from bench.goals import Goal, at_most, of_all
 from bench.stats import ratio_interval, resolved
 
 SUITE = "adaptive"
@@ -20,6 +21,13 @@ REPEATS = 5
 # Enough pairs to say that something costs nothing.
 PAIRS = 15
 COSTS_NOTHING = 1.02
+
+WHY = [
+    "Why a policy misses the best fixed setting: it knows a number of tasks by trying it. A stage of 64 tasks is over after a few",
+    "intervals, each judged by four tasks or some more, which differ among themselves; where the least is best, as on H150,",
+    "each trial is slower, and chance makes some of them look as if they paid. `remembered` begins with what was found: what it takes",
+    "less is what trying costs. Where settings differ by a few percent it chooses among them by chance, at that cost.",
+]
 
 
 def newest(lines: list[dict]) -> dict[tuple, dict[str, dict[int, dict]]]:
@@ -48,23 +56,33 @@ def medians(runs: dict[int, dict]) -> tuple[float, list[dict]]:
     return statistics.median(line["ms"] for line in lines), stages
 
 
+def swept(settings: dict) -> dict[str, tuple[float, list[dict]]]:
+    """The medians of what stock Spark took, by setting."""
+    return {name: medians(runs) for name, runs in settings.items() if name.startswith("stock-")}
+
+
+def at_once(settings: dict) -> bool:
+    """Whether stages run beside each other: then their times do not add up, nor is their order the same in each run."""
+    return any(sum(stage["ms"] for stage in stages) > ms for ms, stages in swept(settings).values())
+
+
 def best_fixed(settings: dict) -> tuple[float, list[str]] | None:
     """The sweep's best setting of each stage, and what the job would take with those (the paper's BestFit, §4).
 
-    What is not within a stage is taken from the setting that is best as a whole. Where stages run beside each other
-    their times do not add up, nor is their order the same in each run: of that job one setting is best, as a whole.
+    What is not within a stage is taken from the setting that is best as a whole: where one is best in every stage, the
+    job takes what it takes with that one. Of a job whose stages run beside each other one setting is best, as a whole.
     """
-    sweep = {name: medians(runs) for name, runs in settings.items() if name.startswith("stock-")}
+    sweep = swept(settings)
     if len(sweep) < 2:
         return None
+    whole = min(sweep, key=lambda name: sweep[name][0])
+    ms, stages = sweep[whole]
+    if at_once(settings):
+        return ms, [whole.removeprefix("stock-")]
     count = min(len(stages) for _, stages in sweep.values())
-    if any(sum(stage["ms"] for stage in stages) > ms for ms, stages in sweep.values()):
-        whole = min(sweep, key=lambda name: sweep[name][0])
-        return sweep[whole][0], [whole.removeprefix("stock-")]
     names = [min(sweep, key=lambda name: sweep[name][1][place]["ms"]) for place in range(count)]
-    within = sum(sweep[name][1][place]["ms"] for place, name in enumerate(names))
-    beside = min(ms - sum(stage["ms"] for stage in stages[:count]) for ms, stages in sweep.values())
-    return within + max(0.0, beside), [name.removeprefix("stock-") for name in names]
+    gained = sum(stages[place]["ms"] - sweep[name][1][place]["ms"] for place, name in enumerate(names))
+    return ms - gained, [name.removeprefix("stock-") for name in names]
 
 
 def side_by_side(settings: dict) -> dict:
@@ -116,7 +134,7 @@ def group_page(group: tuple, settings: dict) -> list[str]:
         lines.append(
             f"| {name} | {len(settings[name])} | {seconds(ms)} | {against_default(settings, name)} | {busy:.1f} | {positioning:.1f} | {depth} | {shown} |"
         )
-    return [*lines, "", *signals(settings, order), *verdict(group, settings), ""]
+    return [*lines, "", *signals(settings, order), *map(str, verdict(group, settings)), ""]
 
 
 def signals(settings: dict, order: list[str]) -> list[str]:
@@ -143,73 +161,70 @@ def signals(settings: dict, order: list[str]) -> list[str]:
     return [*lines, ""]
 
 
-def verdict(group: tuple, settings: dict) -> list[str]:
+def verdict(group: tuple, settings: dict) -> list[Goal | str]:
     """The goals, where what they need was measured; fewer repeats than they ask for decide nothing."""
-    lines = []
+    found: list[Goal | str] = []
     fewest = min(len(runs) for runs in settings.values())
     absent = [name for name in settings_of(group[:2]) if name not in settings]
     if absent:
-        lines.append(f"Not measured: {', '.join(absent)}.")
-    if fewest < REPEATS:
-        lines.append(f"**Not decided**: the goals ask for {REPEATS} repeats, and a setting has {fewest}. What there is says:")
+        found.append(f"- Not measured: {', '.join(absent)}.")
+    lacks = of_all(fewest, REPEATS, "repeats")
     beside = side_by_side(settings)
     best = best_fixed(beside)
     default = medians(beside[DEFAULT])[0] if DEFAULT in settings else None
-    if best:
-        of = "" if beside == settings else f" (of the {len(next(iter(beside.values())))} repeats that every setting has)"
-        by_stage = len(best[1]) == min(len(medians(runs)[1]) for runs in beside.values())
-        if by_stage:
-            lines.append(f"Best fixed setting of each stage: {', '.join(best[1])}; together {seconds(best[0])} s{of}.")
-        else:
-            lines.append(f"Stages run beside each other and change places. Best fixed setting of the job: {best[1][0]}, {seconds(best[0])} s{of}.")
+    of = "" if beside == settings else f" (of the {len(next(iter(beside.values())))} repeats that every setting has)"
+    by_stage = not at_once(beside)
+    if best and by_stage:
+        found.append(f"- Best fixed setting of each stage: {', '.join(best[1])}; together {seconds(best[0])} s{of}.")
+    elif best:
+        found.append(f"- Stages run beside each other and change places. Best fixed setting of the job: {best[1][0]}, {seconds(best[0])} s{of}.")
     for policy in (*POLICIES, REMEMBERED):
         if policy not in settings:
             continue
         ms, stages = medians(beside[policy])
         if best:
-            word = "met" if ms <= OVER_BEST * best[0] else "missed"
-            lines.append(f"{policy}: {ms / best[0]:.2f} of that (goal: at most {OVER_BEST}): {word}.")
-            lines += [chosen(policy, stages, best[1], beside)] if by_stage else []
+            found.append(at_most(f"{policy} over the best fixed setting", ms / best[0], OVER_BEST, lacks=lacks))
+            found += [chosen(policy, stages, best[1], beside, lacks)] if by_stage else []
         if default and group[:2] in SPINNING:
-            word = "met" if ms <= UNDER_DEFAULT * default else "missed"
-            lines.append(f"{policy}: {ms / default:.2f} of {DEFAULT} (goal: at most {UNDER_DEFAULT}): {word}.")
+            found.append(at_most(f"{policy} over {DEFAULT}", ms / default, UNDER_DEFAULT, lacks=lacks))
         both = pairs(settings, policy)
         if len(both) >= PAIRS:
-            _, _, high = ratio_interval(both)
-            word = "costs nothing that can be seen" if high < COSTS_NOTHING else "not resolved"
-            lines.append(f"{policy}: upper end of the ratio {high:.3f} over {len(both)} pairs: {word}.")
+            mean, low, high = ratio_interval(both)
+            what = f"{policy} over {DEFAULT}, {len(both)} pairs (95 %: {low:.3f} to {high:.3f})"
+            found.append(at_most(what, mean, COSTS_NOTHING, interval=(low, high)))
     if group[1] == "tasks":
-        lines += [a_task(settings, name) for name in settings if name != DEFAULT]
+        found += [a_task(settings, name) for name in settings if name != DEFAULT]
     if default and "monotasks" in settings:
         gain = default / medians(beside["monotasks"])[0]
-        word = "met" if gain >= FASTER else "missed"
-        lines.append(f"monotasks: {gain:.2f} times the throughput of {DEFAULT} (goal: at least {FASTER}): {word}.")
-    return [line for text in lines for line in (text, "")]
+        word = f"not decided: {lacks}" if lacks else "met" if gain >= FASTER else "not met"
+        found.append(Goal(f"throughput of monotasks over that of {DEFAULT}", f"{gain:.2f}", f"at least {FASTER}", word))
+    return found
 
 
 def a_task(settings: dict, name: str) -> str:
     """What each task takes longer than on stock Spark, with its interval."""
     both = pairs(settings, name)
     if len(both) < 2:
-        return f"{name}: what it costs a task takes two pairs at least."
+        return f"- {name}: what it costs a task takes two pairs at least."
     each_us = statistics.median(theirs for _, theirs in both) * 1000 / EMPTY_TASKS
     mean, low, high = ((ratio - 1) * each_us for ratio in ratio_interval(both))
-    return f"{name}: {mean:.0f} µs a task more (95 %: {low:.0f} to {high:.0f}) than {each_us:.0f} µs on stock Spark; {EMPTY_TASKS} tasks that do nothing."
+    return f"- {name}: {mean:.0f} µs a task more (95 %: {low:.0f} to {high:.0f}) than {each_us:.0f} µs on stock Spark; {EMPTY_TASKS} tasks that do nothing."
 
 
-def chosen(policy: str, stages: list[dict], best: list[str], settings: dict) -> str:
+def chosen(policy: str, stages: list[dict], best: list[str], settings: dict, lacks: str) -> Goal:
     """Whether a policy came within one doubling of each stage's best fixed setting; where not, what that costs in the sweep."""
-    said = []
+    said, missed = [], False
     for place, (stage, name) in enumerate(zip(stages, best, strict=False)):
         if stage["concurrency"] is None:
             continue
-        missed = ""
+        costs = ""
         if not 0.5 <= stage["concurrency"] / int(name) <= 2:
             like = min((n for n in SWEEP if f"stock-{n}" in settings), key=lambda n: abs(math.log(n / stage["concurrency"])))
             theirs, ours = (medians(settings[f"stock-{n}"])[1][place]["ms"] for n in (name, like))
-            missed = f" (missed; {like} of the sweep takes {ours / theirs:.2f} of {name}'s time)"
-        said.append(f"{place}: {stage['concurrency']:.0f} beside {name}{missed}")
-    return f"{policy} chose, by stage (goal: within one doubling of the best): {'; '.join(said) or 'not known'}."
+            costs, missed = f" (no; {like} of the sweep takes {ours / theirs:.2f} of {name}'s time)", True
+        said.append(f"{place}: {stage['concurrency']:.0f} beside {name}{costs}")
+    word = "not met" if missed else "not decided: " + lacks if lacks else "met" if said else "not measured"
+    return Goal(f"tasks at once by {policy}, by stage", "; ".join(said) or "–", "within one doubling of the best", word)
 
 
 def page(lines: list[dict]) -> str:
@@ -223,12 +238,10 @@ def page(lines: list[dict]) -> str:
         "its run before found, as a job that comes back has it (`spark.pellucid.memory`). Settings take turns. When a stage begins the page",
         "cache forgets the disk's files, as if they were more than the memory. `H150x2`: input on one disk, output on another, shuffle files",
         "on both; `monotasks`: queues per disk, with as many cores as there are. No core sleeps meanwhile (`run.py`, `awake`). Each table is",
-        "of one build of the plugin's jar, the newest that measured it; what is compared is within a table.",
+        "of one build of the plugin's jar, the newest that measured it; what is compared is within a table. The best fixed setting of",
+        "each stage, together: what the job takes with the setting that is best as a whole, but each stage with its own best.",
         "",
-        "Why a policy misses the best fixed setting: it knows a number of tasks by trying it. A stage of 64 tasks is over after a few",
-        "intervals, each judged by four tasks or some more, which differ among themselves; where the least is best, as on H150,",
-        "each trial is slower, and chance makes some of them look as if they paid. `remembered` begins with what was found: what it takes",
-        "less is what trying costs. Where settings differ by a few percent it chooses among them by chance, at that cost.",
+        *WHY,
         "",
     ]
     if not lines:

@@ -23,7 +23,7 @@ from bench import results
 from bench.storage import data, predicted, spark, workloads
 from bench.storage.causes import CONDITIONS, EXAMINED, TRACES
 from bench.storage.rig import Place, Rig, rig
-from bench.storage.run import carry_out, ready, say, watched
+from bench.storage.run import carry_out, keep_trace, ready, say, watched
 from bench.storage.workloads import TPCDS, WORKLOADS, Workload
 from lab.memory import kept
 from tests import binary, services
@@ -68,6 +68,7 @@ def traced(hardware: Rig, place: Place, workload: Workload) -> dict:
         ran = watched(hardware, place, workloads.command(workload, place, str(TRACES / name), queries=query))
         if "error" in ran:
             return ran
+        keep_trace(TRACES / name, TRACES / name, hardware.folder)
         found["files"].append(name)
         for key, value in (ran["use"] | {"s": ran["s"]}).items():
             if key in found:

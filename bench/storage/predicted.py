@@ -11,7 +11,6 @@ where it was; `bench/STORAGE.md` is made anew at the end.
 import argparse
 import json
 import os
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -19,7 +18,7 @@ from pathlib import Path
 from bench import results
 from bench.storage import data, table, workloads
 from bench.storage.rig import SERVICES, Place, Rig, rig
-from bench.storage.run import analysis, carry_out, exported, ready, say
+from bench.storage.run import analysis, carry_out, exported, keep_trace, ready, say
 from bench.storage.table import PREDICTED as SUITE
 from bench.storage.table import PREDICTED_WORKLOADS, basis
 from lab.memory import kept
@@ -74,7 +73,7 @@ def job(hardware: Rig, place: Place, workload: str, number: int, folder: Path) -
     results.append(SUITE, case, found)
     if place.name == table.BASIS and number == 0:
         table.TRACES.mkdir(parents=True, exist_ok=True)
-        shutil.copy(trace, basis(workload))
+        keep_trace(trace, basis(workload), hardware.folder)
     say(f"{workload}, {place.name}, {number}: {found['job_s']:.3f} s")
 
 

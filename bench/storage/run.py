@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import zstandard
+
 from bench import results
 from bench.storage import data, table, workloads
 from bench.storage.rig import ALL, Place, Rig, percentiles, rig
@@ -73,6 +75,13 @@ def watched(hardware: Rig, place: Place, command: list[str], cores: set[int] | N
     if process.returncode:
         return {"error": (err or out).strip().splitlines()[0][:300]}
     return {"s": round(took, 3), "use": use}
+
+
+def keep_trace(trace: Path, target: Path, disk: Path) -> None:
+    """A copy of a trace that names the emulated disk by what it is, not by where it was mounted."""
+    with trace.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as plain:
+        text = plain.read()
+    target.write_bytes(zstandard.compress(text.replace(str(disk).encode(), b"/disk")))
 
 
 def pellucid(hardware: Rig, place: Place, workload: Workload, folder: Path) -> dict:
