@@ -56,6 +56,23 @@ def test_a_log_s_signals(tmp_path):
     assert (stage["tasks"], stage["concurrency"]) == (3, 4)
 
 
+def test_what_the_plugin_s_queues_counted(tmp_path):
+    folders = [tmp_path / "a.b", tmp_path / "c"]
+    names = ["_".join(str(folder).replace(".", "/").strip("/").split("/")) for folder in folders]
+
+    def told(name, what, *values):
+        text = "t,value\n" + "".join(f"{second},{value}\n" for second, value in enumerate(values))
+        (tmp_path / f"app-1.0.plugin.{run.PLUGIN}.disk.{name}.{what}.csv").write_text(text)
+
+    told(names[0], "peak", 0, 3, 4)
+    told(names[0], "permits", 1, 3, 1)
+    told(names[1], "peak", 1, 1)
+    assert log.gated(tmp_path, folders) is None
+    told(names[1], "permits", 1, 2)
+    # Four threads were never in by three permits: a second was missed.
+    assert log.gated(tmp_path, folders) == [{"peak": 4, "permits": 4}, {"peak": 1, "permits": 2}]
+
+
 def line(setting: str, repeat: int, ms: float, stages: list[float]) -> dict:
     """A run."""
     numbers = [
@@ -108,6 +125,17 @@ def test_the_best_of_each_stage_is_what_to_beat():
     assert "tasks at once by throughput, by stage: **0: 8 beside 4; 1: 8 beside 32 (no; 4 of the sweep takes 1.67 of 32's time)** (goal: within one doubling of the best): not met" in page
     assert "Not measured: stock-2, stock-8, stock-16, index, remembered." in page and "- pagerank on H150R" in page
     assert "0.71 (one pair)" in page and "| 1.0 | 0.1 | 4.0 |" in page
+
+
+def test_queues_stand_beside_the_drives():
+    lines = [line(name, repeat, 1000, [900]) for repeat in range(2) for name in ("stock-32", "monotasks")]
+    for one in lines:
+        one["case"]["disk"] = "H150x2"
+    assert "| 1.0 | 0.1 | 4.0 | not measured | 0.9 (8) |" in table.page(lines)
+    for one, peak in zip(lines[1::2], (3, 2), strict=True):
+        one["gated"] = [{"peak": peak, "permits": 4}, {"peak": 1, "permits": 1}]
+    page = table.page(lines)
+    assert "| 1.0 | 0.1 | 4.0 | 3 (4), 1 (1) | 0.9 (8) |" in page and "| 1.0 | 0.1 | 4.0 | – | 0.9 |" in page
 
 
 def test_goals_stand_among_the_results_with_why_they_are_missed():

@@ -185,6 +185,9 @@ def test_compositions_are_ranked_by_their_files_and_the_doubly_replicated_one_is
     assert {name: links["read"][name] for name in rig.ALL} == dict.fromkeys(rig.ALL, 2) | {"GC": 0, "SWI": 4}
     volumes = {name: links["write"][name] for name in ("GC", *rig.VOLUMES)}
     assert volumes == {"GC": 0, "GC-V": 2, "GC-VS": 4, "GC-VB": 10}
+    # Here copies stand on one machine: no link lies between them.
+    here = table.ranks(as_placed=True)
+    assert here["write"] == links["write"] | {"GC-VS": 2, "GC-VB": 4} and here["read"] == links["read"]
     report = {"format": "pellucid.probe/1", "url": "file:///v", "read": [], "commit": dict.fromkeys(("rename_ms", "multipart_ms"))}
     unmeasured = ("chosen_concurrency", "write_bytes_per_s", "small_objects_per_s", "list_per_s", "rename", "read_after_write")
     found = table.compositions({name: report | dict.fromkeys(unmeasured) for name in rig.VOLUMES})

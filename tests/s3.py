@@ -13,6 +13,7 @@ import socket
 import struct
 import threading
 import urllib.parse
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,6 +25,8 @@ DENIED = (
     b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message>"
     b"<RequestId>0000000000000000</RequestId></Error>"
 )
+
+GONE = b"<Error><Code>NoSuchUpload</Code><Message>The upload does not exist</Message></Error>"
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -95,6 +98,8 @@ class Bucket:
     sent_bytes: int = 0
     # What goes wrong with the next reads of objects, one each: see `_Serves.spoil`.
     faults: list[str] = field(default_factory=list)
+    # And with the next parts of uploads, and the next requests to complete one: see `_Serves.is_spoilt`.
+    upload_faults: dict[str, list[str]] = field(default_factory=lambda: {"part": [], "complete": []})
 
 
 class _Serves(_Handler):
@@ -106,18 +111,42 @@ class _Serves(_Handler):
         _, _, key = urllib.parse.unquote(url.path).lstrip("/").partition("/")
         return key, dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
 
-    def spoil(self, fault: str, content: bytes) -> None:
-        """An answer as a store gives it on a bad day."""
+    def refuse(self, fault: str) -> None:
+        """An error as a store gives it on a bad day."""
         error = "<Error><Code>{}</Code><Message>{}</Message></Error>"
         if fault == "busy":
             return self.answer(503, error.format("SlowDown", "Please reduce your request rate").encode(), Retry_After="1")
         if fault == "broken":
             return self.answer(500, error.format("InternalError", "We encountered an internal error").encode())
-        if fault == "expired":
-            # As S3 does, with what it was sent.
-            token = self.headers.get("X-Amz-Security-Token") or ""
-            said = error.format("ExpiredToken", f"The provided token has expired: {token}")
-            return self.answer(400, said.encode(), Content_Type="application/xml")
+        # As S3 does, with what it was sent.
+        token = self.headers.get("X-Amz-Security-Token") or ""
+        said = error.format("ExpiredToken", f"The provided token has expired: {token}")
+        return self.answer(400, said.encode(), Content_Type="application/xml")
+
+    def hang_up(self) -> None:
+        """Resets the connection."""
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close_connection = True
+
+    def is_spoilt(self, what: str) -> bool:
+        """Whether a request of an upload was refused, or the connection broke in its middle; nothing was done then."""
+        faults = self.server.bucket.upload_faults[what]
+        if not faults:
+            return False
+        fault = faults.pop(0)
+        if fault == "reset":
+            self.server.asked.append(f"{self.command} {self.path}")
+            self.rfile.read(int(self.headers["Content-Length"]) // 2)
+            self.hang_up()
+        else:
+            self.body()
+            self.refuse(fault)
+        return True
+
+    def spoil(self, fault: str, content: bytes) -> None:
+        """An answer as a store gives it on a bad day."""
+        if fault in ("busy", "broken", "expired"):
+            return self.refuse(fault)
         wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or "")
         first, last = (int(wanted[1]), min(int(wanted[2]), len(content) - 1)) if wanted else (0, len(content) - 1)
         if fault == "other bytes":
@@ -132,7 +161,7 @@ class _Serves(_Handler):
         self.wfile.write(part if fault == "other bytes" else part[: len(part) // 2])
         self.wfile.flush()
         if fault == "reset":
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.hang_up()
         self.close_connection = True
 
     def do_GET(self):
@@ -190,26 +219,35 @@ class _Serves(_Handler):
         )
 
     def do_PUT(self):
-        content = self.body()
         key, query = self._at()
+        if "uploadId" in query and self.is_spoilt("part"):
+            return
+        content = self.body()
         if "uploadId" in query:
-            self.server.bucket.uploads[query["uploadId"]][int(query["partNumber"])] = content
+            parts = self.server.bucket.uploads.get(query["uploadId"])
+            if parts is None:
+                return self.answer(404, GONE)
+            parts[int(query["partNumber"])] = content
         else:
             self.server.bucket.objects[key] = content
         self.answer(200, ETag=f'"{query.get("partNumber", 1)}"')
 
     def do_POST(self):
-        self.body()
         key, query = self._at()
+        if "uploadId" in query and self.is_spoilt("complete"):
+            return
+        self.body()
         bucket = self.server.bucket
         if "uploads" in query:
-            upload = str(len(bucket.uploads) + 1)
+            upload = uuid.uuid4().hex
             bucket.uploads[upload] = {}
             text = f"<Bucket>bucket</Bucket><Key>{escape(key)}</Key><UploadId>{upload}</UploadId>"
             return self.answer(
                 200, f"<InitiateMultipartUploadResult>{text}</InitiateMultipartUploadResult>".encode()
             )
-        parts = bucket.uploads.pop(query["uploadId"])
+        parts = bucket.uploads.pop(query["uploadId"], None)
+        if parts is None:
+            return self.answer(404, GONE)
         bucket.objects[key] = b"".join(parts[number] for number in sorted(parts))
         text = f"<Location>x</Location><Bucket>bucket</Bucket><Key>{escape(key)}</Key><ETag>&quot;1&quot;</ETag>"
         self.answer(200, f"<CompleteMultipartUploadResult>{text}</CompleteMultipartUploadResult>".encode())

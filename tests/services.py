@@ -236,6 +236,17 @@ sys.exit(run_wsgi(sys.argv[2], sys.argv[3]))
 _SWIFT_PIPELINE = "catch_errors proxy-logging cache listing_formats bulk s3api tempauth copy slo dlo proxy-server"
 
 
+def _memcached() -> str:
+    """The program that keeps Swift's tokens; installed on a Debian where we may."""
+    if os.geteuid() == 0 and shutil.which("apt-get") and not shutil.which("memcached"):
+        quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        run("apt-get", "update", "-qq", env=quiet)
+        run("apt-get", "install", "-qq", "--no-install-recommends", "memcached", env=quiet)
+    if found := shutil.which("memcached"):
+        return found
+    raise Missing("Swift's tokens need memcached (as root: apt-get install memcached)")
+
+
 def _swift_configuration(folder: Path, at: Place, ports: dict[str, int], cache: int) -> None:
     (folder / "swift.conf").write_text(
         "[swift-hash]\nswift_hash_path_suffix = pellucid\n[storage-policy:0]\nname = one\ndefault = yes\n"
@@ -270,9 +281,7 @@ def swift(folder: Path, at: Place = HERE) -> Iterator[Service]:
              "setuptools<81", "swift==2.38.3")  # fmt: skip
 
     python = install(home() / "swift-2.38.3", make) / "bin" / "python"
-    memcached = shutil.which("memcached")
-    if not memcached:
-        raise Missing("Swift's tokens need memcached (apt-get install memcached)")
+    memcached = _memcached()
     folder = folder / "swift"
     disk = folder / "disks" / "d1"
     disk.mkdir(parents=True)
@@ -395,7 +404,7 @@ def hdfs(folder: Path, at: Place = HERE, disks: Sequence[Path] = ()) -> Iterator
 
 
 def _hdfs_files(service: str, folder: str) -> set[str]:
-    """Files and folders below a folder, as the name node has them: blocks go from the disk some seconds later."""
+    """Files and folders (`FOLDER/`) below a folder, as the name node has them: blocks go from the disk some seconds later."""
     try:
         with urllib.request.urlopen(f"{service}{folder}?op=LISTSTATUS", timeout=60) as answer:
             entries = json.load(answer)["FileStatuses"]["FileStatus"]
@@ -406,9 +415,10 @@ def _hdfs_files(service: str, folder: str) -> set[str]:
     found = set()
     for entry in entries:
         path = f"{folder}/{entry['pathSuffix']}"
-        found.add(path)
         if entry["type"] == "DIRECTORY":
-            found |= _hdfs_files(service, path)
+            found |= {f"{path}/"} | _hdfs_files(service, path)
+        else:
+            found.add(path)
     return found
 
 

@@ -1,7 +1,7 @@
 """Whatever ends a query, its output is whole or absent, and its trace can be read.
 
 Ends by kill -9, by Ctrl-C and by a full disk, while reading, computing and writing. Reads
-and writes are paced inside the engine (`--disk-rate`) so that the end comes in the middle
+and writes are paced inside the engine (`--disk-rate`, `--network-rate`) so that the end comes in the middle
 without a sleep; where the machine can, a disk that is really full stands in for one.
 """
 
@@ -14,7 +14,7 @@ import time
 import pytest
 
 from lab import disks, kernel
-from tests import binary, oracle, traces
+from tests import binary, oracle, s3, traces
 
 FORMATS = ("parquet", "csv", "json")
 # CLI: an interrupted command ends with this.
@@ -75,6 +75,18 @@ def test_ctrl_c_while_writing_leaves_nothing(rows, folder, ending):
     code, out, err = binary.kill(copying(rows, folder, ending), signal.SIGINT)
     assert code == INTERRUPTED, err
     assert os.listdir(folder) == [] and not binary.PANIC.search(err)
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_ctrl_c_while_uploading_leaves_nothing(rows, ending):
+    with s3.serving() as (environment, bucket):
+        # A link so slow that the first parts are under way when the signal comes.
+        copy = f"COPY (SELECT * FROM '{rows}') TO 's3://bucket/out.{ending}'"
+        process = binary.start("sql", copy, "--network-rate", "4MB/s", env=os.environ | environment)
+        binary.wait_until(lambda: any("partNumber" in request for request in bucket.asked), process)
+        code, out, err = binary.kill(process, signal.SIGINT)
+        assert code == INTERRUPTED and out == "" and not binary.PANIC.search(err), f"exit {code}: {err}"
+        assert bucket.objects == {} and bucket.uploads == {}, bucket.asked
 
 
 def test_an_older_output_stays_until_the_new_one_is_whole(rows, folder):

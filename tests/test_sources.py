@@ -336,9 +336,11 @@ def test_s3_partitioned_output(bucket):
 
 def test_s3_output_of_a_query_that_fails_is_not_there(bucket):
     held, settings = bucket
-    copy = "COPY (SELECT 1 / (value - 900000) AS x FROM range(1000000)) TO 's3://bucket/o.csv'"
-    ran = binary.sql(copy, **settings)
-    assert ran.code == 1 and held.objects == {} and re.search("divide", ran.err, re.IGNORECASE), ran.err
+    copy = "COPY (SELECT 1 / (value - 900000) AS x, repeat('x', 99) AS y FROM range(1000000)) TO 's3://bucket/o.csv'"
+    ran = binary.sql(copy, None, "--partitions", "1", **settings)
+    assert ran.code == 1 and re.search("divide", ran.err, re.IGNORECASE), ran.err
+    assert any("partNumber" in request for request in held.asked), "no part was sent"
+    assert held.objects == {} and held.uploads == {}, held.asked
 
 
 def test_s3_object_that_is_not_there(bucket):

@@ -283,6 +283,8 @@ def test_spark_conf_and_jar(tmp_path):
         "spark.pellucid.mode": "measure",
         "spark.pellucid.policy": "index",
     }
+    gated = binary.run("spark", "conf", "--mode", "monotasks", env=named).check().out.split()
+    assert "spark.shuffle.sync=true" in gated and "spark.shuffle.sync=true" not in binary.run("spark", "conf", env=named).check().out
     document = binary.run("spark", "conf", "--json", env=named).check().json()
     assert document["format"] == "pellucid.spark/1" and document["jar"] == str(jar)
     missing = binary.run("spark", "jar", env={**os.environ, "PELLUCID_SPARK_JAR": str(tmp_path / "none.jar")})

@@ -1,4 +1,4 @@
-"""What a stock event log says of each stage, as figures 2 and 7 of the paper need it.
+"""What a stock event log says of each stage, as figures 2 and 7 of the paper need it; and what the plugin says of disks.
 
 ε: the threads' wait, executorRunTime − cpuTime − gc, summed over a stage's tasks (with the plugin also
 less its queue time and the run queue's wait, which stock logs lack). µ: bytes read and written a
@@ -6,6 +6,7 @@ second of the stage. ζ = ε ÷ µ (self-adaptive-executors-middleware19 §5.1).
 """
 
 import json
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -60,3 +61,28 @@ def stage(info: dict, tasks: list[dict]) -> dict:
 def plugin(accumulable: dict) -> bool:
     """Whether it is one of the plugin's, of a task."""
     return accumulable.get("Name", "").startswith("pellucid.") and "Update" in accumulable
+
+
+def sink(folder: Path) -> dict[str, str]:
+    """Settings that have Spark write its metrics to files in a folder, each second and at the end."""
+    options = {"class": "org.apache.spark.metrics.sink.CsvSink", "directory": str(folder), "period": "1", "unit": "seconds"}
+    return {f"spark.metrics.conf.executor.sink.csv.{key}": value for key, value in options.items()}
+
+
+def gated(metrics: Path, folders: list[Path]) -> list[dict] | None:
+    """By disk, the most threads that the plugin had in gated I/O at once, and its most permits, of which each second's are known:
+    at least as many as threads. None where it did not say."""
+    found = []
+    for folder in folders:
+        name = "_".join(re.findall(r"[A-Za-z0-9_-]+", str(folder)))
+        peak, permits = (most(metrics, f"disk.{name}.{what}") for what in ("peak", "permits"))
+        if peak is None or permits is None:
+            return None
+        found.append({"peak": peak, "permits": max(peak, permits)})
+    return found
+
+
+def most(metrics: Path, gauge: str) -> int | None:
+    """The most that executors told of one of the plugin's numbers."""
+    told = [path.read_text().splitlines()[1:] for path in metrics.glob(f"*.plugin.*.{gauge}.csv")]
+    return max((int(line.split(",")[1]) for lines in told for line in lines), default=None)

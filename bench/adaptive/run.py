@@ -183,7 +183,7 @@ class Rig:
         self.source(case).mkdir(exist_ok=True)
 
     def measure(self, case: Case) -> dict:
-        """One run: its time, its stages, what the drives counted, its answer."""
+        """One run: its time, its stages, what the drives and the plugin's queues counted, its answer."""
         memory = self.memory(case)
         if case.setting != REMEMBERED:
             memory.unlink(missing_ok=True)
@@ -191,13 +191,18 @@ class Rig:
             self.measure(replace(case, setting=POLICIES[0]))
         self.clear(case)
         self.set_kind(case, case.kind)
-        with tempfile.TemporaryDirectory() as logs:
+        with tempfile.TemporaryDirectory() as logs, tempfile.TemporaryDirectory() as metrics:
+            settings = spark_settings(case, self.folders(case), Path(logs), memory)
+            if case.setting == "monotasks":
+                settings |= log.sink(Path(metrics))
             before = [disk.stats() for disk in self.of(case)]
             with results.quiet([disk.server for disk in self.of(case)] + self.idlers) as others:
-                said = self.application(case, False, spark_settings(case, self.folders(case), Path(logs), memory))
+                said = self.application(case, False, settings)
             counted = [asdict(disk.stats().since(was)) for disk, was in zip(self.of(case), before, strict=True)]
             (events,) = [path for path in Path(logs).iterdir() if not path.name.startswith(".")]
             stages = log.stages(events)
+            if case.setting == "monotasks":
+                said["gated"] = log.gated(Path(metrics), self.folders(case))
         self.set_kind(case, "memory")
         return {
             **said,

@@ -123,7 +123,11 @@ def group_page(group: tuple, settings: dict) -> list[str]:
     # Never of several: the newest jar's lines alone count.
     lines += [f"- by the jar {measured[0]['build']}", ""]
     order = sorted(settings, key=lambda name: (not name.startswith("stock-"), int(name[6:]) if name.startswith("stock-") else name))
-    lines += ["| setting | runs | seconds | over stock-32 (95 %) | drive busy, s | of it positioning, s | queue depth | stages, s (tasks at once in the end) |", "|---|---|---|---|---|---|---|---|"]
+    queues = "monotasks" in settings
+    columns = ["setting", "runs", "seconds", "over stock-32 (95 %)", "drive busy, s", "of it positioning, s", "queue depth"]
+    columns += ["in gated I/O at most, by disk (permits at most)"] if queues else []
+    columns += ["stages, s (tasks at once in the end)"]
+    lines += [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name in order:
         ms, stages = medians(settings[name])
         drives = [line["drives"] for line in settings[name].values()]
@@ -131,10 +135,19 @@ def group_page(group: tuple, settings: dict) -> list[str]:
         busy, positioning, flight = (statistics.median(sum(drive[key] for drive in each) for each in drives) / 1e9 for key in counters)
         shown = ", ".join(seconds(s["ms"]) + (f" ({s['concurrency']:.0f})" if s["concurrency"] else "") for s in stages)
         depth = f"{flight / busy:.1f}" if busy else "–"
-        lines.append(
-            f"| {name} | {len(settings[name])} | {seconds(ms)} | {against_default(settings, name)} | {busy:.1f} | {positioning:.1f} | {depth} | {shown} |"
-        )
+        cells = [name, len(settings[name]), seconds(ms), against_default(settings, name), f"{busy:.1f}", f"{positioning:.1f}", depth]
+        cells += [in_queues(settings[name]) if name == "monotasks" else "–"] if queues else []
+        lines.append(f"| {' | '.join(map(str, [*cells, shown]))} |")
     return [*lines, "", *signals(settings, order), *map(str, verdict(group, settings)), ""]
+
+
+def in_queues(runs: dict[int, dict]) -> str:
+    """The most threads that the plugin had in gated I/O at once on each disk in any of these runs, and its most permits."""
+    told = [line.get("gated") for line in runs.values()]
+    if not all(told):
+        return "not measured"
+    each = zip(*told, strict=True)
+    return ", ".join(f"{max(d['peak'] for d in disk)} ({max(d['permits'] for d in disk)})" for disk in each)
 
 
 def signals(settings: dict, order: list[str]) -> list[str]:

@@ -23,7 +23,7 @@ from bench import results
 from bench.storage import data, predicted, spark, workloads
 from bench.storage.causes import CONDITIONS, EXAMINED, TRACES
 from bench.storage.rig import Place, Rig, rig
-from bench.storage.run import carry_out, keep_trace, ready, say, watched
+from bench.storage.run import carry_out, keep_trace, pellucid, ready, say, watched
 from bench.storage.workloads import TPCDS, WORKLOADS, Workload
 from lab.memory import kept
 from tests import binary, services
@@ -33,6 +33,8 @@ ROUNDS = 5
 COPIES, PROBE, WARMING = 3, ("--seconds", "20", "--bytes", "512MiB"), 3
 PLACES = ("GC-V", "GC-VS", "NC")
 COUNT = "SELECT count(*) FROM lines"
+# The matrix's runs of it were by a build whose tasks were not told apart.
+(ITERATES,) = (workload for workload in WORKLOADS if not workload.way)
 
 
 def put(place: Place) -> None:
@@ -124,6 +126,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
                 if workload.way:
                     note(hardware, place, {"traced": workload.name}, partial(traced, hardware, place, workload), until)
             note(hardware, place, {"spark": WORKLOADS[0].name}, partial(by_spark, hardware, place, folder), until)
+            note(hardware, place, {"tasks": ITERATES.name}, partial(pellucid, hardware, place, ITERATES, folder), until)
         for number in range(ROUNDS):
             for place in hardware.places:
                 for condition in CONDITIONS if place.name in PLACES else ():

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -17,6 +18,8 @@ use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result, UploadPart,
 };
+
+use crate::stores::planning;
 
 /// A store with its name.
 #[derive(Debug)]
@@ -91,11 +94,20 @@ impl ObjectStore for Named {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.inner.get_opts(location, options).await.map_err(self.at(location))
+        let (started, head) = (Instant::now(), options.head);
+        let result = self.inner.get_opts(location, options).await.map_err(self.at(location))?;
+        Ok(match planning(&self.name) {
+            Some(asking) => asking.answered(started, head, result),
+            None => result,
+        })
     }
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        let started = Instant::now();
         let parts = self.inner.get_ranges(location, ranges).await.map_err(self.at(location))?;
+        if let Some(asking) = planning(&self.name) {
+            asking.read(started, &parts);
+        }
         for (range, bytes) in ranges.iter().zip(&parts) {
             check_footer(range, bytes).map_err(|source| {
                 let path = format!("{}/{location}", self.name);
@@ -112,13 +124,26 @@ impl ObjectStore for Named {
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let (name, prefix_name) = (self.name.clone(), prefix.map(Path::to_string).unwrap_or_default());
-        self.inner.list(prefix).map(move |r| r.map_err(|e| named(&name, &prefix_name, e))).boxed()
+        let listing = self.inner.list(prefix).map(move |r| r.map_err(|e| named(&name, &prefix_name, e)));
+        let Some(asking) = planning(&self.name) else { return listing.boxed() };
+        let (started, mut first_ns) = (Instant::now(), None);
+        // After the last entry comes the end.
+        let whole = listing.map(Some).chain(futures::stream::once(std::future::ready(None)));
+        let seen = whole.inspect(move |entry| match entry {
+            Some(_) => first_ns = first_ns.or(Some(started.elapsed().as_nanos() as u64)),
+            None => asking.listed(started, first_ns),
+        });
+        seen.filter_map(std::future::ready).boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        let whole = Path::default();
+        let (whole, started) = (Path::default(), Instant::now());
         let at = self.at(prefix.unwrap_or(&whole));
-        self.inner.list_with_delimiter(prefix).await.map_err(at)
+        let listed = self.inner.list_with_delimiter(prefix).await.map_err(at)?;
+        if let Some(asking) = planning(&self.name) {
+            asking.listed(started, None);
+        }
+        Ok(listed)
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {

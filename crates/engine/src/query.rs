@@ -31,7 +31,7 @@ use crate::parquet::{Metadata, ParquetScan};
 use crate::scan::Source;
 use crate::session::Session;
 use crate::stage::Builder;
-use crate::stores::{JobIo, JobStores};
+use crate::stores::{JobIo, JobStores, planned};
 use crate::{EngineError, Input, QueryResult, explain, input, paths, tables};
 
 /// Footers and page indexes read at once.
@@ -89,7 +89,8 @@ impl Query {
         std::thread::Builder::new()
             .name("query".to_string())
             .spawn(move || {
-                let running = Running { session, job, outputs };
+                let io = session.stores.begin(job.clone(), session.runtime.clone());
+                let running = Running { session, job, outputs, io };
                 let ended = catch_unwind(AssertUnwindSafe(|| running.run(&sql, &recorder)));
                 let ended = ended.unwrap_or_else(|panic| Err(running.defect(panic.as_ref(), &recorder)));
                 // Nobody may wait any more.
@@ -185,6 +186,7 @@ struct Running {
     session: Arc<Session>,
     job: Job,
     outputs: Arc<Outputs>,
+    io: Arc<JobIo>,
 }
 
 impl Running {
@@ -222,7 +224,7 @@ impl Running {
     /// Plans and runs. The third part: the stages' descriptions, for `EXPLAIN`, and whether
     /// they are to be shown with what the trace measured.
     fn steps(&self, sql: &str) -> Result<Steps, EngineError> {
-        let planned = self.session.tokio.block_on(self.plan(sql))?;
+        let planned = self.session.tokio.block_on(planned(Arc::clone(&self.io), self.plan(sql)))?;
         if self.job.is_cancelled() {
             return Err(EngineError::Cancelled);
         }
@@ -252,15 +254,15 @@ impl Running {
         &self,
         stages: StagePlan,
         metadata: Metadata,
-        context: JobContext,
+        context: Arc<TaskContext>,
     ) -> Result<Vec<RecordBatch>, EngineError> {
         let execution = Execution::new(Parts {
             runtime: self.session.runtime.clone(),
             job: self.job.clone(),
             plan: stages,
-            context: context.task,
+            context,
             metadata,
-            io: context.io,
+            io: Arc::clone(&self.io),
             outputs: Arc::clone(&self.outputs),
             open: self.open(),
             at_least: self.at_least(),
@@ -317,33 +319,33 @@ impl Running {
     }
 
     /// What the job's operators see: its own stores, joins that do not wait for each other.
-    fn context(&self, state: &SessionState) -> JobContext {
-        let io = Arc::new(JobIo::new(self.job.clone(), self.session.runtime.clone()));
+    fn context(&self, state: &SessionState) -> Arc<TaskContext> {
         let mut env = state.runtime_env().as_ref().clone();
         env.object_store_registry = Arc::new(JobStores {
             stores: Arc::clone(&self.session.stores),
-            io: Arc::clone(&io),
+            io: Arc::clone(&self.io),
             outputs: Arc::clone(&self.outputs),
         });
         let mut config = state.config().clone();
         // A join would wait for reports of partitions whose multitasks have not been admitted.
         config.options_mut().optimizer.enable_join_dynamic_filter_pushdown = false;
-        let task = TaskContext::from(state).with_session_config(config).with_runtime(Arc::new(env));
-        JobContext { task: Arc::new(task), io }
+        Arc::new(TaskContext::from(state).with_session_config(config).with_runtime(Arc::new(env)))
     }
 
     fn open(&self) -> Open {
-        let session = Arc::clone(&self.session);
+        let (session, io) = (Arc::clone(&self.session), Arc::clone(&self.io));
         Box::new(move |config: &FileScanConfig, file: &PartitionedFile| {
             let url: &url::Url = config.object_store_url.as_ref();
             if url.scheme() == "file" {
                 let path = pellucid_storage::LocalStore::default().path(file.path())?;
                 return Ok(Source::Local(session.runtime.open(&path).map_err(DataFusionError::External)?));
             }
+            let name = pellucid_storage::name(url);
+            io.asks(&name);
             Ok(Source::Remote {
                 store: session.stores.get(url)?,
                 path: file.path().clone(),
-                resource: session.runtime.store(&pellucid_storage::name(url), None),
+                resource: session.runtime.store(&name, None),
                 pacer: session.runtime.network_pacer(),
                 tokio: session.tokio.handle().clone(),
             })
@@ -355,16 +357,16 @@ impl Running {
         &self,
         plan: &StagePlan,
         metadata: &Metadata,
-        context: &JobContext,
+        context: &Arc<TaskContext>,
     ) -> Result<Vec<String>, EngineError> {
-        let ledger: Arc<dyn Ledger> = Arc::new(JobLedger::new(self.job.clone(), &context.task));
+        let ledger: Arc<dyn Ledger> = Arc::new(JobLedger::new(self.job.clone(), context));
         let planned: Vec<Mutex<Option<Arc<Exchange>>>> =
             plan.stages.iter().map(|_| Mutex::default()).collect();
         let open = self.open();
         let builder = Builder {
             plan,
             metadata,
-            io: &context.io,
+            io: &self.io,
             ledger: &ledger,
             exchanges: &|stage| planned[stage].lock().unwrap_or_else(PoisonError::into_inner).clone(),
             open: &open,
@@ -395,11 +397,6 @@ impl Running {
         self.session.tokio.block_on(self.session.context.execute_logical_plan(plan))?;
         Ok(())
     }
-}
-
-struct JobContext {
-    task: Arc<TaskContext>,
-    io: Arc<JobIo>,
 }
 
 /// Columns, rows, and what `EXPLAIN` shows instead of them.

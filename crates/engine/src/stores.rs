@@ -3,13 +3,14 @@
 //! DataFusion's openers and sinks ask a registry for a store. A job has a registry of its
 //! own, whose stores answer reads from what the job's read monotasks brought into memory,
 //! and turn writes into write monotasks. What was not brought is read from the store itself
-//! and counted: schema inference when a file is planned, a record that is longer than the
-//! look-ahead; the trace has it as a storage operation. So no operator waits for a device behind the scheduler's back unseen.
+//! and counted: a record that is longer than the look-ahead. The trace has it as a storage operation,
+//! and so it has what planning asks a remote store for (listings, footers, the beginning of a file) and each
+//! attempt that a store refused, be it of a monotask. So nobody waits for a device behind the scheduler's back unseen.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use async_trait::async_trait;
@@ -24,7 +25,8 @@ use object_store::{
     ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
     UploadPart,
 };
-use pellucid_runtime::{Job, Runtime};
+use pellucid_runtime::{Job, ResourceHandle, Runtime};
+use pellucid_storage::{FailedAttempt, Watch};
 use pellucid_trace::{Operation, Outcome, Record, StorageOperation};
 use url::Url;
 
@@ -32,10 +34,29 @@ use crate::named::Named;
 use crate::output::Outputs;
 use crate::scan::Scan;
 
+tokio::task_local! {
+    /// The job that is planned: planning asks the engine's stores, for its own are of its operators.
+    static PLANNED: Arc<JobIo>;
+}
+
+/// Plans; what it asks stores for is `io`'s.
+pub(crate) async fn planned<T>(io: Arc<JobIo>, planning: impl Future<Output = T>) -> T {
+    PLANNED.scope(io, planning).await
+}
+
+/// Who hears of what is asked of the store `name` just now, if it is a remote one and somebody plans.
+pub(crate) fn planning(name: &str) -> Option<Asking> {
+    let io = PLANNED.try_with(Arc::clone).ok().filter(|_| !name.is_empty())?;
+    let resource = io.runtime.store(name, None);
+    Some(Asking { io, resource })
+}
+
 /// The stores that an engine has opened, by scheme and authority; opened on first use.
 #[derive(Default)]
 pub(crate) struct Stores {
     open: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
+    /// Jobs that are not over: each hears what a store refuses that it asks for something.
+    jobs: Arc<Mutex<Vec<Weak<JobIo>>>>,
 }
 
 impl fmt::Debug for Stores {
@@ -45,13 +66,34 @@ impl fmt::Debug for Stores {
 }
 
 impl Stores {
+    /// What the stores of a job that begins share.
+    pub(crate) fn begin(&self, job: Job, runtime: Runtime) -> Arc<JobIo> {
+        let io = Arc::new(JobIo { answers: Mutex::default(), asked: Mutex::default(), job, runtime });
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        jobs.retain(|job| job.strong_count() > 0);
+        jobs.push(Arc::downgrade(&io));
+        io
+    }
+
+    /// Tells the jobs that ask `store` for something.
+    fn watch(&self, store: String) -> Watch {
+        let jobs = Arc::clone(&self.jobs);
+        Arc::new(move |failed| {
+            let jobs = jobs.lock().unwrap_or_else(PoisonError::into_inner);
+            jobs.iter().filter_map(Weak::upgrade).for_each(|job| job.failed(&store, &failed));
+        })
+    }
+
     pub(crate) fn get(&self, url: &Url) -> DfResult<Arc<dyn ObjectStore>> {
         let name = pellucid_storage::name(url);
+        // Without a job there is nobody to hear it.
+        let _ = PLANNED.try_with(|job| job.asks(&name));
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(store) = open.get(&name) {
             return Ok(Arc::clone(store));
         }
-        let store = pellucid_storage::open(url).map_err(|e| DataFusionError::External(Box::new(e)))?;
+        let store = pellucid_storage::open_watched(url, self.watch(name.clone()));
+        let store = store.map_err(|e| DataFusionError::External(Box::new(e)))?;
         let named = if url.scheme() == "file" { String::new() } else { name.clone() };
         let store: Arc<dyn ObjectStore> = Arc::new(Named { name: named, inner: store });
         open.insert(name, Arc::clone(&store));
@@ -76,37 +118,73 @@ type Answers = HashMap<String, Vec<(Arc<Scan>, usize)>>;
 /// What all stores of one job share.
 pub(crate) struct JobIo {
     answers: Mutex<Answers>,
+    /// The stores that the job asks for something.
+    asked: Mutex<HashSet<String>>,
     job: Job,
     runtime: Runtime,
 }
 
 impl JobIo {
-    pub(crate) fn new(job: Job, runtime: Runtime) -> Self {
-        Self { answers: Mutex::default(), job, runtime }
+    /// From now on the job hears what the store `name` refuses.
+    pub(crate) fn asks(&self, name: &str) {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if !asked.contains(name) {
+            asked.insert(name.to_string());
+        }
     }
 
-    /// Records a read that an operator made by itself, for no monotask had brought its bytes.
-    fn missed(&self, url: &Url, path: &Path, started: Instant, bytes: u64) {
-        let resource = if url.scheme() == "file" {
-            let path = pellucid_storage::LocalStore::default().path(path);
-            path.map_err(|e| e.into()).and_then(|p| self.runtime.disk_of(&p))
-        } else {
-            Ok(self.runtime.store(&pellucid_storage::name(url), None))
-        };
-        // A file that was just read has a disk.
-        let Ok(resource) = resource else { return };
+    /// Records an attempt of somebody at `store` that failed.
+    fn failed(&self, store: &str, failed: &FailedAttempt) {
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner).contains(store);
+        if asked {
+            let ns = failed.ended.duration_since(failed.started).as_nanos() as u64;
+            let failure = (Some(failed.error.clone()), Outcome::Failed);
+            self.record(
+                &self.runtime.store(store, None),
+                failed.operation,
+                failed.started,
+                ns,
+                failure,
+                |_| (),
+            );
+        }
+    }
+
+    fn record(
+        &self,
+        resource: &ResourceHandle,
+        operation: Operation,
+        started: Instant,
+        duration_ns: u64,
+        (error, outcome): (Option<String>, Outcome),
+        more: impl FnOnce(&mut StorageOperation),
+    ) {
         let recorder = self.job.recorder();
-        recorder.record(Record::StorageOperation(StorageOperation {
-            resource: self.job.resource_ix(&resource),
-            operation: Operation::Read,
+        let mut done = StorageOperation {
+            resource: self.job.resource_ix(resource),
+            operation,
             started_ns: recorder.at(started),
             first_byte_ns: None,
-            duration_ns: started.elapsed().as_nanos() as u64,
-            bytes: Some(bytes),
+            duration_ns,
+            bytes: None,
             concurrency: None,
-            error: None,
-            outcome: Outcome::Ok,
-        }));
+            error,
+            outcome,
+        };
+        more(&mut done);
+        recorder.record(Record::StorageOperation(done));
+    }
+
+    /// Where a read goes that an operator makes by itself, for no monotask has brought its bytes.
+    fn missed(self: &Arc<Self>, url: &Url, path: &Path) -> Option<Asking> {
+        let resource = if url.scheme() == "file" {
+            let path = pellucid_storage::LocalStore::default().path(path);
+            // A file that can be read has a disk.
+            path.map_err(|e| e.into()).and_then(|p| self.runtime.disk_of(&p)).ok()?
+        } else {
+            self.runtime.store(&pellucid_storage::name(url), None)
+        };
+        Some(Asking { io: Arc::clone(self), resource })
     }
 
     /// From now on `scan` answers for `path`, its source number `source`.
@@ -137,6 +215,78 @@ impl JobIo {
     }
 }
 
+/// A job, and the resource that is asked for something on its behalf, by no monotask.
+#[derive(Clone)]
+pub(crate) struct Asking {
+    io: Arc<JobIo>,
+    resource: ResourceHandle,
+}
+
+impl Asking {
+    fn ended(&self, operation: Operation, started: Instant, more: impl FnOnce(&mut StorageOperation)) {
+        let ns = started.elapsed().as_nanos() as u64;
+        self.io.record(&self.resource, operation, started, ns, (None, Outcome::Ok), more);
+    }
+
+    /// A listing that began at `started` has ended; its first entry came after `first_ns`.
+    pub(crate) fn listed(&self, started: Instant, first_ns: Option<u64>) {
+        self.ended(Operation::List, started, |done| done.first_byte_ns = first_ns);
+    }
+
+    /// These came in one piece.
+    pub(crate) fn read(&self, started: Instant, parts: &[Bytes]) {
+        let bytes = parts.iter().map(|part| part.len() as u64).sum();
+        self.ended(Operation::Read, started, |done| done.bytes = Some(bytes));
+    }
+
+    /// The same answer; it is recorded when its body has come, or nobody wants more of it.
+    pub(crate) fn answered(self, started: Instant, head: bool, result: GetResult) -> GetResult {
+        if head {
+            self.ended(Operation::Head, started, |_| ());
+            return result;
+        }
+        let wanted = result.range.end - result.range.start;
+        let GetResultPayload::Stream(body) = result.payload else {
+            self.ended(Operation::Read, started, |done| done.bytes = Some(wanted));
+            return result;
+        };
+        let first_byte_ns = started.elapsed().as_nanos() as u64;
+        let mut coming = Coming { asking: Some(self), started, first_byte_ns, bytes: 0 };
+        let body = body.inspect(move |piece| {
+            coming.bytes += piece.as_ref().map_or(0, |piece| piece.len() as u64);
+            if coming.bytes >= wanted {
+                coming.end();
+            }
+        });
+        GetResult { payload: GetResultPayload::Stream(body.boxed()), ..result }
+    }
+}
+
+/// A body on its way.
+struct Coming {
+    asking: Option<Asking>,
+    started: Instant,
+    first_byte_ns: u64,
+    bytes: u64,
+}
+
+impl Coming {
+    fn end(&mut self) {
+        let (first, bytes) = (self.first_byte_ns, self.bytes);
+        if let Some(asking) = self.asking.take() {
+            asking.ended(Operation::Read, self.started, |done| {
+                (done.first_byte_ns, done.bytes) = (Some(first), Some(bytes));
+            });
+        }
+    }
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 /// The registry of one job.
 pub(crate) struct JobStores {
     pub stores: Arc<Stores>,
@@ -156,6 +306,7 @@ impl ObjectStoreRegistry for JobStores {
     }
 
     fn get_store(&self, url: &Url) -> DfResult<Arc<dyn ObjectStore>> {
+        self.io.asks(&pellucid_storage::name(url));
         Ok(Arc::new(JobStore {
             inner: self.stores.get(url)?,
             io: Arc::clone(&self.io),
@@ -240,10 +391,12 @@ impl ObjectStore for JobStore {
                 });
             }
         }
-        let started = Instant::now();
+        let (started, head) = (Instant::now(), options.head);
         let result = self.inner.get_opts(location, options).await?;
-        self.io.missed(&self.url, location, started, result.range.end - result.range.start);
-        Ok(result)
+        Ok(match self.io.missed(&self.url, location) {
+            Some(asking) => asking.answered(started, head, result),
+            None => result,
+        })
     }
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
@@ -252,7 +405,9 @@ impl ObjectStore for JobStore {
         }
         let started = Instant::now();
         let bytes = self.inner.get_ranges(location, ranges).await?;
-        self.io.missed(&self.url, location, started, bytes.iter().map(|b| b.len() as u64).sum());
+        if let Some(asking) = self.io.missed(&self.url, location) {
+            asking.read(started, &bytes);
+        }
         Ok(bytes)
     }
 

@@ -9,11 +9,11 @@ use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt};
 use pellucid_storage::clock::Live;
-use pellucid_storage::conformance::{check, clear, content};
+use pellucid_storage::conformance::{check, check_failing, clear, content};
 use pellucid_storage::retry::{Limits, Retrying};
 use pellucid_storage::wrap::Wrapped;
 use pellucid_storage::wrap::count::Count;
-use pellucid_storage::wrap::fault::{ALL, Fault, Faults};
+use pellucid_storage::wrap::fault::{ALL, Fault, Faults, passing};
 use pellucid_storage::wrap::limit::Limit;
 use pellucid_storage::wrap::pace::Pace;
 use url::Url;
@@ -22,6 +22,24 @@ type Store = Arc<dyn ObjectStore>;
 
 /// Rounds of reads and writes with faults in between.
 const ROUNDS: u64 = 12;
+
+/// Of pauses and waits, for faults that are brief.
+const LIMITS: Limits = Limits {
+    attempts: 5,
+    pause_ns: 1_000_000,
+    longest_pause_ns: 1_000_000_000,
+    answer_ns: 5_000_000_000,
+    piece_ns: 500_000_000,
+    repeats_calls: true,
+};
+
+fn briefly(fault: Fault) -> Fault {
+    match fault {
+        Fault::Slow(_) => Fault::Slow(20_000_000),
+        Fault::Throttled(_) => Fault::Throttled(20_000_000),
+        fault => fault,
+    }
+}
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -54,21 +72,15 @@ async fn run(url: &Url) -> Vec<String> {
     if wrapped.around().read_bytes() == 0 {
         found("counted", vec!["no byte was counted".to_string()]);
     }
-    for fault in ALL {
-        // Briefer than on a bad day, since this clock does not jump.
-        let fault = match fault {
-            Fault::Slow(_) => Fault::Slow(20_000_000),
-            Fault::Throttled(_) => Fault::Throttled(20_000_000),
-            fault => fault,
-        };
-        let limits = Limits {
-            pause_ns: 1_000_000,
-            answer_ns: 5_000_000_000,
-            piece_ns: 500_000_000,
-            ..Limits::default()
-        };
+    // Briefer than on a bad day, since this clock does not jump. And without stalls, since a part is waited for a minute;
+    // those are in the rounds.
+    let brief: Vec<Fault> = passing().into_iter().filter(|f| *f != Fault::Stalled).map(briefly).collect();
+    let failing = Wrapped::new(Arc::clone(&store), Faults::new(clock.clone(), 5, &brief));
+    let repeated = Retrying::new(failing, clock.clone(), LIMITS, 1);
+    found("repeated", check_failing(&*repeated, &folder).await);
+    for fault in ALL.map(briefly) {
         let limits =
-            if fault == Fault::Stalled { Limits { answer_ns: 500_000_000, ..limits } } else { limits };
+            if fault == Fault::Stalled { Limits { answer_ns: 500_000_000, ..LIMITS } } else { LIMITS };
         let faulty = Wrapped::new(Arc::clone(&store), Faults::new(clock.clone(), 5, &[fault]));
         let guarded = Retrying::new(faulty, clock.clone(), limits, 1);
         let passes = !matches!(fault, Fault::Expired | Fault::TooLong);

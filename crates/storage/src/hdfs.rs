@@ -14,10 +14,10 @@ use object_store::{Error, ObjectStore, Result};
 use tokio::runtime::{Builder, Runtime};
 use url::Url;
 
-use crate::StorageError;
 use crate::retry::Limits;
 use crate::wrap::secrets::Secrets;
 use crate::wrap::{Around, Call, Wrapped};
+use crate::{StorageError, Watch};
 
 /// Runs the client's own tasks, its connections, for as long as the process lives. Left alone, the client spawns them
 /// where it is called: on a runtime that stands still as soon as the call has returned, if that is an operator's
@@ -26,7 +26,7 @@ static CONNECTIONS: LazyLock<io::Result<Runtime>> =
     LazyLock::new(|| Builder::new_multi_thread().worker_threads(1).thread_name("hdfs").enable_all().build());
 
 /// The file system of `url`.
-pub(crate) fn open(url: &Url) -> std::result::Result<Arc<dyn ObjectStore>, StorageError> {
+pub(crate) fn open(url: &Url, watch: Watch) -> std::result::Result<Arc<dyn ObjectStore>, StorageError> {
     let name = crate::name(url);
     let store = CONNECTIONS
         .as_ref()
@@ -36,7 +36,7 @@ pub(crate) fn open(url: &Url) -> std::result::Result<Arc<dyn ObjectStore>, Stora
             client.with_io_runtime(runtime.handle().clone()).build()
         })
         .map_err(|source| StorageError::Settings { url: name, source })?;
-    Ok(crate::guarded(Wrapped::new(Arc::new(store), Words), Limits::default(), Secrets::new([])))
+    Ok(crate::guarded(Wrapped::new(Arc::new(store), Words), Limits::default(), Secrets::new([]), watch))
 }
 
 /// Errors of the name node: their kind by the exception's name, without the stack.

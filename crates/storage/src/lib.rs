@@ -36,8 +36,10 @@ pub mod wrap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::time::Instant;
 
 use object_store::ObjectStore;
+use pellucid_trace::Operation;
 use url::Url;
 
 pub use local::LocalStore;
@@ -99,6 +101,23 @@ impl std::error::Error for StorageError {
     }
 }
 
+/// An attempt at a request of a store that failed in a way that may pass. Most are repeated, and whoever
+/// asked hears only that it took longer.
+#[derive(Debug, Clone)]
+pub struct FailedAttempt {
+    /// What was asked for.
+    pub operation: Operation,
+    /// When it was.
+    pub started: Instant,
+    /// When it could be asked for again: pauses are part of it, where they are made here.
+    pub ended: Instant,
+    /// What the store or the way to it said, without credentials.
+    pub error: String,
+}
+
+/// Is told of attempts that fail. It is called where requests are made, so it must not wait.
+pub type Watch = Arc<dyn Fn(FailedAttempt) + Send + Sync>;
+
 /// Opens the store that holds `url`: `file://`, `s3://`, and with their features `swift://` and
 /// `hdfs://`.
 ///
@@ -108,13 +127,21 @@ impl std::error::Error for StorageError {
 /// # Errors
 /// A scheme without a backend, or settings that the backend refuses.
 pub fn open(url: &Url) -> Result<Arc<dyn ObjectStore>, StorageError> {
+    open_watched(url, Arc::new(|_| ()))
+}
+
+/// The same, and `watch` is told of attempts that fail.
+///
+/// # Errors
+/// As [`open`]'s.
+pub fn open_watched(url: &Url, watch: Watch) -> Result<Arc<dyn ObjectStore>, StorageError> {
     match url.scheme() {
         "file" => Ok(Arc::new(LocalStore::default())),
-        "s3" => remote::s3(url),
+        "s3" => remote::s3(url, watch),
         #[cfg(feature = "swift")]
-        "swift" => swift::open(url),
+        "swift" => swift::open(url, watch),
         #[cfg(feature = "hdfs")]
-        "hdfs" => hdfs::open(url),
+        "hdfs" => hdfs::open(url, watch),
         _ => Err(StorageError::UnknownScheme { url: format!("{}{}", name(url), url.path()) }),
     }
 }
@@ -124,10 +151,17 @@ fn guarded(
     store: Arc<dyn ObjectStore>,
     limits: retry::Limits,
     secrets: wrap::secrets::Secrets,
+    watch: Watch,
 ) -> Arc<dyn ObjectStore> {
     let seed = RandomState::new().hash_one(0);
-    let retrying = retry::Retrying::new(store, Arc::new(clock::Live::default()), limits, seed);
+    let watch = without_secrets(watch, secrets.clone());
+    let retrying = retry::Retrying::watched(store, Arc::new(clock::Live::default()), limits, seed, watch);
     wrap::Wrapped::new(retrying, secrets)
+}
+
+/// Tells `watch` no credentials.
+fn without_secrets(watch: Watch, secrets: wrap::secrets::Secrets) -> Watch {
+    Arc::new(move |failed| watch(FailedAttempt { error: secrets.hide(&failed.error), ..failed }))
 }
 
 /// The name of a store as a resource: scheme and authority, without credentials.

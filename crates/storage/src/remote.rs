@@ -4,8 +4,9 @@
 //! not know is `Retry-After`, which [`Patient`] waits for. What else can go wrong with a body
 //! is [`crate::retry`]'s.
 
+use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use object_store::aws::{AmazonS3, AmazonS3Builder};
@@ -15,11 +16,12 @@ use object_store::client::{
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{ClientOptions, MultipartId, ObjectStore, PutPayload, PutResult, RetryConfig};
+use pellucid_trace::Operation;
 use url::Url;
 
-use crate::StorageError;
 use crate::retry::Limits;
 use crate::wrap::secrets::Secrets;
+use crate::{FailedAttempt, StorageError, Watch};
 
 /// No answer that asks for more is waited for: the client's own pauses then apply.
 const LONGEST_RETRY_AFTER_S: u64 = 20;
@@ -28,9 +30,10 @@ const LONGEST_RETRY_AFTER_S: u64 = 20;
 const SECRETS: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
 
 /// The bucket of `url`.
-pub(crate) fn s3(url: &Url) -> Result<Arc<dyn ObjectStore>, StorageError> {
+pub(crate) fn s3(url: &Url, watch: Watch) -> Result<Arc<dyn ObjectStore>, StorageError> {
     let limits = Limits { repeats_calls: false, answer_ns: 300_000_000_000, ..Limits::default() };
-    Ok(crate::guarded(Arc::new(client(url)?), limits, secrets()))
+    let client = client(url, crate::without_secrets(Arc::clone(&watch), secrets()))?;
+    Ok(crate::guarded(Arc::new(client), limits, secrets(), watch))
 }
 
 /// What no error may hold.
@@ -40,7 +43,7 @@ fn secrets() -> Secrets {
 
 /// Uploads of a bucket by their names, so that who was killed can abort them later.
 pub(crate) fn uploads(url: &Url) -> Result<Arc<dyn MultipartStore>, StorageError> {
-    Ok(Arc::new(Uploads { client: client(url)?, secrets: secrets() }))
+    Ok(Arc::new(Uploads { client: client(url, Arc::new(|_| ()))?, secrets: secrets() }))
 }
 
 /// A client whose errors hold no secret.
@@ -81,7 +84,7 @@ impl MultipartStore for Uploads {
 
 /// A request that the store refuses is answered at once; one that it cannot serve just now is
 /// tried again with the client's growing pauses, for half a minute at most.
-fn client(url: &Url) -> Result<AmazonS3, StorageError> {
+fn client(url: &Url, watch: Watch) -> Result<AmazonS3, StorageError> {
     let retry =
         RetryConfig { max_retries: 6, retry_timeout: Duration::from_secs(30), ..RetryConfig::default() };
     let plain = std::env::var("AWS_ALLOW_HTTP").is_ok_and(|v| v.eq_ignore_ascii_case("true"));
@@ -89,32 +92,71 @@ fn client(url: &Url) -> Result<AmazonS3, StorageError> {
         .with_url(url.as_str())
         .with_retry(retry)
         .with_client_options(ClientOptions::new().with_allow_http(plain))
-        .with_http_connector(Patient(ReqwestConnector::default()))
+        .with_http_connector(Patient { inner: ReqwestConnector::default(), watch })
         .build()
         .map_err(|source| StorageError::Settings { url: crate::name(url), source: secrets().hide_in(source) })
 }
 
-/// A client that waits as long as a busy store asks it to, before it hands the answer on.
-#[derive(Debug)]
-struct Patient<T>(T);
+/// A client that waits as long as a busy store asks it to, before it hands the answer on, and tells of
+/// requests that failed.
+struct Patient<T> {
+    inner: T,
+    watch: Watch,
+}
+
+impl<T: fmt::Debug> fmt::Debug for Patient<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Patient").field(&self.inner).finish()
+    }
+}
 
 impl HttpConnector for Patient<ReqwestConnector> {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(Patient(self.0.connect(options)?)))
+        Ok(HttpClient::new(Patient { inner: self.inner.connect(options)?, watch: Arc::clone(&self.watch) }))
+    }
+}
+
+/// What a request of S3's interface asks for.
+fn operation(request: &HttpRequest) -> Operation {
+    let asks =
+        |name: &str| request.uri().query().is_some_and(|q| q.split('&').any(|pair| pair.starts_with(name)));
+    match request.method().as_str() {
+        "GET" if asks("list-type") => Operation::List,
+        "HEAD" => Operation::Head,
+        "PUT" if request.headers().contains_key("x-amz-copy-source") => Operation::Copy,
+        "PUT" => Operation::Write,
+        "POST" if asks("uploads") => Operation::Write,
+        "POST" if asks("uploadId") => Operation::Commit,
+        "POST" | "DELETE" => Operation::Delete,
+        _ => Operation::Read,
     }
 }
 
 #[async_trait]
 impl HttpService for Patient<HttpClient> {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let response = self.0.execute(request).await?;
-        if matches!(response.status().as_u16(), 429 | 503)
+        let (operation, started) = (operation(&request), Instant::now());
+        let failed =
+            |error: String| (self.watch)(FailedAttempt { operation, started, ended: Instant::now(), error });
+        let response = match self.inner.execute(request).await {
+            Ok(response) => response,
+            Err(error) => {
+                failed(error.to_string());
+                return Err(error);
+            }
+        };
+        let status = response.status();
+        if status.as_u16() != 429 && !status.is_server_error() {
+            return Ok(response);
+        }
+        if matches!(status.as_u16(), 429 | 503)
             && let Some(after) = response.headers().get("retry-after")
             && let Some(seconds) = after.to_str().ok().and_then(|s| s.parse::<u64>().ok())
             && seconds <= LONGEST_RETRY_AFTER_S
         {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
         }
+        failed(status.to_string());
         Ok(response)
     }
 }

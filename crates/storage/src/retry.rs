@@ -7,12 +7,13 @@
 //! the same version of the object, and one of another length than was asked for is an error.
 //!
 //! Not repeated: what may have been done although its answer was lost and cannot be done
-//! twice (create if absent, rename, the parts and the end of a multipart upload), and what
-//! will be refused again (not found, not allowed, expired). Where a client repeats requests by
+//! twice (create if absent, rename, the parts and the end of a multipart upload; Swift's are objects
+//! of their own and stand on this: `segments.rs`), and what will be refused again (not found, not allowed, expired). Where a client repeats requests by
 //! itself (S3's), [`Limits::repeats_calls`] is false and only bodies are gone on with here.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
@@ -23,9 +24,11 @@ use object_store::{
     ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
     UploadPart,
 };
+use pellucid_trace::Operation;
 
 use crate::clock::{Clock, within};
 use crate::wrap::{Body, map_body};
+use crate::{FailedAttempt, Watch};
 
 /// The store asked to be left alone for a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,19 +89,39 @@ const DELETIONS: usize = 8;
 #[derive(Debug)]
 pub struct Retrying(Arc<Core>);
 
-#[derive(Debug)]
 struct Core {
     inner: Arc<dyn ObjectStore>,
     clock: Arc<dyn Clock>,
     limits: Limits,
     /// State of the generator that spreads the pauses.
     jitter: Mutex<u64>,
+    watch: Watch,
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core")
+            .field("inner", &self.inner)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Retrying {
     /// Round `inner`; `seed` decides how the pauses are spread.
     pub fn new(inner: Arc<dyn ObjectStore>, clock: Arc<dyn Clock>, limits: Limits, seed: u64) -> Arc<Self> {
-        Arc::new(Retrying(Arc::new(Core { inner, clock, limits, jitter: Mutex::new(seed) })))
+        Self::watched(inner, clock, limits, seed, Arc::new(|_| ()))
+    }
+
+    /// The same; `watch` is told of attempts that fail, but for those of a client that repeats calls by itself.
+    pub fn watched(
+        inner: Arc<dyn ObjectStore>,
+        clock: Arc<dyn Clock>,
+        limits: Limits,
+        seed: u64,
+        watch: Watch,
+    ) -> Arc<Self> {
+        Arc::new(Retrying(Arc::new(Core { inner, clock, limits, jitter: Mutex::new(seed), watch })))
     }
 }
 
@@ -141,12 +164,19 @@ impl Core {
         whole / 2 + (*state >> 33) * (whole - whole / 2) / (1 << 31)
     }
 
-    /// Waits before the attempt after number `attempt`, or gives the error back where there
-    /// is to be none.
-    async fn wait(&self, attempt: u32, error: Error) -> Result<()> {
+    /// Waits before the attempt after number `attempt`, which began at `started`, or gives the error back
+    /// where there is to be none.
+    async fn wait(&self, operation: Operation, started: Instant, attempt: u32, error: Error) -> Result<()> {
         if !is_transient(&error) {
             return Err(error);
         }
+        let text = error.to_string();
+        let waited = self.pause(attempt, error).await;
+        (self.watch)(FailedAttempt { operation, started, ended: Instant::now(), error: text });
+        waited
+    }
+
+    async fn pause(&self, attempt: u32, error: Error) -> Result<()> {
         if attempt >= self.limits.attempts {
             return Err(failed(format!("{error} (after {attempt} attempts)")));
         }
@@ -169,22 +199,27 @@ impl Core {
     /// enough.
     async fn attempts<T, F: Future<Output = Result<T>> + Send>(
         &self,
+        operation: Operation,
         sent_bytes: u64,
         repeats: bool,
         mut call: impl FnMut(u32) -> F,
     ) -> Result<T> {
-        self.repeated(repeats, |attempt| self.in_time(sent_bytes, call(attempt))).await
+        self.repeated(operation, repeats, |attempt| self.in_time(sent_bytes, call(attempt))).await
     }
 
     async fn repeated<T, F: Future<Output = Result<T>>>(
         &self,
+        operation: Operation,
         repeats: bool,
         mut call: impl FnMut(u32) -> F,
     ) -> Result<T> {
         let mut attempt = 1;
         loop {
+            let started = Instant::now();
             match call(attempt).await {
-                Err(error) if repeats && self.limits.repeats_calls => self.wait(attempt, error).await?,
+                Err(error) if repeats && self.limits.repeats_calls => {
+                    self.wait(operation, started, attempt, error).await?
+                }
                 outcome => return outcome,
             }
             attempt += 1;
@@ -241,6 +276,7 @@ impl Reading {
     /// The next piece; `None` at the end of the whole.
     async fn next(&mut self) -> Result<Option<bytes::Bytes>> {
         loop {
+            let started = Instant::now();
             let error = match self.piece().await {
                 Ok(Some(piece)) if self.at + piece.len() as u64 > self.end => {
                     return Err(failed("the answer has more bytes than were asked for"));
@@ -254,7 +290,7 @@ impl Reading {
                 Err(error) => error,
             };
             self.body = None;
-            self.core.wait(self.attempt, error).await?;
+            self.core.wait(Operation::Read, started, self.attempt, error).await?;
             self.attempt += 1;
         }
     }
@@ -297,7 +333,7 @@ impl ObjectStore for Retrying {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         let repeats = matches!(options.mode, PutMode::Overwrite);
         let call = |_| self.0.inner.put_opts(location, payload.clone(), options.clone());
-        self.0.attempts(payload.content_length() as u64, repeats, call).await
+        self.0.attempts(Operation::Write, payload.content_length() as u64, repeats, call).await
     }
 
     async fn put_multipart_opts(
@@ -306,15 +342,17 @@ impl ObjectStore for Retrying {
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
         let call = |_| self.0.inner.put_multipart_opts(location, options.clone());
-        let inner = self.0.attempts(0, true, call).await?;
-        Ok(Box::new(InTime { inner, core: Arc::clone(&self.0) }))
+        let inner = self.0.attempts(Operation::Write, 0, true, call).await?;
+        Ok(Box::new(InTime { inner, core: Arc::clone(&self.0), sent_bytes: 0 }))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         if options.head {
-            return self.0.attempts(0, true, |_| self.0.inner.get_opts(location, options.clone())).await;
+            let call = |_| self.0.inner.get_opts(location, options.clone());
+            return self.0.attempts(Operation::Head, 0, true, call).await;
         }
-        let result = self.0.attempts(0, true, |_| self.0.open(location, options.clone())).await?;
+        let call = |_| self.0.open(location, options.clone());
+        let result = self.0.attempts(Operation::Read, 0, true, call).await?;
         let reading = Reading {
             core: Arc::clone(&self.0),
             location: location.clone(),
@@ -348,7 +386,7 @@ impl ObjectStore for Retrying {
                         outcome => outcome.map(|_| ()),
                     })
                 };
-                core.attempts(0, true, call).await?;
+                core.attempts(Operation::Delete, 0, true, call).await?;
                 Ok(location)
             }
         };
@@ -358,23 +396,25 @@ impl ObjectStore for Retrying {
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let (core, prefix) = (Arc::clone(&self.0), prefix.cloned());
         let listed = async move {
-            let entries = core.repeated(true, |_| core.entries(prefix.as_ref())).await?;
+            let entries = core.repeated(Operation::List, true, |_| core.entries(prefix.as_ref())).await?;
             Ok(futures::stream::iter(entries.into_iter().map(Ok)))
         };
         listed.try_flatten_stream().boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.0.attempts(0, true, |_| self.0.inner.list_with_delimiter(prefix)).await
+        self.0.attempts(Operation::List, 0, true, |_| self.0.inner.list_with_delimiter(prefix)).await
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         let repeats = matches!(options.mode, CopyMode::Overwrite);
-        self.0.attempts(0, repeats, |_| self.0.inner.copy_opts(from, to, options.clone())).await
+        let call = |_| self.0.inner.copy_opts(from, to, options.clone());
+        self.0.attempts(Operation::Copy, 0, repeats, call).await
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
-        self.0.attempts(0, false, |_| self.0.inner.rename_opts(from, to, options.clone())).await
+        let call = |_| self.0.inner.rename_opts(from, to, options.clone());
+        self.0.attempts(Operation::Rename, 0, false, call).await
     }
 }
 
@@ -382,6 +422,8 @@ impl ObjectStore for Retrying {
 struct InTime {
     inner: Box<dyn MultipartUpload>,
     core: Arc<Core>,
+    /// A store may write the parts once more when it makes them one.
+    sent_bytes: u64,
 }
 
 impl fmt::Debug for InTime {
@@ -394,12 +436,13 @@ impl fmt::Debug for InTime {
 impl MultipartUpload for InTime {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         let bytes = data.content_length() as u64;
+        self.sent_bytes += bytes;
         let (part, core) = (self.inner.put_part(data), Arc::clone(&self.core));
         async move { core.in_time(bytes, part).await }.boxed()
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        self.core.in_time(0, self.inner.complete()).await
+        self.core.in_time(self.sent_bytes, self.inner.complete()).await
     }
 
     async fn abort(&mut self) -> Result<()> {

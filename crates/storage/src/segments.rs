@@ -3,6 +3,9 @@
 //! A part is uploaded when its request has been answered. OpenDAL's own uploads say so as soon as they have taken a part
 //! into memory: who writes then neither feels how fast the service is, nor can bound what is under way.
 //!
+//! Segments and manifests are put as objects are, by a store that repeats what fails ([`crate::retry`]): whatever number
+//! of times a segment is put under its name, or a manifest under its object's, it is the same one.
+//!
 //! Segments are named as OpenDAL names them, below `.segments/` of the container, and a name is never used twice: what is
 //! left of an upload whose writer was killed is in nobody's way.
 
@@ -13,32 +16,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, TryStreamExt};
-use http::{Request, header};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
-use object_store_opendal::OpendalStore;
-use opendal::raw::{percent_decode_path, percent_encode_path};
-use opendal::{Buffer, ErrorKind, HttpTransporter};
+use opendal::ErrorKind;
+use opendal::raw::percent_decode_path;
 use serde::Serialize;
 
-use crate::swift::SOMEWHERE;
-
 /// A container whose uploads are segments.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct Container {
-    pub store: OpendalStore,
-    /// By which manifests are put; signed in.
-    pub transporter: HttpTransporter,
+    pub store: Arc<dyn ObjectStore>,
+    /// The same one, where what is put is taken for a manifest.
+    pub manifests: Arc<dyn ObjectStore>,
     pub name: String,
-}
-
-impl fmt::Debug for Container {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.store.fmt(f)
-    }
 }
 
 impl fmt::Display for Container {
@@ -74,26 +67,6 @@ impl fmt::Debug for Upload {
 
 fn failed(source: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::Generic { store: "Swift", source: Box::new(source) }
-}
-
-impl Container {
-    /// Puts the manifest that makes an object of segments.
-    async fn join(&self, location: &Path, segments: &[Segment]) -> Result<PutResult> {
-        let at = percent_encode_path(&percent_decode_path(location.as_ref()));
-        let manifest = serde_json::to_vec(segments).map_err(failed)?;
-        let request = Request::put(format!("{SOMEWHERE}/{}/{at}?multipart-manifest=put", self.name))
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(Buffer::from(manifest))
-            .map_err(failed)?;
-        let answer = self.transporter.send(request).await.map_err(failed)?;
-        if !answer.status().is_success() {
-            let said = String::from_utf8_lossy(&answer.body().to_bytes()).into_owned();
-            let words = format!("{location}: the manifest was answered with {}: {said}", answer.status());
-            return Err(failed(opendal::Error::new(ErrorKind::Unexpected, words)));
-        }
-        let e_tag = answer.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_string);
-        Ok(PutResult { e_tag, version: None })
-    }
 }
 
 #[async_trait]
@@ -132,7 +105,8 @@ impl MultipartUpload for Upload {
         if there.is_empty() {
             return self.container.store.put(&self.location, PutPayload::default()).await;
         }
-        self.container.join(&self.location, &there).await
+        let manifest = serde_json::to_vec(&there).map_err(failed)?;
+        self.container.manifests.put(&self.location, manifest.into()).await
     }
 
     async fn abort(&mut self) -> Result<()> {
@@ -180,5 +154,51 @@ impl ObjectStore for Container {
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         self.store.copy_opts(from, to, options).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Virtual;
+    use crate::conformance::content;
+    use crate::retry::{Limits, Retrying};
+    use crate::wrap::Wrapped;
+    use crate::wrap::fault::{Faults, passing};
+    use object_store::memory::InMemory;
+
+    #[test]
+    fn parts_and_their_manifest_are_put_again_until_it_goes_well() {
+        for every in 2..9 {
+            let clock = Arc::new(Virtual::default());
+            let failing = |inner: &Arc<dyn ObjectStore>| -> Arc<dyn ObjectStore> {
+                let faults = Faults::new(clock.clone(), every, &passing());
+                Retrying::new(Wrapped::new(Arc::clone(inner), faults), clock.clone(), Limits::default(), 1)
+            };
+            let (objects, manifests): (Arc<dyn ObjectStore>, Arc<dyn ObjectStore>) =
+                (Arc::new(InMemory::new()), Arc::new(InMemory::new()));
+            let container =
+                Container { store: failing(&objects), manifests: failing(&manifests), name: "c".to_string() };
+            let at = Path::from("a/b");
+            let whole = content(every, 40_000);
+            let read = clock.run(async {
+                for _ in 0..8 {
+                    let mut upload = container.put_multipart(&at).await?;
+                    let parts =
+                        (0..4).map(|i| upload.put_part(whole.slice(10_000 * i..10_000 * (i + 1)).into()));
+                    futures::future::try_join_all(parts.collect::<Vec<_>>()).await?;
+                    upload.complete().await?;
+                }
+                let manifest = manifests.get(&at).await?.bytes().await?;
+                let segments: Vec<serde_json::Value> = serde_json::from_slice(&manifest).map_err(failed)?;
+                let mut read = Vec::new();
+                for segment in segments {
+                    let path = segment["path"].as_str().and_then(|p| p.strip_prefix("/c/")).unwrap();
+                    read.extend(objects.get(&Path::from(path)).await?.bytes().await?);
+                }
+                Ok::<_, Error>(read)
+            });
+            assert!(read.unwrap().unwrap() == whole, "every {every}");
+        }
     }
 }

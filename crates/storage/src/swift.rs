@@ -30,13 +30,13 @@ use reqwest::{Method, StatusCode};
 use tokio::sync::Mutex;
 use url::Url;
 
-use crate::StorageError;
 use crate::retry::{Limits, Throttled};
 use crate::segments::Container;
 use crate::wrap::secrets::Secrets;
+use crate::{StorageError, Watch};
 
 /// Stands for the account's address until it is known; `.invalid` is never a host (RFC 2606).
-pub(crate) const SOMEWHERE: &str = "http://swift.invalid";
+const SOMEWHERE: &str = "http://swift.invalid";
 
 /// How the account is named.
 enum Account {
@@ -66,27 +66,37 @@ impl Account {
 }
 
 /// The container of `url`.
-pub(crate) fn open(url: &Url) -> Result<Arc<dyn ObjectStore>, StorageError> {
+pub(crate) fn open(url: &Url, watch: Watch) -> Result<Arc<dyn ObjectStore>, StorageError> {
     let settings = |source: object_store::Error| StorageError::Settings { url: crate::name(url), source };
     let missing = |what: &str| object_store::Error::Generic { store: "Swift", source: what.into() };
     let account = Account::from_env().ok_or_else(|| settings(missing("no account is named")))?;
     let container = url.host_str().ok_or_else(|| settings(missing("no container is named")))?;
+    let opened = container_of(account, container, &watch)
+        .map_err(|source| settings(object_store::Error::Generic { store: "Swift", source }))?;
+    Ok(Arc::new(opened))
+}
+
+/// A container whose requests are repeated, and whose errors hold no secret.
+fn container_of(
+    account: Account,
+    name: &str,
+    watch: &Watch,
+) -> Result<Container, Box<dyn std::error::Error + Send + Sync>> {
     let secrets = Secrets::new(match &account {
         Account::SignIn { key, .. } => vec![key.clone()],
         Account::Token { token, .. } => vec![token.clone()],
     });
-    let client = reqwest::Client::builder()
-        .connect_timeout(Duration::from_secs(10))
-        .build()
-        .map_err(|e| settings(object_store::Error::Generic { store: "Swift", source: Box::new(e) }))?;
+    let client = reqwest::Client::builder().connect_timeout(Duration::from_secs(10)).build()?;
     let transporter = HttpTransporter::new(Transport { client, account, session: Mutex::new(None) });
-    let builder = services::Swift::default().endpoint(SOMEWHERE).container(container);
-    let operator = Operator::new(builder)
-        .map_err(|e| settings(object_store::Error::Generic { store: "Swift", source: Box::new(e) }))?
-        .with_context(OperationContext::new().with_http_transport(transporter.clone()));
-    let container =
-        Container { store: OpendalStore::new(operator), transporter, name: container.to_string() };
-    Ok(crate::guarded(Arc::new(container), Limits::default(), secrets))
+    let store = |transporter| {
+        let builder = services::Swift::default().endpoint(SOMEWHERE).container(name);
+        let operator =
+            Operator::new(builder)?.with_context(OperationContext::new().with_http_transport(transporter));
+        let store = Arc::new(OpendalStore::new(operator));
+        Ok::<_, Error>(crate::guarded(store, Limits::default(), secrets.clone(), Arc::clone(watch)))
+    };
+    let manifests = store(HttpTransporter::new(Manifests(transporter.clone())))?;
+    Ok(Container { store: store(transporter)?, manifests, name: name.to_string() })
 }
 
 /// Carries requests to the service, signed in.
@@ -232,5 +242,140 @@ impl HttpTransport for Transport {
         let body = answer.bytes_stream().map_ok(Buffer::from).map_err(|e| unreachable(&e)).boxed();
         let body = HttpBody::new(Owned(std::sync::Mutex::new(body)), length.filter(|_| !is_head));
         Ok(response.map(|()| body))
+    }
+}
+
+/// The same way, on which what is put says that it is a manifest.
+struct Manifests(HttpTransporter);
+
+impl HttpTransport for Manifests {
+    async fn fetch(&self, mut request: http::Request<Buffer>) -> opendal::Result<http::Response<HttpBody>> {
+        if request.method() == Method::PUT {
+            let address = format!("{}?multipart-manifest=put", request.uri());
+            *request.uri_mut() =
+                address.parse().map_err(|e| Error::new(ErrorKind::Unexpected, format!("{address}: {e}")))?;
+        }
+        self.0.fetch(request).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::TcpListener;
+
+    use object_store::path::Path;
+    use object_store::{MultipartUpload, ObjectStoreExt};
+
+    const CREATED: &str = "201 Created\r\nETag: e";
+
+    /// What a service was asked: each request's method and path, and the token that came with it.
+    type Asked = Arc<std::sync::Mutex<Vec<String>>>;
+
+    /// A service that answers each request with the next of `answers`, in which `HERE` is its address.
+    fn service(answers: &[&str]) -> (String, Asked) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = format!("http://{}", listener.local_addr().unwrap());
+        let answers: Vec<String> = answers.iter().map(|a| a.replace("HERE", &here)).collect();
+        let asked = Asked::default();
+        let told = Arc::clone(&asked);
+        std::thread::spawn(move || {
+            for answer in answers {
+                let mut stream = BufReader::new(listener.accept().unwrap().0);
+                let mut head = Vec::new();
+                while head.last().is_none_or(|line: &String| line != "\r\n") {
+                    let mut line = String::new();
+                    stream.read_line(&mut line).unwrap();
+                    head.push(line);
+                }
+                let field = |name: &str| {
+                    let value = head
+                        .iter()
+                        .find_map(|l| l.split_once(": ").filter(|(n, _)| n.eq_ignore_ascii_case(name)));
+                    value.map_or("", |(_, value)| value.trim())
+                };
+                let sent = field("content-length").parse().unwrap_or(0);
+                stream.read_exact(&mut vec![0; sent]).unwrap();
+                let line = head[0].trim_end().trim_end_matches(" HTTP/1.1");
+                told.lock().unwrap().push(format!("{line} {}", field("x-auth-token")).trim_end().to_string());
+                write!(
+                    stream.get_mut(),
+                    "HTTP/1.1 {answer}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+                )
+                .unwrap();
+            }
+        });
+        (here, asked)
+    }
+
+    fn signs_in(here: &str) -> Container {
+        let [user, key] = ["account:user", "hunter2hunter2"].map(str::to_string);
+        let account = Account::SignIn { auth: format!("{here}/auth"), user, key };
+        container_of(account, "c", &(Arc::new(|_| ()) as Watch)).unwrap()
+    }
+
+    fn signed_in(token: &str) -> String {
+        format!("200 OK\r\nX-Storage-Url: HERE/v1/a\r\nX-Auth-Token: {token}")
+    }
+
+    fn said(asked: &Asked) -> Vec<String> {
+        asked.lock().unwrap().clone()
+    }
+
+    #[tokio::test]
+    async fn a_token_that_has_expired_is_renewed_and_the_request_made_again() {
+        let expired = "401 Unauthorized";
+        let (here, asked) =
+            service(&[&signed_in("one"), CREATED, expired, &signed_in("two"), CREATED, CREATED]);
+        let container = signs_in(&here);
+        for _ in 0..3 {
+            container.put(&Path::from("x"), "bytes".into()).await.unwrap();
+        }
+        let put = |token: &str| format!("PUT /v1/a/c/x {token}");
+        assert_eq!(
+            said(&asked),
+            ["GET /auth", &put("one"), &put("one"), "GET /auth", &put("two"), &put("two")]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_token_that_cannot_be_renewed_is_an_error_without_it() {
+        let (here, asked) = service(&["401 Unauthorized"]);
+        let account = Account::Token { url: format!("{here}/v1/a"), token: "hunter2hunter2".to_string() };
+        let container = container_of(account, "c", &(Arc::new(|_| ()) as Watch)).unwrap();
+        let error = container.put(&Path::from("x"), "bytes".into()).await.unwrap_err();
+        let words = format!("{error} {error:?}");
+        assert!(words.contains("the token has expired; check") && words.contains("OS_AUTH_TOKEN"), "{words}");
+        assert!(!words.contains("hunter2"), "{words}");
+        assert_eq!(said(&asked).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_busy_service_is_come_back_to_when_it_says_but_not_the_next_day() {
+        let (here, asked) = service(&[&signed_in("one"), "503 Busy\r\nRetry-After: 0", CREATED]);
+        signs_in(&here).put(&Path::from("x"), "bytes".into()).await.unwrap();
+        assert_eq!(said(&asked).len(), 3);
+        let (here, asked) = service(&[&signed_in("one"), "503 Busy\r\nRetry-After: 86400", CREATED]);
+        let error = signs_in(&here).put(&Path::from("x"), "bytes".into()).await.unwrap_err().to_string();
+        assert!(error.contains("503") && error.contains("come again after 86400 s"), "{error}");
+        assert_eq!(said(&asked).len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_segment_and_the_manifest_are_put_again_where_the_service_is_busy_or_broken() {
+        let (busy, broken) = ("503 Busy\r\nRetry-After: 0", "500 Broken");
+        let (here, asked) = service(&[&signed_in("one"), busy, broken, CREATED, broken, busy, CREATED]);
+        let container = signs_in(&here);
+        let mut upload = container.put_multipart(&Path::from("x")).await.unwrap();
+        upload.put_part("bytes".into()).await.unwrap();
+        upload.complete().await.unwrap();
+        let asked = said(&asked);
+        assert!(
+            asked[1].starts_with("PUT /v1/a/c/.segments/x/") && asked[1].contains("/00000000"),
+            "{asked:?}"
+        );
+        assert!(asked[1..4].iter().all(|put| *put == asked[1]), "{asked:?}");
+        assert_eq!(asked[4..], ["PUT /v1/a/c/x?multipart-manifest=put one"; 3]);
     }
 }

@@ -217,9 +217,11 @@ fn a_trace_shows_throttling_and_listing() {
     let found = of_trace(&busy, None);
     assert_eq!(titles(&found), ["the store throttles requests", "planning waits for listings"]);
     assert!(
-        found[0].finding.evidence.contains("1 of 4") && found[1].finding.evidence.contains("30 %"),
+        found[0].finding.evidence.contains("1 requests were refused so")
+            && found[1].finding.evidence.contains("30 %"),
         "{found:?}"
     );
+    assert_eq!(found[0].saving, Saving::Time([0, 5_000_000, 5_000_000]));
     assert!(of_trace(&trace(vec![operation(Operation::List, 20, None)]), None).is_empty());
 }
 

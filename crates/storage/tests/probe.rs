@@ -306,6 +306,48 @@ fn an_upload_that_a_killed_probe_began_is_aborted_by_its_name() {
     assert!(clock.run(inner.complete_multipart(&whole, &id, vec![part])).unwrap().is_err(), "still there");
 }
 
+/// Takes no note of an upload: nothing else that a probe writes is as short as its name.
+#[derive(Debug)]
+struct NoNotes;
+
+#[async_trait::async_trait]
+impl Around for NoNotes {
+    type Pass = ();
+
+    async fn enter(&self, call: Call) -> object_store::Result<()> {
+        if call.operation == Operation::Write && (1..5).contains(&call.sent_bytes) {
+            return Err(object_store::Error::Generic { store: "full", source: "no room".into() });
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn an_upload_that_cannot_be_noted_is_aborted_at_once() {
+    let clock = Arc::new(Virtual::default());
+    let (inner, store) = store(&clock);
+    let probe = Probe {
+        store: Wrapped::new(store, NoNotes),
+        uploads: Some(inner.clone()),
+        folder: Folder::new(Path::from("data"), Folders::Names),
+        url: "memory://x".to_string(),
+        budget: BUDGET,
+        clock: clock.clone(),
+        cancelled: Arc::default(),
+        progress: &|_, _| {},
+        existing: None,
+        forget: &|_| {},
+    };
+    let ended = clock.run(probe.run()).expect("the probe hangs");
+    assert!(matches!(&ended, Err(ProbeError::Store(e)) if e.to_string().contains("no room")), "{ended:?}");
+    assert_eq!(left(&clock, &inner), ["data/theirs"]);
+    // It names uploads by numbers.
+    for id in (0..500).map(|id| id.to_string()) {
+        let part = clock.run(inner.put_part(&Path::from("data/theirs"), &id, 0, "x".into())).unwrap();
+        assert!(part.is_err(), "upload {id} is still there");
+    }
+}
+
 /// Answers so many calls, and then none, and says so.
 #[derive(Debug)]
 struct FallsSilent(std::sync::atomic::AtomicU64, Arc<AtomicBool>);

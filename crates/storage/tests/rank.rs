@@ -162,6 +162,49 @@ fn with_one_more(c: &Composition, random: &mut Random) -> Vec<Composition> {
     more
 }
 
+/// Every composition that is `c` with one thing in the next place further away.
+fn with_one_further(c: &Composition) -> Vec<Composition> {
+    let further = |place: &mut Place| {
+        *place = match place {
+            Place::Process => Place::Machine,
+            Place::Machine => Place::Rack,
+            Place::Rack | Place::Elsewhere => Place::Elsewhere,
+        };
+    };
+    let mut all = Vec::new();
+    for of in [(|c| &mut c.data) as fn(&mut Composition) -> &mut Layer, |c| &mut c.storage] {
+        let mut change = |by: &dyn Fn(&mut Layer)| {
+            let mut changed = c.clone();
+            by(of(&mut changed));
+            all.push(changed);
+        };
+        change(&|layer| further(&mut layer.runs));
+        change(&|layer| further(&mut layer.copies_run));
+        for i in 0..of(&mut c.clone()).mediators.len() {
+            change(&|layer| further(&mut layer.mediators[i].runs));
+        }
+    }
+    all
+}
+
+#[test]
+fn what_is_further_away_never_lowers_a_count() {
+    let mut raised = 0;
+    for seed in 0..20_000 {
+        let c = Random(seed).composition();
+        let before = counts(&c);
+        for further in with_one_further(&c) {
+            let after = counts(&further);
+            assert!(
+                after.0 >= before.0 && after.1 >= before.1,
+                "seed {seed}: {before:?} {after:?}\n{c:#?}\n{further:#?}"
+            );
+            raised += usize::from(after != before);
+        }
+    }
+    assert!(raised > 10_000, "{raised}");
+}
+
 #[test]
 fn a_hop_or_a_copy_more_never_lowers_a_count() {
     for seed in 0..20_000 {

@@ -12,54 +12,108 @@ use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult,
 };
-use pellucid_storage::clock::{Clock, Virtual};
-use pellucid_storage::conformance::{check, content};
+use pellucid_storage::clock::{Clock, Live, Virtual};
+use pellucid_storage::conformance::{check, check_failing, content};
 use pellucid_storage::retry::{Limits, Retrying};
 use pellucid_storage::wrap::Wrapped;
 use pellucid_storage::wrap::count::Count;
-use pellucid_storage::wrap::fault::{ALL, Fault, Faults};
+use pellucid_storage::wrap::fault::{ALL, Fault, Faults, passing};
 use pellucid_storage::wrap::limit::Limit;
 use pellucid_storage::wrap::pace::Pace;
 use pellucid_storage::wrap::secrets::Secrets;
 use pellucid_trace::Operation;
 
-fn memory() -> Arc<dyn ObjectStore> {
+fn memory() -> Store {
     Arc::new(InMemory::new())
 }
 
-/// The suite on a store that needs no clock but `clock`.
-fn conforms(name: &str, clock: &Virtual, store: Arc<dyn ObjectStore>) {
-    let wrong = clock.run(check(&*store, &Path::from("folder"))).unwrap_or_else(|h| panic!("{name}: {h:?}"));
-    assert!(wrong.is_empty(), "{name}: {wrong:#?}");
+type Store = Arc<dyn ObjectStore>;
+type Result<T> = object_store::Result<T>;
+
+/// A store bare, in each wrapper, and in all of them.
+fn every_wrapper(inner: &Store, clock: &Arc<dyn Clock>) -> Vec<(&'static str, Store)> {
+    let inner = || Arc::clone(inner);
+    let no_faults = Faults::new(clock.clone(), 1, &[]);
+    let all: Store = Wrapped::new(inner(), Count::default());
+    let all: Store = Wrapped::new(all, Pace::new(clock.clone(), 1e9, 10));
+    let all: Store = Retrying::new(all, clock.clone(), Limits::default(), 1);
+    vec![
+        ("bare", inner()),
+        ("limit", Wrapped::new(inner(), Limit::new(3))),
+        ("pace", Wrapped::new(inner(), Pace::new(clock.clone(), 1e9, 100_000))),
+        ("count", Wrapped::new(inner(), Count::default())),
+        ("secrets", Wrapped::new(inner(), Secrets::new(["secret".to_string()]))),
+        ("no faults", Wrapped::new(inner(), no_faults)),
+        ("retry", Retrying::new(inner(), clock.clone(), Limits::default(), 1)),
+        ("all of them", Wrapped::new(all, Limit::new(64))),
+    ]
+}
+
+/// A store that fails, in one that repeats; one call in so many.
+fn every_rate(inner: &Store, clock: &Arc<dyn Clock>, limits: Limits, faults: &[Fault]) -> Vec<(u64, Store)> {
+    let failing = |every| {
+        let failing = Wrapped::new(Arc::clone(inner), Faults::new(clock.clone(), every, faults));
+        let repeating: Store = Retrying::new(failing, clock.clone(), limits, 1);
+        (every, repeating)
+    };
+    [3, 4, 5, 7, 11, 23].map(failing).to_vec()
 }
 
 #[test]
-fn every_wrapper_conforms() {
-    let clock = Arc::new(Virtual::default());
-    let faults = |every| Faults::new(clock.clone(), every, &[]);
-    conforms("memory", &clock, memory());
-    conforms("limit", &clock, Wrapped::new(memory(), Limit::new(3)));
-    conforms("pace", &clock, Wrapped::new(memory(), Pace::new(clock.clone(), 1e6, 1_000_000)));
-    conforms("count", &clock, Wrapped::new(memory(), Count::default()));
-    conforms("secrets", &clock, Wrapped::new(memory(), Secrets::new(["secret".to_string()])));
-    conforms("no faults", &clock, Wrapped::new(memory(), faults(1)));
-    conforms("retry", &clock, Retrying::new(memory(), clock.clone(), Limits::default(), 1));
-    let all: Arc<dyn ObjectStore> = Wrapped::new(memory(), Count::default());
-    let all: Arc<dyn ObjectStore> = Wrapped::new(all, Pace::new(clock.clone(), 1e8, 10));
-    let all: Arc<dyn ObjectStore> = Retrying::new(all, clock.clone(), Limits::default(), 1);
-    conforms("all of them", &clock, Wrapped::new(all, Limit::new(64)));
+fn memory_conforms_through_every_wrapper() {
+    let virtual_clock = Arc::new(Virtual::default());
+    let (clock, at): (Arc<dyn Clock>, _) = (virtual_clock.clone(), Path::from("folder"));
+    let inner = memory();
+    for (name, store) in every_wrapper(&inner, &clock) {
+        let wrong = virtual_clock.run(check(&*store, &at)).unwrap_or_else(|h| panic!("{name}: {h:?}"));
+        assert!(wrong.is_empty(), "{name}: {wrong:#?}");
+    }
+    for (every, store) in every_rate(&inner, &clock, Limits::default(), &passing()) {
+        let wrong =
+            virtual_clock.run(check_failing(&*store, &at)).unwrap_or_else(|h| panic!("{every}: {h:?}"));
+        assert!(wrong.is_empty(), "one in {every} fails: {wrong:#?}");
+    }
 }
 
 #[tokio::test]
-async fn the_local_file_system_conforms() {
+async fn the_local_file_system_conforms_through_every_wrapper() {
     let folder = tempfile::tempdir().unwrap();
-    let at = Path::from_absolute_path(folder.path()).unwrap();
-    let local: Arc<dyn ObjectStore> = Arc::new(pellucid_storage::LocalStore::default());
-    assert_eq!(check(&*local, &at).await, Vec::<String>::new());
+    let (at, clock): (_, Arc<dyn Clock>) =
+        (Path::from_absolute_path(folder.path()).unwrap(), Arc::new(Live::default()));
+    let local: Store = Arc::new(pellucid_storage::LocalStore::default());
+    for (name, store) in every_wrapper(&local, &clock) {
+        assert_eq!(check(&*store, &at).await, Vec::<String>::new(), "{name}");
+    }
+    // This clock does not jump: what is waited for is brief, and nothing stalls.
+    let limits = Limits { pause_ns: 10_000, ..Limits::default() };
+    let brief = |fault| match fault {
+        Fault::Stalled => None,
+        Fault::Slow(_) => Some(Fault::Slow(1_000_000)),
+        Fault::Throttled(_) => Some(Fault::Throttled(1_000_000)),
+        fault => Some(fault),
+    };
+    let faults: Vec<Fault> = passing().into_iter().filter_map(brief).collect();
+    for (every, store) in every_rate(&local, &clock, limits, &faults) {
+        assert_eq!(check_failing(&*store, &at).await, Vec::<String>::new(), "one in {every} fails");
+    }
     let counted = Wrapped::new(local, Count::default());
     assert_eq!(check(&*counted, &at).await, Vec::<String>::new());
     assert!(counted.around().read_bytes() > 10_000_000, "{:?}", counted.around());
     assert!(counted.around().calls(Operation::Commit) == 1 && counted.around().failed() > 0);
+    // A copy that is made twice is a second link to the same file, and a rename of one onto the other does nothing
+    // (rename(2)): the library's name for it stays.
+    let of_a_copy = folder.path().join("copies_and_renames");
+    let mut left = local_files(folder.path());
+    left.retain(|file| !file.starts_with(&of_a_copy));
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// Every file below a folder, those too that no listing shows.
+fn local_files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    let (folders, mut files): (Vec<_>, Vec<_>) = entries.into_iter().partition(|path| path.is_dir());
+    files.extend(folders.iter().flat_map(|folder| local_files(folder)));
+    files
 }
 
 fn faulty(
@@ -70,11 +124,6 @@ fn faulty(
 ) -> Arc<dyn ObjectStore> {
     let faulty = Wrapped::new(inner, Faults::new(clock.clone() as Arc<dyn Clock>, every, faults));
     Retrying::new(faulty, clock.clone(), Limits::default(), 1)
-}
-
-/// Faults that another attempt gets round.
-fn passing() -> Vec<Fault> {
-    ALL.into_iter().filter(|f| !matches!(f, Fault::Expired | Fault::TooLong)).collect()
 }
 
 #[test]
@@ -103,29 +152,117 @@ fn what_passes_is_passed_over() {
     }
 }
 
+/// What a call says that ends with a fault, and went on for as long as it is let.
+fn cause(fault: Fault, has_body: bool) -> &'static str {
+    match fault {
+        Fault::Refused => "500 Internal Server Error (after 5 attempts)",
+        Fault::Throttled(_) => "503 Service Unavailable, come again after 3 s (after 5 attempts)",
+        Fault::Expired => "the token has expired",
+        Fault::Stalled => "no answer within 60 s",
+        Fault::Slow(_) => "never",
+        // Without a body there is only the answer to spoil.
+        _ if !has_body => "connection closed before the answer (after 5 attempts)",
+        Fault::Lost | Fault::Reset => "connection reset by peer (after 5 attempts)",
+        Fault::Truncated => "bytes early (after 5 attempts)",
+        Fault::TooLong => "the answer has more bytes than were asked for",
+        Fault::WrongRange => "asked for bytes 0..10000 and was answered 1..10001 (after 5 attempts)",
+    }
+}
+
 #[test]
-fn what_does_not_pass_is_an_error_in_bounded_time() {
+fn what_does_not_pass_is_an_error_that_says_why_in_bounded_time() {
     for fault in ALL {
         for every in [1, 2, 3] {
             let clock = Arc::new(Virtual::default());
             let inner = memory();
-            let at = Path::from("a");
+            let (at, gone) = (Path::from("folder/a"), Path::from("folder/b"));
             let content = content(1, 10_000);
-            clock.run(inner.put(&at, content.clone().into())).unwrap().unwrap();
-            let store = faulty(&clock, inner, every, &[fault]);
+            let store = faulty(&clock, Arc::clone(&inner), every, &[fault]);
             for _ in 0..5 {
-                let begun = clock.now_ns();
-                let read = clock.run(async { store.get(&at).await?.bytes().await });
-                let read = read.unwrap_or_else(|h| panic!("{fault:?}, every {every}: {h:?}"));
-                match read {
-                    Ok(bytes) => assert!(bytes == content, "{fault:?}, every {every}: {} bytes", bytes.len()),
-                    Err(error) => assert!(error.to_string().len() > 20, "{fault:?}: {error}"),
+                for place in [&at, &gone] {
+                    clock.run(inner.put(place, content.clone().into())).unwrap().unwrap();
                 }
-                let minutes = (clock.now_ns() - begun) / 60_000_000_000;
-                assert!(minutes < 11, "{fault:?}, every {every}: took {minutes} minutes");
+                let check = |what: &str, ended: Result<bool>, begun: u64| {
+                    let here = format!("{what}, {fault:?}, every {every}");
+                    match ended {
+                        Ok(right) => assert!(right, "{here}: a wrong answer"),
+                        Err(error) => {
+                            let words = error.to_string();
+                            assert!(words.contains(cause(fault, what == "get")), "{here}: {words}");
+                        }
+                    }
+                    let minutes = (clock.now_ns() - begun) / 60_000_000_000;
+                    assert!(minutes < 11, "{here}: took {minutes} minutes");
+                };
+                macro_rules! ends {
+                    ($what:literal, $call:expr) => {{
+                        let begun = clock.now_ns();
+                        let ended = clock
+                            .run(async { $call })
+                            .unwrap_or_else(|h| panic!("{}, {fault:?}: {h:?}", $what));
+                        let always = every == 1 && !matches!(fault, Fault::Slow(_));
+                        assert!(ended.is_err() || !always, "{}, {fault:?}: went well", $what);
+                        check($what, ended, begun);
+                    }};
+                }
+                ends!("put", store.put(&at, content.clone().into()).await.map(|_| true));
+                ends!("get", Ok(store.get(&at).await?.bytes().await? == content));
+                ends!("head", Ok(store.head(&at).await?.size == 10_000));
+                ends!("list", {
+                    let listed: Vec<_> = store.list(Some(&Path::from("folder"))).try_collect().await?;
+                    Ok(listed.len() == 2)
+                });
+                ends!("delete", {
+                    store.delete(&gone).await?;
+                    Ok(inner.head(&gone).await.is_err())
+                });
             }
         }
     }
+}
+
+#[test]
+fn an_upload_that_meets_a_fault_is_whole_or_an_error_that_says_why_and_not_there() {
+    let (mut whole, mut failed) = (0, 0);
+    for fault in ALL {
+        for every in 1..8 {
+            let clock = Arc::new(Virtual::default());
+            let (inner, at, content) = (memory(), Path::from("a"), content(every, 40_000));
+            let store = faulty(&clock, Arc::clone(&inner), every, &[fault]);
+            let uploaded = clock.run(async {
+                let mut upload = store.put_multipart(&at).await?;
+                let sent = async {
+                    let parts = (0..4).map(|i| content.slice(10_000 * i..10_000 * (i + 1)));
+                    let parts: Vec<_> = parts.map(|part| upload.put_part(part.into())).collect();
+                    futures::future::try_join_all(parts).await?;
+                    upload.complete().await
+                };
+                let sent = sent.await;
+                if sent.is_err() {
+                    upload.abort().await.expect("giving up goes well");
+                }
+                sent
+            });
+            let seen = clock.run(async { inner.get(&at).await?.bytes().await }).unwrap();
+            let here = format!("{fault:?}, every {every}");
+            match uploaded.unwrap_or_else(|h| panic!("{here}: {h:?}")) {
+                Ok(_) => {
+                    whole += 1;
+                    assert!(seen.is_ok_and(|bytes| bytes == content), "{here}: not what was written");
+                }
+                Err(error) => {
+                    failed += 1;
+                    // Parts and the end are not repeated.
+                    let words = error.to_string();
+                    let once = cause(fault, false).trim_end_matches(" (after 5 attempts)");
+                    assert!(words.contains(once), "{here}: {words}");
+                    // Completed, and the answer lost: there, but then whole.
+                    assert!(seen.map_or(true, |bytes| bytes == content), "{here}: a part is seen as a whole");
+                }
+            }
+        }
+    }
+    assert!(whole > 10 && failed > 40, "{whole} whole, {failed} failed");
 }
 
 #[test]
@@ -177,8 +314,6 @@ impl std::fmt::Display for Bare {
         self.0.fmt(f)
     }
 }
-
-type Result<T> = object_store::Result<T>;
 
 #[async_trait]
 impl ObjectStore for Bare {

@@ -94,6 +94,10 @@ pub fn execute(arguments: &Arguments, console: &Console) -> Result<(), Failure> 
             let mut settings =
                 vec![("spark.plugins", plugin::CLASS.to_string()), ("spark.pellucid.mode", name(&conf.mode))];
             settings.extend(conf.policy.map(|policy| ("spark.pellucid.policy", name(&policy))));
+            if matches!(conf.mode, Mode::Monotasks) {
+                // Shuffle files are on the disk when their task has ended, as what its queues write (§3.1).
+                settings.push(("spark.shuffle.sync", "true".to_string()));
+            }
             if console.json {
                 let settings = settings.into_iter().map(|(key, value)| (key.to_string(), value.into()));
                 let settings: Map<String, Value> = settings.collect();

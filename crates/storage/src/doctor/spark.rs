@@ -70,8 +70,9 @@ fn listing(conf: &SparkConfiguration, probe: Option<&Report>) -> Option<Finding>
         Finding::new(
             "planning waits for listings",
             format!("the store lists {} entries a second, and one thread lists", number(list_per_s)),
-            "spark.hadoop.mapreduce.input.fileinputformat.list-status.num-threads=20, fewer and larger files, or a \
-             table format that keeps its own list of files",
+            "for tables spark.sql.sources.parallelPartitionDiscovery.threshold below its 32 folders, from which on tasks \
+             list; for RDDs of files spark.hadoop.mapreduce.input.fileinputformat.list-status.num-threads=20; fewer and \
+             larger files, or a table format that keeps its own list of files",
         )
     })
 }

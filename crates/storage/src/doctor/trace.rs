@@ -1,6 +1,6 @@
 //! What a trace of this engine shows.
 
-use pellucid_trace::{Monotask, Operation, Phase, Trace, kind, union_ns};
+use pellucid_trace::{Monotask, Operation, Phase, StorageOperation, Trace, kind, union_ns};
 
 use super::{
     Advice, CACHED, FASTER_WRITES, MANY, NOTABLE, READ_SLOWER, SMALL_BYTES, Saving, UPLOADS_IN_PLACE,
@@ -47,12 +47,23 @@ pub(super) const ASK_LESS: &str = "fewer and larger requests (larger files, larg
                                    spread over more prefixes";
 
 fn throttled(trace: &Trace) -> Option<Advice> {
-    let all = trace.storage_operations.len();
-    let errors = trace.storage_operations.iter().filter_map(|o| o.error.as_deref());
-    let refused: Vec<&str> = errors.filter(|e| asks_for_less(e)).collect();
-    let first = refused.first()?;
-    let evidence = format!("{} of {all} requests were refused so, the first with: {first}", refused.len());
-    Some(Finding::new("the store throttles requests", evidence, ASK_LESS).into())
+    let of_stores = stores(trace);
+    let refuses = |o: &&StorageOperation| o.error.as_deref().is_some_and(asks_for_less);
+    let refused: Vec<&StorageOperation> = trace.storage_operations.iter().filter(refuses).collect();
+    let first = refused.first()?.error.as_deref()?;
+    let made = trace.monotasks.iter().filter(|m| of_stores.contains(&m.resource)).count();
+    // One after another, or beside each other.
+    let spans = refused.iter().map(|o| (o.started_ns, o.started_ns.saturating_add(o.duration_ns)));
+    let waited = union_ns(spans.collect());
+    let evidence = format!(
+        "{} requests were refused so, beside {made} reads and writes of the job's, the first with: {first}; answers and \
+         the pauses that they asked for took {} ms",
+        refused.len(),
+        number(waited as f64 / 1e6)
+    );
+    let finding = Finding::new("the store throttles requests", evidence, ASK_LESS);
+    // Others may have been on their way meanwhile.
+    Some(Advice::saving(finding, Saving::Time([0, waited, waited])))
 }
 
 /// A request whose wait for the first byte hardly matters.

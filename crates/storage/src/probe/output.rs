@@ -82,13 +82,21 @@ impl Begun {
 }
 
 impl Probe<'_> {
-    /// Begins an upload; `None` where the store has none. By its name it is noted first.
+    /// Begins an upload; `None` where the store has none. Its name is noted before any byte is sent.
+    ///
+    /// The store gives the name, and no call of the client lists those it has given: of a probe that is killed before the
+    /// note is there, the upload stays. It has no part then, so it takes no space and is in no listing of objects; who
+    /// wants it gone lists the uploads of the bucket, or lets a rule of the bucket's end those that are not completed.
     async fn begin_upload(&self, number: usize) -> Outcome<Option<Begun>> {
         let at = self.folder.object(&format!("commit/whole-{number}"));
         if let Some(uploads) = &self.uploads {
             let id = uploads.create_multipart(&at).await?;
             let note = self.folder.object(&format!("commit/upload-{number}"));
-            self.store.put(&note, id.clone().into()).await?;
+            if let Err(error) = self.store.put(&note, id.clone().into()).await {
+                // Without a note nobody else knows of it.
+                let _ = uploads.abort_multipart(&at, &id).await;
+                return Err(error.into());
+            }
             return Ok(Some(Begun::Named { uploads: Arc::clone(uploads), at, id, parts: Vec::new() }));
         }
         match self.store.put_multipart(&at).await {

@@ -56,6 +56,18 @@ pub const ALL: [Fault; 10] = [
     Fault::Expired,
 ];
 
+/// Those that another attempt gets round.
+pub fn passing() -> Vec<Fault> {
+    ALL.into_iter().filter(|fault| !matches!(fault, Fault::Expired | Fault::TooLong)).collect()
+}
+
+/// What a call says that met one of these and was not repeated; of a stall it says that it was not answered in time.
+pub const WORDS: [&str; 5] = [REFUSED, "503 Service Unavailable", LOST, RESET, "no answer within"];
+
+const REFUSED: &str = "500 Internal Server Error";
+const LOST: &str = "connection closed before the answer";
+const RESET: &str = "connection reset by peer";
+
 /// Makes every so manieth call go wrong.
 #[derive(Debug)]
 pub struct Faults {
@@ -96,7 +108,7 @@ impl Around for Faults {
     async fn enter(&self, call: Call) -> Result<Option<Fault>> {
         let fault = self.next();
         match fault {
-            Some(Fault::Refused) => Err(error("500 Internal Server Error")),
+            Some(Fault::Refused) => Err(error(REFUSED)),
             Some(Fault::Throttled(ns)) => Err(Error::Generic {
                 store: "fault",
                 source: Box::new(Throttled { retry_after_ns: Some(ns) }),
@@ -117,7 +129,7 @@ impl Around for Faults {
 
     async fn leave(&self, fault: Option<Fault>, outcome: Result<()>) -> Result<()> {
         match fault {
-            Some(_) => Err(error("connection closed before the answer")),
+            Some(_) => Err(error(LOST)),
             None => outcome,
         }
     }
@@ -127,7 +139,7 @@ impl Around for Faults {
         match fault {
             Some(Fault::Truncated) => map_body(result, move |body| cut(body, bytes / 2, None)),
             Some(Fault::Reset | Fault::Lost) => {
-                map_body(result, move |body| cut(body, bytes / 2, Some(error("connection reset by peer"))))
+                map_body(result, move |body| cut(body, bytes / 2, Some(error(RESET))))
             }
             Some(Fault::TooLong) => map_body(result, |body| {
                 let more = futures::stream::once(async { Ok(Bytes::from_static(b"more")) });
