@@ -10,8 +10,9 @@ import shutil
 import sys
 import threading
 import time
+from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 READ = "java_method('org.pellucid.spark.SlowDisk', '{call}', {arguments})"
 
@@ -33,42 +34,76 @@ def wait_for_executors(spark: SparkSession, count: int) -> None:
         time.sleep(0.05)
 
 
+# Leaves to run, tasks at the gate, cores, threads in gated I/O, threads that wait for it.
+GIVEN = ("tasks.running", "tasks.waiting", "cores.held", "disk.running", "disk.waiting")
+
+
+def given(spark: SparkSession) -> tuple[str, dict]:
+    """An executor, and what its plugin has given out beside the task that asks, by its own metrics."""
+    # One task; the scheduler chooses where.
+    rows = spark.sql("SELECT java_method('org.pellucid.spark.SlowDisk', 'held') FROM range(0, 1, 1, 1)").collect()
+    executor, *said = rows[0][0].split()
+    gauges = {name: int(value) for name, value in (each.split("=") for each in said)}
+    counts = {name: gauges.get(name, 0) for name in GIVEN}
+    # A plugin that is off has given the asking task nothing.
+    if gauges.get("off") == 0:
+        mode = spark.sparkContext.getConf().get("spark.pellucid.mode", "adaptive")
+        own = {"adaptive": "tasks.running", "monotasks": "cores.held"}.get(mode)
+        if own:
+            counts[own] -= 1
+    return executor, {"held": counts, "off": gauges.get("off"), "peak": gauges.get("disk.peak", 0)}
+
+
 def held(spark: SparkSession, executors: int) -> dict:
-    """What the plugin of each executor has given out beside the task that asks, by its own metrics.
+    """What the plugin of each executor has given out beside the task that asks.
 
     Asked until nothing is left on so many executors, since a killed task ends a moment after its job; or for
     a minute, and then it is lost.
     """
-    # Tasks that run, that wait, cores, threads in gated I/O, threads that wait for it.
-    own = [0, 0, 1, 0, 0] if spark.sparkContext.getConf().get("spark.pellucid.mode") == "monotasks" else [1, 0, 0, 0, 0]
     found, until = {}, time.monotonic() + 60
     while True:
-        # One task; the scheduler chooses where.
-        rows = spark.sql("SELECT java_method('org.pellucid.spark.SlowDisk', 'held') FROM range(0, 1, 1, 1)").collect()
-        executor, *counts, peak = rows[0][0].split()
-        left = [max(0, int(count) - of_asking) for count, of_asking in zip(counts, own, strict=True)]
-        found[executor] = {"held": left, "peak": int(peak)}
-        if sum(not any(each["held"]) for each in found.values()) >= executors or time.monotonic() > until:
+        executor, found[executor] = given(spark)
+        if sum(not any(each["held"].values()) for each in found.values()) >= executors or time.monotonic() > until:
             return found
+
+
+def counted(spark: SparkSession) -> list[int]:
+    """By what lies beneath the plugin on the only executor: the most accesses at once since this was asked last, and how many."""
+    rows = spark.sql("SELECT java_method('org.pellucid.spark.SlowFiles', 'counted') FROM range(0, 1, 1, 1)").collect()
+    return [int(count) for count in rows[0][0].split()]
+
+
+def write(spark: SparkSession, options: dict) -> None:
+    """Reads the files and writes their rows, each task a file."""
+    spark.read.parquet(options["data"]).write.mode("overwrite").parquet(options["out"])
+
+
+def scan(spark: SparkSession, data: str, call: str, arguments: str) -> DataFrame:
+    """Of each file of one row, waiting as `call` says. A task has looked at a file's columns when this returns."""
+    wait = READ.format(call=call, arguments=arguments)
+    # The payload's hash makes Parquet read it.
+    rows = f"SELECT id, payload, {wait} AS waited FROM parquet.`{data}`"
+    return spark.sql(f"SELECT sum(id), sum(crc32(payload)), count(waited) FROM ({rows})")
 
 
 def digest(spark: SparkSession, data: str, call: str, arguments: str) -> list:
     """Reads each file of one row, waiting as `call` says."""
-    wait = READ.format(call=call, arguments=arguments)
-    # The payload's hash makes Parquet read it.
-    rows = f"SELECT id, payload, {wait} AS waited FROM parquet.`{data}`"
-    return list(spark.sql(f"SELECT sum(id), sum(crc32(payload)), count(waited) FROM ({rows})").collect()[0])
+    return list(scan(spark, data, call, arguments).collect()[0])
 
 
 def tune(options: dict) -> object:
-    """A stage that waits; then, as asked, the same again, one that computes, one where the plugin is off, a barrier stage."""
+    """A stage that waits, and what was counted beneath it; then, as asked, the same again, one that computes, one that writes, one where the plugin is off, a barrier stage."""
     spark = session(options["conf"])
     wait_for_executors(spark, options["executors"])
     answers = [digest(spark, options["data"], "read", str(options["ms"]))]
+    if options.get("counted"):
+        answers.append(counted(spark))
     if options.get("again"):
         answers.append(digest(spark, options["data"], "read", str(options["ms"])))
     if options.get("compute"):
         answers.append(digest(spark, options["compute"], "compute", "30"))
+    if options.get("out"):
+        write(spark, options)
     if options.get("off"):
         spark.sql("SET spark.pellucid.mode=off")
         answers.append(digest(spark, options["data"], "read", "1"))
@@ -78,28 +113,78 @@ def tune(options: dict) -> object:
     return answers
 
 
+def switch(options: dict) -> object:
+    """A scan, one for which the plugin is off, and one for which it is on again; with what was counted beneath it."""
+    spark = session(options["conf"])
+    wait_for_executors(spark, options["executors"])
+    said = []
+    for statement in (None, "SET spark.pellucid.mode=off", "RESET spark.pellucid.mode"):
+        if statement:
+            spark.sql(statement)
+        answer = digest(spark, options["data"], "read", str(options["ms"]))
+        said.append([answer, *counted(spark)])
+    return said
+
+
+def fail(options: dict) -> object:
+    """A scan, a write in which the plugin fails, and a scan without it."""
+    spark = session(options["conf"])
+    wait_for_executors(spark, options["executors"])
+    first = digest(spark, options["data"], "read", str(options["ms"]))
+    write(spark, options)
+    return [first, digest(spark, options["data"], "read", str(options["ms"]))]
+
+
+def wait_for_permits(options: dict) -> None:
+    """Until so many threads are in accesses that are held."""
+    while len(list(Path(options["hold"]).iterdir())) < options["permits"]:
+        time.sleep(0.05)
+
+
 def cancel(options: dict) -> object:
-    """Cancels a job of which tasks stand at the gate, then runs another."""
+    """Cancels a job of which tasks stand at the gate, or are held in reads or writes with others in the disk's queue; then runs another."""
     spark = session(options["conf"])
     wait_for_executors(spark, options["executors"])
     context = spark.sparkContext
+    inside = Path(options["hold"]) if "hold" in options else None
     failures = []
+    rows = scan(spark, options["data"], "read", "0" if inside else "60000")
 
     def doomed():
         context.setJobGroup("doomed", "to be cancelled", interruptOnCancel=True)
         try:
-            digest(spark, options["data"], "read", "60000")
+            if "out" in options:
+                write(spark, options)
+            else:
+                rows.collect()
         except Exception as error:
             failures.append("cancel" in str(error).lower())
 
+    if inside:
+        inside.mkdir()
     thread = threading.Thread(target=doomed)
     thread.start()
     tracker = context.statusTracker()
-    while sum(tracker.getStageInfo(s).numActiveTasks for s in tracker.getActiveStageIds()) < 3:
+    while sum(tracker.getStageInfo(s).numActiveTasks for s in tracker.getActiveStageIds()) < options["tasks"]:
         time.sleep(0.05)
+    said = {}
+    if inside:
+        wait_for_permits(options)
+        time.sleep(0.5)  # if more could come in, they would by now
+        said["inside"] = len(list(inside.iterdir()))
     context.cancelJobGroup("doomed")
     thread.join()
-    return [failures, digest(spark, options["data"], "read", "1")]
+    said["failures"] = failures
+    if inside and "out" not in options:
+        # Those in the queue leave, though those before them still hold the disk. (Of a write they then write, as without
+        # the plugin, since a task looks whether it was killed before and after.)
+        until = time.monotonic() + 60
+        while (left := given(spark)[1]["held"])["disk.waiting"] and time.monotonic() < until:
+            time.sleep(0.05)
+        said["left"] = left
+    if inside:
+        inside.rename(inside.with_name("released"))  # at once, for all
+    return {**said, "answer": digest(spark, options["data"], "read", "1")}
 
 
 def lose(options: dict) -> object:
@@ -130,18 +215,23 @@ def elastic(options: dict) -> object:
 
 
 def hang(options: dict) -> None:
-    """Says when tasks run on all executors, and never ends by itself."""
+    """Says when tasks run on all executors, and are in reads where these are held; never ends by itself."""
     spark = session(options["conf"])
     wait_for_executors(spark, options["executors"])
     tracker = spark.sparkContext.statusTracker()
+    rows = scan(spark, options["data"], "read", "600000")
 
     def watch():
-        while sum(tracker.getStageInfo(s).numActiveTasks for s in tracker.getActiveStageIds()) < 4:
+        while sum(tracker.getStageInfo(s).numActiveTasks for s in tracker.getActiveStageIds()) < options["tasks"]:
             time.sleep(0.05)
+        if "hold" in options:
+            wait_for_permits(options)
         print("running", flush=True)
 
+    if "hold" in options:
+        Path(options["hold"]).mkdir()
     threading.Thread(target=watch, daemon=True).start()
-    digest(spark, options["data"], "read", "600000")
+    rows.collect()
 
 
 def several(options: dict) -> object:
@@ -160,18 +250,23 @@ def several(options: dict) -> object:
 
 
 def fill(options: dict) -> object:
-    """Writes more than a small disk takes, then reads, under each configuration."""
+    """Under each configuration, writes more than a small disk takes, then reads; and, in another application, shuffles as much by way of it."""
     answers = {}
     for name, conf in options["each"].items():
-        spark = session({**options["conf"], **conf})
-        said = ""
-        try:
-            spark.range(400_000).selectExpr("sha2(CAST(id AS STRING), 256)").write.text(options["small"] + "/out")
-        except Exception as error:
-            said = str(error)
-        answers[name] = {"said": said, "answer": digest(spark, options["data"], "read", "0"), "held": held(spark, 1)}
-        spark.stop()
-        shutil.rmtree(options["small"] + "/out", ignore_errors=True)
+        said, left = [], []
+        for target, more in ((options["small"] + "/out", {}), (options["out"], {"spark.local.dir": options["small"]})):
+            spark = session({**options["conf"], **conf, **more})
+            rows = spark.range(400_000).selectExpr("sha2(CAST(id AS STRING), 256)")
+            try:
+                (rows.repartition(8) if more else rows).write.mode("overwrite").text(target)
+            except Exception as error:
+                said.append(str(error))
+            if not more:
+                answer = digest(spark, options["data"], "read", "0")
+            left.append(held(spark, 1))
+            spark.stop()
+            shutil.rmtree(target, ignore_errors=True)
+        answers[name] = {"said": said, "answer": answer, "held": left}
     return answers
 
 

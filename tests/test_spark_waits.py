@@ -138,8 +138,13 @@ def test_a_wait_that_was_bounded_is_measured(tmp_path, version):
         stock, *_ = scan(file, few, tmp_path / "stock.log", "/nowhere.jar", version)
         measured, delayed_ms, told_ms = scan(file, few, tmp_path / "plugin.log", str(JAR), version)
     assert stock["blocked_at_most_ms"]["disk"] > 1000, "all that is known is a bound"
+    # Stock Spark measures it of shuffle files alone, and here they are of a few bytes.
+    assert (stock["blocked_ms"]["disk"] or 0) < 0.01 * stock["blocked_at_most_ms"]["disk"], stock["blocked_ms"]
+    assert "disk input: at most" in binary.run("analyze", tmp_path / "stock.log").check().out
     waited_ms = measured["blocked_ms"]["disk"]
     print(f"by the log {waited_ms:.0f} ms, by the kernel {delayed_ms:.0f} ms, by the plugin's reading of it {told_ms:.0f} ms")
     assert waited_ms == pytest.approx(delayed_ms, rel=0.1), (waited_ms, delayed_ms)
     assert told_ms == pytest.approx(delayed_ms, rel=0.05), (told_ms, delayed_ms)
-    assert waited_ms <= stock["blocked_at_most_ms"]["disk"] * 1.3
+    # Of another run on the same disk, whose rate was calibrated to 5 %.
+    print(f"stock's bound {stock['blocked_at_most_ms']['disk']:.0f} ms")
+    assert waited_ms <= stock["blocked_at_most_ms"]["disk"] * 1.1

@@ -66,6 +66,24 @@ fn blocked_time_is_measured_bounded_or_not_measured() {
 }
 
 #[test]
+fn a_wait_for_input_that_was_measured_is_none_for_shuffle_files() {
+    let mut s = Spark::on(1, 1.0);
+    s.set("spark.master", "local-cluster[1,1,1024]");
+    let job = s.job(0.0, 100.0);
+    let stage = s.stage(job, &[], 0.0, 100.0);
+    let task = s.task(stage, 0, 0.0, 100.0).reads(1 << 30);
+    let task = task.blocked(|t| t.blocked_input = measured(50.0), 50.0);
+    s.add(task.blocked(|t| t.blocked_output = measured(10.0), 10.0));
+    let a = analyze(&s.trace);
+    let said = |kind: &str| a.causes.iter().find(|c| c.cause == kind).map(|c| c.evidence.as_str());
+    assert!(said("disk input").is_some_and(|text| text.starts_with("reading input took")), "{:?}", a.causes);
+    assert!(said("disk").is_some_and(|text| text.contains("output took")), "{:?}", a.causes);
+    let titles: Vec<&str> = a.advice.iter().map(|advice| advice.title.as_str()).collect();
+    assert!(titles.contains(&"Read input faster") && !titles.join(" ").contains("shuffle"), "{:?}", a.advice);
+    assert!(!a.advice.iter().any(|advice| advice.evidence.contains("at most")), "{:?}", a.advice);
+}
+
+#[test]
 fn what_cannot_be_is_cut_and_counted() {
     let mut s = Spark::on(1, 1.0);
     let job = s.job(0.0, 100.0);

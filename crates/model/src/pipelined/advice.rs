@@ -7,7 +7,7 @@
 
 use pellucid_trace::Failure;
 
-use super::blocked::Without;
+use super::blocked::{SHUFFLE_FILES, Without, durations_less, measured_ms};
 use super::bounds::Replays;
 use super::causes::{Evidence, name_of};
 use super::settings::Settings;
@@ -281,20 +281,22 @@ fn speculate(e: &Evidence, settings: &Settings) -> Option<Advice> {
 
 fn disk(e: &Evidence, settings: &Settings) -> Option<Advice> {
     let r = e.replays;
-    let all = r.saved_without_ms(Without::Disk, false);
-    let written: f64 = e.stages.iter().filter_map(|s| s.blocked?.disk.measured_ms).sum();
+    let all = saved(r, &durations_less(&r.tasks.all, SHUFFLE_FILES));
+    let waited: f64 = r.tasks.all.iter().map(|task| measured_ms(task, SHUFFLE_FILES)).sum();
     let change = settings.change("spark.local.dir", "/a/faster/disk,/another/one")?;
-    let evidence = format!("tasks wait {:.1} s for writing shuffle files and spills", written / 1e3);
+    let evidence = format!("tasks wait {:.1} s for shuffle files and spills", waited / 1e3);
     Some(line(e, "Put shuffle files on faster disks", evidence, change, [0.0, all / 2.0, all]))
 }
 
 fn input(e: &Evidence) -> Option<Advice> {
     let r = e.replays;
-    let waited: f64 = r.tasks.all.iter().filter_map(|t| t.part(Part::Input)).map(|m| m.ms).sum();
+    let waits = || r.tasks.all.iter().filter_map(|t| t.part(Part::Input));
+    let waited: f64 = waits().map(|m| m.ms).sum();
     if waited <= 0.0 {
         return None;
     }
-    let evidence = format!("tasks that read input spend at most {:.1} s waiting for it", waited / 1e3);
+    let most = if waits().any(|m| m.at_most) { "at most " } else { "" };
+    let evidence = format!("tasks that read input spend {most}{:.1} s waiting for it", waited / 1e3);
     let change = "data: keep what is read again in memory (cache), fewer columns or a columnar format, or a faster disk";
     let all = r.saved_without_ms(Without::Input, true);
     Some(line(e, "Read input faster", evidence, change.into(), [0.0, all / 2.0, all]))

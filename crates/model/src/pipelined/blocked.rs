@@ -58,6 +58,20 @@ impl Without {
     }
 }
 
+/// Files that shuffles write and spills leave: reading them back is measured by few logs.
+pub(crate) const SHUFFLE_FILES: &[Part] = &[Part::ShuffleRead, Part::ShuffleWrite, Part::Spill];
+
+/// What of these parts was measured of the task.
+pub(crate) fn measured_ms(task: &Task, parts: &[Part]) -> f64 {
+    parts.iter().filter_map(|part| task.measured(*part)).sum()
+}
+
+/// How long each task takes without what was measured of these parts, in nanoseconds.
+pub(crate) fn durations_less(tasks: &[Task], parts: &[Part]) -> Vec<u64> {
+    let left = |task: &Task| task.duration_ns.saturating_sub((measured_ms(task, parts) * 1e6) as u64);
+    tasks.iter().map(left).collect()
+}
+
 /// Sum over tasks.
 pub(crate) fn blocked<'t>(tasks: impl Iterator<Item = &'t Task>) -> BlockedTimes {
     let mut out = BlockedTimes::default();

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use pellucid_trace::{Outcome, Trace, union_ns};
 
-use super::blocked::{Without, durations_without};
+use super::blocked::{SHUFFLE_FILES, Without, durations_less, durations_without, measured_ms};
 use super::bounds::Replays;
 use super::replay::{Change, replay};
 use super::task::{Part, Task};
@@ -129,15 +129,21 @@ fn gc(e: &Evidence) -> Option<Weighed> {
     })
 }
 
+/// Disks, but for input, which is a cause of its own.
 fn disk(e: &Evidence) -> Option<Weighed> {
-    let of = |s: &StageAnalysis| blocked(s, |b| b.disk, false);
-    let total: f64 = e.stages.iter().map(of).sum();
+    let parts: Vec<Part> = [SHUFFLE_FILES, &[Part::Output]].concat();
+    let mut by_stage = vec![0.0; e.stages.len()];
+    let mut output = 0.0;
+    for task in &e.replays.tasks.all {
+        by_stage[task.stage as usize] += measured_ms(task, &parts);
+        output += measured_ms(task, &[Part::Output]);
+    }
+    let total: f64 = by_stage.iter().sum();
     (total > 0.0).then(|| {
-        let text = format!("writing shuffle files and spills took {}", share(e, total));
-        Weighed {
-            cause: cause("disk", e.replays.saved_without_ms(Without::Disk, false), most(e, of), text),
-            firm: true,
-        }
+        let what = if output > 0.0 { "shuffle files, spills and output" } else { "shuffle files and spills" };
+        let text = format!("writing {what} took {}", share(e, total));
+        let saved = e.replays.saved_ms(&e.replays.with(&durations_less(&e.replays.tasks.all, &parts)));
+        Weighed { cause: cause("disk", saved, most(e, |s| by_stage[s.id]), text), firm: true }
     })
 }
 

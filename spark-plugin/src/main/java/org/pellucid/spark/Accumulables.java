@@ -42,7 +42,9 @@ final class Accumulables {
         /** That the machine gives its executor, whatever slots it has; once a stage. */
         CORES,
         /** ζ of the interval that this task ended, in ns² a megabyte. */
-        INDEX_NS2_PER_MB;
+        INDEX_NS2_PER_MB,
+        /** Of the disk that it queued for last, when it had its turn. */
+        DISK_PERMITS;
 
         String inLog() {
             return "pellucid." + name().toLowerCase(java.util.Locale.ROOT);

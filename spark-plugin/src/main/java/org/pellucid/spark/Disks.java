@@ -7,9 +7,9 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.LinkedHashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.BiConsumer;
 import org.pellucid.spark.core.Controller;
 import org.pellucid.spark.core.DiskQueue;
 
@@ -22,11 +22,16 @@ final class Disks {
     private static final int MOST_FOLDERS = 4096;
 
     private final Settings settings;
+    private final BiConsumer<String, DiskQueue> met;
     private final Map<String, DiskQueue> queues = new LinkedHashMap<>();
     private final Map<String, DiskQueue> ofFolder = new ConcurrentHashMap<>();
 
-    Disks(Settings settings) {
+    /**
+     * @param met told of each, as it is met
+     */
+    Disks(Settings settings, BiConsumer<String, DiskQueue> met) {
         this.settings = settings;
+        this.met = met;
         for (String folder : settings.disks) {
             queue(folder.endsWith("/") ? folder : folder + "/");
         }
@@ -64,22 +69,28 @@ final class Disks {
         return null;
     }
 
-    private synchronized DiskQueue queue(String name) {
-        return queues.computeIfAbsent(name, made -> new DiskQueue(
-            Controller.ofMonotasks(settings.tuning.policy, settings.diskMin, settings.diskMax, settings.tuning.gain),
-            System::nanoTime));
+    private DiskQueue queue(String name) {
+        DiskQueue made;
+        synchronized (this) {
+            DiskQueue known = queues.get(name);
+            if (known != null) {
+                return known;
+            }
+            made = new DiskQueue(
+                Controller.ofMonotasks(settings.tuning.policy, settings.diskMin, settings.diskMax, settings.tuning.gain),
+                System::nanoTime);
+            queues.put(name, made);
+        }
+        met.accept(name, made);
+        return made;
     }
 
     synchronized Collection<DiskQueue> all() {
         return new ArrayList<>(queues.values());
     }
 
-    /** Permits that all of them may come to: what slots are reckoned with. */
+    /** Permits that all of them may come to: what slots are reckoned with. More with each that is met. */
     synchronized int mostPermits() {
         return Math.max(queues.size(), 1) * settings.diskMax;
-    }
-
-    synchronized List<String> names() {
-        return new ArrayList<>(queues.keySet());
     }
 }

@@ -2,6 +2,7 @@ package org.pellucid.spark;
 
 import java.io.File;
 import java.util.concurrent.atomic.LongAdder;
+import java.util.function.IntSupplier;
 import org.pellucid.spark.core.Cores;
 import org.pellucid.spark.core.DiskQueue;
 import org.pellucid.spark.core.DiskQueue.Phase;
@@ -25,15 +26,13 @@ final class FileIo {
     final LongAdder writeBytes = new LongAdder();
     final LongAdder readWaitNs = new LongAdder();
     final LongAdder writeWaitNs = new LongAdder();
-    final LongAdder queueNs = new LongAdder();
     /** Of shuffle files, in monotasks of their own. */
     final LongAdder shuffleReadBytes = new LongAdder();
 
-    private final Fuse fuse;
+    final Fuse fuse;
     final Cores cores;
     private final Disks disks;
-    /** That a gated stream may hold. */
-    final int mostFillBytes;
+    private final IntSupplier tasks;
     /** The stage whose last stream was read on past its first fill; whoever looks sees an old one at worst. */
     volatile long readOnStage = NO_STAGE;
 
@@ -42,12 +41,17 @@ final class FileIo {
      *
      * @param tasks that run at once
      */
-    FileIo(Fuse fuse, Cores cores, Disks disks, int tasks) {
+    FileIo(Fuse fuse, Cores cores, Disks disks, IntSupplier tasks) {
         this.fuse = fuse;
         this.cores = cores;
         this.disks = disks;
-        long share = Runtime.getRuntime().maxMemory() / 8 / tasks;
-        this.mostFillBytes = (int) Math.max(Math.min(share, MOST_FILL_BYTES), FIRST_FILL_BYTES);
+        this.tasks = tasks;
+    }
+
+    /** That a gated stream may hold: of all tasks an eighth of the heap. */
+    int mostFillBytes() {
+        long share = Runtime.getRuntime().maxMemory() / 8 / tasks.getAsInt();
+        return (int) Math.max(Math.min(share, MOST_FILL_BYTES), FIRST_FILL_BYTES);
     }
 
     /** Null: from now on none. */
@@ -61,15 +65,11 @@ final class FileIo {
         return io == null || io.fuse.isBlown() ? null : io;
     }
 
-    /** What stands round a file cannot be made. */
-    void blow(String name, LinkageError failure) {
-        fuse.blow(name, failure);
-    }
-
-    /** The queue of the file's disk; null: not gated. */
+    /** The queue of the file's disk; null: not gated, as nothing is of a task that is let through. */
     DiskQueue queueOf(File file) {
         DiskQueue[] found = new DiskQueue[1];
-        if (disks != null) {
+        TaskMeter task = TaskMeter.current();
+        if (disks != null && (task == null || !task.ungated)) {
             fuse.guard("disks", () -> found[0] = disks.of(file));
         }
         return found[0];
@@ -123,6 +123,9 @@ final class FileIo {
         private void enter(DiskQueue disk) throws Exception {
             giveCore();
             queued(() -> turn = disk.acquire(phase, () -> task != null && task.killed()));
+            if (task != null && turn != null) {
+                task.diskPermits(turn.permits());
+            }
         }
 
         private void queued(Fuse.Part part) throws Exception {
@@ -130,10 +133,8 @@ final class FileIo {
             try {
                 part.run();
             } finally {
-                long took = System.nanoTime() - from;
-                queueNs.add(took);
                 if (task != null) {
-                    task.queued(took);
+                    task.queued(System.nanoTime() - from);
                 }
             }
         }

@@ -62,7 +62,7 @@ final class Fuse {
         }
         try {
             open.run();
-        } catch (RuntimeException e) {
+        } catch (RuntimeException | LinkageError e) {
             LOG.error("Pellucid could not let everybody through", e);
         }
     }

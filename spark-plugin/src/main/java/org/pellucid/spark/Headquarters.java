@@ -28,6 +28,7 @@ final class Headquarters implements Tuner.Listener {
     private final ScheduledExecutorService background;
     private final AtomicBoolean pending = new AtomicBoolean();
     private final AtomicBoolean said = new AtomicBoolean();
+    private final AtomicBoolean gaveUp = new AtomicBoolean();
     private Tuner tuner;
     private Fuse fuse;
     private volatile boolean driverFollows;
@@ -36,7 +37,7 @@ final class Headquarters implements Tuner.Listener {
     private volatile boolean runsTasks;
     private volatile int cpusOfTask;
     private volatile int slots;
-    private int cores;
+    private volatile int cores;
     private int toldCores;
 
     Headquarters(PluginContext spark, ScheduledExecutorService background) {
@@ -63,7 +64,7 @@ final class Headquarters implements Tuner.Listener {
             cpusOfTask = cpus;
             later(() -> {
                 if (cores > 0) {
-                    tuner.setMax(cores / cpusOfTask);
+                    tuner.setMax(ownSlots());
                 }
             });
         }
@@ -72,6 +73,11 @@ final class Headquarters implements Tuner.Listener {
     /** What the scheduler was told last, or how many there are; 0: not known yet. */
     int slots() {
         return slots;
+    }
+
+    /** That the executor has without the plugin; 0: not known yet. */
+    int ownSlots() {
+        return cores / cpusOfTask;
     }
 
     private void askCores(int times) {
@@ -86,36 +92,52 @@ final class Headquarters implements Tuner.Listener {
                 return;
             }
             cores = Integer.parseInt(answer[0]);
-            slots = cores / cpusOfTask;
+            slots = ownSlots();
             toldCores = cores;
             driverFollows = Boolean.parseBoolean(answer[1]) && mode != Settings.Mode.MEASURE;
-            tuner.setMax(slots);
             executor.coresKnown(slots);
-            if (mode == Settings.Mode.MONOTASKS) {
-                tell(executor.slotsOfMonotasks(slots));
-            }
-            slotsChanged();
+            tuner.setMax(slots); // slots change: the driver is told, once tasks are gated
         });
     }
 
-    /** Of the tuner, which only the {@code adaptive} mode asks: it knows nothing of the other's slots. */
     @Override
     public void slotsChanged() {
-        if (driverFollows && mode == Settings.Mode.ADAPTIVE && pending.compareAndSet(false, true)) {
+        if (driverFollows && pending.compareAndSet(false, true)) {
             later(() -> {
                 pending.set(false);
-                tell(tuner.slots());
+                tell(executor.slotsWanted(ownSlots()));
             });
         }
     }
 
+    /**
+     * The plugin failed in this process: Spark is told of the executor's own slots, for good. Past the fuse,
+     * which lets no other message through any more.
+     */
+    void giveUp() {
+        if (!gaveUp.compareAndSet(false, true)) {
+            return;
+        }
+        try {
+            background.execute(() -> {
+                try {
+                    tell(ownSlots());
+                } catch (Exception | LinkageError e) {
+                    Fuse.LOG.warn("Pellucid could not give the executor's slots back", e);
+                }
+            });
+        } catch (RejectedExecutionException e) {
+            // The executor ends.
+        }
+    }
+
     private void tell(int wanted) throws Exception {
-        int wantedCores = wanted == cores / cpusOfTask ? cores : wanted * cpusOfTask;
+        int wantedCores = wanted == ownSlots() ? cores : wanted * cpusOfTask;
         if (driverFollows && wantedCores != toldCores) {
-            toldCores = wantedCores;
-            slots = wanted;
             spark.send(new String[] {
                 "cores", spark.executorID(), Integer.toString(wantedCores)});
+            toldCores = wantedCores;
+            slots = wanted;
         }
     }
 

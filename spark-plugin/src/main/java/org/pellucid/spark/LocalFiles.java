@@ -87,7 +87,7 @@ public final class LocalFiles extends LocalFileSystem {
                 measured.opened(access);
                 return new FSDataInputStream(measured);
             } catch (LinkageError e) {
-                io.blow("read", e); // a Hadoop that lacks what the stream is made of
+                io.fuse.blow("read", e); // a Hadoop that lacks what the stream is made of
                 return in;
             }
         }
@@ -139,7 +139,7 @@ public final class LocalFiles extends LocalFileSystem {
             }
             return new FSDataOutputStream(new MeasuredOutput(out, io, disk, pathToFile(path)), null);
         } catch (LinkageError e) {
-            io.blow("write", e);
+            io.fuse.blow("write", e);
             return out;
         }
     }

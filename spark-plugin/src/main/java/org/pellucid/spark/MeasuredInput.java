@@ -46,6 +46,8 @@ final class MeasuredInput extends FSInputStream implements StreamCapabilities {
     private long ahead;
     private int filled;
     private int used;
+    /** Whether {@code in} may stand elsewhere than where what was read ahead ends. */
+    private boolean astray;
     /** Whether what was read ahead began at a place that was not read on to. */
     private boolean first = true;
 
@@ -63,14 +65,8 @@ final class MeasuredInput extends FSInputStream implements StreamCapabilities {
 
     /** Within the access that opened it: reads all, where that is one fill and streams like it read on. */
     synchronized void opened(FileIo.Access access) throws IOException {
-        if (disk != null && readsOn() && file.length() <= io.mostFillBytes) {
-            try {
-                fill(access);
-            } catch (IOException e) {
-                used = filled = 0; // the read that comes upon it fails
-                first = true;
-                in.seek(0);
-            }
+        if (disk != null && readsOn() && file.length() <= io.mostFillBytes()) {
+            fill(access);
         }
     }
 
@@ -91,14 +87,18 @@ final class MeasuredInput extends FSInputStream implements StreamCapabilities {
         }
         if (used == filled) {
             if (disk == null || length >= FileIo.FIRST_FILL_BYTES) {
-                used = filled = 0;
-                return through(bytes, offset, length);
+                try (FileIo.Access access = io.begin(disk, Phase.READ)) {
+                    return through(access, bytes, offset, length);
+                }
             }
             if (!first && file.length() == getPos()) {
                 return -1; // without a turn in the queue; of a file that grew there is more
             }
             try (FileIo.Access access = io.begin(disk, Phase.READ)) {
                 fill(access);
+                if (filled == 0 && astray) {
+                    return through(access, bytes, offset, length);
+                }
             }
             if (filled == 0) {
                 return -1;
@@ -110,20 +110,32 @@ final class MeasuredInput extends FSInputStream implements StreamCapabilities {
         return count;
     }
 
-    private int through(byte[] bytes, int offset, int length) throws IOException {
-        try (FileIo.Access access = io.begin(disk, Phase.READ)) {
-            int count = in.read(bytes, offset, length);
-            access.moved(count);
-            return count;
+    private int through(FileIo.Access access, byte[] bytes, int offset, int length) throws IOException {
+        stand();
+        used = filled = 0;
+        int count = in.read(bytes, offset, length);
+        access.moved(count);
+        return count;
+    }
+
+    private void stand() throws IOException {
+        if (astray) {
+            in.seek(getPos());
+            astray = false;
         }
     }
 
+    /**
+     * Reads ahead, as far as the file can be read: what cannot may be no part of what its reader wants, and if
+     * it is, the reader's own read fails.
+     */
     private void fill(FileIo.Access access) throws IOException {
+        stand();
         long position = getPos();
         if (!first) {
             io.readOnStage = stage;
         }
-        long most = !first || readsOn() ? io.mostFillBytes : FileIo.FIRST_FILL_BYTES;
+        long most = !first || readsOn() ? io.mostFillBytes() : FileIo.FIRST_FILL_BYTES;
         first = false;
         int bytes = (int) Math.min(Math.max(file.length() - position, LEAST_FILL_BYTES), most);
         if (buffer.length < bytes) {
@@ -132,10 +144,15 @@ final class MeasuredInput extends FSInputStream implements StreamCapabilities {
         ahead = position;
         used = filled = 0;
         int count;
-        while (filled < bytes && (count = in.read(buffer, filled, bytes - filled)) > 0) {
-            filled += count;
+        try {
+            while (filled < bytes && (count = in.read(buffer, filled, bytes - filled)) > 0) {
+                filled += count;
+            }
+            access.moved(filled);
+        } catch (IOException e) {
+            astray = true;
+            first = true;
         }
-        access.moved(filled);
     }
 
     /** What Hadoop's own streams do since 3.3.5; of 3.3.4 nothing calls it. */
@@ -144,7 +161,12 @@ final class MeasuredInput extends FSInputStream implements StreamCapabilities {
             throws IOException {
         List<FileRange> inOrder = new ArrayList<>(ranges);
         inOrder.sort(Comparator.comparingLong(FileRange::getOffset));
-        long before = getPos();
+        if (!ranges.isEmpty()) {
+            ahead = getPos();
+            used = filled = 0;
+            astray = true;
+            first = true;
+        }
         long moved = 0;
         try (FileIo.Access access = io.begin(disk, Phase.READ)) {
             for (FileRange range : inOrder) {
@@ -159,13 +181,11 @@ final class MeasuredInput extends FSInputStream implements StreamCapabilities {
             }
             access.moved(moved);
         }
-        seek(before);
     }
 
     private ByteBuffer range(FileRange range, IntFunction<ByteBuffer> allocate) throws IOException {
         ByteBuffer data = allocate.apply(range.getLength());
         in.seek(range.getOffset());
-        used = filled = 0;
         if (data.hasArray()) {
             in.readFully(data.array(), data.arrayOffset() + data.position(), range.getLength());
         } else {
@@ -207,8 +227,9 @@ final class MeasuredInput extends FSInputStream implements StreamCapabilities {
         if (position != getPos()) {
             leaveOff();
         }
+        in.seek(position); // where it fails, as past the end, all stays
         used = filled = 0;
-        in.seek(position);
+        astray = false;
     }
 
     /** Goes elsewhere, or ends: was it right to read on? */
@@ -221,18 +242,22 @@ final class MeasuredInput extends FSInputStream implements StreamCapabilities {
 
     @Override
     public synchronized long getPos() throws IOException {
-        return filled > 0 ? ahead + used : in.getPos();
+        return filled > 0 || astray ? ahead + used : in.getPos();
     }
 
     @Override
     public synchronized boolean seekToNewSource(long target) throws IOException {
         used = filled = 0;
+        astray = false;
         return in.seekToNewSource(target);
     }
 
     @Override
     public synchronized int available() throws IOException {
-        return filled - used + in.available();
+        if (used == filled) {
+            stand();
+        }
+        return filled - used + (astray ? 0 : in.available());
     }
 
     @Override

@@ -21,12 +21,13 @@ import org.pellucid.spark.core.DiskQueue.Phase;
  * <p>Where the disk is gated, writes are held in memory and go to the disk as one monotask when the
  * stream is closed, forced, as §3.1 asks, so that no later write-back contends with other monotasks
  * (Monotasks, SOSP '17). Large files go in pieces: held is at most {@value #MOST_HELD_BYTES} bytes a
- * stream, and an eighth of the heap in all.
+ * stream, and an eighth of the heap in all; where that is held by others, each write goes to the disk.
  */
 final class MeasuredOutput extends OutputStream implements Syncable, StreamCapabilities {
     private static final int MOST_HELD_BYTES = 64 << 20;
     private static final int PIECE_BYTES = 1 << 20;
-    private static final AtomicLong HELD_BYTES = new AtomicLong();
+    /** By all streams of the process. */
+    static final AtomicLong HELD_BYTES = new AtomicLong();
 
     private final FSDataOutputStream out;
     private final FileIo io;
@@ -53,37 +54,51 @@ final class MeasuredOutput extends OutputStream implements Syncable, StreamCapab
 
     @Override
     public synchronized void write(byte[] bytes, int offset, int length) throws IOException {
-        if (disk == null) {
-            try (FileIo.Access access = io.begin(null, Phase.WRITE)) {
-                out.write(bytes, offset, length);
-                access.moved(length);
-            }
-            return;
-        }
         int done = 0;
-        while (done < length) {
-            if (piece == null || used == PIECE_BYTES) {
-                nextPiece();
-            }
+        while (done < length && room()) {
             int count = Math.min(length - done, PIECE_BYTES - used);
             System.arraycopy(bytes, offset + done, piece, used, count);
             used += count;
             done += count;
         }
+        if (done < length) {
+            try (FileIo.Access access = io.begin(disk, Phase.WRITE)) {
+                out.write(bytes, offset + done, length - done);
+                access.moved(length - done);
+            }
+        }
     }
 
-    private void nextPiece() throws IOException {
+    /** Whether the piece takes more, or a new one may be held; where not, nothing is. */
+    private boolean room() throws IOException {
+        if (disk == null || closed) {
+            return false;
+        }
+        if (piece != null && used < PIECE_BYTES) {
+            return true;
+        }
         if (piece != null) {
             full.add(piece);
             piece = null;
+            used = 0;
         }
-        boolean tooMuch = HELD_BYTES.get() > Runtime.getRuntime().maxMemory() / 8;
-        if ((long) full.size() * PIECE_BYTES >= MOST_HELD_BYTES || tooMuch && !full.isEmpty()) {
+        boolean may = full.size() < MOST_HELD_BYTES / PIECE_BYTES && reserve();
+        if (!may && !full.isEmpty()) {
             drain(false);
+            may = reserve();
         }
-        piece = new byte[PIECE_BYTES];
-        HELD_BYTES.addAndGet(PIECE_BYTES);
-        used = 0;
+        if (may) {
+            piece = new byte[PIECE_BYTES];
+        }
+        return may;
+    }
+
+    private static boolean reserve() {
+        if (HELD_BYTES.addAndGet(PIECE_BYTES) <= Runtime.getRuntime().maxMemory() / 8) {
+            return true;
+        }
+        HELD_BYTES.addAndGet(-PIECE_BYTES);
+        return false;
     }
 
     /** Writes what is held, as one monotask. */
@@ -121,10 +136,14 @@ final class MeasuredOutput extends OutputStream implements Syncable, StreamCapab
     }
 
     /** Hadoop's checksummed files have no sync of their own. */
-    private void force() throws IOException {
-        try (FileChannel channel = FileChannel.open(file.toPath(), StandardOpenOption.WRITE)) {
-            channel.force(true);
-        }
+    private void force() {
+        io.fuse.guard("force", () -> {
+            try (FileChannel channel = FileChannel.open(file.toPath(), StandardOpenOption.WRITE)) {
+                channel.force(true);
+            } catch (IOException e) {
+                // Renamed or deleted meanwhile, or the disk failed: without us nobody would have asked.
+            }
+        });
     }
 
     private void letGo() {

@@ -7,6 +7,7 @@ import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.OptionalInt;
+import java.util.Properties;
 import java.util.Set;
 import org.apache.spark.SparkContext;
 import org.apache.spark.api.plugin.DriverPlugin;
@@ -15,6 +16,7 @@ import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.scheduler.SparkListenerExecutorAdded;
 import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
+import org.apache.spark.scheduler.SparkListenerJobEnd;
 import org.apache.spark.scheduler.SparkListenerJobStart;
 import org.apache.spark.scheduler.SparkListenerStageCompleted;
 import org.apache.spark.scheduler.SparkListenerStageSubmitted;
@@ -26,7 +28,8 @@ import org.pellucid.spark.core.Memory;
  * slots follow what each executor asks for.
  *
  * <p>While a barrier stage is there, every executor has all of its slots: its tasks start at once
- * or not at all.
+ * or not at all. While a job is there that switched the plugin off, every executor has its own, no more
+ * and no fewer.
  */
 final class PellucidDriver implements DriverPlugin {
     /** What the executors are given; without it they do nothing. */
@@ -46,6 +49,7 @@ final class PellucidDriver implements DriverPlugin {
     private final Memory memory = new Memory();
     private final Map<String, Executor> executors = new HashMap<>();
     private final Set<Long> barriers = new HashSet<>();
+    private final OffJobs offJobs = new OffJobs();
     private final Map<Integer, StageSite> sites = new LinkedHashMap<>();
     private final Statements statements = new Statements();
     private final StageShuffles shuffles = new StageShuffles();
@@ -61,6 +65,29 @@ final class PellucidDriver implements DriverPlugin {
         Executor(ExecutorInfo info) {
             this.host = info.executorHost();
             this.cores = info.totalCores();
+        }
+    }
+
+    /** Jobs that switched the plugin off for themselves. */
+    static final class OffJobs {
+        private final Set<Integer> running = new HashSet<>();
+        private boolean latest;
+
+        /** @param properties local ones, as its tasks have them; null where there are none */
+        void begins(int job, Properties properties) {
+            latest = properties != null && Settings.isOff(properties.getProperty(Settings.MODE));
+            if (latest) {
+                running.add(job);
+            }
+        }
+
+        void ends(int job) {
+            running.remove(job);
+        }
+
+        /** Whether any runs, or the job that began last was one: the next of its session comes soon. */
+        boolean any() {
+            return latest || !running.isEmpty();
         }
     }
 
@@ -116,7 +143,19 @@ final class PellucidDriver implements DriverPlugin {
 
         @Override
         public void onJobStart(SparkListenerJobStart event) {
-            guarded("driver.listener", () -> shuffles.begins(event));
+            guarded("driver.listener", () -> {
+                shuffles.begins(event);
+                offJobs.begins(event.jobId(), event.properties());
+                followAll();
+            });
+        }
+
+        @Override
+        public void onJobEnd(SparkListenerJobEnd event) {
+            guarded("driver.listener", () -> {
+                offJobs.ends(event.jobId());
+                followAll();
+            });
         }
 
         @Override
@@ -262,12 +301,19 @@ final class PellucidDriver implements DriverPlugin {
     }
 
     private void follow(String id, Executor executor) throws ReflectiveOperationException {
-        // More than all, of the monotasks mode, does a barrier stage no harm.
-        int offset = barriers.isEmpty() ? executor.wantedOffset : Math.max(executor.wantedOffset, 0);
+        int offset = offset(executor.wantedOffset, offJobs.any(), !barriers.isEmpty());
         if (scheduler != null && offset != executor.offset) {
             scheduler.free(id, offset - executor.offset);
             executor.offset = offset;
         }
+    }
+
+    static int offset(int wanted, boolean off, boolean barrier) {
+        if (off) {
+            return 0;
+        }
+        // More than all, of the monotasks mode, does a barrier stage no harm.
+        return barrier ? Math.max(wanted, 0) : wanted;
     }
 
     /** Every executor has its own slots again. */

@@ -10,6 +10,7 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.atomic.LongAdder;
 import java.util.function.LongSupplier;
 import org.apache.spark.BarrierTaskContext;
 import org.apache.spark.TaskContext;
@@ -44,6 +45,8 @@ final class PellucidExecutor implements ExecutorPlugin {
     private ScheduledExecutorService background;
     /** That ran here, in the monotasks mode: with a new one each disk's permits are found anew. */
     private final Set<Long> stages = ConcurrentHashMap.newKeySet();
+    /** What its tasks waited for permits. */
+    private final LongAdder queuedNs = new LongAdder();
     private volatile long lastIndex = -1;
     private volatile long coresSaidOf = -1;
 
@@ -71,10 +74,10 @@ final class PellucidExecutor implements ExecutorPlugin {
         driver = new Headquarters(spark, background);
         tuner = new Tuner(settings.tuning, System::nanoTime, driver);
         if (settings.mode == Settings.Mode.MONOTASKS) {
-            disks = new Disks(settings);
+            disks = new Disks(settings, this::met);
         }
         driver.begin(this, tuner, fuse, settings.mode);
-        files = new FileIo(fuse, null, null, 1);
+        files = new FileIo(fuse, null, null, () -> 1);
         String misfit = LocalFiles.install(spark.conf(), settings.mode == Settings.Mode.MONOTASKS);
         if (misfit != null) {
             Fuse.LOG.warn("Pellucid does not see reads and writes of files: {}", misfit);
@@ -89,17 +92,32 @@ final class PellucidExecutor implements ExecutorPlugin {
     /** The executor's cores became known: in the {@code monotasks} mode, gated from now on. */
     void coresKnown(int slots) {
         if (settings.mode == Settings.Mode.MONOTASKS) {
-            FileIo io = new FileIo(fuse, new Cores(slots), disks, slotsOfMonotasks(slots));
-            shuffles = new ShuffleFiles(io, driver, slotsOfMonotasks(slots));
+            FileIo io = new FileIo(fuse, new Cores(slots), disks, () -> slotsWanted(slots));
+            shuffles = new ShuffleFiles(io, driver, () -> slotsWanted(slots));
             files = io;
             cores = io.cores;
             FileIo.install(io);
         }
     }
 
-    /** Slots in the {@code monotasks} mode: for all permits, four on the network, and one (§3.4). */
-    int slotsOfMonotasks(int cores) {
-        return cores + disks.mostPermits() + 4 + 1;
+    /** That Spark should have here, of so many of the executor's own. */
+    int slotsWanted(int own) {
+        if (settings.mode == Settings.Mode.MONOTASKS) {
+            return own + disks.mostPermits() + 4 + 1; // all permits, four on the network, and one (§3.4)
+        }
+        return tuner.slots();
+    }
+
+    private void met(String name, DiskQueue disk) {
+        String plain = "disk." + name.replaceAll("[^A-Za-z0-9_-]+", " ").trim().replace(' ', '_');
+        MetricRegistry registry = spark.metricRegistry();
+        while (registry.getGauges().containsKey(plain + ".permits")) {
+            plain += "_";
+        }
+        gauge(registry, plain + ".permits", disk::permits);
+        gauge(registry, plain + ".reason", () -> disk.reason().code);
+        gauge(registry, plain + ".peak", disk::peak);
+        driver.slotsChanged();
     }
 
     private void letThrough() {
@@ -111,6 +129,9 @@ final class PellucidExecutor implements ExecutorPlugin {
         }
         if (disks != null) {
             disks.all().forEach(DiskQueue::open);
+        }
+        if (driver != null) {
+            driver.giveUp();
         }
     }
 
@@ -124,25 +145,34 @@ final class PellucidExecutor implements ExecutorPlugin {
     private void start() throws Exception {
         finish();
         TaskContext context = TaskContext.get();
-        TaskMeter task = new TaskMeter(context, Accumulables.ofTask(accumulables));
+        TaskMeter task = new TaskMeter(context, Accumulables.ofTask(accumulables), queuedNs);
+        // Tasks of a barrier stage wait for each other: all run, or none gets on.
+        task.ungated = Settings.isOff(context.getLocalProperty(Settings.MODE)) || context instanceof BarrierTaskContext;
         task.attach();
         // The first listener is the last to be called: by then the task's streams are closed.
         context.addTaskCompletionListener(new Completion(task));
         driver.taskBegins(context.cpus());
-        boolean off = Settings.OFF.equalsIgnoreCase(context.getLocalProperty(Settings.MODE));
         if (settings.mode == Settings.Mode.ADAPTIVE) {
-            // Tasks of a barrier stage wait for each other: all run, or none gets on.
-            boolean together = context instanceof BarrierTaskContext;
-            task.pass = off || together ? tuner.enterUngated(task.stage) : tuner.enter(task.stage, task::killed);
-        } else if (settings.mode == Settings.Mode.MONOTASKS && cores != null && !off) {
+            if (task.ungated) {
+                task.pass = tuner.enterUngated(task.stage);
+            } else {
+                passGate(task);
+            }
+        } else if (settings.mode == Settings.Mode.MONOTASKS && cores != null && !task.ungated) {
             if (stages.add(task.stage)) {
                 disks.all().forEach(DiskQueue::restart);
             }
-            task.begin = ThreadClock.now(); // what it reads of shuffles is part of its run
             fetchAndCompute(task);
-            return;
         }
-        task.begin = ThreadClock.now();
+    }
+
+    private void passGate(TaskMeter task) throws InterruptedException {
+        long from = System.nanoTime();
+        try {
+            task.pass = tuner.enter(task.stage, task::killed);
+        } finally {
+            task.begins(System.nanoTime() - from);
+        }
     }
 
     /** Comes back with a core, and what the task reads of shuffles in the page cache. */
@@ -159,8 +189,11 @@ final class PellucidExecutor implements ExecutorPlugin {
 
     private void takeCore(TaskMeter task) throws InterruptedException {
         long from = System.nanoTime();
-        cores.acquire(task::killed);
-        task.queued(System.nanoTime() - from);
+        try {
+            cores.acquire(task::killed);
+        } finally {
+            task.queued(System.nanoTime() - from);
+        }
     }
 
     private final class Completion implements TaskCompletionListener {
@@ -182,11 +215,9 @@ final class PellucidExecutor implements ExecutorPlugin {
 
     private void complete(TaskMeter task) {
         ThreadClock end = ThreadClock.now();
-        long gateNs = task.gateNs;
-        int concurrency = driver.slots();
+        int concurrency = task.ungated ? driver.ownSlots() : driver.slots();
         Reason reason = Reason.FIXED;
         if (task.pass != null) {
-            gateNs = task.pass.queueNs;
             if (tuner.concurrency(task.stage) > 0) {
                 concurrency = tuner.concurrency(task.stage);
                 reason = tuner.reason(task.stage);
@@ -205,7 +236,7 @@ final class PellucidExecutor implements ExecutorPlugin {
         }
         task.accumulables.add(Name.CONCURRENCY, Math.max(concurrency, 1));
         task.accumulables.add(Name.REASON, reason.code);
-        task.report(end, gateNs);
+        task.report(end);
     }
 
     /** Gives back what the calling thread's task holds; does nothing where it holds nothing. */
@@ -262,7 +293,7 @@ final class PellucidExecutor implements ExecutorPlugin {
         gauge(registry, "read.wait_ns", () -> files.readWaitNs.sum());
         gauge(registry, "write.bytes", () -> files.writeBytes.sum());
         gauge(registry, "write.wait_ns", () -> files.writeWaitNs.sum());
-        gauge(registry, "queue_ns", () -> files.queueNs.sum());
+        gauge(registry, "queue_ns", queuedNs::sum);
         gauge(registry, "shuffle.read.bytes", () -> files.shuffleReadBytes.sum());
         gauge(registry, "off", () -> fuse.isBlown() ? 1 : 0);
         if (disks != null) {

@@ -20,7 +20,7 @@ final class Settings {
     static final String PREFIX = "spark.pellucid.";
     /** Also a local property of a job, where {@code off} switches the plugin off for it. */
     static final String MODE = PREFIX + "mode";
-    static final String OFF = "off";
+    private static final String OFF = "off";
 
     enum Mode { ADAPTIVE, MONOTASKS, MEASURE, OFF }
 
@@ -37,6 +37,11 @@ final class Settings {
 
     private static final List<String> KEYS = List.of("mode", "policy", "gain", "concurrency.min",
         "concurrency.max", "patience", "memory", "disks", "disk.concurrency.min", "disk.concurrency.max", "fault");
+
+    /** Whether a job's local property of {@link #MODE} switches the plugin off for it. */
+    static boolean isOff(String mode) {
+        return OFF.equalsIgnoreCase(mode);
+    }
 
     /** Of an application; throws as {@link #Settings(Map)}. */
     static Settings of(SparkConf conf) {

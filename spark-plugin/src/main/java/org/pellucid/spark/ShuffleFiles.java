@@ -10,6 +10,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.function.IntSupplier;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.storage.DiskBlockManager;
 
@@ -28,7 +29,7 @@ final class ShuffleFiles {
     private final FileIo io;
     private final Headquarters driver;
     /** Tasks that run at once. */
-    private final int slots;
+    private final IntSupplier slots;
     private final Map<Long, Stage> stages = new ConcurrentHashMap<>();
 
     private static final class Stage {
@@ -41,7 +42,7 @@ final class ShuffleFiles {
         }
     }
 
-    ShuffleFiles(FileIo io, Headquarters driver, int slots) {
+    ShuffleFiles(FileIo io, Headquarters driver, IntSupplier slots) {
         this.io = io;
         this.driver = driver;
         this.slots = slots;
@@ -72,7 +73,8 @@ final class ShuffleFiles {
                 stage.reads = new ArrayList<>();
                 for (int i = 1; i < words.length; i++) {
                     Map<File, File> files = files(Integer.parseInt(words[i]));
-                    stage.reads.add(new ShuffleReads(io, files, Integer.parseInt(words[0]), slots, System::nanoTime));
+                    int partitions = Integer.parseInt(words[0]);
+                    stage.reads.add(new ShuffleReads(io, files, partitions, slots.getAsInt(), System::nanoTime));
                 }
             }
             return stage.reads;

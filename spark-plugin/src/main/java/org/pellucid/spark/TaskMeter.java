@@ -2,6 +2,7 @@ package org.pellucid.spark;
 
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.LongAdder;
 import org.apache.spark.TaskContext;
 import org.apache.spark.executor.TaskMetrics;
 import org.pellucid.spark.Accumulables.Name;
@@ -19,22 +20,29 @@ final class TaskMeter {
     final Accumulables accumulables;
     /** Of its stage and the stage's attempt. */
     final long stage;
+    /** Of all tasks: what they waited for permits. */
+    private final LongAdder allQueuedNs;
+    /** Where the plugin is off for its job, or in a barrier stage: waits for no permit and holds none. */
+    volatile boolean ungated;
     /** Null until it passed the gate, and where there is none. */
     Tuner.Pass pass;
-    ThreadClock begin = ThreadClock.now();
+    private ThreadClock begin = ThreadClock.now();
 
-    /** Before it began: at the gate, or for its first core. */
-    long gateNs;
-    /** Since: for disks, and for a core after each. */
+    /** At the gate, before it began. */
+    private long gateNs;
+    /** Since: for cores and disks. */
     private long queueNs;
+    /** Of the disk that it queued for last, when it had its turn; 0: it never did. */
+    private int diskPermits;
     private long readWaitNs;
     private long writeWaitNs;
     private long readBytes;
     private long writeBytes;
 
-    TaskMeter(TaskContext context, Accumulables accumulables) {
+    TaskMeter(TaskContext context, Accumulables accumulables, LongAdder allQueuedNs) {
         this.context = context;
         this.accumulables = accumulables;
+        this.allQueuedNs = allQueuedNs;
         this.stage = stageKey(context.stageId(), context.stageAttemptNumber());
     }
 
@@ -65,8 +73,20 @@ final class TaskMeter {
         OF_ATTEMPT.remove(context.taskAttemptId(), this);
     }
 
+    /** It stood at the gate for so long, and begins now. */
+    synchronized void begins(long ns) {
+        gateNs = ns;
+        allQueuedNs.add(ns);
+        begin = ThreadClock.now();
+    }
+
     synchronized void queued(long ns) {
         queueNs += ns;
+        allQueuedNs.add(ns);
+    }
+
+    synchronized void diskPermits(int permits) {
+        diskPermits = permits;
     }
 
     synchronized void read(long bytes, long waitNs) {
@@ -105,7 +125,7 @@ final class TaskMeter {
      * Fills the accumulables of the task's own times and bytes. Accesses are timed by the wall clock, less what their thread
      * computed; together they waited for disks for no longer than it was off its core and not in a queue.
      */
-    synchronized void report(ThreadClock end, long gateNs) {
+    synchronized void report(ThreadClock end) {
         TaskMetrics metrics = context.taskMetrics();
         accumulables.add(Name.QUEUE_NS, queueNs + gateNs);
         if (end.stoodStillSince(begin) >= 0) {
@@ -131,6 +151,9 @@ final class TaskMeter {
         }
         if (writeBytes > 0) {
             accumulables.add(Name.WRITE_BYTES, writeBytes);
+        }
+        if (diskPermits > 0) {
+            accumulables.add(Name.DISK_PERMITS, diskPermits);
         }
     }
 

@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.io.EOFException;
 import java.io.File;
 import java.io.IOException;
+import java.io.OutputStream;
 import java.net.URI;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
@@ -49,8 +50,8 @@ class MeasuredStreamsTest {
     void file() throws IOException {
         stock = new LocalFileSystem();
         stock.initialize(URI.create("file:///"), new Configuration(false));
-        Disks disks = new Disks(new Settings(Map.of()));
-        io = new FileIo(fuse, new Cores(1), disks, 4);
+        Disks disks = new Disks(new Settings(Map.of()), (name, met) -> { });
+        io = new FileIo(fuse, new Cores(1), disks, () -> 4);
         File file = folder.resolve("data").toFile();
         disk = io.queueOf(file);
         path = new Path(file.toURI());
@@ -191,7 +192,7 @@ class MeasuredStreamsTest {
     }
 
     @Test
-    void aFileThatCannotBeReadAsItIsOpenedFailsWhereItIsRead() throws IOException {
+    void aFileThatCannotBeReadOnFailsWhereItIsRead() throws IOException {
         io.readOnStage = STAGE;
         boolean[] broken = {true};
         FSInputStream flaky = new FSInputStream() {
@@ -230,8 +231,16 @@ class MeasuredStreamsTest {
             ours.opened(access);
         }
         assertEquals(0, ours.getPos());
+        byte[] good = new byte[1000];
+        for (int at = 0; at < good.length; at += 10) {
+            assertEquals(10, ours.read(good, at, 10), "before what is broken");
+        }
+        assertArrayEquals(Arrays.copyOf(content, good.length), good);
         assertThrows(IOException.class, () -> ours.read(new byte[10], 0, 10));
+        assertEquals(good.length, ours.getPos());
         broken[0] = false;
+        assertEquals(10, ours.read(good, 0, 10), "it was a moment's");
+        assertArrayEquals(Arrays.copyOfRange(content, 1000, 1010), Arrays.copyOf(good, 10));
         ours.seek(0);
         readAll(ours);
         assertEquals(0, disk.running());
@@ -295,8 +304,78 @@ class MeasuredStreamsTest {
                 assertEquals(-1, ours.read());
                 assertThrows(EOFException.class, () -> ours.readFully(SIZE - 5, new byte[10]));
                 assertThrows(EOFException.class, () -> ours.seek(-1));
+                ours.seek(SIZE - 9);
+                assertEquals(content[SIZE - 9], (byte) ours.read());
+                assertThrows(EOFException.class, () -> ours.seek(SIZE + 1));
+                assertEquals(SIZE - 8, ours.getPos(), "where it was");
+                assertEquals(content[SIZE - 8], (byte) ours.read());
             }
         }
+    }
+
+    @Test
+    void whatIsRenamedOrDeletedWhileItIsWrittenFailsNothing() throws IOException {
+        for (boolean renamed : new boolean[] {true, false}) {
+            Path target = new Path(folder.resolve("gone-" + renamed).toUri());
+            File file = stock.pathToFile(target);
+            MeasuredOutput out = new MeasuredOutput(stock.create(target), io, disk, file);
+            out.write(content, 0, SIZE);
+            File other = folder.resolve("other").toFile();
+            assertTrue(renamed ? file.renameTo(other) : file.delete());
+            out.hflush();
+            out.close();
+            if (renamed) {
+                assertArrayEquals(content, Files.readAllBytes(other.toPath()));
+            }
+        }
+        assertTrue(!fuse.isBlown() && disk.running() == 0);
+    }
+
+    @Test
+    void aDiskThatFailsFailsTheWriterAsWithoutUs() throws IOException {
+        for (boolean gated : new boolean[] {true, false}) {
+            long before = MeasuredOutput.HELD_BYTES.get();
+            FSDataOutputStream full = new FSDataOutputStream(new OutputStream() {
+                @Override
+                public void write(int b) throws IOException {
+                    throw new IOException("No space left on device");
+                }
+            }, null);
+            MeasuredOutput out = new MeasuredOutput(full, io, gated ? disk : null, stock.pathToFile(path));
+            IOException said = assertThrows(IOException.class, () -> {
+                out.write(content, 0, 1000);
+                out.close();
+            });
+            assertEquals("No space left on device", said.getMessage());
+            out.close();
+            assertThrows(IOException.class, () -> out.write(content, 0, 1000), "what comes after is not swallowed");
+            assertEquals(before, MeasuredOutput.HELD_BYTES.get());
+        }
+        assertTrue(!fuse.isBlown() && disk.running() == 0);
+    }
+
+    @Test
+    void whereOthersHoldAllThatMayBeHeldEachWriteGoesToTheDisk() throws IOException {
+        long others = Runtime.getRuntime().maxMemory() / 8;
+        Path target = new Path(folder.resolve("crowded").toUri());
+        File file = stock.pathToFile(target);
+        FSDataOutputStream raw = stock.create(target);
+        MeasuredOutput out = new MeasuredOutput(raw, io, disk, file);
+        long before = MeasuredOutput.HELD_BYTES.get();
+        out.write(content, 0, 10);
+        try {
+            MeasuredOutput.HELD_BYTES.addAndGet(others);
+            out.write(content, 10, 2_000_000);
+            assertEquals(2_000_010, raw.getPos(), "what it held before, and all since");
+            assertEquals(before + others, MeasuredOutput.HELD_BYTES.get());
+        } finally {
+            MeasuredOutput.HELD_BYTES.addAndGet(-others);
+        }
+        out.write(content, 2_000_010, SIZE - 2_000_010);
+        assertEquals(2_000_010, raw.getPos(), "held again");
+        out.close();
+        assertArrayEquals(content, Files.readAllBytes(file.toPath()));
+        assertEquals(before, MeasuredOutput.HELD_BYTES.get());
     }
 
     @Test

@@ -15,15 +15,15 @@ import org.apache.spark.metrics.source.Source;
 public final class SlowDisk {
     private static final Object HEAD = new Object();
     private static final List<String> GAUGES =
-        List.of("tasks.running", "tasks.waiting", "cores.held", "disk.running", "disk.waiting", "disk.peak");
+        List.of("off", "tasks.running", "tasks.waiting", "cores.held", "disk.running", "disk.waiting", "disk.peak");
 
     private SlowDisk() {}
 
-    /** On executor 1 one at a time is served, as by one head; on the others all at once. */
+    /** On executor 1 one at a time is served, as by one head, in half the time; on the others all at once. */
     public static String read(int ms) throws InterruptedException {
         if (SparkEnv.get().executorId().equals("1")) {
             synchronized (HEAD) {
-                Thread.sleep(ms);
+                Thread.sleep(ms / 2);
             }
         } else {
             Thread.sleep(ms);
@@ -53,9 +53,8 @@ public final class SlowDisk {
     }
 
     /**
-     * What the plugin of this executor has given out, by its own metrics: the executor, then tasks that
-     * run, tasks at the gate, cores held, threads in gated I/O, those that wait for it, and the most that
-     * ever were in it on one disk. The task that asks is one of them.
+     * What the plugin of this executor has given out, by its own metrics: the executor, then NAME=VALUE of those
+     * that there are. The task that asks is one of them, unless the plugin is off.
      */
     public static String held() throws ReflectiveOperationException {
         Object metrics = SparkEnv.get().metricsSystem();
@@ -68,7 +67,9 @@ public final class SlowDisk {
         Source source = each.hasNext() ? (Source) each.next() : null;
         for (String name : GAUGES) {
             Gauge<?> gauge = source == null ? null : source.metricRegistry().getGauges().get(name);
-            said.append(' ').append(gauge == null ? "0" : gauge.getValue());
+            if (gauge != null) {
+                said.append(' ').append(name).append('=').append(gauge.getValue());
+            }
         }
         return said.toString();
     }

@@ -69,9 +69,9 @@ public final class Controller {
     private double serviceNs;
     private long lastIndex;
 
-    /** Of requests: all alike, and as fast at first as later. */
-    public Controller(Policy policy, int min, int max, double gain) {
-        this(policy, min, max, gain, false, 0);
+    /** Of requests, all alike and as fast at first as later: what the shared table of cases is of. Nothing of the plugin's is so. */
+    static Controller ofRequests(Policy policy, int min, int max, double gain) {
+        return new Controller(policy, min, max, gain, false, 0);
     }
 
     /** Of tasks of a stage: slow at first, and unlike each other. */

@@ -29,12 +29,18 @@ public final class DiskQueue {
         private final Condition granted = lock.newCondition();
         private boolean held;
         private long startNs;
-        private long queueNs;
         private long bytes = -1;
+        private int permits;
+        private int beside;
 
-        /** How long it waited in the queue. */
-        public long queueNs() {
-            return queueNs;
+        /** The disk's, when it was granted. */
+        public int permits() {
+            return permits;
+        }
+
+        /** Threads in gated I/O then, with this one. */
+        int beside() {
+            return beside;
         }
 
         /** The I/O went well and moved so many bytes; without it, it says nothing to the controller. */
@@ -76,7 +82,6 @@ public final class DiskQueue {
      * @return to be closed after the I/O; null where it was cancelled
      */
     public Turn acquire(Phase phase, BooleanSupplier cancelled) throws InterruptedException {
-        long arrivedNs = clock.getAsLong();
         lock.lock();
         try {
             Turn turn = new Turn();
@@ -97,7 +102,6 @@ public final class DiskQueue {
             } finally {
                 queue.remove(turn);
             }
-            turn.queueNs = clock.getAsLong() - arrivedNs;
             return turn.held ? turn : null;
         } finally {
             lock.unlock();
@@ -122,7 +126,10 @@ public final class DiskQueue {
         }
     }
 
-    /** Other stages run: climb again. */
+    /**
+     * Other stages run: climb again. What runs above the least goes on; until it has ended nothing is granted,
+     * and the controller counts from the first that is.
+     */
     public void restart() {
         lock.lock();
         try {
@@ -149,6 +156,16 @@ public final class DiskQueue {
         lock.lock();
         try {
             return controller.concurrency();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Why as many. */
+    public Reason reason() {
+        lock.lock();
+        try {
+            return controller.reason();
         } finally {
             lock.unlock();
         }
@@ -195,6 +212,8 @@ public final class DiskQueue {
             controller.started(turn.startNs);
             running++;
             peak = Math.max(peak, running);
+            turn.permits = controller.concurrency();
+            turn.beside = running;
             turn.granted.signal();
         }
     }

@@ -49,14 +49,11 @@ public final class Tuner {
         private boolean held = true;
         /** When it began to run. */
         public final long startNs;
-        /** How long it stood at the gate. */
-        public final long queueNs;
 
-        private Pass(Stage stage, boolean gated, long startNs, long queueNs) {
+        private Pass(Stage stage, boolean gated, long startNs) {
             this.stage = stage;
             this.gated = gated;
             this.startNs = startNs;
-            this.queueNs = queueNs;
         }
     }
 
@@ -90,6 +87,8 @@ public final class Tuner {
     private final Tuning tuning;
     private final LongSupplier clock;
     private final Listener listener;
+    /** The executor's, whatever {@code tuning.max} says. */
+    private int own = Integer.MAX_VALUE;
     private int max;
     private boolean open;
     private int ungated;
@@ -120,7 +119,7 @@ public final class Tuner {
         lock.lock();
         try {
             ungated++;
-            return new Pass(null, false, clock.getAsLong(), 0);
+            return new Pass(null, false, clock.getAsLong());
         } finally {
             lock.unlock();
             listener.slotsChanged();
@@ -137,7 +136,6 @@ public final class Tuner {
     }
 
     private Pass enter(long id, BooleanSupplier cancelled, boolean wait) throws InterruptedException {
-        long arrivedNs = clock.getAsLong();
         boolean fresh;
         Pass pass = null;
         lock.lock();
@@ -157,7 +155,7 @@ public final class Tuner {
                     stage.running++;
                     long now = clock.getAsLong();
                     stage.controller.started(now);
-                    pass = new Pass(stage, true, now, now - arrivedNs);
+                    pass = new Pass(stage, true, now);
                 }
             } finally {
                 stage.queue.remove(self);
@@ -263,6 +261,7 @@ public final class Tuner {
     public void setMax(int slots) {
         lock.lock();
         try {
+            own = slots;
             max = Math.min(slots, tuning.max);
             for (Stage stage : stages.values()) {
                 stage.controller.setMax(max);
@@ -288,13 +287,14 @@ public final class Tuner {
 
     /**
      * How many tasks the scheduler should have here at once: of all stages that have any, what
-     * each may run; the least where there is none, so that the next stage finds no crowd.
+     * each may run; the least where there is none, so that the next stage finds no crowd; the executor's
+     * own where somebody is not gated.
      */
     public int slots() {
         lock.lock();
         try {
             if (open || ungated > 0) {
-                return max;
+                return own;
             }
             long sum = 0;
             for (Stage stage : stages.values()) {

@@ -6,18 +6,72 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.List;
+import java.util.Set;
 import org.junit.jupiter.api.Test;
 
-/** The table of cases that the Rust scheduler's controller passes too. */
+/**
+ * The table of cases that the Rust scheduler's controller passes too, by the controllers that the plugin uses.
+ *
+ * <p>Of {@code INDEX} they do what the table says, completion by completion. Of {@code THROUGHPUT} the
+ * table is of requests; tasks and monotasks need more of them for the same decision: the first interval is repeated,
+ * and an interval counts 4 or 16 at least. So where an interval of the table ends, theirs is filled up with
+ * the completion that ended it; then they have to agree. Tasks differ in one more thing, the first
+ * doubling, which is judged twice: {@link #JUDGED_TWICE}.
+ */
 class ControllerCasesTest {
     private static final Path CASES = Path.of("..", "crates", "scheduler", "tests", "controller_cases.tsv");
 
-    private Controller controller;
+    /** Cases of which the doubling from the least does not pay: tasks of a stage go on to the next. */
+    private static final Set<String> JUDGED_TWICE = Set.of("saturated_disk_steps_back", "six_percent_does_not_pay",
+        "first_half_cannot_help_either", "restart_climbs_again");
+
+    private interface Made {
+        Controller of(Policy policy, int min, int max, double gain);
+    }
+
+    /** One controller and how far it has come since its last restart. */
+    private static final class Driven {
+        final Controller controller;
+        /** Intervals that it takes for the first decision. */
+        final int first;
+        int ended;
+
+        Driven(Controller controller, int first) {
+            this.controller = controller;
+            this.first = first;
+        }
+
+        void completed(long nowNs, Sample sample) {
+            ended += controller.completed(nowNs, sample) ? 1 : 0;
+        }
+
+        /** Completes as many more as it takes to have ended so many intervals: none, where it is as the table's. */
+        void fillUp(long nowNs, Sample sample, int intervals, String where) {
+            for (int left = 64; !controller.settled() && ended < intervals; left--) {
+                assertTrue(left > 0, where + ": its interval never ends");
+                completed(nowNs, sample);
+            }
+        }
+    }
 
     @Test
     void tableOfCases() throws IOException {
+        List<String> failed = new ArrayList<>();
+        assertTrue(cases(Controller::ofRequests, false, failed) > 25, "cases read");
+        assertEquals(List.of(), failed, "of requests");
+        cases(Controller::ofMonotasks, true, failed);
+        assertEquals(List.of(), failed, "of monotasks");
+        cases(Controller::ofTasks, true, failed);
+        assertEquals(JUDGED_TWICE, Set.copyOf(failed), "of tasks");
+    }
+
+    /** How many there are; the names of those that a controller does not pass are added. */
+    private static int cases(Made made, boolean careful, List<String> failed) throws IOException {
         List<String> lines = Files.readAllLines(CASES);
+        Driven table = null;
+        Driven driven = null;
         String name = "";
         int cases = 0;
         for (int number = 1; number <= lines.size(); number++) {
@@ -30,43 +84,59 @@ class ControllerCasesTest {
                 name = row[1];
                 Policy policy = row[2].equals("index") ? Policy.INDEX : Policy.THROUGHPUT;
                 double gain = row[5].equals("-") ? 0 : Double.parseDouble(row[5]);
-                controller = new Controller(policy, Integer.parseInt(row[3]), Integer.parseInt(row[4]), gain);
+                int min = Integer.parseInt(row[3]);
+                int max = Integer.parseInt(row[4]);
+                boolean repeated = careful && policy == Policy.THROUGHPUT;
+                table = new Driven(Controller.ofRequests(policy, min, max, gain), 1);
+                driven = new Driven(made.of(policy, min, max, gain), repeated ? 2 : 1);
                 cases++;
-            } else {
-                checkRow(row, name + ", line " + number + ": " + line);
+            } else if (!failed.contains(name)) {
+                String where = name + ", line " + number + ": " + line;
+                apply(row, table, driven, where);
+                int expect = Integer.parseInt(row[row.length - 1]);
+                if (driven.controller.concurrency() != expect) {
+                    failed.add(name);
+                }
             }
         }
-        assertTrue(cases > 25, cases + " cases read");
+        return cases;
     }
 
-    private void checkRow(String[] row, String where) {
-        int expect = Integer.parseInt(row[row.length - 1]);
+    private static void apply(String[] row, Driven table, Driven driven, String where) {
         switch (row[0]) {
             case "start":
-                controller.started(Long.parseLong(row[1]));
+                table.controller.started(Long.parseLong(row[1]));
+                driven.controller.started(Long.parseLong(row[1]));
                 break;
             case "restart":
-                controller.restart();
+                for (Driven each : new Driven[] {table, driven}) {
+                    each.controller.restart();
+                    each.ended = 0;
+                }
                 break;
             case "done":
+                long now = Long.parseLong(row[2]);
                 long waitNs = row[5].equals("-") ? Sample.ALL_WAIT : Long.parseLong(row[5]);
                 Sample sample = new Sample(
                     Long.parseLong(row[3]), Long.parseLong(row[4]), waitNs, Integer.parseInt(row[6]));
-                int before = controller.concurrency();
+                int before = driven.controller.concurrency();
                 for (int left = Integer.parseInt(row[1]) - 1; left >= 0; left--) {
-                    controller.completed(Long.parseLong(row[2]), sample);
-                    assertTrue(left == 0 || controller.concurrency() == before, where + ", with " + left + " to come");
+                    table.completed(now, sample);
+                    driven.completed(now, sample);
+                    assertTrue(left == 0 || driven.controller.concurrency() == before, where + ", with " + left + " to come");
+                }
+                if (table.ended > 0) {
+                    driven.fillUp(now, sample, table.ended + driven.first - 1, where);
                 }
                 break;
             default:
                 throw new AssertionError("no such row: " + where);
         }
-        assertEquals(expect, controller.concurrency(), where);
     }
 
     @Test
     void reasonsAndIndexAreThoseOfTheLastStep() {
-        Controller climbing = new Controller(Policy.THROUGHPUT, 2, 8, 0.07);
+        Controller climbing = Controller.ofRequests(Policy.THROUGHPUT, 2, 8, 0.07);
         assertEquals(Reason.START, climbing.reason());
         assertEquals(-1, climbing.lastIndex());
         climbing.started(0);
@@ -172,7 +242,7 @@ class ControllerCasesTest {
 
     @Test
     void whatIsNotBoundByIoFollowsAMostThatIsLearntLater() {
-        Controller early = new Controller(Policy.THROUGHPUT, 2, Integer.MAX_VALUE, 0.07);
+        Controller early = Controller.ofTasks(Policy.THROUGHPUT, 2, Integer.MAX_VALUE, 0.07);
         early.started(0);
         early.completed(1000, new Sample(0, 5, 0, 2));
         early.completed(1000, new Sample(0, 5, 0, 2));

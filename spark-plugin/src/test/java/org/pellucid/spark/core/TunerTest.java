@@ -190,6 +190,19 @@ class TunerTest {
     }
 
     @Test
+    void whoIsNotGatedFindsAllSlotsWhateverTheMostOfAStage() {
+        Tuning standard = Tuning.standard();
+        Tuner tuner = new Tuner(new Tuning(standard.policy, 2, 3, standard.gain, standard.patienceNs), () -> now, listener);
+        tuner.setMax(8);
+        Tuner.Pass free = tuner.enterUngated(1);
+        assertEquals(8, tuner.slots());
+        tuner.abandon(free);
+        assertEquals(2, tuner.slots());
+        tuner.open();
+        assertEquals(8, tuner.slots());
+    }
+
+    @Test
     void aStageOfWhichNothingCompletesIsLetThrough() throws InterruptedException {
         Tuner tuner = new Tuner(Tuning.standard(), () -> now += 60_000_000_000L, listener);
         tuner.setMax(8);

@@ -1,0 +1,291 @@
+package org.pellucid.spark;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.codahale.metrics.MetricRegistry;
+import java.io.ByteArrayOutputStream;
+import java.io.File;
+import java.io.IOException;
+import java.io.ObjectOutputStream;
+import java.lang.reflect.Constructor;
+import java.lang.reflect.Proxy;
+import java.nio.file.Path;
+import java.util.Arrays;
+import java.util.Base64;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.TreeMap;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.TimeUnit;
+import java.util.function.BooleanSupplier;
+import org.apache.spark.SparkConf;
+import org.apache.spark.TaskContext;
+import org.apache.spark.TaskContext$;
+import org.apache.spark.TaskContextImpl;
+import org.apache.spark.api.plugin.PluginContext;
+import org.apache.spark.util.LongAccumulator;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+import org.pellucid.spark.core.DiskQueue;
+import scala.Tuple2;
+
+/** An executor's part with a driver and tasks made up for it: what Spark is told, and what is gated. */
+class PellucidExecutorTest {
+    private static final int CORES = 8;
+
+    @TempDir
+    Path folder;
+    private final PellucidExecutor executor = new PellucidExecutor();
+    private final MetricRegistry metrics = new MetricRegistry();
+    /** Cores that the driver was told of, in their order. */
+    private final List<Integer> told = new CopyOnWriteArrayList<>();
+    private volatile boolean fails;
+
+    /** A configuration without Spark's own keys, which bring in all that Spark depends on. */
+    private static final class Set extends SparkConf {
+        private final Map<String, String> all;
+
+        Set(Map<String, String> all) {
+            super(false);
+            this.all = all;
+        }
+
+        @Override
+        public String get(String key, String otherwise) {
+            return all.getOrDefault(key, otherwise);
+        }
+
+        @Override
+        public boolean contains(String key) {
+            return all.containsKey(key);
+        }
+
+        @Override
+        @SuppressWarnings("unchecked")
+        public Tuple2<String, String>[] getAllWithPrefix(String prefix) {
+            return all.entrySet().stream().filter(entry -> entry.getKey().startsWith(prefix))
+                .map(entry -> new Tuple2<>(entry.getKey().substring(prefix.length()), entry.getValue()))
+                .toArray(Tuple2[]::new);
+        }
+    }
+
+    private void begin(String... settings) throws IOException {
+        Map<String, String> all = new TreeMap<>();
+        for (int i = 0; i < settings.length; i += 2) {
+            all.put(Settings.PREFIX + settings[i], settings[i + 1]);
+        }
+        SparkConf conf = new Set(all);
+        PluginContext context = (PluginContext) Proxy.newProxyInstance(
+            getClass().getClassLoader(), new Class<?>[] {PluginContext.class}, (self, method, arguments) -> {
+                switch (method.getName()) {
+                    case "conf":
+                        return conf;
+                    case "executorID":
+                        return "1";
+                    case "metricRegistry":
+                        return metrics;
+                    case "ask":
+                        return answer((String[]) arguments[0]);
+                    case "send":
+                        heard((String[]) arguments[0]);
+                        return null;
+                    default:
+                        throw new AssertionError(method);
+                }
+            });
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        try (ObjectOutputStream out = new ObjectOutputStream(bytes)) {
+            out.writeObject(new LongAccumulator[Accumulables.Name.values().length]); // no task here reports
+        }
+        String template = Base64.getEncoder().encodeToString(bytes.toByteArray());
+        executor.init(context, Map.of(PellucidDriver.ACCUMULABLES, template));
+    }
+
+    private static String[] answer(String[] question) {
+        switch (question[0]) {
+            case "executor":
+                return new String[] {Integer.toString(CORES), "true"};
+            case "stage":
+                return new String[] {"fresh"};
+            default:
+                return new String[] {"1"};
+        }
+    }
+
+    private void heard(String[] message) throws IOException {
+        if (message[0].equals("cores")) {
+            told.add(Integer.parseInt(message[2]));
+            if (fails) {
+                throw new IOException("the driver is gone");
+            }
+        }
+    }
+
+    @AfterEach
+    void end() {
+        if (TaskContext.get() != null) {
+            executor.onTaskFailed(null);
+            TaskContext$.MODULE$.unset();
+        }
+        executor.shutdown();
+    }
+
+    /** What waits here for another thread fails only where that never comes. */
+    private void untilTold(Integer... cores) {
+        until(() -> told.equals(List.of(cores)));
+    }
+
+    private void until(BooleanSupplier condition) {
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
+        while (!condition.getAsBoolean()) {
+            assertTrue(System.nanoTime() < deadline, "told " + told);
+            Thread.onSpinWait();
+        }
+    }
+
+    /** A task of stage 0, of a Spark of which only this is there: it has no metrics. */
+    private void startTask(String mode) throws ReflectiveOperationException {
+        Properties local = new Properties();
+        if (mode != null) {
+            local.setProperty(Settings.MODE, mode);
+        }
+        Constructor<?> made = TaskContextImpl.class.getConstructors()[0];
+        Object[] arguments = Arrays.stream(made.getParameterTypes())
+            .map(type -> type == int.class ? (Object) 0 : type == long.class ? 0L : type == Properties.class ? local : null)
+            .toArray();
+        TaskContext$.MODULE$.setTaskContext((TaskContext) made.newInstance(arguments));
+        executor.onTaskStart();
+    }
+
+    private long gauge(String name) {
+        return (Long) metrics.getGauges().get(name).getValue();
+    }
+
+    @Test
+    void afterAFailureSparkHasTheExecutorsOwnSlots() throws Exception {
+        begin("fault", "onTaskSucceeded");
+        untilTold(2);
+        executor.onTaskSucceeded();
+        untilTold(2, CORES);
+        executor.onTaskSucceeded();
+        assertEquals(CORES, gauge("slots"));
+        assertEquals(1, gauge("off"));
+    }
+
+    @Test
+    void alsoWhereThatIsMoreThanAStageMayRun() throws Exception {
+        begin("fault", "onTaskSucceeded", "concurrency.max", "2");
+        untilTold(2);
+        executor.onTaskSucceeded();
+        untilTold(2, CORES);
+    }
+
+    @Test
+    void alsoFromTheMonotasksMode() throws Exception {
+        begin("mode", "monotasks", "fault", "onTaskSucceeded");
+        untilTold(CORES + 4 + 4 + 1);
+        executor.onTaskSucceeded();
+        untilTold(CORES + 4 + 4 + 1, CORES);
+    }
+
+    @Test
+    void aDriverThatCannotBeToldIsNoFailure() throws Exception {
+        begin("fault", "onTaskSucceeded");
+        untilTold(2);
+        fails = true;
+        executor.onTaskSucceeded();
+        untilTold(2, CORES);
+        executor.onTaskSucceeded();
+        startTask(null);
+    }
+
+    @Test
+    void slotsFollowTheDisksThatAreMet() throws Exception {
+        begin("mode", "monotasks", "disks", folder.resolve("a") + "," + folder.resolve("b"), "disk.concurrency.max", "3");
+        untilTold(CORES + 2 * 3 + 4 + 1);
+        until(() -> FileIo.installed() != null);
+        FileIo.installed().queueOf(folder.resolve("a/file").toFile());
+        FileIo.installed().queueOf(folder.resolve("b/file").toFile());
+        DiskQueue third = FileIo.installed().queueOf(folder.resolve("elsewhere").toFile());
+        untilTold(CORES + 2 * 3 + 4 + 1, CORES + 3 * 3 + 4 + 1);
+        assertNotNull(third);
+        long each = metrics.getGauges().keySet().stream().filter(name -> name.matches("disk\\..+\\.permits")).count();
+        assertEquals(3, each, metrics.getGauges().keySet().toString());
+        String first = "disk." + (folder + "/a").substring(1).replaceAll("[^A-Za-z0-9_-]+", "_");
+        assertEquals(1, gauge(first + ".permits"));
+        assertEquals(1, gauge(first + ".reason"));
+        assertEquals(0, gauge(first + ".peak"));
+    }
+
+    @Test
+    void theMetricHoldsWhatTheLogDoes() throws Exception {
+        begin("mode", "monotasks");
+        until(() -> FileIo.installed() != null);
+        assertEquals(0, gauge("queue_ns"));
+        startTask(null);
+        long first = gauge("queue_ns");
+        assertTrue(first > 0, "for its core");
+        FileIo io = FileIo.installed();
+        io.begin(io.queueOf(folder.resolve("file").toFile()), DiskQueue.Phase.READ).close();
+        assertTrue(gauge("queue_ns") > first, "for a disk, and for a core again");
+    }
+
+    @Test
+    void theMetricHoldsTheGatesWait() throws Exception {
+        begin();
+        untilTold(2);
+        startTask(null);
+        assertTrue(gauge("queue_ns") > 0);
+        assertEquals(1, gauge("tasks.running"));
+    }
+
+    @Test
+    void offGatesNothingAndOnDoesAgain() throws Exception {
+        begin("mode", "monotasks");
+        until(() -> FileIo.installed() != null);
+        File file = folder.resolve("file").toFile();
+        for (int round = 0; round < 2; round++) {
+            startTask("off");
+            assertEquals(0, gauge("cores.held"));
+            assertNull(FileIo.installed().queueOf(file), "neither queues nor is held");
+            executor.onTaskSucceeded();
+            startTask(round == 0 ? null : "monotasks");
+            assertEquals(1, gauge("cores.held"));
+            assertNotNull(FileIo.installed().queueOf(file));
+            executor.onTaskSucceeded();
+            assertEquals(0, gauge("cores.held"));
+        }
+        assertEquals(0, gauge("off"), "the fuse");
+    }
+
+    @Test
+    void theDriverGivesOwnSlotsWhileAJobIsOff() {
+        Properties off = new Properties();
+        off.setProperty(Settings.MODE, "OFF");
+        PellucidDriver.OffJobs jobs = new PellucidDriver.OffJobs();
+        jobs.begins(1, null);
+        assertFalse(jobs.any());
+        jobs.begins(2, off);
+        assertTrue(jobs.any());
+        jobs.begins(3, new Properties());
+        assertTrue(jobs.any(), "one is off, one is not");
+        jobs.ends(2);
+        assertFalse(jobs.any());
+        jobs.begins(4, off);
+        jobs.ends(4);
+        assertTrue(jobs.any(), "the next of its session comes soon");
+        jobs.begins(5, new Properties());
+        assertFalse(jobs.any());
+        assertEquals(0, PellucidDriver.offset(9, true, false));
+        assertEquals(0, PellucidDriver.offset(-6, true, true));
+        assertEquals(9, PellucidDriver.offset(9, false, true));
+        assertEquals(0, PellucidDriver.offset(-6, false, true));
+        assertEquals(-6, PellucidDriver.offset(-6, false, false));
+    }
+}
