@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-import zstandard
-
+from bench.event_logs import lines_of
 from tests import binary, services
 
 
@@ -16,8 +15,7 @@ def no_secret(*texts: str | bytes) -> None:
 
 def inside(kept: Path) -> str:
     """What a trace or a log holds, which is compressed."""
-    with kept.open("rb") as file:
-        return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True).read().decode()
+    return b"".join(lines_of(kept)).decode()
 
 
 def told_of(trace: Path) -> list[str]:

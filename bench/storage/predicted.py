@@ -68,7 +68,8 @@ def job(hardware: Rig, place: Place, workload: str, number: int, folder: Path) -
         return
     durations = [one["duration_ms"] for one in analysis(trace)["jobs"]]
     # What makes an output of its parts moves no bytes itself.
-    ends = [row["service_ns"] for row in exported(trace, ["phase", "bytes", "service_ns"]) if row["phase"] == "write" and not row["bytes"]]
+    rows = exported(trace, monotasks=["phase", "bytes", "service_ns"])["monotasks"]
+    ends = [row["service_ns"] for row in rows if row["phase"] == "write" and not row["bytes"]]
     found = {"job_s": max(durations) / 1e3, "publish_s": sum(ends) / 1e9, "others_cores": others(), "hardware": hardware.said}
     results.append(SUITE, case, found)
     if place.name == table.BASIS and number == 0:

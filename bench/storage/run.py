@@ -21,6 +21,7 @@ from pathlib import Path
 import zstandard
 
 from bench import results
+from bench.event_logs import lines_of
 from bench.storage import data, table, workloads
 from bench.storage.rig import ALL, Place, Rig, percentiles, rig
 from bench.storage.spark import MAGIC, RENAME, Session, keep, log_of, session
@@ -79,8 +80,7 @@ def watched(hardware: Rig, place: Place, command: list[str], cores: set[int] | N
 
 def keep_trace(trace: Path, target: Path, disk: Path) -> None:
     """A copy of a trace that names the emulated disk by what it is, not by where it was mounted."""
-    with trace.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as plain:
-        text = plain.read()
+    text = b"".join(lines_of(trace))
     target.write_bytes(zstandard.compress(text.replace(str(disk).encode(), b"/disk")))
 
 
@@ -122,26 +122,27 @@ def spread(seconds: list[float]) -> list[float]:
     return percentiles(seconds) if seconds else []
 
 
-def exported(path: Path, columns: list[str], records: str = "monotasks") -> list[dict]:
-    """Columns of a trace's records; none where it cannot be exported."""
+def exported(path: Path, **columns: list[str]) -> dict[str, list[dict]]:
+    """Columns of a trace's records, by their kind; no records where it cannot be exported."""
     out = path.with_suffix(".parquet-export")
     shutil.rmtree(out, ignore_errors=True)
     if binary.run("export", path, "--to", "parquet", "-o", out).code:
-        return []
+        return {kind: [] for kind in columns}
     import pyarrow.parquet as pq
 
-    rows = pq.read_table(out / f"{records}.parquet", columns=columns).to_pylist()
+    rows = {kind: pq.read_table(out / f"{kind}.parquet", columns=wanted).to_pylist() for kind, wanted in columns.items()}
     shutil.rmtree(out, ignore_errors=True)
     return rows
 
 
 def trace_task_times(path: Path) -> list[float]:
     """Seconds that each multitask took, its monotasks' services; of a job that iterates, that the sampled tasks took."""
+    rows = exported(path, monotasks=["multitask", "service_ns"], sampled_tasks=["service_ns", "weight"])
     total: dict[int, int] = {}
-    for row in exported(path, ["multitask", "service_ns"]):
+    for row in rows["monotasks"]:
         total[row["multitask"]] = total.get(row["multitask"], 0) + row["service_ns"]
     # One that stands for several is there as often.
-    sampled = [row for row in exported(path, ["service_ns", "weight"], "sampled_tasks") for _ in range(round(row["weight"]))]
+    sampled = [row for row in rows["sampled_tasks"] for _ in range(round(row["weight"]))]
     return [ns / 1e9 for ns in total.values()] + [row["service_ns"] / 1e9 for row in sampled]
 
 

@@ -137,42 +137,42 @@ impl JobIo {
     fn failed(&self, store: &str, failed: &FailedAttempt) {
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner).contains(store);
         if asked {
-            let ns = failed.ended.duration_since(failed.started).as_nanos() as u64;
-            let failure = (Some(failed.error.clone()), Outcome::Failed);
-            self.record(
-                &self.runtime.store(store, None),
-                failed.operation,
-                failed.started,
-                ns,
-                failure,
-                |_| (),
-            );
+            self.record(StorageOperation {
+                error: Some(failed.error.clone()),
+                outcome: Outcome::Failed,
+                ..self.operation(
+                    &self.runtime.store(store, None),
+                    failed.operation,
+                    failed.started,
+                    failed.ended,
+                )
+            });
         }
     }
 
-    fn record(
+    /// One that ended well.
+    fn operation(
         &self,
         resource: &ResourceHandle,
         operation: Operation,
         started: Instant,
-        duration_ns: u64,
-        (error, outcome): (Option<String>, Outcome),
-        more: impl FnOnce(&mut StorageOperation),
-    ) {
-        let recorder = self.job.recorder();
-        let mut done = StorageOperation {
+        ended: Instant,
+    ) -> StorageOperation {
+        StorageOperation {
             resource: self.job.resource_ix(resource),
             operation,
-            started_ns: recorder.at(started),
+            started_ns: self.job.recorder().at(started),
             first_byte_ns: None,
-            duration_ns,
+            duration_ns: ended.duration_since(started).as_nanos() as u64,
             bytes: None,
             concurrency: None,
-            error,
-            outcome,
-        };
-        more(&mut done);
-        recorder.record(Record::StorageOperation(done));
+            error: None,
+            outcome: Outcome::Ok,
+        }
+    }
+
+    fn record(&self, operation: StorageOperation) {
+        self.job.recorder().record(Record::StorageOperation(operation));
     }
 
     /// Where a read goes that an operator makes by itself, for no monotask has brought its bytes.
@@ -216,38 +216,38 @@ impl JobIo {
 }
 
 /// A job, and the resource that is asked for something on its behalf, by no monotask.
-#[derive(Clone)]
 pub(crate) struct Asking {
     io: Arc<JobIo>,
     resource: ResourceHandle,
 }
 
 impl Asking {
-    fn ended(&self, operation: Operation, started: Instant, more: impl FnOnce(&mut StorageOperation)) {
-        let ns = started.elapsed().as_nanos() as u64;
-        self.io.record(&self.resource, operation, started, ns, (None, Outcome::Ok), more);
+    /// What began at `started` has ended; how long its first byte took and how many there were, where that is known.
+    fn ended(&self, operation: Operation, started: Instant, first_byte_ns: Option<u64>, bytes: Option<u64>) {
+        let ended = self.io.operation(&self.resource, operation, started, Instant::now());
+        self.io.record(StorageOperation { first_byte_ns, bytes, ..ended });
     }
 
     /// A listing that began at `started` has ended; its first entry came after `first_ns`.
     pub(crate) fn listed(&self, started: Instant, first_ns: Option<u64>) {
-        self.ended(Operation::List, started, |done| done.first_byte_ns = first_ns);
+        self.ended(Operation::List, started, first_ns, None);
     }
 
     /// These came in one piece.
     pub(crate) fn read(&self, started: Instant, parts: &[Bytes]) {
         let bytes = parts.iter().map(|part| part.len() as u64).sum();
-        self.ended(Operation::Read, started, |done| done.bytes = Some(bytes));
+        self.ended(Operation::Read, started, None, Some(bytes));
     }
 
     /// The same answer; it is recorded when its body has come, or nobody wants more of it.
     pub(crate) fn answered(self, started: Instant, head: bool, result: GetResult) -> GetResult {
         if head {
-            self.ended(Operation::Head, started, |_| ());
+            self.ended(Operation::Head, started, None, None);
             return result;
         }
         let wanted = result.range.end - result.range.start;
         let GetResultPayload::Stream(body) = result.payload else {
-            self.ended(Operation::Read, started, |done| done.bytes = Some(wanted));
+            self.ended(Operation::Read, started, None, Some(wanted));
             return result;
         };
         let first_byte_ns = started.elapsed().as_nanos() as u64;
@@ -272,11 +272,8 @@ struct Coming {
 
 impl Coming {
     fn end(&mut self) {
-        let (first, bytes) = (self.first_byte_ns, self.bytes);
         if let Some(asking) = self.asking.take() {
-            asking.ended(Operation::Read, self.started, |done| {
-                (done.first_byte_ns, done.bytes) = (Some(first), Some(bytes));
-            });
+            asking.ended(Operation::Read, self.started, Some(self.first_byte_ns), Some(self.bytes));
         }
     }
 }

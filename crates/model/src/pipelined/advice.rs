@@ -170,7 +170,7 @@ fn merge(e: &Evidence, settings: &Settings) -> Option<Advice> {
 
 /// Shipping and deserialising a task.
 fn overhead(task: &Task) -> f64 {
-    [Part::Scheduler, Part::Deserialize].iter().filter_map(|p| task.measured(*p)).sum()
+    measured_ms(task, &[Part::Scheduler, Part::Deserialize])
 }
 
 /// Stages with fewer tasks than there are slots, of tasks large enough to be divided.

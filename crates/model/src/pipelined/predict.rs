@@ -24,7 +24,7 @@ use pellucid_trace::Trace;
 
 use super::Judgement;
 use super::allocation::{self, Idle, NEVER};
-use super::blocked::Without;
+use super::blocked::{Without, measured_ms};
 use super::bounds::Replays;
 use super::replay::{Change as Replaced, Slots, replay};
 use super::settings::Settings;
@@ -358,8 +358,7 @@ fn paced_ms(whole: f64, fixed: f64, most: f64, readers: usize, factor: f64) -> [
 }
 
 fn overhead(task: &Task) -> f64 {
-    let parts = [Part::Scheduler, Part::Deserialize].iter().filter_map(|p| task.measured(*p));
-    parts.sum::<f64>() * 1e6
+    measured_ms(task, &[Part::Scheduler, Part::Deserialize]) * 1e6
 }
 
 fn refused(change: &Change) -> Refused {
