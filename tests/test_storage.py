@@ -2,12 +2,15 @@
 
 import json
 import os
+import random
 import re
 import signal
 import subprocess
 import time
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bench.storage import table
@@ -420,6 +423,25 @@ def test_doctor_reads_traces(tmp_path):
     assert all("memory" in title for title in titles), titles
     missing = binary.run("storage", "doctor", tmp_path / "none")
     assert missing.code == 1 and "check the path" in missing.err
+
+
+def test_what_is_fetched_is_what_is_sent(tmp_path):
+    """A request is a fetch, and its bytes are all that a store sends for it: a large gap between two columns is not read."""
+    trace, file, rows = tmp_path / "query.trace", tmp_path / "t.parquet", 50_000
+    numbers = random.Random(7)
+    columns = {name: [numbers.getrandbits(60) for _ in range(rows)] for name in ("a", "between", "b")}
+    pq.write_table(pa.table(columns), file, compression="none", use_dictionary=False)
+    with s3.serving() as (environment, bucket):
+        bucket.objects["t.parquet"] = file.read_bytes()
+        query = "SELECT sum(a % 9), sum(b % 9) FROM 's3://bucket/t.parquet'"
+        asked = binary.run("sql", "--format", "csv", "--trace", trace, query, env=os.environ | environment).check()
+        sent = bucket.sent_bytes
+    assert asked.out.split()[-1] == ",".join(str(sum(value % 9 for value in columns[name])) for name in ("a", "b"))
+    records = [json.loads(line) for line in inside(trace).splitlines()]
+    fetched = [r["bytes"] for r in records if r["t"] == "monotask" and r.get("phase") == "fetch"]
+    planned = [r["bytes"] for r in records if r["t"] == "storage_operation" and r["operation"] == "read"]
+    assert len(fetched) == 2 and 8 * rows <= min(fetched) <= max(fetched) < 9 * rows, fetched
+    assert sum(fetched) + sum(planned) == sent, (fetched, planned)
 
 
 def test_what_a_store_refuses_is_in_the_trace_and_found(tmp_path):

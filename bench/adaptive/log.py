@@ -70,15 +70,15 @@ def sink(folder: Path) -> dict[str, str]:
 
 
 def gated(metrics: Path, folders: list[Path]) -> list[dict] | None:
-    """By disk, the most threads that the plugin had in gated I/O at once, and its most permits, of which each second's are known:
-    at least as many as threads. None where it did not say."""
+    """By disk, the most threads that the plugin had in gated I/O at once, and by how many they were ever more than its permits.
+    None where it did not say."""
     found = []
     for folder in folders:
         name = "_".join(re.findall(r"[A-Za-z0-9_-]+", str(folder)))
-        peak, permits = (most(metrics, f"disk.{name}.{what}") for what in ("peak", "permits"))
-        if peak is None or permits is None:
+        one = {what: most(metrics, f"disk.{name}.{what}") for what in ("peak", "over")}
+        if None in one.values():
             return None
-        found.append({"peak": peak, "permits": max(peak, permits)})
+        found.append(one)
     return found
 
 

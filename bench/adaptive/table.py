@@ -26,7 +26,8 @@ WHY = [
     "Why a policy misses the best fixed setting: it knows a number of tasks by trying it. A stage of 64 tasks is over after a few",
     "intervals, each judged by four tasks or some more, which differ among themselves; where the least is best, as on H150,",
     "each trial is slower, and chance makes some of them look as if they paid. `remembered` begins with what was found: what it takes",
-    "less is what trying costs. Where settings differ by a few percent it chooses among them by chance, at that cost.",
+    "less is what trying costs. Where settings differ by a few percent it chooses among them by chance, at that cost. A doubling that gains",
+    "less than 7 % is not to be taken at all: where two of them gain a tenth together, as on H150R and SSD50, the policies stop before the best.",
 ]
 
 
@@ -125,7 +126,7 @@ def group_page(group: tuple, settings: dict) -> list[str]:
     order = sorted(settings, key=lambda name: (not name.startswith("stock-"), int(name[6:]) if name.startswith("stock-") else name))
     queues = "monotasks" in settings
     columns = ["setting", "runs", "seconds", "over stock-32 (95 %)", "drive busy, s", "of it positioning, s", "queue depth"]
-    columns += ["in gated I/O at most, by disk (permits at most)"] if queues else []
+    columns += ["in gated I/O at most, by disk (ever more than permits by)"] if queues else []
     columns += ["stages, s (tasks at once in the end)"]
     lines += [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name in order:
@@ -142,12 +143,12 @@ def group_page(group: tuple, settings: dict) -> list[str]:
 
 
 def in_queues(runs: dict[int, dict]) -> str:
-    """The most threads that the plugin had in gated I/O at once on each disk in any of these runs, and its most permits."""
+    """The most threads that the plugin had in gated I/O at once on each disk in any of these runs, and by how many more than permits."""
     told = [line.get("gated") for line in runs.values()]
     if not all(told):
         return "not measured"
     each = zip(*told, strict=True)
-    return ", ".join(f"{max(d['peak'] for d in disk)} ({max(d['permits'] for d in disk)})" for disk in each)
+    return ", ".join(f"{max(d['peak'] for d in disk)} ({max(d['over'] for d in disk)})" for disk in each)
 
 
 def signals(settings: dict, order: list[str]) -> list[str]:
@@ -224,19 +225,44 @@ def a_task(settings: dict, name: str) -> str:
     return f"- {name}: {mean:.0f} µs a task more (95 %: {low:.0f} to {high:.0f}) than {each_us:.0f} µs on stock Spark; {EMPTY_TASKS} tasks that do nothing."
 
 
+def alike(settings: dict, place: int, best: str) -> list[str]:
+    """Settings of the sweep whose time for a stage is not told from the best one's (95 %, runs of the same repeat)."""
+    times = {name: {repeat: line["stages"][place]["ms"] for repeat, line in runs.items()} for name, runs in settings.items()}
+    found = []
+    for name in (f"stock-{n}" for n in SWEEP if f"stock-{n}" in settings and str(n) != best):
+        both = [(ms, times[f"stock-{best}"][repeat]) for repeat, ms in times[name].items() if repeat in times[f"stock-{best}"]]
+        if len(both) > 1 and ratio_interval(both)[1] <= 1:
+            found.append(name.removeprefix("stock-"))
+    return found
+
+
+def near(chosen: float, name: str) -> bool:
+    """Within one doubling."""
+    return 0.5 <= chosen / int(name) <= 2
+
+
 def chosen(policy: str, stages: list[dict], best: list[str], settings: dict, lacks: str) -> Goal:
-    """Whether a policy came within one doubling of each stage's best fixed setting; where not, what that costs in the sweep."""
-    said, missed = [], False
+    """Whether a policy came within one doubling of each stage's best fixed setting; where not, what that costs in the sweep.
+
+    Not resolved: it did not, but of a setting that the sweep does not tell from the best.
+    """
+    said, words = [], []
     for place, (stage, name) in enumerate(zip(stages, best, strict=False)):
         if stage["concurrency"] is None:
             continue
-        costs = ""
-        if not 0.5 <= stage["concurrency"] / int(name) <= 2:
+        costs, word = "", "met"
+        if not near(stage["concurrency"], name):
             like = min((n for n in SWEEP if f"stock-{n}" in settings), key=lambda n: abs(math.log(n / stage["concurrency"])))
             theirs, ours = (medians(settings[f"stock-{n}"])[1][place]["ms"] for n in (name, like))
-            costs, missed = f" (no; {like} of the sweep takes {ours / theirs:.2f} of {name}'s time)", True
+            costs, word = f"{like} of the sweep takes {ours / theirs:.2f} of {name}'s time", "not met"
+            others = [other for other in alike(settings, place, name) if near(stage["concurrency"], other)]
+            if others:
+                costs, word = f"{costs}, but {' and '.join(others)} cannot be told from {name}", "not resolved"
+            costs = f" ({word}: {costs})"
         said.append(f"{place}: {stage['concurrency']:.0f} beside {name}{costs}")
-    word = "not met" if missed else "not decided: " + lacks if lacks else "met" if said else "not measured"
+        words.append(word)
+    # The worst of them.
+    word = next((word for word in ("not met", "not resolved") if word in words), f"not decided: {lacks}" if lacks else "met" if said else "not measured")
     return Goal(f"tasks at once by {policy}, by stage", "; ".join(said) or "–", "within one doubling of the best", word)
 
 
@@ -252,7 +278,8 @@ def page(lines: list[dict]) -> str:
         "cache forgets the disk's files, as if they were more than the memory. `H150x2`: input on one disk, output on another, shuffle files",
         "on both; `monotasks`: queues per disk, with as many cores as there are. No core sleeps meanwhile (`run.py`, `awake`). Each table is",
         "of one build of the plugin's jar, the newest that measured it; what is compared is within a table. The best fixed setting of",
-        "each stage, together: what the job takes with the setting that is best as a whole, but each stage with its own best.",
+        "each stage, together: what the job takes with the setting that is best as a whole, but each stage with its own best. Tasks at once",
+        "that are not within one doubling of the best, but of a setting that five repeats do not tell from it (95 %): not resolved.",
         "",
         *WHY,
         "",

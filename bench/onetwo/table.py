@@ -19,9 +19,10 @@ PREDICTED = (
     "Seconds. Measured: the median of stock Spark's runs (± half of longest less shortest), the time in which a job ran, by their logs. Of each",
     "model, the prediction, how far off it is, and the 90 % interval where the model has one. Those intervals rest on other jobs, on one disk whose",
     "rate the kernel limited ([SPARK.md](SPARK.md)): that they hold on spinning disks, on which what runs at once costs, is not known before.",
-    "The two that go by logs take each of the 8 slots for a core (stock's log does not tell how many a machine has, and what the plugin's newer",
-    "ones tell, `pellucid.cores`, no prediction uses yet): where waits halve, they have",
-    "tasks compute at once for what the machine's two cores do not suffice (`core time`, below), and so they expect too much of a second disk.",
+    "Stock's log does not tell how many cores a machine has, so that its what-if takes each of the 8 slots for one: where waits halve,",
+    "tasks compute at once for what the machine's two cores do not suffice (`core time`, below), and it expects too much of a second disk.",
+    "The plugin's log tells (`pellucid.cores`), and its what-if has what is not waiting for disks wait for cores; how wide its intervals are was set",
+    "after these six were known (a tenth more to either side).",
 )
 
 Runs = dict[tuple[str, int, str], list[dict]]

@@ -58,7 +58,7 @@ class Place:
 def percentiles(values: list[float]) -> list[float]:
     """5, 25, 50, 75 and 95 of a hundred."""
     ordered = sorted(values) or [0.0]
-    return [round(ordered[min(len(ordered) - 1, int(len(ordered) * share))], 3) for share in (0.05, 0.25, 0.5, 0.75, 0.95)]
+    return [round(ordered[min(len(ordered) - 1, int(len(ordered) * share))], 6) for share in (0.05, 0.25, 0.5, 0.75, 0.95)]
 
 
 class Rig:

@@ -139,14 +139,14 @@ impl Scan {
                     }
                 }
                 Source::Remote { store, path, resource, pacer, tokio } => {
-                    for ranges in fetches(need.ranges) {
-                        let bytes = ranges.iter().map(|r| r.end - r.start).sum();
+                    for range in fetches(need.ranges) {
+                        let bytes = range.end - range.start;
                         let fetch = Fetch {
                             store: Arc::clone(store),
                             path: path.clone(),
                             pacer: pacer.clone(),
                             tokio: tokio.clone(),
-                            ranges,
+                            range,
                         };
                         let sink = self.sink(task, source);
                         let run = move |context: &Context| fetch.run(context, sink);
@@ -198,38 +198,33 @@ impl Scan {
 
 /// Most bytes of one fetch: several fetches of a multitask share the link's streams.
 const FETCH_BYTES: u64 = 4 << 20;
+/// A gap so large costs as much as another request: a round trip of 1 ms on a link of 1 Gbit/s.
+const GAP_BYTES: u64 = 128 << 10;
 
-/// Ranges in groups of about [`FETCH_BYTES`], big ones in pieces.
-fn fetches(ranges: Vec<Range<u64>>) -> Vec<Vec<Range<u64>>> {
-    let mut groups: Vec<Vec<Range<u64>>> = Vec::new();
-    let mut room = 0;
+/// Requests, one a fetch, for ranges that are ascending and apart: with small gaps, big ranges in pieces.
+fn fetches(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    let mut requests: Vec<Range<u64>> = Vec::new();
     for range in ranges {
         let mut at = range.start;
         while at < range.end {
             let end = range.end.min(at + FETCH_BYTES);
-            match groups.last_mut().filter(|_| end - at <= room) {
-                Some(group) => {
-                    group.push(at..end);
-                    room -= end - at;
-                }
-                None => {
-                    groups.push(std::iter::once(at..end).collect());
-                    room = FETCH_BYTES.saturating_sub(end - at);
-                }
+            match requests.last_mut().filter(|r| at - r.end <= GAP_BYTES && end - r.start <= FETCH_BYTES) {
+                Some(request) => request.end = end,
+                None => requests.push(at..end),
             }
             at = end;
         }
     }
-    groups
+    requests
 }
 
-/// Ranges to get from a store.
+/// A range to get from a store, in one request.
 struct Fetch {
     store: Arc<dyn ObjectStore>,
     path: StorePath,
     pacer: Option<Arc<Pacer>>,
     tokio: tokio::runtime::Handle,
-    ranges: Vec<Range<u64>>,
+    range: Range<u64>,
 }
 
 impl Fetch {
@@ -241,15 +236,14 @@ impl Fetch {
         let name = || self.path.to_string();
         let got = self
             .tokio
-            .block_on(self.store.get_ranges(&self.path, &self.ranges))
+            .block_on(self.store.get_ranges(&self.path, std::slice::from_ref(&self.range)))
             .map_err(|e| DataFusionError::from(e).context(name()))?;
         let bytes = got.iter().map(|b| b.len() as u64).sum();
         if let Some(pacer) = &self.pacer {
             pacer.pace(bytes, context)?;
         }
-        let segments =
-            self.ranges.iter().zip(got).map(|(r, bytes)| Segment { offset: r.start, bytes }).collect();
-        sink(segments)?;
+        let offset = self.range.start;
+        sink(got.into_iter().map(|bytes| Segment { offset, bytes }).collect())?;
         Ok(Done { bytes: Some(bytes), ..Done::default() })
     }
 }
@@ -279,11 +273,14 @@ mod tests {
 
     #[test]
     fn fetches_cover_their_ranges_in_bounded_pieces() {
-        let ranges = vec![0..10, 100..FETCH_BYTES * 2, FETCH_BYTES * 3..FETCH_BYTES * 3 + 5];
-        let groups = fetches(ranges.clone());
-        let size = |g: &Vec<Range<u64>>| g.iter().map(|r| r.end - r.start).sum::<u64>();
-        assert!(groups.iter().all(|g| size(g) <= FETCH_BYTES));
-        assert_eq!(merge(groups.into_iter().flatten().collect()), ranges);
+        let far = FETCH_BYTES * 3;
+        let ranges =
+            vec![0..10, 100..FETCH_BYTES * 2, far..far + 5, far + GAP_BYTES + 5..far + GAP_BYTES + 9];
+        let requests = fetches(ranges);
+        let first = FETCH_BYTES + 100;
+        // The gap of 90 bytes is not read: with it, the request would be too large.
+        assert_eq!(requests, [0..10, 100..first, first..FETCH_BYTES * 2, far..far + GAP_BYTES + 9]);
+        assert_eq!(fetches(vec![0..1, GAP_BYTES + 2..GAP_BYTES + 3]), [0..1, GAP_BYTES + 2..GAP_BYTES + 3]);
     }
 
     #[test]

@@ -119,6 +119,27 @@ fn a_disk_that_is_always_busy_sets_the_pace() {
 }
 
 #[test]
+fn tasks_share_the_cores_that_are_known() {
+    // Two tasks, one core: each waits half of its time for the disk, so that the other has it. In a closed network of
+    // two such stations twice or half the disk's rate makes 3 into 7/3 or 14/3.
+    let mut s = Spark::on(1, 2.0);
+    s.trace.machines[0].cores = Some(1);
+    let job = s.job(0.0, 200.0);
+    let stage = s.stage(job, &[], 0.0, 200.0);
+    for task in 0..4 {
+        let task = s.task(stage, 0, f64::from(task / 2) * 100.0, 100.0);
+        s.add(task.blocked(|t| t.blocked_input = measured(50.0), 50.0));
+    }
+    let twice = ask(&s, &["disk.rate=x2"]).expect("an answer");
+    near(twice.prediction.duration_ms, 200.0 * 7.0 / 9.0);
+    assert!(twice.assumptions.iter().any(|a| a.contains("share their machine's cores")), "{twice:?}");
+    near(ask(&s, &["disk.rate=x0.5"]).expect("an answer").prediction.duration_ms, 200.0 * 14.0 / 9.0);
+    s.trace.machines[0].cores = Some(2);
+    let each = ask(&s, &["disk.rate=x2"]).expect("an answer").prediction.duration_ms;
+    assert!(each < twice.prediction.duration_ms, "a core for each: {each}");
+}
+
+#[test]
 fn what_is_written_is_not_read_ahead() {
     let mut s = Spark::on(1, 1.0);
     let job = s.job(0.0, 100.0);

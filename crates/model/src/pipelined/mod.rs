@@ -17,6 +17,7 @@ mod allocation;
 mod blocked;
 pub(crate) mod bounds;
 mod causes;
+mod contention;
 mod intensity;
 pub(crate) mod predict;
 mod query;

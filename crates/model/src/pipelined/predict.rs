@@ -10,7 +10,8 @@
 //! that a disk which is always busy sets their pace: at twice its rate they take half as long, or what
 //! they compute, whichever is longer, and not their computing plus half of their wait. How busy
 //! it is follows from the waits: it rests only while none of the tasks beside each other waits. Between the
-//! two laws the prediction is the mean, by that share ([`paced_ms`]).
+//! two laws the prediction is the mean, by that share ([`paced_ms`]). Where the log says how many cores a machine has
+//! (the plugin's does), its tasks compute no faster than those can: see [`stretched`].
 //!
 //! The analytic predictor adds up, stage by stage, the tasks' time over the slots, or the longest
 //! task where that is longer. It sees no waves, no gaps and no overlap of stages.
@@ -26,6 +27,7 @@ use super::Judgement;
 use super::allocation::{self, Idle, NEVER};
 use super::blocked::{Without, measured_ms};
 use super::bounds::Replays;
+use super::contention::stretched;
 use super::replay::{Change as Replaced, Slots, replay};
 use super::settings::Settings;
 use super::straggler::median;
@@ -38,6 +40,8 @@ const MORE_EXECUTORS: f64 = 0.1;
 /// Doubt that they take as long beside more others in one executor: cores, memory and heap are shared. And half
 /// of it that the JVM's own threads, which compile and collect, take as much from the tasks on fewer cores.
 const MORE_CORES: f64 = 0.15;
+/// Doubt that a machine's cores and disks are two stations of exponential service, and several disks one.
+const SHARED: f64 = 0.1;
 
 /// Standard deviations in a median deviation, of what is spread normally.
 const DEVIATION: f64 = 1.4826;
@@ -45,6 +49,8 @@ const DEVIATION: f64 = 1.4826;
 const ANSWERED: &str = "executors, executor.cores, cores (local mode), idle.timeout, disk.rate and network.rate relative to now (x2), \
                         input=memory, input.scale, and no=gc, scheduler, deserialize, stragglers, skew, disk or network";
 
+/// Tasks beside each other: their stage and machine.
+type Group = (u32, u32);
 /// When the executor of a slot comes: as `replay` takes it.
 type Added = Option<(u32, u64)>;
 
@@ -211,29 +217,69 @@ impl<'t> PipelinedBasis<'t> {
         Ok(())
     }
 
-    /// As the module's head says: between computing apart from reading, and a disk that sets the pace.
+    /// As the module's head says: between computing apart from reading, and a disk that sets the pace; by what
+    /// stations are busy where a machine's cores are known.
     fn disks_become(&self, draft: &mut Draft, factor: f64) {
         let beside = self.beside();
+        let shared = self.shared(&beside, factor);
         let scaled = |ns: u64, to: f64, whole: f64| (ns as f64 * to / whole.max(1e-6)).max(0.0) as u64;
         for (ix, task) in self.replays.tasks.all.iter().enumerate() {
             let Some((sure, most)) = Without::Disk.blocked_ms(task) else { continue };
             let whole = task.duration_ms();
-            let machine = self.replays.trace.resources[task.resource as usize].machine;
-            let readers = beside.get(&(task.stage, machine)).copied().unwrap_or(1);
+            let group = self.group(task);
+            let readers = beside.get(&group).copied().unwrap_or(1);
             let apart = |wait: f64| whole - wait * (1.0 - 1.0 / factor);
-            // Nothing is read ahead of what is written.
-            let [most, likely] = match task.part(Part::Input).is_some() {
-                true => paced_ms(whole, overhead(task) / 1e6, most, readers, factor),
-                false => [apart(most); 2],
+            let stretch = |wait: f64, [computing, waits]: [f64; 2]| (whole - wait) * computing + wait * waits;
+            let [least, most, likely] = match shared.get(&group) {
+                Some([if_sure, if_most]) => {
+                    let likely = stretch(most, *if_most);
+                    [stretch(sure, *if_sure), likely, likely]
+                }
+                // Nothing is read ahead of what is written.
+                None if task.part(Part::Input).is_none() => [apart(sure), apart(most), apart(most)],
+                None => {
+                    let [most, likely] = paced_ms(whole, overhead(task) / 1e6, most, readers, factor);
+                    [apart(sure), most, likely]
+                }
             };
             draft.durations_ns[ix] = scaled(draft.durations_ns[ix], likely, whole);
-            draft.least_ns[ix] = scaled(draft.least_ns[ix], apart(sure), whole);
+            draft.least_ns[ix] = scaled(draft.least_ns[ix], least, whole);
             draft.most_ns[ix] = scaled(draft.most_ns[ix], most, whole);
+        }
+        if !shared.is_empty() {
+            draft.doubt = (draft.doubt.0.max(SHARED), draft.doubt.1.max(SHARED));
+            draft
+                .assumptions
+                .push("tasks beside each other share their machine's cores, as many as its log says".into());
         }
     }
 
+    fn group(&self, task: &Task) -> Group {
+        (task.stage, self.replays.trace.resources[task.resource as usize].machine)
+    }
+
+    /// How computing and waits of a stage's tasks stretch on machines whose cores are known: if they wait as long as is
+    /// sure, and as long as may be.
+    fn shared(&self, beside: &BTreeMap<Group, usize>, factor: f64) -> BTreeMap<Group, [[f64; 2]; 2]> {
+        let mut sums: BTreeMap<Group, (usize, [f64; 3])> = BTreeMap::new();
+        for task in &self.replays.tasks.all {
+            let (sure, most) = Without::Disk.blocked_ms(task).unwrap_or_default();
+            let (tasks, times) = sums.entry(self.group(task)).or_default();
+            *tasks += 1;
+            times.iter_mut().zip([task.duration_ms(), sure, most]).for_each(|(sum, ms)| *sum += ms);
+        }
+        let stretch = |((stage, machine), (tasks, [whole, sure, most])): (Group, (usize, [f64; 3]))| {
+            let cores = self.replays.trace.machines.get(machine as usize)?.cores? as usize;
+            let at_once = beside.get(&(stage, machine)).copied().unwrap_or(1).min(tasks);
+            let stretch =
+                |wait: f64| stretched(at_once, cores, crate::ratio(wait, whole).unwrap_or(0.0), factor);
+            Some(((stage, machine), [stretch(sure), stretch(most)]))
+        };
+        sums.into_iter().filter_map(stretch).collect()
+    }
+
     /// Slots of a stage on one machine: tasks that run beside each other on its disks.
-    fn beside(&self) -> BTreeMap<(u32, u32), usize> {
+    fn beside(&self) -> BTreeMap<Group, usize> {
         let schedule = &self.replays.schedule;
         let mut beside = BTreeMap::new();
         for (stage, place) in schedule.stages.iter().enumerate() {

@@ -117,6 +117,7 @@ final class PellucidExecutor implements ExecutorPlugin {
         gauge(registry, plain + ".permits", disk::permits);
         gauge(registry, plain + ".reason", () -> disk.reason().code);
         gauge(registry, plain + ".peak", disk::peak);
+        gauge(registry, plain + ".over", disk::over);
         driver.slotsChanged();
     }
 

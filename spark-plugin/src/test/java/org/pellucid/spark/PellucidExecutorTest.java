@@ -221,6 +221,7 @@ class PellucidExecutorTest {
         assertEquals(1, gauge(first + ".permits"));
         assertEquals(1, gauge(first + ".reason"));
         assertEquals(0, gauge(first + ".peak"));
+        assertEquals(0, gauge(first + ".over"));
     }
 
     @Test

@@ -62,6 +62,7 @@ public final class DiskQueue {
     private int next;
     private int running;
     private int peak;
+    private int over;
     private boolean open;
 
     /**
@@ -191,6 +192,16 @@ public final class DiskQueue {
         }
     }
 
+    /** By how many there ever were more in gated I/O than permits when one more was let in: 0 unless the queue was opened. */
+    public int over() {
+        lock.lock();
+        try {
+            return over;
+        } finally {
+            lock.unlock();
+        }
+    }
+
     /** Threads that wait. */
     public int waiting() {
         lock.lock();
@@ -213,6 +224,7 @@ public final class DiskQueue {
             running++;
             peak = Math.max(peak, running);
             turn.permits = controller.concurrency();
+            over = Math.max(over, running - turn.permits);
             turn.beside = running;
             turn.granted.signal();
         }

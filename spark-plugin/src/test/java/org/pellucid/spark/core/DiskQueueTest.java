@@ -89,6 +89,10 @@ class DiskQueueTest {
         }
         assertEquals(1, disk.acquire(DiskQueue.Phase.READ, () -> true).permits());
         assertEquals(4, disk.peak());
+        assertEquals(0, disk.over());
+        disk.open();
+        assertNotNull(disk.acquire(DiskQueue.Phase.READ, () -> true));
+        assertEquals(1, disk.over());
     }
 
     @Test
