@@ -20,7 +20,7 @@ help:
 	@echo 'make test       every check but the long matrices'
 	@echo 'make test-full  those too'
 	@echo 'make test-storage  every storage service, MinIO too (built once, some minutes)'
-	@echo 'make test-spark  the Spark plugin on every version of Spark that it serves, half an hour'
+	@echo 'make test-spark  the Spark plugin on every version of Spark that it serves, three quarters of an hour'
 	@echo 'make lint       the checks that need no build'
 	@echo 'make bench      side by side with peers; writes bench/RESULTS.md (shorter: BENCH="--runs 1")'
 	@echo 'make bench-iterate  iterative jobs beside others; writes bench/ITERATE.md (shorter: ITERATE="--rows 2000000")'
@@ -53,12 +53,12 @@ define core_on
 	cd spark-plugin/target/core-$(1)/spark-plugin && mvn -q -B test -Dspark.version=$(1) -Dscala.binary=2.13 -Dscala.version=$(2)
 endef
 
-# Compiled and core-tested against Scala 2.13 and Spark 4.0 too; run on 3.5, 4.0 and 4.3 as PySpark brings them. Half an hour.
+# Compiled and core-tested against Scala 2.13 and Spark 4.0 too; run on 3.5, 4.0 and 4.3 as PySpark brings them. Three quarters of an hour.
 test-spark: .venv/tests.installed spark-plugin/target/pellucid-spark.jar
 	$(build) --bins
 	$(call core_on,3.5.6,2.13.8)
 	$(call core_on,4.0.1,2.13.16)
-	PELLUCID_FULL=1 .venv/bin/python -m pytest -q -rs --durations=0 tests/test_spark_plugin.py tests/test_spark_waits.py tests/test_sql_on_spark.py tests/test_iterate_on_spark.py
+	PELLUCID_FULL=1 .venv/bin/python -m pytest -q -rs --durations=0 tests/test_spark_plugin.py tests/test_spark_scheduling.py tests/test_spark_waits.py tests/test_sql_on_spark.py tests/test_iterate_on_spark.py
 
 # Maven fetches what it compiles against, and runs the core's tests on the way.
 spark-plugin/target/pellucid-spark.jar: spark-plugin/pom.xml $(shell find spark-plugin/src -name '*.java')

@@ -292,13 +292,18 @@ def read(options: dict) -> object:
     return list(spark.sql(options["text"]).collect()[0])
 
 
-if __name__ == "__main__":
+def main(jobs: dict) -> None:
+    """Runs the one of them that the command line names."""
     job, text = sys.argv[1:]
     options = json.loads(text)
-    said = {"answer": globals()[job](options)}
+    said = {"answer": jobs[job](options)}
     active = SparkSession.getActiveSession()
     if active:
         if options["conf"].get("spark.plugins"):
             said["held"] = held(active, options.get("executors", 1))
         active.stop()
     print(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main(globals())

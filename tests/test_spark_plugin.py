@@ -109,8 +109,8 @@ class Ran:
         return sum(max(min(task["end"], end) - max(task["start"], begin), 0) for task in tasks) / (end - begin)
 
 
-def command(job: str, folder: Path, version: str = "4", plugin: bool = True, **options) -> dict:
-    """What starts a job of `spark_plugin_jobs.py` as an application of its own."""
+def command(job: str, folder: Path, version: str = "4", plugin: bool = True, jobs: Path = JOBS, **options) -> dict:
+    """What starts a job of `jobs` as an application of its own."""
     logs = tempfile.mkdtemp(prefix="events-", dir=folder)
     conf = {
         "spark.ui.enabled": "false", "spark.eventLog.enabled": "true", "spark.eventLog.dir": logs,
@@ -121,7 +121,7 @@ def command(job: str, folder: Path, version: str = "4", plugin: bool = True, **o
         **({"spark.plugins": PLUGIN} if plugin else {}),
     }  # fmt: skip
     options["conf"] = {**conf, **options.get("conf", {})}
-    program = [spark.python(version), JOBS, job, json.dumps(options)]
+    program = [spark.python(version), jobs, job, json.dumps(options)]
     return {"args": program, "env": environment(version), "cwd": folder, "text": True}
 
 
@@ -417,10 +417,11 @@ def test_monotasks_says_what_it_gates(few, tmp_path, version):
     assert answer == truth(few)
     gauges, scan, wrote = told(metrics, "0"), *(ran.tasks(stage=ran.longest(nth, FEW)) for nth in range(2))
     of_disk = {folder: "disk." + "_".join(str(folder).strip("/").split("/")) for folder in (few, out)}
-    assert gauges.keys() >= GAUGES | OF_DISKS | {f"{name}.{what}" for name in of_disk.values() for what in ("permits", "reason", "peak")}
+    assert gauges.keys() >= GAUGES | OF_DISKS | {f"{name}.{what}" for name in of_disk.values() for what in ("permits", "reason", "peak", "over")}
     # One more permit than one pays where nothing disturbs anything; what lies beneath saw no other number than the plugin.
     assert 2 <= most <= 3 and ran.held["0"]["peak"] >= most and accesses >= FEW, (ran.answer, ran.held)
     # Gauges are looked at each second: what was for less than that they may not have seen.
+    assert set(gauges[f"{of_disk[few]}.over"]) == {0}
     assert max(gauges[f"{of_disk[few]}.permits"]) <= 3 and 1 <= max(gauges[f"{of_disk[few]}.peak"]) <= most, gauges
     assert most == max(t["disk_permits"] for t in scan), scan
     assert max(gauges["disk.permits"]) <= 9 and max(gauges["disk.waiting"]) >= 4 and max(gauges["disk.running"]) >= 1, gauges

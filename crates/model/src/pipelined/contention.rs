@@ -8,8 +8,8 @@
 //! the disks' becomes another.
 //!
 //! Service times are taken for exponential, so that the number of tasks at the disks is a birth and death
-//! process. They are not, but of the two states only the ratio counts. In this machine's measurements
-//! (bench/ONETWO.md) the disks' service time that follows for two disks is half of that for one.
+//! process (the machine repairman's). They are not, but of the two states only the ratio counts; how far off that is
+//! stands in bench/ONETWO.md.
 
 /// Halvings of the logarithm of the unknown number, which is between these.
 const STEPS: u32 = 60;

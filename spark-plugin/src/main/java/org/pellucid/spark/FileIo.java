@@ -109,7 +109,7 @@ final class FileIo {
             }
             fuse.guard(part(), () -> count(tookNs));
             if (gaveCore) {
-                fuse.guard("core", () -> queued(() -> cores.acquire(task::killed)));
+                fuse.guard("core", () -> queued(() -> cores.acquire(task.cores, task::killed)));
             }
         }
 

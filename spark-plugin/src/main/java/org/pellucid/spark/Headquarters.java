@@ -60,7 +60,7 @@ final class Headquarters implements Tuner.Listener {
             runsTasks = true;
             askCores(TIMES);
         }
-        if (cpus != cpusOfTask && cpus >= 1) {
+        if (cpus != cpusOfTask) {
             cpusOfTask = cpus;
             later(() -> {
                 if (cores > 0) {
@@ -95,7 +95,7 @@ final class Headquarters implements Tuner.Listener {
             slots = ownSlots();
             toldCores = cores;
             driverFollows = Boolean.parseBoolean(answer[1]) && mode != Settings.Mode.MEASURE;
-            executor.coresKnown(slots);
+            executor.coresKnown(cores);
             tuner.setMax(slots); // slots change: the driver is told, once tasks are gated
         });
     }

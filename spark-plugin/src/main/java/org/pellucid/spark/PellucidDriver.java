@@ -12,6 +12,7 @@ import java.util.Set;
 import org.apache.spark.SparkContext;
 import org.apache.spark.api.plugin.DriverPlugin;
 import org.apache.spark.api.plugin.PluginContext;
+import org.apache.spark.resource.ResourceProfile;
 import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.scheduler.SparkListenerExecutorAdded;
@@ -28,8 +29,9 @@ import org.pellucid.spark.core.Memory;
  * slots follow what each executor asks for.
  *
  * <p>While a barrier stage is there, every executor has all of its slots: its tasks start at once
- * or not at all. While a job is there that switched the plugin off, every executor has its own, no more
- * and no fewer.
+ * or not at all. So while one is there whose resource profile is not the default: a task that takes more
+ * cores than an executor was left would never be sent. While a job is there that switched the plugin
+ * off, every executor has its own, no more and no fewer.
  */
 final class PellucidDriver implements DriverPlugin {
     /** What the executors are given; without it they do nothing. */
@@ -48,7 +50,8 @@ final class PellucidDriver implements DriverPlugin {
 
     private final Memory memory = new Memory();
     private final Map<String, Executor> executors = new HashMap<>();
-    private final Set<Long> barriers = new HashSet<>();
+    /** Stages for which no executor has fewer slots than its own. */
+    private final Set<Long> whole = new HashSet<>();
     private final OffJobs offJobs = new OffJobs();
     private final Map<Integer, StageSite> sites = new LinkedHashMap<>();
     private final Statements statements = new Statements();
@@ -167,8 +170,8 @@ final class PellucidDriver implements DriverPlugin {
                 if (sites.size() > MOST_STAGES) {
                     sites.remove(sites.keySet().iterator().next());
                 }
-                if (site.isBarrier()) {
-                    barriers.add(attempt(event.stageInfo()));
+                if (site.isBarrier() || event.stageInfo().resourceProfileId() != ResourceProfile.DEFAULT_RESOURCE_PROFILE_ID()) {
+                    whole.add(attempt(event.stageInfo()));
                     followAll();
                 }
             });
@@ -182,7 +185,7 @@ final class PellucidDriver implements DriverPlugin {
         @Override
         public void onStageCompleted(SparkListenerStageCompleted event) {
             guarded("driver.listener", () -> {
-                if (barriers.remove(attempt(event.stageInfo()))) {
+                if (whole.remove(attempt(event.stageInfo()))) {
                     followAll();
                 }
             });
@@ -301,19 +304,19 @@ final class PellucidDriver implements DriverPlugin {
     }
 
     private void follow(String id, Executor executor) throws ReflectiveOperationException {
-        int offset = offset(executor.wantedOffset, offJobs.any(), !barriers.isEmpty());
+        int offset = offset(executor.wantedOffset, offJobs.any(), !whole.isEmpty());
         if (scheduler != null && offset != executor.offset) {
             scheduler.free(id, offset - executor.offset);
             executor.offset = offset;
         }
     }
 
-    static int offset(int wanted, boolean off, boolean barrier) {
+    static int offset(int wanted, boolean off, boolean whole) {
         if (off) {
             return 0;
         }
-        // More than all, of the monotasks mode, does a barrier stage no harm.
-        return barrier ? Math.max(wanted, 0) : wanted;
+        // More than all, of the monotasks mode, does such a stage no harm.
+        return whole ? Math.max(wanted, 0) : wanted;
     }
 
     /** Every executor has its own slots again. */

@@ -90,10 +90,10 @@ final class PellucidExecutor implements ExecutorPlugin {
     }
 
     /** The executor's cores became known: in the {@code monotasks} mode, gated from now on. */
-    void coresKnown(int slots) {
+    void coresKnown(int count) {
         if (settings.mode == Settings.Mode.MONOTASKS) {
-            FileIo io = new FileIo(fuse, new Cores(slots), disks, () -> slotsWanted(slots));
-            shuffles = new ShuffleFiles(io, driver, () -> slotsWanted(slots));
+            FileIo io = new FileIo(fuse, new Cores(count), disks, () -> slotsWanted(driver.ownSlots()));
+            shuffles = new ShuffleFiles(io, driver, () -> slotsWanted(driver.ownSlots()));
             files = io;
             cores = io.cores;
             FileIo.install(io);
@@ -152,7 +152,7 @@ final class PellucidExecutor implements ExecutorPlugin {
         task.attach();
         // The first listener is the last to be called: by then the task's streams are closed.
         context.addTaskCompletionListener(new Completion(task));
-        driver.taskBegins(context.cpus());
+        driver.taskBegins(task.cores);
         if (settings.mode == Settings.Mode.ADAPTIVE) {
             if (task.ungated) {
                 task.pass = tuner.enterUngated(task.stage);
@@ -191,7 +191,7 @@ final class PellucidExecutor implements ExecutorPlugin {
     private void takeCore(TaskMeter task) throws InterruptedException {
         long from = System.nanoTime();
         try {
-            cores.acquire(task::killed);
+            cores.acquire(task.cores, task::killed);
         } finally {
             task.queued(System.nanoTime() - from);
         }

@@ -20,6 +20,8 @@ final class TaskMeter {
     final Accumulables accumulables;
     /** Of its stage and the stage's attempt. */
     final long stage;
+    /** That it takes. */
+    final int cores;
     /** Of all tasks: what they waited for permits. */
     private final LongAdder allQueuedNs;
     /** Where the plugin is off for its job, or in a barrier stage: waits for no permit and holds none. */
@@ -43,6 +45,7 @@ final class TaskMeter {
         this.context = context;
         this.accumulables = accumulables;
         this.allQueuedNs = allQueuedNs;
+        this.cores = Math.max(context.cpus(), 1);
         this.stage = stageKey(context.stageId(), context.stageAttemptNumber());
     }
 

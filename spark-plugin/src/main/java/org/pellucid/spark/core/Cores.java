@@ -13,7 +13,7 @@ import java.util.function.LongSupplier;
 /**
  * One computing thread a core (Monotasks, SOSP '17, §3.3): first come, first served.
  *
- * <p>A task holds a core from its start to its end, and gives it back while it is in a
+ * <p>A task holds its cores from its start to its end, and gives them back while it is in a
  * {@link DiskQueue}; it never holds a core and a disk at once, so these two cannot deadlock. But a
  * thread can stop inside Spark, where nothing tells us: on a shuffle fetch, or for memory that a
  * task holds which waits for a core here. So a core whose holder waits counts as free: who
@@ -36,20 +36,27 @@ public final class Cores {
     private boolean open;
 
     private static final class Holder {
+        final int cores;
         /** Whether it has come back from waiting for its core. */
         boolean back;
         /** Since when every look found it before a monitor. */
         long monitorNs = NEVER;
+
+        Holder(int cores) {
+            this.cores = cores;
+        }
     }
 
     private static final class Waiter {
         final Condition turn;
         final Thread thread;
+        final int cores;
         boolean granted;
 
-        Waiter(Condition turn, Thread thread) {
+        Waiter(Condition turn, Thread thread, int cores) {
             this.turn = turn;
             this.thread = thread;
+            this.cores = cores;
         }
     }
 
@@ -67,16 +74,16 @@ public final class Cores {
     }
 
     /**
-     * Waits for a core for the calling thread, which must hold none.
+     * Waits for as many cores as its task takes, for the calling thread, which must hold none.
      *
      * @return whether it holds one now: not where it was cancelled
      */
-    public boolean acquire(BooleanSupplier cancelled) throws InterruptedException {
+    public boolean acquire(int count, BooleanSupplier cancelled) throws InterruptedException {
         lock.lock();
         try {
-            Waiter self = new Waiter(lock.newCondition(), Thread.currentThread());
+            Waiter self = new Waiter(lock.newCondition(), Thread.currentThread(), Math.min(Math.max(count, 1), cores));
             queue.add(self);
-            grant(cores - holders.size());
+            grant(cores - taken());
             try {
                 while (!self.granted && !cancelled.getAsBoolean()) {
                     self.turn.awaitNanos(POLL_NS);
@@ -91,7 +98,7 @@ public final class Cores {
             } catch (InterruptedException e) {
                 if (self.granted) {
                     holders.remove(self.thread);
-                    grant(cores - holders.size());
+                    grant(cores - taken());
                     self.granted = false;
                 }
                 throw e;
@@ -108,7 +115,7 @@ public final class Cores {
         lock.lock();
         try {
             if (holders.remove(Thread.currentThread()) != null) {
-                grant(cores - holders.size());
+                grant(cores - taken());
             }
         } finally {
             lock.unlock();
@@ -130,7 +137,7 @@ public final class Cores {
         lock.lock();
         try {
             open = true;
-            grant(queue.size());
+            grant(0);
         } finally {
             lock.unlock();
         }
@@ -146,11 +153,15 @@ public final class Cores {
         }
     }
 
+    private int taken() {
+        return holders.values().stream().mapToInt(holder -> holder.cores).sum();
+    }
+
     private int computing() {
         long now = clock.getAsLong();
         int computing = 0;
         for (Map.Entry<Thread, Holder> entry : holders.entrySet()) {
-            computing += computes(entry.getKey().getState(), entry.getValue(), now) ? 1 : 0;
+            computing += computes(entry.getKey().getState(), entry.getValue(), now) ? entry.getValue().cores : 0;
         }
         return computing;
     }
@@ -167,10 +178,11 @@ public final class Cores {
     }
 
     private void grant(int free) {
-        for (int left = open ? queue.size() : free; left > 0 && !queue.isEmpty(); left--) {
+        for (int left = free; !queue.isEmpty() && (open || queue.peek().cores <= left);) {
             Waiter next = queue.remove();
+            left -= next.cores;
             next.granted = true;
-            holders.put(next.thread, new Holder());
+            holders.put(next.thread, new Holder(next.cores));
             next.turn.signal();
         }
     }

@@ -11,6 +11,7 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.Random;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
@@ -101,7 +102,7 @@ class DiskQueueTest {
         Object never = new Object();
         Thread holder = new Thread(() -> {
             try {
-                cores.acquire(() -> false);
+                cores.acquire(1, () -> false);
                 synchronized (never) {
                     never.wait();
                 }
@@ -111,7 +112,7 @@ class DiskQueueTest {
         });
         holder.start();
         until(() -> cores.holders() == 1 && holder.getState() == Thread.State.WAITING);
-        assertTrue(cores.acquire(() -> false), "a core whose holder is blocked");
+        assertTrue(cores.acquire(1, () -> false), "a core whose holder is blocked");
         cores.release();
         holder.interrupt();
         join(List.of(holder), 0);
@@ -125,7 +126,7 @@ class DiskQueueTest {
         Object monitor = new Object();
         Thread holder = new Thread(() -> {
             try {
-                cores.acquire(() -> false);
+                cores.acquire(1, () -> false);
             } catch (InterruptedException e) {
                 fail(e);
             }
@@ -137,12 +138,39 @@ class DiskQueueTest {
             holder.start();
             until(() -> holder.getState() == Thread.State.BLOCKED);
             AtomicInteger looks = new AtomicInteger();
-            assertFalse(cores.acquire(() -> looks.incrementAndGet() > 5), "it may be a moment's");
+            assertFalse(cores.acquire(1, () -> looks.incrementAndGet() > 5), "it may be a moment's");
             now.addAndGet(TimeUnit.SECONDS.toNanos(1));
-            assertTrue(cores.acquire(() -> false), "it may be ours");
+            assertTrue(cores.acquire(1, () -> false), "it may be ours");
         }
         cores.release();
         join(List.of(holder), 0);
+        assertEquals(0, cores.holders());
+    }
+
+    @Test
+    void aTaskHasAllOfItsCoresOrNone() throws Exception {
+        Cores cores = new Cores(3);
+        assertTrue(cores.acquire(2, () -> false));
+        List<Boolean> got = new CopyOnWriteArrayList<>();
+        Thread other = new Thread(() -> {
+            try {
+                for (int count = 2; count >= 1; count--) {
+                    AtomicInteger looks = new AtomicInteger();
+                    got.add(cores.acquire(count, () -> looks.incrementAndGet() > 5));
+                    cores.release();
+                }
+            } catch (InterruptedException e) {
+                fail(e);
+            }
+        });
+        other.start();
+        while (other.isAlive()) {
+            Thread.onSpinWait(); // a core of one who waits would be lent
+        }
+        assertEquals(List.of(false, true), got);
+        cores.release();
+        assertTrue(cores.acquire(4, () -> false), "no task takes more than there are");
+        cores.release();
         assertEquals(0, cores.holders());
     }
 
@@ -200,7 +228,8 @@ class DiskQueueTest {
             try {
                 boolean killed = random.nextInt(8) == 0;
                 pass = tuner.enter(random.nextInt(2), () -> killed);
-                if (pass == null || !cores.acquire(() -> killed)) {
+                int count = 1 + random.nextInt(2);
+                if (pass == null || !cores.acquire(count, () -> killed)) {
                     continue;
                 }
                 for (int step = 0; step < 3; step++) {
@@ -213,7 +242,7 @@ class DiskQueueTest {
                         }
                         over.addAndGet(turn != null && turn.beside() > turn.permits() ? 1 : 0);
                     }
-                    cores.acquire(() -> false);
+                    cores.acquire(count, () -> false);
                 }
                 tuner.leave(pass, random.nextInt(1 << 20), random.nextInt(1000));
             } catch (InterruptedException e) {
