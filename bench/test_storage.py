@@ -54,9 +54,23 @@ def test_every_workload_has_a_command_and_something_to_ask_spark():
         assert "s3a://b" in asked and "[]" not in asked
 
 
-def line(case: dict, **found) -> str:
-    common = {"suite": "storage", "build": "x", "machine": "m", "memory": None, "at": "2026-01-01T00:00:00+00:00"}
+def line(case: dict, build: str = "x", **found) -> str:
+    common = {"suite": "storage", "build": build, "machine": "m", "memory": None, "at": "2026-01-01T00:00:00+00:00"}
     return json.dumps(common | {"case": case} | found)
+
+
+def test_an_engine_s_workload_is_of_the_newest_build_that_measured_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+
+    def run_of(engine, workload, number=0):
+        return {"round": number, "workload": workload, "composition": "GC", "engine": engine}
+
+    sparks, ours, words = run_of("Spark", "word count"), run_of("Pellucid", "word count"), run_of("Pellucid", "DFSIO")
+    later = run_of("Pellucid", "word count", 1)
+    written = [line(case, "old") for case in (sparks, {"tasks": sparks}, ours, words, {"probe": "GC"})]
+    written += [line(case, "new") for case in (later, {"probe": "NC"})]
+    (tmp_path / "storage.jsonl").write_text("\n".join(written) + "\n")
+    assert [one["case"] for one in table.lines()] == [sparks, {"tasks": sparks}, words, later, {"probe": "NC"}]
 
 
 def test_the_page_says_what_was_measured_and_what_was_not(tmp_path, monkeypatch):

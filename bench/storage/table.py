@@ -35,15 +35,21 @@ AT_THE_MEDIAN = "MB/s of the disk and cores of the data layer at the median"
 HEAD = """# Where data lives: compositions measured beside their paths
 
 Made by `python -m bench.storage.table` from `results/storage.jsonl`, which `make bench-storage` fills; nothing here is
-written by hand. `README.md` says how it is measured.
+written by hand. `README.md` says how it is measured. Runs of an engine's workload took turns, by one build: the newest that has any.
 """
 
 
 def lines(suite: str = "storage") -> list[dict]:
-    """The newest build's lines, those that failed among them."""
+    """Of each engine's workload, of probes and of commits, the lines of the newest build that has any, failed ones too."""
+
+    def beside(line: dict) -> tuple:
+        case = line["case"]
+        of = case.get("tasks", case)
+        return next(iter(case)), of.get("engine"), of.get("workload")
+
     every = results.load(suite)
-    newest = every[-1]["build"] if every else None
-    return [line for line in every if line["build"] == newest]
+    newest = {beside(line): line["build"] for line in every}
+    return [line for line in every if line["build"] == newest[beside(line)]]
 
 
 def ranks(as_placed: bool = False) -> dict[str, dict[str, int]]:
@@ -195,7 +201,7 @@ def findings(reports: dict[str, dict], explained: dict[str, list[dict]], traced:
     out += ["", *said, ""]
     if traced["Pellucid"]:
         out += [
-            "And in Pellucid's own traces, one of each workload. Times are of another build: `python -m bench.storage.examined` recorded "
+            "And in Pellucid's own traces, of each workload that of three runs whose time is the median. Times may be of another build: `python -m bench.storage.examined` recorded "
             "these afterwards, each by the newest build that did, and probed each composition reading what was there and in no memory. TPC-DS has one of each query, in turn: "
             "what the ones before it have read of a file system, a volume's as well, is in the page cache by then.",
             *("", *told(traced["Pellucid"])),
@@ -455,7 +461,7 @@ def page() -> str:
     ended = [line["case"] for line in found if line.get("s")]
     errors = [line for line in found if "error" in line and "engine" in line["case"] and line["case"] not in ended]
     failed = {(*list(line["case"].values())[1:], line["error"]) for line in errors}
-    out = [HEAD, f"Machine: {found[-1]['machine']}. Emulated, as calibrated at each start: {'; '.join(hardware) or 'not measured'}."]
+    out = [HEAD, f"Machine: {'; '.join(sorted({line['machine'] for line in found}))}. Emulated, as calibrated at each start: {'; '.join(hardware) or 'not measured'}."]
     out += [noise(found), ""]
     out += [f"Failed: {', '.join(map(str, case))}." for case in sorted(failed)]
     out += [f"Spark writes nothing to {name}: {why}." for name, why in NO_WRITES_BY_SPARK.items()]
