@@ -97,10 +97,14 @@ def seconds(ms: float | None) -> str:
     return "–" if ms is None else f"{ms / 1000:.1f}"
 
 
-def pairs(settings: dict, name: str) -> list[tuple[float, float]]:
-    """Times of a setting and of the default, of the same repeat."""
-    ours, theirs = settings.get(name, {}), settings.get(DEFAULT, {})
-    return [(ours[r]["ms"], theirs[r]["ms"]) for r in sorted(ours.keys() & theirs.keys())]
+def pairs(settings: dict, name: str, other: str = DEFAULT, place: int | None = None) -> list[tuple[float, float]]:
+    """Times of a setting and of another, of the same repeat; of the stage at a place, where one is told."""
+
+    def ms(line: dict) -> float:
+        return (line if place is None else line["stages"][place])["ms"]
+
+    ours, theirs = settings.get(name, {}), settings.get(other, {})
+    return [(ms(ours[r]), ms(theirs[r])) for r in sorted(ours.keys() & theirs.keys())]
 
 
 def against_default(settings: dict, name: str) -> str:
@@ -227,13 +231,8 @@ def a_task(settings: dict, name: str) -> str:
 
 def alike(settings: dict, place: int, best: str) -> list[str]:
     """Settings of the sweep whose time for a stage is not told from the best one's (95 %, runs of the same repeat)."""
-    times = {name: {repeat: line["stages"][place]["ms"] for repeat, line in runs.items()} for name, runs in settings.items()}
-    found = []
-    for name in (f"stock-{n}" for n in SWEEP if f"stock-{n}" in settings and str(n) != best):
-        both = [(ms, times[f"stock-{best}"][repeat]) for repeat, ms in times[name].items() if repeat in times[f"stock-{best}"]]
-        if len(both) > 1 and ratio_interval(both)[1] <= 1:
-            found.append(name.removeprefix("stock-"))
-    return found
+    others = {str(n): pairs(settings, f"stock-{n}", f"stock-{best}", place) for n in SWEEP if str(n) != best}
+    return [name for name, both in others.items() if len(both) > 1 and ratio_interval(both)[1] <= 1]
 
 
 def near(chosen: float, name: str) -> bool:

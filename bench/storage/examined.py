@@ -1,4 +1,4 @@
-"""Looks for causes of what is against the path: `python -m bench.storage.examined` (root; about 20 minutes).
+"""Looks for causes of what is against the path: `python -m bench.storage.examined` (root; about 12 minutes).
 
 Each composition is probed, reading what is there and is in no memory. Three times more each of Pellucid's reading and writing
 workloads runs on each, and Spark's word count, and the trace of the median run, or the log, stays in `bench/results/storage`: what `pellucid
@@ -70,11 +70,11 @@ def traced(hardware: Rig, place: Place, workload: Workload, folder: Path) -> dic
         found = traced_once(hardware, place, workload, traces)
         if "error" in found:
             return found
-        runs.append((found["s"], found, traces))
-    _, found, traces = sorted(runs, key=lambda run: run[0])[TRIES // 2]
+        runs.append((found, traces))
+    found, traces = sorted(runs, key=lambda run: run[0]["s"])[TRIES // 2]
     for name in found["files"]:
         keep_trace(traces / name, TRACES / name, hardware.folder)
-    return found | {"tries_s": [took for took, *_ in runs]}
+    return found | {"tries_s": [each["s"] for each, _ in runs]}
 
 
 def traced_once(hardware: Rig, place: Place, workload: Workload, traces: Path) -> dict:

@@ -234,6 +234,7 @@ impl Fetch {
         sink: impl FnOnce(Vec<Segment>) -> Result<(), Error>,
     ) -> Result<Done, Error> {
         let name = || self.path.to_string();
+        // Not `get_range`: of a body's errors that names no store.
         let got = self
             .tokio
             .block_on(self.store.get_ranges(&self.path, std::slice::from_ref(&self.range)))

@@ -7,7 +7,7 @@
 
 use pellucid_trace::Failure;
 
-use super::blocked::{SHUFFLE_FILES, Without, durations_less, measured_ms};
+use super::blocked::{SHUFFLE_FILES, Without, durations_less, measured_ms, overhead_ms};
 use super::bounds::Replays;
 use super::causes::{Evidence, name_of};
 use super::settings::Settings;
@@ -136,7 +136,7 @@ fn merge(e: &Evidence, settings: &Settings) -> Option<Advice> {
         };
         (key, found) = (Some(by), [found, vec![(stage.tasks, mean)]].concat());
         let tasks = || of_stage.iter().map(|ix| &r.tasks.all[*ix as usize]);
-        let run = |t: &Task| t.duration_ms() - overhead(t);
+        let run = |t: &Task| t.duration_ms() - overhead_ms(t);
         let emptiest = tasks().map(run).fold(f64::INFINITY, f64::min).max(0.0);
         for (times, fixed) in times.iter_mut().zip([0.0, emptiest]) {
             // Each group's work lands on its first task; the fixed part of the others is gone.
@@ -145,7 +145,7 @@ fn merge(e: &Evidence, settings: &Settings) -> Option<Advice> {
                 let work: f64 = of_group.map(|t| (run(t) - fixed).max(0.0)).sum();
                 let first = &r.tasks.all[group[0] as usize];
                 group.iter().for_each(|ix| times[*ix as usize] = 0);
-                times[group[0] as usize] = ((overhead(first) + fixed + work) * 1e6) as u64;
+                times[group[0] as usize] = ((overhead_ms(first) + fixed + work) * 1e6) as u64;
             }
         }
     }
@@ -168,11 +168,6 @@ fn merge(e: &Evidence, settings: &Settings) -> Option<Advice> {
     Some(line(e, "Use fewer, larger tasks", evidence, change, [low, (low + high) / 2.0, high]))
 }
 
-/// Shipping and deserialising a task.
-fn overhead(task: &Task) -> f64 {
-    measured_ms(task, &[Part::Scheduler, Part::Deserialize])
-}
-
 /// Stages with fewer tasks than there are slots, of tasks large enough to be divided.
 fn divide(e: &Evidence, settings: &Settings) -> Option<Advice> {
     let r = e.replays;
@@ -191,8 +186,8 @@ fn divide(e: &Evidence, settings: &Settings) -> Option<Advice> {
         let parts = (bytes / LARGE_BYTES).min(slots as f64) / of_stage.len() as f64;
         for ix in of_stage {
             let task = &r.tasks.all[*ix as usize];
-            let work = task.duration_ms() - overhead(task);
-            times[*ix as usize] = ((overhead(task) + work / parts) * 1e6) as u64;
+            let work = task.duration_ms() - overhead_ms(task);
+            times[*ix as usize] = ((overhead_ms(task) + work / parts) * 1e6) as u64;
         }
         if worst.is_none_or(|w| w.task_time_ms < stage.task_time_ms) {
             worst = Some(stage);

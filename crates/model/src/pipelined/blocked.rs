@@ -66,6 +66,11 @@ pub(crate) fn measured_ms(task: &Task, parts: &[Part]) -> f64 {
     parts.iter().filter_map(|part| task.measured(*part)).sum()
 }
 
+/// Shipping and deserialising a task.
+pub(crate) fn overhead_ms(task: &Task) -> f64 {
+    measured_ms(task, &[Part::Scheduler, Part::Deserialize])
+}
+
 /// How long each task takes without what was measured of these parts, in nanoseconds.
 pub(crate) fn durations_less(tasks: &[Task], parts: &[Part]) -> Vec<u64> {
     let left = |task: &Task| task.duration_ns.saturating_sub((measured_ms(task, parts) * 1e6) as u64);

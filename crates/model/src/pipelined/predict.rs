@@ -25,7 +25,7 @@ use pellucid_trace::Trace;
 
 use super::Judgement;
 use super::allocation::{self, Idle, NEVER};
-use super::blocked::{Without, measured_ms};
+use super::blocked::{Without, overhead_ms};
 use super::bounds::Replays;
 use super::contention::stretched;
 use super::replay::{Change as Replaced, Slots, replay};
@@ -144,7 +144,7 @@ impl<'t> PipelinedBasis<'t> {
             }
             Change::InputScale(factor) => {
                 let grown = |task: &Task, ns: u64| {
-                    let fixed = overhead(task).min(ns as f64);
+                    let fixed = (overhead_ms(task) * 1e6).min(ns as f64);
                     (fixed + (ns as f64 - fixed) * factor) as u64
                 };
                 for times in draft.times() {
@@ -238,7 +238,7 @@ impl<'t> PipelinedBasis<'t> {
                 // Nothing is read ahead of what is written.
                 None if task.part(Part::Input).is_none() => [apart(sure), apart(most), apart(most)],
                 None => {
-                    let [most, likely] = paced_ms(whole, overhead(task) / 1e6, most, readers, factor);
+                    let [most, likely] = paced_ms(whole, overhead_ms(task), most, readers, factor);
                     [apart(sure), most, likely]
                 }
             };
@@ -263,19 +263,28 @@ impl<'t> PipelinedBasis<'t> {
     fn shared(&self, beside: &BTreeMap<Group, usize>, factor: f64) -> BTreeMap<Group, [[f64; 2]; 2]> {
         let mut sums: BTreeMap<Group, (usize, [f64; 3])> = BTreeMap::new();
         for task in &self.replays.tasks.all {
+            let group = self.group(task);
+            if self.cores(group).is_none() {
+                continue;
+            }
             let (sure, most) = Without::Disk.blocked_ms(task).unwrap_or_default();
-            let (tasks, times) = sums.entry(self.group(task)).or_default();
+            let (tasks, times) = sums.entry(group).or_default();
             *tasks += 1;
             times.iter_mut().zip([task.duration_ms(), sure, most]).for_each(|(sum, ms)| *sum += ms);
         }
-        let stretch = |((stage, machine), (tasks, [whole, sure, most])): (Group, (usize, [f64; 3]))| {
-            let cores = self.replays.trace.machines.get(machine as usize)?.cores? as usize;
-            let at_once = beside.get(&(stage, machine)).copied().unwrap_or(1).min(tasks);
+        let both = |(group, (tasks, [whole, sure, most])): (Group, (usize, [f64; 3]))| {
+            let cores = self.cores(group)? as usize;
+            let at_once = beside.get(&group).copied().unwrap_or(1).min(tasks);
             let stretch =
                 |wait: f64| stretched(at_once, cores, crate::ratio(wait, whole).unwrap_or(0.0), factor);
-            Some(((stage, machine), [stretch(sure), stretch(most)]))
+            Some((group, [stretch(sure), stretch(most)]))
         };
-        sums.into_iter().filter_map(stretch).collect()
+        sums.into_iter().filter_map(both).collect()
+    }
+
+    /// Of its machine, where the log says it.
+    fn cores(&self, (_, machine): Group) -> Option<u32> {
+        self.replays.trace.machines.get(machine as usize)?.cores
     }
 
     /// Slots of a stage on one machine: tasks that run beside each other on its disks.
@@ -401,10 +410,6 @@ fn paced_ms(whole: f64, fixed: f64, most: f64, readers: usize, factor: f64) -> [
     let waits = (most / whole.max(1e-6)).clamp(0.0, 1.0);
     let busy = 1.0 - (1.0 - waits).powi(readers.clamp(1, 1000) as i32);
     [together, busy * together + (1.0 - busy) * apart]
-}
-
-fn overhead(task: &Task) -> f64 {
-    measured_ms(task, &[Part::Scheduler, Part::Deserialize]) * 1e6
 }
 
 fn refused(change: &Change) -> Refused {
