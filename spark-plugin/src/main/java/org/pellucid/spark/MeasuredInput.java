@@ -28,15 +28,19 @@ import org.pellucid.spark.core.DiskQueue.Phase;
  * at a few bytes and go elsewhere; who reads on gets as much of the rest as one stream may hold. Once
  * one stream of a stage has read on, the stage's next ones begin so, and small files are read as they
  * are opened: a task's input is one monotask, as in §3.2 of Monotasks (SOSP '17).
+ *
+ * <p>Elsewhere only what is smaller than a page comes out of a buffer, of one page: who reads number by
+ * number would look at the clock for each.
  */
 final class MeasuredInput extends FSInputStream implements StreamCapabilities {
     /** What is asked for where a file says that it has ended, or has no length. */
     private static final int LEAST_FILL_BYTES = 64 << 10;
+    private static final int PAGE_BYTES = 4 << 10;
     private static final byte[] NOTHING = new byte[0];
 
     private final FSDataInputStream in;
     private final FileIo io;
-    /** Null: not gated, and nothing is buffered here. */
+    /** Null: not gated. */
     private final DiskQueue disk;
     private final File file;
     private final long stage;
@@ -86,12 +90,12 @@ final class MeasuredInput extends FSInputStream implements StreamCapabilities {
             return 0;
         }
         if (used == filled) {
-            if (disk == null || length >= FileIo.FIRST_FILL_BYTES) {
+            if (length >= (disk == null ? PAGE_BYTES : FileIo.FIRST_FILL_BYTES)) {
                 try (FileIo.Access access = io.begin(disk, Phase.READ)) {
                     return through(access, bytes, offset, length);
                 }
             }
-            if (!first && file.length() == getPos()) {
+            if (disk != null && !first && file.length() == getPos()) {
                 return -1; // without a turn in the queue; of a file that grew there is more
             }
             try (FileIo.Access access = io.begin(disk, Phase.READ)) {
@@ -132,12 +136,8 @@ final class MeasuredInput extends FSInputStream implements StreamCapabilities {
     private void fill(FileIo.Access access) throws IOException {
         stand();
         long position = getPos();
-        if (!first) {
-            io.readOnStage = stage;
-        }
-        long most = !first || readsOn() ? io.mostFillBytes() : FileIo.FIRST_FILL_BYTES;
+        int bytes = disk == null ? PAGE_BYTES : fillBytes(position);
         first = false;
-        int bytes = (int) Math.min(Math.max(file.length() - position, LEAST_FILL_BYTES), most);
         if (buffer.length < bytes) {
             buffer = new byte[bytes];
         }
@@ -153,6 +153,15 @@ final class MeasuredInput extends FSInputStream implements StreamCapabilities {
             astray = true;
             first = true;
         }
+    }
+
+    /** From there on, where the disk is gated. */
+    private int fillBytes(long position) {
+        if (!first) {
+            io.readOnStage = stage;
+        }
+        long most = !first || readsOn() ? io.mostFillBytes() : FileIo.FIRST_FILL_BYTES;
+        return (int) Math.min(Math.max(file.length() - position, LEAST_FILL_BYTES), most);
     }
 
     /** What Hadoop's own streams do since 3.3.5; of 3.3.4 nothing calls it. */

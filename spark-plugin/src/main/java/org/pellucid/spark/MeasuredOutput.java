@@ -22,20 +22,25 @@ import org.pellucid.spark.core.DiskQueue.Phase;
  * stream is closed, forced, as §3.1 asks, so that no later write-back contends with other monotasks
  * (Monotasks, SOSP '17). Large files go in pieces: held is at most {@value #MOST_HELD_BYTES} bytes a
  * stream, and an eighth of the heap in all; where that is held by others, each write goes to the disk.
+ *
+ * <p>Elsewhere small writes are joined, since an access costs more than a line's copy: Spark's text writer
+ * makes two of each line.
  */
 final class MeasuredOutput extends OutputStream implements Syncable, StreamCapabilities {
     private static final int MOST_HELD_BYTES = 64 << 20;
     private static final int PIECE_BYTES = 1 << 20;
+    private static final int JOINED_BYTES = 64 << 10;
     /** By all streams of the process. */
     static final AtomicLong HELD_BYTES = new AtomicLong();
 
     private final FSDataOutputStream out;
     private final FileIo io;
-    /** Null: not gated, and nothing is held here. */
+    /** Null: not gated, and no more is held here than what is joined. */
     private final DiskQueue disk;
     private final File file;
 
     private final List<byte[]> full = new ArrayList<>();
+    /** The one that is being filled. */
     private byte[] piece;
     private int used;
     private boolean closed;
@@ -54,6 +59,10 @@ final class MeasuredOutput extends OutputStream implements Syncable, StreamCapab
 
     @Override
     public synchronized void write(byte[] bytes, int offset, int length) throws IOException {
+        if (disk == null && !closed) {
+            join(bytes, offset, length);
+            return;
+        }
         int done = 0;
         while (done < length && room()) {
             int count = Math.min(length - done, PIECE_BYTES - used);
@@ -62,11 +71,37 @@ final class MeasuredOutput extends OutputStream implements Syncable, StreamCapab
             done += count;
         }
         if (done < length) {
-            try (FileIo.Access access = io.begin(disk, Phase.WRITE)) {
-                out.write(bytes, offset + done, length - done);
-                access.moved(length - done);
-            }
+            through(bytes, offset + done, length - done);
         }
+    }
+
+    private void through(byte[] bytes, int offset, int length) throws IOException {
+        try (FileIo.Access access = io.begin(disk, Phase.WRITE)) {
+            out.write(bytes, offset, length);
+            access.moved(length);
+        }
+    }
+
+    private void join(byte[] bytes, int offset, int length) throws IOException {
+        if (used > 0 && used + length > JOINED_BYTES) {
+            through(piece, 0, taken());
+        }
+        if (length >= JOINED_BYTES) {
+            through(bytes, offset, length);
+            return;
+        }
+        if (piece == null) {
+            piece = new byte[JOINED_BYTES];
+        }
+        System.arraycopy(bytes, offset, piece, used, length);
+        used += length;
+    }
+
+    /** What is joined, which is written once, whether or not that fails. */
+    private int taken() {
+        int count = used;
+        used = 0;
+        return count;
     }
 
     /** Whether the piece takes more, or a new one may be held; where not, nothing is. */
@@ -105,6 +140,11 @@ final class MeasuredOutput extends OutputStream implements Syncable, StreamCapab
     private void drain(boolean close) throws IOException {
         if (disk == null) {
             try (FileIo.Access access = io.begin(null, Phase.WRITE)) {
+                int joined = taken();
+                if (joined > 0) {
+                    out.write(piece, 0, joined);
+                    access.moved(joined);
+                }
                 finish(close);
             }
             return;
@@ -157,23 +197,19 @@ final class MeasuredOutput extends OutputStream implements Syncable, StreamCapab
     @Override
     public synchronized void flush() throws IOException {
         if (disk == null) {
-            out.flush();
+            drain(false);
         }
     }
 
     @Override
     public synchronized void hflush() throws IOException {
-        if (disk != null) {
-            drain(false);
-        }
+        drain(false);
         out.hflush();
     }
 
     @Override
     public synchronized void hsync() throws IOException {
-        if (disk != null) {
-            drain(false);
-        }
+        drain(false);
         out.hsync();
     }
 

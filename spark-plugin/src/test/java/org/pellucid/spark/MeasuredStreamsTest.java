@@ -81,6 +81,40 @@ class MeasuredStreamsTest {
         assertTrue(io.readBytes.sum() > 0 && !fuse.isBlown());
     }
 
+    @Test
+    void whereNothingIsGatedSmallReadsAndWritesAreJoined() throws IOException {
+        Asked asked = new Asked();
+        int half = SIZE / 2;
+        try (MeasuredInput ours = new MeasuredInput(new FSDataInputStream(asked), io, null, stock.pathToFile(path), STAGE)) {
+            for (int at = 0; at < half; at++) {
+                assertEquals(content[at], (byte) ours.read());
+            }
+            assertTrue(asked.lengths.stream().allMatch(length -> length <= 4096) && asked.lengths.size() <= half / 4096 + 1);
+            byte[] rest = new byte[SIZE - half];
+            new FSDataInputStream(ours).readFully(rest);
+            assertArrayEquals(Arrays.copyOfRange(content, half, SIZE), rest);
+        }
+        Path target = new Path(folder.resolve("joined").toUri());
+        FSDataOutputStream raw = stock.create(target);
+        try (MeasuredOutput ours = new MeasuredOutput(raw, io, null, stock.pathToFile(target))) {
+            ours.write(content, 0, 900);
+            ours.write(content, 900, 100);
+            assertEquals(0, raw.getPos());
+            ours.hflush();
+            assertEquals(1000, raw.getPos(), "whoever asks for it has it");
+            ours.write(content, 1000, 10);
+            ours.write(content, 1010, 100_000);
+            assertEquals(101_010, raw.getPos(), "in order");
+            for (int at = 101_010; at < SIZE; at++) {
+                ours.write(content[at]);
+            }
+            assertTrue(SIZE - raw.getPos() <= 64 << 10);
+        }
+        assertArrayEquals(content, Files.readAllBytes(folder.resolve("joined")));
+        assertEquals(SIZE, io.writeBytes.sum());
+        assertEquals(SIZE, io.readBytes.sum());
+    }
+
     private FSDataInputStream measured(boolean gated) throws IOException {
         return measured(gated, stock.open(path));
     }

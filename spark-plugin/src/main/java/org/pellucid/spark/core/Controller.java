@@ -26,6 +26,10 @@ package org.pellucid.spark.core;
  * as long.) So an interval counts {@value #LEAST_TASKS} tasks at least.
  * <li>For the same reason, the first doubling that does not pay is not believed until the next does
  * not pay either. Later ones are: they are about more tasks, and there too many at once cost most.
+ * <li>What the first tasks of a stage write stays in memory, and the least looks faster than it is
+ * from then on. So where neither of those doublings paid it is looked at once more, by tasks that begin
+ * then. Where one of them does pay beside that it is the first of them that is settled on, which lies
+ * between: a few tasks tell that the least is too little, not how much more is best.
  * </ul>
  *
  * <p>Not thread-safe; it has no clock of its own.
@@ -56,6 +60,9 @@ public final class Controller {
     private boolean cold;
     /** Whether the doubling from the least did not pay, and was not believed. */
     private boolean doubted;
+    /** What the better of those two doublings was worth, while the least is looked at again. */
+    private double doubledWorth;
+    private boolean again;
 
     /** Of the interval that paid last; {@code beforeConcurrency} is 0 in the first. */
     private int beforeConcurrency;
@@ -132,6 +139,7 @@ public final class Controller {
         lastIndex = -1;
         cold = startsCold;
         doubted = false;
+        again = false;
         clear(NOT_BEGUN);
     }
 
@@ -178,7 +186,11 @@ public final class Controller {
                 reason = Reason.NOT_BOUND_BY_IO;
             } else if (!cold) {
                 double rate = concurrency * bytes / service;
-                step(rate, beforeConcurrency == 0 || rate >= beforeWorth * (1 + gain));
+                if (again) {
+                    lookedAgain(rate);
+                } else {
+                    step(rate, beforeConcurrency == 0 || rate >= beforeWorth * (1 + gain));
+                }
             }
         } else {
             step(-index, beforeConcurrency == 0 || -index >= beforeWorth);
@@ -192,7 +204,7 @@ public final class Controller {
     /** Adds the sample; true when as many have completed as run. */
     private boolean intervalEnds(long nowNs, Sample sample) {
         if (policy == Policy.THROUGHPUT) {
-            if (sample.running < concurrency) {
+            if (sample.running < concurrency || again && sample.startNs < beginNs) {
                 return false;
             }
             if (completed < concurrency / 2) {
@@ -215,10 +227,15 @@ public final class Controller {
             beforeWorth = worth;
         } else if (mayDoubt()) {
             doubted = true;
-        } else {
-            concurrency = beforeConcurrency;
-            settled = true;
+            doubledWorth = worth;
+        } else if (doubted && beforeConcurrency == min) {
+            doubledWorth = Math.max(doubledWorth, worth);
+            again = true;
+            concurrency = min;
             reason = Reason.STEPPED_BACK;
+            return;
+        } else {
+            stepBack();
             return;
         }
         if (concurrency == max) {
@@ -228,6 +245,20 @@ public final class Controller {
             concurrency = (int) Math.min(2L * concurrency, max);
             reason = Reason.DOUBLED;
         }
+    }
+
+    /** The least, as it is now: whether what was tried since does pay. */
+    private void lookedAgain(double worth) {
+        if (doubledWorth >= worth * (1 + gain)) {
+            beforeConcurrency = (int) Math.min(2L * min, max);
+        }
+        stepBack();
+    }
+
+    private void stepBack() {
+        concurrency = beforeConcurrency;
+        settled = true;
+        reason = Reason.STEPPED_BACK;
     }
 
     private boolean mayDoubt() {

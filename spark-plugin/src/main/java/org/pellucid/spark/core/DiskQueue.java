@@ -9,6 +9,7 @@ import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.BooleanSupplier;
 import java.util.function.LongSupplier;
+import java.util.function.Supplier;
 
 /**
  * The queue of one disk (Monotasks, SOSP '17, §3.3): as many threads do I/O on it as it has
@@ -154,59 +155,38 @@ public final class DiskQueue {
 
     /** Permits now. */
     public int permits() {
-        lock.lock();
-        try {
-            return controller.concurrency();
-        } finally {
-            lock.unlock();
-        }
+        return locked(() -> controller.concurrency());
     }
 
     /** Why as many. */
     public Reason reason() {
-        lock.lock();
-        try {
-            return controller.reason();
-        } finally {
-            lock.unlock();
-        }
+        return locked(() -> controller.reason());
     }
 
     /** Threads in gated I/O. */
     public int running() {
-        lock.lock();
-        try {
-            return running;
-        } finally {
-            lock.unlock();
-        }
+        return locked(() -> running);
     }
 
     /** The most that ever were in gated I/O at once. */
     public int peak() {
-        lock.lock();
-        try {
-            return peak;
-        } finally {
-            lock.unlock();
-        }
+        return locked(() -> peak);
     }
 
     /** By how many there ever were more in gated I/O than permits when one more was let in: 0 unless the queue was opened. */
     public int over() {
-        lock.lock();
-        try {
-            return over;
-        } finally {
-            lock.unlock();
-        }
+        return locked(() -> over);
     }
 
     /** Threads that wait. */
     public int waiting() {
+        return locked(() -> phases.stream().mapToInt(Deque::size).sum());
+    }
+
+    private <T> T locked(Supplier<T> state) {
         lock.lock();
         try {
-            return phases.stream().mapToInt(Deque::size).sum();
+            return state.get();
         } finally {
             lock.unlock();
         }

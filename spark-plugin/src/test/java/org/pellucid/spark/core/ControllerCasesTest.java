@@ -1,6 +1,7 @@
 package org.pellucid.spark.core;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
@@ -187,17 +188,43 @@ class ControllerCasesTest {
         assertEquals(Reason.DOUBLED, unlucky.reason());
         assertEquals(16, tasks(unlucky, 8, 8, 30_000, 2000, 1900));
         assertEquals(8, tasks(unlucky, 16, 16, 40_000, 4000, 3900));
-        // Neither at 4 nor at 8: back to where it began.
-        Controller saturated = warm();
-        assertEquals(4, tasks(saturated, 4, 2, 10_000, 1000, 900));
-        assertEquals(8, tasks(saturated, 6, 4, 20_000, 2000, 1900));
-        assertEquals(2, tasks(saturated, 8, 8, 30_000, 4000, 3900));
+        // Neither at 4 nor at 8: back to where it began, which is as it was. What began before says nothing of it.
+        Controller saturated = doubtful();
+        assertEquals(2, tasks(saturated, 6, 2, 30_000, 9000, 8900));
+        assertFalse(saturated.settled());
+        assertEquals(2, tasks(saturated, 5, 2, 40_000, 1000, 900));
+        assertTrue(saturated.settled());
         assertEquals(Reason.STEPPED_BACK, saturated.reason());
+        assertEquals(2, tasks(saturated, 20, 2, 50_000, 9000, 8900));
         // What did pay at 4 is believed to pay no longer at 8.
         Controller four = warm();
         assertEquals(4, tasks(four, 4, 2, 10_000, 1000, 900));
         assertEquals(8, tasks(four, 6, 4, 20_000, 1000, 900));
         assertEquals(4, tasks(four, 8, 8, 30_000, 2000, 1900));
+    }
+
+    @Test
+    void theLeastIsLookedAtAgainBeforeItIsSettledOn() {
+        // It was fast only as long as what it wrote stayed in memory: 4 is faster than it is now.
+        Controller four = doubtful();
+        assertEquals(4, tasks(four, 5, 2, 40_000, 1200, 1100));
+        assertTrue(four.settled());
+        // Or 8 alone is: what lies between.
+        Controller eight = warm();
+        assertEquals(4, tasks(eight, 4, 2, 10_000, 1000, 900));
+        assertEquals(8, tasks(eight, 6, 4, 20_000, 2050, 1900));
+        assertEquals(2, tasks(eight, 8, 8, 30_000, 3800, 3700));
+        assertEquals(4, tasks(eight, 5, 2, 40_000, 1020, 1000));
+        assertTrue(eight.settled());
+    }
+
+    /** At 2 once more, since neither 4 nor 8 was faster; 34 µs into a stage. */
+    private static Controller doubtful() {
+        Controller controller = warm();
+        assertEquals(4, tasks(controller, 4, 2, 10_000, 1000, 900));
+        assertEquals(8, tasks(controller, 6, 4, 20_000, 2000, 1900));
+        assertEquals(2, tasks(controller, 8, 8, 30_000, 4000, 3900));
+        return controller;
     }
 
     /** At 2 of 16, after the first interval of a stage and the first half of the second. */
