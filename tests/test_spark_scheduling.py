@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests import binary, spark
-from tests.test_spark_plugin import FEW, end, environment, nothing_failed, run, truth, versions
-from tests.test_spark_plugin import data, few, jar  # noqa: F401 (fixtures)
-from tests.test_spark_plugin import pytestmark as needed
+from tests.spark_applications import FEW, end, environment, needed, nothing_failed, run, truth, versions
+from tests.spark_applications import data, few, jar  # noqa: F401 (fixtures)
 from tests.threads import below
 
 JOBS = Path(__file__).parent / "spark_scheduling_jobs.py"
@@ -27,7 +26,7 @@ MODES = {
     "monotasks": {"spark.pellucid.mode": "monotasks"},
 }
 
-pytestmark = [pytest.mark.full, *needed]
+pytestmark = [pytest.mark.full, needed]
 
 
 @pytest.fixture
