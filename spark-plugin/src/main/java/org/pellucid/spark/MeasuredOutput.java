@@ -83,8 +83,8 @@ final class MeasuredOutput extends OutputStream implements Syncable, StreamCapab
     }
 
     private void join(byte[] bytes, int offset, int length) throws IOException {
-        if (used > 0 && used + length > JOINED_BYTES) {
-            through(piece, 0, taken());
+        if (length > JOINED_BYTES - used) {
+            passJoined();
         }
         if (length >= JOINED_BYTES) {
             through(bytes, offset, length);
@@ -97,11 +97,13 @@ final class MeasuredOutput extends OutputStream implements Syncable, StreamCapab
         used += length;
     }
 
-    /** What is joined, which is written once, whether or not that fails. */
-    private int taken() {
-        int count = used;
-        used = 0;
-        return count;
+    /** Once, whether or not that fails. */
+    private void passJoined() throws IOException {
+        if (used > 0) {
+            int count = used;
+            used = 0;
+            through(piece, 0, count);
+        }
     }
 
     /** Whether the piece takes more, or a new one may be held; where not, nothing is. */
@@ -139,12 +141,8 @@ final class MeasuredOutput extends OutputStream implements Syncable, StreamCapab
     /** Writes what is held, as one monotask. */
     private void drain(boolean close) throws IOException {
         if (disk == null) {
+            passJoined();
             try (FileIo.Access access = io.begin(null, Phase.WRITE)) {
-                int joined = taken();
-                if (joined > 0) {
-                    out.write(piece, 0, joined);
-                    access.moved(joined);
-                }
                 finish(close);
             }
             return;
