@@ -1,6 +1,7 @@
 """What the storage matrix's pages rest on: agreement of rankings, intervals, the page itself."""
 
 import json
+import math
 import random
 from pathlib import Path
 
@@ -77,6 +78,7 @@ def test_the_page_says_what_was_measured_and_what_was_not(tmp_path, monkeypatch)
     monkeypatch.setattr(results, "FOLDER", tmp_path)
     assert "Nothing is measured" in table.page()
     use = {key: [0.1, 0.2, 0.3, 0.4, 0.5] for key in ("compute_cores", "data_cores", "disk_mb_s", "link_mb_s")}
+    use |= {"disk_mb": 141.3, "link_mb": 142.4, "data_core_s": 1.11}
     written = []
     for number in range(5):
         for name, seconds in (("GC", 1.0), ("NC", 2.0), ("S3", 4.0)):
@@ -127,31 +129,58 @@ def test_findings_of_several_queries_are_one_with_their_numbers():
 
 def test_what_was_examined_is_told_by_condition(tmp_path, monkeypatch):
     assert table.examined([]) == []
-    moved = {"s": 1.5, "disk_mb": 141.3, "link_mb": 142.4, "data_core_s": 1.11}
-    lines = [{"case": {"traced": "word count", "composition": "GC-VB"}, "files": ["w.trace"], **moved}]
+    lines = []
     for number in range(5):
         for seconds, condition in ((1.4, "as it is"), (1.2, "a core each")):
             use = {"disk_mb_s": [1, 2, 90, 4, 5], "data_core_s": seconds / 2}
             case = {"condition": condition, "round": number, "composition": "GC-V"}
             lines.append({"case": case, "s": seconds + number / 100, "use": use})
     page = "\n".join(table.examined(lines))
-    assert "| word count | GC-VB | 1.50 | 141 | 142 | 1.11 |" in page, page
     assert "| GC-V | as it is | 1.42 (1.40 to 1.44) | 90 | 0.70 | 5 |\n| GC-V | a core each | 1.22 (1.20 to 1.24) | 90 | 0.60 | 5 |" in page, page
 
 
 def test_kept_traces_are_diagnosed_by_the_build_that_makes_the_page(monkeypatch):
     monkeypatch.setattr(causes, "diagnosed", lambda log, report: [{"title": log.name, "report": report}])
-    one = {"case": {"traced": "word count", "composition": "NC"}, "files": ["w.trace"]}
-    five = {"case": {"traced": "TPC-DS", "composition": "NC"}, "files": ["0.trace", "1.trace"]}
-    found = causes.traced_findings([one, five, {"case": {"probe": "NC"}}], {"NC": {"a": 1}})
+    kept = {("word count", "NC"): ["w.trace"], ("TPC-DS", "NC"): ["0.trace", "1.trace"], ("word count", "GC"): ["g.trace"]}
+    found = causes.traced_findings(kept, {"NC": {"a": 1}})
     assert found["word count", "NC"] == [{"title": "w.trace", "report": {"a": 1}, "query": None}]
     assert [(f["title"], f["query"]) for f in found["TPC-DS", "NC"]] == [("0.trace", 1), ("1.trace", 2)]
-    # The probe of those who kept it comes before the composition's first.
-    log = {"case": {"spark": "word count", "composition": "NC"}, "files": ["w.zstd"]}
-    probed = {"case": {"probed": "NC", "composition": "NC"}, "report": {"a": 2}}
-    assert causes.traced_findings([probed, log, one], {"NC": {"a": 1}}, "spark") == {
-        ("word count", "NC"): [{"title": "w.zstd", "report": {"a": 2}, "query": None}]
-    }
+    # One that was not probed so is diagnosed without.
+    assert [f["report"] for f in found["word count", "GC"]] == [None]
+
+
+def test_of_all_repeats_the_median_s_files_stay_and_of_fewer_each_run_s(tmp_path, monkeypatch):
+    def run_of(number: int, seconds: float, engine: str, name: str, **more) -> dict:
+        return {"case": {"round": number, "workload": "word count", "composition": name, "engine": engine}, "s": seconds, **more}
+
+    ours = [run_of(number, seconds, "Pellucid", "NC", files=[f"ours-{number}"]) for number, seconds in enumerate((3.0, 1.0, 2.0))]
+    sparks = [run_of(number, seconds, "Spark", "NC") for number, seconds in enumerate((5.0, 4.0, 6.0))]
+    tasks = [{"case": {"tasks": run["case"]}, "files": [f"spark-{n}"], "task_s": []} for n, run in enumerate(sparks)]
+    fewer = [run_of(number, 1.0, "Pellucid", "S3", files=[f"fewer-{number}"]) for number in range(2)]
+    # One whose session was lost has none; it is the median all the same.
+    lost = [run_of(number, seconds, "Spark", "S3") for number, seconds in enumerate((1.0, 2.0, 3.0))]
+    found = [*ours, *sparks, *tasks, *fewer, *lost]
+    assert table.kept(found, "Pellucid") == {("word count", "NC"): ["ours-2"], ("word count", "S3"): ["fewer-1"]}
+    assert table.kept(found, "Spark") == {("word count", "NC"): ["spark-0"]}
+    stay = {"ours-2", "spark-0", "fewer-0", "fewer-1"}
+    assert table.files_to_keep(found, 3) == stay
+
+    monkeypatch.setattr(table, "TRACES", tmp_path)
+    monkeypatch.setattr(table, "lines", lambda: [])
+    others = ("commits-NC-1-rename.zstd", "predicted-DFSIO.trace")
+    for name in (*others, "word-count-NC-r0.trace", "TPC-DS-GC-VB-r4-5.trace", "DFSIO-NC-r1-spark.zstd"):
+        (tmp_path / name).touch()
+    run.keep_medians()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(others)
+
+
+def test_what_median_runs_moved_is_told_by_engine():
+    def run_of(engine: str, seconds: float, disk_mb: float) -> dict:
+        use = {"disk_mb": disk_mb, "link_mb": 142.4, "data_core_s": 1.11}
+        return {"case": {"round": 0, "workload": "word count", "composition": "GC-VB", "engine": engine}, "s": seconds, "use": use}
+
+    page = "\n".join(table.moved([run_of("Pellucid", 1.5, 141.3), run_of("Pellucid", 1.4, 7.0), run_of("Pellucid", 1.6, 8.0), run_of("Spark", 2.0, 9.0)]))
+    assert "| word count | Pellucid | GC-VB | 1.50 | 141 | 142 | 1.11 |\n| word count | Spark | GC-VB | 2.00 | 9 | 142 | 1.11 |" in page, page
 
 
 def test_predictions_are_held_against_the_jobs_own_times(tmp_path, monkeypatch):
@@ -229,13 +258,13 @@ def test_a_sessions_log_gives_its_runs_their_tasks_and_is_kept_without_this_mach
     log, kept = tmp_path / "log", tmp_path / "kept" / "log.zstd"
     log.write_text("".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events))
     assert spark.task_times(log, [(9.0, 11.0), (20.0, 21.0), (30.0, 31.0)]) == [[0.5, 1.5], [0.25], []]
-    spark.keep(log, kept, disk=Path("/mnt/emulated"))
+    spark.keep(log, {kept: (0.0, math.inf)}, Path("/mnt/emulated"))
     first, *rest = [json.loads(line) for line in spark.lines_of(kept)]
     assert first == {"Event": "SparkListenerEnvironmentUpdate", "Spark Properties": {"spark.a": "/project/x", "spark.b": "/disk/local"}}
     assert rest == events[1:]
 
 
-def test_of_a_kept_log_what_began_earlier_is_left_out():
+def test_a_log_s_parts_have_what_began_within_them_and_what_is_of_no_job():
     def job(number: int, at: int, stages: list[int]) -> list[dict]:
         job = {"Event": "SparkListenerJobStart", "Job ID": number, "Submission Time": at, "Stage IDs": stages}
         query = {"Event": "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart", "executionId": number, "time": at}
@@ -244,7 +273,6 @@ def test_of_a_kept_log_what_began_earlier_is_left_out():
         return [query, job, *ends, *completed, {"Event": "SparkListenerJobEnd", "Job ID": number, "Completion Time": at + 9}]
 
     start, first, second = {"Event": "SparkListenerApplicationStart", "Timestamp": 1}, job(0, 1_000, [0, 1]), job(1, 2_000, [2])
-    is_earlier = spark.begun_before(1_500)
-    assert [event for event in (start, *first, *second) if not is_earlier(event)] == [start, *second]
-    is_earlier = spark.begun_before(0)
-    assert not any(is_earlier(event) for event in (start, *first, *second))
+    numbers = spark.began_within([(0.5, 1.5), (0.0, 9.0), (1.5, 2.5), (7.0, 8.0)])
+    of = [list(numbers(event)) for event in (start, *first, *second)]
+    assert of == [[0, 1, 2, 3], *([[0, 1]] * len(first)), *([[1, 2]] * len(second))]

@@ -29,8 +29,9 @@ from tests.services import Missing
 PROGRAMS = ("ceph-mon", "ceph-osd", "ceph", "rbd", "rbd-fuse", "monmaptool", "ceph-authtool")
 PACKAGES = "ceph-mon ceph-osd ceph-common rbd-fuse"
 DAEMONS = 2
-# As much as they may take. What a volume frees its daemons keep, so that it takes as much as it has for ever.
-DAEMON_BYTES, VOLUME = 6 << 30, "3G"
+# What a volume frees its daemons keep, so that in the end it takes as much as it has. A daemon that is nearly full stops
+# whoever writes, without a word: there is room for seven copies of volumes.
+DAEMON_BYTES, VOLUME = 12 << 30, "3G"
 GROUPS = "8"
 COMMAND_S, END_S = 60, 30
 # A small journal and few inodes: each volume's are written when it is made, as often as it has copies.

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# sqlglot is what `pellucid sql --on spark` translates with.
+# sqlglot is what `pellucid sql --on spark` translates with; MLlib, which the storage bench runs, needs numpy.
 PACKAGES = {
-    "4": ["pyspark==4.3.0", "sqlglot==30.30.0"],
+    "4": ["pyspark==4.3.0", "sqlglot==30.30.0", "numpy==2.4.6"],
     "4.0": ["pyspark==4.0.5", "sqlglot==30.30.0"],
     "3.5": ["pyspark==3.5.9", "sqlglot==30.30.0"],
 }

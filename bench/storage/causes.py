@@ -60,22 +60,18 @@ def titled(some: list[dict]) -> list[str]:
     """Titles, each once; with the queries that it was found in, where a workload has several."""
     queries: dict[str, list[int]] = {}
     for finding in some:
-        queries.setdefault(finding["title"], []).extend([finding["query"]] if finding.get("query") else [])
+        # A log names the store's scheme, a composition has none.
+        title = finding["title"].replace("output to s3a:// is", "output is")
+        queries.setdefault(title, []).extend([finding["query"]] if finding.get("query") else [])
     return [title + (f" (in query {', '.join(map(str, found))} of {len(TPCDS)})" if found else "") for title, found in queries.items()]
 
 
-def traced_findings(found: list[dict], reports: dict[str, dict], key: str = "traced") -> dict[tuple[str, str], list[dict]]:
-    """What the doctor finds in kept traces ("traced": Pellucid's; "spark": Spark's logs), by workload and composition.
-
-    With the composition's probe: that of the run that kept them, which read what was there, if it has one.
-    """
-    reports = reports | {line["case"]["probed"]: line["report"] for line in found if "probed" in line["case"]}
+def traced_findings(kept: dict[tuple[str, str], list[str]], reports: dict[str, dict]) -> dict[tuple[str, str], list[dict]]:
+    """What the doctor finds in kept traces and logs, by workload and composition, with probes that read what was there."""
     by = {}
-    for line in found:
-        if key in line["case"]:
-            name, files = line["case"]["composition"], line["files"]
-            each = [(n if len(files) > 1 else None, diagnosed(TRACES / file, reports.get(name))) for n, file in enumerate(files, 1)]
-            by[line["case"][key], name] = [finding | {"query": n} for n, some in each for finding in some]
+    for (workload, name), files in kept.items():
+        each = [(n if len(files) > 1 else None, diagnosed(TRACES / file, reports.get(name))) for n, file in enumerate(files, 1)]
+        by[workload, name] = [finding | {"query": n} for n, some in each for finding in some]
     return by
 
 

@@ -14,6 +14,8 @@ from bench.storage.rig import Place
 from tests import binary
 
 SEED, FILES = 1, 8
+# Copies of the text that a probe reads of what is there.
+COPIES = 3
 TEXT_BYTES = 96 << 20
 WORDS = 20_000
 ROWS, COLUMNS, CENTERS = 400_000, 20, 10
@@ -94,3 +96,11 @@ def put(place: Place) -> None:
         copies.append(f"COPY (SELECT * FROM '{source}') TO '{place.url}/{path}' STORED AS {kind}")
         place.files.append(path)
     binary.run("sql", "--quiet", ";\n".join(copies), env=os.environ | place.environment).check()
+
+
+def put_copies(place: Place, copies: int = COPIES) -> None:
+    """So many copies of the text, each one file: more than is read at a time, and what a probe reads of a composition."""
+    if "://" not in place.url:
+        Path(place.url, "large").mkdir()
+    to_each = [f"COPY (SELECT * FROM '{text()}/*.csv') TO '{place.url}/large/{i}.csv' STORED AS CSV" for i in range(copies)]
+    binary.run("sql", "--quiet", ";\n".join(to_each), env=os.environ | place.environment).check()

@@ -9,7 +9,6 @@ where it was; `bench/STORAGE.md` is made anew at the end.
 """
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 from bench import results
 from bench.storage import data, table, workloads
 from bench.storage.rig import SERVICES, Place, Rig, rig
-from bench.storage.run import analysis, carry_out, exported, keep_trace, ready, say
+from bench.storage.run import analysis, carry_out, exported, keep_trace, probed, ready, say
 from bench.storage.table import PREDICTED as SUITE
 from bench.storage.table import PREDICTED_WORKLOADS, basis
 from lab.memory import kept
@@ -28,27 +27,15 @@ REPEATS = 5
 PROBE = ("--seconds", "60", "--bytes", "4GiB")
 
 
-def put(place: Place, copies: int = workloads.LARGE["word count"]) -> None:
-    """The word count's input: so many copies of the text, each one file."""
-    if "://" not in place.url:
-        Path(place.url, "large").mkdir()
-    text = data.text()
-    copies_of_it = [f"COPY (SELECT * FROM '{text}/*.csv') TO '{place.url}/large/{i}.csv' STORED AS CSV" for i in range(copies)]
-    binary.run("sql", "--quiet", ";\n".join(copies_of_it), env=os.environ | place.environment).check()
-
-
-def probed(hardware: Rig, place: Place, limits: tuple[str, ...] = PROBE) -> dict:
-    """The store as those copies lie there: a report, or an error."""
-    hardware.forget()
-    asked = ["storage", "probe", place.url, "--read", f"{place.url}/large", *limits, "--json"]
-    ran = binary.run(*asked, env=os.environ | place.environment)
-    return {"error": ran.err.strip()[:300]} if ran.code else {"report": json.loads(ran.out)}
+def put(place: Place) -> None:
+    """The word count's input."""
+    data.put_copies(place, workloads.LARGE["word count"])
 
 
 def probe(hardware: Rig, place: Place) -> None:
     """Notes what a probe says of a place."""
     with results.quiet(place.pids) as others:
-        found = probed(hardware, place)
+        found = probed(hardware, place, PROBE)
     if "report" in found:
         results.append(SUITE, {"probe": place.name}, found | {"others_cores": others()})
     say(f"probe of {place.name}: {found.get('error', 'done')}")

@@ -25,7 +25,7 @@ from lab.rates import parse_rate
 from tests import ceph, services
 
 DISK, LINK = "100MB/s", "1000Mbit/s"
-DISK_SIZE = "14GiB"
+DISK_SIZE = "36GiB"
 # Compositions and their services behind the link.
 SERVICES = {"NC": "hdfs", "SWI": "swift", "S3": "s3s-fs", "MINIO": "minio"}
 # Compositions on volumes, with how many copies each of their volumes keeps; where there are several, HDFS has a replica on each.

@@ -3,7 +3,8 @@
 Every composition runs all the time; rounds go through workloads, compositions and engines, so that those that are
 compared take turns. Before each run what is on the disk leaves the page cache; a run ends when what it wrote is on
 the disk. Each run that has ended is appended to `bench/results/storage.jsonl`, so that what was stopped (or reached
-`--time-limit`) goes on where it was; then `bench/STORAGE.md` is made anew.
+`--time-limit`) goes on where it was; its traces, or its part of Spark's log, lie in `bench/results/storage`, and of five
+runs those of the one that took the median time stay. Then `bench/STORAGE.md` is made anew.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from bench.storage import data, table, workloads
 from bench.storage.rig import ALL, Place, Rig, percentiles, rig
 from bench.storage.spark import MAGIC, RENAME, Session, keep, log_of, session
 from bench.storage.spark import task_times as spark_task_times
-from bench.storage.workloads import NO_WRITES_BY_SPARK, WORKLOADS, Workload
+from bench.storage.workloads import NO_WRITES_BY_SPARK, TPCDS, WORKLOADS, Workload
 from lab.disks import LabError
 from lab.memory import kept
 from tests import binary, services
@@ -39,8 +40,9 @@ COMMITS = {1: 6, 4: 4}
 CALIBRATIONS = 4
 # So often a session that died is begun anew.
 SESSIONS = 3
-ENGINES = ("Pellucid", "Spark")
 PROBE = ("--seconds", "30", "--bytes", "512MiB")
+# Of what is there, in no memory.
+PROBE_THERE = ("--seconds", "20", "--bytes", "512MiB")
 
 
 def say(text: str) -> None:
@@ -60,21 +62,24 @@ def missing(engines: tuple[str, ...], places: list[str]) -> list[tuple[int, str,
     return [case for case in wanted if case not in have and runs(*case[1:])]
 
 
-def watched(hardware: Rig, place: Place, command: list[str], cores: set[int] | None = None) -> dict:
-    """One run of a command, start to exit and to the disk, with what the layers used; on these cores, where some are named."""
-    begun = time.monotonic()
+def watched(hardware: Rig, place: Place, commands: list[list[str]], cores: set[int] | None = None) -> dict:
+    """Commands one after another, start to exit and to the disk, with what the layers used; on these cores, where some are named."""
     within = {"preexec_fn": lambda: os.sched_setaffinity(0, cores)} if cores else {}
-    process = binary.start(*command, env=os.environ | place.environment, **within)
-    try:
-        with hardware.watched(place, [process.pid]) as use:
-            out, err = process.communicate(timeout=binary.TIMEOUT_S)
-            hardware.flush(place)
-            took = time.monotonic() - begun
-    finally:
-        # Where the bench is told to stop, or waited long enough.
-        process.kill()
-    if process.returncode:
-        return {"error": (err or out).strip().splitlines()[0][:300]}
+    pids: list[int] = []
+    begun = time.monotonic()
+    with hardware.watched(place, pids) as use:
+        for command in commands:
+            process = binary.start(*command, env=os.environ | place.environment, **within)
+            pids.append(process.pid)
+            try:
+                out, err = process.communicate(timeout=binary.TIMEOUT_S)
+            finally:
+                # Where the bench is told to stop, or waited long enough.
+                process.kill()
+            if process.returncode:
+                return {"error": (err or out).strip().splitlines()[0][:300]}
+        hardware.flush(place)
+        took = time.monotonic() - begun
     return {"s": round(took, 3), "use": use}
 
 
@@ -84,11 +89,33 @@ def keep_trace(trace: Path, target: Path, disk: Path) -> None:
     target.write_bytes(zstandard.compress(text.replace(str(disk).encode(), b"/disk")))
 
 
-def pellucid(hardware: Rig, place: Place, workload: Workload, folder: Path) -> dict:
-    """One run of a workload, with what its trace says of it."""
-    trace = folder / "run.trace"
-    found = watched(hardware, place, workloads.command(workload, place, str(trace)))
-    return found if "error" in found else found | {"task_s": spread(trace_task_times(trace)), "bottleneck": bottleneck(trace)}
+def pellucid(hardware: Rig, place: Place, workload: Workload, number: int, folder: Path) -> dict:
+    """One run of a workload, with what its traces say of it; where storage bears on it they are kept, under the run's number.
+
+    Of several statements a trace is of the last, so each query of TPC-DS has a command and a trace of its own.
+    """
+    queries = TPCDS if workload.name == "TPC-DS" else (None,)
+    traces = [folder / f"{n}.trace" for n in range(len(queries))]
+    found = watched(hardware, place, [workloads.command(workload, place, str(t), queries=q) for t, q in zip(traces, queries, strict=True)])
+    if "error" in found:
+        return found
+    tasks = [seconds for trace in traces for seconds in trace_task_times(trace)]
+    found |= {"task_s": spread(tasks), "bottleneck": bottleneck(traces)}
+    if not workload.way:
+        return found
+    of_run = table.stem(workload.name, place.name, number)
+    names = [f"{of_run}{f'-{n}' if len(traces) > 1 else ''}.trace" for n in range(1, len(traces) + 1)]
+    for trace, name in zip(traces, names, strict=True):
+        keep_trace(trace, table.TRACES / name, hardware.folder)
+    return found | {"files": names}
+
+
+def keep_medians() -> None:
+    """Of the runs whose traces or logs were kept, those of each composition's median stay, once there are all."""
+    stay = table.files_to_keep(table.lines(), REPEATS)
+    for path in table.TRACES.glob("*-r[0-9]*"):
+        if path.name not in stay:
+            path.unlink()
 
 
 def probe_of(place: Place, folder: Path) -> list[str | Path]:
@@ -110,9 +137,9 @@ def analysis(path: Path) -> dict:
     return json.loads(binary.run("analyze", "--json", path).check().out)
 
 
-def bottleneck(trace: Path) -> str | None:
+def bottleneck(traces: list[Path]) -> str | None:
     """Of the job that took longest; an iterative job's trace has none."""
-    jobs = analysis(trace)["jobs"]
+    jobs = [job for trace in traces for job in analysis(trace)["jobs"]]
     longest = max(jobs, key=lambda job: job["duration_ms"] or 0, default=None)
     return longest and (longest["bottleneck"] or {}).get("kind")
 
@@ -205,10 +232,14 @@ class Spark:
         return answer if "error" in answer else {"s": round(took, 3), "use": use}
 
     def _note_tasks(self, ended: Session) -> None:
-        """How long tasks took stands in the session's log, once it has ended."""
-        times = spark_task_times(log_of(ended.events), [span for _, span in self.asked])
+        """How long tasks took stands in the session's log, once it has ended; each run's part of it is kept."""
+        log, bears = log_of(ended.events), {workload.name for workload in WORKLOADS if workload.way}
+        named = lambda case: f"{table.stem(case['workload'], case['composition'], case['round'])}-spark.zstd"  # noqa: E731
+        parts = {named(case): span for case, span in self.asked if case["workload"] in bears}
+        keep(log, {table.TRACES / name: span for name, span in parts.items()}, self.hardware.folder)
+        times = spark_task_times(log, [span for _, span in self.asked])
         for (case, _), seconds in zip(self.asked, times, strict=True):
-            results.append(SUITE, {"tasks": case}, {"task_s": spread(seconds)})
+            results.append(SUITE, {"tasks": case}, {"task_s": spread(seconds), "files": [name for name in parts if name == named(case)]})
 
 
 def measure(hardware: Rig, spark: Spark, wanted: list, until: float, folder: Path) -> None:
@@ -227,22 +258,29 @@ def measure(hardware: Rig, spark: Spark, wanted: list, until: float, folder: Pat
             if engine == "Spark":
                 found = spark.run(case, places[name], by_name[workload])
             else:
-                found = pellucid(hardware, places[name], by_name[workload], folder)
+                found = pellucid(hardware, places[name], by_name[workload], number, folder)
         results.append(SUITE, case, found | {"hardware": hardware.said, "others_cores": others()})
         say(f"{', '.join(map(str, case.values()))}: {found.get('s') or found.get('error')}")
 
 
+def probed(hardware: Rig, place: Place, limits: tuple[str, ...], there: bool = True) -> dict:
+    """The store as a client meets it alone, that reads what is there, or else what it has just written: a report, or an error."""
+    hardware.forget()
+    read = ["--read", f"{place.url}/large"] if there else []
+    ran = binary.run("storage", "probe", place.url, *read, *limits, "--json", env=os.environ | place.environment)
+    return {"error": ran.err.strip()[:300]} if ran.code else {"report": json.loads(ran.out)}
+
+
 def probes(hardware: Rig) -> None:
-    """Each composition's store as a client meets it alone; its writing is the store written alone, by the probe."""
+    """Each composition, probed both ways; the writing is the store written alone."""
     for place in hardware.places:
-        case = {"probe": place.name}
-        if results.done(SUITE, case):
-            continue
-        hardware.forget()
-        ran = binary.run("storage", "probe", place.url, *PROBE, "--json", env=os.environ | place.environment)
-        if ran.code == 0:
-            results.append(SUITE, case, {"report": json.loads(ran.out)})
-        say(f"probe of {place.name}: {ran.err.strip()[:300] if ran.code else 'done'}")
+        for kind, limits in (("probe", PROBE), ("probed", PROBE_THERE)):
+            if results.done(SUITE, {kind: place.name}):
+                continue
+            found = probed(hardware, place, limits, kind == "probed")
+            if "report" in found:
+                results.append(SUITE, {kind: place.name}, found)
+            say(f"{kind}, {place.name}: {found.get('error', 'done')}")
 
 
 def commits(hardware: Rig, place: Place, times_as_large: int, folder: Path) -> None:
@@ -269,7 +307,7 @@ def commits(hardware: Rig, place: Place, times_as_large: int, folder: Path) -> N
     options = probe_of(place, folder)
     for name, log in logs.items():
         kept = table.TRACES / table.log_name(place.name, times_as_large, name)
-        keep(log, kept)
+        keep(log, {kept: (0.0, math.inf)})
         found[f"{name}_findings"] = findings(kept, options)
         (times,) = spark_task_times(log, [(0.0, math.inf)])
         found[f"{name}_task_s"] = spread(times)
@@ -289,6 +327,12 @@ def calibrated(hardware: Rig) -> str:
     return f"limits are set, but not calibrated on a busy machine ({why})"
 
 
+def put(place: Place) -> None:
+    """What the workloads read, and what the probe does."""
+    data.put(place)
+    data.put_copies(place)
+
+
 def ready(hardware: Rig, put: Callable[[Place], None] = data.put) -> None:
     """Says what does not run here, and has data on the rest, whose limits are calibrated."""
     for name, why in hardware.missing.items():
@@ -302,8 +346,9 @@ def ready(hardware: Rig, put: Callable[[Place], None] = data.put) -> None:
 def run(chosen: argparse.Namespace, folder: Path) -> None:
     """Everything that is missing, until time is up: one round of all, the commits, the other rounds."""
     until = time.monotonic() + chosen.time_limit
+    table.TRACES.mkdir(parents=True, exist_ok=True)
     with rig(set(chosen.only)) as hardware, kept() as results.memory, Spark(hardware, folder) as spark:
-        ready(hardware)
+        ready(hardware, put)
         if not chosen.no_probes:
             probes(hardware)
         wanted = missing(tuple(chosen.engines), [place.name for place in hardware.places])
@@ -317,6 +362,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
                 except services.Missing as why:
                     say(f"{place.name}, with and without renames: {why}")
         measure(hardware, spark, [case for case in wanted if case[0] > 0], until, folder)
+    keep_medians()
 
 
 def carry_out(run: Callable[[argparse.Namespace, Path], None], chosen: argparse.Namespace) -> int:
@@ -340,7 +386,7 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.storage.run", description=__doc__.split("\n")[0])
     parser.add_argument("--only", nargs="*", default=[], metavar="COMPOSITION", help=f"{', '.join(ALL)} (default: all)")
-    parser.add_argument("--engines", nargs="*", default=ENGINES, choices=ENGINES)
+    parser.add_argument("--engines", nargs="*", default=table.ENGINES, choices=table.ENGINES)
     parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--no-probes", action="store_true", help="leaves the probes out")
     parser.add_argument("--no-commits", action="store_true", help="leaves out what is written with and without renames")

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import zstandard
@@ -179,35 +179,44 @@ def task_times(log: Path, spans: list[tuple[float, float]]) -> list[list[float]]
     return times
 
 
-def begun_before(ms: float) -> Callable[[dict], bool]:
-    """Tells of one event of a log after another whether it is of a job or a query that began before that Unix time."""
-    jobs, stages, queries = set(), set(), set()
+def began_within(spans: list[tuple[float, float]]) -> Callable[[dict], Iterable[int]]:
+    """Tells of one event of a log after another in which of these spans of Unix time its job or query began; of one that is
+    of neither, all."""
+    jobs: dict[int, list[int]] = {}
+    stages: dict[int, list[int]] = {}
+    queries: dict[int, list[int]] = {}
 
-    def is_of_those(event: dict) -> bool:
-        if event.get("Submission Time", ms) < ms:
-            jobs.add(event["Job ID"])
-            stages.update(event["Stage IDs"])
-        if event["Event"].endswith("SQLExecutionStart") and event["time"] < ms:
-            queries.add(event["executionId"])
+    def numbers(event: dict) -> Iterable[int]:
+        at = event.get("Submission Time" if "Stage IDs" in event else "time", 0) / 1e3
+        began = [number for number, (since, until) in enumerate(spans) if since <= at <= until]
+        if "Stage IDs" in event:
+            jobs[event["Job ID"]] = began
+            stages.update(dict.fromkeys(event["Stage IDs"], began))
+        if event["Event"].endswith("SQLExecutionStart"):
+            queries[event["executionId"]] = began
         stage = event.get("Stage ID", event.get("Stage Info", {}).get("Stage ID"))
-        return event.get("Job ID") in jobs or stage in stages or event.get("executionId") in queries
+        known = ((jobs, event.get("Job ID")), (stages, stage), (queries, event.get("executionId")))
+        return next((of[key] for of, key in known if key in of), range(len(spans)))
 
-    return is_of_those
+    return numbers
 
 
-def keep(log: Path, target: Path, since: float = 0.0, disk: Path | None = None) -> None:
-    """A copy of a log without what is of this machine: of its environment the settings of Spark, and no paths, an emulated
-    disk's neither. Jobs and queries that began before a Unix time are left out."""
-    out, is_earlier = [], begun_before(since * 1e3)
+def keep(log: Path, parts: dict[Path, tuple[float, float]], disk: Path | None = None) -> None:
+    """Copies of parts of a log, each with the jobs and queries that began within a span of Unix time, without what is of this
+    machine: of its environment the settings of Spark, and no paths, an emulated disk's neither."""
+    texts: list[list[str]] = [[] for _ in parts]
+    numbers = began_within(list(parts.values()))
     names = {str(results.ROOT): "/project"} | ({str(disk): "/disk"} if disk else {})
     for line in lines_of(log):
         event = json.loads(line)
-        if is_earlier(event):
+        if not (of := numbers(event)):
             continue
         if event["Event"] == "SparkListenerEnvironmentUpdate":
             settings = {k: v for k, v in event["Spark Properties"].items() if "ClassPath" not in k and "JavaOptions" not in k}
             event = {"Event": event["Event"], "Spark Properties": settings}
-        text = json.dumps(event, separators=(",", ":"))
-        out.append(renamed(text, names) + "\n")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(zstandard.compress("".join(out).encode()))
+        text = renamed(json.dumps(event, separators=(",", ":")), names) + "\n"
+        for number in of:
+            texts[number].append(text)
+    for target, part in zip(parts, texts, strict=True):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(zstandard.compress("".join(part).encode()))

@@ -21,6 +21,7 @@ from bench.storage.workloads import LARGE, NO_WRITES_BY_SPARK, RECORD, RECORDS, 
 from tests import binary
 
 PAGE = results.ROOT / "bench" / "STORAGE.md"
+ENGINES = ("Pellucid", "Spark")
 # Jobs are predicted on every other storage from their traces on this one.
 BASIS = "GC"
 # The suite of those predictions. Of several statements a trace is of the last, and an iterative job's says nothing of storage.
@@ -29,6 +30,8 @@ PREDICTED_WORKLOADS = ("word count", "DFSIO")
 # Predicted within this share of what switching off then saves.
 GOAL = 0.15
 COMMIT_HEADS = ("composition", "output, MB", "with renames, s", "without, s", "saved, s", "predicted, s", "goal")
+# What a run moved in all, with the digits that are shown.
+MOVED = (("disk_mb", 0), ("link_mb", 0), ("data_core_s", 2))
 # Student's t for 90 %, two-sided, by how many differences there are.
 STUDENT = {3: 2.920, 4: 2.353, 5: 2.132, 6: 2.015}
 AT_THE_MEDIAN = "MB/s of the disk and cores of the data layer at the median"
@@ -36,6 +39,7 @@ HEAD = """# Where data lives: compositions measured beside their paths
 
 Made by `python -m bench.storage.table` from `results/storage.jsonl`, which `make bench-storage` fills; nothing here is
 written by hand. `README.md` says how it is measured. Runs of an engine's workload took turns, by one build: the newest that has any.
+Of two compositions that do not differ, five runs each lie apart by chance once in 126 such pairs; a table of eight has 28.
 """
 
 
@@ -83,6 +87,39 @@ def runs(found: list[dict], engine: str, workload: str) -> dict[str, list[dict]]
         if case.get("engine") == engine and case["workload"] == workload and line.get("s"):
             by.setdefault(case["composition"], []).append(line)
     return by
+
+
+def medians(found: list[dict], engine: str) -> dict[tuple[str, str], dict]:
+    """Of each of an engine's workloads on each composition the run that took the median time, by workload and composition."""
+    every = ((w.name, name, some) for w in WORKLOADS for name, some in runs(found, engine, w.name).items())
+    return {(workload, name): sorted(some, key=lambda line: line["s"])[len(some) // 2] for workload, name, some in every}
+
+
+def stem(workload: str, name: str, number: int) -> str:
+    """How the files begin that are kept of a run, by composition and round."""
+    return f"{workload.replace(' ', '-')}-{name}-r{number}"
+
+
+def files(found: list[dict], run: dict) -> list[str]:
+    """What was kept of a run: traces, or its part of the session's log, which is known once that has ended."""
+    ended = (line for line in found if line["case"].get("tasks") == run["case"])
+    return run.get("files") or next((line.get("files", []) for line in ended), [])
+
+
+def kept(found: list[dict], engine: str) -> dict[tuple[str, str], list[str]]:
+    """What was kept of the runs that took the median time, by workload and composition."""
+    of_each = {case: files(found, run) for case, run in medians(found, engine).items()}
+    return {case: some for case, some in of_each.items() if some}
+
+
+def files_to_keep(found: list[dict], repeats: int) -> set[str]:
+    """What was kept of runs and is to stay: of the median's where there are all repeats, else of each."""
+    stay = set()
+    for engine in ENGINES:
+        for (workload, name), middle in medians(found, engine).items():
+            every = runs(found, engine, workload)[name]
+            stay.update(*(files(found, run) for run in ([middle] if len(every) >= repeats else every)))
+    return stay
 
 
 def times(found: list[dict], engine: str, workload: str) -> dict[str, list[float]]:
@@ -160,7 +197,7 @@ def copies(found: list[dict]) -> list[str]:
     """What copies cost: one, two of the volume's, and two of HDFS's on each of two."""
     files = {name: tomllib.loads((COMPOSITIONS / f"{name.lower()}.toml").read_text()) for name in VOLUMES}
     stored = {name: file["data"].get("copies", 1) * file["storage"].get("copies", 1) for name, file in files.items()}
-    by_engine = {engine: times(found, engine, "DFSIO") for engine in ("Pellucid", "Spark")}
+    by_engine = {engine: times(found, engine, "DFSIO") for engine in ENGINES}
     if not all(seconds.keys() >= stored.keys() for seconds in by_engine.values()):
         return []
     out = ["## Copies at one layer and at two", "", "DFSIO's output on volumes, and how many times as long as with one copy.", ""]
@@ -174,7 +211,7 @@ def copies(found: list[dict]) -> list[str]:
 def findings(reports: dict[str, dict], explained: dict[str, list[dict]], traced: dict) -> list[str]:
     """What the doctor says of each composition with its probe, and what each probe measured."""
     read = (
-        "A probe reads what it has just written: HDFS's data nodes have that in memory, NC's behind the link and GC-VB's on this side of it."
+        "This probe reads what it has just written: HDFS's data nodes have that in memory, NC's behind the link and GC-VB's on this side of it."
     )
     said = f"What `pellucid storage doctor COMPOSITION --probe PROBE` finds, on each composition as it was probed. {read}"
     out = ["## Explained", "", said, ""]
@@ -201,13 +238,13 @@ def findings(reports: dict[str, dict], explained: dict[str, list[dict]], traced:
     out += ["", *said, ""]
     if traced["Pellucid"]:
         out += [
-            "And in Pellucid's own traces, of each workload that of three runs whose time is the median. Times may be of another build: `python -m bench.storage.examined` recorded "
-            "these afterwards, each by the newest build that did, and probed each composition reading what was there and in no memory. TPC-DS has one of each query, in turn: "
-            "what the ones before it have read of a file system, a volume's as well, is in the page cache by then.",
+            "And in Pellucid's traces of the runs above, of each workload on each composition that of the run that took the median time, beside a probe that "
+            "read what was there and in no memory. TPC-DS has one of each query, in turn: what the ones before it have read of a file system, a volume's as well, "
+            "is in the page cache by then.",
             *("", *told(traced["Pellucid"])),
         ]
     if traced["Spark"]:
-        out += ["And in Spark's event logs, one of each, of a session that had run it before:", "", *told(traced["Spark"])]
+        out += ["And in Spark's event log, in its part of the median run of each:", "", *told(traced["Spark"])]
     return out
 
 
@@ -221,26 +258,34 @@ def told(traced: dict[tuple[str, str], list[dict]]) -> list[str]:
     return [*out, "", f"Nothing is found in: {'; '.join(silent)}.", ""] if silent else [*out, ""]
 
 
+def moved(found: list[dict]) -> list[str]:
+    """What the median runs moved in all."""
+    out = ["## Moved", "", "What disk and link moved in each run that took the median time, and what the data layer computed.", ""]
+    out += head("workload", "engine", "composition", "s", "disk, MB", "link, both ways, MB", "data layer, core seconds")
+    by_engine = {engine: medians(found, engine) for engine in ENGINES}
+    for workload in (w for w in WORKLOADS if w.way):
+        for engine, by in by_engine.items():
+            for name in (name for name in ALL if (workload.name, name) in by):
+                line = by[workload.name, name]
+                cells = (f"{line['use'][key]:.{digits}f}" if key in line["use"] else "not measured" for key, digits in MOVED)
+                out.append(row(workload.name, engine, name, f"{line['s']:.2f}", *cells))
+    return [*out, ""]
+
+
 def examined(once_more: list[dict]) -> list[str]:
-    """What the runs moved whose traces were kept, and the word count under conditions that differ in one thing each."""
+    """The word count under conditions that differ in one thing each."""
     if not once_more:
         return []
-    out = ["## Examined", "", "By `python -m bench.storage.examined`: what the runs moved whose traces were kept.", ""]
-    out += head("workload", "composition", "s", "disk, MB", "link, both ways, MB", "data layer, core seconds")
-    for line in sorted((line for line in once_more if "traced" in line["case"]), key=lambda line: line["case"]["traced"], reverse=True):
-        moved = (f"{line[key]:.0f}" for key in ("disk_mb", "link_mb"))
-        out.append(row(line["case"]["traced"], line["case"]["composition"], f"{line['s']:.2f}", *moved, f"{line['data_core_s']:.2f}"))
     said = (
-        "And the word count, which takes longer on volumes than on services behind the same link. *Eight reads at once*: were it the wait for "
+        "The word count on volumes and on a service behind the same link, by `python -m bench.storage.examined`. *Eight reads at once*: were it the wait for "
         "each answer, more of them would help. *Lines counted only*: were it the engine's own computing on the same two cores, less of it would. "
         "*A core each*: the engine on one core, all processes of the data and the storage layer on the other, so that what a byte passes on its "
         "way (a loop device, FUSE, librbd, a daemon's threads) is never woken on another core. The disk's rate is that of the middle sample."
     )
-    out += ["", said, "", *head("composition", "condition", "median s (90 % interval)", "disk, MB/s", "data layer, core seconds", "runs")]
+    out = ["## Examined", "", said, "", *head("composition", "condition", "median s (90 % interval)", "disk, MB/s", "data layer, core seconds", "runs")]
     by: dict[tuple[str, str], list[dict]] = {}
     for line in once_more:
-        if "condition" in line["case"]:
-            by.setdefault((line["case"]["composition"], line["case"]["condition"]), []).append(line)
+        by.setdefault((line["case"]["composition"], line["case"]["condition"]), []).append(line)
     for (name, condition), some in sorted(by.items(), key=lambda item: (item[0][0], CONDITIONS.index(item[0][1]))):
         low, high = interval([line["s"] for line in some])
         middle = statistics.median(line["s"] for line in some)
@@ -416,13 +461,10 @@ def use(found: list[dict]) -> list[str]:
 
     # How long Spark's tasks took is known once their session has ended.
     spark = {tuple(line["case"]["tasks"].values()): line["task_s"] for line in found if "tasks" in line["case"]}
-    cases = ((line["case"], line) for line in results.load(EXAMINED))
-    again = {(case["tasks"], case["composition"]): line["task_s"] for case, line in cases if "tasks" in case}
     for workload in WORKLOADS:
-        for engine in ("Pellucid", "Spark"):
+        for engine in ENGINES:
             for name, some in runs(found, engine, workload.name).items():
                 tasks = [line.get("task_s") or spark.get(tuple(line["case"].values())) or [] for line in some]
-                tasks += [again[workload.name, name]] if engine == "Pellucid" and (workload.name, name) in again else []
                 uses = [middle([line["use"][key] for line in some]) for key in ("compute_cores", "data_cores", "disk_mb_s", "link_mb_s")]
                 out.append(row(workload.name, engine, name, *uses, middle(tasks)))
     return [*out, ""]
@@ -430,7 +472,7 @@ def use(found: list[dict]) -> list[str]:
 
 def bottlenecks(found: list[dict]) -> list[str]:
     """What the engine's own traces name."""
-    out = ["## What limited Pellucid, by its own traces", "", "Of TPC-DS that is its last query's.", "", *head("workload", "composition", "bottleneck of the runs")]
+    out = ["## What limited Pellucid, by its own traces", "", "Of TPC-DS that is the longest query's.", "", *head("workload", "composition", "bottleneck of the runs")]
     for workload in WORKLOADS:
         for name, some in runs(found, "Pellucid", workload.name).items():
             kinds = [line.get("bottleneck") or "none named" for line in some]
@@ -466,14 +508,13 @@ def page() -> str:
     out += [f"Failed: {', '.join(map(str, case))}." for case in sorted(failed)]
     out += [f"Spark writes nothing to {name}: {why}." for name, why in NO_WRITES_BY_SPARK.items()]
     out += what_they_are(found)
-    reports = {line["case"]["probe"]: line["report"] for line in found if "report" in line}
+    reports, there = ({line["case"][kind]: line["report"] for line in found if kind in line["case"]} for kind in ("probe", "probed"))
     explained = compositions(reports)
-    # Each by the newest build that recorded it.
-    once_more = list({json.dumps(line["case"]): line for line in results.load(EXAMINED)}.values())
-    traced = {engine: traced_findings(once_more, reports, key) for engine, key in (("Pellucid", "traced"), ("Spark", "spark"))}
-    for engine, kept in traced.items():
-        out += runtimes(found, engine, links, placed, explained, kept)
-    out += [*findings(reports, explained, traced), *examined(once_more), *copies(found), *commits(found, reports), *predicted(), *bottlenecks(found), *use(found)]
+    traced = {engine: traced_findings(kept(found, engine), there) for engine in ENGINES}
+    for engine, some in traced.items():
+        out += runtimes(found, engine, links, placed, explained, some)
+    out += [*findings(reports, explained, traced), *moved(found), *examined(lines(EXAMINED))]
+    out += [*copies(found), *commits(found, reports), *predicted(), *bottlenecks(found), *use(found)]
     return "\n".join(out).rstrip() + "\n"
 
 

@@ -468,6 +468,16 @@ fn a_log_shows_idle_links_small_reads_throttling_and_cached_input() {
         matches!(&found[0].saving, Saving::WhatIf { share, .. } if (share[1] - 0.33).abs() < 0.01),
         "{found:?}"
     );
+    // What two tasks wait for that read less than a request's worth is not a rate.
+    let mut few = reads.clone();
+    few.pipelined_tasks = Default::default();
+    for mut task in reads.pipelined_tasks.iter().take(2) {
+        task.input_bytes = Some(4_000_000);
+        few.pipelined_tasks.push(&task);
+    }
+    for probe in [probe(&[4e7, 1e8], true), existing] {
+        assert!(of_trace(&few, Some(&probe)).is_empty(), "{:?}", of_trace(&few, Some(&probe)));
+    }
 
     let mut small = log(&[]);
     let task = PipelinedTask { duration_ns: MS, input_bytes: Some(50_000), ..PipelinedTask::default() };

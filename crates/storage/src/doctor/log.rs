@@ -8,7 +8,7 @@
 
 use pellucid_trace::{Application, Blocked, PipelinedTask, Trace, kind};
 
-use super::trace::{ASK_LESS, asks_for_less};
+use super::trace::{ASK_LESS, LARGE_REQUEST_BYTES, asks_for_less};
 use super::{Advice, MANY, NOTABLE, READ_SLOWER, SMALL_BYTES, STREAMS_PAY, Saving, percent, spark};
 use crate::finding::Finding;
 use crate::mismatch::number;
@@ -250,6 +250,12 @@ impl Reading {
         self.span.1.saturating_sub(self.span.0).max(1) as f64
     }
 
+    /// Whether so much was read that its rate says what tasks waited for. Of ranges that a store's client fetches in threads of
+    /// its own Spark counts no byte.
+    fn has_a_rate(&self) -> bool {
+        self.bytes >= LARGE_REQUEST_BYTES as f64
+    }
+
     fn bytes_per_s(&self) -> f64 {
         self.bytes * 1e9 / self.span_ns()
     }
@@ -293,7 +299,10 @@ fn reads(trace: &Trace, probe: &Report) -> Option<Advice> {
 
 /// A stage that reads while its tasks hardly compute, slower than the store can.
 fn one_stream(trace: &Trace, stages: &[Reading], best: &ReadRate) -> Option<Advice> {
-    let slow = stages.iter().enumerate().filter(|(_, stage)| stage.waits && stage.computing() < WAITS);
+    let slow = stages
+        .iter()
+        .enumerate()
+        .filter(|(_, stage)| stage.has_a_rate() && stage.waits && stage.computing() < WAITS);
     let (ix, stage) = slow.max_by(|(_, a), (_, b)| a.bytes.total_cmp(&b.bytes))?;
     (best.bytes_per_s >= STREAMS_PAY * stage.bytes_per_s()).then(|| {
         let finding = Finding::new(
@@ -308,7 +317,7 @@ fn one_stream(trace: &Trace, stages: &[Reading], best: &ReadRate) -> Option<Advi
 
 /// A stage whose tasks wait although a probe, which does nothing else, read the same bytes faster.
 fn slow_reads(trace: &Trace, stages: &[Reading], best: &ReadRate) -> Option<Advice> {
-    let read = stages.iter().enumerate().filter(|(_, stage)| stage.bytes > 0.0);
+    let read = stages.iter().enumerate().filter(|(_, stage)| stage.has_a_rate());
     let spared = read.map(|(ix, stage)| (stage.spared_ns(best.bytes_per_s), ix, stage));
     let (spared_ns, ix, stage) = spared.max_by(|a, b| a.0.total_cmp(&b.0))?;
     (spared_ns > NOTABLE * jobs_ns(trace) as f64).then(|| {

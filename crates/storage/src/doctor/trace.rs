@@ -67,7 +67,7 @@ fn throttled(trace: &Trace) -> Option<Advice> {
 }
 
 /// A request whose wait for the first byte hardly matters.
-const LARGE_REQUEST_BYTES: u64 = 8 << 20;
+pub(super) const LARGE_REQUEST_BYTES: u64 = 8 << 20;
 
 /// What links add to what is asked for, heads of packets and of answers, is a twentieth or less.
 const MORE_THAN_ASKED: f64 = 1.1;
