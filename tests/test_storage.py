@@ -403,12 +403,14 @@ def test_doctor_finds_renames_in_sparks_own_logs_and_nothing_once_they_are_gone(
     no_secret(*(inside(log) for log in logs.values()))
 
 
-@pytest.mark.parametrize(("place", "times"), [("SWI", 4), ("MINIO", 4)])
-def test_doctor_predicts_what_renames_cost(place, times, tmp_path):
-    """From the log of the session that renamed and the bench's probe; measured is what another session without them saved.
+SMALL = pytest.mark.xfail(strict=True, reason="of output of 12 MB a task too much is promised: bench/STORAGE.md says why, and by how much")
 
-    Of output that is a quarter as large it promises too much: bench/STORAGE.md says why, and by how much.
-    """
+
+@pytest.mark.parametrize(
+    ("place", "times"), [("SWI", 4), ("MINIO", 4), pytest.param("SWI", 1, marks=SMALL), pytest.param("MINIO", 1, marks=SMALL)]
+)
+def test_doctor_predicts_what_renames_cost(place, times, tmp_path):
+    """From the log of the session that renamed and the bench's probe; measured is what another session without them saved."""
     lines = table.lines()
     [report] = [line["report"] for line in lines if line["case"] == {"probe": place}]
     [measured] = [line for line in lines if line["case"] == {"commits": place, "times": times}]

@@ -94,9 +94,8 @@ def pellucid(hardware: Rig, place: Place, workload: Workload, number: int, folde
 
     Of several statements a trace is of the last, so each query of TPC-DS has a command and a trace of its own.
     """
-    queries = TPCDS if workload.name == "TPC-DS" else (None,)
-    traces = [folder / f"{n}.trace" for n in range(len(queries))]
-    found = watched(hardware, place, [workloads.command(workload, place, str(t), queries=q) for t, q in zip(traces, queries, strict=True)])
+    traces = [folder / f"{n}.trace" for n in range(len(TPCDS) if workload.name == "TPC-DS" else 1)]
+    found = watched(hardware, place, [workloads.command(workload, place, str(trace), number=n) for n, trace in enumerate(traces)])
     if "error" in found:
         return found
     tasks = [seconds for trace in traces for seconds in trace_task_times(trace)]
@@ -234,12 +233,12 @@ class Spark:
     def _note_tasks(self, ended: Session) -> None:
         """How long tasks took stands in the session's log, once it has ended; each run's part of it is kept."""
         log, bears = log_of(ended.events), {workload.name for workload in WORKLOADS if workload.way}
-        named = lambda case: f"{table.stem(case['workload'], case['composition'], case['round'])}-spark.zstd"  # noqa: E731
-        parts = {named(case): span for case, span in self.asked if case["workload"] in bears}
-        keep(log, {table.TRACES / name: span for name, span in parts.items()}, self.hardware.folder)
-        times = spark_task_times(log, [span for _, span in self.asked])
-        for (case, _), seconds in zip(self.asked, times, strict=True):
-            results.append(SUITE, {"tasks": case}, {"task_s": spread(seconds), "files": [name for name in parts if name == named(case)]})
+        spans = [span for _, span in self.asked]
+        names = [f"{table.stem(case['workload'], case['composition'], case['round'])}-spark.zstd" for case, _ in self.asked]
+        files = [[name] if case["workload"] in bears else [] for (case, _), name in zip(self.asked, names, strict=True)]
+        keep(log, {table.TRACES / name: span for some, span in zip(files, spans, strict=True) for name in some}, self.hardware.folder)
+        for (case, _), some, seconds in zip(self.asked, files, spark_task_times(log, spans), strict=True):
+            results.append(SUITE, {"tasks": case}, {"task_s": spread(seconds), "files": some})
 
 
 def measure(hardware: Rig, spark: Spark, wanted: list, until: float, folder: Path) -> None:

@@ -60,16 +60,15 @@ WORKLOADS = (Workload("word count", "read"), Workload("TPC-DS", "read"), Workloa
 
 
 def command(
-    workload: Workload, place: Place, trace: str, text: str = "text", times_as_large: int = 1, queries: str | None = None
+    workload: Workload, place: Place, trace: str, text: str = "text", times_as_large: int = 1, number: int = 0
 ) -> list[str]:
-    """Pellucid's command; the word count reads the folder `text`, DFSIO writes so many times its records, of TPC-DS run `queries`."""
+    """Pellucid's command; the word count reads the folder `text`, DFSIO writes so many times its records, of TPC-DS one query runs."""
     if workload.name == "word count":
         query = WORD_COUNT.format(text="lines")
         return ["sql", "--quiet", "--format", "csv", "--trace", trace, "--table", f"lines={place.url}/{text}/", query]
     if workload.name == "TPC-DS":
         tables = [part for name in data.TABLES for part in ("--table", f"{name}={place.url}/{name}/")]
-        query = queries or ";\n".join(TPCDS)
-        return ["sql", "--quiet", "--format", "csv", "--trace", trace, *tables, query]
+        return ["sql", "--quiet", "--format", "csv", "--trace", trace, *tables, TPCDS[number]]
     if workload.name == "DFSIO":
         records = f"SELECT repeat('x', {RECORD - 1}) AS line FROM range({RECORDS * times_as_large})"
         copy = f"COPY ({records}) TO '{place.url}/written.csv' STORED AS CSV"
