@@ -31,6 +31,8 @@ SECRET = "pellucid-secret-0f1e2d3c"
 KEY = "pellucid-key-4b5a6978"
 START_S = 180
 PR_SET_PDEATHSIG = 1
+# Ports that `free_port` has named.
+_named: set[int] = set()
 
 
 @dataclass(frozen=True)
@@ -75,10 +77,14 @@ def home() -> Path:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that nobody listens on now, and that nobody was told of before: the kernel may name one twice."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        if port not in _named:
+            _named.add(port)
+            return port
 
 
 def install(place: Path, make: Callable[[Path], None]) -> Path:

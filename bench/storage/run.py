@@ -34,9 +34,10 @@ from tests import binary, services
 
 SUITE = "storage"
 REPEATS = 5
-# Writes of the session whose output is committed by rename, and of the one that does without, by how many times as
-# large as the matrix's each is: of small output a client's own pauses are much.
-COMMITS = {1: 6, 4: 4}
+# Writes of the session whose output is committed by rename, and of the one that does without, in turns, by how many times as
+# large as the matrix's each is: of small output less is saved, so that it takes more of them to say how much.
+COMMITS = {1: 12, 4: 4}
+COMMITTERS = {"rename": RENAME, "magic": MAGIC}
 CALIBRATIONS = 4
 # So often a session that died is begun anew.
 SESSIONS = 3
@@ -115,15 +116,6 @@ def keep_medians() -> None:
     for path in table.TRACES.glob("*-r[0-9]*"):
         if path.name not in stay:
             path.unlink()
-
-
-def probe_of(place: Place, folder: Path) -> list[str | Path]:
-    """The doctor's option for what was measured of the store; none where it was not."""
-    for line in results.made(SUITE, results.build()):
-        if line["case"] == {"probe": place.name} and "report" in line:
-            (folder / "probe.json").write_text(json.dumps(line["report"]))
-            return ["--probe", folder / "probe.json"]
-    return []
 
 
 def findings(path: Path, options: list[str | Path]) -> list[dict]:
@@ -283,31 +275,34 @@ def probes(hardware: Rig) -> None:
 
 
 def commits(hardware: Rig, place: Place, times_as_large: int, folder: Path) -> None:
-    """The same writes with and without renames, and what the doctor made of the first session's log alone."""
+    """The same writes with and without renames, in turns, after a probe of the store; and what the doctor made of each log."""
     case = {"commits": place.name, "times": times_as_large}
     if results.done(SUITE, case):
         return
+    found = probed(hardware, place, PROBE, there=False)
+    if "error" in found:
+        return say(f"{place.name}, with and without renames: {found['error']}")
     write = workloads.asked(next(w for w in WORKLOADS if w.name == "DFSIO"), place)
     write["records"] *= times_as_large
-    found: dict = {}
-    logs: dict[str, Path] = {}
-    for name, committer in (("rename", RENAME), ("magic", MAGIC)):
-        with session(f"{place.name}-{name}", [place], committer, folder) as running:
-            times = []
-            for _ in range(COMMITS[times_as_large]):
+    found |= {f"{name}_s": [] for name in COMMITTERS}
+    with contextlib.ExitStack() as stack:
+        sessions = {
+            name: stack.enter_context(session(f"{place.name}-{name}", [place], committer, folder)) for name, committer in COMMITTERS.items()
+        }
+        for _ in range(COMMITS[times_as_large]):
+            for name, running in sessions.items():
                 hardware.forget()
                 answer = running.ask(write)
                 if "error" in answer:
                     return say(f"{place.name}, {name}: {answer['error']}")
-                times.append(round(answer["s"], 3))
-            events = running.events
-        found[f"{name}_s"] = times
-        logs[name] = log_of(events)
-    options = probe_of(place, folder)
+                found[f"{name}_s"].append(round(answer["s"], 3))
+    logs = {name: log_of(running.events) for name, running in sessions.items()}
+    probe = folder / "probe.json"
+    probe.write_text(json.dumps(found["report"]))
     for name, log in logs.items():
         kept = table.TRACES / table.log_name(place.name, times_as_large, name)
         keep(log, {kept: (0.0, math.inf)})
-        found[f"{name}_findings"] = findings(kept, options)
+        found[f"{name}_findings"] = findings(kept, ["--probe", probe])
         (times,) = spark_task_times(log, [(0.0, math.inf)])
         found[f"{name}_task_s"] = spread(times)
     results.append(SUITE, case, found)
@@ -350,7 +345,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
         ready(hardware, put)
         if not chosen.no_probes:
             probes(hardware)
-        wanted = missing(tuple(chosen.engines), [place.name for place in hardware.places])
+        wanted = [] if chosen.no_matrix else missing(tuple(chosen.engines), [place.name for place in hardware.places])
         measure(hardware, spark, [case for case in wanted if case[0] == 0], until, folder)
         for place in hardware.places:
             has_writes = place.spark_url.startswith("s3a://") and place.name not in NO_WRITES_BY_SPARK
@@ -387,6 +382,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[], metavar="COMPOSITION", help=f"{', '.join(ALL)} (default: all)")
     parser.add_argument("--engines", nargs="*", default=table.ENGINES, choices=table.ENGINES)
     parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
+    parser.add_argument("--no-matrix", action="store_true", help="leaves the four workloads out")
     parser.add_argument("--no-probes", action="store_true", help="leaves the probes out")
     parser.add_argument("--no-commits", action="store_true", help="leaves out what is written with and without renames")
     parser.add_argument("--list", action="store_true", help="says what is missing, and ends")

@@ -2,9 +2,9 @@
 //!
 //! Its settings say how output is committed; its tasks say how long that took them (Spark's
 //! metric "task commit time"), and the driver's part is what a query goes on for after its last
-//! job (CLOUD '16, §V-A.3, splits the cost of Swift's renames so). With a probe of the store only the
-//! copying of what a task put out counts: the rest of its commit are requests that any committer
-//! makes. Where Spark did not record the tasks' part, the copying is all that is known.
+//! job (CLOUD '16, §V-A.3, splits the cost of Swift's renames so). A commit by uploads takes time, too:
+//! with a probe of the store its small requests count as long as the store's small objects take. Where
+//! Spark did not record the tasks' part, what the probe's copying would take is all that is known.
 
 use pellucid_trace::{Application, Blocked, PipelinedTask, Trace, kind};
 
@@ -12,11 +12,19 @@ use super::trace::{ASK_LESS, LARGE_REQUEST_BYTES, asks_for_less};
 use super::{Advice, MANY, NOTABLE, READ_SLOWER, SMALL_BYTES, STREAMS_PAY, Saving, percent, spark};
 use crate::finding::Finding;
 use crate::mismatch::number;
-use crate::probe::{ReadFrom, ReadRate, Report, TASKS};
+use crate::probe::{ReadFrom, ReadRate, Report, SMALL_AT_ONCE};
 use crate::spark::SparkConfiguration;
 
 /// A commit that takes less of the jobs' time than this is no mismatch.
 const COMMIT_COSTS: f64 = 0.05;
+/// Requests that S3A's magic committer makes one after another, as its audit log counts them (S3A 3.5.0,
+/// `org.apache.hadoop.fs.s3a.audit.impl.LoggingAuditor` at DEBUG). Of a task: a folder's marker, an upload begun, the file's
+/// marker and the note of its upload, each of which a task that renames does not make; and nine when it commits, which lists
+/// and reads the notes, writes one for the driver, and removes them.
+const TASK_REQUESTS: f64 = 13.0;
+/// Of the driver: it lists and reads the notes, and when it has completed the uploads, one request for each file and all at
+/// once, it notes success, looks for other uploads, and removes notes, markers and folders for staging.
+const DRIVER_REQUESTS: f64 = 14.0;
 /// Below this share of core time in their run time tasks wait.
 const WAITS: f64 = 0.5;
 
@@ -45,13 +53,14 @@ fn jobs_ns(trace: &Trace) -> u64 {
     took.sum()
 }
 
-/// What a commit took.
+/// What the commits of all queries took.
 struct Commit {
-    /// What renames took of each task, in the order of the trace.
-    tasks_ns: Vec<u64>,
-    /// What tasks took for it in all, requests that any committer makes included.
-    recorded_ns: u64,
-    driver_ns: u64,
+    /// What is saved of each task without renames, in the order of the trace.
+    saved_ns: Vec<u64>,
+    /// What tasks took for it in all, and the driver.
+    took_ns: [u64; 2],
+    /// What committing by uploads takes them, where that is known.
+    uploading_ns: Option<[u64; 2]>,
     output_bytes: u64,
     /// Tasks that put something out.
     files: u64,
@@ -66,28 +75,27 @@ fn wrote(task: &PipelinedTask) -> bool {
 impl Commit {
     fn of(trace: &Trace, probe: Option<&Report>) -> Commit {
         let recorded = trace.pipelined_tasks.iter().any(|t| t.commit_ns.is_some());
-        let at_once = 1.0 + (slots(trace) - 1.0) * committing(trace);
-        let renamed_ns = |task: &PipelinedTask| {
-            let bytes = task.output_bytes.filter(|bytes| *bytes > 0);
-            let copied_ns = bytes.and_then(|bytes| probe?.copy_ns(bytes, at_once));
-            let most_ns =
-                if recorded { task.commit_ns } else { Some(task.run_ns.unwrap_or(task.duration_ns)) };
-            match (copied_ns, most_ns) {
-                (Some(copied_ns), Some(most_ns)) => Some(copied_ns.min(most_ns)),
-                (None, most_ns) if recorded => most_ns,
-                _ => None,
+        let request_ns = probe.and_then(request_ns);
+        let of_task_ns = request_ns.map_or(0, |ns| (TASK_REQUESTS * ns) as u64);
+        // What a task took, and what is saved of it.
+        let committed_ns = |task: &PipelinedTask| {
+            if recorded {
+                let took_ns = task.commit_ns.unwrap_or(0);
+                return (took_ns, took_ns.saturating_sub(of_task_ns));
             }
+            let copied_ns = task.output_bytes.and_then(|bytes| probe?.copy_ns(bytes)).unwrap_or(0);
+            let copied_ns = copied_ns.min(task.run_ns.unwrap_or(task.duration_ns));
+            (copied_ns, copied_ns)
         };
-        let mut commit =
-            Commit { tasks_ns: Vec::new(), recorded_ns: 0, driver_ns: 0, output_bytes: 0, files: 0 };
+        let (mut saved_ns, mut tasks_ns, mut output_bytes, mut files) = (Vec::new(), 0, 0, 0);
         let mut writes = vec![false; trace.queries.len()];
         for task in &trace.pipelined_tasks {
             let wrote = wrote(&task);
-            let renamed_ns = renamed_ns(&task).filter(|_| wrote).unwrap_or(0);
-            commit.tasks_ns.push(renamed_ns);
-            commit.recorded_ns += task.commit_ns.unwrap_or(renamed_ns);
-            commit.output_bytes += task.output_bytes.unwrap_or(0);
-            commit.files += u64::from(wrote);
+            let (took_ns, saved_of_it_ns) = if wrote { committed_ns(&task) } else { (0, 0) };
+            saved_ns.push(saved_of_it_ns);
+            tasks_ns += took_ns;
+            output_bytes += task.output_bytes.unwrap_or(0);
+            files += u64::from(wrote);
             let job = trace.stages.get(task.stage as usize).and_then(|s| trace.jobs.get(s.job as usize));
             if let Some(query) = job.and_then(|j| j.query).filter(|_| wrote)
                 && let Some(writes) = writes.get_mut(query as usize)
@@ -95,25 +103,24 @@ impl Commit {
                 *writes = true;
             }
         }
-        commit.driver_ns =
-            (0..writes.len()).filter(|q| writes[*q]).filter_map(|q| after_jobs_ns(trace, q)).sum();
-        commit
+        let writing = (0..writes.len()).filter(|query| writes[*query]);
+        let driver_ns = writing.clone().filter_map(|query| after_jobs_ns(trace, query)).sum();
+        let of_driver = DRIVER_REQUESTS * writing.count() as f64 + files as f64 / SMALL_AT_ONCE as f64;
+        let uploading_ns = request_ns.map(|ns| [files * of_task_ns, (of_driver * ns) as u64]);
+        Commit { saved_ns, took_ns: [tasks_ns, driver_ns], uploading_ns, output_bytes, files }
     }
+}
+
+/// What a small request to the store takes among others.
+fn request_ns(probe: &Report) -> Option<f64> {
+    let per_s = probe.small_objects_per_s.filter(|per_s| *per_s > 0.0)?;
+    Some(SMALL_AT_ONCE as f64 * 1e9 / per_s)
 }
 
 /// Tasks that run at once, at least one.
 fn slots(trace: &Trace) -> f64 {
     let slots = trace.resources.iter().filter(|r| r.kind == kind::SLOTS);
     slots.filter_map(|r| r.capacity).sum::<f64>().max(1.0)
-}
-
-/// The share of their time that tasks which put something out spend in commits.
-fn committing(trace: &Trace) -> f64 {
-    let writers = trace.pipelined_tasks.iter().filter(|task| task.commit_ns > Some(0));
-    let sums = writers.fold((0, 0), |(commit, run), task| {
-        (commit + task.commit_ns.unwrap_or(0), run + task.run_ns.unwrap_or(task.duration_ns))
-    });
-    if sums.1 == 0 { 0.0 } else { sums.0 as f64 / sums.1 as f64 }
 }
 
 /// For how long a query went on after its last job.
@@ -127,8 +134,9 @@ fn after_jobs_ns(trace: &Trace, query: usize) -> Option<u64> {
 fn rename_commit(trace: &Trace, conf: &SparkConfiguration, probe: Option<&Report>) -> Option<Advice> {
     let mut finding = spark::rename_commit(conf, probe)?;
     let commit = Commit::of(trace, probe);
-    let tasks_ns: u64 = commit.tasks_ns.iter().sum();
-    let costs = tasks_ns as f64 / slots(trace) + commit.driver_ns as f64;
+    let tasks_ns: u64 = commit.saved_ns.iter().sum();
+    let driver_ns = commit.took_ns[1].saturating_sub(commit.uploading_ns.map_or(0, |ns| ns[1]));
+    let costs = tasks_ns as f64 / slots(trace) + driver_ns as f64;
     if commit.files == 0 || costs < COMMIT_COSTS * jobs_ns(trace) as f64 {
         return None;
     }
@@ -136,16 +144,15 @@ fn rename_commit(trace: &Trace, conf: &SparkConfiguration, probe: Option<&Report
         0 => format!("output whose size was not recorded, of {} tasks,", commit.files),
         bytes => format!("{} MB of output", number(bytes as f64 / 1e6)),
     };
-    finding.evidence += &format!(
-        "; for {output} the tasks spent {} ms, and the driver {} ms after its last task",
-        number(commit.recorded_ns as f64 / 1e6),
-        number(commit.driver_ns as f64 / 1e6)
-    );
-    // Without renames the driver completes an upload for each file.
-    let upload_ms = probe.and_then(|p| p.commit.multipart_ms).map_or(0.0, |ms| ms / TASKS as f64);
-    let left_ns = (upload_ms * 1e6) as u64 * commit.files;
-    let driver_ns = commit.driver_ns.saturating_sub(left_ns);
-    Some(Advice::saving(finding, Saving::Tasks { less_ns: commit.tasks_ns, driver_ns }))
+    let ms = |ns: u64| ns / 1_000_000;
+    let [tasks, driver] = commit.took_ns.map(ms);
+    finding.evidence +=
+        &format!("; for {output} the tasks spent {tasks} ms, and the driver {driver} ms after its last task");
+    if let Some([tasks, driver]) = commit.uploading_ns {
+        finding.evidence +=
+            &format!(", where uploads would take them {} ms and {} ms", ms(tasks), ms(driver));
+    }
+    Some(Advice::saving(finding, Saving::Tasks { less_ns: commit.saved_ns, driver_ns }))
 }
 
 fn throttled(trace: &Trace) -> Option<Advice> {

@@ -50,7 +50,7 @@ const SMALL_BYTES: usize = 4 << 10;
 /// Small objects that are written at most.
 const SMALL_OBJECTS: usize = 512;
 /// Small objects at once.
-const SMALL_AT_ONCE: usize = 8;
+pub(crate) const SMALL_AT_ONCE: usize = 8;
 /// Most requests at once: the most that an object store is tuned to (DESIGN, Concurrency).
 const MOST_AT_ONCE: u32 = 64;
 /// Bytes of the large object that is renamed, and the share of the time that writing it may take.

@@ -4,8 +4,6 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-use super::{TASK_BYTES, TASKS};
-
 /// In which order requests meet an object's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -195,16 +193,10 @@ impl Report {
         self.rates(Pattern::Sequential).max_by(|a, b| a.bytes_per_s.total_cmp(&b.bytes_per_s))
     }
 
-    /// How long a copy of so many bytes within the store takes with so many at once; `None` where a rename is none.
-    pub fn copy_ns(&self, bytes: u64, at_once: f64) -> Option<u64> {
+    /// How long a copy of so many bytes within the store takes alone; `None` where a rename is none.
+    pub fn copy_ns(&self, bytes: u64) -> Option<u64> {
         let rename = self.rename.filter(|r| r.is_copy && r.ms > 0.0 && r.bytes > 0)?;
-        let alone_ms = |bytes: u64| bytes as f64 / rename.bytes as f64 * rename.ms;
-        // The probe's tasks rename at once, and its driver one after the other: what the first takes more than
-        // one copy, each lengthens the others by.
-        let (one_ms, tasks) = (alone_ms(TASK_BYTES as u64), TASKS as f64);
-        let at_once_ms = self.commit.rename_ms.map_or(one_ms, |all_ms| all_ms - tasks * one_ms);
-        let shared = ((at_once_ms / one_ms - 1.0) / (tasks - 1.0)).clamp(0.0, 1.0);
-        Some((alone_ms(bytes) * (1.0 + (at_once - 1.0).max(0.0) * shared) * 1e6) as u64)
+        Some((bytes as f64 / rename.bytes as f64 * rename.ms * 1e6) as u64)
     }
 
     /// The store as one who sends requests of any size meets it: the rates of large requests,
@@ -306,22 +298,5 @@ mod tests {
     fn numbers_have_three_digits_and_nothing_is_zero() {
         let said = [0.0, 0.0123, 1.0, 12.34, 1234.5, f64::INFINITY].map(digits);
         assert_eq!(said, ["0.000", "0.012", "1.00", "12.3", "1234", "inf"].map(String::from));
-    }
-
-    #[test]
-    fn copies_at_once_share_the_store_as_far_as_the_probe_saw() {
-        // A copy of 6 MiB takes 60 ms alone.
-        let copies = |rename_ms| Report {
-            rename: Some(Rename { ms: 640.0, is_copy: true, bytes: 64 << 20 }),
-            commit: Commit { rename_ms, multipart_ms: None },
-            ..Report::new("x")
-        };
-        let ms = |report: &Report, at_once| report.copy_ns(6 << 20, at_once).map(|ns| ns / 1_000_000);
-        assert_eq!(ms(&copies(None), 4.0), Some(60), "not measured: each by itself");
-        // Four at once took as long as four in turn; or as long as one.
-        assert_eq!((ms(&copies(Some(480.0)), 1.0), ms(&copies(Some(480.0)), 4.0)), (Some(60), Some(240)));
-        assert_eq!(ms(&copies(Some(300.0)), 4.0), Some(60));
-        let moves = Report { rename: Some(Rename { ms: 2.0, is_copy: false, bytes: 1 }), ..copies(None) };
-        assert_eq!(moves.copy_ns(1, 1.0), None);
     }
 }
