@@ -209,11 +209,13 @@ fn predict(advice: &mut Advice, trace: &Trace, probe: Option<&Report>) {
     let saving = match &advice.saving {
         Saving::Unknown => None,
         Saving::Time(ns) => Some(ns.map(ms)),
-        Saving::Tasks { less_ns, driver_ns } => pellucid_model::saved_by_shorter_tasks_ms(trace, less_ns)
-            .map(|tasks_ms| {
+        Saving::Tasks { less_ns, driver_ns, doubt_ns } => {
+            pellucid_model::saved_by_shorter_tasks_ms(trace, less_ns).map(|tasks_ms| {
                 let all = tasks_ms + ms(*driver_ns);
-                [all * (1.0 - SAVING_DOUBT), all, all * (1.0 + SAVING_DOUBT)]
-            }),
+                let doubt = all * SAVING_DOUBT + ms(*doubt_ns);
+                [(all - doubt).max(0.0), all, all + doubt]
+            })
+        }
         Saving::WhatIf { settings, share } => {
             let changes = Changes::parse(settings, units::parse_rate).ok();
             changes

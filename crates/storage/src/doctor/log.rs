@@ -25,6 +25,9 @@ const TASK_REQUESTS: f64 = 13.0;
 /// Of the driver: it lists and reads the notes, and when it has completed the uploads, one request for each file and all at
 /// once, it notes success, looks for other uploads, and removes notes, markers and folders for staging.
 const DRIVER_REQUESTS: f64 = 14.0;
+/// By how much of their time the requests of a commit by uploads may be off: a store's other protocol is faster or slower, and
+/// S3A takes time of its own.
+const REQUESTS_DOUBT: f64 = 0.5;
 /// Below this share of core time in their run time tasks wait.
 const WAITS: f64 = 0.5;
 
@@ -135,9 +138,10 @@ fn rename_commit(trace: &Trace, conf: &SparkConfiguration, probe: Option<&Report
     let mut finding = spark::rename_commit(conf, probe)?;
     let commit = Commit::of(trace, probe);
     let tasks_ns: u64 = commit.saved_ns.iter().sum();
-    let driver_ns = commit.took_ns[1].saturating_sub(commit.uploading_ns.map_or(0, |ns| ns[1]));
-    let costs = tasks_ns as f64 / slots(trace) + driver_ns as f64;
-    if commit.files == 0 || costs < COMMIT_COSTS * jobs_ns(trace) as f64 {
+    let uploading_ns = commit.uploading_ns.unwrap_or_default();
+    let driver_ns = commit.took_ns[1].saturating_sub(uploading_ns[1]);
+    let elapsed = |tasks_ns: u64, driver_ns: u64| tasks_ns as f64 / slots(trace) + driver_ns as f64;
+    if commit.files == 0 || elapsed(tasks_ns, driver_ns) < COMMIT_COSTS * jobs_ns(trace) as f64 {
         return None;
     }
     let output = match commit.output_bytes {
@@ -152,7 +156,8 @@ fn rename_commit(trace: &Trace, conf: &SparkConfiguration, probe: Option<&Report
         finding.evidence +=
             &format!(", where uploads would take them {} ms and {} ms", ms(tasks), ms(driver));
     }
-    Some(Advice::saving(finding, Saving::Tasks { less_ns: commit.saved_ns, driver_ns }))
+    let doubt_ns = (REQUESTS_DOUBT * elapsed(uploading_ns[0], uploading_ns[1])) as u64;
+    Some(Advice::saving(finding, Saving::Tasks { less_ns: commit.saved_ns, driver_ns, doubt_ns }))
 }
 
 fn throttled(trace: &Trace) -> Option<Advice> {
@@ -165,7 +170,7 @@ fn throttled(trace: &Trace) -> Option<Advice> {
     }
     let evidence = format!("{refused} attempts of tasks failed so, the first with: {}", first?);
     let finding = Finding::new("the store throttles requests", evidence, ASK_LESS);
-    Some(Advice::saving(finding, Saving::Tasks { less_ns, driver_ns: 0 }))
+    Some(Advice::saving(finding, Saving::Tasks { less_ns, driver_ns: 0, doubt_ns: 0 }))
 }
 
 /// Spark lists many folders in a job of its own, which says so.

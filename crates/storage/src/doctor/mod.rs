@@ -40,6 +40,8 @@ pub enum Saving {
         less_ns: Vec<u64>,
         /// Nanoseconds of the driver's.
         driver_ns: u64,
+        /// Nanoseconds that it may be off by, beside what any prediction of tasks may.
+        doubt_ns: u64,
     },
     /// A share of what settings of a what-if save: at least, expected, at most.
     WhatIf {
