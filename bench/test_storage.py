@@ -84,8 +84,9 @@ def test_the_page_says_what_was_measured_and_what_was_not(tmp_path, monkeypatch)
         for name, seconds in (("GC", 1.0), ("NC", 2.0), ("S3", 4.0)):
             case = {"round": number, "workload": "word count", "composition": name, "engine": "Pellucid"}
             written.append(line(case, s=seconds + number / 100, use=use, bottleneck="disk", others_cores=0.0, hardware="h"))
-    finding = {"title": "output to s3a:// is committed by rename", "evidence": "a; tasks 3 ms", "saves_ms": 9000.0}
-    commit = {"rename_s": [10.0] * 3, "magic_s": [7.0] * 3, "rename_findings": [finding], "magic_findings": []}
+    saving = {"low_ms": 8000.0, "saves_ms": 9000.0, "high_ms": 10_000.0}
+    finding = {"title": "output to s3a:// is committed by rename", "evidence": "a; tasks 3 ms", **saving}
+    commit = {"rename_s": [10.0] * 3, "magic_s": [7.0] * 3, "rename_findings": [finding], "magic_findings": [], "report": {}}
     written.append(line({"commits": "S3", "times": 2}, **commit))
     (tmp_path / "storage.jsonl").write_text("\n".join(written) + "\n")
     page = table.page()
@@ -93,7 +94,15 @@ def test_the_page_says_what_was_measured_and_what_was_not(tmp_path, monkeypatch)
     assert "| NC | 2 | 2.02 | 2.00 to 2.04 | 5 |" in page, page
     # NC and S3 are equally far by path, and one is slower.
     assert "τ-b 0.82" in page and "S3 is slower than NC: nothing is found" in page and "S3 0, 0.3; NC 0, 0.3" in page, page
-    assert "| S3 | 576 | 30.0 | 21.0 | 9.0 ± 0.0 | 9.0 (0%) | met |" in page, page
+    assert "| S3 | 576 | 30.0 | 21.0 | 9.0 ± 0.0 | 9.0 (0%) | met | 8.0 to 10.0: inside |" in page, page
+
+
+@pytest.mark.parametrize(
+    ("predicted_s", "verdict"), [(8.6, "met"), (11.4, "met"), (12.5, "not resolved"), (8.0, "not resolved"), (13.0, "not met"), (7.5, "not met")]
+)
+def test_a_goal_is_resolved_as_far_as_what_was_saved_is(predicted_s, verdict):
+    assert table.verdict(predicted_s * 1e3, saved_s=10.0, half_s=1.0) == verdict
+    assert table.verdict(None, 10.0, 1.0) == "not seen"
 
 
 def test_a_finding_explains_what_it_bears_on_and_nothing_else():
