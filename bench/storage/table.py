@@ -314,7 +314,7 @@ def commits(found: list[dict]) -> list[str]:
         "the first and so on. The saving is predicted by `pellucid storage doctor` from the log of the session that renamed and from "
         f"that probe alone; the goal is {GOAL:.0%} of what was saved, and is not resolved where the saving lies within it for some value "
         "of the interval only. How uploads' own requests count is a rule that was made after three earlier sessions' logs had been "
-        "seen; these sessions came after it.",
+        "seen; these sessions came after it, and the interval's room for them after these sessions.",
         "",
         *head(*COMMIT_HEADS),
     ]
