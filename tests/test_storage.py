@@ -403,18 +403,32 @@ def test_doctor_finds_renames_in_sparks_own_logs_and_nothing_once_they_are_gone(
     no_secret(*(inside(log) for log in logs.values()))
 
 
-@pytest.mark.parametrize(("place", "times"), [("SWI", 4), ("MINIO", 4), ("SWI", 1), ("MINIO", 1)])
-def test_doctor_predicts_what_renames_cost(place, times, tmp_path):
-    """From the log of the session that renamed and the probe before it; measured is what the one without them saved, in turns."""
+def renames_cost(place: str, times: int, folder: Path) -> tuple[float, dict]:
+    """What the session without renames saved, in milliseconds; and what is found in the log of the one that renamed, with the
+    probe before them."""
     [measured] = [line for line in table.lines() if line["case"] == {"commits": place, "times": times}]
-    probed = tmp_path / "probe.json"
+    probed = folder / "probe.json"
     probed.write_text(json.dumps(measured["report"]))
     [found] = doctor(table.TRACES / table.log_name(place, times, "rename"), "--probe", probed)
-    saved_ms = 1e3 * (sum(measured["rename_s"]) - sum(measured["magic_s"]))
+    return 1e3 * (sum(measured["rename_s"]) - sum(measured["magic_s"])), found
+
+
+SMALL = pytest.mark.xfail(strict=True, reason="of output of 12 MB a task uploads' requests weigh, of which a probe knows little: bench/STORAGE.md")
+
+
+@pytest.mark.parametrize(
+    ("place", "times"), [("SWI", 4), ("MINIO", 4), pytest.param("SWI", 1, marks=SMALL), pytest.param("MINIO", 1, marks=SMALL)]
+)
+def test_doctor_predicts_what_renames_cost(place, times, tmp_path):
+    saved_ms, found = renames_cost(place, times, tmp_path)
+    assert float(found["saves_ms"]) == pytest.approx(saved_ms, rel=table.GOAL), found
+
+
+@pytest.mark.parametrize("times", [4, 1])
+@pytest.mark.parametrize("place", ["SWI", "MINIO"])
+def test_what_renames_cost_is_within_the_interval(place, times, tmp_path):
+    saved_ms, found = renames_cost(place, times, tmp_path)
     assert found["low_ms"] <= saved_ms <= found["high_ms"], (saved_ms, found)
-    # Of 48 MB a task bytes are what counts; of 12 MB the requests of uploads weigh, of which the probe knows less.
-    if times > 1:
-        assert float(found["saves_ms"]) == pytest.approx(saved_ms, rel=table.GOAL), (saved_ms, found)
 
 
 def test_doctor_reads_traces(tmp_path):

@@ -299,4 +299,14 @@ mod tests {
         let said = [0.0, 0.0123, 1.0, 12.34, 1234.5, f64::INFINITY].map(digits);
         assert_eq!(said, ["0.000", "0.012", "1.00", "12.3", "1234", "inf"].map(String::from));
     }
+
+    #[test]
+    fn a_copy_takes_as_long_as_its_bytes_and_what_only_moves_is_none() {
+        let renames = |is_copy| Report {
+            rename: Some(Rename { ms: 640.0, is_copy, bytes: 64 << 20 }),
+            ..Report::new("x")
+        };
+        assert_eq!(renames(true).copy_ns(6 << 20), Some(60_000_000));
+        assert_eq!(renames(false).copy_ns(6 << 20), None);
+    }
 }
