@@ -225,6 +225,9 @@ def test_a_log_says_where_its_time_went(tmp_path):
     found = table.parts(log)
     expected = {"jobs": 2.0, "the driver after them": 0.5, "commits of tasks": 0.4, "tasks beside their commits": 0.9}
     assert found == pytest.approx(expected)
+    [said] = table.requests(log, {"commit": {"request_ms": 4.0}})
+    assert "took 200 ms in the mean" in said and "22.2 ms, the probe's 4.0 ms" in said
+    assert table.requests(log, {"commit": {}}) == table.requests(tmp_path / "none", {"commit": {"request_ms": 4.0}}) == []
 
 
 def test_what_spark_cannot_write_to_is_not_asked_for():

@@ -171,16 +171,20 @@ def _files(folder: Path, pattern: str = "*") -> Callable[[], set[str]]:
     return files
 
 
-def _s3(name: str, at: Place, port: int, data: Path, process: subprocess.Popen) -> Service:
-    endpoint = f"http://{at.address}:{port}"
-    environment = {
+def s3_environment(endpoint: str, key: str = KEY) -> dict[str, str]:
+    """How a client of S3 finds a service."""
+    return {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ENDPOINT": endpoint,
         "AWS_ALLOW_HTTP": "true",
         "AWS_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_ACCESS_KEY_ID": key,
         "AWS_SECRET_ACCESS_KEY": SECRET,
     }
+
+
+def _s3(name: str, at: Place, port: int, data: Path, process: subprocess.Popen) -> Service:
+    environment = s3_environment(f"http://{at.address}:{port}")
     return Service(name, f"s3://{at.container}", environment, _files(data), [process.pid])
 
 

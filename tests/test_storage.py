@@ -100,7 +100,7 @@ def test_probe_measures_and_leaves_nothing(service, tmp_path):
     assert document["write_bytes_per_s"] > 0 and document["small_objects_per_s"] > 0 and document["list_per_s"] > 0
     # HDFS's name node renames; an object store has no such thing.
     assert document["rename"]["is_copy"] == (service.name != "hdfs"), document["rename"]
-    assert document["commit"]["rename_ms"] > 0 and document["commit"]["multipart_ms"] > 0
+    assert document["commit"]["rename_ms"] > 0 and document["commit"]["multipart_ms"] > 0 and document["commit"]["request_ms"] > 0
     assert document["upload"]["bytes"] >= 10 << 20 and document["upload"]["sent_ms"] > 0, document["upload"]
     assert document["read_from"] == "written" and document["read_after_write"] is True
     no_secret(ran.out, ran.err, kept.read_text())
@@ -406,7 +406,7 @@ def test_doctor_finds_renames_in_sparks_own_logs_and_nothing_once_they_are_gone(
 def renames_cost(place: str, times: int, folder: Path) -> tuple[float, dict]:
     """What the session without renames saved, in milliseconds; and what is found in the log of the one that renamed, with the
     probe before them."""
-    [measured] = [line for line in table.lines() if line["case"] == {"commits": place, "times": times}]
+    *_, measured = [line for line in table.lines() if line["case"] == {"commits": place, "times": times}]
     probed = folder / "probe.json"
     probed.write_text(json.dumps(measured["report"]))
     [found] = doctor(table.TRACES / table.log_name(place, times, "rename"), "--probe", probed)

@@ -54,6 +54,11 @@ class Place:
     # What was put there to be read, below the URL.
     files: list[str] = field(default_factory=list)
 
+    def as_s3(self) -> "Place":
+        """The same store, over the interface by which Spark writes to it."""
+        endpoint, key = (next(value for name, value in self.spark.items() if name.endswith(of)) for of in (".endpoint", ".access.key"))
+        return replace(self, url=self.spark_url.replace("s3a://", "s3://"), environment=services.s3_environment(endpoint, key))
+
 
 def percentiles(values: list[float]) -> list[float]:
     """5, 25, 50, 75 and 95 of a hundred."""

@@ -41,7 +41,7 @@ COMMITTERS = {"rename": RENAME, "magic": MAGIC}
 CALIBRATIONS = 4
 # So often a session that died is begun anew.
 SESSIONS = 3
-PROBE = ("--seconds", "30", "--bytes", "512MiB")
+PROBE = ("--seconds", "30", "--bytes", "640MiB")
 # Of what is there, in no memory.
 PROBE_THERE = ("--seconds", "20", "--bytes", "512MiB")
 
@@ -275,11 +275,11 @@ def probes(hardware: Rig) -> None:
 
 
 def commits(hardware: Rig, place: Place, times_as_large: int, folder: Path) -> None:
-    """The same writes with and without renames, in turns, after a probe of the store; and what the doctor made of each log."""
+    """The same writes with and without renames, in turns, after a probe over the same interface; and what the doctor made of each log."""
     case = {"commits": place.name, "times": times_as_large}
     if results.done(SUITE, case):
         return
-    found = probed(hardware, place, PROBE, there=False)
+    found = probed(hardware, place.as_s3(), PROBE, there=False)
     if "error" in found:
         return say(f"{place.name}, with and without renames: {found['error']}")
     write = workloads.asked(next(w for w in WORKLOADS if w.name == "DFSIO"), place)

@@ -35,7 +35,7 @@ fn probe(rates: &[f64], is_copy: bool) -> Report {
         chosen_concurrency: Some(8),
         list_per_s: Some(200.0),
         rename: Some(Rename { ms: if is_copy { 80.0 } else { 2.0 }, is_copy, bytes: 8 << 20 }),
-        commit: Commit { rename_ms: Some(400.0), multipart_ms: Some(20.0) },
+        commit: Commit { rename_ms: Some(400.0), multipart_ms: Some(20.0), request_ms: None },
         ..Report::new("swift://container")
     }
 }
@@ -112,7 +112,7 @@ fn uploads_that_are_long_completed_are_found() {
     // 24 MiB at 50 MB/s: 503 ms.
     let completes = |multipart_ms| Report {
         write_bytes_per_s: Some(5e7),
-        commit: Commit { rename_ms: None, multipart_ms },
+        commit: Commit { multipart_ms, ..Commit::default() },
         ..probe(&[9e7], false)
     };
     let far = composition(&scenario("nc"));
@@ -384,7 +384,7 @@ fn a_logs_renames_are_found_with_the_tasks_and_the_drivers_part() {
         found[0].saving,
         Saving::Tasks { less_ns: vec![50 * MS; 8], driver_ns: 400 * MS, doubt_ns: 0 }
     );
-    // A probe that was not let write small objects says nothing of what uploads would take.
+    // A probe that was not let send small requests says nothing of what uploads would take.
     let found = of_trace(&log(&[S3]), Some(&probe(&[1e8], true)));
     assert_eq!(
         found[0].saving,
@@ -394,21 +394,24 @@ fn a_logs_renames_are_found_with_the_tasks_and_the_drivers_part() {
 
 #[test]
 fn what_a_commit_by_uploads_takes_itself_is_not_saved() {
-    // Of eight small objects at once each takes a millisecond: 13 of a task, 14 of the driver, and the completion of eight uploads.
-    let found = of_trace(&log(&[S3]), Some(&with_small(8_000.0)));
-    // What they take may be half as much, or half as much more: of two tasks at once half of 52 ms, and of the driver of 15.
-    let doubt_ns = 33_500_000;
-    assert_eq!(found[0].saving, Saving::Tasks { less_ns: vec![37 * MS; 8], driver_ns: 385 * MS, doubt_ns });
+    let log = changed_log(|task| task.commit_ns = Some(200 * MS), 1_400);
+    // A request takes the store a millisecond, and S3A seven: 13 of a task, 14 of the driver; and eight uploads are completed.
+    let found = of_trace(&log, Some(&with_requests(1.0)));
+    // What they take may be half as much, or half as much more: of two tasks at once half of 416 ms, and of the driver of 113.
+    let doubt_ns = 264_500_000;
+    assert_eq!(found[0].saving, Saving::Tasks { less_ns: vec![96 * MS; 8], driver_ns: 287 * MS, doubt_ns });
     let evidence = &found[0].finding.evidence;
-    assert!(evidence.contains("the tasks spent 400 ms"), "{evidence}");
-    assert!(evidence.contains("where uploads would take them 104 ms and 15 ms"), "{evidence}");
-    // Where small objects take long, nothing is saved that is worth a word.
-    assert!(of_trace(&log(&[S3]), Some(&with_small(200.0))).is_empty());
+    assert!(evidence.contains("the tasks spent 1600 ms"), "{evidence}");
+    assert!(evidence.contains("where uploads would take them 832 ms and 113 ms"), "{evidence}");
+    // Where small requests take long, nothing is saved that is worth a word.
+    assert!(of_trace(&log, Some(&with_requests(50.0))).is_empty());
 }
 
-/// A probe of a store that copies what it renames, where so many small objects are written a second.
-fn with_small(per_s: f64) -> Report {
-    Report { small_objects_per_s: Some(per_s), ..probe(&[1e8], true) }
+/// A probe of a store that copies what it renames, and whose small requests take so many milliseconds.
+fn with_requests(ms: f64) -> Report {
+    let probe = probe(&[1e8], true);
+    let commit = Commit { request_ms: Some(ms), ..probe.commit };
+    Report { small_objects_per_s: Some(8_000.0), commit, ..probe }
 }
 
 #[test]

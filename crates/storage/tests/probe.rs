@@ -103,6 +103,8 @@ fn a_link_is_measured_as_it_is() {
     assert!(report.small_objects_per_s.unwrap() > 1000.0 && report.list_per_s.unwrap() > 1000.0);
     assert!(!report.rename.unwrap().is_copy && report.read_after_write == Some(true), "{report:?}");
     assert!(report.commit.rename_ms.is_some() && report.commit.multipart_ms.is_some());
+    // 5 ms, and longer behind what the other task writes.
+    assert!(matches!(report.commit.request_ms, Some(5.0..15.0)), "{:?}", report.commit);
     assert_eq!(left(&clock, &inner), ["data/theirs"]);
     let text = serde_json::to_string(&report).unwrap();
     let read = Report::parse(&text).unwrap();

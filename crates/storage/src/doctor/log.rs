@@ -3,7 +3,7 @@
 //! Its settings say how output is committed; its tasks say how long that took them (Spark's
 //! metric "task commit time"), and the driver's part is what a query goes on for after its last
 //! job (CLOUD '16, §V-A.3, splits the cost of Swift's renames so). A commit by uploads takes time, too:
-//! with a probe of the store its small requests count as long as the store's small objects take. Where
+//! with a probe of the store its small requests count as long as the probe's, and what S3A takes for one. Where
 //! Spark did not record the tasks' part, what the probe's copying would take is all that is known.
 
 use pellucid_trace::{Application, Blocked, PipelinedTask, Trace, kind};
@@ -12,7 +12,7 @@ use super::trace::{ASK_LESS, LARGE_REQUEST_BYTES, asks_for_less};
 use super::{Advice, MANY, NOTABLE, READ_SLOWER, SMALL_BYTES, STREAMS_PAY, Saving, percent, spark};
 use crate::finding::Finding;
 use crate::mismatch::number;
-use crate::probe::{ReadFrom, ReadRate, Report, SMALL_AT_ONCE};
+use crate::probe::{ReadFrom, ReadRate, Report};
 use crate::spark::SparkConfiguration;
 
 /// A commit that takes less of the jobs' time than this is no mismatch.
@@ -22,11 +22,14 @@ const COMMIT_COSTS: f64 = 0.05;
 /// marker and the note of its upload, each of which a task that renames does not make; and nine when it commits, which lists
 /// and reads the notes, writes one for the driver, and removes them.
 const TASK_REQUESTS: f64 = 13.0;
-/// Of the driver: it lists and reads the notes, and when it has completed the uploads, one request for each file and all at
-/// once, it notes success, looks for other uploads, and removes notes, markers and folders for staging.
+/// Of the driver: it lists and reads the notes, and when it has completed the uploads, one request for each file, as many at once
+/// as the store takes, it notes success, looks for other uploads, and removes notes, markers and folders for staging.
 const DRIVER_REQUESTS: f64 = 14.0;
-/// By how much of their time the requests of a commit by uploads may be off: a store's other protocol is faster or slower, and
-/// S3A takes time of its own.
+/// What S3A itself takes for such a request, beside the store: by how much its commits' nine requests took longer than the
+/// probe's, where client, tasks and store share two cores (`bench/STORAGE.md`, output committed by rename).
+const S3A_NS: f64 = 7e6;
+/// By how much of their time the requests of a commit by uploads may be off: a probe sees one minute of a store, and other cores
+/// are faster or slower.
 const REQUESTS_DOUBT: f64 = 0.5;
 /// Below this share of core time in their run time tasks wait.
 const WAITS: f64 = 0.5;
@@ -108,16 +111,18 @@ impl Commit {
         }
         let writing = (0..writes.len()).filter(|query| writes[*query]);
         let driver_ns = writing.clone().filter_map(|query| after_jobs_ns(trace, query)).sum();
-        let of_driver = DRIVER_REQUESTS * writing.count() as f64 + files as f64 / SMALL_AT_ONCE as f64;
-        let uploading_ns = request_ns.map(|ns| [files * of_task_ns, (of_driver * ns) as u64]);
+        let of_driver = DRIVER_REQUESTS * writing.count() as f64;
+        // Nobody waits for one of them alone.
+        let small_per_s = probe.and_then(|probe| probe.small_objects_per_s).filter(|per_s| *per_s > 0.0);
+        let completed_ns = small_per_s.map_or(0.0, |per_s| files as f64 * 1e9 / per_s);
+        let uploading_ns = request_ns.map(|ns| [files * of_task_ns, (of_driver * ns + completed_ns) as u64]);
         Commit { saved_ns, took_ns: [tasks_ns, driver_ns], uploading_ns, output_bytes, files }
     }
 }
 
-/// What a small request to the store takes among others.
+/// What a small request to the store takes S3A while other tasks write.
 fn request_ns(probe: &Report) -> Option<f64> {
-    let per_s = probe.small_objects_per_s.filter(|per_s| *per_s > 0.0)?;
-    Some(SMALL_AT_ONCE as f64 * 1e9 / per_s)
+    Some(probe.commit.request_ms? * 1e6 + S3A_NS)
 }
 
 /// Tasks that run at once, at least one.

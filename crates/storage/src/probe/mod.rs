@@ -50,7 +50,7 @@ const SMALL_BYTES: usize = 4 << 10;
 /// Small objects that are written at most.
 const SMALL_OBJECTS: usize = 512;
 /// Small objects at once.
-pub(crate) const SMALL_AT_ONCE: usize = 8;
+const SMALL_AT_ONCE: usize = 8;
 /// Most requests at once: the most that an object store is tuned to (DESIGN, Concurrency).
 const MOST_AT_ONCE: u32 = 64;
 /// Bytes of the large object that is renamed, and the share of the time that writing it may take.
@@ -198,6 +198,7 @@ impl Probe<'_> {
         // Before the reads, which take what there is of time on a slow store, of bytes on a fast one.
         if self.clock.now_ns() < until(0.5) {
             report.commit = self.commit(&mut left).await?;
+            report.commit.request_ms = self.request_ms(&mut left, until(0.27)).await?;
             // A local file is no upload.
             if self.folder.is_remote() {
                 self.step("uploading", 0.27)?;

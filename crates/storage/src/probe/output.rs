@@ -5,6 +5,9 @@
 //! What completing takes is a store's own: one joins the parts, byte for byte, another notes
 //! their names. So an upload of many bytes and one of next to none are completed, and what lies
 //! between them is in proportion to the bytes.
+//!
+//! A committer that notes uploads in the store sends small requests besides, each task's one after another,
+//! while other tasks upload, which delays them; so they are sent beside uploads here, too.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,6 +30,9 @@ const PART_BYTES: u64 = 10 << 20;
 /// Parts of an upload at most: enough that what a store's disk or cache takes in at once when it has
 /// rested is little of them, as it is little of a job's output.
 const PARTS: u64 = 32;
+/// Tasks that upload and take notes beside each other, and how often.
+const NOTING: u64 = 2;
+const NOTINGS: u64 = 4;
 
 /// An upload that nobody sees yet.
 enum Begun {
@@ -129,7 +135,53 @@ impl Probe<'_> {
         }
         let rename_ms = Some((self.clock.now_ns() - begun) as f64 / 1e6);
         self.step("committing", 0.25)?;
-        Ok(Commit { rename_ms, multipart_ms: self.multipart(&body).await? })
+        Ok(Commit { rename_ms, multipart_ms: self.multipart(&body).await?, request_ms: None })
+    }
+
+    /// What a small request takes of tasks that each write and then note what they wrote; `None` where no budget is left.
+    pub(super) async fn request_ms(&self, left: &mut u64, until_ns: u64) -> Outcome<Option<f64>> {
+        let times = (*left / 4 / (NOTING * PART_BYTES)).min(NOTINGS);
+        *left -= times * NOTING * PART_BYTES;
+        let body = &content(7, PART_BYTES as usize);
+        let task = |task: u64| async move {
+            let data = self.folder.object(&format!("commit/data-{task}"));
+            let (mut requests, mut took_ns) = (0, 0);
+            for _ in 0..times {
+                self.store.put(&data, body.clone().into()).await?;
+                let begun = self.clock.now_ns();
+                requests += self.note(task).await?;
+                took_ns += self.clock.now_ns() - begun;
+                if self.clock.now_ns() >= until_ns || self.cancelled.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+            Outcome::Ok((requests, took_ns))
+        };
+        let tasks = futures::future::try_join_all((0..NOTING).map(task)).await?;
+        let (requests, took_ns) = tasks.iter().fold((0, 0), |sum, task| (sum.0 + task.0, sum.1 + task.1));
+        Ok((requests > 0).then(|| took_ns as f64 / 1e6 / requests as f64))
+    }
+
+    /// Sends what S3A's magic committer sends when a task commits, as its audit log shows it: notes and markers are put,
+    /// looked for, listed, read and removed. How many requests those were.
+    async fn note(&self, task: u64) -> Result<u32> {
+        let at = |name: &str| self.folder.object(&format!("commit/{name}-{task}"));
+        let (note, nothing) = (at("note"), at("nothing"));
+        let body = content(8, SMALL_BYTES);
+        for put in [&at("marker"), &note, &at("noted")] {
+            self.store.put(put, body.clone().into()).await?;
+        }
+        self.store.head(&note).await?;
+        self.store.get(&note).await?.bytes().await?;
+        match self.store.head(&nothing).await {
+            Err(Error::NotFound { .. }) => {}
+            found => _ = found?,
+        }
+        for _ in 0..2 {
+            self.store.list_with_delimiter(Some(&nothing)).await?;
+        }
+        self.store.delete(&note).await?;
+        Ok(9)
     }
 
     async fn multipart(&self, body: &Bytes) -> Outcome<Option<f64>> {

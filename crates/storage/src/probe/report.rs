@@ -66,6 +66,9 @@ pub struct Commit {
     pub rename_ms: Option<f64>,
     /// By completing uploads, in milliseconds.
     pub multipart_ms: Option<f64>,
+    /// A small request of a task that notes what it uploaded, while another task does or uploads, in milliseconds.
+    #[serde(default)]
+    pub request_ms: Option<f64>,
 }
 
 /// What an upload takes that is made as the engine makes its output.
@@ -264,6 +267,11 @@ impl Report {
         let _ = writeln!(out, "  commit by rename               {}", rate(self.commit.rename_ms, "ms", 1.0));
         let _ =
             writeln!(out, "  commit by multipart upload     {}", rate(self.commit.multipart_ms, "ms", 1.0));
+        let _ = writeln!(
+            out,
+            "  a task's small requests        {}",
+            rate(self.commit.request_ms, "ms each", 1.0)
+        );
         if let Some(upload) = self.upload {
             let (rate, complete_ms) = (digits(upload.bytes_per_s() / 1e6), digits(upload.complete_ms));
             let mib = upload.bytes >> 20;
