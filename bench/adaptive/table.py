@@ -27,7 +27,7 @@ WHY = [
     "intervals, each judged by four tasks or some more, which differ among themselves; where the least is best, as on H150,",
     "each trial is slower, and chance makes some of them look as if they paid. `remembered` begins with what was found: what it takes",
     "less is what trying costs. Where settings differ by a few percent it chooses among them by chance, at that cost. A doubling that gains",
-    "less than 7 % is not to be taken at all: where two of them gain a tenth together, as on H150R and SSD50, the policies stop before the best.",
+    "less than 7 % is not to be taken at all: where two of them gain a tenth together, as on H150R, the policies stop before the best.",
 ]
 
 
