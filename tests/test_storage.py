@@ -403,20 +403,15 @@ def test_doctor_finds_renames_in_sparks_own_logs_and_nothing_once_they_are_gone(
     no_secret(*(inside(log) for log in logs.values()))
 
 
-def renames_cost(place: str, times: int, folder: Path) -> tuple[float, dict]:
-    """What the session without renames saved, in milliseconds; and what is found in the log of the one that renamed, with the
-    probe before them."""
-    *_, measured = [line for line in table.lines() if line["case"] == {"commits": place, "times": times}]
-    probed = folder / "probe.json"
-    probed.write_text(json.dumps(measured["report"]))
-    [found] = doctor(table.TRACES / table.log_name(place, times, "rename"), "--probe", probed)
-    return 1e3 * (sum(measured["rename_s"]) - sum(measured["magic_s"])), found
-
-
 @pytest.mark.parametrize("times", [4, 1])
 @pytest.mark.parametrize("place", ["SWI", "MINIO"])
 def test_doctor_predicts_what_renames_cost(place, times, tmp_path):
-    saved_ms, found = renames_cost(place, times, tmp_path)
+    """From the log of the session that renamed and the probe before it; measured is what the one without them saved, in turns."""
+    *_, measured = [line for line in table.lines() if line["case"] == {"commits": place, "times": times}]
+    probed = tmp_path / "probe.json"
+    probed.write_text(json.dumps(measured["report"]))
+    [found] = doctor(table.TRACES / table.log_name(place, times, "rename"), "--probe", probed)
+    saved_ms = 1e3 * (sum(measured["rename_s"]) - sum(measured["magic_s"]))
     assert float(found["saves_ms"]) == pytest.approx(saved_ms, rel=table.GOAL), found
     assert found["low_ms"] <= saved_ms <= found["high_ms"], (saved_ms, found)
 
