@@ -28,6 +28,7 @@ WHY = [
     "each trial is slower, and chance makes some of them look as if they paid. `remembered` begins with what was found: what it takes",
     "less is what trying costs. Where settings differ by a few percent it chooses among them by chance, at that cost. A doubling that gains",
     "less than 7 % is not to be taken at all: where two of them gain a tenth together, as on H150R, the policies stop before the best.",
+    "`throughput` tries no number that so short a stage leaves no time to judge: of 64 tasks, none above 8, unless each doubling doubled.",
 ]
 
 

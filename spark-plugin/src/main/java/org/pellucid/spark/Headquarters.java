@@ -144,8 +144,11 @@ final class Headquarters implements Tuner.Listener {
     @Override
     public void began(long stage) {
         ask(TIMES, answer -> {
-            if (answer.length > 0 && !answer[0].equals("fresh")) {
-                tuner.remember(stage, Integer.parseInt(answer[0]));
+            if (answer.length > 0) {
+                tuner.expect(stage, Integer.parseInt(answer[0]));
+            }
+            if (answer.length > 1) {
+                tuner.remember(stage, Integer.parseInt(answer[1]));
             }
         }, "stage", number(stage), spark.executorID());
     }

@@ -250,16 +250,19 @@ final class PellucidDriver implements DriverPlugin {
         }
     }
 
+    /** How many tasks of a stage an executor will have, as far as is known; and what a like one found, where one did. */
     private String[] found(String[] words) {
         StageSite site = sites.get(Integer.parseInt(words[1]));
         Executor executor = executors.get(words[2]);
         if (site == null || executor == null) {
             return UNKNOWN;
         }
+        int each = site.tasks() / Math.max(executors.size(), 1);
         // Too short to tune: on each executor two intervals at the least, of which one is cold, and one at its double.
-        boolean isShort = site.tasks() < 4L * settings.tuning.min * Math.max(executors.size(), 1);
+        boolean isShort = each < 4L * settings.tuning.min;
         OptionalInt found = memory.find(site.like(), executor.host, words[2], isShort);
-        return new String[] {found.isPresent() ? Integer.toString(found.getAsInt()) : "fresh"};
+        String tasks = Integer.toString(each);
+        return found.isPresent() ? new String[] {tasks, Integer.toString(found.getAsInt())} : new String[] {tasks};
     }
 
     private void save() {

@@ -112,7 +112,7 @@ class PellucidExecutorTest {
             case "executor":
                 return new String[] {Integer.toString(CORES), "true"};
             case "stage":
-                return new String[] {"fresh"};
+                return new String[] {"64"};
             default:
                 return new String[] {"1"};
         }

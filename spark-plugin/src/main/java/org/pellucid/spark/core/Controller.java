@@ -30,6 +30,11 @@ package org.pellucid.spark.core;
  * from then on. So where neither of those doublings paid it is looked at once more, by tasks that begin
  * then. Where one of them does pay beside that it is the first of them that is settled on, which lies
  * between: a few tasks tell that the least is too little, not how much more is best.
+ * <li>What comes next is sent when the driver has heard of a completion, some 20 ms later. So a completion
+ * counts where more than three quarters of as many ran as may.
+ * <li>A doubling is tried only where twice as many tasks are yet to begin as would run: with fewer the stage would be
+ * over before it is judged, and its last tasks would run at a number that nothing speaks for. Where each doubling
+ * before did double bytes per second, as well as a few tasks tell, it is taken all the same.
  * </ul>
  *
  * <p>Not thread-safe; it has no clock of its own.
@@ -45,6 +50,8 @@ public final class Controller {
     private static final int LEAST_TASKS = 4;
     /** Monotasks that one of a disk does: about as many as tasks run beside each other, of which each begins with short ones. */
     private static final int LEAST_MONOTASKS = 16;
+    /** How far from twice the bytes per second may be that a doubling brings where nothing is near its limit. */
+    private static final double TWICE_WITHIN = 0.5;
     private static final long NOT_BEGUN = Long.MIN_VALUE;
 
     private final Policy policy;
@@ -67,6 +74,12 @@ public final class Controller {
     /** Of the interval that paid last; {@code beforeConcurrency} is 0 in the first. */
     private int beforeConcurrency;
     private double beforeWorth;
+    /** Whether each doubling yet did double. */
+    private boolean unlimited;
+
+    /** Tasks of its stage that will come here, as far as is known, and that came. */
+    private int expected = Integer.MAX_VALUE;
+    private int begun;
 
     private long beginNs;
     private int completed;
@@ -140,6 +153,7 @@ public final class Controller {
         cold = startsCold;
         doubted = false;
         again = false;
+        unlimited = true;
         clear(NOT_BEGUN);
     }
 
@@ -159,8 +173,14 @@ public final class Controller {
         }
     }
 
+    /** So many tasks of its stage will start here, all in all. */
+    public void expect(int tasks) {
+        expected = tasks;
+    }
+
     /** One starts. */
     public void started(long nowNs) {
+        begun++;
         if (beginNs == NOT_BEGUN) {
             beginNs = nowNs;
         }
@@ -204,7 +224,7 @@ public final class Controller {
     /** Adds the sample; true when as many have completed as run. */
     private boolean intervalEnds(long nowNs, Sample sample) {
         if (policy == Policy.THROUGHPUT) {
-            if (sample.running < concurrency || again && sample.startNs < beginNs) {
+            if (lacksWork(sample) || again && sample.startNs < beginNs) {
                 return false;
             }
             if (completed < concurrency / 2) {
@@ -221,7 +241,14 @@ public final class Controller {
         return completed >= concurrency && (cold && ofTasks || counted >= least);
     }
 
+    /** Of tasks nearly a quarter may be on their way: where some end every moment, all are seldom there at once. */
+    private boolean lacksWork(Sample sample) {
+        return ofTasks ? 4L * sample.running <= 3L * concurrency : sample.running < concurrency;
+    }
+
     private void step(double worth, boolean pays) {
+        boolean first = beforeConcurrency == 0;
+        unlimited &= first || Math.abs(worth / beforeWorth - 2) <= TWICE_WITHIN;
         if (pays) {
             beforeConcurrency = concurrency;
             beforeWorth = worth;
@@ -241,7 +268,11 @@ public final class Controller {
         if (concurrency == max) {
             settled = true;
             reason = Reason.AT_THE_MOST;
-        } else {
+            return;
+        }
+        boolean judged = nextCanBeJudged();
+        settled = !judged && !first;
+        if (judged || unlimited) {
             concurrency = (int) Math.min(2L * concurrency, max);
             reason = Reason.DOUBLED;
         }
@@ -262,7 +293,11 @@ public final class Controller {
     }
 
     private boolean mayDoubt() {
-        return ofTasks && !doubted && beforeConcurrency == min && concurrency < max;
+        return ofTasks && !doubted && beforeConcurrency == min && concurrency < max && nextCanBeJudged();
+    }
+
+    private boolean nextCanBeJudged() {
+        return !ofTasks || expected - begun >= 2 * Math.min(2L * concurrency, max);
     }
 
     /** ζ in ns² a byte: 0 without wait, endless where there was wait and not one byte. */

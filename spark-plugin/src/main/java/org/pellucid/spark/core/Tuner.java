@@ -257,6 +257,19 @@ public final class Tuner {
         listener.slotsChanged();
     }
 
+    /** So many of a stage's tasks will come here, all in all. */
+    public void expect(long id, int tasks) {
+        lock.lock();
+        try {
+            Stage stage = stages.get(id);
+            if (stage != null) {
+                stage.controller.expect(tasks);
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
     /** The executor's slots became known. */
     public void setMax(int slots) {
         lock.lock();

@@ -218,6 +218,69 @@ class ControllerCasesTest {
         assertTrue(eight.settled());
     }
 
+    @Test
+    void aDoublingThatWouldNotBeJudgedIsTakenOnlyWhereEachDidDouble() {
+        // With 16 at once it takes 16 completions of which none may find fewer, and those that come before 16 run.
+        Controller enough = at8(1000, 1700, 32);
+        assertEquals(16, enough.concurrency());
+        assertFalse(enough.settled());
+        Controller few = at8(1000, 1700, 31);
+        assertEquals(8, few.concurrency());
+        assertTrue(few.settled());
+        assertEquals(Reason.DOUBLED, few.reason());
+        assertEquals(8, tasks(few, 20, 8, 40_000, 9000, 8900));
+        // From 2 to 4 they move twice as much, with 8 half as much again, or a little less.
+        Controller unlimited = at8(1000, 1330, 31);
+        assertEquals(16, unlimited.concurrency());
+        assertTrue(unlimited.settled());
+        assertEquals(8, at8(1000, 1340, 31).concurrency());
+        // From 2 to 4 they move a fifth more, or far more than 4 can: then the next speaks for nothing.
+        assertEquals(8, at8(1660, 1330, 31).concurrency());
+        assertEquals(16, at8(810, 810, 31).concurrency());
+        assertEquals(8, at8(790, 790, 31).concurrency());
+        // A first doubling that did not pay is not judged twice where there is no time for it.
+        for (int left : new int[] {15, 16}) {
+            Controller doubted = warm();
+            doubted.expect(1 + left);
+            assertEquals(4, tasks(doubted, 4, 2, 10_000, 1000, 900));
+            assertEquals(left < 16 ? 2 : 8, tasks(doubted, 6, 4, 20_000, 2000, 1900));
+            assertEquals(left < 16, doubted.settled());
+        }
+        // The first of a stage is taken whatever comes, and what nobody judged is not remembered.
+        Controller first = warm();
+        first.expect(1);
+        assertEquals(4, tasks(first, 4, 2, 10_000, 1000, 900));
+        assertFalse(first.settled());
+        // The paper's goes on whatever is left.
+        Controller paper = Controller.ofTasks(Policy.INDEX, 2, 8, 0.07);
+        paper.started(0);
+        paper.expect(1);
+        assertEquals(4, tasks(paper, 2, 2, 0, 1000, 900));
+        assertEquals(8, tasks(paper, 4, 4, 2000, 1000, 400));
+    }
+
+    @Test
+    void tasksOnTheirWayAreNoLackOfWork() {
+        for (int running : new int[] {12, 13}) {
+            Controller climbing = at8(1000, 1000, 100);
+            for (int i = 0; i < 16; i++) {
+                assertEquals(16, climbing.concurrency(), running + " after " + i);
+                climbing.completed(50_000, new Sample(49_000, 1_000_000, 900, running));
+            }
+            assertEquals(running > 12 ? 32 : 16, climbing.concurrency());
+        }
+    }
+
+    /** After doublings from 2, whose tasks took 1 µs, to 4 and to 8, whose took so long; with so many yet to begin. */
+    private static Controller at8(long at4Ns, long at8Ns, int left) {
+        Controller controller = warm();
+        controller.expect(1 + left); // one was told to have started
+        assertEquals(4, tasks(controller, 4, 2, 10_000, 1000, 900));
+        assertEquals(8, tasks(controller, 6, 4, 20_000, at4Ns, at4Ns - 100));
+        tasks(controller, 8, 8, 30_000, at8Ns, at8Ns - 100);
+        return controller;
+    }
+
     /** At 2 once more, since neither 4 nor 8 was faster; 34 µs into a stage. */
     private static Controller doubtful() {
         Controller controller = warm();
@@ -227,9 +290,9 @@ class ControllerCasesTest {
         return controller;
     }
 
-    /** At 2 of 16, after the first interval of a stage and the first half of the second. */
+    /** At 2 of 32, after the first interval of a stage and the first half of the second. */
     private static Controller warm() {
-        Controller controller = Controller.ofTasks(Policy.THROUGHPUT, 2, 16, 0.07);
+        Controller controller = Controller.ofTasks(Policy.THROUGHPUT, 2, 32, 0.07);
         controller.started(0);
         assertEquals(2, tasks(controller, 3, 2, 0, 1000, 900));
         return controller;

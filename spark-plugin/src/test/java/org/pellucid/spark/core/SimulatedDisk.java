@@ -47,6 +47,9 @@ final class SimulatedDisk {
                 if (task.pass == null) {
                     break;
                 }
+                if (left == tasks) {
+                    tuner.expect(stage, tasks);
+                }
                 left--;
                 double size = 0.8 + 0.4 * random.nextDouble();
                 task.bytes = (long) (bytes * size);

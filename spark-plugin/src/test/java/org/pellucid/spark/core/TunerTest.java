@@ -16,6 +16,7 @@ class TunerTest {
     // MB/s by streams 1, 2, 4, 8, 16, 32, measured on emulated disks.
     private static final double[] SEEKS = {146 * MB, 82 * MB, 82 * MB, 71 * MB, 69 * MB, 31 * MB};
     private static final double[] NO_SEEKS = {50 * MB, 50 * MB, 50 * MB, 50 * MB, 50 * MB, 50 * MB};
+    private static final double[] CLIMBS = {40 * MB, 60 * MB, 75 * MB, 85 * MB, 60 * MB, 40 * MB};
     private static final double[] STORE = {20 * MB, 40 * MB, 80 * MB, 160 * MB, 320 * MB, 640 * MB};
 
     private final List<String> told = new ArrayList<>();
@@ -43,12 +44,16 @@ class TunerTest {
 
     /** The concurrency at the end of a stage on 32 slots, and its time over that at 32 fixed. */
     private double[] stage(double[] rates, Policy policy, double cores, double computeNs, long seed) {
+        return stage(rates, policy, cores, computeNs, seed, 200);
+    }
+
+    private double[] stage(double[] rates, Policy policy, double cores, double computeNs, long seed, int tasks) {
         double[] result = new double[2];
         for (int run = 0; run < 2; run++) {
             SimulatedDisk disk = new SimulatedDisk(rates, cores, seed);
             Tuner tuner = new Tuner(tuning(policy, run == 0 ? 2 : 32), disk::now, listener);
             tuner.setMax(32);
-            double tookNs = disk.run(tuner, 7, 200, 32, 16 * MB, computeNs);
+            double tookNs = disk.run(tuner, 7, tasks, 32, 16 * MB, computeNs);
             assertEquals(0, tuner.running());
             if (run == 0) {
                 result[0] = tuner.concurrency(7);
@@ -70,6 +75,18 @@ class TunerTest {
             assertTrue(paced[1] < 1.02, "no seeks, seed " + seed + ": " + paced[1] + " of the time at 32");
             double[] store = stage(STORE, Policy.THROUGHPUT, 32, 1e6, seed);
             assertEquals(32, store[0], "store, seed " + seed);
+        }
+    }
+
+    @Test
+    void aShortStageEndsAtWhatWasJudged() {
+        for (long seed = 0; seed < 20; seed++) {
+            double[] seeks = stage(SEEKS, Policy.THROUGHPUT, 32, 1e6, seed, 40);
+            assertTrue(seeks[0] <= 4, "seeks, seed " + seed + ": " + seeks[0]);
+            double[] climbs = stage(CLIMBS, Policy.THROUGHPUT, 32, 1e6, seed, 40);
+            assertTrue(climbs[0] <= 8, "climbs, seed " + seed + ": " + climbs[0]);
+            double[] store = stage(STORE, Policy.THROUGHPUT, 32, 1e6, seed, 40);
+            assertTrue(store[0] >= 16, "store, seed " + seed + ": " + store[0]);
         }
     }
 
