@@ -126,6 +126,18 @@ def test_the_best_of_each_stage_is_what_to_beat():
     assert "0.71 (one pair)" in page and "| 1.0 | 0.1 | 4.0 |" in page
 
 
+def test_a_stage_of_one_task_has_nothing_to_choose():
+    lines = [
+        line("stock-4", 0, 10_000, [4000, 5000]),
+        line("stock-32", 0, 12_000, [3000, 8000]),
+        line("throughput", 0, 8_500, [4200, 3300]),
+    ]
+    for one in lines:
+        one["stages"][0]["tasks"] = 1
+    assert table.best_fixed(next(iter(table.newest(lines).values()))) == (10_000, ["4", "4"])
+    assert "tasks at once by throughput, by stage: **1: 8 beside 4** (goal" in table.page(lines)
+
+
 def test_a_choice_near_what_cannot_be_told_from_the_best_is_not_resolved():
     lines = [line("stock-32", repeat, 9_000, [9000]) for repeat in range(5)]
     lines += [line("stock-16", repeat, 10_300, [9300 + off]) for repeat, off in enumerate((-900, -400, 0, 600, 1000))]

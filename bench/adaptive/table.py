@@ -68,11 +68,17 @@ def at_once(settings: dict) -> bool:
     return any(sum(stage["ms"] for stage in stages) > ms for ms, stages in swept(settings).values())
 
 
+def has_choice(stage: dict) -> bool:
+    """Whether it has more tasks than run at once in any setting."""
+    return stage["tasks"] > SWEEP[0]
+
+
 def best_fixed(settings: dict) -> tuple[float, list[str]] | None:
     """The sweep's best setting of each stage, and what the job would take with those (the paper's BestFit, §4).
 
     What is not within a stage is taken from the setting that is best as a whole: where one is best in every stage, the
     job takes what it takes with that one. Of a job whose stages run beside each other one setting is best, as a whole.
+    A stage that has nothing to choose, too, takes what it takes with that.
     """
     sweep = swept(settings)
     if len(sweep) < 2:
@@ -82,7 +88,9 @@ def best_fixed(settings: dict) -> tuple[float, list[str]] | None:
     if at_once(settings):
         return ms, [whole.removeprefix("stock-")]
     count = min(len(stages) for _, stages in sweep.values())
-    names = [min(sweep, key=lambda name: sweep[name][1][place]["ms"]) for place in range(count)]
+    names = [
+        min(sweep, key=lambda name: sweep[name][1][place]["ms"]) if has_choice(stages[place]) else whole for place in range(count)
+    ]
     gained = sum(stages[place]["ms"] - sweep[name][1][place]["ms"] for place, name in enumerate(names))
     return ms - gained, [name.removeprefix("stock-") for name in names]
 
@@ -248,7 +256,7 @@ def chosen(policy: str, stages: list[dict], best: list[str], settings: dict, lac
     """
     said, words = [], []
     for place, (stage, name) in enumerate(zip(stages, best, strict=False)):
-        if stage["concurrency"] is None:
+        if stage["concurrency"] is None or not has_choice(stage):
             continue
         costs, word = "", "met"
         if not near(stage["concurrency"], name):
@@ -279,7 +287,8 @@ def page(lines: list[dict]) -> str:
         "on both; `monotasks`: queues per disk, with as many cores as there are. No core sleeps meanwhile (`run.py`, `awake`). Each table is",
         "of one build of the plugin's jar, the newest that measured it; what is compared is within a table. The best fixed setting of",
         "each stage, together: what the job takes with the setting that is best as a whole, but each stage with its own best. Tasks at once",
-        "that are not within one doubling of the best, but of a setting that five repeats do not tell from it (95 %): not resolved.",
+        "that are not within one doubling of the best, but of a setting that five repeats do not tell from it (95 %): not resolved. In a",
+        "stage of one task there is nothing to choose.",
         "",
         *WHY,
         "",
