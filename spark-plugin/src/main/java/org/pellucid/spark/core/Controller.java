@@ -30,8 +30,6 @@ package org.pellucid.spark.core;
  * from then on. So where neither of those doublings paid it is looked at once more, by tasks that begin
  * then. Where one of them does pay beside that it is the first of them that is settled on, which lies
  * between: a few tasks tell that the least is too little, not how much more is best.
- * <li>What comes next is sent when the driver has heard of a completion, some 20 ms later. So a completion
- * counts where more than three quarters of as many ran as may.
  * <li>A doubling is tried only where twice as many tasks are yet to begin as would run: with fewer the stage would be
  * over before it is judged, and its last tasks would run at a number that nothing speaks for. Where each doubling
  * before did double bytes per second, as well as a few tasks tell, it is taken all the same.
@@ -224,7 +222,7 @@ public final class Controller {
     /** Adds the sample; true when as many have completed as run. */
     private boolean intervalEnds(long nowNs, Sample sample) {
         if (policy == Policy.THROUGHPUT) {
-            if (lacksWork(sample) || again && sample.startNs < beginNs) {
+            if (sample.running < concurrency || again && sample.startNs < beginNs) {
                 return false;
             }
             if (completed < concurrency / 2) {
@@ -239,11 +237,6 @@ public final class Controller {
         serviceNs += service;
         waitNs += sample.waitNs == Sample.ALL_WAIT ? service : sample.waitNs;
         return completed >= concurrency && (cold && ofTasks || counted >= least);
-    }
-
-    /** Of tasks nearly a quarter may be on their way: where some end every moment, all are seldom there at once. */
-    private boolean lacksWork(Sample sample) {
-        return ofTasks ? 4L * sample.running <= 3L * concurrency : sample.running < concurrency;
     }
 
     private void step(double worth, boolean pays) {

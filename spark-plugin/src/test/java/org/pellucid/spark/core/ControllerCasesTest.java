@@ -259,18 +259,6 @@ class ControllerCasesTest {
         assertEquals(8, tasks(paper, 4, 4, 2000, 1000, 400));
     }
 
-    @Test
-    void tasksOnTheirWayAreNoLackOfWork() {
-        for (int running : new int[] {12, 13}) {
-            Controller climbing = at8(1000, 1000, 100);
-            for (int i = 0; i < 16; i++) {
-                assertEquals(16, climbing.concurrency(), running + " after " + i);
-                climbing.completed(50_000, new Sample(49_000, 1_000_000, 900, running));
-            }
-            assertEquals(running > 12 ? 32 : 16, climbing.concurrency());
-        }
-    }
-
     /** After doublings from 2, whose tasks took 1 µs, to 4 and to 8, whose took so long; with so many yet to begin. */
     private static Controller at8(long at4Ns, long at8Ns, int left) {
         Controller controller = warm();
