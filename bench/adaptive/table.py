@@ -28,7 +28,8 @@ WHY = [
     "each trial is slower, and chance makes some of them look as if they paid. `remembered` begins with what was found: what it takes",
     "less is what trying costs. Where settings differ by a few percent it chooses among them by chance, at that cost. A doubling that gains",
     "less than 7 % is not to be taken at all: where two of them gain a tenth together, as on H150R, the policies stop before the best.",
-    "`throughput` tries no number that so short a stage leaves no time to judge: of 64 tasks, none above 8, unless each doubling doubled.",
+    "From the jar dbacb211901f on, `throughput` tries no number that so short a stage leaves no time to judge: of 64 tasks, none above 8,",
+    "unless each doubling doubled. Tables by jars before have it end at 16 and more that nobody had judged.",
 ]
 
 
@@ -288,7 +289,7 @@ def page(lines: list[dict]) -> str:
         "of one build of the plugin's jar, the newest that measured it; what is compared is within a table. The best fixed setting of",
         "each stage, together: what the job takes with the setting that is best as a whole, but each stage with its own best. Tasks at once",
         "that are not within one doubling of the best, but of a setting that five repeats do not tell from it (95 %): not resolved. In a",
-        "stage of one task there is nothing to choose.",
+        "stage of one or two tasks there is nothing to choose.",
         "",
         *WHY,
         "",
