@@ -1,8 +1,7 @@
 """What a stock event log says of each stage, as figures 2 and 7 of the paper need it; and what the plugin says of disks.
 
-ε: the threads' wait, executorRunTime − cpuTime − gc, summed over a stage's tasks (with the plugin also
-less its queue time and the run queue's wait, which stock logs lack). µ: bytes read and written a
-second of the stage. ζ = ε ÷ µ (self-adaptive-executors-middleware19 §5.1).
+ε (self-adaptive-executors-middleware19 §5.1): the threads' wait, executorRunTime − cpuTime − gc, summed over a
+stage's tasks (with the plugin also less its queue time and the run queue's wait, which stock logs lack).
 """
 
 import json
@@ -12,8 +11,8 @@ from pathlib import Path
 
 
 def stages(log: Path) -> list[dict]:
-    """Each stage that ran, in order: id, tasks, ms, wait_ms (ε), bytes_per_s (µ), index (ζ, ms of wait a MB/s), and how
-    many tasks ran at once in the end where the plugin said so."""
+    """Each stage that ran, in order: id, tasks, ms, wait_ms (ε), bytes read and written, and how many tasks ran at once
+    in the end where the plugin said so."""
     tasks, ended = defaultdict(list), {}
     with open(log) as lines:
         for line in lines:
@@ -45,15 +44,12 @@ def stage(info: dict, tasks: list[dict]) -> dict:
         moved += metrics["Shuffle Write Metrics"]["Shuffle Bytes Written"] + metrics["Disk Bytes Spilled"]
         if "pellucid.concurrency" in told:
             chosen.append((task["Task Info"]["Finish Time"], told["pellucid.concurrency"]))
-    per_s = moved / ms * 1000 if ms else None
     return {
         "id": info["Stage ID"],
         "tasks": len(tasks),
         "ms": ms,
         "wait_ms": wait_ns / 1e6,
         "bytes": moved,
-        "bytes_per_s": per_s,
-        "index": wait_ns / 1e6 / (per_s / 1e6) if per_s else None,
         "concurrency": max(chosen)[1] if chosen else None,
     }
 

@@ -6,7 +6,7 @@ import sys
 from collections import defaultdict
 
 from bench import results
-from bench.adaptive.matrix import DEFAULT, EMPTY_TASKS, GROUPS, POLICIES, REMEMBERED, SWEEP, settings_of
+from bench.adaptive.matrix import BESIDE, CHANGE_PLACES, DEFAULT, EMPTY_TASKS, GROUPS, POLICIES, REMEMBERED, SWEEP, settings_of
 from bench.goals import Goal, at_most, of_all
 from bench.stats import ratio_interval, resolved
 
@@ -18,6 +18,8 @@ SPINNING = (("H150R", "sort"), ("H150", "sort"))
 # Queues per disk: stock's time over theirs.
 FASTER = 1.15
 REPEATS = 5
+# Of a stage.
+NUMBERS = ("tasks", "ms", "wait_ms", "bytes", "concurrency")
 # Enough pairs to say that something costs nothing.
 PAIRS = 15
 COSTS_NOTHING = 1.02
@@ -54,7 +56,7 @@ def medians(runs: dict[int, dict]) -> tuple[float, list[dict]]:
     stages = []
     for place in range(count):
         of = [line["stages"][place] for line in lines]
-        known = {key: [stage[key] for stage in of if stage[key] is not None] for key in of[0]}
+        known = {key: [stage[key] for stage in of if stage[key] is not None] for key in NUMBERS}
         stages.append({key: statistics.median(values) if values else None for key, values in known.items()})
     return statistics.median(line["ms"] for line in lines), stages
 
@@ -64,9 +66,9 @@ def swept(settings: dict) -> dict[str, tuple[float, list[dict]]]:
     return {name: medians(runs) for name, runs in settings.items() if name.startswith("stock-")}
 
 
-def at_once(settings: dict) -> bool:
-    """Whether stages run beside each other: then their times do not add up, nor is their order the same in each run."""
-    return any(sum(stage["ms"] for stage in stages) > ms for ms, stages in swept(settings).values())
+def job_of(settings: dict) -> str:
+    """What all of these runs ran."""
+    return next(line["case"]["job"] for runs in settings.values() for line in runs.values())
 
 
 def has_choice(stage: dict) -> bool:
@@ -86,7 +88,7 @@ def best_fixed(settings: dict) -> tuple[float, list[str]] | None:
         return None
     whole = min(sweep, key=lambda name: sweep[name][0])
     ms, stages = sweep[whole]
-    if at_once(settings):
+    if job_of(settings) in BESIDE:
         return ms, [whole.removeprefix("stock-")]
     count = min(len(stages) for _, stages in sweep.values())
     names = [
@@ -149,6 +151,7 @@ def group_page(group: tuple, settings: dict) -> list[str]:
         counters = ("busy_ns", "positioning_ns", "in_flight_ns")
         busy, positioning, flight = (statistics.median(sum(drive[key] for drive in each) for each in drives) / 1e9 for key in counters)
         shown = ", ".join(seconds(s["ms"]) + (f" ({s['concurrency']:.0f})" if s["concurrency"] else "") for s in stages)
+        shown = "they change places" if job in CHANGE_PLACES else shown
         depth = f"{flight / busy:.1f}" if busy else "–"
         cells = [name, len(settings[name]), seconds(ms), against_default(settings, name), f"{busy:.1f}", f"{positioning:.1f}", depth]
         cells += [in_queues(settings[name]) if name == "monotasks" else "–"] if queues else []
@@ -166,14 +169,19 @@ def in_queues(runs: dict[int, dict]) -> str:
 
 
 def signals(settings: dict, order: list[str]) -> list[str]:
-    """ε, µ and ζ of each stage over the sweep (the paper's figure 7)."""
+    """ε, µ and ζ of each stage over the sweep (the paper's figure 7): wait, bytes read and written a second, and ε ÷ µ (§5.1).
+
+    µ is of the bytes that the plugin counts in the same stage, since stock Spark leaves out most of what it reads of Parquet.
+    """
     sweep = [name for name in order if name.startswith("stock-")]
-    if len(sweep) < 2:
+    plugged = [medians(settings[name])[1] for name in order if name in POLICIES]
+    if len(sweep) < 2 or not plugged or job_of(settings) in CHANGE_PLACES:
         return []
     found = {name: medians(settings[name])[1] for name in sweep}
-    count = min(len(stages) for stages in found.values())
+    count = min(len(stages) for stages in (*found.values(), *plugged))
+    moved = [statistics.median(stages[place]["bytes"] for stages in plugged) for place in range(count)]
     lines = [
-        "ε (wait of all threads, s) / µ (MB/s) / ζ (ms of wait a MB/s):",
+        "ε (wait of all threads, s) / µ (MB/s, by the plugin's count of bytes) / ζ (ms of wait a MB/s):",
         "",
         f"| stage | {' | '.join(name.removeprefix('stock-') for name in sweep)} |",
         f"|---|{'---|' * len(sweep)}",
@@ -182,9 +190,9 @@ def signals(settings: dict, order: list[str]) -> list[str]:
         cells = []
         for name in sweep:
             stage = found[name][place]
-            mb = (stage["bytes_per_s"] or 0) / 1e6
-            index = "–" if stage["index"] is None else f"{stage['index']:.0f}"
-            cells.append(f"{stage['wait_ms'] / 1000:.1f} / {mb:.1f} / {index}")
+            mb_s = moved[place] / 1e6 / (stage["ms"] / 1000)
+            index = f"{stage['wait_ms'] / mb_s:.0f}" if mb_s else "–"
+            cells.append(f"{stage['wait_ms'] / 1000:.1f} / {mb_s:.1f} / {index}")
         lines.append(f"| {place} | {' | '.join(cells)} |")
     return [*lines, ""]
 
@@ -201,11 +209,11 @@ def verdict(group: tuple, settings: dict) -> list[Goal | str]:
     best = best_fixed(beside)
     default = medians(beside[DEFAULT])[0] if DEFAULT in settings else None
     of = "" if beside == settings else f" (of the {len(next(iter(beside.values())))} repeats that every setting has)"
-    by_stage = not at_once(beside)
+    by_stage = job_of(settings) not in BESIDE
     if best and by_stage:
         found.append(f"- Best fixed setting of each stage: {', '.join(best[1])}; together {seconds(best[0])} s{of}.")
     elif best:
-        found.append(f"- Stages run beside each other and change places. Best fixed setting of the job: {best[1][0]}, {seconds(best[0])} s{of}.")
+        found.append(f"- Stages run beside each other, so that they have no best of their own. Best fixed setting of the job: {best[1][0]}, {seconds(best[0])} s{of}.")
     for policy in (*POLICIES, REMEMBERED):
         if policy not in settings:
             continue
@@ -286,9 +294,10 @@ def page(lines: list[dict]) -> str:
         "its run before found, as a job that comes back has it (`spark.pellucid.memory`). Settings take turns. When a stage begins the page",
         "cache forgets the disk's files, as if they were more than the memory. `H150x2`: input on one disk, output on another, shuffle files",
         "on both; `monotasks`: queues per disk, with as many cores as there are. No core sleeps meanwhile (`run.py`, `awake`). Each table is",
-        "of one build of the plugin's jar, the newest that measured it; what is compared is within a table. The best fixed setting of",
-        "each stage, together: what the job takes with the setting that is best as a whole, but each stage with its own best. Tasks at once",
-        "that are not within one doubling of the best, but of a setting that five repeats do not tell from it (95 %): not resolved. In a",
+        "of one build of the plugin's jar, the newest that measured it; what is compared is within a table. Numbers are medians of the runs;",
+        "\"over stock-32\" in a table is the geometric mean of pairs of the same repeat, below it the ratio of medians. The best fixed setting",
+        "of each stage, together: what the job takes with the setting that is best as a whole, but each stage with its own best. Tasks at",
+        "once that are not within one doubling of the best, but of a setting that five repeats do not tell from it (95 %): not resolved. In a",
         "stage of one or two tasks there is nothing to choose.",
         "",
         *WHY,
