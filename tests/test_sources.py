@@ -7,6 +7,8 @@ import lzma
 import os
 import re
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 
@@ -187,6 +189,34 @@ def test_many_small_files(tmp_path):
         assert breadth.rows(f"SELECT count(*), sum(id), count(DISTINCT id) FROM '{place}'") == expected, place
 
 
+@pytest.mark.parametrize("way", breadth.WAYS)
+def test_an_order_within_files_is_kept(tmp_path, way):
+    """Declared, or said by Parquet files; what relies on it merges files and sorts nothing."""
+    for first in (1, 2):
+        (tmp_path / f"{first}.csv").write_text("a\n" + "".join(f"{a}\n" for a in range(first, 40, 2)))
+        table = pa.table({"a": pa.array(range(first, 40_000, 2), pa.int32()), "b": pa.array(range(first, 40_000, 2))})
+        pq.write_table(table, tmp_path / f"{first}.parquet", sorting_columns=[pq.SortingColumn(0)], row_group_size=9000)
+    declared = f"""CREATE EXTERNAL TABLE t (a INT) STORED AS CSV LOCATION '{tmp_path}/' WITH ORDER (a)
+        OPTIONS ('format.has_header' 'true'); SELECT a FROM t ORDER BY a"""
+    (tmp_path / "csv").mkdir()
+    for path in tmp_path.glob("*.csv"):
+        path.rename(tmp_path / "csv" / path.name)
+    declared = declared.replace(f"{tmp_path}/", f"{tmp_path}/csv/")
+    assert [a for (a,) in breadth.rows(declared, *breadth.WAYS[way])] == list(range(1, 40))
+    said = breadth.rows(f"SELECT a, b FROM '{tmp_path}/*.parquet' ORDER BY a", *breadth.WAYS[way])
+    assert said == [[a, a] for a in range(1, 40_000)]
+    numbered = f"SELECT a, row_number() OVER (ORDER BY a) FROM '{tmp_path}/*.parquet' ORDER BY a"
+    assert breadth.rows(numbered, *breadth.WAYS[way]) == [[a, a] for a in range(1, 40_000)]
+
+
+def test_an_ending_is_the_same_in_capitals(tmp_path):
+    (tmp_path / "A.TSV").write_text("x\ty\n1\t2,5\n")
+    assert breadth.rows(f"SELECT x, y FROM '{tmp_path}/A.TSV'") == [[1, "2,5"]]
+    (tmp_path / "a.tbl").write_text("1|2|\n")
+    ran = binary.sql(f"SELECT * FROM '{tmp_path}/a.tbl'")
+    assert ran.code == 1 and "CREATE EXTERNAL TABLE" in ran.err, ran.err
+
+
 def test_a_star_ends_at_a_folder_and_hidden_files_are_left_out(tmp_path):
     (tmp_path / "below").mkdir()
     (tmp_path / "_temporary").mkdir()
@@ -293,6 +323,30 @@ def test_s3_is_read(bucket, files, hive):
     assert dict(zip(counts, (r.rows[0][0] for r in got))) == counts
     pruned = breadth.rows("SELECT y, count(*) FROM 's3://bucket/hive/' WHERE y = '2021' GROUP BY y", **settings)
     assert pruned == [["2021", 100]]
+
+
+def test_objects_of_one_name_in_two_stores(bucket, tmp_path):
+    """A file here, and an object there whose key is the file's path, in one statement."""
+    held, settings = bucket
+    queries = []
+    for ending in ("parquet", "csv", "json"):
+        (tmp_path / ending).mkdir()
+        path = tmp_path / ending / f"x.{ending}"
+        for rows, keep in ((3000, lambda there: held.objects.update({str(path)[1:]: there})), (7, lambda here: None)):
+            path.unlink(missing_ok=True)
+            binary.sql(f"COPY (SELECT value AS x FROM range({rows})) TO '{path}'").check()
+            keep(path.read_bytes())
+        for first, second in ((f"{path}", f"s3://bucket{path}"), (f"s3://bucket{path}", f"{path}")):
+            for a, b in ((first, second), (first[: -len(path.name)], second[: -len(path.name)])):
+                queries.append(f"SELECT sum(x) FROM '{a}' UNION ALL SELECT sum(x) FROM '{b}' ORDER BY 1")
+    assert [r.rows for r in breadth.results(queries, **settings)] == [[[21], [2999 * 1500]]] * 12
+
+
+def test_files_that_come_and_go_between_statements(tmp_path):
+    place = f"SELECT count(*) FROM '{tmp_path}/'"
+    copy = f"COPY (SELECT value AS x FROM range(5)) TO '{tmp_path}"
+    statements = [f"{copy}/1.csv'", place, f"{copy}/2.csv'", place]
+    assert [r.rows for r in breadth.results(statements)][1::2] == [[[5]], [[10]]]
 
 
 def test_s3_reads_only_what_is_needed(bucket, tmp_path):

@@ -2,6 +2,7 @@
 
 import re
 
+import duckdb
 import pytest
 
 from tests import binary, breadth, oracle
@@ -244,6 +245,45 @@ def test_explain_shows_stages_and_monotasks(tables):
     measured = "\n".join(str(line) for _, line in breadth.rows(f"EXPLAIN ANALYZE {query}", *tables[1]))
     assert re.search(r"monotasks?: queue .* service .*rows", measured), measured
     assert breadth.rows("EXPLAIN VERBOSE SELECT 1")
+
+
+@pytest.mark.parametrize("way", breadth.WAYS)
+def test_what_needs_all_rows_in_one_partition_has_them(tmp_path, way):
+    """A file of as many rows as a batch is one partition, below a join whose rows are worth spreading."""
+    path = tmp_path / "f.parquet"
+    duckdb.sql(f"COPY (SELECT i AS id, i % 10 AS k FROM range(6000) r(i)) TO '{path}' (ROW_GROUP_SIZE 2048)")
+    beside = "(VALUES (1), (2)) b(x) CROSS JOIN"
+    below = {
+        f"SELECT row_number() OVER (ORDER BY id) AS n FROM '{path}'": [12_000, 6000],
+        f"SELECT row_number() OVER () AS n FROM '{path}'": [12_000, 6000],
+        f"SELECT count(*) AS n FROM '{path}' GROUP BY k": [20, 600],
+        f"SELECT DISTINCT k AS n FROM '{path}'": [20, 9],
+        f"SELECT id AS n FROM '{path}' ORDER BY id LIMIT 5000": [10_000, 4999],
+        f"SELECT id AS n FROM '{path}' WHERE id >= 0 LIMIT 5000": [10_000, None],
+        f"SELECT sum(id) OVER (PARTITION BY k) AS n FROM '{path}'": [12_000, sum(range(9, 6000, 10))],
+    }
+    statements = [f"SELECT count(*), max(a.n) FROM {beside} ({query}) a" for query in below]
+    got = [r.rows[0] for r in breadth.results(statements, *breadth.WAYS[way])]
+    expected = [[count, most if most is not None else found[1]] for (count, most), found in zip(below.values(), got, strict=True)]
+    assert got == expected
+
+
+def test_explain_analyze_has_each_stage_s_own_numbers(tables):
+    """Also where stages that wait for nothing come after others in the plan."""
+    query = "SELECT * FROM (SELECT k, count(*) FROM t GROUP BY k) x CROSS JOIN (SELECT s, count(*) FROM t GROUP BY s) y"
+    stages: dict[str, str] = {}
+    for stage, line in breadth.rows(f"EXPLAIN ANALYZE {query}", *tables[1]):
+        stages[stage] = stages.get(stage, "") + f"{line}\n"
+    planned = {stage: re.search(r"(\d+) multitasks?:", text)[1] for stage, text in stages.items()}
+    ran = {stage: re.search(r"(\d+) Compute monotasks:", text)[1] for stage, text in stages.items()}
+    assert planned == ran and len(set(planned.values())) > 1, stages
+
+
+def test_one_task_s_rows_are_within_the_memory():
+    """Ten billion rows of one multitask: the budget refuses them, and not the machine."""
+    endless = "SELECT a.value FROM range(100000) a CROSS JOIN range(100000) b"
+    ran = binary.sql(endless, None, "--memory", "256MiB", timeout=120)
+    assert ran.code == 1 and "memory" in ran.err.lower(), ran.err
 
 
 def test_statements_without_a_result_print_nothing():

@@ -94,6 +94,19 @@ impl Exchange {
         Ok(())
     }
 
+    /// Counts memory that will be put here.
+    ///
+    /// # Errors
+    /// The memory budget does not allow it.
+    pub(crate) fn hold(&self, bytes: u64) -> Result<()> {
+        self.ledger.hold(bytes)
+    }
+
+    /// It is counted no more.
+    pub(crate) fn release(&self, bytes: u64) {
+        self.ledger.release(bytes);
+    }
+
     /// Puts every partition into the order of the multitasks that wrote it.
     pub(crate) fn seal(&self) {
         for part in &self.parts {
@@ -143,7 +156,7 @@ impl Drop for Exchange {
 
 /// Memory behind a batch. Buffers that several batches share count in each: the
 /// ledger errs towards less admission, never towards more.
-fn batch_bytes(batch: &RecordBatch) -> u64 {
+pub(crate) fn batch_bytes(batch: &RecordBatch) -> u64 {
     batch
         .columns()
         .iter()

@@ -140,6 +140,11 @@ impl Execution {
         std::mem::take(&mut self.result.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Each stage's number in the trace, which has them as they began; `None`: it did not.
+    pub(crate) fn numbers(&self) -> Vec<Option<StageIx>> {
+        self.stages.iter().map(|stage| stage.ix.get().copied()).collect()
+    }
+
     fn exchange(&self, stage: usize) -> Option<Arc<Exchange>> {
         self.stages[stage].exchange.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

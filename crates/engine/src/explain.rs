@@ -5,7 +5,7 @@ use std::fmt::Write;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, ExecutionPlanProperties};
-use pellucid_trace::{Phase, Trace};
+use pellucid_trace::{Phase, StageIx, Trace};
 
 use crate::cut::{Node, Output, StagePlan, key};
 use crate::scan::Need;
@@ -158,7 +158,7 @@ fn tree(plan: &StagePlan, index: usize, node: &Node, depth: usize, out: &mut Str
 }
 
 /// What the trace says of stage `index`: monotasks, time and bytes by phase.
-pub(crate) fn measured(trace: &Trace, index: u32) -> String {
+pub(crate) fn measured(trace: &Trace, index: StageIx) -> String {
     let stage_of = |m: u32| trace.multitasks.get(m as usize).map(|t| t.stage);
     let of_stage: Vec<_> = trace.monotasks.iter().filter(|m| stage_of(m.multitask) == Some(index)).collect();
     let mut lines = Vec::new();

@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::future::{AbortHandle, Abortable};
@@ -143,8 +143,9 @@ impl Outputs {
             targets.iter().filter_map(discard).chain(earlier).collect()
         };
         // A store that fails to forget has said so to nobody; there is nothing to do about it.
+        let until = Instant::now() + ABORT;
         for done in &aborted {
-            let _ = done.recv_timeout(ABORT);
+            let _ = done.recv_timeout(until.saturating_duration_since(Instant::now()));
         }
     }
 

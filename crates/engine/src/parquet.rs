@@ -32,6 +32,7 @@ use futures::future::BoxFuture;
 use crate::cut::Node;
 use crate::prune::Pruner;
 use crate::scan::{MULTITASK_BYTES, Need, Scan, ScanTask, Source};
+use crate::stores::in_store;
 
 /// Metadata of the job's Parquet files, by location.
 pub(crate) type Metadata = HashMap<String, Arc<ParquetMetaData>>;
@@ -172,10 +173,11 @@ impl<'a> Planner<'a> {
         file: &PartitionedFile,
         open: &dyn Fn(&PartitionedFile) -> Result<Source>,
     ) -> Result<()> {
-        let metadata =
-            self.metadata.get(file.path().as_ref()).cloned().ok_or_else(|| {
-                DataFusionError::Internal(format!("metadata of {} was not read", file.path()))
-            })?;
+        let metadata = self
+            .metadata
+            .get(&in_store(self.config.object_store_url.as_ref(), file.path()))
+            .cloned()
+            .ok_or_else(|| DataFusionError::Internal(format!("metadata of {} was not read", file.path())))?;
         let pruner = Pruner::new(self.config, file, &metadata, self.predicate.clone(), &self.columns)?;
         let source = match self.files.iter().find(|f| f.file.path() == file.path()) {
             Some(known) => known.source,

@@ -21,7 +21,7 @@ use datafusion::parquet::file::metadata::PageIndexPolicy;
 use futures::{StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
 use pellucid_runtime::{Job, Progress};
-use pellucid_trace::{Recorder, RecorderOptions, Trace};
+use pellucid_trace::{Recorder, RecorderOptions, StageIx, Trace};
 
 use crate::cut::{self, Node, StagePlan};
 use crate::exchange::{Exchange, Ledger};
@@ -31,7 +31,7 @@ use crate::parquet::{Metadata, ParquetScan};
 use crate::scan::Source;
 use crate::session::Session;
 use crate::stage::Builder;
-use crate::stores::{JobIo, JobStores, planned};
+use crate::stores::{JobIo, JobStores, in_store, planned};
 use crate::{EngineError, Input, QueryResult, explain, input, paths, tables};
 
 /// Footers and page indexes read at once.
@@ -70,6 +70,10 @@ impl Query {
         sql: &str,
         trace: Option<PathBuf>,
     ) -> Result<Self, EngineError> {
+        // What DataFusion remembers of folders has no end: since the last statement files came and went.
+        if let Some(listings) = session.context.runtime_env().cache_manager.get_list_files_cache() {
+            listings.clear();
+        }
         load(&session, sql)?;
         let recorder = Recorder::start(RecorderOptions {
             producer: "engine".to_string(),
@@ -231,31 +235,29 @@ impl Running {
         let schema = planned.plan.schema();
         let stages = cut::cut(&planned.plan)?;
         let context = self.context(&planned.state);
-        let explained = match planned.asked {
-            Asked::Stages | Asked::Measured => Some(Explained {
-                stages: self.describe(&stages, &planned.metadata, &context)?,
-                measured: matches!(planned.asked, Asked::Measured),
-            }),
+        let described = match planned.asked {
+            Asked::Stages | Asked::Measured => Some(self.describe(&stages, &planned.metadata, &context)?),
             Asked::Rows | Asked::Table(_) => None,
         };
-        if explained.as_ref().is_some_and(|e| !e.measured) {
+        if matches!(planned.asked, Asked::Stages) {
             self.job.succeed();
-            return Ok((schema, Vec::new(), explained));
+            return Ok((schema, Vec::new(), described.map(|stages| Explained { stages, ran: Vec::new() })));
         }
-        let batches = self.execute(stages, planned.metadata, context)?;
+        let (batches, ran) = self.execute(stages, planned.metadata, context)?;
         if let Asked::Table(table) = planned.asked {
             self.keep(*table, &schema, batches)?;
             return Ok((Arc::new(Schema::empty()), Vec::new(), None));
         }
-        Ok((schema, batches, explained))
+        Ok((schema, batches, described.map(|stages| Explained { stages, ran })))
     }
 
+    /// The rows, and each stage's number in the trace.
     fn execute(
         &self,
         stages: StagePlan,
         metadata: Metadata,
         context: Arc<TaskContext>,
-    ) -> Result<Vec<RecordBatch>, EngineError> {
+    ) -> Result<(Vec<RecordBatch>, Vec<Option<StageIx>>), EngineError> {
         let execution = Execution::new(Parts {
             runtime: self.session.runtime.clone(),
             job: self.job.clone(),
@@ -275,7 +277,7 @@ impl Running {
             self.outputs.discard();
         }
         ended?;
-        Ok(execution.result())
+        Ok((execution.result(), execution.numbers()))
     }
 
     /// Multitasks that a scan is divided into at least: enough that every core has several, or as
@@ -404,15 +406,17 @@ type Steps = (SchemaRef, Vec<RecordBatch>, Option<Explained>);
 
 struct Explained {
     stages: Vec<String>,
-    measured: bool,
+    /// The trace's numbers of those that ran.
+    ran: Vec<Option<StageIx>>,
 }
 
 /// The rows of `EXPLAIN`: one a line of a stage; what was measured stands below its first.
 fn explained(explained: &Explained, trace: &Trace) -> Result<(SchemaRef, Vec<RecordBatch>), EngineError> {
     let mut numbers = Vec::new();
     let mut lines = Vec::new();
-    for (index, stage) in (0u32..).zip(&explained.stages) {
-        let measured = if explained.measured { explain::measured(trace, index) } else { String::new() };
+    for (index, stage) in explained.stages.iter().enumerate() {
+        let ran = explained.ran.get(index).copied().flatten();
+        let measured = ran.map_or_else(String::new, |ix| explain::measured(trace, ix));
         let all = stage.lines().take(1).chain(measured.lines()).chain(stage.lines().skip(1));
         for line in all {
             numbers.push(index.to_string());
@@ -430,20 +434,23 @@ fn explained(explained: &Explained, trace: &Trace) -> Result<(SchemaRef, Vec<Rec
 
 /// The metadata of all Parquet files of a plan, read or found in the session's cache.
 async fn metadata(state: &SessionState, plan: &Node) -> Result<Metadata, DataFusionError> {
-    let mut wanted: Vec<(Arc<dyn object_store::ObjectStore>, ObjectMeta)> = Vec::new();
+    let mut wanted: Vec<(String, Arc<dyn object_store::ObjectStore>, ObjectMeta)> = Vec::new();
     plan.apply(|node| {
         if let Some(scan) = ParquetScan::of(node) {
-            let store = state.runtime_env().object_store(&scan.config.object_store_url)?;
+            let url = &scan.config.object_store_url;
+            let store = state.runtime_env().object_store(url)?;
             let files = scan.config.file_groups.iter().flat_map(|g| g.iter());
-            wanted.extend(files.map(|f| (Arc::clone(&store), f.object_meta.clone())));
+            wanted.extend(
+                files.map(|f| (in_store(url.as_ref(), f.path()), Arc::clone(&store), f.object_meta.clone())),
+            );
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
-    wanted.sort_by(|(_, a), (_, b)| a.location.cmp(&b.location));
-    wanted.dedup_by(|(_, a), (_, b)| a.location == b.location);
+    wanted.sort_by(|(a, ..), (b, ..)| a.cmp(b));
+    wanted.dedup_by(|(a, ..), (b, ..)| a == b);
     let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
     futures::stream::iter(wanted)
-        .map(|(store, meta)| {
+        .map(|(name, store, meta)| {
             let cache = Arc::clone(&cache);
             async move {
                 let metadata = DFParquetMetadata::new(store.as_ref(), &meta)
@@ -452,7 +459,7 @@ async fn metadata(state: &SessionState, plan: &Node) -> Result<Metadata, DataFus
                     .fetch_metadata()
                     .await
                     .map_err(|e| e.context(format!("the metadata of {} cannot be read", meta.location)))?;
-                Ok((meta.location.to_string(), metadata))
+                Ok((name, metadata))
             }
         })
         .buffer_unordered(METADATA_AT_ONCE)

@@ -10,7 +10,7 @@ use datafusion::physical_plan::metrics::Time;
 use datafusion::physical_plan::repartition::BatchPartitioner;
 
 use crate::cut::Output;
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, batch_bytes};
 use crate::stage::ReadyStage;
 
 /// Where a compute monotask's batches go.
@@ -22,6 +22,7 @@ pub(crate) enum Sink<'a> {
         parts: Vec<Vec<RecordBatch>>,
         from: u32,
         exchange: &'a Exchange,
+        made: Made<'a>,
     },
     Collect {
         to: usize,
@@ -29,7 +30,37 @@ pub(crate) enum Sink<'a> {
         batches: Vec<RecordBatch>,
         from: u32,
         ready: &'a ReadyStage,
+        made: Made<'a>,
     },
+}
+
+/// What a monotask has made so far: the exchange holds it when all is there. Some of it is within what the
+/// multitask was admitted with; of more the memory budget hears on the way, and may refuse it.
+pub(crate) struct Made<'a> {
+    exchange: &'a Exchange,
+    bytes: u64,
+    held: u64,
+}
+
+/// What is told at once.
+const STEP_BYTES: u64 = 32 << 20;
+
+impl Made<'_> {
+    fn add(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.bytes += batch_bytes(batch);
+        let more = self.bytes - self.held;
+        if more > STEP_BYTES {
+            self.exchange.hold(more)?;
+            self.held = self.bytes;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Made<'_> {
+    fn drop(&mut self) {
+        self.exchange.release(self.held);
+    }
 }
 
 /// Rows of a batch in an exchange; DataFusion's own default.
@@ -43,7 +74,8 @@ impl<'a> Sink<'a> {
         schema: datafusion::arrow::datatypes::SchemaRef,
     ) -> Result<Self> {
         let from = partition as u32;
-        let collect = |to, fetch| Sink::Collect { to, fetch, batches: Vec::new(), from, ready };
+        let made = Made { exchange: &ready.exchange, bytes: 0, held: 0 };
+        let collect = |to, fetch, made| Sink::Collect { to, fetch, batches: Vec::new(), from, ready, made };
         Ok(match output {
             Output::Divide(to) => {
                 let n = to.partition_count();
@@ -58,18 +90,20 @@ impl<'a> Sink<'a> {
                     parts: vec![Vec::new(); n],
                     from,
                     exchange: &ready.exchange,
+                    made,
                 }
             }
-            Output::Keep => collect(partition, None),
-            Output::Gather { fetch } => collect(0, *fetch),
-            Output::Scalar(..) => collect(0, None),
+            Output::Keep => collect(partition, None, made),
+            Output::Gather { fetch } => collect(0, *fetch, made),
+            Output::Scalar(..) => collect(0, None, made),
         })
     }
 
     /// False once no more rows are needed.
     pub(crate) fn push(&mut self, batch: RecordBatch) -> Result<bool> {
         match self {
-            Sink::Divide { partitioner, coalescers, parts, .. } => {
+            Sink::Divide { partitioner, coalescers, parts, made, .. } => {
+                made.add(&batch)?;
                 partitioner.partition(batch, |to, part| {
                     coalescers[to].push_batch(part)?;
                     while let Some(full) = coalescers[to].next_completed_batch() {
@@ -79,11 +113,13 @@ impl<'a> Sink<'a> {
                 })?;
                 Ok(true)
             }
-            Sink::Collect { fetch: None, batches, .. } => {
+            Sink::Collect { fetch: None, batches, made, .. } => {
+                made.add(&batch)?;
                 batches.push(batch);
                 Ok(true)
             }
-            Sink::Collect { fetch: Some(fetch), batches, ready, .. } => {
+            Sink::Collect { fetch: Some(fetch), batches, ready, made, .. } => {
+                made.add(&batch)?;
                 let before = ready.rows.fetch_add(batch.num_rows(), Ordering::Relaxed);
                 let wanted = fetch.saturating_sub(before).min(batch.num_rows());
                 if wanted > 0 {
@@ -100,7 +136,8 @@ impl<'a> Sink<'a> {
 
     pub(crate) fn finish(self) -> Result<()> {
         match self {
-            Sink::Divide { mut coalescers, mut parts, from, exchange, .. } => {
+            Sink::Divide { mut coalescers, mut parts, from, exchange, made, .. } => {
+                drop(made); // the exchange counts it from here on
                 for (to, coalescer) in coalescers.iter_mut().enumerate() {
                     coalescer.finish_buffered_batch()?;
                     while let Some(rest) = coalescer.next_completed_batch() {
@@ -109,7 +146,10 @@ impl<'a> Sink<'a> {
                 }
                 parts.into_iter().enumerate().try_for_each(|(to, part)| exchange.put(to, from, part))
             }
-            Sink::Collect { to, batches, from, ready, .. } => ready.exchange.put(to, from, batches),
+            Sink::Collect { to, batches, from, ready, made, .. } => {
+                drop(made);
+                ready.exchange.put(to, from, batches)
+            }
         }
     }
 }

@@ -13,7 +13,7 @@ use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::FileSource;
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_expr::utils::reassign_expr_columns;
-use datafusion::physical_expr::{Partitioning, PhysicalExpr, split_conjunction};
+use datafusion::physical_expr::{Distribution, Partitioning, PhysicalExpr, split_conjunction};
 use datafusion::physical_plan::ExecutionPlanProperties;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::filter::FilterExec;
@@ -26,7 +26,7 @@ use crate::exchange::{Exchange, ExchangeExec, Ledger};
 use crate::keys::KeyFilter;
 use crate::parquet::{self, Division, Metadata, ParquetScan};
 use crate::scan::{Scan, Source};
-use crate::stores::JobIo;
+use crate::stores::{JobIo, in_store};
 use crate::text;
 use crate::timing::{Part, TimedExec};
 
@@ -145,10 +145,18 @@ impl Builder<'_> {
         if children.is_empty() {
             return Ok(Arc::clone(node));
         }
-        let place = Place { pinned: place.pinned || pairs_partitions(node), ..place };
+        let pinned = place.pinned || pairs_partitions(node);
+        // One that wants all rows in one partition, or so many of each, would have several, or more.
+        let free = place.free && node.fetch().is_none();
+        let wanted = node.input_distribution_requirements().into_per_child();
         let mut children = children
             .into_iter()
-            .map(|c| self.node(c, stage, index, place, scans))
+            .enumerate()
+            .map(|(i, child)| {
+                let free =
+                    free && matches!(wanted.get(i), None | Some(Distribution::UnspecifiedDistribution));
+                self.node(child, stage, index, Place { pinned, free }, scans)
+            })
             .collect::<Result<Vec<_>>>()?;
         let split = is_split(node) && !stage.whole;
         if !split {
@@ -163,7 +171,10 @@ impl Builder<'_> {
     fn scan(&self, node: &Node, place: Place, scans: &mut HashMap<usize, Arc<Scan>>) -> Result<Option<Node>> {
         let Some(config) = text::file_scan(node) else { return Ok(None) };
         let one = config.file_groups.len() <= 1;
+        // What stands above may rely on the order within each of the plan's partitions.
+        let ordered = !one && !config.output_ordering.is_empty();
         let pinned = place.pinned
+            || ordered
             || (one && !place.free)
             || config.limit.is_some() && one
             || (config.output_partitioning.is_some() && !place.free);
@@ -173,8 +184,8 @@ impl Builder<'_> {
             Some(scan) => parquet::divide(&scan, division, self.metadata, &open)?,
             None => {
                 let (leaf, scan, paths) = text::divide(config, division, &open)?;
-                for (source, path) in paths.into_iter().enumerate() {
-                    self.io.add(path, &scan, source);
+                for (source, path) in paths.iter().enumerate() {
+                    self.io.add(in_store(config.object_store_url.as_ref(), path), &scan, source);
                 }
                 (leaf, scan)
             }

@@ -112,7 +112,12 @@ impl ObjectStoreRegistry for Stores {
     }
 }
 
-/// A scan that answers for a path.
+/// What an object is known by within a job: several stores may have objects of the same path.
+pub(crate) fn in_store(url: &Url, path: &Path) -> String {
+    format!("{}/{path}", pellucid_storage::name(url))
+}
+
+/// A scan that answers for an object, by its name from [`in_store`].
 type Answers = HashMap<String, Vec<(Arc<Scan>, usize)>>;
 
 /// What all stores of one job share.
@@ -187,28 +192,28 @@ impl JobIo {
         Some(Asking { io: Arc::clone(self), resource })
     }
 
-    /// From now on `scan` answers for `path`, its source number `source`.
-    pub(crate) fn add(&self, path: String, scan: &Arc<Scan>, source: usize) {
+    /// From now on `scan` answers for the object of this [name](in_store), its source number `source`.
+    pub(crate) fn add(&self, name: String, scan: &Arc<Scan>, source: usize) {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        answers.entry(path).or_default().push((Arc::clone(scan), source));
+        answers.entry(name).or_default().push((Arc::clone(scan), source));
     }
 
-    fn scans(&self, path: &str) -> Vec<(Arc<Scan>, usize)> {
+    fn scans(&self, url: &Url, path: &Path) -> Vec<(Arc<Scan>, usize)> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        answers.get(path).cloned().unwrap_or_default()
+        answers.get(&in_store(url, path)).cloned().unwrap_or_default()
     }
 
     /// The size of a file that is read by a scan of this job: its multitasks read it to its end.
-    fn size(&self, path: &Path) -> Option<u64> {
-        let scans = self.scans(path.as_ref());
+    fn size(&self, url: &Url, path: &Path) -> Option<u64> {
+        let scans = self.scans(url, path);
         let needs = scans.iter().flat_map(|(scan, source)| {
             scan.tasks.iter().flat_map(|t| &t.needs).filter(move |need| need.source == *source)
         });
         needs.flat_map(|need| &need.ranges).map(|range| range.end).max()
     }
 
-    fn get(&self, path: &Path, range: &Range<u64>) -> Option<Bytes> {
-        let scans = self.scans(path.as_ref());
+    fn get(&self, url: &Url, path: &Path, range: &Range<u64>) -> Option<Bytes> {
+        let scans = self.scans(url, path);
         scans
             .iter()
             .find_map(|(scan, source)| (0..scan.tasks.len()).find_map(|t| scan.get(t, *source, range)))
@@ -363,13 +368,13 @@ impl ObjectStore for JobStore {
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         if is_plain(&options)
-            && let Some(size) = self.io.size(location)
+            && let Some(size) = self.io.size(&self.url, location)
         {
             let range = match &options.range {
                 Some(r) => r.as_range(size).map_err(generic)?,
                 None => 0..size,
             };
-            if let Some(bytes) = self.io.get(location, &range) {
+            if let Some(bytes) = self.io.get(&self.url, location, &range) {
                 // No reader of a scan's bytes asks when the file was written.
                 let last_modified = Default::default();
                 let meta = ObjectMeta {
@@ -397,7 +402,7 @@ impl ObjectStore for JobStore {
     }
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        if let Some(all) = ranges.iter().map(|r| self.io.get(location, r)).collect() {
+        if let Some(all) = ranges.iter().map(|r| self.io.get(&self.url, location, r)).collect() {
             return Ok(all);
         }
         let started = Instant::now();

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::catalog::{Session, TableProvider, UrlTableFactory};
-use datafusion::common::{DataFusionError, Result};
+use datafusion::common::{DataFusionError, Result, TableReference};
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
 use datafusion::execution::context::SessionState;
@@ -60,7 +60,7 @@ fn looks_like_a_path(name: &str) -> bool {
 fn known(ending: &str) -> Option<&'static str> {
     Some(match ending.to_ascii_lowercase().as_str() {
         "parquet" | "parq" | "pq" => "parquet",
-        "csv" | "tsv" | "tbl" | "txt" => "csv",
+        "csv" | "tsv" | "txt" => "csv",
         "json" | "jsonl" | "ndjson" => "json",
         "arrow" | "arrows" | "ipc" | "feather" => "arrow",
         _ => return None,
@@ -97,7 +97,7 @@ async fn find(state: &dyn Session, place: &str) -> Result<Found> {
     check_local(place)?;
     let url = paths::parse(place)?;
     let store = state.runtime_env().object_store(&url)?;
-    let folder = ListingTableUrl::try_new(AsRef::<url::Url>::as_ref(&url).clone(), None)?;
+    let folder = in_its_store(ListingTableUrl::try_new(AsRef::<url::Url>::as_ref(&url).clone(), None)?);
     let files: Vec<ObjectMeta> =
         folder.list_all_files(state, store.as_ref(), "").await?.try_collect().await?;
     // A folder of a store may be named without its slash.
@@ -109,6 +109,12 @@ async fn find(state: &dyn Session, place: &str) -> Result<Found> {
         return failed(format!("{place}: no file matches; check the path and the pattern"));
     }
     Ok(Found { url, store, files })
+}
+
+/// DataFusion remembers listings by this name and the path: without one, by the path alone, whatever the store.
+fn in_its_store(url: ListingTableUrl) -> ListingTableUrl {
+    let store = pellucid_storage::name(url.as_ref());
+    url.with_table_ref(TableReference::bare(store))
 }
 
 /// Looks whether a file is at `place`.
@@ -143,7 +149,7 @@ pub(crate) async fn listing(state: &SessionState, place: &str) -> Result<Arc<dyn
     if let Some(compressed) = kind.compressed {
         options.insert("format.compression".to_string(), compressed.to_string());
     }
-    if kind.ending.starts_with(".tsv") {
+    if kind.ending.to_ascii_lowercase().starts_with(".tsv") {
         options.insert("format.delimiter".to_string(), "\t".to_string());
     }
     if kind.format == "csv" && kind.compressed.is_none() && newlines_in_values(store, &files).await? {
@@ -153,7 +159,7 @@ pub(crate) async fn listing(state: &SessionState, place: &str) -> Result<Arc<dyn
         .get_file_format_factory(kind.format)
         .ok_or_else(|| DataFusionError::Internal(format!("no format {}", kind.format)))?;
     let format = factory.create(state, &options)?;
-    let urls = paths::choose(place, url, all, &kind.ending)?;
+    let urls: Vec<_> = paths::choose(place, url, all, &kind.ending)?.into_iter().map(in_its_store).collect();
     let ending = if url.is_collection() && urls.len() == 1 { kind.ending } else { String::new() };
     let options = ListingOptions::new(Arc::clone(&format)).with_file_extension(ending);
     let config = ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options);

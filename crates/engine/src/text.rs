@@ -19,6 +19,7 @@ use datafusion::datasource::listing::{FileRange, PartitionedFile};
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileScanConfigBuilder};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion_datasource_lookahead::END_SCAN_LOOKAHEAD;
+use object_store::path::Path;
 
 use crate::cut::Node;
 use crate::parquet::Division;
@@ -50,19 +51,19 @@ pub(crate) fn divide(
     config: &FileScanConfig,
     division: Division,
     open: &dyn Fn(&PartitionedFile) -> Result<Source>,
-) -> Result<(Node, Arc<Scan>, Vec<String>)> {
+) -> Result<(Node, Arc<Scan>, Vec<Path>)> {
     let groups: Vec<Vec<PartitionedFile>> = if division.pinned {
         config.file_groups.iter().map(|g| g.iter().cloned().collect()).collect()
     } else {
         pieces(config, division.at_least)
     };
     let mut sources = Vec::new();
-    let mut paths: Vec<String> = Vec::new();
+    let mut paths: Vec<Path> = Vec::new();
     let mut tasks = Vec::new();
     for group in &groups {
         let mut needs: Vec<Need> = Vec::new();
         for file in group {
-            let path = file.path().to_string();
+            let path = file.path().clone();
             let source = match paths.iter().position(|p| *p == path) {
                 Some(known) => known,
                 None => {
