@@ -1,5 +1,6 @@
 """What `pellucid export` writes, read by the other tools' own definitions: Perfetto's protobuf, DuckDB, OTLP's."""
 
+import subprocess
 from collections import defaultdict
 
 import duckdb
@@ -27,6 +28,12 @@ def export(trace, to: str):
     if not path.exists():
         binary.run("export", trace, "--to", to, "-o", path).check()
     return path
+
+
+def test_a_pipe_is_written_and_stays_one(recorded):
+    path, _ = recorded
+    ran = subprocess.run([binary.binary(), "export", path, "--to", "otlp", "-o", "/dev/stdout"], capture_output=True, check=True)
+    assert ran.stdout == export(path, "otlp").read_bytes()
 
 
 def test_perfetto(recorded):

@@ -3,8 +3,8 @@
 use crate::analyze;
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::output;
 use crate::report::write_whole;
+use crate::{interrupt, output};
 use serde_json::{Map, json};
 use std::fs::File;
 use std::io::BufWriter;
@@ -83,6 +83,7 @@ fn folder(path: &Path, fill: impl FnOnce(&Path) -> std::io::Result<()>) -> Resul
         Failure::Usage(format!("{} names no folder; give one, such as `-o trace-tables`", path.display()))
     })?;
     let partial = path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
+    interrupt::temporary(&partial);
     let written = std::fs::create_dir(&partial)
         .and_then(|()| fill(&partial))
         // An empty folder gives way; that it is empty was seen above.

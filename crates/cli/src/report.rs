@@ -3,7 +3,7 @@
 use crate::analyze;
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::output;
+use crate::{interrupt, output};
 use pellucid_report::{Source, WhatIf};
 use serde_json::{Map, json};
 use std::io::Write;
@@ -60,7 +60,14 @@ pub fn write_whole(
     let name = path.file_name().ok_or_else(|| {
         Failure::Usage(format!("{} names no file; give one, such as `-o out.html`", path.display()))
     })?;
+    if std::fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
+        // A device or a pipe: nothing takes its place.
+        let opened = std::fs::File::options().write(true).open(path);
+        let mut out = std::io::BufWriter::new(opened.map_err(failed)?);
+        return write(&mut out).and_then(|()| out.flush()).map_err(failed);
+    }
     let partial = path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
+    interrupt::temporary(&partial);
     let written = std::fs::File::create(&partial).and_then(|file| {
         let mut out = std::io::BufWriter::with_capacity(1 << 20, file);
         write(&mut out)?;

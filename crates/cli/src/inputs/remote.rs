@@ -6,6 +6,7 @@
 
 use super::{Input, fits};
 use crate::failure::Failure;
+use crate::interrupt;
 use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
 use pellucid_sparklog::{archive, layout};
@@ -20,6 +21,7 @@ use url::Url;
 pub fn find(text: &str) -> Result<Vec<Input>, Failure> {
     let url = Url::parse(text).map_err(|error| Failure::Usage(format!("{text} is no URL: {error}")))?;
     let folder = tempfile::tempdir().map_err(|error| Failure::file("make", "a temporary folder", &error))?;
+    interrupt::temporary(folder.path());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime =
         runtime.map_err(|error| Failure::Failed(format!("cannot start fetching {text}: {error}")))?;

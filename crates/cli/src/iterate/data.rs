@@ -26,6 +26,7 @@ impl Data {
         let url = Url::parse(text)
             .map_err(|e| Failure::Usage(format!("{text}: {e}; write it like s3://BUCKET/FOLDER")))?;
         let folder = tempfile::tempdir().map_err(|e| Failure::file("make", "a temporary folder", &e))?;
+        interrupt::temporary(folder.path());
         let cancelled = Arc::new(AtomicBool::new(false));
         let cancel = Arc::clone(&cancelled);
         let guard = interrupt::on_interrupt(move || cancel.store(true, Ordering::Relaxed));
