@@ -93,6 +93,14 @@ def test_a_stage_that_is_new_shifts_none(recorded):
     assert any(stage["a"] == stage["b"] is not None for stage in document["stages"])
 
 
+def test_a_run_that_failed_is_not_faster(recorded):
+    def failed(record):
+        return record | {"outcome": "failed", "error": "division by zero"} if record["t"] == "job_end" else record
+
+    ran = binary.run("compare", recorded, changed(recorded, "failed.trace", 0.1, failed), "--fail-slower", "10%")
+    assert ran.code == 1 and "ended well in both" in ran.err, ran.out + ran.err
+
+
 def test_what_cannot_be_compared(recorded, tmp_path):
     cut = tmp_path / "cut.trace"
     cut.write_bytes(recorded.read_bytes()[: recorded.stat().st_size // 2])

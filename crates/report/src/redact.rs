@@ -50,7 +50,8 @@ fn each_text(trace: &mut Trace, mut each: impl FnMut(&str, &mut String)) {
         name.iter_mut().for_each(|name| each("application", name));
         id.iter_mut().for_each(|id| each("application", id));
         user.iter_mut().for_each(|user| each("user", user));
-        application.properties.values_mut().for_each(|value| each("value", value));
+        let values = application.properties.values_mut();
+        values.filter(|value| !is_plain(value)).for_each(|value| each("value", value));
     }
     trace.queries.iter_mut().for_each(|query| each("sql", &mut query.name));
     trace.resources.iter_mut().flat_map(|r| &mut r.removed_why).for_each(|why| each("reason", why));
@@ -65,6 +66,15 @@ fn each_text(trace: &mut Trace, mut each: impl FnMut(&str, &mut String)) {
     errors.for_each(|error| each("error", error));
     trace.truncated.iter_mut().for_each(|why| *why = "cut short".into());
     trace.warnings.iter_mut().for_each(|warning| each("warning", warning));
+}
+
+/// A switch or an amount (`true`, `200`, `4g`, `0.6`): it names nothing, and what is advised rests on it.
+fn is_plain(value: &str) -> bool {
+    let unit = value.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let is_unit = unit.len() <= 2 && unit.chars().all(|c| c.is_ascii_alphabetic());
+    let is_amount = value[..value.len() - unit.len()].parse::<f64>().is_ok();
+    // Longer ones may be somebody's number.
+    matches!(value, "true" | "false") || is_unit && is_amount && value.len() <= 8
 }
 
 /// Keeps an operator's own words and replaces what it works on (`Scan lineitem.parquet`): whatever
@@ -114,5 +124,12 @@ mod tests {
         assert_eq!(operators_of("Repartition, Scan secret"), "Repartition, Scan source-6");
         assert_eq!(operators_of("Scan a b.parquet …"), "Scan source-15");
         assert_eq!(operators_of("/home/me/x.py:12"), "operator-16");
+    }
+
+    #[test]
+    fn switches_and_amounts_name_nothing() {
+        assert!(["true", "false", "200", "4g", "60s", "0.6", "512mb"].into_iter().all(is_plain));
+        let names = ["", "yarn", "s3://b", "acme", "4 goats", "123456789012", "10.0.0.7", "g4"];
+        assert!(!names.into_iter().any(is_plain));
     }
 }

@@ -70,6 +70,9 @@ pub(crate) fn count(n: u64, thing: &str) -> String {
 /// A capacity and where it is known from: `2 cores (counted)`, `50 MB/s (set)`.
 pub(crate) fn capacity(kind: &str, capacity: Option<f64>, from: Option<&str>) -> String {
     let amount = match (capacity, kind) {
+        (Some(c), kind::CPU) if (c - c.round()).abs() > 0.005 => {
+            Some(format!("{} cores", (c * 100.0).round() / 100.0))
+        }
         (Some(c), kind::CPU) => Some(count(c.round() as u64, "core")),
         (Some(c), kind::SLOTS) => Some(count(c.round() as u64, "slot")),
         (Some(c), _) => Some(format!("{}/s", size(c))),
@@ -111,4 +114,18 @@ pub(crate) fn limiting(kind: &str, used: &KindUse) -> (String, f64) {
         return (all, used.ideal_ms);
     }
     (resource(kind, used.largest.as_deref()), used.limit_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn part_of_a_core_is_no_whole_one() {
+        let cores = |n: f64| capacity(kind::CPU, Some(n), Some("quota"));
+        assert_eq!(cores(2.0), "2 cores (quota)");
+        assert_eq!(cores(1.0), "1 core (quota)");
+        assert_eq!(cores(1.5), "1.5 cores (quota)");
+        assert_eq!(cores(0.25), "0.25 cores (quota)");
+    }
 }

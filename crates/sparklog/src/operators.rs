@@ -18,8 +18,8 @@ static TELLING: LazyLock<[Finder<'static>; 4]> =
 /// What the operators of one task measured.
 #[derive(Debug, Default)]
 pub struct Operators {
-    /// In scans: waiting, and decoding.
-    scan_ms: Option<u64>,
+    /// In scans: waiting, and decoding; milliseconds, or nanoseconds of native ones.
+    scan_time: Option<u64>,
     /// Putting files of output in place.
     commit_ms: Option<u64>,
     decode_ns: Option<u64>,
@@ -35,7 +35,7 @@ impl Operators {
     /// The place of an accumulable of this name; `None` for one that nothing here reads.
     pub fn place(&mut self, name: &[u8]) -> Option<&mut Option<u64>> {
         Some(match name {
-            b"scan time" => &mut self.scan_ms,
+            b"scan time" => &mut self.scan_time,
             b"task commit time" => &mut self.commit_ms,
             // Comet's native scans, its scans in the JVM, its shuffles.
             b"Wall clock time elapsed for data decompression + decoding"
@@ -56,7 +56,11 @@ impl Operators {
     pub fn add(&self, task: &mut PipelinedTask) {
         let run_ns = task.run_ns.unwrap_or(task.duration_ns);
         let within = |time_ns: u64| time_ns.min(run_ns);
-        task.scan_ns = self.scan_ms.map(ns).map(within);
+        // Comet's and Gluten's scans count nanoseconds under the name for which Spark's count milliseconds.
+        let scan_ns = |time: u64| {
+            if ns(time) > run_ns.saturating_mul(2).saturating_add(ns(1)) { time } else { ns(time) }
+        };
+        task.scan_ns = self.scan_time.map(scan_ns).map(within);
         task.commit_ns = self.commit_ms.map(ns).map(within);
         task.decode_ns = self.decode_ns.map(within);
         // The plugin sees the waits of the task's own thread: that is better.
@@ -85,6 +89,15 @@ mod tests {
         assert_eq!((task.scan_ns, task.decode_ns), (Some(100_000_000), Some(70_000_000)));
         assert_eq!(task.blocked_input, Some(Blocked::MeasuredNs(30_000_000)));
         assert_eq!(task.commit_ns, None);
+    }
+
+    #[test]
+    fn a_native_scan_counts_nanoseconds() {
+        let mut operators = Operators::default();
+        *operators.place(b"scan time").expect("a name") = Some(1_051_660_304);
+        let mut task = PipelinedTask { run_ns: Some(3_837_000_000), ..PipelinedTask::default() };
+        operators.add(&mut task);
+        assert_eq!(task.scan_ns, Some(1_051_660_304));
     }
 
     #[test]

@@ -26,9 +26,9 @@ mod noise;
 
 use std::collections::BTreeMap;
 
-use pellucid_trace::Trace;
+use pellucid_trace::{Outcome, Trace};
 
-use crate::analysis::{Analysis, StageAnalysis};
+use crate::analysis::{Analysis, JobAnalysis, StageAnalysis};
 use crate::demand::in_time;
 use crate::{analyze, ms, ratio};
 use noise::{Side, Work};
@@ -100,6 +100,11 @@ pub struct StageChange {
     pub why: String,
 }
 
+/// Whether what a job took says how fast it is: one that failed or was cancelled was over sooner.
+fn ended_well(job: &JobAnalysis) -> bool {
+    job.duration_ms.is_some() && job.outcome == Some(Outcome::Ok)
+}
+
 /// Compares two runs; `b` is the later.
 ///
 /// # Errors
@@ -111,24 +116,27 @@ pub fn compare(a: &Trace, b: &Trace) -> Result<Comparison, String> {
     let mut pairs: Vec<(usize, usize)> = Vec::new();
     for pair in matching::matched(&names(a), &names(b)) {
         let (Some(x), Some(y)) = pair else { continue };
-        match (analyses.0.jobs[x].duration_ms, analyses.1.jobs[y].duration_ms) {
-            (Some(_), Some(_)) => pairs.push((x, y)),
-            _ => notes.push(format!("job {x} of the first run did not end in both; it is left out")),
+        if ended_well(&analyses.0.jobs[x]) && ended_well(&analyses.1.jobs[y]) {
+            pairs.push((x, y));
+        } else {
+            notes.push(format!("job {x} of the first run did not end well in both; it is left out"));
         }
     }
     if pairs.is_empty() && a.jobs.len() == 1 && b.jobs.len() == 1 {
         notes.push("the jobs have different texts; they are compared all the same".into());
-        let ended = |analysis: &Analysis| analysis.jobs[0].duration_ms.is_some();
+        let ended = |analysis: &Analysis| ended_well(&analysis.jobs[0]);
         pairs.extend((ended(&analyses.0) && ended(&analyses.1)).then_some((0, 0)));
     }
     if pairs.is_empty() {
-        return Err("no job is in both traces and ended in both, so there is nothing to compare; \
+        return Err("no job is in both traces and ended well in both, so there is nothing to compare; \
                     record the same query twice with `pellucid sql --trace`"
             .into());
     }
     let left_out = (a.jobs.len() + b.jobs.len()).saturating_sub(2 * pairs.len());
     if left_out > 0 {
-        notes.push(format!("{left_out} jobs are in one of the runs only, or did not end, and are left out"));
+        notes.push(format!(
+            "{left_out} jobs are in one of the runs only, or did not end well, and are left out"
+        ));
     }
     let mut comparison = Comparison {
         duration_ms: (0.0, 0.0),

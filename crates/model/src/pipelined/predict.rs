@@ -21,7 +21,7 @@
 
 use std::collections::BTreeMap;
 
-use pellucid_trace::Trace;
+use pellucid_trace::{Outcome, Trace};
 
 use super::Judgement;
 use super::allocation::{self, Idle, NEVER};
@@ -32,7 +32,7 @@ use super::replay::{Change as Replaced, Slots, replay};
 use super::settings::Settings;
 use super::straggler::median;
 use super::task::{Part, Task};
-use crate::analysis::Bottleneck;
+use crate::analysis::{BlockedTime, Bottleneck};
 use crate::whatif::{Amount, Baseline, Basis, Change, Changes, Estimate, InputFrom, Refused, Tasks as Kind};
 
 /// Doubt that tasks take as long on more executors: more of the shuffle crosses the network.
@@ -120,6 +120,29 @@ impl<'t> PipelinedBasis<'t> {
             Some((times.sum::<f64>() / lanes as f64).max(longest))
         });
         crate::ms(of_stage.sum())
+    }
+
+    /// What takes most of the tasks' time once these waits are shorter.
+    fn bottleneck_after(&self, changes: &Changes) -> Option<Bottleneck> {
+        let tasks = &self.replays.tasks.all;
+        let mut after = super::blocked::blocked(tasks.iter());
+        let scale =
+            |time: &mut BlockedTime, factor: f64| time.measured_ms = time.measured_ms.map(|ms| ms * factor);
+        for change in changes.iter() {
+            match change {
+                Change::No(part) if part == "disk" => scale(&mut after.disk, 0.0),
+                Change::No(part) if part == "network" => scale(&mut after.network, 0.0),
+                Change::DiskRate(None, Amount::Times(factor)) => scale(&mut after.disk, 1.0 / factor),
+                Change::NetworkRate(Amount::Times(factor)) => scale(&mut after.network, 1.0 / factor),
+                Change::Input(InputFrom::Memory) => {
+                    let input = tasks.iter().filter_map(|task| Without::Input.blocked_ms(task)).map(|b| b.0);
+                    let input: f64 = input.sum();
+                    after.disk.measured_ms = after.disk.measured_ms.map(|ms| (ms - input).max(0.0));
+                }
+                _ => {}
+            }
+        }
+        super::bottleneck(Some(&after))
     }
 
     fn apply(&self, draft: &mut Draft, change: &Change) -> Result<(), Refused> {
@@ -466,6 +489,16 @@ impl Basis for PipelinedBasis<'_> {
             assumptions: vec!["the driver's own time and the gaps between stages stay as they were".into()],
             doubt: (0.0, 0.0),
         };
+        let trace = self.replays.trace;
+        let failed = trace.job_ends.iter().filter(|end| end.outcome != Outcome::Ok).count();
+        if failed > 0 {
+            draft
+                .assumptions
+                .push(format!("{failed} jobs that did not end well do the same work as they did"));
+        }
+        if trace.truncated.is_some() {
+            draft.assumptions.push("the log has no end: only what it holds is predicted".into());
+        }
         changes.iter().try_for_each(|change| self.apply(&mut draft, change))?;
         let (simulated, held) = self.simulated_ms(&draft.durations_ns, &draft);
         draft.assumptions.extend(held);
@@ -492,7 +525,7 @@ impl Basis for PipelinedBasis<'_> {
         Ok(Estimate {
             analytic_ms: Some(self.analytic_ms(&draft.durations_ns, slots)),
             simulated_ms: Some(simulated),
-            bottleneck: self.bottleneck.clone(),
+            bottleneck: self.bottleneck_after(changes),
             assumptions: draft.assumptions,
             doubt: draft.doubt,
         })

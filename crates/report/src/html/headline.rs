@@ -41,7 +41,9 @@ pub(crate) fn headline(a: &Analysis, what_if: Option<&WhatIf>) -> Headline {
 
 /// Of an application of pipelined tasks: its causes hold for all its jobs together.
 fn of_application(a: &Analysis, whole_ms: f64, what_if: Option<&WhatIf>) -> Headline {
-    let largest = a.causes.iter().max_by(|a, b| a.ms.total_cmp(&b.ms)).filter(|c| c.ms >= WORTH * whole_ms);
+    let failure = a.causes.iter().find(|cause| cause.cause == "failure");
+    let waits = a.causes.iter().filter(|cause| cause.cause != "failure");
+    let largest = waits.max_by(|a, b| a.ms.total_cmp(&b.ms)).filter(|c| c.ms >= WORTH * whole_ms);
     let limit = largest.map_or_else(
         || format!("Nothing stands out in the {} in which jobs ran.", time(whole_ms)),
         |cause| {
@@ -54,6 +56,11 @@ fn of_application(a: &Analysis, whole_ms: f64, what_if: Option<&WhatIf>) -> Head
             )
         },
     );
+    // That a job failed comes first, whatever its time.
+    let limit = match failure {
+        Some(failure) => format!("{}. {limit}", capitalized(&failure.evidence)),
+        None => limit,
+    };
     let best = what_if.filter(|w| w.best().is_some());
     let help = match (best, a.advice.first()) {
         (Some(what_if), _) => predicted(what_if),

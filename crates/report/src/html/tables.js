@@ -158,6 +158,7 @@ function jobs(document) {
   byId("jobs-body").append(...table("Jobs", null, [
     { title: "job", cell: (j) => `${j.id}`, value: (j) => -j.id },
     { title: "name", text: true, long: true, cell: (j) => short(j.name, 160) },
+    { title: "ended", text: true, cell: (j) => j.outcome ?? "–" },
     { title: "took", cell: (j) => timeText(j.duration_ms), value: (j) => j.duration_ms },
     { title: "model", cell: (j) => timeText(j.modelled_ms), value: (j) => j.modelled_ms },
     { title: "limited by", text: true, cell: (j) => limitText(j.bottleneck) },
