@@ -9,6 +9,7 @@ not where an iteration was cut off.
 import json
 import os
 import re
+import resource
 import subprocess
 
 import networkx
@@ -270,6 +271,39 @@ def test_a_full_snapshot_disk_ends_the_job_with_its_place(tmp_path, processes):
         options = ("--k", 40, "--tolerance", 0, "--iterations", 200, "--snapshot", place, "--snapshot-every", 1)
         message = refused(FAILED, "kmeans", data, *options, *processes)
     assert str(place) in message and "space" in message.lower(), message
+
+
+def test_jobs_share_a_place_for_snapshots(tmp_path):
+    """Another penalty between a job's two runs; the second goes on from the first, and not from the other."""
+    path, place = write(tmp_path / "a.parquet", *DATA["breast_cancer"]), tmp_path / "kept"
+
+    def job(l2, iterations, *more):
+        options = ("--label", "y", "--solver", "gd", "--l2", l2, "--tolerance", 0, "--iterations", iterations)
+        return binary.run("iterate", "logistic-regression", path, *options, *more, "--json").check()
+
+    snapshots = ("--snapshot", place, "--snapshot-every", 100)
+    expected = job(1, 40_000)
+    job(1, 30_000, *snapshots)
+    assert len(list(place.glob("*/manifest.json"))) == 1
+    job(2, 40_000, *snapshots)
+    assert len(list(place.glob("*/manifest.json"))) == 2
+    found = job(1, 40_000, *snapshots)
+    assert "went on from iteration" in found.err
+    assert json.loads(found.out)["result"] == json.loads(expected.out)["result"]
+
+
+def test_a_folder_of_more_files_than_may_be_open(tmp_path):
+    x, _ = DATA["iris: virginica"]
+    (tmp_path / "rows").mkdir()
+    for part in range(len(x)):
+        write(tmp_path / "rows" / f"{part:03}.parquet", x[part : part + 1])
+
+    def few():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+
+    options = ("--k", 3, "--seed", 1)
+    ran = binary.run("iterate", "kmeans", (tmp_path / "rows").as_uri(), *options, "--json", preexec_fn=few).check()
+    assert json.loads(ran.out)["result"] == iterate("kmeans", tmp_path / "rows", *options)["result"]
 
 
 def test_bandwidth_and_trace_are_measured_when_asked_for(tmp_path):

@@ -458,7 +458,7 @@ def test_snapshots_and_traces(pellucid, tmp_path):
 
         def add(one):
             until = time.monotonic() + 60
-            while one[0] == 20 and not list(saved.glob("manifest-*")) and time.monotonic() < until:
+            while one[0] == 20 and not list(saved.glob("*/manifest.json")) and time.monotonic() < until:
                 time.sleep(0.001)
             calls.append(one[0])
             one += 1
@@ -474,6 +474,35 @@ def test_snapshots_and_traces(pellucid, tmp_path):
     assert program.run(snapshot=saved, snapshot_every=7)[one].tolist() == [40]
     assert 40 < len(calls) <= 40 + 40 - 7, len(calls)
     assert "add" in binary.run("analyze", trace).check().out
+
+
+def test_a_snapshot_of_another_program_is_not_gone_on_from(pellucid, tmp_path):
+    """Other numbers at first, another shape or type, another number of iterations: each has a snapshot of its own."""
+
+    def run(first, most, kept):
+        program = pellucid.Program("alike")
+        one, times = program.arrays("one", [first]), []
+
+        def add(one):
+            times.append(1)
+            until = time.monotonic() + 60
+            while len(times) == 15 and len(list(tmp_path.glob("*/manifest.json"))) < kept and time.monotonic() < until:
+                time.sleep(0.001)
+            one += 1
+
+        with program.loop(most):
+            program.transform(add, writes=[one])
+        result = program.run(snapshot=tmp_path, snapshot_every=7)
+        assert len(list(tmp_path.glob("*/manifest.json"))) == kept
+        return result[one].tolist(), result.resumed_at
+
+    assert run(np.zeros(1), 40, 1) == ([40], None)
+    assert run(np.zeros(1), 20, 2) == ([20], None)
+    assert run(np.ones(1), 40, 3) == ([41], None)
+    assert run(np.zeros(2), 40, 4) == ([40, 40], None)
+    assert run(np.zeros(1, np.float32), 40, 5) == ([40], None)
+    again, resumed_at = run(np.zeros(1), 40, 5)
+    assert again == [40] and resumed_at >= 7
 
 
 @pytest.mark.full

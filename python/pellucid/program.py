@@ -101,6 +101,11 @@ class Result:
         return self._outcome.iterations
 
     @property
+    def resumed_at(self) -> int | None:
+        """The iteration of an earlier run's snapshot that it went on from; none: it began at its start."""
+        return self._outcome.resumed_at
+
+    @property
     def tasks(self) -> int:
         """Tasks that ran."""
         return self._outcome.tasks
@@ -301,7 +306,8 @@ class Program:
         """Runs the program to its end on `workers` threads (default: one a core).
 
         `trace` keeps a trace for `pellucid analyze`. `snapshot` is a folder or URL: every `snapshot_every`
-        iterations the job is saved there, and begins from the newest there is. `progress` is called some times a
+        iterations the job is saved there, and a program of the same stages, loops and data begins from the newest there
+        is; what kernels compute is not compared, so after a change of theirs take another place. `progress` is called some times a
         second with iteration, tasks and what is observed. Ctrl-C ends the job.
         """
         place = None if snapshot is None else os.fspath(snapshot)

@@ -7,6 +7,7 @@
 //! was made for, and for results.
 
 use std::cell::UnsafeCell;
+use std::hash::{DefaultHasher, Hasher};
 use std::ops::{Add, BitOr};
 use std::sync::Arc;
 
@@ -160,6 +161,13 @@ impl Array {
         unsafe { std::slice::from_raw_parts(self.start(), self.len_bytes()) }
     }
 
+    /// What tells it from others: its type, its shape, and a hash of its numbers.
+    pub fn identity(&self) -> (&'static str, &[usize], u64) {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(self.bytes());
+        (self.type_.name(), self.shape(), hasher.finish())
+    }
+
     /// Whether the first byte of any number is not zero; false for an array without numbers.
     pub fn is_set(&self) -> bool {
         self.bytes().iter().any(|byte| *byte != 0)
@@ -238,7 +246,7 @@ impl Array {
 }
 
 /// How numbers of several partitions become one.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum Operation {
     /// Their sum; of booleans, whether any is true.
     Sum,

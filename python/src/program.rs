@@ -204,7 +204,8 @@ impl Program {
         if !self.open.is_empty() {
             return Err(wrong("a loop or branch is still open"));
         }
-        let (plan, outputs) = self.build().map_err(|error| crate::error::program(py, &error))?;
+        let built = self.build(options.snapshot.is_some());
+        let (plan, outputs) = built.map_err(|error| crate::error::program(py, &error))?;
         run::run(py, plan, outputs, options)
     }
 }
@@ -226,9 +227,14 @@ impl Program {
         self.steps.push(Vec::new());
     }
 
-    /// The engine's plan, and its datasets by number; `None`: no result.
-    fn build(&self) -> Result<Built, ProgramError> {
+    /// The engine's plan, and its datasets by number; `None`: no result. `identified`: snapshots of other data, or of
+    /// other numbers in statements, are not this program's.
+    fn build(&self, identified: bool) -> Result<Built, ProgramError> {
         let mut program = pellucid_iterate::Program::new(&self.name);
+        if identified {
+            let contents = self.datasets.iter().flat_map(|content| content.partitions.iter());
+            program.made_from(contents.map(Array::identity).collect::<Vec<_>>());
+        }
         let mut datasets = Vec::new();
         for content in &self.datasets {
             let (partitions, written) = (content.partitions.clone(), content.written);
@@ -266,6 +272,7 @@ fn add(program: &mut pellucid_iterate::Program, datasets: &[Dataset<Array>], ste
             Step::Broadcast { name, from, to } => program.broadcast(name, datasets[*from], datasets[*to]),
             Step::Reduce { name, from, into, operation } => {
                 let operation = *operation;
+                program.made_from(operation);
                 program.tree_reduce(name, datasets[*from], datasets[*into], move |sum, next| {
                     sum.combine(next, operation);
                 });
@@ -306,6 +313,7 @@ fn add_loop(
     until: Option<Dataset<Array>>,
     body: impl FnOnce(&mut pellucid_iterate::Program),
 ) {
+    program.made_from(most);
     let count = program.dataset(format!("{name}: iterations, end"), 1, |_| Ok((0u64, false)));
     program.transform(format!("{name}: from 0"), (), count, |(), count| {
         *count = (0, false);

@@ -46,6 +46,12 @@ impl Outcome {
         self.outcome.iterations
     }
 
+    /// The iteration of an earlier run's snapshot that the program went on from; none: it began at its start.
+    #[getter]
+    fn resumed_at(&self) -> Option<u64> {
+        self.outcome.resumed_at
+    }
+
     /// Tasks that ran.
     #[getter]
     fn tasks(&self) -> u64 {

@@ -146,6 +146,7 @@ impl Cell {
         inbox.arrivals.clear();
         self.mail.store(false, Ordering::Release);
         self.attention.store(false, Ordering::Release);
+        self.busy_ns.store(0, Ordering::Relaxed);
         self.state.store(IDLE, Ordering::Release);
     }
 

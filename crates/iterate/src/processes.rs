@@ -159,6 +159,7 @@ pub fn control(
         gathers: Instant::now(),
         shown: Instant::now(),
         told: Instant::now(),
+        listened: Instant::now(),
         moved: (0, Instant::now()),
     };
     while job.controller.result.is_none() {
@@ -192,6 +193,8 @@ struct Serving {
     shown: Instant,
     /// When workers were last told where the others are.
     told: Instant,
+    /// When it was last asked what has come from workers.
+    listened: Instant,
     /// Tasks that had run, and since when no more have.
     moved: (u64, Instant),
 }
@@ -200,7 +203,17 @@ impl Serving {
     fn round(&mut self, options: &mut RunOptions, store: Option<&SnapshotStore>) {
         let mesh = self.mesh.clone();
         let mut news = Vec::new();
+        let mut away = self.listened.elapsed();
+        let from = Instant::now();
         mesh.poll(Some(ROUND), |item| news.push(item));
+        away += from.elapsed().saturating_sub(ROUND);
+        self.listened = Instant::now();
+        if away > SIGN_OF_LIFE {
+            // Here nobody listened: a slow store was waited for, or the process was stopped. That is nobody's silence.
+            self.heard.values_mut().for_each(|heard| *heard += away);
+            self.gathers += away;
+            self.moved.1 += away;
+        }
         for item in news {
             match item {
                 News::Joined(worker, address) => {
@@ -305,7 +318,9 @@ impl Serving {
         if let Some((worker, status)) = gone.filter(|_| !self.controller.restarts) {
             let cause = format!("it ended before the job began ({status})");
             self.controller.fail(JobError::WorkerLost { worker, cause });
-        } else if self.gathers.elapsed() > limit {
+        } else if self.children.is_empty() && !self.controller.restarts && self.gathers.elapsed() > limit {
+            // Children that live read their data, for as long as that takes; so do workers of whom another would say
+            // that they ended.
             let waited_for = format!("workers to connect to {}", self.mesh.address);
             self.controller.fail(JobError::TimedOut { waited_for, limit });
         }

@@ -13,7 +13,7 @@ use crate::data::Chunk;
 use crate::error::JobError;
 use crate::message::{Beginning, Entry, Envelope, Message, Packed, Peer, Report, Spent};
 use crate::plan::BundleIx;
-use crate::worker::{Control, Worker};
+use crate::worker::{Control, Iterations, Worker};
 
 /// Reports, at most, for which a worker that was let go waits for the others' last words.
 const RELEASED: u32 = 50;
@@ -118,6 +118,10 @@ impl Worker {
         control.early.clear();
         control.leaving.clear();
         control.away.clear();
+        // What ran before is not in what tasks count from here on.
+        control.gone = (0, 0);
+        control.busy_before.clear();
+        *lock(&self.iterations) = Iterations::default();
         let before = std::mem::take(&mut control.resident);
         for &bundle in before.iter().filter(|&&bundle| beginning.map[bundle as usize].worker != self.rank()) {
             let cell = self.cell(bundle);

@@ -3,8 +3,8 @@
 //! A snapshot is one object for each partition that has changed since the last, and a manifest that
 //! names those that make it up. The manifest is written last, when all parts are durable, and each
 //! object appears whole or not at all: so what the newest manifest names is there, whenever a process
-//! dies. A place belongs to one job; a job that begins where a manifest of the same program is goes on
-//! from there.
+//! dies. Each job has a folder of its own in a place; one that begins where a manifest of the same program
+//! and data is goes on from there.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
 use url::Url;
 
 use crate::cell::lock;
@@ -25,6 +26,9 @@ use crate::worker::{SaveDone, Store};
 
 /// Objects of a snapshot, and whom to tell when they are saved.
 type Save = (Vec<(Path, Vec<u8>)>, SaveDone);
+
+/// The job's controller waits for them, and a store takes some ten milliseconds for each.
+const REMOVED_AT_ONCE: usize = 64;
 
 /// See the [module](self).
 pub(crate) struct SnapshotStore {
@@ -75,7 +79,7 @@ impl SnapshotStore {
     }
 
     fn manifest_path(&self, plan: &Plan) -> Path {
-        self.prefix.clone().join(format!("manifest-{:016x}.json", plan.fingerprint()))
+        self.path(&format!("{}/manifest.json", crate::thread::folder(plan)))
     }
 
     /// The snapshot that a job of this plan goes on from.
@@ -109,12 +113,23 @@ impl SnapshotStore {
 
     /// Removes what the snapshot before had and this one has not.
     fn remove_old(&self, plan: &Plan, before: &Manifest, now: &Manifest) {
+        let mut gone = Vec::new();
         for (bundle, (old, new)) in (0..).zip(before.saved.iter().zip(&now.saved)) {
             for &(dataset, epoch) in old.iter().filter(|object| !new.contains(object)) {
-                let name = crate::thread::object(dataset, plan.locate(bundle).1, epoch);
-                // What stays of it takes room and is named by nothing.
-                let _ = self.runtime.block_on(self.objects.delete(&self.path(&name)));
+                let name = crate::thread::object(plan, dataset, plan.locate(bundle).1, epoch);
+                gone.push(self.path(&name));
             }
+        }
+        for some in gone.chunks(REMOVED_AT_ONCE) {
+            self.runtime.block_on(async {
+                let mut requests = JoinSet::new();
+                for path in some {
+                    let (objects, path) = (Arc::clone(&self.objects), path.clone());
+                    requests.spawn(async move { objects.delete(&path).await });
+                }
+                // What stays of it takes room and is named by nothing.
+                while requests.join_next().await.is_some() {}
+            });
         }
     }
 

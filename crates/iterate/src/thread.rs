@@ -11,7 +11,7 @@ use crate::cell::{Cell, lock};
 use crate::error::JobError;
 use crate::exchange::{Routes, Sent};
 use crate::message::{Message, Packed, Peer, Saved};
-use crate::plan::{BundleIx, Instance};
+use crate::plan::{BundleIx, Instance, Plan};
 use crate::signals::{Signal, TOLD_EVERY};
 use crate::worker::Worker;
 
@@ -279,7 +279,7 @@ impl Worker {
                 |cause: String| JobError::Load { dataset: spec.name.clone(), partition: bundle.index, cause };
             let state = match (bundle.saved[dataset], &self.store) {
                 (Some(epoch), Some(store)) => {
-                    let bytes = store.load(&object(dataset as u32, bundle.index, epoch))?;
+                    let bytes = store.load(&object(&self.plan, dataset as u32, bundle.index, epoch))?;
                     (spec.decode)(&bytes).map_err(|error| wrong(format!("its snapshot: {error}")))?
                 }
                 _ => crate::sequential::load_partition(&self.plan, dataset, bundle.index)?,
@@ -300,7 +300,7 @@ impl Worker {
             let state = bundle.states[dataset as usize].as_ref()?;
             let mut bytes = Vec::with_capacity(state.size_any() as usize + 16);
             state.encode_any(&mut bytes);
-            Some((object(dataset, bundle.index, epoch), bytes))
+            Some((object(&self.plan, dataset, bundle.index, epoch), bytes))
         });
         let saved = Message::Saved(Box::new(Saved {
             bundle: bundle.ix,
@@ -347,6 +347,11 @@ impl Worker {
 }
 
 /// The name of a partition in the store of snapshots.
-pub(crate) fn object(dataset: u32, partition: u32, epoch: u64) -> String {
-    format!("partitions/{dataset}-{partition}-{epoch:020}")
+pub(crate) fn object(plan: &Plan, dataset: u32, partition: u32, epoch: u64) -> String {
+    format!("{}/partitions/{dataset}-{partition}-{epoch:020}", folder(plan))
+}
+
+/// The folder of a job's snapshots in their store: other jobs may have theirs in the same place.
+pub(crate) fn folder(plan: &Plan) -> String {
+    format!("job-{:016x}", plan.fingerprint())
 }

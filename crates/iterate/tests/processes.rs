@@ -52,8 +52,8 @@ fn made() -> Made {
             let before = data.clone();
             for _ in 0..TIMES.load(Ordering::Relaxed) {
                 data.clone_from(&before);
-                // Long enough that a kill within the first 270 ms finds the job running.
-                for _ in 0..600 {
+                // Long enough that a kill within the first 270 ms finds the job running, on fast cores too.
+                for _ in 0..2400 {
                     for (data, fixed) in data.iter_mut().zip(fixed) {
                         *data = (data.rotate_left(5) ^ fixed).wrapping_mul(*model | 1);
                     }
@@ -428,12 +428,18 @@ fn a_stranger_is_dropped_and_the_job_goes_on() {
 #[test]
 fn a_place_that_takes_no_snapshot_fails_the_job() {
     let made = made();
-    let folder = tempfile::tempdir().unwrap();
-    // A file where the folder of partitions should be: nothing can be written under it.
-    std::fs::write(folder.path().join("partitions"), b"").unwrap();
+    let (kept, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let run = |place: &Url| {
+        let options = RunOptions { snapshots: Some(snapshots(place)), threads: 1, ..options() };
+        pellucid_iterate::run(made.plan.clone(), options)
+    };
+    run(&Url::from_directory_path(kept.path()).unwrap()).unwrap();
+    let job = std::fs::read_dir(kept.path()).unwrap().next().unwrap().unwrap().file_name();
+    // A file where the folder of its partitions should be: nothing can be written under it.
+    std::fs::create_dir(folder.path().join(&job)).unwrap();
+    std::fs::write(folder.path().join(&job).join("partitions"), b"").unwrap();
     let place = Url::from_directory_path(folder.path()).unwrap();
-    let options = RunOptions { snapshots: Some(snapshots(&place)), threads: 1, ..options() };
-    let error = pellucid_iterate::run(made.plan, options).unwrap_err();
+    let error = run(&place).unwrap_err();
     let JobError::Snapshot { place: named, .. } = &error else { panic!("{error}") };
     assert_eq!(*named, place.to_string());
 }

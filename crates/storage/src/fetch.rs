@@ -5,7 +5,7 @@
 //! they need of an object and no more: the engine reads stores itself.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -99,24 +99,24 @@ async fn bring(
     let mut ranges = Vec::new();
     for object in objects {
         let path = into.join(object.location.filename().unwrap_or("data"));
-        let file = File::create(&path).map_err(|e| FetchError::File(path.clone(), e))?;
-        let file = Arc::new((file, path));
+        // Opened again for each range: of a folder there may be more than a process may have open.
+        File::create(&path).map_err(|e| FetchError::File(path.clone(), e))?;
+        let file = Arc::new(path);
         let starts = (0..object.size).step_by(RANGE_BYTES as usize);
         let pieces = starts.map(|start| start..object.size.min(start + RANGE_BYTES));
         ranges.extend(pieces.map(|range| (object.location.clone(), Arc::clone(&file), range)));
     }
-    let one = |(location, file, range): (
-        object_store::path::Path,
-        Arc<(File, PathBuf)>,
-        std::ops::Range<u64>,
-    )| async move {
+    let one = |(location, file, range): (object_store::path::Path, Arc<PathBuf>, std::ops::Range<u64>)| async move {
         if cancelled() {
             return Err(FetchError::Cancelled);
         }
         let bytes = store.get_range(&location, range.clone()).await?;
         let written = tokio::task::spawn_blocking(move || {
             use std::os::unix::fs::FileExt;
-            file.0.write_all_at(&bytes, range.start).map_err(|e| FetchError::File(file.1.clone(), e))
+            let opened = OpenOptions::new().write(true).open(&*file);
+            opened
+                .and_then(|opened| opened.write_all_at(&bytes, range.start))
+                .map_err(|e| FetchError::File(file.to_path_buf(), e))
         });
         written.await.map_err(|e| Error::Generic { store: "fetch", source: Box::new(e) })?
     };

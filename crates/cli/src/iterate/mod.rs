@@ -275,9 +275,15 @@ fn execute<R: Printable>(job: Job<R>, running: &Running, console: &Console) -> R
         bandwidth: own.map(|measured| measured.bytes_per_s),
     };
     let preparations = job.preparations;
-    let (recorder, snapshots) = (running.recorder()?, running.snapshots()?);
+    let snapshots = running.snapshots()?;
     let control = JobControl::default();
-    let hosting = running.hosting(&control, console)?;
+    let mut hosting = running.hosting(&control, console)?;
+    // Last, since from here on its trace takes the place of one that may be there.
+    let recorder = running.recorder().inspect_err(|_| {
+        if let Some(hosting) = hosting.take() {
+            hosting.end(false);
+        }
+    })?;
     let threads = hosting
         .as_ref()
         .map_or(running.all_threads(), |hosting| hosting.workers as usize * running.threads());

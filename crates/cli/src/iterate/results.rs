@@ -150,7 +150,11 @@ impl Cost {
             median_ms: at(0.5),
             p99_ms: at(0.99),
             tasks_per_s: tasks / (all_ns / 1e9),
-            outside_tasks: outcome.iterating.map(|(busy_ns, _)| outside(busy_ns)),
+            // After a loss one worker may be left of several: its threads are not all.
+            outside_tasks: outcome
+                .iterating
+                .filter(|_| outcome.recoveries == 0)
+                .map(|(busy_ns, _)| outside(busy_ns)),
         })
     }
 }
