@@ -108,7 +108,9 @@ def test_the_readme_s_examples_run_on_a_cluster(points, tmp_path):
 @needs_spark
 def test_a_local_master_has_a_worker_a_core(points):
     expected = json.loads(binary.run(*job(points, 30)).check().out)
-    found = binary.run(*job(points, 30), "--on", "spark=local[2]", env=environment()).check()
+    # What Spark makes of data by itself is no number of workers.
+    more = ["--conf", "spark.default.parallelism=7"]
+    found = binary.run(*job(points, 30), "--on", "spark=local[2]", *more, env=environment()).check()
     assert json.loads(found.out)["result"] == expected["result"]
     assert "2 workers in tasks of Spark's" in found.err
 
@@ -172,5 +174,9 @@ def test_no_pyspark(points, tmp_path):
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
     bare.chmod(0o755)
-    ran = binary.run(*job(points, 30), "--on", "spark", env={**os.environ, "PYSPARK_PYTHON": str(bare)})
+    trace = tmp_path / "job.trace"
+    trace.write_text("of a job before")
+    lacking = {**os.environ, "PYSPARK_PYTHON": str(bare)}
+    ran = binary.run(*job(points, 30), "--on", "spark", "--trace", trace, env=lacking)
     assert ran.code == 1 and "PySpark was not found" in ran.err, ran.err
+    assert trace.read_text() == "of a job before", "this one did not begin"

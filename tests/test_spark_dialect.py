@@ -68,6 +68,7 @@ def statements(parses: bool = False):
         "SELECT sum(m) OVER (PARTITION BY k) FROM t",
         "SELECT * FROM t EXCEPT SELECT * FROM t",
         "explain SELECT 1",
+        "CREATE OR REPLACE TEMPORARY VIEW v AS SELECT 1 AS a",
     ],
 )
 def test_what_both_say_runs_as_it_is_written(text):
@@ -86,6 +87,10 @@ def test_what_both_say_runs_as_it_is_written(text):
         ("SELECT sum(id) / count(*), avg(id) / 2 FROM t", "SUM(id) DIV COUNT(*), AVG(id) / 2"),
         ("WITH x AS (SELECT id / 3 AS q FROM t) SELECT q / 2, q / 2.0 FROM x", "SELECT q DIV 2, q / 2.0"),
         ("SELECT m / 7, f / k FROM t ORDER BY 1", "m / 7, f / k"),
+        ("SELECT id / 7 AS q, count(*) FROM t GROUP BY id / 7 ORDER BY id / 7", "GROUP BY id DIV 7 ORDER BY id DIV 7"),
+        ("SELECT id / 7, count(*) FROM t GROUP BY 1 ORDER BY t.id / 7 DESC", "ORDER BY t.id DIV 7 DESC"),
+        ("SELECT k, sum(id) / count(*) FROM t GROUP BY k ORDER BY (sum(id) / count(*)) / 2", "ORDER BY (SUM(id) DIV COUNT(*)) DIV 2"),
+        ("SELECT k, sum(m) / count(*) FROM t GROUP BY k ORDER BY sum(m) / count(*)", "ORDER BY SUM(m) / COUNT(*)"),
         ("SELECT count(*) FROM 'data/*.parquet' x", "FROM path_0 AS x"),
         ("SELECT [1, 2][1]", "ARRAY(1, 2)[0]"),
         ("SELECT id::VARCHAR FROM t", "CAST(id AS STRING)"),

@@ -31,6 +31,7 @@ STATEMENTS = {
     "a path": "SELECT count(*) AS n, sum(id) AS s FROM '{folder}/t.parquet'",
     "a text file": "SELECT sum(id) AS s, max(name) AS name FROM '{folder}/words.csv'",
     "casts and dates": "SELECT count(*) AS n FROM t WHERE d >= DATE '2020-01-31' - INTERVAL '3' DAY AND id::VARCHAR LIKE '1%'",
+    "division as an order": "SELECT id / 700 AS q, sum(id) / count(*) AS r FROM t GROUP BY id / 700 ORDER BY id / 700, sum(id) / count(*)",
     "nothing": "SELECT id FROM t WHERE id < 0",
 }
 
@@ -105,7 +106,7 @@ def is_number(value) -> bool:
 def test_only_what_differs_is_translated(on_spark):
     _, _, ran = on_spark
     notes = [line for line in ran.err.splitlines() if line.startswith("translated for Spark: ")]
-    names = ("two jobs", "nulls sort last", "whole division", "quoted names", "a path", "a text file", "casts and dates")
+    names = ("two jobs", "nulls sort last", "whole division", "quoted names", "a path", "a text file", "casts and dates", "division as an order")
     texts = dict(zip(names, notes, strict=True))
     assert "ORDER BY k NULLS LAST" in texts["nulls sort last"]
     assert "id DIV 7" in texts["whole division"] and "(id + 1) / 2.0" in texts["whole division"]
@@ -153,6 +154,16 @@ def test_rows_to_a_file_and_the_line_after_them(folder, tmp_path):
     assert "12 rows in " in ran.err and " · tasks mostly " in ran.err and f"written to {target}" in ran.err
     assert ran.out == ""
     assert not list(here.iterdir()), "Spark's warehouse and metastore are elsewhere"
+
+
+@needs_spark
+def test_a_trace_that_cannot_be_kept_costs_no_rows(tmp_path):
+    command = ["sql", "SELECT 7 AS seven", "--on", "spark=local[1]", "--trace", tmp_path / "none" / "x.log"]
+    ran = binary.run(*command, "-o", tmp_path / "out.csv", "--json", env=environment())
+    assert ran.code == 1 and f"cannot write {tmp_path}/none/x.log" in ran.err, ran.err
+    assert (tmp_path / "out.csv").read_text() == "seven\n7\n"
+    document = json.loads(ran.out)
+    assert document["row_count"] == 1 and document["trace"] is None
 
 
 @needs_spark

@@ -124,10 +124,12 @@ fn on_spark(arguments: &Arguments, on: &str, console: &Console) -> Result<(), Fa
         spark::Request { master, conf: &arguments.conf, tables: &arguments.tables, statements: &statements };
     let mut ran = spark::run(&request, console)?;
     let kept = arguments.trace.as_deref().map_or(Ok(()), |path| ran.keep_log(path));
+    let trace = arguments.trace.as_deref().filter(|_| kept.is_ok());
+    // Where all ran, and only its trace cannot be kept, the rows go where they should.
+    let whole = ran.failure.is_none();
     let failure = ran.failure.take().or(kept.err());
     let mut documents = Vec::new();
-    let whole = failure.is_none();
-    let mut answered = ran.answered(arguments.trace.as_deref()).into_iter().peekable();
+    let mut answered = ran.answered(trace).into_iter().peekable();
     while let Some(executed) = answered.next() {
         let written = target.as_ref().filter(|_| whole && answered.peek().is_none());
         documents.extend(match written {
@@ -140,7 +142,10 @@ fn on_spark(arguments: &Arguments, on: &str, console: &Console) -> Result<(), Fa
             }
         });
     }
-    failure.map_or_else(|| print_documents(documents, console), Err)
+    if whole {
+        print_documents(documents, console)?;
+    }
+    failure.map_or(Ok(()), Err)
 }
 
 /// The statements: from the command line, a file, or standard input.

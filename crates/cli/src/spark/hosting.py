@@ -31,7 +31,9 @@ def slots(context, master, threads):
             time.sleep(0.2)
             now = executors().size()  # the driver is one
             since, before = (since, before) if now == before else (time.monotonic(), now)
-    return context.defaultParallelism // threads
+    # What a barrier stage is held against; the session's tasks take a core a thread.
+    inside = context._jsc.sc()
+    return inside.maxNumConcurrentTasks(inside.resourceProfileManager().defaultResourceProfile())
 
 
 def worker(arguments, folder, program, controller, secret):
@@ -122,7 +124,7 @@ if __name__ == "__main__":
     os.dup2(2, 1)
     with open(sys.argv[1]) as source:
         wanted = json.load(source)
-    if (wanted["master"] or "local").startswith("local"):
+    if session.settings(wanted)["spark.master"].startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
         main(wanted)

@@ -228,7 +228,8 @@ class Statements:
         if isinstance(tree, exp.Create) and tree.args.get("kind") == "VIEW":
             # A session's own: other views need a catalog that outlives it.
             properties = tree.args.get("properties") or exp.Properties(expressions=[])
-            properties.append("expressions", exp.TemporaryProperty())
+            if not properties.find(exp.TemporaryProperty):
+                properties.append("expressions", exp.TemporaryProperty())
             tree.set("properties", properties)
         for aggregate in tree.find_all(exp.ArrayAgg, exp.GroupConcat):
             if aggregate.find(exp.Order):
@@ -261,13 +262,14 @@ class Statements:
         for number, division in divisions.items():
             division.meta["division"] = number
         typed = {node.meta.get("division"): node for node in self.with_types(tree).find_all(exp.Div)}
-        whole = exp.DataType.INTEGER_TYPES
+        whole, unknown = exp.DataType.INTEGER_TYPES, exp.DataType.Type.UNKNOWN
         for number, division in divisions.items():
             node = typed.get(number)
-            kinds = [(side.type.this if side.type else exp.DataType.Type.UNKNOWN) for side in (node.left, node.right)]
+            sides = (node.left, node.right) if node else ()
+            kinds = [side.type.this if side.type else unknown for side in sides] or [unknown]
             if all(kind in whole for kind in kinds):
                 division.replace(exp.IntDiv(this=division.this, expression=division.expression))
-            elif all(kind in whole or kind == exp.DataType.Type.UNKNOWN for kind in kinds):
+            elif all(kind in whole or kind == unknown for kind in kinds):
                 raise Refused(
                     f"`{division.sql(dialect=self.dialect)}`: it cannot be told whether this divides whole numbers, "
                     "which Spark would divide to fractions; CAST one side to the type that is meant"
@@ -289,8 +291,13 @@ class Statements:
                 continue  # a common table expression, or a mistake that Spark will name
             schema.add_table(name, {field.name: field.dataType.simpleString() for field in fields})
         options = {"dialect": self.dialect, "quote_identifiers": False, "validate_qualify_columns": False}
+        copy = tree.copy()
+        for ordered in copy.find_all(exp.Ordered):
+            if ordered.find(exp.Div):
+                # The same as an output it would become that one's name, and have no type.
+                ordered.set("this", exp.Anonymous(this="ordered", expressions=[ordered.this]))
         try:
-            return annotate_types(qualify(tree.copy(), schema=schema, **options), schema=schema)
+            return annotate_types(qualify(copy, schema=schema, **options), schema=schema)
         except SqlglotError:
             # A mistake that Spark will name better; until then types are those of literals.
             return annotate_types(tree.copy(), schema=schema)

@@ -9,6 +9,7 @@ use super::{plugin, rows};
 use crate::console::Console;
 use crate::execute::Executed;
 use crate::failure::Failure;
+use crate::report::write_whole;
 use crate::{inputs, interrupt};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -16,7 +17,7 @@ use pellucid_engine::QueryResult;
 use pellucid_trace::Trace;
 use serde_json::{Value, json};
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
@@ -77,7 +78,8 @@ impl Ran {
         let log = entries.flatten().find(|entry| !hidden(entry)).map(|entry| entry.path());
         let log =
             log.ok_or_else(|| Failure::Failed("Spark left no event log, so there is no trace".to_string()))?;
-        fs::copy(log, at).map(drop).map_err(failed)
+        let mut log = File::open(log).map_err(failed)?;
+        write_whole(at, |out| io::copy(&mut log, out).map(drop))
     }
 
     /// The answers with what their jobs did, for whoever prints them; `trace` says where that was kept.
