@@ -202,6 +202,19 @@ def test_executors_that_come_and_go_and_tasks_of_two_cores(data, tmp_path):
     nothing_failed(ran)
 
 
+@pytest.mark.full
+def test_tasks_of_half_a_core_are_left_alone(few, tmp_path):
+    """As Spark takes them from 4.3 on: all four are sent to two cores, none waits, and what they read is measured."""
+    conf = {"spark.master": "local-cluster[1,2,1024]", "spark.task.cpus": "0.5", "spark.pellucid.mode": "monotasks"}
+    ran = run("tune", tmp_path, data=str(few), ms=200, executors=1, conf=conf)
+    assert ran.answer == [truth(few)]
+    assert "Pellucid measures" in ran.errors and "spark.task.cpus=0.5" in ran.errors, ran.errors
+    found = ran.tasks(stage=ran.longest(files=FEW))
+    assert {(t["concurrency"], REASONS[t["reason"]]) for t in found} == {(4, "fixed")}
+    assert ran.at_once("0", files=FEW) >= 4 and all(t["read_bytes"] > 0 and t.get("queue_ns", 0) == 0 for t in found)
+    assert "Pellucid failed" not in ran.executors + ran.errors
+
+
 @versions
 def test_monotasks_gates_files_until_it_is_switched_off(few, tmp_path, version):
     """No more threads are in accesses than there are permits, by what lies beneath; and for a job that switches the plugin off

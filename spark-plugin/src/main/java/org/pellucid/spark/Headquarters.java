@@ -35,7 +35,8 @@ final class Headquarters implements Tuner.Listener {
     private PellucidExecutor executor;
     private Settings.Mode mode;
     private volatile boolean runsTasks;
-    private volatile int cpusOfTask;
+    /** A part of one where Spark was told so: then nothing is gated ({@link Settings#of}). */
+    private volatile double cpusOfTask;
     private volatile int slots;
     private volatile int cores;
     private int toldCores;
@@ -43,7 +44,7 @@ final class Headquarters implements Tuner.Listener {
     Headquarters(PluginContext spark, ScheduledExecutorService background) {
         this.spark = spark;
         this.background = background;
-        this.cpusOfTask = Math.max((int) Double.parseDouble(spark.conf().get("spark.task.cpus", "1")), 1);
+        this.cpusOfTask = Double.parseDouble(spark.conf().get(Settings.TASK_CPUS, "1"));
     }
 
     void begin(PellucidExecutor executor, Tuner tuner, Fuse fuse, Settings.Mode mode) {
@@ -60,7 +61,7 @@ final class Headquarters implements Tuner.Listener {
             runsTasks = true;
             askCores(TIMES);
         }
-        if (cpus != cpusOfTask) {
+        if (cpus != Math.ceil(cpusOfTask)) { // Spark rounds up
             cpusOfTask = cpus;
             later(() -> {
                 if (cores > 0) {
@@ -77,7 +78,7 @@ final class Headquarters implements Tuner.Listener {
 
     /** That the executor has without the plugin; 0: not known yet. */
     int ownSlots() {
-        return cores / cpusOfTask;
+        return (int) (cores / cpusOfTask + 1e-9);
     }
 
     private void askCores(int times) {
@@ -132,7 +133,7 @@ final class Headquarters implements Tuner.Listener {
     }
 
     private void tell(int wanted) throws Exception {
-        int wantedCores = wanted == ownSlots() ? cores : wanted * cpusOfTask;
+        int wantedCores = wanted == ownSlots() ? cores : (int) (wanted * cpusOfTask);
         if (driverFollows && wantedCores != toldCores) {
             spark.send(new String[] {
                 "cores", spark.executorID(), Integer.toString(wantedCores)});

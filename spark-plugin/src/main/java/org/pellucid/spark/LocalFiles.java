@@ -70,6 +70,15 @@ public final class LocalFiles extends LocalFileSystem {
         return FileSystem.get(ROOT, conf) instanceof LocalFiles ? null : "another one was put there meanwhile";
     }
 
+    /**
+     * Stays where it is: all tasks have this one, and who closes it, as users do, would have the next take the stock one. That
+     * too only leaves the cache.
+     */
+    @Override
+    public void close() throws IOException {
+        processDeleteOnExit();
+    }
+
     @Override
     public FSDataInputStream open(Path path, int bufferSize) throws IOException {
         FileIo io = FileIo.installed();

@@ -3,6 +3,7 @@ package org.pellucid.spark;
 import java.io.File;
 import java.io.IOException;
 import java.io.OutputStream;
+import java.lang.ref.Cleaner;
 import java.nio.channels.FileChannel;
 import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
@@ -32,6 +33,7 @@ final class MeasuredOutput extends OutputStream implements Syncable, StreamCapab
     private static final int JOINED_BYTES = 64 << 10;
     /** By all streams of the process. */
     static final AtomicLong HELD_BYTES = new AtomicLong();
+    private static final Cleaner CLEANER = Cleaner.create();
 
     private final FSDataOutputStream out;
     private final FileIo io;
@@ -43,13 +45,37 @@ final class MeasuredOutput extends OutputStream implements Syncable, StreamCapab
     /** The one that is being filled. */
     private byte[] piece;
     private int used;
+    private final Held held = new Held();
     private boolean closed;
+
+    /** Its part of all that is held. Of a stream that nobody closed it is given back when its memory is. */
+    private static final class Held implements Runnable {
+        private long bytes;
+
+        synchronized boolean reserve() {
+            if (HELD_BYTES.addAndGet(PIECE_BYTES) > Runtime.getRuntime().maxMemory() / 8) {
+                HELD_BYTES.addAndGet(-PIECE_BYTES);
+                return false;
+            }
+            bytes += PIECE_BYTES;
+            return true;
+        }
+
+        @Override
+        public synchronized void run() {
+            HELD_BYTES.addAndGet(-bytes);
+            bytes = 0;
+        }
+    }
 
     MeasuredOutput(FSDataOutputStream out, FileIo io, DiskQueue disk, File file) {
         this.out = out;
         this.io = io;
         this.disk = disk;
         this.file = file;
+        if (disk != null) {
+            CLEANER.register(this, held);
+        }
     }
 
     @Override
@@ -119,23 +145,15 @@ final class MeasuredOutput extends OutputStream implements Syncable, StreamCapab
             piece = null;
             used = 0;
         }
-        boolean may = full.size() < MOST_HELD_BYTES / PIECE_BYTES && reserve();
+        boolean may = full.size() < MOST_HELD_BYTES / PIECE_BYTES && held.reserve();
         if (!may && !full.isEmpty()) {
             drain(false);
-            may = reserve();
+            may = held.reserve();
         }
         if (may) {
             piece = new byte[PIECE_BYTES];
         }
         return may;
-    }
-
-    private static boolean reserve() {
-        if (HELD_BYTES.addAndGet(PIECE_BYTES) <= Runtime.getRuntime().maxMemory() / 8) {
-            return true;
-        }
-        HELD_BYTES.addAndGet(-PIECE_BYTES);
-        return false;
     }
 
     /** Writes what is held, as one monotask. */
@@ -149,9 +167,9 @@ final class MeasuredOutput extends OutputStream implements Syncable, StreamCapab
         }
         long moved = 0;
         try (FileIo.Access access = io.begin(disk, Phase.WRITE)) {
-            for (byte[] held : full) {
-                out.write(held);
-                moved += held.length;
+            for (byte[] each : full) {
+                out.write(each);
+                moved += each.length;
             }
             if (piece != null) {
                 out.write(piece, 0, used);
@@ -185,7 +203,7 @@ final class MeasuredOutput extends OutputStream implements Syncable, StreamCapab
     }
 
     private void letGo() {
-        HELD_BYTES.addAndGet(-(long) PIECE_BYTES * (full.size() + (piece == null ? 0 : 1)));
+        held.run();
         full.clear();
         piece = null;
         used = 0;

@@ -4,7 +4,6 @@ import java.io.IOException;
 import java.nio.file.Path;
 import java.util.HashMap;
 import java.util.HashSet;
-import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.OptionalInt;
 import java.util.Properties;
@@ -53,7 +52,7 @@ final class PellucidDriver implements DriverPlugin {
     /** Stages for which no executor has fewer slots than its own. */
     private final Set<Long> whole = new HashSet<>();
     private final OffJobs offJobs = new OffJobs();
-    private final Map<Integer, StageSite> sites = new LinkedHashMap<>();
+    private final Map<Integer, StageSite> sites = new Latest<>(MOST_STAGES);
     private final Statements statements = new Statements();
     private final StageShuffles shuffles = new StageShuffles();
 
@@ -108,6 +107,10 @@ final class PellucidDriver implements DriverPlugin {
             }
             if (settings.mode == Settings.Mode.OFF) {
                 return;
+            }
+            if (!Settings.wholeCpus(plugin.conf())) {
+                Fuse.LOG.warn("Pellucid measures, and leaves tasks and files alone: tasks take parts of a core ({}={})",
+                    Settings.TASK_CPUS, plugin.conf().get(Settings.TASK_CPUS));
             }
             fuse = new Fuse(settings.faults, this::restore);
             fuse.guard("driver.init", () -> begin(forExecutors));
@@ -167,9 +170,6 @@ final class PellucidDriver implements DriverPlugin {
                 shuffles.submitted(event.stageInfo());
                 StageSite site = StageSite.of(event.stageInfo(), statements.of(event.properties()));
                 sites.put(event.stageInfo().stageId(), site);
-                if (sites.size() > MOST_STAGES) {
-                    sites.remove(sites.keySet().iterator().next());
-                }
                 if (site.isBarrier() || event.stageInfo().resourceProfileId() != ResourceProfile.DEFAULT_RESOURCE_PROFILE_ID()) {
                     whole.add(attempt(event.stageInfo()));
                     followAll();

@@ -4,10 +4,10 @@ import com.codahale.metrics.Gauge;
 import com.codahale.metrics.MetricRegistry;
 import java.io.IOException;
 import java.util.Base64;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.atomic.LongAdder;
@@ -32,6 +32,8 @@ import org.pellucid.spark.core.Tuner;
  * completes it, or at the latest when its thread is told the outcome or takes the next one.
  */
 final class PellucidExecutor implements ExecutorPlugin {
+    private static final int MOST_STAGES = 1000;
+
     private PluginContext spark;
     private Settings settings;
     private Fuse fuse;
@@ -44,7 +46,7 @@ final class PellucidExecutor implements ExecutorPlugin {
     private byte[] accumulables;
     private ScheduledExecutorService background;
     /** That ran here, in the monotasks mode: with a new one each disk's permits are found anew. */
-    private final Set<Long> stages = ConcurrentHashMap.newKeySet();
+    private final Set<Long> stages = Collections.newSetFromMap(Collections.synchronizedMap(new Latest<>(MOST_STAGES)));
     /** What its tasks waited for permits. */
     private final LongAdder queuedNs = new LongAdder();
     private volatile long lastIndex = -1;
@@ -92,7 +94,7 @@ final class PellucidExecutor implements ExecutorPlugin {
     /** The executor's cores became known: in the {@code monotasks} mode, gated from now on. */
     void coresKnown(int count) {
         if (settings.mode == Settings.Mode.MONOTASKS) {
-            FileIo io = new FileIo(fuse, new Cores(count), disks, () -> slotsWanted(driver.ownSlots()));
+            FileIo io = new FileIo(fuse, new Cores(count, settings.tuning.patienceNs), disks, () -> slotsWanted(driver.ownSlots()));
             shuffles = new ShuffleFiles(io, driver, () -> slotsWanted(driver.ownSlots()));
             files = io;
             cores = io.cores;

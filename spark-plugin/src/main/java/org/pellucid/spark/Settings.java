@@ -20,6 +20,8 @@ final class Settings {
     static final String PREFIX = "spark.pellucid.";
     /** Also a local property of a job, where {@code off} switches the plugin off for it. */
     static final String MODE = PREFIX + "mode";
+    /** Spark's: cores that a task takes. From 4.3 on it may be a part of one. */
+    static final String TASK_CPUS = "spark.task.cpus";
     private static final String OFF = "off";
 
     enum Mode { ADAPTIVE, MONOTASKS, MEASURE, OFF }
@@ -43,13 +45,21 @@ final class Settings {
         return OFF.equalsIgnoreCase(mode);
     }
 
-    /** Of an application; throws as {@link #Settings(Map)}. */
+    /** Whether tasks take whole cores: what is gated is counted in those. */
+    static boolean wholeCpus(SparkConf conf) {
+        double cpus = Double.parseDouble(conf.get(TASK_CPUS, "1"));
+        return cpus == Math.rint(cpus);
+    }
+
+    /** Of an application; throws as {@link #Settings(Map)}. Where tasks take parts of a core, nothing is gated. */
     static Settings of(SparkConf conf) {
         Map<String, String> ours = new TreeMap<>();
         for (scala.Tuple2<String, String> entry : conf.getAllWithPrefix(PREFIX)) {
             ours.put(entry._1(), entry._2());
         }
-        return new Settings(ours);
+        Settings settings = new Settings(ours);
+        boolean gates = settings.mode == Mode.ADAPTIVE || settings.mode == Mode.MONOTASKS;
+        return gates && !wholeCpus(conf) ? new Settings(settings, Mode.MEASURE, settings.memory) : settings;
     }
 
     /**
@@ -66,8 +76,8 @@ final class Settings {
         mode = oneOf(conf, "mode", Mode.class, Mode.ADAPTIVE);
         Tuning standard = Tuning.standard();
         Policy policy = oneOf(conf, "policy", Policy.class, standard.policy);
-        int min = count(conf, "concurrency.min", standard.min);
         int max = count(conf, "concurrency.max", standard.max);
+        int min = count(conf, "concurrency.min", Math.min(standard.min, max));
         atMost("concurrency", min, max);
         double gain = gain(conf, standard.gain);
         tuning = new Tuning(policy, min, max, gain, patienceNs(conf, standard.patienceNs));
@@ -79,8 +89,8 @@ final class Settings {
         faults = new TreeSet<>(words(conf, "fault"));
     }
 
-    private Settings(Settings other, String memory) {
-        mode = other.mode;
+    private Settings(Settings other, Mode mode, String memory) {
+        this.mode = mode;
         tuning = other.tuning;
         this.memory = memory;
         disks = other.disks;
@@ -91,7 +101,7 @@ final class Settings {
 
     /** The same, but nothing is kept. */
     Settings withoutMemory() {
-        return new Settings(this, null);
+        return new Settings(this, mode, null);
     }
 
     private static void atMost(String key, int min, int max) {

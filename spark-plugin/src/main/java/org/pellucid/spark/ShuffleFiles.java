@@ -2,11 +2,11 @@ package org.pellucid.spark;
 
 import java.io.File;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -24,13 +24,14 @@ import org.apache.spark.storage.DiskBlockManager;
 final class ShuffleFiles {
     /** How long a stage's first tasks wait for what the driver says of it. */
     private static final long PATIENCE_NS = TimeUnit.MILLISECONDS.toNanos(500);
-    private static final int MOST_STAGES = 64;
+    /** That are kept: where each block lies takes eight bytes. Of one that comes back it is read again. */
+    private static final int MOST_STAGES = 4;
 
     private final FileIo io;
     private final Headquarters driver;
     /** Tasks that run at once. */
     private final IntSupplier slots;
-    private final Map<Long, Stage> stages = new ConcurrentHashMap<>();
+    private final Map<Long, Stage> stages = Collections.synchronizedMap(new Latest<>(MOST_STAGES));
 
     private static final class Stage {
         final CompletableFuture<String[]> said;
@@ -50,9 +51,6 @@ final class ShuffleFiles {
 
     /** On a task's thread, before it has a core: what it will read is read, as far as it is here. */
     List<ShuffleReads> fetch(TaskMeter task) throws InterruptedException {
-        if (stages.size() > MOST_STAGES) {
-            stages.clear(); // a stage that goes on is asked for once more
-        }
         Stage stage = stages.computeIfAbsent(task.stage, key -> new Stage(driver.shuffles(key)));
         List<ShuffleReads> all = reads(stage);
         for (ShuffleReads reads : all) {

@@ -19,6 +19,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.Set;
+import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStream;
@@ -51,7 +52,7 @@ class MeasuredStreamsTest {
         stock = new LocalFileSystem();
         stock.initialize(URI.create("file:///"), new Configuration(false));
         Disks disks = new Disks(new Settings(Map.of()), (name, met) -> { });
-        io = new FileIo(fuse, new Cores(1), disks, () -> 4);
+        io = new FileIo(fuse, new Cores(1, Long.MAX_VALUE), disks, () -> 4);
         File file = folder.resolve("data").toFile();
         disk = io.queueOf(file);
         path = new Path(file.toURI());
@@ -410,6 +411,21 @@ class MeasuredStreamsTest {
         out.close();
         assertArrayEquals(content, Files.readAllBytes(file.toPath()));
         assertEquals(before, MeasuredOutput.HELD_BYTES.get());
+    }
+
+    @Test
+    void whatNobodyClosedHoldsNothingOnceItsMemoryIsFree() throws Exception {
+        long before = MeasuredOutput.HELD_BYTES.get();
+        for (int i = 0; i < 3; i++) {
+            Path target = new Path(folder.resolve("left-" + i).toUri());
+            new MeasuredOutput(stock.create(target), io, disk, stock.pathToFile(target)).write(content, 0, 2_000_000);
+        }
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
+        while (MeasuredOutput.HELD_BYTES.get() != before) {
+            assertTrue(System.nanoTime() < deadline, "held " + MeasuredOutput.HELD_BYTES.get());
+            System.gc();
+            Thread.sleep(10);
+        }
     }
 
     @Test

@@ -2,8 +2,10 @@ package org.pellucid.spark;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.codahale.metrics.MetricRegistry;
@@ -13,6 +15,8 @@ import java.io.IOException;
 import java.io.ObjectOutputStream;
 import java.lang.reflect.Constructor;
 import java.lang.reflect.Proxy;
+import java.net.URI;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.Base64;
@@ -23,6 +27,8 @@ import java.util.TreeMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.spark.SparkConf;
 import org.apache.spark.TaskContext;
 import org.apache.spark.TaskContext$;
@@ -48,10 +54,10 @@ class PellucidExecutorTest {
     private volatile boolean fails;
 
     /** A configuration without Spark's own keys, which bring in all that Spark depends on. */
-    private static final class Set extends SparkConf {
+    static final class SparkSettings extends SparkConf {
         private final Map<String, String> all;
 
-        Set(Map<String, String> all) {
+        SparkSettings(Map<String, String> all) {
             super(false);
             this.all = all;
         }
@@ -80,7 +86,7 @@ class PellucidExecutorTest {
         for (int i = 0; i < settings.length; i += 2) {
             all.put(Settings.PREFIX + settings[i], settings[i + 1]);
         }
-        SparkConf conf = new Set(all);
+        SparkConf conf = new SparkSettings(all);
         PluginContext context = (PluginContext) Proxy.newProxyInstance(
             getClass().getClassLoader(), new Class<?>[] {PluginContext.class}, (self, method, arguments) -> {
                 switch (method.getName()) {
@@ -222,6 +228,19 @@ class PellucidExecutorTest {
         assertEquals(1, gauge(first + ".reason"));
         assertEquals(0, gauge(first + ".peak"));
         assertEquals(0, gauge(first + ".over"));
+    }
+
+    @Test
+    void whoClosesTheFileSystemClosesItForNobodyElse() throws Exception {
+        begin("mode", "measure");
+        until(() -> FileIo.installed() != null);
+        FileSystem files = FileSystem.get(URI.create("file:///"), new Configuration(false));
+        assertInstanceOf(LocalFiles.class, files);
+        Path ours = Files.createFile(folder.resolve("gone"));
+        files.deleteOnExit(new org.apache.hadoop.fs.Path(ours.toUri()));
+        files.close();
+        assertFalse(Files.exists(ours), "as stock Hadoop does");
+        assertSame(files, FileSystem.get(URI.create("file:///"), new Configuration(false)));
     }
 
     @Test

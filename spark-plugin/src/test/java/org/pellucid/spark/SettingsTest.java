@@ -7,6 +7,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.TimeUnit;
+import org.apache.spark.SparkConf;
 import org.junit.jupiter.api.Test;
 import org.pellucid.spark.core.Policy;
 
@@ -21,10 +22,29 @@ class SettingsTest {
         assertEquals("spark.pellucid.concurrency.min=0: it is a whole number from 1", refused("concurrency.min", "0"));
         assertEquals("spark.pellucid.gain=7%: it is a part of one, as 0.07", refused("gain", "7%"));
         assertEquals("spark.pellucid.patience=5: it is a time, as 30s, 5min or 1h", refused("patience", "5"));
-        assertEquals("spark.pellucid.concurrency.min=2 is more than spark.pellucid.concurrency.max=1",
-            refused("concurrency.max", "1"));
+        assertEquals("spark.pellucid.disk.concurrency.min=4 is more than spark.pellucid.disk.concurrency.max=2",
+            assertThrows(IllegalArgumentException.class,
+                () -> new Settings(Map.of("disk.concurrency.min", "4", "disk.concurrency.max", "2"))).getMessage());
         assertEquals("spark.pellucid.moed is no setting; there are mode, policy, gain, concurrency.min, concurrency.max, "
             + "patience, memory, disks, disk.concurrency.min, disk.concurrency.max, fault", refused("moed", "off"));
+    }
+
+    @Test
+    void theMostIsAMostOfTheLeastToo() {
+        Settings settings = new Settings(Map.of("concurrency.max", "1"));
+        assertEquals(1, settings.tuning.min);
+        assertEquals(1, settings.tuning.max);
+    }
+
+    @Test
+    void whereTasksTakePartsOfACoreNothingIsGated() {
+        for (String cpus : List.of("1", "2", "0.5", "1.5")) {
+            SparkConf conf = new PellucidExecutorTest.SparkSettings(Map.of("spark.task.cpus", cpus));
+            boolean whole = !cpus.contains(".");
+            assertEquals(whole ? Settings.Mode.ADAPTIVE : Settings.Mode.MEASURE, Settings.of(conf).mode, cpus);
+        }
+        SparkConf off = new PellucidExecutorTest.SparkSettings(Map.of("spark.task.cpus", "0.5", "spark.pellucid.mode", "off"));
+        assertEquals(Settings.Mode.OFF, Settings.of(off).mode);
     }
 
     @Test

@@ -39,7 +39,7 @@ class ShuffleReadsTest {
 
     private FileIo disks() {
         String both = folder.resolve("a") + "," + folder.resolve("b");
-        return new FileIo(fuse, new Cores(2), new Disks(new Settings(Map.of("disks", both)), (name, disk) -> { }), () -> 8);
+        return new FileIo(fuse, new Cores(2, Long.MAX_VALUE), new Disks(new Settings(Map.of("disks", both)), (name, disk) -> { }), () -> 8);
     }
 
     /** A map task's output on a disk: as many blocks as said, each of 1,000 bytes. */

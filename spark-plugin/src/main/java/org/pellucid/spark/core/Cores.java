@@ -21,6 +21,9 @@ import java.util.function.LongSupplier;
  * cores busy while others fetch. A holder that stands before a monitor is taken for computing at
  * first: most monitors are held by others who compute, as where the first tasks of a stage load its
  * classes, and to lend its core would only have all of them do it at once.
+ *
+ * <p>A holder that waits for a socket or a pipe looks as if it computed; where that is a Python worker, it does. Where
+ * tasks wait for each other so, nobody gives a core back, and after {@code patience} all who wait are let through.
  */
 public final class Cores {
     private static final long POLL_NS = TimeUnit.MILLISECONDS.toNanos(20);
@@ -32,7 +35,10 @@ public final class Cores {
     private final Map<Thread, Holder> holders = new IdentityHashMap<>();
     private final Deque<Waiter> queue = new ArrayDeque<>();
     private final int cores;
+    private final long patienceNs;
     private final LongSupplier clock;
+    /** When a core was given back or granted last. */
+    private long progressNs;
     private boolean open;
 
     private static final class Holder {
@@ -60,17 +66,23 @@ public final class Cores {
         }
     }
 
-    /** As many as there are, by the machine's clock. */
-    public Cores(int cores) {
-        this(cores, System::nanoTime);
+    /**
+     * As many as there are, by the machine's clock.
+     *
+     * @param patienceNs how long nobody gives a core back until all who wait are let through
+     */
+    public Cores(int cores, long patienceNs) {
+        this(cores, patienceNs, System::nanoTime);
     }
 
     /**
      * @param clock nanoseconds, as {@link System#nanoTime}
      */
-    Cores(int cores, LongSupplier clock) {
+    Cores(int cores, long patienceNs, LongSupplier clock) {
         this.cores = Math.max(cores, 1);
+        this.patienceNs = patienceNs;
         this.clock = clock;
+        this.progressNs = clock.getAsLong();
     }
 
     /**
@@ -88,7 +100,8 @@ public final class Cores {
                 while (!self.granted && !cancelled.getAsBoolean()) {
                     self.turn.awaitNanos(POLL_NS);
                     if (!self.granted) {
-                        grant(cores - computing());
+                        boolean standsStill = clock.getAsLong() - progressNs > patienceNs;
+                        grant(standsStill ? Integer.MAX_VALUE : cores - computing());
                     }
                 }
                 if (self.granted) {
@@ -115,6 +128,7 @@ public final class Cores {
         lock.lock();
         try {
             if (holders.remove(Thread.currentThread()) != null) {
+                progressNs = clock.getAsLong();
                 grant(cores - taken());
             }
         } finally {
@@ -182,6 +196,7 @@ public final class Cores {
             Waiter next = queue.remove();
             left -= next.cores;
             next.granted = true;
+            progressNs = clock.getAsLong();
             holders.put(next.thread, new Holder(next.cores));
             next.turn.signal();
         }

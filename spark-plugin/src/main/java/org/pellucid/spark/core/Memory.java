@@ -9,6 +9,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.OptionalInt;
+import java.util.UUID;
 
 /**
  * What stages found, for the next like them: the knowledge of the loop, kept by the driver.
@@ -87,27 +88,33 @@ public final class Memory {
         if (!Files.exists(file)) {
             return;
         }
+        Map<String, Integer> told = new LinkedHashMap<>();
         int number = 0;
         for (String line : Files.readAllLines(file)) {
             number++;
             int tab = line.indexOf('\t');
             try {
                 int concurrency = Integer.parseInt(line.substring(0, Math.max(tab, 0)));
-                found.put(line.substring(tab + 1), Math.max(concurrency, ALL));
+                told.put(line.substring(tab + 1), Math.max(concurrency, ALL));
             } catch (NumberFormatException e) {
                 throw new IOException(file + ", line " + number + ": not a line of spark.pellucid.memory; "
                         + "delete the file or name another", e);
             }
         }
+        found.putAll(told);
     }
 
-    /** Writes all of it; the file is the old one or the new one, never half. */
+    /** Writes all of it; the file is the old one or the new one, never half, whoever else writes it. */
     public synchronized void save(Path file) throws IOException {
         List<String> lines = new ArrayList<>(found.size());
         found.forEach((key, concurrency) -> lines.add(concurrency + "\t" + key));
         Path whole = file.toAbsolutePath();
-        Path part = whole.resolveSibling(whole.getFileName() + ".part");
-        Files.write(part, lines);
-        Files.move(part, whole, StandardCopyOption.REPLACE_EXISTING, StandardCopyOption.ATOMIC_MOVE);
+        Path part = whole.resolveSibling(whole.getFileName() + "." + UUID.randomUUID() + ".part");
+        try {
+            Files.write(part, lines);
+            Files.move(part, whole, StandardCopyOption.REPLACE_EXISTING, StandardCopyOption.ATOMIC_MOVE);
+        } finally {
+            Files.deleteIfExists(part);
+        }
     }
 }

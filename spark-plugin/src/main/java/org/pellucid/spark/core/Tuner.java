@@ -142,6 +142,9 @@ public final class Tuner {
         try {
             fresh = !stages.containsKey(id);
             Stage stage = stage(id);
+            if (stage.idle()) {
+                stage.progressNs = clock.getAsLong(); // what it was not here for is no standing still
+            }
             Object self = new Object();
             stage.queue.add(self);
             try {

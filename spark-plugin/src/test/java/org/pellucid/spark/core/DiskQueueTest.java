@@ -13,12 +13,15 @@ import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.Test;
 
 /** Disk queues, cores and the gate with real threads: nothing is lost, nobody waits for ever. */
 class DiskQueueTest {
+    private static final long PATIENCE_NS = TimeUnit.HOURS.toNanos(1);
+
     private static DiskQueue queue(int min, int max) {
         return new DiskQueue(Controller.ofMonotasks(Policy.THROUGHPUT, min, max, 0.07), System::nanoTime);
     }
@@ -98,7 +101,7 @@ class DiskQueueTest {
 
     @Test
     void aBlockedHoldersCoreIsLent() throws Exception {
-        Cores cores = new Cores(1);
+        Cores cores = new Cores(1, PATIENCE_NS);
         Object never = new Object();
         Thread holder = new Thread(() -> {
             try {
@@ -122,7 +125,7 @@ class DiskQueueTest {
     @Test
     void aHolderBeforeAMonitorIsTakenForComputingAtFirst() throws Exception {
         AtomicLong now = new AtomicLong();
-        Cores cores = new Cores(1, now::get);
+        Cores cores = new Cores(1, PATIENCE_NS, now::get);
         Object monitor = new Object();
         Thread holder = new Thread(() -> {
             try {
@@ -148,8 +151,38 @@ class DiskQueueTest {
     }
 
     @Test
+    void whereNobodyGivesACoreBackAllAreLetThrough() throws Exception {
+        AtomicLong now = new AtomicLong();
+        Cores cores = new Cores(1, PATIENCE_NS, now::get);
+        AtomicBoolean ends = new AtomicBoolean();
+        Thread holder = new Thread(() -> {
+            try {
+                cores.acquire(1, () -> false);
+            } catch (InterruptedException e) {
+                fail(e);
+            }
+            while (!ends.get()) {
+                Thread.onSpinWait(); // as one that waits for a socket, it looks as if it computed
+            }
+            cores.release();
+        });
+        holder.start();
+        until(() -> cores.holders() == 1);
+        AtomicInteger looks = new AtomicInteger();
+        assertFalse(cores.acquire(1, () -> looks.incrementAndGet() > 5));
+        now.addAndGet(PATIENCE_NS + 1);
+        assertTrue(cores.acquire(1, () -> false), "its holder may wait for us");
+        cores.release();
+        looks.set(0);
+        assertFalse(cores.acquire(1, () -> looks.incrementAndGet() > 5), "from then on as before");
+        ends.set(true);
+        join(List.of(holder), 0);
+        assertEquals(0, cores.holders());
+    }
+
+    @Test
     void aTaskHasAllOfItsCoresOrNone() throws Exception {
-        Cores cores = new Cores(3);
+        Cores cores = new Cores(3, PATIENCE_NS);
         assertTrue(cores.acquire(2, () -> false));
         List<Boolean> got = new CopyOnWriteArrayList<>();
         Thread other = new Thread(() -> {
@@ -185,7 +218,7 @@ class DiskQueueTest {
     private static void randomRun(long seed) throws Exception {
         Random random = new Random(seed);
         List<DiskQueue> disks = List.of(queue(1, 4), queue(1 + random.nextInt(2), 2));
-        Cores cores = new Cores(1 + random.nextInt(3));
+        Cores cores = new Cores(1 + random.nextInt(3), PATIENCE_NS);
         Tuner tuner = new Tuner(Tuning.standard(), System::nanoTime, new Tuner.Listener() {
             @Override
             public void slotsChanged() {}

@@ -1,5 +1,6 @@
 package org.pellucid.spark.core;
 
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -37,12 +38,14 @@ class MemoryTest {
         memory.load(file);
         memory.learn(like("a\tsite\nof two lines", 10), "host", "1", Memory.ALL);
         memory.save(file);
+        assertArrayEquals(new String[] {"memory.tsv"}, folder.toFile().list(), "and nothing beside it");
         Memory next = new Memory();
         next.load(file);
         assertEquals(OptionalInt.of(Memory.ALL), next.find(like("a\tsite\nof two lines", 9), "host", "1", false));
         Files.writeString(file, "4\ta\t1\tb\nwhat is this\n");
         String said = assertThrows(IOException.class, () -> next.load(file)).getMessage();
         assertTrue(said.contains("line 2"), said);
+        assertEquals(NOTHING, next.find(like("b", 1), "a", "1", false), "all of a file, or nothing");
     }
 
     @Test

@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
 
 /** The loop on virtual time, against disks with and without seek cost. */
@@ -226,6 +227,19 @@ class TunerTest {
         for (int task = 0; task < 8; task++) {
             assertNotNull(tuner.enter(1, () -> false), "task " + task);
         }
+    }
+
+    @Test
+    void aStageThatComesBackStoodStillNowhere() throws InterruptedException {
+        Tuner tuner = new Tuner(Tuning.standard(), () -> now, listener);
+        tuner.setMax(8);
+        tuner.leave(tuner.tryEnter(1), 1, 1);
+        now += 2 * Tuning.standard().patienceNs; // others had all slots
+        assertNotNull(tuner.tryEnter(1));
+        assertNotNull(tuner.tryEnter(1));
+        AtomicInteger looks = new AtomicInteger();
+        assertNull(tuner.enter(1, () -> looks.incrementAndGet() > 3));
+        assertEquals(2, tuner.concurrency(1));
     }
 
     @Test

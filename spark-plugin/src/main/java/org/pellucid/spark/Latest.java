@@ -1,0 +1,20 @@
+package org.pellucid.spark;
+
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+/** Keeps as many entries as it may, those that were asked for last: of stages, of which no end is known here. */
+final class Latest<K, V> extends LinkedHashMap<K, V> {
+    private static final long serialVersionUID = 1;
+    private final int most;
+
+    Latest(int most) {
+        super(16, 0.75f, true);
+        this.most = most;
+    }
+
+    @Override
+    protected boolean removeEldestEntry(Map.Entry<K, V> eldest) {
+        return size() > most;
+    }
+}

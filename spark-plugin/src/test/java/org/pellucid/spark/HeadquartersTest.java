@@ -1,0 +1,86 @@
+package org.pellucid.spark;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.lang.reflect.Proxy;
+import java.util.ArrayDeque;
+import java.util.Deque;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import org.apache.spark.api.plugin.PluginContext;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.pellucid.spark.core.Reason;
+import org.pellucid.spark.core.Tuner;
+import org.pellucid.spark.core.Tuning;
+
+/** What a driver says of a stage, and what its executor makes of it. On virtual time. */
+class HeadquartersTest {
+    private static final long STAGE = 7L << 32;
+    private static final int TASKS = 20;
+    private static final long SERVICE_NS = 1_000_000_000;
+
+    private final ScheduledExecutorService background = Executors.newSingleThreadScheduledExecutor();
+    private Tuner tuner;
+    private volatile long now;
+
+    @AfterEach
+    void end() {
+        background.shutdownNow();
+    }
+
+    /** Runs a stage of which each doubling brings 1.3 times the bytes per second; how many ran at once in the end. */
+    private int stage(String... answer) throws Exception {
+        PluginContext driver = (PluginContext) Proxy.newProxyInstance(
+            getClass().getClassLoader(), new Class<?>[] {PluginContext.class}, (self, method, arguments) -> {
+                switch (method.getName()) {
+                    case "conf":
+                        return new PellucidExecutorTest.SparkSettings(Map.of());
+                    case "executorID":
+                        return "1";
+                    case "ask":
+                        String[] question = (String[]) arguments[0];
+                        return question[0].equals("stage") && question[1].equals("7") ? answer : new String[0];
+                    case "send":
+                        return null;
+                    default:
+                        throw new AssertionError(method);
+                }
+            });
+        Headquarters headquarters = new Headquarters(driver, background);
+        tuner = new Tuner(Tuning.standard(), () -> now, headquarters);
+        tuner.setMax(32);
+        headquarters.begin(null, tuner, new Fuse(Set.of(), () -> { }), Settings.Mode.ADAPTIVE);
+        Deque<Tuner.Pass> running = new ArrayDeque<>();
+        int left = TASKS;
+        while (left > 0 || !running.isEmpty()) {
+            Tuner.Pass pass = left > 0 ? tuner.tryEnter(STAGE) : null;
+            if (pass != null) {
+                running.add(pass);
+                left--;
+                background.submit(() -> { }).get(); // the answer has come
+                continue;
+            }
+            now += SERVICE_NS / running.size();
+            double doublings = Math.log(running.size()) / Math.log(2);
+            tuner.leave(running.poll(), (long) (1e6 * Math.pow(1.3, doublings) / running.size()), SERVICE_NS);
+        }
+        return tuner.concurrency(STAGE);
+    }
+
+    @Test
+    void triesMoreWhereMoreTasksWillCome() throws Exception {
+        int few = stage(Integer.toString(TASKS));
+        int many = stage("1000");
+        assertTrue(few < many, few + " and " + many);
+    }
+
+    @Test
+    void staysAtWhatALikeStageFound() throws Exception {
+        assertEquals(16, stage(Integer.toString(TASKS), "16"));
+        assertEquals(Reason.REMEMBERED, tuner.reason(STAGE));
+    }
+}

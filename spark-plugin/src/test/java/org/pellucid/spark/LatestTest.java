@@ -1,0 +1,21 @@
+package org.pellucid.spark;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.junit.jupiter.api.Test;
+
+class LatestTest {
+    @Test
+    void keepsWhatWasAskedForLast() {
+        Latest<Integer, String> latest = new Latest<>(3);
+        for (int stage = 0; stage < 3; stage++) {
+            latest.put(stage, "of " + stage);
+        }
+        latest.computeIfAbsent(0, key -> "made anew");
+        latest.computeIfAbsent(3, key -> "of 3");
+        assertEquals(List.of(2, 0, 3), new ArrayList<>(latest.keySet()));
+        assertEquals("of 0", latest.get(0));
+    }
+}
