@@ -192,16 +192,13 @@ def test_many_small_files(tmp_path):
 @pytest.mark.parametrize("way", breadth.WAYS)
 def test_an_order_within_files_is_kept(tmp_path, way):
     """Declared, or said by Parquet files; what relies on it merges files and sorts nothing."""
+    (tmp_path / "csv").mkdir()
     for first in (1, 2):
-        (tmp_path / f"{first}.csv").write_text("a\n" + "".join(f"{a}\n" for a in range(first, 40, 2)))
+        (tmp_path / "csv" / f"{first}.csv").write_text("a\n" + "".join(f"{a}\n" for a in range(first, 40, 2)))
         table = pa.table({"a": pa.array(range(first, 40_000, 2), pa.int32()), "b": pa.array(range(first, 40_000, 2))})
         pq.write_table(table, tmp_path / f"{first}.parquet", sorting_columns=[pq.SortingColumn(0)], row_group_size=9000)
-    declared = f"""CREATE EXTERNAL TABLE t (a INT) STORED AS CSV LOCATION '{tmp_path}/' WITH ORDER (a)
+    declared = f"""CREATE EXTERNAL TABLE t (a INT) STORED AS CSV LOCATION '{tmp_path}/csv/' WITH ORDER (a)
         OPTIONS ('format.has_header' 'true'); SELECT a FROM t ORDER BY a"""
-    (tmp_path / "csv").mkdir()
-    for path in tmp_path.glob("*.csv"):
-        path.rename(tmp_path / "csv" / path.name)
-    declared = declared.replace(f"{tmp_path}/", f"{tmp_path}/csv/")
     assert [a for (a,) in breadth.rows(declared, *breadth.WAYS[way])] == list(range(1, 40))
     said = breadth.rows(f"SELECT a, b FROM '{tmp_path}/*.parquet' ORDER BY a", *breadth.WAYS[way])
     assert said == [[a, a] for a in range(1, 40_000)]
@@ -332,10 +329,11 @@ def test_objects_of_one_name_in_two_stores(bucket, tmp_path):
     for ending in ("parquet", "csv", "json"):
         (tmp_path / ending).mkdir()
         path = tmp_path / ending / f"x.{ending}"
-        for rows, keep in ((3000, lambda there: held.objects.update({str(path)[1:]: there})), (7, lambda here: None)):
-            path.unlink(missing_ok=True)
-            binary.sql(f"COPY (SELECT value AS x FROM range({rows})) TO '{path}'").check()
-            keep(path.read_bytes())
+        there, here = (f"COPY (SELECT value AS x FROM range({rows})) TO '{path}'" for rows in (3000, 7))
+        binary.sql(there).check()
+        held.objects[str(path)[1:]] = path.read_bytes()
+        path.unlink()
+        binary.sql(here).check()
         for first, second in ((f"{path}", f"s3://bucket{path}"), (f"s3://bucket{path}", f"{path}")):
             for a, b in ((first, second), (first[: -len(path.name)], second[: -len(path.name)])):
                 queries.append(f"SELECT sum(x) FROM '{a}' UNION ALL SELECT sum(x) FROM '{b}' ORDER BY 1")

@@ -26,10 +26,10 @@ GROUPS = (
 )
 # Jobs without input or shuffled bytes, and how many tasks of the second do nothing.
 WITHOUT_INPUT = ("cpu", "tasks")
+EMPTY_TASKS = 6000
 # Jobs of which some stages run beside each other (both sides of a join), and the one where these change places between runs.
 BESIDE = ("join", "pagerank")
 CHANGE_PLACES = ("pagerank",)
-EMPTY_TASKS = 6000
 
 # Input, so that a run takes about half a minute; PageRank reads its edges three times, and one disk is slower.
 MIB = 1 << 20

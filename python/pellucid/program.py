@@ -306,9 +306,9 @@ class Program:
         """Runs the program to its end on `workers` threads (default: one a core).
 
         `trace` keeps a trace for `pellucid analyze`. `snapshot` is a folder or URL: every `snapshot_every`
-        iterations the job is saved there, and a program of the same stages, loops and data begins from the newest there
-        is; what kernels compute is not compared, so after a change of theirs take another place. `progress` is called some times a
-        second with iteration, tasks and what is observed. Ctrl-C ends the job.
+        iterations the job is saved there, and a program of the same stages, loops and data begins from the newest
+        there is; what kernels compute is not compared: take another place after a change of theirs. `progress` is
+        called some times a second with iteration, tasks and what is observed. Ctrl-C ends the job.
         """
         place = None if snapshot is None else os.fspath(snapshot)
         if place is not None and "://" not in place:

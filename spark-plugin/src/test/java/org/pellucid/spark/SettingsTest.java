@@ -13,7 +13,11 @@ import org.pellucid.spark.core.Policy;
 
 class SettingsTest {
     private static String refused(String key, String value) {
-        return assertThrows(IllegalArgumentException.class, () -> new Settings(Map.of(key, value))).getMessage();
+        return refused(Map.of(key, value));
+    }
+
+    private static String refused(Map<String, String> conf) {
+        return assertThrows(IllegalArgumentException.class, () -> new Settings(conf)).getMessage();
     }
 
     @Test
@@ -22,9 +26,10 @@ class SettingsTest {
         assertEquals("spark.pellucid.concurrency.min=0: it is a whole number from 1", refused("concurrency.min", "0"));
         assertEquals("spark.pellucid.gain=7%: it is a part of one, as 0.07", refused("gain", "7%"));
         assertEquals("spark.pellucid.patience=5: it is a time, as 30s, 5min or 1h", refused("patience", "5"));
+        assertEquals("spark.pellucid.concurrency.min=2 is more than spark.pellucid.concurrency.max=1",
+            refused(Map.of("concurrency.min", "2", "concurrency.max", "1")));
         assertEquals("spark.pellucid.disk.concurrency.min=4 is more than spark.pellucid.disk.concurrency.max=2",
-            assertThrows(IllegalArgumentException.class,
-                () -> new Settings(Map.of("disk.concurrency.min", "4", "disk.concurrency.max", "2"))).getMessage());
+            refused(Map.of("disk.concurrency.min", "4", "disk.concurrency.max", "2")));
         assertEquals("spark.pellucid.moed is no setting; there are mode, policy, gain, concurrency.min, concurrency.max, "
             + "patience, memory, disks, disk.concurrency.min, disk.concurrency.max, fault", refused("moed", "off"));
     }
