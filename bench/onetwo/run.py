@@ -24,7 +24,7 @@ from pathlib import Path
 from bench import results
 from bench.adaptive.jobs import LINE_BYTES
 from bench.adaptive.matrix import Case
-from bench.adaptive.run import JAR, PLUGIN, Rig, carry_out, options, rig, say, spark_says, spark_settings
+from bench.adaptive.run import JAR, PLUGIN, Rig, carry_out, options, rig, say, spark_says, spark_settings, version
 from bench.onetwo import models, table
 from bench.onetwo.cases import DISKS, LOGS, SUITE, cases
 from bench.sessions import core_seconds
@@ -36,6 +36,7 @@ from tests.binary import ROOT
 from tests.threads import below
 
 SLOTS = 8
+SPARK = spark.PACKAGES["4"][0].partition("==")[2]
 # Of the input: so large that a task is mostly reading, and not being sent and deserialised.
 FILES = 32
 LOOK_S = 0.05
@@ -164,15 +165,11 @@ def measure(hardware: Rig, case: Case, kept: Path | None) -> dict:
     return {**said, "stages": stages, "drives": drives, "others_cores": others()}
 
 
-def version(case: Case) -> str:
-    """Of what is measured."""
-    return results.fingerprint([JAR]) if case.setting == "measure" else spark.PACKAGES["4"][0].partition("==")[2]
-
-
 def missing(wanted: list[Case]) -> list[Case]:
-    """Those without a line of this Spark, or this jar."""
-    done = [(line["case"], line["build"]) for line in results.load(SUITE) if (LOGS / line["log"]).exists()]
-    return [case for case in wanted if (asdict(case), version(case)) not in done]
+    """Those without a line of this jar: stock Spark too is measured anew beside each."""
+    by = version()
+    done = [line["case"] for line in results.load(SUITE) if line["build"] == by and (LOGS / line["log"]).exists()]
+    return [case for case in wanted if asdict(case) not in done]
 
 
 def run(wanted: list[Case], limit_s: float, trying_out: bool) -> None:
@@ -188,11 +185,11 @@ def run(wanted: list[Case], limit_s: float, trying_out: bool) -> None:
             if not trying_out:
                 hardware.calibrate(case)
             begun = time.monotonic()
-            name = f"{case.name.replace('/', '-')}-{version(case)}.zstd"
+            name = f"{case.name.replace('/', '-')}-{version()}.zstd"
             found = measure(hardware, case, None if trying_out else LOGS / name)
             if not trying_out:
-                found |= {"log": name, "slots": SLOTS, "cores": os.cpu_count(), **hardware.calibration(case)}
-                results.append(SUITE, asdict(case), found, by=version(case))
+                found |= {"log": name, "spark": SPARK, "slots": SLOTS, "cores": os.cpu_count(), **hardware.calibration(case)}
+                results.append(SUITE, asdict(case), found, by=version())
             longest = max(longest, time.monotonic() - begun)
             used = "; ".join(f"{s['s']:.1f} s, {s['core_s']:.1f} core s, {sum(s['disk_bytes']) / 1e6:.0f} MB" for s in found["stages"])
             say(f"{case.name}: {found['ms'] / 1000:.1f} s of {time.monotonic() - begun:.0f} ({used}; others {found['others_cores']})")

@@ -22,7 +22,7 @@ PREDICTED = (
     "Stock's log does not tell how many cores a machine has, so that its what-if takes each of the 8 slots for one: where waits halve,",
     "tasks compute at once for what the machine's two cores do not suffice (`core time`, below), and it expects too much of a second disk.",
     "The plugin's log tells (`pellucid.cores`), and its what-if has what is not waiting for disks wait for cores; how wide its intervals are was set",
-    "after these six were known (a tenth more to either side).",
+    "by an earlier measurement of these six (a tenth more to either side).",
 )
 
 Runs = dict[tuple[str, int, str], list[dict]]
@@ -169,6 +169,7 @@ def page(lines: list[dict], document: dict | None) -> str:
     if document is None:
         return "\n".join([*out, "Nothing is measured yet.", ""])
     out += [f"- Machine: {machine}" for machine in sorted({line["machine"] for line in lines})]
+    out += [f"- Spark {version}" for version in sorted({line["spark"] for line in lines})]
     out += [f"- Disks: {label}" for label in sorted({line["label"].split(" (measured")[0] for line in lines})]
     noisy = sum(line["others_cores"] > results.NOISE_CORES for line in lines)
     out += [f"- In {noisy} of {len(lines)} runs other processes used more than {results.NOISE_CORES} cores.", ""]
