@@ -284,9 +284,14 @@ impl Shared {
         let mut state = self.lock();
         let Some(entry) = state.multitasks.get_mut(&id) else { return };
         let job = Arc::clone(&entry.job);
-        let Some(mut body) = entry.body.take().filter(|_| !job.is_stopped()) else {
-            return state.scheduler.fail_expand(self.now(), id);
-        };
+        let body = entry.body.take();
+        if job.is_stopped() || body.is_none() {
+            state.scheduler.fail_expand(self.now(), id);
+            drop(state);
+            // It is not ours: what it holds may come back here when it goes.
+            return drop_guarded(body);
+        }
+        let Some(mut body) = body else { return };
         let multitask = trace::Multitask {
             stage: entry.stage,
             partition: entry.partition,

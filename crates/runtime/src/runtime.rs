@@ -395,14 +395,16 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
-        state.closing = true;
+        let state = self.shared.lock();
         let jobs: Vec<Arc<JobInner>> = state.jobs.values().map(|l| Arc::clone(&l.job)).collect();
         drop(state);
         for job in jobs {
             self.shared.stop(&job, Ending::Cancelled);
         }
         let mut state = self.shared.lock();
+        // Only now: a thread that finds nothing to do and goes is missed by what a job that is not yet stopped
+        // begins.
+        state.closing = true;
         for lane in &state.lanes {
             lane.wake.notify_all();
         }

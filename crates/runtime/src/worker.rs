@@ -104,7 +104,8 @@ fn run<'a>(shared: &'a Arc<Shared>, resource: &ResourceHandle, ticket: Ticket) -
     };
     let completion = Completion {
         bytes: record.bytes.unwrap_or(0),
-        wait_ns: record.cpu_ns.map(|cpu| record.service_ns.saturating_sub(cpu)),
+        // A thread of a disk or store waits for as long as it is served; cores are not tuned.
+        wait_ns: None,
         then,
     };
     let mut state = shared.lock();

@@ -308,6 +308,40 @@ fn a_cancelled_job_lets_go_of_everything() {
     assert!(trace.monotasks.iter().all(|m| m.outcome == Outcome::Cancelled));
 }
 
+/// Gives memory back when it goes, as what an exchange holds is given back with the last who reads it.
+struct GivesBack(Job);
+
+impl Drop for GivesBack {
+    fn drop(&mut self) {
+        self.0.release(1);
+    }
+}
+
+#[test]
+fn a_multitask_that_is_dropped_before_it_is_planned_may_come_back_to_the_runtime() {
+    let (over, is_over) = channel();
+    std::thread::spawn(move || {
+        let runtime = runtime();
+        let job = Arc::new(runtime.begin("it stops between admission and plan", recorder()));
+        let stage = job.stage("s", &[], vec![]);
+        let (of, rt) = (Arc::clone(&job), runtime.clone());
+        let first = move || {
+            let held = GivesBack(Job::clone(&of));
+            let second = move || {
+                drop(held);
+                panic!("it is planned")
+            };
+            of.submit(stage, 1, 0, Task::new(second, || panic!("it cannot be done")));
+            of.cancel();
+            Ok(vec![compute(&rt, vec![], || ())])
+        };
+        job.submit(stage, 0, 0, Task::new(first, || panic!("it cannot be done")));
+        assert!(matches!(job.wait(), Err(JobError::Cancelled)));
+        let _ = over.send(());
+    });
+    is_over.recv_timeout(std::time::Duration::from_secs(60)).expect("the runtime hangs");
+}
+
 #[test]
 fn success_stops_what_is_not_needed_any_more() {
     let runtime = runtime();
