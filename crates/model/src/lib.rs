@@ -142,10 +142,11 @@ fn warnings(trace: &Trace, demands: &Demands) -> Vec<String> {
     out
 }
 
-/// Warns when other processes used over a tenth of the sampled core time: the
-/// job's service times then hold waiting that the trace cannot see.
+/// Warns when other processes used core time, more than a tenth of what this job may use: the
+/// job's service times then hold waiting that the trace cannot see. In cores, since the machine
+/// may have more of them than the job.
 fn foreign_load(trace: &Trace) -> Option<String> {
-    let (mut others, mut available) = (0.0, 0.0);
+    let (mut others, mut available, mut passed) = (0.0, 0.0, 0.0);
     for sample in &trace.utilization_samples {
         let Some(resource) = trace.resources.get(sample.resource as usize) else { continue };
         let (Some(all), Some(own)) = (sample.busy_ns, sample.own_busy_ns) else { continue };
@@ -153,11 +154,14 @@ fn foreign_load(trace: &Trace) -> Option<String> {
         if resource.kind == kind::CPU {
             others += all.saturating_sub(own) as f64;
             available += sample.interval_ns as f64 * cores.0;
+            passed += sample.interval_ns as f64;
         }
     }
-    let share = ratio(others, available)?;
-    (share > 0.1)
-        .then(|| format!("other processes used {:.0} % of the cores while this was measured", share * 100.0))
+    let (share, busy) = (ratio(others, available)?, ratio(others, passed)?);
+    (share > 0.1).then(|| {
+        let cores = if format!("{busy:.1}") == "1.0" { "core" } else { "cores" };
+        format!("other processes kept {busy:.1} {cores} busy while this was measured")
+    })
 }
 
 /// `a ÷ b` where that is a number, else nothing.

@@ -407,7 +407,7 @@ fn other_processes_are_noticed() {
     sample.busy_ns = Some(ms(1600.0));
     b.trace.utilization_samples[0] = sample;
     let warnings = analyze(&b.trace).warnings;
-    assert_eq!(warnings, ["other processes used 50 % of the cores while this was measured"]);
+    assert_eq!(warnings, ["other processes kept 1.0 core busy while this was measured"]);
 }
 
 #[test]

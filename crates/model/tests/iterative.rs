@@ -225,6 +225,7 @@ fn what_is_sent_takes_time_on_a_slower_link() {
 fn what_a_trace_does_not_say_is_refused() {
     let trace = job(1, true);
     assert!(matches!(ask(&trace, "disks=2"), Err(Refused::Usage(why)) if why.contains("workers")));
+    assert!(matches!(ask(&trace, "cores=0.25"), Err(Refused::Usage(why)) if why.contains("1 to 4096")));
     let mut unknown = job(1, false);
     unknown.resources[0].concurrency = None;
     assert!(

@@ -65,6 +65,8 @@ fn what_a_log_cannot_answer_names_what_it_can() {
         ("machines=4", "set executors"),
         ("disk.rate=200MB/s", "no rate is read here"),
         ("no=gc", "does not say how long"),
+        ("executors=100000", "1 to 10000 are simulated"),
+        ("executor.cores=4096", "1 to 1024 are simulated"),
         ("no=cake", "no=gc, scheduler"),
     ] {
         match ask(&waves(), &[setting]) {

@@ -344,6 +344,28 @@ fn a_store_is_as_fast_as_the_link_that_it_crosses() {
     close(simulated(&b.trace, &["no=store"]), 510.0 - 500.0);
 }
 
+/// Nobody said how fast the link is: it limits nothing, and has no rate that could be doubled.
+#[test]
+fn a_link_that_nobody_measured_limits_nothing() {
+    let mut b = Build::on_cores(2);
+    let link = b.resource("network", kind::NETWORK, None);
+    let store = b.resource("s3://b", kind::STORE, None);
+    b.trace.resources[store as usize].link = Some(link);
+    let job = b.job("q", 0.0);
+    let stage = b.stage(job, "s", 0.0);
+    let task = b.multitask(stage, 0.0);
+    b.monotask(task, store, Phase::Fetch, 0.0, 1000.0).bytes = Some(2_000_000_000);
+    b.compute(task, 1000.0, 10.0);
+    b.end_stage(stage, 1010.0);
+    b.end_job(job, 1010.0);
+    close(simulated(&b.trace, &[]), 1010.0);
+    close(simulated(&b.trace, &["store.rate=x10"]), 110.0);
+    let refused = ask(&b.trace, &["network.rate=x2"]).unwrap_err();
+    assert!(refused.message().contains("does not say how fast network is"), "{}", refused.message());
+    // A rate that somebody names does limit.
+    close(simulated(&b.trace, &["network.rate=1000MB/s"]), 2010.0);
+}
+
 /// What is written while a core computes is written while it computes, too.
 #[test]
 fn writes_begin_while_their_maker_computes() {

@@ -21,8 +21,9 @@ pub use text::{interval, time};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Keys of --set: cores, disks, disk.rate, disk.NAME.rate, network.rate, store.rate, concurrency.KIND,
-partitions, machines, input=memory|memory-decoded, input.scale, storage=FILE (input and output on a store
-that `pellucid storage probe -o FILE` measured), no=KIND (takes that kind's time away: the bound of
+partitions, machines, workers, input=memory|memory-decoded, input.scale, storage=FILE (input and output on a
+store that `pellucid storage probe -o FILE` measured); of Spark's logs executors, executor.cores,
+idle.timeout; no=KIND|gc|scheduler|deserialize|stragglers|skew (takes that time away: the bound of
 optimising it). A value is absolute (disk.rate=200MB/s) or relative (disk.rate=x2).
 With nothing set: what each of the best single changes would buy.
 
@@ -33,7 +34,7 @@ Example:
   pellucid whatif count.trace --set storage=probe.json
   pellucid whatif count.trace --sweep disk.rate=25MB/s..400MB/s")]
 pub struct Arguments {
-    /// A trace that `pellucid sql --trace` wrote
+    /// A trace that `pellucid sql --trace` or `pellucid iterate --trace` wrote, or a Spark event log
     #[arg(value_name = "INPUT")]
     input: PathBuf,
     /// What is different; several hold together

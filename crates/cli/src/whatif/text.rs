@@ -83,6 +83,7 @@ fn by(prediction: &Prediction) -> String {
 fn versus(prediction: &Prediction, baseline: &Baseline) -> String {
     let ratio = baseline.measured_ms / prediction.duration_ms;
     match ratio {
+        r if !r.is_finite() => "nothing that was measured is left".into(),
         r if r >= 1.005 => format!("{r:.2} times as fast"),
         r if r <= 0.995 => format!("{:.2} times as long", 1.0 / r),
         _ => "as long as it was".into(),

@@ -319,7 +319,13 @@ impl Basis for IterativeBasis {
                 Amount::Absolute(wanted) => *wanted,
                 Amount::Times(factor) => factor * f64::from(self.workers),
             };
-            workers = wanted.round().clamp(1.0, 4096.0) as u32;
+            let whole = wanted.round();
+            if !(1.0..=4096.0).contains(&whole) {
+                return Err(Refused::Usage(format!(
+                    "{wanted} workers: an iterative job has 1 to 4096, each with a core of its own"
+                )));
+            }
+            workers = whole as u32;
         }
         let mut assumptions = Vec::new();
         let mut doubt = 0.0;

@@ -337,7 +337,7 @@ impl<'t> PipelinedBasis<'t> {
 
     fn executors_become(&self, draft: &mut Draft, amount: Amount) -> Result<(), Refused> {
         let now = self.executors();
-        let wanted = amount.of(Some(now.len() as f64)).unwrap_or(1.0).round().clamp(1.0, 1e5) as usize;
+        let wanted = within("executors", amount.of(Some(now.len() as f64)), 10_000.0)?;
         // More of them come as those that there are did, in turn.
         draft.executors = Some((0..wanted).map(|ix| now[ix % now.len()]).collect());
         draft
@@ -355,16 +355,16 @@ impl<'t> PipelinedBasis<'t> {
                 "`cores` is of one machine: on a cluster set executors or executor.cores".into(),
             ));
         }
-        let wanted =
-            |slots: usize| amount.of(Some(slots as f64)).unwrap_or(1.0).round().clamp(1.0, 4096.0) as usize;
+        let wanted = |slots: usize| within("executor.cores", amount.of(Some(slots as f64)), 1024.0);
         let executors = draft.executors.get_or_insert_with(|| now.clone());
-        executors.iter_mut().for_each(|(_, slots)| *slots = wanted(*slots));
+        for (_, slots) in executors.iter_mut() {
+            *slots = wanted(*slots)?;
+        }
+        let (before, after) = (now[0].1, wanted(now[0].1)?);
         draft.assumptions.push(format!(
-            "{} slots an executor instead of {}; tasks take as long beside so many",
-            wanted(now[0].1),
-            now[0].1
+            "{after} slots an executor instead of {before}; tasks take as long beside so many"
         ));
-        let more = wanted(now[0].1) > now[0].1;
+        let more = after > before;
         let (faster, slower) =
             if more { (MORE_CORES / 2.0, MORE_CORES) } else { (MORE_CORES, MORE_CORES / 2.0) };
         draft.doubt = (draft.doubt.0.max(faster), draft.doubt.1.max(slower));
@@ -413,6 +413,15 @@ impl<'t> PipelinedBasis<'t> {
 }
 
 /// When each slot of these executors comes.
+/// A whole number of them, if as many can be simulated.
+fn within(key: &str, wanted: Option<f64>, most: f64) -> Result<usize, Refused> {
+    let whole = wanted.unwrap_or(1.0).round();
+    if (1.0..=most).contains(&whole) {
+        return Ok(whole as usize);
+    }
+    Err(Refused::Usage(format!("{key}={whole}: 1 to {most} are simulated")))
+}
+
 fn slots_of(executors: &[(Added, usize)]) -> Vec<Added> {
     executors.iter().flat_map(|(added, slots)| vec![*added; *slots]).collect()
 }

@@ -30,7 +30,20 @@ pub(crate) struct Curve {
     pub most: f64,
 }
 
+/// Bytes per nanosecond that nothing reaches: of what nobody knows how fast it is.
+const UNLIMITED: f64 = 1e9;
+
 impl Curve {
+    /// Of a link that nobody measured and on which nothing ran by itself: it never limits.
+    pub fn unknown() -> Curve {
+        Curve::level(UNLIMITED)
+    }
+
+    /// Whether it says anything of how fast its resource is.
+    pub fn is_known(&self) -> bool {
+        self.most < UNLIMITED
+    }
+
     /// The same rate however many run.
     pub fn level(rate: f64) -> Curve {
         Curve { points: vec![(1.0, rate)], most: rate }

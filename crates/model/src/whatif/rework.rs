@@ -80,7 +80,10 @@ pub(crate) fn scale(recorded: &mut Recorded, factor: f64) {
         } else {
             of_stage.clone()
         };
-        scaled.iter_mut().flat_map(|t| &mut t.monotasks).for_each(|m| times(m, factor));
+        for task in &mut scaled {
+            task.memory_bytes = (task.memory_bytes as f64 * factor) as u64;
+            task.monotasks.iter_mut().for_each(|m| times(m, factor));
+        }
         tasks.push(scaled);
     }
     put_back(recorded, tasks);

@@ -207,7 +207,8 @@ impl Scenario {
         let used = self.terms.faster.len() > ix && self.uses(ix);
         let service = &mut self.recorded.services[ix];
         let known = service.capacity.rate.filter(|_| !service.own_pace).map(|rate| rate * 1e9);
-        let per_s = known.or((!service.own_pace && used).then_some(service.curve.most * 1e9));
+        let shows = !service.own_pace && used && service.curve.is_known();
+        let per_s = known.or(shows.then_some(service.curve.most * 1e9));
         let Some(rate) = amount.of(per_s) else {
             let way_out = if stores { "give it absolute, or say store.rate" } else { "give it absolute" };
             return Err(Refused::Usage(format!(
@@ -234,10 +235,10 @@ impl Scenario {
         let seen = known.is_none() || !matches!(service.capacity.from.as_deref(), Some("set" | "probed"));
         service.capacity.rate = Some(rate / 1e9);
         self.terms.faster[ix] *= factor;
-        if seen && used && matches!(amount, Amount::Absolute(_)) {
+        if let (Some(before), true, Amount::Absolute(_)) = (per_s, seen && used, amount) {
             self.assume(format!(
                 "{name} gave {:.0} MB/s as it was: what the trace shows, nobody set or probed it",
-                per_s.unwrap_or(rate) / 1e6
+                before / 1e6
             ));
         }
         if factor > 1.0 {

@@ -224,6 +224,9 @@ fn shown(trace: &Trace, ix: usize, edges: &[Edge], capacity: &Capacity) -> (Curv
             (Curve::level(rate), known)
         }
         Shown::By(curve) => (curve, capacity.clone()),
+        Shown::Nothing if edges.is_empty() => {
+            (capacity.rate.map_or_else(Curve::unknown, Curve::level), capacity.clone())
+        }
         Shown::Nothing => (Curve::level(capacity.rate.unwrap_or(1.0)), capacity.clone()),
     }
 }
