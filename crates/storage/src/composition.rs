@@ -332,8 +332,14 @@ fn layer(table: LayerTable) -> Result<Layer, Wrong> {
     })
 }
 
+/// More copies or fragments than any system keeps.
+const MOST: u32 = 1000;
+
 fn copies(table: &LayerTable, replication: Replication) -> Result<u32, Wrong> {
     match (&table.copies, replication) {
+        (Some(n), _) if *n.get_ref() > MOST => {
+            Err((n.span(), format!("{} copies are more than any system keeps; say {MOST} at most", n.get_ref())))
+        }
         (Some(n), Replication::Parallel | Replication::Chain) if *n.get_ref() >= 1 => Ok(*n.get_ref()),
         (Some(n), Replication::None) if *n.get_ref() == 1 => Ok(1),
         (Some(n), Replication::None) => {
@@ -357,6 +363,11 @@ fn fragments(table: &LayerTable, replication: Replication) -> Result<(u32, u32),
         (Replication::Erasure, Some(data), Some(parity)) => {
             if *data.get_ref() == 0 {
                 return Err((data.span(), "no data fragments hold no data; say 1 or more".into()));
+            }
+            if let Some(n) = [data, parity].into_iter().find(|n| *n.get_ref() > MOST) {
+                let words =
+                    format!("{} fragments are more than any system keeps; say {MOST} at most", n.get_ref());
+                return Err((n.span(), words));
             }
             Ok((*data.get_ref(), *parity.get_ref()))
         }

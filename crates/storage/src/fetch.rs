@@ -7,13 +7,14 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use futures::{StreamExt, TryStreamExt};
-use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{Error, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
 use url::Url;
 
 use crate::StorageError;
+use crate::retry::same_version;
 
 /// Bytes of one request, and requests at once.
 const RANGE_BYTES: u64 = 8 << 20;
@@ -101,22 +102,31 @@ async fn bring(
         let path = into.join(object.location.filename().unwrap_or("data"));
         // Opened again for each range: of a folder there may be more than a process may have open.
         File::create(&path).map_err(|e| FetchError::File(path.clone(), e))?;
-        let file = Arc::new(path);
+        let file = Arc::new((path, OnceLock::new()));
         let starts = (0..object.size).step_by(RANGE_BYTES as usize);
         let pieces = starts.map(|start| start..object.size.min(start + RANGE_BYTES));
         ranges.extend(pieces.map(|range| (object.location.clone(), Arc::clone(&file), range)));
     }
-    let one = |(location, file, range): (object_store::path::Path, Arc<PathBuf>, std::ops::Range<u64>)| async move {
+    // The file, and the version that its first range was of.
+    type Here = Arc<(PathBuf, OnceLock<ObjectMeta>)>;
+    let one = |(location, file, range): (object_store::path::Path, Here, std::ops::Range<u64>)| async move {
         if cancelled() {
             return Err(FetchError::Cancelled);
         }
-        let bytes = store.get_range(&location, range.clone()).await?;
+        let asked = GetOptions { range: Some(GetRange::Bounded(range.clone())), ..GetOptions::default() };
+        let got = store.get_opts(&location, asked).await?;
+        let is_same = same_version(file.1.get_or_init(|| got.meta.clone()), &got.meta);
+        if !is_same || got.range != range {
+            let source = "it was written anew while it was read; run again".into();
+            return Err(Error::Precondition { path: location.to_string(), source }.into());
+        }
+        let bytes = got.bytes().await?;
         let written = tokio::task::spawn_blocking(move || {
             use std::os::unix::fs::FileExt;
-            let opened = OpenOptions::new().write(true).open(&*file);
+            let opened = OpenOptions::new().write(true).open(&file.0);
             opened
                 .and_then(|opened| opened.write_all_at(&bytes, range.start))
-                .map_err(|e| FetchError::File(file.to_path_buf(), e))
+                .map_err(|e| FetchError::File(file.0.clone(), e))
         });
         written.await.map_err(|e| Error::Generic { store: "fetch", source: Box::new(e) })?
     };

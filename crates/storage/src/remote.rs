@@ -9,13 +9,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
-use object_store::{ClientOptions, MultipartId, ObjectStore, PutPayload, PutResult, RetryConfig};
+use object_store::{
+    ClientConfigKey, ClientOptions, MultipartId, ObjectStore, PutPayload, PutResult, RetryConfig,
+};
 use pellucid_trace::Operation;
 use url::Url;
 
@@ -25,6 +27,10 @@ use crate::{FailedAttempt, StorageError, Watch};
 
 /// No answer that asks for more is waited for: the client's own pauses then apply.
 const LONGEST_RETRY_AFTER_S: u64 = 20;
+
+/// For a whole request with its body: a part of 10 MiB may take long on a slow link, and so may a store that
+/// joins the parts of an upload.
+const REQUEST_LIMIT: &str = "300 s";
 
 /// The variables whose values no error may hold.
 const SECRETS: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
@@ -87,11 +93,13 @@ impl MultipartStore for Uploads {
 fn client(url: &Url, watch: Watch) -> Result<AmazonS3, StorageError> {
     let retry =
         RetryConfig { max_retries: 6, retry_timeout: Duration::from_secs(30), ..RetryConfig::default() };
-    let plain = std::env::var("AWS_ALLOW_HTTP").is_ok_and(|v| v.eq_ignore_ascii_case("true"));
-    AmazonS3Builder::from_env()
+    let mut builder = AmazonS3Builder::from_env();
+    if std::env::var_os("AWS_TIMEOUT").is_none() {
+        builder = builder.with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), REQUEST_LIMIT);
+    }
+    builder
         .with_url(url.as_str())
         .with_retry(retry)
-        .with_client_options(ClientOptions::new().with_allow_http(plain))
         .with_http_connector(Patient { inner: ReqwestConnector::default(), watch })
         .build()
         .map_err(|source| StorageError::Settings { url: crate::name(url), source: secrets().hide_in(source) })

@@ -253,7 +253,7 @@ impl Core {
 
 /// Whether two answers are about the same version of an object; where the store has no name for one (HDFS),
 /// by when it was written.
-fn same_version(a: &ObjectMeta, b: &ObjectMeta) -> bool {
+pub(crate) fn same_version(a: &ObjectMeta, b: &ObjectMeta) -> bool {
     let named = a.e_tag.is_some() || b.e_tag.is_some();
     a.e_tag == b.e_tag && a.size == b.size && (named || a.last_modified == b.last_modified)
 }

@@ -223,6 +223,14 @@ fn a_trace_shows_throttling_and_listing() {
     );
     assert_eq!(found[0].saving, Saving::Time([0, 5_000_000, 5_000_000]));
     assert!(of_trace(&trace(vec![operation(Operation::List, 20, None)]), None).is_empty());
+    // The listing that went well has the time of the attempt that did not.
+    let once = trace(vec![
+        operation(Operation::List, 280, Some("503 SlowDown")),
+        operation(Operation::List, 300, None),
+    ]);
+    let found = of_trace(&once, None);
+    let listing = found.iter().find(|a| a.finding.title == "planning waits for listings").unwrap();
+    assert!(listing.finding.evidence.starts_with("1 listings took 300 ms"), "{listing:?}");
 }
 
 /// A job that read 100 MB of a store while so many came over the machine's link.

@@ -55,10 +55,22 @@ async fn probe_of(
     cancelled: &Arc<AtomicBool>,
     progress: &(dyn Fn(&str, f64) + Send + Sync),
 ) -> Result<Report, ProbeError> {
+    probe_at(clock, store, Path::from("data"), existing, budget, cancelled, progress).await
+}
+
+async fn probe_at(
+    clock: &Arc<Virtual>,
+    store: Arc<dyn ObjectStore>,
+    place: Path,
+    existing: Option<&str>,
+    budget: Budget,
+    cancelled: &Arc<AtomicBool>,
+    progress: &(dyn Fn(&str, f64) + Send + Sync),
+) -> Result<Report, ProbeError> {
     let probe = Probe {
         store,
         uploads: None,
-        folder: Folder::new(Path::from("data"), Folders::Names),
+        folder: Folder::new(place, Folders::Names),
         url: "memory://x".to_string(),
         budget,
         clock: clock.clone(),
@@ -203,6 +215,35 @@ fn a_budget_is_kept() {
         assert!(took <= seconds + 4, "{seconds} s, {bytes} B: took {took} s");
         assert!(report.best_read().is_some());
         assert_eq!(left(&clock, &inner), ["data/theirs"]);
+    }
+}
+
+/// A name is kept as it was given, and not encoded once more.
+#[test]
+fn a_place_may_have_any_name() {
+    for name in ["a~b", "Müller", "50%25", "[x]"] {
+        let clock = Arc::new(Virtual::default());
+        let (inner, store) = store(&clock);
+        let never = Arc::new(AtomicBool::new(false));
+        let place = Path::parse(format!("data/{name}")).unwrap();
+        let budget = Budget { time_ns: 2_000_000_000, bytes: 128 << 20 };
+        let ended = probe_at(&clock, store, place, None, budget, &never, &|_, _| {});
+        let report = clock.run(ended).expect("the probe hangs").unwrap();
+        assert_eq!(report.read_after_write, Some(true), "{name}");
+        assert_eq!(left(&clock, &inner), ["data/theirs"], "{name}");
+    }
+}
+
+#[test]
+fn a_slow_store_is_measured_as_far_as_time_goes() {
+    for bytes_per_s in [6e5, 1e6, 2e6] {
+        let clock = Arc::new(Virtual::default());
+        let paced = Pace::new(clock.clone(), bytes_per_s, 30_000_000);
+        let paced = Wrapped::new(Arc::new(InMemory::new()) as Arc<dyn ObjectStore>, paced);
+        let never = Arc::new(AtomicBool::new(false));
+        let report = probe(&clock, paced, BUDGET, &never, &|_, _| {}).unwrap();
+        let best = report.best_read().unwrap().bytes_per_s;
+        assert!((0.8 * bytes_per_s..1.01 * bytes_per_s).contains(&best), "{bytes_per_s}: {best}");
     }
 }
 

@@ -83,7 +83,8 @@ fn listing(trace: &Trace) -> Option<Advice> {
     let lists: Vec<u64> = trace
         .storage_operations
         .iter()
-        .filter(|o| o.operation == Operation::List)
+        // An attempt that failed is within the listing that it was repeated for.
+        .filter(|o| o.operation == Operation::List && o.error.is_none())
         .map(|o| o.duration_ns)
         .collect();
     let (listed, whole) = (lists.iter().sum::<u64>(), duration_ns(trace)?);

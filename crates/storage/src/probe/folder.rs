@@ -23,7 +23,7 @@ const OWNER: &str = "owner.json";
 /// After so long a folder is nobody's, whoever made it.
 const ABANDONED_S: u64 = 24 * 3600;
 /// Where Swift keeps the parts of uploads, by the name of the whole.
-const SEGMENTS: &str = ".segments";
+pub(super) const SEGMENTS: &str = ".segments";
 /// What objects of a probe are called: the first part of the name.
 const NAMES: [&str; 5] = ["object", "small", "renamed", "commit", "again"];
 
@@ -85,7 +85,7 @@ impl Folder {
 
     /// An object in it.
     pub fn object(&self, name: &str) -> Path {
-        Path::from(format!("{}/{name}", self.path()))
+        name.split('/').fold(self.path(), |at, part| at.join(part))
     }
 
     /// Makes the folder known as ours before anything else is in it.
@@ -108,12 +108,12 @@ impl Folder {
 
     /// How many folders, from the place upwards, are not there.
     async fn missing(&self, store: &dyn ObjectStore) -> Result<usize> {
-        let mut parts: Vec<_> = self.place.parts().map(|part| part.as_ref().to_string()).collect();
+        let mut parts: Vec<_> = self.place.parts().collect();
         let mut missing = 0;
         while !parts.is_empty() {
-            let at: Path = parts.iter().map(String::as_str).collect();
+            let at: Path = parts.iter().cloned().collect();
             parts.pop();
-            let above: Path = parts.iter().map(String::as_str).collect();
+            let above: Path = parts.iter().cloned().collect();
             if store.list_with_delimiter(Some(&above)).await?.common_prefixes.contains(&at) {
                 break;
             }
@@ -172,7 +172,8 @@ impl Folder {
         if let Some(uploads) = uploads {
             abort(store, uploads, &folder.clone().join("commit")).await?;
         }
-        for at in [&Path::from(format!("{SEGMENTS}/{folder}")), &folder] {
+        let segments: Path = [SEGMENTS.into()].into_iter().chain(folder.parts()).collect();
+        for at in [&segments, &folder] {
             let found: Vec<Path> = store.list(Some(at)).map_ok(|o| o.location).try_collect().await?;
             let named = |path: &&Path| {
                 let first = path.prefix_match(at).and_then(|mut parts| parts.next());
@@ -226,7 +227,7 @@ async fn abort(store: &dyn ObjectStore, uploads: &dyn MultipartStore, commit: &P
 }
 
 /// Whether a folder has a name that probes give.
-fn is_ours(name: &str) -> bool {
+pub(super) fn is_ours(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_some_and(|id| id.len() == 16 && id.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 

@@ -82,14 +82,14 @@ impl Load {
         Ok(read)
     }
 
-    /// Keeps `concurrency` requests running: at least `least`, at most `most` of them, and in
-    /// between until time is up.
+    /// Keeps `concurrency` requests running: at least `least`, unless the time `by_ns` comes before, at most
+    /// `most` of them, and in between until time is up.
     pub async fn read(
         &self,
         places: &[Place],
         bytes: u64,
         concurrency: u32,
-        least: u64,
+        (least, by_ns): (u64, u64),
         most: u64,
     ) -> Result<Measured> {
         let begun = self.clock.now_ns();
@@ -97,8 +97,8 @@ impl Load {
         let mut running = FuturesUnordered::new();
         let mut next = 0;
         loop {
-            let more =
-                next < most && (next < least || !self.is_over()) && !self.cancelled.load(Ordering::Relaxed);
+            let few = next == 0 || next < least && self.clock.now_ns() < by_ns;
+            let more = next < most && (few || !self.is_over()) && !self.cancelled.load(Ordering::Relaxed);
             if more && running.len() < concurrency as usize {
                 running.push(self.request(places, bytes, next));
                 next += 1;

@@ -299,7 +299,7 @@ impl Probe<'_> {
             let load = self.load(now + slice_ns);
             let most = (bytes / levels / request_bytes).max(requests);
             let most = if pieces.once() { most.min(places.len() as u64) } else { most };
-            let measured = load.read(&places, request_bytes, concurrency, requests, most).await?;
+            let measured = load.read(&places, request_bytes, concurrency, (requests, until_ns), most).await?;
             self.step(pattern.words(), if pattern == Pattern::Sequential { 0.4 } else { 0.6 })?;
             bytes = bytes.saturating_sub(measured.bytes);
             *left = left.saturating_sub(measured.bytes);
@@ -331,7 +331,7 @@ impl Probe<'_> {
             self.step("small objects", 0.85 + 0.1 * written as f64 / SMALL_OBJECTS as f64)?;
             let puts = (written..written + 4 * SMALL_AT_ONCE).map(|i| {
                 let (at, body) = (self.folder.object(&format!("small/{i}")), body.clone());
-                async move { self.store.put(&at, body.into()).await.map(|_| ()) }
+                async move { self.store.put(&at, body.into()).await.map(|_| (self.forget)(&at)) }
             });
             futures::stream::iter(puts).buffer_unordered(SMALL_AT_ONCE).try_collect::<()>().await?;
             written += 4 * SMALL_AT_ONCE;

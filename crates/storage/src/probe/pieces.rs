@@ -9,6 +9,7 @@ use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, ObjectStore, Result};
 
+use super::folder::{SEGMENTS, is_ours};
 use super::{OBJECT_BYTES, Pattern};
 
 /// Where a request begins: the object, and the byte.
@@ -29,13 +30,20 @@ impl Pieces {
         Pieces { all: objects.iter().map(|at| (at.clone(), 0)).collect(), used: 0, once: false }
     }
 
-    /// Of all objects below a folder that are large enough; the rest of each is left out.
+    /// Of all objects below a folder that are large enough; the rest of each is left out. Parts of uploads are
+    /// bytes of another object, and what a probe wrote is soon gone.
     pub async fn existing(store: &dyn ObjectStore, folder: &Path) -> Result<Pieces> {
         let mut objects: Vec<ObjectMeta> = match store.list(Some(folder)).try_collect().await {
             // What has folders says that this one is not there; what has none finds nothing in it.
             Err(Error::NotFound { .. }) => Vec::new(),
             objects => objects?,
         };
+        let is_other = |object: &ObjectMeta| {
+            let mut parts = object.location.parts();
+            let is_part = parts.next().is_some_and(|first| first.as_ref() == SEGMENTS);
+            is_part || object.location.parts().any(|part| is_ours(part.as_ref()))
+        };
+        objects.retain(|object| !is_other(object));
         objects.sort_by(|a, b| a.location.cmp(&b.location));
         let cut = |object: &ObjectMeta| {
             let at = object.location.clone();
