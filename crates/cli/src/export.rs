@@ -3,7 +3,6 @@
 use crate::analyze;
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::report::write_whole;
 use crate::{interrupt, output};
 use serde_json::{Map, json};
 use std::fs::File;
@@ -51,8 +50,8 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     }
     let path = &arguments.output;
     match arguments.to {
-        Format::Perfetto => write_whole(path, |out| pellucid_report::perfetto(&trace, out))?,
-        Format::Otlp => write_whole(path, |out| pellucid_report::otlp(&trace, out))?,
+        Format::Perfetto => output::write_whole(path, |out| pellucid_report::perfetto(&trace, out))?,
+        Format::Otlp => output::write_whole(path, |out| pellucid_report::otlp(&trace, out))?,
         Format::Parquet => folder(path, |partial| {
             pellucid_report::parquet(&trace, |name| File::create(partial.join(name)).map(BufWriter::new))
         })?,

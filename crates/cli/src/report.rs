@@ -3,11 +3,10 @@
 use crate::analyze;
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::{interrupt, output};
+use crate::output;
 use pellucid_report::{Source, WhatIf};
 use serde_json::{Map, json};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Arguments of `report`.
 #[derive(Debug, clap::Args)]
@@ -41,7 +40,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     let path = arguments.input.to_string_lossy();
     let source = Source::of_trace(&trace, (!arguments.redact).then_some(path.as_ref()));
     let page = pellucid_report::html(&trace, &analysis, source, what_if.as_ref().map_err(String::as_str));
-    write_whole(&arguments.output, |out| out.write_all(page.as_bytes()))?;
+    output::write_whole(&arguments.output, |out| out.write_all(page.as_bytes()))?;
     if console.json {
         let document = json!({"path": arguments.output.to_string_lossy(), "bytes": page.len(), "redacted": arguments.redact});
         let document = document.as_object().cloned().unwrap_or_else(Map::new);
@@ -49,34 +48,4 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     }
     console.note(&format!("wrote {} ({:.1} MB)", arguments.output.display(), page.len() as f64 / 1e6));
     Ok(())
-}
-
-/// Writes a file that appears whole or not at all: under a temporary name beside it until then.
-pub fn write_whole(
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
-) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::file("write", path.display(), &error);
-    let name = path.file_name().ok_or_else(|| {
-        Failure::Usage(format!("{} names no file; give one, such as `-o out.html`", path.display()))
-    })?;
-    if std::fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
-        // A device or a pipe: nothing takes its place.
-        let opened = std::fs::File::options().write(true).open(path);
-        let mut out = std::io::BufWriter::new(opened.map_err(failed)?);
-        return write(&mut out).and_then(|()| out.flush()).map_err(failed);
-    }
-    let partial = path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
-    interrupt::temporary(&partial);
-    let written = std::fs::File::create(&partial).and_then(|file| {
-        let mut out = std::io::BufWriter::with_capacity(1 << 20, file);
-        write(&mut out)?;
-        out.flush()?;
-        std::fs::rename(&partial, path)
-    });
-    written.map_err(|error| {
-        // It may not exist; the first error is the one to tell.
-        let _ = std::fs::remove_file(&partial);
-        failed(error)
-    })
 }

@@ -83,19 +83,28 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
         engine.register_table(name, path)?;
     }
     let mut documents = Vec::new();
+    // A reader that has enough of one statement's rows does not keep the next ones from running.
+    let mut reader_gone = false;
     for statement in &statements {
         let executed = execute(&engine, statement, None, console)?;
-        documents.extend(report(&executed, arguments, console)?);
+        match report(&executed, arguments, console) {
+            Err(Failure::ReaderGone) => reader_gone = true,
+            shown => documents.extend(shown?),
+        }
     }
     let trace = arguments.trace.as_deref();
-    if let Some(target) = &target {
-        let executed = execute(&engine, &target.copy(&last)?, trace, console)?;
-        documents.extend(report_written(&executed, copied(&executed), target, console)?);
-    } else {
-        let executed = execute(&engine, &last, trace, console)?;
-        documents.extend(report(&executed, arguments, console)?);
-    }
-    print_documents(documents, console)
+    let statement = target.as_ref().map_or(Ok(last.clone()), |target| target.copy(&last))?;
+    let mut executed = execute(&engine, &statement, trace, console)?;
+    let trace_failure = executed.result.trace_failure.take();
+    let shown = match &target {
+        Some(target) => report_written(&executed, copied(&executed), target, console),
+        None => report(&executed, arguments, console),
+    };
+    let shown = shown.and_then(|document| {
+        documents.extend(document);
+        if reader_gone { Err(Failure::ReaderGone) } else { print_documents(documents, console) }
+    });
+    trace_failure.map_or(shown, |words| Err(Failure::Failed(words)))
 }
 
 /// The same on Spark: all statements in one session, whose event log is the trace.
@@ -128,24 +137,31 @@ fn on_spark(arguments: &Arguments, on: &str, console: &Console) -> Result<(), Fa
     // Where all ran, and only its trace cannot be kept, the rows go where they should.
     let whole = ran.failure.is_none();
     let failure = ran.failure.take().or(kept.err());
+    let shown = show_answers(ran.answered(trace), target.filter(|_| whole), whole, arguments, console);
+    failure.map_or(shown, Err)
+}
+
+/// Prints the answers, the last to a file where one is named; as a document where there are all of them.
+fn show_answers(
+    answered: Vec<Executed>,
+    target: Option<Target>,
+    whole: bool,
+    arguments: &Arguments,
+    console: &Console,
+) -> Result<(), Failure> {
     let mut documents = Vec::new();
-    let mut answered = ran.answered(trace).into_iter().peekable();
+    let mut answered = answered.into_iter().peekable();
     while let Some(executed) = answered.next() {
-        let written = target.as_ref().filter(|_| whole && answered.peek().is_none());
-        documents.extend(match written {
+        documents.extend(match target.as_ref().filter(|_| answered.peek().is_none()) {
             None => report(&executed, arguments, console)?,
             Some(target) => {
                 let result = &executed.result;
-                output::write_file(Path::new(&target.path), &result.schema, &result.batches)
-                    .map_err(|error| Failure::file("write", &target.path, &error))?;
+                output::write_file(Path::new(&target.path), &result.schema, &result.batches)?;
                 report_written(&executed, executed.rows(), target, console)?
             }
         });
     }
-    if whole {
-        print_documents(documents, console)?;
-    }
-    failure.map_or(Ok(()), Err)
+    if whole { print_documents(documents, console) } else { Ok(()) }
 }
 
 /// The statements: from the command line, a file, or standard input.

@@ -117,6 +117,8 @@ pub struct QueryResult {
     pub batches: Vec<RecordBatch>,
     /// What the job did.
     pub trace: Trace,
+    /// Why the file that was asked for does not hold all of the trace.
+    pub trace_failure: Option<String>,
 }
 
 /// Runs SQL. Tables, views and settings last as long as the engine; several queries may run

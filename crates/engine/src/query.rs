@@ -21,7 +21,7 @@ use datafusion::parquet::file::metadata::PageIndexPolicy;
 use futures::{StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
 use pellucid_runtime::{Job, Progress};
-use pellucid_trace::{Recorder, RecorderOptions, StageIx, Trace};
+use pellucid_trace::{Recorder, RecorderOptions, StageIx, Trace, TraceError};
 
 use crate::cut::{self, Node, StagePlan};
 use crate::exchange::{Exchange, Ledger};
@@ -204,12 +204,18 @@ impl Running {
         let _ = self.job.wait();
         let trace = recorder.finish();
         let (schema, batches, asked) = outcome?;
-        let trace = trace.map_err(|e| EngineError::Failed(e.to_string()))?;
+        let (trace, trace_failure) = match trace {
+            // The rows are there, and stay.
+            Err(TraceError::NotWritten { path, source, kept }) => {
+                (*kept, Some(TraceError::NotWritten { path, source, kept: Box::default() }.to_string()))
+            }
+            trace => (trace.map_err(|e| EngineError::Failed(e.to_string()))?, None),
+        };
         let (schema, batches) = match asked {
             Some(stages) => explained(&stages, &trace)?,
             None => (schema, batches),
         };
-        Ok(QueryResult { schema, batches, trace })
+        Ok(QueryResult { schema, batches, trace, trace_failure })
     }
 
     /// Ends a job whose planning panicked.

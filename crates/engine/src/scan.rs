@@ -239,7 +239,11 @@ impl Fetch {
             .tokio
             .block_on(self.store.get_ranges(&self.path, std::slice::from_ref(&self.range)))
             .map_err(|e| DataFusionError::from(e).context(name()))?;
-        let bytes = got.iter().map(|b| b.len() as u64).sum();
+        let bytes: u64 = got.iter().map(|b| b.len() as u64).sum();
+        if bytes != self.range.end - self.range.start {
+            let cut = format!("{} was written anew while it was read, and is shorter now; run again", name());
+            return Err(DataFusionError::Execution(cut).into());
+        }
         if let Some(pacer) = &self.pacer {
             pacer.pace(bytes, context)?;
         }

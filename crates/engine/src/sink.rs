@@ -21,7 +21,6 @@ pub(crate) enum Sink<'a> {
         coalescers: Vec<BatchCoalescer>,
         parts: Vec<Vec<RecordBatch>>,
         from: u32,
-        exchange: &'a Exchange,
         made: Made<'a>,
     },
     Collect {
@@ -89,7 +88,6 @@ impl<'a> Sink<'a> {
                     coalescers: (0..n).map(|_| coalescer()).collect(),
                     parts: vec![Vec::new(); n],
                     from,
-                    exchange: &ready.exchange,
                     made,
                 }
             }
@@ -101,9 +99,10 @@ impl<'a> Sink<'a> {
 
     /// False once no more rows are needed.
     pub(crate) fn push(&mut self, batch: RecordBatch) -> Result<bool> {
+        let (Sink::Divide { made, .. } | Sink::Collect { made, .. }) = self;
+        made.add(&batch)?;
         match self {
-            Sink::Divide { partitioner, coalescers, parts, made, .. } => {
-                made.add(&batch)?;
+            Sink::Divide { partitioner, coalescers, parts, .. } => {
                 partitioner.partition(batch, |to, part| {
                     coalescers[to].push_batch(part)?;
                     while let Some(full) = coalescers[to].next_completed_batch() {
@@ -113,13 +112,11 @@ impl<'a> Sink<'a> {
                 })?;
                 Ok(true)
             }
-            Sink::Collect { fetch: None, batches, made, .. } => {
-                made.add(&batch)?;
+            Sink::Collect { fetch: None, batches, .. } => {
                 batches.push(batch);
                 Ok(true)
             }
-            Sink::Collect { fetch: Some(fetch), batches, ready, made, .. } => {
-                made.add(&batch)?;
+            Sink::Collect { fetch: Some(fetch), batches, ready, .. } => {
                 let before = ready.rows.fetch_add(batch.num_rows(), Ordering::Relaxed);
                 let wanted = fetch.saturating_sub(before).min(batch.num_rows());
                 if wanted > 0 {
@@ -136,7 +133,8 @@ impl<'a> Sink<'a> {
 
     pub(crate) fn finish(self) -> Result<()> {
         match self {
-            Sink::Divide { mut coalescers, mut parts, from, exchange, made, .. } => {
+            Sink::Divide { mut coalescers, mut parts, from, made, .. } => {
+                let exchange = made.exchange;
                 drop(made); // the exchange counts it from here on
                 for (to, coalescer) in coalescers.iter_mut().enumerate() {
                     coalescer.finish_buffered_batch()?;

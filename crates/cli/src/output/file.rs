@@ -1,14 +1,17 @@
-//! Rows in memory, to a file.
+//! Files that appear whole or not at all, and rows in memory to one.
 //!
 //! For rows that come from elsewhere (Spark); the engine's own go through its `COPY`, by write
-//! monotasks. Whole or not at all, under a temporary name until then.
+//! monotasks.
 
 use super::invalid;
+use crate::failure::Failure;
+use crate::interrupt;
 use arrow::array::RecordBatch;
 use arrow::csv;
 use arrow::datatypes::SchemaRef;
 use arrow::json::LineDelimitedWriter;
 use parquet::arrow::ArrowWriter;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
@@ -16,43 +19,63 @@ use std::path::Path;
 ///
 /// # Errors
 /// When the file cannot be written, its ending says no format, or the format has no such type.
-pub fn write_file(path: &Path, schema: &SchemaRef, batches: &[RecordBatch]) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let file = tempfile::NamedTempFile::new_in(folder)?;
-    let mut out = BufWriter::new(file);
+pub fn write_file(path: &Path, schema: &SchemaRef, batches: &[RecordBatch]) -> Result<(), Failure> {
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase();
-    match ending.as_str() {
+    write_whole(path, |out| match ending.as_str() {
         "parquet" => {
             let other = |error: parquet::errors::ParquetError| io::Error::other(error.to_string());
-            let mut writer = ArrowWriter::try_new(&mut out, schema.clone(), None).map_err(other)?;
+            let mut writer = ArrowWriter::try_new(out, schema.clone(), None).map_err(other)?;
             batches.iter().try_for_each(|batch| writer.write(batch)).map_err(other)?;
-            writer.close().map_err(other)?;
+            writer.close().map(drop).map_err(other)
         }
         "csv" => {
-            let mut writer = csv::WriterBuilder::new().with_header(true).build(&mut out);
+            let mut writer = csv::WriterBuilder::new().with_header(true).build(out);
             // Without a row the header is still there.
             let empty = RecordBatch::new_empty(schema.clone());
             let batches = if batches.is_empty() { std::slice::from_ref(&empty) } else { batches };
-            batches.iter().try_for_each(|batch| writer.write(batch)).map_err(invalid)?;
+            batches.iter().try_for_each(|batch| writer.write(batch)).map_err(invalid)
         }
         "json" | "jsonl" | "ndjson" => {
-            let mut writer = LineDelimitedWriter::new(&mut out);
+            let mut writer = LineDelimitedWriter::new(out);
             batches.iter().try_for_each(|batch| writer.write(batch)).map_err(invalid)?;
-            writer.finish().map_err(invalid)?;
+            writer.finish().map_err(invalid)
         }
-        _ => return Err(io::Error::other("the ending says no format; use .parquet, .csv or .json")),
-    }
-    out.flush()?;
-    let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
-    file.as_file().sync_all()?;
-    readable(file.as_file())?;
-    file.persist(path).map(drop).map_err(|error| error.error)
+        _ => Err(io::Error::other("the ending says no format; use .parquet, .csv or .json")),
+    })
 }
 
-/// Temporary files are private; this one is an ordinary file from now on.
-fn readable(file: &std::fs::File) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(std::fs::Permissions::from_mode(0o644))
+/// Writes a file that appears whole or not at all: under a temporary name beside it until then.
+///
+/// # Errors
+/// When the path names no file, or the file cannot be written.
+pub fn write_whole(
+    path: &Path,
+    write: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>,
+) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::file("write", path.display(), &error);
+    let name = path.file_name().ok_or_else(|| {
+        Failure::Usage(format!("{} names no file; give one, such as `-o out.html`", path.display()))
+    })?;
+    if fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
+        // A device or a pipe: nothing takes its place.
+        let opened = File::options().write(true).open(path);
+        let mut out = BufWriter::new(opened.map_err(failed)?);
+        return write(&mut out).and_then(|()| out.flush()).map_err(failed);
+    }
+    let partial = path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
+    interrupt::temporary(&partial);
+    let written = File::create(&partial).and_then(|file| {
+        let mut out = BufWriter::with_capacity(1 << 20, file);
+        write(&mut out)?;
+        out.flush()?;
+        out.get_ref().sync_all()?;
+        fs::rename(&partial, path)
+    });
+    written.map_err(|error| {
+        // It may not exist; the first error is the one to tell.
+        let _ = fs::remove_file(&partial);
+        failed(error)
+    })
 }
 
 #[cfg(test)]

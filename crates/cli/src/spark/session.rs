@@ -9,7 +9,7 @@ use super::{plugin, rows};
 use crate::console::Console;
 use crate::execute::Executed;
 use crate::failure::Failure;
-use crate::report::write_whole;
+use crate::output::write_whole;
 use crate::{inputs, interrupt};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -90,8 +90,12 @@ impl Ran {
                 let query = query_of(trace, answer.between_ms)?;
                 pellucid_model::query(trace, analysis, query)
             });
-            let result =
-                QueryResult { schema: answer.schema, batches: answer.batches, trace: Trace::default() };
+            let result = QueryResult {
+                schema: answer.schema,
+                batches: answer.batches,
+                trace: Trace::default(),
+                trace_failure: None,
+            };
             Executed { result, job, warnings: Vec::new(), trace_path: trace.map(Path::to_path_buf) }
         };
         self.answers.into_iter().map(executed).collect()
@@ -119,6 +123,7 @@ pub(super) fn folder() -> Result<TempDir, Failure> {
         .prefix("pellucid-spark-")
         .tempdir()
         .map_err(|error| Failure::file("make a folder in", std::env::temp_dir().display(), &error))?;
+    interrupt::temporary(folder.path());
     let log = log_folder(folder.path());
     fs::create_dir(&log).map_err(|error| Failure::file("make", log.display(), &error))?;
     Ok(folder)
