@@ -414,6 +414,34 @@ def test_bad_clusters_are_refused(tmp_path):
     other = tmp_path / "other.csv"
     other.write_text("g0\n1\n")
     assert "no column f0" in refused(USAGE, "kmeans", data, "--init", other)
+    assert "--seed chooses" in refused(USAGE, "kmeans", data, "--init", init, "--seed", 7)
+
+
+def test_a_worker_is_told_what_it_lacks(tmp_path, monkeypatch):
+    """And a controller, before the trace that is there is replaced."""
+    data = write(tmp_path / "a.csv", np.array([[1.0], [2.0]]))
+    kept = tmp_path / "old.trace"
+    kept.write_text("old")
+    listens = ["--processes", 2, "--listen", "127.0.0.1:0", "--trace", kept]
+    assert "--listen needs PELLUCID_ITERATE_SECRET" in refused(USAGE, "kmeans", data, "--k", 2, *listens)
+    assert kept.read_text() == "old"
+    monkeypatch.setenv("PELLUCID_ITERATE_CONTROLLER", "127.0.0.1:1")
+    monkeypatch.setenv("PELLUCID_ITERATE_SECRET", "x")
+    assert "PELLUCID_ITERATE_RANK is not set" in refused(USAGE, "kmeans", data, "--k", 2)
+    monkeypatch.setenv("PELLUCID_ITERATE_RANK", "one")
+    assert "RANK=one: a worker's rank is a number" in refused(USAGE, "kmeans", data, "--k", 2)
+
+
+def test_more_threads_than_the_system_gives_are_an_error(tmp_path):
+    data = write(tmp_path / "a.csv", np.array([[1.0], [2.0]]))
+    words = [str(binary.binary()), "iterate", "kmeans", str(data), "--k", "2", "--workers", "5000"]
+    # What a process may map is what its threads' stacks need.
+    few = lambda: resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))  # noqa: E731
+    for more in ((), ("--processes", "1")):
+        ran = subprocess.run([*words, *more], preexec_fn=few, capture_output=True, text=True, timeout=120)
+        assert ran.returncode == 1 and not binary.PANIC.search(ran.stderr), ran.stderr
+        if not more:
+            assert "of 5000 threads can be started" in ran.stderr
 
 
 def test_bad_graphs_are_refused(tmp_path):

@@ -399,6 +399,10 @@ def test_programs_that_cannot_run_are_refused(pellucid):
         ("does not compile", lambda: program.transform(pellucid.kernel(lambda a: a.nothing()), writes=[one])),
         ("0 iterations", lambda: program.loop(0).__enter__()),
         ("has no stage", other.run),
+        ("iterations; it runs once or more, and not for ever", lambda: program.loop(1 << 64).__enter__()),
+        ("workers=-1", lambda: other.run(workers=-1)),
+        ("snapshot_every=0", lambda: other.run(snapshot_every=0)),
+        ("wait_limit_s=-1", lambda: other.run(wait_limit_s=-1)),
     ]:
         with pytest.raises(wrong, match=text):
             call()
@@ -407,6 +411,27 @@ def test_programs_that_cannot_run_are_refused(pellucid):
     twice.transform(nothing, reads=[same], writes=[same])
     with pytest.raises(wrong, match="names dataset \"same\" twice"):
         twice.run()
+
+
+def test_a_result_is_of_its_run(pellucid):
+    """What later stages write is not in it."""
+    program = pellucid.Program("grows")
+    first, second = program.zeros("first", 1), program.zeros("second", 1)
+
+    def add(array):
+        array += 1
+
+    program.transform(add, writes=[first])
+    early = program.run(wait_limit_s=float("inf"))
+    program.transform(add, writes=[second])
+    third = program.zeros("third", 1)
+    assert (early[first].tolist(), early[second].tolist()) == ([1], [0])
+    assert program.run()[second].tolist() == [1]
+    for wrong in (third, pellucid.Program("other").zeros("other", 1)):
+        with pytest.raises(pellucid.ProgramError, match="of another program, or came after"):
+            early[wrong]
+    with pytest.raises(pellucid.ProgramError, match="/nowhere/t"):
+        program.run(trace="/nowhere/t")
 
 
 def test_a_job_that_stands_still_ends(package):

@@ -83,13 +83,15 @@ class Result:
 
     def __init__(self, outcome: _native.Outcome, datasets: Sequence[Dataset]) -> None:
         self._outcome = outcome
-        self._numbers = {dataset.number: dataset for dataset in datasets}
+        self._datasets = {dataset.number: (dataset, dataset.written) for dataset in datasets}
 
     def partitions(self, dataset: Dataset) -> list[np.ndarray]:
         """The dataset's partitions, without a copy."""
-        if self._numbers.get(dataset.number) is not dataset:
-            raise KeyError(f"{dataset!r} is of another program")
-        return self._outcome.partitions(dataset.number) if dataset.written else dataset.arrays
+        # What later stages write is not of this run.
+        known, written = self._datasets.get(dataset.number, (None, False))
+        if known is not dataset:
+            raise ProgramError(f"{dataset!r} is of another program, or came after this run")
+        return self._outcome.partitions(dataset.number) if written else dataset.arrays
 
     def __getitem__(self, dataset: Dataset) -> np.ndarray:
         arrays = self.partitions(dataset)
@@ -276,8 +278,8 @@ class Program:
     @contextlib.contextmanager
     def loop(self, iterations: int, name: str = "loop") -> Iterator[Loop]:
         """`with program.loop(100) as it:` repeats what its body records, at most so many times."""
-        if iterations < 1:
-            raise ProgramError(f"loop {name!r}: {iterations} iterations; it runs once or more")
+        if not 1 <= iterations < 2**63:
+            raise ProgramError(f"loop {name!r}: {iterations} iterations; it runs once or more, and not for ever")
         self._native.begin_loop(name, iterations)
         loop = Loop(self, name)
         yield loop
@@ -310,22 +312,24 @@ class Program:
         there is; what kernels compute is not compared: take another place after a change of theirs. `progress` is
         called some times a second with iteration, tasks and what is observed. Ctrl-C ends the job.
         """
+        for name, number in (("workers", 1 if workers is None else workers), ("snapshot_every", snapshot_every)):
+            if not 1 <= number < 2**31:
+                raise ProgramError(f"{name}={number}: it is 1 or more")
+        if not wait_limit_s > 0:
+            raise ProgramError(f"wait_limit_s={wait_limit_s}: it is more than 0 seconds; float('inf') waits for ever")
         place = None if snapshot is None else os.fspath(snapshot)
         if place is not None and "://" not in place:
             place = Path(place).absolute().as_uri()
-        try:
-            outcome = self._native.run(
-                {
-                    "threads": workers,
-                    "trace": None if trace is None else os.fspath(trace),
-                    "snapshot": place,
-                    "snapshot_every": snapshot_every,
-                    "progress": progress,
-                    "wait_limit_s": wait_limit_s,
-                }
-            )
-        except ValueError as error:
-            raise ProgramError(str(error)) from error
+        outcome = self._native.run(
+            {
+                "threads": workers,
+                "trace": None if trace is None else os.fspath(trace),
+                "snapshot": place,
+                "snapshot_every": snapshot_every,
+                "progress": progress,
+                "wait_limit_s": wait_limit_s,
+            }
+        )
         return Result(outcome, self._datasets)
 
     def _together(self, datasets: Sequence[Dataset], name: str) -> None:

@@ -19,6 +19,11 @@ pub fn job(py: Python<'_>, error: &JobError) -> PyErr {
     }
 }
 
+/// What a run was told cannot be: a place for snapshots that is none, a trace that cannot be written.
+pub fn setting(py: Python<'_>, words: String) -> PyErr {
+    raise(py, "ProgramError", (words,))
+}
+
 fn raise<'py>(py: Python<'py>, name: &str, arguments: impl PyCallArgs<'py>) -> PyErr {
     let made = py.import("pellucid.errors").and_then(|errors| errors.getattr(name)?.call1(arguments));
     made.map_or_else(|error| error, PyErr::from_value)

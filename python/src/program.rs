@@ -202,7 +202,7 @@ impl Program {
     /// Runs the program to its end.
     fn run(&self, py: Python<'_>, options: Options) -> PyResult<Outcome> {
         if !self.open.is_empty() {
-            return Err(wrong("a loop or branch is still open"));
+            return Err(crate::error::setting(py, "a loop or branch is still open".to_string()));
         }
         let built = self.build(options.snapshot.is_some());
         let (plan, outputs) = built.map_err(|error| crate::error::program(py, &error))?;

@@ -90,14 +90,14 @@ pub fn run(
     outputs: Vec<Option<Dataset<Array>>>,
     options: Options,
 ) -> PyResult<Outcome> {
-    let recorder = options.trace.as_ref().map(|path| record(path)).transpose()?;
+    let recorder = options.trace.as_ref().map(|path| record(py, path)).transpose()?;
     let snapshots = match &options.snapshot {
         None => None,
         Some(place) => Some(Snapshots {
-            place: place.parse().map_err(|error| {
-                pyo3::exceptions::PyValueError::new_err(format!("snapshot {place}: {error}"))
-            })?,
-            every_iterations: options.snapshot_every.max(1),
+            place: place
+                .parse()
+                .map_err(|error| crate::error::setting(py, format!("snapshot {place}: {error}")))?,
+            every_iterations: options.snapshot_every,
         }),
     };
     let control = JobControl::default();
@@ -105,13 +105,14 @@ pub fn run(
     let watch = Watch { control: control.clone(), raised: raised.clone(), callback: options.progress };
     let defaults = RunOptions::default();
     let run_options = RunOptions {
-        threads: options.threads.unwrap_or(defaults.threads).max(1),
+        threads: options.threads.unwrap_or(defaults.threads),
         snapshots,
         recorder: recorder.clone(),
         memory: Vec::new(),
         progress: Some(Box::new(move |progress| watch.show(progress))),
         control: Some(control),
-        wait_limit: Duration::try_from_secs_f64(options.wait_limit_s).unwrap_or(defaults.wait_limit),
+        // More than it holds is for ever.
+        wait_limit: Duration::try_from_secs_f64(options.wait_limit_s).unwrap_or(Duration::MAX),
     };
     let ran = py.detach(|| {
         let ran = pellucid_iterate::run(plan, run_options);
@@ -122,18 +123,18 @@ pub fn run(
         return Err(error);
     }
     let outcome = ran.0.map_err(|error| crate::error::job(py, &error))?;
-    ran.1.map_err(|error| pyo3::exceptions::PyOSError::new_err(error.to_string()))?;
+    ran.1.map_err(|error| crate::error::setting(py, error.to_string()))?;
     Ok(Outcome { outcome, outputs })
 }
 
-fn record(path: &str) -> PyResult<Recorder> {
+fn record(py: Python<'_>, path: &str) -> PyResult<Recorder> {
     let options = RecorderOptions {
         producer: "iterate".to_string(),
         producer_version: env!("CARGO_PKG_VERSION").to_string(),
         path: Some(path.into()),
         ..RecorderOptions::default()
     };
-    Recorder::start(options).map_err(|error| pyo3::exceptions::PyOSError::new_err(error.to_string()))
+    Recorder::start(options).map_err(|error| crate::error::setting(py, error.to_string()))
 }
 
 /// Looks after Python while the job runs, on the thread that called.

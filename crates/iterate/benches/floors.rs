@@ -102,7 +102,7 @@ fn over_tcp(workers: u32, count: u64) -> Outcome {
 }
 
 fn main() {
-    if let Some((invitation, rank)) = Invitation::from_environment() {
+    if let Some((invitation, rank)) = Invitation::from_environment().expect("a whole invitation") {
         let number = |name| std::env::var(name).unwrap().parse::<u64>().unwrap();
         let plan = rounds(number(WORKERS) as u32, number(ROUNDS));
         work(plan, &invitation, &WorkerSettings { rank, ..WorkerSettings::default() }).unwrap();

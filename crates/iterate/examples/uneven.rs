@@ -121,7 +121,7 @@ fn tell(case: &str, outcome: &Outcome, changed: usize, speed: f64) {
 }
 
 fn main() {
-    if let Some((invitation, rank)) = Invitation::from_environment() {
+    if let Some((invitation, rank)) = Invitation::from_environment().expect("a whole invitation") {
         let slow = std::env::var(SLOW).ok().and_then(|slow| slow.parse().ok());
         SLOW_AFTER.store(slow.unwrap_or(u32::MAX), Ordering::Relaxed);
         let settings = WorkerSettings { rank, ..WorkerSettings::default() };

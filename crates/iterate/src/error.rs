@@ -100,6 +100,14 @@ pub enum JobError {
     Result { dataset: String, cause: String },
 }
 
+impl JobError {
+    /// The system gives no thread more.
+    pub(crate) fn no_thread(there: usize, wanted: usize, error: &std::io::Error) -> Self {
+        let cause = format!("only {there} of {wanted} threads can be started ({error}); say fewer workers");
+        Self::Connection { peer: "threads".into(), cause }
+    }
+}
+
 impl fmt::Display for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::thread::Thread;
+use std::thread::{Builder, Thread};
 use std::time::{Duration, Instant};
 
 use crate::cell::lock;
@@ -53,13 +53,17 @@ pub(crate) fn run(plan: Arc<Plan>, mut options: RunOptions) -> Result<Outcome, J
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let begun = Instant::now();
     std::thread::scope(|scope| {
+        // A panic of the caller's own `progress` ends the threads too.
+        let _stop = StopAtEnd(&worker);
         for index in 0..threads {
             let meter = Clocked::new(trace.as_ref().map(|trace| Sampler::new(&plan, trace)));
             let worker = &worker;
-            scope.spawn(move || drive(worker, index, meter, cores, None));
+            let started =
+                Builder::new().spawn_scoped(scope, move || drive(worker, index, meter, cores, None));
+            if let Err(error) = started {
+                return controller.fail(JobError::no_thread(index, threads, &error));
+            }
         }
-        // A panic of the caller's own `progress` ends the threads too.
-        let _stop = StopAtEnd(&worker);
         controller.joined(0);
         serve(&worker, &mailbox, &mut controller, store.as_deref(), &mut options);
     });
@@ -72,7 +76,7 @@ pub(crate) fn run(plan: Arc<Plan>, mut options: RunOptions) -> Result<Outcome, J
 }
 
 /// Lets the threads of a worker end, however the scope is left.
-struct StopAtEnd<'w>(&'w Worker);
+pub(crate) struct StopAtEnd<'w>(pub(crate) &'w Worker);
 
 impl Drop for StopAtEnd<'_> {
     fn drop(&mut self) {

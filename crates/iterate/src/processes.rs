@@ -10,13 +10,14 @@ use std::collections::BTreeMap;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use crate::control::Wanted;
 use crate::controller::Controller;
 use crate::error::JobError;
 use crate::handshake::CONTROLLER;
-use crate::local::{REPORT, ROUND};
+use crate::local::{REPORT, ROUND, StopAtEnd};
 use crate::merging::Merging;
 use crate::mesh::{Mesh, News};
 use crate::message::{Envelope, Message, Peer};
@@ -57,10 +58,21 @@ impl Invitation {
     }
 
     /// The invitation that this process was started with, and its rank; `None`: it is no worker.
-    pub fn from_environment() -> Option<(Self, u32)> {
-        let get = |name| std::env::var(name).ok();
-        let rank = get(RANK)?.parse().ok()?;
-        Some((Self { controller: get(ADDRESS)?, secret: get(SECRET)? }, rank))
+    ///
+    /// # Errors
+    /// What is missing or wrong, where one of the variables says that it is to be a worker.
+    pub fn from_environment() -> Result<Option<(Self, u32)>, String> {
+        let get = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
+        let (controller, rank) = (get(ADDRESS), get(RANK));
+        if controller.is_none() && rank.is_none() {
+            return Ok(None);
+        }
+        let missing = |name| format!("{name} is not set; a worker needs {ADDRESS}, {SECRET} and {RANK}");
+        let controller = controller.ok_or_else(|| missing(ADDRESS))?;
+        let secret = get(SECRET).ok_or_else(|| missing(SECRET))?;
+        let rank = rank.ok_or_else(|| missing(RANK))?;
+        let rank = rank.parse().map_err(|_| format!("{RANK}={rank}: a worker's rank is a number from 0"))?;
+        Ok(Some((Self { controller, secret }, rank)))
     }
 
     /// The secret alone, where a controller is to share it with workers that somebody else starts.
@@ -415,10 +427,15 @@ pub fn work(plan: Arc<Plan>, invitation: &Invitation, settings: &WorkerSettings)
     let io = Connected { mesh: mesh.clone(), worker: &worker };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
+        let _stop = StopAtEnd(&worker);
         for index in 0..threads {
             let (worker, io) = (&worker, &io);
             let meter = Clocked::new(kept.as_deref().map(|kept| Sampler::new(&plan, kept)));
-            scope.spawn(move || drive(worker, index, meter, cores, Some(io)));
+            let started =
+                Builder::new().spawn_scoped(scope, move || drive(worker, index, meter, cores, Some(io)));
+            if let Err(error) = started {
+                return Err(JobError::no_thread(index, threads, &error));
+            }
         }
         // While all threads are in long tasks, this one reads, and reports.
         let mut reported = Instant::now();
@@ -435,7 +452,8 @@ pub fn work(plan: Arc<Plan>, invitation: &Invitation, settings: &WorkerSettings)
                 worker.stop();
             }
         }
-    });
+        Ok(())
+    })?;
     // Of one that was let go, or whose job failed.
     worker.tell_traced();
     mesh.drain(Duration::from_secs(5));

@@ -89,7 +89,9 @@ fn fail_if_told(data: &[u64]) -> pellucid_iterate::KernelResult {
 /// Not a test: what a worker process runs.
 #[test]
 fn worker_process() {
-    let Some((invitation, rank)) = Invitation::from_environment() else { return };
+    let Some((invitation, rank)) = Invitation::from_environment().expect("a whole invitation") else {
+        return;
+    };
     let place = std::env::var(PLACE).ok().map(|place| Url::parse(&place).unwrap());
     if std::env::var(SLOW).is_ok_and(|slow| slow == rank.to_string()) {
         TIMES.store(4, Ordering::Relaxed);

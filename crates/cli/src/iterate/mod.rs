@@ -112,9 +112,9 @@ struct Clustering {
     /// First centers: k-means++, or a table with the same columns
     #[arg(long, value_name = "k-means++|FILE", default_value = "k-means++")]
     init: String,
-    /// Chooses the draws of k-means++
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
+    /// Chooses the draws of k-means++ [default: 0]
+    #[arg(long)]
+    seed: Option<u64>,
     /// Columns [default: all that hold numbers]
     #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
     features: Option<Vec<String>>,
@@ -221,8 +221,14 @@ impl Clustering {
     fn job(&self, data: &Path) -> Result<Job<kmeans::Clusters>, Failure> {
         let init = if self.init == "k-means++" {
             let k = self.k.ok_or_else(|| Failure::Usage("how many centers? Say --k N".to_string()))?;
-            kmeans::Init::PlusPlus { k, seed: self.seed }
+            kmeans::Init::PlusPlus { k, seed: self.seed.unwrap_or(0) }
         } else {
+            if self.seed.is_some() {
+                return Err(Failure::Usage(
+                    "--seed chooses the draws of k-means++, and --init gives the centers; leave one out"
+                        .into(),
+                ));
+            }
             let given = Table::open(Path::new(&self.init))?;
             if let Some(k) = self.k.filter(|k| *k != given.rows()) {
                 return Err(Failure::Usage(format!(
@@ -263,7 +269,7 @@ fn execute<R: Printable>(job: Job<R>, running: &Running, console: &Console) -> R
     if interrupt::requested() {
         return Err(Failure::Interrupted);
     }
-    if let Some((invitation, rank)) = Invitation::from_environment() {
+    if let Some((invitation, rank)) = Invitation::from_environment().map_err(Failure::Usage)? {
         return work(job.plan, &invitation, rank, running, console);
     }
     let memory = running.bandwidths()?;
@@ -304,7 +310,9 @@ fn execute<R: Printable>(job: Job<R>, running: &Running, console: &Console) -> R
         // A job that failed leaves its trace, too: it says how far it came.
         recorder.finish().map_err(|e| Failure::Failed(e.to_string()))?;
     }
-    let outcome = ran?;
+    // Workers that got the same Ctrl-C may be gone before the controller heard of it.
+    let outcome =
+        ran.map_err(|failure| if interrupt::requested() { Failure::Interrupted } else { failure })?;
     drop(guard);
     if let Some(iteration) = outcome.resumed_at {
         console.note(&format!("went on from iteration {} of a snapshot", format_count(iteration)));

@@ -165,7 +165,7 @@ impl Running {
 
     /// Refuses what cannot be done, before anything is.
     pub fn check(&self) -> Result<(), Failure> {
-        if Invitation::from_environment().is_some() {
+        if Invitation::from_environment().map_err(Failure::Usage)?.is_some() {
             // A worker: its controller was asked.
             return Ok(());
         }
@@ -184,6 +184,7 @@ impl Running {
                 ));
             }
         }
+        self.cluster(self.processes.unwrap_or(1))?;
         if let Some(output) = &self.output {
             pellucid_iterate::input::results::check(output)?;
         }
