@@ -1,4 +1,5 @@
-# What there is to do with a checkout. Needs cargo, cc, cmake and Python 3.11 or later, nothing installed.
+# What there is to do with a checkout. Needs cargo, cc, cmake and Python 3.11 or later; Java 17
+# and Maven for what is Spark's. Nothing else is to be there.
 
 # Where builds go: as the environment says; else a folder kept outside the checkout, where
 # there is one (so that a fresh clone need not compile DataFusion again); else target/.

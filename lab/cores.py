@@ -1,4 +1,4 @@
-"""Cores in any number: pinned or by quota, calibrated, and given back whatever happens.
+"""Cores in any number: pinned or by quota, calibrated, and given back on any way out but kill -9 (then by `lab.guard`).
 
     with cores.group() as group:
         group.set(1.5)

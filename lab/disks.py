@@ -225,6 +225,12 @@ def _attach(disk: Disk) -> None:
     kernel.limit(disk.device, disk.rate, disk.write_rate)
 
 
+def leave_on_sigterm() -> None:
+    """From now on a SIGTERM, like Ctrl-C, leaves through `finally`; it stays: as deadly as before."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
 @contextlib.contextmanager
 def throttled(rate: str, *, name: str | None = None, calibrated: bool = True, **options) -> Iterator[Disk]:
     """A disk for the length of a `with`; calibrated, and removed on any way out but kill -9.
@@ -232,9 +238,7 @@ def throttled(rate: str, *, name: str | None = None, calibrated: bool = True, **
     What an earlier process lost to kill -9 is removed first. Options as `make`.
     """
     clean(stale_only=True)
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        # so that a SIGTERM, like Ctrl-C, leaves through `finally`; it stays: as deadly as before
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    leave_on_sigterm()
     disk = make(name or f"disk-{os.getpid()}-{rate.split('/')[0]}", rate, owner=os.getpid(), **options)
     try:
         if calibrated:

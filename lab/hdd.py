@@ -39,7 +39,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from lab import cache, kernel
-from lab.disks import LabError, alive, home, write_zeros
+from lab.disks import LabError, alive, home, leave_on_sigterm, write_zeros
 from lab.rates import TOLERANCE, off_by, parse_bytes, show_rate
 
 RATES = {"H150R": 150e6, "H150": 150e6, "SSD50": 50e6, "memory": None}
@@ -291,6 +291,7 @@ def _attach(disk: Disk, program: Path, dirty_bytes: int) -> None:
 def spinning(kind: str, *, name: str | None = None, calibrated: bool = True, **options) -> Iterator[Disk]:
     """A disk for the length of a `with`, removed on any way out but kill -9 (then by `lab.guard`)."""
     clean()
+    leave_on_sigterm()
     disk = make(kind, name=name or f"hdd-{os.getpid()}-{kind}", **options)
     try:
         if calibrated:

@@ -6,7 +6,7 @@ Run by a Python that has PySpark (written for 3.5 and 4.x), with Java 17:
                              [--rolling] [--input TEXT] [--cores N] [--name NAME] [--raw]
 
 `small` runs in seconds, for logs that are small enough to be kept with tests; `large` makes jobs of
-ten seconds and more, on which `pellucid analyze` has to name the cause. `disk` and `words` read the text
+two to fifteen seconds, on which `pellucid analyze` has to name the cause. `disk` and `words` read the text
 at `--input`, which is to lie on a disk of known rate (`lab/disks.py`). Each log becomes
 `FOLDER/NAME-CAUSE…`, and a line in `FOLDER/made.tsv` says which cause it has and how many tasks,
 stages, jobs and SQL executions ended or started in it, counted from the text of the log. `--raw` runs one
@@ -109,7 +109,7 @@ def failure(spark, size: int, _):
 
 
 def straggler(spark, size: int, _):
-    """Partition 15 sleeps, with neither more data nor more work."""
+    """Partition 15 sleeps twenty times as long as the others, with neither more data nor more work."""
     slow = 0.1 * size
 
     def sleeps(partition, rows):

@@ -23,7 +23,15 @@ def binary() -> Path:
     """The binary: `PELLUCID_BIN`, or the release build."""
     if named := os.environ.get("PELLUCID_BIN"):
         return Path(named).resolve()
-    return Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").resolve() / "release" / "pellucid"
+    return built() / "release" / "pellucid"
+
+
+def built() -> Path:
+    """Where builds go, by the Makefile's rule: as the environment says, else a kept folder where there is one."""
+    if named := os.environ.get("CARGO_TARGET_DIR"):
+        return Path(named).resolve()
+    kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pellucid" / "target"
+    return kept if kept.is_dir() else ROOT / "target"
 
 
 def data_home() -> Path:

@@ -143,6 +143,43 @@ def test_one_that_cannot_be_read_does_not_stop_the_others(tmp_path):
     assert good["tasks"] == 4
 
 
+def test_a_log_out_of_a_pipe(tmp_path):
+    """More of it than is looked at to tell what it is."""
+    lines = events("app-1", 1000)
+    assert sum(map(len, lines)) > 200_000
+    for content in (b"".join(lines), zstd(lines)):
+        pipe = tmp_path / "pipe"
+        os.mkfifo(pipe)
+        process = binary.start("analyze", "--json", pipe)
+        pipe.write_bytes(content)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        source = json.loads(out)["source"]
+        assert (source["tasks"], source["application"], source["path"]) == (1000, "a", str(pipe)), source
+        assert source["warnings"] == []
+        pipe.unlink()
+
+
+def test_redacted_traces_have_no_names(tmp_path):
+    kept = []
+    for number in range(2):
+        kept.append(tmp_path / f"secret-{number}.trace")
+        binary.sql("SELECT 1", None, "--trace", kept[-1]).check()
+    text = binary.run("analyze", "--redact", *kept).check()
+    assert "trace 0:" in text.out and "trace 1:" in text.out
+    assert "secret" not in text.out + text.err
+    assert "secret-1.trace:" in binary.run("analyze", *kept).check().out
+
+
+def test_a_trace_in_an_object_store(tmp_path):
+    kept = tmp_path / "q.trace"
+    binary.sql("SELECT 1", None, "--trace", kept).check()
+    with s3.serving() as (servers, bucket):
+        bucket.objects["kept/q.trace"] = kept.read_bytes()
+        (source,) = analyzed("s3://bucket/kept/q.trace", env=dict(os.environ) | servers)
+    assert (source["kind"], source["path"]) == ("pellucid-trace", "s3://bucket/kept/q.trace")
+
+
 def test_logs_in_an_object_store():
     with s3.serving() as (servers, bucket):
         bucket.objects["logs/app-1"] = b"".join(events("app-1"))

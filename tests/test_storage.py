@@ -67,6 +67,9 @@ def test_a_bad_composition_is_named_with_line_and_way_out(tmp_path):
     file.write_text((SCENARIOS / "gc.toml").read_text().replace("copies = 3", "copies = 0"))
     ran = binary.run("storage", "rank", file)
     assert ran.code == 1 and f"{file}:11: 0 copies hold no data; say 1 or more" in ran.err, ran.err
+    file.write_text((SCENARIOS / "gc.toml").read_text().replace("copies = 3", "copies = 2000000000"))
+    many = binary.run("storage", "rank", file)
+    assert many.code == 1 and f"{file}:11: 2000000000 copies are more than any system keeps" in many.err, many.err
     twice = binary.run("storage", "rank", SCENARIOS / "gc.toml", SCENARIOS / "gc.toml")
     assert twice.code == 2 and "both named GC" in twice.err, twice.err
 
@@ -189,6 +192,18 @@ def test_probe_of_a_folder_leaves_it_empty(tmp_path):
     assert [path.name for path in tmp_path.rglob("*")] == ["theirs"]
     missing = binary.run("storage", "probe", tmp_path / "none")
     assert missing.code == 2 and "name a folder or a URL" in missing.err
+    unknown = binary.run("storage", "probe", "gs://bucket/folder")
+    assert unknown.code == 2 and "gs://bucket" in unknown.err
+
+
+def test_what_a_probe_measured_is_shown_where_its_file_cannot_be_written(tmp_path):
+    """In a folder whose name has what paths of stores encode."""
+    place = tmp_path / "a~Müller%25"
+    place.mkdir()
+    ran = binary.run("storage", "probe", place, "--seconds", "1", "--bytes", "64MiB", "--json", "-o", tmp_path / "none" / "p.json")
+    assert ran.code == 1 and "p.json" in ran.err, ran.err
+    assert ran.json()["read_after_write"] is True and ran.json()["read"]
+    assert [path.name for path in tmp_path.rglob("*")] == [place.name]
 
 
 @pytest.fixture(scope="module")

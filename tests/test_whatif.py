@@ -199,6 +199,10 @@ def test_a_backtest_is_a_gate(tmp_path):
     ran = binary.run("backtest", path, "--max-error", "10%")
     assert ran.code == 1 and "wrong is off by" in ran.err
     assert binary.run("backtest", path, "--max-error", "90%").code == 0
+    unclear = binary.run("backtest", path, "--max-error", "10")
+    assert unclear.code == 2 and "Write 10%" in unclear.err
+    useless = binary.run("backtest", path, "--cores", "1")
+    assert useless.code == 2 and "--cores says how a query runs" in useless.err
 
 
 @pytest.mark.parametrize(

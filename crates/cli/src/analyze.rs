@@ -58,9 +58,13 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     if inputs.len() > 1 && (table || console.json) {
         return several(&inputs, arguments, console);
     }
-    for input in &inputs {
+    for (number, input) in inputs.iter().enumerate() {
         let (trace, analysis) = analyzed(input, arguments)?;
-        let heading = if inputs.len() > 1 { format!("{}:\n", input.name) } else { String::new() };
+        let heading = match (inputs.len() > 1, arguments.redact) {
+            (false, _) => String::new(),
+            (true, false) => format!("{}:\n", input.name),
+            (true, true) => format!("trace {number}:\n"),
+        };
         show(input, &trace, &analysis, &heading, arguments, console)?;
     }
     Ok(())

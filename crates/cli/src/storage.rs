@@ -3,8 +3,9 @@
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::whatif::probed;
-use crate::{analyze, interrupt, units};
+use crate::{analyze, inputs, interrupt, output, units};
 use pellucid_model::whatif::{Changes, WhatIfModel, residuals};
+use pellucid_storage::StorageError;
 use pellucid_storage::composition::Composition;
 use pellucid_storage::doctor::{self, Advice, Diagnosis, Saving};
 use pellucid_storage::probe::{self, Budget, PlaceError, Report};
@@ -160,14 +161,18 @@ fn probe(arguments: &ProbeArguments, console: &Console) -> Result<(), Failure> {
     let report = ended.map_err(|error| match error {
         PlaceError::Cancelled => Failure::Interrupted,
         PlaceError::NotAPlace(message) => Failure::Usage(message),
+        PlaceError::Open(StorageError::UnknownScheme { .. }) => Failure::Usage(error.to_string()),
         other => Failure::Failed(other.to_string()),
     })?;
-    if let Some(path) = &arguments.output {
-        let text =
-            serde_json::to_string_pretty(&report).map_err(|error| Failure::Failed(error.to_string()))?;
-        std::fs::write(path, text + "\n").map_err(|error| Failure::file("write", path.display(), &error))?;
-    }
-    show(console, &report, &report.text())
+    // What was measured is shown, whatever becomes of the file.
+    let written = arguments.output.as_deref().map_or(Ok(()), |path| {
+        output::write_whole(path, |out| {
+            serde_json::to_writer_pretty(&mut *out, &report)?;
+            writeln!(out)
+        })
+    });
+    let shown = show(console, &report, &report.text());
+    written.and(shown)
 }
 
 /// What a probe measured, from its file.
@@ -243,9 +248,9 @@ fn saved(trace: &Trace, changes: &Changes) -> Option<[f64; 3]> {
     Some([less(prediction.high_ms), less(prediction.duration_ms), less(prediction.low_ms)])
 }
 
-/// How a file begins; `None` for a folder, and for what is no text.
+/// How a file begins; `None` for a folder, for what is no text, and for what is not a file here.
 fn opening(path: &Path) -> Result<Option<String>, Failure> {
-    if path.is_dir() {
+    if path.is_dir() || !inputs::is_local(path) {
         return Ok(None);
     }
     let mut start = Vec::new();

@@ -15,7 +15,6 @@ use crate::output;
 use pellucid_model::backtest::{Scored, score};
 use pellucid_model::whatif::residual_table;
 use serde_json::{Map, Value, json};
-use std::fs;
 use std::path::PathBuf;
 
 /// Arguments of `backtest`.
@@ -27,7 +26,7 @@ runs it so, and prints predicted beside measured. The options of `pellucid sql` 
 it is; files are read past the page cache, so that the disk matters.
 
 Example:
-  pellucid backtest bench/results/matrix/manifest.json --max-error 10%
+  pellucid backtest bench/results/backtest/manifest.json --max-error 10%
   pellucid backtest --causal \"SELECT sum(l_quantity) FROM 'data/tpch/lineitem.parquet'\"")]
 pub struct Arguments {
     /// Pairs of traces
@@ -59,6 +58,10 @@ fn parse_share(text: &str) -> Result<f64, String> {
         None => (text, 1.0),
     };
     match number.parse::<f64>() {
+        // `--fail-slower 10` of `compare` means 10 %: who writes that here does not mean ten times as long.
+        Ok(share) if share >= 1.0 && unit == 1.0 => {
+            Err(format!("{text} of what? Write {text}%, or a share below 1"))
+        }
         Ok(share) if share > 0.0 && share.is_finite() => Ok(share / unit),
         _ => Err("it is a share over 0, for example 10% or 0.1".to_string()),
     }
@@ -69,25 +72,30 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     let (cases, skipped) = match (&arguments.causal, &arguments.manifest) {
         (Some(query), _) => causal::run(query, arguments, console)?,
         (None, Some(path)) => {
+            if let Some(option) = arguments.engine.given() {
+                return Err(Failure::Usage(format!(
+                    "{option} says how a query runs, and a manifest runs none; leave it out, or use --causal QUERY"
+                )));
+            }
             let (cases, residuals) = manifest::run(path, console)?;
             if let Some(file) = &arguments.residuals {
-                fs::write(file, residual_table(&residuals))
-                    .map_err(|e| Failure::file("write", file.display(), &e))?;
+                output::write_whole(file, |out| out.write_all(residual_table(&residuals).as_bytes()))?;
             }
             (cases, Vec::new())
         }
         (None, None) => return Err(Failure::Usage("give a manifest, or --causal QUERY".to_string())),
     };
-    if console.json {
-        console.print(|out| output::write_document(out, "pellucid.backtest/1", &document(&cases)))?;
+    let shown = if console.json {
+        console.print(|out| output::write_document(out, "pellucid.backtest/1", &document(&cases)))
     } else {
         let text = text::table(&cases, console.width(), console.color_stdout());
-        console.print(|out| out.write_all(text.as_bytes()))?;
-    }
+        console.print(|out| out.write_all(text.as_bytes()))
+    };
     for why in &skipped {
         console.warn(why);
     }
-    gate(&cases, arguments.max_error)
+    // Whoever reads no further still learns how it ended.
+    gate(&cases, arguments.max_error).and(shown)
 }
 
 /// Fails where a case that counts is off by more.
@@ -160,7 +168,7 @@ mod tests {
     fn a_share_is_a_percentage_or_a_fraction() {
         assert_eq!(parse_share("10%"), Ok(0.1));
         assert_eq!(parse_share("0.25"), Ok(0.25));
-        for text in ["", "%", "0%", "-1%", "ten", "inf"] {
+        for text in ["", "%", "0%", "-1%", "ten", "inf", "10", "1"] {
             assert!(parse_share(text).is_err(), "{text}");
         }
     }

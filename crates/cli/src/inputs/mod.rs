@@ -8,6 +8,7 @@
 mod remote;
 
 use crate::failure::Failure;
+use crate::interrupt;
 use pellucid_sparklog::Part;
 use pellucid_sparklog::layout::{self, LogFiles};
 use pellucid_trace::Trace;
@@ -34,6 +35,15 @@ pub struct Input {
 }
 
 impl Input {
+    /// What is in these files: a trace or a log.
+    fn new(name: String, files: LogFiles, fetched: Option<Rc<TempDir>>) -> Result<Self, Failure> {
+        let single = files.parts.len() == 1 && files.parts[0] == files.name;
+        let is_spark_log = !single
+            || starts_as_spark_log(Path::new(&files.name))
+                .map_err(|error| Failure::file("read", &name, &error))?;
+        Ok(Input { name, is_spark_log, files, _fetched: fetched })
+    }
+
     /// Reads it whole.
     ///
     /// # Errors
@@ -41,7 +51,10 @@ impl Input {
     pub fn read(&self) -> Result<Trace, Failure> {
         if !self.is_spark_log {
             let path = Path::new(&self.files.parts[0]);
-            return Trace::read(path).map_err(|error| Failure::Failed(error.to_string()));
+            let called = |error: pellucid_trace::TraceError| {
+                error.to_string().replacen(&self.files.name, &self.name, 1)
+            };
+            return Trace::read(path).map_err(|error| Failure::Failed(called(error)));
         }
         if self.files.parts.is_empty() {
             let name = &self.name;
@@ -64,6 +77,11 @@ impl Input {
         let length = |part: &String| std::fs::metadata(part).map_or(0, |found| found.len());
         self.files.parts.iter().map(length).sum()
     }
+}
+
+/// Whether it is a file or folder here, and not a URL, a pattern, or a pipe.
+pub fn is_local(input: &Path) -> bool {
+    input.is_file() || input.is_dir()
 }
 
 /// Every trace and log that `input` names.
@@ -114,18 +132,35 @@ pub fn read_one(input: &Path) -> Result<Trace, Failure> {
 fn local(path: &Path) -> Result<Vec<Input>, Failure> {
     let failed = |error: io::Error| Failure::file("read", path.display(), &error);
     let whole_folder = path.is_dir();
+    if !whole_folder && !path.is_file() && path.exists() {
+        return piped(path);
+    }
     let mut inputs = Vec::new();
     for files in layout::local(path).map_err(failed)? {
-        let single = files.parts.len() == 1 && files.parts[0] == files.name;
-        let is_spark_log = !single || starts_as_spark_log(Path::new(&files.name)).map_err(failed)?;
+        let input = Input::new(files.name.clone(), files, None)?;
         // What else lies in a folder is passed over; what was named is not.
-        let named =
-            !whole_folder || is_spark_log || starts_as_trace(Path::new(&files.name)).map_err(failed)?;
+        let named = !whole_folder
+            || input.is_spark_log
+            || starts_as_trace(Path::new(&input.files.name)).map_err(failed)?;
         if named {
-            inputs.push(Input { name: files.name.clone(), is_spark_log, files, _fetched: None });
+            inputs.push(input);
         }
     }
     Ok(inputs)
+}
+
+/// What a pipe brings (`<(zstdcat app.zstd)`): kept as a file, since a pipe can be read but once.
+fn piped(path: &Path) -> Result<Vec<Input>, Failure> {
+    let name = path.display().to_string();
+    let failed = |error: io::Error| Failure::file("read", &name, &error);
+    let folder = tempfile::tempdir().map_err(failed)?;
+    interrupt::temporary(folder.path());
+    let kept = folder.path().join("piped");
+    io::copy(&mut File::open(path).map_err(failed)?, &mut File::create(&kept).map_err(failed)?)
+        .map_err(failed)?;
+    let folder = Rc::new(folder);
+    let found = layout::local(&kept).map_err(failed)?;
+    found.into_iter().map(|files| Input::new(name.clone(), files, Some(Rc::clone(&folder)))).collect()
 }
 
 fn start_of(path: &Path) -> io::Result<Vec<u8>> {

@@ -1,4 +1,4 @@
-//! Event logs that lie elsewhere: in an object store, or with a History Server.
+//! Event logs and traces that lie elsewhere: in an object store, or with a History Server.
 //!
 //! They are fetched whole into a temporary folder, which goes when they have been
 //! read: a log is compressed, and one that is cut on the way is told from one that
@@ -37,16 +37,18 @@ pub fn find(text: &str) -> Result<Vec<Input>, Failure> {
 fn inputs(url: &str, above: Option<&str>, folder: TempDir) -> Result<Vec<Input>, Failure> {
     let logs = layout::local(folder.path()).map_err(|error| Failure::file("read", url, &error))?;
     if logs.is_empty() {
-        return Err(Failure::Failed(format!("{url}: no event log there; check bucket and path")));
+        return Err(Failure::Failed(format!(
+            "{url}: no event log and no trace there; check bucket and path"
+        )));
     }
     let folder = Rc::new(folder);
     let input = |files: layout::LogFiles| {
         let inside = Path::new(&files.name).strip_prefix(folder.path()).unwrap_or(Path::new(""));
         let called = |above: &str| format!("{above}/{}", inside.display());
         let name = above.map_or_else(|| url.trim_end_matches('/').to_owned(), called);
-        Input { name, is_spark_log: true, files, _fetched: Some(Rc::clone(&folder)) }
+        Input::new(name, files, Some(Rc::clone(&folder)))
     };
-    Ok(logs.into_iter().map(input).collect())
+    logs.into_iter().map(input).collect()
 }
 
 /// Everything at or below a path of an object store, or that fits its pattern. Returns the URL

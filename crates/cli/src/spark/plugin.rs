@@ -14,6 +14,8 @@ const VARIABLE: &str = "PELLUCID_SPARK_JAR";
 const FILE: &str = "pellucid-spark.jar";
 /// Where Maven puts it, in a checkout.
 const BUILT: &str = "spark-plugin/target";
+/// Where the sources of this binary were when it was built.
+const CHECKOUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// The plugin's jar.
 ///
@@ -28,20 +30,23 @@ pub fn jar() -> Result<PathBuf, Failure> {
             .map_err(|error| Failure::file("use", format!("{VARIABLE}={}", path.display()), &error));
     }
     let binary = std::env::current_exe().and_then(|path| path.canonicalize()).unwrap_or_default();
-    find(&binary).ok_or_else(|| {
+    find(&binary, Path::new(CHECKOUT)).ok_or_else(|| {
         let beside = binary.parent().unwrap_or(Path::new(".")).display();
         Failure::Failed(format!(
-            "the plugin's jar was not found: {FILE} is not in {beside}, nor in {BUILT} of a checkout above it; \
+            "the plugin's jar was not found: {FILE} is not in {beside}, nor in {BUILT} of the checkout it was built in; \
              build it (make spark-plugin/target/pellucid-spark.jar), or say where it is ({VARIABLE}=PATH)"
         ))
     })
 }
 
-/// The jar that belongs to a binary at this path.
-fn find(binary: &Path) -> Option<PathBuf> {
+/// The jar that belongs to a binary at this path: a checkout may have been moved with it, or its build folder
+/// may be elsewhere.
+fn find(binary: &Path, checkout: &Path) -> Option<PathBuf> {
     let beside = binary.parent().map(|folder| folder.join(FILE));
-    let built = binary.ancestors().skip(1).map(|folder| folder.join(BUILT).join(FILE));
-    beside.into_iter().chain(built).find(|path| path.is_file())
+    let checkouts = binary.ancestors().skip(1).chain([checkout]);
+    let built = checkouts.map(|folder| folder.join(BUILT).join(FILE));
+    let found = beside.into_iter().chain(built).find(|path| path.is_file())?;
+    Some(found.canonicalize().unwrap_or(found))
 }
 
 #[cfg(test)]
@@ -52,16 +57,20 @@ mod tests {
     fn beside_the_binary_comes_before_the_checkout() {
         let folder = tempfile::tempdir().expect("a folder");
         let binary = folder.path().join("target/release/pellucid");
-        assert_eq!(find(&binary), None);
+        let nowhere = folder.path().join("nowhere");
+        assert_eq!(find(&binary, &nowhere), None);
+        assert_eq!(find(&binary, &folder.path().join("elsewhere")), None);
         let made = |path: &str| {
             let path = folder.path().join(path);
             std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
             std::fs::write(&path, "").expect("written");
-            path
+            path.canonicalize().expect("a path")
         };
+        let elsewhere = made("elsewhere/spark-plugin/target/pellucid-spark.jar");
+        assert_eq!(find(&binary, &folder.path().join("elsewhere")), Some(elsewhere));
         let built = made("spark-plugin/target/pellucid-spark.jar");
-        assert_eq!(find(&binary), Some(built));
+        assert_eq!(find(&binary, &folder.path().join("elsewhere")), Some(built));
         let beside = made("target/release/pellucid-spark.jar");
-        assert_eq!(find(&binary), Some(beside));
+        assert_eq!(find(&binary, &nowhere), Some(beside));
     }
 }
