@@ -24,6 +24,7 @@ from sklearn.linear_model import LogisticRegression
 
 from lab import disks, kernel, links
 from tests import binary, traces
+from tests.test_output import fill
 
 FAILED, USAGE = 1, 2
 SEED = 7
@@ -271,6 +272,23 @@ def test_a_full_snapshot_disk_ends_the_job_with_its_place(tmp_path, processes):
         options = ("--k", 40, "--tolerance", 0, "--iterations", 200, "--snapshot", place, "--snapshot-every", 1)
         message = refused(FAILED, "kmeans", data, *options, *processes)
     assert str(place) in message and "space" in message.lower(), message
+
+
+def test_a_full_disk_under_the_trace_does_not_cost_the_result(tmp_path):
+    """A trace of 40 kB and more, where 16 are free."""
+    if kernel.missing():
+        pytest.skip(f"no small file system can be made: {kernel.missing()}")
+    random = np.random.default_rng(SEED)
+    data = write(tmp_path / "a.csv", random.normal(size=(400, 1)), random.integers(0, 2, 400))
+    with disks.throttled("200MB/s", name=f"full-{os.getpid()}", size="16MiB", mode="kernel", calibrated=False) as disk:
+        ballast = disk.path / "ballast"
+        fill(ballast)
+        os.truncate(ballast, ballast.stat().st_size - (16 << 10))
+        slowly = ("--solver", "gd", "--step", 1e-6, "--tolerance", 0, "--iterations", 100_000, "--partitions", 16)
+        command = ("logistic-regression", data, "--label", "y", "--json", *slowly)
+        ran = binary.run("iterate", *command, "--trace", disk.path / "q.trace")
+    assert ran.code == 1 and "q.trace is not whole" in ran.err and "space" in ran.err.lower(), ran.err
+    assert len(ran.json()["result"]["coefficients"]) == 1
 
 
 def test_jobs_share_a_place_for_snapshots(tmp_path):

@@ -1,6 +1,7 @@
 //! Running a program from Python: the lock is free meanwhile, and Ctrl-C ends the job.
 
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -123,7 +124,11 @@ pub fn run(
         return Err(error);
     }
     let outcome = ran.0.map_err(|error| crate::error::job(py, &error))?;
-    ran.1.map_err(|error| crate::error::setting(py, error.to_string()))?;
+    if let Err(error) = ran.1 {
+        // The result is there, and stays.
+        let words = CString::new(error.to_string()).unwrap_or_default();
+        PyErr::warn(py, &py.get_type::<pyo3::exceptions::PyRuntimeWarning>(), &words, 1)?;
+    }
     Ok(Outcome { outcome, outputs })
 }
 

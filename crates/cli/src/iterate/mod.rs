@@ -306,10 +306,9 @@ fn execute<R: Printable>(job: Job<R>, running: &Running, console: &Console) -> R
         ..RunOptions::default()
     };
     let ran = run_there(job.plan.clone(), running, hosting, options, console);
-    if let Some(recorder) = recorder {
-        // A job that failed leaves its trace, too: it says how far it came.
-        recorder.finish().map_err(|e| Failure::Failed(e.to_string()))?;
-    }
+    // A job that failed leaves its trace, too: it says how far it came. One whose trace cannot be kept has its result.
+    let kept = recorder.map_or(Ok(()), |recorder| recorder.finish().map(drop));
+    let kept = kept.map_err(|error| Failure::Failed(error.to_string()));
     // Workers that got the same Ctrl-C may be gone before the controller heard of it.
     let outcome =
         ran.map_err(|failure| if interrupt::requested() { Failure::Interrupted } else { failure })?;
@@ -323,14 +322,16 @@ fn execute<R: Printable>(job: Job<R>, running: &Running, console: &Console) -> R
         finished.result.write(path)?;
         console.note(&format!("written to {}", path.display()));
     }
-    if console.json {
+    let shown = if console.json {
         let document = results::document(&finished, &outcome, cost, told.memory(cost));
-        return console.print(|out| crate::output::write_document(out, "pellucid.iterate/1", &document));
-    }
-    let most = if console.cut().is_some() { SCREEN_LINES } else { usize::MAX };
-    console.print(|out| finished.result.print(out, most))?;
-    console.note(&told.summary(&finished, &outcome, cost));
-    Ok(())
+        console.print(|out| crate::output::write_document(out, "pellucid.iterate/1", &document))
+    } else {
+        let most = if console.cut().is_some() { SCREEN_LINES } else { usize::MAX };
+        let shown = console.print(|out| finished.result.print(out, most));
+        console.note(&told.summary(&finished, &outcome, cost));
+        shown
+    };
+    kept.and(shown)
 }
 
 /// Takes part in a job that another process controls.
