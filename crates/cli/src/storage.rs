@@ -3,7 +3,7 @@
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::whatif::probed;
-use crate::{analyze, inputs, interrupt, output, units};
+use crate::{analyze, interrupt, output, units};
 use pellucid_model::whatif::{Changes, WhatIfModel, residuals};
 use pellucid_storage::StorageError;
 use pellucid_storage::composition::Composition;
@@ -250,7 +250,7 @@ fn saved(trace: &Trace, changes: &Changes) -> Option<[f64; 3]> {
 
 /// How a file begins; `None` for a folder, for what is no text, and for what is not a file here.
 fn opening(path: &Path) -> Result<Option<String>, Failure> {
-    if path.is_dir() || !inputs::is_local(path) {
+    if !path.is_file() {
         return Ok(None);
     }
     let mut start = Vec::new();

@@ -79,11 +79,6 @@ impl Input {
     }
 }
 
-/// Whether it is a file or folder here, and not a URL, a pattern, or a pipe.
-pub fn is_local(input: &Path) -> bool {
-    input.is_file() || input.is_dir()
-}
-
 /// Every trace and log that `input` names.
 ///
 /// # Errors
