@@ -168,6 +168,31 @@ impl Level {
     }
 }
 
+/// Makes of processor that kernels are tuned for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Make {
+    /// AMD.
+    Amd,
+    /// Intel and whatever was not measured.
+    Other,
+}
+
+/// Returns the make of this machine's processor; asked once.
+pub fn make() -> Make {
+    static MAKE: std::sync::OnceLock<Make> = std::sync::OnceLock::new();
+    *MAKE.get_or_init(|| {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let vendor = std::arch::x86_64::__cpuid(0);
+            let words = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes);
+            if words.concat() == b"AuthenticAMD" {
+                return Make::Amd;
+            }
+        }
+        Make::Other
+    })
+}
+
 /// Runs a kernel with the best instructions of this machine.
 pub fn run<T: Real, K: Kernel<T>>(kernel: K) -> K::Output {
     T::run_at(Level::best(), kernel)
