@@ -11,8 +11,10 @@ export CARGO_TARGET_DIR
 export PATH := $(PATH):$(HOME)/.cargo/bin
 export PYTHONDONTWRITEBYTECODE := 1
 
-# Always the whole workspace: see the comment on the profile in Cargo.toml.
+# Always the whole workspace: see the comment on the profile in Cargo.toml. `demo` builds without the features
+# of the command, which add crates (TPC-DS, HDFS, Swift) but change no other.
 build := cargo build --release --locked --workspace
+all := --features pellucid-cli/all
 
 .PHONY: help demo test test-full test-storage test-spark lint bench bench-iterate bench-storage bench-spark bench-adaptive bench-onetwo backtest
 
@@ -42,7 +44,7 @@ test-full:
 	@PELLUCID_FULL=1 tests/run
 
 test-storage: .venv/tests.installed
-	$(build) --bins --examples
+	$(build) $(all) --bins --examples
 	PELLUCID_FULL=1 .venv/bin/python -m pytest -q -rs tests/test_storage.py
 
 # Maven does not see that classes are of another Spark, so each has a folder of its own.
@@ -56,7 +58,7 @@ endef
 
 # Compiled and core-tested against Scala 2.13 and Spark 4.0 too; run on 3.5, 4.0 and 4.3 as PySpark brings them. Three quarters of an hour.
 test-spark: .venv/tests.installed spark-plugin/target/pellucid-spark.jar
-	$(build) --bins
+	$(build) $(all) --bins
 	$(call core_on,3.5.6,2.13.8)
 	$(call core_on,4.0.1,2.13.16)
 	PELLUCID_FULL=1 .venv/bin/python -m pytest -q -rs --durations=0 tests/test_spark_plugin.py tests/test_spark_scheduling.py tests/test_spark_waits.py tests/test_sql_on_spark.py tests/test_iterate_on_spark.py
@@ -70,29 +72,29 @@ lint:
 	@tests/run format clippy environment workspace deny
 
 bench: .venv/bench.installed
-	$(build) --bins --examples
+	$(build) $(all) --bins --examples
 	.venv/bin/python -m bench.run $(BENCH)
 
 # As root: it makes disks, namespaces and groups of cores, and takes them down again.
 backtest: .venv/bench.installed
-	$(build) --bins
+	$(build) $(all) --bins
 	.venv/bin/python -B -m bench.backtest.run $(BACKTEST)
 
 # Spark needs Java 17 or later.
 bench-iterate: .venv/bench-iterate.installed
-	$(build) --bins --examples
-	cargo bench --locked --workspace --bench floors --no-run
+	$(build) $(all) --bins --examples
+	cargo bench --locked --workspace $(all) --bench floors --no-run
 	.venv/bin/python -m bench.iterate.run $(ITERATE)
 
 # As root: a throttled disk and a shaped link. Spark and what it needs for S3 are fetched once.
 bench-storage: .venv/bench.installed
-	$(build) --bins
+	$(build) $(all) --bins
 	.venv/bin/python -B -m bench.storage.run $(STORAGE)
 	.venv/bin/python -B -m bench.storage.predicted
 
 # As root: a throttled disk and a group of cores. Spark needs Java 17 or later, and is fetched once.
 bench-spark: .venv/bench.installed
-	$(build) --bins
+	$(build) $(all) --bins
 	.venv/bin/python -B -m bench.spark.run $(SPARK)
 
 # As root: it makes a disk, and takes it down again. Needs Java 17 and Maven.
@@ -101,7 +103,7 @@ bench-adaptive: .venv/tests.installed spark-plugin/target/pellucid-spark.jar
 
 # As root, likewise.
 bench-onetwo: .venv/bench.installed spark-plugin/target/pellucid-spark.jar
-	$(build) --bins
+	$(build) $(all) --bins
 	.venv/bin/python -B -m bench.onetwo.run $(ONETWO)
 
 .venv/bench-iterate.installed: bench/iterate/requirements.txt tests/requirements.txt | .venv/bin/python

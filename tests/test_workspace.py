@@ -11,19 +11,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MAP = ROOT / "ARCHITECTURE.md"
-ALL = {"trace", "scheduler", "model", "runtime", "storage", "engine", "iterate", "sparklog", "report"}
+ALL = {"trace", "scheduler", "model", "runtime", "storage", "backends", "engine", "iterate", "sparklog", "report"}
 MAY_USE = {
     "trace": set(),
     "scheduler": set(),
     "model": {"trace", "scheduler"},
     "runtime": {"trace", "scheduler"},
     "storage": {"trace", "scheduler"},
+    "backends": {"storage", "trace"},
     "engine": {"runtime", "storage", "trace"},
     "iterate": {"trace", "storage"},
     "sparklog": {"trace"},
     "report": {"trace", "model"},
     "cli": ALL,
-    "python": {"iterate", "trace"},
+    "python": {"backends", "iterate", "trace"},
 }
 # Crates that decide and judge, and must not be able to wait, look at a clock, or be random.
 PURE = ("scheduler", "model")
@@ -67,6 +68,22 @@ def test_crates_use_only_what_the_design_lets_them_use():
     for name, package in found.items():
         uses = {d["name"].removeprefix("pellucid-") for d in package["dependencies"] if d["name"].startswith("pellucid-")}
         assert uses <= MAY_USE[name], f"{name} uses {sorted(uses - MAY_USE[name])}"
+
+
+def features(*options: str) -> dict[str, str]:
+    """The features with which each package other than the command is compiled, by name and version."""
+    command = ["cargo", "tree", "--workspace", "--locked", "--offline", "--prefix", "none", "--format", "{p}\t{f}", *options]
+    lines = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+    found = dict(line.removesuffix(" (*)").split("\t") for line in lines if line)
+    return {package: names for package, names in found.items() if not package.startswith("pellucid-cli ")}
+
+
+def test_demo_and_test_builds_share_every_dependency():
+    # Cargo compiles a package again for another set of features; DataFusion would take a quarter of an hour.
+    demo = features("--edges", "normal,build")
+    for edges in ("normal,build", "normal,build,dev"):
+        whole = features("--edges", edges, "--features", "pellucid-cli/all")
+        assert {name: whole.get(name) for name in demo} == demo
 
 
 def test_only_the_engine_names_datafusion():

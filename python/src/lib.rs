@@ -22,4 +22,11 @@ mod _native {
     use crate::program::Program;
     #[pymodule_export]
     use crate::run::Outcome;
+
+    /// Registers the storage backends when the module is imported.
+    #[pymodule_init]
+    fn init(_module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        pellucid_backends::register();
+        Ok(())
+    }
 }

@@ -52,6 +52,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run(url: &Url) -> Vec<String> {
+    pellucid_backends::register();
     let store = match pellucid_storage::open(url) {
         Ok(store) => store,
         Err(error) => return vec![error.to_string()],

@@ -11,13 +11,12 @@ use std::sync::{Arc, LazyLock};
 use async_trait::async_trait;
 use hdfs_native_object_store::HdfsObjectStoreBuilder;
 use object_store::{Error, ObjectStore, Result};
+use pellucid_storage::retry::Limits;
+use pellucid_storage::wrap::secrets::Secrets;
+use pellucid_storage::wrap::{Around, Call, Wrapped};
+use pellucid_storage::{StorageError, Watch};
 use tokio::runtime::{Builder, Runtime};
 use url::Url;
-
-use crate::retry::Limits;
-use crate::wrap::secrets::Secrets;
-use crate::wrap::{Around, Call, Wrapped};
-use crate::{StorageError, Watch};
 
 /// Runs the client's own tasks, its connections, for as long as the process lives. Left alone, the client spawns them
 /// where it is called: on a runtime that stands still as soon as the call has returned, if that is an operator's
@@ -27,7 +26,7 @@ static CONNECTIONS: LazyLock<io::Result<Runtime>> =
 
 /// The file system of `url`.
 pub(crate) fn open(url: &Url, watch: Watch) -> std::result::Result<Arc<dyn ObjectStore>, StorageError> {
-    let name = crate::name(url);
+    let name = pellucid_storage::name(url);
     let store = CONNECTIONS
         .as_ref()
         .map_err(|error| Error::Generic { store: "HDFS", source: error.to_string().into() })
@@ -36,7 +35,12 @@ pub(crate) fn open(url: &Url, watch: Watch) -> std::result::Result<Arc<dyn Objec
             client.with_io_runtime(runtime.handle().clone()).build()
         })
         .map_err(|source| StorageError::Settings { url: name, source })?;
-    Ok(crate::guarded(Wrapped::new(Arc::new(store), Words), Limits::default(), Secrets::new([]), watch))
+    Ok(pellucid_storage::guarded(
+        Wrapped::new(Arc::new(store), Words),
+        Limits::default(),
+        Secrets::new([]),
+        watch,
+    ))
 }
 
 /// Errors of the name node: their kind by the exception's name, without the stack.

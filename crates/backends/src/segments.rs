@@ -3,7 +3,7 @@
 //! A part is uploaded when its request has been answered. OpenDAL's own uploads say so as soon as they have taken a part
 //! into memory: who writes then neither feels how fast the service is, nor can bound what is under way.
 //!
-//! Segments and manifests are put as objects are, by a store that repeats what fails ([`crate::retry`]): whatever number
+//! Segments and manifests are put as objects are, by a store that repeats what fails ([`pellucid_storage::retry`]): whatever number
 //! of times a segment is put under its name, or a manifest under its object's, it is the same one.
 //!
 //! Segments are named as OpenDAL names them, below `.segments/` of the container, and a name is never used twice: what is
@@ -160,12 +160,12 @@ impl ObjectStore for Container {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Virtual;
-    use crate::conformance::content;
-    use crate::retry::{Limits, Retrying};
-    use crate::wrap::Wrapped;
-    use crate::wrap::fault::{Faults, passing};
     use object_store::memory::InMemory;
+    use pellucid_storage::clock::Virtual;
+    use pellucid_storage::conformance::content;
+    use pellucid_storage::retry::{Limits, Retrying};
+    use pellucid_storage::wrap::Wrapped;
+    use pellucid_storage::wrap::fault::{Faults, passing};
 
     #[test]
     fn parts_and_their_manifest_are_put_again_until_it_goes_well() {

@@ -18,6 +18,7 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt};
 use object_store::ObjectStore;
@@ -25,15 +26,16 @@ use object_store_opendal::OpendalStore;
 use opendal::{
     Buffer, Error, ErrorKind, HttpBody, HttpTransport, HttpTransporter, OperationContext, Operator, services,
 };
+use pellucid_storage::retry::{Limits, Permanent, Throttled};
+use pellucid_storage::wrap::secrets::Secrets;
+use pellucid_storage::wrap::{Around, Call, Wrapped};
+use pellucid_storage::{StorageError, Watch};
 use reqwest::header::{CONTENT_LENGTH, HeaderMap, RETRY_AFTER};
 use reqwest::{Method, StatusCode};
 use tokio::sync::Mutex;
 use url::Url;
 
-use crate::retry::{Limits, Throttled};
 use crate::segments::Container;
-use crate::wrap::secrets::Secrets;
-use crate::{StorageError, Watch};
 
 /// Stands for the account's address until it is known; `.invalid` is never a host (RFC 2606).
 const SOMEWHERE: &str = "http://swift.invalid";
@@ -67,7 +69,8 @@ impl Account {
 
 /// The container of `url`.
 pub(crate) fn open(url: &Url, watch: Watch) -> Result<Arc<dyn ObjectStore>, StorageError> {
-    let settings = |source: object_store::Error| StorageError::Settings { url: crate::name(url), source };
+    let settings =
+        |source: object_store::Error| StorageError::Settings { url: pellucid_storage::name(url), source };
     let missing = |what: &str| object_store::Error::Generic { store: "Swift", source: what.into() };
     let account = Account::from_env().ok_or_else(|| settings(missing("no account is named")))?;
     let container = url.host_str().ok_or_else(|| settings(missing("no container is named")))?;
@@ -92,11 +95,40 @@ fn container_of(
         let builder = services::Swift::default().endpoint(SOMEWHERE).container(name);
         let operator =
             Operator::new(builder)?.with_context(OperationContext::new().with_http_transport(transporter));
-        let store = Arc::new(OpendalStore::new(operator));
-        Ok::<_, Error>(crate::guarded(store, Limits::default(), secrets.clone(), Arc::clone(watch)))
+        let store = Wrapped::new(Arc::new(OpendalStore::new(operator)), Kinds);
+        Ok::<_, Error>(pellucid_storage::guarded(
+            store,
+            Limits::default(),
+            secrets.clone(),
+            Arc::clone(watch),
+        ))
     };
     let manifests = store(HttpTransporter::new(Manifests(transporter.clone())))?;
     Ok(Container { store: store(transporter)?, manifests, name: name.to_string() })
+}
+
+/// Marks the errors that OpenDAL says a repetition does not cure.
+#[derive(Debug)]
+struct Kinds;
+
+#[async_trait]
+impl Around for Kinds {
+    type Pass = ();
+
+    async fn enter(&self, _call: Call) -> object_store::Result<()> {
+        Ok(())
+    }
+
+    async fn leave(&self, _pass: (), outcome: object_store::Result<()>) -> object_store::Result<()> {
+        outcome.map_err(|error| match error {
+            object_store::Error::Generic { store, source }
+                if source.downcast_ref::<Error>().is_some_and(|error| !error.is_temporary()) =>
+            {
+                object_store::Error::Generic { store, source: Box::new(Permanent(source)) }
+            }
+            other => other,
+        })
+    }
 }
 
 /// Carries requests to the service, signed in.

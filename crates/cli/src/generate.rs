@@ -57,6 +57,12 @@ impl Arguments {
     /// The tables that were asked for; a name that is none of them is refused with all that are.
     fn tables(&self) -> Result<Vec<Table>, Failure> {
         let all = self.benchmark.tables(self.scale, self.values());
+        if all.is_empty() {
+            return Err(Failure::Usage(format!(
+                "cannot generate {}: this build has no generator for it; build with `--features pellucid-cli/all`",
+                self.benchmark.name()
+            )));
+        }
         let names: Vec<_> = all.iter().map(|table| table.name).collect();
         match self.tables.iter().find(|name| !names.contains(&name.as_str())) {
             Some(unknown) => Err(Failure::Usage(format!(

@@ -112,6 +112,8 @@ fn start() -> ExitCode {
         // SAFETY: sets an integer option; mimalloc ignores an index that it does not know.
         unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, -1) };
     }
+    #[cfg(feature = "backends")]
+    pellucid_backends::register();
     let console = Console::new(arguments.json, arguments.quiet, arguments.color);
     let result = interrupt::install()
         .map_err(|error| Failure::Failed(format!("cannot listen for Ctrl-C: {error}")))

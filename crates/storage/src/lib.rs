@@ -1,9 +1,10 @@
 //! Where data lives: the stores behind URLs, and what the way to them costs.
 //!
 //! One trait for all of them, `object_store`'s. [`open`] turns a URL into a store: the local
-//! file system ([`LocalStore`], whose reads move no byte that was not asked for), S3, and, as
-//! features with clients of their own, HDFS and Swift. Every remote store is guarded: its
-//! answers are right or errors ([`retry`]), and its errors hold no secret ([`wrap::secrets`]).
+//! file system ([`LocalStore`], whose reads move no byte that was not asked for), S3, and what other
+//! crates [`register`] (`crates/backends`: HDFS and Swift). Every remote store is guarded
+//! ([`guarded`]): its answers are right or errors ([`retry`]), and its errors hold no secret
+//! ([`wrap::secrets`]).
 //! Which monotask reads when is not decided here: the engine wraps these stores, and the
 //! runtime reads local data files itself.
 //!
@@ -17,8 +18,6 @@ pub mod conformance;
 pub mod doctor;
 pub mod fetch;
 pub mod finding;
-#[cfg(feature = "hdfs")]
-mod hdfs;
 mod local;
 pub mod mismatch;
 pub mod path;
@@ -26,16 +25,12 @@ pub mod probe;
 pub mod rank;
 mod remote;
 pub mod retry;
-#[cfg(feature = "swift")]
-mod segments;
 pub mod spark;
-#[cfg(feature = "swift")]
-mod swift;
 pub mod wrap;
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use object_store::ObjectStore;
@@ -64,28 +59,19 @@ pub enum StorageError {
 impl fmt::Display for StorageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownScheme { url } => write!(
-                f,
-                "{url}: no store for this kind of URL; use a path, file:// or {}",
-                if cfg!(all(feature = "hdfs", feature = "swift")) {
-                    "s3://BUCKET/KEY, swift://CONTAINER/KEY, hdfs://HOST:PORT/PATH"
+            Self::UnknownScheme { url } => {
+                write!(f, "{url}: no store for this kind of URL")?;
+                if LEFT_OUT.iter().any(|scheme| url.starts_with(scheme)) {
+                    write!(f, " in this build; build with `--features pellucid-cli/all`,")?;
                 } else {
-                    "s3://BUCKET/KEY"
+                    f.write_str(";")?;
                 }
-            ),
+                let examples: Vec<&str> = registered().iter().map(|backend| backend.example).collect();
+                write!(f, " use a path, file:// or {}", examples.join(", "))
+            }
             Self::Settings { url, source } => {
-                let from = match url.split_once("://") {
-                    Some(("swift", _)) => {
-                        "the account comes from ST_AUTH, ST_USER and ST_KEY, or from OS_STORAGE_URL and OS_AUTH_TOKEN"
-                    }
-                    Some(("hdfs", _)) => {
-                        "write it like hdfs://HOST:PORT; name services come from the files in HADOOP_CONF_DIR"
-                    }
-                    _ => {
-                        "credentials, region and endpoint come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, \
-                         AWS_REGION and AWS_ENDPOINT_URL"
-                    }
-                };
+                let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+                let from = backend(scheme).map_or("", |backend| backend.settings);
                 write!(f, "{url}: {source}; {from}")
             }
         }
@@ -118,8 +104,51 @@ pub struct FailedAttempt {
 /// Is told of attempts that fail. It is called where requests are made, so it must not wait.
 pub type Watch = Arc<dyn Fn(FailedAttempt) + Send + Sync>;
 
-/// Opens the store that holds `url`: `file://`, `s3://`, and with their features `swift://` and
-/// `hdfs://`.
+/// How URLs of one scheme are opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Backend {
+    /// The scheme, such as `s3`.
+    pub scheme: &'static str,
+    /// What such a URL looks like, for error messages.
+    pub example: &'static str,
+    /// Where credentials and addresses come from, for error messages.
+    pub settings: &'static str,
+    /// Opens the store of a URL, telling of failed attempts.
+    pub open: fn(&Url, Watch) -> Result<Arc<dyn ObjectStore>, StorageError>,
+}
+
+/// S3, whose client DataFusion's own crates compile in any case.
+const S3: Backend = Backend {
+    scheme: "s3",
+    example: "s3://BUCKET/KEY",
+    settings: "credentials, region and endpoint come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, \
+               AWS_REGION and AWS_ENDPOINT_URL",
+    open: remote::s3,
+};
+
+/// Schemes that a complete build registers.
+const LEFT_OUT: [&str; 2] = ["swift://", "hdfs://"];
+
+static BACKENDS: RwLock<Vec<Backend>> = RwLock::new(Vec::new());
+
+/// Makes [`open`] understand another scheme. A scheme that is registered already stays as it is.
+pub fn register(backend: Backend) {
+    let mut backends = BACKENDS.write().unwrap_or_else(PoisonError::into_inner);
+    if !backends.iter().any(|known| known.scheme == backend.scheme) {
+        backends.push(backend);
+    }
+}
+
+fn registered() -> Vec<Backend> {
+    let others = BACKENDS.read().unwrap_or_else(PoisonError::into_inner);
+    std::iter::once(S3).chain(others.iter().copied()).collect()
+}
+
+fn backend(scheme: &str) -> Option<Backend> {
+    registered().into_iter().find(|backend| backend.scheme == scheme)
+}
+
+/// Opens the store that holds `url`: `file://`, `s3://`, or a scheme that was [`register`]ed.
 ///
 /// Credentials and endpoints come from the environment: the usual `AWS_*` variables, those of
 /// Swift's client, Hadoop's files. A remote store needs a Tokio runtime with timers.
@@ -135,19 +164,17 @@ pub fn open(url: &Url) -> Result<Arc<dyn ObjectStore>, StorageError> {
 /// # Errors
 /// As [`open`]'s.
 pub fn open_watched(url: &Url, watch: Watch) -> Result<Arc<dyn ObjectStore>, StorageError> {
-    match url.scheme() {
-        "file" => Ok(Arc::new(LocalStore::default())),
-        "s3" => remote::s3(url, watch),
-        #[cfg(feature = "swift")]
-        "swift" => swift::open(url, watch),
-        #[cfg(feature = "hdfs")]
-        "hdfs" => hdfs::open(url, watch),
-        _ => Err(StorageError::UnknownScheme { url: format!("{}{}", name(url), url.path()) }),
+    if url.scheme() == "file" {
+        return Ok(Arc::new(LocalStore::default()));
+    }
+    match backend(url.scheme()) {
+        Some(backend) => (backend.open)(url, watch),
+        None => Err(StorageError::UnknownScheme { url: format!("{}{}", name(url), url.path()) }),
     }
 }
 
-/// A remote store as it is handed out: answers right or errors, errors without secrets.
-fn guarded(
+/// Wraps a remote store: its answers are right or errors, and its errors hold no secrets.
+pub fn guarded(
     store: Arc<dyn ObjectStore>,
     limits: retry::Limits,
     secrets: wrap::secrets::Secrets,
@@ -188,5 +215,15 @@ mod tests {
         assert!(error.contains("gopher://x/y") && error.contains("s3://"), "{error}");
         let error = open(&Url::parse("s3a://key:hunter2@bucket/y").unwrap()).unwrap_err().to_string();
         assert!(error.contains("s3a://bucket/y") && !error.contains("hunter2"), "{error}");
+    }
+
+    #[test]
+    fn a_scheme_that_this_build_leaves_out_names_the_build_that_has_it() {
+        let error = open(&Url::parse("hdfs://host:9000/y").unwrap()).unwrap_err().to_string();
+        assert!(error.contains("no store for this kind of URL in this build"), "{error}");
+        assert!(
+            error.contains("--features pellucid-cli/all") && error.ends_with("s3://BUCKET/KEY"),
+            "{error}"
+        );
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! Not repeated: what may have been done although its answer was lost and cannot be done
 //! twice (create if absent, rename, the parts and the end of a multipart upload; Swift's are objects
-//! of their own and stand on this: `segments.rs`), and what will be refused again (not found, not allowed, expired). Where a client repeats requests by
+//! of their own and stand on this: `crates/backends/src/segments.rs`), and what will be refused again (not found, not allowed, expired). Where a client repeats requests by
 //! itself (S3's), [`Limits::repeats_calls`] is false and only bodies are gone on with here.
 
 use std::fmt;
@@ -47,6 +47,22 @@ impl fmt::Display for Throttled {
 }
 
 impl std::error::Error for Throttled {}
+
+/// An error that a repetition does not cure, although its store has no kind for it.
+#[derive(Debug)]
+pub struct Permanent(pub Box<dyn std::error::Error + Send + Sync>);
+
+impl fmt::Display for Permanent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Permanent {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
 
 /// How often and how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,16 +145,9 @@ fn failed(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error 
     Error::Generic { store: "store", source: source.into() }
 }
 
-/// Whether it may go well the next time.
+/// Whether it may go well the next time. An error without a kind of its own may mean anything.
 fn is_transient(error: &Error) -> bool {
-    let Error::Generic { source, .. } = error else { return false };
-    #[cfg(feature = "swift")]
-    if let Some(error) = source.downcast_ref::<opendal::Error>() {
-        return error.is_temporary();
-    }
-    // Of other clients an error without a kind of its own may mean anything.
-    let _ = source;
-    true
+    matches!(error, Error::Generic { source, .. } if !source.is::<Permanent>())
 }
 
 /// How long the store asked to be left alone.

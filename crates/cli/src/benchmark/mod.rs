@@ -15,6 +15,7 @@ mod bdb;
 mod file;
 mod rows;
 mod sort;
+#[cfg(feature = "tpcds")]
 mod tpcds;
 mod tpch;
 mod write;
@@ -65,10 +66,14 @@ impl Benchmark {
     ///
     /// `scale` is at least 0.001; fractions make smaller tables, except those of fixed size.
     /// `values` is how many longs a key of `sort` has; no other benchmark asks.
+    /// None at all: this build has no generator for the benchmark.
     pub fn tables(self, scale: f64, values: u32) -> Vec<Table> {
         match self {
             Benchmark::Tpch => tpch::tables(scale, ROW_GROUP_ROWS),
+            #[cfg(feature = "tpcds")]
             Benchmark::Tpcds => tpcds::tables(scale, ROW_GROUP_ROWS),
+            #[cfg(not(feature = "tpcds"))]
+            Benchmark::Tpcds => Vec::new(),
             Benchmark::Bdb => bdb::tables(scale, ROW_GROUP_ROWS),
             Benchmark::Sort => sort::tables(scale, values, ROW_GROUP_ROWS),
         }
@@ -100,7 +105,7 @@ pub struct Table {
     pub part: Box<dyn Fn(u64) -> Batches + Send + Sync>,
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "tpcds"))]
 mod tests {
     use super::*;
     use arrow::compute::concat_batches;

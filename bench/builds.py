@@ -1,0 +1,93 @@
+"""Two builds of the command beside each other: TPC-H and TPC-DS, planned and run, in fresh processes.
+
+    python -m bench.builds OLD NEW [--scale 1] [--runs 5]
+
+Both binaries take turns, query by query. Each finished query is a line of `bench/results/builds.jsonl`, so that
+a run that was stopped goes on where it was. The table is printed from those lines: per suite the geometric
+mean over queries of new over old, each query by its medians, with a 95 % interval.
+"""
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench import results, stats
+from lab import cache
+from tests import binary, oracle
+
+SUITE = "builds"
+TIMEOUT_S = 600
+
+
+def timed(program: Path, query: Path, tables: list[str]) -> float:
+    """Seconds of one process."""
+    start = time.perf_counter()
+    command = [program, "sql", "-f", query, "--quiet", *tables]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=TIMEOUT_S)
+    return time.perf_counter() - start
+
+
+def measure(programs: dict[str, Path], query: Path, tables: list[str], runs: int) -> dict:
+    """Seconds of each binary's runs, in turns, the other one first each time; the first run warms."""
+    seconds: dict[str, list[float]] = {name: [] for name in programs}
+    with results.quiet() as others:
+        for run in range(runs + 1):
+            for name in sorted(programs, reverse=run % 2 == 1):
+                took = timed(programs[name], query, tables)
+                if run > 0:
+                    seconds[name].append(round(took, 6))
+    return {"runs": runs, "seconds": seconds, "others_cores": others()}
+
+
+def table(lines: list[dict]) -> list[str]:
+    """Markdown, a row for each suite."""
+    rows = ["| suite | queries | old, s | new, s | new over old | 95 % | slowest query |", "|---|---|---|---|---|---|---|"]
+    suites = sorted({(line["case"]["benchmark"], line["case"]["what"]) for line in lines})
+    for benchmark, what in suites:
+        of_suite = [l for l in lines if (l["case"]["benchmark"], l["case"]["what"]) == (benchmark, what)]
+        pairs = [(statistics.median(l["seconds"]["new"]), statistics.median(l["seconds"]["old"])) for l in of_suite]
+        mean, low, high = stats.ratio_interval(pairs)
+        new, old = (sum(pair[at] for pair in pairs) for at in (0, 1))
+        ratio, slowest = max((a / b, l["case"]["query"]) for (a, b), l in zip(pairs, of_suite, strict=True))
+        rows.append(
+            f"| {benchmark}, {what} | {len(pairs)} | {old:.2f} | {new:.2f} | {mean:.3f} | {low:.3f} to {high:.3f} "
+            f"| {slowest}: {ratio:.2f} |"
+        )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old", type=Path)
+    parser.add_argument("new", type=Path)
+    parser.add_argument("--scale", type=float, default=1)
+    parser.add_argument("--runs", type=int, default=5)
+    chosen = parser.parse_args()
+    programs = {"old": chosen.old.resolve(), "new": chosen.new.resolve()}
+    by = results.fingerprint(programs.values())
+    with tempfile.TemporaryDirectory() as folder:
+        for benchmark in oracle.BENCHMARKS:
+            data = binary.ensure_data(benchmark, chosen.scale)
+            files = sorted(data.glob("*.parquet"))
+            cache.warm(files)
+            tables = [option for file in files for option in ("--table", f"{file.stem}={file}")]
+            for number in oracle.texts(benchmark):
+                text = oracle.text_for_pellucid(benchmark, number)
+                for what, statement in [("run", text), ("planned", f"EXPLAIN {text}")]:
+                    case = {"benchmark": benchmark, "query": number, "what": what, "scale": chosen.scale}
+                    if any(l["case"] == case and l["runs"] >= chosen.runs for l in results.made(SUITE, by)):
+                        continue
+                    query = Path(folder) / "query.sql"
+                    query.write_text(statement)
+                    results.append(SUITE, case, measure(programs, query, tables, chosen.runs), by)
+                    print(f"{benchmark} {number} {what}", file=sys.stderr, flush=True)
+    newest = {str(line["case"]): line for line in results.made(SUITE, by)}
+    print("\n".join(table(list(newest.values()))))
+
+
+if __name__ == "__main__":
+    main()
