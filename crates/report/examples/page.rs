@@ -1,19 +1,28 @@
-//! Writes the page of a trace without the command, for work on the page: `page FILE.trace OUT.html`.
+//! Writes pages without the command, for work on the page and for the browser's tests:
+//! `page FILE.trace OUT.html` writes a trace's, `page FOLDER` those of the traces that the tests make by hand.
+
+#[path = "../tests/cases/mod.rs"]
+mod cases;
 
 use std::path::Path;
 
+use pellucid_trace::Trace;
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().collect();
-    let [_, input, output] = arguments.as_slice() else {
-        return Err("usage: page FILE.trace OUT.html".into());
-    };
-    let trace = pellucid_trace::Trace::read(Path::new(input))?;
-    let analysis = pellucid_model::analyze(&trace);
-    let what_if = pellucid_report::WhatIf::of(&trace);
-    let source = pellucid_report::Source::of_trace(&trace, Some(input));
-    std::fs::write(
-        output,
-        pellucid_report::html(&trace, &analysis, source, what_if.as_ref().map_err(String::as_str)),
-    )?;
-    Ok(())
+    match arguments.as_slice() {
+        [_, input, output] => write(&Trace::read(Path::new(input))?, Some(input), Path::new(output)),
+        [_, folder] => cases::all().iter().try_for_each(|(name, trace)| {
+            write(trace, None, &Path::new(folder).join(format!("{name}.html")))
+        }),
+        _ => Err("usage: page FILE.trace OUT.html, or page FOLDER".into()),
+    }
+}
+
+fn write(trace: &Trace, input: Option<&str>, output: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    let analysis = pellucid_model::analyze(trace);
+    let what_if = pellucid_report::WhatIf::of(trace);
+    let source = pellucid_report::Source::of_trace(trace, input);
+    let page = pellucid_report::html(trace, &analysis, source, what_if.as_ref().map_err(String::as_str));
+    Ok(std::fs::write(output, page)?)
 }

@@ -49,7 +49,7 @@ pub use parquet::parquet;
 pub use perfetto::perfetto;
 pub use redact::redact;
 pub use summary::summary_line;
-pub use terminal::terminal;
+pub use terminal::{shows_warnings, terminal};
 pub use timeline::timeline;
 pub use what_if::{Single, WhatIf};
 pub use words::time;

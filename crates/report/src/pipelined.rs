@@ -83,7 +83,8 @@ fn headline(page: &mut Page, a: &Analysis, trace: &Trace) {
     page.wrapped(Style::Strong, &cell(&text, columns(&text).min(3 * page.width().saturating_sub(6))), 0, 2);
 }
 
-/// Where the application's time went, then the tasks' time as bars.
+/// The application's time on the clock, then under a heading of their own the parts of the tasks' time, which
+/// is the sum over all tasks.
 fn time_bars(page: &mut Page, a: &Analysis, most: usize) {
     let wall = &a.wall_clock;
     let parts = [
@@ -97,18 +98,21 @@ fn time_bars(page: &mut Page, a: &Analysis, most: usize) {
     }
     let whole: f64 = known.iter().map(|(ms, _)| ms).sum();
     let shown = known.iter().filter(|(ms, _)| *ms > 0.0).map(|(ms, what)| format!("{what} {}", time(*ms)));
-    let went = format!("Where {} went", time(whole));
+    let clock = format!("Wall clock {}", time(whole));
     let shown = format!(": {}", shown.collect::<Vec<_>>().join(", "));
     let replay = a.replay.map_or(String::new(), |r| format!("; replay {} off", percent(r.error)));
-    let fits = columns(&went) + columns(&shown) + columns(&replay) <= page.width();
+    let fits = columns(&clock) + columns(&shown) + columns(&replay) <= page.width();
     page.gap();
     page.line(&[
-        (Style::Strong, &went),
+        (Style::Strong, &clock),
         (Style::Faint, &shown),
         (Style::Faint, if fits { &replay } else { "" }),
     ]);
     let tasks: f64 = a.stages.iter().filter_map(|s| s.task_time_ms).sum();
     let mut parts = task_parts(a);
+    if !parts.is_empty() {
+        page.text(Style::Strong, &format!("Where {} of task time went", time(tasks)));
+    }
     parts.retain(|(_, ms)| *ms >= 0.005 * tasks);
     parts.sort_by(|a, b| b.1.total_cmp(&a.1));
     for (name, ms) in parts.iter().take(most) {

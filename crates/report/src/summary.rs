@@ -27,6 +27,7 @@ fn outcome(a: &JobAnalysis, rows: Option<u64>) -> String {
         (Some(Outcome::Cancelled), _) => ("cancelled".to_owned(), "after"),
         (Some(Outcome::Ok), Some(rows)) => (count(rows, "row"), "in"),
         (Some(Outcome::Ok), None) => ("done".to_owned(), "in"),
+        (None, _) if a.observed_ms.is_none() => ("end not recorded".to_owned(), "after"),
         (None, _) => ("end not recorded; seen".to_owned(), "for"),
     };
     match a.duration_ms.or(a.observed_ms) {

@@ -4,13 +4,13 @@
 //! to the measured time), the resources, the stages, and at the end
 //! what nobody measured. Long lists are cut to what carries most of the time, and say so.
 
-use pellucid_model::{Analysis, JobAnalysis, StageAnalysis};
+use pellucid_model::{Analysis, BlockedTime, BlockedTimes, JobAnalysis, StageAnalysis};
 use pellucid_trace::Trace;
 
 use crate::page::{Page, Style, bar, cell, clean, columns, right};
 use crate::pipelined;
 use crate::summary::summary_line;
-use crate::words::{capacity, count, noun, percent, resource, size, time};
+use crate::words::{self, capacity, count, noun, percent, resource, size, time};
 
 /// Jobs, and stages, that are shown at most.
 const MOST: usize = 5;
@@ -51,6 +51,11 @@ pub fn terminal(a: &Analysis, trace: &Trace, width: usize, color: bool) -> Strin
     stages(&mut page, a, trace);
     not_measured(&mut page, a, &jobs);
     page.finish()
+}
+
+/// Whether [`terminal`] prints the analysis' warnings. The screen of an event log has no room for them.
+pub fn shows_warnings(a: &Analysis, trace: &Trace) -> bool {
+    !pipelined::applies(a, trace)
 }
 
 fn lasted(job: &JobAnalysis) -> f64 {
@@ -139,7 +144,7 @@ fn resources(page: &mut Page, a: &Analysis) {
     ]);
     for (name, used) in names.iter().zip(used) {
         let ideal = used.ideal_ms.unwrap_or(0.0);
-        let share = whole.map_or(String::new(), |whole| percent(ideal / whole));
+        let share = whole.map_or(String::new(), |whole| words::used(ideal / whole));
         page.line(&[
             (Style::of_kind(&used.kind), &format!("  {}", cell(name, label))),
             (Style::Plain, &right(&time(ideal), times)),
@@ -218,7 +223,7 @@ fn stage(page: &mut Page, stage: &StageAnalysis, many_jobs: bool) {
         page.line(&[
             (Style::of_kind(kind), &format!("    {}", cell(noun(kind), label))),
             (Style::Plain, &right(&time(used.ideal_ms), times)),
-            (Style::Plain, &right(&used.utilization.map_or("–".into(), percent), shares)),
+            (Style::Plain, &right(&used.utilization.map_or("–".into(), words::used), shares)),
             (Style::Plain, &right(&measured(used.queue_ms), times)),
             (Style::Plain, &right(&measured(used.service_ms), times)),
         ]);
@@ -242,11 +247,17 @@ fn not_measured(page: &mut Page, a: &Analysis, jobs: &[&JobAnalysis]) {
 /// What was measured in none of some jobs, in words.
 pub(crate) fn missing(a: &Analysis, jobs: &[&JobAnalysis]) -> Vec<&'static str> {
     let none = |of: fn(&JobAnalysis) -> bool| !jobs.is_empty() && jobs.iter().all(|job| of(job));
+    // Tasks that used several resources at once say how long they waited, where others say what they used.
+    let waited = |of: fn(&BlockedTimes) -> BlockedTime| {
+        jobs.iter().filter_map(|job| job.blocked.as_ref()).map(of).any(|time| time.measured_ms.is_some())
+    };
+    let bounded =
+        jobs.iter().filter_map(|job| job.blocked.as_ref()).any(|b| b.disk.at_most_ms > b.disk.measured_ms);
     let missing = [
         (none(|job| job.duration_ms.is_none()), "the jobs' ends"),
-        (none(|job| !job.kinds.contains_key("cpu")), "cores"),
-        (none(|job| !job.kinds.contains_key("disk")), "disks"),
-        (none(|job| !job.kinds.contains_key("network")), "network"),
+        (none(|job| !job.kinds.contains_key("cpu")) && !waited(|b| b.cpu), "cores"),
+        (none(|job| !job.kinds.contains_key("disk")) && (bounded || !waited(|b| b.disk)), "disks"),
+        (none(|job| !job.kinds.contains_key("network")) && !waited(|b| b.network), "network"),
         (none(|job| job.read_bytes.is_none()), "bytes read"),
         (none(|job| job.cached_bytes.is_none()), "bytes from the page cache"),
         (none(|job| job.core.decode_share.is_none()), "decoding"),

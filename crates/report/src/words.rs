@@ -49,6 +49,12 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
+/// How much of a resource was used. A share over one is an error of measurement: it is shown as 100 %, and
+/// the JSON has it as it was measured.
+pub(crate) fn used(share: f64) -> String {
+    percent(share.min(1.0))
+}
+
 /// A whole number in groups of three: `6,001,215`.
 pub(crate) fn grouped(n: u64) -> String {
     let digits = n.to_string();
@@ -127,5 +133,11 @@ mod tests {
         assert_eq!(cores(1.0), "1 core (quota)");
         assert_eq!(cores(1.5), "1.5 cores (quota)");
         assert_eq!(cores(0.25), "0.25 cores (quota)");
+    }
+
+    #[test]
+    fn no_resource_is_used_by_more_than_all_of_it() {
+        assert_eq!(used(1.013), "100 %");
+        assert_eq!(used(0.92), "92 %");
     }
 }

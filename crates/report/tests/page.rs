@@ -1,13 +1,13 @@
 //! The one-file page: what is in it, what is not, and how large it gets. How it looks and behaves is
 //! checked in a browser (`tests/test_report.py`).
 
-#[path = "../../model/tests/builder/mod.rs"]
-mod builder;
+mod cases;
 
 use std::io::Read;
 
 use base64::Engine as _;
-use builder::{Build, ms};
+use cases::builder::{Build, ms};
+use cases::{HOSTILE, hostile};
 use pellucid_model::analyze;
 use pellucid_report::{Source, WhatIf, html, redact};
 use pellucid_trace::{Blocked, PipelinedTask, Trace, kind};
@@ -47,16 +47,10 @@ fn nothing_in_it_refers_to_anything_outside() {
 
 #[test]
 fn names_are_text_and_never_markup() {
-    let hostile = "</script><img onerror=alert(1)>\"'&\u{1b}[31m";
-    let mut b = Build::query();
-    b.trace.jobs[0].name = hostile.into();
-    b.trace.stages[0].name = hostile.into();
-    b.trace.resources[1].name = hostile.into();
-    b.trace.job_ends[0].error = Some(hostile.into());
-    let page = page(&b.trace);
+    let page = page(&hostile().trace);
     assert!(!page.contains("<img"));
     assert!(page.contains("<title>&lt;/script&gt;&lt;img onerror=alert(1)&gt;&quot;"));
-    assert_eq!(document(&page)["analysis"]["stages"][0]["name"], hostile);
+    assert_eq!(document(&page)["analysis"]["stages"][0]["name"], HOSTILE);
 }
 
 #[test]

@@ -1,15 +1,15 @@
 //! What renderers print, against files in `snapshots/`. `UPDATE_SNAPSHOTS=1 cargo test` rewrites
 //! them; the difference is then for a reviewer.
 
-#[path = "../../model/tests/builder/mod.rs"]
-mod builder;
+mod cases;
 
 use std::path::Path;
 
-use builder::{Build, ms};
+use cases::builder::{self, Build, ms};
+use cases::{bare, spark, truncated, uneven};
 use pellucid_model::analyze;
 use pellucid_report::{Source, analysis_json, summary_line, terminal, timeline};
-use pellucid_trace::{Outcome, Phase, kind};
+use pellucid_trace::Outcome;
 
 #[track_caller]
 fn check(name: &str, got: &str) {
@@ -25,93 +25,9 @@ fn check(name: &str, got: &str) {
     );
 }
 
-/// Three stages on two unequal disks and a store; the first two overlap, one monotask failed
-/// and was not retried, and a CJK name stands in it.
-fn uneven() -> Build {
-    let mut b = Build::on_cores(4);
-    let (left, right) = (b.disk("sda", Some(200e6)), b.disk("sdb", Some(200e6)));
-    let store = b.resource("s3://warehouse", kind::STORE, Some((120e6, "probed")));
-    let job = b.job("SELECT count(*)\n  FROM \"注文\" JOIN items USING (id)", 40.0);
-    let build = b.stage(job, "HashJoinExec build, DataSourceExec 注文", 50.0);
-    let probe = b.stage(job, "AggregateExec partial, HashJoinExec, DataSourceExec items", 300.0);
-    for part in 0..6_u32 {
-        let m = b.multitask(build, 50.0);
-        let start = 50.0 + 120.0 * f64::from(part);
-        b.monotask(m, store, Phase::Fetch, start, 120.0).bytes = Some(14_000_000);
-        b.compute(m, start + 120.0, 80.0);
-    }
-    for part in 0..12_u32 {
-        let m = b.multitask(probe, 300.0);
-        let disk = if part % 4 == 0 { right } else { left };
-        let start = 300.0 + 250.0 * f64::from(part);
-        b.read(m, disk, start, 250.0, 48_000_000);
-        b.compute(m, start + 250.0, if part == 5 { 1900.0 } else { 300.0 });
-    }
-    b.end_stage(build, 850.0);
-    b.end_stage(probe, 3700.0);
-    let last = b.stage(job, "AggregateExec final", 3700.0);
-    b.trace.stages[last as usize].not_split = vec!["AggregateExec".into()];
-    let m = b.multitask(last, 3700.0);
-    b.compute(m, 3705.0, 20.0).not_split_ns = Some(ms(20.0));
-    b.end_stage(last, 3730.0);
-    b.end_job(job, 3740.0).rows = Some(1);
-    b.trace.header.as_mut().expect("one").labels =
-        vec!["disk sda paced at 200 MB/s inside the engine".into()];
-    b.end(0.05, 3.0);
-    b
-}
-
-fn truncated() -> Build {
-    let mut b = Build::query();
-    b.trace.end = None;
-    b.trace.job_ends.clear();
-    b.trace.stage_ends.clear();
-    b.trace.truncated = Some("cut in block 2, after record 9".into());
-    b
-}
-
-fn failed() -> Build {
-    let mut b = Build::query();
-    let end = &mut b.trace.job_ends[0];
-    (end.outcome, end.rows) = (Outcome::Failed, None);
-    end.error = Some("orders/part-3.parquet: page 7 of column o_comment is corrupt".into());
-    b
-}
-
-/// One with nothing but a job, as `SELECT 1` leaves it.
-fn bare() -> Build {
-    let mut b = Build::on_cores(2);
-    let job = b.job("SELECT 1", 0.0);
-    b.end_job(job, 3.2).rows = Some(1);
-    b.end(0.0, 0.1);
-    b
-}
-
-fn many_jobs() -> Build {
-    let mut b = Build::on_cores(1);
-    for n in 0..7_u32 {
-        let start = 100.0 * f64::from(n);
-        let job = b.job(&format!("query {n}"), start);
-        let stage = b.stage(job, "scan", start);
-        let m = b.multitask(stage, start);
-        b.compute(m, start + 1.0, 10.0 + f64::from(n));
-        b.end_stage(stage, start + 20.0);
-        b.end_job(job, start + 20.0);
-    }
-    b.end(0.01, 0.1);
-    b
-}
-
 #[test]
 fn analyses() {
-    for (name, b) in [
-        ("query", Build::query()),
-        ("uneven", uneven()),
-        ("truncated", truncated()),
-        ("failed", failed()),
-        ("bare", bare()),
-        ("many_jobs", many_jobs()),
-    ] {
+    for (name, b) in cases::of_monotasks() {
         let a = analyze(&b.trace);
         check(&format!("{name}.txt"), &terminal(&a, &b.trace, 80, false));
         check(&format!("{name}.timeline.txt"), &timeline(&b.trace, 80, false));
@@ -171,6 +87,11 @@ fn the_line() {
         line(&truncated(), None)
     );
 
+    let mut nothing_seen = bare();
+    nothing_seen.trace.job_ends.clear();
+    nothing_seen.trace.truncated = Some("cut in block 1, after record 4".into());
+    assert_eq!(line(&nothing_seen, None), "end not recorded · what limited it was not measured");
+
     // Two disks that are loaded alike limit together.
     let mut b = Build::on_cores(2);
     let job = b.job("q", 0.0);
@@ -185,20 +106,6 @@ fn the_line() {
         line(&b, Some(0)),
         "0 rows in 1.10 s · limited by 2 disks (ideal 1.00 s of 1.10 s) · 100 MB read"
     );
-}
-
-/// An application of Spark with a skewed partition, and a job of it that failed.
-fn spark() -> builder::spark::Spark {
-    let mut s = builder::spark::skewed();
-    s.set("spark.sql.shuffle.partitions", "8");
-    let failed = s.job(1500.0, 1520.0);
-    let end = s.trace.job_ends.last_mut().expect("its end");
-    (end.outcome, end.error) = (Outcome::Failed, Some("Task 0 in stage 2.0 failed 4 times".into()));
-    let stage = s.stage(failed, &[], 1500.0, 1520.0);
-    let task = s.task(stage, 0, 1500.0, 20.0);
-    s.add(task.with(|t| t.outcome = Outcome::Failed));
-    s.trace.application.as_mut().expect("it is there").ended_ns = Some(ms(2000.0));
-    s
 }
 
 #[test]
