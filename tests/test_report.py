@@ -3,14 +3,19 @@
 import base64
 import gzip
 import json
+import os
 import re
 import subprocess
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import duckdb
 import pytest
 
 from tests import binary, browser
+from tests.test_analyze_spark import applications, real_logs
+from tests.test_own_logs import small
 
 QUERY = "SELECT k % 7 AS bucket, count(*), sum(v) FROM secret_table GROUP BY 1 ORDER BY 1"
 # What the issue asks of a trace of a million monotasks.
@@ -59,8 +64,6 @@ def test_the_page_in_light_dark_and_narrow(recorded, chromium):
         page.check()
         page.picture(f"report-{name}")
         assert page.colors("lanes") > 10, "the timeline is empty"
-        wide = page.page.evaluate("document.documentElement.scrollWidth")
-        assert wide <= width, f"the page is {wide} pixels wide on a screen of {width}"
         headline = page.page.inner_text("h1")
         assert "his job" in headline and "limited by" in headline or "no resource was full" in headline.lower()
         ground = page.page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -105,10 +108,107 @@ def test_keyboard_pointer_and_colours(recorded, chromium):
     it.wait_for_function("(before) => document.getElementById('view').textContent !== before", arg=whole)
     it.locator("#stages-body thead button").first.click()
     assert it.locator("#stages-body th[aria-sort]").count() == 1
+    page.check_tables()
     it.locator("input[value=dark]").check(force=True)
     assert it.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 20, 24)"
     page.check()
     page.close()
+
+
+def kept(*patterns: str) -> list[Path]:
+    """Files of the repository."""
+    return [path for pattern in patterns for path in sorted(binary.ROOT.glob(pattern))]
+
+
+def recorded_by_backtests() -> list[Path]:
+    """One trace of each query: the others are of the same on other hardware."""
+    return list({path.name.split("_")[0]: path for path in kept("bench/results/backtest/*.trace")}.values())
+
+
+# What has a page, by where it is from; real logs may have no job at all, or none that can be read.
+SOURCES = {
+    "own logs": lambda: [row["path"] for row in small()] + kept("crates/sparklog/tests/fixtures/*"),
+    "logs of benchmarks": lambda: kept("bench/results/*/*.zstd"),
+    "traces of tests": lambda: kept("crates/*/tests/traces/*.trace", "crates/*/tests/fixtures/*.trace"),
+    "traces of benchmarks": lambda: kept("bench/results/storage/*.trace") + recorded_by_backtests(),
+    "real logs": applications,
+}
+
+
+@pytest.mark.parametrize("source", [pytest.param(name, marks=real_logs if name == "real logs" else ()) for name in SOURCES])
+def test_every_log_and_trace_has_a_page_that_draws_to_its_end(source, tmp_path, chromium):
+    inputs = SOURCES[source]()
+    assert inputs, "nothing is there"
+
+    def made(number: int) -> Path | None:
+        page = tmp_path / f"{number}.html"
+        ran = binary.run("report", inputs[number], "-o", page)
+        assert not binary.PANIC.search(ran.err), ran.err
+        if ran.code and source == "real logs":
+            assert inputs[number].name in ran.err, ran.err
+            return None
+        ran.check()
+        return page
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        pages = {str(path): page for path, page in zip(inputs, pool.map(made, range(len(inputs))), strict=True) if page}
+    assert len(pages) > len(inputs) / 2, "hardly any has a page"
+    draw(chromium, pages)
+
+
+def test_the_page_of_each_kind_of_trace(tmp_path, chromium):
+    """Those that the tests of the crate make by hand."""
+    maker = binary.binary().parent / "examples" / "page"
+    if not maker.exists():
+        pytest.skip(f"{maker} is not built (cargo build --release --workspace --examples)")
+    subprocess.run([maker, tmp_path], check=True)
+    pages = {page.stem: page for page in tmp_path.iterdir()}
+    assert len(pages) >= 10
+    draw(chromium, pages)
+
+
+def test_a_log_of_several_jobs_has_their_table_and_names_its_units(tmp_path, chromium):
+    log = next(row["path"] for row in small() if row["cause"] == "failure")
+    path = tmp_path / "failure.html"
+    binary.run("report", log, "-o", path).check()
+    analysis = binary.run("analyze", log, "--json").check().json()
+    page = browser.Page(chromium, path)
+    page.check()
+    assert page.page.locator("#jobs-body tbody tr").count() == len(analysis["jobs"]) > 1
+    assert page.page.get_attribute("#jobs-body th[data-column=took]", "aria-sort") == "descending"
+    assert "of task time went" in page.page.inner_text("#blocked-body h3")
+    assert "of wall-clock time" in page.page.inner_text("#causes-about")
+    screen = binary.run("analyze", log).check().out
+    assert re.search(r"^Wall clock [\d.]+ s: ", screen, re.M) and re.search(r"^Where [\d.]+ s of task time went$", screen, re.M), screen
+    page.close()
+
+
+def test_a_column_that_is_not_there_fails_the_check_and_not_the_page(tmp_path, chromium):
+    path = tmp_path / "wrong.html"
+    binary.run("report", small()[0]["path"], "-o", path).check()
+    path.write_text(path.read_text().replace('rows, "ideal")', 'rows, "no such column")'))
+    page = browser.Page(chromium, path)
+    assert page.page.locator("html[data-ready=yes]").count() == 1
+    with pytest.raises(AssertionError, match="cannot sort by no such column"):
+        page.check()
+    page.close()
+
+
+def draw(chromium, pages: dict[str, Path]) -> None:
+    """Opens pages, wide and light, then narrow and dark: each draws to its end, and its tables sort."""
+    screens = [browser.Page(chromium), browser.Page(chromium, width=400, scheme="dark")]
+    wrong = {}
+    for name, path in pages.items():
+        for screen in screens:
+            try:
+                screen.open(path)
+                screen.check()
+                screen.check_tables()
+            except AssertionError as failure:
+                wrong[name, screen.width] = str(failure)
+    for screen in screens:
+        screen.close()
+    assert not wrong, "\n".join(f"{name} at {width} pixels: {why}" for (name, width), why in wrong.items())
 
 
 def test_a_million_monotasks(tmp_path, chromium):
@@ -148,8 +248,10 @@ def test_a_million_monotasks(tmp_path, chromium):
         warnings.warn(f"the first picture took {first_ms:.0f} ms", stacklevel=1)
 
 
-def test_a_redacted_page_holds_nothing_of_the_original(recorded):
-    plain, redacted = unpacked(report(recorded, "plain.html")), unpacked(report(recorded, "redacted.html", "--redact"))
+def test_a_redacted_page_holds_nothing_of_the_original(recorded, chromium):
+    path = report(recorded, "redacted.html", "--redact")
+    draw(chromium, {"redacted": path})
+    plain, redacted = unpacked(report(recorded, "plain.html")), unpacked(path)
     host = next(line for line in __import__("tests.traces").traces.lines(recorded) if line["t"] == "machine")["name"]
     for secret in ["secret_table", "part-0.parquet", "confidential", str(recorded.parent), host]:
         assert secret in plain or secret in ["confidential"], f"{secret} is not even in the plain page"

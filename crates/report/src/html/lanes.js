@@ -114,16 +114,18 @@ class Lanes {
 
   head(c, { lane, head }) {
     const y = head + 14;
-    c.font = `600 12.5px ${this.font}`;
-    c.fillStyle = this.colors.strong;
-    const name = lane.machine ? `${lane.name} · ${lane.machine}` : lane.name;
-    c.fillText(name, 0, y);
-    const x = c.measureText(name).width + 10;
     c.font = `11.5px ${this.font}`;
     c.fillStyle = this.colors.faint;
     const full = `${numberText(lane.highest)} ${lane.unit}`;
     const right = c.measureText(full).width;
     c.fillText(full, this.width - right, y);
+    c.font = `600 12.5px ${this.font}`;
+    c.fillStyle = this.colors.strong;
+    const name = fitted(c, lane.machine ? `${lane.name} · ${lane.machine}` : lane.name, this.width - right - 10);
+    c.fillText(name, 0, y);
+    const x = c.measureText(name).width + 10;
+    c.font = `11.5px ${this.font}`;
+    c.fillStyle = this.colors.faint;
     const texts = [`${lane.capacity} · ${numberText(lane.mean)} ${lane.unit} on average`, lane.capacity];
     const text = texts.find((text) => x + c.measureText(text).width + 12 < this.width - right);
     if (text) c.fillText(text, x, y);

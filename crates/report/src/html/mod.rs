@@ -67,8 +67,8 @@ pub fn html(trace: &Trace, a: &Analysis, source: Source, what_if: Result<&WhatIf
         page.push_str(before);
         match slot {
             "title" => page.push_str(&escaped(&shortened(&title))),
-            "limit" => page.push_str(&escaped(&headline.limit)),
-            "help" => page.push_str(&escaped(&headline.help)),
+            "limit" => page.push_str(&escaped(&unbroken(&headline.limit))),
+            "help" => page.push_str(&escaped(&unbroken(&headline.help))),
             "style" => page.push_str(STYLE),
             "chunks" => page.push_str(&std::mem::take(&mut chunks).finish()),
             "document" => page.push_str(&document.to_string()),
@@ -88,6 +88,21 @@ fn shortened(title: &str) -> String {
         Some((end, _)) => format!("{}…", &title[..end]),
         None => title.to_owned(),
     }
+}
+
+/// Text whose numbers are not parted from their units at the end of a line.
+fn unbroken(text: &str) -> String {
+    const UNITS: [&str; 7] = ["h", "min", "s", "ms", "µs", "ns", "%"];
+    let (mut out, mut after_number) = (String::new(), false);
+    for (ix, word) in text.split(' ').enumerate() {
+        let is_unit = UNITS.contains(&word.trim_end_matches([')', ',', '.', ';']));
+        if ix > 0 {
+            out.push(if after_number && is_unit { '\u{a0}' } else { ' ' });
+        }
+        out += word;
+        after_number = word.ends_with(|c: char| c.is_ascii_digit());
+    }
+    out
 }
 
 fn escaped(text: &str) -> String {

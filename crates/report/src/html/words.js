@@ -31,6 +31,9 @@ function percentText(share) {
   return `${p.toFixed(Math.abs(p) < 0.095 ? 2 : Math.abs(p) < 9.95 ? 1 : 0)} %`;
 }
 
+/** How much of a resource was used: over 100 % is an error of measurement, which the JSON keeps. */
+const useText = (share) => percentText(share === null || share === undefined ? null : Math.min(1, share));
+
 const countText = (n) => n === null || n === undefined ? "–" : Math.round(n).toLocaleString("en-US");
 const numberText = (n) => n >= 99.5 ? countText(n) : n >= 9.95 ? n.toFixed(0) : n >= 0.995 ? n.toFixed(1) : n.toFixed(2);
 const things = (n, thing) => `${countText(n)} ${thing}${n === 1 ? "" : "s"}`;
