@@ -5,8 +5,9 @@
 //! is itself the hash of everything that is replaced and of the trace's origin: the same trace
 //! gives the same names, but a name cannot be found by hashing guesses at one text alone.
 //!
-//! What stays: times, sizes, counts, kinds and names of local devices (`vda`, `eth0`), and the names of
-//! operators, which are the engine's own.
+//! What stays: times, sizes, counts, kinds and names of local devices (`vda`, `eth0`), the names of
+//! operators, which are the engine's own, and labels and warnings of fixed words (`page cache bypassed (direct
+//! I/O)`): without them a reader would not know what was emulated or is missing.
 
 use pellucid_trace::{Trace, kind};
 use sha2::{Digest, Sha256};
@@ -30,9 +31,8 @@ pub fn redact(trace: &mut Trace) {
 
 /// Every text that is replaced, with the word for what it is.
 fn each_text(trace: &mut Trace, mut each: impl FnMut(&str, &mut String)) {
-    for label in trace.header.iter_mut().flat_map(|h| &mut h.labels) {
-        each("label", label);
-    }
+    let labels = trace.header.iter_mut().flat_map(|h| &mut h.labels);
+    labels.for_each(|label| sentence("label", label, &mut each));
     trace.machines.iter_mut().for_each(|m| each("host", &mut m.name));
     for resource in &mut trace.resources {
         if resource.kind == kind::STORE || resource.name.contains(['/', '.', ':']) {
@@ -65,7 +65,31 @@ fn each_text(trace: &mut Trace, mut each: impl FnMut(&str, &mut String)) {
     let errors = trace.storage_operations.iter_mut().filter_map(|op| op.error.as_mut());
     errors.for_each(|error| each("error", error));
     trace.truncated.iter_mut().for_each(|why| *why = "cut short".into());
-    trace.warnings.iter_mut().for_each(|warning| each("warning", warning));
+    trace.warnings.iter_mut().for_each(|warning| sentence("warning", warning, &mut each));
+}
+
+/// Keeps a sentence of fixed words, numbers and local devices. Of one about a file, the file's name goes; else
+/// one with anything other goes whole.
+fn sentence(what: &str, text: &mut String, each: &mut impl FnMut(&str, &mut String)) {
+    let about_file = [" is cut", " is read up to"].iter().filter_map(|verb| text.rfind(verb)).max();
+    match about_file {
+        Some(end) if text[end..].split_whitespace().all(is_fixed) => {
+            let mut name = text[..end].to_owned();
+            each("file", &mut name);
+            text.replace_range(..end, &name);
+        }
+        None if text.split_whitespace().all(is_fixed) => {}
+        _ => each(what, text),
+    }
+}
+
+/// A word, an amount (`1,234`, `1.5`) or a local device (`vda1`), maybe with marks around it: no path, host or URL.
+fn is_fixed(word: &str) -> bool {
+    let word = word.trim_start_matches('(').trim_end_matches([',', ';', ':', '.', ')']);
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '\'' | '’');
+    matches!(word, "MB/s" | "I/O")
+        || word.replace(',', "").parse::<f64>().is_ok()
+        || word.chars().all(is_name)
 }
 
 /// A switch or an amount (`true`, `200`, `4g`, `0.6`): it names nothing, and what is advised rests on it.
@@ -124,6 +148,39 @@ mod tests {
         assert_eq!(operators_of("Repartition, Scan secret"), "Repartition, Scan source-6");
         assert_eq!(operators_of("Scan a b.parquet …"), "Scan source-15");
         assert_eq!(operators_of("/home/me/x.py:12"), "operator-16");
+    }
+
+    #[test]
+    fn sentences_of_fixed_words_stay_and_names_of_files_go() {
+        let redacted = |text: &str| {
+            let mut text = text.to_owned();
+            sentence("warning", &mut text, &mut |what, text| *text = format!("{what}-#"));
+            text
+        };
+        for fixed in [
+            "page cache bypassed (direct I/O)",
+            "disk nvme0n1 paced at 62.5 MB/s inside the engine",
+            "line 7 is left out: no valid JSON at byte 12 of 1,345",
+            "1 line left out: JSON, but no event of Spark",
+            "parts between 2 and 10 are missing",
+            "core time was not measured: computing is what is left of the run time",
+        ] {
+            assert_eq!(redacted(fixed), fixed);
+        }
+        assert_eq!(redacted("/home/me/acme payroll is cut within line 7"), "file-# is cut within line 7");
+        assert_eq!(
+            redacted("payroll is read up to line 7 only: corrupt input"),
+            "file-# is read up to line 7 only: corrupt input"
+        );
+        for secret in [
+            "payroll is cut: /home/me is full",
+            "disk //acme/share paced",
+            "input of s3://acme",
+            "host a.acme.com",
+            "host 10.0.0.7",
+        ] {
+            assert_eq!(redacted(secret), "warning-#");
+        }
     }
 
     #[test]
