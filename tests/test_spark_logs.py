@@ -143,6 +143,45 @@ def test_one_that_cannot_be_read_does_not_stop_the_others(tmp_path):
     assert good["tasks"] == 4
 
 
+def test_what_is_cut_or_no_log_among_others_is_said(tmp_path):
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "app-1").write_bytes(b"".join(events("app-1")))
+    (logs / "app-2").write_bytes(b"".join(events("app-2", ended=False)) + b'{"Event":"SparkListenerTaskE')
+    (logs / "app-3.bz2").write_bytes(b"BZh91AY&SY")
+    ran = binary.run("analyze", logs).check()
+    (whole,) = [line for line in ran.out.splitlines() if "app-1" in line]
+    (cut,) = [line for line in ran.out.splitlines() if "app-2" in line]
+    assert "!" in cut and "!" not in whole and "1 log with warnings" in ran.out, ran.out
+    assert ran.err.count("cut within line") == 1 and "app-2" in ran.err, ran.err
+    assert "left out 1 file" in ran.err and "app-3.bz2" in ran.err, ran.err
+    document = binary.run("analyze", "--json", logs).check().json()
+    assert [name for name in document["not_read"] if "app-3.bz2" in name] == document["not_read"] != []
+    warnings = {analysis["source"]["path"]: analysis["source"]["warnings"] for analysis in document["analyses"]}
+    assert len([text for text in warnings[str(logs / "app-2")] if "cut within line" in text]) == 1
+    assert warnings[str(logs / "app-1")] == []
+    quiet = binary.run("analyze", "--redact", logs).check()
+    assert "app-" not in quiet.out + quiet.err and "left out 1 file" in quiet.err, quiet.err
+
+
+def test_a_label_is_said_once_and_stays_readable_when_redacted(tmp_path):
+    kept = tmp_path / "direct.trace"
+    binary.sql("SELECT 1", None, "--io", "direct", "--trace", kept).check()
+    label = "not the bare machine: page cache bypassed (direct I/O)"
+    for options in ((), ("--redact",)):
+        ran = binary.run("analyze", kept, *options).check()
+        assert (ran.out + ran.err).count(label) == 1, ran.out + ran.err
+
+
+def test_a_warning_keeps_its_words_and_loses_the_name_when_redacted(tmp_path):
+    log = tmp_path / "acme payroll"
+    lines = events("app-1")
+    log.write_bytes(b"".join([*lines[:4], b"{broken\n", *lines[4:], b'{"Event":"Spark']))
+    ran = binary.run("analyze", log, "--redact").check()
+    assert "is left out: no valid JSON at byte" in ran.err and "is cut within line" in ran.err, ran.err
+    assert "acme" not in ran.out + ran.err and "payroll" not in ran.out + ran.err
+
+
 def test_a_log_out_of_a_pipe(tmp_path):
     """More of it than is looked at to tell what it is."""
     lines = events("app-1", 1000)

@@ -15,6 +15,10 @@ use serde_json::{Map, Value, json};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
+/// Warnings of several logs, and names of files that are none, that are printed; the rest are counted.
+const MOST_WARNINGS: usize = 20;
+const MOST_NAMES: usize = 5;
+
 /// Arguments of `analyze`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -50,13 +54,16 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
             _ => Err(Failure::Usage("--follow takes one log".to_string())),
         };
     }
-    let mut inputs = Vec::new();
+    let (mut inputs, mut others) = (Vec::new(), Vec::new());
     for path in &arguments.inputs {
-        inputs.extend(inputs::find(path)?);
+        let found = inputs::find(path)?;
+        inputs.extend(found.inputs);
+        others.extend(found.others);
     }
+    left_out(&others, arguments, console);
     let table = inputs.len() > 1 && inputs.iter().any(|input| input.is_spark_log);
     if inputs.len() > 1 && (table || console.json) {
-        return several(&inputs, arguments, console);
+        return several(&inputs, &others, arguments, console);
     }
     for (number, input) in inputs.iter().enumerate() {
         let (trace, analysis) = analyzed(input, arguments)?;
@@ -86,8 +93,35 @@ fn show(
     }
     let text = pellucid_report::terminal(analysis, trace, console.width(), console.color_stdout());
     console.print(|out| write!(out, "{heading}{text}"))?;
-    analysis.warnings.iter().for_each(|warning| console.warn(warning));
+    if !pellucid_report::shows_warnings(analysis, trace) {
+        analysis.warnings.iter().for_each(|warning| console.warn(warning));
+    }
     Ok(())
+}
+
+/// Says which files of a folder are passed over.
+fn left_out(others: &[String], arguments: &Arguments, console: &Console) {
+    if others.is_empty() {
+        return;
+    }
+    let names = match arguments.redact {
+        true => String::new(),
+        false => format!(": {}", others.iter().take(MOST_NAMES).cloned().collect::<Vec<_>>().join(", ")),
+    };
+    let more = if others.len() > MOST_NAMES && !arguments.redact { ", …" } else { "" };
+    let files = if others.len() == 1 { "file that is" } else { "files that are" };
+    console.warn(&format!("left out {} {files} no event log and no trace{names}{more}", others.len()));
+}
+
+/// Warnings of several logs, under their names.
+fn warn_of(analyses: &[Analysis], names: &[String], console: &Console) {
+    let all = names.iter().zip(analyses);
+    let all = all.flat_map(|(name, analysis)| analysis.warnings.iter().map(move |warning| (name, warning)));
+    all.clone().take(MOST_WARNINGS).for_each(|(name, warning)| console.warn(&format!("{name}: {warning}")));
+    let more = all.count().saturating_sub(MOST_WARNINGS);
+    if more > 0 {
+        console.warn(&format!("{more} more warnings are in what --json prints"));
+    }
 }
 
 /// A log that still grows, on a screen of its own each time; whether its application has ended.
@@ -108,7 +142,12 @@ fn show_growing(input: &Input, arguments: &Arguments, console: &Console) -> Resu
 }
 
 /// Several logs: a table, or their documents, worst first.
-fn several(inputs: &[Input], arguments: &Arguments, console: &Console) -> Result<(), Failure> {
+fn several(
+    inputs: &[Input],
+    others: &[String],
+    arguments: &Arguments,
+    console: &Console,
+) -> Result<(), Failure> {
     let (mut analyses, mut names, mut documents) = (Vec::new(), Vec::new(), Vec::new());
     let mut unread = Vec::new();
     for input in inputs {
@@ -135,7 +174,9 @@ fn several(inputs: &[Input], arguments: &Arguments, console: &Console) -> Result
     }
     if !console.json {
         let text = pellucid_report::overview(&analyses, &names, console.width(), console.color_stdout());
-        return console.print(|out| out.write_all(text.as_bytes()));
+        console.print(|out| out.write_all(text.as_bytes()))?;
+        warn_of(&analyses, &names, console);
+        return Ok(());
     }
     let worst_first = pellucid_report::worst_first(&analyses);
     let ordered: Vec<Value> = worst_first.into_iter().map(|ix| documents[ix].take()).collect();
@@ -144,7 +185,11 @@ fn several(inputs: &[Input], arguments: &Arguments, console: &Console) -> Result
         true => "redacted".to_string(),
         false => failure.message().unwrap_or("interrupted").to_string(),
     };
-    let unread: Vec<String> = unread.iter().map(message).collect();
+    let other = |name: &String| match arguments.redact {
+        true => "redacted".to_string(),
+        false => format!("{name} is no event log and no trace"),
+    };
+    let unread: Vec<String> = unread.iter().map(message).chain(others.iter().map(other)).collect();
     let document = Map::from_iter([
         ("analyses".to_string(), Value::Array(ordered)),
         ("spread".to_string(), pellucid_report::spreads_json(&analyses)),

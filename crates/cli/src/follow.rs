@@ -58,7 +58,7 @@ fn look(
 }
 
 fn only(path: &Path) -> Result<Input, Failure> {
-    let mut found = inputs::find(path)?;
+    let mut found = inputs::find(path)?.inputs;
     match found.pop() {
         Some(input) if found.is_empty() && input.is_spark_log => Ok(input),
         _ => Err(Failure::Usage(format!("{}: --follow needs exactly one Spark event log", path.display()))),

@@ -26,12 +26,12 @@ fn to_save(a: &Analysis) -> f64 {
     if failed { 1e15 + advised } else { advised }
 }
 
-/// A table of `analyses` under their names, worst first.
+/// A table of `analyses` under their names, worst first. A mark after the name says that an analysis has warnings.
 pub fn overview(analyses: &[Analysis], names: &[String], width: usize, color: bool) -> String {
     let mut page = Page::new(width, color);
-    let name = width.saturating_sub(10 + 13 + 10 + 12).max(12);
+    let name = width.saturating_sub(2 + 10 + 13 + 10 + 12).max(12);
     page.line(&[
-        (Style::Strong, &cell("Log", name)),
+        (Style::Strong, &cell("Log", name + 2)),
         (
             Style::Faint,
             &format!(
@@ -50,11 +50,17 @@ pub fn overview(analyses: &[Analysis], names: &[String], width: usize, color: bo
         let ran = a.replay.map_or("–".into(), |r| time(r.measured_ms));
         page.line(&[
             (Style::Plain, &cell(names.get(ix).map_or("", String::as_str), name)),
+            (Style::Warning, if a.warnings.is_empty() { "  " } else { " !" }),
             (Style::Plain, &right(&ran, 10)),
             (Style::of_kind(cause), &format!("  {}", cell(cause, 11))),
             (Style::Plain, &right(&saves, 10)),
             (Style::Faint, &right(&a.replay.map_or("–".into(), |r| percent(r.error)), 12)),
         ]);
+    }
+    let warned = analyses.iter().filter(|a| !a.warnings.is_empty()).count() as u64;
+    if warned > 0 {
+        let text = format!("! {} with warnings: what is cut, left out or not measured", count(warned, "log"));
+        page.wrapped(Style::Warning, &text, 0, 2);
     }
     let spreads: Vec<_> =
         BOUNDS.iter().filter_map(|(key, name)| Some((*name, spread(analyses, key)?))).collect();

@@ -60,9 +60,11 @@ pub fn read<R: Read>(parts: impl IntoIterator<Item = Part<R>>) -> Result<Trace, 
     let mut trace = log.finish();
     trace.bytes = bytes;
     if let Some(cut) = cut {
-        trace.warnings.push(cut.clone());
+        // Either is shown: a cut that is said in both would be said twice.
         if trace.end.is_none() {
             trace.truncated = Some(cut);
+        } else {
+            trace.warnings.push(cut);
         }
     }
     Ok(trace)

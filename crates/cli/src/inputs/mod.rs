@@ -79,23 +79,33 @@ impl Input {
     }
 }
 
+/// What an input names.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Every trace and log.
+    pub inputs: Vec<Input>,
+    /// Files of a folder that are neither, by their paths: a log may be among them that is compressed in a
+    /// way that Spark does not use.
+    pub others: Vec<String>,
+}
+
 /// Every trace and log that `input` names.
 ///
 /// # Errors
 /// When there is none, or it cannot be reached.
-pub fn find(input: &Path) -> Result<Vec<Input>, Failure> {
+pub fn find(input: &Path) -> Result<Found, Failure> {
     let text = input.to_string_lossy();
     if let Some(url) = text.strip_prefix("file://") {
         return find(Path::new(url));
     }
     if text.contains("://") {
-        return remote::find(&text);
+        return Ok(Found { inputs: remote::find(&text)?, others: Vec::new() });
     }
-    let mut found = Vec::new();
+    let mut found = Found::default();
     for path in matching(input) {
-        found.extend(local(&path)?);
+        local(&path, &mut found)?;
     }
-    if found.is_empty() {
+    if found.inputs.is_empty() {
         return Err(Failure::Failed(format!(
             "{text}: no trace and no event log there; pass a file, a log's folder, a folder of logs, \
              or a pattern like logs/app-*"
@@ -109,7 +119,7 @@ pub fn find(input: &Path) -> Result<Vec<Input>, Failure> {
 /// # Errors
 /// When there is none or several, or it cannot be read.
 pub fn read_one(input: &Path) -> Result<Trace, Failure> {
-    let mut found = find(input)?;
+    let mut found = find(input)?.inputs;
     match (found.pop(), found.is_empty()) {
         (Some(only), true) => only.read(),
         (last, _) => {
@@ -124,13 +134,13 @@ pub fn read_one(input: &Path) -> Result<Trace, Failure> {
     }
 }
 
-fn local(path: &Path) -> Result<Vec<Input>, Failure> {
+fn local(path: &Path, found: &mut Found) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::file("read", path.display(), &error);
     let whole_folder = path.is_dir();
     if !whole_folder && !path.is_file() && path.exists() {
-        return piped(path);
+        found.inputs.extend(piped(path)?);
+        return Ok(());
     }
-    let mut inputs = Vec::new();
     for files in layout::local(path).map_err(failed)? {
         let input = Input::new(files.name.clone(), files, None)?;
         // What else lies in a folder is passed over; what was named is not.
@@ -138,10 +148,12 @@ fn local(path: &Path) -> Result<Vec<Input>, Failure> {
             || input.is_spark_log
             || starts_as_trace(Path::new(&input.files.name)).map_err(failed)?;
         if named {
-            inputs.push(input);
+            found.inputs.push(input);
+        } else {
+            found.others.push(input.name);
         }
     }
-    Ok(inputs)
+    Ok(())
 }
 
 /// What a pipe brings (`<(zstdcat app.zstd)`): kept as a file, since a pipe can be read but once.
