@@ -118,7 +118,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     }
     let text = text::answer(&answer, model.backtests(), console.width(), console.color_stdout());
     console.print(|out| out.write_all(text.as_bytes()))?;
-    for warning in &trace.warnings {
+    for warning in trace.truncated.iter().chain(&trace.warnings) {
         console.warn(warning);
     }
     Ok(())
