@@ -87,13 +87,15 @@ class Page:
         assert self.page.locator("#failure").is_hidden(), self.page.inner_text("#failure")
         wide = self.page.evaluate("document.documentElement.scrollWidth")
         assert wide <= self.width, f"the page is {wide} pixels wide on a screen of {self.width}"
-        assert self.errors == []
-        assert [url for url in self.requests if url != self.url] == []
+        assert not self.errors, self.errors
+        asked = [url for url in self.requests if url != self.url]
+        assert not asked, asked
 
     def check_tables(self) -> None:
         """Each table sorts by each of its columns that offers it, both ways."""
-        assert self.page.evaluate(SORT) == []
-        assert self.errors == []
+        wrong = self.page.evaluate(SORT)
+        assert not wrong, wrong
+        assert not self.errors, self.errors
 
     def first_picture_ms(self) -> float:
         """From the start of loading until the timeline was drawn, and until anything was painted."""
