@@ -92,12 +92,15 @@ function causes(document, job) {
   const together = Boolean(document.analysis.parts?.length);
   const all = document.analysis.causes.filter((cause) => together || cause.job === job.id);
   const shown = all.filter((cause) => cause.ms > 0 && cause.cause !== "failure");
-  const whole = together ? document.analysis.wall_clock_ms.jobs : job.duration_ms ?? job.modelled_ms;
+  // What the driver cost between jobs is no part of the time in which they ran.
+  const { application_ms: application, wall_clock_ms: { jobs: ran } } = document.analysis;
+  const beyond = shown.some((cause) => cause.ms > ran) && application > ran;
+  const whole = together ? beyond ? application : ran : job.duration_ms ?? job.modelled_ms;
   if (shown.length === 0 || !whole) return;
   byId("causes").hidden = false;
   const many = document.analysis.jobs.length > 1 ? ` The longest job, ${job.id}, is shown.` : "";
   byId("causes-about").textContent = together
-    ? `Of the ${timeText(whole)} of wall-clock time in which jobs ran. Causes overlap, so they need not sum to it.`
+    ? `Of the ${timeText(whole)} of wall-clock time ${beyond ? "that the application took" : "in which jobs ran"}. Causes overlap, so they need not sum to it.`
     : `What the ${timeText(whole)} are put down to: in each stretch of time, the resource that the work there needed longest.${many}`;
   byId("causes-bars").replaceChildren(...shown.map((cause) => {
     const share = cause.ms / whole, stage = cause.stage === null ? "" : ` Mostly in stage ${cause.stage}.`;
