@@ -13,7 +13,7 @@ use crate::words::{count, percent, time};
 /// Lines of a screen.
 const LINES: usize = 24;
 /// Parts of the tasks' time, and stages, that are shown at most: as many as fit, tried in this order.
-const SHOWN: [(usize, usize); 5] = [(5, 3), (4, 3), (3, 3), (3, 2), (2, 2)];
+const SHOWN: [(usize, usize); 6] = [(5, 3), (4, 3), (3, 3), (3, 2), (2, 2), (2, 1)];
 /// Stages are shown until they carry this share of the tasks' time.
 const CARRY: f64 = 0.9;
 
