@@ -160,3 +160,17 @@ fn what_a_stage_reads_is_found_though_another_job_made_it() {
     let ids: Vec<_> = trace.stages.iter().map(|stage| (stage.id, stage.job, stage.after.clone())).collect();
     assert_eq!(ids, [(Some(0), 0, vec![]), (Some(2), 1, vec![0])]);
 }
+
+/// A log that is cut while its application ran is truncated, one that is cut after its end has a warning: never both.
+#[test]
+fn a_cut_is_said_once() {
+    let start = r#"{"Event":"SparkListenerLogStart","Spark Version":"3.5.6"}"#;
+    let application =
+        r#"{"Event":"SparkListenerApplicationStart","App Name":"a","App ID":"a","Timestamp":1,"User":"u"}"#;
+    let end = r#"{"Event":"SparkListenerApplicationEnd","Timestamp":9}"#;
+    let read = |lines: &[&str]| read([Part::new("log", lines.join("\n").as_bytes())]).expect("events");
+    let running = read(&[start, application, r#"{"Event":"Spark"#]);
+    assert_eq!((running.truncated.as_deref(), running.warnings.len()), (Some("log is cut within line 3"), 0));
+    let ended = read(&[start, application, end, r#"{"Event":"Spark"#]);
+    assert_eq!((ended.truncated, ended.warnings), (None, vec!["log is cut within line 4".to_owned()]));
+}
