@@ -234,13 +234,15 @@ impl Runtime {
     }
 
     /// Begins a job, with its own trace, in which it registers this machine and
-    /// the resources known so far; others follow when they are first used.
+    /// the resources known so far; others follow when they are first used. What is
+    /// paced lets nothing through faster for having been idle before.
     pub fn begin(&self, name: &str, recorder: Recorder) -> Job {
         let shared = &self.0.shared;
         let mut state = shared.lock();
         let id = state.scheduler.add_job(shared.now());
         let resources: Vec<_> = state.lanes.iter().map(|l| l.resource.clone()).collect();
         drop(state);
+        resources.iter().filter_map(|r| r.0.pacer.as_ref()).for_each(|pacer| pacer.drop_credit());
         let job = JobInner::new(id, name, recorder, self.0.options.memory_bytes, &resources);
         let live = Live { job: Arc::clone(&job), multitasks: 0, ending: None };
         shared.lock().jobs.insert(id, live);
