@@ -5,7 +5,7 @@
 //! is [`crate::retry`]'s.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -31,6 +31,9 @@ const LONGEST_RETRY_AFTER_S: u64 = 20;
 /// For a whole request with its body: a part of 10 MiB may take long on a slow link, and so may a store that
 /// joins the parts of an upload.
 const REQUEST_LIMIT: &str = "300 s";
+
+/// The client keeps the cause to itself.
+const BROKE_OFF: &str = "the answer broke off before its end";
 
 /// The variables whose values no error may hold.
 const SECRETS: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
@@ -140,12 +143,31 @@ fn operation(request: &HttpRequest) -> Operation {
     }
 }
 
+/// When the answer began that the client reads a body from.
+///
+/// The client resumes a body that broke off and tells nobody. [`crate::retry`] puts one of these into the
+/// options of each body, the client hands it on with every request for that body, and a request after an
+/// answer is then known to resume it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Answered(Arc<Mutex<Option<Instant>>>);
+
+impl Answered {
+    fn replace(&self, answered: Option<Instant>) -> Option<Instant> {
+        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), answered)
+    }
+}
+
 #[async_trait]
 impl HttpService for Patient<HttpClient> {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let (operation, started) = (operation(&request), Instant::now());
         let failed =
             |error: String| (self.watch)(FailedAttempt { operation, started, ended: Instant::now(), error });
+        let answered = request.extensions().get::<Answered>().cloned();
+        if let Some(begun) = answered.as_ref().and_then(|answered| answered.replace(None)) {
+            let error = BROKE_OFF.to_string();
+            (self.watch)(FailedAttempt { operation, started: begun, ended: started, error });
+        }
         let response = match self.inner.execute(request).await {
             Ok(response) => response,
             Err(error) => {
@@ -155,6 +177,9 @@ impl HttpService for Patient<HttpClient> {
         };
         let status = response.status();
         if status.as_u16() != 429 && !status.is_server_error() {
+            if let Some(answered) = answered.filter(|_| status.is_success()) {
+                answered.replace(Some(started));
+            }
             return Ok(response);
         }
         if matches!(status.as_u16(), 429 | 503)
@@ -166,5 +191,53 @@ impl HttpService for Patient<HttpClient> {
         }
         failed(status.to_string());
         Ok(response)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::client::HttpRequestBody;
+
+    use super::*;
+
+    /// Answers with one status after the other.
+    #[derive(Debug)]
+    struct Statuses(Mutex<Vec<u16>>);
+
+    #[async_trait]
+    impl HttpService for Statuses {
+        async fn call(&self, _: HttpRequest) -> Result<HttpResponse, HttpError> {
+            let status = self.0.lock().unwrap().pop().unwrap();
+            let mut response = HttpResponse::new(bytes::Bytes::from("body").into());
+            *response.status_mut() = status.try_into().unwrap();
+            Ok(response)
+        }
+    }
+
+    /// The errors that are told of, where requests of one body get these answers.
+    fn told(marked: bool, mut statuses: Vec<u16>) -> Vec<String> {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let of = Arc::clone(&told);
+        let watch: Watch = Arc::new(move |failed| of.lock().unwrap().push(failed.error));
+        let count = statuses.len();
+        statuses.reverse();
+        let patient = Patient { inner: HttpClient::new(Statuses(Mutex::new(statuses))), watch };
+        let answered = Answered::default();
+        for _ in 0..count {
+            let mut request = HttpRequest::new(HttpRequestBody::empty());
+            if marked {
+                request.extensions_mut().insert(answered.clone());
+            }
+            futures::executor::block_on(patient.call(request)).unwrap();
+        }
+        told.lock().unwrap().clone()
+    }
+
+    #[test]
+    fn a_body_that_the_client_resumes_broke_off() {
+        assert_eq!(told(true, vec![206, 206, 206]), [BROKE_OFF, BROKE_OFF]);
+        assert_eq!(told(true, vec![206, 500, 206]), [BROKE_OFF, "500 Internal Server Error"]);
+        assert_eq!(told(true, vec![500, 206]), ["500 Internal Server Error"]);
+        assert_eq!(told(false, vec![206, 206]), [""; 0]);
     }
 }

@@ -27,6 +27,7 @@ use object_store::{
 use pellucid_trace::Operation;
 
 use crate::clock::{Clock, within};
+use crate::remote::Answered;
 use crate::wrap::{Body, map_body};
 use crate::{FailedAttempt, Watch};
 
@@ -246,7 +247,8 @@ impl Core {
     }
 
     /// Opens a body; an answer about other bytes than those asked for is an error.
-    async fn open(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+    async fn open(&self, location: &Path, mut options: GetOptions) -> Result<GetResult> {
+        options.extensions.insert(Answered::default());
         let asked = options.range.clone();
         let result = self.inner.get_opts(location, options).await?;
         let expected = match asked {
