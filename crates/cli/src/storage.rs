@@ -74,9 +74,19 @@ struct ProbeArguments {
     /// Most time to take, in seconds
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// Most bytes to move
-    #[arg(long, default_value = "1GiB", value_parser = units::parse_size)]
+    /// Most bytes to move, at least 17MiB
+    #[arg(long, default_value = "1GiB", value_parser = parse_budget)]
     bytes: u64,
+}
+
+/// Reads a size that a probe can keep to.
+fn parse_budget(text: &str) -> Result<u64, String> {
+    let bytes = units::parse_size(text)?;
+    if bytes < Budget::LEAST_BYTES {
+        let least = Budget::LEAST_BYTES >> 20;
+        return Err(format!("a probe writes and reads an object of 8 MiB; give it at least {least}MiB"));
+    }
+    Ok(bytes)
 }
 
 #[derive(Debug, clap::Args)]

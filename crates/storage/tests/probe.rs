@@ -200,6 +200,21 @@ fn of_objects_that_were_there_each_byte_is_read_once() {
 }
 
 #[test]
+fn the_least_budget_is_kept_to_the_byte() {
+    for seconds in [1, 600] {
+        let clock = Arc::new(Virtual::default());
+        let (_, store) = store(&clock);
+        let counted = Wrapped::new(store, pellucid_storage::wrap::count::Count::default());
+        let never = Arc::new(AtomicBool::new(false));
+        let budget = Budget { time_ns: seconds * 1_000_000_000, bytes: Budget::LEAST_BYTES };
+        let report = probe(&clock, counted.clone(), budget, &never, &|_, _| {}).unwrap();
+        let moved = counted.around().read_bytes() + counted.around().written_bytes();
+        assert!(moved <= Budget::LEAST_BYTES, "{seconds} s: {moved} B moved");
+        assert!(report.best_read().is_some() && report.write_bytes_per_s.is_some());
+    }
+}
+
+#[test]
 fn a_budget_is_kept() {
     for (seconds, bytes) in [(1, 1 << 30), (10, 64 << 20), (600, 16 << 20)] {
         let clock = Arc::new(Virtual::default());

@@ -83,6 +83,12 @@ pub struct Budget {
     pub bytes: u64,
 }
 
+impl Budget {
+    /// The smallest budget of bytes that a probe keeps to: it writes one object and reads it once, and the rest is
+    /// for what is small.
+    pub const LEAST_BYTES: u64 = 2 * OBJECT_BYTES + (1 << 20);
+}
+
 /// How far a probe is: what it does now, and the share of the whole that is done.
 pub type Progress<'a> = &'a (dyn Fn(&str, f64) + Send + Sync);
 
