@@ -88,7 +88,7 @@ pub fn probed(report: &Report) -> Storage {
         first_byte_ns: service.first_byte_ns,
         read: service.read,
         at_once: service.at_once,
-        read_just_written: report.read_from == ReadFrom::Written && !report.url.starts_with("file://"),
+        read_just_written: report.read_from == ReadFrom::Written,
         // Our jobs write as the upload was made; objects that are put whole pay for their own ends.
         write_bytes_per_s: report.upload.map(|upload| upload.bytes_per_s()).or(report.write_bytes_per_s),
         publish_ns: report.upload.map(|upload| upload.completion_ns()),
