@@ -11,6 +11,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A difference counts only where its 90 % interval excludes zero; docs/compare.md says where that is from.
+--fail-slower refuses two runs of different queries (exit 2).
 
 Example:
   pellucid compare before.trace after.trace
@@ -40,6 +41,14 @@ fn percent(text: &str) -> Result<f64, String> {
 pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     let (a, b) = (analyze::read(&arguments.a)?, analyze::read(&arguments.b)?);
     let comparison = pellucid_model::compare(&a, &b).map_err(Failure::Failed)?;
+    if arguments.fail_slower.is_some() && comparison.different_queries {
+        return Err(Failure::Usage(format!(
+            "cannot gate: {} and {} ran different queries; compare two runs of one query (--table gives files of \
+             different paths one name), or leave out --fail-slower",
+            arguments.a.display(),
+            arguments.b.display()
+        )));
+    }
     let names = (arguments.a.to_string_lossy(), arguments.b.to_string_lossy());
     let shown = if console.json {
         let document = pellucid_report::comparison_json(&comparison, &names.0, &names.1);

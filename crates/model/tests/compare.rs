@@ -91,6 +91,28 @@ fn what_did_not_end_is_not_compared() {
     assert!(compare(&Trace::default(), &cut).is_err());
 }
 
+#[test]
+fn runs_of_different_queries_are_told_apart() {
+    let (a, mut b) = (run(1.0, || 0.0), run(1.0, || 0.0));
+    assert!(!compare(&a, &b).expect("both ended").different_queries);
+    b.jobs[0].name = "SELECT 2".to_string();
+    let comparison = compare(&a, &b).expect("both ended");
+    assert!(comparison.different_queries && comparison.notes[0].contains("different texts"));
+}
+
+#[test]
+fn code_of_spark_may_move_by_lines() {
+    let run = |job: &str| {
+        let mut trace = spark(0.0);
+        trace.jobs[0].name = job.to_string();
+        trace
+    };
+    let first = run("count at Main.scala:41");
+    let moved = compare(&first, &run("count at Main.scala:43")).expect("both ended");
+    assert!(!moved.different_queries && moved.notes[0].contains("different texts"));
+    assert!(compare(&first, &run("show at Main.scala:41")).expect("both ended").different_queries);
+}
+
 /// A Spark job of eight tasks on two slots, in each of which garbage was collected for so long.
 fn spark(gc: f64) -> Trace {
     let mut s = Spark::on(1, 2.0);

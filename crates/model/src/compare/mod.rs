@@ -3,7 +3,8 @@
 //!
 //! # What is compared
 //!
-//! Jobs are matched by name, in their order; stages within a pair of jobs by name and position (the
+//! Jobs are matched by name, in their order, and the only job of one run with the only job of the other
+//! whatever their names, which [`Comparison::different_queries`] then tells; stages within a pair of jobs by name and position (the
 //! longest common subsequence of their names). A stage's change is that of its duration. It is explained
 //! by the change of how long each kind was used: core time over cores, or the time during which a disk, link
 //! or store served. Both more bytes and a slower disk are in that, and the words say which. Of tasks that
@@ -44,6 +45,8 @@ pub struct Comparison {
     pub stages: Vec<StageChange>,
     /// What to know before believing the rest, in words.
     pub notes: Vec<String>,
+    /// Each run has one job, and they are two different queries: the difference says nothing of either.
+    pub different_queries: bool,
 }
 
 /// A difference, second minus first, with its 90 % interval.
@@ -122,8 +125,13 @@ pub fn compare(a: &Trace, b: &Trace) -> Result<Comparison, String> {
             notes.push(format!("job {x} of the first run did not end well in both; it is left out"));
         }
     }
+    let mut different_queries = false;
     if pairs.is_empty() && a.jobs.len() == 1 && b.jobs.len() == 1 {
-        notes.push("the jobs have different texts; they are compared all the same".into());
+        let texts_differ = a.jobs[0].name != b.jobs[0].name;
+        if texts_differ {
+            notes.push("the jobs have different texts; they are compared all the same".into());
+        }
+        different_queries = texts_differ && !same_code(a, b);
         let ended = |analysis: &Analysis| ended_well(&analysis.jobs[0]);
         pairs.extend((ended(&analyses.0) && ended(&analyses.1)).then_some((0, 0)));
     }
@@ -143,6 +151,7 @@ pub fn compare(a: &Trace, b: &Trace) -> Result<Comparison, String> {
         change: Change { ms: 0.0, low_ms: 0.0, high_ms: 0.0 },
         stages: Vec::new(),
         notes,
+        different_queries,
     };
     let mut variance = 0.0;
     for (x, y) in pairs {
@@ -156,6 +165,17 @@ pub fn compare(a: &Trace, b: &Trace) -> Result<Comparison, String> {
     }
     comparison.change = noise::interval(comparison.duration_ms.1 - comparison.duration_ms.0, variance);
     Ok(comparison)
+}
+
+/// Whether both are Spark jobs of the same code: they are named after its lines (`count at Main.scala:41`), which move.
+fn same_code(a: &Trace, b: &Trace) -> bool {
+    let of_spark = a.application.is_some() && b.application.is_some();
+    let without_line = |trace: &Trace| {
+        let name = &trace.jobs[0].name;
+        let line = name.rsplit_once(':').filter(|(_, line)| line.bytes().all(|b| b.is_ascii_digit()));
+        line.map_or(name.clone(), |(code, _)| code.to_owned())
+    };
+    of_spark && without_line(a) == without_line(b)
 }
 
 type OfJob<'r> = (&'r Analysis, &'r Side, usize);
