@@ -5,6 +5,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use common::{Task, recorder, runtime, sound};
 use pellucid_runtime::{Done, Monotask, Options, Phase, Runtime};
@@ -47,6 +48,20 @@ fn stores_share_a_link_and_are_paced_there() {
         ]
     );
     assert_eq!((resources[1].capacity, resources[2].capacity), (Some(5e6), Some(9.0)));
+}
+
+/// What passed while nobody asked is not a job's to use.
+#[test]
+fn a_job_begins_without_credit_on_paced_resources() {
+    let options = Options { network_rate: Some(1_000_000), ..Options::default() };
+    let runtime = Runtime::new(options).expect("a runtime");
+    runtime.store("s3://warehouse", None);
+    let pacer = runtime.network_pacer().expect("paced");
+    pacer.book(0);
+    let job = runtime.begin("fetches", recorder());
+    assert_eq!(pacer.book(1_000_000), Duration::from_secs(1));
+    job.succeed();
+    job.wait().expect("it succeeds");
 }
 
 #[test]
