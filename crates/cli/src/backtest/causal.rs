@@ -15,12 +15,15 @@ use crate::units::parse_rate;
 use pellucid_engine::{Engine, EngineOptions};
 use pellucid_model::backtest::{Emulation, Scored, middle, repeats};
 use pellucid_model::whatif::{Changes, WhatIfModel, measured_ms, residuals};
-use pellucid_runtime::IoMode;
+use pellucid_runtime::{IoMode, Pacer};
 use pellucid_trace::{Phase, Trace, kind};
 use std::path::{Path, PathBuf};
 
 /// How much of the job's own time a slowed disk or link is made to need.
 const SHARES: [f64; 2] = [1.0, 2.0];
+
+/// A paced job is slowed by a known factor if it takes so many times what its pacer may catch up.
+const CATCH_UPS: u32 = 10;
 
 /// One way to run the query.
 struct Configuration {
@@ -31,7 +34,7 @@ struct Configuration {
     traces: Vec<Trace>,
 }
 
-/// Runs the check: each configuration predicted and measured, and what could not be slowed.
+/// Runs the check: each configuration predicted and measured, and what to know before believing it.
 pub fn run(
     query: &str,
     arguments: &Arguments,
@@ -47,8 +50,8 @@ pub fn run(
     first.once(query, console)?;
     let known = first.traces.pop().ok_or_else(|| Failure::Failed("the query left no trace".to_string()))?;
     first.traces.clear();
-    let mut skipped = Vec::new();
-    let slower = slower(&known, query, &options, arguments, &mut skipped)?;
+    let mut warnings = Vec::new();
+    let slower = slower(&known, query, &options, arguments, &mut warnings)?;
     let mut all = vec![first];
     for (set, emulation, options) in slower {
         console.note(&format!("warming up {set} …"));
@@ -63,7 +66,7 @@ pub fn run(
             configuration.once(query, console)?;
         }
     }
-    Ok((score(query, &all)?, skipped))
+    Ok((score(query, &all)?, warnings))
 }
 
 impl Configuration {
@@ -94,12 +97,12 @@ fn slower(
     query: &str,
     options: &EngineOptions,
     arguments: &Arguments,
-    skipped: &mut Vec<String>,
+    warnings: &mut Vec<String>,
 ) -> Result<Slower, Failure> {
     let took_s = measured_ms(trace)? / 1000.0;
     let mut all = Slower::new();
     match options.cores / 2 {
-        0 => skipped.push("cores were not slowed: there is one only".to_string()),
+        0 => warnings.push("cores were not slowed: there is one only".to_string()),
         half => {
             let options = EngineOptions { cores: half, ..options.clone() };
             all.push((format!("cores={half}"), Emulation::None, options));
@@ -108,7 +111,7 @@ fn slower(
     let disk_bytes = input_bytes(trace, kind::DISK);
     let paths = paths(query, arguments);
     if disk_bytes == 0 || paths.is_empty() {
-        skipped.push("disks were not slowed: the query reads no file that could be found".to_string());
+        warnings.push("disks were not slowed: the query reads no file that could be found".to_string());
     } else {
         for share in SHARES {
             let rate = whole_rate(disk_bytes, took_s * share);
@@ -127,8 +130,17 @@ fn slower(
             EngineOptions { network_rate: Some(rate), ..options.clone() },
         ));
     }
+    let least = CATCH_UPS * Pacer::CATCH_UP;
+    let paced = all.iter().any(|(_, emulation, _)| matches!(emulation, Emulation::EnginePaced));
+    if paced && took_s < least.as_secs_f64() {
+        warnings.push(format!(
+            "the query takes {:.0} ms, and below {} ms pacing is too coarse for a fair comparison; read more data",
+            took_s * 1e3,
+            least.as_millis()
+        ));
+    }
     if all.is_empty() {
-        return Err(Failure::Failed(format!("there is nothing to slow: {}", skipped.join("; "))));
+        return Err(Failure::Failed(format!("there is nothing to slow: {}", warnings.join("; "))));
     }
     Ok(all)
 }

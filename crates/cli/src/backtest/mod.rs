@@ -23,10 +23,10 @@ use std::path::PathBuf;
 A manifest names pairs of traces (docs/backtest.md). --causal needs none, no root and no other
 hardware: it runs the query, predicts what fewer cores and a slower disk or link would make of it,
 runs it so, and prints predicted beside measured. The options of `pellucid sql` say how it runs as
-it is; files are read past the page cache, so that the disk matters.
+it is; files are read past the page cache, so that the disk matters. The query should take 0.2 s or more.
 
 Example:
-  pellucid backtest bench/results/backtest/manifest.json --max-error 10%
+  pellucid backtest bench/results/backtest/manifest.json --max-error 11%
   pellucid backtest --causal \"SELECT sum(l_quantity) FROM 'data/tpch/lineitem.parquet'\"")]
 pub struct Arguments {
     /// Pairs of traces
@@ -69,7 +69,7 @@ fn parse_share(text: &str) -> Result<f64, String> {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
-    let (cases, skipped) = match (&arguments.causal, &arguments.manifest) {
+    let (cases, warnings) = match (&arguments.causal, &arguments.manifest) {
         (Some(query), _) => causal::run(query, arguments, console)?,
         (None, Some(path)) => {
             if let Some(option) = arguments.engine.given() {
@@ -91,8 +91,8 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
         let text = text::table(&cases, console.width(), console.color_stdout());
         console.print(|out| out.write_all(text.as_bytes()))
     };
-    for why in &skipped {
-        console.warn(why);
+    for warning in &warnings {
+        console.warn(warning);
     }
     // Whoever reads no further still learns how it ended.
     gate(&cases, arguments.max_error).and(shown)
