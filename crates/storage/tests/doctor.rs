@@ -153,13 +153,24 @@ fn spark_that_renames_on_s3_is_told_of_the_committers() {
     let sparks = "spark.sql.sources.commitProtocolClass \
                   org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol\n";
     assert_eq!(spark(&format!("{plain}{sparks}"), None).len(), 1);
-    assert!(spark(plain, Some(&probe(&[1e8], false))).iter().all(|a| !a.finding.title.contains("rename")));
+    let of_s3 = |is_copy| Report { url: "s3://bucket".to_string(), ..probe(&[1e8], is_copy) };
+    assert!(spark(plain, Some(&of_s3(false))).iter().all(|a| !a.finding.title.contains("rename")));
+    assert!(spark(plain, Some(&of_s3(true)))[0].finding.title.contains("rename"));
     assert!(spark("spark.hadoop.fs.defaultFS hdfs://n:9000\nspark.executor.cores 4\n", None).is_empty());
 }
 
 #[test]
+fn a_probe_of_another_store_changes_nothing() {
+    let plain = "spark.hadoop.fs.defaultFS s3a://bucket\nspark.hadoop.fs.s3a.connection.maximum 4\n";
+    for url in ["file:///data", "swift://container"] {
+        let other = Report { url: url.to_string(), ..probe(&[1e8], false) };
+        assert_eq!(spark(plain, Some(&other)), spark(plain, None), "{url}");
+    }
+}
+
+#[test]
 fn slow_listings_and_few_connections_are_found_with_a_probe() {
-    let measured = probe(&[1e8], false);
+    let measured = Report { url: "s3://bucket".to_string(), ..probe(&[1e8], false) };
     let found = spark("spark.hadoop.fs.s3a.connection.maximum 4\n", Some(&measured));
     assert_eq!(
         titles(&found),

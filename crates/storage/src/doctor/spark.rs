@@ -18,8 +18,16 @@ pub fn of_spark(conf: &SparkConfiguration, probe: Option<&Report>) -> Vec<Advice
 /// Stores whose rename is a copy by their interface: S3 and Swift have none.
 const RENAME_IS_COPY: [&str; 4] = ["s3", "s3a", "s3n", "swift"];
 
+/// Whether a probe is of the store that a scheme of Hadoop's names: `s3a://` is S3, too. One of another store (a local
+/// folder) says nothing of it.
+fn is_of(probe: &Report, scheme: &str) -> bool {
+    let probed = probe.url.split("://").next().unwrap_or_default();
+    probed == scheme || (probed == "s3" && matches!(scheme, "s3a" | "s3n"))
+}
+
 pub(super) fn rename_commit(conf: &SparkConfiguration, probe: Option<&Report>) -> Option<Finding> {
     let scheme = conf.schemes().into_iter().find(|s| RENAME_IS_COPY.contains(s))?;
+    let probe = probe.filter(|probe| is_of(probe, scheme));
     if probe.and_then(|p| p.rename).is_some_and(|r| !r.is_copy) {
         return None;
     }
@@ -60,7 +68,9 @@ pub(super) fn rename_commit(conf: &SparkConfiguration, probe: Option<&Report>) -
 }
 
 fn listing(conf: &SparkConfiguration, probe: Option<&Report>) -> Option<Finding> {
-    let list_per_s = probe?.list_per_s?;
+    let schemes = conf.schemes();
+    let of_its = |probe: &&Report| schemes.is_empty() || schemes.iter().any(|scheme| is_of(probe, scheme));
+    let list_per_s = probe.filter(of_its)?.list_per_s?;
     let threads: u32 = conf
         .hadoop("mapreduce.input.fileinputformat.list-status.num-threads")
         .and_then(|n| n.parse().ok())
@@ -79,7 +89,7 @@ fn listing(conf: &SparkConfiguration, probe: Option<&Report>) -> Option<Finding>
 
 fn streams(conf: &SparkConfiguration, probe: Option<&Report>) -> Option<Finding> {
     let most: u32 = conf.hadoop("fs.s3a.connection.maximum")?.parse().ok()?;
-    let chosen = probe?.chosen_concurrency?;
+    let chosen = probe.filter(|probe| is_of(probe, "s3a"))?.chosen_concurrency?;
     (most < chosen).then(|| {
         Finding::new(
             "fewer connections than the store has use for",
