@@ -21,6 +21,7 @@ pub mod finding;
 mod local;
 pub mod mismatch;
 pub mod path;
+pub mod pattern;
 pub mod probe;
 pub mod rank;
 mod remote;

@@ -4,12 +4,13 @@
 //! read: a log is compressed, and one that is cut on the way is told from one that
 //! was written so.
 
-use super::{Input, fits};
+use super::Input;
 use crate::failure::Failure;
 use crate::interrupt;
 use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
 use pellucid_sparklog::{archive, layout};
+use pellucid_storage::pattern::fits;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Component, Path};

@@ -23,6 +23,11 @@ impl Data {
         let Some(text) = path.to_str().filter(|text| text.contains("://")) else {
             return Ok(Data { path: path.to_path_buf(), fetched: None });
         };
+        if text.contains('*') {
+            return Err(Failure::Usage(format!(
+                "cannot read {text}: a pattern is for local files only; name an object, or a folder of objects"
+            )));
+        }
         let url = Url::parse(text)
             .map_err(|e| Failure::Usage(format!("{text}: {e}; write it like s3://BUCKET/FOLDER")))?;
         let folder = tempfile::tempdir().map_err(|e| Failure::file("make", "a temporary folder", &e))?;

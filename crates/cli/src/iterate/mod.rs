@@ -34,7 +34,7 @@ const SCREEN_LINES: usize = 30;
 /// Arguments of `iterate`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Data are Parquet, CSV or TSV files or a folder of them; graphs are edge lists: text (`source destination`
+Data are Parquet, CSV or TSV files, a folder of them or a pattern ('data/*.csv'); graphs are edge lists: text (`source destination`
 on a line), CSV or Parquet. Those of a URL (s3://, swift://, hdfs://) are fetched into TMPDIR first. The answer does not depend on --workers, to the bit.
 
 Over several machines: the same command on each, where the same data is. The controller's has

@@ -45,7 +45,13 @@ pub fn read(path: &Path, vertices: Option<u64>) -> Result<Graph, InputError> {
     let edges = match ending {
         "parquet" | "csv" | "tsv" => from_table(path, vertices)?,
         _ if path.is_dir() => from_table(path, vertices)?,
-        _ => from_text(path, vertices)?,
+        _ => {
+            let mut edges = Vec::new();
+            for path in super::matching(path)? {
+                edges.append(&mut from_text(&path, vertices)?);
+            }
+            edges
+        }
     };
     if edges.is_empty() {
         return Err(InputError::Failed(format!("{} has no edges", path.display())));

@@ -79,7 +79,7 @@ enum File {
 type Sink<'a> = dyn FnMut(usize, usize, f64) + 'a;
 
 impl Table {
-    /// Opens a Parquet or CSV file, or a folder of such files.
+    /// Opens a Parquet or CSV file, a folder of such files, or those that a pattern matches.
     ///
     /// # Errors
     /// Files that are not there, are of another kind, hold no rows, or do not fit together.
@@ -254,25 +254,41 @@ impl Table {
     }
 }
 
-/// The file itself, or a folder's files by name, without hidden ones.
+/// The file itself, or a folder's files by name, without hidden ones; of a pattern, those of each path that it matches.
 fn files(path: &Path) -> Result<Vec<PathBuf>, InputError> {
-    let failed = |e| InputError::io("read", path, &e);
-    if !fs::metadata(path).map_err(failed)?.is_dir() {
-        return Ok(vec![path.to_path_buf()]);
-    }
     let mut files = Vec::new();
-    for entry in fs::read_dir(path).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let hidden = entry.file_name().to_string_lossy().starts_with(['.', '_']);
-        if !hidden && entry.path().is_file() {
-            files.push(entry.path());
+    for path in matching(path)? {
+        let failed = |e| InputError::io("read", &path, &e);
+        if !fs::metadata(&path).map_err(failed)?.is_dir() {
+            files.push(path);
+            continue;
+        }
+        let before = files.len();
+        for entry in fs::read_dir(&path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let hidden = entry.file_name().to_string_lossy().starts_with(['.', '_']);
+            if !hidden && entry.path().is_file() {
+                files.push(entry.path());
+            }
+        }
+        files[before..].sort();
+        if files.len() == before {
+            return Err(InputError::Failed(format!("{} is a folder without files", path.display())));
         }
     }
-    files.sort();
-    if files.is_empty() {
-        return Err(InputError::Failed(format!("{} is a folder without files", path.display())));
-    }
     Ok(files)
+}
+
+/// The paths of a pattern (`data/*.csv`), at least one; a path that is no pattern is itself.
+fn matching(path: &Path) -> Result<Vec<PathBuf>, InputError> {
+    let found = pellucid_storage::pattern::matching(path);
+    if found.is_empty() {
+        let shown = path.display();
+        return Err(InputError::Failed(format!(
+            "cannot read {shown}: no file matches it; check the pattern"
+        )));
+    }
+    Ok(found)
 }
 
 #[cfg(test)]

@@ -65,6 +65,23 @@ fn any_range_of_any_format_is_the_same_rows() -> Result<(), InputError> {
 }
 
 #[test]
+fn patterns_name_the_files_that_they_match() -> Result<(), InputError> {
+    let folder = folder();
+    for (name, text) in [("a1.csv", "x\n1\n"), ("a2.csv", "x\n2\n3\n"), ("b.csv", "y\n4\n")] {
+        file(&folder, name, text);
+    }
+    let table = Table::open(&folder.path().join("a*.csv"))?;
+    assert_eq!(read(&table, 0..3, &["x"])?, [[1.0], [2.0], [3.0]]);
+    let none = message(Table::open(&folder.path().join("c*.csv")));
+    assert!(none.contains("c*.csv: no file matches it"), "{none}");
+    file(&folder, "1.el", "1 2\n");
+    file(&folder, "2.el", "2 3\n");
+    assert_eq!(edges::read(&folder.path().join("?.el"), None)?.vertices, [2, 1, 3]);
+    assert!(message(edges::read(&folder.path().join("*.none"), None)).contains("no file matches"));
+    Ok(())
+}
+
+#[test]
 fn partitions_cover_all_rows_once() -> Result<(), InputError> {
     let folder = folder();
     let table = Table::open(&file(&folder, "a.csv", &"1\n".repeat(1000)))?;
@@ -143,6 +160,8 @@ fn results_appear_whole_under_their_name() {
     assert!(results::check(&path).is_ok());
     assert!(message(results::check(&folder.path().join("a.csv"))).contains("ends in .parquet"));
     assert!(message(results::check(&folder.path().join("none/a.parquet"))).contains("is no folder"));
+    let url = message(results::check(Path::new("s3://bucket/a.parquet")));
+    assert!(url.contains("s3://bucket/a.parquet") && url.contains("local files only"), "{url}");
     assert!(message(results::write(&path, std::iter::empty())).contains("nothing to write"));
     assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 0);
 }
