@@ -73,6 +73,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
         return on_spark(arguments, on, console);
     }
     let target = arguments.output.as_deref().map(Target::new).transpose()?;
+    arguments.trace.iter().try_for_each(|trace| output::check_local("--trace", trace))?;
     let text = statements_text(arguments)?;
     let mut statements = Engine::split_statements(&text)?;
     let Some(last) = statements.pop() else {

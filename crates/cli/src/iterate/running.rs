@@ -2,6 +2,7 @@
 
 use crate::console::Console;
 use crate::failure::Failure;
+use crate::output;
 use crate::spark::{self, Hosting};
 use clap::{Args, ValueEnum};
 use pellucid_iterate::applications::Precision;
@@ -9,9 +10,9 @@ use pellucid_iterate::kernels::bandwidth::{self, Bandwidth};
 use pellucid_iterate::{Cluster, Invitation, JobControl, Snapshots};
 use pellucid_trace::{Recorder, RecorderOptions};
 use std::collections::BTreeSet;
-use std::io;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::{fs, io};
 
 /// How a job runs, whichever it is.
 #[derive(Debug, Args)]
@@ -188,7 +189,24 @@ impl Running {
         if let Some(output) = &self.output {
             pellucid_iterate::input::results::check(output)?;
         }
-        Ok(())
+        if let Some(trace) = &self.trace {
+            output::check_local("--trace", trace)?;
+        }
+        self.check_snapshots()
+    }
+
+    /// Refuses a folder for snapshots that cannot be made or written: a job may run for hours before its first.
+    fn check_snapshots(&self) -> Result<(), Failure> {
+        let place = self.snapshots()?.map(|snapshots| snapshots.place);
+        let local = place.filter(|place| place.scheme() == "file");
+        let Some(folder) = local.and_then(|place| place.to_file_path().ok()) else { return Ok(()) };
+        let written = fs::create_dir_all(&folder).and_then(|()| tempfile::tempfile_in(&folder));
+        written.map(drop).map_err(|error| {
+            Failure::Failed(format!(
+                "cannot write snapshots to {}: {error}; give --snapshot a folder that you may write to",
+                folder.display()
+            ))
+        })
     }
 }
 

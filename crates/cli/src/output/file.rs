@@ -44,6 +44,20 @@ pub fn write_file(path: &Path, schema: &SchemaRef, batches: &[RecordBatch]) -> R
     })
 }
 
+/// Refuses a URL for what an option can only write to a local file.
+///
+/// # Errors
+/// A URL.
+pub fn check_local(option: &str, path: &Path) -> Result<(), Failure> {
+    let shown = path.display().to_string();
+    match shown.contains("://") {
+        true => Err(Failure::Usage(format!(
+            "cannot write to {shown}: {option} takes local files only; name one, and copy it there"
+        ))),
+        false => Ok(()),
+    }
+}
+
 /// Writes a file that appears whole or not at all: under a temporary name beside it until then.
 ///
 /// # Errors

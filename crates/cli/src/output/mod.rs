@@ -13,7 +13,7 @@ mod json;
 mod width;
 
 pub use boxes::Cut;
-pub use file::{write_file, write_whole};
+pub use file::{check_local, write_file, write_whole};
 pub use json::{result_document, write_document};
 
 use arrow::array::RecordBatch;

@@ -9,9 +9,14 @@ use std::path::Path;
 /// Checks, before a job runs for its result, that the result can be written.
 ///
 /// # Errors
-/// A name that does not end in `.parquet`, or a folder that is not there.
+/// A URL, a name that does not end in `.parquet`, or a folder that is not there.
 pub fn check(path: &Path) -> Result<(), InputError> {
     let shown = path.display();
+    if shown.to_string().contains("://") {
+        return Err(InputError::Usage(format!(
+            "cannot write to {shown}: results go to local files only; name one, and copy it there"
+        )));
+    }
     if path.extension().is_none_or(|ending| ending != "parquet") {
         return Err(InputError::Usage(format!(
             "cannot write {shown}: results are Parquet; use a name that ends in .parquet"
