@@ -13,6 +13,11 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// It is cut or damaged before its first event.
+    Cut {
+        /// Which part, and where.
+        why: String,
+    },
     /// Nothing in it is an event of Spark.
     NotAnEventLog {
         /// The part that the log begins with.
@@ -28,9 +33,13 @@ impl fmt::Display for Error {
             Error::Io { name, source } => {
                 write!(f, "cannot read {name}: {source}; check the path and its permissions")
             }
+            Error::Cut { why } => write!(
+                f,
+                "cannot read an event of Spark: {why}; copy the log again, or wait until Spark has written more"
+            ),
             Error::NotAnEventLog { name, why } => write!(
                 f,
-                "{name} is no Spark event log: {why}; pass what Spark wrote to spark.eventLog.dir, \
+                "{name} is not a Spark event log: {why}; pass what Spark wrote to spark.eventLog.dir, \
                  or a trace that `pellucid sql --trace` wrote"
             ),
         }
@@ -41,7 +50,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Error::Io { source, .. } => Some(source),
-            Error::NotAnEventLog { .. } => None,
+            Error::Cut { .. } | Error::NotAnEventLog { .. } => None,
         }
     }
 }

@@ -51,4 +51,4 @@ mod warnings;
 
 pub use codec::Codec;
 pub use error::Error;
-pub use read::{Part, decompressed, looks_like_event_log, read};
+pub use read::{Part, decompressed, is_compressed, looks_like_event_log, read};

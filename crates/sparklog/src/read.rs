@@ -75,8 +75,9 @@ fn read_part<R: Read>(log: &mut Log, lines: &mut Lines<R>, name: &str) -> Stoppe
         let number = lines.lines + 1;
         match lines.next() {
             Ok(None) => return Stopped::No,
-            Ok(Some(Line::Whole(line))) => log.line(line, number),
+            Ok(Some(Line::Whole(line))) => log.line(without_mark(line, number), number),
             Ok(Some(Line::Unended(line))) => {
+                let line = without_mark(line, number);
                 // What wrote it may have left out the last line's end, or been
                 // stopped within it; only then it is no JSON.
                 let cut = Stopped::Cut(format!("{name} is cut within line {number}"));
@@ -100,17 +101,24 @@ fn read_part<R: Read>(log: &mut Log, lines: &mut Lines<R>, name: &str) -> Stoppe
     }
 }
 
+/// Editors on Windows put it at the beginning of a text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+fn without_mark(line: &[u8], number: u64) -> &[u8] {
+    line.strip_prefix(BYTE_ORDER_MARK).filter(|_| number == 1).unwrap_or(line)
+}
+
 /// What a log without events is instead.
 fn no_events(first: Option<(String, Codec, u64)>, log: &Log, cut: Option<String>) -> Error {
     let Some((name, codec, bytes)) = first else {
         return Error::NotAnEventLog { name: "the input".into(), why: "it has no files".into() };
     };
+    let malformed = log.warnings.malformed_lines() > 0;
     let why = match (cut, bytes) {
+        (Some(why), _) if !malformed => return Error::Cut { why },
         (Some(cut), _) => cut,
         (None, 0) => "it is empty".into(),
-        (None, _) if log.warnings.malformed_lines() == 0 => {
-            "its lines are JSON, but no events of Spark".into()
-        }
+        (None, _) if !malformed => "its lines are JSON, but no events of Spark".into(),
         (None, _) if codec == Codec::Plain => "its lines are no JSON".into(),
         (None, _) => format!("its lines, decompressed as {codec:?}, are no JSON"),
     };
@@ -123,6 +131,11 @@ fn no_events(first: Option<(String, Codec, u64)>, log: &Log, cut: Option<String>
 /// When its first bytes cannot be read.
 pub fn decompressed<'a>(reader: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     codec::open(reader).map(|(_, reader)| reader)
+}
+
+/// Whether a file that begins with `start` is compressed in a way that logs are.
+pub fn is_compressed(start: &[u8]) -> bool {
+    Codec::of(start) != Codec::Plain
 }
 
 /// Whether a file that begins with `start` (some kilobytes of it) may be an
@@ -140,7 +153,7 @@ pub fn looks_like_event_log(start: &[u8]) -> bool {
     while let Ok(read @ 1..) = reader.read(&mut head[length..]) {
         length += read;
     }
-    let text = head[..length].trim_ascii_start();
+    let text = without_mark(&head[..length], 1).trim_ascii_start();
     let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
     match event::name(line) {
         Ok(Some(name)) => event::is_spark(event::short(&name)),
@@ -149,5 +162,37 @@ pub fn looks_like_event_log(start: &[u8]) -> bool {
         Err(_) => {
             text.starts_with(b"{") && memchr::memmem::find(line, b"\"Event\":\"SparkListener").is_some()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: &str = "{\"Event\":\"SparkListenerLogStart\",\"Spark Version\":\"4.0.1\"}\n\
+                       {\"Event\":\"SparkListenerApplicationEnd\",\"Timestamp\":2}\n";
+
+    fn of(bytes: &[u8]) -> Result<Trace, Error> {
+        read([Part::new("app", bytes)])
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_passed_over() {
+        let marked = [BYTE_ORDER_MARK, LOG.as_bytes()].concat();
+        for bytes in [zstd::encode_all(&marked[..], 3).expect("compressed"), marked] {
+            assert!(looks_like_event_log(&bytes));
+            let trace = of(&bytes).expect("a log");
+            assert_eq!(trace.warnings, of(LOG.as_bytes()).expect("a log").warnings);
+            assert_eq!(trace.application.and_then(|a| a.engine_version).as_deref(), Some("4.0.1"));
+        }
+    }
+
+    #[test]
+    fn a_log_that_is_cut_before_its_first_event_says_so() {
+        let whole = zstd::encode_all(LOG.as_bytes(), 3).expect("compressed");
+        let error = of(&whole[..whole.len() / 2]).expect_err("cut").to_string();
+        assert!(error.contains("app is cut") && error.contains("copy the log again"), "{error}");
+        let error = of(b"[1]\nno JSON\n").expect_err("no log").to_string();
+        assert!(error.contains("not a Spark event log: its lines are no JSON"), "{error}");
     }
 }

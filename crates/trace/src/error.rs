@@ -94,7 +94,8 @@ impl fmt::Display for TraceError {
                 way_out(source)
             ),
             TraceError::NotATrace { path, why } => {
-                write!(f, "not a Pellucid trace:{} {why}; pass a file that `--trace` wrote", at(path))
+                let name = path.as_deref().map(|p: &Path| format!("{} is ", p.display())).unwrap_or_default();
+                write!(f, "{name}not a Pellucid trace: {why}; pass a file that `--trace` wrote")
             }
             TraceError::NewerMajor { path, format } => write!(
                 f,

@@ -140,12 +140,12 @@ impl<R: Read + Send> Reader<R> {
             truncated: None,
             warnings: Vec::new(),
         };
-        let begins = reader.next_block()?;
+        reader.next_block()?;
+        if reader.blocks.bytes == 0 {
+            return Err(reader.not_a_trace("it is empty".into()));
+        }
         if let Some(why) = reader.truncated.take() {
             return Err(reader.not_a_trace(why));
-        }
-        if !begins {
-            return Err(reader.not_a_trace("it is empty".into()));
         }
         let first = reader.block.split(|b| *b == b'\n').next().unwrap_or(&[]);
         reader.minor = reader.version(first)?;

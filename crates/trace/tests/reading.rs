@@ -84,6 +84,7 @@ fn what_is_no_trace_is_refused() {
         assert!(matches!(error, TraceError::NotATrace { .. }), "{error}");
         assert!(error.to_string().contains("pass a file"), "{error}");
     }
+    assert!(read(b"").expect_err("no trace").to_string().contains("it is empty"));
 }
 
 #[test]

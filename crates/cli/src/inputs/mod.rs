@@ -52,6 +52,10 @@ impl Input {
     pub fn read(&self) -> Result<Trace, Failure> {
         if !self.is_spark_log {
             let path = Path::new(&self.files.parts[0]);
+            let start = start_of(path).map_err(|error| Failure::file("read", &self.name, &error))?;
+            if let Some(why) = no_trace(&start) {
+                return Err(Failure::Failed(format!("cannot read {}: {why}", self.name)));
+            }
             let called = |error: pellucid_trace::TraceError| {
                 error.to_string().replacen(&self.files.name, &self.name, 1)
             };
@@ -184,10 +188,52 @@ fn starts_as_spark_log(path: &Path) -> io::Result<bool> {
     Ok(pellucid_sparklog::looks_like_event_log(&start) || start.trim_ascii_start().starts_with(b"{"))
 }
 
+/// What a file is that begins so, where no trace begins so, and what to do.
+fn no_trace(start: &[u8]) -> Option<String> {
+    let packed =
+        |how: &str, with: &str| Some(format!("it is compressed with {how}; decompress it first ({with})"));
+    match start {
+        [] => {
+            Some("it is empty; the job that should have written it did not begin, or still runs".to_owned())
+        }
+        [b'B', b'Z', b'h', ..] => packed("bzip2", "`bunzip2`"),
+        [0xfd, b'7', b'z', b'X', b'Z', ..] => packed("xz", "`unxz`"),
+        [b'P', b'K', 3, 4, ..] => packed("zip", "`unzip`"),
+        // As traces begin, or logs: who reads them says best what is wrong.
+        _ if pellucid_sparklog::is_compressed(start) => None,
+        _ => Some(format!(
+            "it is neither a Pellucid trace nor a Spark event log: it begins with `{}`; pass a file that `--trace` \
+             wrote, or what Spark wrote to spark.eventLog.dir",
+            start[..start.len().min(20)].escape_ascii()
+        )),
+    }
+}
+
 fn starts_as_trace(path: &Path) -> io::Result<bool> {
     let start = start_of(path)?;
     let mut text = Vec::new();
     let mut reader = pellucid_sparklog::decompressed(&start[..])?;
     let _ = reader.by_ref().take(4096).read_to_end(&mut text); // the start of a frame may be all there is
     Ok(text.starts_with(b"{\"t\":\"header\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_are_no_traces_say_what_they_are() {
+        for (start, says) in [
+            (&b""[..], "is empty"),
+            (b"BZh91AY", "compressed with bzip2; decompress it first"),
+            (b"\xfd7zXZ\0", "xz"),
+            (b"PK\x03\x04", "zip"),
+            (b"# notes\nof ours", "begins with `# notes\\nof ours`"),
+            (b"\x7fELF\x02", "begins with `\\x7fELF\\x02`"),
+        ] {
+            let why = no_trace(start).expect("no trace");
+            assert!(why.contains(says), "{why}");
+        }
+        assert_eq!(no_trace(b"\x28\xb5\x2f\xfd..."), None);
+    }
 }
