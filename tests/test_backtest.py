@@ -68,12 +68,29 @@ def test_the_same_traces_give_the_same_predictions(measured):
     assert first == second
 
 
+def test_the_causal_check_slows_short_jobs_as_it_says(tmp_path):
+    """A job is never faster than its bytes at the rate that is set: what a kept engine did not use before is not its."""
+    file = tmp_path / "x.parquet"
+    binary.run("sql", "SELECT md5(cast(value AS VARCHAR)) AS x FROM range(100000)", "-o", file).check()
+    query = f"SELECT count(*), max(x) FROM '{file}'"
+    ran = binary.run("backtest", "--json", "--repeats", "3", "--causal", query).check()
+    paced = {case["set"]["disk.rate"]: case for case in ran.json()["cases"] if "disk.rate" in case["set"]}
+    if not paced:
+        pytest.skip(f"this folder is on no disk: {ran.err}")
+    for rate, case in paced.items():
+        least_ms = file.stat().st_size * 0.9 / (float(rate.removesuffix("MB/s")) * 1e3)
+        assert float(case["measured_ms"]) >= least_ms, (rate, least_ms, case)
+    if max(float(case["baseline_ms"]) for case in paced.values()) < 150:
+        assert "below 200 ms" in ran.err, ran.err
+
+
 def test_the_recorded_matrix_is_predicted_as_well_as_it_was():
     """Traces of emulated hardware, kept with the results: no prediction may become worse than the page says."""
     folder = results.FOLDER / "backtest"
     if not (folder / manifest.NAME).exists():
         pytest.skip("no recorded matrix: `make backtest` on a machine where the lab works")
-    document = json.loads(binary.run("backtest", "--json", folder / manifest.NAME).check().out)
+    # The help's example.
+    document = json.loads(binary.run("backtest", "--json", "--max-error", "11%", folder / manifest.NAME).check().out)
     found = {case["name"]: case["error"] for case in document["cases"]}
     noted = {name: case["error"] for name, case in table.noted(folder).items()}
     assert set(noted) == set(found), "the page is not of these traces: python -m bench.backtest.table"

@@ -4,6 +4,7 @@ Exit codes: 2 where the request itself is wrong (SQL that does not parse, a colu
 not there, an option's value), 1 where it was right and went wrong.
 """
 
+import bz2
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from tests import binary, oracle, s3
 
@@ -247,3 +249,29 @@ def test_help_has_an_example_and_no_command_is_usage():
         assert re.search(rf"pellucid {command}\b", ran.out), f"{command}: no example"
     assert binary.run("no-such-command").code == USAGE
     assert subprocess.run([binary.binary()], capture_output=True, stdin=subprocess.DEVNULL).returncode in (0, USAGE)
+
+
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        (b"", "it is empty"),
+        (bz2.compress(b"{}"), "compressed with bzip2; decompress it first"),
+        (b"# notes\n", "neither a Pellucid trace nor a Spark event log: it begins with `# notes"),
+    ],
+)
+def test_files_that_are_no_traces_are_said_to_be_what_they_are(tmp_path, content, said):
+    path = tmp_path / "input"
+    path.write_bytes(content)
+    ran = binary.run("analyze", path)
+    assert ran.code == FAILED and said in ran.err and str(path) in ran.err, ran.err
+
+
+def test_a_log_with_a_byte_order_mark_is_read_and_one_cut_at_its_start_says_so(tmp_path):
+    whole = (binary.ROOT / "tests" / "event_logs" / "spark-4.3.0" / "own-none").read_bytes()
+    marked, cut = tmp_path / "marked", tmp_path / "cut.zstd"
+    marked.write_bytes(b"\xef\xbb\xbf" + whole)
+    ran = binary.run("analyze", marked, "--json").check().json()
+    assert ran["source"]["kind"] == "spark-event-log" and ran["source"]["tasks"] > 0
+    cut.write_bytes(zstandard.compress(whole)[:40])
+    ran = binary.run("analyze", cut)
+    assert ran.code == FAILED and "cut" in ran.err and str(cut) in ran.err, ran.err

@@ -105,6 +105,17 @@ def test_a_run_that_failed_is_not_faster(recorded):
     assert ran.code == 1 and "ended well in both" in ran.err, ran.out + ran.err
 
 
+def test_a_gate_refuses_two_different_queries(recorded):
+    def other(record):
+        return record | {"name": "SELECT 2"} if record["t"] == "job" else record
+
+    different = changed(recorded, "different.trace", 1.0, other)
+    ran = binary.run("compare", recorded, different, "--fail-slower", "10%", "-q")
+    assert ran.code == 2 and "cannot gate" in ran.err and "leave out --fail-slower" in ran.err, ran.err
+    ran = binary.run("compare", recorded, different).check()
+    assert "different texts" in ran.err
+
+
 def test_what_cannot_be_compared(recorded, tmp_path):
     cut = tmp_path / "cut.trace"
     cut.write_bytes(recorded.read_bytes()[: recorded.stat().st_size // 2])

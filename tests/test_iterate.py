@@ -381,6 +381,14 @@ def test_formats_give_the_same_model(tmp_path):
     np.testing.assert_allclose(together, models[0]["coefficients"], rtol=0, atol=1e-4)
 
 
+def test_a_pattern_names_several_files(tmp_path):
+    """Beside one that it does not match."""
+    x, y = DATA["iris: virginica"]
+    write(tmp_path / "a1.csv", x[:70], y[:70]), write(tmp_path / "a2.csv", x[70:], y[70:]), write(tmp_path / "b.csv", x + 1, y)
+    whole = regression(write(tmp_path / "whole.csv", x, y))[0]
+    np.testing.assert_array_equal(regression(tmp_path / "a*.csv")[0], whole)
+
+
 def test_what_people_see(tmp_path):
     x, y = DATA["iris: virginica"]
     ran = binary.run("iterate", "logistic-regression", write(tmp_path / "a.csv", x, y), "--label", "y").check()
@@ -402,6 +410,13 @@ def test_bad_tables_are_refused(tmp_path):
     assert "PELLUCID_ITERATE_SECRET" in refused(USAGE, *fit, "--label", "y", "--processes", 2, "--listen", "127.0.0.1:0")
     assert "ends in .parquet" in refused(USAGE, *fit, "--label", "y", "-o", tmp_path / "a.txt")
     assert "is no folder" in refused(USAGE, *fit, "--label", "y", "-o", tmp_path / "none" / "a.parquet")
+    for place, option in (("s3://bucket/a.parquet", "-o"), ("s3://bucket/a.trace", "--trace")):
+        message = refused(USAGE, *fit, "--label", "y", option, place)
+        assert f"cannot write to {place}" in message and "local files only" in message, message
+    message = refused(FAILED, *fit, "--label", "y", "--snapshot", "/proc/none")
+    assert "cannot write snapshots to /proc/none" in message and "--snapshot" in message, message
+    assert "no file matches" in refused(FAILED, "logistic-regression", tmp_path / "none*.csv", "--label", "y")
+    assert "local files only" in refused(USAGE, "logistic-regression", "s3://bucket/*.csv", "--label", "y")
     assert "labels are 0 and 1" in refused(FAILED, *fit, "--label", "f0")
     gone = refused(FAILED, "logistic-regression", tmp_path / "none.csv", "--label", "y")
     assert "none.csv" in gone and "check the path" in gone

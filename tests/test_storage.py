@@ -192,6 +192,8 @@ def test_probe_of_a_folder_leaves_it_empty(tmp_path):
     assert [path.name for path in tmp_path.rglob("*")] == ["theirs"]
     missing = binary.run("storage", "probe", tmp_path / "none")
     assert missing.code == 2 and "name a folder or a URL" in missing.err
+    small = binary.run("storage", "probe", tmp_path, "--bytes", "1MiB")
+    assert small.code == 2 and "at least 17MiB" in small.err, small.err
     unknown = binary.run("storage", "probe", "gs://bucket/folder")
     assert unknown.code == 2 and "gs://bucket" in unknown.err
 
@@ -404,6 +406,14 @@ def test_doctor_finds_what_is_wrong_and_is_silent_where_nothing_is(tmp_path):
     ran = binary.run("storage", "doctor", conf).check()
     assert "written 3 times" in ran.out and "fs.s3a.committer.name=magic" in ran.out
     no_secret(ran.out, ran.err)
+    probed = tmp_path / "probe.json"
+    binary.run("storage", "probe", tmp_path, "--seconds", "1", "--bytes", "17MiB", "-o", probed).check()
+    # A folder here says nothing of S3.
+    assert doctor(conf, "--probe", probed) == doctor(conf)
+    data, trace = binary.ensure_data("tpch", SCALE), tmp_path / "local.trace"
+    binary.sql("SELECT sum(l_quantity) FROM lineitem", data, "--trace", trace).check()
+    answer = binary.run("whatif", trace, "--set", f"storage={probed}", "--json").check().json()
+    assert any("just written" in words for words in answer["assumptions"]), answer["assumptions"]
 
 
 @pytest.mark.parametrize("place", ["SWI", "MINIO"])

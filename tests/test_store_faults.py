@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests import binary, s3, services
+from tests import binary, s3, services, traces
 from tests.credentials import no_secret, told_of
 
 
@@ -19,9 +19,12 @@ def test_a_bad_day_of_a_store_ends_in_the_right_answer(fault, tmp_path):
     with s3.serving() as (environment, bucket):
         bucket.objects["rows.parquet"] = file.read_bytes()
         bucket.faults[:] = [fault] * 2
-        ran = binary.sql(query.format("s3://bucket/rows.parquet"), env=os.environ | environment)
+        trace = tmp_path / "query.trace"
+        ran = binary.sql(query.format("s3://bucket/rows.parquet"), None, "--trace", trace, env=os.environ | environment)
         assert binary.result(ran).rows == expected, ran.err
         assert not bucket.faults and len(bucket.asked) < 60, bucket.asked
+    failed = [o for o in traces.read(trace).of["storage_operation"] if o.get("outcome") == "failed"]
+    assert len(failed) == 2 and all(o["operation"] == "read" and o["error"] for o in failed), failed
 
 
 # More than one part.
