@@ -70,6 +70,8 @@ pub enum Input {
 pub struct EngineOptions {
     /// Threads that compute.
     pub cores: usize,
+    /// Someone chose that number: the trace says so.
+    pub cores_set: bool,
     /// Partitions after an exchange, and multitasks of a scan at least; default: four a core.
     pub partitions: Option<usize>,
     /// Memory for operators, exchanges and what is read ahead of them; default: no limit.
@@ -95,6 +97,7 @@ impl Default for EngineOptions {
     fn default() -> Self {
         Self {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
+            cores_set: false,
             partitions: None,
             memory_bytes: None,
             io: IoMode::default(),

@@ -78,7 +78,7 @@ impl Query {
         let recorder = Recorder::start(RecorderOptions {
             producer: "engine".to_string(),
             producer_version: env!("CARGO_PKG_VERSION").to_string(),
-            labels: session.runtime.labels(),
+            labels: session.labels(),
             path: trace,
             keep: true,
         })

@@ -14,7 +14,7 @@ use pellucid_runtime::Runtime;
 use crate::input::Decoded;
 use crate::stores::Stores;
 use crate::tables::{self, PathTables};
-use crate::{EngineError, EngineOptions};
+use crate::{EngineError, EngineOptions, Input};
 
 /// Hash partitions a core: two, eight and sixteen in all were slower on two cores (facts on
 /// DataFusion, "Sizes and memory").
@@ -45,6 +45,7 @@ impl Session {
         }
         let runtime = Runtime::new(pellucid_runtime::Options {
             cores: options.cores,
+            cores_set: options.cores_set,
             memory_bytes: options.memory_bytes,
             io: options.io,
             disk_rates: options.disk_rates.clone(),
@@ -62,6 +63,17 @@ impl Session {
         let stores = Arc::new(Stores::default());
         let context = context(&options, &stores).map_err(EngineError::from)?;
         Ok(Self { options, runtime, context, stores, decoded: Decoded::default(), tokio })
+    }
+
+    /// What makes times of this session not those of the bare machine, in words.
+    pub(crate) fn labels(&self) -> Vec<String> {
+        let mut labels = self.runtime.labels();
+        labels.extend(match self.options.input {
+            Input::Storage => None,
+            Input::Memory => Some("tables read into the page cache before the job".to_string()),
+            Input::MemoryDecoded => Some("tables decoded into memory before the job".to_string()),
+        });
+        labels
     }
 
     pub(crate) fn register_table(&self, name: &str, path: &str) -> Result<(), EngineError> {

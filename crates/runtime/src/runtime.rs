@@ -47,6 +47,8 @@ pub enum IoMode {
 pub struct Options {
     /// Threads that compute.
     pub cores: usize,
+    /// Someone chose that number: the trace says `set`, also where the machine has as many.
+    pub cores_set: bool,
     /// Budget of what multitasks and exchanges hold; `None`: no limit.
     pub memory_bytes: Option<u64>,
     /// How files are read.
@@ -65,7 +67,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            cores: machine_cores(),
+            cores_set: false,
             memory_bytes: None,
             io: IoMode::Cached,
             disk_rates: Vec::new(),
@@ -74,6 +77,11 @@ impl Default for Options {
             policy: Policy::default(),
         }
     }
+}
+
+/// Cores that this process may use.
+fn machine_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Runs jobs on this machine. Clones are of the same runtime.
@@ -111,13 +119,15 @@ impl Runtime {
             .unwrap_or(u32::try_from(options.cores).map_err(|_| "more cores than can be")?);
         let shared = Shared::new(options.memory_bytes);
         let quota = quota::cores().filter(|quota| *quota < f64::from(cores));
+        let set = options.cores_set || cores as usize != machine_cores();
+        let from = if set { "set" } else { "counted" };
         let spec = ResourceSpec { concurrency: Concurrency::Fixed(cores), multitasks_at_once: None };
         let handle = shared.add_resource(spec, |id| Info {
             id,
             name: "cores".to_string(),
             kind: kind::CPU,
             capacity: Some(quota.unwrap_or(f64::from(cores))),
-            capacity_from: Some(if quota.is_some() { "quota" } else { "counted" }),
+            capacity_from: Some(if quota.is_some() { "quota" } else { from }),
             concurrency: cores,
             concurrency_min: None,
             link: None,
@@ -148,6 +158,11 @@ impl Runtime {
         }
         sampler::spawn(&inner.shared).map_err(failed)?;
         let mut registry = inner.registry();
+        let there_are = machine_cores();
+        if cores as usize > there_are {
+            let plural = if there_are == 1 { "" } else { "s" };
+            registry.labels.push(format!("{cores} compute threads on {there_are} core{plural}"));
+        }
         if inner.options.io == IoMode::Direct {
             registry.labels.push("page cache bypassed (direct I/O)".to_string());
         }
@@ -251,7 +266,8 @@ impl Runtime {
     }
 
     /// What makes times of this runtime not those of the bare machine, in words,
-    /// for a trace's header: which resources are paced, whether the cache is bypassed.
+    /// for a trace's header: which resources are paced, whether more cores are used than there are,
+    /// whether the cache is bypassed.
     pub fn labels(&self) -> Vec<String> {
         self.0.registry().labels.clone()
     }

@@ -25,6 +25,29 @@ fn options_that_cannot_be() {
 }
 
 #[test]
+fn a_chosen_number_of_cores_is_set_and_more_than_there_are_is_labelled() {
+    let there_are = std::thread::available_parallelism().map_or(1, usize::from);
+    let of = |options: Options| {
+        let runtime = Runtime::new(options).expect("a runtime");
+        let job = runtime.begin("cores", recorder());
+        job.succeed();
+        job.wait().expect("it succeeds");
+        let from = sound(&job).resources[0].capacity_from.clone();
+        (from.filter(|from| from != "quota"), runtime.labels())
+    };
+    let plain = Options::default;
+    let set = of(Options { cores_set: true, ..plain() });
+    assert!(set.0.is_none_or(|from| from == "set") && set.1.is_empty());
+    let (from, labels) = of(Options { cores: there_are + 1, ..plain() });
+    assert!(from.is_none_or(|from| from == "set"));
+    assert!(
+        labels[0].starts_with(&format!("{} compute threads on {there_are} core", there_are + 1)),
+        "{labels:?}"
+    );
+    assert!(of(plain()).0.is_none_or(|from| from == "counted"));
+}
+
+#[test]
 fn stores_share_a_link_and_are_paced_there() {
     let options = Options { network_rate: Some(5_000_000), ..Options::default() };
     let runtime = Runtime::new(options).expect("a runtime");
