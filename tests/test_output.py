@@ -210,6 +210,16 @@ def test_ctrl_c_while_reading_ends_at_once(rows, tmp_path):
     assert min(interrupted_after_s(start) for _ in range(3)) < INTERRUPT_S
 
 
+def test_ctrl_c_leaves_a_trace_with_its_end(rows, tmp_path):
+    kept = tmp_path / "cancelled.trace"
+    process = reading(rows, "--trace", kept)
+    binary.wait_until(lambda: kept.exists() and traces.read(kept).of["multitask"], process)
+    assert binary.kill(process, signal.SIGINT)[0] == INTERRUPTED
+    trace = traces.read(kept)
+    assert [end["outcome"] for end in trace.of["job_end"]] == ["cancelled"] and trace.of["end"], dict(trace.of)
+    assert binary.run("analyze", "--json", kept).check().json()["source"]["complete"] is True
+
+
 def test_ctrl_c_while_computing_ends_at_once(rows):
     """A join whose condition no index helps: minutes of pure computing."""
     query = f"SELECT count(*) FROM '{rows}' x JOIN '{rows}' y ON x.a % 1000 < y.b % 1000 AND x.id < y.id"

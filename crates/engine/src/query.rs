@@ -34,6 +34,10 @@ use crate::stage::Builder;
 use crate::stores::{JobIo, JobStores, in_store, planned};
 use crate::{EngineError, Input, QueryResult, explain, input, paths, tables};
 
+/// How long the end of a cancelled query waits for its trace's end. Most work stops within 100 ms;
+/// an operator that puts nothing out, or a store that does not answer while planning, may not.
+const TRACE_END: Duration = Duration::from_secs(1);
+
 /// Footers and page indexes read at once.
 const METADATA_AT_ONCE: usize = 16;
 
@@ -43,6 +47,8 @@ pub struct Query {
     cancel: CancelHandle,
     ended: Receiver<Result<QueryResult, EngineError>>,
     early: Mutex<Option<Result<QueryResult, EngineError>>>,
+    /// Closed when the query's thread has ended, for one that keeps its trace.
+    traced: Option<Receiver<()>>,
 }
 
 /// Cancels a query; outlives it.
@@ -54,8 +60,8 @@ pub struct CancelHandle {
 }
 
 impl CancelHandle {
-    /// Cancels the query: [`Query::wait`] returns at once, what runs stops within 100 ms, and
-    /// what it had written is gone when this returns.
+    /// Cancels the query: [`Query::wait`] returns at once, or when a trace that is kept has its end; what
+    /// runs stops within 100 ms, and what it had written is gone when this returns.
     pub fn cancel(&self) {
         self.job.cancel();
         self.outputs.discard();
@@ -75,6 +81,8 @@ impl Query {
             listings.clear();
         }
         load(&session, sql)?;
+        let (tracing, traced) = sync_channel(0);
+        let traced = trace.is_some().then_some(traced);
         let recorder = Recorder::start(RecorderOptions {
             producer: "engine".to_string(),
             producer_version: env!("CARGO_PKG_VERSION").to_string(),
@@ -88,11 +96,13 @@ impl Query {
         let (sender, ended) = sync_channel(2);
         let outputs = Arc::new(Outputs::new(session.runtime.clone(), session.tokio.handle().clone()));
         let cancel = CancelHandle { job: job.clone(), outputs: Arc::clone(&outputs), ended: sender.clone() };
-        let query = Self { job: job.clone(), cancel, ended, early: Mutex::new(None) };
+        let query = Self { job: job.clone(), cancel, ended, early: Mutex::new(None), traced };
         let sql = sql.to_string();
         std::thread::Builder::new()
             .name("query".to_string())
             .spawn(move || {
+                // Dropped at the thread's end.
+                let _tracing: SyncSender<()> = tracing;
                 let io = session.stores.begin(job.clone(), session.runtime.clone());
                 let running = Running { session, job, outputs, io };
                 let ended = catch_unwind(AssertUnwindSafe(|| running.run(&sql, &recorder)));
@@ -136,11 +146,14 @@ impl Query {
     /// What is wrong with the statement, what went wrong on the way, a trace that could not be
     /// written, a cancellation.
     pub fn wait(self) -> Result<QueryResult, EngineError> {
-        if let Some(ended) = self.early.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            return ended;
+        let early = self.early.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let lost = |_| Err(EngineError::Failed("the query's thread ended without a word".to_string()));
+        let ended = early.unwrap_or_else(|| self.ended.recv().unwrap_or_else(lost));
+        if let (Err(EngineError::Cancelled), Some(traced)) = (&ended, self.traced) {
+            // Closed or too late: either way the query has been cancelled.
+            let _ = traced.recv_timeout(TRACE_END);
         }
-        let lost = || Err(EngineError::Failed("the query's thread ended without a word".to_string()));
-        self.ended.recv().unwrap_or_else(|_| lost())
+        ended
     }
 }
 
