@@ -74,7 +74,7 @@ fn words(error: &DataFusionError) -> String {
         DataFusionError::Context(context, inner) => format!("{context}: {}", words(inner)),
         DataFusionError::Diagnostic(_, inner) => words(inner),
         DataFusionError::Shared(inner) => words(inner),
-        DataFusionError::ArrowError(inner, _) => deep(inner.as_ref()),
+        DataFusionError::ArrowError(inner, _) => plain(&deep(inner.as_ref())),
         DataFusionError::ParquetError(inner) => deep(inner.as_ref()),
         DataFusionError::ObjectStore(inner) => store(inner),
         DataFusionError::External(inner) => deep(inner.as_ref()),
@@ -108,6 +108,12 @@ fn plain(text: &str) -> String {
     }
     if let Some(ending) = text.strip_prefix("There is no registered file format with ext ") {
         return format!("{ending} is no ending that says the format; {FORMATS}");
+    }
+    if let Some((_, keys)) = text.split_once("Only UTF8 keys supported by JSON MapArray Writer: got ") {
+        return format!(
+            "cannot write a MAP with keys of type {keys} as JSON, whose keys are text; write Parquet, or print \
+             the rows with --format json"
+        );
     }
     // A wrong call of a function comes with its own heading in the middle of the text.
     let bug = "\nThis issue was likely caused by a bug in DataFusion's code";
@@ -179,6 +185,8 @@ mod tests {
                     DataFusion's code. Please file it in our issue tracker: https://x/issues. No function matches";
         assert_eq!(plain(text), "No function matches");
         assert!(plain("Unable to find factory for XLSX").contains("PARQUET, CSV, JSON and ARROW"));
+        let map = "Invalid argument error: Only UTF8 keys supported by JSON MapArray Writer: got Int64";
+        assert!(plain(map).starts_with("cannot write a MAP with keys of type Int64 as JSON"));
         let error = DataFusionError::Execution("no".to_string()).context("Optimizer rule 'x' failed");
         assert_eq!(EngineError::from(error), EngineError::Failed("no".to_string()));
     }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::error::ArrowError;
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::FileScanConfig;
@@ -407,8 +408,17 @@ impl Compute {
         Done { bytes: Some(0), cached_bytes: Some(0), then, ..Done::default() }
     }
 
-    /// What went wrong, with the files that were being decoded.
+    /// What went wrong, with the files that were being decoded. A computation that failed is no fault
+    /// of theirs: of a division the query is named, elsewhere.
     fn explained(&self, error: DataFusionError) -> Error {
+        let doing = match error.find_root() {
+            DataFusionError::ArrowError(cause, _) => match cause.as_ref() {
+                ArrowError::DivideByZero => return Box::new(error),
+                ArrowError::ArithmeticOverflow(_) | ArrowError::CastError(_) => "computing over",
+                _ => "decoding",
+            },
+            _ => "decoding",
+        };
         let mut files: Vec<String> = self.ready.reads[self.partition]
             .iter()
             .flat_map(|(scan, task)| {
@@ -422,7 +432,7 @@ impl Compute {
         if files.is_empty() || files.len() > 3 {
             return Box::new(error);
         }
-        Box::new(error.context(format!("while decoding {}", files.join(", "))))
+        Box::new(error.context(format!("while {doing} {}", files.join(", "))))
     }
 
     fn compute(&self, context: &Context) -> Result<u64> {

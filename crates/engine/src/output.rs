@@ -77,18 +77,36 @@ impl Outputs {
         self.state().writer = Some((job, stage));
     }
 
-    /// Begins an output at `location` of the store behind `url`.
+    /// Begins an output at `location` of the store behind `url`. Where that fails, so does the job, for
+    /// this cause: DataFusion's writers of text hide it behind one of their own.
     pub(crate) fn create(
         &self,
         store: &Arc<dyn ObjectStore>,
         url: &Url,
         location: &Path,
     ) -> Result<usize, Error> {
+        let begun = self.begin(store, url, location);
+        if let Err(error) = &begun
+            && !error.is::<pellucid_runtime::Cancelled>()
+        {
+            // Not under the lock: what a job drops at its end may come back here.
+            let writer = self.state().writer.clone();
+            if let Some((job, _)) = writer {
+                job.fail(error.to_string().into());
+            }
+        }
+        begun
+    }
+
+    fn begin(&self, store: &Arc<dyn ObjectStore>, url: &Url, location: &Path) -> Result<usize, Error> {
         let target = if url.scheme() == "file" {
             let path = pellucid_storage::LocalStore::default().path(location)?;
             if let Some(folder) = path.parent() {
                 std::fs::create_dir_all(folder).map_err(|e| {
-                    format!("{}: {e}; the folder for the output cannot be made", folder.display())
+                    format!(
+                        "cannot write {}: its folder cannot be made: {e}; choose a folder that can be written",
+                        path.display()
+                    )
                 })?;
             }
             Target::Local(Output::create(&self.runtime, &path)?)
