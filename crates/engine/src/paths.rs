@@ -9,6 +9,7 @@
 
 use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::listing::ListingTableUrl;
+use datafusion::datasource::physical_plan::FileOutputMode;
 use object_store::ObjectMeta;
 use object_store::path::Path;
 use url::Url;
@@ -60,6 +61,15 @@ pub(crate) fn target(place: &str) -> Result<String> {
     // An absolute path has lost the slash that makes it a folder.
     let folder = if place.ends_with('/') { "/" } else { "" };
     exactly("file:///", &format!("{}{folder}", path.display().to_string().trim_matches('/')), place)
+}
+
+/// Whether `COPY … TO` makes a folder of files of a [`target`]: by a slash at its end, or no ending.
+///
+/// # Errors
+/// A URL that is none.
+pub(crate) fn is_folder(target: &str) -> Result<bool> {
+    let url = ListingTableUrl::parse(target)?;
+    Ok(!FileOutputMode::Automatic.single_file_output(&url))
 }
 
 /// The URL of `key` in the store `root`.
@@ -281,6 +291,9 @@ mod tests {
             let key = if is_remote(place) { &place["s3://bucket/".len()..] } else { &place[1..] };
             assert_eq!((url.prefix().as_ref(), url.get_glob().is_some()), (key, false), "{place}");
         }
+        let folders = ["/a*/", "/a*", "/a.csv/", "/a", "s3://b/a/", "/a.csv", "s3://b/a*.csv"];
+        let is_folder = folders.map(|place| is_folder(&target(place).unwrap()).unwrap());
+        assert_eq!(is_folder, [true, true, true, true, true, false, false]);
         assert!(parsed("/a*/").is_collection() && parsed("s3://bucket/a/").is_collection());
     }
 

@@ -32,7 +32,7 @@ use crate::scan::Source;
 use crate::session::Session;
 use crate::stage::Builder;
 use crate::stores::{JobIo, JobStores, in_store, planned};
-use crate::{EngineError, Input, QueryResult, explain, input, paths, tables};
+use crate::{EngineError, Input, QueryResult, explain, input, logical, paths, tables};
 
 /// How long the end of a cancelled query waits for its trace's end. Most work stops within 100 ms;
 /// an operator that puts nothing out, or a store that does not answer while planning, may not.
@@ -171,7 +171,7 @@ fn load(session: &Session, sql: &str) -> Result<(), EngineError> {
         if session.options.input == Input::Storage {
             return Ok(());
         }
-        let Some(logical) = state.create_logical_plan(sql).await.ok().and_then(query) else { return Ok(()) };
+        let Some(logical) = logical::plan(&state, sql).await.ok().and_then(query) else { return Ok(()) };
         match session.options.input {
             Input::Storage => Ok(()),
             Input::Memory => Ok(input::cache(&state.create_physical_plan(&logical).await?)?),
@@ -208,7 +208,10 @@ struct Running {
 
 impl Running {
     fn run(&self, sql: &str, recorder: &Recorder) -> Result<QueryResult, EngineError> {
-        let outcome = self.steps(sql);
+        let outcome = self.steps(sql).map_err(|error| {
+            let state = self.session.context.state();
+            logical::named(&state, sql, error)
+        });
         if let Err(error) = &outcome {
             // Where the job itself failed this says nothing new.
             self.job.fail(error.to_string().into());
@@ -309,7 +312,7 @@ impl Running {
     async fn plan(&self, sql: &str) -> Result<Planned, EngineError> {
         let context = &self.session.context;
         let state = context.state();
-        let logical = state.create_logical_plan(sql).await.map_err(|e| tables::nearest(&state, e))?;
+        let logical = logical::plan(&state, sql).await?;
         let (logical, asked) = match logical {
             LogicalPlan::Explain(e) if !e.verbose => ((*e.plan).clone(), Asked::Stages),
             LogicalPlan::Analyze(a) => ((*a.input).clone(), Asked::Measured),
@@ -323,7 +326,11 @@ impl Running {
                 (frame.into_parts().1, Asked::Rows)
             }
             LogicalPlan::Copy(mut copy) => {
-                copy.output_url = paths::target(&copy.output_url)?;
+                let place = std::mem::take(&mut copy.output_url);
+                copy.output_url = paths::target(&place)?;
+                if !copy.partition_by.is_empty() || paths::is_folder(&copy.output_url)? {
+                    tables::check_empty(&state, &place, &copy.output_url).await?;
+                }
                 (LogicalPlan::Copy(copy), Asked::Rows)
             }
             query => (query, Asked::Rows),

@@ -1,14 +1,19 @@
 //! Divides a text into statements, and looks at each before any of them runs.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use datafusion::common::DataFusionError;
+use datafusion::config::SqlParserOptions;
 use datafusion::sql::parser::{CopyToSource, DFParserBuilder, Statement};
-use datafusion::sql::sqlparser::ast::{Query, SetExpr, SetOperator, SetQuantifier, Visit, Visitor};
-use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Expr, Ident, ObjectName, Query, SetExpr, SetOperator, SetQuantifier, TableAlias,
+    TableFactor, Visit, VisitMut, Visitor, VisitorMut,
+};
+use datafusion::sql::sqlparser::dialect::{GenericDialect, dialect_from_str};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer, Whitespace};
 
-use crate::EngineError;
+use crate::{EngineError, from_first};
 
 /// The statements of `sql`, without the semicolons between them; empty ones are left out.
 ///
@@ -19,25 +24,88 @@ pub(crate) fn split(sql: &str) -> Result<Vec<String>, EngineError> {
     let statements = divide(sql)?;
     // Whoever changes the dialect on the way has the statements after it read by that.
     if !statements.iter().any(|s| s.to_ascii_lowercase().contains("sql_parser")) {
-        let parsed = DFParserBuilder::new(sql).build().and_then(|mut parser| parser.parse_statements())?;
-        parsed.iter().try_for_each(check)?;
+        parse(sql, &SqlParserOptions::default())?.iter().try_for_each(check)?;
     }
     Ok(statements)
+}
+
+/// The statement of `sql`, as [`split`] gave it.
+///
+/// # Errors
+/// Text that does not parse, and text of no statement or of several.
+pub(crate) fn one(sql: &str, options: &SqlParserOptions) -> Result<Statement, DataFusionError> {
+    let mut statements = parse(sql, options)?;
+    match (statements.pop_front(), statements.len()) {
+        (Some(statement), 0) => Ok(statement),
+        (_, more) => Err(DataFusionError::Plan(format!("one statement is expected, and {more} follow it"))),
+    }
+}
+
+fn parse(sql: &str, options: &SqlParserOptions) -> Result<VecDeque<Statement>, DataFusionError> {
+    let dialect = dialect_from_str(options.dialect).ok_or_else(|| {
+        DataFusionError::Configuration(format!("the SQL dialect {} is not known", options.dialect))
+    })?;
+    let tokens = Tokenizer::new(dialect.as_ref(), sql)
+        .tokenize_with_location()
+        .map_err(|e| DataFusionError::SQL(Box::new(e.into()), None))?;
+    DFParserBuilder::new(from_first::with_select(tokens))
+        .with_dialect(dialect.as_ref())
+        .with_recursion_limit(options.recursion_limit.get())
+        .build()?
+        .parse_statements()
+}
+
+/// Has queries read the table `to` wherever they name `from`, which stays the name of its columns'
+/// table. With `quoted`, only names in quotes are meant. True if anything changed.
+pub(crate) fn rename(statement: &mut Statement, from: &str, to: &str, quoted: bool) -> bool {
+    let mut tables = Rename { from, to, quoted, changed: false };
+    // It never breaks off.
+    let _ = match statement {
+        Statement::Statement(inner) => inner.as_mut().visit(&mut tables),
+        Statement::CopyTo(copy) => match &mut copy.source {
+            CopyToSource::Query(query) => query.as_mut().visit(&mut tables),
+            CopyToSource::Relation(_) => ControlFlow::Continue(()),
+        },
+        Statement::Explain(explain) => return rename(&mut explain.statement, from, to, quoted),
+        _ => ControlFlow::Continue(()),
+    };
+    tables.changed
+}
+
+struct Rename<'a> {
+    from: &'a str,
+    to: &'a str,
+    quoted: bool,
+    changed: bool,
+}
+
+impl VisitorMut for Rename<'_> {
+    type Break = std::convert::Infallible;
+
+    fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<Self::Break> {
+        if let TableFactor::Table { name, alias, args: None, .. } = table
+            && let [part] = &name.0[..]
+            && let Some(ident) = part.as_ident().cloned()
+        {
+            let same = match ident.quote_style {
+                Some(_) => ident.value == self.from,
+                None => !self.quoted && ident.value.to_lowercase() == self.from,
+            };
+            if same {
+                *name = ObjectName::from(vec![Ident::with_quote('"', self.to)]);
+                let own = TableAlias { explicit: true, name: ident, columns: Vec::new(), at: None };
+                alias.get_or_insert(own);
+                self.changed = true;
+            }
+        }
+        ControlFlow::Continue(())
+    }
 }
 
 /// Refuses what DataFusion would answer wrongly: it takes `EXCEPT ALL` and `INTERSECT ALL` for
 /// joins, which do not count how often a row is there.
 fn check(statement: &Statement) -> Result<(), EngineError> {
-    let found = match statement {
-        Statement::Statement(inner) => visit_queries(inner.as_ref()),
-        Statement::CopyTo(copy) => match &copy.source {
-            CopyToSource::Query(query) => visit_queries(query.as_ref()),
-            CopyToSource::Relation(_) => ControlFlow::Continue(()),
-        },
-        Statement::Explain(explain) => return check(&explain.statement),
-        _ => ControlFlow::Continue(()),
-    };
-    match found {
+    match inspect(statement, &mut Queries) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(operator) => Err(EngineError::Usage(format!(
             "{operator} ALL is not supported: rows that are there several times would be counted wrongly; use \
@@ -46,16 +114,48 @@ fn check(statement: &Statement) -> Result<(), EngineError> {
     }
 }
 
-fn visit_queries(within: &impl Visit) -> ControlFlow<SetOperator> {
-    struct Queries;
-    impl Visitor for Queries {
-        type Break = SetOperator;
+struct Queries;
 
-        fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<SetOperator> {
-            of_set(&query.body)
+impl Visitor for Queries {
+    type Break = SetOperator;
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<SetOperator> {
+        of_set(&query.body)
+    }
+}
+
+fn inspect<V: Visitor>(statement: &Statement, visitor: &mut V) -> ControlFlow<V::Break> {
+    match statement {
+        Statement::Statement(inner) => inner.visit(visitor),
+        Statement::CopyTo(copy) => match &copy.source {
+            CopyToSource::Query(query) => query.visit(visitor),
+            CopyToSource::Relation(_) => ControlFlow::Continue(()),
+        },
+        Statement::Explain(explain) => inspect(&explain.statement, visitor),
+        _ => ControlFlow::Continue(()),
+    }
+}
+
+/// The divisions of a statement whose divisor may be zero, as they are written.
+pub(crate) fn divisions(statement: &Statement) -> Vec<String> {
+    struct Divisions(Vec<String>);
+    impl Visitor for Divisions {
+        type Break = std::convert::Infallible;
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Self::Break> {
+            if let Expr::BinaryOp { op: BinaryOperator::Divide | BinaryOperator::Modulo, right, .. } = expr
+                && right.to_string().parse::<f64>().map_or(true, |divisor| divisor == 0.0)
+            {
+                self.0.push(expr.to_string());
+            }
+            ControlFlow::Continue(())
         }
     }
-    within.visit(&mut Queries)
+    let mut found = Divisions(Vec::new());
+    // It never breaks off.
+    let _ = inspect(statement, &mut found);
+    found.0.dedup();
+    found.0
 }
 
 /// The operator of a set operation within `body` (queries of their own left out) that counts
@@ -132,7 +232,7 @@ impl Cursor<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::split;
+    use super::*;
 
     #[test]
     fn semicolons_in_strings_and_comments_divide_nothing() {
@@ -147,11 +247,36 @@ mod tests {
         assert!(split("SELECT 'x").is_err());
     }
 
+    fn parsed(sql: &str) -> Statement {
+        one(sql, &SqlParserOptions::default()).unwrap()
+    }
+
+    #[test]
+    fn a_table_is_read_under_another_name_and_keeps_its_own() {
+        let renamed = |sql: &str, from, quoted| {
+            let mut statement = parsed(sql);
+            rename(&mut statement, from, "b/", quoted).then(|| statement.to_string())
+        };
+        let got = renamed("SELECT a.x FROM 'a' JOIN (SELECT 1 FROM \"a\" c) d ON true", "a", true).unwrap();
+        assert_eq!(got, "SELECT a.x FROM \"b/\" AS 'a' JOIN (SELECT 1 FROM \"b/\" c) d ON true");
+        assert_eq!(renamed("SELECT 1 FROM a, s.\"a\"", "a", true), None);
+        assert!(
+            renamed("COPY (SELECT 1 FROM A) TO 'x.csv'", "a", false).unwrap().contains("FROM \"b/\" AS A")
+        );
+    }
+
+    #[test]
+    fn divisions_are_named_as_they_are_written() {
+        let sql = "SELECT a / 2, a/b FROM t WHERE x % (y - 1) = 0 AND z / 0 > 1";
+        assert_eq!(divisions(&parsed(sql)), ["a / b", "x % (y - 1)", "z / 0"]);
+    }
+
     #[test]
     fn a_mistake_has_its_place_in_the_whole_text() {
         for (sql, place) in [
             ("SELECT 1;\nSELECT 2;\n  SELECT 3 FORM x y", "line 3, column 17"),
             ("SELECT 1;\n SELECT 'x", "line 2, column 9"),
+            ("FROM t;\nFROM t WHERE a = 1 LIMIT 1 x", "line 2, column 28"),
         ] {
             let error = split(sql).unwrap_err().to_string();
             assert!(error.contains(place), "{error}");

@@ -125,6 +125,30 @@ pub(crate) async fn check(state: &dyn Session, place: &str) -> Result<()> {
     find(state, place).await.map(drop)
 }
 
+/// Refuses a folder for output that has files: the new ones would be rows of the same table.
+///
+/// # Errors
+/// It has files that are not hidden, or cannot be listed.
+pub(crate) async fn check_empty(state: &dyn Session, place: &str, target: &str) -> Result<()> {
+    let folder = paths::folder(&ListingTableUrl::parse(target)?)?;
+    let store = state.runtime_env().object_store(&folder)?;
+    let mut files = store.list(Some(folder.prefix()));
+    loop {
+        let file = match files.try_next().await {
+            Ok(Some(file)) => file,
+            Ok(None) | Err(object_store::Error::NotFound { .. }) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        if let [file] = paths::meant(&folder, std::slice::from_ref(&file), "")?[..] {
+            return failed(format!(
+                "cannot write to {place}: it holds files, such as {}, and COPY would add to their rows; remove \
+                 them or choose another folder (to add rows: CREATE EXTERNAL TABLE, then INSERT INTO)",
+                paths::name(&folder, &file.location)
+            ));
+        }
+    }
+}
+
 /// The table of the files at `place`.
 ///
 /// # Errors
@@ -233,21 +257,24 @@ struct Kind {
 /// # Errors
 /// No known ending, or more than one.
 fn kind_of(place: &str, files: &[&ObjectMeta]) -> Result<Kind> {
-    let mut kind: Option<Kind> = None;
+    let mut kinds: Vec<(Kind, usize)> = Vec::new();
     for file in files {
         let name = file.location.filename().unwrap_or_default();
-        let Some(other) = kind_of_name(name) else { continue };
-        match &kind {
-            None => kind = Some(other),
-            Some(kind) if kind.ending == other.ending => {}
-            Some(kind) => {
-                return failed(format!(
-                    "{place}: there are files of several formats, {} and {}; choose with a pattern that ends in \
-                     *{}",
-                    kind.ending, other.ending, kind.ending
-                ));
-            }
+        let Some(kind) = kind_of_name(name) else { continue };
+        match kinds.iter_mut().find(|(known, _)| known.ending == kind.ending) {
+            Some((_, files)) => *files += 1,
+            None => kinds.push((kind, 1)),
         }
+    }
+    // Parquet first, then what most files are: the others are more likely to lie beside the table.
+    kinds.sort_by_key(|(kind, files)| (kind.format != "parquet", std::cmp::Reverse(*files)));
+    let mut kinds = kinds.into_iter().map(|(kind, _)| kind);
+    let kind = kinds.next();
+    if let (Some(kind), Some(other)) = (&kind, kinds.next()) {
+        return failed(format!(
+            "{place}: there are files of several formats, {} and {}; choose with a pattern that ends in *{}",
+            kind.ending, other.ending, kind.ending
+        ));
     }
     match kind {
         // Parquet and Arrow compress inside; outside, nothing can be read in pieces.
@@ -256,8 +283,8 @@ fn kind_of(place: &str, files: &[&ObjectMeta]) -> Result<Kind> {
         }
         Some(kind) => Ok(kind),
         None => failed(format!(
-            "{place}: no format is known by the ending of {}; use .parquet, .csv, .tsv, .json, .jsonl or .arrow \
-             (text also with .gz, .bz2, .xz, .zst), or CREATE EXTERNAL TABLE … STORED AS",
+            "{place}: no format is known by the ending of {}; use .parquet, .csv, .tsv, .txt, .json, .jsonl, \
+             .arrow or .feather (text also with .gz, .bz2, .xz, .zst), or CREATE EXTERNAL TABLE … STORED AS",
             files.first().and_then(|f| f.location.filename()).unwrap_or_default()
         )),
     }
@@ -275,13 +302,40 @@ fn kind_of_name(name: &str) -> Option<Kind> {
     Some(Kind { format: known(kind)?, compressed, ending })
 }
 
+/// The name in an error that says that a table is not there, without catalog and schema.
+fn unknown(error: &DataFusionError) -> Option<&str> {
+    let DataFusionError::Plan(text) = error.find_root() else { return None };
+    let name = text.strip_prefix("table '")?.strip_suffix("' not found")?;
+    name.splitn(3, '.').last()
+}
+
+/// What a query reads for a table that is not there.
+pub(crate) struct StandIn {
+    /// As the query names it.
+    pub name: String,
+    /// What is there.
+    pub table: String,
+    /// Only a name in quotes can mean it.
+    pub quoted: bool,
+}
+
+/// A table whose name differs in capitals only, or the folder of that name.
+pub(crate) fn stand_in(state: &SessionState, error: &DataFusionError) -> Option<StandIn> {
+    let name = unknown(error)?.to_string();
+    let defaults = &state.config().options().catalog;
+    let catalog = state.catalog_list().catalog(&defaults.default_catalog)?;
+    let known = catalog.schema(&defaults.default_schema)?.table_names();
+    let lower = name.to_lowercase();
+    if let Some(table) = known.into_iter().find(|k| *k != name && k.to_lowercase() == lower) {
+        return Some(StandIn { name, table, quoted: false });
+    }
+    let folder = !name.ends_with('/') && std::path::Path::new(&name).is_dir();
+    folder.then(|| StandIn { table: format!("{name}/"), name, quoted: true })
+}
+
 /// Says which table may be meant where a name is not known.
 pub(crate) fn nearest(state: &SessionState, error: DataFusionError) -> DataFusionError {
-    let DataFusionError::Plan(text) = error.find_root() else { return error };
-    let Some(name) = text.strip_prefix("table '").and_then(|t| t.strip_suffix("' not found")) else {
-        return error;
-    };
-    let name = name.rsplit('.').next().unwrap_or(name);
+    let Some(name) = unknown(&error) else { return error };
     let catalogs = state.catalog_list();
     let mut known: Vec<String> = catalogs
         .catalog_names()
