@@ -12,7 +12,8 @@ use std::io::{self, Write};
 pub struct Cut {
     /// Rows; of more, the first and the last halves are shown.
     pub rows: usize,
-    /// Columns of the terminal; wide cells are shortened to fit, down to a minimum.
+    /// Columns of the terminal; wide cells are shortened to fit, down to a minimum, and columns in the
+    /// middle are left out where that is not enough.
     pub width: usize,
 }
 
@@ -39,8 +40,8 @@ pub fn write(
     let (head, tail) = if total <= shown { (total, 0) } else { (shown.div_ceil(2), shown / 2) };
     let parts = [slice(batches, 0, head), slice(batches, total - tail, tail)];
 
-    let header: Vec<String> = names(schema).map(clean).collect();
-    let mut widths: Vec<usize> = header.iter().map(|name| width(name)).collect();
+    let header: Vec<Option<String>> = names(schema).map(|name| Some(name.to_string())).collect();
+    let mut widths: Vec<usize> = header.iter().map(|name| width(&cell_text(name))).collect();
     for part in &parts {
         for_each_row(part, |cells| {
             for (widest, cell) in widths.iter_mut().zip(cells) {
@@ -49,22 +50,128 @@ pub fn write(
             Ok(())
         })?;
     }
-    if let Some(cut) = cut {
-        shrink(&mut widths, cut.width);
+    let right = schema.fields().iter().map(|field| is_numeric(field.data_type()));
+    let screen = cut.map_or(usize::MAX, |cut| cut.width);
+    let rows = Hidden { count: total - head - tail, what: "row" };
+    let frame = Frame::new(&widths, right.collect(), rows, screen);
+
+    frame.rule(out, "┌", "┬", "┐")?;
+    frame.line(out, &header)?;
+    frame.rule(out, "├", "┼", "┤")?;
+    for_each_row(&parts[0], |cells| frame.line(out, cells))?;
+    frame.note(out, frame.hidden_rows)?;
+    for_each_row(&parts[1], |cells| frame.line(out, cells))?;
+    if frame.hidden_columns.count > 0 {
+        frame.rule(out, "├", "┴", "┤")?;
+        frame.note(out, frame.hidden_columns)?;
+        return frame.rule(out, "└", "─", "┘");
+    }
+    frame.rule(out, "└", "┴", "┘")
+}
+
+/// Rows or columns that are not drawn.
+#[derive(Clone, Copy)]
+struct Hidden {
+    count: u64,
+    /// One of them.
+    what: &'static str,
+}
+
+impl Hidden {
+    /// How many, and how to see them where the screen has room for that.
+    fn note(self, screen: usize) -> String {
+        let plural = if self.count == 1 { "" } else { "s" };
+        let short = format!("… {} more {}{plural}", format_count(self.count), self.what);
+        let long = format!("{short} (--format csv prints all)");
+        if width(&long) + 4 <= screen { long } else { short }
+    }
+}
+
+/// What is drawn of a table, and how wide.
+struct Frame {
+    /// By index; `None` stands for those that are hidden.
+    columns: Vec<Option<usize>>,
+    widths: Vec<usize>,
+    /// Of all columns of the table: the values stand at the right end.
+    right: Vec<bool>,
+    hidden_rows: Hidden,
+    hidden_columns: Hidden,
+    screen: usize,
+}
+
+impl Frame {
+    /// Shrinks the widest columns to fit the screen, and hides those in the middle that do not fit
+    /// even so. A table is as wide as what it says of hidden rows and columns.
+    fn new(natural: &[usize], right: Vec<bool>, hidden_rows: Hidden, screen: usize) -> Frame {
+        let all = natural.len();
+        let (head, tail) = fitting(natural, screen);
+        let hidden_columns = Hidden { count: (all - head - tail) as u64, what: "column" };
+        let rest = (hidden_columns.count > 0).then_some(None);
+        let columns: Vec<Option<usize>> =
+            (0..head).map(Some).chain(rest).chain((all - tail..all).map(Some)).collect();
+        let mut widths: Vec<usize> = columns.iter().map(|c| c.map_or(1, |c| natural[c])).collect();
+        shrink(&mut widths, screen);
+        let notes = [hidden_rows, hidden_columns].into_iter().filter(|hidden| hidden.count > 0);
+        let widest = notes.map(|hidden| width(&hidden.note(screen))).max().unwrap_or(0);
+        let missing = widest.saturating_sub(inner(&widths));
+        if let Some(last) = widths.last_mut() {
+            *last += missing;
+        }
+        Frame { columns, widths, right, hidden_rows, hidden_columns, screen }
     }
 
-    let right: Vec<bool> = schema.fields().iter().map(|field| is_numeric(field.data_type())).collect();
-    rule(out, &widths, "┌", "┬", "┐")?;
-    line(out, &widths, &right, header.iter().cloned())?;
-    rule(out, &widths, "├", "┼", "┤")?;
-    for_each_row(&parts[0], |cells| line(out, &widths, &right, cells.iter().map(cell_text)))?;
-    if total > shown {
-        let hidden = format!("… {} more rows (--format csv prints all)", format_count(total - head - tail));
-        let inner = widths.iter().sum::<usize>() + 3 * (widths.len() - 1);
-        line(out, &[inner], &[false], std::iter::once(hidden))?;
-        for_each_row(&parts[1], |cells| line(out, &widths, &right, cells.iter().map(cell_text)))?;
+    fn rule(&self, out: &mut dyn Write, left: &str, middle: &str, right: &str) -> io::Result<()> {
+        let bars: Vec<String> = self.widths.iter().map(|width| "─".repeat(width + 2)).collect();
+        writeln!(out, "{left}{}{right}", bars.join(middle))
     }
-    rule(out, &widths, "└", "┴", "┘")
+
+    /// A row of the table; `cells` are all of its columns.
+    fn line(&self, out: &mut dyn Write, cells: &[Option<String>]) -> io::Result<()> {
+        for (column, columns) in self.columns.iter().zip(&self.widths) {
+            let text = column.map_or_else(|| "…".to_string(), |c| fit(&cell_text(&cells[c]), *columns));
+            let space = " ".repeat(columns.saturating_sub(width(&text)));
+            if column.is_some_and(|c| self.right[c]) {
+                write!(out, "│ {space}{text} ")?;
+            } else {
+                write!(out, "│ {text}{space} ")?;
+            }
+        }
+        out.write_all("│\n".as_bytes())
+    }
+
+    /// A line over the table's whole width that says how many are hidden, if any are.
+    fn note(&self, out: &mut dyn Write, hidden: Hidden) -> io::Result<()> {
+        if hidden.count == 0 {
+            return Ok(());
+        }
+        let text = hidden.note(self.screen);
+        writeln!(out, "│ {text}{} │", " ".repeat(inner(&self.widths).saturating_sub(width(&text))))
+    }
+}
+
+/// Columns between the outer bars of a frame and their blanks.
+fn inner(widths: &[usize]) -> usize {
+    widths.iter().sum::<usize>() + 3 * widths.len().saturating_sub(1)
+}
+
+/// How many columns from either end fit the screen at their narrowest, beside one that stands for the
+/// others; at least one.
+fn fitting(natural: &[usize], screen: usize) -> (usize, usize) {
+    let all = natural.len();
+    let narrowest = |column: usize| natural[column].min(NARROWEST) + 3;
+    if (0..all).map(narrowest).sum::<usize>() < screen {
+        return (all, 0);
+    }
+    let (mut head, mut tail) = (0, 0);
+    // The outer bar, and the column that stands for the others.
+    let mut room = screen.saturating_sub(1 + 4);
+    while head + tail < all {
+        let column = if head > tail { all - 1 - tail } else { head };
+        let Some(rest) = room.checked_sub(narrowest(column)) else { break };
+        room = rest;
+        if head > tail { tail += 1 } else { head += 1 }
+    }
+    (head.max(1), tail)
 }
 
 fn slice(batches: &[RecordBatch], skip: u64, take: u64) -> Vec<RecordBatch> {
@@ -105,30 +212,13 @@ fn shrink(widths: &mut [usize], screen: usize) {
     }
 }
 
-fn rule(out: &mut dyn Write, widths: &[usize], left: &str, middle: &str, right: &str) -> io::Result<()> {
-    let bars: Vec<String> = widths.iter().map(|width| "─".repeat(width + 2)).collect();
-    writeln!(out, "{left}{}{right}", bars.join(middle))
-}
-
-fn line(
-    out: &mut dyn Write,
-    widths: &[usize],
-    right: &[bool],
-    cells: impl Iterator<Item = String>,
-) -> io::Result<()> {
-    for ((columns, right), cell) in widths.iter().zip(right).zip(cells) {
-        let text = fit(&cell, *columns);
-        let space = " ".repeat(columns.saturating_sub(width(&text)));
-        if *right { write!(out, "│ {space}{text} ")? } else { write!(out, "│ {text}{space} ")? }
-    }
-    out.write_all("│\n".as_bytes())
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::Format;
     use super::super::tests::print;
     use super::*;
+    use arrow::array::{ArrayRef, Int64Array};
+    use std::sync::Arc;
 
     #[test]
     fn numbers_stand_at_the_right_and_frames_close() {
@@ -148,7 +238,7 @@ mod tests {
     fn a_screen_shows_both_ends_and_says_what_it_left_out() {
         let text = print(Format::Box, Some(Cut { rows: 2, width: 120 }));
         assert!(text.contains("│   1 │") && text.contains("│ 300 │") && !text.contains("│  20 │"), "{text}");
-        assert!(text.contains("… 1 more rows"), "{text}");
+        assert!(text.contains("│ … 1 more row (--format csv prints all) │\n"), "{text}");
     }
 
     #[test]
@@ -156,5 +246,45 @@ mod tests {
         let text = print(Format::Box, Some(Cut { rows: 10, width: 34 }));
         assert!(text.lines().all(|line| width(line) == 34), "{text}");
         assert!(text.contains("…"), "{text}");
+    }
+
+    /// `columns` columns of `rows` whole numbers, as a screen shows them.
+    fn wide(columns: usize, rows: i64, screen: usize) -> String {
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values((0..rows).map(|row| 1_000_000 + row)));
+        let batch = (0..columns).map(|column| (format!("column {column}"), Arc::clone(&numbers)));
+        let batch = RecordBatch::try_from_iter(batch).unwrap();
+        let mut out = Vec::new();
+        write(&mut out, &batch.schema(), &[batch], Some(Cut { rows: 4, width: screen })).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn columns_that_do_not_fit_are_left_out_in_the_middle_and_counted() {
+        for (columns, screen, drawn) in [(16, 120, 12), (16, 80, 8), (16, 40, 3), (3_000, 80, 8)] {
+            let text = wide(columns, 3, screen);
+            let widths: Vec<usize> = text.lines().map(width).collect();
+            assert!(widths.iter().all(|w| *w == widths[0] && *w <= screen), "{text}");
+            let header: Vec<&str> = text.lines().nth(1).unwrap().split('│').map(str::trim).collect();
+            assert!([1, header.len() - 2].iter().all(|end| header[*end].starts_with("colum")), "{text}");
+            // Beside the one that stands for those that are not there, and what is outside the bars.
+            assert_eq!(header.len() - 3, drawn, "{text}");
+            let note = format!("… {} more columns", format_count((columns - drawn) as u64));
+            assert!(text.contains(&note), "{text}");
+        }
+        let fits = wide(4, 3, 40);
+        assert!(fits.lines().all(|line| width(line) == 40) && !fits.contains("more column"), "{fits}");
+    }
+
+    #[test]
+    fn what_is_said_of_hidden_rows_is_whole() {
+        for (columns, screen, note) in [
+            (1, 80, "│ … 6 more rows (--format csv prints all) │"),
+            (1, 40, "│ … 6 more rows │"),
+            (16, 40, "│ … 6 more rows "),
+        ] {
+            let text = wide(columns, 10, screen);
+            assert!(text.contains(note), "{text}");
+            assert!(text.lines().all(|line| width(line) <= screen), "{text}");
+        }
     }
 }
