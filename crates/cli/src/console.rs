@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::output::Cut;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Work shorter than this shows no progress bar.
@@ -68,6 +69,10 @@ impl Console {
 
     /// Writes to standard output, buffered. The end of a reader is a quiet end.
     pub fn print(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
+        if STDOUT_CLOSED.load(Ordering::Relaxed) {
+            let closed = "cannot write to standard output: it is closed; redirect it to a file or /dev/null";
+            return Err(Failure::Failed(closed.to_string()));
+        }
         let mut out = BufWriter::new(io::stdout().lock());
         write(&mut out).and_then(|()| out.flush()).map_err(Failure::stdout)
     }
@@ -116,6 +121,25 @@ impl Console {
         Progress { bar: ProgressBar::hidden(), since: Instant::now(), watched, shown: false }
     }
 }
+
+/// Standard output was closed when the program was started (`>&-`).
+static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Runs before Rust's own start, which opens /dev/null in the place of a closed stream: after it,
+/// what is written there is lost without a word.
+#[cfg(target_os = "linux")]
+#[used]
+// SAFETY: the loader calls each function in this section once, with nothing else running; this one
+// asks for a file descriptor's flags and sets an atomic.
+#[unsafe(link_section = ".init_array")]
+static LOOK_AT_STDOUT: extern "C" fn() = {
+    extern "C" fn look() {
+        // SAFETY: fcntl with F_GETFD takes any number and changes nothing.
+        let closed = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) } == -1;
+        STDOUT_CLOSED.store(closed, Ordering::Relaxed);
+    }
+    look
+};
 
 /// Progress of one piece of work; cleared when dropped.
 pub struct Progress {

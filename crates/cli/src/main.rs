@@ -29,9 +29,10 @@ mod storage;
 mod units;
 mod whatif;
 
-use clap::Parser;
+use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser};
 use console::{Color, Console};
 use failure::Failure;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -44,6 +45,7 @@ const PURGE_DELAY: libmimalloc_sys::mi_option_t = libmimalloc_sys::mi_option_use
 /// An analytics engine that says what limited each query.
 #[derive(Debug, Parser)]
 #[command(
+    name = "pellucid",
     version,
     about,
     max_term_width = 110,
@@ -105,7 +107,7 @@ fn main() -> ExitCode {
 
 #[inline(never)]
 fn start() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = parse();
     if !matches!(arguments.command, Command::Analyze(_)) {
         // Freed memory is kept for the next query: touching fresh pages costs up to
         // half of a join's time. A log is read and judged once, maybe beside what it tells of.
@@ -129,6 +131,34 @@ fn start() -> ExitCode {
     }
 }
 
+/// Reads the command line. Help and usage errors are printed while it is read, so their colour is
+/// looked up first.
+fn parse() -> Arguments {
+    let command = Arguments::command().color(color(std::env::args_os().skip(1)));
+    let parsed = Arguments::from_arg_matches(&command.get_matches());
+    parsed.unwrap_or_else(|error| error.format(&mut Arguments::command()).exit())
+}
+
+/// What `--color` says, wherever it stands.
+fn color(arguments: impl Iterator<Item = OsString>) -> ColorChoice {
+    let mut choice = ColorChoice::Auto;
+    let mut arguments = arguments.take_while(|argument| argument != "--");
+    while let Some(argument) = arguments.next() {
+        let value = match argument.to_str() {
+            Some("--color") => arguments.next(),
+            Some(text) => text.strip_prefix("--color=").map(OsString::from),
+            None => None,
+        };
+        match value.as_ref().and_then(|value| value.to_str()) {
+            Some("always") => choice = ColorChoice::Always,
+            Some("never") => choice = ColorChoice::Never,
+            Some("auto") => choice = ColorChoice::Auto,
+            _ => {}
+        }
+    }
+    choice
+}
+
 fn run(command: &Command, console: &Console) -> Result<(), Failure> {
     match command {
         Command::Sql(arguments) => sql::run(arguments, console),
@@ -143,5 +173,24 @@ fn run(command: &Command, console: &Console) -> Result<(), Failure> {
         Command::Spark(arguments) => spark::execute(arguments, console),
         Command::Generate(arguments) => generate::run(arguments, console),
         Command::Demo(arguments) => demo::run(arguments, console),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_colour_is_known_before_the_command_line_is_read() {
+        for (text, choice) in [
+            ("sql --help", ColorChoice::Auto),
+            ("--color never sql --help", ColorChoice::Never),
+            ("sql --nope --color=always", ColorChoice::Always),
+            ("sql --color=always --color auto", ColorChoice::Auto),
+            ("sql --color", ColorChoice::Auto),
+            ("sql -- --color=always", ColorChoice::Auto),
+        ] {
+            assert_eq!(color(text.split(' ').map(OsString::from)), choice, "{text}");
+        }
     }
 }
