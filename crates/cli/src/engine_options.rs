@@ -39,8 +39,8 @@ pub struct EngineArguments {
     /// Memory that queries may hold, for example 4GiB [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Execution")]
     memory: Option<u64>,
-    /// Where to put what does not fit in memory; give one directory a disk
-    #[arg(long = "spill-dir", value_name = "DIR", help_heading = "Execution")]
+    /// Reserved: the engine refuses it until it can spill
+    #[arg(long = "spill-dir", value_name = "DIR", help_heading = "Execution", hide = true)]
     spill_dirs: Vec<PathBuf>,
     /// How reads go
     #[arg(long, value_enum, default_value = "cached", help_heading = "Execution")]
@@ -78,16 +78,16 @@ impl EngineArguments {
 
     /// What the engine is to be made with.
     pub fn options(&self) -> Result<EngineOptions, Failure> {
-        for directory in &self.spill_dirs {
-            if !directory.is_dir() {
-                return Err(Failure::Usage(format!(
-                    "--spill-dir {} is no directory; make it first",
-                    directory.display()
-                )));
-            }
+        // The engine paces the disk that a path would be on; a path that is not there is a slip.
+        if let Some((path, _)) = self.disk_rates.iter().find(|(path, _)| !path.exists()) {
+            return Err(Failure::Usage(format!(
+                "--disk-rate {}: cannot find its disk: no such file or directory; check the path",
+                path.display()
+            )));
         }
         Ok(EngineOptions {
             cores: self.cores.map_or_else(all_cores, |cores| cores as usize),
+            cores_set: self.cores.is_some(),
             partitions: self.partitions.map(|partitions| partitions as usize),
             memory_bytes: self.memory,
             io: match self.io {

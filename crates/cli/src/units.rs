@@ -6,17 +6,17 @@
 //!
 //! | written | means |
 //! |---|---|
-//! | `B` or nothing | bytes |
+//! | `B` | bytes |
 //! | `kB` `MB` `GB` `TB` | powers of 1000 bytes |
 //! | `KiB` `MiB` `GiB` `TiB` | powers of 1024 bytes |
 //! | a size and `/s` | bytes a second |
 //! | `kbit/s` `Mbit/s` `Gbit/s` | powers of 1000 bits a second (rates only) |
 //!
+//! A number alone is refused: whoever writes `--memory 4` does not mean four bytes.
 //! Upper and lower case are the same, except that `Mb` (megabit or megabyte?)
 //! is refused.
 
 const SIZE_UNITS: &[(&str, f64)] = &[
-    ("", 1.0),
     ("b", 1.0),
     ("kb", 1e3),
     ("mb", 1e6),
@@ -34,12 +34,14 @@ const BIT_UNITS: &[(&str, f64)] = &[("bit", 0.125), ("kbit", 125.0), ("mbit", 12
 pub const SIZES: &str =
     "a number with B, kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024)";
 
-/// Reads a size such as `4GiB`, `1.5 GB` or `4096`, in bytes. Zero is refused:
+/// Reads a size such as `4GiB`, `1.5 GB` or `4096B`, in bytes. Zero is refused:
 /// no option of the command line means anything with it.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let (number, unit) = split_number(text)?;
-    let factor = lookup(SIZE_UNITS, unit)
-        .ok_or_else(|| format!("unknown unit `{unit}`; a size is {SIZES}, for example 4GiB"))?;
+    let factor = lookup(SIZE_UNITS, unit).ok_or_else(|| {
+        let wrong = if unit.is_empty() { "no unit".to_string() } else { format!("unknown unit `{unit}`") };
+        format!("{wrong}; a size is {SIZES}, for example 4GiB")
+    })?;
     whole_bytes(number * factor)
 }
 
@@ -120,7 +122,7 @@ mod tests {
     #[test]
     fn sizes_are_read_by_the_table() {
         for (text, bytes) in [
-            ("4096", 4096),
+            ("4096B", 4096),
             ("4GiB", 4 << 30),
             ("1.5 GB", 1_500_000_000),
             ("64kb", 64_000),
@@ -134,12 +136,13 @@ mod tests {
     #[test]
     fn what_is_not_in_the_table_is_refused_with_the_reason() {
         for (text, reason) in [
+            ("4", "no unit"),
             ("4G", "unknown unit `G`"),
             ("4Gb", "unknown unit `Gb`"),
             ("GiB", "does not start with a number"),
             ("-1GB", "does not start with a number"),
             ("1.2.3GB", "does not start with a number"),
-            ("0", "at least one byte"),
+            ("0B", "at least one byte"),
             ("1Gbit", "unknown unit `Gbit`"),
             ("99999999999TiB", "64 bits"),
         ] {
@@ -154,6 +157,7 @@ mod tests {
         assert_eq!(parse_rate("100 MiB/s"), Ok(100 << 20));
         assert_eq!(parse_rate("1Gbit/s"), Ok(125_000_000));
         assert!(parse_rate("50MB").unwrap_err().contains("50MB/s"));
+        assert!(parse_rate("50/s").unwrap_err().contains("50MB/s"));
         assert!(parse_rate("5Mb/s").unwrap_err().contains("unknown unit `Mb/s`"));
     }
 
