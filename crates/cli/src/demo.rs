@@ -145,11 +145,19 @@ fn table_path(data: &Path, table: &str) -> PathBuf {
 fn say_what_next(data: &Path, trace: &Path, console: &Console) {
     console.note("");
     console.heading("Try next");
-    console.note(&format!("  pellucid analyze '{}'", trace.display()));
-    console.note(&format!(
-        "  pellucid sql \"SELECT o_orderpriority, count(*) FROM '{}' GROUP BY 1 ORDER BY 1\" --io direct",
-        table_path(data, "orders").display()
-    ));
+    console.note(&format!("  pellucid analyze {}", quoted(&trace.to_string_lossy())));
+    let orders = table_path(data, "orders").to_string_lossy().replace('\'', "''");
+    let sql = format!("SELECT o_orderpriority, count(*) FROM '{orders}' GROUP BY 1 ORDER BY 1");
+    console.note(&format!("  pellucid sql {} --io direct", quoted(&sql)));
+}
+
+/// A word of a shell that stands for `text`.
+fn quoted(text: &str) -> String {
+    if text.contains('\'') && !text.contains(['"', '$', '`', '\\', '!']) {
+        format!("\"{text}\"")
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
 }
 
 fn document(question: &str, sql: &str, executed: &Executed) -> Result<Value, Failure> {
@@ -170,4 +178,16 @@ fn cache_directory() -> Result<PathBuf, Failure> {
     cache.map(|cache| cache.join("pellucid")).ok_or_else(|| {
         Failure::Usage("there is no home directory to keep the data in; say where with --dir DIR".to_string())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn a_shell_reads_what_was_quoted() {
+        assert_eq!(quoted("/a b"), "'/a b'");
+        assert_eq!(quoted("FROM 'd''ir'"), "\"FROM 'd''ir'\"");
+        assert_eq!(quoted("it's $5"), "'it'\\''s $5'");
+    }
 }
