@@ -14,22 +14,29 @@ use std::fs;
 use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
+/// Columns that the line of a statement without a result takes of its text.
+const STATEMENT_COLUMNS: usize = 72;
+
 /// Arguments of `sql`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A file, glob or folder can stand where a table does: FROM 'data/*.parquet'. Parquet, CSV, JSON lines
-and Arrow IPC are read by their ending. Several statements are separated by `;`.
+A file, glob or folder can stand where a table does: FROM 'data/*.parquet'. The ending says the format: \
+.parquet, .csv, .tsv, .txt (as CSV), .json, .jsonl or .ndjson (JSON lines), .arrow or .feather (Arrow IPC). \
+Several statements are separated by `;`. FROM t alone means SELECT * FROM t.
 
-Sizes are B, kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024); a rate is a size
-a second (50MB/s) or bits (1Gbit/s).
+Sizes are B, kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024); a rate is a size a \
+second (50MB/s) or bits (1Gbit/s).
 
-With --json: integers and floats are numbers; decimals, dates and times are text, so that no digit is
-lost; lists are arrays, structs are objects (docs/json.md).
+With --json: integers and floats are numbers; decimals, dates and times are text, so that no digit is lost; \
+lists are arrays, structs are objects (docs/json.md).
+
+In a CSV file, NULL and empty text are both an empty field; reading CSV, an empty field is NULL. A JSON file \
+leaves NULLs out and has null for NaN and infinities. Parquet keeps everything.
 
 Example:
   pellucid sql \"SELECT l_shipmode, count(*) FROM 'data/tpch/lineitem.parquet' GROUP BY l_shipmode\"
   pellucid sql -f report.sql --table sales='data/sales/*.parquet' -o report.parquet
-  pellucid sql --on spark='local[4]' -f report.sql --table sales='data/sales/*.parquet' --trace sales.log")]
+  pellucid sql --on spark='local[4]' -f report.sql --trace report.log")]
 pub struct Arguments {
     /// Statements to run [default: those of standard input]
     #[arg(value_name = "QUERY")]
@@ -88,7 +95,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     let mut reader_gone = false;
     for statement in &statements {
         let executed = execute(&engine, statement, None, console)?;
-        match report(&executed, arguments, console) {
+        match report(&executed, statement, arguments, console) {
             Err(Failure::ReaderGone) => reader_gone = true,
             shown => documents.extend(shown?),
         }
@@ -99,7 +106,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     let trace_failure = executed.result.trace_failure.take();
     let shown = match &target {
         Some(target) => report_written(&executed, copied(&executed), target, console),
-        None => report(&executed, arguments, console),
+        None => report(&executed, &last, arguments, console),
     };
     let shown = shown.and_then(|document| {
         documents.extend(document);
@@ -138,13 +145,14 @@ fn on_spark(arguments: &Arguments, on: &str, console: &Console) -> Result<(), Fa
     // Where all ran, and only its trace cannot be kept, the rows go where they should.
     let whole = ran.failure.is_none();
     let failure = ran.failure.take().or(kept.err());
-    let shown = show_answers(ran.answered(trace), target.filter(|_| whole), whole, arguments, console);
+    let answered: Vec<_> = ran.answered(trace).into_iter().zip(&statements).collect();
+    let shown = show_answers(answered, target.filter(|_| whole), whole, arguments, console);
     failure.map_or(shown, Err)
 }
 
 /// Prints the answers, the last to a file where one is named; as a document where there are all of them.
 fn show_answers(
-    answered: Vec<Executed>,
+    answered: Vec<(Executed, &String)>,
     target: Option<Target>,
     whole: bool,
     arguments: &Arguments,
@@ -152,9 +160,9 @@ fn show_answers(
 ) -> Result<(), Failure> {
     let mut documents = Vec::new();
     let mut answered = answered.into_iter().peekable();
-    while let Some(executed) = answered.next() {
+    while let Some((executed, statement)) = answered.next() {
         documents.extend(match target.as_ref().filter(|_| answered.peek().is_none()) {
-            None => report(&executed, arguments, console)?,
+            None => report(&executed, statement, arguments, console)?,
             Some(target) => {
                 let result = &executed.result;
                 output::write_file(Path::new(&target.path), &result.schema, &result.batches)?;
@@ -186,9 +194,15 @@ fn statements_text(arguments: &Arguments) -> Result<String, Failure> {
     Ok(text)
 }
 
+/// A statement without its line breaks.
+fn one_line(statement: &str) -> String {
+    statement.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// Prints a result and its summary; with `--json`, returns the document instead.
 fn report(
     executed: &Executed,
+    statement: &str,
     arguments: &Arguments,
     console: &Console,
 ) -> Result<Option<Map<String, Value>>, Failure> {
@@ -196,8 +210,9 @@ fn report(
         Some(executed.document().map_err(unprintable)?)
     } else {
         let result = &executed.result;
-        // A statement that has no result (CREATE VIEW) prints nothing.
+        // A statement that has no result (CREATE VIEW) prints nothing on standard output.
         if result.schema.fields().is_empty() {
+            console.note(&format!("done: {}", output::fit(&one_line(statement), STATEMENT_COLUMNS)));
             return Ok(None);
         }
         console.print(|out| {
@@ -294,9 +309,9 @@ impl Target {
     /// The statement that writes the rows of `query` here.
     fn copy(&self, query: &str) -> Result<String, Failure> {
         let keyword = first_keyword(query);
-        if !["SELECT", "WITH", "VALUES", "TABLE", "("].contains(&keyword.as_str()) {
+        if !["SELECT", "FROM", "WITH", "VALUES", "TABLE", "("].contains(&keyword.as_str()) {
             return Err(Failure::Usage(format!(
-                "-o writes the rows of a query (SELECT, WITH, VALUES, TABLE); the last statement is {keyword}"
+                "-o writes the rows of a query (SELECT, FROM, WITH, VALUES, TABLE); the last statement is {keyword}"
             )));
         }
         // The query may end in a comment, so the parenthesis has a line of its own.

@@ -15,6 +15,7 @@ mod width;
 pub use boxes::Cut;
 pub use file::{check_local, write_file, write_whole};
 pub use json::{result_document, write_document};
+pub use width::fit;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
