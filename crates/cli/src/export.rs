@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 /// Arguments of `export`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-perfetto  one file for https://ui.perfetto.dev (or a local Perfetto): a track for each place of each resource
-parquet   a folder with one file for each kind of record; its columns are in docs/exports.md
+perfetto  one file for https://ui.perfetto.dev or a local Perfetto: a track per place of a resource
+parquet   a folder with a file per kind of record (docs/exports.md)
 otlp      one file of OpenTelemetry spans (OTLP as JSON): jobs, stages, multitasks, monotasks
 
 Example:

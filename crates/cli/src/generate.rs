@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Each table becomes DIR/<table>.parquet: Snappy, row groups of about 122,880 rows, page index.
-The same scale gives the same files on every machine, whatever the number of cores.
+The same scale gives the same files on every machine and number of cores.
 Long rows (sort, documents) come in smaller row groups, of about 16 MiB.
 Files in DIR that are no table of the benchmark stay as they are.
 

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// Arguments of `report`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The page needs no network and no other file: send it as it is. With --redact, SQL text, paths, hosts and
+The page needs no network and no other file: send it as it is. With --redact, SQL text, paths, hosts and \
 errors in it are replaced by hashes.
 
 Example:

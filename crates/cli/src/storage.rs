@@ -54,7 +54,7 @@ struct RankArguments {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The probe writes objects of its own into a folder of its own there, and removes them; what a killed one
+The probe writes objects of its own into a folder of its own there, and removes them; what a killed one \
 left, the next one at the same place removes.
 
 Example:

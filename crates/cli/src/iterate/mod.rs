@@ -34,23 +34,25 @@ const SCREEN_LINES: usize = 30;
 /// Arguments of `iterate`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Data are Parquet, CSV or TSV files, a folder of them or a pattern ('data/*.csv'); graphs are edge lists: text (`source destination`
-on a line), CSV or Parquet. Those of a URL (s3://, swift://, hdfs://) are fetched into TMPDIR first. The answer does not depend on --workers, to the bit.
+Data are Parquet, CSV or TSV files, a folder of them or a pattern ('data/*.csv'); graphs are edge lists: text \
+(`source destination` on a line), CSV or Parquet. Those of a URL (s3://, swift://, hdfs://) are fetched into \
+TMPDIR first. The answer does not depend on --workers, to the bit.
 
-Over several machines: the same command on each, where the same data is. The controller's has
---processes N --listen HOST:PORT and PELLUCID_ITERATE_SECRET=TEXT in its environment; each worker's has
-that, PELLUCID_ITERATE_CONTROLLER=HOST:PORT and PELLUCID_ITERATE_RANK=0 (1, …), and listens at the address
-that it has towards the controller. What they say to each other is authenticated, not encrypted.
+Over several machines: the same command on each, where the same data is. The controller's has --processes N \
+--listen HOST:PORT and PELLUCID_ITERATE_SECRET=TEXT in its environment; each worker's has that, \
+PELLUCID_ITERATE_CONTROLLER=HOST:PORT and PELLUCID_ITERATE_RANK=0 (1, …), and listens at the address that it \
+has towards the controller. What they say to each other is authenticated, not encrypted.
 
-On Spark: --on spark=MASTER runs --processes N workers in the tasks of one barrier stage, each with --workers
-threads. Data are read where the tasks run: by the same path, or by a URL. When an executor is lost Spark starts
-all workers again, and the job goes on from its newest snapshot (--snapshot, where all of them reach it).
+On Spark: --on spark=MASTER runs --processes N workers in the tasks of one barrier stage, each with --workers \
+threads. Data are read where the tasks run: by the same path, or by a URL. When an executor is lost Spark \
+starts all workers again, and the job goes on from its newest snapshot (--snapshot, where all of them reach it).
 
 Example:
   pellucid iterate logistic-regression clicks.parquet --label clicked
   pellucid iterate kmeans points.csv --k 10 -o assignments.parquet
   pellucid iterate pagerank graph.el -o ranks.parquet
-  pellucid iterate kmeans s3://lake/points --k 10 --on spark=spark://host:7077 --processes 8 --snapshot s3://lake/kept")]
+  pellucid iterate kmeans s3://lake/points --k 10 \\
+      --on spark=spark://host:7077 --processes 8 --snapshot s3://lake/kept")]
 pub struct Arguments {
     #[command(subcommand)]
     application: Application,
@@ -67,6 +69,9 @@ enum Application {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  pellucid iterate logistic-regression clicks.parquet --label clicked --features age,visits"
+)]
 struct Regression {
     /// Table to fit
     #[arg(value_name = "DATA")]
@@ -102,6 +107,7 @@ enum Solver {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Example:\n  pellucid iterate kmeans points.csv --k 10 -o assignments.parquet")]
 struct Clustering {
     /// Table of rows to divide
     #[arg(value_name = "DATA")]
@@ -126,6 +132,7 @@ struct Clustering {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Example:\n  pellucid iterate pagerank graph.el --iterations 30 -o ranks.parquet")]
 struct Ranking {
     /// Edge list
     #[arg(value_name = "DATA")]

@@ -39,6 +39,7 @@ enum Command {
     /// Print what switches the plugin on, as arguments of spark-submit
     Conf(ConfArguments),
     /// Print where the plugin's jar is
+    #[command(after_help = "Example:\n  spark-submit --jars \"$(pellucid spark jar)\" job.py")]
     Jar,
 }
 

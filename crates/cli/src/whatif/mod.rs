@@ -24,7 +24,7 @@ Keys of --set: cores, disks, disk.rate, disk.NAME.rate, network.rate, store.rate
 partitions, machines, workers, input=memory|memory-decoded, input.scale, storage=FILE (input and output on a
 store that `pellucid storage probe -o FILE` measured); of Spark's logs executors, executor.cores,
 idle.timeout; no=KIND|gc|scheduler|deserialize|stragglers|skew (takes that time away: the bound of
-optimising it). A value is absolute (disk.rate=200MB/s) or relative (disk.rate=x2).
+optimising it). A value is absolute (disk.rate=200MB/s) or relative (x2).
 With nothing set: what each of the best single changes would buy.
 
 Example:
