@@ -47,7 +47,7 @@ def given(spark: SparkSession) -> tuple[str, dict]:
     counts = {name: gauges.get(name, 0) for name in GIVEN}
     # A plugin that is off has given the asking task nothing.
     if gauges.get("off") == 0:
-        mode = spark.sparkContext.getConf().get("spark.pellucid.mode", "adaptive")
+        mode = spark.sparkContext.getConf().get("spark.pellucid.mode", "measure")
         own = {"adaptive": "tasks.running", "monotasks": "cores.held"}.get(mode)
         if own:
             counts[own] -= 1

@@ -63,7 +63,7 @@ def test_each_executor_finds_its_own_concurrency(data, tmp_path, version):
         "tune", tmp_path, version, data=f"{data}/slow", ms=400, executors=2, out=str(tmp_path / "out"), off=True, barrier=30,
         # One head gains nothing from more at once, no head gains all: so wide a margin that a busy machine changes neither. By the
         # default of 0.07 chance was seen to bring the one head to four.
-        conf={"spark.master": "local-cluster[2,16,1024]", "spark.pellucid.gain": "0.4", **sink(metrics)},
+        conf={"spark.master": "local-cluster[2,16,1024]", "spark.pellucid.mode": "adaptive", "spark.pellucid.gain": "0.4", **sink(metrics)},
     )  # fmt: skip
     tuned, off, barrier = ran.answer
     assert tuned == off == truth(data / "slow")
@@ -119,7 +119,7 @@ def test_each_executor_finds_its_own_concurrency(data, tmp_path, version):
 def test_a_like_stage_takes_what_was_found_and_the_next_application_too(data, few, tmp_path):
     """And tasks that only compute get every slot."""
     memory = tmp_path / "memory.tsv"
-    conf = {"spark.master": "local-cluster[1,8,1024]", "spark.pellucid.memory": str(memory)}
+    conf = {"spark.master": "local-cluster[1,8,1024]", "spark.pellucid.mode": "adaptive", "spark.pellucid.memory": str(memory)}
     ran = run("tune", tmp_path, data=f"{data}/slow", ms=200, executors=1, again=True, compute=str(few), conf=conf)
     assert ran.answer == [truth(data / "slow"), truth(data / "slow"), truth(few)]
     # How far it came is the machine's; that it came to an end is not.
@@ -189,7 +189,7 @@ def test_executors_that_come_and_go_and_tasks_of_two_cores(data, tmp_path):
     elastic = {"enabled": "true", "shuffleTracking.enabled": "true", "shuffleTracking.timeout": "1s", "executorIdleTimeout": "1s",
                "initialExecutors": "1", "minExecutors": "1", "maxExecutors": "2", "schedulerBacklogTimeout": "1s"}  # fmt: skip
     conf = {"spark.master": "local-cluster[2,8,1024]", "spark.executor.cores": "8", "spark.task.cpus": "2", "spark.decommission.enabled": "true",
-            **{f"spark.dynamicAllocation.{key}": value for key, value in elastic.items()}}  # fmt: skip
+            "spark.pellucid.mode": "adaptive", **{f"spark.dynamicAllocation.{key}": value for key, value in elastic.items()}}  # fmt: skip
     ran = run("elastic", tmp_path, data=f"{data}/slow", executors=1, batch=150, conf=conf)
     assert ran.answer["answers"] == [truth(data / "slow")] * 3 and ran.answer["batches"] == 3, ran.answer
     came = [e["Executor ID"] for e in ran.events if e["Event"] == "SparkListenerExecutorAdded"]
@@ -277,7 +277,7 @@ def test_executors_end_with_their_driver(few, tmp_path, mode):
     and others wait."""
     executor, hold = b"CoarseGrainedExecutorBackend", tmp_path / "hold"
     hold.mkdir()
-    conf, options = {"spark.master": "local-cluster[2,4,1024]"}, {"tasks": 4}
+    conf, options = {"spark.master": "local-cluster[2,4,1024]", "spark.pellucid.mode": mode}, {"tasks": 4}
     if mode == "monotasks":
         conf = gated(few) | {"spark.master": "local-cluster[2,2,1024]", "spark.slowfiles.hold": str(hold)}
         options = {"tasks": 20, "permits": 6, "hold": str(hold / "read")}
@@ -338,6 +338,7 @@ def test_no_failure_of_the_plugin_is_one_of_the_job(data, tmp_path, version):
         nothing_held(said["held"])
     assert "spark.pellucid.mode=fast: it is one of [adaptive, monotasks, measure, off]" in ran.errors
     assert "spark.pellucid.moed is no setting" in ran.errors
+    assert "Pellucid only measures: spark.pellucid.policy has no effect without spark.pellucid.mode=adaptive or monotasks" in ran.errors
     assert "/proc/version, line 1" in ran.errors
     # A scan, a write and the asking were seen by both.
     seen = int(ran.errors.split("the other plugin saw ")[1].split()[0])
@@ -365,14 +366,21 @@ def test_after_a_failure_executors_have_their_own_slots(few, tmp_path, mode):
     nothing_held(ran.held)
 
 
-def test_the_documented_line_is_enough(data, tmp_path):
-    """By PySpark's own `spark-submit`, with nothing else of ours; the plugin's accumulables are in the log."""
+@pytest.mark.parametrize("line", ["documented", seldom("printed")])
+def test_the_documented_line_is_enough(data, tmp_path, line):
+    """By PySpark's own `spark-submit`, with nothing else of ours: all is measured, and every slot has its task as on stock Spark.
+    Likewise what `pellucid spark conf` prints, split at spaces as an unquoted `$(…)` is."""
     lines = (ROOT / "docs" / "spark-plugin.md").read_text().splitlines()
     program, *words = shlex.split(next(line for line in lines if line.startswith("spark-submit ")).removesuffix("…"))
     assert "pellucid-spark.jar" in words, words
+    if line == "printed":
+        jar = tmp_path / "jars, and more" / JAR.name
+        jar.parent.mkdir()
+        shutil.copy(JAR, jar)
+        words = binary.run("spark", "conf", env={**os.environ, "PELLUCID_SPARK_JAR": str(jar)}).check().out.split()
     logs = tmp_path / "events"
     logs.mkdir()
-    more = {"spark.master": "local-cluster[1,2,1024]", "spark.eventLog.enabled": "true", "spark.eventLog.dir": str(logs),
+    more = {"spark.master": "local-cluster[1,8,1024]", "spark.eventLog.enabled": "true", "spark.eventLog.dir": str(logs),
             "spark.eventLog.compress": "false", "spark.eventLog.rolling.enabled": "false", "spark.executor.memory": "900m"}  # fmt: skip
     command = [str(spark.home() / "bin" / program), *(str(JAR) if word == "pellucid-spark.jar" else word for word in words)]
     command += [word for key, value in more.items() for word in ("--conf", f"{key}={value}")]
@@ -381,8 +389,10 @@ def test_the_documented_line_is_enough(data, tmp_path):
     ran = ended({"args": command, "env": {**environment(), "PYSPARK_DRIVER_PYTHON": str(spark.python())}, "cwd": tmp_path, "text": True}, logs)
     assert ran.answer == truth(data / "slow")
     tasks = ran.tasks()
-    assert tasks and all(task["concurrency"] >= 2 for task in tasks), tasks
-    assert "Pellucid failed" not in ran.executors + ran.errors
+    assert tasks and {(task["concurrency"], REASONS[task["reason"]]) for task in tasks} == {(8, "fixed")}, tasks
+    assert not any(task.get("queue_ns") for task in tasks), tasks
+    # Spark would say so where its slots had been changed.
+    assert "Ignoring update with state" not in ran.errors and "Pellucid failed" not in ran.executors + ran.errors
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a small disk is mounted by root alone")
@@ -433,7 +443,7 @@ def test_a_class_that_is_missing_costs_the_plugin_and_not_the_job(data, tmp_path
         for entry in whole.namelist():
             if entry != f"org/pellucid/spark/{name}.class":
                 jar.writestr(entry, whole.read(entry))
-    conf = {"spark.master": "local[2,4]", "spark.jars": f"{part},{HELPER}"}
+    conf = {"spark.master": "local[2,4]", "spark.jars": f"{part},{HELPER}", "spark.pellucid.mode": "adaptive"}
     ran = run("several", tmp_path, data=str(folder), each={"part": {}}, conf=conf)
     assert ran.answer["part"]["answer"][1] == truth(folder / "slow")
     nothing_held(ran.answer["part"]["held"])
@@ -445,7 +455,8 @@ def test_a_class_that_is_missing_costs_the_plugin_and_not_the_job(data, tmp_path
 @pytest.mark.full
 def test_slots_that_cannot_be_moved_leave_the_gate(data, tmp_path):
     """As on a Spark whose scheduler is another: it sends what it likes, and the executor runs as many as it should."""
-    conf = {"spark.master": "local-cluster[1,8,1024]", "spark.pellucid.fault": "slots", "spark.pellucid.concurrency.max": "2"}
+    conf = {"spark.master": "local-cluster[1,8,1024]", "spark.pellucid.mode": "adaptive", "spark.pellucid.fault": "slots",
+            "spark.pellucid.concurrency.max": "2"}  # fmt: skip
     ran = run("tune", tmp_path, data=f"{data}/slow", ms=50, executors=1, conf=conf)
     assert ran.answer == [truth(data / "slow")]
     assert "Pellucid cannot change this Spark's slots" in ran.errors

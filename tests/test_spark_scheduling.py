@@ -20,9 +20,9 @@ from tests.threads import below
 JOBS = Path(__file__).parent / "spark_scheduling_jobs.py"
 CORES = 8
 MODES = {
-    "adaptive": {},
+    "adaptive": {"spark.pellucid.mode": "adaptive"},
     # Slots that cannot be moved: what is sent too many stands at the gate.
-    "gate": {"spark.pellucid.fault": "slots", "spark.pellucid.concurrency.max": "2"},
+    "gate": {"spark.pellucid.mode": "adaptive", "spark.pellucid.fault": "slots", "spark.pellucid.concurrency.max": "2"},
     "monotasks": {"spark.pellucid.mode": "monotasks"},
 }
 

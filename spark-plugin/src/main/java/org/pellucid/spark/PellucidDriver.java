@@ -112,6 +112,11 @@ final class PellucidDriver implements DriverPlugin {
                 Fuse.LOG.warn("Pellucid measures, and leaves tasks and files alone: tasks take parts of a core ({}={})",
                     Settings.TASK_CPUS, plugin.conf().get(Settings.TASK_CPUS));
             }
+            if (!settings.unused.isEmpty()) {
+                Fuse.LOG.warn("Pellucid only measures: {} {} no effect without {}=adaptive or monotasks",
+                    Settings.PREFIX + String.join(", " + Settings.PREFIX, settings.unused),
+                    settings.unused.size() == 1 ? "has" : "have", Settings.MODE);
+            }
             fuse = new Fuse(settings.faults, this::restore);
             fuse.guard("driver.init", () -> begin(forExecutors));
         });
@@ -122,7 +127,7 @@ final class PellucidDriver implements DriverPlugin {
         String shuffle = context.conf().get("spark.shuffle.manager", "sort");
         String plugins = context.conf().get("spark.plugins", "");
         Neighbours.of(context.version(), shuffle, plugins).forEach(Fuse.LOG::warn);
-        context.addSparkListener(new Watch());
+        context.addSparkListener(settings.mode == Settings.Mode.MEASURE ? new Watch() : new StageWatch());
         accumulables = Accumulables.register(context);
         forExecutors.put(ACCUMULABLES, accumulables.serialised());
         if (settings.memory != null) {
@@ -135,7 +140,7 @@ final class PellucidDriver implements DriverPlugin {
         }
     }
 
-    private final class Watch extends SparkListener {
+    private class Watch extends SparkListener {
         @Override
         public void onExecutorAdded(SparkListenerExecutorAdded event) {
             guarded("driver.listener", () ->
@@ -146,7 +151,10 @@ final class PellucidDriver implements DriverPlugin {
         public void onExecutorRemoved(SparkListenerExecutorRemoved event) {
             guarded("driver.listener", () -> executors.remove(event.executorId()));
         }
+    }
 
+    /** Jobs and stages too, of which nothing needs to be known where all is only measured. */
+    private final class StageWatch extends Watch {
         @Override
         public void onJobStart(SparkListenerJobStart event) {
             guarded("driver.listener", () -> {
@@ -282,7 +290,7 @@ final class PellucidDriver implements DriverPlugin {
                 if (settings.faults.contains("slots")) {
                     throw new ClassNotFoundException("a fault asked for by spark.pellucid.fault");
                 }
-                follows = SchedulerSlots.has(context);
+                follows = settings.mode != Settings.Mode.MEASURE && SchedulerSlots.has(context);
                 scheduler = follows ? new SchedulerSlots(context) : null;
             } catch (ReflectiveOperationException | LinkageError e) {
                 follows = false;

@@ -18,11 +18,10 @@ import org.pellucid.spark.core.Tuning;
 /** What the user set, of the keys under {@code spark.pellucid.} */
 final class Settings {
     static final String PREFIX = "spark.pellucid.";
-    /** Also a local property of a job, where {@code off} switches the plugin off for it. */
+    /** Also a local property of a job, where {@code off} or {@code measure} leaves its tasks alone. */
     static final String MODE = PREFIX + "mode";
     /** Spark's: cores that a task takes. From 4.3 on it may be a part of one. */
     static final String TASK_CPUS = "spark.task.cpus";
-    private static final String OFF = "off";
 
     enum Mode { ADAPTIVE, MONOTASKS, MEASURE, OFF }
 
@@ -36,13 +35,18 @@ final class Settings {
     final int diskMax;
     /** Callbacks that shall throw, for tests. */
     final Set<String> faults;
+    /** Keys that are set and have no effect, since the mode is {@code measure}. */
+    final Set<String> unused;
 
     private static final List<String> KEYS = List.of("mode", "policy", "gain", "concurrency.min",
         "concurrency.max", "patience", "memory", "disks", "disk.concurrency.min", "disk.concurrency.max", "fault");
+    /** As Spark reads times; one without a unit means another in each of Spark's settings. */
+    private static final Map<String, TimeUnit> UNITS = Map.of("us", TimeUnit.MICROSECONDS, "ms", TimeUnit.MILLISECONDS,
+        "s", TimeUnit.SECONDS, "m", TimeUnit.MINUTES, "min", TimeUnit.MINUTES, "h", TimeUnit.HOURS, "d", TimeUnit.DAYS);
 
-    /** Whether a job's local property of {@link #MODE} switches the plugin off for it. */
+    /** Whether a job's local property of {@link #MODE} leaves its tasks alone: they are measured, and neither gated nor queued. */
     static boolean isOff(String mode) {
-        return OFF.equalsIgnoreCase(mode);
+        return Mode.OFF.name().equalsIgnoreCase(mode) || Mode.MEASURE.name().equalsIgnoreCase(mode);
     }
 
     /** Whether tasks take whole cores: what is gated is counted in those. */
@@ -73,7 +77,7 @@ final class Settings {
                     PREFIX + key + " is no setting; there are " + String.join(", ", KEYS));
             }
         }
-        mode = oneOf(conf, "mode", Mode.class, Mode.ADAPTIVE);
+        mode = oneOf(conf, "mode", Mode.class, Mode.MEASURE);
         Tuning standard = Tuning.standard();
         Policy policy = oneOf(conf, "policy", Policy.class, standard.policy);
         int max = count(conf, "concurrency.max", standard.max);
@@ -87,6 +91,8 @@ final class Settings {
         diskMax = count(conf, "disk.concurrency.max", Math.max(diskMin, 4));
         atMost("disk.concurrency", diskMin, diskMax);
         faults = new TreeSet<>(words(conf, "fault"));
+        unused = new TreeSet<>(mode == Mode.MEASURE ? conf.keySet() : Set.of());
+        unused.removeAll(Set.of("mode", "fault"));
     }
 
     private Settings(Settings other, Mode mode, String memory) {
@@ -97,6 +103,7 @@ final class Settings {
         diskMin = other.diskMin;
         diskMax = other.diskMax;
         faults = other.faults;
+        unused = other.unused;
     }
 
     /** The same, but nothing is kept. */
@@ -160,12 +167,11 @@ final class Settings {
         if (value == null) {
             return otherwise;
         }
-        Matcher time = Pattern.compile("(\\d{1,9})\\s*(s|min|h)").matcher(value.trim());
-        if (!time.matches()) {
-            throw new IllegalArgumentException(PREFIX + "patience=" + value + ": it is a time, as 30s, 5min or 1h");
+        Matcher time = Pattern.compile("(\\d{1,9})\\s*([a-z]+)").matcher(value.trim().toLowerCase(Locale.ROOT));
+        TimeUnit unit = time.matches() ? UNITS.get(time.group(2)) : null;
+        if (unit == null) {
+            throw new IllegalArgumentException(PREFIX + "patience=" + value + ": it is a time, as 30s, 5m or 1h");
         }
-        long count = Long.parseLong(time.group(1));
-        String unit = time.group(2);
-        return (unit.equals("s") ? TimeUnit.SECONDS : unit.equals("h") ? TimeUnit.HOURS : TimeUnit.MINUTES).toNanos(count);
+        return unit.toNanos(Long.parseLong(time.group(1)));
     }
 }

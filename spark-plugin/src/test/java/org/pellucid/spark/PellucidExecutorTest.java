@@ -175,7 +175,7 @@ class PellucidExecutorTest {
 
     @Test
     void afterAFailureSparkHasTheExecutorsOwnSlots() throws Exception {
-        begin("fault", "onTaskSucceeded");
+        begin("mode", "adaptive", "fault", "onTaskSucceeded");
         untilTold(2);
         executor.onTaskSucceeded();
         untilTold(2, CORES);
@@ -186,7 +186,7 @@ class PellucidExecutorTest {
 
     @Test
     void alsoWhereThatIsMoreThanAStageMayRun() throws Exception {
-        begin("fault", "onTaskSucceeded", "concurrency.max", "2");
+        begin("mode", "adaptive", "fault", "onTaskSucceeded", "concurrency.max", "2");
         untilTold(2);
         executor.onTaskSucceeded();
         untilTold(2, CORES);
@@ -202,7 +202,7 @@ class PellucidExecutorTest {
 
     @Test
     void aDriverThatCannotBeToldIsNoFailure() throws Exception {
-        begin("fault", "onTaskSucceeded");
+        begin("mode", "adaptive", "fault", "onTaskSucceeded");
         untilTold(2);
         fails = true;
         executor.onTaskSucceeded();
@@ -258,7 +258,7 @@ class PellucidExecutorTest {
 
     @Test
     void theMetricHoldsTheGatesWait() throws Exception {
-        begin();
+        begin("mode", "adaptive");
         untilTold(2);
         startTask(null);
         assertTrue(gauge("queue_ns") > 0);
@@ -271,7 +271,7 @@ class PellucidExecutorTest {
         until(() -> FileIo.installed() != null);
         File file = folder.resolve("file").toFile();
         for (int round = 0; round < 2; round++) {
-            startTask("off");
+            startTask(round == 0 ? "off" : "measure");
             assertEquals(0, gauge("cores.held"));
             assertNull(FileIo.installed().queueOf(file), "neither queues nor is held");
             executor.onTaskSucceeded();
