@@ -2,7 +2,8 @@
 
 import json
 
-from bench.adaptive import log, matrix, run, table
+from bench import results
+from bench.adaptive import everyday, log, matrix, run, shapes, table
 from bench.stats import ratio_interval
 from bench.table import page as results_page
 
@@ -30,6 +31,37 @@ def test_only_policies_get_the_plugin(tmp_path):
     }  # fmt: skip
     again = run.spark_settings(run.Case("H150", "sort", "remembered", 1, 0), [tmp_path], tmp_path, tmp_path / "found")
     assert again == ours | {"spark.app.name": "H150/sort/remembered/0", "spark.pellucid.policy": "throughput"}
+
+
+def test_what_runs_the_plugin_names_its_mode(tmp_path):
+    """So that a run stays what it was when the default is another."""
+    modes = {}
+    for case in matrix.cases(1, 1):
+        found = run.spark_settings(case, [tmp_path, tmp_path], tmp_path, tmp_path)
+        assert ("spark.plugins" in found) == ("spark.pellucid.mode" in found), case
+        modes[case.setting] = found.get("spark.pellucid.mode")
+    assert modes == {f"stock-{n}": None for n in matrix.SWEEP} | {"measure": "measure", "monotasks": "monotasks"} | {
+        name: "adaptive" for name in (*matrix.POLICIES, matrix.REMEMBERED)
+    }
+    for setting in everyday.SETTINGS:
+        assert everyday.spark_settings(setting, tmp_path).get("spark.pellucid.mode", "stock") == setting
+
+
+def test_what_everyday_jobs_cost_is_of_one_build():
+    def lines(build, *settings):
+        took = {"stock": 1500, "measure": 1500, "adaptive": 9000}
+        return [{"case": {"setting": setting, "repeat": 0}, "build": build, "ms": dict.fromkeys(shapes.SHAPES, took[setting])} for setting in settings]
+
+    assert everyday.newest([]) == []
+    whole = lines("b", *everyday.SETTINGS)
+    assert everyday.newest([*lines("a", *everyday.SETTINGS), *whole, *lines("c", "stock")]) == whole
+    assert "| 640 empty tasks | 1.50 s | 1.50 s (×1.00) | 9.00 s (×6.00) |" in everyday.table(whole)
+
+
+def test_the_documented_cost_is_what_was_measured():
+    lines = everyday.newest(results.load(everyday.SUITE))
+    text = (results.ROOT / "docs" / "spark-plugin.md").read_text()
+    assert "\n".join(everyday.table(lines)) in text and everyday.about(lines) in " ".join(text.split())
 
 
 def test_a_log_s_signals(tmp_path):

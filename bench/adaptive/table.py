@@ -300,6 +300,9 @@ def page(lines: list[dict]) -> str:
         "once that are not within one doubling of the best, but of a setting that five repeats do not tell from it (95 %): not resolved. In a",
         "stage of one or two tasks there is nothing to choose.",
         "",
+        "Not here: ordinary jobs, which `throughput` and `index` (the plugin's mode `adaptive`, not its default) slow, some more than six-fold:",
+        "[docs/spark-plugin.md](../docs/spark-plugin.md#what-adaptive-costs-ordinary-jobs).",
+        "",
         *WHY,
         "",
     ]

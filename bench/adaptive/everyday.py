@@ -1,0 +1,109 @@
+"""What the plugin costs ordinary jobs: `python -m bench.adaptive.everyday` (Java, some ten minutes; neither root nor a disk).
+
+Jobs that use no disk (`shapes.py`), for which a number of tasks at once that is tuned can bring nothing, on one executor with 16
+slots: stock Spark, `measure` and `adaptive` take turns. Each application is a line in `bench/results/everyday.jsonl`.
+Prints the table of docs/spark-plugin.md, medians of the newest jar that was measured.
+
+    python -m bench.adaptive.everyday --repeats 3
+    python -m bench.adaptive.everyday --table       # again, nothing measured
+"""
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench import results
+from bench.adaptive.run import JAR, PLUGIN, say, spark_says, version
+from bench.adaptive.shapes import SHAPES
+from tests import spark
+
+SUITE = "everyday"
+SETTINGS = ("stock", "measure", "adaptive")
+
+
+def spark_settings(setting: str, folder: Path) -> dict[str, str]:
+    """Of the application, which keeps its files there."""
+    found = {
+        "spark.master": "local-cluster[1,16,1024]",
+        "spark.app.name": f"everyday {setting}",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(folder),
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": f"file:{folder}",
+    }
+    if setting != "stock":
+        found |= {"spark.jars": str(JAR), "spark.plugins": PLUGIN, "spark.pellucid.mode": setting}
+    return found
+
+
+def measure(setting: str) -> dict:
+    """One application: how long each of its jobs took, and how many cores others used just before."""
+    with results.quiet() as others:
+        time.sleep(2)
+    with tempfile.TemporaryDirectory() as name:
+        request = {"settings": spark_settings(setting, Path(name))}
+        return spark_says(setting, ["-m", "bench.adaptive.shapes"], request, Path(name)) | {"others_cores": others()}
+
+
+def newest(lines: list[dict]) -> list[dict]:
+    """Those of the newest build that every setting was measured beside."""
+    by_build = {line["build"]: [other for other in lines if other["build"] == line["build"]] for line in reversed(lines)}
+    return next((group for group in by_build.values() if {line["case"]["setting"] for line in group} == set(SETTINGS)), [])
+
+
+def table(lines: list[dict]) -> list[str]:
+    """Medians in seconds, and how much longer than on stock Spark; of one build."""
+    by_setting = {setting: [line["ms"] for line in lines if line["case"]["setting"] == setting] for setting in SETTINGS}
+    out = ["| job | " + " | ".join(SETTINGS) + " |", "|---|" + "---|" * len(SETTINGS)]
+    for shape in SHAPES:
+        medians = [statistics.median(ms[shape] for ms in by_setting[setting]) for setting in SETTINGS]
+        cells = [f"{medians[0] / 1000:.2f} s", *(f"{ms / 1000:.2f} s (×{ms / medians[0]:.2f})" for ms in medians[1:])]
+        out.append(f"| {shape} | " + " | ".join(cells) + " |")
+    return out
+
+
+def about(lines: list[dict]) -> str:
+    """Of which jar and machine the table is, and how busy others kept it."""
+    busy = max(line["others_cores"] for line in lines)
+    runs = len(lines) // len(SETTINGS)
+    return f"jar {lines[-1]['build']}, {lines[-1]['machine']}, {runs} runs of each; before them others used up to {busy:.1f} cores"
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench.adaptive.everyday", description=__doc__.split("\n")[0])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--table", action="store_true", help="measures nothing")
+    chosen = parser.parse_args()
+    if not chosen.table:
+        if why_not := spark.missing() or (None if JAR.exists() else f"the plugin is not built: {JAR} (make spark-plugin/target/pellucid-spark.jar)"):
+            say(f"{SUITE}: {why_not}")
+            return 1
+        done = [line["case"] for line in results.load(SUITE) if line["build"] == version()]
+        wanted = [{"setting": setting, "repeat": repeat} for repeat in range(chosen.repeats) for setting in SETTINGS]
+        try:
+            for case in (case for case in wanted if case not in done):
+                found = measure(case["setting"])
+                results.append(SUITE, case, found, by=version())
+                say(f"{case['setting']} {case['repeat']}: " + ", ".join(f"{ms / 1000:.2f}" for ms in found["ms"].values()))
+        except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+            say(f"{SUITE}: {error}")
+            return 1
+        except KeyboardInterrupt:
+            say("stopped; the same command goes on from here")
+            return 130
+    lines = newest(results.load(SUITE))
+    if not lines:
+        say(f"{SUITE}: nothing is measured yet")
+        return 1
+    print("\n".join([*table(lines), "", about(lines)]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
