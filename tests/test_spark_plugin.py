@@ -374,7 +374,7 @@ def test_the_documented_line_is_enough(data, tmp_path, line):
     program, *words = shlex.split(next(line for line in lines if line.startswith("spark-submit ")).removesuffix("…"))
     assert "pellucid-spark.jar" in words, words
     if line == "printed":
-        jar = tmp_path / "jars, and more" / JAR.name
+        jar = tmp_path / "jars and more" / JAR.name
         jar.parent.mkdir()
         shutil.copy(JAR, jar)
         words = binary.run("spark", "conf", env={**os.environ, "PELLUCID_SPARK_JAR": str(jar)}).check().out.split()

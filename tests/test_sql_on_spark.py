@@ -286,17 +286,26 @@ def test_spark_conf_and_jar(tmp_path):
     assert binary.run("spark", "jar", env=named).check().out == f"{jar}\n"
     lines = binary.run("spark", "conf", env=named).check().out.split()
     assert lines[:2] == ["--jars", str(jar)]
-    assert "spark.plugins=org.pellucid.spark.PellucidPlugin" in lines and "spark.pellucid.mode=adaptive" in lines
-    lines = binary.run("spark", "conf", "--properties", "--mode", "measure", "--policy", "index", env=named).check().out
+    assert "spark.plugins=org.pellucid.spark.PellucidPlugin" in lines and "spark.pellucid.mode=measure" in lines
+    lines = binary.run("spark", "conf", "--properties", "--mode", "adaptive", "--policy", "index", env=named).check().out
     assert dict(line.split(None, 1) for line in lines.splitlines()) == {
         "spark.jars": str(jar),
         "spark.plugins": "org.pellucid.spark.PellucidPlugin",
-        "spark.pellucid.mode": "measure",
+        "spark.pellucid.mode": "adaptive",
         "spark.pellucid.policy": "index",
     }
+    refused = binary.run("spark", "conf", "--policy", "index", env=named)
+    assert refused.code == 2 and "--mode adaptive" in refused.err, refused.err
     gated = binary.run("spark", "conf", "--mode", "monotasks", env=named).check().out.split()
     assert "spark.shuffle.sync=true" in gated and "spark.shuffle.sync=true" not in binary.run("spark", "conf", env=named).check().out
     document = binary.run("spark", "conf", "--json", env=named).check().json()
     assert document["format"] == "pellucid.spark/1" and document["jar"] == str(jar)
+    for folder, code, said in (("a b", 0, f"file://{tmp_path}/a%20b/plugin.jar"), ("a,b", 1, "at commas")):
+        (tmp_path / folder).mkdir()
+        elsewhere = named | {"PELLUCID_SPARK_JAR": str(jar.rename(tmp_path / folder / jar.name))}
+        jar.touch()
+        assert binary.run("spark", "jar", env=elsewhere).check().out == f"{tmp_path}/{folder}/{jar.name}\n"
+        conf = binary.run("spark", "conf", env=elsewhere)
+        assert conf.code == code and said in (conf.err if code else conf.out.split()), conf
     missing = binary.run("spark", "jar", env={**os.environ, "PELLUCID_SPARK_JAR": str(tmp_path / "none.jar")})
     assert missing.code == 1 and "none.jar" in missing.err

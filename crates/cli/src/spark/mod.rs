@@ -27,7 +27,7 @@ The plugin is one jar, for Spark 3.5 and 4, on the driver and the executors of a
 
 Example:
   pellucid spark jar
-  pellucid spark conf --properties --mode measure >> $SPARK_HOME/conf/spark-defaults.conf
+  pellucid spark conf --properties >> $SPARK_HOME/conf/spark-defaults.conf
   spark-submit $(pellucid spark conf) job.py")]
 pub struct Arguments {
     #[command(subcommand)]
@@ -46,11 +46,11 @@ enum Command {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
-  pellucid spark conf --mode measure
+  pellucid spark conf
   spark-submit $(pellucid spark conf --mode monotasks) job.py")]
 struct ConfArguments {
-    /// What the plugin does: tune how many tasks run, queue I/O per disk, or measure only
-    #[arg(long, value_enum, default_value = "adaptive")]
+    /// What the plugin does: measure only, tune how many tasks run, or queue I/O per disk
+    #[arg(long, value_enum, default_value = "measure")]
     mode: Mode,
     /// When more tasks at once pay [default: throughput]
     #[arg(long, value_enum)]
@@ -63,12 +63,12 @@ struct ConfArguments {
 /// `spark.pellucid.mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Mode {
-    /// The number of tasks that run is tuned, per executor and stage
+    /// Nothing is changed
+    Measure,
+    /// The number of tasks that run is tuned, per executor and stage; slows short stages (docs/spark-plugin.md)
     Adaptive,
     /// I/O is queued per disk, computing per core
     Monotasks,
-    /// Nothing is changed
-    Measure,
 }
 
 /// `spark.pellucid.policy`.
@@ -87,7 +87,15 @@ fn name(value: &impl clap::ValueEnum) -> String {
 
 /// Runs the command.
 pub fn execute(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
-    let jar = plugin::jar()?.display().to_string();
+    if let Command::Conf(ConfArguments { mode: Mode::Measure, policy: Some(policy), .. }) = &arguments.command
+    {
+        return Err(Failure::Usage(format!(
+            "cannot use --policy {}: nothing is tuned in mode measure; add --mode adaptive or --mode monotasks",
+            name(policy)
+        )));
+    }
+    let path = plugin::jar()?;
+    let jar = path.display().to_string();
     match &arguments.command {
         Command::Jar if console.json => print(console, Map::from_iter([("jar".to_string(), jar.into())])),
         Command::Jar => console.print(|out| writeln!(out, "{jar}")),
@@ -105,10 +113,11 @@ pub fn execute(arguments: &Arguments, console: &Console) -> Result<(), Failure> 
                 let document = [("jar".to_string(), json!(jar)), ("conf".to_string(), settings.into())];
                 return print(console, Map::from_iter(document));
             }
+            let location = plugin::location(&path)?;
             console.print(|out| {
                 match conf.properties {
-                    true => writeln!(out, "spark.jars {jar}")?,
-                    false => writeln!(out, "--jars {jar}")?,
+                    true => writeln!(out, "spark.jars {location}")?,
+                    false => writeln!(out, "--jars {location}")?,
                 }
                 settings.iter().try_for_each(|(key, value)| match conf.properties {
                     true => writeln!(out, "{key} {value}"),

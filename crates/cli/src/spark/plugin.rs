@@ -6,6 +6,7 @@
 
 use crate::failure::Failure;
 use std::path::{Path, PathBuf};
+use url::Url;
 
 /// The plugin's class, for `spark.plugins`.
 pub const CLASS: &str = "org.pellucid.spark.PellucidPlugin";
@@ -39,6 +40,23 @@ pub fn jar() -> Result<PathBuf, Failure> {
     })
 }
 
+/// The jar in Spark's list of jars: a path, or where it has a space or the like a URI, since an unquoted `$(…)` is split at
+/// spaces.
+///
+/// # Errors
+/// For a path with a comma, at which Spark splits the list, also where a URI has it encoded.
+pub fn location(jar: &Path) -> Result<String, Failure> {
+    let path = jar.display().to_string();
+    if path.contains(',') {
+        return Err(Failure::Failed(format!(
+            "cannot give Spark {path}: it splits its list of jars at commas; copy the jar elsewhere and say where \
+             ({VARIABLE}=PATH)"
+        )));
+    }
+    let encoded = Url::from_file_path(jar).ok().filter(|url| url.path() != path);
+    Ok(encoded.map_or(path, String::from))
+}
+
 /// The jar that belongs to a binary at this path: a checkout may have been moved with it, or its build folder
 /// may be elsewhere.
 fn find(binary: &Path, checkout: &Path) -> Option<PathBuf> {
@@ -52,6 +70,16 @@ fn find(binary: &Path, checkout: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_location_is_one_word() {
+        let check =
+            |path: &str, expected: &str| assert_eq!(location(Path::new(path)).expect("no comma"), expected);
+        check("/opt/pellucid-0.1/pellucid-spark.jar", "/opt/pellucid-0.1/pellucid-spark.jar");
+        check("/opt/my tools/a.jar", "file:///opt/my%20tools/a.jar");
+        check("/opt/100%/é\t.jar", "file:///opt/100%25/%C3%A9%09.jar");
+        assert!(location(Path::new("/opt/a,b/c.jar")).is_err());
+    }
 
     #[test]
     fn beside_the_binary_comes_before_the_checkout() {

@@ -135,7 +135,7 @@ pub(super) fn folder() -> Result<TempDir, Failure> {
 /// When no session could be had, or Ctrl-C ended it; what failed within it is in [`Ran`].
 pub fn run(request: &Request, console: &Console) -> Result<Ran, Failure> {
     let python = Python::find()?;
-    let jar = plugin::jar();
+    let jar = plugin::jar().and_then(|jar| plugin::location(&jar));
     if let Err(failure) = &jar {
         let why = failure.message().unwrap_or_default();
         console.note(&format!(
@@ -151,7 +151,7 @@ pub fn run(request: &Request, console: &Console) -> Result<Ran, Failure> {
         "statements": request.statements,
         "folder": folder.path().display().to_string(),
         "log_folder": log_folder(folder.path()).display().to_string(),
-        "jar": jar.ok().map(|jar| jar.display().to_string()),
+        "jar": jar.ok(),
         "plugin": plugin::CLASS,
     });
     fs::write(folder.path().join("request.json"), document.to_string()).map_err(failed)?;
