@@ -4,11 +4,14 @@ Each is a virtual environment that is made once and kept outside of the checkout
 `PELLUCID_PYSPARK` or the user's cache: PySpark alone is half a gigabyte.
 """
 
+import importlib
+import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,6 +21,9 @@ PACKAGES = {
     "4.0": ["pyspark==4.0.5", "sqlglot==30.30.0"],
     "3.5": ["pyspark==3.5.9", "sqlglot==30.30.0"],
 }
+
+# Compiling each of hundreds of small statements would take longer than running it.
+SMALL = {"spark.sql.shuffle.partitions": "2", "spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
 
 
 def missing() -> str | None:
@@ -53,3 +59,53 @@ def examples(command: str) -> list[list[str]]:
     lines = (ROOT / "README.md").read_text().splitlines()
     split = [shlex.split(line, comments=True) for line in lines if line.startswith(f"pellucid {command} ") and "--on spark" in line]
     return [words[1:] for words in split]
+
+
+def program(name: str = "session"):
+    """A module of the program that `pellucid sql --on spark` runs, for checks without a Spark."""
+    folder = str(ROOT / "crates" / "cli" / "src" / "spark")
+    if folder not in sys.path:
+        sys.path.append(folder)
+    return importlib.import_module(name)
+
+
+def functions() -> list[str]:
+    """The functions that a statement may call on Spark."""
+    return sorted(program("functions").FUNCTIONS)
+
+
+class Session:
+    """A Spark session that runs statements as `pellucid sql --on spark` does, and goes on after one that fails."""
+
+    def __init__(self, folder: Path, tables: dict[str, Path] | None = None, version: str = "4"):
+        """`folder` is for what Spark writes."""
+        plain = {key: value for key, value in os.environ.items() if key not in ("SPARK_HOME", "SPARK_CONF_DIR")}
+        (folder / "log").mkdir(parents=True)
+        request = {
+            "master": "local[2]", "conf": list(SMALL.items()), "jar": None, "folder": str(folder),
+            "log_folder": str(folder / "log"), "tables": [(name, str(path)) for name, path in (tables or {}).items()],
+        }  # fmt: skip
+        command = [str(python(version)), "-B", str(ROOT / "tests" / "spark_statements.py")]
+        self.said = open(folder / "said", "w+")
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said, text=True, env=plain)
+        self._send(request)
+
+    def _send(self, what) -> None:
+        self.process.stdin.write(json.dumps(what) + "\n")
+        self.process.stdin.flush()
+
+    def ask(self, statement: str) -> dict:
+        """What the statement gives: `rows`, `columns`, `types` and `translated`, or `refused`, or `failed`."""
+        self._send(statement)
+        line = self.process.stdout.readline()
+        if not line:
+            self.said.seek(0)
+            raise AssertionError(f"Spark's Python ended: {self.said.read()[-2000:]}")
+        return json.loads(line, parse_float=Decimal)
+
+    def close(self) -> None:
+        """Ends the session."""
+        self.process.stdin.close()
+        self.process.wait(timeout=120)
+        self.process.stdout.close()
+        self.said.close()

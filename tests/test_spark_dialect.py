@@ -1,10 +1,8 @@
 """What becomes of a statement on its way to Spark: the program that `pellucid sql --on spark` runs, without a Spark."""
 
-import importlib.util
-
 import pytest
 
-from tests.binary import ROOT
+from tests import spark
 
 TABLES = {
     "t": {"id": "bigint", "k": "int", "m": "decimal(10,2)", "d": "date", "f": "double"},
@@ -12,16 +10,7 @@ TABLES = {
 }
 
 
-def program():
-    """The session's program as a module."""
-    path = ROOT / "crates" / "cli" / "src" / "spark" / "session.py"
-    spec = importlib.util.spec_from_file_location("session", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-SESSION = program()
+SESSION = spark.program("session")
 
 
 class Schema:
@@ -55,7 +44,7 @@ class Spark:
 def statements(parses: bool = False):
     """Translates; paths are not looked for."""
     made = SESSION.Statements(Spark(parses))
-    made.view_of = lambda path: made.paths.setdefault(path, "path_0")
+    made.view_of = lambda path: "path_0" if SESSION.files.is_path(path) else None
     return made
 
 
@@ -85,14 +74,24 @@ def test_what_both_say_runs_as_it_is_written(text):
         ("SELECT id / 7 FROM t", "id DIV 7"),
         ("SELECT (id / 7) / k FROM t", "(id DIV 7) DIV k"),
         ("SELECT sum(id) / count(*), avg(id) / 2 FROM t", "SUM(id) DIV COUNT(*), AVG(id) / 2"),
-        ("WITH x AS (SELECT id / 3 AS q FROM t) SELECT q / 2, q / 2.0 FROM x", "SELECT q DIV 2, q / 2.0"),
-        ("SELECT m / 7, f / k FROM t ORDER BY 1", "m / 7, f / k"),
+        ("WITH x AS (SELECT id / 3 AS q FROM t) SELECT q / 2, q / 2.0 FROM x", "SELECT q DIV 2, q / 2.0D"),
+        ("SELECT m / 7, f / k FROM t ORDER BY 1", "AS DECIMAL(14, 6)), f / k"),
         ("SELECT id / 7 AS q, count(*) FROM t GROUP BY id / 7 ORDER BY id / 7", "GROUP BY id DIV 7 ORDER BY id DIV 7"),
         ("SELECT id / 7, count(*) FROM t GROUP BY 1 ORDER BY t.id / 7 DESC", "ORDER BY t.id DIV 7 DESC"),
         ("SELECT k, sum(id) / count(*) FROM t GROUP BY k ORDER BY (sum(id) / count(*)) / 2", "ORDER BY (SUM(id) DIV COUNT(*)) DIV 2"),
-        ("SELECT k, sum(m) / count(*) FROM t GROUP BY k ORDER BY sum(m) / count(*)", "ORDER BY SUM(m) / COUNT(*)"),
+        ("SELECT k, sum(m) / count(*) FROM t GROUP BY k ORDER BY sum(m) / count(*)", "ORDER BY CAST(CAST((CAST(SUM(m) AS DECIMAL(30, 2))"),
         ("SELECT count(*) FROM 'data/*.parquet' x", "FROM path_0 AS x"),
         ("SELECT [1, 2][1]", "ARRAY(1, 2)[0]"),
+        ("SELECT count(*) FROM 'a.tsv'", "FROM path_0"),
+        ("SELECT 5 ^ 3, log(f), 0.05 FROM t", "5 ^ 3, CASE WHEN f > 0 THEN LOG10(f)"),
+        ("SELECT log(100), substr('abc', -1, 3), substr(d::VARCHAR, 0) FROM t", "LOG10(100), SUBSTR('abc', 1, 1), CAST(d AS STRING)"),
+        ("SELECT m < 0.05, f < 0.05 FROM t", "m < 0.05, f < 0.05D"),
+        ("SELECT count(*) FROM t WHERE m BETWEEN 0.06 - 0.01 AND 0.06 + 0.01", "BETWEEN 0.05 AND 0.07"),
+        ("SELECT d - DATE '2020-01-01' FROM t", "DATEDIFF(d, CAST('2020-01-01' AS DATE))"),
+        ("SELECT avg(m + 1) OVER (PARTITION BY k) FROM t", "NULLIF(COUNT(m + 1) OVER (PARTITION BY k), 0)"),
+        ("SELECT sum(q.m) FROM (SELECT * FROM t) q JOIN t AS u(a, b, c) ON q.id / 2 = u.a / 3", "q.id DIV 2 = u.a DIV 3"),
+        ("SELECT regexp_replace(d::VARCHAR, '0', 'x') FROM t", "'(?d)\\\\A((?s:.*?))(?:0)', '$1x'"),
+        ("SELECT column1 FROM (VALUES (1, 2))", "(column1, column2)"),
         ("SELECT id::VARCHAR FROM t", "CAST(id AS STRING)"),
         ("CREATE VIEW v AS SELECT 1 AS a", "CREATE TEMPORARY VIEW v"),
     ],
@@ -106,10 +105,15 @@ def test_what_would_mean_something_else_is_translated(text, expected):
     ("text", "message"),
     [
         ("SELECT id FRM t WHERE", r"line 1, column 15: .* near `t` \(Spark says: \[PARSE_SYNTAX_ERROR\]"),
-        ("SELECT array_agg(id ORDER BY k) FROM t", "the order within `ARRAY_AGG"),
+        ("SELECT array_agg(id ORDER BY k) FROM t", "`ARRAY_AGG.id ORDER BY k.`.* the order within"),
         ("SELECT string_agg(k, ',' ORDER BY k) FROM t", "the order within"),
-        ("SELECT no_such(id) / no_such(k) FROM t", "cannot be told whether this divides whole numbers"),
-        ("COPY t TO 'x.parquet'", "-o FILE writes the rows"),
+        ("SELECT no_such / nor_this FROM t", "cannot be told whether this divides whole numbers"),
+        ("SELECT no_such(id) FROM t", "cannot run `NO_SUCH.id.` on Spark: `no_such` was not checked to mean the same there"),
+        ("SELECT k FROM t WHERE CAST(f AS VARCHAR) = '1'", "cannot run `CAST.f AS TEXT.` on Spark: the text of a float"),
+        ("WITH x AS (SELECT f + 1 AS g FROM t) SELECT * FROM x WHERE (SELECT max(m) FROM t) > g", "a decimal and a float"),
+        ("SELECT unnest([1]) FROM t", "was not checked to mean the same"),
+        ("INSERT INTO t SELECT * FROM t", "cannot run INSERT on Spark"),
+        ("COPY t TO 'x.parquet'", "use -o FILE for the rows"),
     ],
 )
 def test_what_neither_can_do_is_refused(text, message):
@@ -131,6 +135,25 @@ def test_without_sqlglot(monkeypatch, capsys):
     assert len(said) == 1 and "NULLs sort first" in said[0]["warning"], "once a session"
     with pytest.raises(SESSION.Refused, match="pip install sqlglot"):
         statements(parses=False).prepared("SELECT 1")
+
+
+def test_what_the_engine_reads_and_sqlglot_does_not_is_refused():
+    """Spark may read it, and as something else."""
+    made = statements(parses=True)
+    made.ours = True
+    with pytest.raises(SESSION.Refused, match="sqlglot, which translates it, cannot read it"):
+        made.prepared("SELECT TRANSFORM (id) USING 'cat' AS (x) FROM t")
+
+
+def test_types_of_text_columns_are_the_engine_s():
+    """Those that arrow-csv gives the same values."""
+    of = spark.program("files").csv_type
+    for texts, kind in [
+        (["1", "-2", None], "BIGINT"), (["1", "2.5", "1e3"], "DOUBLE"), (["nan", "1"], "DOUBLE"), (["true", "FALSE"], "BOOLEAN"),
+        (["2024-01-07"], "DATE"), (["2024-01-07", "2024-01-07 10:00:00"], "TIMESTAMP_NTZ"), (["1d"], "STRING"), (["10:30"], "STRING"),
+        (["99999999999999999999"], "STRING"), (["true", "1"], "STRING"), (["2024-01"], "STRING"), ([None], "STRING"), (["+1"], "STRING"),
+    ]:  # fmt: skip
+        assert of(texts) == kind, texts
 
 
 def test_values_as_json():

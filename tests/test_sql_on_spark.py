@@ -33,6 +33,7 @@ STATEMENTS = {
     "casts and dates": "SELECT count(*) AS n FROM t WHERE d >= DATE '2020-01-31' - INTERVAL '3' DAY AND id::VARCHAR LIKE '1%'",
     "division as an order": "SELECT id / 700 AS q, sum(id) / count(*) AS r FROM t GROUP BY id / 700 ORDER BY id / 700, sum(id) / count(*)",
     "nothing": "SELECT id FROM t WHERE id < 0",
+    "functions": "SELECT substr('hello', -1, 3) AS s, 5 ^ 3 AS x, log(100) AS l, left('abc', -1) AS a, avg(m) AS m FROM t",
 }
 
 
@@ -106,7 +107,7 @@ def is_number(value) -> bool:
 def test_only_what_differs_is_translated(on_spark):
     _, _, ran = on_spark
     notes = [line for line in ran.err.splitlines() if line.startswith("translated for Spark: ")]
-    names = ("two jobs", "nulls sort last", "whole division", "quoted names", "a path", "a text file", "casts and dates", "division as an order")
+    names = ("two jobs", "nulls sort last", "whole division", "quoted names", "a path", "a text file", "casts and dates", "division as an order", "functions")
     texts = dict(zip(names, notes, strict=True))
     assert "ORDER BY k NULLS LAST" in texts["nulls sort last"]
     assert "id DIV 7" in texts["whole division"] and "(id + 1) / 2.0" in texts["whole division"]
@@ -212,6 +213,15 @@ def test_without_sqlglot(folder, tmp_path):
     assert ran.code == 2 and "pip install sqlglot" in ran.err
     assert "warning: sqlglot is not installed" in ran.err
     assert "5000" in ran.out, "what ran before is printed"
+
+
+@needs_spark
+def test_a_missing_file_is_the_same_failure_as_here(folder):
+    for options in (["SELECT * FROM '/nowhere/x.csv'"], ["SELECT 1", "--table", "t=/nowhere/x.csv"], [f"SELECT * FROM '{folder}/*.tsv'"]):
+        here = binary.run("sql", *options)
+        there = binary.run("sql", *options, "--on", "spark=local[1]", env=environment())
+        assert here.code == there.code == 1, there.err
+        assert there.err.splitlines()[-1] == here.err.splitlines()[-1]
 
 
 def test_wrong_usage_needs_no_spark(folder):

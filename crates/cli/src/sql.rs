@@ -127,7 +127,9 @@ fn on_spark(arguments: &Arguments, on: &str, console: &Console) -> Result<(), Fa
     let target = arguments.output.as_deref().map(Target::new).transpose()?;
     let text = statements_text(arguments)?;
     // What is no SQL of ours may be Spark's; it is one statement then.
-    let statements = Engine::split_statements(&text).unwrap_or_else(|_| vec![text]);
+    let split = Engine::split_statements(&text);
+    let ours = split.is_ok();
+    let statements = split.unwrap_or_else(|_| vec![text]);
     match (&target, statements.last()) {
         (_, None) => {
             return Err(Failure::Usage(
@@ -137,8 +139,8 @@ fn on_spark(arguments: &Arguments, on: &str, console: &Console) -> Result<(), Fa
         (Some(target), Some(last)) => drop(target.copy(last)?),
         (None, Some(_)) => {}
     }
-    let request =
-        spark::Request { master, conf: &arguments.conf, tables: &arguments.tables, statements: &statements };
+    let (conf, tables) = (&arguments.conf, &arguments.tables);
+    let request = spark::Request { master, conf, tables, statements: &statements, ours };
     let mut ran = spark::run(&request, console)?;
     let kept = arguments.trace.as_deref().map_or(Ok(()), |path| ran.keep_log(path));
     let trace = arguments.trace.as_deref().filter(|_| kept.is_ok());

@@ -6,28 +6,25 @@ that has PySpark. It says what happens in JSON lines on standard output, each wi
 JSON array a row, so that no Arrow library is needed here, and any master will do.
 
 A statement is Pellucid's SQL. Where Spark's dialect says the same it runs as it is written;
-where it does not, sqlglot translates it; what neither can do is refused with its place. That
-Spark accepts a text is not enough: it sorts NULLs to the other end, and divides whole numbers
-to fractions.
+where it does not, `dialect.py` translates it, or refuses it. That Spark accepts a text is not
+enough: it sorts NULLs to the other end, and divides whole numbers to fractions. Tables are read
+as the engine reads them (`files.py`).
 """
 
 import datetime
-import glob
+import decimal
 import json
-import logging
 import math
 import os
 import sys
 import threading
 import time
 
+import files
+from refused import Refused
+
 # Progress comes from a thread of its own.
 SAYING = threading.Lock()
-FORMATS = {"parquet": "parquet", "csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json"}
-
-
-class Refused(Exception):
-    """What was asked cannot be done as it is: wrong usage."""
 
 
 def say(**what):
@@ -69,6 +66,10 @@ def settings(request):
         "spark.sql.ansi.enabled": "true",
         "spark.sql.ansi.doubleQuotedIdentifiers": "true",
         "spark.sql.session.timeZone": "UTC",
+        # Decimals keep their scale, folders of a partition are texts, and no row of CSV is taken unread.
+        "spark.sql.decimalOperations.allowPrecisionLoss": "false",
+        "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+        "spark.sql.csv.parser.columnPruning.enabled": "false",
     }
     if master.startswith("local"):
         ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -116,56 +117,23 @@ def start(request):
     return spark
 
 
-def table(spark, path):
-    """The rows at a path, whose ending says the format; a folder's is that of the files in it."""
-    known = [path]
-    if "://" not in path:
-        path = os.path.abspath(path)
-        known = sorted(glob.glob(path))
-        if not known:
-            raise Refused(f"{path}: no file is there")
-        if os.path.isdir(known[0]):
-            inside = sorted(glob.glob(known[0] + "/**", recursive=True))
-            known = [one for one in inside if os.path.isfile(one) and os.path.basename(one)[0] not in "._"] or known
-    kind = FORMATS.get(os.path.splitext(known[0])[1].lower().lstrip("."))
-    if kind is None:
-        raise Refused(f"{path}: Spark is given Parquet, CSV and JSON lines here, told by the ending")
-    reader = spark.read
-    if kind == "csv":
-        reader = reader.option("header", "true").option("inferSchema", "true")
-    return reader.format(kind).load(path if "://" in path else "file:" + path)
-
-
 def dialect():
-    """Pellucid's SQL as sqlglot is to read it; None without sqlglot."""
+    """What brings Pellucid's SQL into Spark's; None without sqlglot."""
     try:
-        from sqlglot.dialects.duckdb import DuckDB
+        import dialect as found
     except ImportError:
         return None
-    # What it cannot do it says by errors, which are handled.
-    logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
-
-    class Pellucid(DuckDB):
-        NULL_ORDERING = "nulls_are_large"
-        TYPED_DIVISION = True
-        SAFE_DIVISION = False
-
-    return Pellucid
-
-
-def place_of(error):
-    """Where a text stopped making sense to sqlglot."""
-    found = error.errors[0] if getattr(error, "errors", None) else {}
-    if not found.get("line"):
-        return first_line(error)
-    return f"line {found['line']}, column {found['col']}: {found['description']}, near `{found['highlight']}`"
+    except AttributeError as error:
+        raise Refused(f"cannot translate with this sqlglot: {error}; install a newer one (pip install -U sqlglot)") from None
+    return found
 
 
 class Statements:
     """Brings statements into Spark's dialect; remembers the tables that stand for paths."""
 
-    def __init__(self, spark):
+    def __init__(self, spark, ours=False):
         self.spark = spark
+        self.ours = ours  # the engine can read the statements
         self.dialect = dialect()
         self.paths = {}
         self.warned = False
@@ -182,26 +150,18 @@ class Statements:
         """What Spark is to run, and whether it is a translation."""
         if self.dialect is None:
             return self.unread(text), False
-        import sqlglot
-        from sqlglot.errors import SqlglotError, UnsupportedError
+        from sqlglot.errors import SqlglotError
 
         try:
-            tree = sqlglot.parse_one(text, read=self.dialect)
+            made, same = self.dialect.translated(text, self.columns_of, self.view_of)
         except SqlglotError as error:
             refused = self.accepts(text)
-            if refused is None:
+            if refused is None and not self.ours:
                 return text, False  # no SQL of ours, so it can mean one thing only
-            raise Refused(f"{place_of(error)} (Spark says: {refused})") from None
-        tree = self.adapted(tree)
-        try:
-            translated = tree.sql(dialect="spark", unsupported_level=sqlglot.ErrorLevel.RAISE)
-            same = sqlglot.parse_one(text, read="spark").sql(dialect="spark") == translated
-        except UnsupportedError as error:
-            raise Refused(f"Spark SQL cannot say this: {first_line(error)}") from None
-        except SqlglotError:
-            same = False  # Spark's dialect has no such text
+            why = f"Spark says: {refused}" if refused else "sqlglot, which translates it, cannot read it"
+            raise Refused(f"{self.dialect.place_of(error)} ({why})") from None
         # The two may look alike to sqlglot, and not to Spark: VARCHAR without a length.
-        return (text, False) if same and self.accepts(text) is None else (translated, True)
+        return (text, False) if same and self.accepts(text) is None else (made, True)
 
     def unread(self, text):
         """Without sqlglot a text is run as it is, where Spark can, and that is said."""
@@ -214,93 +174,27 @@ class Statements:
         if not self.warned:
             self.warned = True
             say(
-                warning="sqlglot is not installed, so SQL runs as Spark reads it: NULLs sort first, and `/` "
-                f"gives fractions also for whole numbers ({sys.executable} -m pip install sqlglot)"
+                warning="sqlglot is not installed, so SQL means what it means to Spark: NULLs sort first, `/` gives fractions "
+                f"also for whole numbers, and many functions give other values ({sys.executable} -m pip install sqlglot)"
             )
         return text
 
-    def adapted(self, tree):
-        """Changes what sqlglot does not: paths for tables, whole division, kinds of statements."""
-        from sqlglot import exp
-
-        if isinstance(tree, exp.Copy):
-            raise Refused("COPY is not run on Spark; -o FILE writes the rows of a query")
-        if isinstance(tree, exp.Create) and tree.args.get("kind") == "VIEW":
-            # A session's own: other views need a catalog that outlives it.
-            properties = tree.args.get("properties") or exp.Properties(expressions=[])
-            if not properties.find(exp.TemporaryProperty):
-                properties.append("expressions", exp.TemporaryProperty())
-            tree.set("properties", properties)
-        for aggregate in tree.find_all(exp.ArrayAgg, exp.GroupConcat):
-            if aggregate.find(exp.Order):
-                raise Refused(f"Spark SQL cannot say this: the order within `{aggregate.sql()}`")
-        for node in list(tree.find_all(exp.Table)):
-            if node.args.get("db") or not isinstance(node.this, exp.Identifier):
-                continue
-            name = node.name
-            has_ending = os.path.splitext(name)[1].lower().lstrip(".") in FORMATS
-            if node.this.quoted and (has_ending or "/" in name):
-                node.set("this", exp.to_identifier(self.view_of(name)))
-        self.divide(tree)
-        return tree
+    def columns_of(self, name):
+        """A table's columns with Spark's names of their types; None where there is no such table."""
+        try:
+            return [(field.name, field.dataType.simpleString()) for field in self.spark.table(name).schema.fields]
+        except Exception:
+            return None  # a mistake that Spark will name
 
     def view_of(self, path):
-        """The temporary view that stands for a path."""
+        """The temporary view that stands for a path; None for what is no path."""
+        if not files.is_path(path):
+            return None
         if path not in self.paths:
             name = f"path_{len(self.paths)}"
-            table(self.spark, path).createOrReplaceTempView(name)
+            files.table(self.spark, path).createOrReplaceTempView(name)
             self.paths[path] = name
         return self.paths[path]
-
-    def divide(self, tree):
-        """`/` between whole numbers becomes Spark's `DIV`; where types are not known, that is refused."""
-        from sqlglot import exp
-
-        divisions = dict(enumerate(tree.find_all(exp.Div)))
-        if not divisions:
-            return
-        for number, division in divisions.items():
-            division.meta["division"] = number
-        typed = {node.meta.get("division"): node for node in self.with_types(tree).find_all(exp.Div)}
-        whole, unknown = exp.DataType.INTEGER_TYPES, exp.DataType.Type.UNKNOWN
-        for number, division in divisions.items():
-            node = typed.get(number)
-            sides = (node.left, node.right) if node else ()
-            kinds = [side.type.this if side.type else unknown for side in sides] or [unknown]
-            if all(kind in whole for kind in kinds):
-                division.replace(exp.IntDiv(this=division.this, expression=division.expression))
-            elif all(kind in whole or kind == unknown for kind in kinds):
-                raise Refused(
-                    f"`{division.sql(dialect=self.dialect)}`: it cannot be told whether this divides whole numbers, "
-                    "which Spark would divide to fractions; CAST one side to the type that is meant"
-                )
-
-    def with_types(self, tree):
-        """A copy of a statement with the types of its expressions, as far as they are known."""
-        from sqlglot import exp
-        from sqlglot.errors import SqlglotError
-        from sqlglot.optimizer.annotate_types import annotate_types
-        from sqlglot.optimizer.qualify import qualify
-        from sqlglot.schema import MappingSchema
-
-        schema = MappingSchema(dialect="spark")
-        for name in {node.name for node in tree.find_all(exp.Table)}:
-            try:
-                fields = self.spark.table(name).schema.fields
-            except Exception:
-                continue  # a common table expression, or a mistake that Spark will name
-            schema.add_table(name, {field.name: field.dataType.simpleString() for field in fields})
-        options = {"dialect": self.dialect, "quote_identifiers": False, "validate_qualify_columns": False}
-        copy = tree.copy()
-        for ordered in copy.find_all(exp.Ordered):
-            if ordered.find(exp.Div):
-                # The same as an output it would become that one's name, and have no type.
-                ordered.set("this", exp.Anonymous(this="ordered", expressions=[ordered.this]))
-        try:
-            return annotate_types(qualify(copy, schema=schema, **options), schema=schema)
-        except SqlglotError:
-            # A mistake that Spark will name better; until then types are those of literals.
-            return annotate_types(tree.copy(), schema=schema)
 
 
 def plain(value):
@@ -309,6 +203,8 @@ def plain(value):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
+    if isinstance(value, decimal.Decimal):
+        return f"{value:f}"  # never with an exponent
     if isinstance(value, (bytes, bytearray)):
         return value.hex()
     if isinstance(value, (datetime.date, datetime.datetime)):
@@ -361,9 +257,9 @@ def main(request):
     stop = threading.Event()
     try:
         for name, path in request["tables"]:
-            table(spark, path).createOrReplaceTempView(name)
+            files.table(spark, path).createOrReplaceTempView(name.strip('"'))
         threading.Thread(target=watch, args=(spark.sparkContext, stop), daemon=True).start()
-        statements = Statements(spark)
+        statements = Statements(spark, request.get("ours", False))
         for number, text in enumerate(request["statements"]):
             run(spark, statements, number, text, request["folder"])
     finally:

@@ -25,7 +25,15 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Embedded, so that the binary is all that is installed.
-const PROGRAM: &str = include_str!("session.py");
+const PROGRAM: [(&str, &str); 7] = [
+    ("session.py", include_str!("session.py")),
+    ("files.py", include_str!("files.py")),
+    ("refused.py", include_str!("refused.py")),
+    ("dialect.py", include_str!("dialect.py")),
+    ("functions.py", include_str!("functions.py")),
+    ("calls.py", include_str!("calls.py")),
+    ("kinds.py", include_str!("kinds.py")),
+];
 
 /// How long the JVM may take to end after its Python.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -41,6 +49,8 @@ pub struct Request<'a> {
     pub tables: &'a [(String, String)],
     /// In order, all in one session.
     pub statements: &'a [String],
+    /// Whether the engine can read them; what only Spark reads runs as it is.
+    pub ours: bool,
 }
 
 /// One statement that ended well.
@@ -149,6 +159,7 @@ pub fn run(request: &Request, console: &Console) -> Result<Ran, Failure> {
         "conf": request.conf,
         "tables": request.tables,
         "statements": request.statements,
+        "ours": request.ours,
         "folder": folder.path().display().to_string(),
         "log_folder": log_folder(folder.path()).display().to_string(),
         "jar": jar.ok(),
@@ -164,7 +175,7 @@ pub fn run(request: &Request, console: &Console) -> Result<Ran, Failure> {
 /// Starts a program of a session's folder, in a process group of its own, on the request that is there.
 pub(super) fn start(python: &Python, folder: &Path, program: &str, stdin: Stdio) -> Result<Child, Failure> {
     let failed = |error| Failure::file("write to", folder.display(), &error);
-    fs::write(folder.join("session.py"), PROGRAM).map_err(failed)?;
+    PROGRAM.iter().try_for_each(|(name, text)| fs::write(folder.join(name), text)).map_err(failed)?;
     let said = File::create(folder.join("said")).map_err(failed)?;
     let mut command = python.command();
     command.arg("-B").arg(folder.join(program)).arg(folder.join("request.json"));

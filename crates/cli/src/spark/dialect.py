@@ -1,0 +1,453 @@
+"""Brings Pellucid's SQL into Spark's, or refuses it.
+
+sqlglot reads a statement and writes Spark's SQL. Between the two, `adapted` looks at every node of the
+tree: a construct or a function that is not known to mean the same is refused, and one that means something
+else for some types is written otherwise (`functions.py` has the functions, `calls.py` how they are written, `kinds.py` the types). sqlglot's
+own translations of functions are not used, since they are DuckDB's: its `log`, `^` and `~` are others.
+
+Where Spark reads the text as it is to the same effect, the text runs as it is.
+"""
+
+import logging
+import math
+import re
+from decimal import Decimal
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import SqlglotError, UnsupportedError
+
+import functions
+from calls import PARSED, Call, Plain, call, constant, named, truncated_quotient, written
+from functions import AGGREGATES, FUNCTIONS, SCALARS
+from kinds import BIGINT, MAX_DIGITS, NULL, NUMBERS, OF_FLOAT, Kinds, as_decimal, common, of_spark
+from refused import Refused
+
+# What it cannot do it says by errors, which are handled.
+logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
+
+# The nodes that mean the same on both sides, or are dealt with below; any other is refused.
+SAME = set(
+    "Select From Where Group Having Order Ordered Limit Offset With CTE Subquery Table TableAlias Column Identifier Star "
+    "Alias Literal Null Boolean Paren And Or Not EQ NEQ GT GTE LT LTE NullSafeEQ NullSafeNEQ Is In Between Like ILike Case "
+    "If Cast TryCast DataType DataTypeParam Interval Var Window WindowSpec Filter Exists Tuple Values Distinct Union "
+    "Intersect Except Join Add Sub Mul Div Mod Neg BitwiseAnd BitwiseOr BitwiseXor BitwiseLeftShift BitwiseRightShift DPipe "
+    "Anonymous IgnoreNulls Rollup Cube GroupingSets Array Bracket RegexpLike Escape".split()
+)  # fmt: skip
+WITHOUT_OFFSET = re.compile(r"\d{4}-\d\d?-\d\d?(?:[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?)?")
+COMPARED = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
+WRAPPERS = (exp.Filter, exp.Window, exp.IgnoreNulls)
+CAST_TO = set("TINYINT SMALLINT INT BIGINT FLOAT DOUBLE DECIMAL BOOLEAN DATE TIMESTAMP TIMESTAMPNTZ".split())
+
+
+class Pellucid(DuckDB):
+    """Pellucid's SQL as sqlglot is to read it: DuckDB's, without its functions."""
+
+    NULL_ORDERING = "nulls_are_large"
+    TYPED_DIVISION = True
+    SAFE_DIVISION = False
+
+    class Parser(DuckDB.Parser):
+        FUNCTIONS = {}
+        FUNCTION_PARSERS = PARSED
+        NO_PAREN_FUNCTION_PARSERS = {"CASE": sqlglot.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
+        BITWISE = sqlglot.Parser.BITWISE
+        EXPONENT = sqlglot.Parser.EXPONENT
+        TYPE_CONVERTERS = {}
+        RANGE_PARSERS = {
+            **DuckDB.Parser.RANGE_PARSERS,
+            sqlglot.TokenType.TILDE: lambda self, this: self.expression(
+                exp.RegexpLike(this=this, expression=self._parse_bitwise())
+            ),
+        }
+
+
+def place_of(error):
+    """Where a text stopped making sense to sqlglot."""
+    found = error.errors[0] if getattr(error, "errors", None) else {}
+    if not found.get("line"):
+        return str(error).strip().splitlines()[0]
+    return f"line {found['line']}, column {found['col']}: {found['description']}, near `{found['highlight']}`"
+
+
+def translated(text, columns_of, view_of):
+    """A statement in Spark's SQL, and whether Spark reads the text itself to the same effect.
+
+    `columns_of` gives a table's columns as (name, Spark's type), or None; `view_of` the view for a path.
+    """
+    tree = adapted(sqlglot.parse_one(text, read=Pellucid), columns_of, view_of)
+    try:
+        made = tree.sql(dialect="spark", unsupported_level=sqlglot.ErrorLevel.RAISE)
+        plain = (sqlglot.parse_one(one, read=Plain).sql(dialect="spark") for one in (text, made))
+        return made, len(set(plain)) == 1
+    except UnsupportedError as error:
+        raise Refused(f"Spark SQL cannot say this: {str(error).splitlines()[0]}") from None
+    except SqlglotError:
+        return made, False  # Spark's dialect has no such text
+
+
+def adapted(tree, columns_of, view_of):
+    """The tree as Spark is to be given it."""
+    query = tree
+    if isinstance(tree, exp.Copy):
+        raise Refused("cannot run COPY on Spark: its files would be others; use -o FILE for the rows of a query")
+    if isinstance(tree, exp.Create):
+        query = tree.args.get("expression")
+        if tree.args.get("kind") == "VIEW":
+            # A session's own: other views need a catalog that outlives it.
+            properties = tree.args.get("properties") or exp.Properties(expressions=[])
+            if not properties.find(exp.TemporaryProperty):
+                properties.append("expressions", exp.TemporaryProperty())
+            tree.set("properties", properties)
+    elif not isinstance(tree, exp.Query):
+        if isinstance(tree, (exp.Command, exp.Describe, exp.Drop, exp.Set, exp.Show)):
+            return tree
+        raise Refused(f"cannot run {type(tree).__name__.upper()} on Spark: it was not tried there; use a query")
+    if query is None:
+        return tree
+    of_paths(query, view_of)
+
+    def columns(name):
+        found = columns_of(name)
+        return found and [(column, of_spark(kind)) for column, kind in found]
+
+    return Adapting(Kinds(columns, functions.returned)).run(tree, query)
+
+
+def of_paths(query, view_of):
+    """Puts views in the place of paths."""
+    for node in list(query.find_all(exp.Table)):
+        if isinstance(node.this, exp.Identifier) and not node.args.get("db") and node.this.quoted:
+            if view := view_of(node.name):
+                node.set("this", exp.to_identifier(view))
+
+
+def as_call(node):
+    """The call that a construct with a syntax of its own stands for; None: it stands for none."""
+    if isinstance(node, exp.Extract):
+        return call("date_part", exp.Literal.string(node.this.name.lower()), node.expression)
+    if isinstance(node, exp.Substring):
+        parts = [node.this, node.args.get("start") or exp.Literal.number(1), node.args.get("length")]
+        return call("substr", *(part for part in parts if part is not None))
+    if isinstance(node, exp.StrPosition) and not node.args.get("position"):
+        return call("strpos", node.this, node.args["substr"])
+    if isinstance(node, exp.Trim):
+        name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get((node.args.get("position") or "").upper(), "btrim")
+        return call(name, node.this, *([node.expression] if node.args.get("expression") else []))
+    if isinstance(node, exp.RegexpLike):
+        return call("regexp_like", node.this, node.expression)
+    if isinstance(node, (exp.CurrentDate, exp.CurrentTimestamp)) and not node.this:
+        return call("current_date" if isinstance(node, exp.CurrentDate) else "current_timestamp")
+    return None
+
+
+def name_columns(values, number):
+    """Gives the columns of VALUES the names that they have here: column1, column2, …"""
+    alias = values.args.get("alias")
+    if (alias and alias.args.get("columns")) or not values.find_ancestor(exp.From, exp.Join):
+        return
+    first = values.expressions[0]
+    width = len(first.expressions) if isinstance(first, exp.Tuple) else 1
+    name = alias.this if alias else exp.to_identifier(f"values_{number}")
+    columns = [exp.to_identifier(f"column{i + 1}") for i in range(width)]
+    values.set("alias", exp.TableAlias(this=name, columns=columns))
+
+
+def written_out(value, digits, precision):
+    """A float as the decimal that the engine makes of it: scaled, and rounded half away from zero."""
+    scaled = abs(value) * 10.0**digits
+    if not math.isfinite(scaled) or scaled >= 10.0**precision:
+        raise Refused(f"cannot run this on Spark: {value} does not fit DECIMAL({precision}, {digits})")
+    whole = int(scaled) + (scaled - int(scaled) >= 0.5)
+    text = f"{Decimal(whole).scaleb(-digits):f}"
+    number = exp.Literal.number(text.rstrip("0").rstrip(".") if "." in text else text)
+    return exp.Neg(this=number) if value < 0 else number
+
+
+class Adapting:
+    """One statement on its way; every node is seen after what it is made of."""
+
+    def __init__(self, kinds):
+        self.kinds = kinds
+        self.kept = []  # nodes that are no longer in the tree: their ids must not be given to others
+
+    def run(self, tree, query):
+        """The statement, changed."""
+        for node in reversed(list(query.walk())):
+            if (made := as_call(node)) is not None:
+                self.put(node, made)
+        nodes = list(query.walk())
+        texts = {id(node): node.sql(dialect=Pellucid) for node in nodes if isinstance(node, exp.Anonymous)}
+        for node in nodes:
+            self.check(node)
+            self.kinds.of(node)
+        for number, values in enumerate(query.find_all(exp.Values)):
+            name_columns(values, number)
+        for node in reversed(nodes):
+            made = self.changed(node, texts)
+            if made is not None and made is not node:
+                self.kinds.known[id(made)] = self.kinds.known[id(node)]
+                self.put(node, made)
+        return tree
+
+    def put(self, node, made):
+        """Another node in a node's place."""
+        self.kept += [node, made]
+        if node.parent is not None:
+            node.replace(made)
+
+    def refuse(self, node, why):
+        """An error that names the construct."""
+        raise Refused(f"cannot run `{node.sql(dialect=Pellucid)}` on Spark: {why}")
+
+    def check(self, node):
+        """Refuses what is not known to mean the same."""
+        name = type(node).__name__
+        if name not in SAME:
+            self.refuse(node, f"{name} was not checked to mean the same there")
+        if isinstance(node, exp.With) and node.args.get("recursive"):
+            self.refuse(node, "WITH RECURSIVE was not checked to mean the same there")
+        if isinstance(node, exp.Distinct) and node.args.get("on"):
+            self.refuse(node, "which of the rows stay is not the same there; use row_number()")
+        if isinstance(node, exp.If) and not isinstance(node.parent, exp.Case):
+            self.refuse(node, "`if` is no function here; use CASE")
+        if isinstance(node, exp.Anonymous) and isinstance(node.parent, exp.Table):
+            self.refuse(node.parent, "functions that give tables were not checked to mean the same there")
+        if isinstance(node, exp.Anonymous) and node.name.lower() not in FUNCTIONS:
+            self.refuse(node, f"`{node.name}` was not checked to mean the same there (docs/spark.md lists what was)")
+        if isinstance(node, exp.Anonymous) and any(isinstance(one, (exp.Order, exp.Ordered)) for one in node.expressions):
+            self.refuse(node, "Spark SQL cannot say the order within an aggregate")
+        if isinstance(node, exp.Literal) and not node.is_string and node.this.isdigit() and int(node.this) > 2**63 - 1:
+            self.refuse(node, "whole numbers beyond 2^63 have another type there; CAST to DECIMAL or DOUBLE")
+        if isinstance(node, exp.Escape) and node.expression.name != "\\":
+            self.refuse(node, "LIKE takes no other escape than a backslash here")
+
+    def changed(self, node, texts):
+        """What a node becomes; None: it stays."""
+        if isinstance(node, exp.Literal):
+            return self.literal(node)
+        if isinstance(node, exp.Anonymous) or isinstance(node, WRAPPERS):
+            return self.call(node, texts)
+        if isinstance(node, exp.Div):
+            return self.division(node)
+        if isinstance(node, (exp.Add, exp.Sub, exp.Mul, exp.Mod)):
+            return self.arithmetic(node)
+        if isinstance(node, (exp.BitwiseLeftShift, exp.BitwiseRightShift)):
+            name = "shiftleft" if isinstance(node, exp.BitwiseLeftShift) else "shiftright"
+            return written(f"{name}(CAST(a AS BIGINT), CAST(b AS INT))", a=node.left, b=node.right)
+        if isinstance(node, exp.DPipe):
+            return self.joined(node)
+        if isinstance(node, COMPARED):
+            self.bring([node.left, node.right], node)
+        if isinstance(node, exp.Between):
+            self.bring([node.this, node.args["low"], node.args["high"]], node)
+        if isinstance(node, exp.In):
+            query = node.args.get("query")
+            self.bring([node.this, *(node.expressions or ([query] if query else []))], node)
+        if isinstance(node, exp.Case):
+            branches = node.args["ifs"]
+            self.bring([one.args["true"] for one in branches] + [one for one in [node.args.get("default")] if one], node)
+            if node.this:
+                self.bring([node.this, *(one.this for one in branches)], node)
+        if isinstance(node, (exp.Like, exp.ILike)):
+            for side in (node.this, node.expression):
+                if not isinstance(side, exp.Escape) and self.kinds.of(side).name not in ("text", "null", "unknown"):
+                    self.refuse(node, "only a text is compared with a pattern; CAST to VARCHAR")
+        if isinstance(node, exp.ILike):
+            pattern = node.expression.this if isinstance(node.expression, exp.Escape) else node.expression
+            if not (isinstance(pattern, exp.Literal) and pattern.name.isascii()):
+                self.refuse(node, "the pattern of ILIKE must be a text of ASCII, written out; other letters are folded otherwise there")
+        if isinstance(node, exp.Interval) and not isinstance(node.parent, (exp.Add, exp.Sub, exp.WindowSpec)):
+            self.refuse(node, "intervals are others there; add them to a date or a timestamp")
+        if isinstance(node, exp.SetOperation):
+            self.together(node)
+        if isinstance(node, (exp.Cast, exp.TryCast)):
+            return self.cast(node)
+        return None
+
+    def literal(self, node):
+        """A number with a point is a float here, a decimal there."""
+        around = node.parent
+        while isinstance(around, (exp.Neg, exp.Paren)):
+            around = around.parent
+        if node.is_string or node.this.isdigit() or isinstance(around, (exp.Cast, exp.DataTypeParam)):
+            return None
+        return exp.Var(this=node.this + "D")
+
+    def bring(self, nodes, around):
+        """Brings values that are compared, or stand for each other, to one type as the engine does."""
+        kinds = [self.kinds.of(node) for node in nodes]
+        names = {kind.name for kind in kinds}
+        if not names <= {"unknown", "null", "text", "int", "float", "bool", "date", "timestamp", "decimal", "other"}:
+            self.refuse(around, "intervals compare otherwise there")
+        if "text" in names and "decimal" in names:
+            self.refuse(around, "a text and a decimal are brought to another type there; CAST one")
+        if not {"decimal", "float"} <= names:
+            return
+        for node, kind in zip(nodes, kinds):
+            if kind.name != "float":
+                continue
+            value = constant(node)
+            if value is None:
+                self.refuse(around, "a decimal and a float are brought to a float there, to a decimal here; CAST one")
+            digits, precision = OF_FLOAT[1], OF_FLOAT[0]
+            made = written_out(float(value), digits, precision)
+            if isinstance(around, (exp.Case, exp.Anonymous)):
+                made = exp.cast(made, f"DECIMAL({precision}, {digits})")
+            self.kinds.known[id(made)] = as_decimal(kind)
+            self.put(node, made)
+
+    def together(self, node):
+        """Outputs of set operations that Spark would bring to other types."""
+        sides = self.kinds.outputs(node.left), self.kinds.outputs(node.right)
+        for (name, a), (_, b) in zip(*sides):
+            if {a.name, b.name} == {"decimal", "float"} or {a.name, b.name} & {"text"} and {a.name, b.name} & {*NUMBERS, "date", "timestamp", "bool"}:
+                self.refuse(node, f"`{name}` is {named(a)} on one side and {named(b)} on the other; CAST one")
+
+    def arithmetic(self, node):
+        """Dates and intervals; numbers mean the same."""
+        a, b = self.kinds.of(node.left), self.kinds.of(node.right)
+        names = {a.name, b.name}
+        if "text" in names:
+            self.refuse(node, "a text is no number here; CAST it")
+        if isinstance(node, exp.Sub) and a.name == b.name == "date":
+            return call("datediff", node.left, node.right)
+        if names <= {"date", "timestamp"} or names == {"interval"}:
+            self.refuse(node, "intervals are others there; subtract dates, or extract what is meant")
+        for side, other in ((node.left, b), (node.right, a)):
+            if isinstance(side, exp.Interval):
+                unit = side.args.get("unit")
+                unit = unit.name.upper().rstrip("S") if unit else ""
+                units = ("YEAR", "MONTH", "WEEK", "DAY") + (() if other.name == "date" else ("HOUR", "MINUTE", "SECOND"))
+                if other.name not in ("date", "timestamp", "unknown") or unit not in units or not side.this.name.lstrip("-").isdigit():
+                    self.refuse(node, f"it is a whole number of {', '.join(units)} that can be added to {named(other)} there")
+        return None
+
+    def division(self, node):
+        """`/` between whole numbers becomes `DIV`; between decimals it is cut as the engine cuts it."""
+        kinds = [self.kinds.of(node.left), self.kinds.of(node.right)]
+        names = {kind.name for kind in kinds} - {"null"}
+        if names <= {"int"}:
+            return exp.IntDiv(this=node.this, expression=node.expression)
+        if "float" in names and names <= set(NUMBERS):
+            return None
+        if not names <= set(NUMBERS):
+            self.refuse(
+                node,
+                "it cannot be told whether this divides whole numbers, which Spark would divide to fractions; CAST one "
+                "side to the type that is meant",
+            )
+        a, b = (as_decimal(kind if kind != NULL else BIGINT) for kind in kinds)
+        made = truncated_quotient(node.left, node.right, a, b)
+        if made is None:
+            self.refuse(node, f"a quotient with {a.scale + 4} decimals has too many for Spark's {MAX_DIGITS} digits; CAST to fewer")
+        return made
+
+    def joined(self, node):
+        """`||`: NULL where a side is, on both."""
+        for side in (node.left, node.right):
+            kind = self.kinds.of(side)
+            if kind.name not in ("text", "int", "decimal", "bool", "date", "null", "unknown"):
+                self.refuse(node, f"the text of {named(kind)} is another there; CAST it to DECIMAL, DATE or a whole number first")
+        return None
+
+    def cast(self, node):
+        """Conversions that give other values, or other texts."""
+        kind, to = self.kinds.of(node.this), node.to
+        literal = isinstance(node.this, exp.Literal) and node.this.is_string
+        if to.this in exp.DataType.TEXT_TYPES:
+            if kind.name not in ("text", "int", "decimal", "bool", "date", "null", "unknown"):
+                self.refuse(node, f"the text of {named(kind)} is another there; CAST it to DECIMAL, DATE or a whole number first")
+            to.set("expressions", None)  # a length is no limit here
+            return None
+        if to.this.value not in CAST_TO:
+            self.refuse(node, f"the type {to.sql(dialect=Pellucid)} was not checked to mean the same there")
+        if isinstance(node, exp.TryCast) and kind.name == "text" and to.this not in exp.DataType.INTEGER_TYPES:
+            self.refuse(node, "more texts can be read there; TRY_CAST to a whole number, or CAST")
+        goal = self.kinds.of(node)
+        if goal.name == "timestamp" and kind.name == "text" and not (literal and WITHOUT_OFFSET.fullmatch(node.this.name)):
+            return written("CAST(CAST(x AS TIMESTAMP_LTZ) AS TIMESTAMP_NTZ)", x=node.this)
+        if (kind.name == "timestamp" and goal.name in NUMBERS) or (kind.name in NUMBERS and goal.name in ("timestamp", "date")):
+            self.refuse(node, "times are counted in other units there; use extract")
+        if goal.name == "decimal" and not to.expressions:
+            to.set("expressions", [exp.DataTypeParam(this=exp.Literal.number(n)) for n in (goal.precision, goal.scale)])
+        if goal.name == "decimal" and kind.name == "float" and not literal:
+            return self.float_to_decimal(node, goal)
+        value = constant(node.this)
+        return exp.cast(self.of_number(value), to) if isinstance(value, float) and goal.name != "float" else None
+
+    @staticmethod
+    def of_number(value):
+        """A float written for Spark."""
+        number = exp.Var(this=f"{abs(value)!r}D")
+        return exp.Neg(this=number) if value < 0 else number
+
+    def float_to_decimal(self, node, goal):
+        """The engine scales a float and rounds; Spark rounds what it looks like as a decimal."""
+        value = constant(node.this)
+        if value is not None:
+            number = written_out(float(value), goal.scale, goal.precision)
+            return exp.cast(number, node.to)
+        if isinstance(node, exp.TryCast):
+            self.refuse(node, "floats are rounded otherwise there; use CAST")
+        factor, limit = 10**goal.scale, 2**53
+        template = (
+            f"IF(abs(x * {factor}D) < {limit}D, CAST(CAST(round(x * {factor}D) AS DECIMAL(20, 0)) * {Decimal(1).scaleb(-goal.scale):f}BD "
+            f"AS DECIMAL({goal.precision}, {goal.scale})), IF(x IS NULL, NULL, raise_error('cannot cast a float of more than 15 digits to a decimal')))"
+        )
+        return written(template, x=node.this)
+
+    def call(self, node, texts):
+        """A call, with its FILTER and OVER, as Spark is to be told."""
+        if isinstance(node.parent, WRAPPERS) and node.parent.this is node:
+            return None
+        inner, over = node, False
+        while isinstance(inner, WRAPPERS):
+            over = over or isinstance(inner, exp.Window)
+            inner = inner.this
+        if not isinstance(inner, exp.Anonymous):
+            return None
+        name = inner.name.lower()
+        function = FUNCTIONS[name]
+        arguments = inner.expressions
+        kinds = [self.kinds.of(one) for one in arguments]
+        text = texts[id(inner)]
+        if over and name in SCALARS or not over and name not in SCALARS and name not in AGGREGATES and function.write is None:
+            raise Refused(f"cannot run `{text}` on Spark: it needs OVER, or takes none")
+        if wrong := functions.misfit(function.parameters, kinds):
+            raise Refused(f"cannot run `{text}` on Spark: {wrong}")
+        if name in ("coalesce", "nvl", "nvl2", "ifnull", "nullif", "greatest", "least"):
+            if common(kinds).name == "unknown" and "unknown" not in {kind.name for kind in kinds}:
+                raise Refused(f"cannot run `{text}` on Spark: its arguments are brought to another type there; CAST them")
+            self.bring(arguments, inner)
+        arguments = self.fitted(function, inner.expressions, kinds)
+
+        def wrapped(new, given):
+            made = call(new, *given)
+            if inner is node:
+                return made
+            whole = node.copy()
+            place = whole
+            while isinstance(place, WRAPPERS):
+                place = place.this
+            place.replace(made)
+            return whole
+
+        if function.write is None or isinstance(function.write, str):
+            return wrapped(function.write or name, arguments)
+        of = Call(name, list(arguments), kinds, self.kinds.of(inner), text, wrapped, over)
+        return function.write(of)
+
+    @staticmethod
+    def fitted(function, arguments, kinds):
+        """Arguments of 64 bits where Spark takes whole numbers of 32."""
+        letters = [letter for letter in function.parameters if letter.isalpha()]
+        aggregate = function in AGGREGATES.values()
+
+        def one(number, node):
+            letter = letters[min(number, len(letters) - 1)] if letters else "a"
+            wide = kinds[number].name == "int" and kinds[number].precision > 10 and constant(node) is None
+            return exp.cast(node.copy(), "INT") if letter == "i" and wide and not aggregate else node.copy()
+
+        return [one(number, node) for number, node in enumerate(arguments)]
