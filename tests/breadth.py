@@ -47,6 +47,17 @@ def of(ran: binary.Ran, statements: int) -> list[Rows]:
     ]
 
 
+def answers(queries: list[str], options) -> list:
+    """What each of many statements answered: rows, or the process that failed."""
+    ran = binary.sql(";\n".join(queries), None, *options)
+    if ran.code == 0:
+        return of(ran, len(queries))
+    if len(queries) == 1:
+        return [ran]
+    half = len(queries) // 2
+    return answers(queries[:half], options) + answers(queries[half:], options)
+
+
 def rows(statement: str, *options: str | Path, **settings) -> list[list]:
     """The rows of the last of one or more statements."""
     statements = [part for part in statement.split(";") if part.strip()]

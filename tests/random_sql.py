@@ -37,6 +37,9 @@ LITERALS = {
 class Maker:
     """One query from one seed."""
 
+    # Another maker may have more of each.
+    columns, tables, literals = COLUMNS, TABLES, LITERALS
+
     def __init__(self, seed: str):
         self.random = random.Random(seed)
         self.names = 0
@@ -59,30 +62,34 @@ class Maker:
         """An expression of a type over the tables in scope."""
         if depth == 0 or self.chance(0.35):
             if not scope or self.chance(0.15):
-                return self.pick(*LITERALS[type_name])
+                return self.pick(*self.literals[type_name])
             table = self.pick(*scope)
-            return f"{table}.{self.pick(*[c for c, t in COLUMNS.items() if t == type_name])}"
+            return f"{table}.{self.pick(*[c for c, t in self.columns.items() if t == type_name])}"
 
         def of(t: str = type_name) -> str:
             return self.value(t, scope, depth - 1)
 
         common = [
             lambda: f"CASE WHEN {of('bool')} THEN {of()} ELSE {of()} END",
-            lambda: f"coalesce({of()}, {self.pick(*LITERALS[type_name])})",
+            lambda: f"coalesce({of()}, {self.pick(*self.literals[type_name])})",
             lambda: f"nullif({of()}, {of()})",
         ]
-        return self.pick(*common, *(lambda f=f: f(of) for f in OPERATIONS[type_name](self)))
+        return self.pick(*common, *(lambda f=f: f(of) for f in self.operations(type_name)))
+
+    def operations(self, type_name: str) -> list:
+        """What makes an expression of a type out of others."""
+        return OPERATIONS[type_name](self)
 
     def condition(self, scope: list[str]) -> str:
         """A condition, sometimes with a subquery."""
         if self.chance(0.8):
             return self.value("bool", scope)
-        table, inner = self.pick(*TABLES), self.name()
+        table, inner = self.pick(*self.tables), self.name()
         kind = self.pick("int", "text", "date")
-        column = self.pick(*[c for c, t in COLUMNS.items() if t == kind])
+        column = self.pick(*[c for c, t in self.columns.items() if t == kind])
         outer = self.value(kind, scope, 1)
         # DataFusion 55 takes a constant NOT IN (…) for certain although the list has a NULL
-        plain = f"{self.pick(*scope)}.{self.pick(*[c for c, t in COLUMNS.items() if t == kind])}"
+        plain = f"{self.pick(*scope)}.{self.pick(*[c for c, t in self.columns.items() if t == kind])}"
         where = self.value("bool", [inner], 1)
         return self.pick(
             f"{plain} NOT IN (SELECT {inner}.{column} FROM {table} {inner} WHERE {where})",
@@ -98,7 +105,7 @@ class Maker:
         """FROM, and the names that it brings into scope."""
 
         def one() -> tuple[str, str]:
-            alias, table = self.name(), self.pick(*TABLES)
+            alias, table = self.name(), self.pick(*self.tables)
             if self.chance(0.25):
                 return f"(SELECT * FROM {table} WHERE {self.value('bool', [table], 1)}) {alias}", alias
             return f"{table} {alias}", alias

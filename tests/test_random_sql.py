@@ -32,17 +32,6 @@ def tables(tmp_path_factory):
     return duck, options
 
 
-def answers(queries: list[str], options) -> list:
-    """What each answered: rows, or the process that failed."""
-    ran = binary.sql(";\n".join(queries), None, *options)
-    if ran.code == 0:
-        return breadth.of(ran, len(queries))
-    if len(queries) == 1:
-        return [ran]
-    half = len(queries) // 2
-    return answers(queries[:half], options) + answers(queries[half:], options)
-
-
 @pytest.mark.parametrize("number", range(ROUNDS))
 def test_random_queries(tables, number):
     duck, options = tables
@@ -58,7 +47,7 @@ def test_random_queries(tables, number):
             print(f"DuckDB refuses {query}: {error}")
     assert len(queries) >= QUERIES * 0.9, "the maker makes too much that DuckDB refuses"
     wrong = []
-    for query, answer, got in zip(queries, expected, answers(queries, [*options, *way]), strict=True):
+    for query, answer, got in zip(queries, expected, breadth.answers(queries, [*options, *way]), strict=True):
         if isinstance(got, binary.Ran) and any(words in got.err for words in REFUSED):
             continue
         said = got.err if isinstance(got, binary.Ran) else compare.difference(answer, got.columns, got.types, got.rows)
