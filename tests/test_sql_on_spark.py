@@ -226,6 +226,8 @@ def test_a_missing_file_is_the_same_failure_as_here(folder):
 
 def test_wrong_usage_needs_no_spark(folder):
     for options, message in [
+        (["--table", "t=a.csv", "--table", "T=b.csv"], "cannot register two tables as T"),
+        (["--on", "spark", "--table", "t=a.csv", "--table", "t=b.csv"], "cannot register two tables as t"),
         (["--on", "flink"], "it is spark or spark=MASTER"),
         (["--on", "spark", "--io", "direct"], "--io says how this machine's engine runs"),
         (["--on", "spark", "--conf", "memory=4g"], "one of Spark's settings"),

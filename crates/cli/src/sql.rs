@@ -10,6 +10,7 @@ use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::UInt64Type;
 use pellucid_engine::Engine;
 use serde_json::{Map, Value, json};
+use std::collections::HashSet;
 use std::fs;
 use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
@@ -74,8 +75,25 @@ pub fn parse_table(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// Refuses two tables of one name: one would hide the other.
+fn check_names(tables: &[(String, String)]) -> Result<(), Failure> {
+    let mut names = HashSet::new();
+    // As SQL would write it: in lower case unless it is quoted.
+    let meant = |name: &str| match name.strip_prefix('"').and_then(|name| name.strip_suffix('"')) {
+        Some(quoted) => quoted.to_string(),
+        None => name.to_lowercase(),
+    };
+    match tables.iter().find(|(name, _)| !names.insert(meant(name))) {
+        Some((name, _)) => Err(Failure::Usage(format!(
+            "cannot register two tables as {name}: the second would hide the first; name one of them differently"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Runs the command.
 pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
+    check_names(&arguments.tables)?;
     if let Some(on) = &arguments.on {
         return on_spark(arguments, on, console);
     }
@@ -341,6 +359,16 @@ fn first_keyword(mut sql: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_tables_of_one_name_are_wrong_usage() {
+        let table = |name: &str| (name.to_string(), "x.csv".to_string());
+        assert!(check_names(&[table("a"), table("b"), table("\"A\"")]).is_ok());
+        for (one, other) in [("a", "a"), ("a", "A"), ("a", "\"a\"")] {
+            let refused = check_names(&[table(one), table(other)]).err();
+            assert_eq!(refused.map(|failure| failure.exit_code()), Some(2), "{one} {other}");
+        }
+    }
 
     #[test]
     fn the_first_keyword_is_found_behind_comments() {
