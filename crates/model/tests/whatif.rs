@@ -285,8 +285,13 @@ fn what_a_trace_cannot_answer_names_what_it_can() {
     warm.compute(task, 2.0, 50.0);
     warm.end_stage(stage, 52.0);
     warm.end_job(job, 53.0);
-    let cases: [(&Trace, &str, &[&str]); 9] = [
-        (&trace, "machines=4", &["one machine", "cores"]),
+    let cases: [(&Trace, &str, &[&str]); 10] = [
+        (&trace, "machines=4", &["machines:", "one machine", "cores"]),
+        (
+            &trace,
+            "workers=2",
+            &["workers:", "one machine", "disks, disk.rate", "concurrency.KIND", "input.scale", "no"],
+        ),
         (&trace, "executors=4", &["Spark", "cores", "disk.rate"]),
         (&trace, "no=gc", &["Spark", "no=cpu, no=disk"]),
         (&trace, "no=gpu", &["no resource of that kind", "no=disk"]),

@@ -36,6 +36,9 @@ const KEYS: &[(&str, &str)] = &[
     ("no", "a kind of resource (cpu, disk, network, store), or gc, scheduler, deserialize, stragglers, skew"),
 ];
 
+/// Two names of one key.
+const MACHINES: [&str; 2] = ["machines", "workers"];
+
 /// What `no=` takes away besides a kind of resource.
 const PARTS: &[&str] = &["gc", "scheduler", "deserialize", "stragglers", "skew"];
 
@@ -141,7 +144,7 @@ impl fmt::Display for Setting {
     }
 }
 
-/// Differences that hold together. Of two of the same key the last counts.
+/// Differences that hold together: one a key, but for `no`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Changes {
     settings: Vec<Setting>,
@@ -168,10 +171,22 @@ impl Changes {
                 "`{setting}` is no setting: write KEY=VALUE, for example disk.rate=x2"
             )));
         };
+        self.once(key.trim())?;
         self.set(key.trim(), value.trim(), rate)
     }
 
-    /// Adds one setting.
+    /// Refuses a key that has a value already; several parts may be taken away together.
+    fn once(&self, key: &str) -> Result<(), Refused> {
+        let same = |s: &&Setting| s.key == key || [s.key.as_str(), key].iter().all(|k| MACHINES.contains(k));
+        match self.settings.iter().find(same).filter(|_| key != "no") {
+            None => Ok(()),
+            Some(first) => Err(Refused::Usage(format!(
+                "`{key}` is set twice, first as `{first}`: give it once, or ask with --sweep for several values"
+            ))),
+        }
+    }
+
+    /// Adds one setting; it replaces one of the same key.
     ///
     /// # Errors
     /// As [`Changes::parse`].
@@ -183,8 +198,9 @@ impl Changes {
     /// Adds `storage=VALUE`, whose file the caller has read.
     ///
     /// # Errors
-    /// A store whose reading was not measured.
+    /// A store whose reading was not measured, or a second one.
     pub fn set_storage(&mut self, value: &str, storage: Storage) -> Result<(), Refused> {
+        self.once("storage")?;
         if !storage.read.iter().any(|(_, rate)| *rate > 0.0) {
             return Err(Refused::Failed(format!(
                 "{value}: reading was not measured; probe again with more time"
@@ -209,6 +225,11 @@ impl Changes {
     /// What they mean, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Change> {
         self.settings.iter().map(|s| &s.change)
+    }
+
+    /// They only take parts away: nobody can do that, so it bounds what mending those parts can gain.
+    pub fn is_bound(&self) -> bool {
+        !self.is_empty() && self.iter().all(|change| matches!(change, Change::No(_)))
     }
 
     /// Nothing is to be different.
@@ -405,8 +426,22 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_a_key_counts_and_parts_add_up() {
-        let changes = Changes::parse(&["cores=2", "no=cpu", "no=disk", "cores=4"], rate).unwrap();
+    fn a_key_is_given_once_and_parts_add_up() {
+        let changes = Changes::parse(&["no=cpu", "no=disk", "cores=4"], rate).unwrap();
         assert_eq!(changes.to_string(), "no=cpu no=disk cores=4");
+        for twice in
+            [["cores=4", "cores=8"], ["machines=2", "workers=4"], ["disk.sda.rate=x2", "disk.sda.rate=x4"]]
+        {
+            let refused = Changes::parse(&twice, rate).unwrap_err();
+            assert!(refused.message().contains(&format!("first as `{}`", twice[0])), "{}", refused.message());
+        }
+        Changes::parse(&["disk.rate=x2", "disk.sda.rate=x4"], rate).unwrap();
+    }
+
+    #[test]
+    fn only_parts_that_are_taken_away_are_a_bound() {
+        let bound = |settings: &[&str]| Changes::parse(settings, rate).unwrap().is_bound();
+        assert!(bound(&["no=cpu"]) && bound(&["no=gc", "no=skew"]));
+        assert!(!bound(&[]) && !bound(&["cores=x2"]) && !bound(&["no=cpu", "cores=x2"]));
     }
 }

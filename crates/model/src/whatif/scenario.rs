@@ -95,13 +95,13 @@ impl Scenario {
             assumptions: Vec::new(),
             doubt: (0.0, 0.0),
         };
-        for change in changes.iter() {
-            scenario.apply(change)?;
+        for setting in changes.settings() {
+            scenario.apply(&setting.key, &setting.change)?;
         }
         Ok(scenario)
     }
 
-    fn apply(&mut self, change: &Change) -> Result<(), Refused> {
+    fn apply(&mut self, key: &str, change: &Change) -> Result<(), Refused> {
         match change {
             Change::Cores(amount) => self.cores(*amount),
             Change::Disks(amount) => self.disks(*amount),
@@ -110,7 +110,7 @@ impl Scenario {
             Change::StoreRate(amount) => self.rate("store.rate", kind::STORE, None, *amount),
             Change::Concurrency(kind, amount) => self.concurrency(kind, *amount),
             Change::Partitions(amount) => self.partitions(*amount),
-            Change::Machines(amount) => self.machines(*amount),
+            Change::Machines(amount) => self.machines(key, *amount),
             Change::Executors(_) | Change::ExecutorCores(_) | Change::IdleTimeout(_) => {
                 Err(self.instead("executors belong to Spark, and this trace is of one that has none"))
             }
@@ -130,10 +130,19 @@ impl Scenario {
     /// A refusal that ends in what this trace can answer.
     fn instead(&self, why: &str) -> Refused {
         let has = |kind: &str| self.recorded.services.iter().any(|s| s.kind == kind);
-        let mut keys = vec!["cores"];
-        keys.extend(has(kind::DISK).then_some("disk.rate"));
-        keys.extend(has(kind::STORE).then_some("store.rate"));
-        keys.extend((self.recorded.machines > 1).then_some("machines"));
+        let (disk, network, store) = (has(kind::DISK), has(kind::NETWORK), has(kind::STORE));
+        let divided = rework::partitions(&mut self.recorded.clone(), Amount::Times(1.0)) > 0;
+        let keys = [
+            (has(kind::CPU), "cores"),
+            (disk, "disks, disk.rate, disk.NAME.rate"),
+            (network, "network.rate"),
+            (store, "store.rate"),
+            (true, "concurrency.KIND"),
+            (divided, "partitions"),
+            (self.recorded.machines > 1, "machines"),
+            (true, "input, input.scale, storage, no"),
+        ];
+        let keys: Vec<&str> = keys.iter().filter(|(answered, _)| *answered).map(|(_, key)| *key).collect();
         Refused::Usage(format!("{why}; this trace can answer {}", keys.join(", ")))
     }
 
@@ -327,17 +336,16 @@ impl Scenario {
         Ok(())
     }
 
-    fn machines(&mut self, amount: Amount) -> Result<(), Refused> {
+    fn machines(&mut self, key: &str, amount: Amount) -> Result<(), Refused> {
         if self.recorded.machines < 2 {
-            return Err(Refused::Usage(
-                "machines: this trace is of one machine, which says nothing about a network; ask for cores"
-                    .into(),
-            ));
+            return Err(self.instead(&format!(
+                "{key}: this trace is of one machine, which says nothing about a network; ask for cores"
+            )));
         }
         let before = f64::from(self.recorded.machines);
         let after = amount.of(Some(before)).unwrap_or(before).round().max(1.0);
         if after > 1000.0 {
-            return Err(Refused::Usage(format!("machines={after}: more than 1000 are not simulated")));
+            return Err(Refused::Usage(format!("{key}={after}: more than 1000 are not simulated")));
         }
         // Without locality, (N − 1) ÷ N of all bytes are on another machine (§6.4).
         let crossing = (1.0 - 1.0 / after) / (1.0 - 1.0 / before);
