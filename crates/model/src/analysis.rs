@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 
 use pellucid_trace::Outcome;
 
+use crate::steps::Steps;
+
 /// What a trace means.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Analysis {
@@ -40,6 +42,19 @@ pub struct Analysis {
     pub notes: Vec<String>,
     /// What to know before believing the rest, in words.
     pub warnings: Vec<String>,
+}
+
+impl Analysis {
+    /// The largest cause that is no failure: what the time went to.
+    pub fn first_cause(&self) -> Option<Cause> {
+        let waits = self.causes.iter().filter(|cause| cause.cause != "failure");
+        waits.max_by(|a, b| a.ms.total_cmp(&b.ms)).cloned()
+    }
+
+    /// Some job gave no answer.
+    pub fn failed(&self) -> bool {
+        self.jobs.iter().any(|job| job.outcome == Some(Outcome::Failed))
+    }
 }
 
 /// A resource over the whole trace.
@@ -187,10 +202,15 @@ pub struct JobAnalysis {
     pub modelled_ms: Option<f64>,
     /// Indices of its stages.
     pub stages: Vec<usize>,
-    /// The kind whose removal lowers the modelled time most.
+    /// What limits: the kind whose removal lowers the modelled time most. `None` where nothing was measured,
+    /// and where no resource limits: ideal times explain less than half of the duration, or tasks
+    /// spent most of their time on something that is no resource.
     pub bottleneck: Option<Bottleneck>,
     /// The bottleneck once that kind is gone.
     pub next: Option<Next>,
+    /// How the duration divides into the steps of the job; `None` for jobs that are not of monotasks, and
+    /// for those that did not end.
+    pub steps: Option<Steps>,
     /// By kind.
     pub kinds: BTreeMap<String, KindUse>,
     /// Bytes that came from devices and over links.

@@ -133,7 +133,8 @@ impl Scored {
     /// Another kind limits it than the baseline.
     pub fn moves_bottleneck(&self) -> bool {
         let after = self.bottleneck_measured.as_ref().or(self.bottleneck_after.as_ref());
-        after.is_some() && after != self.bottleneck_before.as_ref()
+        let before = self.bottleneck_before.as_ref();
+        after.is_some() && before.is_some() && after != before
     }
 
     /// What it says about other queries' predictions: see [`crate::whatif::WhatIfModel::fingerprint`].

@@ -12,12 +12,22 @@ use crate::analysis::{CoreTime, Intensity, JobAnalysis, Next, WallClock};
 use crate::capacity::Capacity;
 use crate::demand::{Demand, Demands, brings_in, service};
 use crate::ideal::{self, KindTime, Loads, Members};
+use crate::steps::steps;
 use crate::{ms, ratio};
 
 /// Part of the modelled time below which two kinds count as equally worth
 /// removing. Without it, a kind that matters for a hundredth of the job would
 /// be its bottleneck whenever two large ones balance.
 pub(crate) const TIE: f64 = 0.02;
+
+/// Part of a job's time that ideal times have to explain before a resource is said to limit it.
+/// Below it, the job mostly did something else than use resources.
+const EXPLAINED: f64 = 0.5;
+
+/// Whether ideal times of `modelled` explain enough of a time for a resource to be what limits.
+pub(crate) fn explained(modelled: f64, time: f64) -> bool {
+    modelled >= EXPLAINED * time
+}
 
 /// Stretch of time during which the same stages were served.
 #[derive(Debug, Clone, Default)]
@@ -126,7 +136,10 @@ pub(crate) fn analyze(
     let until = |at: u64| ms(at.saturating_sub(job.submitted_ns) as f64);
     let duration_ms = end.map(|e| until(e.ended_ns));
     let used = || demands.of_job(ix);
-    let bottleneck = model.bottleneck(&[]);
+    let modelled_ms = (!model.times.is_empty()).then(|| ms(model.modelled_ns(&[])));
+    // Not denied while the job has no duration.
+    let limited = duration_ms.zip(modelled_ms).is_none_or(|(whole, modelled)| explained(modelled, whole));
+    let bottleneck = model.bottleneck(&[]).filter(|_| limited);
     let next = bottleneck.and_then(|gone| model.bottleneck(&[gone]));
     JobAnalysis {
         id: ix,
@@ -136,10 +149,11 @@ pub(crate) fn analyze(
         outcome: end.map(|e| e.outcome),
         error: end.and_then(|e| e.error.clone()),
         rows: end.and_then(|e| e.rows),
-        modelled_ms: (!model.times.is_empty()).then(|| ms(model.modelled_ns(&[]))),
+        modelled_ms,
         stages: demands.stages_of(ix).to_vec(),
         bottleneck: bottleneck.map(|kind| ideal::bottleneck(trace, kind, &model.times[kind])),
         next: next.map(|kind| Next { kind: kind.to_owned(), ideal_ms: ms(model.times[kind].ideal_ns) }),
+        steps: end.and_then(|end| steps(trace, demands, ix, end.ended_ns)),
         kinds: ideal::kind_uses(trace, demands, &model.times, used(), duration_ms),
         read_bytes: moved(demands, used(), brings_in),
         cached_bytes: cached(demands, used()),

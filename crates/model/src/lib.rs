@@ -58,12 +58,14 @@ mod job;
 mod pipelined;
 mod series;
 mod stage;
+mod steps;
 pub mod whatif;
 
 pub use analysis::*;
 pub use compare::{Change, Comparison, StageChange, Verdict, compare};
 pub use pipelined::{query, saved_by_shorter_tasks_ms, spread};
 pub use series::{Series, series};
+pub use steps::Steps;
 
 use capacity::capacities;
 use demand::Demands;

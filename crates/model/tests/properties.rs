@@ -75,8 +75,11 @@ fn bounded(a: &Analysis) -> Result<(), TestCaseError> {
             "{kind} alone needs more than the model: {used:?}"
         );
     }
-    let bottleneck = job.bottleneck.as_ref().expect("something was used");
-    prop_assert!(job.next.as_ref().is_none_or(|next| next.kind != bottleneck.kind));
+    prop_assert_eq!(job.bottleneck.is_some(), modelled >= duration / 2.0, "{} of {}", modelled, duration);
+    let limits = |kind: &str| job.bottleneck.as_ref().is_some_and(|b| b.kind == kind);
+    prop_assert!(job.next.as_ref().is_none_or(|next| job.bottleneck.is_some() && !limits(&next.kind)));
+    let steps: f64 = job.steps.expect("the job ended").each().iter().map(|(_, ms)| ms).sum();
+    prop_assert!((steps - duration).abs() < ROUNDING_MS, "steps {steps} of {duration}");
     let causes: f64 = a.causes.iter().map(|c| c.ms).sum();
     prop_assert!(causes <= duration * 1.000_001 + ROUNDING_MS, "causes {causes} of {duration}");
     prop_assert!(causes >= duration * 0.95 - ROUNDING_MS, "causes {causes} of {duration}");

@@ -28,6 +28,8 @@ pub(crate) fn applies(trace: &Trace) -> bool {
 /// Explains a trace.
 pub(crate) fn analyze(trace: &Trace) -> Analysis {
     let mut analysis = crate::analyze(&as_monotasks(trace));
+    // A task that stands for many does not say when they ran.
+    analysis.jobs.iter_mut().for_each(|job| job.steps = None);
     let mut counts = vec![0.0; trace.stages.len()];
     let mut by_partition: Vec<BTreeMap<u32, f64>> = vec![BTreeMap::new(); trace.stages.len()];
     for task in tasks(trace) {

@@ -10,14 +10,17 @@ use pellucid_trace::Failure;
 use super::blocked::{SHUFFLE_FILES, Without, durations_less, measured_ms, overhead_ms};
 use super::bounds::Replays;
 use super::causes::{Evidence, name_of};
+use super::failed;
 use super::settings::Settings;
 use super::task::{Part, Task};
 use crate::analysis::{Advice, StageAnalysis};
 
+/// The title of advice on what failed.
+const MEND: &str = "Mend what fails";
 /// Lines at most.
 const MOST: usize = 5;
 /// Share of the jobs' time that a line must save.
-const WORTH_A_LINE: f64 = 0.05;
+pub(crate) const WORTH_A_LINE: f64 = 0.05;
 /// Tasks shorter than this spend their time on being tasks.
 const SHORT_MS: f64 = 200.0;
 /// Tasks that read this much, or more, can be divided.
@@ -41,6 +44,10 @@ pub(crate) fn advice(e: &Evidence) -> Vec<Advice> {
     let mut advice: Vec<Advice> = all.into_iter().flatten().collect();
     advice.retain(|a| a.saves_ms > 0.0 && a.saves_ms >= WORTH_A_LINE * e.replays.measured_ms);
     advice.sort_by(|a, b| b.saves_ms.total_cmp(&a.saves_ms));
+    if failed(e.replays.trace) {
+        // An application that failed gave no answer, however fast.
+        advice.sort_by_key(|a| a.title != MEND);
+    }
     advice.truncate(MOST);
     advice
 }
@@ -220,7 +227,7 @@ fn failures(e: &Evidence) -> Option<Advice> {
     let why: String = first.unwrap_or_else(|| "the log does not say why".into()).chars().take(45).collect();
     let evidence = format!("{failed} attempts failed in their code: {why}");
     let change = "code: mend what fails; a task is tried spark.task.maxFailures times";
-    Some(line(e, "Mend what fails", evidence, change.into(), [0.0, cause.ms, cause.ms]))
+    Some(line(e, MEND, evidence, change.into(), [0.0, cause.ms, cause.ms]))
 }
 
 /// Executors that were lost with what they had done, most often for memory.
@@ -255,6 +262,10 @@ fn lost_executors(e: &Evidence, settings: &Settings) -> Option<Advice> {
 
 fn arrival(e: &Evidence, settings: &Settings) -> Option<Advice> {
     let waited = e.wall_clock.waiting_for_executors_ms.filter(|ms| *ms > 0.0)?;
+    // More capacity does not mend an application that failed.
+    if failed(e.replays.trace) {
+        return None;
+    }
     let dynamic = settings.is_on("spark.dynamicAllocation.enabled");
     let executors = e.replays.trace.resources.iter().filter(|r| r.added_ns.is_some()).count();
     let change = match dynamic {

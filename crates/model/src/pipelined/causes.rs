@@ -27,6 +27,8 @@ const WORTH_NAMING: f64 = 0.1;
 /// The same for scheduling, of the time between the first job and the last: shipping tasks and planning
 /// jobs is a part of any application.
 const WORTH_NAMING_SCHEDULING: f64 = 0.25;
+/// The same for skew that explains more than any other cause that could be avoided: from there on there is advice on it.
+const WORTH_NAMING_SKEW: f64 = super::advice::WORTH_A_LINE;
 /// Core time below this share of the run time: what no metric explains is no computing.
 const HARDLY_COMPUTES: f64 = 0.1;
 /// Share of the time between the first job and the last that the driver may have for itself
@@ -62,8 +64,10 @@ pub(crate) fn causes(e: &Evidence) -> Vec<Cause> {
         [gc(e), disk(e), network(e), disk_input(e), scheduling(e), skew(e), stragglers(e), retries(e)];
     let mut named: Vec<Weighed> = avoidable.into_iter().flatten().collect();
     let span = jobs_span_ms(e);
+    let largest = named.iter().map(|w| w.cause.ms).fold(0.0, f64::max);
     named.retain(|w| match w.cause.cause.as_str() {
         "scheduling" => w.cause.ms >= WORTH_NAMING_SCHEDULING * span,
+        "skew" if w.cause.ms >= largest => w.cause.ms >= WORTH_NAMING_SKEW * whole,
         _ => w.cause.ms >= WORTH_NAMING * whole,
     });
     let avoidable = named.iter().any(|w| w.firm);

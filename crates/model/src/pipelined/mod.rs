@@ -19,6 +19,7 @@ pub(crate) mod bounds;
 mod causes;
 mod contention;
 mod intensity;
+mod limit;
 pub(crate) mod predict;
 mod query;
 mod replay;
@@ -30,17 +31,23 @@ mod task;
 mod tuning;
 mod wall_clock;
 
-use pellucid_trace::{Trace, kind};
+use pellucid_trace::Trace;
 
-use crate::analysis::{Analysis, Bottleneck, Skew, StageAnalysis, Stragglers};
+use crate::analysis::{Analysis, Skew, StageAnalysis, Stragglers};
 use bounds::Replays;
 pub use intensity::spread;
+use limit::{bottleneck, limit};
 pub use query::query;
 use task::{Part, Task};
 
 /// Whether `trace` is one of pipelined tasks, or of an application that ran none.
 pub(crate) fn applies(trace: &Trace) -> bool {
     !trace.pipelined_tasks.is_empty() || trace.application.is_some() && trace.monotasks.is_empty()
+}
+
+/// Some job gave no answer.
+pub(crate) fn failed(trace: &Trace) -> bool {
+    trace.job_ends.iter().any(|end| end.outcome == pellucid_trace::Outcome::Failed)
 }
 
 /// Adds to an analysis what pipelined tasks say.
@@ -81,6 +88,16 @@ pub(crate) fn analyze(trace: &Trace, analysis: &mut Analysis) {
     };
     analysis.tuning = tuning::tuning(trace);
     analysis.causes = causes::causes(&evidence);
+    // The first cause is of one job where that is the only one, or where a stage of it has most of the cause.
+    if let Some(first) = analysis.first_cause() {
+        let job = match first.stage {
+            Some(stage) => Some(analysis.stages[stage].job),
+            None => (analysis.jobs.len() == 1).then_some(0),
+        };
+        if let Some(job) = job.and_then(|job| analysis.jobs.get_mut(job)) {
+            job.bottleneck = limit(job.blocked.as_ref(), Some(&first));
+        }
+    }
     analysis.advice = advice::advice(&evidence);
     analysis.notes = notes(analysis);
     analysis.warnings.extend(warnings(&replays));
@@ -141,16 +158,6 @@ fn stage(stage: &mut StageAnalysis, tasks: &[Task], of_stage: &[u32]) {
     stage.blocked = (!of_stage.is_empty()).then(|| blocked::blocked(of()));
     stage.bottleneck = bottleneck(stage.blocked.as_ref());
     stage.core.total_ms = stage.blocked.and_then(|b| b.cpu.measured_ms);
-}
-
-/// The kind that took most of what is known of the tasks' time.
-fn bottleneck(blocked: Option<&crate::analysis::BlockedTimes>) -> Option<Bottleneck> {
-    let blocked = blocked?;
-    let kinds = [(kind::CPU, blocked.cpu), (kind::DISK, blocked.disk), (kind::NETWORK, blocked.network)];
-    let known =
-        kinds.into_iter().filter_map(|(kind, time)| Some((kind, time.measured_ms.filter(|ms| *ms > 0.0)?)));
-    let (kind, _) = known.max_by(|a, b| a.1.total_cmp(&b.1))?;
-    Some(Bottleneck { kind: kind.into(), name: None })
 }
 
 /// What else a reader should see.

@@ -20,6 +20,7 @@
 //! bytes a second, since a log does not say what the present rate is.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use pellucid_trace::{Outcome, Trace};
 
@@ -28,11 +29,12 @@ use super::allocation::{self, Idle, NEVER};
 use super::blocked::{Without, overhead_ms};
 use super::bounds::Replays;
 use super::contention::stretched;
+use super::limit::{limit, limit_after};
 use super::replay::{Change as Replaced, Slots, replay};
 use super::settings::Settings;
 use super::straggler::median;
 use super::task::{Part, Task};
-use crate::analysis::{BlockedTime, Bottleneck};
+use crate::analysis::{Bottleneck, Cause};
 use crate::whatif::{Amount, Baseline, Basis, Change, Changes, Estimate, InputFrom, Refused, Tasks as Kind};
 
 /// Doubt that tasks take as long on more executors: more of the shuffle crosses the network.
@@ -59,7 +61,8 @@ pub(crate) struct PipelinedBasis<'t> {
     replays: Replays<'t>,
     at_median_ns: Vec<(u32, u64)>,
     even_ns: Vec<(u32, u64)>,
-    bottleneck: Option<Bottleneck>,
+    /// Made when it is first asked for: it takes an analysis.
+    first_cause: OnceLock<Option<Cause>>,
 }
 
 /// A changed job before it is replayed.
@@ -89,8 +92,7 @@ impl<'t> PipelinedBasis<'t> {
             ));
         }
         let Judgement { at_median_ns, even_ns, .. } = Judgement::of(&replays);
-        let bottleneck = super::bottleneck(Some(&super::blocked::blocked(replays.tasks.all.iter())));
-        Ok(PipelinedBasis { replays, at_median_ns, even_ns, bottleneck })
+        Ok(PipelinedBasis { replays, at_median_ns, even_ns, first_cause: OnceLock::new() })
     }
 
     /// Slots of each executor that ran tasks, and when it came; in the order of their first task.
@@ -120,29 +122,6 @@ impl<'t> PipelinedBasis<'t> {
             Some((times.sum::<f64>() / lanes as f64).max(longest))
         });
         crate::ms(of_stage.sum())
-    }
-
-    /// What takes most of the tasks' time once these waits are shorter.
-    fn bottleneck_after(&self, changes: &Changes) -> Option<Bottleneck> {
-        let tasks = &self.replays.tasks.all;
-        let mut after = super::blocked::blocked(tasks.iter());
-        let scale =
-            |time: &mut BlockedTime, factor: f64| time.measured_ms = time.measured_ms.map(|ms| ms * factor);
-        for change in changes.iter() {
-            match change {
-                Change::No(part) if part == "disk" => scale(&mut after.disk, 0.0),
-                Change::No(part) if part == "network" => scale(&mut after.network, 0.0),
-                Change::DiskRate(None, Amount::Times(factor)) => scale(&mut after.disk, 1.0 / factor),
-                Change::NetworkRate(Amount::Times(factor)) => scale(&mut after.network, 1.0 / factor),
-                Change::Input(InputFrom::Memory) => {
-                    let input = tasks.iter().filter_map(|task| Without::Input.blocked_ms(task)).map(|b| b.0);
-                    let input: f64 = input.sum();
-                    after.disk.measured_ms = after.disk.measured_ms.map(|ms| (ms - input).max(0.0));
-                }
-                _ => {}
-            }
-        }
-        super::bottleneck(Some(&after))
     }
 
     fn apply(&self, draft: &mut Draft, change: &Change) -> Result<(), Refused> {
@@ -469,7 +448,12 @@ impl Basis for PipelinedBasis<'_> {
     }
 
     fn bottleneck(&self) -> Option<Bottleneck> {
-        self.bottleneck.clone()
+        let blocked = super::blocked::blocked(self.replays.tasks.all.iter());
+        limit(Some(&blocked), self.first_cause().as_ref())
+    }
+
+    fn first_cause(&self) -> Option<Cause> {
+        self.first_cause.get_or_init(|| crate::analyze(self.replays.trace).first_cause()).clone()
     }
 
     /// Tasks of one stage differ by chance as much as most of them differ: the more there are, the less
@@ -534,15 +518,22 @@ impl Basis for PipelinedBasis<'_> {
         Ok(Estimate {
             analytic_ms: Some(self.analytic_ms(&draft.durations_ns, slots)),
             simulated_ms: Some(simulated),
-            bottleneck: self.bottleneck_after(changes),
+            bottleneck: limit_after(&self.replays.tasks.all, self.first_cause(), changes),
             assumptions: draft.assumptions,
             doubt: draft.doubt,
         })
     }
 
     fn singles(&self) -> Vec<String> {
-        let local = Settings::of(self.replays.trace).local;
-        let slots: &[&str] = if local { &["cores=x2"] } else { &["executors=x2", "executor.cores=x2"] };
+        let trace = self.replays.trace;
+        let local = Settings::of(trace).local;
+        // More capacity does not mend an application that failed.
+        let failed = super::failed(trace);
+        let slots: &[&str] = match (failed, local) {
+            (true, _) => &[],
+            (false, true) => &["cores=x2"],
+            (false, false) => &["executors=x2", "executor.cores=x2"],
+        };
         let any = |without: Without| {
             self.replays.tasks.all.iter().any(|t| without.blocked_ms(t).is_some_and(|b| b.1 > 0.0))
         };
@@ -557,7 +548,7 @@ impl Basis for PipelinedBasis<'_> {
             ("no=network", Without::Network),
         ];
         let rates = rates.into_iter().filter(|(_, without)| any(*without)).map(|(setting, _)| setting);
-        let late = (!local && allocation::arrival_ns(&self.replays).is_some_and(|ns| ns > 0))
+        let late = (!local && !failed && allocation::arrival_ns(&self.replays).is_some_and(|ns| ns > 0))
             .then_some("idle.timeout=never");
         let tasks = [("no=stragglers", &self.at_median_ns), ("no=skew", &self.even_ns)];
         let tasks = tasks.into_iter().filter(|(_, changed)| !changed.is_empty()).map(|(setting, _)| setting);

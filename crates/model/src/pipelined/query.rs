@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use pellucid_trace::Trace;
 
-use super::bottleneck;
+use super::limit::bottleneck;
 use crate::analysis::{Analysis, BlockedTime, BlockedTimes, JobAnalysis};
 use crate::ms;
 

@@ -1,6 +1,6 @@
 //! What a what-if says: plain data for renderers.
 
-use crate::Bottleneck;
+use crate::{Bottleneck, Cause};
 
 use super::Changes;
 
@@ -87,8 +87,10 @@ pub struct WhatIf {
     pub baseline: Baseline,
     /// The job as it would be.
     pub prediction: Prediction,
-    /// What limited it.
+    /// What limited it; `None` where no resource did.
     pub bottleneck_before: Option<Bottleneck>,
+    /// What its time went to, of an event log: that may be no resource.
+    pub first_cause: Option<Cause>,
     /// What would limit it.
     pub bottleneck_after: Option<Bottleneck>,
     /// What the answer rests on, in words.

@@ -45,9 +45,9 @@ use std::thread;
 
 use pellucid_trace::Trace;
 
-use crate::Bottleneck;
 use crate::iterative::predict::IterativeBasis;
 use crate::pipelined::predict::PipelinedBasis;
+use crate::{Bottleneck, Cause};
 use interval::Evidence;
 
 /// What one kind of trace brings to the common answer.
@@ -58,6 +58,10 @@ pub(crate) trait Basis: Sync {
     fn baseline(&self) -> Baseline;
     /// What limited it.
     fn bottleneck(&self) -> Option<Bottleneck>;
+    /// What its time went to, where that may be no resource.
+    fn first_cause(&self) -> Option<Cause> {
+        None
+    }
     /// How much of its time depends on chance: the relative spread of what it adds up.
     fn spread(&self) -> f64;
     /// The job under changes.
@@ -168,6 +172,7 @@ impl<'a> WhatIfModel<'a> {
             baseline: self.evidence().baseline.clone(),
             prediction,
             bottleneck_before: self.basis.bottleneck(),
+            first_cause: self.basis.first_cause(),
             bottleneck_after: estimate.bottleneck,
             assumptions: estimate.assumptions,
         })
@@ -206,9 +211,13 @@ impl<'a> WhatIfModel<'a> {
 
     fn one(&self, changes: &Changes) -> Result<(Prediction, Estimate), Refused> {
         let (evidence, estimate) = both(|| self.evidence(), || self.basis.estimate(changes));
-        let estimate = estimate?;
+        let mut estimate = estimate?;
         let none = || Refused::Failed("the trace has no demands that a prediction could rest on".into());
         let prediction = evidence.prediction(&estimate).ok_or_else(none)?;
+        if let (Tasks::Monotasks, Some(ideal_ms)) = (self.basis.tasks(), estimate.analytic_ms) {
+            let limits = crate::job::explained(ideal_ms, prediction.duration_ms);
+            estimate.bottleneck = estimate.bottleneck.filter(|_| limits);
+        }
         Ok((prediction, estimate))
     }
 }

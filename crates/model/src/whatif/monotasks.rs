@@ -9,6 +9,7 @@ use super::simulate::simulate;
 use super::{Baseline, Basis, Changes, Estimate, Refused, Tasks, both, rework, service};
 use crate::capacity::capacities;
 use crate::demand::Demands;
+use crate::job::explained;
 use crate::{Bottleneck, ms, ratio};
 
 /// A recorded job, taken apart for both predictors.
@@ -66,7 +67,8 @@ impl Basis for Monotasks {
     }
 
     fn bottleneck(&self) -> Option<Bottleneck> {
-        self.analytic.bottleneck(&self.unchanged)
+        let limits = self.modelled_ms.is_some_and(|ideal_ms| explained(ideal_ms, self.measured_ms));
+        self.analytic.bottleneck(&self.unchanged).filter(|_| limits)
     }
 
     fn spread(&self) -> f64 {

@@ -1,0 +1,72 @@
+//! The steps of a job, one after another: what the time was that no resource accounts for.
+//!
+//! Ideal times say nothing of a query of a few milliseconds, which is mostly planned and started. When its first
+//! stage was submitted, its first multitask admitted and its first monotask run is in every trace of monotasks, so
+//! that the time can be named all the same. Not for sampled tasks, of which one says when one of many ran.
+
+use pellucid_trace::{Trace, union_ns};
+
+use crate::demand::Demands;
+use crate::ms;
+
+/// The steps of a job of monotasks, one after another; they sum to its duration.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Steps {
+    /// From its submission to that of its first stage.
+    pub planning_ms: f64,
+    /// From there until its first multitask was admitted.
+    pub admission_ms: f64,
+    /// From there until its first monotask ran.
+    pub starting_ms: f64,
+    /// While at least one monotask ran.
+    pub working_ms: f64,
+    /// While none ran, between the first and the last.
+    pub pauses_ms: f64,
+    /// After the last monotask.
+    pub finishing_ms: f64,
+}
+
+impl Steps {
+    /// Each step with its name, in their order.
+    pub fn each(&self) -> [(&'static str, f64); 6] {
+        [
+            ("planning", self.planning_ms),
+            ("admission", self.admission_ms),
+            ("starting", self.starting_ms),
+            ("working", self.working_ms),
+            ("pauses", self.pauses_ms),
+            ("finishing", self.finishing_ms),
+        ]
+    }
+}
+
+/// How the time of a job that ended divides. `None` without monotasks.
+pub(crate) fn steps(trace: &Trace, demands: &Demands, job: usize, ended_ns: u64) -> Option<Steps> {
+    let service: Vec<(u64, u64)> = demands.of_job(job).map(|d| (d.start_ns, d.end_ns)).collect();
+    let first = service.iter().map(|(start, _)| *start).min()?;
+    let last = service.iter().map(|(_, end)| *end).max()?.min(ended_ns);
+    let planned = demands.stages_of(job).iter().map(|stage| trace.stages[*stage].submitted_ns).min()?;
+    let multitasks = demands.of_job(job).map(|d| demands.monotask(d).multitask as usize);
+    let admitted = multitasks.filter_map(|ix| Some(trace.multitasks.get(ix)?.admitted_ns)).min()?;
+    // Records of a damaged trace may be out of order: no step takes less than no time.
+    let mut at = trace.jobs[job].submitted_ns;
+    let mut until = |instant: u64| {
+        let step = instant.min(ended_ns).saturating_sub(at);
+        at += step;
+        ms(step as f64)
+    };
+    let (planning_ms, admission_ms) = (until(planned.min(first)), until(admitted.min(first)));
+    let starting_ms = until(first);
+    let (there, ended) = (until(last), until(ended_ns));
+    let working_ms =
+        ms(union_ns(service.into_iter().map(|(a, b)| (a.min(ended_ns), b.min(ended_ns))).collect()) as f64);
+    let working_ms = working_ms.min(there);
+    Some(Steps {
+        planning_ms,
+        admission_ms,
+        starting_ms,
+        working_ms,
+        pauses_ms: there - working_ms,
+        finishing_ms: ended,
+    })
+}
