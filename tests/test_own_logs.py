@@ -56,6 +56,27 @@ def test_what_ended_is_what_stands_in_the_text(row):
     assert row["path"].parent.name == f"spark-{source['engine_version']}"
 
 
+@pytest.mark.parametrize("log", [row["path"] for row in small()] + sorted(table.LOGS.glob("causes-*")), ids=lambda log: log.name)
+def test_heads_are_two_lines_and_advise_what_can_be_done(log, tmp_path):
+    binary.run("report", log, "-o", tmp_path / "page.html").check()
+    page = (tmp_path / "page.html").read_text()
+    limit, advice = re.search(r"<h1>(.*?)</h1>", page)[1], re.search(r'<p class="help">(.*?)</p>', page)[1]
+    assert 0 < len(limit) <= 160 and "no=" not in advice, (limit, advice)
+    screen = binary.run("analyze", log, "--color", "never").check().out
+    assert len(screen.splitlines()[1:screen.splitlines().index("")]) <= 2, screen
+    document = analysis(log)
+    if document["causes"] and document["causes"][0]["cause"] == "failure":
+        assert "failed" in limit and "executor" not in advice and "=x2" not in advice, (limit, advice)
+    causes = [cause["cause"] for cause in document["causes"] if cause["cause"] != "failure"]
+    answer = binary.run("whatif", log, "--json").check().json()
+    before = answer["bottleneck_before"]
+    assert before is None or not causes or before["kind"] in causes[0], (before, causes)
+    if len(document["jobs"]) == 1:
+        assert document["jobs"][0]["bottleneck"] == before
+    else:
+        assert re.search(r"\bjobs?\b", limit), limit
+
+
 @pytest.mark.parametrize("row", small(), ids=lambda row: f"{row['path'].parent.name}/{row['log']}")
 def test_small_as_it_is_it_has_a_screen(row):
     out = on_screen("analyze", row["path"])

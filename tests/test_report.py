@@ -65,7 +65,8 @@ def test_the_page_in_light_dark_and_narrow(recorded, chromium):
         page.picture(f"report-{name}")
         assert page.colors("lanes") > 10, "the timeline is empty"
         headline = page.page.inner_text("h1")
-        assert "his job" in headline and "limited by" in headline or "no resource was full" in headline.lower()
+        assert "his job" in headline and ("limited by" in headline or "not limited by one resource: " in headline), headline
+        assert "no=" not in page.page.inner_text("p.help"), "a bound is no advice"
         ground = page.page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (ground == "rgb(17, 20, 24)") == (scheme == "dark"), ground
         page.close()

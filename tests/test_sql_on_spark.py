@@ -121,7 +121,7 @@ def test_every_statement_has_its_job(on_spark):
         assert job["outcome"] == "ok" and job["duration_ms"] > 0, name
         assert document["trace"] == str(trace)
     joined = documents["two jobs"]["job"]
-    assert len(joined["stages"]) >= 2 and joined["bottleneck"]["kind"] in ("cpu", "disk", "network")
+    assert len(joined["stages"]) >= 2 and (joined["bottleneck"] is None or joined["bottleneck"]["kind"] in ("cpu", "disk", "network"))
     assert joined["blocked_ms"]["gc"] is not None
 
 

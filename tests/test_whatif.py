@@ -42,6 +42,40 @@ def trace(tmp_path) -> Path:
     return written(tmp_path / "scan.trace", scan())
 
 
+def short() -> list[dict]:
+    """A query of 2.1 ms that was planned for 1.2, and had one of two cores for 0.5."""
+    records = scan()[:3] + [
+        {"t": "job", "name": "SELECT 1", "submitted_ns": 0},
+        {"t": "stage", "job": 0, "name": "scan", "submitted_ns": 1_200_000},
+        {"t": "multitask", "stage": 0, "partition": 0, "admitted_ns": 1_300_000},
+        {"t": "monotask", "multitask": 0, "resource": 0, "phase": "compute", "queued_ns": 1_400_000, "queue_ns": 0, "service_ns": 500_000},
+        {"t": "stage_end", "stage": 0, "ended_ns": 1_900_000},
+        {"t": "job_end", "job": 0, "ended_ns": 2_100_000},
+    ]
+    return [*records, {"t": "end", "records": len(records) + 1}]
+
+
+def test_a_query_that_no_resource_limits_says_what_its_time_was(tmp_path):
+    trace = written(tmp_path / "short.trace", short())
+    assert " · not limited by one resource: planning 1.2 of 2.1 ms" in " ".join(binary.run("analyze", trace).check().out.split())
+    (job,) = binary.run("analyze", trace, "--json").check().json()["jobs"]
+    assert job["bottleneck"] is None and job["next"] is None and float(job["steps_ms"]["planning"]) == 1.2
+    answer = whatif(trace)
+    assert answer["bottleneck_before"] is None
+    assert "limited by   no single resource" in binary.run("whatif", trace).check().out
+    page = tmp_path / "short.html"
+    binary.run("report", trace, "-o", page).check()
+    assert "<h1>This job was not limited by one resource: planning 1.2 of 2.1 ms.</h1>" in page.read_text()
+
+
+def test_screen_and_document_of_statements_name_the_same_limit(tmp_path):
+    for statement in ["SELECT 1", "SELECT count(*) FROM range(3000000) AS t(v) WHERE v % 7 = 1"]:
+        ran = binary.run("sql", statement, "--trace", tmp_path / "t.trace").check()
+        (job,) = binary.run("analyze", tmp_path / "t.trace", "--json").check().json()["jobs"]
+        assert (" limited by cores " in ran.err) == (job["bottleneck"] is not None), ran.err
+        assert "no resource" not in ran.err
+
+
 def written(path: Path, records: list[dict]) -> Path:
     test_traces.write(path, records)
     return path
@@ -95,6 +129,9 @@ def test_with_nothing_set_the_best_single_changes_come_first(trace):
     assert singles[0]["set"] == {"input": "memory-decoded"}
     for single in singles:
         assert single["low_ms"] < single["duration_ms"] < single["high_ms"]
+        assert single["bound"] == ("no" in single["set"])
+    changes, bounds = binary.run("whatif", trace).check().out.split("Upper bounds: ")
+    assert "no=" not in changes and "cores=x2" in changes and "no=cpu" in bounds and "=x2" not in bounds
 
 
 def test_the_same_question_gets_the_same_bytes(trace):
@@ -125,7 +162,9 @@ def wide(columns: int) -> dict:
         ("cores=-2", "must be over 0"),
         ("cores=many", "a number of cores"),
         ("disks=1.5", "whole number"),
-        ("machines=4", "one machine"),
+        ("machines=4", "machines: this trace is of one machine"),
+        ("workers=2", "workers: this trace is of one machine"),
+        ("workers=2", "can answer cores, disks, disk.rate, disk.NAME.rate, concurrency.KIND, input, input.scale, storage, no"),
         ("executors=2", "Spark"),
         ("no=gpu", "no=cpu, no=disk"),
         ("disk.sdb.rate=x2", "it has sda"),
@@ -138,6 +177,13 @@ def test_a_wrong_question_says_what_to_ask(trace, setting, words):
     ran = binary.run("whatif", trace, "--set", setting)
     assert ran.code == 2 and words in ran.err and not binary.PANIC.search(ran.err), ran.err
     assert ran.out == ""
+
+
+@pytest.mark.parametrize("first, second", [("cores=4", "cores=8"), ("machines=2", "workers=4")])
+def test_a_key_is_set_once(trace, first, second):
+    ran = binary.run("whatif", trace, "--set", first, "--set", second)
+    assert ran.code == 2 and f"set twice, first as `{first}`" in ran.err and ran.out == "", ran.err
+    assert binary.run("whatif", trace, "--set", "no=cpu", "--set", "no=disk").code == 0
 
 
 @pytest.mark.parametrize("sweep", ["disk.rate", "disk.rate=x2", "cores=4..2", "cores=0..2", "cores=1..8:1", "input=a..b"])

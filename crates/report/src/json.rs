@@ -175,6 +175,8 @@ pub fn job_json(job: &JobAnalysis) -> Value {
         "stages": job.stages,
         "bottleneck": bottleneck(job.bottleneck.as_ref()),
         "next": job.next.as_ref().map(|n| json!({"kind": n.kind, "ideal_ms": number(Some(n.ideal_ms))})),
+        "steps_ms": job.steps.map(|steps| steps.each().map(|(step, ms)| (step.to_owned(), number(Some(ms)))))
+            .map(|steps| Value::Object(steps.into_iter().collect())),
         "ideal_ms": by_kind(&job.kinds, |k| Some(k.ideal_ms)),
         "intensity": {
             "disk_mb_per_cpu_s": number(job.intensity.disk_mb_per_cpu_s),

@@ -52,4 +52,4 @@ pub use summary::summary_line;
 pub use terminal::{shows_warnings, terminal};
 pub use timeline::timeline;
 pub use what_if::{Single, WhatIf};
-pub use words::time;
+pub use words::{cause, time};

@@ -4,11 +4,11 @@
 //! what could be gained at most, and what to do. What does not fit is in the JSON, where every
 //! number of the screen is too. Advice is told in full while there is room, and by its title after that.
 
-use pellucid_model::{Advice, Analysis, BlockedTime, Bound, StageAnalysis};
+use pellucid_model::{Advice, Analysis, BlockedTime, Bound, Cause, StageAnalysis};
 use pellucid_trace::Trace;
 
 use crate::page::{Page, Style, bar, cell, clean, columns, right};
-use crate::words::{count, percent, time};
+use crate::words::{self, count, percent, shortened, time};
 
 /// Lines of a screen.
 const LINES: usize = 24;
@@ -70,17 +70,30 @@ fn headline(page: &mut Page, a: &Analysis, trace: &Trace) {
         None => format!("Nothing stands out in {}.", time(jobs)),
         Some(cause) => {
             let at_most = if cause.at_most { "at most " } else { "" };
-            let what = match cause.cause.as_str() {
-                "cpu" => "computing".to_owned(),
-                "unexplained" => "time that nothing explains".to_owned(),
-                "failure" => "failed work".to_owned(),
-                other => other.to_owned(),
-            };
-            format!("{what}: {at_most}{}; {}", time(cause.ms), cause.evidence)
+            let of = of_jobs(a, cause).map_or(String::new(), |of| format!(", {of}"));
+            let what = words::cause(&cause.cause);
+            format!("{what}: {at_most}{}{of}; {}", time(cause.ms), cause.evidence)
         }
     };
-    // Three lines: the evidence is whole in the JSON.
-    page.wrapped(Style::Strong, &cell(&text, columns(&text).min(3 * page.width().saturating_sub(6))), 0, 2);
+    // Two lines: the evidence is whole in the JSON.
+    let in_two = (0..=2 * page.width()).rev().map(|most| shortened(&text, most)).find(|text| {
+        let mut lines = Page::new(page.width(), false);
+        lines.wrapped(Style::Strong, text, 0, 2);
+        lines.lines() <= 2
+    });
+    page.wrapped(Style::Strong, &in_two.unwrap_or_default(), 0, 2);
+}
+
+/// Which of several jobs a cause is of; `None` of one job, and of jobs that failed, which the evidence counts.
+pub(crate) fn of_jobs(a: &Analysis, cause: &Cause) -> Option<String> {
+    if a.jobs.len() < 2 || cause.cause == "failure" {
+        return None;
+    }
+    let Some(stage) = cause.stage.and_then(|ix| a.stages.get(ix)) else {
+        return Some(format!("over its {}", count(a.jobs.len() as u64, "job")));
+    };
+    let job = a.jobs.get(stage.job).and_then(|job| job.source_id).unwrap_or(stage.job as u64);
+    Some(format!("mostly in job {job}, stage {}", stage_name(stage)))
 }
 
 /// The application's time on the clock, then under a heading of their own the parts of the tasks' time, which

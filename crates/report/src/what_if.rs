@@ -34,6 +34,8 @@ pub struct Single {
     pub by: String,
     /// The kind that would limit then.
     pub bottleneck: Option<String>,
+    /// It only takes a part of the time away: a bound of what can be gained, and nothing that can be done.
+    pub bound: bool,
 }
 
 impl WhatIf {
@@ -46,7 +48,7 @@ impl WhatIf {
         let model = WhatIfModel::of(trace, &residuals(None)).map_err(refused)?;
         let singles = model.singles();
         let mut assumptions = Vec::new();
-        if let Some(best) = singles.first() {
+        if let Some(best) = singles.iter().find(|single| !single.changes.is_bound()) {
             let answer = model.predict(&best.changes).map_err(refused)?;
             assumptions.push(format!("{}: {}", best.changes, answer.prediction.because));
             assumptions.extend(answer.assumptions.iter().map(|a| format!("{}: {a}", best.changes)));
@@ -65,6 +67,7 @@ impl WhatIf {
             singles: singles
                 .into_iter()
                 .map(|single| Single {
+                    bound: single.changes.is_bound(),
                     set: single.changes.to_string(),
                     duration_ms: single.prediction.duration_ms,
                     low_ms: single.prediction.low_ms,
@@ -77,9 +80,13 @@ impl WhatIf {
         })
     }
 
-    /// The change that is predicted to help most, if one helps by more than a hundredth.
+    /// The change that is predicted to help most of those that can be made, if one helps by more than a hundredth.
     pub fn best(&self) -> Option<&Single> {
-        let best = self.singles.iter().min_by(|a, b| a.duration_ms.total_cmp(&b.duration_ms))?;
+        let changes = self.singles.iter().filter(|single| !single.bound);
+        // One whose interval reaches to nothing gained stands back behind those of which some gain is sure.
+        let unsure = |single: &Single| single.high_ms >= self.measured_ms;
+        let best =
+            changes.min_by(|a, b| unsure(a).cmp(&unsure(b)).then(a.duration_ms.total_cmp(&b.duration_ms)))?;
         (best.duration_ms < 0.99 * self.measured_ms).then_some(best)
     }
 }

@@ -1,6 +1,6 @@
 //! Numbers and names as people read them: three digits at most, and a unit.
 
-use pellucid_model::KindUse;
+use pellucid_model::{KindUse, Steps};
 use pellucid_trace::kind;
 
 /// A time: `1.84 s`, `85 ms`, `12 min 5 s`.
@@ -23,6 +23,15 @@ pub fn time(ms: f64) -> String {
         _ if ms >= 0.9995 => format!("{ms:.1} ms"),
         0.0 => "0 s".into(),
         _ => format!("{:.0} µs", (ms * 1000.0).max(1.0)),
+    }
+}
+
+/// A time of a whole, with the unit once where both have the same: `1.2 of 2.1 ms`, `45 µs of 2.1 ms`.
+pub(crate) fn time_of(part_ms: f64, whole_ms: f64) -> String {
+    let (part, whole) = (time(part_ms), time(whole_ms));
+    match (part.split_once(' '), whole.split_once(' ')) {
+        (Some((number, unit)), Some((_, same))) if unit == same => format!("{number} of {whole}"),
+        _ => format!("{part} of {whole}"),
     }
 }
 
@@ -101,6 +110,51 @@ pub(crate) fn noun(kind: &str) -> &str {
     }
 }
 
+/// What the time went to, for one of the causes of an analysis.
+pub fn cause(cause: &str) -> &str {
+    match cause {
+        kind::CPU => "computing",
+        "gc" => "garbage collection",
+        "straggler" => "stragglers",
+        "unexplained" => "time that nothing explains",
+        "failure" => "failed work",
+        other => other,
+    }
+}
+
+/// What limits where no resource does: the steps of the job that took longest, of its whole time.
+pub(crate) fn not_limited(steps: Option<&Steps>, whole_ms: f64) -> String {
+    let mut steps: Vec<_> = steps.iter().flat_map(|steps| steps.each()).filter(|(_, ms)| *ms > 0.0).collect();
+    steps.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let word = |step: &str| match step {
+        "admission" => "waiting for admission".to_owned(),
+        // More or less of all resources, and none of them was full.
+        "working" => "work that fills none".to_owned(),
+        "pauses" => "pauses between work".to_owned(),
+        step => step.to_owned(),
+    };
+    let most = steps.first().map_or(0.0, |(_, ms)| *ms);
+    let shown = steps.iter().take(if most < whole_ms / 2.0 { 2 } else { 1 });
+    let shown: Vec<String> =
+        shown.map(|(step, ms)| format!("{} {}", word(step), time_of(*ms, whole_ms))).collect();
+    match shown.is_empty() {
+        true => "not limited by one resource".into(),
+        false => format!("not limited by one resource: {}", shown.join(", ")),
+    }
+}
+
+/// Text of at most so many characters: cut after a clause where there is one, else after a word.
+pub(crate) fn shortened(text: &str, most: usize) -> String {
+    let Some((end, _)) = text.char_indices().nth(most.saturating_sub(1)) else { return text.to_owned() };
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let fits = &text[..end];
+    let clause = ["; ", ": ", ". ", ", ", " ("].iter().filter_map(|mark| fits.rfind(mark)).max();
+    let at = clause.filter(|at| *at >= end / 4 * 3).or_else(|| fits.rfind(' ')).unwrap_or(end);
+    format!("{}…", fits[..at].trim_end())
+}
+
 /// One resource: its kind, and its name where that says more.
 pub(crate) fn resource(kind: &str, name: Option<&str>) -> String {
     match name {
@@ -125,6 +179,33 @@ pub(crate) fn limiting(kind: &str, used: &KindUse) -> (String, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_of_a_time_has_the_unit_once() {
+        assert_eq!(time_of(1.2, 2.1), "1.2 of 2.1 ms");
+        assert_eq!(time_of(0.045, 2.1), "45 µs of 2.1 ms");
+        assert_eq!(time_of(599.0, 605_000.0), "0.60 s of 10 min 5 s");
+    }
+
+    #[test]
+    fn a_job_that_nothing_limits_has_its_longest_steps_named() {
+        let steps = Steps { planning_ms: 1.2, working_ms: 0.5, starting_ms: 0.4, ..Steps::default() };
+        assert_eq!(not_limited(Some(&steps), 2.1), "not limited by one resource: planning 1.2 of 2.1 ms");
+        let even = Steps { planning_ms: 1.0, admission_ms: 0.9, working_ms: 0.6, ..Steps::default() };
+        assert_eq!(
+            not_limited(Some(&even), 2.5),
+            "not limited by one resource: planning 1.0 of 2.5 ms, waiting for admission 0.90 ms of 2.5 ms"
+        );
+        assert_eq!(not_limited(None, 2.5), "not limited by one resource");
+    }
+
+    #[test]
+    fn a_text_is_cut_after_a_clause_or_a_word() {
+        assert_eq!(shortened("short", 5), "short");
+        assert_eq!(shortened("core time was 6 s; another 18 s are not", 21), "core time was 6 s…");
+        assert_eq!(shortened("Task 2 in stage 3.0 failed 4 times", 20), "Task 2 in stage…");
+        assert_eq!(shortened("注文注文注文", 4), "注文注…");
+    }
 
     #[test]
     fn part_of_a_core_is_no_whole_one() {

@@ -30,7 +30,7 @@ const KEYS: &[(&str, &str)] = &[
         "jobs[]",
         "id name duration_ms modelled_ms stages bottleneck next ideal_ms intensity \
          + outcome error rows observed_ms limit_ms imbalance utilization queue_ms service_ms \
-         read_bytes cached_bytes written_bytes memory_high_water_bytes core source_id blocked_ms blocked_at_most_ms \
+         read_bytes cached_bytes written_bytes memory_high_water_bytes core steps_ms source_id blocked_ms blocked_at_most_ms \
          bounds",
     ),
     ("jobs[].bottleneck", "kind name"),

@@ -77,7 +77,11 @@ fn the_line() {
     assert!(line(&b, None).contains("limited by disk nvme0n1 (busy 1.70 s of 1.84 s)"), "{}", line(&b, None));
     // Most of the time nothing was in use: nothing limited.
     b.trace.job_ends[0].ended_ns = ms(20_000.0);
-    assert!(line(&b, None).contains("limited by no resource (disk nvme0n1: busy 1.70 s of 20.0 s)"));
+    assert!(
+        line(&b, None).contains(" · not limited by one resource: finishing 18.2 of 20.0 s · "),
+        "{}",
+        line(&b, None)
+    );
     b.trace.job_ends[0].outcome = Outcome::Cancelled;
     assert!(line(&b, None).starts_with("cancelled after 20.0 s · "));
     assert_eq!(line(&bare(), Some(1)), "1 row in 3.2 ms · what limited it was not measured");

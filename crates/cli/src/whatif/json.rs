@@ -79,6 +79,7 @@ fn singles(singles: &[Single]) -> Value {
     let one = |single: &Single| {
         json!({
             "set": map(&single.changes),
+            "bound": single.changes.is_bound(),
             "duration_ms": single.prediction.duration_ms,
             "low_ms": single.prediction.low_ms,
             "high_ms": single.prediction.high_ms,

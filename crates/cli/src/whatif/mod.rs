@@ -25,7 +25,7 @@ partitions, machines, workers, input=memory|memory-decoded, input.scale, storage
 store that `pellucid storage probe -o FILE` measured); of Spark's logs executors, executor.cores,
 idle.timeout; no=KIND|gc|scheduler|deserialize|stragglers|skew (takes that time away: the bound of
 optimising it). A value is absolute (disk.rate=200MB/s) or relative (x2).
-With nothing set: what each of the best single changes would buy.
+With nothing set: what each of the best single changes would buy, and the bounds (no=…) apart from them.
 
 Example:
   pellucid sql \"SELECT count(*) FROM 'data/tpch/lineitem.parquet'\" --trace count.trace
@@ -37,7 +37,7 @@ pub struct Arguments {
     /// A trace that `pellucid sql --trace` or `pellucid iterate --trace` wrote, or a Spark event log
     #[arg(value_name = "INPUT")]
     input: PathBuf,
-    /// What is different; several hold together
+    /// What is different; several keys hold together, each given once (`no` may be repeated)
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// One key over a range: A..B doubles, A..B:N takes N even steps

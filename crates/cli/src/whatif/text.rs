@@ -1,7 +1,7 @@
 //! A what-if as text for a terminal.
 
-use pellucid_model::Bottleneck;
 use pellucid_model::whatif::{Baseline, By, Point, Prediction, Single};
+use pellucid_model::{Bottleneck, Cause};
 use std::fmt::Write;
 
 use super::Answer;
@@ -23,7 +23,11 @@ pub fn answer(answer: &Answer, backtests: usize, width: usize, color: bool) -> S
     let whatif = &answer.whatif;
     page.line(&mut out, "measured", &time(whatif.baseline.measured_ms));
     page.line(&mut out, "reproduced", &reproduced(&whatif.baseline));
-    page.line(&mut out, "limited by", &limit(whatif.bottleneck_before.as_ref()));
+    page.line(
+        &mut out,
+        "limited by",
+        &limit_now(whatif.bottleneck_before.as_ref(), whatif.first_cause.as_ref()),
+    );
     if !whatif.changes.is_empty() {
         let prediction = &whatif.prediction;
         out.push('\n');
@@ -40,7 +44,15 @@ pub fn answer(answer: &Answer, backtests: usize, width: usize, color: bool) -> S
     }
     if let Some(singles) = &answer.singles {
         out.push('\n');
-        page.singles(&mut out, singles, &whatif.baseline);
+        let (bounds, changes): (Vec<&Single>, Vec<&Single>) =
+            singles.iter().partition(|single| single.changes.is_bound());
+        page.singles(&mut out, "if", &changes, &whatif.baseline);
+        if !bounds.is_empty() {
+            out.push_str(
+                "\nUpper bounds: a part of the time is taken away altogether, which nobody can do.\n",
+            );
+            page.singles(&mut out, "without", &bounds, &whatif.baseline);
+        }
     }
     if !whatif.assumptions.is_empty() {
         out.push('\n');
@@ -92,11 +104,23 @@ fn versus(prediction: &Prediction, baseline: &Baseline) -> String {
 
 fn limit(bottleneck: Option<&Bottleneck>) -> String {
     match bottleneck {
-        None => "nothing that was measured".into(),
+        None => "no single resource".into(),
         Some(b) => match &b.name {
             Some(name) if *name != b.kind && b.kind != "cpu" => format!("{} {name}", b.kind),
             _ => b.kind.clone(),
         },
+    }
+}
+
+/// The same of the job as it was: where its time went to something else, that is named.
+fn limit_now(bottleneck: Option<&Bottleneck>, cause: Option<&Cause>) -> String {
+    match (bottleneck, cause) {
+        (None, Some(cause)) => {
+            let at_most = if cause.at_most { "at most " } else { "" };
+            let what = pellucid_report::cause(&cause.cause);
+            format!("no single resource; first cause: {what} ({at_most}{})", time(cause.ms))
+        }
+        _ => limit(bottleneck),
     }
 }
 
@@ -161,11 +185,11 @@ impl Page {
     }
 
     /// A row a change, what buys most first.
-    fn singles(&self, out: &mut String, singles: &[Single], baseline: &Baseline) {
+    fn singles(&self, out: &mut String, what: &str, singles: &[&Single], baseline: &Baseline) {
         let _ = writeln!(
             out,
             "{}",
-            self.bold(&format!("{:<22}{:>9}  {:<9}{:<24}limited by", "if", "then", "gain", "90 % interval"))
+            self.bold(&format!("{what:<22}{:>9}  {:<9}{:<24}limited by", "then", "gain", "90 % interval"))
         );
         for single in singles {
             let p = &single.prediction;
@@ -177,7 +201,7 @@ impl Page {
                 single.changes.to_string(),
                 time(p.duration_ms),
                 interval(p),
-                limit(single.bottleneck.as_ref()),
+                single.bottleneck.as_ref().map_or("–".to_string(), |_| limit(single.bottleneck.as_ref())),
             );
         }
     }

@@ -1,17 +1,18 @@
 //! The sentence at the top of the page: what limited the job, and what would help most.
 //!
-//! It claims no more than the analysis: a job that was mostly waiting is said to be limited by no
-//! resource, a trace that holds nothing is said to hold nothing, and without a prediction the model's
+//! It claims no more than the analysis: of a job that no resource limits it says what the time was, a trace that holds nothing is said to hold nothing, and without a prediction the model's
 //! lower bound is named as what it is.
 
 use pellucid_model::{Analysis, Cause, JobAnalysis};
 use pellucid_trace::Outcome;
 
 use crate::what_if::WhatIf;
-use crate::words::{count, limiting, noun, percent, time};
+use crate::words::{self, count, limiting, not_limited, noun, percent, shortened, time};
 
 /// Parts of the time below which a cause does not carry a headline.
 const WORTH: f64 = 0.05;
+/// Characters of the first sentence: two lines of the page.
+const MOST: usize = 160;
 
 /// Two sentences: what limited, and what would help most.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -32,7 +33,7 @@ pub(crate) fn headline(a: &Analysis, what_if: Option<&WhatIf>) -> Headline {
         return Headline { limit, help: String::new() };
     };
     let which = if a.jobs.len() > 1 {
-        format!("the longest of {}", count(a.jobs.len() as u64, "job"))
+        format!("the longest of {} (job {})", count(a.jobs.len() as u64, "job"), job.id)
     } else {
         "this job".into()
     };
@@ -41,39 +42,44 @@ pub(crate) fn headline(a: &Analysis, what_if: Option<&WhatIf>) -> Headline {
 
 /// Of an application of pipelined tasks: its causes hold for all its jobs together.
 fn of_application(a: &Analysis, whole_ms: f64, what_if: Option<&WhatIf>) -> Headline {
-    let failure = a.causes.iter().find(|cause| cause.cause == "failure");
-    let waits = a.causes.iter().filter(|cause| cause.cause != "failure");
-    let largest = waits.max_by(|a, b| a.ms.total_cmp(&b.ms)).filter(|c| c.ms >= WORTH * whole_ms);
-    let limit = largest.map_or_else(
-        || format!("Nothing stands out in the {} in which jobs ran.", time(whole_ms)),
-        |cause| {
-            let at_most = if cause.at_most { "at most " } else { "" };
-            let (ms, share) = (time(cause.ms), percent(cause.ms / whole_ms));
-            format!(
-                "{} limited {at_most}{ms} of the {} in which jobs ran ({share}).",
-                capitalized(noun(&cause.cause)),
-                time(whole_ms)
-            )
-        },
-    );
     // That a job failed comes first, whatever its time.
-    let limit = match failure {
-        Some(failure) => format!("{}. {limit}", capitalized(&failure.evidence)),
-        None => limit,
+    let failure = a.causes.iter().find(|cause| cause.cause == "failure").filter(|_| a.failed());
+    let limit = match (failure, a.first_cause().filter(|cause| cause.ms >= WORTH * whole_ms)) {
+        (Some(failure), _) => format!("{}.", capitalized(&failure.evidence)),
+        (None, Some(cause)) => took(a, &cause, whole_ms),
+        (None, None) => format!("Nothing stands out in the {} in which jobs ran.", time(whole_ms)),
     };
-    let best = what_if.filter(|w| w.best().is_some());
-    let help = match (best, a.advice.first()) {
-        (Some(what_if), _) => predicted(what_if),
-        (None, Some(advice)) => format!(
-            "What would help most: {} — saves {} ({} to {}).",
+    let worth = |what_if: &&WhatIf| {
+        what_if.best().is_some_and(|best| best.duration_ms <= (1.0 - WORTH) * what_if.measured_ms)
+    };
+    let help = match (a.advice.first(), what_if.filter(worth)) {
+        (Some(advice), _) => format!(
+            "What to do first: {} — saves {} ({} to {}).",
             advice.title,
             time(advice.saves_ms),
             time(advice.low_ms),
             time(advice.high_ms)
         ),
-        (None, None) => String::new(),
+        (None, Some(what_if)) if !a.failed() => predicted(what_if),
+        _ => String::new(),
     };
-    Headline { limit, help }
+    Headline { limit: shortened(&limit, MOST), help }
+}
+
+/// What a cause took of the time in which jobs ran.
+fn took(a: &Analysis, cause: &Cause, whole_ms: f64) -> String {
+    let what = capitalized(words::cause(&cause.cause));
+    let at_most = if cause.at_most { "at most " } else { "" };
+    let of = crate::pipelined::of_jobs(a, cause).map_or(String::new(), |of| format!(", {of}"));
+    let (ms, whole) = (time(cause.ms), time(whole_ms));
+    match cause.ms <= whole_ms {
+        true => format!(
+            "{what} took {at_most}{ms} of the {whole} in which jobs ran ({}){of}.",
+            percent(cause.ms / whole_ms)
+        ),
+        // Also of the time between jobs.
+        false => format!("{what} took {at_most}{ms}{of}, and jobs ran for {whole}."),
+    }
 }
 
 fn limit(a: &Analysis, job: &JobAnalysis, which: &str) -> String {
@@ -88,21 +94,15 @@ fn limit(a: &Analysis, job: &JobAnalysis, which: &str) -> String {
         Some(Outcome::Cancelled) => return format!("{which} was cancelled after {}.", time(ms)),
         _ => {}
     }
-    let causes = || a.causes.iter().filter(|c| c.job == job.id);
-    let largest = causes().max_by(|a, b| a.ms.total_cmp(&b.ms)).filter(|c| c.ms >= WORTH * ms);
-    match (largest, &job.bottleneck) {
-        (Some(cause), bottleneck) if cause.cause == "unexplained" => {
-            let next = bottleneck.as_ref().map_or(String::new(), |b| {
-                let (name, busy) = name(job, &b.kind);
-                format!(" The most used was {name}, with {} of work.", time(busy))
-            });
-            format!(
-                "no resource was full for {} of the {} that {which} took.{next}",
-                time(cause.ms),
-                time(ms)
-            )
-        }
-        (Some(cause), _) => format!(
+    let Some(bottleneck) = &job.bottleneck else {
+        return match job.kinds.values().any(|used| used.limit_ms > 0.0) {
+            true => format!("{which} was {}.", not_limited(job.steps.as_ref(), ms)),
+            false => format!("what limited {which} ({}) was not measured.", time(ms)),
+        };
+    };
+    let of_kind = |cause: &&Cause| cause.job == job.id && kind_of(cause) == bottleneck.kind;
+    match a.causes.iter().find(of_kind) {
+        Some(cause) => format!(
             "{which} was limited by {} for {}{} of its {} ({}).",
             by(job, cause),
             if cause.at_most { "at most " } else { "" },
@@ -110,13 +110,18 @@ fn limit(a: &Analysis, job: &JobAnalysis, which: &str) -> String {
             time(ms),
             percent(cause.ms / ms)
         ),
-        (None, _) => format!("what limited {which} ({}) was not measured.", time(ms)),
+        None => format!("{which} ({}) was limited by {}.", time(ms), name(job, &bottleneck.kind).0),
     }
+}
+
+/// The kind of resource that a cause is of, or the cause.
+fn kind_of(cause: &Cause) -> &str {
+    if cause.cause == "disk input" { "disk" } else { &cause.cause }
 }
 
 /// What a cause names: the resource where it is one's, else the cause.
 fn by(job: &JobAnalysis, cause: &Cause) -> String {
-    let kind = if cause.cause == "disk input" { "disk" } else { &cause.cause };
+    let kind = kind_of(cause);
     if job.kinds.contains_key(kind) { name(job, kind).0 } else { noun(kind).to_owned() }
 }
 

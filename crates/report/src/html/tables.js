@@ -149,7 +149,12 @@ function whatIf(whatIf, reason) {
   const measured = whatIf.measured_ms;
   body.append(element("p", { class: "about" },
     "Predicted time for single changes, as ", element("code", {}, "pellucid whatif --set"), ` takes them. Bars are 90 % intervals; the dashed line is the measured ${timeText(measured)}.`),
-  ...predictions("Predicted times", "change to", [...whatIf.singles], measured));
+  ...predictions("Predicted times", "change to", whatIf.singles.filter((one) => !one.bound), measured));
+  const bound = whatIf.singles.filter((one) => one.bound);
+  if (bound.length > 0) {
+    body.append(element("p", { class: "about bounds" }, "Upper bounds: what taking a part of the time away altogether would give. Nobody can do that; no change to that part gains more."),
+      ...predictions("Upper bounds", "without", bound, measured));
+  }
   const replay = whatIf.simulated_ms === null ? [] : [
     `A replay with nothing changed takes ${timeText(whatIf.simulated_ms)}: ${percentText(Math.abs(whatIf.simulated_ms - measured) / measured)} off what was measured`];
   const notes = [...replay, ...whatIf.assumptions];
