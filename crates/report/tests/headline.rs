@@ -56,14 +56,22 @@ fn screen_document_and_page_agree_that_no_resource_limits() {
 
 #[test]
 fn a_bound_is_no_advice() {
-    let trace = Build::query().trace;
-    let what_if = WhatIf::of(&trace).expect("a whole trace");
-    let bounds: Vec<_> = what_if.singles.iter().filter(|single| single.set.starts_with("no=")).collect();
-    assert!(bounds.len() >= 2 && bounds.iter().all(|single| single.bound), "{bounds:?}");
+    let mut b = Build::on_cores(1);
+    let job = b.job("SELECT sum(x) FROM t", 0.0);
+    let stage = b.stage(job, "scan", 0.0);
+    for part in 0..8_u32 {
+        let m = b.multitask(stage, 0.0);
+        b.compute(m, 100.0 * f64::from(part), 100.0);
+    }
+    b.end_stage(stage, 800.0);
+    b.end_job(job, 800.0);
+    let what_if = WhatIf::of(&b.trace).expect("a whole trace");
+    let bound = what_if.singles.iter().find(|single| single.set == "no=cpu").expect("it is there");
     let best = what_if.best().expect("one helps");
-    assert!(!best.bound && bounds.iter().any(|bound| bound.duration_ms < best.duration_ms), "{best:?}");
-    let help = head(&trace).1;
-    assert!(help.contains(&best.set) && !help.contains("no="), "{help}");
+    assert_eq!((bound.bound, best.bound, best.set.as_str()), (true, false, "cores=x2"));
+    assert!(bound.duration_ms < best.duration_ms);
+    let help = head(&b.trace).1;
+    assert!(help.starts_with("What would help most: cores=x2 "), "{help}");
 }
 
 /// An application of three jobs, of which the last failed with so long a message.
@@ -90,7 +98,9 @@ fn the_head_of_a_failed_application_is_two_lines_about_the_failure() {
     assert!(help.starts_with("What to do first: Mend what fails"), "{help}");
     let screen = screen_head(&trace);
     assert!(
-        screen.len() == 2 && screen[0].starts_with("failed work: 1.00 s; 1 of 3 jobs failed"),
+        screen.len() == 2
+            && screen[0].starts_with("failed work: ")
+            && screen[0].contains("1 of 3 jobs failed"),
         "{screen:?}"
     );
 }
