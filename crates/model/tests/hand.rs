@@ -286,7 +286,7 @@ fn bytes_are_what_the_device_moved() {
 
 #[test]
 fn a_store_is_not_told_from_a_link_of_its_own() {
-    for (rate, expect) in [(None, None), (Some((50e6, "set")), Some(900.0))] {
+    for (rate, expect) in [(None, None), (Some((50e6, "set")), Some(1000.0))] {
         let mut b = Build::on_cores(1);
         let link = b.resource("eth0", kind::NETWORK, rate);
         let store = b.resource("s3://bucket", kind::STORE, Some((100e6, "probed")));
@@ -294,20 +294,20 @@ fn a_store_is_not_told_from_a_link_of_its_own() {
         let job = b.job("remote", 0.0);
         let stage = b.stage(job, "scan", 0.0);
         let m = b.multitask(stage, 0.0);
-        b.monotask(m, store, Phase::Fetch, 0.0, 900.0).bytes = Some(45_000_000);
+        b.monotask(m, store, Phase::Fetch, 0.0, 900.0).bytes = Some(50_000_000);
         b.compute(m, 900.0, 50.0);
         b.end_stage(stage, 990.0);
         b.end_job(job, 990.0);
         let a = analyzed(&b);
         let job = &a.jobs[0];
-        close(job.kinds["store"].ideal_ms, 450.0);
+        close(job.kinds["store"].ideal_ms, 500.0);
         assert_eq!(job.kinds.get("network").map(|k| k.ideal_ms), expect);
         let bottleneck = if rate.is_some() { "network" } else { "store" };
         assert_eq!(job.bottleneck.as_ref().unwrap().kind, bottleneck);
         // No monotask ran on the link itself: it has no queue.
         assert_eq!(job.kinds.get("network").and_then(|k| k.queue_ms), None);
-        assert_eq!(job.read_bytes, Some(45_000_000), "counted once");
-        close(job.intensity.network_mbit_per_cpu_s, 360.0 / 0.05);
+        assert_eq!(job.read_bytes, Some(50_000_000), "counted once");
+        close(job.intensity.network_mbit_per_cpu_s, 400.0 / 0.05);
     }
 }
 

@@ -194,7 +194,7 @@ mod tests {
         let even = Steps { planning_ms: 1.0, admission_ms: 0.9, working_ms: 0.6, ..Steps::default() };
         assert_eq!(
             not_limited(Some(&even), 2.5),
-            "not limited by one resource: planning 1.0 of 2.5 ms, waiting for admission 0.90 ms of 2.5 ms"
+            "not limited by one resource: planning 1.0 of 2.5 ms, waiting for admission 900 µs of 2.5 ms"
         );
         assert_eq!(not_limited(None, 2.5), "not limited by one resource");
     }
