@@ -61,7 +61,7 @@ test-spark: .venv/tests.installed spark-plugin/target/pellucid-spark.jar
 	$(build) $(all) --bins
 	$(call core_on,3.5.6,2.13.8)
 	$(call core_on,4.0.1,2.13.16)
-	PELLUCID_FULL=1 .venv/bin/python -m pytest -q -rs --durations=0 tests/test_spark_plugin.py tests/test_spark_scheduling.py tests/test_spark_waits.py tests/test_sql_on_spark.py tests/test_iterate_on_spark.py
+	PELLUCID_FULL=1 .venv/bin/python -m pytest -q -rs --durations=0 tests/test_spark_plugin.py tests/test_spark_scheduling.py tests/test_spark_waits.py tests/test_sql_on_spark.py tests/test_spark_answers.py tests/test_iterate_on_spark.py
 
 # Maven fetches what it compiles against, and runs the core's tests on the way.
 spark-plugin/target/pellucid-spark.jar: spark-plugin/pom.xml $(shell find spark-plugin/src -name '*.java')

@@ -105,6 +105,9 @@ pub struct FailedAttempt {
 /// Is told of attempts that fail. It is called where requests are made, so it must not wait.
 pub type Watch = Arc<dyn Fn(FailedAttempt) + Send + Sync>;
 
+/// An opened store.
+pub type Opened = Result<Arc<dyn ObjectStore>, StorageError>;
+
 /// How URLs of one scheme are opened.
 #[derive(Debug, Clone, Copy)]
 pub struct Backend {
@@ -115,7 +118,7 @@ pub struct Backend {
     /// Where credentials and addresses come from, for error messages.
     pub settings: &'static str,
     /// Opens the store of a URL, telling of failed attempts.
-    pub open: fn(&Url, Watch) -> Result<Arc<dyn ObjectStore>, StorageError>,
+    pub open: fn(&Url, Watch) -> Opened,
 }
 
 /// S3, whose client DataFusion's own crates compile in any case.
@@ -156,7 +159,7 @@ fn backend(scheme: &str) -> Option<Backend> {
 ///
 /// # Errors
 /// A scheme without a backend, or settings that the backend refuses.
-pub fn open(url: &Url) -> Result<Arc<dyn ObjectStore>, StorageError> {
+pub fn open(url: &Url) -> Opened {
     open_watched(url, Arc::new(|_| ()))
 }
 
@@ -164,7 +167,7 @@ pub fn open(url: &Url) -> Result<Arc<dyn ObjectStore>, StorageError> {
 ///
 /// # Errors
 /// As [`open`]'s.
-pub fn open_watched(url: &Url, watch: Watch) -> Result<Arc<dyn ObjectStore>, StorageError> {
+pub fn open_watched(url: &Url, watch: Watch) -> Opened {
     if url.scheme() == "file" {
         return Ok(Arc::new(LocalStore::default()));
     }
