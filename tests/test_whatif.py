@@ -65,7 +65,7 @@ def test_a_query_that_no_resource_limits_says_what_its_time_was(tmp_path):
     assert "limited by   no single resource" in binary.run("whatif", trace).check().out
     page = tmp_path / "short.html"
     binary.run("report", trace, "-o", page).check()
-    assert "<h1>This job was not limited by one resource: planning 1.2 of 2.1 ms.</h1>" in page.read_text()
+    assert "<h1>This job was not limited by one resource: planning 1.2 of 2.1\u00a0ms.</h1>" in page.read_text()
 
 
 def test_screen_and_document_of_statements_name_the_same_limit(tmp_path):

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// Arguments of `compare`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A difference counts only where its 90 % interval excludes zero; docs/compare.md says where that is from.
+A difference counts only where its 90 % interval excludes zero (docs/compare.md). \
 --fail-slower refuses two runs of different queries (exit 2).
 
 Example:

@@ -128,8 +128,8 @@ pub(crate) fn not_limited(steps: Option<&Steps>, whole_ms: f64) -> String {
     steps.sort_by(|a, b| b.1.total_cmp(&a.1));
     let word = |step: &str| match step {
         "admission" => "waiting for admission".to_owned(),
-        // More or less of all resources, and none of them was full.
-        "working" => "work that fills none".to_owned(),
+        // On several resources, of which none was full.
+        "working" => "running".to_owned(),
         "pauses" => "pauses between work".to_owned(),
         step => step.to_owned(),
     };

@@ -51,7 +51,7 @@ fn screen_document_and_page_agree_that_no_resource_limits() {
     let document = job_json(job);
     assert_eq!((&document["bottleneck"], &document["next"]), (&Value::Null, &Value::Null));
     assert_eq!(document["steps_ms"]["planning"], 1.2);
-    assert_eq!(head(&trace).0, "This job was not limited by one resource: planning 1.2 of 2.1 ms.");
+    assert_eq!(head(&trace).0, "This job was not limited by one resource: planning 1.2 of 2.1\u{a0}ms.");
 }
 
 #[test]

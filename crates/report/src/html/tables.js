@@ -162,14 +162,15 @@ function whatIf(whatIf, reason) {
     element("ul", { class: "plain" }, ...notes.map((note) => element("li", {}, `${note}.`)))));
 }
 
-/** The time without a part, where blocked times say that. */
+/** The time without a part, where blocked times say that and no what-if does. */
 function bounds(document) {
+  if (document.what_if?.singles.some((one) => one.bound)) return;
   const found = Object.entries(document.analysis.bounds ?? {}).filter(([, bound]) => bound?.duration_ms > 0);
-  const measured = document.analysis.wall_clock_ms.jobs;
+  const measured = document.analysis.replay?.measured_ms;
   if (found.length === 0 || !measured) return;
   const rows = found.map(([key, bound]) => ({ ...bound, set: key.replaceAll("_", " ") })).sort((a, b) => a.duration_ms - b.duration_ms);
   byId("what-if-body").append(element("p", { class: "about bounds" },
-    `The time in which jobs run, without a part of it: the most that could be won there. Measured: ${timeText(measured)}.`),
+    `Upper bounds: the jobs' time without a part of it. Measured: ${timeText(measured)}.`),
   ...predictions("Time without a part", "with", rows, measured));
 }
 
