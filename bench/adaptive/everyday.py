@@ -1,4 +1,4 @@
-"""What the plugin costs ordinary jobs: `python -m bench.adaptive.everyday` (Java, some ten minutes; neither root nor a disk).
+"""Measures the plugin's cost for ordinary jobs: `python -m bench.adaptive.everyday` (Java, some ten minutes; neither root nor a disk).
 
 Jobs that use no disk (`shapes.py`), for which a number of tasks at once that is tuned can bring nothing, on one executor with 16
 slots: stock Spark, `measure` and `adaptive` take turns. Each application is a line in `bench/results/everyday.jsonl`.

@@ -125,8 +125,8 @@ impl Console {
 /// Standard output was closed when the program was started (`>&-`).
 static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Runs before Rust's own start, which opens /dev/null in the place of a closed stream: after it,
-/// what is written there is lost without a word.
+/// Runs before Rust's runtime, which opens /dev/null in place of a closed stream: writes would then succeed
+/// and be discarded.
 #[cfg(target_os = "linux")]
 #[used]
 // SAFETY: the loader calls each function in this section once, with nothing else running; this one

@@ -139,7 +139,7 @@ fn parse() -> Arguments {
     parsed.unwrap_or_else(|error| error.format(&mut Arguments::command()).exit())
 }
 
-/// What `--color` says, wherever it stands.
+/// Returns the value of `--color`, wherever it stands.
 fn color(arguments: impl Iterator<Item = OsString>) -> ColorChoice {
     let mut choice = ColorChoice::Auto;
     let mut arguments = arguments.take_while(|argument| argument != "--");

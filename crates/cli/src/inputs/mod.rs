@@ -84,7 +84,7 @@ impl Input {
     }
 }
 
-/// What an input names.
+/// The traces and logs found for an input.
 #[derive(Debug, Default)]
 pub struct Found {
     /// Every trace and log.
@@ -188,7 +188,7 @@ fn starts_as_spark_log(path: &Path) -> io::Result<bool> {
     Ok(pellucid_sparklog::looks_like_event_log(&start) || start.trim_ascii_start().starts_with(b"{"))
 }
 
-/// What a file is that begins so, where no trace begins so, and what to do.
+/// Describes a file that cannot be a trace by its first bytes, with a way out.
 fn no_trace(start: &[u8]) -> Option<String> {
     let packed =
         |how: &str, with: &str| Some(format!("it is compressed with {how}; decompress it first ({with})"));

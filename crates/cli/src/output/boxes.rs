@@ -87,7 +87,7 @@ impl Hidden {
     }
 }
 
-/// What is drawn of a table, and how wide.
+/// The visible columns of a table and their widths.
 struct Frame {
     /// By index; `None` stands for those that are hidden.
     columns: Vec<Option<usize>>,
@@ -154,7 +154,7 @@ fn inner(widths: &[usize]) -> usize {
     widths.iter().sum::<usize>() + 3 * widths.len().saturating_sub(1)
 }
 
-/// How many columns from either end fit the screen at their narrowest, beside one that stands for the
+/// Returns how many columns from either end fit the screen at their narrowest, beside one that stands for the
 /// others; at least one.
 fn fitting(natural: &[usize], screen: usize) -> (usize, usize) {
     let all = natural.len();

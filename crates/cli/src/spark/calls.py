@@ -21,7 +21,7 @@ PARSED = {
 }  # fmt: skip
 
 
-# What needs no parentheses around it.
+# Expressions that need no parentheses.
 WHOLE = (exp.Column, exp.Literal, exp.Func, exp.Paren, exp.Null, exp.Boolean, exp.Window, exp.Filter)
 
 
@@ -268,7 +268,7 @@ def date_trunc(of):
     return call("date_trunc", *of.arguments)
 
 
-# What Rust's and Java's expressions read alike: no classes by letter, no groups of a kind, no look-around.
+# Patterns with the same meaning in Rust and Java: no letter classes, special groups or look-around.
 SAME_PATTERN = re.compile(
     r"(?:[^\\\[\](){}*+?|$&^.]|\\[.*+?()|{}^$\[\]\\/-]|\[\^?[^\\\[\]&^]+\]|\((?!\?)|\)|[*+?](?![*+?])"
     r"|\{\d+(?:,\d*)?\}(?![*+?{])|\||\.|\^)*"
@@ -350,7 +350,7 @@ def array_agg(of):
 
 
 def string_agg(of):
-    """NULL where there is no text; the order is any, here and there."""
+    """Returns NULL for no values; neither engine guarantees an order."""
     if of.over or isinstance(of.arguments[0], exp.Distinct):
         of.refuse("OVER and DISTINCT are not the same there")
     texts = of.wrapped("array_agg", [of.arguments[0]])

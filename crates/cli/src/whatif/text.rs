@@ -201,7 +201,7 @@ impl Page {
                 single.changes.to_string(),
                 time(p.duration_ms),
                 interval(p),
-                single.bottleneck.as_ref().map_or("–".to_string(), |_| limit(single.bottleneck.as_ref())),
+                single.bottleneck.as_ref().map_or("–".to_string(), |bottleneck| limit(Some(bottleneck))),
             );
         }
     }
