@@ -3,17 +3,16 @@
 //! Name services, replication and the like are read from Hadoop's own files where
 //! `HADOOP_CONF_DIR` or `HADOOP_HOME` leads to them; the user is `HADOOP_USER_NAME`, or
 //! Kerberos's. A rename moves no bytes; a copy is read and written by the client. What the name
-//! node says in Java's words is said in the trait's ([`Words`]).
+//! node says in Java's words is said in the trait's ([`plain`]).
 
 use std::io;
 use std::sync::{Arc, LazyLock};
 
-use async_trait::async_trait;
 use hdfs_native_object_store::HdfsObjectStoreBuilder;
-use object_store::{Error, ObjectStore, Result};
+use object_store::{Error, ObjectStore};
 use pellucid_storage::retry::Limits;
 use pellucid_storage::wrap::secrets::Secrets;
-use pellucid_storage::wrap::{Around, Call, Wrapped};
+use pellucid_storage::wrap::{MapErrors, Wrapped};
 use pellucid_storage::{StorageError, Watch};
 use tokio::runtime::{Builder, Runtime};
 use url::Url;
@@ -25,7 +24,7 @@ static CONNECTIONS: LazyLock<io::Result<Runtime>> =
     LazyLock::new(|| Builder::new_multi_thread().worker_threads(1).thread_name("hdfs").enable_all().build());
 
 /// The file system of `url`.
-pub(crate) fn open(url: &Url, watch: Watch) -> std::result::Result<Arc<dyn ObjectStore>, StorageError> {
+pub(crate) fn open(url: &Url, watch: Watch) -> Result<Arc<dyn ObjectStore>, StorageError> {
     let name = pellucid_storage::name(url);
     let store = CONNECTIONS
         .as_ref()
@@ -36,45 +35,27 @@ pub(crate) fn open(url: &Url, watch: Watch) -> std::result::Result<Arc<dyn Objec
         })
         .map_err(|source| StorageError::Settings { url: name, source })?;
     Ok(pellucid_storage::guarded(
-        Wrapped::new(Arc::new(store), Words),
+        Wrapped::new(Arc::new(store), MapErrors(plain)),
         Limits::default(),
         Secrets::new([]),
         watch,
     ))
 }
 
-/// Errors of the name node: their kind by the exception's name, without the stack.
-#[derive(Debug)]
-struct Words;
-
-impl Words {
-    fn plain(error: Error) -> Error {
-        let Error::Generic { store, source } = error else { return error };
-        let whole = source.to_string();
-        let first = whole.lines().next().unwrap_or_default();
-        // Where it has one line it may have a cause of its own below it.
-        let source = if first.len() < whole.len() { first.into() } else { source };
-        if first.contains("FileNotFoundException") {
-            return Error::NotFound { path: String::new(), source };
-        }
-        if first.contains("AccessControlException") {
-            return Error::PermissionDenied { path: String::new(), source };
-        }
-        Error::Generic { store, source }
+/// Returns an error of the name node with its kind by the exception's name, and without the stack.
+fn plain(error: Error) -> Error {
+    let Error::Generic { store, source } = error else { return error };
+    let whole = source.to_string();
+    let first = whole.lines().next().unwrap_or_default();
+    // Where it has one line it may have a cause of its own below it.
+    let source = if first.len() < whole.len() { first.into() } else { source };
+    if first.contains("FileNotFoundException") {
+        return Error::NotFound { path: String::new(), source };
     }
-}
-
-#[async_trait]
-impl Around for Words {
-    type Pass = ();
-
-    async fn enter(&self, _call: Call) -> Result<()> {
-        Ok(())
+    if first.contains("AccessControlException") {
+        return Error::PermissionDenied { path: String::new(), source };
     }
-
-    async fn leave(&self, _pass: (), outcome: Result<()>) -> Result<()> {
-        outcome.map_err(Words::plain)
-    }
+    Error::Generic { store, source }
 }
 
 #[cfg(test)]
@@ -83,7 +64,7 @@ mod tests {
 
     #[test]
     fn javas_exceptions_become_kinds_without_a_stack() {
-        let said = |words: &'static str| Words::plain(Error::Generic { store: "HDFS", source: words.into() });
+        let said = |words: &'static str| plain(Error::Generic { store: "HDFS", source: words.into() });
         let missing =
             said("RPC error: java.io.FileNotFoundException File does not exist: /a\n\tat org.apache.X");
         assert!(

@@ -18,7 +18,6 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt};
 use object_store::ObjectStore;
@@ -28,7 +27,7 @@ use opendal::{
 };
 use pellucid_storage::retry::{Limits, Permanent, Throttled};
 use pellucid_storage::wrap::secrets::Secrets;
-use pellucid_storage::wrap::{Around, Call, Wrapped};
+use pellucid_storage::wrap::{MapErrors, Wrapped};
 use pellucid_storage::{StorageError, Watch};
 use reqwest::header::{CONTENT_LENGTH, HeaderMap, RETRY_AFTER};
 use reqwest::{Method, StatusCode};
@@ -95,7 +94,7 @@ fn container_of(
         let builder = services::Swift::default().endpoint(SOMEWHERE).container(name);
         let operator =
             Operator::new(builder)?.with_context(OperationContext::new().with_http_transport(transporter));
-        let store = Wrapped::new(Arc::new(OpendalStore::new(operator)), Kinds);
+        let store = Wrapped::new(Arc::new(OpendalStore::new(operator)), MapErrors(marked));
         Ok::<_, Error>(pellucid_storage::guarded(
             store,
             Limits::default(),
@@ -108,26 +107,14 @@ fn container_of(
 }
 
 /// Marks the errors that OpenDAL says a repetition does not cure.
-#[derive(Debug)]
-struct Kinds;
-
-#[async_trait]
-impl Around for Kinds {
-    type Pass = ();
-
-    async fn enter(&self, _call: Call) -> object_store::Result<()> {
-        Ok(())
-    }
-
-    async fn leave(&self, _pass: (), outcome: object_store::Result<()>) -> object_store::Result<()> {
-        outcome.map_err(|error| match error {
-            object_store::Error::Generic { store, source }
-                if source.downcast_ref::<Error>().is_some_and(|error| !error.is_temporary()) =>
-            {
-                object_store::Error::Generic { store, source: Box::new(Permanent(source)) }
-            }
-            other => other,
-        })
+fn marked(error: object_store::Error) -> object_store::Error {
+    match error {
+        object_store::Error::Generic { store, source }
+            if source.downcast_ref::<Error>().is_some_and(|error| !error.is_temporary()) =>
+        {
+            object_store::Error::Generic { store, source: Box::new(Permanent(source)) }
+        }
+        other => other,
     }
 }
 

@@ -56,6 +56,23 @@ pub trait Around: fmt::Debug + Send + Sync + 'static {
     }
 }
 
+/// Maps the errors of calls, such as a client's own words to kinds of error. Bodies keep theirs.
+#[derive(Debug)]
+pub struct MapErrors(pub fn(object_store::Error) -> object_store::Error);
+
+#[async_trait]
+impl Around for MapErrors {
+    type Pass = ();
+
+    async fn enter(&self, _call: Call) -> Result<()> {
+        Ok(())
+    }
+
+    async fn leave(&self, _pass: (), outcome: Result<()>) -> Result<()> {
+        outcome.map_err(self.0)
+    }
+}
+
 /// An answer's body.
 pub type Body = BoxStream<'static, Result<bytes::Bytes>>;
 
