@@ -48,7 +48,7 @@ SOURCE = Path(__file__).resolve().parent / "hdd"
 CALIBRATION_BYTES = 256 << 20
 RANDOM_READS = 100
 # A twentieth of what getting there takes a spinning drive. The way through FUSE takes half of it, on a drive without seeks too.
-MOST_LATE_NS = 400_000
+MAX_LATE_NS = 400_000
 
 
 def missing() -> str | None:
@@ -168,8 +168,8 @@ class Disk:
         if off_by(rate, measured) > TOLERANCE:
             rates = f"gives {show_rate(rate)}, measured {show_rate(measured)}"
             raise LabError(f"disk {self.name}: {kind} {rates}; the run is void (is the machine busy?)")
-        if late_ns > MOST_LATE_NS:
-            late = f"random reads come {late_ns / 1e6:.2f} ms later than the model says (at most {MOST_LATE_NS / 1e6:g})"
+        if late_ns > MAX_LATE_NS:
+            late = f"random reads come {late_ns / 1e6:.2f} ms later than the model says (at most {MAX_LATE_NS / 1e6:g})"
             raise LabError(f"disk {self.name}: {late}; the run is void (is the machine busy?)")
         self.measured = measured
         self._save()

@@ -12,9 +12,9 @@ from lab.cores import CANARY
 # The median's interval: the k-th smallest and k-th largest of n hold the median with at least
 # 90 % confidence (binomial; n = 5: 93.8 %, 8: 93.0 %, 11: 93.5 %, 13: 90.8 %, 18: 90.4 %), with k by n.
 RANKS = {5: 1, 6: 1, 7: 1, 8: 2, 9: 2, 10: 2, 11: 3, 12: 3, 13: 4, 14: 4, 15: 4, 16: 5, 17: 5, 18: 6, 19: 6, 20: 6, 21: 7}
-REPEATS, MOST_REPEATS = 5, 11
+REPEATS, MAX_REPEATS = 5, 11
 # Short runs are noisier, and cheap to repeat.
-SHORT_MS, MOST_SHORT_REPEATS = 2500, 21
+SHORT_MS, MAX_SHORT_REPEATS = 2500, 21
 UNCERTAIN = 0.02
 SERVER_CORES = 0.1
 
@@ -52,7 +52,7 @@ def enough(runs: Sequence[dict]) -> bool:
 def ended(runs: Sequence[dict]) -> bool:
     """Whether a configuration is repeated no further: its median is certain, or will not be."""
     short = runs and statistics.median(run["ms"] for run in runs) < SHORT_MS
-    return enough(runs) or len(runs) >= (MOST_SHORT_REPEATS if short else MOST_REPEATS)
+    return enough(runs) or len(runs) >= (MAX_SHORT_REPEATS if short else MAX_REPEATS)
 
 
 def void(runs: Sequence[dict]) -> str | None:

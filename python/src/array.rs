@@ -22,7 +22,7 @@ use pyo3::types::{PyDict, PyTuple};
 const LARGE_BYTES: usize = 2 << 20;
 
 /// Dimensions of an array, at most.
-pub const MOST_DIMENSIONS: usize = 8;
+pub const MAX_DIMENSIONS: usize = 8;
 
 /// Types of numbers, by the names that numpy's array interface has for them.
 const TYPES: [&str; 11] = ["<f8", "<f4", "<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "|u1", "|b1"];
@@ -113,10 +113,10 @@ impl Array {
             ));
         }
         let shape: Vec<usize> = get("shape")?.extract()?;
-        if shape.len() > MOST_DIMENSIONS {
+        if shape.len() > MAX_DIMENSIONS {
             let dimensions = shape.len();
             return Err(PyValueError::new_err(format!(
-                "{dimensions} dimensions are more than {MOST_DIMENSIONS}"
+                "{dimensions} dimensions are more than {MAX_DIMENSIONS}"
             )));
         }
         let (start, _): (usize, bool) = get("data")?.extract()?;

@@ -9,7 +9,7 @@ use pellucid_iterate::program::KernelResult;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::array::{Array, MOST_DIMENSIONS};
+use crate::array::{Array, MAX_DIMENSIONS};
 
 /// Arrays that a kernel reads, and that it writes, at most.
 pub const MOST: usize = 8;
@@ -37,7 +37,7 @@ impl Kernel {
         let status = match self.compiled {
             Some(compiled) => {
                 let mut starts = [std::ptr::null_mut(); 2 * MOST];
-                let mut lengths = [0isize; 2 * MOST * MOST_DIMENSIONS];
+                let mut lengths = [0isize; 2 * MOST * MAX_DIMENSIONS];
                 let mut slots = lengths.iter_mut();
                 for (start, array) in starts.iter_mut().zip(reads.iter().chain(&writes).flatten()) {
                     *start = array.start();

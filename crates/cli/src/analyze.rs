@@ -16,8 +16,8 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 /// Warnings of several logs, and names of files that are none, that are printed; the rest are counted.
-const MOST_WARNINGS: usize = 20;
-const MOST_NAMES: usize = 5;
+const MAX_WARNINGS: usize = 20;
+const MAX_NAMES: usize = 5;
 
 /// Arguments of `analyze`.
 #[derive(Debug, clap::Args)]
@@ -106,9 +106,9 @@ fn left_out(others: &[String], arguments: &Arguments, console: &Console) {
     }
     let names = match arguments.redact {
         true => String::new(),
-        false => format!(": {}", others.iter().take(MOST_NAMES).cloned().collect::<Vec<_>>().join(", ")),
+        false => format!(": {}", others.iter().take(MAX_NAMES).cloned().collect::<Vec<_>>().join(", ")),
     };
-    let more = if others.len() > MOST_NAMES && !arguments.redact { ", …" } else { "" };
+    let more = if others.len() > MAX_NAMES && !arguments.redact { ", …" } else { "" };
     let files = if others.len() == 1 { "file that is" } else { "files that are" };
     console.warn(&format!("left out {} {files} no event log and no trace{names}{more}", others.len()));
 }
@@ -117,8 +117,8 @@ fn left_out(others: &[String], arguments: &Arguments, console: &Console) {
 fn warn_of(analyses: &[Analysis], names: &[String], console: &Console) {
     let all = names.iter().zip(analyses);
     let all = all.flat_map(|(name, analysis)| analysis.warnings.iter().map(move |warning| (name, warning)));
-    all.clone().take(MOST_WARNINGS).for_each(|(name, warning)| console.warn(&format!("{name}: {warning}")));
-    let more = all.count().saturating_sub(MOST_WARNINGS);
+    all.clone().take(MAX_WARNINGS).for_each(|(name, warning)| console.warn(&format!("{name}: {warning}")));
+    let more = all.count().saturating_sub(MAX_WARNINGS);
     if more > 0 {
         console.warn(&format!("{more} more warnings are in what --json prints"));
     }

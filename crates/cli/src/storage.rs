@@ -82,8 +82,8 @@ struct ProbeArguments {
 /// Reads a size that a probe can keep to.
 fn parse_budget(text: &str) -> Result<u64, String> {
     let bytes = units::parse_size(text)?;
-    if bytes < Budget::LEAST_BYTES {
-        let least = Budget::LEAST_BYTES >> 20;
+    if bytes < Budget::MIN_BYTES {
+        let least = Budget::MIN_BYTES >> 20;
         return Err(format!("a probe writes and reads an object of 8 MiB; give it at least {least}MiB"));
     }
     Ok(bytes)

@@ -22,9 +22,9 @@ use pellucid_runtime::{Context, Done, Error, Job, Monotask, Multitask, Phase, Ru
 use pellucid_trace::StageIx;
 
 use crate::cut::{Output, StagePlan};
+use crate::dynamic_filter;
 use crate::exchange::{Exchange, Ledger, stopped};
 use crate::explain;
-use crate::keys;
 use crate::output::Outputs;
 use crate::parquet::Metadata;
 use crate::scan::{Need, Source};
@@ -218,7 +218,7 @@ impl Execution {
             let all: Vec<RecordBatch> =
                 (0..ready.exchange.partitions()).flat_map(|p| ready.exchange.peek(p)).collect();
             for filter in &stage.fills {
-                keys::fill(filter, &all)?;
+                dynamic_filter::fill(filter, &all)?;
             }
         }
         Ok(())

@@ -16,16 +16,16 @@
 //! Only this crate names DataFusion. It holds no thread of its own but two that plan.
 
 mod cut;
+mod dynamic_filter;
 mod error;
+mod error_context;
 mod exchange;
 mod execute;
 mod explain;
 mod formats;
 mod from_first;
 mod input;
-mod keys;
 mod logical;
-mod named;
 mod output;
 mod parquet;
 mod paths;

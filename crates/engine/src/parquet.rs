@@ -1,7 +1,7 @@
 //! Parquet scans: which row groups and pages a multitask reads, and how it decodes them.
 //!
 //! Row groups are pruned by their statistics, pages by the page index, both against the
-//! scan's predicate, which by then holds what the build sides know ([`crate::keys`]).
+//! scan's predicate, which by then holds what the build sides know ([`crate::dynamic_filter`]).
 //! Filters that tighten while the stage runs (TopK) prune again when a multitask is
 //! admitted. DataFusion's opener then decodes from memory, with the metadata that
 //! planning read; it prunes by the same rules, so that it never asks for more.

@@ -22,8 +22,8 @@ use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
 use datafusion::physical_plan::union::UnionExec;
 
 use crate::cut::{Node, Output, PlannedStage, StagePlan, key, pairs_partitions};
+use crate::dynamic_filter::KeyFilter;
 use crate::exchange::{Exchange, ExchangeExec, Ledger};
-use crate::keys::KeyFilter;
 use crate::parquet::{self, Division, Metadata, ParquetScan};
 use crate::scan::{Scan, Source};
 use crate::stores::{JobIo, in_store};

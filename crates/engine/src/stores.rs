@@ -30,7 +30,7 @@ use pellucid_storage::{FailedAttempt, Watch};
 use pellucid_trace::{Operation, Outcome, Record, StorageOperation};
 use url::Url;
 
-use crate::named::Named;
+use crate::error_context::Named;
 use crate::output::Outputs;
 use crate::scan::Scan;
 

@@ -200,7 +200,7 @@ pub(crate) async fn listing(state: &SessionState, place: &str) -> Result<Arc<dyn
 /// within quotes: such files are read whole.
 async fn newlines_in_values(store: &Arc<dyn ObjectStore>, files: &[&ObjectMeta]) -> Result<bool> {
     const LOOK_BYTES: u64 = 256 << 10;
-    let Some(file) = files.iter().find(|f| f.size > text::LEAST_PIECE_BYTES) else { return Ok(false) };
+    let Some(file) = files.iter().find(|f| f.size > text::MIN_PIECE_BYTES) else { return Ok(false) };
     let bytes = store.get_range(&file.location, 0..LOOK_BYTES.min(file.size)).await?;
     Ok(text::newline_in_quotes(&bytes))
 }

@@ -35,7 +35,7 @@ mod datafusion_datasource_lookahead {
 const PIECE_BYTES: u64 = 8 << 20;
 
 /// Files up to this size are not divided.
-pub(crate) const LEAST_PIECE_BYTES: u64 = 1 << 20;
+pub(crate) const MIN_PIECE_BYTES: u64 = 1 << 20;
 
 /// The file scan of a node, whatever its format.
 pub(crate) fn file_scan(node: &Node) -> Option<&FileScanConfig> {
@@ -117,7 +117,7 @@ fn pieces(config: &FileScanConfig, at_least: usize) -> Vec<Vec<PartitionedFile>>
         config.file_groups.iter().flat_map(|g| g.iter()).filter(|f| seen.insert(f.path().clone())).collect();
     let total: u64 = files.iter().map(|f| f.object_meta.size).sum();
     // Small inputs are divided too, so that every core has work.
-    let target = (total / at_least.max(1) as u64).clamp(LEAST_PIECE_BYTES, PIECE_BYTES);
+    let target = (total / at_least.max(1) as u64).clamp(MIN_PIECE_BYTES, PIECE_BYTES);
     let mut groups: Vec<Vec<PartitionedFile>> = Vec::new();
     let mut room = 0u64;
     for file in files {

@@ -11,7 +11,7 @@ use pellucid_trace::PipelinedTask;
 
 const TASKS: u32 = 100_000;
 /// What a task may take at most while a trace is analysed, its lists and their growth included.
-const MOST_BYTES: usize = 190;
+const MAX_BYTES: usize = 190;
 const SLOTS: u32 = 8;
 
 /// Counts what is held. There is one test here, so that it alone is counted.
@@ -79,7 +79,7 @@ fn an_analysis_takes_little_memory_for_each_task() {
         let stragglers: u64 =
             analysis.stages.iter().filter_map(|s| s.stragglers.as_ref()).map(|s| s.count).sum();
         assert!(stragglers > u64::from(TASKS) / 20, "{stragglers} stragglers");
-        assert!(each <= MOST_BYTES, "{stages} stages: {each} bytes a task");
+        assert!(each <= MAX_BYTES, "{stages} stages: {each} bytes a task");
         eprintln!("{stages} stages: {each} bytes a task");
     }
 }

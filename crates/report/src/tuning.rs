@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use crate::page::clean;
 
 /// Stages that a line names; the others are in the JSON.
-const MOST_STAGES: usize = 4;
+const MAX_STAGES: usize = 4;
 /// Executors of a stage that it names.
-const MOST_EXECUTORS: usize = 3;
+const MAX_EXECUTORS: usize = 3;
 
 /// `Tasks at once: stage 3: 2, 4, 8, 4 (executor 1), 2, 4 (executor 2)`, the stages where most changed first.
 pub(crate) fn line(a: &Analysis) -> Option<String> {
@@ -20,8 +20,8 @@ pub(crate) fn line(a: &Analysis) -> Option<String> {
         }
     }
     stages.sort_by_key(|(_, of_stage)| std::cmp::Reverse(of_stage.iter().map(|t| t.steps.len()).max()));
-    let more = stages.len().saturating_sub(MOST_STAGES);
-    let named: Vec<String> = stages.iter().take(MOST_STAGES).map(|(_, of_stage)| stage(of_stage)).collect();
+    let more = stages.len().saturating_sub(MAX_STAGES);
+    let named: Vec<String> = stages.iter().take(MAX_STAGES).map(|(_, of_stage)| stage(of_stage)).collect();
     let more = if more > 0 { format!("; {more} more") } else { String::new() };
     (!named.is_empty()).then(|| format!("Tasks at once: {}{more}", named.join("; ")))
 }
@@ -35,10 +35,10 @@ fn stage(of_stage: &[&Tuning]) -> String {
     if let [only] = of_stage {
         return format!("stage {id}: {}", steps(only));
     }
-    let shown = of_stage.iter().take(MOST_EXECUTORS);
+    let shown = of_stage.iter().take(MAX_EXECUTORS);
     let mut shown: Vec<String> =
         shown.map(|tuned| format!("{} ({})", steps(tuned), clean(&tuned.executor))).collect();
-    if of_stage.len() > MOST_EXECUTORS {
+    if of_stage.len() > MAX_EXECUTORS {
         shown.push("…".to_owned());
     }
     format!("stage {id}: {}", shown.join(", "))

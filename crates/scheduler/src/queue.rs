@@ -25,7 +25,7 @@ use crate::{JobId, MonotaskId, MultitaskId, Nanos, Phase};
 pub(crate) const WRITES_IN_A_ROW: u32 = 8;
 
 /// Least charge for a monotask: even those of no duration use up a turn.
-const LEAST_CHARGE_NS: u64 = 1_000;
+const MIN_CHARGE_NS: u64 = 1_000;
 
 const PHASES: [Phase; 5] = [Phase::Read, Phase::Fetch, Phase::Compute, Phase::Spill, Phase::Write];
 
@@ -109,7 +109,7 @@ impl Queue {
             by_phase: Default::default(),
             queued: 0,
             floor_ns: 0,
-            mean_ns: LEAST_CHARGE_NS,
+            mean_ns: MIN_CHARGE_NS,
             writes_in_a_row: 0,
             window: multitasks_at_once
                 .map(|limit| Window { limit: limit.max(1) as usize, fetching: Vec::new() }),
@@ -228,8 +228,8 @@ impl Queue {
     /// A monotask runs no more. Told after what became ready by it was pushed, so
     /// that a multitask with more to fetch keeps its place.
     pub fn stopped(&mut self, job: JobId, age: u64, phase: Phase, charged_ns: u64, took_ns: Nanos) {
-        let took_ns = took_ns.max(LEAST_CHARGE_NS);
-        self.mean_ns = (self.mean_ns / 8 * 7).saturating_add(took_ns / 8).max(LEAST_CHARGE_NS);
+        let took_ns = took_ns.max(MIN_CHARGE_NS);
+        self.mean_ns = (self.mean_ns / 8 * 7).saturating_add(took_ns / 8).max(MIN_CHARGE_NS);
         self.charge(job, i128::from(took_ns) - i128::from(charged_ns));
         let Some(window) = self.window.as_mut().filter(|_| phase == Phase::Fetch) else {
             return;

@@ -18,12 +18,12 @@ pub struct Entry {
 }
 
 /// Longest comment that may stand behind the directory's end.
-const MOST_COMMENT_BYTES: u64 = 0xffff;
+const MAX_COMMENT_BYTES: u64 = 0xffff;
 const DIRECTORY_END: [u8; 4] = *b"PK\x05\x06";
 const DIRECTORY_END_64: [u8; 4] = *b"PK\x06\x06";
 const DIRECTORY_ENTRY: [u8; 4] = *b"PK\x01\x02";
 /// Largest directory that is believed: some hundred thousand entries.
-const MOST_DIRECTORY_BYTES: u64 = 64 << 20;
+const MAX_DIRECTORY_BYTES: u64 = 64 << 20;
 
 /// The entries of an archive that are files.
 ///
@@ -31,7 +31,7 @@ const MOST_DIRECTORY_BYTES: u64 = 64 << 20;
 /// When it is no archive, or cannot be read.
 pub fn entries(archive: &mut (impl Read + Seek)) -> io::Result<Vec<Entry>> {
     let (at, length) = directory(archive)?;
-    if length > MOST_DIRECTORY_BYTES {
+    if length > MAX_DIRECTORY_BYTES {
         return Err(broken("a directory of more than 64 MiB"));
     }
     archive.seek(SeekFrom::Start(at))?;
@@ -69,7 +69,7 @@ pub fn open<'a>(archive: &'a mut (impl Read + Seek), entry: &Entry) -> io::Resul
 /// Where the directory begins, and how long it is.
 fn directory(archive: &mut (impl Read + Seek)) -> io::Result<(u64, u64)> {
     let length = archive.seek(SeekFrom::End(0))?;
-    let tail_at = length.saturating_sub(22 + MOST_COMMENT_BYTES + 76);
+    let tail_at = length.saturating_sub(22 + MAX_COMMENT_BYTES + 76);
     archive.seek(SeekFrom::Start(tail_at))?;
     let mut tail = Vec::new();
     archive.take(length - tail_at).read_to_end(&mut tail)?;

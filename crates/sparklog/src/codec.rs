@@ -31,7 +31,7 @@ pub enum Codec {
 const MAGIC_BYTES: usize = 8;
 /// Largest chunk of Snappy or LZ4 that is believed: lz4-java's largest block.
 /// Spark writes chunks of 32 kB.
-const MOST_CHUNK_BYTES: usize = 32 << 20;
+const MAX_CHUNK_BYTES: usize = 32 << 20;
 
 const LZ4_MAGIC: &[u8] = b"LZ4Block";
 const SNAPPY_MAGIC: &[u8] = b"\x82SNAPPY\0";
@@ -126,7 +126,7 @@ fn lz4_block<R: Read>(reader: &mut BufReader<R>, into: &mut Vec<u8>) -> io::Resu
         if original == 0 {
             continue;
         }
-        if original > MOST_CHUNK_BYTES || compressed > MOST_CHUNK_BYTES + MOST_CHUNK_BYTES / 128 {
+        if original > MAX_CHUNK_BYTES || compressed > MAX_CHUNK_BYTES + MAX_CHUNK_BYTES / 128 {
             return Err(damaged("an LZ4 block of more than 32 MiB"));
         }
         match header[8] & 0xf0 {
@@ -186,13 +186,13 @@ fn snappy_chunk<R: Read>(reader: &mut BufReader<R>, into: &mut Vec<u8>) -> io::R
             continue;
         }
         let length = u32::from_be_bytes(head) as usize;
-        if length > MOST_CHUNK_BYTES {
+        if length > MAX_CHUNK_BYTES {
             return Err(damaged("a Snappy chunk of more than 32 MiB"));
         }
         let mut chunk = Vec::new();
         take(reader, length, &mut chunk)?;
         let original = snap::raw::decompress_len(&chunk).unwrap_or(usize::MAX);
-        if original > MOST_CHUNK_BYTES {
+        if original > MAX_CHUNK_BYTES {
             return Err(damaged("a Snappy chunk of more than 32 MiB"));
         }
         into.resize(original, 0);

@@ -6,7 +6,7 @@ use crate::scan::{Bad, Scanner};
 use crate::text;
 
 /// Longest text of a failure that is kept.
-const MOST_ERROR_CHARS: usize = 200;
+const MAX_ERROR_CHARS: usize = 200;
 
 /// How a task ended.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -61,5 +61,5 @@ pub fn reason(scanner: &mut Scanner<'_>) -> Result<(Ended, Option<String>), Bad>
         (Some(class), None) => class.to_owned(),
         (None, None) => String::from_utf8_lossy(reason).into_owned(),
     };
-    Ok((Ended::Failed(failure), Some(text::clipped(&said, MOST_ERROR_CHARS))))
+    Ok((Ended::Failed(failure), Some(text::clipped(&said, MAX_ERROR_CHARS))))
 }

@@ -27,7 +27,7 @@ pub struct LogFiles {
 }
 
 /// Deepest folder below the one that was asked for.
-const MOST_DEPTH: u32 = 16;
+const MAX_DEPTH: u32 = 16;
 
 /// The logs at a local path: a file, a log's folder, or a folder of logs.
 ///
@@ -48,7 +48,7 @@ fn walk(folder: &Path, depth: u32, files: &mut Vec<String>) -> io::Result<()> {
         let path = entry?.path();
         // A link that leads nowhere is no part of any log.
         match std::fs::metadata(&path) {
-            Ok(found) if found.is_dir() && depth < MOST_DEPTH => walk(&path, depth + 1, files)?,
+            Ok(found) if found.is_dir() && depth < MAX_DEPTH => walk(&path, depth + 1, files)?,
             Ok(found) if found.is_file() => files.push(path.to_string_lossy().into_owned()),
             _ => {}
         }

@@ -1,12 +1,12 @@
 //! The lines of a log, in memory that is bounded whatever the log holds.
 //!
 //! A line is an event. Plans of SQL executions make lines of megabytes; a line
-//! beyond [`MOST_LINE_BYTES`] is passed without being held, and said.
+//! beyond [`MAX_LINE_BYTES`] is passed without being held, and said.
 
 use std::io::{self, Read};
 
 /// Longest line that is read. Real ones stay under a tenth of it.
-pub const MOST_LINE_BYTES: usize = 64 << 20;
+pub const MAX_LINE_BYTES: usize = 64 << 20;
 /// A line that goes on for so long ends the reading: no log has such lines, and
 /// a few kilobytes of compressed bytes could otherwise keep us busy for hours.
 const ENDLESS_LINE_BYTES: u64 = 8 << 30;
@@ -54,7 +54,7 @@ impl<R: Read> Lines<R> {
                 return Ok(Some(Line::Whole(self.hand_out(looked + at, 1))));
             }
             looked = held.len();
-            if looked >= MOST_LINE_BYTES {
+            if looked >= MAX_LINE_BYTES {
                 return self.too_long().map(Some);
             }
             if self.fill()? == 0 {
@@ -79,7 +79,7 @@ impl<R: Read> Lines<R> {
             (self.begin, self.end) = (0, self.end - self.begin);
         }
         if self.end == self.buffer.len() {
-            self.buffer.resize((self.end * 2).min(MOST_LINE_BYTES + FIRST_BUFFER_BYTES), 0);
+            self.buffer.resize((self.end * 2).min(MAX_LINE_BYTES + FIRST_BUFFER_BYTES), 0);
         }
         loop {
             match self.reader.read(&mut self.buffer[self.end..]) {
@@ -157,11 +157,11 @@ mod tests {
 
     #[test]
     fn a_line_beyond_the_limit_is_passed_and_not_held() {
-        let endless = io::repeat(b'x').take(3 * MOST_LINE_BYTES as u64);
+        let endless = io::repeat(b'x').take(3 * MAX_LINE_BYTES as u64);
         let mut lines = Lines::new(b"a\n".chain(endless).chain(&b"\nb\n"[..]));
         assert_eq!(lines.next().expect("read"), Some(Line::Whole(b"a")));
-        assert_eq!(lines.next().expect("read"), Some(Line::TooLong(3 * MOST_LINE_BYTES as u64 + 1)));
-        assert!(lines.buffer.capacity() <= MOST_LINE_BYTES / 8);
+        assert_eq!(lines.next().expect("read"), Some(Line::TooLong(3 * MAX_LINE_BYTES as u64 + 1)));
+        assert!(lines.buffer.capacity() <= MAX_LINE_BYTES / 8);
         assert_eq!(lines.next().expect("read"), Some(Line::Whole(b"b")));
         assert_eq!(lines.next().expect("read"), None);
     }

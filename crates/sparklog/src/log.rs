@@ -23,13 +23,13 @@ use crate::warnings::Warnings;
 use crate::{build, text};
 
 /// Different names of events that are counted by name.
-const MOST_NAMES: usize = 300;
+const MAX_NAMES: usize = 300;
 /// Settings that are kept, and the longest value.
-const MOST_SETTINGS: usize = 10_000;
-const MOST_SETTING_CHARS: usize = 1000;
-const MOST_ERROR_CHARS: usize = 500;
+const MAX_SETTINGS: usize = 10_000;
+const MAX_SETTING_CHARS: usize = 1000;
+const MAX_ERROR_CHARS: usize = 500;
 /// Descriptions of jobs and executions may be whole SQL texts.
-const MOST_NAME_CHARS: usize = 2000;
+const MAX_NAME_CHARS: usize = 2000;
 
 /// What was read of a log so far.
 #[derive(Debug, Default)]
@@ -182,7 +182,7 @@ impl Log {
         }
         if let Some(count) = self.events.get_mut(short) {
             *count += 1;
-        } else if self.events.len() < MOST_NAMES {
+        } else if self.events.len() < MAX_NAMES {
             self.events.insert(short.to_vec(), 1);
         } else {
             *self.events.entry(b"other".to_vec()).or_default() += 1;
@@ -268,8 +268,8 @@ impl Log {
 
     fn add_settings(&mut self, settings: Vec<(String, String)>) {
         for (key, value) in settings {
-            if self.settings.len() < MOST_SETTINGS || self.settings.contains_key(&key) {
-                self.settings.insert(key, text::clipped(&value, MOST_SETTING_CHARS));
+            if self.settings.len() < MAX_SETTINGS || self.settings.contains_key(&key) {
+                self.settings.insert(key, text::clipped(&value, MAX_SETTING_CHARS));
             }
         }
     }
@@ -307,7 +307,7 @@ impl Log {
         let Some(ix) = self.executor_by_id.get(&event.id[..]) else { return };
         let executor = &mut self.executors[*ix as usize];
         executor.removed_ms = executor.removed_ms.or(event.at_ms);
-        let why = event.why.map(|why| text::clipped(text::first_line(&why), MOST_ERROR_CHARS));
+        let why = event.why.map(|why| text::clipped(text::first_line(&why), MAX_ERROR_CHARS));
         executor.removed_why = executor.removed_why.take().or(why);
     }
 
@@ -318,7 +318,7 @@ impl Log {
         if let Some(id) = job.id {
             self.job_by_id.insert(id, ix);
         }
-        let name = text::clipped(&job.description.or(job.name).unwrap_or_default(), MOST_NAME_CHARS);
+        let name = text::clipped(&job.description.or(job.name).unwrap_or_default(), MAX_NAME_CHARS);
         self.jobs.push(Job {
             id: job.id,
             name,
@@ -335,7 +335,7 @@ impl Log {
             return;
         };
         self.active.retain(|(active, _)| *active != ix);
-        let error = end.error.map(|error| text::clipped(text::first_line(&error), MOST_ERROR_CHARS));
+        let error = end.error.map(|error| text::clipped(text::first_line(&error), MAX_ERROR_CHARS));
         self.jobs[ix].end = Some(Ended { error, ..end });
     }
 
@@ -404,7 +404,7 @@ impl Log {
         stage.submitted_ms = info.submitted_ms.or(stage.submitted_ms);
         if completed {
             let error = info.failure.filter(|why| !why.is_empty());
-            let error = error.map(|why| text::clipped(text::first_line(&why), MOST_ERROR_CHARS));
+            let error = error.map(|why| text::clipped(text::first_line(&why), MAX_ERROR_CHARS));
             stage.end = Some(Ended { id: None, at_ms: info.completed_ms, failed: error.is_some(), error });
         }
     }
@@ -432,7 +432,7 @@ impl Log {
             self.execution_by_id.insert(id, self.executions.len());
             self.executions.push(SqlExecution {
                 id,
-                name: text::clipped(&execution.description.unwrap_or_default(), MOST_NAME_CHARS),
+                name: text::clipped(&execution.description.unwrap_or_default(), MAX_NAME_CHARS),
                 root: execution.root.filter(|root| *root != id),
                 submitted_ms: execution.at_ms,
                 local_parquet: facts.local_parquet,
@@ -448,7 +448,7 @@ impl Log {
         let Some(id) = end.id else { return };
         self.plans.ended(id);
         if let Some(ix) = self.execution_by_id.get(&id) {
-            let error = end.error.map(|error| text::clipped(text::first_line(&error), MOST_ERROR_CHARS));
+            let error = end.error.map(|error| text::clipped(text::first_line(&error), MAX_ERROR_CHARS));
             self.executions[*ix].end = Some(Ended { error, ..end });
         }
     }

@@ -12,13 +12,13 @@ use crate::scan::{Bad, Raw, Scanner};
 use crate::text;
 
 /// Deepest plan that is read; each level takes stack. Deeper ones lose their ends.
-const MOST_DEPTH: u32 = 300;
+const MAX_DEPTH: u32 = 300;
 /// Accumulators that are kept of executions that have ended, since a stage may
 /// complete after its execution. Beyond it the oldest executions go.
-const MOST_ENDED: usize = 200_000;
-const MOST_NAME_CHARS: usize = 60;
+const MAX_ENDED: usize = 200_000;
+const MAX_NAME_CHARS: usize = 60;
 /// Operators named of one stage.
-const MOST_NAMED: usize = 8;
+const MAX_NAMED: usize = 8;
 
 /// The operators of all executions that may still have a stage.
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ impl Plans {
             self.held += accumulators.len();
             self.ended.push_back(execution);
         }
-        while self.held > MOST_ENDED
+        while self.held > MAX_ENDED
             && let Some(oldest) = self.ended.pop_front()
         {
             let accumulators = self.accumulators.remove(&oldest).unwrap_or_default();
@@ -87,8 +87,8 @@ impl Plans {
         found.dedup();
         let mut names: Vec<&str> = found.iter().map(|o| self.names[o.2 as usize].as_str()).collect();
         names.dedup();
-        let more = names.len() > MOST_NAMED;
-        names.truncate(MOST_NAMED);
+        let more = names.len() > MAX_NAMED;
+        names.truncate(MAX_NAMED);
         if more {
             names.push("…");
         }
@@ -110,7 +110,7 @@ impl Walk<'_> {
     /// Places count from the root down, whatever the order of the keys: a node
     /// takes its place when it begins.
     fn node(&mut self, scanner: &mut Scanner<'_>, depth: u32) -> Result<(), Bad> {
-        if depth > MOST_DEPTH {
+        if depth > MAX_DEPTH {
             self.facts.too_deep = true;
             return scanner.skip();
         }
@@ -138,7 +138,7 @@ impl Walk<'_> {
             Ok(())
         })?;
         let name = name.unwrap_or_default();
-        let name = text::clipped(name.trim(), MOST_NAME_CHARS);
+        let name = text::clipped(name.trim(), MAX_NAME_CHARS);
         let local = memchr::memmem::find(simple, b"[file:").is_some();
         self.facts.local_parquet |= local && name.to_ascii_lowercase().contains("parquet");
         if is_wrapper(&name) {
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn executions_long_ended_are_forgotten() {
         let mut plans = Plans::default();
-        for execution in 0..MOST_ENDED as u64 {
+        for execution in 0..MAX_ENDED as u64 {
             let id = execution * 2;
             let plan = format!(
                 r#"{{"nodeName":"Sort","metrics":[{{"accumulatorId":{id}}},{{"accumulatorId":{}}}]}}"#,
@@ -207,9 +207,9 @@ mod tests {
             plans.read(execution, Raw(plan.as_bytes())).expect("a plan");
             plans.ended(execution);
         }
-        assert!(plans.operators.len() <= MOST_ENDED);
+        assert!(plans.operators.len() <= MAX_ENDED);
         assert_eq!(plans.operators_of([0].into_iter()), None);
-        let last = 2 * MOST_ENDED as u64 - 1;
+        let last = 2 * MAX_ENDED as u64 - 1;
         assert_eq!(plans.operators_of([last].into_iter()).as_deref(), Some("Sort"));
     }
 

@@ -7,7 +7,7 @@ use pellucid_trace::Trace;
 use crate::codec::{self, Codec};
 use crate::error::Error;
 use crate::event;
-use crate::lines::{Line, Lines, MOST_LINE_BYTES};
+use crate::lines::{Line, Lines, MAX_LINE_BYTES};
 use crate::log::Log;
 
 /// One file of a log, under the name that messages call it by.
@@ -84,7 +84,7 @@ fn read_part<R: Read>(log: &mut Log, lines: &mut Lines<R>, name: &str) -> Stoppe
                 return if log.last_line(line) { Stopped::No } else { cut };
             }
             Ok(Some(Line::TooLong(length))) => {
-                let limit = MOST_LINE_BYTES >> 20;
+                let limit = MAX_LINE_BYTES >> 20;
                 log.warnings
                     .say(format!("line {number} of {length} bytes is left out: longer than {limit} MiB"));
             }

@@ -56,7 +56,7 @@ fn held<T>(action: impl FnOnce() -> T) -> (i64, T) {
 }
 
 /// A line of at most 64 MiB, in a buffer that doubles as it grows to it.
-const MOST_BYTES: i64 = 200 << 20;
+const MAX_BYTES: i64 = 200 << 20;
 
 fn trace_of(reader: impl Read) -> Result<Trace, String> {
     read([Part::new("log", reader)]).map_err(|error| error.to_string())
@@ -226,7 +226,7 @@ fn one_case(seed: u64) {
         looks_like_event_log(&bytes);
         trace_of(&bytes[..])
     });
-    assert!(most < MOST_BYTES, "seed {seed}: held {most} bytes");
+    assert!(most < MAX_BYTES, "seed {seed}: held {most} bytes");
     match result {
         Ok(trace) => {
             let broken = trace.check();
@@ -278,7 +278,7 @@ fn a_line_of_a_gigabyte_is_left_out_and_said() {
         .chain(&b"\"}\n{\"Event\":\"SparkListenerApplicationEnd\",\"Timestamp\":1700000009000}\n"[..]);
     let (most, trace) = held(|| trace_of(text));
     let trace = trace.expect("the rest is a log");
-    assert!(most < MOST_BYTES, "held {most} bytes");
+    assert!(most < MAX_BYTES, "held {most} bytes");
     assert!(
         trace.end.is_some() && trace.warnings.iter().any(|w| w.contains("longer than 64 MiB")),
         "{:?}",
@@ -292,7 +292,7 @@ fn a_bomb_of_zstd_frames_takes_no_memory() {
     let head = zstd::encode_all(HEAD.as_bytes(), 1).expect("memory");
     let bomb = [head, frame.repeat(4)].concat();
     let (most, trace) = held(|| trace_of(&bomb[..]));
-    assert!(most < MOST_BYTES, "held {most} bytes");
+    assert!(most < MAX_BYTES, "held {most} bytes");
     let trace = trace.expect("its first frame is a log");
     assert!(trace.warnings.iter().any(|w| w.contains("is left out")), "{:?}", trace.warnings);
 }

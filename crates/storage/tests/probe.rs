@@ -206,10 +206,10 @@ fn the_least_budget_is_kept_to_the_byte() {
         let (_, store) = store(&clock);
         let counted = Wrapped::new(store, pellucid_storage::wrap::count::Count::default());
         let never = Arc::new(AtomicBool::new(false));
-        let budget = Budget { time_ns: seconds * 1_000_000_000, bytes: Budget::LEAST_BYTES };
+        let budget = Budget { time_ns: seconds * 1_000_000_000, bytes: Budget::MIN_BYTES };
         let report = probe(&clock, counted.clone(), budget, &never, &|_, _| {}).unwrap();
         let moved = counted.around().read_bytes() + counted.around().written_bytes();
-        assert!(moved <= Budget::LEAST_BYTES, "{seconds} s: {moved} B moved");
+        assert!(moved <= Budget::MIN_BYTES, "{seconds} s: {moved} B moved");
         assert!(report.best_read().is_some() && report.write_bytes_per_s.is_some());
     }
 }

@@ -17,9 +17,9 @@ use crate::record::Outcome;
 /// Bytes a chunk holds. Chunks, so that growing never copies what is there.
 const CHUNK_BYTES: usize = 1 << 20;
 /// Different words of failures that are kept; past them a failure has its kind only.
-const MOST_ERRORS: usize = 256;
+const MAX_ERRORS: usize = 256;
 /// More than any task takes: 8 bytes of mask, 60 numbers of at most 10 bytes (a time may be two).
-const MOST_TASK_BYTES: usize = 8 + 60 * 10;
+const MAX_TASK_BYTES: usize = 8 + 60 * 10;
 const MS: u64 = 1_000_000;
 /// Says that a time follows as it is. Greater than what any other time is kept as.
 const LONG: u64 = u64::MAX;
@@ -120,7 +120,7 @@ impl PipelinedTasks {
 
     /// Adds a task.
     pub fn push(&mut self, task: &PipelinedTask) {
-        let fits = |chunk: &Vec<u8>| chunk.len() + MOST_TASK_BYTES <= CHUNK_BYTES;
+        let fits = |chunk: &Vec<u8>| chunk.len() + MAX_TASK_BYTES <= CHUNK_BYTES;
         if !self.chunks.last().is_some_and(fits) {
             // The first few of them need no megabyte.
             let room = if self.chunks.is_empty() { 0 } else { CHUNK_BYTES };
@@ -141,7 +141,7 @@ impl PipelinedTasks {
 
     fn error(&mut self, words: &str) -> Option<u64> {
         let known = self.errors.iter().position(|known| known == words);
-        if known.is_none() && self.errors.len() < MOST_ERRORS {
+        if known.is_none() && self.errors.len() < MAX_ERRORS {
             self.errors.push(words.to_owned());
             return Some(self.errors.len() as u64 - 1);
         }
@@ -426,11 +426,11 @@ mod tests {
     #[test]
     fn few_different_words_are_kept() {
         let mut tasks = PipelinedTasks::default();
-        for number in 0..MOST_ERRORS + 10 {
+        for number in 0..MAX_ERRORS + 10 {
             let error = Some(format!("failure {number}"));
             tasks.push(&PipelinedTask { failure: Some(Failure::Exception), error, ..Default::default() });
         }
-        let last: Vec<PipelinedTask> = tasks.iter().skip(MOST_ERRORS - 1).take(2).collect();
+        let last: Vec<PipelinedTask> = tasks.iter().skip(MAX_ERRORS - 1).take(2).collect();
         assert_eq!(last[0].error.as_deref(), Some("failure 255"));
         assert_eq!((last[1].error.as_deref(), last[1].failure), (None, Some(Failure::Exception)));
     }

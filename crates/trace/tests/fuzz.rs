@@ -47,7 +47,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// Blocks are at most 16 MiB; a buffer that grows to it doubles on the way.
-const MOST_BYTES: i64 = 64 << 20;
+const MAX_BYTES: i64 = 64 << 20;
 
 fn iterations(default: u64) -> u64 {
     let set = std::env::var("PELLUCID_FUZZ_ITERATIONS").ok();
@@ -103,7 +103,7 @@ fn survive(seed: u64, bytes: &[u8]) -> Result<Trace, TraceError> {
         result
     });
     let took = MOST.get() - before;
-    assert!(took <= MOST_BYTES, "{took} bytes held; again with PELLUCID_FUZZ_SEED={seed}");
+    assert!(took <= MAX_BYTES, "{took} bytes held; again with PELLUCID_FUZZ_SEED={seed}");
     case.unwrap_or_else(|_| panic!("panicked; again with PELLUCID_FUZZ_SEED={seed}"))
 }
 

@@ -11,7 +11,7 @@
 use super::{ApplicationError, Finished, Job, Precision, add, pack, unpack, usage};
 use crate::data::{Data, DataError};
 use crate::input::Table;
-use crate::kernels::kmeans::{Candidate, Centers, MOST_CENTERS, assign, draw, inertia, squares};
+use crate::kernels::kmeans::{Candidate, Centers, MAX_CENTERS, assign, draw, inertia, squares};
 use crate::kernels::rows::Rows;
 use crate::kernels::simd::Real;
 use crate::{Dataset, Program};
@@ -98,7 +98,7 @@ fn typed<T: Real>(table: Arc<Table>, options: &Options) -> Result<Job<Clusters>,
             (first, k, 0)
         }
     };
-    if k == 0 || k > table.rows() || k > MOST_CENTERS {
+    if k == 0 || k > table.rows() || k > MAX_CENTERS {
         return usage(format!(
             "--k {k}: there have to be between 1 and {} centers, the number of rows",
             table.rows()

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// Edges of a partition that are worth a task, and blocks that are enough for several machines.
 const EDGES: usize = 1 << 22;
-const MOST_BLOCKS: u32 = 8;
+const MAX_BLOCKS: u32 = 8;
 
 /// What to compute.
 #[derive(Debug, Clone)]
@@ -89,7 +89,7 @@ fn blocks(graph: &Graph, asked: Option<u32>) -> Result<u32, ApplicationError> {
         // A power of two, so that numbers of workers that are one get equal shares.
         None => {
             let side = root(graph.edges.len().div_ceil(EDGES)).next_power_of_two();
-            Ok(side.min(MOST_BLOCKS).min(vertices as u32))
+            Ok(side.min(MAX_BLOCKS).min(vertices as u32))
         }
         Some(asked) if asked as usize > graph.edges.len() || root(asked as usize) as usize > vertices => {
             usage(format!(

@@ -21,7 +21,7 @@ use super::simd::{Four, Kernel, Line, Real, Vector, prefetch, run};
 const TOGETHER: usize = 5;
 
 /// Centers, at most: their numbers have to be told apart in `f32`.
-pub const MOST_CENTERS: usize = 1 << 23;
+pub const MAX_CENTERS: usize = 1 << 23;
 
 /// Centers as kernels want them.
 #[derive(Debug, Clone)]
@@ -75,7 +75,7 @@ pub struct Totals {
 }
 
 /// Finds each row's nearest center (the first of equals), puts its number into `assignments` (one a row), where
-/// somebody wants them, and sums up rows by center. There must be a center, and no more than [`MOST_CENTERS`].
+/// somebody wants them, and sums up rows by center. There must be a center, and no more than [`MAX_CENTERS`].
 pub fn assign<T: Real>(rows: &Rows<T>, centers: &Centers<T>, assignments: Option<&mut [u32]>) -> Totals {
     run(Assign { rows, centers, assignments })
 }
@@ -143,7 +143,7 @@ impl<T: Real> Assign<'_, T> {
         let columns = rows.columns();
         let mut sums = Sums::new(centers.len(), columns);
         let (whole, rest) = rows.split();
-        let mut places = Places { wanted: assignments, unwanted: [0; MOST_ROWS] };
+        let mut places = Places { wanted: assignments, unwanted: [0; MAX_ROWS] };
         let mut groups = whole.chunks_exact(N * columns);
         for group in &mut groups {
             assign_blocks::<T, V, N>(group, centers, places.next(N * T::LANES), &mut sums);
@@ -160,12 +160,12 @@ impl<T: Real> Assign<'_, T> {
 }
 
 /// Rows of a group of blocks, at most.
-const MOST_ROWS: usize = 64;
+const MAX_ROWS: usize = 64;
 
 /// Where numbers of centers go, group by group; to nowhere where nobody wants them.
 struct Places<'a> {
     wanted: Option<&'a mut [u32]>,
-    unwanted: [u32; MOST_ROWS],
+    unwanted: [u32; MAX_ROWS],
 }
 
 impl Places<'_> {

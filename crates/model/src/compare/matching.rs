@@ -11,7 +11,7 @@ pub(super) fn matched(a: &[String], b: &[String]) -> Vec<(Option<usize>, Option<
     let tail = a[head..].iter().rev().zip(b[head..].iter().rev()).take_while(same).count();
     let (middle_a, middle_b) = (&a[head..a.len() - tail], &b[head..b.len() - tail]);
     let mut pairs: Vec<_> = (0..head).map(|ix| (Some(ix), Some(ix))).collect();
-    if middle_a.len().saturating_mul(middle_b.len()) <= MOST_CELLS {
+    if middle_a.len().saturating_mul(middle_b.len()) <= MAX_CELLS {
         common(middle_a, middle_b, head, &mut pairs);
     } else {
         pairs.extend((0..middle_a.len()).map(|ix| (Some(head + ix), None)));
@@ -23,7 +23,7 @@ pub(super) fn matched(a: &[String], b: &[String]) -> Vec<(Option<usize>, Option<
 }
 
 /// Beyond this the table would take more memory than the traces.
-const MOST_CELLS: usize = 64 << 20;
+const MAX_CELLS: usize = 64 << 20;
 
 fn common(a: &[String], b: &[String], shift: usize, pairs: &mut Vec<(Option<usize>, Option<usize>)>) {
     let width = b.len() + 1;

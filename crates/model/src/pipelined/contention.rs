@@ -15,7 +15,7 @@
 const STEPS: u32 = 60;
 const LEAST: f64 = 1e-9;
 /// Tasks that do nothing but wait say nothing of how long they compute.
-const MOST_WAITING: f64 = 0.999;
+const MAX_WAITING: f64 = 0.999;
 /// Where weights of states are made smaller.
 const LARGE: f64 = 1e200;
 
@@ -25,7 +25,7 @@ pub(super) fn stretched(tasks: usize, cores: usize, waiting: f64, factor: f64) -
     if waiting <= 0.0 || tasks == 0 {
         return [1.0, 1.0 / factor];
     }
-    let at_disks = waiting.min(MOST_WAITING) * tasks as f64;
+    let at_disks = waiting.min(MAX_WAITING) * tasks as f64;
     let (mut low, mut high) = (LEAST, 1.0 / LEAST);
     for _ in 0..STEPS {
         let middle = f64::sqrt(low * high);

@@ -10,7 +10,7 @@
 use pellucid_trace::{Blocked, Failure, Outcome, PipelinedTask, Trace};
 
 /// No store that a job reads from gives a task less than this, once the first bytes are there.
-const LEAST_BYTES_PER_S: u64 = 1_000_000;
+const MIN_BYTES_PER_S: u64 = 1_000_000;
 /// Nor lets it wait longer for the first bytes of a split: requests for footer and data of a slow object store.
 const FIRST_BYTES_NS: u64 = 250_000_000;
 
@@ -279,8 +279,7 @@ fn input_wait(from: &PipelinedTask) -> Option<Blocked> {
         // Rows that were made up on the spot (a range) count as input records of no bytes.
         (_, Some(0)) => None,
         (Blocked::AtMostNs(ns), Some(bytes)) => {
-            let worst =
-                FIRST_BYTES_NS.saturating_add(bytes.saturating_mul(1_000_000_000 / LEAST_BYTES_PER_S));
+            let worst = FIRST_BYTES_NS.saturating_add(bytes.saturating_mul(1_000_000_000 / MIN_BYTES_PER_S));
             Some(Blocked::AtMostNs(ns.min(worst)))
         }
         (wait, _) => Some(wait),

@@ -16,7 +16,7 @@ const TABLES: [&str; 2] = [include_str!("residuals.tsv"), include_str!("../pipel
 /// First line of a table.
 pub const RESIDUALS_HEADER: &str = "tasks\tquery\tfingerprint\tscale\tlog_error";
 /// Part of every scale: no job runs twice in the same time.
-const LEAST_SCALE: f64 = 0.01;
+const MIN_SCALE: f64 = 0.01;
 /// ln of what an interval's ends are at most from its middle: a hundredfold says nothing already.
 const WIDEST: f64 = 4.6;
 /// A replay that is further off says that something happened which the simulation does not know.
@@ -24,7 +24,7 @@ const REPLAY_MISSES: f64 = 0.05;
 /// Scales for nine in ten where there are too few residuals to say.
 const ASSUMED_FACTOR: f64 = 3.0;
 /// Residuals of other queries for a nine-in-ten bound to be one of them.
-const LEAST_RESIDUALS: usize = 9;
+const MIN_RESIDUALS: usize = 9;
 
 /// What a trace's work is divided into. How far predictions from one kind were off says nothing of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,13 +130,13 @@ impl Evidence {
         residuals: &[Residual],
     ) -> Evidence {
         let others = residuals.iter().filter(|r| r.tasks == tasks && r.fingerprint != fingerprint);
-        let mut scales: Vec<f64> = others.map(|r| r.log_error.abs() / r.scale.max(LEAST_SCALE)).collect();
+        let mut scales: Vec<f64> = others.map(|r| r.log_error.abs() / r.scale.max(MIN_SCALE)).collect();
         scales.sort_by(f64::total_cmp);
         let backtests = scales.len();
         // The place of a nine-in-ten bound among n + 1, of which this one is the last.
         let place = ((backtests as f64 + 1.0) * 0.9).ceil() as usize;
         let factor = match scales.get(place.wrapping_sub(1)) {
-            Some(factor) if backtests >= LEAST_RESIDUALS => *factor,
+            Some(factor) if backtests >= MIN_RESIDUALS => *factor,
             _ => ASSUMED_FACTOR.max(scales.last().copied().unwrap_or(0.0)),
         };
         Evidence { baseline, spread, factor, backtests }
@@ -175,7 +175,7 @@ impl Evidence {
             By::Simulated => self.baseline.replay_error(),
             By::Analytic => self.unexplained(),
         };
-        let parts = [LEAST_SCALE, missed.unwrap_or(0.1), apart / 10.0, self.spread / 5.0];
+        let parts = [MIN_SCALE, missed.unwrap_or(0.1), apart / 10.0, self.spread / 5.0];
         parts.iter().map(|p| p.powi(2)).sum::<f64>().sqrt()
     }
 

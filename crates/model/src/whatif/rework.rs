@@ -9,9 +9,9 @@ use super::changes::Amount;
 use super::recorded::{Mono, Recorded, Submission, Task};
 
 /// Multitasks that are run one by one; more are run in bundles.
-const MOST_TASKS: usize = 60_000;
+const MAX_TASKS: usize = 60_000;
 /// A stage of fewer bundles than this is run as it is.
-const LEAST_BUNDLES: usize = 500;
+const MIN_BUNDLES: usize = 500;
 
 /// Spreads the bytes of each machine's disks evenly over `wanted` disks like its first.
 pub(crate) fn spread_over_disks(
@@ -368,10 +368,10 @@ fn is_input(phase: Phase, kind: &str) -> bool {
 }
 
 /// Runs neighbouring multitasks of large stages as one, where there are more than
-/// [`MOST_TASKS`] in all: of so many, a few more or fewer at once make no difference that
+/// [`MAX_TASKS`] in all: of so many, a few more or fewer at once make no difference that
 /// could be seen, and a question about a million monotasks is answered in a second.
 pub(crate) fn bundle(recorded: &mut Recorded) {
-    let each = recorded.tasks.len().div_ceil(MOST_TASKS);
+    let each = recorded.tasks.len().div_ceil(MAX_TASKS);
     if each < 2 || recorded.memory_bytes.iter().any(Option::is_some) {
         return;
     }
@@ -387,7 +387,7 @@ pub(crate) fn bundle(recorded: &mut Recorded) {
         return;
     }
     for of_stage in by_stage {
-        let whole = of_stage.len() < each * LEAST_BUNDLES;
+        let whole = of_stage.len() < each * MIN_BUNDLES;
         let mut last: Option<(Task, usize)> = None;
         for task in of_stage {
             match &mut last {

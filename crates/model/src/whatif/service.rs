@@ -36,7 +36,7 @@ use crate::demand::{Demands, in_time, service, under_quota};
 /// Pauses shorter than this do not end a busy stretch.
 const PAUSE_NS: u64 = 2_000_000;
 /// More credit than this is none: the capacity is wrong.
-const MOST_CREDIT_NS: f64 = 200e6;
+const MAX_CREDIT_NS: f64 = 200e6;
 /// Least degrees of freedom, and largest standard error, for a slowdown to be told.
 const SLOWDOWN_MONOTASKS: f64 = 8.0;
 const SLOWDOWN_ERROR: f64 = 0.03;
@@ -248,7 +248,7 @@ fn credit_ns(ran: &[(u64, u64, f64)], rate: f64) -> f64 {
     }
     let credits = stretches.iter().map(|s| s.2 / rate - (s.1 - s.0) as f64);
     let most = credits.fold(0.0, f64::max);
-    if most > MOST_CREDIT_NS { 0.0 } else { most }
+    if most > MAX_CREDIT_NS { 0.0 } else { most }
 }
 
 /// The work that one busy core had done by each change of how many were busy.

@@ -4,7 +4,7 @@ use super::Refused;
 use super::changes::{Amount, Change, Changes, ReadRate};
 
 /// Most points of a sweep: each is a simulation.
-const MOST_POINTS: usize = 200;
+const MAX_POINTS: usize = 200;
 
 /// The values of one key, ascending, as `--set` takes them.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,8 +31,8 @@ impl Sweep {
         let (from, to) = range.split_once("..").ok_or_else(|| wrong("no `..`"))?;
         let (to, steps) = match to.rsplit_once(':') {
             Some((to, steps)) => match steps.parse::<usize>() {
-                Ok(steps) if (2..=MOST_POINTS).contains(&steps) => (to, Some(steps)),
-                _ => return Err(wrong(&format!("the number of steps must be from 2 to {MOST_POINTS}"))),
+                Ok(steps) if (2..=MAX_POINTS).contains(&steps) => (to, Some(steps)),
+                _ => return Err(wrong(&format!("the number of steps must be from 2 to {MAX_POINTS}"))),
             },
             None => (to, None),
         };
@@ -49,8 +49,8 @@ impl Sweep {
             Some(n) => (0..n).map(|i| first + (last - first) * i as f64 / (n - 1) as f64).collect(),
             None => doubling(first, last),
         };
-        if numbers.len() > MOST_POINTS {
-            return Err(wrong(&format!("that is over {MOST_POINTS} values")));
+        if numbers.len() > MAX_POINTS {
+            return Err(wrong(&format!("that is over {MAX_POINTS} values")));
         }
         let whole = !key.ends_with("rate") && key != "cores" && key != "input.scale" && !relative;
         let mut values: Vec<(String, f64)> = Vec::new();
@@ -78,7 +78,7 @@ impl Sweep {
 fn doubling(first: f64, last: f64) -> Vec<f64> {
     let mut numbers = Vec::new();
     let mut at = first;
-    while at < last * 0.999 && numbers.len() <= MOST_POINTS {
+    while at < last * 0.999 && numbers.len() <= MAX_POINTS {
         numbers.push(at);
         at *= 2.0;
     }

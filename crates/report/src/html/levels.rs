@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use crate::activity::{Activity, Part};
 
 /// Bins at most; four to a pixel of a wide screen.
-const MOST_BINS: usize = 16384;
+const MAX_BINS: usize = 16384;
 /// Bins at least, however many series there are.
-const LEAST_BINS: usize = 512;
+const MIN_BINS: usize = 512;
 /// Values in all: two bytes each, before compression.
 const BUDGET: usize = 4 << 20;
 
@@ -50,7 +50,7 @@ pub(crate) struct Series {
 impl Levels {
     /// Bins between two times, for about so many series.
     pub fn new(from_ns: u64, to_ns: u64, series: usize) -> Levels {
-        let affordable = (BUDGET / series.max(1)).clamp(LEAST_BINS, MOST_BINS);
+        let affordable = (BUDGET / series.max(1)).clamp(MIN_BINS, MAX_BINS);
         let bins = 1 << affordable.ilog2();
         let bin_ns = (to_ns.saturating_sub(from_ns)).max(1) as f64 / bins as f64;
         Levels { from_ns, bin_ns, bins, series: BTreeMap::new() }
@@ -160,6 +160,6 @@ mod tests {
     #[test]
     fn many_series_get_fewer_bins() {
         assert_eq!(Levels::new(0, 100, 1000).bins(), 4096);
-        assert_eq!(Levels::new(0, 100, 1_000_000).bins(), LEAST_BINS);
+        assert_eq!(Levels::new(0, 100, 1_000_000).bins(), MIN_BINS);
     }
 }

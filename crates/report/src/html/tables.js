@@ -1,6 +1,6 @@
 // Everything of the page that is text: facts, causes, what-ifs, jobs, stages, resources, what is missing.
 
-const MOST_ROWS = 60;
+const MAX_ROWS = 60;
 
 /**
  * A table whose columns can be sorted. `columns` has each column under its name, in the order shown: title,
@@ -16,7 +16,7 @@ function table(caption, columns, rows, sorted) {
     heads[name] = element("th", { scope: "col", "data-column": name, class: classes(columns[name]) });
   }
   const body = element("tbody");
-  let shown = MOST_ROWS;
+  let shown = MAX_ROWS;
   const more = element("p", { class: "more" });
   const fill = () => {
     body.replaceChildren(...rows.slice(0, shown).map((row) => element("tr", {}, ...names.map((name, ix) => {

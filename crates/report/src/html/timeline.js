@@ -1,6 +1,6 @@
 // The timeline as a person uses it: view, cursor, pointer, keys, legend and readout.
 
-const MOST_LANES = 12;
+const MAX_LANES = 12;
 
 class TimelineView {
   constructor(timeline, stageName, stageLabel) {
@@ -43,15 +43,15 @@ class TimelineView {
   chooseLanes() {
     const { lanes } = this.timeline;
     const share = (lane) => lane.mean / lane.highest;
-    const busiest = [...lanes].sort((a, b) => share(b) - share(a)).slice(0, MOST_LANES);
-    const choices = [["busiest", `the ${MOST_LANES} busiest of ${lanes.length}`, lanes.filter((l) => busiest.includes(l))],
+    const busiest = [...lanes].sort((a, b) => share(b) - share(a)).slice(0, MAX_LANES);
+    const choices = [["busiest", `the ${MAX_LANES} busiest of ${lanes.length}`, lanes.filter((l) => busiest.includes(l))],
       ["all", `all ${lanes.length}`, lanes]];
     const kinds = [...new Set(lanes.map((lane) => lane.kind))];
     if (kinds.length > 1) {
       for (const kind of kinds) choices.push([kind, kindText(kind), lanes.filter((lane) => lane.kind === kind)]);
     }
-    this.lanes.shown = lanes.length > MOST_LANES ? choices[0][2] : lanes;
-    if (lanes.length <= MOST_LANES) return;
+    this.lanes.shown = lanes.length > MAX_LANES ? choices[0][2] : lanes;
+    if (lanes.length <= MAX_LANES) return;
     const select = byId("lanes-shown");
     for (const [value, text] of choices) select.append(element("option", { value }, text));
     byId("lanes-choice").hidden = false;

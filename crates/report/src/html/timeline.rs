@@ -13,9 +13,9 @@ use crate::words::{capacity, noun, resource};
 
 /// Activities that the page holds one by one at most. More would make a file that no browser opens
 /// quickly; the levels hold them all the same.
-const MOST_SINGLE: usize = 1_200_000;
+const MAX_SINGLE: usize = 1_200_000;
 /// Points of a counter that are drawn at most.
-const MOST_SAMPLES: usize = 2000;
+const MAX_SAMPLES: usize = 2000;
 
 /// All that is drawn over time.
 #[derive(Debug, Serialize)]
@@ -120,7 +120,7 @@ pub(crate) fn timeline(trace: &Trace, a: &Analysis, chunks: &mut Chunks) -> Time
     activities(trace, |activity, parts| levels.add(&activity, parts));
     let bins = levels.bins();
     let tick_ns = tick_ns(to_ns - from_ns);
-    let single = count <= MOST_SINGLE;
+    let single = count <= MAX_SINGLE;
     let mut lanes = lanes(trace, a, levels, chunks);
     for lane in &mut lanes.1 {
         let (blocks, rows) = blocks(std::mem::take(&mut by_resource[lane.resource]), from_ns, tick_ns);
@@ -257,7 +257,7 @@ fn samples(trace: &Trace, resource: usize, capacity: Option<f64>, from_ns: u64) 
     });
     let mut shares: Vec<(u64, f64)> = shares.collect();
     shares.sort_by_key(|(at, _)| *at);
-    let join = shares.len().div_ceil(MOST_SAMPLES).max(1);
+    let join = shares.len().div_ceil(MAX_SAMPLES).max(1);
     let joined = shares.chunks(join).map(|some| {
         let mean = some.iter().map(|(_, share)| share).sum::<f64>() / some.len() as f64;
         (some[some.len() / 2].0, (mean * 1e4).round() / 1e4)

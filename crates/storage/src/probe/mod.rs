@@ -52,7 +52,7 @@ const SMALL_OBJECTS: usize = 512;
 /// Small objects at once.
 const SMALL_AT_ONCE: usize = 8;
 /// Most requests at once: the most that an object store is tuned to (DESIGN, Concurrency).
-const MOST_AT_ONCE: u32 = 64;
+const MAX_CONCURRENT: u32 = 64;
 /// Bytes of the large object that is renamed, and the share of the time that writing it may take.
 const RENAMED_BYTES: u64 = 64 << 20;
 const RENAME_SHARE: f64 = 0.2;
@@ -86,7 +86,7 @@ pub struct Budget {
 impl Budget {
     /// The smallest budget of bytes that a probe keeps to: it writes one object and reads it once, and the rest is
     /// for what is small.
-    pub const LEAST_BYTES: u64 = 2 * OBJECT_BYTES + (1 << 20);
+    pub const MIN_BYTES: u64 = 2 * OBJECT_BYTES + (1 << 20);
 }
 
 /// How far a probe is: what it does now, and the share of the whole that is done.
@@ -289,7 +289,7 @@ impl Probe<'_> {
         // Half of what is left, so that later parts have theirs.
         let mut bytes = *left / 2;
         let mut concurrency = 1;
-        while concurrency <= MOST_AT_ONCE {
+        while concurrency <= MAX_CONCURRENT {
             let requests = 2 * u64::from(concurrency).max(4);
             let now = self.clock.now_ns();
             if concurrency > 1 && (now >= until_ns || bytes < requests * request_bytes) {
@@ -300,7 +300,7 @@ impl Probe<'_> {
             pieces.own().for_each(|at| (self.forget)(at));
             // The first is measured whatever there is.
             let requests = requests.min((bytes / request_bytes).max(1));
-            let levels = f64::from(MOST_AT_ONCE).log2() as u64 + 1;
+            let levels = f64::from(MAX_CONCURRENT).log2() as u64 + 1;
             let slice_ns = until_ns.saturating_sub(now) / levels;
             let load = self.load(now + slice_ns);
             let most = (bytes / levels / request_bytes).max(requests);
@@ -320,7 +320,7 @@ impl Probe<'_> {
         pieces.own().for_each(|at| (self.forget)(at));
         let places = pieces.take(usize::MAX, TUNED_BYTES);
         let there = if pieces.once() { places.len() as u64 * TUNED_BYTES } else { u64::MAX };
-        let adaptive = Concurrency::Adaptive { min: 2, max: MOST_AT_ONCE, policy: Policy::default() };
+        let adaptive = Concurrency::Adaptive { min: 2, max: MAX_CONCURRENT, policy: Policy::default() };
         let most = there.min(*left / 2);
         let tuned = self.load(until_ns).tune(&places, TUNED_BYTES, adaptive, most).await?;
         *left = left.saturating_sub(tuned.bytes);

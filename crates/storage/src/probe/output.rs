@@ -21,7 +21,7 @@ use object_store::path::Path;
 use object_store::{Error, MultipartId, MultipartUpload, ObjectStoreExt, Result};
 use pellucid_scheduler::{Concurrency, Controller, Policy, Sample};
 
-use super::{Commit, MOST_AT_ONCE, Outcome, Probe, RENAME_SHARE, Report, SMALL_BYTES, TASK_BYTES, TASKS};
+use super::{Commit, MAX_CONCURRENT, Outcome, Probe, RENAME_SHARE, Report, SMALL_BYTES, TASK_BYTES, TASKS};
 use crate::conformance::content;
 use crate::probe::report::Upload;
 
@@ -240,7 +240,7 @@ impl Probe<'_> {
     }
 
     async fn send(&self, upload: &mut Begun, body: Bytes, parts: u64) -> Result<()> {
-        let adaptive = Concurrency::Adaptive { min: 2, max: MOST_AT_ONCE, policy: Policy::default() };
+        let adaptive = Concurrency::Adaptive { min: 2, max: MAX_CONCURRENT, policy: Policy::default() };
         let mut controller = Controller::new(adaptive);
         let (mut running, mut next) = (FuturesUnordered::new(), 0);
         loop {

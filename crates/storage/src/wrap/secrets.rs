@@ -23,7 +23,7 @@ const HIDDEN: &str = "[hidden]";
 const TOKEN: [&str; 2] = ["<Token-0>", "</Token-0>"];
 
 /// Shorter texts are no secrets, and would be found inside words.
-const LEAST_LENGTH: usize = 4;
+const MIN_LENGTH: usize = 4;
 
 /// Takes secrets out of errors.
 #[derive(Clone)]
@@ -38,7 +38,7 @@ impl fmt::Debug for Secrets {
 impl Secrets {
     /// Keeps `secrets`, longest first, so that none is left over inside another.
     pub fn new(secrets: impl IntoIterator<Item = String>) -> Self {
-        let mut kept: Vec<String> = secrets.into_iter().filter(|s| s.len() >= LEAST_LENGTH).collect();
+        let mut kept: Vec<String> = secrets.into_iter().filter(|s| s.len() >= MIN_LENGTH).collect();
         kept.sort_by_key(|s| std::cmp::Reverse(s.len()));
         Secrets(Arc::new(kept))
     }

@@ -19,7 +19,7 @@ import org.pellucid.spark.core.DiskQueue;
  */
 final class Disks {
     /** Folders whose disk is remembered; asking for it is a system call or two. */
-    private static final int MOST_FOLDERS = 4096;
+    private static final int MAX_FOLDERS = 4096;
 
     private final Settings settings;
     private final BiConsumer<String, DiskQueue> met;
@@ -43,7 +43,7 @@ final class Disks {
         DiskQueue known = ofFolder.get(folder);
         if (known == null) {
             known = find(file.getAbsolutePath());
-            if (known != null && ofFolder.size() < MOST_FOLDERS) {
+            if (known != null && ofFolder.size() < MAX_FOLDERS) {
                 ofFolder.put(folder, known);
             }
         }

@@ -17,7 +17,7 @@ final class FileIo {
     /** The first fill of a gated stream's buffer: a spinning disk reads as much in the time of a position. */
     static final int FIRST_FILL_BYTES = 1 << 20;
     /** A later one: the position is a tenth of it. */
-    private static final int MOST_FILL_BYTES = 8 << 20;
+    private static final int MAX_FILL_BYTES = 8 << 20;
     static final long NO_STAGE = -1;
 
     private static volatile FileIo installed;
@@ -29,7 +29,7 @@ final class FileIo {
     /** Of shuffle files, in monotasks of their own. */
     final LongAdder shuffleReadBytes = new LongAdder();
 
-    final Fuse fuse;
+    final Failsafe fuse;
     final Cores cores;
     private final Disks disks;
     private final IntSupplier tasks;
@@ -41,7 +41,7 @@ final class FileIo {
      *
      * @param tasks that run at once
      */
-    FileIo(Fuse fuse, Cores cores, Disks disks, IntSupplier tasks) {
+    FileIo(Failsafe fuse, Cores cores, Disks disks, IntSupplier tasks) {
         this.fuse = fuse;
         this.cores = cores;
         this.disks = disks;
@@ -51,7 +51,7 @@ final class FileIo {
     /** That a gated stream may hold: of all tasks an eighth of the heap. */
     int mostFillBytes() {
         long share = Runtime.getRuntime().maxMemory() / 8 / tasks.getAsInt();
-        return (int) Math.max(Math.min(share, MOST_FILL_BYTES), FIRST_FILL_BYTES);
+        return (int) Math.max(Math.min(share, MAX_FILL_BYTES), FIRST_FILL_BYTES);
     }
 
     /** Null: from now on none. */
@@ -128,7 +128,7 @@ final class FileIo {
             }
         }
 
-        private void queued(Fuse.Part part) throws Exception {
+        private void queued(Failsafe.Part part) throws Exception {
             long from = System.nanoTime();
             try {
                 part.run();

@@ -34,7 +34,7 @@ import org.pellucid.spark.core.DiskQueue.Phase;
  */
 final class MeasuredInput extends FSInputStream implements StreamCapabilities {
     /** What is asked for where a file says that it has ended, or has no length. */
-    private static final int LEAST_FILL_BYTES = 64 << 10;
+    private static final int MIN_FILL_BYTES = 64 << 10;
     private static final int PAGE_BYTES = 4 << 10;
     private static final byte[] NOTHING = new byte[0];
 
@@ -161,7 +161,7 @@ final class MeasuredInput extends FSInputStream implements StreamCapabilities {
             io.readOnStage = stage;
         }
         long most = !first || readsOn() ? io.mostFillBytes() : FileIo.FIRST_FILL_BYTES;
-        return (int) Math.min(Math.max(file.length() - position, LEAST_FILL_BYTES), most);
+        return (int) Math.min(Math.max(file.length() - position, MIN_FILL_BYTES), most);
     }
 
     /** What Hadoop's own streams do since 3.3.5; of 3.3.4 nothing calls it. */

@@ -21,14 +21,14 @@ import org.pellucid.spark.core.DiskQueue.Phase;
  *
  * <p>Where the disk is gated, writes are held in memory and go to the disk as one monotask when the
  * stream is closed, forced, as §3.1 asks, so that no later write-back contends with other monotasks
- * (Monotasks, SOSP '17). Large files go in pieces: held is at most {@value #MOST_HELD_BYTES} bytes a
+ * (Monotasks, SOSP '17). Large files go in pieces: held is at most {@value #MAX_HELD_BYTES} bytes a
  * stream, and an eighth of the heap in all; where that is held by others, each write goes to the disk.
  *
  * <p>Elsewhere small writes are joined, since an access costs more than a line's copy: Spark's text writer
  * makes two of each line.
  */
 final class MeasuredOutput extends OutputStream implements Syncable, StreamCapabilities {
-    private static final int MOST_HELD_BYTES = 64 << 20;
+    private static final int MAX_HELD_BYTES = 64 << 20;
     private static final int PIECE_BYTES = 1 << 20;
     private static final int JOINED_BYTES = 64 << 10;
     /** By all streams of the process. */
@@ -145,7 +145,7 @@ final class MeasuredOutput extends OutputStream implements Syncable, StreamCapab
             piece = null;
             used = 0;
         }
-        boolean may = full.size() < MOST_HELD_BYTES / PIECE_BYTES && held.reserve();
+        boolean may = full.size() < MAX_HELD_BYTES / PIECE_BYTES && held.reserve();
         if (!may && !full.isEmpty()) {
             drain(false);
             may = held.reserve();

@@ -37,11 +37,11 @@ final class PellucidDriver implements DriverPlugin {
     static final String ACCUMULABLES = "accumulables";
     private static final String[] UNKNOWN = {};
     /** Stages whose site is kept. */
-    private static final int MOST_STAGES = 1000;
+    private static final int MAX_STAGES = 1000;
 
     private SparkContext context;
     private Settings settings;
-    private Fuse fuse;
+    private Failsafe fuse;
     private SchedulerSlots scheduler;
     private Boolean follows;
     /** Held so that Spark does not collect them. */
@@ -52,7 +52,7 @@ final class PellucidDriver implements DriverPlugin {
     /** Stages for which no executor has fewer slots than its own. */
     private final Set<Long> whole = new HashSet<>();
     private final OffJobs offJobs = new OffJobs();
-    private final Map<Integer, StageSite> sites = new Latest<>(MOST_STAGES);
+    private final Map<Integer, StageSite> sites = new BoundedMap<>(MAX_STAGES);
     private final Statements statements = new Statements();
     private final StageShuffles shuffles = new StageShuffles();
 
@@ -96,28 +96,28 @@ final class PellucidDriver implements DriverPlugin {
     @Override
     public Map<String, String> init(SparkContext sparkContext, PluginContext plugin) {
         Map<String, String> forExecutors = new HashMap<>();
-        fuse = new Fuse(Set.of(), () -> { });
+        fuse = new Failsafe(Set.of(), () -> { });
         fuse.guard("init", () -> {
             context = sparkContext;
             try {
                 settings = Settings.of(plugin.conf());
             } catch (IllegalArgumentException e) {
-                Fuse.LOG.error("Pellucid is off: {}", e.getMessage());
+                Failsafe.LOG.error("Pellucid is off: {}", e.getMessage());
                 return;
             }
             if (settings.mode == Settings.Mode.OFF) {
                 return;
             }
             if (!Settings.wholeCpus(plugin.conf())) {
-                Fuse.LOG.warn("Pellucid measures, and leaves tasks and files alone: tasks take parts of a core ({}={})",
+                Failsafe.LOG.warn("Pellucid measures, and leaves tasks and files alone: tasks take parts of a core ({}={})",
                     Settings.TASK_CPUS, plugin.conf().get(Settings.TASK_CPUS));
             }
             if (!settings.unused.isEmpty()) {
-                Fuse.LOG.warn("Pellucid only measures: {} {} no effect without {}=adaptive or monotasks",
+                Failsafe.LOG.warn("Pellucid only measures: {} {} no effect without {}=adaptive or monotasks",
                     Settings.PREFIX + String.join(", " + Settings.PREFIX, settings.unused),
                     settings.unused.size() == 1 ? "has" : "have", Settings.MODE);
             }
-            fuse = new Fuse(settings.faults, this::restore);
+            fuse = new Failsafe(settings.faults, this::restore);
             fuse.guard("driver.init", () -> begin(forExecutors));
         });
         return fuse.isBlown() ? Map.of() : forExecutors;
@@ -126,7 +126,7 @@ final class PellucidDriver implements DriverPlugin {
     private void begin(Map<String, String> forExecutors) throws IOException {
         String shuffle = context.conf().get("spark.shuffle.manager", "sort");
         String plugins = context.conf().get("spark.plugins", "");
-        Neighbours.of(context.version(), shuffle, plugins).forEach(Fuse.LOG::warn);
+        CompatibilityCheck.of(context.version(), shuffle, plugins).forEach(Failsafe.LOG::warn);
         context.addSparkListener(settings.mode == Settings.Mode.MEASURE ? new Watch() : new StageWatch());
         accumulables = Accumulables.register(context);
         forExecutors.put(ACCUMULABLES, accumulables.serialised());
@@ -134,7 +134,7 @@ final class PellucidDriver implements DriverPlugin {
             try {
                 memory.load(Path.of(settings.memory));
             } catch (IOException e) {
-                Fuse.LOG.warn("Pellucid remembers nothing of earlier applications: {}", e.getMessage());
+                Failsafe.LOG.warn("Pellucid remembers nothing of earlier applications: {}", e.getMessage());
                 settings = settings.withoutMemory();
             }
         }
@@ -204,7 +204,7 @@ final class PellucidDriver implements DriverPlugin {
         return TaskMeter.stageKey(stage.stageId(), stage.attemptNumber());
     }
 
-    private void guarded(String name, Fuse.Part part) {
+    private void guarded(String name, Failsafe.Part part) {
         fuse.guard(name, () -> {
             synchronized (this) {
                 part.run();
@@ -278,7 +278,7 @@ final class PellucidDriver implements DriverPlugin {
             try {
                 memory.save(Path.of(settings.memory));
             } catch (IOException e) {
-                Fuse.LOG.warn("Pellucid could not write spark.pellucid.memory: {}", e.toString());
+                Failsafe.LOG.warn("Pellucid could not write spark.pellucid.memory: {}", e.toString());
                 settings = settings.withoutMemory();
             }
         }
@@ -294,7 +294,7 @@ final class PellucidDriver implements DriverPlugin {
                 scheduler = follows ? new SchedulerSlots(context) : null;
             } catch (ReflectiveOperationException | LinkageError e) {
                 follows = false;
-                Fuse.LOG.warn("Pellucid cannot change this Spark's slots; tasks wait in the executors", e);
+                Failsafe.LOG.warn("Pellucid cannot change this Spark's slots; tasks wait in the executors", e);
             }
         }
         return follows;

@@ -32,21 +32,21 @@ import org.pellucid.spark.core.Tuner;
  * completes it, or at the latest when its thread is told the outcome or takes the next one.
  */
 final class PellucidExecutor implements ExecutorPlugin {
-    private static final int MOST_STAGES = 1000;
+    private static final int MAX_STAGES = 1000;
 
     private PluginContext spark;
     private Settings settings;
-    private Fuse fuse;
+    private Failsafe fuse;
     private Tuner tuner;
     private volatile Cores cores;
     private Disks disks;
     private volatile FileIo files;
     private ShuffleFiles shuffles;
-    private Headquarters driver;
+    private DriverClient driver;
     private byte[] accumulables;
     private ScheduledExecutorService background;
     /** That ran here, in the monotasks mode: with a new one each disk's permits are found anew. */
-    private final Set<Long> stages = Collections.newSetFromMap(Collections.synchronizedMap(new Latest<>(MOST_STAGES)));
+    private final Set<Long> stages = Collections.newSetFromMap(Collections.synchronizedMap(new BoundedMap<>(MAX_STAGES)));
     /** What its tasks waited for permits. */
     private final LongAdder queuedNs = new LongAdder();
     private volatile long lastIndex = -1;
@@ -56,13 +56,13 @@ final class PellucidExecutor implements ExecutorPlugin {
     public void init(PluginContext context, Map<String, String> fromDriver) {
         spark = context;
         String template = fromDriver.get(PellucidDriver.ACCUMULABLES);
-        fuse = new Fuse(Set.of(), this::letThrough);
+        fuse = new Failsafe(Set.of(), this::letThrough);
         if (template == null) {
             return; // the driver said why
         }
         fuse.guard("init", () -> {
             settings = Settings.of(context.conf());
-            fuse = new Fuse(settings.faults, this::letThrough);
+            fuse = new Failsafe(settings.faults, this::letThrough);
             fuse.guard("init", () -> begin(template));
         });
     }
@@ -73,7 +73,7 @@ final class PellucidExecutor implements ExecutorPlugin {
             thread.setDaemon(true);
             return thread;
         });
-        driver = new Headquarters(spark, background);
+        driver = new DriverClient(spark, background);
         tuner = new Tuner(settings.tuning, System::nanoTime, driver);
         if (settings.mode == Settings.Mode.MONOTASKS) {
             disks = new Disks(settings, this::met);
@@ -82,13 +82,13 @@ final class PellucidExecutor implements ExecutorPlugin {
         files = new FileIo(fuse, null, null, () -> 1);
         String misfit = LocalFiles.install(spark.conf(), settings.mode == Settings.Mode.MONOTASKS);
         if (misfit != null) {
-            Fuse.LOG.warn("Pellucid does not see reads and writes of files: {}", misfit);
+            Failsafe.LOG.warn("Pellucid does not see reads and writes of files: {}", misfit);
         } else if (settings.mode != Settings.Mode.MONOTASKS) {
             FileIo.install(files);
         }
         gauges(spark.metricRegistry());
         accumulables = Base64.getDecoder().decode(template);
-        Fuse.LOG.info("Pellucid: mode {}", settings.mode);
+        Failsafe.LOG.info("Pellucid: mode {}", settings.mode);
     }
 
     /** The executor's cores became known: in the {@code monotasks} mode, gated from now on. */

@@ -38,7 +38,7 @@ public final class PellucidPlugin implements SparkPlugin {
 
     /** To Spark, null is a plugin that has no such part. */
     private static <T> T incomplete(LinkageError missing) {
-        Fuse.LOG.error("Pellucid is off: its jar, or this Spark, lacks a class; the job goes on without it", missing);
+        Failsafe.LOG.error("Pellucid is off: its jar, or this Spark, lacks a class; the job goes on without it", missing);
         return null;
     }
 }

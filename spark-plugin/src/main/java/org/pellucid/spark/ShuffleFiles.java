@@ -25,13 +25,13 @@ final class ShuffleFiles {
     /** How long a stage's first tasks wait for what the driver says of it. */
     private static final long PATIENCE_NS = TimeUnit.MILLISECONDS.toNanos(500);
     /** That are kept: where each block lies takes eight bytes. Of one that comes back it is read again. */
-    private static final int MOST_STAGES = 4;
+    private static final int MAX_STAGES = 4;
 
     private final FileIo io;
-    private final Headquarters driver;
+    private final DriverClient driver;
     /** Tasks that run at once. */
     private final IntSupplier slots;
-    private final Map<Long, Stage> stages = Collections.synchronizedMap(new Latest<>(MOST_STAGES));
+    private final Map<Long, Stage> stages = Collections.synchronizedMap(new BoundedMap<>(MAX_STAGES));
 
     private static final class Stage {
         final CompletableFuture<String[]> said;
@@ -43,7 +43,7 @@ final class ShuffleFiles {
         }
     }
 
-    ShuffleFiles(FileIo io, Headquarters driver, IntSupplier slots) {
+    ShuffleFiles(FileIo io, DriverClient driver, IntSupplier slots) {
         this.io = io;
         this.driver = driver;
         this.slots = slots;

@@ -33,7 +33,7 @@ import org.pellucid.spark.core.DiskQueue.Phase;
  */
 final class ShuffleReads {
     /** Of blocks, which lie in the page cache until their tasks have read them. */
-    private static final long MOST_AHEAD_BYTES = 128L << 20;
+    private static final long MAX_AHEAD_BYTES = 128L << 20;
     private static final int PIECE_BYTES = 256 << 10;
     /** Blocks of a task on a disk that are looked at. */
     private static final int LOOKS = 8;
@@ -95,7 +95,7 @@ final class ShuffleReads {
         }
         disks.addAll(byQueue.values());
         long each = Math.max(bytes / Math.max(partitions, 1), 1);
-        together = (int) Math.min(MOST_AHEAD_BYTES / each, most);
+        together = (int) Math.min(MAX_AHEAD_BYTES / each, most);
     }
 
     /** Has this partition's blocks in the page cache, as far as can be told. */

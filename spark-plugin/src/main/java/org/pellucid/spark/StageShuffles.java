@@ -22,7 +22,7 @@ import org.apache.spark.storage.RDDInfo;
 final class StageShuffles {
     /** Spark's name for the operator by which adaptive execution reads a shuffle. */
     private static final String ADAPTIVE = "AQEShuffleRead";
-    private static final int MOST_STAGES = 10_000;
+    private static final int MAX_STAGES = 10_000;
 
     /** Of each stage that writes one. */
     private final Map<Integer, Integer> written = new LinkedHashMap<>();
@@ -36,7 +36,7 @@ final class StageShuffles {
                 written.put(stage.stageId(), (Integer) stage.shuffleDepId().get());
             }
         }
-        while (written.size() > MOST_STAGES) {
+        while (written.size() > MAX_STAGES) {
             written.remove(written.keySet().iterator().next());
         }
     }
@@ -48,7 +48,7 @@ final class StageShuffles {
             parents.add(written.get((Integer) parent));
         }
         List<RDDInfo> sets = StageSite.sets(stage);
-        if (said.size() > MOST_STAGES) {
+        if (said.size() > MAX_STAGES) {
             said.clear();
         }
         said.put(stage.stageId(), answer(stage.numTasks(), parents, sets));

@@ -40,7 +40,7 @@ class MeasuredStreamsTest {
 
     @TempDir
     java.nio.file.Path folder;
-    private final Fuse fuse = new Fuse(Set.of(), () -> { });
+    private final Failsafe fuse = new Failsafe(Set.of(), () -> { });
     private LocalFileSystem stock;
     private FileIo io;
     private DiskQueue disk;

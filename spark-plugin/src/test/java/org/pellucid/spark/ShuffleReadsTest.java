@@ -35,7 +35,7 @@ class ShuffleReadsTest {
 
     @TempDir
     Path folder;
-    private final Fuse fuse = new Fuse(Set.of(), () -> { });
+    private final Failsafe fuse = new Failsafe(Set.of(), () -> { });
 
     private FileIo disks() {
         String both = folder.resolve("a") + "," + folder.resolve("b");

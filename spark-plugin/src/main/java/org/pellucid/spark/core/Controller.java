@@ -23,7 +23,7 @@ package org.pellucid.spark.core;
  * interval is repeated.
  * <li>Tasks beside each other differ: what was read ahead for one serves the next few, and caches are
  * written back in bursts. (Of a sort's reduce tasks on a spinning disk one in six took three times
- * as long.) So an interval counts {@value #LEAST_TASKS} tasks at least.
+ * as long.) So an interval counts {@value #MIN_TASKS} tasks at least.
  * <li>For the same reason, the first doubling that does not pay is not believed until the next does
  * not pay either. Later ones are: they are about more tasks, and there too many at once cost most.
  * <li>What the first tasks of a stage write stays in memory, and the least looks faster than it is
@@ -45,9 +45,9 @@ public final class Controller {
     /** The same for an interval that starts cold: what it computes is mostly not the stage's work. */
     private static final double COLD_GUARD_WAIT_SHARE = GUARD_WAIT_SHARE / 10;
     /** Tasks that an interval of a stage counts at least. */
-    private static final int LEAST_TASKS = 4;
+    private static final int MIN_TASKS = 4;
     /** Monotasks that one of a disk does: about as many as tasks run beside each other, of which each begins with short ones. */
-    private static final int LEAST_MONOTASKS = 16;
+    private static final int MIN_MONOTASKS = 16;
     /** How far from twice the bytes per second may be that a doubling brings where nothing is near its limit. */
     private static final double TWICE_WITHIN = 0.5;
     private static final long NOT_BEGUN = Long.MIN_VALUE;
@@ -94,12 +94,12 @@ public final class Controller {
 
     /** Of tasks of a stage: slow at first, and unlike each other. */
     public static Controller ofTasks(Policy policy, int min, int max, double gain) {
-        return new Controller(policy, min, max, gain, true, LEAST_TASKS);
+        return new Controller(policy, min, max, gain, true, MIN_TASKS);
     }
 
     /** Of a disk's monotasks: of one byte or of millions, reads and writes, and at first of tasks that all begin. */
     public static Controller ofMonotasks(Policy policy, int min, int max, double gain) {
-        return new Controller(policy, min, max, gain, false, LEAST_MONOTASKS);
+        return new Controller(policy, min, max, gain, false, MIN_MONOTASKS);
     }
 
     /**

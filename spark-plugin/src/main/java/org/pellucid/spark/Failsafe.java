@@ -11,7 +11,7 @@ import org.slf4j.LoggerFactory;
  *
  * <p>All that Spark calls, and all that is done beside a read or a write, runs in {@link #guard}.
  */
-final class Fuse {
+final class Failsafe {
     static final Logger LOG = LoggerFactory.getLogger("org.pellucid.spark");
 
     /** A part of the plugin; may throw anything. */
@@ -27,7 +27,7 @@ final class Fuse {
      * @param faults names of guarded parts that shall fail, for tests
      * @param open lets everybody through
      */
-    Fuse(Set<String> faults, Runnable open) {
+    Failsafe(Set<String> faults, Runnable open) {
         this.faults = faults;
         this.open = open;
     }

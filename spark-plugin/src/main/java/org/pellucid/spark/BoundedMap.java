@@ -4,11 +4,11 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 
 /** Keeps as many entries as it may, those that were asked for last: of stages, of which no end is known here. */
-final class Latest<K, V> extends LinkedHashMap<K, V> {
+final class BoundedMap<K, V> extends LinkedHashMap<K, V> {
     private static final long serialVersionUID = 1;
     private final int most;
 
-    Latest(int most) {
+    BoundedMap(int most) {
         super(16, 0.75f, true);
         this.most = most;
     }

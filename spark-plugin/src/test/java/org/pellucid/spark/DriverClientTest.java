@@ -18,7 +18,7 @@ import org.pellucid.spark.core.Tuner;
 import org.pellucid.spark.core.Tuning;
 
 /** What a driver says of a stage, and what its executor makes of it. On virtual time. */
-class HeadquartersTest {
+class DriverClientTest {
     private static final long STAGE = 7L << 32;
     private static final int TASKS = 20;
     private static final long SERVICE_NS = 1_000_000_000;
@@ -50,10 +50,10 @@ class HeadquartersTest {
                         throw new AssertionError(method);
                 }
             });
-        Headquarters headquarters = new Headquarters(driver, background);
+        DriverClient headquarters = new DriverClient(driver, background);
         tuner = new Tuner(Tuning.standard(), () -> now, headquarters);
         tuner.setMax(32);
-        headquarters.begin(null, tuner, new Fuse(Set.of(), () -> { }), Settings.Mode.ADAPTIVE);
+        headquarters.begin(null, tuner, new Failsafe(Set.of(), () -> { }), Settings.Mode.ADAPTIVE);
         Deque<Tuner.Pass> running = new ArrayDeque<>();
         int left = TASKS;
         while (left > 0 || !running.isEmpty()) {

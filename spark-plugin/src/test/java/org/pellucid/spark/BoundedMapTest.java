@@ -6,10 +6,10 @@ import java.util.ArrayList;
 import java.util.List;
 import org.junit.jupiter.api.Test;
 
-class LatestTest {
+class BoundedMapTest {
     @Test
     void keepsWhatWasAskedForLast() {
-        Latest<Integer, String> latest = new Latest<>(3);
+        BoundedMap<Integer, String> latest = new BoundedMap<>(3);
         for (int stage = 0; stage < 3; stage++) {
             latest.put(stage, "of " + stage);
         }

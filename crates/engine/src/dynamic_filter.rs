@@ -25,7 +25,7 @@ use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalEx
 use crate::cut::JoinFilter;
 
 /// No bitmap has more bits (16 MiB).
-const MOST_BITS: u64 = 1 << 27;
+const MAX_BITS: u64 = 1 << 27;
 /// A span of keys of up to so many times their number is worth an exact bitmap.
 const DENSE: u64 = 256;
 /// Bits a key of a hashed bitmap: about one row in sixteen that has no match passes.
@@ -133,11 +133,11 @@ struct Bitmap {
 impl Bitmap {
     fn sized(low: Option<i64>, high: Option<i64>, keys: u64) -> Self {
         let span = low.zip(high).and_then(|(l, h)| h.checked_sub(l)?.checked_add(1)).map(|s| s as u64);
-        let dense = |&s: &u64| s <= MOST_BITS && (s <= 1 << 20 || s <= keys.saturating_mul(DENSE));
+        let dense = |&s: &u64| s <= MAX_BITS && (s <= 1 << 20 || s <= keys.saturating_mul(DENSE));
         let exact = low.zip(span.filter(dense));
         let slots = match exact {
             Some((_, span)) => span,
-            None => keys.saturating_mul(HASHED_BITS_A_KEY).next_power_of_two().clamp(64, MOST_BITS),
+            None => keys.saturating_mul(HASHED_BITS_A_KEY).next_power_of_two().clamp(64, MAX_BITS),
         };
         Self {
             exact,

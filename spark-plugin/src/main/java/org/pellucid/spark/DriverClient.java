@@ -19,7 +19,7 @@ import org.pellucid.spark.core.Tuner;
  * <p>The gate holds whether or not a message arrives; without the driver Spark only sends tasks
  * that then wait here.
  */
-final class Headquarters implements Tuner.Listener {
+final class DriverClient implements Tuner.Listener {
     /** The driver hears of executors and stages a little later than they begin. */
     private static final long AGAIN_MS = 50;
     private static final int TIMES = 200;
@@ -30,7 +30,7 @@ final class Headquarters implements Tuner.Listener {
     private final AtomicBoolean said = new AtomicBoolean();
     private final AtomicBoolean gaveUp = new AtomicBoolean();
     private Tuner tuner;
-    private Fuse fuse;
+    private Failsafe fuse;
     private volatile boolean driverFollows;
     private PellucidExecutor executor;
     private Settings.Mode mode;
@@ -41,13 +41,13 @@ final class Headquarters implements Tuner.Listener {
     private volatile int cores;
     private int toldCores;
 
-    Headquarters(PluginContext spark, ScheduledExecutorService background) {
+    DriverClient(PluginContext spark, ScheduledExecutorService background) {
         this.spark = spark;
         this.background = background;
         this.cpusOfTask = Double.parseDouble(spark.conf().get(Settings.TASK_CPUS, "1"));
     }
 
-    void begin(PellucidExecutor executor, Tuner tuner, Fuse fuse, Settings.Mode mode) {
+    void begin(PellucidExecutor executor, Tuner tuner, Failsafe fuse, Settings.Mode mode) {
         this.tuner = tuner;
         this.fuse = fuse;
         this.executor = executor;
@@ -124,7 +124,7 @@ final class Headquarters implements Tuner.Listener {
                 try {
                     tell(ownSlots());
                 } catch (Exception | LinkageError e) {
-                    Fuse.LOG.warn("Pellucid could not give the executor's slots back", e);
+                    Failsafe.LOG.warn("Pellucid could not give the executor's slots back", e);
                 }
             });
         } catch (RejectedExecutionException e) {
@@ -195,14 +195,14 @@ final class Headquarters implements Tuner.Listener {
     }
 
     /** An unreachable driver is no failure of ours: Spark itself will end the executor. */
-    private void later(Fuse.Part part) {
+    private void later(Failsafe.Part part) {
         try {
             background.execute(() -> fuse.guard("message", () -> {
                 try {
                     part.run();
                 } catch (Exception e) {
                     if (!background.isShutdown() && said.compareAndSet(false, true)) {
-                        Fuse.LOG.warn("Pellucid's part in the driver did not answer", e);
+                        Failsafe.LOG.warn("Pellucid's part in the driver did not answer", e);
                     }
                 }
             }));

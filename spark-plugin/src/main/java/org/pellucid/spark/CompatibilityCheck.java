@@ -5,11 +5,11 @@ import java.util.Arrays;
 import java.util.List;
 
 /** What the plugin meets in an application that it was not tested with: said once, in the driver's log. */
-final class Neighbours {
+final class CompatibilityCheck {
     private static final List<String> SORT_SHUFFLES =
         List.of("sort", "tungsten-sort", "org.apache.spark.shuffle.sort.SortShuffleManager");
 
-    private Neighbours() {}
+    private CompatibilityCheck() {}
 
     /**
      * One line each; none where all is as tested.
