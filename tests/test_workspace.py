@@ -1,7 +1,7 @@
-"""The workspace is built as designed: who depends on whom, who names what, and a true map.
+"""Checks of the workspace itself: dependencies, features, documentation, and prose.
 
-Needs no binary and no network (`make lint`). The table is DESIGN's, as data: a new arrow
-between two parts is a decision, and is made here and there first.
+They need neither a binary nor a network (`make lint`). A new dependency between two crates is a design
+decision: it changes the table here and the one in ARCHITECTURE.md.
 """
 
 import json
@@ -26,52 +26,36 @@ MAY_USE = {
     "cli": ALL,
     "python": {"backends", "iterate", "trace"},
 }
-# Crates that decide and judge, and must not be able to wait, look at a clock, or be random.
+# Crates without clocks, I/O, threads that wait, or randomness.
 PURE = ("scheduler", "model")
 IMPURE = re.compile(r"\bstd::(fs|io|net|process|env)\b|\bthread::(sleep|park|current)\b|\b(Instant|SystemTime)\b|\b(println|eprintln)!|\bHash(Map|Set)\b")
-# Text in backticks that can be nothing but a path.
+# A path in backticks.
 PATH = re.compile(r"`([A-Za-z0-9_.\-]+(?:/[A-Za-z0-9_.\-]*)+|[A-Za-z0-9_\-]+\.(?:rs|py|md|toml|txt|tsv|jsonl))`")
 
 
 def packages() -> dict[str, dict]:
-    """The workspace's packages by the name of their folder."""
+    """Returns the workspace's packages by folder name."""
     command = ["cargo", "metadata", "--no-deps", "--locked", "--offline", "--format-version", "1"]
     found = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
     return {Path(package["manifest_path"]).parent.name: package for package in found["packages"]}
 
 
 def code_of(file: Path) -> str:
-    """A Rust file without comments and without its unit tests, which stand at its end."""
+    """Returns a Rust file's code without comments and without the unit tests at its end."""
     lines = file.read_text().split("\n#[cfg(test)]\n")[0].splitlines()
     return "\n".join(line.split("//")[0] for line in lines)
 
 
-def paths_named(text: str) -> list[tuple[str, str]]:
-    """Each path in backticks with the folder that its heading names (empty: none)."""
-    named, folder = [], ""
-    for line in text.splitlines():
-        found = PATH.findall(line)
-        if line.startswith("#"):
-            folder = next((path for path in found if (ROOT / path).is_dir()), "")
-        named += [(path, folder) for path in found]
-    return named
-
-
-def resolved(path: str, folder: str) -> Path | None:
-    """The file that a path of the map means: from the root, or from its heading's folder."""
-    return next((at for at in (ROOT / path, ROOT / folder / path) if at.exists()), None)
-
-
-def test_crates_use_only_what_the_design_lets_them_use():
+def test_crates_depend_only_on_allowed_crates():
     found = packages()
-    assert set(found) == set(MAY_USE), "a part was added or removed: DESIGN's table comes first"
+    assert set(found) == set(MAY_USE), "add the new crate to MAY_USE and to the table in ARCHITECTURE.md"
     for name, package in found.items():
         uses = {d["name"].removeprefix("pellucid-") for d in package["dependencies"] if d["name"].startswith("pellucid-")}
         assert uses <= MAY_USE[name], f"{name} uses {sorted(uses - MAY_USE[name])}"
 
 
 def features(*options: str) -> dict[str, str]:
-    """The features with which each package other than the command is compiled, by name and version."""
+    """Returns the compiled features of each package except the command, by name and version."""
     command = ["cargo", "tree", "--workspace", "--locked", "--offline", "--prefix", "none", "--format", "{p}\t{f}", *options]
     lines = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
     found = dict(line.removesuffix(" (*)").split("\t") for line in lines if line)
@@ -79,7 +63,7 @@ def features(*options: str) -> dict[str, str]:
 
 
 def test_demo_and_test_builds_share_every_dependency():
-    # Cargo compiles a package again for another set of features; DataFusion would take a quarter of an hour.
+    # Another set of features would compile a package again; DataFusion takes a quarter of an hour.
     demo = features("--edges", "normal,build")
     for edges in ("normal,build", "normal,build,dev"):
         whole = features("--edges", edges, "--features", "pellucid-cli/all")
@@ -92,32 +76,51 @@ def test_only_the_engine_names_datafusion():
         assert not names or name == "engine", f"crates/{name} names {names}"
 
 
-def test_what_decides_and_judges_cannot_wait_look_at_a_clock_or_be_random():
+def test_pure_crates_have_no_clock_io_or_randomness():
     for name in PURE:
         for file in sorted((ROOT / "crates" / name / "src").rglob("*.rs")):
             found = IMPURE.search(code_of(file))
             assert found is None, f"{file.relative_to(ROOT)} uses {found.group()}"
 
 
-def test_every_path_that_the_map_names_exists():
-    named = paths_named(MAP.read_text())
-    assert len(named) > 50, "the map names hardly anything: is its notation still understood?"
-    gone = [path for path, folder in named if resolved(path, folder) is None]
-    assert not gone, f"ARCHITECTURE.md names what is not there: {gone}"
+def tracked(*suffixes: str) -> list[Path]:
+    """Returns the repository's files with one of the suffixes."""
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    files = [ROOT / name for name in names.split("\0") if name.endswith(suffixes)]
+    return [file for file in files if file.exists()]
 
 
-def test_the_map_names_every_source_file():
-    named = {resolved(path, folder) for path, folder in paths_named(MAP.read_text())}
-    for file in sorted([*ROOT.glob("crates/*/src/**/*.rs"), *ROOT.glob("python/src/*.rs")]):
-        # A folder that the map describes as a whole covers the files in it.
-        covered = file in named or file.parent in named and file.parent.name != "src"
-        assert covered, f"ARCHITECTURE.md does not say what {file.relative_to(ROOT)} is for"
+def test_architecture_names_existing_paths():
+    named = PATH.findall(MAP.read_text())
+    assert len(named) > 20, "ARCHITECTURE.md names hardly any path: does PATH still match its notation?"
+    missing = [path for path in named if not (ROOT / path).exists()]
+    assert not missing, f"ARCHITECTURE.md names missing paths: {missing}"
 
 
-def test_links_in_the_documents_lead_somewhere():
-    for page in [*ROOT.glob("*.md"), *ROOT.glob("*/*.md")]:
-        if page.relative_to(ROOT).parts[0] in ("target", "data"):
-            continue
+def test_architecture_lists_allowed_dependencies():
+    for name, uses in MAY_USE.items():
+        [row] = re.findall(rf"^\| `(?:crates/)?{name}` \|.*\| (.*) \|$", MAP.read_text(), re.MULTILINE)
+        listed = set(MAY_USE) & set(re.findall(r"\w+", row))
+        assert uses == ALL or listed == uses, f"ARCHITECTURE.md lists {sorted(listed)} for {name}, not {sorted(uses)}"
+
+
+def test_source_files_open_with_their_purpose():
+    for file in tracked(".rs", ".py"):
+        source = file.relative_to(ROOT).parts
+        if file.suffix == ".py" or "src" in source:
+            opening = "//!" if file.suffix == ".rs" else '"""'
+            text = file.read_text()
+            assert not text or text.startswith(opening), f"{Path(*source)} does not open with {opening} and its purpose"
+
+
+def test_links_in_documents_resolve():
+    for page in tracked(".md"):
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
             if "://" not in target:
-                assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
+                assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to the missing {target}"
+
+
+def test_readme_and_architecture_stay_short():
+    for page in (ROOT / "README.md", MAP):
+        lines = len(page.read_text().splitlines())
+        assert lines <= 150, f"{page.name} has {lines} lines; 150 is the limit"
