@@ -302,7 +302,7 @@ def test_executors_end_with_their_driver(few, tmp_path, mode):
         shutil.rmtree(spark.home() / "work" / log.name.partition(".")[0], ignore_errors=True)
 
 
-# Every callback and every guarded part; each blows the fuse of a whole process.
+# Every callback and every guarded part; each trips the failsafe of a whole process.
 FAULTS = ("init", "onTaskStart", "onTaskCompletion", "onTaskSucceeded", "onTaskFailed", "shutdown", "read", "write", "core", "disk",
           "disks", "force", "message", "driver.init", "driver.listener", "driver.receive")  # fmt: skip
 
@@ -336,8 +336,8 @@ def test_no_failure_of_the_plugin_is_one_of_the_job(data, tmp_path, version):
     assert ran.answer["stock"]["answer"][1] == truth(folder / "slow")
     for said in ran.answer.values():
         nothing_held(said["held"])
-    assert "spark.pellucid.mode=fast: it is one of [adaptive, monotasks, measure, off]" in ran.errors
-    assert "spark.pellucid.moed is no setting" in ran.errors
+    assert "spark.pellucid.mode=fast: expected one of [adaptive, monotasks, measure, off]" in ran.errors
+    assert "unknown setting spark.pellucid.moed" in ran.errors
     assert "Pellucid only measures: spark.pellucid.policy has no effect without spark.pellucid.mode=adaptive or monotasks" in ran.errors
     assert "/proc/version, line 1" in ran.errors
     # A scan, a write and the asking were seen by both.

@@ -10,43 +10,43 @@ import org.apache.spark.SparkContext;
 import org.apache.spark.util.LongAccumulator;
 
 /**
- * What a task says in the event log: one named accumulator each, in nanoseconds and bytes.
+ * The accumulables that a task writes to the event log, one named accumulator each, in nanoseconds and
+ * bytes.
  *
- * <p>The driver makes and registers them and hands them to the executors serialised. A task that
- * reads them back gets zeroed copies, which register with the task by themselves: Spark does that
- * for whatever accumulator a task's closure brings (AccumulatorV2.readObject). So no task needs to
- * be changed, and the values come back with its result. What is never added to is left out of the
- * log: absent, not zero.
+ * <p>The driver registers the accumulators and sends them to the executors serialised. A task that
+ * deserialises them gets zeroed copies, which register with the task themselves: Spark does that for any
+ * accumulator in a task's closure (AccumulatorV2.readObject). So no task has to be changed, and the values
+ * return with its result. An accumulator that is never added to is absent from the log, not zero.
  */
 final class Accumulables {
-    /** In the order of the serialised array. */
+    /** The order is that of the serialised array. */
     enum Name {
-        /** What the executor allowed the task's stage when it ended; marks a measured task. */
+        /** Tasks of this stage that the executor allowed when the task ended; marks a measured task. */
         CONCURRENCY,
-        /** Why: {@link org.pellucid.spark.core.Reason#code}. */
+        /** Reason for the concurrency: {@link org.pellucid.spark.core.Reason#code}. */
         REASON,
-        /** Waiting for permits of the plugin; within executorRunTime. */
+        /** Wait for the plugin's permits; part of executorRunTime. */
         QUEUE_NS,
-        /** Run time that was neither computing, collecting garbage, queueing nor runnable. */
+        /** Run time minus computing, garbage collection, queueing and run queue. */
         IO_WAIT_NS,
-        /** Runnable without a core. */
+        /** Time runnable without a core. */
         RUN_QUEUE_NS,
-        /** Stalled in reads of files; absent where some went past the plugin. */
+        /** Stall in reads of files; absent if some bypassed the plugin. */
         READ_WAIT_NS,
-        /** Stalled in writes of files; absent likewise. */
+        /** Stall in writes of files; absent if some bypassed the plugin. */
         WRITE_WAIT_NS,
-        /** The kernel's own count of waiting for block devices, where it keeps one, in steps of 10 ms. */
+        /** The kernel's block device delay if it keeps one, in steps of 10 ms. */
         BLOCK_DELAY_NS,
         READ_BYTES,
         WRITE_BYTES,
-        /** That the machine gives its executor, whatever slots it has; once a stage. */
+        /** Cores of the executor's machine, regardless of its slots; once per stage. */
         CORES,
-        /** ζ of the interval that this task ended, in ns² a megabyte. */
+        /** ζ of the interval that this task ended, in ns² per megabyte. */
         INDEX_NS2_PER_MB,
-        /** Of the disk that it queued for last, when it had its turn. */
+        /** Permits of the disk that the task queued for last, at the time it was admitted. */
         DISK_PERMITS;
 
-        String inLog() {
+        String logName() {
             return "pellucid." + name().toLowerCase(java.util.Locale.ROOT);
         }
     }
@@ -57,19 +57,19 @@ final class Accumulables {
         this.all = all;
     }
 
-    /** On the driver, which must keep them: Spark holds registered ones weakly. */
+    /** Registers the accumulators on the driver, which must keep them: Spark holds them weakly. */
     static Accumulables register(SparkContext context) {
         Name[] names = Name.values();
         LongAccumulator[] all = new LongAccumulator[names.length];
         for (int i = 0; i < names.length; i++) {
             all[i] = new LongAccumulator();
-            // Tasks that failed waited too.
-            all[i].register(context, scala.Option.apply(names[i].inLog()), true);
+            // Count failed values too: a failed task also waited.
+            all[i].register(context, scala.Option.apply(names[i].logName()), true);
         }
         return new Accumulables(all);
     }
 
-    /** For the executors' configuration. */
+    /** Returns the accumulators serialised, for the executors' configuration. */
     String serialised() throws IOException {
         ByteArrayOutputStream bytes = new ByteArrayOutputStream();
         try (ObjectOutputStream out = new ObjectOutputStream(bytes)) {
@@ -78,7 +78,7 @@ final class Accumulables {
         return Base64.getEncoder().encodeToString(bytes.toByteArray());
     }
 
-    /** On the thread of a task that starts: a set of its own. */
+    /** Deserialises a new set on the thread of a starting task. */
     static Accumulables ofTask(byte[] serialised) throws IOException, ClassNotFoundException {
         try (ObjectInputStream in = new ObjectInputStream(new ByteArrayInputStream(serialised))) {
             return new Accumulables((LongAccumulator[]) in.readObject());

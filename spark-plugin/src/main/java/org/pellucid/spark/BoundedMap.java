@@ -3,18 +3,18 @@ package org.pellucid.spark;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** Keeps as many entries as it may, those that were asked for last: of stages, of which no end is known here. */
+/** A map that keeps the most recently used entries, such as those of stages, whose end an executor does not see. */
 final class BoundedMap<K, V> extends LinkedHashMap<K, V> {
     private static final long serialVersionUID = 1;
-    private final int most;
+    private final int capacity;
 
-    BoundedMap(int most) {
+    BoundedMap(int capacity) {
         super(16, 0.75f, true);
-        this.most = most;
+        this.capacity = capacity;
     }
 
     @Override
     protected boolean removeEldestEntry(Map.Entry<K, V> eldest) {
-        return size() > most;
+        return size() > capacity;
     }
 }

@@ -4,7 +4,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 
-/** What the plugin meets in an application that it was not tested with: said once, in the driver's log. */
+/** Checks an application for Spark versions, shuffles and plugins that were not tested, for warnings at startup. */
 final class CompatibilityCheck {
     private static final List<String> SORT_SHUFFLES =
         List.of("sort", "tungsten-sort", "org.apache.spark.shuffle.sort.SortShuffleManager");
@@ -12,9 +12,9 @@ final class CompatibilityCheck {
     private CompatibilityCheck() {}
 
     /**
-     * One line each; none where all is as tested.
+     * Returns one warning per difference; none if everything was tested.
      *
-     * @param version of Spark
+     * @param version Spark's version
      * @param shuffle {@code spark.shuffle.manager}
      * @param plugins {@code spark.plugins}
      */
@@ -25,12 +25,12 @@ final class CompatibilityCheck {
         }
         if (!SORT_SHUFFLES.contains(shuffle.trim())) {
             lines.add("Pellucid was tested with Spark's own ShuffleManager, not with spark.shuffle.manager=" + shuffle
-                + ": what its shuffles wait for is in io_wait_ns alone");
+                + ": the waits of its shuffles are only part of io_wait_ns");
         }
         String us = PellucidPlugin.class.getName();
         if (!Arrays.stream(plugins.split(",")).map(String::trim).allMatch(us::equals)) {
             lines.add("Pellucid is not the only one of spark.plugins=" + plugins
-                + ": what others do to a task before or after it counts as the task's");
+                + ": what other plugins do to a task before or after it counts as the task's");
         }
         return lines;
     }

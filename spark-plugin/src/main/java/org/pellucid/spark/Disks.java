@@ -14,37 +14,37 @@ import org.pellucid.spark.core.Controller;
 import org.pellucid.spark.core.DiskQueue;
 
 /**
- * The disks of an executor in the {@code monotasks} mode, each with its queue: those of
- * {@code spark.pellucid.disks}, else what the mounted file systems say, as they are met.
+ * An executor's disks in {@code monotasks} mode, each with its queue. Disks come from
+ * {@code spark.pellucid.disks}, or else from the mounted file systems as files are first used.
  */
 final class Disks {
-    /** Folders whose disk is remembered; asking for it is a system call or two. */
+    /** Maximum number of folders whose disk is cached; a lookup takes a system call or two. */
     private static final int MAX_FOLDERS = 4096;
 
     private final Settings settings;
-    private final BiConsumer<String, DiskQueue> met;
+    private final BiConsumer<String, DiskQueue> onNewDisk;
     private final Map<String, DiskQueue> queues = new LinkedHashMap<>();
-    private final Map<String, DiskQueue> ofFolder = new ConcurrentHashMap<>();
+    private final Map<String, DiskQueue> byFolder = new ConcurrentHashMap<>();
 
     /**
-     * @param met told of each, as it is met
+     * @param onNewDisk called for each new disk
      */
-    Disks(Settings settings, BiConsumer<String, DiskQueue> met) {
+    Disks(Settings settings, BiConsumer<String, DiskQueue> onNewDisk) {
         this.settings = settings;
-        this.met = met;
+        this.onNewDisk = onNewDisk;
         for (String folder : settings.disks) {
             queue(folder.endsWith("/") ? folder : folder + "/");
         }
     }
 
-    /** Of the file, which need not exist yet; null where its file system cannot be asked. */
+    /** Returns the queue of the file's disk; the file need not exist yet. Null if its file system is unknown. */
     DiskQueue of(File file) {
         String folder = file.getAbsoluteFile().getParent();
-        DiskQueue known = ofFolder.get(folder);
+        DiskQueue known = byFolder.get(folder);
         if (known == null) {
             known = find(file.getAbsolutePath());
-            if (known != null && ofFolder.size() < MAX_FOLDERS) {
-                ofFolder.put(folder, known);
+            if (known != null && byFolder.size() < MAX_FOLDERS) {
+                byFolder.put(folder, known);
             }
         }
         return known;
@@ -70,27 +70,27 @@ final class Disks {
     }
 
     private DiskQueue queue(String name) {
-        DiskQueue made;
+        DiskQueue created;
         synchronized (this) {
             DiskQueue known = queues.get(name);
             if (known != null) {
                 return known;
             }
-            made = new DiskQueue(
+            created = new DiskQueue(
                 Controller.ofMonotasks(settings.tuning.policy, settings.diskMin, settings.diskMax, settings.tuning.gain),
                 System::nanoTime);
-            queues.put(name, made);
+            queues.put(name, created);
         }
-        met.accept(name, made);
-        return made;
+        onNewDisk.accept(name, created);
+        return created;
     }
 
     synchronized Collection<DiskQueue> all() {
         return new ArrayList<>(queues.values());
     }
 
-    /** Permits that all of them may come to: what slots are reckoned with. More with each that is met. */
-    synchronized int mostPermits() {
+    /** Returns the maximum permits of all known disks, for the number of slots. Grows with each new disk. */
+    synchronized int maxPermits() {
         return Math.max(queues.size(), 1) * settings.diskMax;
     }
 }

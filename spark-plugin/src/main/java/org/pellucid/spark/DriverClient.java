@@ -12,34 +12,33 @@ import org.pellucid.spark.core.Reason;
 import org.pellucid.spark.core.Tuner;
 
 /**
- * An executor's line to the driver's part: how many cores it has, how many tasks it wants, what
- * like stages found. All on one thread of its own, so that no task ever waits for the driver. The
- * messages are arrays of strings, which any class loader can read.
+ * An executor's client for the plugin's driver side. Reports the executor's cores and wanted tasks, and
+ * fetches what similar stages found. All messages are sent from one background thread, so no task ever
+ * waits for the driver. Messages are arrays of strings, which any class loader can read.
  *
- * <p>The gate holds whether or not a message arrives; without the driver Spark only sends tasks
- * that then wait here.
+ * <p>The gate works without the driver. If messages are lost, Spark only sends tasks that then wait here.
  */
 final class DriverClient implements Tuner.Listener {
-    /** The driver hears of executors and stages a little later than they begin. */
-    private static final long AGAIN_MS = 50;
-    private static final int TIMES = 200;
+    /** The driver may learn of executors and stages slightly after they start, so requests are retried. */
+    private static final long RETRY_DELAY_MS = 50;
+    private static final int MAX_RETRIES = 200;
 
     private final PluginContext spark;
     private final ScheduledExecutorService background;
     private final AtomicBoolean pending = new AtomicBoolean();
-    private final AtomicBoolean said = new AtomicBoolean();
-    private final AtomicBoolean gaveUp = new AtomicBoolean();
+    private final AtomicBoolean warned = new AtomicBoolean();
+    private final AtomicBoolean restored = new AtomicBoolean();
     private Tuner tuner;
-    private Failsafe fuse;
-    private volatile boolean driverFollows;
+    private Failsafe failsafe;
+    private volatile boolean slotsAdjustable;
     private PellucidExecutor executor;
     private Settings.Mode mode;
     private volatile boolean runsTasks;
-    /** A part of one where Spark was told so: then nothing is gated ({@link Settings#of}). */
+    /** A fraction if {@code spark.task.cpus} is one; nothing is gated then ({@link Settings#of}). */
     private volatile double cpusOfTask;
     private volatile int slots;
     private volatile int cores;
-    private int toldCores;
+    private int sentCores;
 
     DriverClient(PluginContext spark, ScheduledExecutorService background) {
         this.spark = spark;
@@ -47,23 +46,23 @@ final class DriverClient implements Tuner.Listener {
         this.cpusOfTask = Double.parseDouble(spark.conf().get(Settings.TASK_CPUS, "1"));
     }
 
-    void begin(PellucidExecutor executor, Tuner tuner, Failsafe fuse, Settings.Mode mode) {
+    void begin(PellucidExecutor executor, Tuner tuner, Failsafe failsafe, Settings.Mode mode) {
         this.tuner = tuner;
-        this.fuse = fuse;
+        this.failsafe = failsafe;
         this.executor = executor;
         this.mode = mode;
-        askCores(TIMES);
+        requestCores(MAX_RETRIES);
     }
 
-    /** A task began that takes so many cores: all of one executor's do, as good as always. */
-    void taskBegins(int cpus) {
+    /** Records the cores of a starting task. With rare exceptions all tasks of an executor take the same number. */
+    void taskStarts(int cpus) {
         if (!runsTasks) {
             runsTasks = true;
-            askCores(TIMES);
+            requestCores(MAX_RETRIES);
         }
         if (cpus != Math.ceil(cpusOfTask)) { // Spark rounds up
             cpusOfTask = cpus;
-            later(() -> {
+            inBackground(() -> {
                 if (cores > 0) {
                     tuner.setMax(ownSlots());
                 }
@@ -71,102 +70,102 @@ final class DriverClient implements Tuner.Listener {
         }
     }
 
-    /** What the scheduler was told last, or how many there are; 0: not known yet. */
+    /** Returns the slots that the scheduler was last told of, or the executor's own; 0 if not known yet. */
     int slots() {
         return slots;
     }
 
-    /** That the executor has without the plugin; 0: not known yet. */
+    /** Returns the executor's slots without the plugin; 0 if not known yet. */
     int ownSlots() {
         return (int) (cores / cpusOfTask + 1e-9);
     }
 
-    private void askCores(int times) {
-        later(() -> {
+    private void requestCores(int retries) {
+        inBackground(() -> {
             if (cores > 0) {
-                return; // known meanwhile
+                return; // already known
             }
             String[] answer =
                 (String[]) spark.ask(new String[] {"executor", spark.executorID(), Boolean.toString(runsTasks)});
             if (answer.length < 2) {
-                again(() -> askCores(times - 1), times);
+                retry(() -> requestCores(retries - 1), retries);
                 return;
             }
             cores = Integer.parseInt(answer[0]);
             slots = ownSlots();
-            toldCores = cores;
-            driverFollows = Boolean.parseBoolean(answer[1]) && mode != Settings.Mode.MEASURE;
+            sentCores = cores;
+            slotsAdjustable = Boolean.parseBoolean(answer[1]) && mode != Settings.Mode.MEASURE;
             executor.coresKnown(cores);
-            tuner.setMax(slots); // slots change: the driver is told, once tasks are gated
+            tuner.setMax(slots); // triggers slotsChanged, after the gates are in place
         });
     }
 
     @Override
     public void slotsChanged() {
-        if (driverFollows && pending.compareAndSet(false, true)) {
-            later(() -> {
+        if (slotsAdjustable && pending.compareAndSet(false, true)) {
+            inBackground(() -> {
                 pending.set(false);
-                tell(executor.slotsWanted(ownSlots()));
+                sendCores(executor.slotsWanted(ownSlots()));
             });
         }
     }
 
     /**
-     * The plugin failed in this process: Spark is told of the executor's own slots, for good. Past the fuse,
-     * which lets no other message through any more.
+     * Restores the executor's own slots in Spark for good, after the plugin failed in this process. Bypasses
+     * the failsafe, which blocks all other messages by then.
      */
-    void giveUp() {
-        if (!gaveUp.compareAndSet(false, true)) {
+    void restoreSlots() {
+        if (!restored.compareAndSet(false, true)) {
             return;
         }
         try {
             background.execute(() -> {
                 try {
-                    tell(ownSlots());
+                    sendCores(ownSlots());
                 } catch (Exception | LinkageError e) {
-                    Failsafe.LOG.warn("Pellucid could not give the executor's slots back", e);
+                    Failsafe.LOG.warn("Pellucid cannot restore the executor's slots in Spark", e);
                 }
             });
         } catch (RejectedExecutionException e) {
-            // The executor ends.
+            // The executor is shutting down.
         }
     }
 
-    private void tell(int wanted) throws Exception {
+    private void sendCores(int wanted) throws Exception {
         int wantedCores = wanted == ownSlots() ? cores : (int) (wanted * cpusOfTask);
-        if (driverFollows && wantedCores != toldCores) {
+        if (slotsAdjustable && wantedCores != sentCores) {
             spark.send(new String[] {
                 "cores", spark.executorID(), Integer.toString(wantedCores)});
-            toldCores = wantedCores;
+            sentCores = wantedCores;
             slots = wanted;
         }
     }
 
     @Override
-    public void began(long stage) {
-        ask(TIMES, answer -> {
+    public void stageStarted(long stage) {
+        ask(MAX_RETRIES, answer -> {
             if (answer.length > 0) {
                 tuner.expect(stage, Integer.parseInt(answer[0]));
             }
             if (answer.length > 1) {
                 tuner.remember(stage, Integer.parseInt(answer[1]));
             }
-        }, "stage", number(stage), spark.executorID());
+        }, "stage", stageId(stage), spark.executorID());
     }
 
-    /** What the driver knows of a stage's shuffles, when it comes ({@link StageShuffles}); empty: nothing. */
+    /** Requests the shuffles that a stage reads ({@link StageShuffles}); completes with an empty array if unknown. */
     CompletableFuture<String[]> shuffles(long stage) {
         CompletableFuture<String[]> answer = new CompletableFuture<>();
-        ask(TIMES, answer::complete, "shuffles", number(stage));
+        ask(MAX_RETRIES, answer::complete, "shuffles", stageId(stage));
         return answer;
     }
 
-    /** Asks the driver until it knows; what it says in the end is empty if it never did. */
-    private void ask(int times, Consumer<String[]> answered, String... message) {
-        later(() -> {
+    /** Asks the driver until it knows the answer; passes on an empty array after the last attempt. */
+    private void ask(int retries, Consumer<String[]> answered, String... message) {
+        inBackground(() -> {
             String[] answer = (String[]) spark.ask(message);
-            if (answer.length == 0 && times > 0) {
-                again(() -> ask(times - 1, answered, message), times);
+            if (answer.length == 0 && retries > 0) {
+                retry(() -> ask(retries - 1, answered, message), retries);
             } else {
                 answered.accept(answer);
             }
@@ -174,40 +173,40 @@ final class DriverClient implements Tuner.Listener {
     }
 
     @Override
-    public void settled(long stage, int concurrency, Reason reason) {
+    public void stageSettled(long stage, int concurrency, Reason reason) {
         if (reason == Reason.REMEMBERED || reason == Reason.FIXED) {
             return;
         }
-        boolean all = reason == Reason.NOT_BOUND_BY_IO || reason == Reason.AT_THE_MOST;
+        boolean all = reason == Reason.NOT_BOUND_BY_IO || reason == Reason.AT_MAXIMUM;
         String found = Integer.toString(all ? Memory.ALL : concurrency);
-        later(() -> spark.send(new String[] {"settled", number(stage), spark.executorID(), found}));
+        inBackground(() -> spark.send(new String[] {"settled", stageId(stage), spark.executorID(), found}));
     }
 
-    /** Of the stage, whatever its attempt. */
-    private static String number(long stage) {
+    /** Returns the stage's id without its attempt. */
+    private static String stageId(long stage) {
         return Long.toString(stage >> 32);
     }
 
-    private void again(Runnable ask, int times) {
-        if (times > 0) {
-            background.schedule(ask, AGAIN_MS, TimeUnit.MILLISECONDS); // from later(), so it can be refused
+    private void retry(Runnable ask, int retries) {
+        if (retries > 0) {
+            background.schedule(ask, RETRY_DELAY_MS, TimeUnit.MILLISECONDS); // runs inside inBackground(), which handles a rejection
         }
     }
 
-    /** An unreachable driver is no failure of ours: Spark itself will end the executor. */
-    private void later(Failsafe.Part part) {
+    /** Runs a message in the background. An unreachable driver does not trip the failsafe: Spark will end the executor. */
+    private void inBackground(Failsafe.Part part) {
         try {
-            background.execute(() -> fuse.guard("message", () -> {
+            background.execute(() -> failsafe.guard("message", () -> {
                 try {
                     part.run();
                 } catch (Exception e) {
-                    if (!background.isShutdown() && said.compareAndSet(false, true)) {
-                        Failsafe.LOG.warn("Pellucid's part in the driver did not answer", e);
+                    if (!background.isShutdown() && warned.compareAndSet(false, true)) {
+                        Failsafe.LOG.warn("Pellucid cannot reach its driver part; the executor goes on without it", e);
                     }
                 }
             }));
         } catch (RejectedExecutionException e) {
-            // The executor ends.
+            // The executor is shutting down.
         }
     }
 }

@@ -8,15 +8,15 @@ import org.pellucid.spark.core.DiskQueue;
 import org.pellucid.spark.core.DiskQueue.Phase;
 
 /**
- * What stands round every access to a file: the clock, and in the {@code monotasks} mode the
- * disk's queue, with the task's core given back meanwhile. A thread never holds both.
+ * Wraps every access to a file: reads the clocks, and in {@code monotasks} mode queues for the disk with the
+ * task's core released meanwhile. A thread never holds a core and a disk at once.
  *
- * <p>One a process, because Hadoop makes its file systems itself.
+ * <p>There is one instance per process, because Hadoop creates its file systems itself.
  */
 final class FileIo {
-    /** The first fill of a gated stream's buffer: a spinning disk reads as much in the time of a position. */
+    /** The first fill of a gated stream's buffer: a spinning disk reads this much in the time of one seek. */
     static final int FIRST_FILL_BYTES = 1 << 20;
-    /** A later one: the position is a tenth of it. */
+    /** Later fills: the seek takes a tenth of the time. */
     private static final int MAX_FILL_BYTES = 8 << 20;
     static final long NO_STAGE = -1;
 
@@ -26,61 +26,61 @@ final class FileIo {
     final LongAdder writeBytes = new LongAdder();
     final LongAdder readWaitNs = new LongAdder();
     final LongAdder writeWaitNs = new LongAdder();
-    /** Of shuffle files, in monotasks of their own. */
+    /** Bytes of shuffle files, which are read in monotasks of their own. */
     final LongAdder shuffleReadBytes = new LongAdder();
 
-    final Failsafe fuse;
+    final Failsafe failsafe;
     final Cores cores;
     private final Disks disks;
     private final IntSupplier tasks;
-    /** The stage whose last stream was read on past its first fill; whoever looks sees an old one at worst. */
-    volatile long readOnStage = NO_STAGE;
+    /** The stage whose last stream read past its first fill. Unsynchronised readers see an old value at worst. */
+    volatile long sequentialStage = NO_STAGE;
 
     /**
-     * Measures alone where there are neither cores nor disks.
+     * Only measures if {@code cores} and {@code disks} are null.
      *
-     * @param tasks that run at once
+     * @param tasks the number of tasks that run at once
      */
-    FileIo(Failsafe fuse, Cores cores, Disks disks, IntSupplier tasks) {
-        this.fuse = fuse;
+    FileIo(Failsafe failsafe, Cores cores, Disks disks, IntSupplier tasks) {
+        this.failsafe = failsafe;
         this.cores = cores;
         this.disks = disks;
         this.tasks = tasks;
     }
 
-    /** That a gated stream may hold: of all tasks an eighth of the heap. */
-    int mostFillBytes() {
+    /** Returns how much a gated stream may hold, so that all tasks together hold an eighth of the heap. */
+    int maxFillBytes() {
         long share = Runtime.getRuntime().maxMemory() / 8 / tasks.getAsInt();
         return (int) Math.max(Math.min(share, MAX_FILL_BYTES), FIRST_FILL_BYTES);
     }
 
-    /** Null: from now on none. */
+    /** Installs this process's instance; null to remove it. */
     static void install(FileIo io) {
         installed = io;
     }
 
-    /** Null where the plugin is not there, or is off. */
+    /** Returns the installed instance; null if there is none or the plugin is off. */
     static FileIo installed() {
         FileIo io = installed;
-        return io == null || io.fuse.isBlown() ? null : io;
+        return io == null || io.failsafe.isTripped() ? null : io;
     }
 
-    /** The queue of the file's disk; null: not gated, as nothing is of a task that is let through. */
+    /** Returns the queue of the file's disk; null if the disk or the calling task is not gated. */
     DiskQueue queueOf(File file) {
         DiskQueue[] found = new DiskQueue[1];
         TaskMeter task = TaskMeter.current();
         if (disks != null && (task == null || !task.ungated)) {
-            fuse.guard("disks", () -> found[0] = disks.of(file));
+            failsafe.guard("disks", () -> found[0] = disks.of(file));
         }
         return found[0];
     }
 
-    /** One access, from when it may begin to {@link #close}. Fails in nothing. */
+    /** One access to a file, from admission to {@link #close}. Never throws. */
     final class Access implements AutoCloseable {
         private final Phase phase;
         private final TaskMeter task = TaskMeter.current();
         private DiskQueue.Turn turn;
-        private boolean gaveCore;
+        private boolean releasedCore;
         private long startNs;
         private long startCpuNs;
         private long bytes;
@@ -89,7 +89,7 @@ final class FileIo {
             this.phase = phase;
         }
 
-        /** It went well and moved so many bytes. */
+        /** Records that the access succeeded and moved this many bytes. */
         void moved(long count) {
             bytes = Math.max(count, 0);
             if (turn != null) {
@@ -104,24 +104,24 @@ final class FileIo {
                 try {
                     turn.close();
                 } catch (RuntimeException e) {
-                    fuse.blow("disk", e);
+                    failsafe.trip("disk", e);
                 }
             }
-            fuse.guard(part(), () -> count(tookNs));
-            if (gaveCore) {
-                fuse.guard("core", () -> queued(() -> cores.acquire(task.cores, task::killed)));
+            failsafe.guard(partName(), () -> record(tookNs));
+            if (releasedCore) {
+                failsafe.guard("core", () -> queued(() -> cores.acquire(task.cores, task::killed)));
             }
         }
 
-        private void giveCore() {
+        private void releaseCore() {
             if (task != null && cores.held()) {
-                gaveCore = true;
+                releasedCore = true;
                 cores.release();
             }
         }
 
         private void enter(DiskQueue disk) throws Exception {
-            giveCore();
+            releaseCore();
             queued(() -> turn = disk.acquire(phase, () -> task != null && task.killed()));
             if (task != null && turn != null) {
                 task.diskPermits(turn.permits());
@@ -139,25 +139,25 @@ final class FileIo {
             }
         }
 
-        private String part() {
+        private String partName() {
             return phase == Phase.WRITE ? "write" : "read";
         }
 
-        private void count(long tookNs) {
+        private void record(long tookNs) {
             if (phase == Phase.SHUFFLE_READ) {
                 shuffleReadBytes.add(bytes);
             } else {
-                // What its thread computed meanwhile, copying from the page cache, is no wait.
-                countFile(Math.max(tookNs - (ThreadClock.cpu() - startCpuNs), 0));
+                // Computing on this thread, such as copying from the page cache, is not wait.
+                recordFile(Math.max(tookNs - (ThreadClock.cpu() - startCpuNs), 0));
             }
         }
 
-        private void countFile(long waitNs) {
+        private void recordFile(long waitNs) {
             boolean read = phase == Phase.READ;
             (read ? readBytes : writeBytes).add(bytes);
             (read ? readWaitNs : writeWaitNs).add(waitNs);
             if (task == null) {
-                return; // of the process, of no task
+                return; // counted for the process only
             }
             if (read) {
                 task.read(bytes, waitNs);
@@ -168,29 +168,29 @@ final class FileIo {
     }
 
     /**
-     * Waits for the disk, where it is gated. To be closed after the access.
+     * Starts an access, waiting for the disk if it is gated. The caller closes it afterwards.
      *
-     * @param disk null: not gated
+     * @param disk the disk's queue; null if it is not gated
      */
     Access begin(DiskQueue disk, Phase phase) {
         Access access = new Access(phase);
         if (disk != null) {
-            fuse.guard("disk", () -> access.enter(disk));
+            failsafe.guard("disk", () -> access.enter(disk));
         }
-        return started(access);
+        return start(access);
     }
 
-    /** As {@link #begin}, but queues for no disk: for what waits for one, and moves next to nothing. */
-    Access beside(Phase phase) {
+    /** Like {@link #begin}, but without queueing: for metadata operations, which wait for a disk but move little. */
+    Access beginUnqueued(Phase phase) {
         Access access = new Access(phase);
         if (cores != null) {
-            fuse.guard("core", access::giveCore);
+            failsafe.guard("core", access::releaseCore);
         }
-        return started(access);
+        return start(access);
     }
 
-    private Access started(Access access) {
-        fuse.guard(access.part(), () -> access.startCpuNs = ThreadClock.cpu());
+    private Access start(Access access) {
+        failsafe.guard(access.partName(), () -> access.startCpuNs = ThreadClock.cpu());
         access.startNs = System.nanoTime();
         return access;
     }

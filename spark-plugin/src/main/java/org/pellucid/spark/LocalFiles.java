@@ -16,34 +16,34 @@ import org.apache.spark.SparkConf;
 import org.pellucid.spark.core.DiskQueue;
 
 /**
- * Hadoop's {@code file:} with every stream measured, and queued in the {@code monotasks} mode.
- * Checksums and all else are its own: callers cast {@code file:} to {@link LocalFileSystem}.
+ * Hadoop's {@code file:} file system with every stream measured, and queued in {@code monotasks} mode. All
+ * else, including checksums, is inherited: callers cast {@code file:} to {@link LocalFileSystem}.
  *
- * <p>It takes the place of the stock one in Hadoop's cache of file systems and nowhere else. A
- * configuration key would reach processes that do not have this class. So it sees what goes
- * through {@link FileSystem} in an executor: inputs and outputs of tasks, not shuffle files,
- * spills or cached blocks, which Spark writes past Hadoop.
+ * <p>It replaces the stock one only in Hadoop's cache of file systems. A configuration key would reach
+ * processes that do not have this class. So it sees what goes through {@link FileSystem} in an executor:
+ * inputs and outputs of tasks, but not shuffle files, spills or cached blocks, which Spark writes without
+ * Hadoop.
  */
 public final class LocalFiles extends LocalFileSystem {
     private static final URI ROOT = URI.create("file:///");
     /**
-     * Hive's wrapper for its {@code pfile:}, which passes all on to the stock one. It announces itself
-     * for {@code file:} too, and the order of the jars decides which of the two Hadoop takes.
+     * Hive's wrapper for its {@code pfile:}, which delegates everything to the stock file system. It registers
+     * for {@code file:} as well, and the order of the jars decides which of the two Hadoop loads.
      */
     private static final String HIVE = "org.apache.hadoop.hive.ql.io.ProxyLocalFileSystem";
 
     /**
-     * How much of a file's checksums is read at once: by default so little that the head moves to them and
-     * back several times while one monotask reads the file. This is as much as belongs to 8 MiB.
+     * Size of the buffer for a file's checksums. Hadoop's default is so small that the head moves to them and back
+     * several times while one monotask reads the file. This size holds the checksums of 8 MiB.
      */
     private static final String SUMS_BUFFER = "file.stream-buffer-size";
     private static final int SUMS_BUFFER_BYTES = (8 << 20) / 512 * 4;
 
     /**
-     * Puts it into the cache of this process and user.
+     * Puts this file system into the cache of this process and user.
      *
      * @param gated whether its streams will queue
-     * @return null, or why it does not fit here
+     * @return null, or the reason why it cannot be used here
      */
     static String install(SparkConf spark, boolean gated) throws IOException {
         Configuration conf = new Configuration();
@@ -61,18 +61,18 @@ public final class LocalFiles extends LocalFileSystem {
         if (cached instanceof LocalFiles) {
             return null;
         }
-        cached.close(); // which only takes it from the cache: its open streams go on
+        cached.close(); // only removes it from the cache; its open streams stay valid
         if (gated && !spark.contains("spark.hadoop." + SUMS_BUFFER)) {
             conf.setInt(SUMS_BUFFER, SUMS_BUFFER_BYTES);
         }
         conf.setClass("fs.file.impl", LocalFiles.class, FileSystem.class);
         conf.setClassLoader(LocalFiles.class.getClassLoader());
-        return FileSystem.get(ROOT, conf) instanceof LocalFiles ? null : "another one was put there meanwhile";
+        return FileSystem.get(ROOT, conf) instanceof LocalFiles ? null : "another file system was cached at the same time";
     }
 
     /**
-     * Stays where it is: all tasks have this one, and who closes it, as users do, would have the next take the stock one. That
-     * too only leaves the cache.
+     * Stays in the cache. All tasks share this instance, and if user code closed it, the next task would get the
+     * stock file system. The stock one's close only removes it from the cache, too.
      */
     @Override
     public void close() throws IOException {
@@ -86,7 +86,7 @@ public final class LocalFiles extends LocalFileSystem {
             return super.open(path, bufferSize);
         }
         DiskQueue disk = io.queueOf(pathToFile(path));
-        // To open a file reads the head of its checksums.
+        // Opening a file reads the start of its checksums.
         try (FileIo.Access access = io.begin(disk, DiskQueue.Phase.READ)) {
             FSDataInputStream in = super.open(path, bufferSize);
             try {
@@ -96,7 +96,7 @@ public final class LocalFiles extends LocalFileSystem {
                 measured.opened(access);
                 return new FSDataInputStream(measured);
             } catch (LinkageError e) {
-                io.fuse.blow("read", e); // a Hadoop that lacks what the stream is made of
+                io.failsafe.trip("read", e); // this Hadoop lacks a class that the stream extends
                 return in;
             }
         }
@@ -126,7 +126,7 @@ public final class LocalFiles extends LocalFileSystem {
         if (io == null || TaskMeter.current() == null) {
             return super.rename(from, to);
         }
-        try (FileIo.Access access = io.beside(DiskQueue.Phase.WRITE)) {
+        try (FileIo.Access access = io.beginUnqueued(DiskQueue.Phase.WRITE)) {
             return super.rename(from, to);
         }
     }
@@ -134,12 +134,12 @@ public final class LocalFiles extends LocalFileSystem {
     private FSDataOutputStream measured(Path path, Creation creation) throws IOException {
         FileIo io = FileIo.installed();
         if (io == null || TaskMeter.current() == null) {
-            return creation.run(); // not a task's: logs, checkpoints of the driver
+            return creation.run(); // not a task's file, such as the driver's logs and checkpoints
         }
         DiskQueue disk = io.queueOf(pathToFile(path));
         FSDataOutputStream out;
-        // A directory too waits for the disk, while the file system's journal is written.
-        try (FileIo.Access access = io.beside(DiskQueue.Phase.WRITE)) {
+        // Creating a directory entry also waits for the disk, while the file system writes its journal.
+        try (FileIo.Access access = io.beginUnqueued(DiskQueue.Phase.WRITE)) {
             out = creation.run();
         }
         try {
@@ -148,7 +148,7 @@ public final class LocalFiles extends LocalFileSystem {
             }
             return new FSDataOutputStream(new MeasuredOutput(out, io, disk, pathToFile(path)), null);
         } catch (LinkageError e) {
-            io.fuse.blow("write", e);
+            io.failsafe.trip("write", e);
             return out;
         }
     }

@@ -17,47 +17,47 @@ import org.pellucid.spark.core.DiskQueue;
 import org.pellucid.spark.core.DiskQueue.Phase;
 
 /**
- * A file's stream, each of whose reads is an {@link FileIo.Access}.
+ * An input stream that measures each read as an {@link FileIo.Access}.
  *
- * <p>Vectored reads (Parquet asks for all column chunks of a row group in one) are done on the
- * calling thread, one after another: so the bytes are counted for the task, which stock Spark's
- * Bytes Read misses, and a row group is one disk monotask.
+ * <p>Vectored reads (Parquet requests all column chunks of a row group in one call) run on the calling
+ * thread, one range after another. So the task's bytes include them, which stock Spark's Bytes Read
+ * misses, and a row group is one disk monotask.
  *
- * <p>Where the disk is gated, small reads come out of a buffer, so that a task does not queue for
- * every 64 KiB, and the head does not move for each. The first fill is short, since some readers look
- * at a few bytes and go elsewhere; who reads on gets as much of the rest as one stream may hold. Once
- * one stream of a stage has read on, the stage's next ones begin so, and small files are read as they
- * are opened: a task's input is one monotask, as in §3.2 of Monotasks (SOSP '17).
+ * <p>On a gated disk small reads are served from a buffer, so that a task does not queue for every
+ * 64 KiB and the head does not seek for each. The first fill is short, since some readers look at a few
+ * bytes and seek away; sequential readers then get as much as one stream may hold. Once one stream of a
+ * stage has read sequentially, the stage's later streams start that way, and small files are read when
+ * they are opened: a task's input is one monotask, as in §3.2 of Monotasks (SOSP '17).
  *
- * <p>Elsewhere only what is smaller than a page comes out of a buffer, of one page: who reads number by
- * number would look at the clock for each.
+ * <p>On other disks only reads smaller than a page are buffered, one page at a time. Otherwise a reader
+ * of single numbers would read the clock for each.
  */
 final class MeasuredInput extends FSInputStream implements StreamCapabilities {
-    /** What is asked for where a file says that it has ended, or has no length. */
+    /** Bytes to request at or past the end of the file, or if its length is unknown. */
     private static final int MIN_FILL_BYTES = 64 << 10;
     private static final int PAGE_BYTES = 4 << 10;
-    private static final byte[] NOTHING = new byte[0];
+    private static final byte[] EMPTY = new byte[0];
 
     private final FSDataInputStream in;
     private final FileIo io;
-    /** Null: not gated. */
+    /** Null if the disk is not gated. */
     private final DiskQueue disk;
     private final File file;
     private final long stage;
 
-    /** What was read ahead begins at {@code ahead}, and is used up to {@code used}. */
-    private byte[] buffer = NOTHING;
-    private long ahead;
+    /** The buffer holds the file's bytes from {@code bufferStart} on; those before {@code used} were returned. */
+    private byte[] buffer = EMPTY;
+    private long bufferStart;
     private int filled;
     private int used;
-    /** Whether {@code in} may stand elsewhere than where what was read ahead ends. */
-    private boolean astray;
-    /** Whether what was read ahead began at a place that was not read on to. */
-    private boolean first = true;
+    /** Whether the position of {@code in} may differ from the end of the buffer. */
+    private boolean misaligned;
+    /** Whether the next fill starts where this stream has not read sequentially yet. */
+    private boolean firstFill = true;
 
     /**
-     * @param file whose stream it is
-     * @param stage whose task reads it, or {@link FileIo#NO_STAGE}
+     * @param file the file that is read
+     * @param stage the stage of the reading task, or {@link FileIo#NO_STAGE}
      */
     MeasuredInput(FSDataInputStream in, FileIo io, DiskQueue disk, File file, long stage) {
         this.in = in;
@@ -67,15 +67,15 @@ final class MeasuredInput extends FSInputStream implements StreamCapabilities {
         this.stage = stage;
     }
 
-    /** Within the access that opened it: reads all, where that is one fill and streams like it read on. */
+    /** Reads a file that fits one fill, if the stage reads sequentially. Runs within the access that opened the file. */
     synchronized void opened(FileIo.Access access) throws IOException {
-        if (disk != null && readsOn() && file.length() <= io.mostFillBytes()) {
+        if (disk != null && readsSequentially() && file.length() <= io.maxFillBytes()) {
             fill(access);
         }
     }
 
-    private boolean readsOn() {
-        return stage != FileIo.NO_STAGE && io.readOnStage == stage;
+    private boolean readsSequentially() {
+        return stage != FileIo.NO_STAGE && io.sequentialStage == stage;
     }
 
     @Override
@@ -92,16 +92,16 @@ final class MeasuredInput extends FSInputStream implements StreamCapabilities {
         if (used == filled) {
             if (length >= (disk == null ? PAGE_BYTES : FileIo.FIRST_FILL_BYTES)) {
                 try (FileIo.Access access = io.begin(disk, Phase.READ)) {
-                    return through(access, bytes, offset, length);
+                    return readThrough(access, bytes, offset, length);
                 }
             }
-            if (disk != null && !first && file.length() == getPos()) {
-                return -1; // without a turn in the queue; of a file that grew there is more
+            if (disk != null && !firstFill && file.length() == getPos()) {
+                return -1; // without queueing, unless the file has grown
             }
             try (FileIo.Access access = io.begin(disk, Phase.READ)) {
                 fill(access);
-                if (filled == 0 && astray) {
-                    return through(access, bytes, offset, length);
+                if (filled == 0 && misaligned) {
+                    return readThrough(access, bytes, offset, length);
                 }
             }
             if (filled == 0) {
@@ -114,34 +114,34 @@ final class MeasuredInput extends FSInputStream implements StreamCapabilities {
         return count;
     }
 
-    private int through(FileIo.Access access, byte[] bytes, int offset, int length) throws IOException {
-        stand();
+    private int readThrough(FileIo.Access access, byte[] bytes, int offset, int length) throws IOException {
+        align();
         used = filled = 0;
         int count = in.read(bytes, offset, length);
         access.moved(count);
         return count;
     }
 
-    private void stand() throws IOException {
-        if (astray) {
+    private void align() throws IOException {
+        if (misaligned) {
             in.seek(getPos());
-            astray = false;
+            misaligned = false;
         }
     }
 
     /**
-     * Reads ahead, as far as the file can be read: what cannot may be no part of what its reader wants, and if
-     * it is, the reader's own read fails.
+     * Fills the buffer as far as the file is readable. An error here is dropped: the reader may never need
+     * the broken part, and if it does, its own read fails.
      */
     private void fill(FileIo.Access access) throws IOException {
-        stand();
+        align();
         long position = getPos();
         int bytes = disk == null ? PAGE_BYTES : fillBytes(position);
-        first = false;
+        firstFill = false;
         if (buffer.length < bytes) {
             buffer = new byte[bytes];
         }
-        ahead = position;
+        bufferStart = position;
         used = filled = 0;
         int count;
         try {
@@ -150,31 +150,31 @@ final class MeasuredInput extends FSInputStream implements StreamCapabilities {
             }
             access.moved(filled);
         } catch (IOException e) {
-            astray = true;
-            first = true;
+            misaligned = true;
+            firstFill = true;
         }
     }
 
-    /** From there on, where the disk is gated. */
+    /** The size of a fill at this position of a gated file. */
     private int fillBytes(long position) {
-        if (!first) {
-            io.readOnStage = stage;
+        if (!firstFill) {
+            io.sequentialStage = stage;
         }
-        long most = !first || readsOn() ? io.mostFillBytes() : FileIo.FIRST_FILL_BYTES;
-        return (int) Math.min(Math.max(file.length() - position, MIN_FILL_BYTES), most);
+        long max = !firstFill || readsSequentially() ? io.maxFillBytes() : FileIo.FIRST_FILL_BYTES;
+        return (int) Math.min(Math.max(file.length() - position, MIN_FILL_BYTES), max);
     }
 
-    /** What Hadoop's own streams do since 3.3.5; of 3.3.4 nothing calls it. */
+    /** Implements vectored reads as Hadoop's own streams have done since 3.3.5; Hadoop 3.3.4 never calls it. */
     @Override
     public synchronized void readVectored(List<? extends FileRange> ranges, IntFunction<ByteBuffer> allocate)
             throws IOException {
         List<FileRange> inOrder = new ArrayList<>(ranges);
         inOrder.sort(Comparator.comparingLong(FileRange::getOffset));
         if (!ranges.isEmpty()) {
-            ahead = getPos();
+            bufferStart = getPos();
             used = filled = 0;
-            astray = true;
-            first = true;
+            misaligned = true;
+            firstFill = true;
         }
         long moved = 0;
         try (FileIo.Access access = io.begin(disk, Phase.READ)) {
@@ -229,44 +229,44 @@ final class MeasuredInput extends FSInputStream implements StreamCapabilities {
         if (position < 0) {
             throw new EOFException("Cannot seek to " + position);
         }
-        if (filled > 0 && position >= ahead && position <= ahead + filled) {
-            used = (int) (position - ahead);
+        if (filled > 0 && position >= bufferStart && position <= bufferStart + filled) {
+            used = (int) (position - bufferStart);
             return;
         }
         if (position != getPos()) {
-            leaveOff();
+            endRun();
         }
-        in.seek(position); // where it fails, as past the end, all stays
+        in.seek(position); // if it fails, as past the end, the buffer stays valid
         used = filled = 0;
-        astray = false;
+        misaligned = false;
     }
 
-    /** Goes elsewhere, or ends: was it right to read on? */
-    private void leaveOff() {
-        if (filled > FileIo.FIRST_FILL_BYTES && used < filled / 2 && readsOn()) {
-            io.readOnStage = FileIo.NO_STAGE;
+    /** Ends a sequential run. Stops reading ahead for the stage if less than half of a long fill was used. */
+    private void endRun() {
+        if (filled > FileIo.FIRST_FILL_BYTES && used < filled / 2 && readsSequentially()) {
+            io.sequentialStage = FileIo.NO_STAGE;
         }
-        first = true;
+        firstFill = true;
     }
 
     @Override
     public synchronized long getPos() throws IOException {
-        return filled > 0 || astray ? ahead + used : in.getPos();
+        return filled > 0 || misaligned ? bufferStart + used : in.getPos();
     }
 
     @Override
     public synchronized boolean seekToNewSource(long target) throws IOException {
         used = filled = 0;
-        astray = false;
+        misaligned = false;
         return in.seekToNewSource(target);
     }
 
     @Override
     public synchronized int available() throws IOException {
         if (used == filled) {
-            stand();
+            align();
         }
-        return filled - used + (astray ? 0 : in.available());
+        return filled - used + (misaligned ? 0 : in.available());
     }
 
     @Override
@@ -276,8 +276,8 @@ final class MeasuredInput extends FSInputStream implements StreamCapabilities {
 
     @Override
     public synchronized void close() throws IOException {
-        leaveOff();
-        buffer = NOTHING;
+        endRun();
+        buffer = EMPTY;
         used = filled = 0;
         in.close();
     }

@@ -17,39 +17,40 @@ import org.pellucid.spark.core.DiskQueue;
 import org.pellucid.spark.core.DiskQueue.Phase;
 
 /**
- * A file's stream, each of whose writes is an {@link FileIo.Access}.
+ * An output stream that measures each write as an {@link FileIo.Access}.
  *
- * <p>Where the disk is gated, writes are held in memory and go to the disk as one monotask when the
- * stream is closed, forced, as §3.1 asks, so that no later write-back contends with other monotasks
- * (Monotasks, SOSP '17). Large files go in pieces: held is at most {@value #MAX_HELD_BYTES} bytes a
- * stream, and an eighth of the heap in all; where that is held by others, each write goes to the disk.
+ * <p>On a gated disk writes are held in memory. They go to the disk as one monotask when the stream is
+ * closed, and are forced, as §3.1 of Monotasks (SOSP '17) asks, so that no later write-back contends with
+ * other monotasks. Large files are written in pieces: a stream holds at most {@value #MAX_HELD_BYTES} bytes,
+ * and all streams together an eighth of the heap. While other streams hold that much, each write goes
+ * straight to the disk.
  *
- * <p>Elsewhere small writes are joined, since an access costs more than a line's copy: Spark's text writer
- * makes two of each line.
+ * <p>On other disks small writes are joined, since an access costs more than copying a line, and Spark's
+ * text writer makes two writes per line.
  */
 final class MeasuredOutput extends OutputStream implements Syncable, StreamCapabilities {
     private static final int MAX_HELD_BYTES = 64 << 20;
     private static final int PIECE_BYTES = 1 << 20;
     private static final int JOINED_BYTES = 64 << 10;
-    /** By all streams of the process. */
+    /** Bytes that all streams of this process hold. */
     static final AtomicLong HELD_BYTES = new AtomicLong();
     private static final Cleaner CLEANER = Cleaner.create();
 
     private final FSDataOutputStream out;
     private final FileIo io;
-    /** Null: not gated, and no more is held here than what is joined. */
+    /** Null if the disk is not gated; then only small writes are joined here. */
     private final DiskQueue disk;
     private final File file;
 
     private final List<byte[]> full = new ArrayList<>();
-    /** The one that is being filled. */
+    /** The piece that is being filled. */
     private byte[] piece;
     private int used;
-    private final Held held = new Held();
+    private final Reservation held = new Reservation();
     private boolean closed;
 
-    /** Its part of all that is held. Of a stream that nobody closed it is given back when its memory is. */
-    private static final class Held implements Runnable {
+    /** This stream's share of {@link #HELD_BYTES}. A cleaner releases it if the stream is never closed. */
+    private static final class Reservation implements Runnable {
         private long bytes;
 
         synchronized boolean reserve() {
@@ -90,18 +91,18 @@ final class MeasuredOutput extends OutputStream implements Syncable, StreamCapab
             return;
         }
         int done = 0;
-        while (done < length && room()) {
+        while (done < length && hasRoom()) {
             int count = Math.min(length - done, PIECE_BYTES - used);
             System.arraycopy(bytes, offset + done, piece, used, count);
             used += count;
             done += count;
         }
         if (done < length) {
-            through(bytes, offset + done, length - done);
+            writeThrough(bytes, offset + done, length - done);
         }
     }
 
-    private void through(byte[] bytes, int offset, int length) throws IOException {
+    private void writeThrough(byte[] bytes, int offset, int length) throws IOException {
         try (FileIo.Access access = io.begin(disk, Phase.WRITE)) {
             out.write(bytes, offset, length);
             access.moved(length);
@@ -110,10 +111,10 @@ final class MeasuredOutput extends OutputStream implements Syncable, StreamCapab
 
     private void join(byte[] bytes, int offset, int length) throws IOException {
         if (length > JOINED_BYTES - used) {
-            passJoined();
+            writeJoined();
         }
         if (length >= JOINED_BYTES) {
-            through(bytes, offset, length);
+            writeThrough(bytes, offset, length);
             return;
         }
         if (piece == null) {
@@ -123,17 +124,17 @@ final class MeasuredOutput extends OutputStream implements Syncable, StreamCapab
         used += length;
     }
 
-    /** Once, whether or not that fails. */
-    private void passJoined() throws IOException {
+    /** Writes the joined bytes; drops them from the buffer even if that fails. */
+    private void writeJoined() throws IOException {
         if (used > 0) {
             int count = used;
             used = 0;
-            through(piece, 0, count);
+            writeThrough(piece, 0, count);
         }
     }
 
-    /** Whether the piece takes more, or a new one may be held; where not, nothing is. */
-    private boolean room() throws IOException {
+    /** Returns true if the current piece has room or a new one could be reserved; otherwise nothing is held. */
+    private boolean hasRoom() throws IOException {
         if (disk == null || closed) {
             return false;
         }
@@ -145,21 +146,21 @@ final class MeasuredOutput extends OutputStream implements Syncable, StreamCapab
             piece = null;
             used = 0;
         }
-        boolean may = full.size() < MAX_HELD_BYTES / PIECE_BYTES && held.reserve();
-        if (!may && !full.isEmpty()) {
+        boolean reserved = full.size() < MAX_HELD_BYTES / PIECE_BYTES && held.reserve();
+        if (!reserved && !full.isEmpty()) {
             drain(false);
-            may = held.reserve();
+            reserved = held.reserve();
         }
-        if (may) {
+        if (reserved) {
             piece = new byte[PIECE_BYTES];
         }
-        return may;
+        return reserved;
     }
 
-    /** Writes what is held, as one monotask. */
+    /** Writes all held bytes as one monotask. */
     private void drain(boolean close) throws IOException {
         if (disk == null) {
-            passJoined();
+            writeJoined();
             try (FileIo.Access access = io.begin(null, Phase.WRITE)) {
                 finish(close);
             }
@@ -179,7 +180,7 @@ final class MeasuredOutput extends OutputStream implements Syncable, StreamCapab
             force();
             access.moved(moved);
         } finally {
-            letGo();
+            releaseHeld();
         }
     }
 
@@ -191,25 +192,25 @@ final class MeasuredOutput extends OutputStream implements Syncable, StreamCapab
         }
     }
 
-    /** Hadoop's checksummed files have no sync of their own. */
+    /** Forces the file through a channel of its own, since Hadoop's checksummed files have no sync. */
     private void force() {
-        io.fuse.guard("force", () -> {
+        io.failsafe.guard("force", () -> {
             try (FileChannel channel = FileChannel.open(file.toPath(), StandardOpenOption.WRITE)) {
                 channel.force(true);
             } catch (IOException e) {
-                // Renamed or deleted meanwhile, or the disk failed: without us nobody would have asked.
+                // The file was renamed or deleted meanwhile, or the disk failed. Without the plugin nothing is forced.
             }
         });
     }
 
-    private void letGo() {
+    private void releaseHeld() {
         held.run();
         full.clear();
         piece = null;
         used = 0;
     }
 
-    /** Bytes written reach the disk when it closes; who needs them sooner says hflush or hsync. */
+    /** Does nothing on a gated disk: writes go out on close, and a caller that needs them sooner uses hflush or hsync. */
     @Override
     public synchronized void flush() throws IOException {
         if (disk == null) {
@@ -241,7 +242,7 @@ final class MeasuredOutput extends OutputStream implements Syncable, StreamCapab
             try {
                 drain(true);
             } catch (IOException | RuntimeException e) {
-                IOUtils.closeStream(out); // a full disk may have ended it before
+                IOUtils.closeStream(out); // a full disk may have failed before out.close()
                 throw e;
             }
         }

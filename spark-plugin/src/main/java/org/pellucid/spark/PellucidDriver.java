@@ -24,43 +24,43 @@ import org.apache.spark.scheduler.cluster.ExecutorInfo;
 import org.pellucid.spark.core.Memory;
 
 /**
- * On the driver: makes the accumulators, remembers what stages found, and lets the scheduler's
- * slots follow what each executor asks for.
+ * The driver's side of the plugin. Registers the accumulators, stores what stages found, and adjusts
+ * the scheduler's slots to what each executor asks for.
  *
- * <p>While a barrier stage is there, every executor has all of its slots: its tasks start at once
- * or not at all. So while one is there whose resource profile is not the default: a task that takes more
- * cores than an executor was left would never be sent. While a job is there that switched the plugin
- * off, every executor has its own, no more and no fewer.
+ * <p>While a barrier stage runs, every executor has at least its own slots, because the stage's tasks
+ * start all at once or not at all. The same holds while a stage with a non-default resource profile runs:
+ * a task that takes more cores than an executor has left would never be sent. While a job with the plugin
+ * off runs, every executor has exactly its own slots.
  */
 final class PellucidDriver implements DriverPlugin {
-    /** What the executors are given; without it they do nothing. */
+    /** Key of the serialised accumulators for the executors. Executors without it do nothing. */
     static final String ACCUMULABLES = "accumulables";
     private static final String[] UNKNOWN = {};
-    /** Stages whose site is kept. */
+    /** Maximum number of stages whose site is kept. */
     private static final int MAX_STAGES = 1000;
 
     private SparkContext context;
     private Settings settings;
-    private Failsafe fuse;
+    private Failsafe failsafe;
     private SchedulerSlots scheduler;
-    private Boolean follows;
-    /** Held so that Spark does not collect them. */
+    private Boolean adjusts;
+    /** Kept reachable, because Spark holds registered accumulators weakly. */
     private Accumulables accumulables;
 
     private final Memory memory = new Memory();
     private final Map<String, Executor> executors = new HashMap<>();
-    /** Stages for which no executor has fewer slots than its own. */
-    private final Set<Long> whole = new HashSet<>();
-    private final OffJobs offJobs = new OffJobs();
+    /** Stages during which no executor may have fewer slots than its own. */
+    private final Set<Long> fullSlotStages = new HashSet<>();
+    private final DisabledJobs disabledJobs = new DisabledJobs();
     private final Map<Integer, StageSite> sites = new BoundedMap<>(MAX_STAGES);
     private final Statements statements = new Statements();
     private final StageShuffles shuffles = new StageShuffles();
 
     private static final class Executor {
-        /** From here, since an executor's own context has no address and so no name of its host. */
+        /** From the listener event, because an executor's own context does not name its host. */
         final String host;
         final int cores;
-        /** Cores that the scheduler was told to reckon with beyond, or short of, its own. */
+        /** Cores added to, or taken from, the executor's own in the scheduler. */
         int offset;
         int wantedOffset;
 
@@ -70,34 +70,34 @@ final class PellucidDriver implements DriverPlugin {
         }
     }
 
-    /** Jobs that switched the plugin off for themselves. */
-    static final class OffJobs {
+    /** Jobs that turned the plugin off for themselves. */
+    static final class DisabledJobs {
         private final Set<Integer> running = new HashSet<>();
-        private boolean latest;
+        private boolean lastDisabled;
 
-        /** @param properties local ones, as its tasks have them; null where there are none */
-        void begins(int job, Properties properties) {
-            latest = properties != null && Settings.isOff(properties.getProperty(Settings.MODE));
-            if (latest) {
+        /** @param properties the job's local properties; may be null */
+        void started(int job, Properties properties) {
+            lastDisabled = properties != null && Settings.isOff(properties.getProperty(Settings.MODE));
+            if (lastDisabled) {
                 running.add(job);
             }
         }
 
-        void ends(int job) {
+        void ended(int job) {
             running.remove(job);
         }
 
-        /** Whether any runs, or the job that began last was one: the next of its session comes soon. */
+        /** Returns true while such a job runs, and after one until another starts, since its session may run more. */
         boolean any() {
-            return latest || !running.isEmpty();
+            return lastDisabled || !running.isEmpty();
         }
     }
 
     @Override
     public Map<String, String> init(SparkContext sparkContext, PluginContext plugin) {
         Map<String, String> forExecutors = new HashMap<>();
-        fuse = new Failsafe(Set.of(), () -> { });
-        fuse.guard("init", () -> {
+        failsafe = new Failsafe(Set.of(), () -> { });
+        failsafe.guard("init", () -> {
             context = sparkContext;
             try {
                 settings = Settings.of(plugin.conf());
@@ -109,7 +109,7 @@ final class PellucidDriver implements DriverPlugin {
                 return;
             }
             if (!Settings.wholeCpus(plugin.conf())) {
-                Failsafe.LOG.warn("Pellucid measures, and leaves tasks and files alone: tasks take parts of a core ({}={})",
+                Failsafe.LOG.warn("Pellucid measures only: tasks with fractional cores ({}={}) cannot be gated",
                     Settings.TASK_CPUS, plugin.conf().get(Settings.TASK_CPUS));
             }
             if (!settings.unused.isEmpty()) {
@@ -117,30 +117,30 @@ final class PellucidDriver implements DriverPlugin {
                     Settings.PREFIX + String.join(", " + Settings.PREFIX, settings.unused),
                     settings.unused.size() == 1 ? "has" : "have", Settings.MODE);
             }
-            fuse = new Failsafe(settings.faults, this::restore);
-            fuse.guard("driver.init", () -> begin(forExecutors));
+            failsafe = new Failsafe(settings.faults, this::restore);
+            failsafe.guard("driver.init", () -> begin(forExecutors));
         });
-        return fuse.isBlown() ? Map.of() : forExecutors;
+        return failsafe.isTripped() ? Map.of() : forExecutors;
     }
 
     private void begin(Map<String, String> forExecutors) throws IOException {
         String shuffle = context.conf().get("spark.shuffle.manager", "sort");
         String plugins = context.conf().get("spark.plugins", "");
         CompatibilityCheck.of(context.version(), shuffle, plugins).forEach(Failsafe.LOG::warn);
-        context.addSparkListener(settings.mode == Settings.Mode.MEASURE ? new Watch() : new StageWatch());
+        context.addSparkListener(settings.mode == Settings.Mode.MEASURE ? new ExecutorListener() : new StageListener());
         accumulables = Accumulables.register(context);
         forExecutors.put(ACCUMULABLES, accumulables.serialised());
         if (settings.memory != null) {
             try {
                 memory.load(Path.of(settings.memory));
             } catch (IOException e) {
-                Failsafe.LOG.warn("Pellucid remembers nothing of earlier applications: {}", e.getMessage());
+                Failsafe.LOG.warn("Pellucid cannot load spark.pellucid.memory and starts without it: {}", e.getMessage());
                 settings = settings.withoutMemory();
             }
         }
     }
 
-    private class Watch extends SparkListener {
+    private class ExecutorListener extends SparkListener {
         @Override
         public void onExecutorAdded(SparkListenerExecutorAdded event) {
             guarded("driver.listener", () ->
@@ -153,34 +153,34 @@ final class PellucidDriver implements DriverPlugin {
         }
     }
 
-    /** Jobs and stages too, of which nothing needs to be known where all is only measured. */
-    private final class StageWatch extends Watch {
+    /** Also follows jobs and stages, which {@code measure} does not need. */
+    private final class StageListener extends ExecutorListener {
         @Override
         public void onJobStart(SparkListenerJobStart event) {
             guarded("driver.listener", () -> {
-                shuffles.begins(event);
-                offJobs.begins(event.jobId(), event.properties());
-                followAll();
+                shuffles.jobStarted(event);
+                disabledJobs.started(event.jobId(), event.properties());
+                applyOffsets();
             });
         }
 
         @Override
         public void onJobEnd(SparkListenerJobEnd event) {
             guarded("driver.listener", () -> {
-                offJobs.ends(event.jobId());
-                followAll();
+                disabledJobs.ended(event.jobId());
+                applyOffsets();
             });
         }
 
         @Override
         public void onStageSubmitted(SparkListenerStageSubmitted event) {
             guarded("driver.listener", () -> {
-                shuffles.submitted(event.stageInfo());
+                shuffles.stageSubmitted(event.stageInfo());
                 StageSite site = StageSite.of(event.stageInfo(), statements.of(event.properties()));
                 sites.put(event.stageInfo().stageId(), site);
                 if (site.isBarrier() || event.stageInfo().resourceProfileId() != ResourceProfile.DEFAULT_RESOURCE_PROFILE_ID()) {
-                    whole.add(attempt(event.stageInfo()));
-                    followAll();
+                    fullSlotStages.add(stageKey(event.stageInfo()));
+                    applyOffsets();
                 }
             });
         }
@@ -193,19 +193,19 @@ final class PellucidDriver implements DriverPlugin {
         @Override
         public void onStageCompleted(SparkListenerStageCompleted event) {
             guarded("driver.listener", () -> {
-                if (whole.remove(attempt(event.stageInfo()))) {
-                    followAll();
+                if (fullSlotStages.remove(stageKey(event.stageInfo()))) {
+                    applyOffsets();
                 }
             });
         }
     }
 
-    private static long attempt(org.apache.spark.scheduler.StageInfo stage) {
+    private static long stageKey(org.apache.spark.scheduler.StageInfo stage) {
         return TaskMeter.stageKey(stage.stageId(), stage.attemptNumber());
     }
 
     private void guarded(String name, Failsafe.Part part) {
-        fuse.guard(name, () -> {
+        failsafe.guard(name, () -> {
             synchronized (this) {
                 part.run();
             }
@@ -219,16 +219,16 @@ final class PellucidDriver implements DriverPlugin {
         return answer[0];
     }
 
-    /** Null to what asks nothing: Spark logs every other answer to such a message. */
+    /** Returns the answer to a message; null for a one-way message, since Spark logs any other answer to it. */
     private String[] answer(String[] words) throws Exception {
         switch (words[0]) {
             case "executor":
-                return coresOf(words[1], Boolean.parseBoolean(words[2]));
+                return executorAnswer(words[1], Boolean.parseBoolean(words[2]));
             case "cores":
-                want(words[1], Integer.parseInt(words[2]));
+                setWantedCores(words[1], Integer.parseInt(words[2]));
                 return null;
             case "stage":
-                return found(words);
+                return stageAnswer(words);
             case "shuffles":
                 String[] said = shuffles.of(Integer.parseInt(words[1]));
                 return said == null ? UNKNOWN : said;
@@ -236,39 +236,39 @@ final class PellucidDriver implements DriverPlugin {
                 learn(words);
                 return null;
             default:
-                throw new IllegalArgumentException("no such message: " + words[0]);
+                throw new IllegalArgumentException("unknown message: " + words[0]);
         }
     }
 
-    /** Once Spark sends it tasks: before, what the scheduler is told of it is lost. */
-    private String[] coresOf(String id, boolean runsTasks) throws ReflectiveOperationException {
+    /** Returns UNKNOWN until Spark sends the executor tasks, since slot changes before that are lost. */
+    private String[] executorAnswer(String id, boolean runsTasks) throws ReflectiveOperationException {
         Executor executor = executors.get(id);
-        if (executor == null || schedulerFollows() && !runsTasks && !scheduler.hasFreeCores(id)) {
+        if (executor == null || adjustsSlots() && !runsTasks && !scheduler.hasFreeCores(id)) {
             return UNKNOWN;
         }
-        return new String[] {Integer.toString(executor.cores), Boolean.toString(schedulerFollows())};
+        return new String[] {Integer.toString(executor.cores), Boolean.toString(adjustsSlots())};
     }
 
     private void learn(String[] words) {
         StageSite site = sites.get(Integer.parseInt(words[1]));
         Executor executor = executors.get(words[2]);
         if (site != null && executor != null) {
-            memory.learn(site.like(), executor.host, words[2], Integer.parseInt(words[3]));
+            memory.learn(site.key(), executor.host, words[2], Integer.parseInt(words[3]));
             save();
         }
     }
 
-    /** How many tasks of a stage an executor will have, as far as is known; and what a like one found, where one did. */
-    private String[] found(String[] words) {
+    /** Returns the expected tasks of a stage per executor, followed by what a similar stage found, if any. */
+    private String[] stageAnswer(String[] words) {
         StageSite site = sites.get(Integer.parseInt(words[1]));
         Executor executor = executors.get(words[2]);
         if (site == null || executor == null) {
             return UNKNOWN;
         }
         int each = site.tasks() / Math.max(executors.size(), 1);
-        // Too short to tune: on each executor two intervals at the least, of which one is cold, and one at its double.
+        // Tuning takes at least a cold interval, another at the minimum, and one at its double.
         boolean isShort = each < 4L * settings.tuning.min;
-        OptionalInt found = memory.find(site.like(), executor.host, words[2], isShort);
+        OptionalInt found = memory.find(site.key(), executor.host, words[2], isShort);
         String tasks = Integer.toString(each);
         return found.isPresent() ? new String[] {tasks, Integer.toString(found.getAsInt())} : new String[] {tasks};
     }
@@ -278,64 +278,64 @@ final class PellucidDriver implements DriverPlugin {
             try {
                 memory.save(Path.of(settings.memory));
             } catch (IOException e) {
-                Failsafe.LOG.warn("Pellucid could not write spark.pellucid.memory: {}", e.toString());
+                Failsafe.LOG.warn("Pellucid cannot write spark.pellucid.memory and stops saving it: {}", e.toString());
                 settings = settings.withoutMemory();
             }
         }
     }
 
-    private boolean schedulerFollows() {
-        if (follows == null) {
+    private boolean adjustsSlots() {
+        if (adjusts == null) {
             try {
                 if (settings.faults.contains("slots")) {
-                    throw new ClassNotFoundException("a fault asked for by spark.pellucid.fault");
+                    throw new ClassNotFoundException("fault requested by spark.pellucid.fault");
                 }
-                follows = settings.mode != Settings.Mode.MEASURE && SchedulerSlots.has(context);
-                scheduler = follows ? new SchedulerSlots(context) : null;
+                adjusts = settings.mode != Settings.Mode.MEASURE && SchedulerSlots.sendsTasks(context);
+                scheduler = adjusts ? new SchedulerSlots(context) : null;
             } catch (ReflectiveOperationException | LinkageError e) {
-                follows = false;
-                Failsafe.LOG.warn("Pellucid cannot change this Spark's slots; tasks wait in the executors", e);
+                adjusts = false;
+                Failsafe.LOG.warn("Pellucid cannot change this Spark's slots; tasks wait in the executors instead", e);
             }
         }
-        return follows;
+        return adjusts;
     }
 
-    private void want(String id, int cores) throws ReflectiveOperationException {
+    private void setWantedCores(String id, int cores) throws ReflectiveOperationException {
         Executor executor = executors.get(id);
-        if (executor != null && schedulerFollows()) {
+        if (executor != null && adjustsSlots()) {
             executor.wantedOffset = cores - executor.cores;
-            follow(id, executor);
+            applyOffset(id, executor);
         }
     }
 
-    private void followAll() throws ReflectiveOperationException {
+    private void applyOffsets() throws ReflectiveOperationException {
         for (Map.Entry<String, Executor> entry : executors.entrySet()) {
-            follow(entry.getKey(), entry.getValue());
+            applyOffset(entry.getKey(), entry.getValue());
         }
     }
 
-    private void follow(String id, Executor executor) throws ReflectiveOperationException {
-        int offset = offset(executor.wantedOffset, offJobs.any(), !whole.isEmpty());
+    private void applyOffset(String id, Executor executor) throws ReflectiveOperationException {
+        int offset = offset(executor.wantedOffset, disabledJobs.any(), !fullSlotStages.isEmpty());
         if (scheduler != null && offset != executor.offset) {
-            scheduler.free(id, offset - executor.offset);
+            scheduler.addFreeCores(id, offset - executor.offset);
             executor.offset = offset;
         }
     }
 
-    static int offset(int wanted, boolean off, boolean whole) {
+    static int offset(int wanted, boolean off, boolean fullSlots) {
         if (off) {
             return 0;
         }
-        // More than all, of the monotasks mode, does such a stage no harm.
-        return whole ? Math.max(wanted, 0) : wanted;
+        // More slots than its own, as in monotasks mode, do not harm such a stage.
+        return fullSlots ? Math.max(wanted, 0) : wanted;
     }
 
-    /** Every executor has its own slots again. */
+    /** Gives every executor its own slots. */
     private synchronized void restore() {
         try {
             for (Map.Entry<String, Executor> entry : executors.entrySet()) {
                 entry.getValue().wantedOffset = 0;
-                follow(entry.getKey(), entry.getValue());
+                applyOffset(entry.getKey(), entry.getValue());
             }
         } catch (ReflectiveOperationException e) {
             throw new IllegalStateException(e);

@@ -25,18 +25,18 @@ import org.pellucid.spark.core.Reason;
 import org.pellucid.spark.core.Tuner;
 
 /**
- * In each executor: the gate, the meters, and the files.
+ * The executor's side of the plugin: the gate, the task meters, and the file system.
  *
- * <p>Spark calls {@link #onTaskStart} on the task's thread before the task's work is even
- * deserialised, so a task that stands at the gate holds nothing. Its leave is given back when Spark
- * completes it, or at the latest when its thread is told the outcome or takes the next one.
+ * <p>Spark calls {@link #onTaskStart} on the task's thread before it deserialises the task's work, so a task
+ * at the gate holds nothing. Its permit is returned when Spark completes the task, or at the latest when its
+ * thread learns the outcome or starts the next task.
  */
 final class PellucidExecutor implements ExecutorPlugin {
     private static final int MAX_STAGES = 1000;
 
     private PluginContext spark;
     private Settings settings;
-    private Failsafe fuse;
+    private Failsafe failsafe;
     private Tuner tuner;
     private volatile Cores cores;
     private Disks disks;
@@ -45,25 +45,25 @@ final class PellucidExecutor implements ExecutorPlugin {
     private DriverClient driver;
     private byte[] accumulables;
     private ScheduledExecutorService background;
-    /** That ran here, in the monotasks mode: with a new one each disk's permits are found anew. */
+    /** Stages that ran here, in monotasks mode. With a new one each disk's permits are tuned again. */
     private final Set<Long> stages = Collections.newSetFromMap(Collections.synchronizedMap(new BoundedMap<>(MAX_STAGES)));
-    /** What its tasks waited for permits. */
+    /** Wait for permits of all tasks. */
     private final LongAdder queuedNs = new LongAdder();
     private volatile long lastIndex = -1;
-    private volatile long coresSaidOf = -1;
+    private volatile long coresReportedFor = -1;
 
     @Override
     public void init(PluginContext context, Map<String, String> fromDriver) {
         spark = context;
         String template = fromDriver.get(PellucidDriver.ACCUMULABLES);
-        fuse = new Failsafe(Set.of(), this::letThrough);
+        failsafe = new Failsafe(Set.of(), this::openGates);
         if (template == null) {
-            return; // the driver said why
+            return; // the driver has logged the reason
         }
-        fuse.guard("init", () -> {
+        failsafe.guard("init", () -> {
             settings = Settings.of(context.conf());
-            fuse = new Failsafe(settings.faults, this::letThrough);
-            fuse.guard("init", () -> begin(template));
+            failsafe = new Failsafe(settings.faults, this::openGates);
+            failsafe.guard("init", () -> begin(template));
         });
     }
 
@@ -76,13 +76,13 @@ final class PellucidExecutor implements ExecutorPlugin {
         driver = new DriverClient(spark, background);
         tuner = new Tuner(settings.tuning, System::nanoTime, driver);
         if (settings.mode == Settings.Mode.MONOTASKS) {
-            disks = new Disks(settings, this::met);
+            disks = new Disks(settings, this::newDisk);
         }
-        driver.begin(this, tuner, fuse, settings.mode);
-        files = new FileIo(fuse, null, null, () -> 1);
-        String misfit = LocalFiles.install(spark.conf(), settings.mode == Settings.Mode.MONOTASKS);
-        if (misfit != null) {
-            Failsafe.LOG.warn("Pellucid does not see reads and writes of files: {}", misfit);
+        driver.begin(this, tuner, failsafe, settings.mode);
+        files = new FileIo(failsafe, null, null, () -> 1);
+        String problem = LocalFiles.install(spark.conf(), settings.mode == Settings.Mode.MONOTASKS);
+        if (problem != null) {
+            Failsafe.LOG.warn("Pellucid cannot measure reads and writes of files: {}", problem);
         } else if (settings.mode != Settings.Mode.MONOTASKS) {
             FileIo.install(files);
         }
@@ -91,10 +91,10 @@ final class PellucidExecutor implements ExecutorPlugin {
         Failsafe.LOG.info("Pellucid: mode {}", settings.mode);
     }
 
-    /** The executor's cores became known: in the {@code monotasks} mode, gated from now on. */
+    /** Sets the executor's cores. In {@code monotasks} mode, cores and files are gated from now on. */
     void coresKnown(int count) {
         if (settings.mode == Settings.Mode.MONOTASKS) {
-            FileIo io = new FileIo(fuse, new Cores(count, settings.tuning.patienceNs), disks, () -> slotsWanted(driver.ownSlots()));
+            FileIo io = new FileIo(failsafe, new Cores(count, settings.tuning.patienceNs), disks, () -> slotsWanted(driver.ownSlots()));
             shuffles = new ShuffleFiles(io, driver, () -> slotsWanted(driver.ownSlots()));
             files = io;
             cores = io.cores;
@@ -102,15 +102,15 @@ final class PellucidExecutor implements ExecutorPlugin {
         }
     }
 
-    /** That Spark should have here, of so many of the executor's own. */
+    /** Returns the slots that Spark should use here, given the executor's own. */
     int slotsWanted(int own) {
         if (settings.mode == Settings.Mode.MONOTASKS) {
-            return own + disks.mostPermits() + 4 + 1; // all permits, four on the network, and one (§3.4)
+            return own + disks.maxPermits() + 4 + 1; // all disk permits, four for the network, and one more (Monotasks §3.4)
         }
         return tuner.slots();
     }
 
-    private void met(String name, DiskQueue disk) {
+    private void newDisk(String name, DiskQueue disk) {
         String plain = "disk." + name.replaceAll("[^A-Za-z0-9_-]+", " ").trim().replace(' ', '_');
         MetricRegistry registry = spark.metricRegistry();
         while (registry.getGauges().containsKey(plain + ".permits")) {
@@ -123,7 +123,7 @@ final class PellucidExecutor implements ExecutorPlugin {
         driver.slotsChanged();
     }
 
-    private void letThrough() {
+    private void openGates() {
         if (tuner != null) {
             tuner.open();
         }
@@ -134,14 +134,14 @@ final class PellucidExecutor implements ExecutorPlugin {
             disks.all().forEach(DiskQueue::open);
         }
         if (driver != null) {
-            driver.giveUp();
+            driver.restoreSlots();
         }
     }
 
     @Override
     public void onTaskStart() {
         if (accumulables != null) {
-            fuse.guard("onTaskStart", this::start);
+            failsafe.guard("onTaskStart", this::start);
         }
     }
 
@@ -149,12 +149,12 @@ final class PellucidExecutor implements ExecutorPlugin {
         finish();
         TaskContext context = TaskContext.get();
         TaskMeter task = new TaskMeter(context, Accumulables.ofTask(accumulables), queuedNs);
-        // Tasks of a barrier stage wait for each other: all run, or none gets on.
+        // Tasks of a barrier stage wait for each other, so all must run at once.
         task.ungated = Settings.isOff(context.getLocalProperty(Settings.MODE)) || context instanceof BarrierTaskContext;
         task.attach();
-        // The first listener is the last to be called: by then the task's streams are closed.
+        // The first listener is called last, when the task's streams are closed.
         context.addTaskCompletionListener(new Completion(task));
-        driver.taskBegins(task.cores);
+        driver.taskStarts(task.cores);
         if (settings.mode == Settings.Mode.ADAPTIVE) {
             if (task.ungated) {
                 task.pass = tuner.enterUngated(task.stage);
@@ -174,16 +174,16 @@ final class PellucidExecutor implements ExecutorPlugin {
         try {
             task.pass = tuner.enter(task.stage, task::killed);
         } finally {
-            task.begins(System.nanoTime() - from);
+            task.passedGate(System.nanoTime() - from);
         }
     }
 
-    /** Comes back with a core, and what the task reads of shuffles in the page cache. */
+    /** Reads the task's shuffle blocks into the page cache, then takes a core. */
     private void fetchAndCompute(TaskMeter task) throws InterruptedException {
         List<ShuffleReads> all = shuffles.fetch(task);
         takeCore(task);
-        // Meanwhile the page cache may have dropped them. Once: where memory is so short, they are better left there.
-        if (!all.stream().allMatch(reads -> reads.there(task.context.partitionId()))) {
+        // The page cache may have dropped the blocks meanwhile. Retry only once: if memory is that short, leave them to Spark.
+        if (!all.stream().allMatch(reads -> reads.cached(task.context.partitionId()))) {
             cores.release();
             shuffles.fetch(task);
             takeCore(task);
@@ -209,7 +209,7 @@ final class PellucidExecutor implements ExecutorPlugin {
         @Override
         public void onTaskCompletion(TaskContext context) {
             try {
-                fuse.guard("onTaskCompletion", () -> complete(task));
+                failsafe.guard("onTaskCompletion", () -> complete(task));
             } finally {
                 finish();
             }
@@ -233,8 +233,8 @@ final class PellucidExecutor implements ExecutorPlugin {
                 }
             }
         }
-        if (task.stage != coresSaidOf) {
-            coresSaidOf = task.stage;
+        if (task.stage != coresReportedFor) {
+            coresReportedFor = task.stage;
             task.accumulables.add(Name.CORES, Runtime.getRuntime().availableProcessors());
         }
         task.accumulables.add(Name.CONCURRENCY, Math.max(concurrency, 1));
@@ -242,7 +242,7 @@ final class PellucidExecutor implements ExecutorPlugin {
         task.report(end);
     }
 
-    /** Gives back what the calling thread's task holds; does nothing where it holds nothing. */
+    /** Releases what the calling thread's task holds; does nothing if it holds nothing. */
     private void finish() {
         try {
             TaskMeter task = TaskMeter.ofThread();
@@ -256,28 +256,28 @@ final class PellucidExecutor implements ExecutorPlugin {
                 cores.release();
             }
         } catch (RuntimeException e) {
-            fuse.blow("finish", e);
+            failsafe.trip("finish", e);
         }
     }
 
     @Override
     public void onTaskSucceeded() {
         finish();
-        fuse.guard("onTaskSucceeded", () -> { });
+        failsafe.guard("onTaskSucceeded", () -> { });
     }
 
     @Override
     public void onTaskFailed(TaskFailedReason reason) {
         finish();
-        fuse.guard("onTaskFailed", () -> { });
+        failsafe.guard("onTaskFailed", () -> { });
     }
 
     @Override
     public void shutdown() {
         if (background != null) {
             background.shutdownNow();
-            FileIo.install(null); // a local master's process may go on with another application
-            fuse.guard("shutdown", () -> { });
+            FileIo.install(null); // a local master's process may run another application next
+            failsafe.guard("shutdown", () -> { });
         }
     }
 
@@ -298,7 +298,7 @@ final class PellucidExecutor implements ExecutorPlugin {
         gauge(registry, "write.wait_ns", () -> files.writeWaitNs.sum());
         gauge(registry, "queue_ns", queuedNs::sum);
         gauge(registry, "shuffle.read.bytes", () -> files.shuffleReadBytes.sum());
-        gauge(registry, "off", () -> fuse.isBlown() ? 1 : 0);
+        gauge(registry, "off", () -> failsafe.isTripped() ? 1 : 0);
         if (disks != null) {
             gauge(registry, "cores.held", () -> cores == null ? 0 : cores.holders());
             gauge(registry, "disk.running", () -> disks.all().stream().mapToInt(DiskQueue::running).sum());

@@ -5,17 +5,18 @@ import org.apache.spark.api.plugin.ExecutorPlugin;
 import org.apache.spark.api.plugin.SparkPlugin;
 
 /**
- * What {@code spark.plugins} names. One of three modes ({@code spark.pellucid.mode}):
+ * The plugin that {@code spark.plugins} names. {@code spark.pellucid.mode} selects what it does:
  *
  * <ul>
- *   <li>{@code measure} (the default): nothing is changed, only measured;
- *   <li>{@code adaptive}: each executor finds, stage by stage, how many tasks should run at once. Stages that are short or
- *       gain from all slots take longer than on stock Spark;
- *   <li>{@code monotasks}: computing is limited to the cores and I/O queues for its disk.
+ *   <li>{@code measure} (the default): measures and changes nothing;
+ *   <li>{@code adaptive}: each executor finds, stage by stage, how many tasks should run at once. Short stages,
+ *       and stages that gain from all slots, take longer than on stock Spark;
+ *   <li>{@code monotasks}: limits computing to the cores and queues I/O per disk;
+ *   <li>{@code off}: does nothing.
  * </ul>
  *
- * All write what stock Spark cannot see into its event log and its metrics. The parts, and what of
- * Spark each touches, are listed in docs/spark-plugin.md.
+ * All modes but {@code off} write measurements to the event log and to Spark's metrics. docs/spark-plugin.md
+ * lists the plugin's parts and the interfaces of Spark that each uses.
  */
 public final class PellucidPlugin implements SparkPlugin {
     @Override
@@ -36,7 +37,7 @@ public final class PellucidPlugin implements SparkPlugin {
         }
     }
 
-    /** To Spark, null is a plugin that has no such part. */
+    /** Logs the missing class and returns null, by which Spark understands that the plugin has no such part. */
     private static <T> T incomplete(LinkageError missing) {
         Failsafe.LOG.error("Pellucid is off: its jar, or this Spark, lacks a class; the job goes on without it", missing);
         return null;

@@ -15,82 +15,82 @@ import org.apache.spark.SparkConf;
 import org.pellucid.spark.core.Policy;
 import org.pellucid.spark.core.Tuning;
 
-/** What the user set, of the keys under {@code spark.pellucid.} */
+/** The settings under {@code spark.pellucid.}, parsed and validated. */
 final class Settings {
     static final String PREFIX = "spark.pellucid.";
-    /** Also a local property of a job, where {@code off} or {@code measure} leaves its tasks alone. */
+    /** Also a local property of a job, where {@code off} or {@code measure} turns gating off for its tasks. */
     static final String MODE = PREFIX + "mode";
-    /** Spark's: cores that a task takes. From 4.3 on it may be a part of one. */
+    /** Spark's own setting: cores per task. Since 4.3 it may be a fraction. */
     static final String TASK_CPUS = "spark.task.cpus";
 
     enum Mode { ADAPTIVE, MONOTASKS, MEASURE, OFF }
 
     final Mode mode;
     final Tuning tuning;
-    /** Where what a job learnt is kept between applications; null: nowhere. */
+    /** File that keeps results between applications; null for none. */
     final String memory;
-    /** Folders, one a disk; empty: as the file systems say. */
+    /** Folders, one per disk; empty to use the mounted file systems. */
     final List<String> disks;
     final int diskMin;
     final int diskMax;
-    /** Callbacks that shall throw, for tests. */
+    /** Guarded parts that must throw, for tests. */
     final Set<String> faults;
-    /** Keys that are set and have no effect, since the mode is {@code measure}. */
+    /** Keys that have no effect because the mode is {@code measure}. */
     final Set<String> unused;
 
     private static final List<String> KEYS = List.of("mode", "policy", "gain", "concurrency.min",
         "concurrency.max", "patience", "memory", "disks", "disk.concurrency.min", "disk.concurrency.max", "fault");
-    /** As Spark reads times; one without a unit means another in each of Spark's settings. */
+    /** Spark's time units. A unit is required, since Spark's settings differ in their default unit. */
     private static final Map<String, TimeUnit> UNITS = Map.of("us", TimeUnit.MICROSECONDS, "ms", TimeUnit.MILLISECONDS,
         "s", TimeUnit.SECONDS, "m", TimeUnit.MINUTES, "min", TimeUnit.MINUTES, "h", TimeUnit.HOURS, "d", TimeUnit.DAYS);
 
-    /** Whether a job's local property of {@link #MODE} leaves its tasks alone: they are measured, and neither gated nor queued. */
+    /** Returns true if a job's local {@link #MODE} turns gating and queueing off. Its tasks are still measured. */
     static boolean isOff(String mode) {
         return Mode.OFF.name().equalsIgnoreCase(mode) || Mode.MEASURE.name().equalsIgnoreCase(mode);
     }
 
-    /** Whether tasks take whole cores: what is gated is counted in those. */
+    /** Returns true if tasks take whole cores, the unit in which gates count. */
     static boolean wholeCpus(SparkConf conf) {
         double cpus = Double.parseDouble(conf.get(TASK_CPUS, "1"));
         return cpus == Math.rint(cpus);
     }
 
-    /** Of an application; throws as {@link #Settings(Map)}. Where tasks take parts of a core, nothing is gated. */
+    /** Parses an application's settings; throws like {@link #Settings(Map)}. Tasks with fractional cores are only measured. */
     static Settings of(SparkConf conf) {
-        Map<String, String> ours = new TreeMap<>();
+        Map<String, String> entries = new TreeMap<>();
         for (scala.Tuple2<String, String> entry : conf.getAllWithPrefix(PREFIX)) {
-            ours.put(entry._1(), entry._2());
+            entries.put(entry._1(), entry._2());
         }
-        Settings settings = new Settings(ours);
+        Settings settings = new Settings(entries);
         boolean gates = settings.mode == Mode.ADAPTIVE || settings.mode == Mode.MONOTASKS;
         return gates && !wholeCpus(conf) ? new Settings(settings, Mode.MEASURE, settings.memory) : settings;
     }
 
     /**
-     * @param conf what is set, by the keys without their prefix
-     * @throws IllegalArgumentException naming the key, its value and what it may be
+     * @param conf the settings, by their keys without the prefix
+     * @throws IllegalArgumentException with the key, its value and the valid values
      */
     Settings(Map<String, String> conf) {
         for (String key : conf.keySet()) {
             if (!KEYS.contains(key)) {
                 throw new IllegalArgumentException(
-                    PREFIX + key + " is no setting; there are " + String.join(", ", KEYS));
+                    "unknown setting " + PREFIX + key + "; valid settings: " + String.join(", ", KEYS));
             }
         }
-        mode = oneOf(conf, "mode", Mode.class, Mode.MEASURE);
+        mode = enumValue(conf, "mode", Mode.class, Mode.MEASURE);
         Tuning standard = Tuning.standard();
-        Policy policy = oneOf(conf, "policy", Policy.class, standard.policy);
-        int max = count(conf, "concurrency.max", standard.max);
-        int min = count(conf, "concurrency.min", Math.min(standard.min, max));
-        atMost("concurrency", min, max);
+        Policy policy = enumValue(conf, "policy", Policy.class, standard.policy);
+        int max = positiveInt(conf, "concurrency.max", standard.max);
+        int min = positiveInt(conf, "concurrency.min", Math.min(standard.min, max));
+        checkRange("concurrency", min, max);
         double gain = gain(conf, standard.gain);
         tuning = new Tuning(policy, min, max, gain, patienceNs(conf, standard.patienceNs));
         memory = conf.get("memory");
-        disks = words(conf, "disks");
-        diskMin = count(conf, "disk.concurrency.min", 1);
-        diskMax = count(conf, "disk.concurrency.max", Math.max(diskMin, 4));
-        atMost("disk.concurrency", diskMin, diskMax);
-        faults = new TreeSet<>(words(conf, "fault"));
+        disks = list(conf, "disks");
+        diskMin = positiveInt(conf, "disk.concurrency.min", 1);
+        diskMax = positiveInt(conf, "disk.concurrency.max", Math.max(diskMin, 4));
+        checkRange("disk.concurrency", diskMin, diskMax);
+        faults = new TreeSet<>(list(conf, "fault"));
         unused = new TreeSet<>(mode == Mode.MEASURE ? conf.keySet() : Set.of());
         unused.removeAll(Set.of("mode", "fault"));
     }
@@ -106,72 +106,76 @@ final class Settings {
         unused = other.unused;
     }
 
-    /** The same, but nothing is kept. */
+    /** Returns these settings without a memory file. */
     Settings withoutMemory() {
         return new Settings(this, mode, null);
     }
 
-    private static void atMost(String key, int min, int max) {
+    private static void checkRange(String key, int min, int max) {
         if (min > max) {
-            throw new IllegalArgumentException(
-                PREFIX + key + ".min=" + min + " is more than " + PREFIX + key + ".max=" + max);
+            throw new IllegalArgumentException("invalid " + PREFIX + key + ".min=" + min
+                + ": greater than " + PREFIX + key + ".max=" + max);
         }
     }
 
-    private static List<String> words(Map<String, String> conf, String key) {
+    private static List<String> list(Map<String, String> conf, String key) {
         List<String> words = new ArrayList<>(Arrays.asList(conf.getOrDefault(key, "").split(",")));
         words.replaceAll(String::trim);
         words.removeIf(String::isEmpty);
         return words;
     }
 
-    private static <E extends Enum<E>> E oneOf(Map<String, String> conf, String key, Class<E> type, E otherwise) {
-        String value = conf.getOrDefault(key, otherwise.name());
+    private static <E extends Enum<E>> E enumValue(Map<String, String> conf, String key, Class<E> type, E fallback) {
+        String value = conf.getOrDefault(key, fallback.name());
         for (E constant : type.getEnumConstants()) {
             if (constant.name().equalsIgnoreCase(value.trim())) {
                 return constant;
             }
         }
         String all = Arrays.toString(type.getEnumConstants()).toLowerCase(Locale.ROOT);
-        throw new IllegalArgumentException(PREFIX + key + "=" + value + ": it is one of " + all);
+        throw invalid(key, value, "expected one of " + all);
     }
 
-    private static int count(Map<String, String> conf, String key, int otherwise) {
-        String value = conf.getOrDefault(key, Integer.toString(otherwise));
+    private static int positiveInt(Map<String, String> conf, String key, int fallback) {
+        String value = conf.getOrDefault(key, Integer.toString(fallback));
         try {
             int count = Integer.parseInt(value.trim());
             if (count >= 1) {
                 return count;
             }
         } catch (NumberFormatException e) {
-            // Said below.
+            // Reported below.
         }
-        throw new IllegalArgumentException(PREFIX + key + "=" + value + ": it is a whole number from 1");
+        throw invalid(key, value, "expected a whole number of at least 1");
     }
 
-    private static double gain(Map<String, String> conf, double otherwise) {
-        String value = conf.getOrDefault("gain", Double.toString(otherwise));
+    private static double gain(Map<String, String> conf, double fallback) {
+        String value = conf.getOrDefault("gain", Double.toString(fallback));
         try {
             double gain = Double.parseDouble(value.trim());
             if (gain >= 0 && gain < 1) {
                 return gain;
             }
         } catch (NumberFormatException e) {
-            // Said below.
+            // Reported below.
         }
-        throw new IllegalArgumentException(PREFIX + "gain=" + value + ": it is a part of one, as 0.07");
+        throw invalid("gain", value, "expected a fraction such as 0.07");
     }
 
-    private static long patienceNs(Map<String, String> conf, long otherwise) {
+    private static long patienceNs(Map<String, String> conf, long fallback) {
         String value = conf.get("patience");
         if (value == null) {
-            return otherwise;
+            return fallback;
         }
         Matcher time = Pattern.compile("(\\d{1,9})\\s*([a-z]+)").matcher(value.trim().toLowerCase(Locale.ROOT));
         TimeUnit unit = time.matches() ? UNITS.get(time.group(2)) : null;
         if (unit == null) {
-            throw new IllegalArgumentException(PREFIX + "patience=" + value + ": it is a time, as 30s, 5m or 1h");
+            throw invalid("patience", value, "expected a time such as 30s, 5m or 1h");
         }
         return unit.toNanos(Long.parseLong(time.group(1)));
+    }
+
+    private static IllegalArgumentException invalid(String key, String value, String expected) {
+        return new IllegalArgumentException("invalid " + PREFIX + key + "=" + value + ": " + expected);
     }
 }

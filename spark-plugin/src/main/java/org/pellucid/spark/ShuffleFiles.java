@@ -15,31 +15,31 @@ import org.apache.spark.SparkEnv;
 import org.apache.spark.storage.DiskBlockManager;
 
 /**
- * What tasks read of shuffles on this executor's disks, in the {@code monotasks} mode: Spark reads it
- * past Hadoop, so it is brought into the page cache before ({@link ShuffleReads}).
+ * The shuffle blocks on this executor's disks that tasks read, in {@code monotasks} mode. Spark reads
+ * them without Hadoop's file systems, so {@link ShuffleReads} brings them into the page cache first.
  *
- * <p>Goes by the names and places of Spark's own files: of another ShuffleManager, or of files that
- * another service keeps, nothing is found and nothing done.
+ * <p>Relies on the names and locations of Spark's own files. With another ShuffleManager or an external
+ * shuffle service it finds no files and does nothing.
  */
 final class ShuffleFiles {
-    /** How long a stage's first tasks wait for what the driver says of it. */
-    private static final long PATIENCE_NS = TimeUnit.MILLISECONDS.toNanos(500);
-    /** That are kept: where each block lies takes eight bytes. Of one that comes back it is read again. */
+    /** How long the first tasks of a stage wait for the driver's answer. */
+    private static final long ANSWER_TIMEOUT_NS = TimeUnit.MILLISECONDS.toNanos(500);
+    /** Stages to remember; a block's offset takes eight bytes. A stage that returns is read again. */
     private static final int MAX_STAGES = 4;
 
     private final FileIo io;
     private final DriverClient driver;
-    /** Tasks that run at once. */
+    /** The number of tasks that run at once. */
     private final IntSupplier slots;
     private final Map<Long, Stage> stages = Collections.synchronizedMap(new BoundedMap<>(MAX_STAGES));
 
     private static final class Stage {
-        final CompletableFuture<String[]> said;
-        final long untilNs = System.nanoTime() + PATIENCE_NS;
+        final CompletableFuture<String[]> answer;
+        final long deadlineNs = System.nanoTime() + ANSWER_TIMEOUT_NS;
         private List<ShuffleReads> reads;
 
-        Stage(CompletableFuture<String[]> said) {
-            this.said = said;
+        Stage(CompletableFuture<String[]> answer) {
+            this.answer = answer;
         }
     }
 
@@ -49,7 +49,7 @@ final class ShuffleFiles {
         this.slots = slots;
     }
 
-    /** On a task's thread, before it has a core: what it will read is read, as far as it is here. */
+    /** Reads the task's local shuffle blocks into the page cache. Called on the task's thread before it takes a core. */
     List<ShuffleReads> fetch(TaskMeter task) throws InterruptedException {
         Stage stage = stages.computeIfAbsent(task.stage, key -> new Stage(driver.shuffles(key)));
         List<ShuffleReads> all = reads(stage);
@@ -62,7 +62,7 @@ final class ShuffleFiles {
     private List<ShuffleReads> reads(Stage stage) throws InterruptedException {
         String[] words;
         try {
-            words = stage.said.get(Math.max(stage.untilNs - System.nanoTime(), 0), TimeUnit.NANOSECONDS);
+            words = stage.answer.get(Math.max(stage.deadlineNs - System.nanoTime(), 0), TimeUnit.NANOSECONDS);
         } catch (TimeoutException | ExecutionException e) {
             return List.of();
         }
@@ -79,7 +79,7 @@ final class ShuffleFiles {
         }
     }
 
-    /** The data files of a shuffle's map tasks that ran here, and the index of each. */
+    /** Returns the data files of the shuffle's map tasks that ran here, each with its index file. */
     private static Map<File, File> files(int shuffle) {
         Map<File, File> found = new LinkedHashMap<>();
         DiskBlockManager disks = SparkEnv.get().blockManager().diskBlockManager();

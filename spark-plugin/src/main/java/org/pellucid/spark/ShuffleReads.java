@@ -16,51 +16,50 @@ import org.pellucid.spark.core.DiskQueue;
 import org.pellucid.spark.core.DiskQueue.Phase;
 
 /**
- * The blocks that one stage's tasks read of one shuffle, on this executor's disks: read as disk
- * monotasks (Monotasks, SOSP '17, §3.2) into the page cache, before the tasks compute.
+ * The blocks of one shuffle on this executor's disks that one stage's tasks read. They are read into the
+ * page cache as disk monotasks (Monotasks, SOSP '17, §3.2) before the tasks compute.
  *
- * <p>A map task's file has a block for each reduce task, in their order. Reduce tasks that read
- * their blocks by themselves, one after another from every file, make a disk position for nearly
- * every block, and blocks are small. But partitions beside each other lie beside each other in every
- * file, and Spark hands out their tasks together. So a task whose blocks come from the disk reads those of
- * the tasks after it as well, as many as run at once, in one monotask a disk. (The paper leaves
- * small monotasks to future work: its footnote 1.)
+ * <p>A map task's file has one block per reduce task, in order. Reduce tasks that read their blocks
+ * themselves, from one file after another, cost a seek for nearly every block, and blocks are small. But
+ * neighbouring partitions are adjacent in every file, and Spark starts their tasks together. So a task whose
+ * blocks are on the disk also reads those of the following tasks, as many as run at once, in one monotask per
+ * disk. (The paper leaves small monotasks to future work: footnote 1.)
  *
- * <p>Nothing depends on it: Spark reads the same bytes afterwards, as it always does. A few blocks
- * tell whether they are in the page cache: then nothing is read, and nobody queues. Where a block comes
- * from the disk within two milliseconds there is no head to be moved, and nothing is read either. A file
- * that cannot be read is passed over: Spark will say so.
+ * <p>This is an optimisation only: Spark reads the same bytes afterwards. A few probes tell whether the
+ * blocks are in the page cache; if so, nothing is read and no task queues. A block that arrives within two
+ * milliseconds needs no seek, so nothing is read either. A file that cannot be read is skipped, and Spark
+ * reports the error.
  */
 final class ShuffleReads {
-    /** Of blocks, which lie in the page cache until their tasks have read them. */
+    /** Bytes to read ahead, which stay in the page cache until their tasks have read them. */
     private static final long MAX_AHEAD_BYTES = 128L << 20;
     private static final int PIECE_BYTES = 256 << 10;
-    /** Blocks of a task on a disk that are looked at. */
-    private static final int LOOKS = 8;
-    private static final int LOOK_BYTES = 4096;
-    /** Longer than from the page cache, and than from a disk without a head; half of what a position takes. */
-    private static final long LONG_NS = TimeUnit.MILLISECONDS.toNanos(2);
+    /** Blocks to probe per task and disk. */
+    private static final int MAX_PROBES = 8;
+    private static final int PROBE_BYTES = 4096;
+    /** Longer than a read from the page cache or from a disk without seeks; half of a typical seek. */
+    private static final long UNCACHED_NS = TimeUnit.MILLISECONDS.toNanos(2);
 
     private final FileIo io;
     private final LongSupplier clock;
     private final int partitions;
-    /** Partitions beside each other that are read together; 0: not even one is. */
-    private final int together;
-    private final List<OfDisk> disks = new ArrayList<>();
+    /** Neighbouring partitions that are read together; 0 if even one is too large. */
+    private final int batch;
+    private final List<DiskFiles> disks = new ArrayList<>();
 
-    private static final class OfDisk {
+    private static final class DiskFiles {
         final DiskQueue queue;
         final List<File> files = new ArrayList<>();
         final List<File> indices = new ArrayList<>();
-        /** Of each file, where its blocks begin, and where the last ends; null before, and where it cannot be told. */
+        /** Offsets of each file's blocks, and the end of the last. Null until loaded; an entry is null if unreadable. */
         private volatile long[][] offsets;
 
-        OfDisk(DiskQueue queue) {
+        DiskFiles(DiskQueue queue) {
             this.queue = queue;
         }
 
-        /** Where the disk may be read. */
-        synchronized long[][] learn(int partitions) {
+        /** Loads the offsets once. Call only while holding a turn of the disk. */
+        synchronized long[][] loadOffsets(int partitions) {
             if (offsets == null) {
                 long[][] found = new long[files.size()][];
                 for (int i = 0; i < found.length; i++) {
@@ -73,21 +72,21 @@ final class ShuffleReads {
     }
 
     /**
-     * @param files what map tasks wrote here: data files, and the index of each
-     * @param partitions of the shuffle; files of as many blocks are read, and no others
-     * @param most tasks of the stage that this executor runs at once
+     * @param files data files of map tasks that ran here, each with its index file
+     * @param partitions partitions of the shuffle; files with another number of blocks are skipped
+     * @param max tasks of the stage that this executor runs at once
      * @param clock nanoseconds, as {@link System#nanoTime}
      */
-    ShuffleReads(FileIo io, Map<File, File> files, int partitions, int most, LongSupplier clock) {
+    ShuffleReads(FileIo io, Map<File, File> files, int partitions, int max, LongSupplier clock) {
         this.io = io;
         this.clock = clock;
         this.partitions = partitions;
-        Map<DiskQueue, OfDisk> byQueue = new LinkedHashMap<>();
+        Map<DiskQueue, DiskFiles> byQueue = new LinkedHashMap<>();
         long bytes = 0;
         for (Map.Entry<File, File> file : files.entrySet()) {
             DiskQueue queue = io.queueOf(file.getKey());
             if (queue != null) {
-                OfDisk disk = byQueue.computeIfAbsent(queue, OfDisk::new);
+                DiskFiles disk = byQueue.computeIfAbsent(queue, DiskFiles::new);
                 disk.files.add(file.getKey());
                 disk.indices.add(file.getValue());
                 bytes += file.getKey().length();
@@ -95,59 +94,59 @@ final class ShuffleReads {
         }
         disks.addAll(byQueue.values());
         long each = Math.max(bytes / Math.max(partitions, 1), 1);
-        together = (int) Math.min(MAX_AHEAD_BYTES / each, most);
+        batch = (int) Math.min(MAX_AHEAD_BYTES / each, max);
     }
 
-    /** Has this partition's blocks in the page cache, as far as can be told. */
+    /** Brings the partition's blocks into the page cache, as far as possible. */
     void fetch(int partition, BooleanSupplier killed) {
-        if (together == 0 || partition < 0 || partition >= partitions) {
+        if (batch == 0 || partition < 0 || partition >= partitions) {
             return;
         }
         for (int i = 0; i < disks.size(); i++) {
-            // Tasks that begin together begin with different disks.
-            OfDisk disk = disks.get((partition + i) % disks.size());
-            if (!killed.getAsBoolean() && !there(disk, partition)) {
+            // Tasks that start together start with different disks.
+            DiskFiles disk = disks.get((partition + i) % disks.size());
+            if (!killed.getAsBoolean() && !cached(disk, partition)) {
                 try (FileIo.Access access = io.begin(disk.queue, Phase.SHUFFLE_READ)) {
                     if (killed.getAsBoolean() || Thread.currentThread().isInterrupted()) {
                         return;
                     }
-                    disk.learn(partitions);
-                    if (!there(disk, partition)) { // another task may have read them meanwhile
-                        access.moved(read(disk, partition, Math.min(partition + together, partitions)));
+                    disk.loadOffsets(partitions);
+                    if (!cached(disk, partition)) { // another task may have read them while this one waited
+                        access.moved(read(disk, partition, Math.min(partition + batch, partitions)));
                     }
                 }
             }
         }
     }
 
-    /** Whether this partition's blocks seem to be in the page cache, or come as fast; asks for a few of their bytes. */
-    boolean there(int partition) {
-        if (together == 0 || partition < 0 || partition >= partitions) {
+    /** Probes a few bytes of the partition's blocks; returns true if they are cached or arrive as fast. */
+    boolean cached(int partition) {
+        if (batch == 0 || partition < 0 || partition >= partitions) {
             return true;
         }
-        for (OfDisk disk : disks) {
-            if (!there(disk, partition)) {
+        for (DiskFiles disk : disks) {
+            if (!cached(disk, partition)) {
                 return false;
             }
         }
         return true;
     }
 
-    private boolean there(OfDisk disk, int partition) {
+    private boolean cached(DiskFiles disk, int partition) {
         long[][] offsets = disk.offsets;
         if (offsets == null) {
             return false;
         }
-        ByteBuffer look = ByteBuffer.allocate(LOOK_BYTES);
-        int step = Math.max(offsets.length / LOOKS, 1);
-        // Of other files for each partition.
+        ByteBuffer probe = ByteBuffer.allocate(PROBE_BYTES);
+        int step = Math.max(offsets.length / MAX_PROBES, 1);
+        // Each partition probes different files.
         for (int i = partition % step; i < offsets.length; i += step) {
             if (offsets[i] != null) {
-                // Of their ends: who read the block before read on by itself.
+                // Probe the block's end, because reading the previous block may have triggered read-ahead into its start.
                 long end = offsets[i][partition + 1];
                 long from = clock.getAsLong();
-                read(disk.files.get(i), Math.max(end - LOOK_BYTES, offsets[i][partition]), end, look);
-                if (clock.getAsLong() - from > LONG_NS) {
+                read(disk.files.get(i), Math.max(end - PROBE_BYTES, offsets[i][partition]), end, probe);
+                if (clock.getAsLong() - from > UNCACHED_NS) {
                     return false;
                 }
             }
@@ -155,7 +154,7 @@ final class ShuffleReads {
         return true;
     }
 
-    private static long read(OfDisk disk, int first, int end) {
+    private static long read(DiskFiles disk, int first, int end) {
         ByteBuffer piece = ByteBuffer.allocate(PIECE_BYTES);
         long[][] offsets = disk.offsets;
         long moved = 0;
@@ -178,21 +177,21 @@ final class ShuffleReads {
                     at += Math.max(count, 0);
                 }
             } catch (IOException e) {
-                // Deleted meanwhile, or broken: Spark's to say.
+                // Deleted or unreadable; Spark reports it.
             }
         }
         return at - begin;
     }
 
-    /** As Spark's index file says; null where it is of another number of blocks, or there is none. */
+    /** Reads block offsets from Spark's index file; returns null if it is missing or has another number of blocks. */
     private static long[] offsetsOf(File index, int partitions) {
         try {
-            ByteBuffer said = ByteBuffer.wrap(Files.readAllBytes(index.toPath()));
-            if (said.remaining() != (partitions + 1) * Long.BYTES) {
+            ByteBuffer content = ByteBuffer.wrap(Files.readAllBytes(index.toPath()));
+            if (content.remaining() != (partitions + 1) * Long.BYTES) {
                 return null;
             }
             long[] offsets = new long[partitions + 1];
-            said.asLongBuffer().get(offsets);
+            content.asLongBuffer().get(offsets);
             return offsets;
         } catch (IOException e) {
             return null;

@@ -11,68 +11,68 @@ import org.apache.spark.scheduler.StageInfo;
 import org.apache.spark.storage.RDDInfo;
 
 /**
- * Which shuffles each stage reads whose tasks read one partition each, their own: for the
- * {@link ShuffleReads} of the executors. Kept by the driver.
+ * The shuffles that stages read, for the executors' {@link ShuffleReads}. Only stages whose tasks read one
+ * partition each are listed. Kept by the driver.
  *
- * <p>That is told of a stage only where it is sure: it has as many tasks as partitions (which a
- * {@code take} has not, and the executors compare with the files), no adaptive reader stands before
- * its shuffles (which joins, splits or transposes their partitions), and nothing in it is kept
- * (it might be read instead of the shuffle).
+ * <p>A stage's shuffles are reported only if all of this holds: it has as many tasks as partitions (a
+ * {@code take} has not; the executors compare with the files), its shuffles have no adaptive reader (which
+ * coalesces, splits or transposes partitions), and none of its data sets is persisted (it might be read
+ * instead of the shuffle).
  */
 final class StageShuffles {
-    /** Spark's name for the operator by which adaptive execution reads a shuffle. */
+    /** Spark's name for the operator with which adaptive execution reads a shuffle. */
     private static final String ADAPTIVE = "AQEShuffleRead";
     private static final int MAX_STAGES = 10_000;
 
-    /** Of each stage that writes one. */
-    private final Map<Integer, Integer> written = new LinkedHashMap<>();
-    private final Map<Integer, String[]> said = new HashMap<>();
+    /** The shuffle that each stage writes, for stages that write one. */
+    private final Map<Integer, Integer> shuffleOf = new LinkedHashMap<>();
+    private final Map<Integer, String[]> answers = new HashMap<>();
 
-    /** All stages of a job are told as it starts, those whose shuffle is there already too. */
-    void begins(SparkListenerJobStart job) throws ReflectiveOperationException {
+    /** Records a job's stages, including those whose shuffle already exists. */
+    void jobStarted(SparkListenerJobStart job) throws ReflectiveOperationException {
         for (Object each : StageSite.list(job, "stageInfos")) {
             StageInfo stage = (StageInfo) each;
             if (stage.shuffleDepId().isDefined()) {
-                written.put(stage.stageId(), (Integer) stage.shuffleDepId().get());
+                shuffleOf.put(stage.stageId(), (Integer) stage.shuffleDepId().get());
             }
         }
-        while (written.size() > MAX_STAGES) {
-            written.remove(written.keySet().iterator().next());
+        while (shuffleOf.size() > MAX_STAGES) {
+            shuffleOf.remove(shuffleOf.keySet().iterator().next());
         }
     }
 
-    /** A stage is there. */
-    void submitted(StageInfo stage) throws ReflectiveOperationException {
+    /** Records a submitted stage. */
+    void stageSubmitted(StageInfo stage) throws ReflectiveOperationException {
         List<Integer> parents = new ArrayList<>();
         for (Object parent : StageSite.list(stage, "parentIds")) {
-            parents.add(written.get((Integer) parent));
+            parents.add(shuffleOf.get((Integer) parent));
         }
-        List<RDDInfo> sets = StageSite.sets(stage);
-        if (said.size() > MAX_STAGES) {
-            said.clear();
+        List<RDDInfo> rdds = StageSite.rdds(stage);
+        if (answers.size() > MAX_STAGES) {
+            answers.clear();
         }
-        said.put(stage.stageId(), answer(stage.numTasks(), parents, sets));
+        answers.put(stage.stageId(), answer(stage.numTasks(), parents, rdds));
     }
 
-    /** For its executors; null of a stage that was not heard of yet. */
+    /** Returns the answer for a stage's executors; null if the stage is not known yet. */
     String[] of(int stage) {
-        return said.get(stage);
+        return answers.get(stage);
     }
 
     /**
-     * How many tasks it has, and the shuffles that they read.
+     * Returns the number of tasks, followed by the shuffles that they read.
      *
-     * @param parents shuffles that its parent stages write; null of one that is not known
+     * @param parents shuffles that the parent stages write; null for an unknown one
      */
-    static String[] answer(int tasks, List<Integer> parents, List<RDDInfo> sets) {
+    static String[] answer(int tasks, List<Integer> parents, List<RDDInfo> rdds) {
         List<String> words = new ArrayList<>();
         words.add(Integer.toString(tasks));
-        boolean plain = parents.stream().allMatch(Objects::nonNull);
-        for (RDDInfo set : sets) {
-            plain &= !set.storageLevel().isValid();
-            plain &= set.scope().isEmpty() || !set.scope().get().name().equals(ADAPTIVE);
+        boolean simple = parents.stream().allMatch(Objects::nonNull);
+        for (RDDInfo rdd : rdds) {
+            simple &= !rdd.storageLevel().isValid();
+            simple &= rdd.scope().isEmpty() || !rdd.scope().get().name().equals(ADAPTIVE);
         }
-        if (plain) {
+        if (simple) {
             parents.forEach(parent -> words.add(parent.toString()));
         }
         return words.toArray(new String[0]);

@@ -10,36 +10,36 @@ import org.apache.spark.storage.RDDInfo;
 import org.pellucid.spark.core.Memory;
 
 /**
- * What a stage is, by what its description tells: where it is called from, its operators, the shapes
- * of its SQL statement and of its data sets' names, whether its tasks wait for each other.
+ * The identity of a stage, from its description: its call site, its operators, the shapes of its SQL
+ * statement and of its data sets' names, and whether it is a barrier stage.
  *
- * <p>Call sites of SQL are all one line of Spark's or of a notebook's; the operators and the
- * statement tell them apart. Spark lists a stage's data sets in the order of a hash set, another
- * one each time; their numbers are in the order in which they were made.
+ * <p>The call sites of SQL stages are all the same line of Spark or of a notebook, so operators and
+ * statement tell them apart. Spark lists a stage's data sets in the changing order of a hash set; their ids
+ * are in order of creation.
  *
- * <p>The one class that reads lists of Spark's: their Seq is another class in Scala 2.12 than in
- * 2.13, so methods that give one are looked up by name.
+ * <p>This is the only class that reads Spark's lists. Seq is a different class in Scala 2.12 and 2.13, so
+ * methods that return one are looked up by name.
  */
 final class StageSite {
-    private final Memory.Like like;
+    private final Memory.StageKey key;
     private final boolean barrier;
     private final int tasks;
 
     /**
-     * @param statement the shape of its SQL statement; empty where it is of none
+     * @param statement the shape of the stage's SQL statement; empty if it has none
      */
     static StageSite of(StageInfo stage, String statement) throws ReflectiveOperationException {
-        return new StageSite(stage.name(), stage.numTasks(), sets(stage), statement);
+        return new StageSite(stage.name(), stage.numTasks(), rdds(stage), statement);
     }
 
-    /** Its data sets. */
-    static List<RDDInfo> sets(StageInfo stage) throws ReflectiveOperationException {
-        List<RDDInfo> sets = new ArrayList<>();
-        list(stage, "rddInfos").forEach(each -> sets.add((RDDInfo) each));
-        return sets;
+    /** Returns the stage's data sets. */
+    static List<RDDInfo> rdds(StageInfo stage) throws ReflectiveOperationException {
+        List<RDDInfo> rdds = new ArrayList<>();
+        list(stage, "rddInfos").forEach(each -> rdds.add((RDDInfo) each));
+        return rdds;
     }
 
-    /** What a method without arguments gives that gives a Seq. */
+    /** Calls a method without arguments that returns a Seq, and copies the result. */
     static List<Object> list(Object of, String method) throws ReflectiveOperationException {
         List<Object> list = new ArrayList<>();
         Object found = of.getClass().getMethod(method).invoke(of);
@@ -51,28 +51,28 @@ final class StageSite {
         return list;
     }
 
-    /** As {@link #of}, from its parts; the data sets in any order. */
-    StageSite(String name, int tasks, List<RDDInfo> sets, String statement) {
-        List<RDDInfo> made = new ArrayList<>(sets);
-        made.sort(Comparator.comparingInt(RDDInfo::id));
+    /** Like {@link #of}, from the parts of a description; the data sets may be in any order. */
+    StageSite(String name, int tasks, List<RDDInfo> rdds, String statement) {
+        List<RDDInfo> inOrder = new ArrayList<>(rdds);
+        inOrder.sort(Comparator.comparingInt(RDDInfo::id));
         Set<String> operators = new LinkedHashSet<>();
         StringBuilder names = new StringBuilder();
-        boolean together = false;
-        for (RDDInfo set : made) {
-            together |= set.isBarrier();
-            if (set.scope().isDefined()) {
-                operators.add(set.scope().get().name());
+        boolean anyBarrier = false;
+        for (RDDInfo rdd : inOrder) {
+            anyBarrier |= rdd.isBarrier();
+            if (rdd.scope().isDefined()) {
+                operators.add(rdd.scope().get().name());
             }
-            names.append(set.name()).append('\n'); // of a text file: its path
+            names.append(rdd.name()).append('\n'); // for a text file, its path
         }
         String shape = statement + "-" + Statements.shape(names.toString());
-        this.like = new Memory.Like(name + " | " + String.join(", ", operators) + " | " + shape, tasks);
-        this.barrier = together;
+        this.key = new Memory.StageKey(name + " | " + String.join(", ", operators) + " | " + shape, tasks);
+        this.barrier = anyBarrier;
         this.tasks = tasks;
     }
 
-    Memory.Like like() {
-        return like;
+    Memory.StageKey key() {
+        return key;
     }
 
     boolean isBarrier() {

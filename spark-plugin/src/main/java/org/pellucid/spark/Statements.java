@@ -6,36 +6,36 @@ import java.util.Properties;
 import org.apache.spark.scheduler.SparkListenerEvent;
 
 /**
- * The SQL statements that ran, each by the shape of its plan, so that the stages of unlike statements are
- * not taken for like ones.
+ * The SQL statements that ran, each with the shape of its plan, so that stages of different statements do
+ * not count as similar.
  *
- * <p>Spark's SQL is a module of its own that an application may do without; what it tells listeners is
- * read by name. Where it tells nothing of the kind a stage is of no statement. Not thread-safe.
+ * <p>Spark SQL is a separate module that an application may lack, so its events are recognised by class
+ * name. Without such an event a stage belongs to no statement. Not thread-safe.
  */
 final class Statements {
-    private static final String BEGINS = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart";
+    private static final String STARTED = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart";
     private static final String EXECUTION = "spark.sql.execution.id";
-    /** Statements that are kept: more than run at once. */
-    private static final int MOST = 1000;
+    /** Maximum number of statements kept, more than run at once. */
+    private static final int MAX_STATEMENTS = 1000;
 
     private final Map<String, String> shapes = new LinkedHashMap<>();
 
-    /** Keeps the plan of a statement that begins; of other events nothing. */
+    /** Records the plan of a statement that starts; ignores other events. */
     void note(SparkListenerEvent event) throws ReflectiveOperationException {
-        if (!event.getClass().getName().equals(BEGINS)) {
+        if (!event.getClass().getName().equals(STARTED)) {
             return;
         }
         String execution = event.getClass().getMethod("executionId").invoke(event).toString();
         shapes.put(execution, shape((String) event.getClass().getMethod("physicalPlanDescription").invoke(event)));
-        if (shapes.size() > MOST) {
+        if (shapes.size() > MAX_STATEMENTS) {
             shapes.remove(shapes.keySet().iterator().next());
         }
     }
 
     /**
-     * The shape of the statement to which a stage belongs; empty where it belongs to none.
+     * Returns the shape of the statement that a stage belongs to; empty if it belongs to none.
      *
-     * @param properties of the stage's job; may be null
+     * @param properties properties of the stage's job; may be null
      */
     String of(Properties properties) {
         String execution = properties == null ? null : properties.getProperty(EXECUTION);
@@ -43,8 +43,8 @@ final class Statements {
     }
 
     /**
-     * The same for texts that differ in numbers alone: those that Spark gives to columns and objects, dates
-     * in paths, constants.
+     * Returns a hash that is equal for texts that differ in numbers only: Spark's numbers of columns and
+     * objects, dates in paths, constants.
      */
     static String shape(String text) {
         String without = text.replaceAll("@[0-9a-f]+|0x[0-9a-f]+|[0-9]+", "0");

@@ -9,8 +9,8 @@ import org.pellucid.spark.Accumulables.Name;
 import org.pellucid.spark.core.Tuner;
 
 /**
- * One running task: what it waited for and moved, and the permits that it holds. Permits belong to
- * its thread; other threads may read files for it, as the one that feeds a Python worker does.
+ * The meter of one running task: its waits, the bytes it moved, and the permits it holds. Permits belong to
+ * the task's thread. Other threads may read files for the task, such as the one that feeds a Python worker.
  */
 final class TaskMeter {
     private static final ThreadLocal<TaskMeter> OF_THREAD = new ThreadLocal<>();
@@ -18,23 +18,23 @@ final class TaskMeter {
 
     final TaskContext context;
     final Accumulables accumulables;
-    /** Of its stage and the stage's attempt. */
+    /** Key of the stage and its attempt. */
     final long stage;
-    /** That it takes. */
+    /** Cores that the task takes. */
     final int cores;
-    /** Of all tasks: what they waited for permits. */
+    /** Wait for permits of all tasks of this executor. */
     private final LongAdder allQueuedNs;
-    /** Where the plugin is off for its job, or in a barrier stage: waits for no permit and holds none. */
+    /** True in a barrier stage or if the job turned the plugin off: the task waits for and holds no permit. */
     volatile boolean ungated;
-    /** Null until it passed the gate, and where there is none. */
+    /** Null until the task has passed the gate, and in modes without one. */
     Tuner.Pass pass;
     private ThreadClock begin = ThreadClock.now();
 
-    /** At the gate, before it began. */
+    /** Wait at the gate, before the task began. */
     private long gateNs;
-    /** Since: for cores and disks. */
+    /** Wait for cores and disks since then. */
     private long queueNs;
-    /** Of the disk that it queued for last, when it had its turn; 0: it never did. */
+    /** Permits of the disk that the task queued for last, when it was admitted; 0 if it never queued. */
     private int diskPermits;
     private long readWaitNs;
     private long writeWaitNs;
@@ -53,12 +53,12 @@ final class TaskMeter {
         return (long) stage << 32 | attempt;
     }
 
-    /** Whose thread this is; null where it is no task's own. */
+    /** Returns the task whose own thread is calling; null if it is not a task's thread. */
     static TaskMeter ofThread() {
         return OF_THREAD.get();
     }
 
-    /** The task that the calling thread works for; null where it works for none. */
+    /** Returns the task that the calling thread works for; null if it works for none. */
     static TaskMeter current() {
         TaskMeter own = OF_THREAD.get();
         TaskContext context = own == null ? TaskContext.get() : null;
@@ -70,14 +70,14 @@ final class TaskMeter {
         OF_ATTEMPT.put(context.taskAttemptId(), this);
     }
 
-    /** On its own thread. */
+    /** Must be called on the task's own thread. */
     void detach() {
         OF_THREAD.remove();
         OF_ATTEMPT.remove(context.taskAttemptId(), this);
     }
 
-    /** It stood at the gate for so long, and begins now. */
-    synchronized void begins(long ns) {
+    /** Records the wait at the gate; the task begins now. */
+    synchronized void passedGate(long ns) {
         gateNs = ns;
         allQueuedNs.add(ns);
         begin = ThreadClock.now();
@@ -106,10 +106,10 @@ final class TaskMeter {
         return context.isInterrupted();
     }
 
-    /** All that Spark, or the plugin where it saw more, counted as moved. */
+    /** Returns all bytes moved, by Spark's count or the plugin's, whichever is larger. */
     synchronized long bytes() {
         TaskMetrics metrics = context.taskMetrics();
-        // Remote and local reads are summed up as readers end; some may not have.
+        // Spark adds up remote and local reads as readers end; some may still be open.
         metrics.mergeShuffleReadMetrics();
         return Math.max(metrics.inputMetrics().bytesRead(), readBytes)
             + Math.max(metrics.outputMetrics().bytesWritten(), writeBytes)
@@ -119,19 +119,19 @@ final class TaskMeter {
             + metrics.diskBytesSpilled();
     }
 
-    /** Time since the gate that was neither computing nor queueing; 0 where it is not known. */
+    /** Returns the time since the gate that was neither computing nor queueing; 0 if unknown. */
     synchronized long ioWaitNs(ThreadClock end) {
-        return Math.max(end.stoodStillSince(begin) - queueNs, 0);
+        return Math.max(end.blockedSince(begin) - queueNs, 0);
     }
 
     /**
-     * Fills the accumulables of the task's own times and bytes. Accesses are timed by the wall clock, less what their thread
-     * computed; together they waited for disks for no longer than it was off its core and not in a queue.
+     * Fills in the task's accumulables. Accesses are timed by the wall clock minus what their thread computed.
+     * Together their waits are capped at the time that the thread was off its core and not queueing.
      */
     synchronized void report(ThreadClock end) {
         TaskMetrics metrics = context.taskMetrics();
         accumulables.add(Name.QUEUE_NS, queueNs + gateNs);
-        if (end.stoodStillSince(begin) >= 0) {
+        if (end.blockedSince(begin) >= 0) {
             accumulables.add(Name.IO_WAIT_NS, ioWaitNs(end));
         }
         if (end.runQueueSince(begin) >= 0) {
@@ -141,13 +141,13 @@ final class TaskMeter {
             accumulables.add(Name.BLOCK_DELAY_NS, end.blockDelaySince(begin));
         }
         long offCore = end.offCoreSince(begin);
-        long most = offCore < 0 ? Long.MAX_VALUE : Math.max(offCore - queueNs, 0);
-        long reads = Math.min(readWaitNs, most);
-        if (allCameBy(metrics.inputMetrics().bytesRead(), readBytes)) {
+        long maxNs = offCore < 0 ? Long.MAX_VALUE : Math.max(offCore - queueNs, 0);
+        long reads = Math.min(readWaitNs, maxNs);
+        if (sawAll(metrics.inputMetrics().bytesRead(), readBytes)) {
             accumulables.add(Name.READ_WAIT_NS, reads);
         }
-        if (allCameBy(metrics.outputMetrics().bytesWritten(), writeBytes)) {
-            accumulables.add(Name.WRITE_WAIT_NS, Math.min(writeWaitNs, most - reads));
+        if (sawAll(metrics.outputMetrics().bytesWritten(), writeBytes)) {
+            accumulables.add(Name.WRITE_WAIT_NS, Math.min(writeWaitNs, maxNs - reads));
         }
         if (readBytes > 0) {
             accumulables.add(Name.READ_BYTES, readBytes);
@@ -161,10 +161,10 @@ final class TaskMeter {
     }
 
     /**
-     * Whether the plugin saw all that Spark counted: else some went another way, and its wait is not
-     * measured. Hadoop counts what its streams fetch, also what a seek then makes them drop.
+     * Returns true if the plugin saw nearly all bytes that Spark counted. Otherwise some bypassed it and their
+     * wait is unknown. Hadoop counts everything its streams fetch, including what a seek then discards.
      */
-    private static boolean allCameBy(long counted, long seen) {
+    private static boolean sawAll(long counted, long seen) {
         return counted - seen <= Math.max(1 << 16, seen / 20);
     }
 }

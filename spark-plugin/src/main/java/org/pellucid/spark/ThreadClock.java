@@ -10,30 +10,30 @@ import java.nio.file.Path;
 import java.util.List;
 
 /**
- * Where the calling thread's time went since a moment: computing, garbage collection, and, where
- * Linux tells, waiting for a core. What is left it stood still.
+ * A snapshot of the calling thread's times: computing, garbage collection and, on Linux, waiting for a
+ * core. The rest of the wall-clock time between two snapshots is the time the thread was blocked.
  */
 final class ThreadClock {
     private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
     private static final List<GarbageCollectorMXBean> COLLECTORS = ManagementFactory.getGarbageCollectorMXBeans();
-    /** Computing, waiting for a core (ns), times scheduled; of the thread that opens it. */
+    /** Fields: time on a core (ns), wait for a core (ns), times scheduled; of the thread that opens the file. */
     private static final Path SCHEDSTAT = Path.of("/proc/thread-self/schedstat");
 
     private static final Path STAT = Path.of("/proc/thread-self/stat");
-    /** Of the fields after the name in parentheses; counted in hundredths of a second. */
-    private static final int BLOCK_DELAY = 39;
+    /** Index among the fields after the name in parentheses; the field counts hundredths of a second. */
+    private static final int BLOCK_DELAY_FIELD = 39;
     private static final long TICK_NS = 10_000_000;
-    private static final boolean CPU = THREADS.isCurrentThreadCpuTimeSupported();
-    private static final boolean DELAYS = delaysCounted();
+    private static final boolean HAS_CPU_TIME = THREADS.isCurrentThreadCpuTimeSupported();
+    private static final boolean HAS_BLOCK_DELAYS = blockDelaysKept();
 
     final long wallNs;
-    /** -1, of this and those below: not known here. */
+    /** This field and those below are -1 if unknown on this system. */
     final long cpuNs;
     final long gcNs;
     final long runQueueNs;
     final long blockDelayNs;
 
-    /** What a thread's counters say. */
+    /** Creates a snapshot from a thread's counters. */
     ThreadClock(long wallNs, long cpuNs, long gcNs, long runQueueNs, long blockDelayNs) {
         this.wallNs = wallNs;
         this.cpuNs = cpuNs;
@@ -43,22 +43,22 @@ final class ThreadClock {
     }
 
     static ThreadClock now() {
-        return new ThreadClock(System.nanoTime(), cpu(), gc(), runQueue(), DELAYS ? blockDelay() : -1);
+        return new ThreadClock(System.nanoTime(), cpu(), gc(), runQueue(), HAS_BLOCK_DELAYS ? blockDelay() : -1);
     }
 
-    /** What the calling thread has computed; -1: not known here. */
+    /** Returns the CPU time of the calling thread; -1 if unknown. */
     static long cpu() {
-        return CPU ? THREADS.getCurrentThreadCpuTime() : -1;
+        return HAS_CPU_TIME ? THREADS.getCurrentThreadCpuTime() : -1;
     }
 
-    /** Runnable without a core since then; -1: not known. */
+    /** Returns the time since {@code begin} that the thread was runnable without a core; -1 if unknown. */
     long runQueueSince(ThreadClock begin) {
         return runQueueNs < 0 || begin.runQueueNs < 0 ? -1 : Math.max(runQueueNs - begin.runQueueNs, 0);
     }
 
     /**
-     * Waiting for block devices since then, as the kernel counts it; -1: it does not. A thread's first wait
-     * may count from when the machine was started: what is longer than the time itself is not known.
+     * Returns the kernel's block device delay since {@code begin}; -1 if unknown. A thread's first delay may be
+     * counted from the machine's start, so a delay longer than the elapsed time is unknown.
      */
     long blockDelaySince(ThreadClock begin) {
         long delay = Math.max(blockDelayNs - begin.blockDelayNs, 0);
@@ -66,15 +66,15 @@ final class ThreadClock {
         return known ? delay : -1;
     }
 
-    /** Neither computing, collecting garbage, nor runnable since then; -1: not known. */
-    long stoodStillSince(ThreadClock begin) {
+    /** Returns the time since {@code begin} without computing, garbage collection or run queue; -1 if unknown. */
+    long blockedSince(ThreadClock begin) {
         long offCore = offCoreSince(begin);
         return offCore < 0 ? -1 : Math.max(offCore - (gcNs - begin.gcNs), 0);
     }
 
     /**
-     * Neither computing nor runnable since then, whether or not garbage was collected meanwhile: no wait of
-     * the thread's is longer. -1: not known.
+     * Returns the time since {@code begin} that the thread was neither computing nor runnable, garbage
+     * collection included; -1 if unknown. No wait of the thread is longer.
      */
     long offCoreSince(ThreadClock begin) {
         if (cpuNs < 0 || begin.cpuNs < 0) {
@@ -83,7 +83,7 @@ final class ThreadClock {
         return Math.max(wallNs - begin.wallNs - (cpuNs - begin.cpuNs) - Math.max(runQueueSince(begin), 0), 0);
     }
 
-    /** Of the whole process: a collection stops every thread. Spark counts it so too. */
+    /** Returns the collection time of the whole process, since a collection stops every thread. Spark counts alike. */
     private static long gc() {
         long ms = 0;
         for (GarbageCollectorMXBean collector : COLLECTORS) {
@@ -105,14 +105,14 @@ final class ThreadClock {
         try {
             String text = new String(Files.readAllBytes(STAT), StandardCharsets.ISO_8859_1);
             String[] fields = text.substring(text.lastIndexOf(')') + 2).trim().split(" ");
-            return Long.parseLong(fields[BLOCK_DELAY]) * TICK_NS;
+            return Long.parseLong(fields[BLOCK_DELAY_FIELD]) * TICK_NS;
         } catch (IOException | NumberFormatException | IndexOutOfBoundsException e) {
             return -1;
         }
     }
 
-    /** Linux counts them only where it is told to. */
-    private static boolean delaysCounted() {
+    /** Returns true if the kernel keeps block device delays, which Linux does only on request. */
+    private static boolean blockDelaysKept() {
         try {
             return Files.readString(Path.of("/proc/sys/kernel/task_delayacct")).trim().equals("1");
         } catch (IOException e) {

@@ -8,14 +8,14 @@ import org.junit.jupiter.api.Test;
 
 class BoundedMapTest {
     @Test
-    void keepsWhatWasAskedForLast() {
-        BoundedMap<Integer, String> latest = new BoundedMap<>(3);
+    void keepsMostRecentlyUsedEntries() {
+        BoundedMap<Integer, String> map = new BoundedMap<>(3);
         for (int stage = 0; stage < 3; stage++) {
-            latest.put(stage, "of " + stage);
+            map.put(stage, "of " + stage);
         }
-        latest.computeIfAbsent(0, key -> "made anew");
-        latest.computeIfAbsent(3, key -> "of 3");
-        assertEquals(List.of(2, 0, 3), new ArrayList<>(latest.keySet()));
-        assertEquals("of 0", latest.get(0));
+        map.computeIfAbsent(0, key -> "new");
+        map.computeIfAbsent(3, key -> "of 3");
+        assertEquals(List.of(2, 0, 3), new ArrayList<>(map.keySet()));
+        assertEquals("of 0", map.get(0));
     }
 }

@@ -17,7 +17,7 @@ import org.pellucid.spark.core.Reason;
 import org.pellucid.spark.core.Tuner;
 import org.pellucid.spark.core.Tuning;
 
-/** What a driver says of a stage, and what its executor makes of it. On virtual time. */
+/** The driver's answers about a stage, and their effect on the executor's tuner. On virtual time. */
 class DriverClientTest {
     private static final long STAGE = 7L << 32;
     private static final int TASKS = 20;
@@ -32,7 +32,7 @@ class DriverClientTest {
         background.shutdownNow();
     }
 
-    /** Runs a stage of which each doubling brings 1.3 times the bytes per second; how many ran at once in the end. */
+    /** Runs a stage whose bytes per second grow 1.3 times with each doubling; returns the final concurrency. */
     private int stage(String... answer) throws Exception {
         PluginContext driver = (PluginContext) Proxy.newProxyInstance(
             getClass().getClassLoader(), new Class<?>[] {PluginContext.class}, (self, method, arguments) -> {
@@ -50,10 +50,10 @@ class DriverClientTest {
                         throw new AssertionError(method);
                 }
             });
-        DriverClient headquarters = new DriverClient(driver, background);
-        tuner = new Tuner(Tuning.standard(), () -> now, headquarters);
+        DriverClient client = new DriverClient(driver, background);
+        tuner = new Tuner(Tuning.standard(), () -> now, client);
         tuner.setMax(32);
-        headquarters.begin(null, tuner, new Failsafe(Set.of(), () -> { }), Settings.Mode.ADAPTIVE);
+        client.begin(null, tuner, new Failsafe(Set.of(), () -> { }), Settings.Mode.ADAPTIVE);
         Deque<Tuner.Pass> running = new ArrayDeque<>();
         int left = TASKS;
         while (left > 0 || !running.isEmpty()) {
@@ -61,7 +61,7 @@ class DriverClientTest {
             if (pass != null) {
                 running.add(pass);
                 left--;
-                background.submit(() -> { }).get(); // the answer has come
+                background.submit(() -> { }).get(); // wait for the driver's answer
                 continue;
             }
             now += SERVICE_NS / running.size();
@@ -72,14 +72,14 @@ class DriverClientTest {
     }
 
     @Test
-    void triesMoreWhereMoreTasksWillCome() throws Exception {
+    void concurrencyGrowsFurtherWhenMoreTasksAreExpected() throws Exception {
         int few = stage(Integer.toString(TASKS));
         int many = stage("1000");
         assertTrue(few < many, few + " and " + many);
     }
 
     @Test
-    void staysAtWhatALikeStageFound() throws Exception {
+    void stageStaysAtConcurrencyOfSimilarStage() throws Exception {
         assertEquals(16, stage(Integer.toString(TASKS), "16"));
         assertEquals(Reason.REMEMBERED, tuner.reason(STAGE));
     }

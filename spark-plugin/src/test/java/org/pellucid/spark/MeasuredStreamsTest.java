@@ -33,14 +33,14 @@ import org.junit.jupiter.api.io.TempDir;
 import org.pellucid.spark.core.Cores;
 import org.pellucid.spark.core.DiskQueue;
 
-/** The measured and the gated streams against Hadoop's own, on the same files. */
+/** Compares measured and gated streams with Hadoop's own, on the same files. */
 class MeasuredStreamsTest {
     private static final int SIZE = 3_000_000;
     private static final long STAGE = 7L << 32;
 
     @TempDir
     java.nio.file.Path folder;
-    private final Failsafe fuse = new Failsafe(Set.of(), () -> { });
+    private final Failsafe failsafe = new Failsafe(Set.of(), () -> { });
     private LocalFileSystem stock;
     private FileIo io;
     private DiskQueue disk;
@@ -51,8 +51,8 @@ class MeasuredStreamsTest {
     void file() throws IOException {
         stock = new LocalFileSystem();
         stock.initialize(URI.create("file:///"), new Configuration(false));
-        Disks disks = new Disks(new Settings(Map.of()), (name, met) -> { });
-        io = new FileIo(fuse, new Cores(1, Long.MAX_VALUE), disks, () -> 4);
+        Disks disks = new Disks(new Settings(Map.of()), (name, queue) -> { });
+        io = new FileIo(failsafe, new Cores(1, Long.MAX_VALUE), disks, () -> 4);
         File file = folder.resolve("data").toFile();
         disk = io.queueOf(file);
         path = new Path(file.toURI());
@@ -63,9 +63,9 @@ class MeasuredStreamsTest {
         }
     }
 
-    /** Random calls of everything that a reader may do; seeds are in the message. */
+    /** Makes random calls of every method of a reader; failure messages name the seed. */
     @Test
-    void readsAsHadoopDoes() throws Exception {
+    void randomReadsMatchHadoop() throws Exception {
         for (long seed = 0; seed < 40; seed++) {
             boolean gated = seed % 2 == 0;
             Random random = new Random(seed);
@@ -79,18 +79,18 @@ class MeasuredStreamsTest {
             }
         }
         assertEquals(0, disk.running());
-        assertTrue(io.readBytes.sum() > 0 && !fuse.isBlown());
+        assertTrue(io.readBytes.sum() > 0 && !failsafe.isTripped());
     }
 
     @Test
-    void whereNothingIsGatedSmallReadsAndWritesAreJoined() throws IOException {
-        Asked asked = new Asked();
+    void ungatedStreamsJoinSmallReadsAndWrites() throws IOException {
+        RecordingInput recording = new RecordingInput();
         int half = SIZE / 2;
-        try (MeasuredInput ours = new MeasuredInput(new FSDataInputStream(asked), io, null, stock.pathToFile(path), STAGE)) {
+        try (MeasuredInput ours = new MeasuredInput(new FSDataInputStream(recording), io, null, stock.pathToFile(path), STAGE)) {
             for (int at = 0; at < half; at++) {
                 assertEquals(content[at], (byte) ours.read());
             }
-            assertTrue(asked.lengths.stream().allMatch(length -> length <= 4096) && asked.lengths.size() <= half / 4096 + 1);
+            assertTrue(recording.lengths.stream().allMatch(length -> length <= 4096) && recording.lengths.size() <= half / 4096 + 1);
             byte[] rest = new byte[SIZE - half];
             new FSDataInputStream(ours).readFully(rest);
             assertArrayEquals(Arrays.copyOfRange(content, half, SIZE), rest);
@@ -102,7 +102,7 @@ class MeasuredStreamsTest {
             ours.write(content, 900, 100);
             assertEquals(0, raw.getPos());
             ours.hflush();
-            assertEquals(1000, raw.getPos(), "whoever asks for it has it");
+            assertEquals(1000, raw.getPos(), "hflush writes everything");
             ours.write(content, 1000, 10);
             ours.write(content, 1010, 100_000);
             assertEquals(101_010, raw.getPos(), "in order");
@@ -125,8 +125,8 @@ class MeasuredStreamsTest {
         return new FSDataInputStream(new MeasuredInput(in, io, gated ? disk : null, file, STAGE));
     }
 
-    /** The file's bytes, and how many each read asked for that went to it. */
-    private final class Asked extends FSInputStream {
+    /** A stream of the file's bytes that records the length of each read. */
+    private final class RecordingInput extends FSInputStream {
         final List<Integer> lengths = new ArrayList<>();
         private int position;
 
@@ -169,12 +169,12 @@ class MeasuredStreamsTest {
         assertEquals(SIZE, at);
     }
 
-    private MeasuredInput over(Asked asked) {
-        return new MeasuredInput(new FSDataInputStream(asked), io, disk, stock.pathToFile(path), STAGE);
+    private MeasuredInput over(RecordingInput recording) {
+        return new MeasuredInput(new FSDataInputStream(recording), io, disk, stock.pathToFile(path), STAGE);
     }
 
-    private MeasuredInput opened(Asked asked) throws IOException {
-        MeasuredInput ours = over(asked);
+    private MeasuredInput opened(RecordingInput recording) throws IOException {
+        MeasuredInput ours = over(recording);
         try (FileIo.Access access = io.begin(disk, DiskQueue.Phase.READ)) {
             ours.opened(access);
         }
@@ -182,26 +182,26 @@ class MeasuredStreamsTest {
     }
 
     @Test
-    void whoReadsOnGetsTheRestInOneMonotask() throws IOException {
-        Asked first = new Asked();
+    void sequentialReaderGetsRestInOneMonotask() throws IOException {
+        RecordingInput first = new RecordingInput();
         try (MeasuredInput ours = over(first)) {
             readAll(ours);
         }
         int some = FileIo.FIRST_FILL_BYTES;
-        assertEquals(List.of(some, SIZE - some), first.lengths, "and none to learn that it has ended");
-        // The stage's next streams are read as they are opened.
-        Asked next = new Asked();
+        assertEquals(List.of(some, SIZE - some), first.lengths, "no extra read at the end of the file");
+        // Later streams of the stage are read when they are opened.
+        RecordingInput next = new RecordingInput();
         try (MeasuredInput ours = opened(next)) {
             assertEquals(List.of(SIZE), next.lengths);
             readAll(ours);
         }
         assertEquals(List.of(SIZE), next.lengths);
-        // One that only looks shows that they are not all alike.
-        Asked looks = new Asked();
-        try (MeasuredInput ours = opened(looks)) {
+        // A stream that is closed early turns that off.
+        RecordingInput closedEarly = new RecordingInput();
+        try (MeasuredInput ours = opened(closedEarly)) {
             assertEquals(10, ours.read(new byte[10], 0, 10));
         }
-        Asked last = new Asked();
+        RecordingInput last = new RecordingInput();
         try (MeasuredInput ours = opened(last)) {
             assertEquals(List.of(), last.lengths);
             readAll(ours);
@@ -210,9 +210,9 @@ class MeasuredStreamsTest {
         assertEquals(0, disk.running());
     }
 
-    /** As a log that is read while it is written; such a file has no checksums. */
+    /** Covers a log that is read while it is written; such a file has no checksums. */
     @Test
-    void whatIsAddedAfterTheEndIsRead() throws IOException {
+    void appendedDataIsReadAfterEndOfFile() throws IOException {
         Path grows = new Path(folder.resolve("grows").toUri());
         File file = stock.pathToFile(grows);
         Files.write(file.toPath(), content);
@@ -227,11 +227,11 @@ class MeasuredStreamsTest {
     }
 
     @Test
-    void aFileThatCannotBeReadOnFailsWhereItIsRead() throws IOException {
-        io.readOnStage = STAGE;
+    void brokenFileFailsOnlyAtBrokenPosition() throws IOException {
+        io.sequentialStage = STAGE;
         boolean[] broken = {true};
         FSInputStream flaky = new FSInputStream() {
-            private final Asked whole = new Asked();
+            private final RecordingInput whole = new RecordingInput();
 
             @Override
             public int read() {
@@ -268,13 +268,13 @@ class MeasuredStreamsTest {
         assertEquals(0, ours.getPos());
         byte[] good = new byte[1000];
         for (int at = 0; at < good.length; at += 10) {
-            assertEquals(10, ours.read(good, at, 10), "before what is broken");
+            assertEquals(10, ours.read(good, at, 10), "before the broken position");
         }
         assertArrayEquals(Arrays.copyOf(content, good.length), good);
         assertThrows(IOException.class, () -> ours.read(new byte[10], 0, 10));
         assertEquals(good.length, ours.getPos());
         broken[0] = false;
-        assertEquals(10, ours.read(good, 0, 10), "it was a moment's");
+        assertEquals(10, ours.read(good, 0, 10), "the failure was temporary");
         assertArrayEquals(Arrays.copyOfRange(content, 1000, 1010), Arrays.copyOf(good, 10));
         ours.seek(0);
         readAll(ours);
@@ -331,7 +331,7 @@ class MeasuredStreamsTest {
     }
 
     @Test
-    void endsWhereTheFileEnds() throws IOException {
+    void readsStopAtEndOfFile() throws IOException {
         for (boolean gated : new boolean[] {true, false}) {
             try (FSDataInputStream ours = measured(gated)) {
                 ours.seek(SIZE - 2);
@@ -342,14 +342,14 @@ class MeasuredStreamsTest {
                 ours.seek(SIZE - 9);
                 assertEquals(content[SIZE - 9], (byte) ours.read());
                 assertThrows(EOFException.class, () -> ours.seek(SIZE + 1));
-                assertEquals(SIZE - 8, ours.getPos(), "where it was");
+                assertEquals(SIZE - 8, ours.getPos(), "a failed seek keeps the position");
                 assertEquals(content[SIZE - 8], (byte) ours.read());
             }
         }
     }
 
     @Test
-    void whatIsRenamedOrDeletedWhileItIsWrittenFailsNothing() throws IOException {
+    void renamingOrDeletingOpenFileDoesNotFailWriter() throws IOException {
         for (boolean renamed : new boolean[] {true, false}) {
             Path target = new Path(folder.resolve("gone-" + renamed).toUri());
             File file = stock.pathToFile(target);
@@ -363,11 +363,11 @@ class MeasuredStreamsTest {
                 assertArrayEquals(content, Files.readAllBytes(other.toPath()));
             }
         }
-        assertTrue(!fuse.isBlown() && disk.running() == 0);
+        assertTrue(!failsafe.isTripped() && disk.running() == 0);
     }
 
     @Test
-    void aDiskThatFailsFailsTheWriterAsWithoutUs() throws IOException {
+    void failingDiskFailsWriterAsStockHadoop() throws IOException {
         for (boolean gated : new boolean[] {true, false}) {
             long before = MeasuredOutput.HELD_BYTES.get();
             FSDataOutputStream full = new FSDataOutputStream(new OutputStream() {
@@ -377,20 +377,20 @@ class MeasuredStreamsTest {
                 }
             }, null);
             MeasuredOutput out = new MeasuredOutput(full, io, gated ? disk : null, stock.pathToFile(path));
-            IOException said = assertThrows(IOException.class, () -> {
+            IOException error = assertThrows(IOException.class, () -> {
                 out.write(content, 0, 1000);
                 out.close();
             });
-            assertEquals("No space left on device", said.getMessage());
+            assertEquals("No space left on device", error.getMessage());
             out.close();
-            assertThrows(IOException.class, () -> out.write(content, 0, 1000), "what comes after is not swallowed");
+            assertThrows(IOException.class, () -> out.write(content, 0, 1000), "later writes fail too");
             assertEquals(before, MeasuredOutput.HELD_BYTES.get());
         }
-        assertTrue(!fuse.isBlown() && disk.running() == 0);
+        assertTrue(!failsafe.isTripped() && disk.running() == 0);
     }
 
     @Test
-    void whereOthersHoldAllThatMayBeHeldEachWriteGoesToTheDisk() throws IOException {
+    void writesGoToDiskWhenOtherStreamsHoldAllMemory() throws IOException {
         long others = Runtime.getRuntime().maxMemory() / 8;
         Path target = new Path(folder.resolve("crowded").toUri());
         File file = stock.pathToFile(target);
@@ -401,7 +401,7 @@ class MeasuredStreamsTest {
         try {
             MeasuredOutput.HELD_BYTES.addAndGet(others);
             out.write(content, 10, 2_000_000);
-            assertEquals(2_000_010, raw.getPos(), "what it held before, and all since");
+            assertEquals(2_000_010, raw.getPos(), "the bytes held before, and all later ones");
             assertEquals(before + others, MeasuredOutput.HELD_BYTES.get());
         } finally {
             MeasuredOutput.HELD_BYTES.addAndGet(-others);
@@ -414,7 +414,7 @@ class MeasuredStreamsTest {
     }
 
     @Test
-    void whatNobodyClosedHoldsNothingOnceItsMemoryIsFree() throws Exception {
+    void unclosedStreamReleasesHeldBytesOnCollection() throws Exception {
         long before = MeasuredOutput.HELD_BYTES.get();
         for (int i = 0; i < 3; i++) {
             Path target = new Path(folder.resolve("left-" + i).toUri());
@@ -429,7 +429,7 @@ class MeasuredStreamsTest {
     }
 
     @Test
-    void writesAllAndInOrder() throws IOException {
+    void writesKeepOrderAndContent() throws IOException {
         Random random = new Random(7);
         for (boolean gated : new boolean[] {true, false}) {
             Path target = new Path(folder.resolve("out-" + gated).toUri());

@@ -7,7 +7,7 @@ import org.apache.spark.api.plugin.ExecutorPlugin;
 import org.apache.spark.api.plugin.PluginContext;
 import org.apache.spark.api.plugin.SparkPlugin;
 
-/** Somebody else's plugin beside ours: counts the tasks that it sees, and says so at the end. */
+/** A third-party plugin that runs beside ours, counts the tasks that it sees, and prints the count at shutdown. */
 public final class OtherPlugin implements SparkPlugin {
     @Override
     public DriverPlugin driverPlugin() {

@@ -3,7 +3,7 @@ package org.pellucid.spark;
 import org.apache.spark.SparkConf;
 import org.apache.spark.shuffle.sort.SortShuffleManager;
 
-/** Somebody else's ShuffleManager, which does what Spark's own does. */
+/** A third-party ShuffleManager that behaves like Spark's own. */
 public final class OtherShuffle extends SortShuffleManager {
     public OtherShuffle(SparkConf conf) {
         super(conf);

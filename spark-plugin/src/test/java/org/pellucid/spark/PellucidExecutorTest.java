@@ -41,7 +41,7 @@ import org.junit.jupiter.api.io.TempDir;
 import org.pellucid.spark.core.DiskQueue;
 import scala.Tuple2;
 
-/** An executor's part with a driver and tasks made up for it: what Spark is told, and what is gated. */
+/** The executor's side with a fake driver and fake tasks: the slots requested from Spark, and what is gated. */
 class PellucidExecutorTest {
     private static final int CORES = 8;
 
@@ -49,11 +49,11 @@ class PellucidExecutorTest {
     Path folder;
     private final PellucidExecutor executor = new PellucidExecutor();
     private final MetricRegistry metrics = new MetricRegistry();
-    /** Cores that the driver was told of, in their order. */
-    private final List<Integer> told = new CopyOnWriteArrayList<>();
+    /** Cores requested from the driver, in order. */
+    private final List<Integer> requested = new CopyOnWriteArrayList<>();
     private volatile boolean fails;
 
-    /** A configuration without Spark's own keys, which bring in all that Spark depends on. */
+    /** A configuration without Spark's own keys, which would load all of Spark's dependencies. */
     static final class SparkSettings extends SparkConf {
         private final Map<String, String> all;
 
@@ -99,7 +99,7 @@ class PellucidExecutorTest {
                     case "ask":
                         return answer((String[]) arguments[0]);
                     case "send":
-                        heard((String[]) arguments[0]);
+                        receive((String[]) arguments[0]);
                         return null;
                     default:
                         throw new AssertionError(method);
@@ -107,7 +107,7 @@ class PellucidExecutorTest {
             });
         ByteArrayOutputStream bytes = new ByteArrayOutputStream();
         try (ObjectOutputStream out = new ObjectOutputStream(bytes)) {
-            out.writeObject(new LongAccumulator[Accumulables.Name.values().length]); // no task here reports
+            out.writeObject(new LongAccumulator[Accumulables.Name.values().length]); // no task of these tests reports
         }
         String template = Base64.getEncoder().encodeToString(bytes.toByteArray());
         executor.init(context, Map.of(PellucidDriver.ACCUMULABLES, template));
@@ -124,9 +124,9 @@ class PellucidExecutorTest {
         }
     }
 
-    private void heard(String[] message) throws IOException {
+    private void receive(String[] message) throws IOException {
         if (message[0].equals("cores")) {
-            told.add(Integer.parseInt(message[2]));
+            requested.add(Integer.parseInt(message[2]));
             if (fails) {
                 throw new IOException("the driver is gone");
             }
@@ -142,30 +142,30 @@ class PellucidExecutorTest {
         executor.shutdown();
     }
 
-    /** What waits here for another thread fails only where that never comes. */
-    private void untilTold(Integer... cores) {
-        until(() -> told.equals(List.of(cores)));
+    /** Waits for another thread; the generous deadline passes only if it never acts. */
+    private void untilRequested(Integer... cores) {
+        until(() -> requested.equals(List.of(cores)));
     }
 
     private void until(BooleanSupplier condition) {
         long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
         while (!condition.getAsBoolean()) {
-            assertTrue(System.nanoTime() < deadline, "told " + told);
+            assertTrue(System.nanoTime() < deadline, "requested " + requested);
             Thread.onSpinWait();
         }
     }
 
-    /** A task of stage 0, of a Spark of which only this is there: it has no metrics. */
+    /** Starts a task of stage 0 with a minimal context, which has no metrics. */
     private void startTask(String mode) throws ReflectiveOperationException {
         Properties local = new Properties();
         if (mode != null) {
             local.setProperty(Settings.MODE, mode);
         }
-        Constructor<?> made = TaskContextImpl.class.getConstructors()[0];
-        Object[] arguments = Arrays.stream(made.getParameterTypes())
+        Constructor<?> constructor = TaskContextImpl.class.getConstructors()[0];
+        Object[] arguments = Arrays.stream(constructor.getParameterTypes())
             .map(type -> type == int.class ? (Object) 0 : type == long.class ? 0L : type == Properties.class ? local : null)
             .toArray();
-        TaskContext$.MODULE$.setTaskContext((TaskContext) made.newInstance(arguments));
+        TaskContext$.MODULE$.setTaskContext((TaskContext) constructor.newInstance(arguments));
         executor.onTaskStart();
     }
 
@@ -174,52 +174,52 @@ class PellucidExecutorTest {
     }
 
     @Test
-    void afterAFailureSparkHasTheExecutorsOwnSlots() throws Exception {
+    void failureRestoresExecutorsOwnSlots() throws Exception {
         begin("mode", "adaptive", "fault", "onTaskSucceeded");
-        untilTold(2);
+        untilRequested(2);
         executor.onTaskSucceeded();
-        untilTold(2, CORES);
+        untilRequested(2, CORES);
         executor.onTaskSucceeded();
         assertEquals(CORES, gauge("slots"));
         assertEquals(1, gauge("off"));
     }
 
     @Test
-    void alsoWhereThatIsMoreThanAStageMayRun() throws Exception {
+    void failureRestoresSlotsAboveConcurrencyMax() throws Exception {
         begin("mode", "adaptive", "fault", "onTaskSucceeded", "concurrency.max", "2");
-        untilTold(2);
+        untilRequested(2);
         executor.onTaskSucceeded();
-        untilTold(2, CORES);
+        untilRequested(2, CORES);
     }
 
     @Test
-    void alsoFromTheMonotasksMode() throws Exception {
+    void failureRestoresSlotsInMonotasksMode() throws Exception {
         begin("mode", "monotasks", "fault", "onTaskSucceeded");
-        untilTold(CORES + 4 + 4 + 1);
+        untilRequested(CORES + 4 + 4 + 1);
         executor.onTaskSucceeded();
-        untilTold(CORES + 4 + 4 + 1, CORES);
+        untilRequested(CORES + 4 + 4 + 1, CORES);
     }
 
     @Test
-    void aDriverThatCannotBeToldIsNoFailure() throws Exception {
+    void unreachableDriverDoesNotTripFailsafe() throws Exception {
         begin("mode", "adaptive", "fault", "onTaskSucceeded");
-        untilTold(2);
+        untilRequested(2);
         fails = true;
         executor.onTaskSucceeded();
-        untilTold(2, CORES);
+        untilRequested(2, CORES);
         executor.onTaskSucceeded();
         startTask(null);
     }
 
     @Test
-    void slotsFollowTheDisksThatAreMet() throws Exception {
+    void slotsGrowWithEachNewDisk() throws Exception {
         begin("mode", "monotasks", "disks", folder.resolve("a") + "," + folder.resolve("b"), "disk.concurrency.max", "3");
-        untilTold(CORES + 2 * 3 + 4 + 1);
+        untilRequested(CORES + 2 * 3 + 4 + 1);
         until(() -> FileIo.installed() != null);
         FileIo.installed().queueOf(folder.resolve("a/file").toFile());
         FileIo.installed().queueOf(folder.resolve("b/file").toFile());
         DiskQueue third = FileIo.installed().queueOf(folder.resolve("elsewhere").toFile());
-        untilTold(CORES + 2 * 3 + 4 + 1, CORES + 3 * 3 + 4 + 1);
+        untilRequested(CORES + 2 * 3 + 4 + 1, CORES + 3 * 3 + 4 + 1);
         assertNotNull(third);
         long each = metrics.getGauges().keySet().stream().filter(name -> name.matches("disk\\..+\\.permits")).count();
         assertEquals(3, each, metrics.getGauges().keySet().toString());
@@ -231,7 +231,7 @@ class PellucidExecutorTest {
     }
 
     @Test
-    void whoClosesTheFileSystemClosesItForNobodyElse() throws Exception {
+    void closingFileSystemKeepsItForOtherTasks() throws Exception {
         begin("mode", "measure");
         until(() -> FileIo.installed() != null);
         FileSystem files = FileSystem.get(URI.create("file:///"), new Configuration(false));
@@ -239,41 +239,41 @@ class PellucidExecutorTest {
         Path ours = Files.createFile(folder.resolve("gone"));
         files.deleteOnExit(new org.apache.hadoop.fs.Path(ours.toUri()));
         files.close();
-        assertFalse(Files.exists(ours), "as stock Hadoop does");
+        assertFalse(Files.exists(ours), "deleteOnExit works as in stock Hadoop");
         assertSame(files, FileSystem.get(URI.create("file:///"), new Configuration(false)));
     }
 
     @Test
-    void theMetricHoldsWhatTheLogDoes() throws Exception {
+    void queueMetricIncludesCoreAndDiskWaits() throws Exception {
         begin("mode", "monotasks");
         until(() -> FileIo.installed() != null);
         assertEquals(0, gauge("queue_ns"));
         startTask(null);
         long first = gauge("queue_ns");
-        assertTrue(first > 0, "for its core");
+        assertTrue(first > 0, "waits for a core");
         FileIo io = FileIo.installed();
         io.begin(io.queueOf(folder.resolve("file").toFile()), DiskQueue.Phase.READ).close();
-        assertTrue(gauge("queue_ns") > first, "for a disk, and for a core again");
+        assertTrue(gauge("queue_ns") > first, "waits for a disk, and for a core again");
     }
 
     @Test
-    void theMetricHoldsTheGatesWait() throws Exception {
+    void queueMetricIncludesGateWait() throws Exception {
         begin("mode", "adaptive");
-        untilTold(2);
+        untilRequested(2);
         startTask(null);
         assertTrue(gauge("queue_ns") > 0);
         assertEquals(1, gauge("tasks.running"));
     }
 
     @Test
-    void offGatesNothingAndOnDoesAgain() throws Exception {
+    void jobThatIsOffIsNotGatedAndNextOneIs() throws Exception {
         begin("mode", "monotasks");
         until(() -> FileIo.installed() != null);
         File file = folder.resolve("file").toFile();
         for (int round = 0; round < 2; round++) {
             startTask(round == 0 ? "off" : "measure");
             assertEquals(0, gauge("cores.held"));
-            assertNull(FileIo.installed().queueOf(file), "neither queues nor is held");
+            assertNull(FileIo.installed().queueOf(file), "not gated");
             executor.onTaskSucceeded();
             startTask(round == 0 ? null : "monotasks");
             assertEquals(1, gauge("cores.held"));
@@ -281,26 +281,26 @@ class PellucidExecutorTest {
             executor.onTaskSucceeded();
             assertEquals(0, gauge("cores.held"));
         }
-        assertEquals(0, gauge("off"), "the fuse");
+        assertEquals(0, gauge("off"), "failsafe not tripped");
     }
 
     @Test
-    void theDriverGivesOwnSlotsWhileAJobIsOff() {
+    void driverKeepsOwnSlotsWhileJobIsOff() {
         Properties off = new Properties();
         off.setProperty(Settings.MODE, "OFF");
-        PellucidDriver.OffJobs jobs = new PellucidDriver.OffJobs();
-        jobs.begins(1, null);
+        PellucidDriver.DisabledJobs jobs = new PellucidDriver.DisabledJobs();
+        jobs.started(1, null);
         assertFalse(jobs.any());
-        jobs.begins(2, off);
+        jobs.started(2, off);
         assertTrue(jobs.any());
-        jobs.begins(3, new Properties());
-        assertTrue(jobs.any(), "one is off, one is not");
-        jobs.ends(2);
+        jobs.started(3, new Properties());
+        assertTrue(jobs.any(), "one of two jobs is off");
+        jobs.ended(2);
         assertFalse(jobs.any());
-        jobs.begins(4, off);
-        jobs.ends(4);
-        assertTrue(jobs.any(), "the next of its session comes soon");
-        jobs.begins(5, new Properties());
+        jobs.started(4, off);
+        jobs.ended(4);
+        assertTrue(jobs.any(), "its session may start another soon");
+        jobs.started(5, new Properties());
         assertFalse(jobs.any());
         assertEquals(0, PellucidDriver.offset(9, true, false));
         assertEquals(0, PellucidDriver.offset(-6, true, true));

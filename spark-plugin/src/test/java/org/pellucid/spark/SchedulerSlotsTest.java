@@ -7,8 +7,8 @@ import scala.math.BigDecimal;
 
 class SchedulerSlotsTest {
     @Test
-    void coresAreAsEachSparkHasThem() throws ReflectiveOperationException {
-        assertEquals(-6, SchedulerSlots.amount(int.class, -6));
-        assertEquals(-6, ((BigDecimal) SchedulerSlots.amount(BigDecimal.class, -6)).toInt());
+    void coresValueMatchesEachSparkVersion() throws ReflectiveOperationException {
+        assertEquals(-6, SchedulerSlots.coresValue(int.class, -6));
+        assertEquals(-6, ((BigDecimal) SchedulerSlots.coresValue(BigDecimal.class, -6)).toInt());
     }
 }

@@ -14,38 +14,38 @@ import org.junit.jupiter.api.Test;
 import org.pellucid.spark.core.Policy;
 
 class SettingsTest {
-    private static String refused(String key, String value) {
-        return refused(Map.of(key, value));
+    private static String rejection(String key, String value) {
+        return rejection(Map.of(key, value));
     }
 
-    private static String refused(Map<String, String> conf) {
+    private static String rejection(Map<String, String> conf) {
         return assertThrows(IllegalArgumentException.class, () -> new Settings(conf)).getMessage();
     }
 
     @Test
-    void saysWhatAValueMayBe() {
-        assertEquals("spark.pellucid.mode=fast: it is one of [adaptive, monotasks, measure, off]", refused("mode", "fast"));
-        assertEquals("spark.pellucid.concurrency.min=0: it is a whole number from 1", refused("concurrency.min", "0"));
-        assertEquals("spark.pellucid.gain=7%: it is a part of one, as 0.07", refused("gain", "7%"));
-        assertEquals("spark.pellucid.patience=5: it is a time, as 30s, 5m or 1h", refused("patience", "5"));
-        assertEquals("spark.pellucid.patience=5 y: it is a time, as 30s, 5m or 1h", refused("patience", "5 y"));
-        assertEquals("spark.pellucid.concurrency.min=2 is more than spark.pellucid.concurrency.max=1",
-            refused(Map.of("concurrency.min", "2", "concurrency.max", "1")));
-        assertEquals("spark.pellucid.disk.concurrency.min=4 is more than spark.pellucid.disk.concurrency.max=2",
-            refused(Map.of("disk.concurrency.min", "4", "disk.concurrency.max", "2")));
-        assertEquals("spark.pellucid.moed is no setting; there are mode, policy, gain, concurrency.min, concurrency.max, "
-            + "patience, memory, disks, disk.concurrency.min, disk.concurrency.max, fault", refused("moed", "off"));
+    void invalidSettingListsValidValues() {
+        assertEquals("invalid spark.pellucid.mode=fast: expected one of [adaptive, monotasks, measure, off]", rejection("mode", "fast"));
+        assertEquals("invalid spark.pellucid.concurrency.min=0: expected a whole number of at least 1", rejection("concurrency.min", "0"));
+        assertEquals("invalid spark.pellucid.gain=7%: expected a fraction such as 0.07", rejection("gain", "7%"));
+        assertEquals("invalid spark.pellucid.patience=5: expected a time such as 30s, 5m or 1h", rejection("patience", "5"));
+        assertEquals("invalid spark.pellucid.patience=5 y: expected a time such as 30s, 5m or 1h", rejection("patience", "5 y"));
+        assertEquals("invalid spark.pellucid.concurrency.min=2: greater than spark.pellucid.concurrency.max=1",
+            rejection(Map.of("concurrency.min", "2", "concurrency.max", "1")));
+        assertEquals("invalid spark.pellucid.disk.concurrency.min=4: greater than spark.pellucid.disk.concurrency.max=2",
+            rejection(Map.of("disk.concurrency.min", "4", "disk.concurrency.max", "2")));
+        assertEquals("unknown setting spark.pellucid.moed; valid settings: mode, policy, gain, concurrency.min, concurrency.max, "
+            + "patience, memory, disks, disk.concurrency.min, disk.concurrency.max, fault", rejection("moed", "off"));
     }
 
     @Test
-    void theMostIsAMostOfTheLeastToo() {
+    void maximumBelowDefaultMinimumLowersMinimum() {
         Settings settings = new Settings(Map.of("concurrency.max", "1"));
         assertEquals(1, settings.tuning.min);
         assertEquals(1, settings.tuning.max);
     }
 
     @Test
-    void whereTasksTakePartsOfACoreNothingIsGated() {
+    void fractionalTaskCpusTurnGatingOff() {
         for (String cpus : List.of("1", "2", "0.5", "1.5")) {
             SparkConf conf = new PellucidExecutorTest.SparkSettings(Map.of("spark.task.cpus", cpus, "spark.pellucid.mode", "adaptive"));
             boolean whole = !cpus.contains(".");
@@ -56,19 +56,19 @@ class SettingsTest {
     }
 
     @Test
-    void withoutAModeAllIsOnlyMeasured() {
+    void defaultModeIsMeasure() {
         assertEquals(Settings.Mode.MEASURE, new Settings(Map.of()).mode);
         assertEquals(Settings.Mode.MEASURE, Settings.of(new PellucidExecutorTest.SparkSettings(Map.of())).mode);
     }
 
     @Test
-    void settingsWithoutEffectAreNamed() {
+    void unusedSettingsAreListedInMeasureMode() {
         assertEquals(Set.of("memory", "policy"), new Settings(Map.of("memory", "/m", "policy", "index", "fault", "")).unused);
         assertEquals(Set.of(), new Settings(Map.of("memory", "/m", "mode", "adaptive")).unused);
     }
 
     @Test
-    void timesAreSparks() {
+    void patienceAcceptsSparkTimeUnits() {
         Map<String, Long> seconds = Map.of("300s", 300L, "5m", 300L, "5min", 300L, "5 M", 300L, "2h", 7200L, "1d", 86_400L, "3000ms", 3L,
             "7000000us", 7L);
         seconds.forEach((text, s) -> assertEquals(
@@ -76,7 +76,7 @@ class SettingsTest {
     }
 
     @Test
-    void aJobIsLeftAloneByEitherOfTwoModes() {
+    void offAndMeasureTurnGatingOffForJob() {
         for (String mode : List.of("off", "measure", "Measure")) {
             assertTrue(Settings.isOff(mode), mode);
         }
@@ -85,7 +85,7 @@ class SettingsTest {
     }
 
     @Test
-    void readsAllOfThem() {
+    void allSettingsAreParsed() {
         Settings settings = new Settings(Map.of("mode", "Monotasks", "policy", "index", "gain", "0.1", "patience", "30 s",
             "concurrency.min", "3", "concurrency.max", "12", "memory", "/m", "disks", "/a, /b/", "fault", "read,write"));
         assertEquals(Settings.Mode.MONOTASKS, settings.mode);

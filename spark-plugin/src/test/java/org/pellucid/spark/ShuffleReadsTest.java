@@ -28,21 +28,21 @@ import org.junit.jupiter.api.io.TempDir;
 import org.pellucid.spark.core.Cores;
 import org.pellucid.spark.core.DiskQueue;
 
-/** Blocks of shuffles read ahead, and of which stages they are. */
+/** Reading shuffle blocks ahead, and the stages for which that is done. */
 class ShuffleReadsTest {
     private static final int PARTITIONS = 10;
     private static final int BLOCK = 1000;
 
     @TempDir
     Path folder;
-    private final Failsafe fuse = new Failsafe(Set.of(), () -> { });
+    private final Failsafe failsafe = new Failsafe(Set.of(), () -> { });
 
     private FileIo disks() {
         String both = folder.resolve("a") + "," + folder.resolve("b");
-        return new FileIo(fuse, new Cores(2, Long.MAX_VALUE), new Disks(new Settings(Map.of("disks", both)), (name, disk) -> { }), () -> 8);
+        return new FileIo(failsafe, new Cores(2, Long.MAX_VALUE), new Disks(new Settings(Map.of("disks", both)), (name, disk) -> { }), () -> 8);
     }
 
-    /** A map task's output on a disk: as many blocks as said, each of 1,000 bytes. */
+    /** Writes a map task's output of {@code blocks} blocks of 1,000 bytes each. */
     private File output(String disk, int map, int blocks) throws IOException {
         Path place = Files.createDirectories(folder.resolve(disk));
         ByteBuffer offsets = ByteBuffer.allocate((blocks + 1) * Long.BYTES);
@@ -65,78 +65,78 @@ class ShuffleReadsTest {
         files.put(data, new File(data.getPath().replace(".data", ".index")));
     }
 
-    /** Whatever is read seems to take so long. */
+    /** Returns a clock by which every read takes this long. */
     private static LongSupplier taking(long ns) {
         AtomicLong now = new AtomicLong();
         return () -> now.addAndGet(ns);
     }
 
-    private static void holdsNothing(FileIo io, Map<File, File> files) {
+    private static void assertNothingHeld(FileIo io, Map<File, File> files) {
         for (File file : files.keySet()) {
             assertEquals(0, io.queueOf(file).running() + io.queueOf(file).waiting());
         }
     }
 
     @Test
-    void whatComesFromADiskWithAHeadIsReadForTheNeighboursToo() throws Exception {
+    void slowBlocksAreReadAheadForNextPartitions() throws Exception {
         FileIo io = disks();
         Map<File, File> files = outputs();
         ShuffleReads reads = new ShuffleReads(io, files, PARTITIONS, 4, taking(7_000_000));
         reads.fetch(1, () -> false);
         assertEquals(6 * 4 * BLOCK, io.shuffleReadBytes.sum(), "partitions 1 to 4");
-        assertFalse(reads.there(1));
+        assertFalse(reads.cached(1));
         reads.fetch(PARTITIONS - 1, () -> false);
-        assertEquals(6 * 5 * BLOCK, io.shuffleReadBytes.sum(), "the last has none after it");
+        assertEquals(6 * 5 * BLOCK, io.shuffleReadBytes.sum(), "no partition follows the last");
         reads.fetch(PARTITIONS, () -> false);
-        assertEquals(6 * 5 * BLOCK, io.shuffleReadBytes.sum(), "there is no such partition");
-        assertEquals(0, io.readBytes.sum(), "no input");
+        assertEquals(6 * 5 * BLOCK, io.shuffleReadBytes.sum(), "an invalid partition reads nothing");
+        assertEquals(0, io.readBytes.sum(), "not counted as input");
         for (File file : files.keySet()) {
             assertEquals(1, io.queueOf(file).peak());
         }
-        holdsNothing(io, files);
+        assertNothingHeld(io, files);
     }
 
     @Test
-    void whatIsInThePageCacheIsLeftAlone() throws Exception {
+    void cachedBlocksAreNotReadAgain() throws Exception {
         FileIo io = disks();
         Map<File, File> files = outputs();
         ShuffleReads reads = new ShuffleReads(io, files, PARTITIONS, 4, taking(20_000));
-        assertFalse(reads.there(0), "where the blocks lie is not known yet");
+        assertFalse(reads.cached(0), "offsets are not loaded yet");
         reads.fetch(0, () -> false);
-        assertTrue(reads.there(0) && reads.there(9));
+        assertTrue(reads.cached(0) && reads.cached(9));
         assertEquals(0, io.shuffleReadBytes.sum());
-        // Now nobody queues: the disk may be another's.
+        // Cached blocks need no turn: this works while another task holds the disk.
         DiskQueue disk = io.queueOf(files.keySet().iterator().next());
         try (DiskQueue.Turn other = disk.acquire(DiskQueue.Phase.WRITE, () -> false)) {
             reads.fetch(5, () -> false);
         }
-        holdsNothing(io, files);
+        assertNothingHeld(io, files);
     }
 
     @Test
-    void tasksThatBeginTogetherAllComeBack() throws Exception {
+    void concurrentTasksAllReturn() throws Exception {
         FileIo io = disks();
         Map<File, File> files = outputs();
         ShuffleReads reads = new ShuffleReads(io, files, PARTITIONS, 3, taking(400_000));
-        AtomicInteger back = new AtomicInteger();
+        AtomicInteger returned = new AtomicInteger();
         List<Thread> tasks = new ArrayList<>();
         for (int partition = 0; partition < PARTITIONS; partition++) {
             int own = partition;
             tasks.add(new Thread(() -> {
                 reads.fetch(own, () -> own == 4);
-                back.incrementAndGet();
+                returned.incrementAndGet();
             }));
         }
         tasks.forEach(Thread::start);
         for (Thread task : tasks) {
             task.join(60_000);
         }
-        assertEquals(PARTITIONS, back.get());
-        holdsNothing(io, files);
+        assertEquals(PARTITIONS, returned.get());
+        assertNothingHeld(io, files);
     }
 
     @Test
-    void filesOfAnotherShapeOrGoneArePassedOver() throws Exception {
+    void missingAndMismatchedFilesAreSkipped() throws Exception {
         FileIo io = disks();
         Map<File, File> files = outputs();
         put(files, output("a", 100, PARTITIONS + 1));
@@ -148,11 +148,11 @@ class ShuffleReadsTest {
         Files.delete(files.get(alone).toPath());
         new ShuffleReads(io, files, PARTITIONS, PARTITIONS, taking(7_000_000)).fetch(0, () -> false);
         assertEquals(6L * PARTITIONS * BLOCK, io.shuffleReadBytes.sum());
-        assertFalse(fuse.isBlown());
+        assertFalse(failsafe.isTripped());
     }
 
     @Test
-    void aKilledTaskLeavesTheQueue() throws Exception {
+    void killedTaskLeavesQueue() throws Exception {
         FileIo io = disks();
         Map<File, File> files = outputs();
         ShuffleReads reads = new ShuffleReads(io, files, PARTITIONS, PARTITIONS, taking(7_000_000));
@@ -170,11 +170,11 @@ class ShuffleReadsTest {
             assertFalse(task.isAlive());
         }
         assertEquals(0, io.shuffleReadBytes.sum());
-        holdsNothing(io, files);
+        assertNothingHeld(io, files);
     }
 
     @Test
-    void whatIsTooLargeForTheCacheIsLeftToSpark() throws Exception {
+    void blocksTooLargeForCacheAreNotReadAhead() throws Exception {
         FileIo io = disks();
         File file = output("a", 0, PARTITIONS);
         try (RandomAccessFile sparse = new RandomAccessFile(file, "rw")) {
@@ -184,21 +184,21 @@ class ShuffleReadsTest {
         put(files, file);
         ShuffleReads reads = new ShuffleReads(io, files, PARTITIONS, PARTITIONS, taking(7_000_000));
         reads.fetch(0, () -> false);
-        assertTrue(reads.there(0));
+        assertTrue(reads.cached(0));
         assertEquals(0, io.shuffleReadBytes.sum());
     }
 
-    private static RDDInfo set(StorageLevel level) {
+    private static RDDInfo rdd(StorageLevel level) {
         return new RDDInfo(1, "ShuffledRowRDD", 8, level, false, null, "", scala.Option.empty(), null);
     }
 
     @Test
-    void onlyPlainReadersAreTold() {
-        List<RDDInfo> plain = List.of(set(StorageLevel.NONE()));
+    void onlySimpleStagesListTheirShuffles() {
+        List<RDDInfo> plain = List.of(rdd(StorageLevel.NONE()));
         assertArrayEquals(new String[] {"8", "3", "4"}, StageShuffles.answer(8, List.of(3, 4), plain));
         assertArrayEquals(new String[] {"8"}, StageShuffles.answer(8, List.of(), plain));
-        List<RDDInfo> kept = List.of(set(StorageLevel.NONE()), set(StorageLevel.MEMORY_ONLY()));
-        assertArrayEquals(new String[] {"8"}, StageShuffles.answer(8, List.of(3), kept));
+        List<RDDInfo> persisted = List.of(rdd(StorageLevel.NONE()), rdd(StorageLevel.MEMORY_ONLY()));
+        assertArrayEquals(new String[] {"8"}, StageShuffles.answer(8, List.of(3), persisted));
         assertArrayEquals(new String[] {"8"}, StageShuffles.answer(8, Arrays.asList(3, null), plain));
     }
 }

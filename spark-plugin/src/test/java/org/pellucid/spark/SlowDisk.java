@@ -9,8 +9,8 @@ import org.apache.spark.SparkEnv;
 import org.apache.spark.metrics.source.Source;
 
 /**
- * Waits as disks let wait, inside a real executor, for checks that need no disk: SQL calls these
- * with {@code java_method}.
+ * Simulates disk waits inside a real executor, for tests that need no disk. SQL calls these methods with
+ * {@code java_method}.
  */
 public final class SlowDisk {
     private static final Object HEAD = new Object();
@@ -19,7 +19,7 @@ public final class SlowDisk {
 
     private SlowDisk() {}
 
-    /** On executor 1 one at a time is served, as by one head, in half the time; on the others all at once. */
+    /** Waits. Executor 1 serves one caller at a time, like a single head, in half the time; the others serve all at once. */
     public static String read(int ms) throws InterruptedException {
         if (SparkEnv.get().executorId().equals("1")) {
             synchronized (HEAD) {
@@ -31,7 +31,7 @@ public final class SlowDisk {
         return "read";
     }
 
-    /** The first executor that calls it with this path dies on the spot; later it is as {@link #read}. */
+    /** Kills the first executor that calls it with this path; later calls behave like {@link #read}. */
     public static String dieOnce(String mark, int ms) throws IOException, InterruptedException {
         try {
             Files.createFile(Path.of(mark));
@@ -42,23 +42,23 @@ public final class SlowDisk {
         return "dead";
     }
 
-    /** The first task that calls it with this path fails; later it is as {@link #read}. */
+    /** Fails the first task that calls it with this path; later calls behave like {@link #read}. */
     public static String failOnce(String mark, int ms) throws IOException, InterruptedException {
         try {
             Files.createFile(Path.of(mark));
         } catch (java.nio.file.FileAlreadyExistsException e) {
             return read(ms);
         }
-        throw new IOException("a failure that the job asked for");
+        throw new IOException("failure requested by the job");
     }
 
     /**
-     * What the plugin of this executor has given out, by its own metrics: the executor, then NAME=VALUE of those
-     * that there are. The task that asks is one of them, unless the plugin is off.
+     * Returns the permits and cores in use by this executor's own metrics: the executor's id, then NAME=VALUE for
+     * each gauge. The calling task is included, unless the plugin is off.
      */
     public static String held() throws ReflectiveOperationException {
         Object metrics = SparkEnv.get().metricsSystem();
-        // A Seq of another class in each Scala.
+        // Seq is a different class in each Scala version.
         Object sources = metrics.getClass().getMethod("getSourcesByName", String.class)
             .invoke(metrics, "plugin." + PellucidPlugin.class.getName());
         Object iterator = Class.forName("scala.collection.Iterable").getMethod("iterator").invoke(sources);
@@ -74,7 +74,7 @@ public final class SlowDisk {
         return said.toString();
     }
 
-    /** Computes for so long. */
+    /** Computes for this many milliseconds. */
     public static String compute(int ms) {
         long until = System.nanoTime() + ms * 1_000_000L;
         while (System.nanoTime() < until) {

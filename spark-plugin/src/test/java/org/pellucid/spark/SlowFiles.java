@@ -24,17 +24,17 @@ import org.apache.spark.api.plugin.PluginContext;
 import org.apache.spark.api.plugin.SparkPlugin;
 
 /**
- * A disk's place beneath Hadoop's {@code file:}, and so beneath the plugin's queues: what threads really read and
- * write at once, whatever the plugin says of it. To be named after it in {@code spark.plugins}.
+ * A simulated disk beneath Hadoop's {@code file:}, and so beneath the plugin's queues. It counts the threads that
+ * read and write at once, independently of the plugin. Name it after the plugin in {@code spark.plugins}.
  *
- * <p>Of files below {@code spark.slowfiles.folder} each access takes {@code spark.slowfiles.ms} longer. While there is a
- * folder {@code read} or {@code write} in {@code spark.slowfiles.hold}, each such access makes a file there and stays
- * until the folder is gone. As on a disk, an interrupt ends none of it.
+ * <p>Each access to a file below {@code spark.slowfiles.folder} takes {@code spark.slowfiles.ms} longer. While the
+ * folder {@code spark.slowfiles.hold} contains a folder {@code read} or {@code write}, each such access creates a file
+ * in it and waits until that folder is deleted. As on a disk, an interrupt does not end an access.
  */
 public final class SlowFiles implements SparkPlugin {
     private static final URI ROOT = URI.create("file:///");
     private static final AtomicInteger INSIDE = new AtomicInteger();
-    private static final AtomicInteger MOST = new AtomicInteger();
+    private static final AtomicInteger PEAK = new AtomicInteger();
     private static final AtomicInteger ACCESSES = new AtomicInteger();
     private static volatile String folder;
     private static volatile String hold;
@@ -63,12 +63,12 @@ public final class SlowFiles implements SparkPlugin {
         };
     }
 
-    /** The most threads that were in accesses at once in this executor since this was asked last, and how many accesses. */
+    /** Returns the most threads in accesses at once and the number of accesses, both since the last call. */
     public static String counted() {
-        return MOST.getAndSet(0) + " " + ACCESSES.getAndSet(0);
+        return PEAK.getAndSet(0) + " " + ACCESSES.getAndSet(0);
     }
 
-    /** Hadoop has no setting for what lies beneath. */
+    /** Replaces the lowest file system by reflection, since Hadoop has no setting for it. */
     private static void install() throws IOException, ReflectiveOperationException {
         Field beneath = FilterFileSystem.class.getDeclaredField("fs");
         beneath.setAccessible(true);
@@ -86,18 +86,18 @@ public final class SlowFiles implements SparkPlugin {
     }
 
     private static <T> T access(String kind, Access<T> access) throws IOException {
-        MOST.accumulateAndGet(INSIDE.incrementAndGet(), Math::max);
+        PEAK.accumulateAndGet(INSIDE.incrementAndGet(), Math::max);
         ACCESSES.incrementAndGet();
         try {
             sleep(ms);
-            stay(kind);
+            hold(kind);
             return access.run();
         } finally {
             INSIDE.decrementAndGet();
         }
     }
 
-    private static void stay(String kind) throws IOException {
+    private static void hold(String kind) throws IOException {
         if (hold.isEmpty()) {
             return;
         }

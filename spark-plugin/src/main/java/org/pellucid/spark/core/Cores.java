@@ -11,23 +11,24 @@ import java.util.function.BooleanSupplier;
 import java.util.function.LongSupplier;
 
 /**
- * One computing thread a core (Monotasks, SOSP '17, §3.3): first come, first served.
+ * The cores of an executor: one computing thread per core (Monotasks, SOSP '17, §3.3), first come, first
+ * served.
  *
- * <p>A task holds its cores from its start to its end, and gives them back while it is in a
- * {@link DiskQueue}; it never holds a core and a disk at once, so these two cannot deadlock. But a
- * thread can stop inside Spark, where nothing tells us: on a shuffle fetch, or for memory that a
- * task holds which waits for a core here. So a core whose holder waits counts as free: who
- * wants one looks every 20 ms at the holders' thread states. That breaks every such circle, and keeps
- * cores busy while others fetch. A holder that stands before a monitor is taken for computing at
- * first: most monitors are held by others who compute, as where the first tasks of a stage load its
- * classes, and to lend its core would only have all of them do it at once.
+ * <p>A task holds its cores from start to end and releases them while it is in a {@link DiskQueue}. It never
+ * holds a core and a disk at once, so these two cannot deadlock. But a thread can block inside Spark without
+ * the plugin's knowledge: on a shuffle fetch, or for memory of a task that in turn waits for a core here. So
+ * the core of a blocked holder counts as free, and each waiter checks the holders' thread states every 20 ms.
+ * That breaks all such cycles and keeps cores busy while tasks fetch. A holder blocked on a monitor counts as
+ * computing at first. Most monitors are held by threads that compute, such as the first tasks of a stage
+ * loading its classes, and lending the core would only make all of them do so at once.
  *
- * <p>A holder that waits for a socket or a pipe looks as if it computed; where that is a Python worker, it does. Where
- * tasks wait for each other so, nobody gives a core back, and after {@code patience} all who wait are let through.
+ * <p>A holder that waits for a socket or a pipe looks as if it computed; if the other end is a Python worker,
+ * it does. If tasks wait for each other that way, no core is released, and after {@code patience} all waiters
+ * are admitted.
  */
 public final class Cores {
     private static final long POLL_NS = TimeUnit.MILLISECONDS.toNanos(20);
-    /** How long a holder may stand before monitors until its core is lent. */
+    /** How long a holder may be blocked on monitors before its core is lent. */
     private static final long MONITOR_NS = TimeUnit.MILLISECONDS.toNanos(500);
     private static final long NEVER = Long.MIN_VALUE;
 
@@ -37,15 +38,15 @@ public final class Cores {
     private final int cores;
     private final long patienceNs;
     private final LongSupplier clock;
-    /** When a core was given back or granted last. */
+    /** When a core was last released or granted. */
     private long progressNs;
     private boolean open;
 
     private static final class Holder {
         final int cores;
-        /** Whether it has come back from waiting for its core. */
-        boolean back;
-        /** Since when every look found it before a monitor. */
+        /** True once the holder has returned from acquire. */
+        boolean returned;
+        /** Since when every check found it blocked on a monitor. */
         long monitorNs = NEVER;
 
         Holder(int cores) {
@@ -67,9 +68,9 @@ public final class Cores {
     }
 
     /**
-     * As many as there are, by the machine's clock.
+     * Creates this many cores, with the system's clock.
      *
-     * @param patienceNs how long nobody gives a core back until all who wait are let through
+     * @param patienceNs admit all waiters if no core is released within this time
      */
     public Cores(int cores, long patienceNs) {
         this(cores, patienceNs, System::nanoTime);
@@ -86,9 +87,9 @@ public final class Cores {
     }
 
     /**
-     * Waits for as many cores as its task takes, for the calling thread, which must hold none.
+     * Waits for as many cores as the task takes. The calling thread must hold none.
      *
-     * @return whether it holds one now: not where it was cancelled
+     * @return true if it holds them now; false if cancelled
      */
     public boolean acquire(int count, BooleanSupplier cancelled) throws InterruptedException {
         lock.lock();
@@ -105,7 +106,7 @@ public final class Cores {
                     }
                 }
                 if (self.granted) {
-                    holders.get(self.thread).back = true;
+                    holders.get(self.thread).returned = true;
                 }
                 return self.granted;
             } catch (InterruptedException e) {
@@ -123,7 +124,7 @@ public final class Cores {
         }
     }
 
-    /** Gives the calling thread's core back; does nothing where it holds none. */
+    /** Releases the calling thread's cores; does nothing if it holds none. */
     public void release() {
         lock.lock();
         try {
@@ -136,7 +137,7 @@ public final class Cores {
         }
     }
 
-    /** Whether the calling thread holds one. */
+    /** Returns true if the calling thread holds a core. */
     public boolean held() {
         lock.lock();
         try {
@@ -146,7 +147,7 @@ public final class Cores {
         }
     }
 
-    /** Lets everybody through, for good. */
+    /** Admits all waiters, now and in future. */
     public void open() {
         lock.lock();
         try {
@@ -157,7 +158,7 @@ public final class Cores {
         }
     }
 
-    /** Threads that hold one, blocked ones too. */
+    /** Returns the number of threads that hold cores, blocked ones included. */
     public int holders() {
         lock.lock();
         try {
@@ -183,7 +184,7 @@ public final class Cores {
     private static boolean computes(Thread.State state, Holder holder, long now) {
         if (state != Thread.State.BLOCKED) {
             holder.monitorNs = NEVER;
-            return !holder.back || state == Thread.State.RUNNABLE;
+            return !holder.returned || state == Thread.State.RUNNABLE;
         }
         if (holder.monitorNs == NEVER) {
             holder.monitorNs = now;

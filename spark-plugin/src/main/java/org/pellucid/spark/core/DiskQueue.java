@@ -12,44 +12,43 @@ import java.util.function.LongSupplier;
 import java.util.function.Supplier;
 
 /**
- * The queue of one disk (Monotasks, SOSP '17, §3.3): as many threads do I/O on it as it has
- * permits, and the others wait in turns of phases, so that a queue of writes does not keep new
- * tasks from their reads.
+ * The queue of one disk (Monotasks, SOSP '17, §3.3). As many threads do I/O as the disk has permits; the
+ * others wait, and phases take turns, so that a queue of writes does not keep new tasks from reading.
  *
- * <p>How many permits is a {@link Controller}'s to say: one monotask is one sample, all of whose
- * service time is wait. Thread-safe; a wait ends on interrupt and where the task was killed.
+ * <p>A {@link Controller} decides the number of permits. One monotask is one sample, and all of its service
+ * time is wait. Thread-safe. A wait ends on interrupt, and when the task is killed.
  */
 public final class DiskQueue {
     private static final long POLL_NS = TimeUnit.MILLISECONDS.toNanos(50);
 
-    /** What a monotask is to its task: its input, its output, what it reads of shuffles. Each is a queue of its own. */
+    /** The phases of a task's disk monotasks: its input, its output, and its shuffle reads. Each has its own queue. */
     public enum Phase { READ, WRITE, SHUFFLE_READ }
 
-    /** Leave to do I/O, for the thread that asked. */
+    /** A permit to do I/O, for the thread that acquired it. */
     public final class Turn implements AutoCloseable {
         private final Condition granted = lock.newCondition();
         private boolean held;
         private long startNs;
         private long bytes = -1;
         private int permits;
-        private int beside;
+        private int concurrent;
 
-        /** The disk's, when it was granted. */
+        /** Returns the disk's number of permits when this one was granted. */
         public int permits() {
             return permits;
         }
 
-        /** Threads in gated I/O then, with this one. */
-        int beside() {
-            return beside;
+        /** Returns the number of threads in gated I/O at that time, this one included. */
+        int concurrent() {
+            return concurrent;
         }
 
-        /** The I/O went well and moved so many bytes; without it, it says nothing to the controller. */
+        /** Records that the I/O succeeded and moved this many bytes; without this call the controller ignores it. */
         public void moved(long count) {
             bytes = count;
         }
 
-        /** Gives the permit back; once is enough. */
+        /** Releases the permit; later calls do nothing. */
         @Override
         public void close() {
             release(this);
@@ -67,7 +66,7 @@ public final class DiskQueue {
     private boolean open;
 
     /**
-     * @param controller how many permits; used by this queue alone
+     * @param controller decides the number of permits; must not be shared
      * @param clock nanoseconds
      */
     public DiskQueue(Controller controller, LongSupplier clock) {
@@ -81,7 +80,7 @@ public final class DiskQueue {
     /**
      * Waits for a permit.
      *
-     * @return to be closed after the I/O; null where it was cancelled
+     * @return the permit, to be closed after the I/O; null if cancelled
      */
     public Turn acquire(Phase phase, BooleanSupplier cancelled) throws InterruptedException {
         lock.lock();
@@ -129,8 +128,8 @@ public final class DiskQueue {
     }
 
     /**
-     * Other stages run: climb again. What runs above the least goes on; until it has ended nothing is granted,
-     * and the controller counts from the first that is.
+     * Climbs again from the minimum, because other stages run. I/O beyond the minimum goes on; until it has
+     * ended nothing is granted, and the controller counts from the first grant after that.
      */
     public void restart() {
         lock.lock();
@@ -142,7 +141,7 @@ public final class DiskQueue {
         }
     }
 
-    /** Lets everybody through, for good. */
+    /** Admits all waiters, now and in future. */
     public void open() {
         lock.lock();
         try {
@@ -153,32 +152,32 @@ public final class DiskQueue {
         }
     }
 
-    /** Permits now. */
+    /** Returns the current number of permits. */
     public int permits() {
         return locked(() -> controller.concurrency());
     }
 
-    /** Why as many. */
+    /** Returns the reason for that number. */
     public Reason reason() {
         return locked(() -> controller.reason());
     }
 
-    /** Threads in gated I/O. */
+    /** Returns the number of threads in gated I/O. */
     public int running() {
         return locked(() -> running);
     }
 
-    /** The most that ever were in gated I/O at once. */
+    /** Returns the largest number of threads that were ever in gated I/O at once. */
     public int peak() {
         return locked(() -> peak);
     }
 
-    /** By how many there ever were more in gated I/O than permits when one more was let in: 0 unless the queue was opened. */
+    /** Returns by how many threads in gated I/O ever exceeded the permits on admission: 0 unless the queue was opened. */
     public int over() {
         return locked(() -> over);
     }
 
-    /** Threads that wait. */
+    /** Returns the number of waiting threads. */
     public int waiting() {
         return locked(() -> phases.stream().mapToInt(Deque::size).sum());
     }
@@ -205,12 +204,12 @@ public final class DiskQueue {
             peak = Math.max(peak, running);
             turn.permits = controller.concurrency();
             over = Math.max(over, running - turn.permits);
-            turn.beside = running;
+            turn.concurrent = running;
             turn.granted.signal();
         }
     }
 
-    /** Of the first phase, from where the last turn ended, that has one waiting. */
+    /** Returns a waiter of the next phase in turn that has one; null if none waits. */
     private Turn nextInTurn() {
         for (int i = 0; i < phases.size(); i++) {
             int phase = (next + i) % phases.size();

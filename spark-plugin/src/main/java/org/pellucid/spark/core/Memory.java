@@ -12,33 +12,34 @@ import java.util.OptionalInt;
 import java.util.UUID;
 
 /**
- * What stages found, for the next like them: the knowledge of the loop, kept by the driver.
+ * The concurrency that stages settled at, for later stages like them: the knowledge of the loop, kept by
+ * the driver.
  *
- * <p>A stage is like another when it is called from the same place, runs the same operators of a
- * statement of the same shape and has about as many tasks (the same power of two). It is looked
- * for on the same executor first, then on its host: executors of one host may still have disks of
- * their own. A stage too short to tune also takes what one of another size found.
+ * <p>Two stages are similar if they have the same call site, the same operators of a statement of the same
+ * shape, and about the same number of tasks (the same power of two). A lookup tries the same executor first,
+ * then its host: executors of one host may have different disks. A stage too short to tune also takes the
+ * result of a stage of another size.
  *
- * <p>The oldest of {@value #MOST} entries goes first. Thread-safe.
+ * <p>Holds at most {@value #MAX_ENTRIES} entries and evicts the oldest. Thread-safe.
  */
 public final class Memory {
-    /** So many stages, executors and sizes are kept. */
-    public static final int MOST = 4096;
-    /** "All there is", on an executor of any size. */
+    /** Maximum number of entries, each for a stage, a place and a size. */
+    public static final int MAX_ENTRIES = 4096;
+    /** Stands for all slots, on an executor of any size. */
     public static final int ALL = 0;
 
     private final Map<String, Integer> found = new LinkedHashMap<>();
 
-    /** Where and how large a stage was. */
-    public static final class Like {
+    /** The identity of a stage: its site, and how large it is. */
+    public static final class StageKey {
         private final String site;
         private final int tasks;
 
         /**
-         * @param site call site, operators and shape, in any words
-         * @param tasks of the stage
+         * @param site call site, operators and shape, as any text
+         * @param tasks number of tasks of the stage
          */
-        public Like(String site, int tasks) {
+        public StageKey(String site, int tasks) {
             this.site = site.replaceAll("[\\t\\n\\r]+", " ");
             this.tasks = tasks;
         }
@@ -49,12 +50,12 @@ public final class Memory {
         }
     }
 
-    /** What a like stage found; {@link #ALL} is a value too. */
-    public synchronized OptionalInt find(Like like, String host, String executor, boolean isShort) {
+    /** Returns what a similar stage found, possibly {@link #ALL}. */
+    public synchronized OptionalInt find(StageKey stage, String host, String executor, boolean isShort) {
         List<String> keys = new ArrayList<>();
         for (boolean sized : isShort ? new boolean[] {true, false} : new boolean[] {true}) {
-            keys.add(like.key(host + '/' + executor, sized));
-            keys.add(like.key(host, sized));
+            keys.add(stage.key(host + '/' + executor, sized));
+            keys.add(stage.key(host, sized));
         }
         for (String key : keys) {
             Integer value = found.get(key);
@@ -65,46 +66,46 @@ public final class Memory {
         return OptionalInt.empty();
     }
 
-    /** A stage settled. */
-    public synchronized void learn(Like like, String host, String executor, int concurrency) {
+    /** Records what a stage settled at. */
+    public synchronized void learn(StageKey stage, String host, String executor, int concurrency) {
         for (String where : new String[] {host + '/' + executor, host}) {
             for (boolean sized : new boolean[] {true, false}) {
-                String key = like.key(where, sized);
+                String key = stage.key(where, sized);
                 found.remove(key);
                 found.put(key, concurrency);
             }
         }
-        while (found.size() > MOST) {
+        while (found.size() > MAX_ENTRIES) {
             found.remove(found.keySet().iterator().next());
         }
     }
 
     /**
-     * Adds what a file holds, one "concurrency, where, size, site" a line; nothing if there is no file.
+     * Adds the entries of a file, one line each of concurrency, place, size and site. Does nothing if the file does not exist.
      *
-     * @throws IOException where it cannot be read, or a line is none of ours
+     * @throws IOException if the file cannot be read or a line is invalid
      */
     public synchronized void load(Path file) throws IOException {
         if (!Files.exists(file)) {
             return;
         }
-        Map<String, Integer> told = new LinkedHashMap<>();
+        Map<String, Integer> loaded = new LinkedHashMap<>();
         int number = 0;
         for (String line : Files.readAllLines(file)) {
             number++;
             int tab = line.indexOf('\t');
             try {
                 int concurrency = Integer.parseInt(line.substring(0, Math.max(tab, 0)));
-                told.put(line.substring(tab + 1), Math.max(concurrency, ALL));
+                loaded.put(line.substring(tab + 1), Math.max(concurrency, ALL));
             } catch (NumberFormatException e) {
-                throw new IOException(file + ", line " + number + ": not a line of spark.pellucid.memory; "
+                throw new IOException("cannot load " + file + ", line " + number + ": not a line of spark.pellucid.memory; "
                         + "delete the file or name another", e);
             }
         }
-        found.putAll(told);
+        found.putAll(loaded);
     }
 
-    /** Writes all of it; the file is the old one or the new one, never half, whoever else writes it. */
+    /** Writes all entries. Replaces the file atomically, also under concurrent writers. */
     public synchronized void save(Path file) throws IOException {
         List<String> lines = new ArrayList<>(found.size());
         found.forEach((key, concurrency) -> lines.add(concurrency + "\t" + key));

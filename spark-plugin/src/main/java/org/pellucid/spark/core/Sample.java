@@ -2,16 +2,16 @@ package org.pellucid.spark.core;
 
 /** One completed task or disk monotask, as the controller sees it. */
 public final class Sample {
-    /** {@link #waitNs} where all of the service time is wait: a disk monotask does nothing but I/O. */
+    /** Value of {@link #waitNs} if all service time is wait, as for a disk monotask. */
     public static final long ALL_WAIT = -1;
 
-    /** When it started. */
+    /** Start time. */
     public final long startNs;
-    /** Bytes that it moved. */
+    /** Bytes moved. */
     public final long bytes;
     /** Time stalled on I/O, or {@link #ALL_WAIT}. */
     public final long waitNs;
-    /** How many ran until it completed, itself included. */
+    /** How many ran until this one completed, itself included. */
     public final int running;
 
     public Sample(long startNs, long bytes, long waitNs, int running) {

@@ -12,42 +12,42 @@ import java.util.function.BooleanSupplier;
 import java.util.function.LongSupplier;
 
 /**
- * One executor's loop of monitor, analyse, plan and execute (Middleware '19, §5): how many tasks
- * of each stage run, and the gate that holds the others.
+ * One executor's loop of monitor, analyse, plan and execute (Middleware '19, §5): decides how many tasks
+ * of each stage run, and holds the others at a gate.
  *
- * <p>A task enters before it does anything and leaves when it is done, on its own thread; what it
- * moved and waited for goes to its stage's {@link Controller}. {@link #slots()} is what the
- * scheduler should know, so that it sends no tasks that would stand at the gate. The knowledge
- * that outlives a stage is {@link Memory}, kept by the driver.
+ * <p>A task enters before it does anything and leaves when it is done, on its own thread. The bytes it
+ * moved and its wait go to its stage's {@link Controller}. {@link #slots()} is the number for the scheduler,
+ * so that it sends no tasks that would only wait at the gate. Knowledge that outlives a stage is in
+ * {@link Memory}, which the driver keeps.
  *
- * <p>A task at the gate holds nothing that another needs, so the gate alone cannot deadlock. Where
- * tasks of one stage wait for each other all the same (receivers, barrier stages that were not
- * declared), nothing completes, and after {@code patience} the stage is let through.
+ * <p>A task at the gate holds nothing that another needs, so the gate alone cannot deadlock. But tasks of one
+ * stage may wait for each other (receivers, undeclared barrier stages). Then nothing completes, and the gate
+ * opens for the stage after {@code patience}.
  */
 public final class Tuner {
-    /** Stages without a task that are kept, since their next task may come. */
+    /** Maximum number of stages to keep that have no task, since more tasks may come. */
     private static final int IDLE_STAGES = 64;
-    /** How often a task at the gate looks whether it was killed. */
+    /** How often a task at the gate checks whether it was killed. */
     private static final long POLL_NS = TimeUnit.MILLISECONDS.toNanos(50);
 
-    /** Told, without a lock held, of what others should know. */
+    /** Receives events that matter outside this executor. Called without a lock held. */
     public interface Listener {
         /** {@link Tuner#slots()} may have changed. */
         void slotsChanged();
 
-        /** A stage runs its first task here. */
-        void began(long stage);
+        /** A stage's first task runs here. */
+        void stageStarted(long stage);
 
-        /** A stage's concurrency is found. */
-        void settled(long stage, int concurrency, Reason reason);
+        /** The tuning of a stage ended at this concurrency. */
+        void stageSettled(long stage, int concurrency, Reason reason);
     }
 
-    /** One task's leave to run. Held by the thread that entered; given back once. */
+    /** A permit for one task to run. Held by the thread that entered, and returned once. */
     public static final class Pass {
         private final Stage stage;
         private final boolean gated;
         private boolean held = true;
-        /** When it began to run. */
+        /** When the task began to run. */
         public final long startNs;
 
         private Pass(Stage stage, boolean gated, long startNs) {
@@ -61,7 +61,7 @@ public final class Tuner {
         final long id;
         final Controller controller;
         final Condition room;
-        /** At the gate, in the order in which they came. */
+        /** Tasks at the gate, in order of arrival. */
         final Deque<Object> queue = new ArrayDeque<>();
         int running;
         long progressNs;
@@ -87,8 +87,8 @@ public final class Tuner {
     private final Tuning tuning;
     private final LongSupplier clock;
     private final Listener listener;
-    /** The executor's, whatever {@code tuning.max} says. */
-    private int own = Integer.MAX_VALUE;
+    /** The executor's slots, regardless of {@code tuning.max}. */
+    private int executorSlots = Integer.MAX_VALUE;
     private int max;
     private boolean open;
     private int ungated;
@@ -107,14 +107,14 @@ public final class Tuner {
     /**
      * Waits until one more task of the stage may run.
      *
-     * @param cancelled whether the task was killed meanwhile; asked every 50 ms
-     * @return its leave, to be given back; null where it was cancelled
+     * @param cancelled whether the task was killed; polled every 50 ms
+     * @return a permit, to be returned by leave or abandon; null if cancelled
      */
     public Pass enter(long stage, BooleanSupplier cancelled) throws InterruptedException {
         return enter(stage, cancelled, true);
     }
 
-    /** As {@link #enter}, but lets the task through: it is counted, and tunes nothing. */
+    /** Like {@link #enter}, but admits the task at once: it is counted, but tunes nothing. */
     public Pass enterUngated(long stage) {
         lock.lock();
         try {
@@ -126,7 +126,7 @@ public final class Tuner {
         }
     }
 
-    /** As {@link #enter}, without waiting: null where the stage has as many as may run. */
+    /** Like {@link #enter}, but returns null instead of waiting. */
     public Pass tryEnter(long stage) {
         try {
             return enter(stage, () -> true, false);
@@ -136,14 +136,14 @@ public final class Tuner {
     }
 
     private Pass enter(long id, BooleanSupplier cancelled, boolean wait) throws InterruptedException {
-        boolean fresh;
+        boolean isNew;
         Pass pass = null;
         lock.lock();
         try {
-            fresh = !stages.containsKey(id);
+            isNew = !stages.containsKey(id);
             Stage stage = stage(id);
             if (stage.idle()) {
-                stage.progressNs = clock.getAsLong(); // what it was not here for is no standing still
+                stage.progressNs = clock.getAsLong(); // time without tasks does not count towards patience
             }
             Object self = new Object();
             stage.queue.add(self);
@@ -162,13 +162,13 @@ public final class Tuner {
                 }
             } finally {
                 stage.queue.remove(self);
-                wake(stage); // who is first now may have room as well
+                wake(stage); // the next in the queue may have room as well
             }
         } finally {
             lock.unlock();
         }
-        if (fresh) {
-            listener.began(id);
+        if (isNew) {
+            listener.stageStarted(id);
         }
         listener.slotsChanged();
         return pass;
@@ -179,11 +179,11 @@ public final class Tuner {
     }
 
     /**
-     * A task ended well.
+     * Ends a task that succeeded.
      *
-     * @param bytes all that it read and wrote
+     * @param bytes all bytes that it read and wrote
      * @param waitNs how long it stalled on I/O
-     * @return ζ if this ended an interval of its stage, in ns² a megabyte; else -1
+     * @return ζ if this ended an interval of its stage, in ns² per megabyte; else -1
      */
     public long leave(Pass pass, long bytes, long waitNs) {
         lock.lock();
@@ -196,30 +196,30 @@ public final class Tuner {
             }
             if (pass.gated) {
                 long now = clock.getAsLong();
-                boolean was = stage.controller.settled();
+                boolean wasSettled = stage.controller.settled();
                 Sample sample = new Sample(pass.startNs, bytes, waitNs, stage.running);
                 if (stage.controller.completed(now, sample)) {
                     index = stage.controller.lastIndex();
                 }
-                settled = stage.controller.settled() && !was;
+                settled = stage.controller.settled() && !wasSettled;
             }
-            giveBack(pass);
+            release(pass);
         } finally {
             lock.unlock();
         }
         if (settled) {
-            listener.settled(stage.id, stage.controller.concurrency(), stage.controller.reason());
+            listener.stageSettled(stage.id, stage.controller.concurrency(), stage.controller.reason());
         }
         listener.slotsChanged();
         return index;
     }
 
-    /** A task failed, was killed, or nobody knows: its leave is free, and it says nothing. */
+    /** Ends a task that failed, was killed, or whose outcome is unknown. Its values are not used for tuning. */
     public void abandon(Pass pass) {
         lock.lock();
         try {
             if (pass.held) {
-                giveBack(pass);
+                release(pass);
             }
         } finally {
             lock.unlock();
@@ -227,7 +227,7 @@ public final class Tuner {
         listener.slotsChanged();
     }
 
-    private void giveBack(Pass pass) {
+    private void release(Pass pass) {
         pass.held = false;
         if (!pass.gated) {
             ungated--;
@@ -240,16 +240,16 @@ public final class Tuner {
 
     private void wake(Stage stage) {
         if (!stage.queue.isEmpty() && (open || stage.running < stage.limit())) {
-            stage.room.signalAll(); // who is not the first waits again
+            stage.room.signalAll(); // those that are not first wait again
         }
     }
 
-    /** A like stage was tuned before: this one stays at what it found. 0: all there is. */
+    /** Sets a stage to what a similar stage found; {@link Memory#ALL} for all slots. */
     public void remember(long id, int found) {
         lock.lock();
         try {
             Stage stage = stages.get(id);
-            // One that has come to its own end by now knows better; one that still climbs does not.
+            // A settled stage has its own, better result; one that is still climbing does not.
             if (stage != null && !stage.controller.settled()) {
                 stage.controller.remember(found == 0 ? max : found);
                 wake(stage);
@@ -260,7 +260,7 @@ public final class Tuner {
         listener.slotsChanged();
     }
 
-    /** So many of a stage's tasks will come here, all in all. */
+    /** Sets how many of a stage's tasks this executor will get in total. */
     public void expect(long id, int tasks) {
         lock.lock();
         try {
@@ -273,11 +273,11 @@ public final class Tuner {
         }
     }
 
-    /** The executor's slots became known. */
+    /** Sets the executor's slots. */
     public void setMax(int slots) {
         lock.lock();
         try {
-            own = slots;
+            executorSlots = slots;
             max = Math.min(slots, tuning.max);
             for (Stage stage : stages.values()) {
                 stage.controller.setMax(max);
@@ -289,7 +289,7 @@ public final class Tuner {
         listener.slotsChanged();
     }
 
-    /** Lets everybody through, for good: the plugin gets out of the way. */
+    /** Opens the gate for all tasks, for good. */
     public void open() {
         lock.lock();
         try {
@@ -302,15 +302,15 @@ public final class Tuner {
     }
 
     /**
-     * How many tasks the scheduler should have here at once: of all stages that have any, what
-     * each may run; the least where there is none, so that the next stage finds no crowd; the executor's
-     * own where somebody is not gated.
+     * Returns how many tasks the scheduler should run here at once: the sum over all stages with tasks; the
+     * minimum if there are none, so that the next stage does not start with a crowd; the executor's own slots
+     * while a task is not gated.
      */
     public int slots() {
         lock.lock();
         try {
             if (open || ungated > 0) {
-                return own;
+                return executorSlots;
             }
             long sum = 0;
             for (Stage stage : stages.values()) {
@@ -322,7 +322,7 @@ public final class Tuner {
         }
     }
 
-    /** What the stage may run now; 0 where it is not known. */
+    /** Returns the stage's current concurrency; 0 if unknown. */
     public int concurrency(long id) {
         lock.lock();
         try {
@@ -333,7 +333,7 @@ public final class Tuner {
         }
     }
 
-    /** Why it may run as many; null where it is not known. */
+    /** Returns the reason for the stage's concurrency; null if unknown. */
     public Reason reason(long id) {
         lock.lock();
         try {
@@ -344,7 +344,7 @@ public final class Tuner {
         }
     }
 
-    /** The stage that began last; -1 before the first. */
+    /** Returns the stage that started last; -1 before the first. */
     public long latestStage() {
         lock.lock();
         try {
@@ -354,7 +354,7 @@ public final class Tuner {
         }
     }
 
-    /** Tasks that run, ungated ones too. */
+    /** Returns the number of running tasks, ungated ones included. */
     public int running() {
         lock.lock();
         try {
@@ -364,7 +364,7 @@ public final class Tuner {
         }
     }
 
-    /** Tasks at the gate. */
+    /** Returns the number of tasks at the gate. */
     public int waiting() {
         lock.lock();
         try {
@@ -377,7 +377,7 @@ public final class Tuner {
     private Stage stage(long id) {
         Stage stage = stages.get(id);
         if (stage == null) {
-            forget();
+            evictIdle();
             Controller controller = Controller.ofTasks(tuning.policy, tuning.min, max, tuning.gain);
             stage = new Stage(id, controller, lock.newCondition());
             stage.progressNs = clock.getAsLong();
@@ -387,7 +387,7 @@ public final class Tuner {
         return stage;
     }
 
-    private void forget() {
+    private void evictIdle() {
         Iterator<Stage> oldest = stages.values().iterator();
         while (stages.size() >= IDLE_STAGES && oldest.hasNext()) {
             if (oldest.next().idle()) {

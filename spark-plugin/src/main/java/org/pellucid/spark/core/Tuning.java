@@ -2,16 +2,16 @@ package org.pellucid.spark.core;
 
 import java.util.concurrent.TimeUnit;
 
-/** What the user may set of the tuning. */
+/** The user's settings for tuning. */
 public final class Tuning {
     public final Policy policy;
-    /** Where each stage starts. */
+    /** The concurrency that each stage starts with. */
     public final int min;
-    /** The most of a stage; {@link Integer#MAX_VALUE}: as many as the executor has slots. */
+    /** Maximum concurrency of a stage; {@link Integer#MAX_VALUE} for the executor's slots. */
     public final int max;
     /** By how much bytes per second must grow for a doubling to pay: 0.07 for 7 %. */
     public final double gain;
-    /** A stage of which nothing completes for so long is let through. */
+    /** The gate opens for a stage if no task completes within this time. */
     public final long patienceNs;
 
     public Tuning(Policy policy, int min, int max, double gain, long patienceNs) {

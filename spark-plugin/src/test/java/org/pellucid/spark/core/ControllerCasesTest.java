@@ -13,18 +13,18 @@ import java.util.Set;
 import org.junit.jupiter.api.Test;
 
 /**
- * The table of cases that the Rust scheduler's controller passes too, by the controllers that the plugin uses.
+ * Runs the table of cases shared with the Rust scheduler's controller on the plugin's controllers.
  *
- * <p>Of {@code INDEX} they do what the table says, completion by completion. Of {@code THROUGHPUT} the
- * table is of requests; tasks and monotasks need more of them for the same decision: the first interval is repeated,
- * and an interval counts 4 or 16 at least. So where an interval of the table ends, theirs is filled up with
- * the completion that ended it; then they have to agree. Tasks differ in one more thing, the first
- * doubling, which is judged twice: {@link #JUDGED_TWICE}.
+ * <p>For {@code INDEX} they must match the table at every completion. For {@code THROUGHPUT} the table is about
+ * requests. Tasks and monotasks need more completions for the same decision: the first interval is repeated, and
+ * an interval counts at least 4 or 16. So when an interval of the table ends, theirs is filled up with copies of
+ * the completion that ended it; then they must agree. Tasks also judge the first doubling twice:
+ * {@link #JUDGED_TWICE}.
  */
 class ControllerCasesTest {
     private static final Path CASES = Path.of("..", "crates", "scheduler", "tests", "controller_cases.tsv");
 
-    /** Cases of which the doubling from the least does not pay: tasks of a stage go on to the next. */
+    /** Cases in which the doubling from the minimum does not pay. Tasks of a stage try the next one all the same. */
     private static final Set<String> JUDGED_TWICE = Set.of("saturated_disk_steps_back", "six_percent_does_not_pay",
         "first_half_cannot_help_either", "restart_climbs_again");
 
@@ -32,10 +32,10 @@ class ControllerCasesTest {
         Controller of(Policy policy, int min, int max, double gain);
     }
 
-    /** One controller and how far it has come since its last restart. */
+    /** A controller, and the intervals it has ended since its last restart. */
     private static final class Driven {
         final Controller controller;
-        /** Intervals that it takes for the first decision. */
+        /** Intervals until the first decision. */
         final int first;
         int ended;
 
@@ -48,17 +48,17 @@ class ControllerCasesTest {
             ended += controller.completed(nowNs, sample) ? 1 : 0;
         }
 
-        /** Completes as many more as it takes to have ended so many intervals: none, where it is as the table's. */
+        /** Repeats the completion until {@code intervals} intervals have ended. */
         void fillUp(long nowNs, Sample sample, int intervals, String where) {
             for (int left = 64; !controller.settled() && ended < intervals; left--) {
-                assertTrue(left > 0, where + ": its interval never ends");
+                assertTrue(left > 0, where + ": the interval never ends");
                 completed(nowNs, sample);
             }
         }
     }
 
     @Test
-    void tableOfCases() throws IOException {
+    void controllersMatchSharedTableOfCases() throws IOException {
         List<String> failed = new ArrayList<>();
         assertTrue(cases(Controller::ofRequests, false, failed) > 25, "cases read");
         assertEquals(List.of(), failed, "of requests");
@@ -68,7 +68,7 @@ class ControllerCasesTest {
         assertEquals(JUDGED_TWICE, Set.copyOf(failed), "of tasks");
     }
 
-    /** How many there are; the names of those that a controller does not pass are added. */
+    /** Runs all cases, adds the names of failed ones to {@code failed}, and returns the number of cases. */
     private static int cases(Made made, boolean careful, List<String> failed) throws IOException {
         List<String> lines = Files.readAllLines(CASES);
         Driven table = null;
@@ -131,12 +131,12 @@ class ControllerCasesTest {
                 }
                 break;
             default:
-                throw new AssertionError("no such row: " + where);
+                throw new AssertionError("unknown row: " + where);
         }
     }
 
     @Test
-    void reasonsAndIndexAreThoseOfTheLastStep() {
+    void reasonAndIndexReflectLastStep() {
         Controller climbing = Controller.ofRequests(Policy.THROUGHPUT, 2, 8, 0.07);
         assertEquals(Reason.START, climbing.reason());
         assertEquals(-1, climbing.lastIndex());
@@ -145,7 +145,7 @@ class ControllerCasesTest {
         climbing.completed(1000, half);
         climbing.completed(1000, half);
         assertEquals(Reason.DOUBLED, climbing.reason());
-        // One sample counts, the other is the first half: 500 ns of wait × 1000 ns ÷ 1 MB.
+        // One sample counts, the other is in the ignored first half: 500 ns of wait × 1000 ns ÷ 1 MB.
         assertEquals(500_000, climbing.lastIndex());
         for (int i = 0; i < 4; i++) {
             climbing.completed(9000, new Sample(1000, 1_000_000, 500, 4));
@@ -158,8 +158,8 @@ class ControllerCasesTest {
     }
 
     @Test
-    void aColdStartIsNotCompared() {
-        // The first tasks take ten times as long as those after them, on a disk that gains nothing from more.
+    void coldIntervalIsRepeated() {
+        // The first tasks take ten times as long as later ones, on a disk that gains nothing from concurrency.
         Controller cold = Controller.ofTasks(Policy.THROUGHPUT, 2, 4, 0.07);
         cold.started(0);
         assertEquals(2, tasks(cold, 2, 2, 0, 10_000, 9000));
@@ -180,15 +180,15 @@ class ControllerCasesTest {
     }
 
     @Test
-    void theFirstDoublingOfAStageIsJudgedTwice() {
-        // The tasks at 4 are slow ones by chance; at 8 it shows that more at once pays, at 16 that it no longer does.
+    void firstDoublingOfStageIsJudgedTwice() {
+        // The tasks at 4 happen to be slow; 8 shows that more concurrency pays, 16 that it no longer does.
         Controller unlucky = warm();
         assertEquals(4, tasks(unlucky, 4, 2, 10_000, 1000, 900));
         assertEquals(8, tasks(unlucky, 6, 4, 20_000, 2000, 1900));
         assertEquals(Reason.DOUBLED, unlucky.reason());
         assertEquals(16, tasks(unlucky, 8, 8, 30_000, 2000, 1900));
         assertEquals(8, tasks(unlucky, 16, 16, 40_000, 4000, 3900));
-        // Neither at 4 nor at 8: back to where it began, which is as it was. What began before says nothing of it.
+        // Neither 4 nor 8 pays: back to 2, which is as fast as before. Tasks that started earlier do not count.
         Controller saturated = doubtful();
         assertEquals(2, tasks(saturated, 6, 2, 30_000, 9000, 8900));
         assertFalse(saturated.settled());
@@ -196,7 +196,7 @@ class ControllerCasesTest {
         assertTrue(saturated.settled());
         assertEquals(Reason.STEPPED_BACK, saturated.reason());
         assertEquals(2, tasks(saturated, 20, 2, 50_000, 9000, 8900));
-        // What did pay at 4 is believed to pay no longer at 8.
+        // 4 pays and 8 does not: that is final at once.
         Controller four = warm();
         assertEquals(4, tasks(four, 4, 2, 10_000, 1000, 900));
         assertEquals(8, tasks(four, 6, 4, 20_000, 1000, 900));
@@ -204,12 +204,12 @@ class ControllerCasesTest {
     }
 
     @Test
-    void theLeastIsLookedAtAgainBeforeItIsSettledOn() {
-        // It was fast only as long as what it wrote stayed in memory: 4 is faster than it is now.
+    void minimumIsMeasuredAgainBeforeSettling() {
+        // 2 was fast only while its output stayed in memory; 4 is faster than 2 is now.
         Controller four = doubtful();
         assertEquals(4, tasks(four, 5, 2, 40_000, 1200, 1100));
         assertTrue(four.settled());
-        // Or 8 alone is: what lies between.
+        // Only 8 is faster than 2 now: settle on 4, which lies between.
         Controller eight = warm();
         assertEquals(4, tasks(eight, 4, 2, 10_000, 1000, 900));
         assertEquals(8, tasks(eight, 6, 4, 20_000, 2050, 1900));
@@ -219,8 +219,8 @@ class ControllerCasesTest {
     }
 
     @Test
-    void aDoublingThatWouldNotBeJudgedIsTakenOnlyWhereEachDidDouble() {
-        // With 16 at once it takes 16 completions of which none may find fewer, and those that come before 16 run.
+    void unjudgedDoublingIsTakenOnlyAfterPerfectScaling() {
+        // Judging 16 takes 16 completions with 16 running, and those that come before 16 run.
         Controller enough = at8(1000, 1700, 32);
         assertEquals(16, enough.concurrency());
         assertFalse(enough.settled());
@@ -229,16 +229,16 @@ class ControllerCasesTest {
         assertTrue(few.settled());
         assertEquals(Reason.DOUBLED, few.reason());
         assertEquals(8, tasks(few, 20, 8, 40_000, 9000, 8900));
-        // From 2 to 4 they move twice as much, with 8 half as much again, or a little less.
+        // Bytes per second double from 2 to 4, and grow by half, or slightly less, from 4 to 8.
         Controller unlimited = at8(1000, 1330, 31);
         assertEquals(16, unlimited.concurrency());
         assertTrue(unlimited.settled());
         assertEquals(8, at8(1000, 1340, 31).concurrency());
-        // From 2 to 4 they move a fifth more, or far more than 4 can: then the next speaks for nothing.
+        // Bytes per second grow by a fifth from 2 to 4, or implausibly much: the next doubling is not predictable.
         assertEquals(8, at8(1660, 1330, 31).concurrency());
         assertEquals(16, at8(810, 810, 31).concurrency());
         assertEquals(8, at8(790, 790, 31).concurrency());
-        // A first doubling that did not pay is not judged twice where there is no time for it.
+        // A first doubling that did not pay gets no second look without enough tasks left.
         for (int left : new int[] {15, 16}) {
             Controller doubted = warm();
             doubted.expect(1 + left);
@@ -246,12 +246,12 @@ class ControllerCasesTest {
             assertEquals(left < 16 ? 2 : 8, tasks(doubted, 6, 4, 20_000, 2000, 1900));
             assertEquals(left < 16, doubted.settled());
         }
-        // The first of a stage is taken whatever comes, and what nobody judged is not remembered.
+        // The first doubling of a stage is always taken, and an unjudged one does not settle the stage.
         Controller first = warm();
         first.expect(1);
         assertEquals(4, tasks(first, 4, 2, 10_000, 1000, 900));
         assertFalse(first.settled());
-        // The paper's goes on whatever is left.
+        // The paper's policy goes on regardless of the tasks left.
         Controller paper = Controller.ofTasks(Policy.INDEX, 2, 8, 0.07);
         paper.started(0);
         paper.expect(1);
@@ -259,17 +259,17 @@ class ControllerCasesTest {
         assertEquals(8, tasks(paper, 4, 4, 2000, 1000, 400));
     }
 
-    /** After doublings from 2, whose tasks took 1 µs, to 4 and to 8, whose took so long; with so many yet to begin. */
+    /** Returns a controller after 8 ran. Tasks took 1 µs at 2; {@code left} tasks have yet to start. */
     private static Controller at8(long at4Ns, long at8Ns, int left) {
         Controller controller = warm();
-        controller.expect(1 + left); // one was told to have started
+        controller.expect(1 + left); // one has started
         assertEquals(4, tasks(controller, 4, 2, 10_000, 1000, 900));
         assertEquals(8, tasks(controller, 6, 4, 20_000, at4Ns, at4Ns - 100));
         tasks(controller, 8, 8, 30_000, at8Ns, at8Ns - 100);
         return controller;
     }
 
-    /** At 2 once more, since neither 4 nor 8 was faster; 34 µs into a stage. */
+    /** Returns a controller that measures 2 again, since neither 4 nor 8 was faster; 34 µs into a stage. */
     private static Controller doubtful() {
         Controller controller = warm();
         assertEquals(4, tasks(controller, 4, 2, 10_000, 1000, 900));
@@ -278,7 +278,7 @@ class ControllerCasesTest {
         return controller;
     }
 
-    /** At 2 of 32, after the first interval of a stage and the first half of the second. */
+    /** Returns a controller at 2 of 32, after the first interval of a stage and the first half of the second. */
     private static Controller warm() {
         Controller controller = Controller.ofTasks(Policy.THROUGHPUT, 2, 32, 0.07);
         controller.started(0);
@@ -286,7 +286,7 @@ class ControllerCasesTest {
         return controller;
     }
 
-    /** Tasks that complete one by one, all alike; the concurrency after them, which only the last may change. */
+    /** Completes uniform tasks, of which only the last may change the concurrency, and returns the concurrency. */
     private static int tasks(Controller of, int tasks, int running, long startNs, long serviceNs, long waitNs) {
         for (int i = 0; i < tasks; i++) {
             assertTrue(i == 0 || of.concurrency() == running, of.concurrency() + " after " + i);
@@ -296,8 +296,8 @@ class ControllerCasesTest {
     }
 
     @Test
-    void monotasksOfTwoSizesAreNotTakenForAFasterDisk() {
-        // A disk of 150 MB/s and 6 ms a position; each task's first monotask is short, its second is not.
+    void monotasksOfTwoSizesDoNotLookLikeFasterDisk() {
+        // A disk of 150 MB/s and 6 ms per seek; each task's first monotask is short, its second is long.
         Controller disk = Controller.ofMonotasks(Policy.THROUGHPUT, 1, 4, 0.07);
         for (int i = 0; i < 16; i++) {
             disk.started(0);
@@ -319,7 +319,7 @@ class ControllerCasesTest {
     }
 
     @Test
-    void whatIsNotBoundByIoFollowsAMostThatIsLearntLater() {
+    void stageNotBoundByIoFollowsLaterMaximum() {
         Controller early = Controller.ofTasks(Policy.THROUGHPUT, 2, Integer.MAX_VALUE, 0.07);
         early.started(0);
         early.completed(1000, new Sample(0, 5, 0, 2));

@@ -18,7 +18,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.Test;
 
-/** Disk queues, cores and the gate with real threads: nothing is lost, nobody waits for ever. */
+/** Disk queues, cores and the gate with real threads: no permit is lost, and no thread waits forever. */
 class DiskQueueTest {
     private static final long PATIENCE_NS = TimeUnit.HOURS.toNanos(1);
 
@@ -48,13 +48,13 @@ class DiskQueueTest {
         }
         first.close();
         join(threads, 0);
-        // The write before them had the last turn, so a read comes next.
+        // The first turn was a write, so a read comes next.
         assertEquals("[READ, WRITE, READ, WRITE, READ, WRITE]", order.toString());
         assertEquals(1, disk.peak());
     }
 
     @Test
-    void aKilledTaskLeavesTheQueue() throws Exception {
+    void killedTaskLeavesQueue() throws Exception {
         DiskQueue disk = queue(1, 1);
         DiskQueue.Turn first = disk.acquire(DiskQueue.Phase.READ, () -> false);
         assertNull(disk.acquire(DiskQueue.Phase.READ, () -> true));
@@ -66,10 +66,10 @@ class DiskQueueTest {
     }
 
     @Test
-    void nothingIsGrantedWhileMoreRunThanMay() throws Exception {
+    void restartGrantsNothingUntilRunningFallsBelowPermits() throws Exception {
         AtomicLong now = new AtomicLong();
         DiskQueue disk = new DiskQueue(Controller.ofMonotasks(Policy.THROUGHPUT, 1, 4, 0.07), now::get);
-        // Each keeps its rate however many run, so every doubling pays.
+        // Each turn keeps its rate at any concurrency, so every doubling pays.
         while (disk.permits() < 4) {
             List<DiskQueue.Turn> turns = new ArrayList<>();
             while (turns.size() < disk.permits()) {
@@ -100,7 +100,7 @@ class DiskQueueTest {
     }
 
     @Test
-    void aBlockedHoldersCoreIsLent() throws Exception {
+    void coreOfBlockedHolderIsLent() throws Exception {
         Cores cores = new Cores(1, PATIENCE_NS);
         Object never = new Object();
         Thread holder = new Thread(() -> {
@@ -123,7 +123,7 @@ class DiskQueueTest {
     }
 
     @Test
-    void aHolderBeforeAMonitorIsTakenForComputingAtFirst() throws Exception {
+    void holderBlockedOnMonitorCountsAsComputingAtFirst() throws Exception {
         AtomicLong now = new AtomicLong();
         Cores cores = new Cores(1, PATIENCE_NS, now::get);
         Object monitor = new Object();
@@ -141,9 +141,9 @@ class DiskQueueTest {
             holder.start();
             until(() -> holder.getState() == Thread.State.BLOCKED);
             AtomicInteger looks = new AtomicInteger();
-            assertFalse(cores.acquire(1, () -> looks.incrementAndGet() > 5), "it may be a moment's");
+            assertFalse(cores.acquire(1, () -> looks.incrementAndGet() > 5), "a short block does not lend the core");
             now.addAndGet(TimeUnit.SECONDS.toNanos(1));
-            assertTrue(cores.acquire(1, () -> false), "it may be ours");
+            assertTrue(cores.acquire(1, () -> false), "a long block lends the core");
         }
         cores.release();
         join(List.of(holder), 0);
@@ -151,7 +151,7 @@ class DiskQueueTest {
     }
 
     @Test
-    void whereNobodyGivesACoreBackAllAreLetThrough() throws Exception {
+    void allWaitersAreAdmittedAfterPatience() throws Exception {
         AtomicLong now = new AtomicLong();
         Cores cores = new Cores(1, PATIENCE_NS, now::get);
         AtomicBoolean ends = new AtomicBoolean();
@@ -162,7 +162,7 @@ class DiskQueueTest {
                 fail(e);
             }
             while (!ends.get()) {
-                Thread.onSpinWait(); // as one that waits for a socket, it looks as if it computed
+                Thread.onSpinWait(); // like a thread that waits for a socket, it looks as if it computed
             }
             cores.release();
         });
@@ -171,17 +171,17 @@ class DiskQueueTest {
         AtomicInteger looks = new AtomicInteger();
         assertFalse(cores.acquire(1, () -> looks.incrementAndGet() > 5));
         now.addAndGet(PATIENCE_NS + 1);
-        assertTrue(cores.acquire(1, () -> false), "its holder may wait for us");
+        assertTrue(cores.acquire(1, () -> false), "the holder may be waiting for this thread");
         cores.release();
         looks.set(0);
-        assertFalse(cores.acquire(1, () -> looks.incrementAndGet() > 5), "from then on as before");
+        assertFalse(cores.acquire(1, () -> looks.incrementAndGet() > 5), "cores are limited again afterwards");
         ends.set(true);
         join(List.of(holder), 0);
         assertEquals(0, cores.holders());
     }
 
     @Test
-    void aTaskHasAllOfItsCoresOrNone() throws Exception {
+    void taskGetsAllOfItsCoresOrNone() throws Exception {
         Cores cores = new Cores(3, PATIENCE_NS);
         assertTrue(cores.acquire(2, () -> false));
         List<Boolean> got = new CopyOnWriteArrayList<>();
@@ -198,18 +198,18 @@ class DiskQueueTest {
         });
         other.start();
         while (other.isAlive()) {
-            Thread.onSpinWait(); // a core of one who waits would be lent
+            Thread.onSpinWait(); // this thread must not block, or its cores would be lent
         }
         assertEquals(List.of(false, true), got);
         cores.release();
-        assertTrue(cores.acquire(4, () -> false), "no task takes more than there are");
+        assertTrue(cores.acquire(4, () -> false), "a request is capped at the number of cores");
         cores.release();
         assertEquals(0, cores.holders());
     }
 
-    /** 200 seeds: tasks of two stages that enter, read, compute, write, fail, are killed and interrupted. */
+    /** Runs 200 seeds of two stages whose tasks enter, read, compute, write, fail, are killed, and are interrupted. */
     @Test
-    void noDeadlockAndNoPermitIsLost() throws Exception {
+    void randomRunsNeitherDeadlockNorLosePermits() throws Exception {
         for (long seed = 0; seed < 200; seed++) {
             randomRun(seed);
         }
@@ -224,10 +224,10 @@ class DiskQueueTest {
             public void slotsChanged() {}
 
             @Override
-            public void began(long stage) {}
+            public void stageStarted(long stage) {}
 
             @Override
-            public void settled(long stage, int concurrency, Reason reason) {}
+            public void stageSettled(long stage, int concurrency, Reason reason) {}
         });
         tuner.setMax(8);
         AtomicInteger over = new AtomicInteger();
@@ -273,13 +273,13 @@ class DiskQueueTest {
                         if (turn != null && random.nextInt(5) > 0) {
                             turn.moved(random.nextInt(1 << 20));
                         }
-                        over.addAndGet(turn != null && turn.beside() > turn.permits() ? 1 : 0);
+                        over.addAndGet(turn != null && turn.concurrent() > turn.permits() ? 1 : 0);
                     }
                     cores.acquire(count, () -> false);
                 }
                 tuner.leave(pass, random.nextInt(1 << 20), random.nextInt(1000));
             } catch (InterruptedException e) {
-                // As Spark does: the task is over, the thread takes the next.
+                // As in Spark, the task ends and the thread takes the next one.
             } finally {
                 cores.release();
                 if (pass != null) {
@@ -293,11 +293,11 @@ class DiskQueueTest {
         boolean holds();
     }
 
-    /** Waits for another thread to come that far; only a deadlock lets it fail. */
+    /** Waits for another thread; fails only on a deadlock. */
     private static void until(Condition condition) {
         long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
         while (!condition.holds()) {
-            assertTrue(System.nanoTime() < deadline, "never came that far");
+            assertTrue(System.nanoTime() < deadline, "condition never held");
             Thread.onSpinWait();
         }
     }

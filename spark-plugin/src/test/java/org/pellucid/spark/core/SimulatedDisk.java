@@ -6,12 +6,12 @@ import java.util.List;
 import java.util.Random;
 
 /**
- * One executor and one disk on virtual time: tasks read their bytes and then compute, as many at
- * once as the {@link Tuner} lets in. The disk's whole rate depends on how many read, as a table of
- * measured ones does; computing tasks share cores.
+ * One executor and one disk on virtual time. Tasks read their bytes and then compute, as many at once as
+ * the {@link Tuner} admits. The disk's total rate depends on the number of readers, by a table of measured
+ * rates; computing tasks share the cores.
  */
 final class SimulatedDisk {
-    /** Bytes per second of the disk by streams 1, 2, 4, 8, 16, 32. */
+    /** The disk's bytes per second at 1, 2, 4, 8, 16 and 32 streams. */
     private final double[] rates;
     private final double cores;
     private final Random random;
@@ -35,7 +35,7 @@ final class SimulatedDisk {
         return (long) nowNs;
     }
 
-    /** Runs a stage of so many tasks in up to {@code slots} slots; how long it took. */
+    /** Runs a stage in up to {@code slots} slots, and returns its time in nanoseconds. */
     double run(Tuner tuner, long stage, int tasks, int slots, double bytes, double computeNs) {
         double begin = nowNs;
         List<Task> running = new ArrayList<>();
@@ -68,19 +68,19 @@ final class SimulatedDisk {
         long computing = running.size() - readers;
         double readRate = readers == 0 ? 0 : rate(readers) / readers / 1e9;
         double computeRate = computing == 0 ? 0 : Math.min(1, cores / computing);
-        double untilNs = Double.MAX_VALUE;
+        double stepNs = Double.MAX_VALUE;
         for (Task task : running) {
             double ns = task.readLeft > 0 ? task.readLeft / readRate : task.computeLeftNs / computeRate;
-            untilNs = Math.min(untilNs, ns);
+            stepNs = Math.min(stepNs, ns);
         }
-        nowNs += untilNs;
+        nowNs += stepNs;
         for (Task task : new ArrayList<>(running)) {
             if (task.readLeft > 0) {
-                task.readNs += untilNs;
-                task.readLeft -= untilNs * readRate;
+                task.readNs += stepNs;
+                task.readLeft -= stepNs * readRate;
                 task.readLeft = task.readLeft < 1e-3 ? 0 : task.readLeft;
             } else {
-                task.computeLeftNs -= untilNs * computeRate;
+                task.computeLeftNs -= stepNs * computeRate;
             }
             if (task.readLeft <= 0 && task.computeLeftNs <= 1e-3) {
                 running.remove(task);
@@ -89,7 +89,7 @@ final class SimulatedDisk {
         }
     }
 
-    /** Between the measured numbers of streams, a straight line over their logarithm. */
+    /** Interpolates linearly over the logarithm of the number of streams. */
     private double rate(long streams) {
         double at = Math.log(streams) / Math.log(2);
         int low = (int) Math.min(at, rates.length - 1);

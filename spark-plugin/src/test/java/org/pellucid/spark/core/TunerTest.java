@@ -11,16 +11,16 @@ import java.util.List;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
 
-/** The loop on virtual time, against disks with and without seek cost. */
+/** The tuner on virtual time, with disks with and without seek cost. */
 class TunerTest {
     private static final double MB = 1e6;
-    // MB/s by streams 1, 2, 4, 8, 16, 32, measured on emulated disks.
+    // MB/s at 1, 2, 4, 8, 16 and 32 streams, measured on emulated disks.
     private static final double[] SEEKS = {146 * MB, 82 * MB, 82 * MB, 71 * MB, 69 * MB, 31 * MB};
     private static final double[] NO_SEEKS = {50 * MB, 50 * MB, 50 * MB, 50 * MB, 50 * MB, 50 * MB};
     private static final double[] CLIMBS = {40 * MB, 60 * MB, 75 * MB, 85 * MB, 60 * MB, 40 * MB};
     private static final double[] STORE = {20 * MB, 40 * MB, 80 * MB, 160 * MB, 320 * MB, 640 * MB};
 
-    private final List<String> told = new ArrayList<>();
+    private final List<String> events = new ArrayList<>();
     private long now;
 
     private final Tuner.Listener listener = new Tuner.Listener() {
@@ -28,13 +28,13 @@ class TunerTest {
         public void slotsChanged() {}
 
         @Override
-        public void began(long stage) {
-            told.add("began " + stage);
+        public void stageStarted(long stage) {
+            events.add("started " + stage);
         }
 
         @Override
-        public void settled(long stage, int concurrency, Reason reason) {
-            told.add("settled " + stage + " " + concurrency + " " + reason);
+        public void stageSettled(long stage, int concurrency, Reason reason) {
+            events.add("settled " + stage + " " + concurrency + " " + reason);
         }
     };
 
@@ -43,7 +43,7 @@ class TunerTest {
         return new Tuning(policy, min, Integer.MAX_VALUE, standard.gain, standard.patienceNs);
     }
 
-    /** The concurrency at the end of a stage on 32 slots, and its time over that at 32 fixed. */
+    /** Returns a stage's final concurrency on 32 slots, and its time relative to 32 fixed. */
     private double[] stage(double[] rates, Policy policy, double cores, double computeNs, long seed) {
         return stage(rates, policy, cores, computeNs, seed, 200);
     }
@@ -67,7 +67,7 @@ class TunerTest {
     }
 
     @Test
-    void endsWhereTheDiskIsBest() {
+    void stageSettlesNearBestConcurrency() {
         for (long seed = 0; seed < 20; seed++) {
             double[] seeks = stage(SEEKS, Policy.THROUGHPUT, 32, 1e6, seed);
             assertTrue(seeks[0] <= 4, "seeks, seed " + seed + ": " + seeks[0]);
@@ -80,7 +80,7 @@ class TunerTest {
     }
 
     @Test
-    void aShortStageEndsAtWhatWasJudged() {
+    void shortStageEndsAtJudgedConcurrency() {
         for (long seed = 0; seed < 20; seed++) {
             double[] seeks = stage(SEEKS, Policy.THROUGHPUT, 32, 1e6, seed, 40);
             assertTrue(seeks[0] <= 4, "seeks, seed " + seed + ": " + seeks[0]);
@@ -92,7 +92,7 @@ class TunerTest {
     }
 
     @Test
-    void theIndexAlsoFindsTheFewestOnADiskThatSeeks() {
+    void indexSettlesLowOnDiskWithSeeks() {
         for (long seed = 0; seed < 20; seed++) {
             double[] seeks = stage(SEEKS, Policy.INDEX, 32, 1e6, seed);
             assertTrue(seeks[0] <= 4, "seed " + seed + ": " + seeks[0]);
@@ -100,24 +100,24 @@ class TunerTest {
     }
 
     @Test
-    void aStageOfComputingGetsAllSlotsAfterOneInterval() {
+    void computingStageGetsAllSlotsAfterOneInterval() {
         SimulatedDisk disk = new SimulatedDisk(STORE, 32, 1);
         Tuner tuner = new Tuner(tuning(Policy.THROUGHPUT, 2), disk::now, listener);
         tuner.setMax(32);
         disk.run(tuner, 1, 3, 32, 1, 1e9);
         assertEquals(32, tuner.concurrency(1));
         assertEquals(Reason.NOT_BOUND_BY_IO, tuner.reason(1));
-        assertEquals(List.of("began 1", "settled 1 32 NOT_BOUND_BY_IO"), told);
+        assertEquals(List.of("started 1", "settled 1 32 NOT_BOUND_BY_IO"), events);
     }
 
     @Test
-    void slotsAreTheSumOfStagesThatHaveTasks() {
+    void slotsAreSumOverStagesWithTasks() {
         Tuner tuner = new Tuner(Tuning.standard(), () -> now, listener);
         tuner.setMax(16);
         assertEquals(2, tuner.slots());
         Tuner.Pass first = tuner.tryEnter(1);
         Tuner.Pass second = tuner.tryEnter(1);
-        assertNull(tuner.tryEnter(1), "a third task of a stage that may run two");
+        assertNull(tuner.tryEnter(1), "a third task of a stage limited to two");
         Tuner.Pass other = tuner.tryEnter(2);
         assertNotNull(other);
         assertEquals(4, tuner.slots());
@@ -133,7 +133,7 @@ class TunerTest {
     }
 
     @Test
-    void remembersForAStageThatHasNotSettledYet() {
+    void rememberedConcurrencyAppliesUntilStageSettles() {
         Tuner tuner = new Tuner(Tuning.standard(), () -> now, listener);
         tuner.setMax(16);
         Tuner.Pass pass = tuner.tryEnter(1);
@@ -148,7 +148,7 @@ class TunerTest {
         assertEquals(16, tuner.concurrency(2));
         tuner.remember(99, 4);
         assertEquals(0, tuner.concurrency(99));
-        // The answer may come when the stage has begun to climb, on a driver that is busy.
+        // On a busy driver the answer may come after the stage has started to climb.
         for (int i = 0; i < 7; i++) {
             Tuner.Pass one = tuner.tryEnter(3);
             Tuner.Pass other = tuner.tryEnter(3);
@@ -163,7 +163,7 @@ class TunerTest {
     }
 
     @Test
-    void whoCameFirstIsTheFirstToEnter() throws InterruptedException {
+    void tasksEnterInOrderOfArrival() throws InterruptedException {
         Tuner tuner = new Tuner(Tuning.standard(), System::nanoTime, listener);
         tuner.setMax(8);
         List<Tuner.Pass> inside = new ArrayList<>(List.of(tuner.tryEnter(1), tuner.tryEnter(1)));
@@ -184,7 +184,7 @@ class TunerTest {
             while (tuner.waiting() <= own) {
                 Thread.onSpinWait();
             }
-            assertNull(tuner.tryEnter(1), "one that comes later, while others wait");
+            assertNull(tuner.tryEnter(1), "a later task while others wait");
         }
         tuner.abandon(inside.remove(0));
         for (Thread thread : threads) {
@@ -196,7 +196,7 @@ class TunerTest {
     }
 
     @Test
-    void openLetsEverybodyThrough() {
+    void openAdmitsEveryTask() {
         Tuner tuner = new Tuner(Tuning.standard(), () -> now, listener);
         tuner.setMax(8);
         tuner.tryEnter(1);
@@ -208,7 +208,7 @@ class TunerTest {
     }
 
     @Test
-    void whoIsNotGatedFindsAllSlotsWhateverTheMostOfAStage() {
+    void ungatedTaskRaisesSlotsAboveStageMaximum() {
         Tuning standard = Tuning.standard();
         Tuner tuner = new Tuner(new Tuning(standard.policy, 2, 3, standard.gain, standard.patienceNs), () -> now, listener);
         tuner.setMax(8);
@@ -221,7 +221,7 @@ class TunerTest {
     }
 
     @Test
-    void aStageOfWhichNothingCompletesIsLetThrough() throws InterruptedException {
+    void gateOpensWhenNoTaskCompletesWithinPatience() throws InterruptedException {
         Tuner tuner = new Tuner(Tuning.standard(), () -> now += 60_000_000_000L, listener);
         tuner.setMax(8);
         for (int task = 0; task < 8; task++) {
@@ -230,11 +230,11 @@ class TunerTest {
     }
 
     @Test
-    void aStageThatComesBackStoodStillNowhere() throws InterruptedException {
+    void idleTimeDoesNotCountTowardsPatience() throws InterruptedException {
         Tuner tuner = new Tuner(Tuning.standard(), () -> now, listener);
         tuner.setMax(8);
         tuner.leave(tuner.tryEnter(1), 1, 1);
-        now += 2 * Tuning.standard().patienceNs; // others had all slots
+        now += 2 * Tuning.standard().patienceNs; // other stages had all slots
         assertNotNull(tuner.tryEnter(1));
         assertNotNull(tuner.tryEnter(1));
         AtomicInteger looks = new AtomicInteger();
@@ -243,7 +243,7 @@ class TunerTest {
     }
 
     @Test
-    void forgetsStagesThatHaveNoTasks() {
+    void stagesWithoutTasksAreEvicted() {
         Tuner tuner = new Tuner(Tuning.standard(), () -> now, listener);
         Tuner.Pass kept = tuner.tryEnter(0);
         for (long stage = 1; stage < 500; stage++) {
