@@ -1,30 +1,30 @@
-//! What a spinning disk takes for a request: a pure model on a virtual clock.
+//! The time a spinning disk takes for a request: a pure model on a virtual clock.
 //!
-//! A request of n bytes takes n ÷ rate, and P to get there. P is 0 where it follows the last; else
-//! the lesser of letting the gap pass under the head (forwards only) and seek0 + (seekfull − seek0) ·
-//! √(distance ÷ span) + R. R is half a turn, or what the platter's angle says. The head takes the
-//! cheapest of the `depth` oldest requests, but one that has waited for longer than `expire` first.
-//! While it has nothing to do, the drive reads on, up to 2 MiB, as drives with a buffer do.
+//! A request of n bytes takes n ÷ rate plus the positioning time P. P is 0 if the request follows the last one.
+//! Otherwise it is the smaller of two: letting the gap pass under the head (forwards only), or
+//! seek0 + (seekfull − seek0) · √(distance ÷ span) + R, where R is half a turn or follows from the platter's
+//! angle. The head takes the cheapest of the `depth` oldest requests, unless the oldest has waited longer than
+//! `expire`. An idle drive reads ahead up to 2 MiB, like drives with a buffer.
 //!
-//! Parameters are figures of drives of 7,200 turns a minute; none is fitted to a result.
+//! The parameters are data sheet figures of drives at 7,200 turns a minute. None is fitted to a result.
 
-/// A time on the clock of the drive, or a duration.
+/// A time on the drive's clock, or a duration.
 pub type Nanos = u64;
 
-/// How long it takes until the right sector is under the head, once the seek is over.
+/// The time until the sector is under the head after a seek.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Rotation {
-    /// Half a turn, always.
+    /// Always half a turn.
     Mean,
-    /// The platter turns all the time, and tracks are as long as the rate and a turn say.
+    /// From the angle of the platter, which turns all the time; a track holds the bytes of one turn.
     Angle,
 }
 
-/// Moving the head.
+/// The cost of moving the head.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Seek {
     /// To the next track.
-    pub least_ns: f64,
+    pub min_ns: f64,
     /// From one edge to the other.
     pub full_ns: f64,
     pub rotation: Rotation,
@@ -34,25 +34,25 @@ pub struct Seek {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Parameters {
     pub name: &'static str,
-    /// Bytes per second under the head; `None`: as fast as memory, for filling a disk.
+    /// Bytes per second under the head; `None` for memory speed, to fill a disk.
     pub rate: Option<f64>,
     pub seek: Option<Seek>,
 }
 
 const TURN_NS: f64 = 60e9 / 7200.0;
-/// Bytes over which a full seek goes; the image lies within the first of them.
+/// Bytes that a full seek spans; the image covers the first of them.
 const SPAN_BYTES: f64 = 200e9;
-/// Requests among which the head chooses.
+/// Number of requests among which the head chooses.
 const DEPTH: usize = 32;
 const EXPIRE_NS: Nanos = 500_000_000;
-const AHEAD_BYTES: f64 = (2 << 20) as f64;
+const READ_AHEAD_BYTES: f64 = (2 << 20) as f64;
 
 const fn seek(rotation: Rotation) -> Option<Seek> {
-    Some(Seek { least_ns: 1e6, full_ns: 16e6, rotation })
+    Some(Seek { min_ns: 1e6, full_ns: 16e6, rotation })
 }
 
-/// The kinds that there are: a drive with command queueing, the same paying a mean turn each time,
-/// the control without seeks, and no drive at all.
+/// All kinds: a drive with command queueing, the same paying half a turn for every seek, a control without
+/// seeks, and no drive at all.
 pub const KINDS: [Parameters; 4] = [
     Parameters { name: "H150R", rate: Some(150e6), seek: seek(Rotation::Angle) },
     Parameters { name: "H150", rate: Some(150e6), seek: seek(Rotation::Mean) },
@@ -60,7 +60,7 @@ pub const KINDS: [Parameters; 4] = [
     Parameters { name: "memory", rate: None, seek: None },
 ];
 
-/// A transfer that was asked for.
+/// A requested transfer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Request {
     pub offset: u64,
@@ -75,18 +75,18 @@ pub struct Drive {
     pub kind: Parameters,
     /// Where the last transfer ended.
     head: u64,
-    /// When it ended: the drive's own clock, so that a late thread makes nothing slower.
+    /// When it ended. The drive has its own clock, so that a late thread does not slow it down.
     free_ns: Nanos,
     read_last: bool,
 }
 
-/// When a request was served, and how long of that the head was on its way.
+/// When a request was served, and how much of that time went into positioning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Served {
     pub begin_ns: Nanos,
     pub end_ns: Nanos,
     pub positioning_ns: Nanos,
-    /// What of it the drive had read before it was asked, while it had nothing else to do.
+    /// Transfer time saved, because the idle drive had already read these bytes.
     pub ahead_ns: Nanos,
 }
 
@@ -95,7 +95,7 @@ impl Drive {
         Drive { kind, head: 0, free_ns: 0, read_last: false }
     }
 
-    /// Which of those that wait, in the order of arrival, is next.
+    /// Returns the index of the next request among those waiting, which are in order of arrival.
     pub fn choose<'r>(&self, now_ns: Nanos, waiting: impl Iterator<Item = &'r Request>) -> Option<usize> {
         let mut waiting = waiting.take(DEPTH).enumerate().peekable();
         let (_, oldest) = waiting.peek()?;
@@ -107,7 +107,7 @@ impl Drive {
         waiting.min_by(|a, b| cost(a.1).total_cmp(&cost(b.1))).map(|(place, _)| place)
     }
 
-    /// Serves a request, and says when.
+    /// Serves a request and returns its times.
     pub fn serve(&mut self, request: &Request) -> Served {
         let begin_ns = self.free_ns.max(request.arrived_ns);
         let Some(rate) = self.kind.rate else {
@@ -118,7 +118,8 @@ impl Drive {
         let follows = request.offset == self.head && !request.write && self.read_last;
         let idle_ns = (begin_ns - self.free_ns) as f64;
         let transfer_ns = request.bytes as f64 / rate * 1e9;
-        let ahead_ns = if follows { idle_ns.min(AHEAD_BYTES / rate * 1e9).min(transfer_ns) } else { 0.0 };
+        let ahead_ns =
+            if follows { idle_ns.min(READ_AHEAD_BYTES / rate * 1e9).min(transfer_ns) } else { 0.0 };
         let end_ns = begin_ns + (positioning_ns + transfer_ns - ahead_ns) as Nanos;
         self.head = request.offset + request.bytes;
         self.free_ns = end_ns;
@@ -126,14 +127,14 @@ impl Drive {
         Served { begin_ns, end_ns, positioning_ns: positioning_ns as Nanos, ahead_ns: ahead_ns as Nanos }
     }
 
-    /// P, for a head that sets out at this time.
+    /// Returns P for a head that starts to move at this time.
     fn positioning_ns(&self, at_ns: Nanos, offset: u64) -> f64 {
         let (Some(seek), Some(rate)) = (self.kind.seek, self.kind.rate) else { return 0.0 };
         if offset == self.head {
             return 0.0;
         }
         let distance = offset.abs_diff(self.head) as f64;
-        let moving = seek.least_ns + (seek.full_ns - seek.least_ns) * (distance / SPAN_BYTES).sqrt().min(1.0);
+        let moving = seek.min_ns + (seek.full_ns - seek.min_ns) * (distance / SPAN_BYTES).sqrt().min(1.0);
         let turning = match seek.rotation {
             Rotation::Mean => TURN_NS / 2.0,
             Rotation::Angle => {
@@ -163,28 +164,30 @@ mod tests {
         Request { offset, bytes, write: false, arrived_ns }
     }
 
-    /// MB/s of `streams` readers, far from each other, each with one request of 128 KiB at a time. An answer is
-    /// looked at for a moment before the next is asked for: the head must choose among the others by then.
+    /// Returns MB/s of `streams` distant readers, each with one request of 128 KiB at a time. A reader pauses briefly
+    /// between requests, so the head must choose among the others.
     fn rate_of(kind: Parameters, streams: u64) -> f64 {
-        const MOMENT_NS: Nanos = 100_000;
+        const PAUSE_NS: Nanos = 100_000;
         let mut drive = Drive::new(kind);
-        let mut asked: Vec<Request> = (0..streams).map(|n| read(n * (200 << 20), 128 << 10, 0)).collect();
+        let mut pending: Vec<Request> = (0..streams).map(|n| read(n * (200 << 20), 128 << 10, 0)).collect();
         let (mut now, mut moved) = (0, 0);
         while moved < 256 * MIB {
-            now = now.max(asked.iter().map(|request| request.arrived_ns).min().expect("each asks again"));
-            asked.sort_by_key(|request| request.arrived_ns);
-            let waiting = asked.iter().take_while(|request| request.arrived_ns <= now);
-            let place = drive.choose(now, waiting).expect("some wait");
-            let done = asked.remove(place);
+            now = now.max(
+                pending.iter().map(|request| request.arrived_ns).min().expect("a request is always pending"),
+            );
+            pending.sort_by_key(|request| request.arrived_ns);
+            let waiting = pending.iter().take_while(|request| request.arrived_ns <= now);
+            let place = drive.choose(now, waiting).expect("at least one request waits");
+            let done = pending.remove(place);
             now = drive.serve(&done).end_ns.max(now);
             moved += done.bytes;
-            asked.push(read(done.offset + done.bytes, done.bytes, now + MOMENT_NS));
+            pending.push(read(done.offset + done.bytes, done.bytes, now + PAUSE_NS));
         }
         moved as f64 / now as f64 * 1000.0
     }
 
     #[test]
-    fn one_stream_has_the_rate_of_the_surface() {
+    fn one_stream_reaches_the_rate() {
         for (name, expected) in [("H150R", 150.0), ("H150", 150.0), ("SSD50", 50.0)] {
             let rate = rate_of(kind(name), 1);
             assert!((rate / expected - 1.0).abs() < 0.01, "{name}: {rate}");
@@ -192,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_cost_a_spinning_disk_and_nothing_else() {
+    fn many_streams_slow_only_spinning_disks() {
         for name in ["H150R", "H150"] {
             let (one, many) = (rate_of(kind(name), 1), rate_of(kind(name), 32));
             assert!(many < 0.6 * one, "{name}: {one} and {many}");
@@ -201,39 +204,39 @@ mod tests {
     }
 
     #[test]
-    fn an_angle_lets_the_head_choose() {
+    fn angle_is_faster_than_mean_rotation() {
         let (angle, mean) = (rate_of(kind("H150R"), 16), rate_of(kind("H150"), 16));
         assert!(angle > mean, "{angle} and {mean}");
     }
 
     #[test]
-    fn what_waited_too_long_goes_first() {
+    fn expired_request_goes_first() {
         let drive = Drive::new(kind("H150"));
         let waiting = [read(100 << 30, 4096, 0), read(0, 4096, 1)];
-        assert_eq!(drive.choose(1000, waiting.iter()), Some(1), "where the head is");
+        assert_eq!(drive.choose(1000, waiting.iter()), Some(1), "nearest to the head");
         assert_eq!(drive.choose(EXPIRE_NS + 1, waiting.iter()), Some(0));
         assert_eq!(drive.choose(0, [].iter()), None);
     }
 
     #[test]
-    fn an_idle_drive_reads_on() {
+    fn idle_drive_reads_ahead() {
         let mut drive = Drive::new(kind("H150"));
         let first = drive.serve(&read(0, MIB, 0));
         let later = first.end_ns + 1_000_000_000;
         let next = drive.serve(&read(MIB, MIB, later));
-        assert_eq!(next.end_ns, later, "it had been read while nobody asked");
+        assert_eq!(next.end_ns, later, "already read ahead");
         let write = Request { write: true, ..read(2 * MIB, MIB, later) };
-        assert!(drive.serve(&write).end_ns > later + 6_000_000, "a write goes through");
+        assert!(drive.serve(&write).end_ns > later + 6_000_000, "writes gain nothing from read-ahead");
     }
 
     #[test]
-    fn a_full_seek_costs_its_time_and_half_a_turn() {
+    fn full_seek_costs_its_time_and_half_a_turn() {
         let mut drive = Drive::new(kind("H150"));
         drive.serve(&read(0, 0, 0));
         let served = drive.serve(&read(200_000_000_000, 0, 0));
         assert_eq!(served.positioning_ns, 16_000_000 + (TURN_NS / 2.0) as u64);
         let back = drive.serve(&read(200_000_000_000 - 1, 0, 0));
-        assert!(back.positioning_ns > 5_000_000, "a sector behind is a turn away");
+        assert!(back.positioning_ns > 5_000_000, "the previous sector is most of a turn away");
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Serves one image of an emulated disk over FUSE: `pellucid-lab-hdd FOLDER BYTES KIND`.
 //!
-//! The folder gets three files: `image`, which lies in memory and takes as long as the drive of its
-//! kind would (`drive.rs`); `kind`, to read which that is and to write another; and `stats`, what the drive
-//! counted, as JSON. A loop device with direct I/O on the image makes it a disk of the kernel's.
+//! The folder gets three files. `image` is held in memory and is as slow as a drive of its kind (`drive.rs`).
+//! `kind` reads as the current kind; write another kind to change it. `stats` holds the drive's counters as JSON.
+//! A loop device with direct I/O on the image makes it a kernel block device.
 //!
-//! Requests come in on threads of FUSE; one thread is the drive. It ends when the folder is unmounted.
+//! FUSE threads receive requests, and one thread acts as the drive. The program exits when the folder is unmounted.
 
 mod drive;
 
@@ -12,7 +12,7 @@ use drive::{Drive, KINDS, Nanos, Parameters, Request, Served};
 use fuser::{
     BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
     InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry,
-    ReplyOpen, ReplyWrite, Request as Asked, TimeOrNow, WriteFlags,
+    ReplyOpen, ReplyWrite, Request as FuseRequest, TimeOrNow, WriteFlags,
 };
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -25,16 +25,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const IMAGE: u64 = 2;
 const STATS: u64 = 3;
 const KIND: u64 = 4;
-/// Nothing about the files changes but what is read past the kernel's cache.
+/// Attributes never change; the kernel reads `stats` and `kind` without its cache.
 const TTL: Duration = Duration::from_secs(3600);
 
-/// What is to be done with the bytes once the drive has got there.
+/// A transfer to carry out once the drive's time for it has passed.
 enum Transfer {
     Read(ReplyData),
     Write(Vec<u8>, ReplyWrite),
 }
 
-/// What the drive counted since it was started.
+/// The drive's counters since it was started.
 #[derive(Default)]
 struct Counts {
     reads: u64,
@@ -43,10 +43,10 @@ struct Counts {
     write_bytes: u64,
     positioned: u64,
     positioning_ns: u64,
-    /// Time in which it moved its head, or bytes that were asked for.
+    /// Time in which the drive moved its head or transferred requested bytes.
     busy_ns: u64,
     in_flight: u64,
-    in_flight_most: u64,
+    max_in_flight: u64,
     /// In-flight requests, summed over time.
     in_flight_ns: u128,
     changed_ns: Nanos,
@@ -57,7 +57,7 @@ impl Counts {
         self.in_flight_ns += u128::from(now_ns.saturating_sub(self.changed_ns)) * u128::from(self.in_flight);
         self.changed_ns = now_ns;
         self.in_flight = self.in_flight.saturating_add_signed(by);
-        self.in_flight_most = self.in_flight_most.max(self.in_flight);
+        self.max_in_flight = self.max_in_flight.max(self.in_flight);
     }
 
     fn served(&mut self, request: &Request, served: Served) {
@@ -78,74 +78,74 @@ impl Counts {
             "{{\"kind\":\"{kind}\",\"at_ns\":{at_ns},\"reads\":{reads},\"read_bytes\":{read_bytes},\"writes\":{writes},\
              \"write_bytes\":{write_bytes},\"positioned\":{positioned},\"positioning_ns\":{positioning_ns},\
              \"busy_ns\":{busy_ns},\"in_flight\":{},\"in_flight_most\":{},\"in_flight_ns\":{}}}\n",
-            self.in_flight, self.in_flight_most, self.in_flight_ns
+            self.in_flight, self.max_in_flight, self.in_flight_ns
         )
     }
 }
 
-struct Waiting {
+struct State {
     queue: VecDeque<(Request, Transfer)>,
     kind: Parameters,
     counts: Counts,
 }
 
 struct Shared {
-    begun: Instant,
+    started: Instant,
     bytes: u64,
-    waiting: Mutex<Waiting>,
+    state: Mutex<State>,
     arrived: Condvar,
 }
 
 impl Shared {
     fn now_ns(&self) -> Nanos {
-        self.begun.elapsed().as_nanos() as Nanos
+        self.started.elapsed().as_nanos() as Nanos
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ask(&self, offset: u64, bytes: u64, transfer: Transfer) {
-        let mut waiting = self.lock();
+    fn submit(&self, offset: u64, bytes: u64, transfer: Transfer) {
+        let mut state = self.lock();
         let arrived_ns = self.now_ns();
         let write = matches!(transfer, Transfer::Write(..));
-        waiting.counts.change_in_flight(arrived_ns, 1);
-        waiting.queue.push_back((Request { offset, bytes, write, arrived_ns }, transfer));
+        state.counts.change_in_flight(arrived_ns, 1);
+        state.queue.push_back((Request { offset, bytes, write, arrived_ns }, transfer));
         self.arrived.notify_one();
     }
 
-    /// The thread that is the drive. The image is its own.
-    fn spin(&self) {
+    /// Runs the drive's thread, which owns the image.
+    fn run_drive(&self) {
         let mut image = vec![0_u8; self.bytes as usize];
         let mut drive = Drive::new(self.lock().kind);
         loop {
-            let mut waiting = self.lock();
-            while waiting.queue.is_empty() {
-                waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.lock();
+            while state.queue.is_empty() {
+                state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
-            if waiting.kind != drive.kind {
-                drive = Drive::new(waiting.kind);
+            if state.kind != drive.kind {
+                drive = Drive::new(state.kind);
             }
-            let place = drive.choose(self.now_ns(), waiting.queue.iter().map(|(request, _)| request));
-            let Some((request, transfer)) = place.and_then(|place| waiting.queue.remove(place)) else {
+            let place = drive.choose(self.now_ns(), state.queue.iter().map(|(request, _)| request));
+            let Some((request, transfer)) = place.and_then(|place| state.queue.remove(place)) else {
                 continue;
             };
             let served = drive.serve(&request);
-            waiting.counts.served(&request, served);
-            drop(waiting);
+            state.counts.served(&request, served);
+            drop(state);
             let left = served.end_ns.saturating_sub(self.now_ns());
             if left > 0 {
                 thread::sleep(Duration::from_nanos(left));
             }
-            // Counted before the answer: who has it may ask for the counts at once.
+            // Count before replying: the client may read the counters right after the reply.
             self.lock().counts.change_in_flight(self.now_ns(), -1);
-            transfer.carry_out(&mut image, &request);
+            transfer.complete(&mut image, &request);
         }
     }
 }
 
 impl Transfer {
-    fn carry_out(self, image: &mut [u8], request: &Request) {
+    fn complete(self, image: &mut [u8], request: &Request) {
         let begin = (request.offset as usize).min(image.len());
         let end = (begin + request.bytes as usize).min(image.len());
         match self {
@@ -196,18 +196,19 @@ impl Disk {
 }
 
 impl Filesystem for Disk {
-    fn init(&mut self, _: &Asked, config: &mut KernelConfig) -> io::Result<()> {
-        // Else a loop device's requests come one by one.
+    fn init(&mut self, _: &FuseRequest, config: &mut KernelConfig) -> io::Result<()> {
+        // Without FUSE_ASYNC_DIO a loop device's requests arrive one at a time.
         let wanted = InitFlags::FUSE_ASYNC_DIO | InitFlags::FUSE_MAX_PAGES;
-        config
-            .add_capabilities(wanted)
-            .map_err(|lacks| io::Error::other(format!("the kernel lacks {lacks:?}")))?;
-        let limit = |given: u32| io::Error::other(format!("the kernel takes {given} at most"));
+        config.add_capabilities(wanted).map_err(|missing| {
+            io::Error::other(format!("cannot serve the disk: the kernel lacks {missing:?}"))
+        })?;
+        let limit =
+            |max: u32| io::Error::other(format!("cannot set a FUSE limit: the kernel allows at most {max}"));
         config.set_max_write(1 << 20).map_err(limit)?;
         config.set_max_background(256).map(drop).map_err(|given| limit(u32::from(given)))
     }
 
-    fn lookup(&self, _: &Asked, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, _: &FuseRequest, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let ino = match name.to_str() {
             Some("image") => IMAGE,
             Some("stats") => STATS,
@@ -220,17 +221,17 @@ impl Filesystem for Disk {
         }
     }
 
-    fn getattr(&self, _: &Asked, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, _: &FuseRequest, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         match self.attributes(u64::from(ino)) {
             Some(attributes) => reply.attr(&TTL, &attributes),
             None => reply.error(Errno::ENOENT),
         }
     }
 
-    /// Who writes `kind` truncates it first; sizes are not kept.
+    /// Ignores the truncation that precedes a write to `kind`; sizes are not kept.
     fn setattr(
         &self,
-        asked: &Asked,
+        request: &FuseRequest,
         ino: INodeNo,
         _: Option<u32>,
         _: Option<u32>,
@@ -246,17 +247,17 @@ impl Filesystem for Disk {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        self.getattr(asked, ino, handle, reply);
+        self.getattr(request, ino, handle, reply);
     }
 
-    fn open(&self, _: &Asked, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, _: &FuseRequest, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         let flags = if u64::from(ino) == IMAGE { FopenFlags::empty() } else { FopenFlags::FOPEN_DIRECT_IO };
         reply.opened(FileHandle(0), flags);
     }
 
     fn read(
         &self,
-        _: &Asked,
+        _: &FuseRequest,
         ino: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -266,12 +267,12 @@ impl Filesystem for Disk {
         reply: ReplyData,
     ) {
         let text = match u64::from(ino) {
-            IMAGE => return self.0.ask(offset, u64::from(size), Transfer::Read(reply)),
+            IMAGE => return self.0.submit(offset, u64::from(size), Transfer::Read(reply)),
             STATS => {
-                let mut waiting = self.0.lock();
+                let mut state = self.0.lock();
                 let now_ns = self.0.now_ns();
-                waiting.counts.change_in_flight(now_ns, 0);
-                waiting.counts.json(waiting.kind.name, now_ns)
+                state.counts.change_in_flight(now_ns, 0);
+                state.counts.json(state.kind.name, now_ns)
             }
             _ => format!("{}\n", self.0.lock().kind.name),
         };
@@ -280,7 +281,7 @@ impl Filesystem for Disk {
 
     fn write(
         &self,
-        _: &Asked,
+        _: &FuseRequest,
         ino: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -291,14 +292,14 @@ impl Filesystem for Disk {
         reply: ReplyWrite,
     ) {
         match u64::from(ino) {
-            IMAGE => self.0.ask(offset, data.len() as u64, Transfer::Write(data.to_vec(), reply)),
+            IMAGE => self.0.submit(offset, data.len() as u64, Transfer::Write(data.to_vec(), reply)),
             KIND if self.set_kind(data) => reply.written(data.len() as u32),
             _ => reply.error(Errno::EINVAL),
         }
     }
 
-    /// What was answered has gone through.
-    fn fsync(&self, _: &Asked, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+    /// Does nothing, since every acknowledged write is complete.
+    fn fsync(&self, _: &FuseRequest, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         reply.ok();
     }
 }
@@ -312,25 +313,25 @@ fn main() -> ExitCode {
     let named = KINDS.iter().find(|known| known.name == kind);
     let (Ok(bytes), Some(kind)) = (bytes.parse::<u64>(), named) else {
         let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
-        eprintln!("BYTES is a number, KIND one of {}", names.join(", "));
+        eprintln!("invalid arguments: BYTES must be a number, KIND one of {}", names.join(", "));
         return ExitCode::from(2);
     };
-    let waiting = Waiting { queue: VecDeque::new(), kind: *kind, counts: Counts::default() };
+    let state = State { queue: VecDeque::new(), kind: *kind, counts: Counts::default() };
     let shared = Arc::new(Shared {
-        begun: Instant::now(),
+        started: Instant::now(),
         bytes,
-        waiting: Mutex::new(waiting),
+        state: Mutex::new(state),
         arrived: Condvar::new(),
     });
     let drive = Arc::clone(&shared);
-    thread::spawn(move || drive.spin());
+    thread::spawn(move || drive.run_drive());
     let mut config = Config::default();
     config.mount_options = vec![MountOption::FSName("pellucid-lab-hdd".to_owned())];
     config.n_threads = Some(2);
     match fuser::mount(Disk(shared), folder, &config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{folder}: {error}");
+            eprintln!("cannot mount {folder}: {error}");
             ExitCode::FAILURE
         }
     }
