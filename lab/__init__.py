@@ -1,1 +1,1 @@
-"""Honest hardware emulation for tests and benchmarks. See `lab/README.md`."""
+"""Calibrated hardware emulation for tests and benchmarks. See `lab/README.md`."""

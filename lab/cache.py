@@ -1,8 +1,8 @@
-"""What the page cache holds of a file, and getting it out of there.
+"""Inspects and controls what the page cache holds of a file.
 
-A cold run is cold only if this says so: `evict` drops a file's pages and then asks
-the kernel whether they are gone. It never drops the whole machine's cache, which
-would disturb everything else that runs. Works on one's own clean files, without root.
+Cold runs depend on it: `evict` drops a file's pages and then asks the kernel whether they
+are gone. It never drops the whole machine's cache, which would disturb everything else
+that runs. It works on the caller's own clean files, without root.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _MAP_FAILED = ctypes.c_void_p(-1).value
 
 @contextlib.contextmanager
 def _mapped(path: Path, size: int) -> Iterator[int]:
-    """The address at which the whole file is mapped meanwhile; reads nothing."""
+    """Maps the whole file without reading it, and yields the address."""
     fd = os.open(path, os.O_RDONLY)
     try:
         address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
@@ -39,7 +39,7 @@ def _mapped(path: Path, size: int) -> Iterator[int]:
 
 
 def resident_bytes(path: Path) -> int:
-    """Bytes of the file that the page cache holds, by `mincore(2)`; reads nothing."""
+    """Returns the bytes of the file in the page cache, by `mincore(2)`, without reading it."""
     size = os.stat(path).st_size
     if size == 0:
         return 0
@@ -52,10 +52,10 @@ def resident_bytes(path: Path) -> int:
 
 
 def evict(paths: Iterable[Path]) -> None:
-    """Writes the files' dirty pages out and drops them all from the page cache.
+    """Writes the files' dirty pages to disk and drops all of their pages from the page cache.
 
-    Raises `RuntimeError` with the path if something keeps pages there (a process
-    that has the file mapped, or a file system without `POSIX_FADV_DONTNEED`: tmpfs).
+    Raises `RuntimeError` with the path if pages stay (a process has the file mapped,
+    or the file system lacks `POSIX_FADV_DONTNEED`, as tmpfs does).
     """
     for path in paths:
         fd = os.open(path, os.O_RDONLY)
@@ -68,7 +68,7 @@ def evict(paths: Iterable[Path]) -> None:
                 time.sleep(0.02 * attempt)  # pages under writeback or in a per-core list
             else:
                 raise RuntimeError(
-                    f"{path}: {resident_bytes(path)} bytes stay in the page cache; "
+                    f"cannot evict {path}: {resident_bytes(path)} bytes stay in the page cache; "
                     "is the file on tmpfs, or mapped by a running process?"
                 )
         finally:
@@ -76,7 +76,7 @@ def evict(paths: Iterable[Path]) -> None:
 
 
 def warm(paths: Iterable[Path]) -> None:
-    """Reads the files once, so that the page cache holds them."""
+    """Reads the files once, so that they are in the page cache."""
     for path in paths:
         with open(path, "rb", buffering=0) as file:
             while file.read(1 << 20):
@@ -85,10 +85,10 @@ def warm(paths: Iterable[Path]) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[bool]:
-    """Keeps all of a file in memory for the length of a `with`; says whether it could.
+    """Locks all of a file in memory for the duration of a `with`; yields whether that worked.
 
-    Some virtual machines page out what was not used for some seconds (DAMON), a program's own
-    text included, and who runs it then reads it from its device.
+    Some virtual machines page out memory that was unused for some seconds (DAMON), including a
+    program's own text. The next run then reads it from its device.
     """
     size = os.stat(path).st_size
     with _mapped(path, size) as address:

@@ -1,16 +1,16 @@
-"""Cores in any number: pinned or by quota, calibrated, and given back on any way out but kill -9 (then by `lab.guard`).
+"""Limits cores to any number, pinned or by quota, and calibrates them. The limit ends on any exit but kill -9 (then by `lab.guard`).
 
     with cores.group() as group:
         group.set(1.5)
         group.calibrate()
         subprocess.run([*group.prefix(), "pellucid", "sql", "--cores", str(group.threads), …])
 
-Whole numbers below the machine's are pinned (`taskset`); fractions are a quota of the kernel's
+Whole numbers below the machine's are pinned (`taskset`). Fractions are a quota of the kernel's
 scheduler (cgroup v1 `cpu.cfs_quota_us`) in periods of 10 ms, so that a thread is never
-stopped for longer than about a monotask takes. Every command runs in the group, limited or not, so that
-whatever is left of it can be found and ended. The group is named after its owner's process;
-`clean` removes those whose owner is gone. Needs root and cgroup v1's cpu controller for the
-group; `canary` needs nothing.
+stopped for longer than about a monotask takes. Every command runs in the group, limited or not, so
+that leftover processes can be found and ended. The group is named after its owner's process;
+`clean` removes groups whose owner is gone. The group needs root and cgroup v1's cpu controller;
+`canary` needs neither.
 """
 
 import contextlib
@@ -28,13 +28,13 @@ from lab.rates import TOLERANCE, off_by
 CPU = Path("/sys/fs/cgroup/cpu")
 NAME = "pellucid-lab-"
 PERIOD_US = 10_000
-# What a thread that only computes gets of a core that nobody else uses; below it the machine is busy.
+# The share of a core that a computing thread gets on an idle machine; below it, the machine is busy.
 CANARY = 0.9
 CANARY_LOOKS = 3
 
 
 def missing() -> str | None:
-    """Why this machine cannot limit cores; None if it can."""
+    """Returns why this machine cannot limit cores; None if it can."""
     if os.geteuid() != 0:
         return "not root"
     if not (CPU / "cpu.cfs_quota_us").exists() and not (CPU / "cpu.shares").exists():
@@ -43,9 +43,9 @@ def missing() -> str | None:
 
 
 def spin(seconds: float, allowed: set[int] | None = None, procs: Path | None = None) -> tuple[int, int]:
-    """Starts a process that computes for so long and reports the share of a core that it got.
+    """Starts a process that computes for this long and reports its share of a core.
 
-    Gives its number and its pipe, for `shares`. In the group whose `cgroup.procs` is named.
+    Returns its pid and a pipe, for `shares`. `procs` is the `cgroup.procs` of the group to run in.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -68,7 +68,7 @@ def spin(seconds: float, allowed: set[int] | None = None, procs: Path | None = N
 
 
 def shares(spinning: list[tuple[int, int]]) -> list[float]:
-    """What the spinning processes got, once they have ended."""
+    """Returns the shares of the spinning processes, after they have ended."""
     found = []
     for child, reader in spinning:
         with os.fdopen(reader, "rb") as pipe:
@@ -78,11 +78,11 @@ def shares(spinning: list[tuple[int, int]]) -> list[float]:
 
 
 def canary(seconds: float = 0.1) -> float:
-    """The least share of a core that a computing thread gets, one on each core at once.
+    """Returns the smallest share of a core that a computing thread gets, with one thread on each core.
 
-    Below `CANARY` somebody else computes (or the machine's host does): what runs now is void.
-    A low share is looked at again: what the kernel still does after a run (freeing pages, writing
-    back) is over by then, somebody else's work is not.
+    Below `CANARY` another process computes (or the machine's host does), and current runs are void.
+    A low share is measured again: the kernel's own work after a run (freeing pages, writing
+    back) is over by then, and another process's is not.
     """
     for _ in range(CANARY_LOOKS):
         share = min(shares([spin(seconds, {core}) for core in os.sched_getaffinity(0)]))
@@ -93,7 +93,7 @@ def canary(seconds: float = 0.1) -> float:
 
 @dataclass
 class Group:
-    """A group of processes with so many cores; None: all of the machine's."""
+    """A group of processes with a number of cores; None for all of the machine's."""
 
     path: Path
     cores: float | None = None
@@ -101,12 +101,12 @@ class Group:
 
     @property
     def threads(self) -> int:
-        """How many threads can make use of it."""
+        """Returns how many threads can use these cores."""
         return math.ceil(self.cores or len(os.sched_getaffinity(0)))
 
     @property
     def how(self) -> str:
-        """How the cores are limited, for results."""
+        """Returns how the cores are limited, for results."""
         if self.cores is None or self.cores == len(os.sched_getaffinity(0)):
             return "the machine's"
         return "pinned" if self.cores == int(self.cores) else f"quota in {PERIOD_US // 1000} ms"
@@ -115,22 +115,22 @@ class Group:
         return sorted(os.sched_getaffinity(0))[: self.threads]
 
     def set(self, cores: float | None) -> None:
-        """From now on so many cores; raises `LabError` where the machine has fewer."""
+        """Sets the number of cores; raises `LabError` if the machine has fewer."""
         there = len(os.sched_getaffinity(0))
         if cores is not None and not 0 < cores <= there:
-            raise LabError(f"{cores:g} cores: this machine has {there}")
+            raise LabError(f"cannot use {cores:g} cores: this machine has {there}")
         self.cores, self.measured = cores, None
         quota = -1 if cores is None or cores == int(cores) else int(cores * PERIOD_US)
         (self.path / "cpu.cfs_period_us").write_text(str(PERIOD_US))
         (self.path / "cpu.cfs_quota_us").write_text(str(quota))
 
     def prefix(self) -> list[str]:
-        """What stands before a command that is to run on these cores."""
+        """Returns the arguments to put before a command that is to run on these cores."""
         enter = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self.path / "cgroup.procs")]
         return [*enter, "taskset", "-c", ",".join(map(str, self._allowed()))]
 
     def calibrate(self, seconds: float = 0.5) -> float:
-        """Measures the cores; raises `LabError` where they are more than 5 % off."""
+        """Measures the cores; raises `LabError` if they are more than 5 % off."""
         procs = self.path / "cgroup.procs"
         self.measured = sum(shares([spin(seconds, {core}, procs) for core in self._allowed()]))
         if off_by(asked := self.cores or self.threads, self.measured) > TOLERANCE:
@@ -138,7 +138,7 @@ class Group:
         return self.measured
 
     def remove(self) -> None:
-        """Ends what still runs in the group, by its number, and removes the group."""
+        """Kills the group's processes by pid and removes the group."""
         for _ in range(100):
             with contextlib.suppress(FileNotFoundError):
                 for pid in (self.path / "cgroup.procs").read_text().split():
@@ -149,13 +149,13 @@ class Group:
             if not self.path.exists():
                 return
             time.sleep(0.02)
-        raise LabError(f"{self.path}: processes in it do not end")
+        raise LabError(f"cannot remove {self.path}: its processes do not exit")
 
 
 def make() -> Group:
-    """A group of this process's; raises `LabError` where there can be none."""
+    """Makes a group owned by this process; raises `LabError` if the machine cannot."""
     if why_not := missing():
-        raise LabError(f"no limited cores here: {why_not}")
+        raise LabError(f"cannot limit cores: {why_not}")
     path = CPU / f"{NAME}{os.getpid()}"
     path.mkdir(exist_ok=True)
     return Group(path)
@@ -163,7 +163,7 @@ def make() -> Group:
 
 @contextlib.contextmanager
 def group() -> Iterator[Group]:
-    """A group for the length of a `with`."""
+    """Makes a group for the duration of a `with`."""
     made = make()
     try:
         yield made
@@ -172,7 +172,7 @@ def group() -> Iterator[Group]:
 
 
 def clean() -> list[str]:
-    """Removes the groups of owners that are gone; says which."""
+    """Removes groups whose owner is gone, and returns their names."""
     removed = []
     for path in sorted(CPU.glob(f"{NAME}*")):
         owner = path.name.removeprefix(NAME)

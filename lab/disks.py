@@ -1,4 +1,4 @@
-"""Throttled disks: made, calibrated before each use, labelled, and removed whatever happens.
+"""Makes throttled disks, calibrates them before each use, labels them, and removes them on any exit.
 
 As a library:
 
@@ -9,12 +9,12 @@ As a library:
 
 As a command: `python3 -m lab.disks make|list|calibrate|remove|clean|run`.
 
-As root on a machine with cgroup v1 the kernel throttles (`lab/kernel.py`) and every
-reader is slowed alike. Otherwise a disk is a plain folder and `sql_options` tells the
-engine to pace itself: that is finer than the kernel's throttle, but only Pellucid obeys
-it, so nothing else may be compared on it. `mode` and `label` always say which it is.
+As root on a machine with cgroup v1 the kernel throttles (`lab/kernel.py`), and all readers
+are slowed alike. Otherwise a disk is a plain folder, and `sql_options` tells the engine to
+pace itself. That is finer than the kernel's throttle, but only Pellucid obeys it, so no
+other program may be compared on it. `mode` and `label` always say which one it is.
 
-Each disk keeps `disk.json` beside its image, rewritten before each step, so that `clean`
+Each disk keeps `disk.json` beside its image and rewrites it before each step, so that `clean`
 finds everything that a killed process left behind.
 """
 
@@ -39,17 +39,17 @@ MODES = ("kernel", "engine")
 
 
 class LabError(Exception):
-    """The lab cannot give what was asked, or a calibration voids the run."""
+    """The lab cannot provide what was requested, or a calibration voids the run."""
 
 
 def home() -> Path:
-    """Where the lab's disks live: `PELLUCID_LAB`, or a folder of the user's in the temporary one."""
+    """Returns the folder of the lab's disks: `PELLUCID_LAB`, or one for the user in the temporary folder."""
     return Path(os.environ.get("PELLUCID_LAB") or Path(tempfile.gettempdir()) / f"pellucid-lab-{os.getuid()}")
 
 
 @dataclass
 class Disk:
-    """One emulated disk. Rates in bytes per second; None is no limit, or not measured."""
+    """One emulated disk. Rates are in bytes per second; None means no limit, or not measured."""
 
     name: str
     mode: str
@@ -57,7 +57,7 @@ class Disk:
     write_rate: int | None
     size: int
     read_ahead_kb: int | None
-    owner: int | None  # process that removes it; None: `make` on the command line
+    owner: int | None  # process that removes it; None for `make` on the command line
     image: str | None = None
     backing: str | None = None
     device: str | None = None
@@ -70,15 +70,15 @@ class Disk:
 
     @property
     def path(self) -> Path:
-        """Where files go."""
+        """The folder for files."""
         return self.folder / "mount"
 
     def sql_options(self) -> list[str]:
-        """What `pellucid sql` must be told: nothing where the kernel throttles."""
+        """Returns the options for `pellucid sql`; none if the kernel throttles."""
         return [] if self.mode == "kernel" else ["--disk-rate", f"{self.path}={self.rate}B/s"]
 
     def label(self) -> str:
-        """What a result on this disk must say of it."""
+        """Returns the description that a result on this disk must carry."""
         if self.mode == "engine":
             return f"engine-paced {show_rate(self.rate)} (not calibrated: only the engine obeys)"
         measured = f"measured {show_rate(self.measured)}" if self.measured else "not calibrated"
@@ -86,19 +86,19 @@ class Disk:
         return f"kernel-throttled {show_rate(self.rate)} ({measured}), loop on {self.backing}, ext4{ahead}"
 
     def moved_bytes(self) -> tuple[int, int] | None:
-        """Bytes read and written by the device since it was made; None where no device is ours."""
+        """Returns the bytes that the device read and wrote since it was made; None without a device."""
         return kernel.moved_bytes(self.device) if self.device else None
 
     def set_read_ahead_kb(self, kb: int) -> None:
-        """Changes the device's read-ahead; engine-paced disks have no device of their own."""
+        """Sets the device's read-ahead; engine-paced disks have no device of their own."""
         if self.device is None:
-            raise LabError(f"{self.name} is engine-paced: its read-ahead is the machine's own disk's")
+            raise LabError(f"cannot set the read-ahead of {self.name}: an engine-paced disk has no device; use mode kernel")
         kernel.set_read_ahead_kb(self.device, kb)
         self.read_ahead_kb = kb
         self._save()
 
     def set_rate(self, rate: str | None) -> None:
-        """Changes the rate of reads, which is then not calibrated; None lifts a kernel's limit for a while."""
+        """Sets the read rate, which is not calibrated then; None lifts the kernel's limit."""
         if rate is not None:
             self.rate, self.measured = parse_rate(rate), None
             self._save()
@@ -106,9 +106,9 @@ class Disk:
             kernel.limit(self.device, self.rate if rate else None, self.write_rate)
 
     def calibrate(self, seconds: float = 2.0) -> float | None:
-        """Measures the read rate and keeps it; None for an engine-paced disk.
+        """Measures the read rate and keeps it; returns None for an engine-paced disk.
 
-        Raises `LabError` where it is more than 5 % off: whatever ran on such a disk is void.
+        Raises `LabError` if it is more than 5 % off: all runs on such a disk are void.
         """
         if self.device is None:
             return None
@@ -121,13 +121,13 @@ class Disk:
         self._save()
         if off_by(self.rate, self.measured) > TOLERANCE:
             raise LabError(
-                f"disk {self.name}: asked {show_rate(self.rate)}, measured {show_rate(self.measured)}; "
+                f"disk {self.name}: asked for {show_rate(self.rate)}, measured {show_rate(self.measured)}; "
                 "the run is void (is the backing storage busy, or this process in a child cgroup?)"
             )
         return self.measured
 
     def remove(self) -> None:
-        """Unmounts, detaches, clears limits, deletes; what is already gone is passed over."""
+        """Unmounts, detaches, clears limits and deletes; skips what is already gone."""
         if self.image:
             kernel.release_below(self.path)
             kernel.unmount(self.path)
@@ -136,17 +136,17 @@ class Disk:
             Path(self.image).unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
         with contextlib.suppress(OSError):
-            home().rmdir()  # only when this was the last
+            home().rmdir()  # only if this was the last disk
 
     def _save(self) -> None:
-        """Rewrites `disk.json` whole, so that a kill leaves the old or the new one."""
+        """Replaces `disk.json` atomically, so that a kill leaves the old or the new one."""
         partial = self.folder / "disk.json.partial"
         partial.write_text(json.dumps(asdict(self), indent=1))
         partial.replace(self.folder / "disk.json")
 
 
 def write_zeros(path: Path, size: int) -> None:
-    """A file whose blocks are really there, in whole MiB, so that O_DIRECT can read it."""
+    """Writes a file of allocated blocks, in whole MiB, so that O_DIRECT can read it."""
     with open(path, "wb") as file:
         for _ in range(max(1, size >> 20)):
             file.write(bytes(1 << 20))
@@ -155,7 +155,7 @@ def write_zeros(path: Path, size: int) -> None:
 
 
 def choose_image(name: str, size: int) -> tuple[Path, str]:
-    """Memory where the disk takes at most half of what is free there, else a sparse file."""
+    """Returns a place in memory if the disk takes at most half of what is free there, else a sparse file."""
     memory = Path("/dev/shm")
     available = 0
     with contextlib.suppress(OSError), open("/proc/meminfo") as lines:
@@ -175,17 +175,17 @@ def make(
     mode: str | None = None,
     owner: int | None = None,
 ) -> Disk:
-    """Makes a disk and takes back whatever it had made if that fails.
+    """Makes a disk, and undoes all steps if one fails.
 
-    `mode` None takes the kernel's throttle where the machine has it. Raises `LabError`
-    for a name that is taken and for a mode that the machine does not have.
+    `mode` None selects the kernel's throttle if the machine has it. Raises `LabError`
+    if the name is taken or the machine does not have the mode.
     """
     why_not = kernel.missing()
     mode = mode or ("engine" if why_not else "kernel")
     if mode not in MODES:
-        raise LabError(f"mode {mode!r}: one of {', '.join(MODES)}")
+        raise LabError(f"unknown mode {mode!r}: expected one of {', '.join(MODES)}")
     if mode == "kernel" and why_not:
-        raise LabError(f"no kernel-throttled disk here: {why_not}")
+        raise LabError(f"cannot throttle a disk in the kernel: {why_not}; use mode engine")
     disk = Disk(
         name=name,
         mode=mode,
@@ -198,7 +198,7 @@ def make(
     try:
         disk.path.mkdir(parents=True)
     except FileExistsError:
-        raise LabError(f"disk {name} exists at {disk.folder}: `python3 -m lab.disks remove {name}`") from None
+        raise LabError(f"cannot make disk {name}: {disk.folder} exists; run `python3 -m lab.disks remove {name}`") from None
     try:
         disk._save()
         if mode == "kernel":
@@ -210,7 +210,7 @@ def make(
 
 
 def _attach(disk: Disk) -> None:
-    """Image, loop device, file system, then the limits, each noted before it is done."""
+    """Makes image, loop device, file system and limits, and records each before it is made."""
     image, disk.backing = choose_image(disk.name, disk.size)
     disk.image = str(image)
     disk._save()
@@ -226,16 +226,16 @@ def _attach(disk: Disk) -> None:
 
 
 def leave_on_sigterm() -> None:
-    """From now on a SIGTERM, like Ctrl-C, leaves through `finally`; it stays: as deadly as before."""
+    """Makes SIGTERM leave through `finally`, as Ctrl-C does, for the rest of the process."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 @contextlib.contextmanager
 def throttled(rate: str, *, name: str | None = None, calibrated: bool = True, **options) -> Iterator[Disk]:
-    """A disk for the length of a `with`; calibrated, and removed on any way out but kill -9.
+    """Makes a calibrated disk for the duration of a `with`; it is removed on any exit but kill -9.
 
-    What an earlier process lost to kill -9 is removed first. Options as `make`.
+    First removes disks whose owner was killed. Takes the options of `make`.
     """
     clean(stale_only=True)
     leave_on_sigterm()
@@ -249,31 +249,31 @@ def throttled(rate: str, *, name: str | None = None, calibrated: bool = True, **
 
 
 def find(name: str) -> Disk:
-    """A disk by name; `LabError` names those that there are."""
+    """Returns a disk by name; raises `LabError` with the existing names if there is none."""
     for disk in every():
         if disk.name == name:
             return disk
-    raise LabError(f"no disk {name}; there are: {', '.join(d.name for d in every()) or 'none'}")
+    raise LabError(f"unknown disk {name}; existing disks: {', '.join(d.name for d in every()) or 'none'}")
 
 
 def every() -> list[Disk]:
-    """All disks of this lab, also those that were only half made."""
+    """Returns all disks of this lab, including half-made ones."""
     return [Disk(**json.loads(path.read_text())) for path in sorted(home().glob("*/disk.json"))]
 
 
 def alive(pid: int) -> bool:
-    """Whether a process of this number runs; one that only waits for its parent to notice does not."""
+    """Returns whether a process with this pid runs; a zombie does not."""
     try:
         os.kill(pid, 0)
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except ProcessLookupError:
         return False
-    except OSError:  # not ours to ask, or no /proc: it was there a moment ago
+    except OSError:  # not permitted, or no /proc: it existed a moment ago
         return True
 
 
 def clean(stale_only: bool = False) -> list[str]:
-    """Removes every disk, or those whose owning process is gone; says which."""
+    """Removes every disk, or only those whose owner is gone, and returns their names."""
     removed = []
     for disk in every():
         if not stale_only or (disk.owner is not None and not alive(disk.owner)):
@@ -283,7 +283,7 @@ def clean(stale_only: bool = False) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line; exit 1 with a message where the lab cannot."""
+    """Runs the command line; returns 1 with a message on a lab error."""
     parser = argparse.ArgumentParser(prog="python3 -m lab.disks", description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     for command in ("make", "run"):
@@ -291,7 +291,7 @@ def main(arguments: list[str] | None = None) -> int:
             command,
             help={
                 "make": "make and calibrate a disk",
-                "run": "run a command with a disk that goes when it ends; {} is its folder",
+                "run": "run a command with a disk that is removed when it ends; {} is its folder",
             }[command],
         )
         sub.add_argument("--name", default="disk0")
@@ -305,7 +305,7 @@ def main(arguments: list[str] | None = None) -> int:
     for command in ("calibrate", "remove"):
         commands.add_parser(command).add_argument("name")
     commands.add_parser("list")
-    commands.add_parser("clean").add_argument("--stale", action="store_true", help="only those whose process is gone")
+    commands.add_parser("clean").add_argument("--stale", action="store_true", help="only disks whose owner is gone")
     chosen = parser.parse_args(arguments)
     try:
         return _do(chosen)
@@ -315,7 +315,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _do(chosen: argparse.Namespace) -> int:
-    """One command."""
+    """Runs one command."""
     if chosen.command in ("make", "run"):
         options = {k: getattr(chosen, k) for k in ("name", "rate", "write_rate", "size", "read_ahead_kb", "mode")}
         if chosen.command == "run":

@@ -1,11 +1,11 @@
-"""Takes the lab down when the process that set it up is gone, even by kill -9.
+"""Takes the lab down when the process that set it up is gone, even after kill -9.
 
-`watch()` starts a process of its own that waits for the end of its standard input, which
-only the death of the starter can bring, and then removes whatever has lost its owner: disks,
-groups of cores, links. A terminal's Ctrl-C does not reach it. It is the last resort: a `with`
-removes what it made on any other way out.
+`watch()` starts a guard process that waits for the end of its standard input, which only the
+death of its parent can bring. It then removes everything that has lost its owner: disks, groups of
+cores, links. A terminal's Ctrl-C does not reach it. It is the last resort: a `with` removes what
+it made on any other exit.
 
-As a command, `python3 -m lab.guard` removes what earlier processes have left.
+As a command, `python3 -m lab.guard` removes what earlier processes left behind.
 """
 
 import contextlib
@@ -22,16 +22,16 @@ from lab import cores, disks, hdd, links
 
 
 def clean() -> list[str]:
-    """Removes whatever in the lab has lost its owner; says what."""
-    # Groups first: processes in them may hold disks.
+    """Removes everything in the lab that has lost its owner, and returns the names."""
+    # Groups first: their processes may use the disks.
     return [*cores.clean(), *links.clean(), *hdd.clean(), *disks.clean(stale_only=True)]
 
 
 @contextlib.contextmanager
 def watch() -> Iterator[None]:
-    """While this lasts, the death of this process takes the lab down.
+    """Takes the lab down if this process dies within the `with`.
 
-    Also makes SIGTERM leave by way of `finally`, as Ctrl-C does.
+    Also makes SIGTERM leave through `finally`, as Ctrl-C does.
     """
     clean()
     on_main = threading.current_thread() is threading.main_thread()
@@ -49,11 +49,11 @@ def watch() -> Iterator[None]:
 
 
 def main() -> int:
-    """`--wait`: not before the owner is gone."""
+    """Cleans up; with `--wait`, only once the owner is gone."""
     if sys.argv[1:2] == ["--wait"]:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         sys.stdin.buffer.read()
-        # Its pipe is closed a moment before it is gone.
+        # The pipe closes a moment before the owner is gone.
         for _ in range(100):
             if not disks.alive(int(sys.argv[2])):
                 break

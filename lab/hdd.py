@@ -1,18 +1,18 @@
-"""Emulated spinning disks, on which running more at once costs: for any program, not only ours.
+"""Emulates spinning disks, on which concurrency costs time, for any program.
 
-    with hdd.spinning("H150R", size="4GiB") as disk:
-        fill(disk.path)                       # at memory's speed until `set_kind`
+    with hdd.spinning("memory", size="4GiB") as disk:
+        fill(disk.path)                       # at memory speed until `set_kind`
         disk.set_kind("H150R")
         disk.calibrate()
         before = disk.stats()
         run(["spark-submit", ...])
         print(disk.label(), disk.stats().since(before))
 
-A small server (`lab/hdd`, Rust) exports one image that lies in memory, and answers each request
-as late as a drive would; a loop device with direct I/O makes it a disk, ext4 lies on it. So page
+A small server (`lab/hdd`, Rust) exports one image that is held in memory, and answers each request
+as late as a drive would. A loop device with direct I/O makes it a disk, with ext4 on it. So page
 cache, read-ahead, write-back and block I/O delays are the kernel's own, and the model sees real
-addresses. The server counts for itself what was in flight and how long it was busy, which is the
-check from outside on whatever a program says of its own I/O.
+addresses. The server counts requests in flight and busy time itself. These counters check what a
+program reports about its own I/O from outside.
 
 | kind | what it is |
 |---|---|
@@ -21,8 +21,8 @@ check from outside on whatever a program says of its own I/O.
 | `SSD50` | 50 MB/s, no seeks: the control |
 | `memory` | no model, for filling |
 
-The parameters are what data sheets say of such drives and are fitted to no result (`lab/hdd/src/drive.rs`).
-Root, FUSE, loop devices and cargo are needed. It is no model of a drive's write cache, nor of two disks behind
+The parameters are data sheet figures of such drives; none is fitted to a result (`lab/hdd/src/drive.rs`).
+Needs root, FUSE, loop devices and cargo. It models neither a drive's write cache nor two disks behind
 one controller.
 """
 
@@ -44,15 +44,15 @@ from lab.rates import TOLERANCE, off_by, parse_bytes, show_rate
 
 RATES = {"H150R": 150e6, "H150": 150e6, "SSD50": 50e6, "memory": None}
 SOURCE = Path(__file__).resolve().parent / "hdd"
-# Past the size of an ordinary disk's cache, so that a pass over the file is mostly transfer.
+# Larger than the cache of an ordinary disk, so that a pass over the file is mostly transfer.
 CALIBRATION_BYTES = 256 << 20
 RANDOM_READS = 100
-# A twentieth of what getting there takes a spinning drive. The way through FUSE takes half of it, on a drive without seeks too.
+# A twentieth of a spinning drive's positioning time. FUSE takes half of it, also on a drive without seeks.
 MAX_LATE_NS = 400_000
 
 
 def missing() -> str | None:
-    """Why this machine cannot emulate a spinning disk; None if it can."""
+    """Returns why this machine cannot emulate a spinning disk; None if it can."""
     if os.geteuid() != 0:
         return "not root"
     for device in ("/dev/fuse", "/dev/loop-control"):
@@ -63,7 +63,7 @@ def missing() -> str | None:
 
 
 def server() -> Path:
-    """The server's program; compiled if it is not there or older than its source."""
+    """Returns the server's program, compiled if it is missing or older than its source."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pellucid" / "lab-hdd"
     subprocess.run(
         ["cargo", "build", "--quiet", "--release", "--locked", "--manifest-path", str(SOURCE / "Cargo.toml")],
@@ -75,7 +75,7 @@ def server() -> Path:
 
 @dataclass(frozen=True)
 class Stats:
-    """What a drive counted since it was started, or between two looks. Times in nanoseconds."""
+    """A drive's counters since it was started, or between two readings. Times are in nanoseconds."""
 
     at_ns: int
     reads: int
@@ -86,16 +86,16 @@ class Stats:
     positioning_ns: int
     busy_ns: int
     in_flight_ns: int  # requests in flight, summed over time
-    in_flight_most: int  # since it was started, not only between the looks
+    in_flight_most: int  # since the drive was started, also in a difference
 
     def since(self, before: "Stats") -> "Stats":
-        """What was counted after an earlier look."""
+        """Returns the difference to an earlier reading."""
         differences = {name: value - getattr(before, name) for name, value in asdict(self).items()}
         return Stats(**{**differences, "in_flight_most": self.in_flight_most})
 
     @property
     def queue_depth(self) -> float | None:
-        """Requests in flight while there were any work, on average; None if there was none."""
+        """Returns the mean number of requests in flight while the drive was busy; None if it never was."""
         return self.in_flight_ns / self.busy_ns if self.busy_ns else None
 
 
@@ -110,7 +110,7 @@ class Disk:
     server: int | None = None
     device: str | None = None
     read_ahead_kb: int = 128
-    # Dirty pages that the kernel keeps for this disk, if it can be told to: else its cache hides the disk.
+    # Limit on the kernel's dirty pages for this disk, if it has one: otherwise its cache hides the disk.
     dirty_bytes: int | None = None
     measured: float | None = field(default=None)
 
@@ -121,37 +121,37 @@ class Disk:
 
     @property
     def path(self) -> Path:
-        """Where files go."""
+        """The folder for files."""
         return self.folder / "mount"
 
     @property
     def image(self) -> Path:
-        """The file behind the loop device; beside it `stats` and `kind`."""
+        """The file behind the loop device; `stats` and `kind` are beside it."""
         return self.folder / "fuse" / "image"
 
     def stats(self) -> Stats:
-        """What the drive counted so far."""
+        """Returns the drive's counters."""
         counted = json.loads((self.folder / "fuse" / "stats").read_bytes())
         return Stats(**{name: counted[name] for name in Stats.__dataclass_fields__})
 
     def set_kind(self, kind: str) -> None:
-        """Another drive from now on, with the same contents; not calibrated."""
+        """Changes the drive under the same contents; it is not calibrated then."""
         if kind not in RATES:
-            raise LabError(f"no kind {kind}: one of {', '.join(RATES)}")
+            raise LabError(f"unknown kind {kind}: expected one of {', '.join(RATES)}")
         (self.folder / "fuse" / "kind").write_text(kind)
         self.kind, self.measured = kind, None
         self._save()
 
     def evict(self, paths: Iterable[Path]) -> None:
-        """Writes out everything of this disk, and drops these files from the page cache."""
+        """Writes out all dirty data of this disk, and drops these files from the page cache."""
         subprocess.run(["sync", "--file-system", str(self.path)], check=True)
         cache.evict(paths)
 
     def calibrate(self, seconds: float = 2.0) -> float | None:
-        """Measures what a reader gets, one stream and one random read at a time, against the model.
+        """Measures one stream and single random reads, and compares them with the model.
 
-        Raises `LabError` where the stream is more than 5 % off, or a random read 0.4 ms later than the drive: whatever
-        ran on such a disk is void.
+        Raises `LabError` if the stream is more than 5 % off, or a random read comes 0.4 ms later than the drive's own
+        time: all runs on such a disk are void.
         """
         rate = RATES[self.kind]
         if rate is None:
@@ -166,17 +166,17 @@ class Disk:
         finally:
             probe.unlink()
         if off_by(rate, measured) > TOLERANCE:
-            rates = f"gives {show_rate(rate)}, measured {show_rate(measured)}"
+            rates = f"should give {show_rate(rate)}, measured {show_rate(measured)}"
             raise LabError(f"disk {self.name}: {kind} {rates}; the run is void (is the machine busy?)")
         if late_ns > MAX_LATE_NS:
-            late = f"random reads come {late_ns / 1e6:.2f} ms later than the model says (at most {MAX_LATE_NS / 1e6:g})"
+            late = f"random reads are {late_ns / 1e6:.2f} ms later than the model (limit {MAX_LATE_NS / 1e6:g} ms)"
             raise LabError(f"disk {self.name}: {late}; the run is void (is the machine busy?)")
         self.measured = measured
         self._save()
         return measured
 
     def _late_ns(self, probe: Path) -> float:
-        """How much longer than the drive was busy a random read takes, one at a time."""
+        """Returns how much longer than the drive's busy time a single random read takes, on average."""
         generator = random.Random(7200)
         pages = probe.stat().st_size // 4096
         cache.evict([probe])
@@ -193,19 +193,19 @@ class Disk:
         return (took - busy) / RANDOM_READS
 
     def label(self) -> str:
-        """What a result on this disk must say of it."""
+        """Returns the description that a result on this disk must carry."""
         measured = f"measured {show_rate(self.measured)}" if self.measured else "not calibrated"
         dirty = f"{self.dirty_bytes >> 20} MiB dirty at most" if self.dirty_bytes else "dirty pages as the kernel likes"
         return f"emulated {self.kind} ({measured}), FUSE image in memory, loop, ext4, read_ahead_kb {self.read_ahead_kb}, {dirty}"
 
     def remove(self) -> None:
-        """Unmounts, detaches, ends the server; what is already gone is passed over."""
+        """Unmounts, detaches, and ends the server; skips what is already gone."""
         kernel.unmount(self.path)
         for device in loops_on(self.image):
             kernel.run("losetup", "--detach", device)
         fuse = self.folder / "fuse"
         for attempt in range(50):
-            # The loop device lets go of the image a moment after it is detached.
+            # The loop device releases the image a moment after it is detached.
             if not is_mounted(fuse) or not subprocess.run(["umount", str(fuse)], capture_output=True).returncode:
                 break
             time.sleep(0.1)
@@ -213,39 +213,39 @@ class Disk:
             subprocess.run(["umount", "--lazy", str(fuse)], check=True, capture_output=True)
         shutil.rmtree(self.folder, ignore_errors=True)
         with contextlib.suppress(OSError):
-            home().rmdir()  # only when this was the last
+            home().rmdir()  # only if this was the last disk
 
     def _save(self) -> None:
-        """Rewrites `hdd.json` whole, so that a kill leaves the old or the new one."""
+        """Replaces `hdd.json` atomically, so that a kill leaves the old or the new one."""
         partial = self.folder / "hdd.json.partial"
         partial.write_text(json.dumps(asdict(self), indent=1))
         partial.replace(self.folder / "hdd.json")
 
 
 def loops_on(image: Path) -> list[str]:
-    """Loop devices that lie on this image, also where its server is dead and the file answers nothing."""
+    """Returns the loop devices on this image, even if its server is dead and the file does not respond."""
     backing = Path("/sys/block").glob("loop*/loop/backing_file")
     return [f"/dev/{file.parent.parent.name}" for file in backing if file.read_text().strip() == str(image)]
 
 
 def is_mounted(where: Path) -> bool:
-    """Whether something is mounted there; a dead server's mount answers no other question."""
+    """Returns whether something is mounted there, without touching a mount whose server may be dead."""
     with open("/proc/mounts") as lines:
         return any(line.split()[1] == str(where) for line in lines)
 
 
 def make(kind: str, *, name: str, size: str = "2GiB", read_ahead_kb: int = 128, dirty: str = "64MiB") -> Disk:
-    """Makes a disk, of kind `memory` until `set_kind`, and takes back whatever it had made if that fails."""
+    """Makes a disk of this kind, and undoes all steps if one fails."""
     if kind not in RATES:
-        raise LabError(f"no kind {kind}: one of {', '.join(RATES)}")
+        raise LabError(f"unknown kind {kind}: expected one of {', '.join(RATES)}")
     if why_not := missing():
-        raise LabError(f"no emulated spinning disk here: {why_not}")
+        raise LabError(f"cannot emulate a spinning disk: {why_not}")
     program = server()
     disk = Disk(name=name, kind=kind, size=parse_bytes(size), owner=os.getpid(), read_ahead_kb=read_ahead_kb)
     try:
         disk.folder.mkdir(parents=True)
     except FileExistsError:
-        raise LabError(f"disk {name} exists at {disk.folder}: `python3 -m lab.hdd clean`") from None
+        raise LabError(f"cannot make disk {name}: {disk.folder} exists; run `python3 -m lab.hdd clean`") from None
     try:
         disk.path.mkdir()
         disk._save()
@@ -258,7 +258,7 @@ def make(kind: str, *, name: str, size: str = "2GiB", read_ahead_kb: int = 128, 
 
 
 def _attach(disk: Disk, program: Path, dirty_bytes: int) -> None:
-    """Server, loop device, file system, each noted before the next."""
+    """Makes server, loop device and file system, and records each before the next."""
     fuse = disk.folder / "fuse"
     fuse.mkdir()
     process = subprocess.Popen(
@@ -268,7 +268,7 @@ def _attach(disk: Disk, program: Path, dirty_bytes: int) -> None:
     disk._save()
     while not is_mounted(fuse):
         if process.poll() is not None:
-            raise LabError(f"the server of disk {disk.name} ended with {process.returncode}")
+            raise LabError(f"cannot start disk {disk.name}: its server exited with code {process.returncode}")
         time.sleep(0.01)
     disk.device = kernel.run("losetup", "--find", "--show", "--direct-io=on", str(disk.image))
     disk._save()
@@ -289,7 +289,7 @@ def _attach(disk: Disk, program: Path, dirty_bytes: int) -> None:
 
 @contextlib.contextmanager
 def spinning(kind: str, *, name: str | None = None, calibrated: bool = True, **options) -> Iterator[Disk]:
-    """A disk for the length of a `with`, removed on any way out but kill -9 (then by `lab.guard`)."""
+    """Makes a disk for the duration of a `with`; it is removed on any exit but kill -9 (then by `lab.guard`)."""
     clean()
     leave_on_sigterm()
     disk = make(kind, name=name or f"hdd-{os.getpid()}-{kind}", **options)
@@ -302,12 +302,12 @@ def spinning(kind: str, *, name: str | None = None, calibrated: bool = True, **o
 
 
 def every() -> list[Disk]:
-    """All disks of this lab, also those that were only half made."""
+    """Returns all disks of this lab, including half-made ones."""
     return [Disk(**json.loads(path.read_text())) for path in sorted(home().glob("*/hdd.json"))]
 
 
 def clean() -> list[str]:
-    """Removes the disks whose owning process is gone; says which."""
+    """Removes disks whose owner is gone, and returns their names."""
     removed = []
     for disk in every():
         if not alive(disk.owner):
@@ -317,7 +317,7 @@ def clean() -> list[str]:
 
 
 def main() -> int:
-    """`python3 -m lab.hdd clean`, or `… KIND -- COMMAND`, in which {} is the disk's folder."""
+    """Runs `python3 -m lab.hdd clean`, or `… KIND -- COMMAND`, in which {} is the disk's folder."""
     arguments = sys.argv[1:]
     if arguments == ["clean"]:
         print("\n".join(f"removed {name}" for name in clean()))

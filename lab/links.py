@@ -1,14 +1,14 @@
-"""A link of a known rate to another network namespace, where a server runs.
+"""Makes a link of a known rate to another network namespace, in which a server runs.
 
     with links.link() as link:
         link.set("500Mbit/s")
         link.calibrate()
         server = link.start(["s3s-fs", "--host", link.server, …])
 
-Two ends of a veth, one here and one in a namespace of its own, each shaped by a token bucket
-(`tc … tbf`), since a bucket limits only what leaves. A rate is goodput, as a client sees
-it: the bucket gets more, by the share that TCP's and IP's headers take. There is no latency and
-no loss (the kernel has no netem here). Names hold the owner's process; `clean` removes those
+Consists of a veth pair with one end here and one in its own namespace. A token bucket (`tc … tbf`)
+shapes both ends, since a bucket limits outgoing traffic only. A rate is goodput, as a client sees
+it: the bucket gets more, by the share of TCP's and IP's headers. The link has neither latency nor
+loss (the kernel has no netem here). Names contain the owner's process; `clean` removes links
 whose owner is gone, with the processes in them. Needs root, `ip` and `tc`.
 """
 
@@ -29,14 +29,14 @@ from lab.kernel import run
 from lab.rates import TOLERANCE, off_by
 
 NAME = "pellucid-lab-"
-# Of an Ethernet frame of 1514 bytes, TCP with timestamps over IPv4 carries 1448.
+# TCP with timestamps over IPv4 carries 1448 bytes in an Ethernet frame of 1514 bytes.
 PAYLOAD = 1448 / 1514
 BURST_BYTES = 256 << 10
 PORT = 8014
 
 
 def missing() -> str | None:
-    """Why this machine cannot make links; None if it can."""
+    """Returns why this machine cannot make links; None if it can."""
     if os.geteuid() != 0:
         return "not root"
     absent = [tool for tool in ("ip", "tc") if not shutil.which(tool)]
@@ -47,16 +47,16 @@ def missing() -> str | None:
 
 
 def parse_bits(text: str) -> int:
-    """`100Mbit/s` to bytes per second."""
+    """Parses `100Mbit/s` to bytes per second."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG])bit/s\s*", text, re.IGNORECASE)
     if not match or float(match[1]) == 0:
-        raise ValueError(f"{text!r} is no rate of a link: write for example 100Mbit/s")
+        raise ValueError(f"invalid link rate {text!r}: expected for example 100Mbit/s")
     return int(float(match[1]) * {"K": 1e3, "M": 1e6, "G": 1e9}[match[2].upper()] / 8)
 
 
 @dataclass
 class Link:
-    """One link. Rates in bytes per second of goodput; None is not shaped, or not measured."""
+    """One link. Rates are goodput in bytes per second; None means not shaped, or not measured."""
 
     owner: int
     rate: int | None = None
@@ -65,16 +65,16 @@ class Link:
 
     @property
     def namespace(self) -> str:
-        """Where the server runs."""
+        """The namespace of the server."""
         return f"{NAME}{self.owner}"
 
     @property
     def ends(self) -> tuple[str, str]:
-        """Devices: here, and in the namespace. A name has at most 15 letters."""
+        """Names of the devices, here and in the namespace. A name has at most 15 characters."""
         return f"pl{self.owner}a", f"pl{self.owner}b"
 
     def _address(self, last: int) -> str:
-        # 198.18.0.0/15 is set aside for benchmarks (RFC 2544); four addresses for each owner.
+        # 198.18.0.0/15 is reserved for benchmarks (RFC 2544); each owner gets four addresses.
         number = (self.owner % (1 << 15)) * 4 + last
         return f"198.{18 + (number >> 16)}.{number >> 8 & 255}.{number & 255}"
 
@@ -89,16 +89,16 @@ class Link:
         return self._address(2)
 
     def inside(self, *command: str) -> list[str]:
-        """The command, run in the namespace."""
+        """Returns the command with a prefix that runs it in the namespace."""
         return ["ip", "netns", "exec", self.namespace, *command]
 
     def start(self, command: list[str], **options) -> subprocess.Popen:
-        """Starts a server in the namespace; it ends with the link."""
+        """Starts a server in the namespace; it is killed with the link."""
         self.processes.append(subprocess.Popen(self.inside(*command), **options))
         return self.processes[-1]
 
     def set(self, rate: str | None) -> None:
-        """Shapes both directions; None lifts it."""
+        """Shapes both directions; None removes the limit."""
         self.rate, self.measured = (parse_bits(rate) if rate else None), None
         here, there = self.ends
         for device, prefix in ((here, []), (there, self.inside())):
@@ -109,7 +109,7 @@ class Link:
                 run(*prefix, "tc", "qdisc", "add", "dev", device, "root", *bucket)
 
     def calibrate(self, seconds: float = 2.0) -> float:
-        """Measures goodput from the server; raises `LabError` where it is more than 5 % off."""
+        """Measures goodput from the server; raises `LabError` if it is more than 5 % off."""
         sender = subprocess.Popen(
             self.inside(sys.executable, "-B", "-c", SENDER, self.server, str(PORT - 1)), stdout=subprocess.PIPE
         )
@@ -127,8 +127,8 @@ class Link:
         return self.measured
 
     def remove(self) -> None:
-        """Ends what runs in the namespace, by its number, and removes link and namespace."""
-        # Those that were started a moment ago may not be in it yet.
+        """Kills the namespace's processes by pid, and removes link and namespace."""
+        # Processes started a moment ago may not be in the namespace yet.
         for process in self.processes:
             process.kill()
         pids = subprocess.run(["ip", "netns", "pids", self.namespace], capture_output=True, text=True).stdout.split()
@@ -137,12 +137,12 @@ class Link:
                 os.kill(int(pid), signal.SIGKILL)
         for process in self.processes:
             process.wait()
-        # The other end goes with this one.
+        # Deleting this end also deletes the other.
         for command in (["ip", "link", "del", self.ends[0]], ["ip", "netns", "del", self.namespace]):
             subprocess.run(command, capture_output=True)
 
 
-# Sends zeros to whoever connects, as a program so that it can run in the namespace.
+# Sends zeros to the first client; a separate program, so that it can run in the namespace.
 SENDER = """
 import socket, sys
 listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
@@ -158,13 +158,13 @@ except OSError:
 
 
 def _received(server: str, port: int, seconds: float) -> float:
-    """Bytes per second from a sender, after half a second in which the connection speeds up."""
+    """Returns bytes per second from a sender, after half a second for the connection to speed up."""
     with socket.create_connection((server, port), timeout=10) as connection:
         start, counted_from, moved = time.monotonic(), None, 0
         while True:
             got = len(connection.recv(1 << 18))
             if not got:
-                raise LabError("the sender of the calibration ended")
+                raise LabError("cannot calibrate the link: the sender exited early")
             now = time.monotonic()
             moved += got
             if counted_from is None and now - start >= 0.5:
@@ -174,9 +174,9 @@ def _received(server: str, port: int, seconds: float) -> float:
 
 
 def make() -> Link:
-    """A link of this process's, not shaped; takes back what it had made if that fails."""
+    """Makes an unshaped link owned by this process, and undoes all steps if one fails."""
     if why_not := missing():
-        raise LabError(f"no links here: {why_not}")
+        raise LabError(f"cannot make a link: {why_not}")
     link = Link(os.getpid())
     here, there = link.ends
     try:
@@ -195,7 +195,7 @@ def make() -> Link:
 
 @contextlib.contextmanager
 def link() -> Iterator[Link]:
-    """A link for the length of a `with`."""
+    """Makes a link for the duration of a `with`."""
     made = make()
     try:
         yield made
@@ -204,7 +204,7 @@ def link() -> Iterator[Link]:
 
 
 def clean() -> list[str]:
-    """Removes the links of owners that are gone; says which."""
+    """Removes links whose owner is gone, and returns their names."""
     if missing():
         return []
     removed = []

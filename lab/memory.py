@@ -1,17 +1,17 @@
-"""Memory that is there: on a virtual machine, free memory may have gone back to the host.
+"""Keeps a virtual machine's free memory from going back to its host.
 
 A guest kernel with free page reporting tells the host which pages are free, and the host
-takes them away. The next process that touches them pays for their return: 4 to 9 ms for each
-MB where it was tried, thirty times what a page fault costs otherwise, and more than most
-queries do with the bytes. Which process pays depends on how long its pages lay
-free, not on what it does. So for a benchmark that starts processes, `kept` switches the
-reporting off, fetches what is free back once, and switches it on again at the end.
+takes them away. The next process that touches them pays for their return: 4 to 9 ms per
+MB where it was measured, thirty times an ordinary page fault, and more than most queries
+spend on the bytes. Which process pays depends on how long its pages were free, not on its own
+work. So for a benchmark that starts processes, `kept` turns reporting off, brings free memory
+back once, and turns reporting on again at the end.
 
-Some such machines also write memory that nobody touched for a while out to a swap that is the
-host's (DAMON with the action `pageout`); that is switched off meanwhile, too.
+Some such machines also write memory that was unused for a while to a swap of the host (DAMON with
+the action `pageout`); `kept` turns that off as well.
 
-On a machine that does neither this changes nothing. Needs root where it does; `kept`
-says how things stand, for the results: `kept`, `not reported`, or why neither.
+On a machine that does neither, nothing changes. Changing the settings needs root. `kept` yields the
+state for the results: `kept`, `not reported`, or why neither.
 """
 
 import contextlib
@@ -24,12 +24,12 @@ from pathlib import Path
 ORDER = Path("/sys/module/page_reporting/parameters/page_reporting_order")
 DAMON = Path("/sys/kernel/mm/damon/admin/kdamonds")
 MEMINFO = Path("/proc/meminfo")
-# Left alone when free memory is touched, for everyone else.
+# Memory that is not touched, for other processes.
 LEFT_BYTES = 1 << 30
 
 
 def free_bytes() -> int:
-    """Memory that nothing uses, not even as page cache."""
+    """Returns memory that is not in use, not even as page cache."""
     for line in MEMINFO.read_text().splitlines():
         if line.startswith("MemFree:"):
             return int(line.split()[1]) << 10
@@ -37,7 +37,7 @@ def free_bytes() -> int:
 
 
 def touch(size: int) -> None:
-    """Writes a byte to each page of so many fresh bytes, in a process of its own that then ends."""
+    """Writes one byte to each page of `size` fresh bytes, in a child process that then exits."""
     child = os.fork()
     if child == 0:
         with contextlib.suppress(Exception):
@@ -55,10 +55,10 @@ def touch(size: int) -> None:
 
 
 def switch_off(parameter: Path) -> str | None:
-    """Sets the least order of pages that is reported to the highest that the kernel takes.
+    """Sets the smallest order of pages that is reported to the largest that the kernel accepts.
 
-    Gives back what was set before, or None where it may not be changed. The highest is one more
-    than any block of free pages has, so that none is reported.
+    Returns the previous value, or None if it cannot be changed. The largest order exceeds that of any
+    block of free pages, so none is reported.
     """
     before = parameter.read_text().strip()
     for order in range(20, 9, -1):
@@ -67,14 +67,14 @@ def switch_off(parameter: Path) -> str | None:
             return before
         except PermissionError:
             return None
-        except OSError:  # more than there are
+        except OSError:  # larger than the kernel's maximum
             continue
     return None
 
 
 @contextlib.contextmanager
 def not_paged_out(monitors: Path = DAMON) -> Iterator[None]:
-    """While this lasts, no monitor of the kernel's writes out memory for being cold."""
+    """Stops the kernel's monitors that page out cold memory, for the duration of a `with`."""
     stopped = []
     with contextlib.suppress(PermissionError):
         for state in sorted(monitors.glob("*/state")):
@@ -89,8 +89,8 @@ def not_paged_out(monitors: Path = DAMON) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def kept(most_bytes: int = 16 << 30, parameter: Path = ORDER, monitors: Path = DAMON) -> Iterator[str]:
-    """While this lasts, memory that a process frees is there for the next one."""
+def kept(max_bytes: int = 16 << 30, parameter: Path = ORDER, monitors: Path = DAMON) -> Iterator[str]:
+    """Keeps memory that a process frees available to the next one, for the duration of a `with`."""
     with not_paged_out(monitors):
         if not parameter.exists():
             yield "not reported"
@@ -100,7 +100,7 @@ def kept(most_bytes: int = 16 << 30, parameter: Path = ORDER, monitors: Path = D
             yield f"reported as free to the host: {parameter} may not be changed"
             return
         try:
-            touch(min(most_bytes, max(0, free_bytes() - LEFT_BYTES)))
+            touch(min(max_bytes, max(0, free_bytes() - LEFT_BYTES)))
             yield "kept"
         finally:
             parameter.write_text(before)

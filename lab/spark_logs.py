@@ -1,17 +1,17 @@
-"""Spark applications that are slow by one known cause each, and the event logs that they leave.
+"""Runs Spark applications that are slow for one known cause each, and keeps their event logs.
 
 Run by a Python that has PySpark (written for 3.5 and 4.x), with Java 17:
 
     PYTHON lab/spark_logs.py FOLDER [CAUSE…] [--size small|large] [--codec zstd|lz4|lzf|snappy|none]
                              [--rolling] [--input TEXT] [--cores N] [--name NAME] [--raw]
 
-`small` runs in seconds, for logs that are small enough to be kept with tests; `large` makes jobs of
-two to fifteen seconds, on which `pellucid analyze` has to name the cause. `disk` and `words` read the text
-at `--input`, which is to lie on a disk of known rate (`lab/disks.py`). Each log becomes
-`FOLDER/NAME-CAUSE…`, and a line in `FOLDER/made.tsv` says which cause it has and how many tasks,
-stages, jobs and SQL executions ended or started in it, counted from the text of the log. `--raw` runs one
-application and leaves its log as Spark named it. Nothing in a log tells of the machine that it is from: paths and
-host have other names, and of its environment the settings of Spark are kept.
+`small` runs in seconds, for logs small enough to be kept with tests. `large` makes jobs of two to
+fifteen seconds, for which `pellucid analyze` must name the cause. `disk` and `words` read the text at
+`--input`, which should be on a disk of known rate (`lab/disks.py`). Each log becomes
+`FOLDER/NAME-CAUSE…`. A line in `FOLDER/made.tsv` gives its cause and how many tasks, stages, jobs and
+SQL executions ended or started in it, counted from the text of the log. `--raw` runs one application
+and keeps the name that Spark gave its log. Logs do not identify the machine: paths and host are
+renamed, and of the environment only Spark's settings are kept.
 """
 
 import argparse
@@ -34,7 +34,7 @@ COUNTED = (
 
 
 def hashed(column, times: int):
-    """The column hashed over and over: half a microsecond of a core each time, and nothing else."""
+    """Hashes the column `times` times, which costs half a microsecond of a core each time and no I/O."""
     from pyspark.sql import functions as f
 
     column = column.cast("string")
@@ -44,15 +44,15 @@ def hashed(column, times: int):
 
 
 def cpu(spark, size: int, _):
-    """Hashing over and over in equal tasks: only more cores help."""
+    """Hashes in equal tasks, so that only more cores help."""
     from pyspark.sql import functions as f
 
-    for _ in range(2):  # the first warms up
+    for _ in range(2):  # the first is the warm-up
         spark.range(0, 60_000 * size, numPartitions=16).select(f.max(hashed(f.col("id"), 4))).collect()
 
 
 def keyed(spark, size: int, key) -> None:
-    """Rows that are shuffled by a key, and then worked on: as much for each row."""
+    """Shuffles rows by a key, then does equal work per row."""
     from pyspark.sql import functions as f
 
     rows = spark.range(0, 60_000 * size, numPartitions=8).select(key.alias("key"), f.col("id").alias("v"))
@@ -60,7 +60,7 @@ def keyed(spark, size: int, key) -> None:
 
 
 def skew(spark, size: int, _):
-    """Key 0 holds 60 % of the rows."""
+    """Gives key 0 60 % of the rows."""
     from pyspark.sql import functions as f
 
     spark.conf.set("spark.sql.adaptive.enabled", "false")
@@ -68,7 +68,7 @@ def skew(spark, size: int, _):
 
 
 def skew_adaptive(spark, size: int, _):
-    """The same, where adaptive execution runs the shuffle as a job of its own."""
+    """Like `skew`, with adaptive execution, which runs the shuffle as its own job."""
     from pyspark.sql import functions as f
 
     spark.conf.set("spark.sql.adaptive.enabled", "true")
@@ -76,7 +76,7 @@ def skew_adaptive(spark, size: int, _):
 
 
 def even(spark, size: int, _):
-    """As `skew`, but every key holds as many rows."""
+    """Like `skew`, but all keys have equally many rows."""
     from pyspark.sql import functions as f
 
     spark.conf.set("spark.sql.adaptive.enabled", "false")
@@ -84,7 +84,7 @@ def even(spark, size: int, _):
 
 
 def failure(spark, size: int, _):
-    """Two partitions fail at their first attempt; a later job fails for good."""
+    """Fails two partitions at their first attempt, and a later job for good."""
     from pyspark import TaskContext
 
     slow = 0.02 * size
@@ -92,24 +92,24 @@ def failure(spark, size: int, _):
     def first_attempt_fails(partition, rows):
         time.sleep(slow)
         if partition in (3, 5) and TaskContext.get().attemptNumber() == 0:
-            raise ValueError(f"partition {partition} is bad at first")
+            raise ValueError(f"partition {partition} fails once")
         return rows
 
     def always_fails(partition, rows):
         if partition == 2:
-            raise ValueError("partition 2 is bad for good")
+            raise ValueError("partition 2 always fails")
         return rows
 
     rows = spark.sparkContext.parallelize(range(80), 8)
     rows.mapPartitionsWithIndex(first_attempt_fails).map(lambda n: (n % 4, n)).reduceByKey(lambda a, b: a + b).collect()
     try:
         rows.mapPartitionsWithIndex(always_fails).count()
-    except Exception as error:  # what Spark wraps it in differs by version
-        print("as meant:", str(error)[:60].replace("\n", " "))
+    except Exception as error:  # the type differs by Spark version
+        print("failed as intended:", str(error)[:60].replace("\n", " "))
 
 
 def straggler(spark, size: int, _):
-    """Partition 15 sleeps twenty times as long as the others, with neither more data nor more work."""
+    """Lets partition 15 sleep twenty times as long as the others, with neither more data nor more work."""
     slow = 0.1 * size
 
     def sleeps(partition, rows):
@@ -120,7 +120,7 @@ def straggler(spark, size: int, _):
 
 
 def scheduling(spark, size: int, _):
-    """Thousands of tasks of a millisecond."""
+    """Runs thousands of tasks of a millisecond."""
     from pyspark.sql import functions as f
 
     for _ in range(2):
@@ -128,7 +128,7 @@ def scheduling(spark, size: int, _):
 
 
 def gc(spark, size: int, _):
-    """Long lists of small objects in a small heap."""
+    """Collects long lists of small objects in a small heap."""
     from pyspark.sql import functions as f
 
     spark.conf.set("spark.sql.shuffle.partitions", "4")
@@ -137,25 +137,25 @@ def gc(spark, size: int, _):
 
 
 def disk(spark, _, text: str):
-    """A scan of text that its disk limits."""
+    """Scans text, limited by its disk."""
     spark.read.text(text).selectExpr("sum(length(value))").collect()
 
 
 def words(spark, _, text: str):
-    """A scan of text that is hashed, so that cores have about as much to do as the disk."""
+    """Scans and hashes text, so that cores have about as much to do as the disk."""
     from pyspark.sql import functions as f
 
     spark.read.text(text).select(f.max(hashed(f.col("value"), 2))).collect()
 
 
 def stream(spark, size: int, _):
-    """Micro-batches of mostly overhead."""
+    """Runs micro-batches that are mostly overhead."""
     rows = spark.readStream.format("rate").option("rowsPerSecond", 10).load()
     counts = rows.selectExpr("value % 3 AS k").groupBy("k").count()
     query = counts.writeStream.outputMode("complete").format("noop").trigger(processingTime="1 second").start()
 
     def batches() -> int:
-        # The first has no rows, so that nothing runs for it.
+        # The first batch has no rows and runs nothing.
         return sum(any(source["numInputRows"] for source in progress["sources"]) for progress in query.recentProgress)
 
     while batches() < 2 + size // 6 and query.exception() is None:
@@ -164,7 +164,7 @@ def stream(spark, size: int, _):
 
 
 def none(spark, size: int, _):
-    """Nothing is slow: even work on all cores."""
+    """Spreads even work over all cores, so that nothing is slow."""
     from pyspark.sql import functions as f
 
     rows = spark.range(0, 20_000 * size, numPartitions=8).select((f.col("id") % 100).alias("k"), hashed(f.col("id"), 4).alias("v"))
@@ -179,7 +179,7 @@ MEMORY = {"gc": "600m"}
 
 
 def one(cause: str, chosen: argparse.Namespace) -> None:
-    """One application, in a process of its own: a JVM has one."""
+    """Runs one application in this process, since a JVM runs only one."""
     from pyspark.sql import SparkSession
 
     master = f"local[{chosen.cores},4]" if cause == "failure" else f"local[{chosen.cores}]"
@@ -192,7 +192,7 @@ def one(cause: str, chosen: argparse.Namespace) -> None:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": MEMORY.get(cause, "2g") if chosen.size == "large" else "1g",
-        # A JVM that sees one core would choose another collector than one that sees two.
+        # Fixed, because a JVM chooses its collector by the number of cores.
         "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.files.maxPartitionBytes": "32m",
@@ -208,15 +208,15 @@ def one(cause: str, chosen: argparse.Namespace) -> None:
     CAUSES[NAMES.index(cause)](spark, SIZES[chosen.size], chosen.input)
     gateway = spark.sparkContext._gateway
     spark.stop()
-    # The JVM ends with its input. Waited for, so that its core time counts as this process's.
+    # The JVM exits when its input ends. Wait for it, so that its CPU time counts as this process's.
     gateway.shutdown()
     gateway.proc.stdin.close()
     gateway.proc.wait()
 
 
 def renamed(line: str, names: dict[str, str]) -> str:
-    """A line of a log with other names for what is of this machine, and for these besides."""
-    # A Python may stand where a link leads to; Spark says either.
+    """Returns a log line with machine-specific names replaced, and those of `names` too."""
+    # The interpreter may be a symbolic link; Spark logs either path.
     pythons = {prefix: "/python" for prefix in (sys.prefix, str(Path(sys.prefix).resolve()))}
     names = {**pythons, str(Path.home()): "/home", socket.gethostname(): "host", **names}
     for name in sorted(names, key=len, reverse=True):
@@ -225,7 +225,7 @@ def renamed(line: str, names: dict[str, str]) -> str:
 
 
 def cleaned(log: Path, names: dict[str, str]) -> None:
-    """Takes out of a log what is of this machine; these paths get other names."""
+    """Removes machine-specific data from a log and renames these paths."""
     lines = []
     for line in log.read_text().splitlines():
         if '"SparkListenerEnvironmentUpdate"' in line[:100]:
@@ -238,7 +238,7 @@ def cleaned(log: Path, names: dict[str, str]) -> None:
 
 
 def clean(log: Path, chosen: argparse.Namespace) -> None:
-    """The same for an application of this program."""
+    """Cleans the log of an application of this program."""
     names = {str(Path(__file__).resolve().parents[1]): "", str(Path(chosen.folder).resolve()): "/logs"}
     if chosen.input:
         names[str(Path(chosen.input).resolve().parent)] = "/data"
@@ -246,7 +246,7 @@ def clean(log: Path, chosen: argparse.Namespace) -> None:
 
 
 def counts_of(files: list[Path]) -> list[int]:
-    """Events of a plain log, by their names."""
+    """Counts the events of a plain log by name."""
     found: collections.Counter[str] = collections.Counter()
     for file in files:
         with open(file) as lines:
@@ -255,7 +255,7 @@ def counts_of(files: list[Path]) -> list[int]:
 
 
 def parts_of(log: Path) -> list[Path]:
-    """The files of a log that hold events."""
+    """Returns the files of a log that hold events."""
     if log.is_file():
         return [log]
     return sorted(log.glob("events_*"), key=lambda part: int(part.name.split("_")[1]))
@@ -264,8 +264,8 @@ def parts_of(log: Path) -> list[Path]:
 def made(cause: str, options: list[str], chosen: argparse.Namespace) -> None:
     """Runs one application, counts its events, and lets Spark compress its log.
 
-    Counting a compressed log would take what is to be tested with it: so the log is written
-    plain, counted, and then sent through the stream that Spark writes its logs through.
+    Counting a compressed log would need the decoder under test. So the log is written plain,
+    counted, and then sent through the stream with which Spark compresses its logs.
     """
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, __file__, folder, cause, *options, "--raw"], check=True, timeout=900)
@@ -290,7 +290,7 @@ def made(cause: str, options: list[str], chosen: argparse.Namespace) -> None:
 
 
 def compress(source: Path, target: Path, codec: str) -> None:
-    """As Spark compresses its logs, by Spark's own streams."""
+    """Compresses a file with the streams that Spark uses for its logs."""
     from pyspark import SparkConf, SparkContext
 
     context = SparkContext.getOrCreate(SparkConf().setMaster("local[1]").set("spark.ui.enabled", "false"))
@@ -301,7 +301,7 @@ def compress(source: Path, target: Path, codec: str) -> None:
     for number, line in enumerate(source.read_bytes().splitlines(keepends=True)):
         stream.write(bytearray(line))
         if number % 20 == 19:
-            stream.flush()  # as the listener does at ends of stages and jobs
+            stream.flush()  # as the listener does at the end of stages and jobs
     stream.close()
 
 
@@ -309,19 +309,19 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder")
-    parser.add_argument("causes", nargs="*", metavar="CAUSE", help=f"default: all that read no input; {', '.join(NAMES)}")
+    parser.add_argument("causes", nargs="*", metavar="CAUSE", help=f"default: all that need no input; {', '.join(NAMES)}")
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--codec", choices=("zstd", "lz4", "lzf", "snappy", "none"), default="none")
     parser.add_argument("--rolling", action="store_true")
     parser.add_argument("--input", help=f"text for {' and '.join(READS)}")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--name", default="spark")
-    parser.add_argument("--raw", action="store_true", help="one application, whose log is left as Spark wrote it")
+    parser.add_argument("--raw", action="store_true", help="run one application and keep its log as Spark wrote it")
     chosen = parser.parse_args()
     if unknown := set(chosen.causes) - set(NAMES):
-        parser.error(f"no cause {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
+        parser.error(f"unknown cause {', '.join(sorted(unknown))}; expected {', '.join(NAMES)}")
     if chosen.input is None and (reading := set(chosen.causes) & set(READS)):
-        parser.error(f"{', '.join(sorted(reading))} needs --input")
+        parser.error(f"cannot run {', '.join(sorted(reading))} without --input")
     Path(chosen.folder).mkdir(parents=True, exist_ok=True)
     if chosen.raw:
         one(chosen.causes[0], chosen)

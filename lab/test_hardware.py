@@ -1,4 +1,4 @@
-"""Cores, links and the guard: the pure parts anywhere, the kernel's parts as root."""
+"""Tests cores, links and the guard: pure parts anywhere, kernel parts as root."""
 
 import os
 import signal
@@ -19,18 +19,18 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(autouse=True)
 def own_lab(tmp_path, monkeypatch):
-    """Each check has a lab of its own."""
+    """Gives each test its own lab."""
     monkeypatch.setenv("PELLUCID_LAB", str(tmp_path / "lab"))
 
 
 def gone() -> int:
-    """The number of a process that has just ended."""
+    """Returns the pid of a process that has just ended."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process.pid
 
 
-def test_rates_of_links():
+def test_link_rate_is_parsed_or_rejected_with_example():
     assert links.parse_bits("100Mbit/s") == 12_500_000
     assert links.parse_bits("1 Gbit/s") == 125_000_000
     for text in ("100MB/s", "0Mbit/s", "fast", "100Mbit"):
@@ -38,7 +38,7 @@ def test_rates_of_links():
             links.parse_bits(text)
 
 
-def test_names_and_addresses_of_links_fit_and_differ():
+def test_link_names_and_addresses_fit_and_differ():
     made = [links.Link(owner) for owner in (1, 2, 32_767, 4_194_304)]
     for link in made:
         assert all(len(end) <= 15 for end in link.ends)
@@ -47,7 +47,7 @@ def test_names_and_addresses_of_links_fit_and_differ():
     assert len({link.server for link in made}) == 4
 
 
-def test_a_zombie_is_not_alive():
+def test_zombie_is_not_alive():
     child = os.fork()
     if child == 0:
         os._exit(0)
@@ -58,7 +58,7 @@ def test_a_zombie_is_not_alive():
 
 
 @needs_cores
-def test_cores_are_set_as_asked():
+def test_group_sets_requested_cores():
     there = len(os.sched_getaffinity(0))
     with cores.group() as group:
         group.set(0.5)
@@ -79,8 +79,8 @@ def test_cores_are_set_as_asked():
 
 
 @needs_cores
-def test_a_quota_holds_threads_back():
-    """Also on a busy machine: half a core is never exceeded, and the kernel kept account."""
+def test_quota_limits_threads():
+    """Holds on a busy machine too: half a core is never exceeded, and the kernel counts periods."""
     with cores.group() as group:
         group.set(0.5)
         (got,) = cores.shares([cores.spin(0.5, None, group.path / "cgroup.procs")])
@@ -90,7 +90,7 @@ def test_a_quota_holds_threads_back():
 
 
 @needs_cores
-def test_leaving_a_group_ends_what_runs_in_it():
+def test_leaving_group_kills_its_processes():
     with cores.group() as group:
         process = subprocess.Popen([*group.prefix(), "sleep", "600"])
         while str(process.pid) not in (group.path / "cgroup.procs").read_text().split():
@@ -100,7 +100,7 @@ def test_leaving_a_group_ends_what_runs_in_it():
 
 
 @needs_cores
-def test_groups_of_the_dead_are_removed():
+def test_groups_of_dead_owners_are_removed():
     path = cores.CPU / f"{cores.NAME}{gone()}"
     path.mkdir()
     mine = cores.make()
@@ -110,7 +110,7 @@ def test_groups_of_the_dead_are_removed():
 
 
 @needs_links
-def test_a_link_is_as_fast_as_asked_and_leaves_nothing():
+def test_link_reaches_its_rate_and_is_removed():
     with links.link() as link:
         link.set("100Mbit/s")
         try:
@@ -125,7 +125,7 @@ def test_a_link_is_as_fast_as_asked_and_leaves_nothing():
 
 
 @needs_links
-def test_links_of_the_dead_are_removed():
+def test_links_of_dead_owners_are_removed():
     lost = links.Link(gone())
     subprocess.run(["ip", "netns", "add", lost.namespace], check=True)
     assert lost.namespace in links.clean()
@@ -143,7 +143,7 @@ with guard.watch(), disks.throttled("100MB/s", size="64MiB", name="held", calibr
 
 @needs_cores
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_whatever_ends_the_owner_everything_goes(how):
+def test_lab_is_removed_however_owner_ends(how):
     owner = subprocess.Popen(
         [sys.executable, "-c", SETS_UP], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )

@@ -1,4 +1,4 @@
-"""The emulated spinning disk: its model anywhere that has cargo, the disk itself as root."""
+"""Tests the emulated spinning disk: its model anywhere with cargo, the disk itself as root."""
 
 import mmap
 import os
@@ -21,12 +21,12 @@ MIB = 1 << 20
 
 @pytest.fixture(autouse=True)
 def own_lab(tmp_path, monkeypatch):
-    """Each check has a lab of its own."""
+    """Gives each test its own lab."""
     monkeypatch.setenv("PELLUCID_LAB", str(tmp_path / "lab"))
 
 
 @pytest.mark.skipif(shutil.which("cargo") is None, reason="cargo is not installed")
-def test_the_model():
+def test_model_passes_its_own_tests():
     folder = hdd.server().parent.parent
     done = subprocess.run(
         ["cargo", "test", "--quiet", "--release", "--locked", "--manifest-path", str(hdd.SOURCE / "Cargo.toml")],
@@ -37,7 +37,7 @@ def test_the_model():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_differences_of_counts():
+def test_stats_since_subtracts_earlier_reading():
     before = hdd.Stats(100, 1, 10, 2, 20, 1, 5, 50, 60, 3)
     after = hdd.Stats(1100, 5, 70, 2, 20, 4, 25, 450, 1260, 8)
     between = after.since(before)
@@ -47,8 +47,8 @@ def test_differences_of_counts():
 
 
 def read_all(path: Path) -> None:
-    """A file in pieces of 128 KiB, one at a time, past the page cache."""
-    buffer = mmap.mmap(-1, 128 << 10)  # page-aligned, as O_DIRECT wants
+    """Reads a file in pieces of 128 KiB, one at a time, with O_DIRECT."""
+    buffer = mmap.mmap(-1, 128 << 10)  # page-aligned, as O_DIRECT requires
     fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
     try:
         at = 0
@@ -60,7 +60,7 @@ def read_all(path: Path) -> None:
 
 
 def busy_reading(disk: hdd.Disk, files: list[Path], threads: int) -> hdd.Stats:
-    """What the drive counted while so many threads read all files, each file whole."""
+    """Returns the drive's counters while `threads` threads read all files, each file by one thread."""
     before = disk.stats()
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(read_all, files))
@@ -68,8 +68,8 @@ def busy_reading(disk: hdd.Disk, files: list[Path], threads: int) -> hdd.Stats:
 
 
 @needs_disk
-def test_what_costs_on_a_spinning_disk_and_what_does_not():
-    """By the drive's own clock, which a busy machine does not slow."""
+def test_concurrency_slows_only_spinning_disks():
+    """Uses the drive's own clock, which a busy machine does not slow."""
     with hdd.spinning("memory", size="512MiB") as disk:
         files = [disk.path / f"part-{n}" for n in range(8)]
         for file in files:
@@ -94,7 +94,7 @@ def test_what_costs_on_a_spinning_disk_and_what_does_not():
 
 @needs_disk
 @pytest.mark.parametrize(("kind", "rate"), [("H150R", 150e6), ("SSD50", 50e6)])
-def test_a_calibrated_disk_is_as_fast_as_its_kind(kind, rate):
+def test_calibrated_disk_reaches_rate_of_its_kind(kind, rate):
     try:
         with hdd.spinning(kind, size="1GiB") as disk:
             assert disk.measured == pytest.approx(rate, rel=0.05)
@@ -104,7 +104,7 @@ def test_a_calibrated_disk_is_as_fast_as_its_kind(kind, rate):
     assert hdd.every() == []
 
 
-def test_a_kind_that_is_none():
+def test_unknown_kind_lists_valid_ones():
     with pytest.raises(disks.LabError, match="H150R"):
         hdd.make("floppy", name="x")
 
@@ -120,7 +120,7 @@ with guard.watch(), hdd.spinning("memory", size="64MiB", name="held") as disk:
 
 @needs_disk
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_whatever_ends_the_owner_the_disk_goes(how):
+def test_disk_is_removed_however_owner_ends(how):
     owner = subprocess.Popen([sys.executable, "-c", HOLDS], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     device, server = owner.stdout.readline().split()
     assert hdd.is_mounted(hdd.every()[0].path)

@@ -1,4 +1,4 @@
-"""The lab's own checks: the pure parts anywhere, the kernel's throttle where there is one."""
+"""Tests the lab: pure parts anywhere, the kernel's throttle where the machine has it."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ needs_kernel = pytest.mark.skipif(kernel.missing() is not None, reason=f"no kern
 
 @pytest.fixture(autouse=True)
 def own_lab(tmp_path, monkeypatch):
-    """Each check has a lab of its own, so that none sees or removes another's disks."""
+    """Gives each test its own lab, so that tests do not see or remove each other's disks."""
     monkeypatch.setenv("PELLUCID_LAB", str(tmp_path / "lab"))
     yield
     disks.clean()
@@ -24,28 +24,28 @@ def own_lab(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "text, size", [("64MiB", 64 << 20), ("2GB", 2 * 10**9), ("1.5KB", 1500), ("17", 17), (" 1 gib ", 1 << 30)]
 )
-def test_sizes(text, size):
+def test_size_is_parsed(text, size):
     assert parse_bytes(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "fast", "-1MB/s", "50Mbit/s", "MB", "0MB/s"])
-def test_what_is_no_rate_says_so(text):
+def test_invalid_rate_is_rejected(text):
     with pytest.raises(ValueError, match="rate"):
         parse_rate(text)
 
 
-def test_rates_read_and_shown():
+def test_rates_are_parsed_and_shown():
     assert parse_rate("50MB/s") == parse_rate("50 MB") == 50_000_000
     assert show_rate(50_000_000) == "50 MB/s"
     assert show_rate(49_870_000) == "49.9 MB/s"
 
 
-def test_throttle_lines():
+def test_throttle_line_sets_or_clears_limit():
     assert throttle_line("7:0", 50_000_000) == "7:0 50000000"
     assert throttle_line("7:0", None) == "7:0 0"
 
 
-def test_calibration_is_judged_both_ways():
+def test_off_by_is_symmetric():
     assert off_by(100, 104) == pytest.approx(0.04)
     assert off_by(100, 94) == pytest.approx(0.06)
 
@@ -55,7 +55,7 @@ def test_block_stat_counts_sectors_of_512():
     assert parse_block_stat(line) == (1 << 20, 8192)
 
 
-def test_freed_memory_is_kept_meanwhile_and_reported_again_after(tmp_path):
+def test_freed_memory_is_kept_and_reported_again_afterwards(tmp_path):
     parameter = tmp_path / "page_reporting_order"
     parameter.write_text("5\n")
     with pytest.raises(KeyboardInterrupt), memory.kept(1 << 20, parameter, tmp_path) as state:
@@ -64,7 +64,7 @@ def test_freed_memory_is_kept_meanwhile_and_reported_again_after(tmp_path):
     assert parameter.read_text().strip() == "5"
 
 
-def test_memory_is_not_paged_out_meanwhile_and_what_was_off_stays_off(tmp_path):
+def test_paging_out_stops_and_only_running_monitors_restart(tmp_path):
     on, off = tmp_path / "0/state", tmp_path / "1/state"
     for state, before in ((on, "on\n"), (off, "off\n")):
         state.parent.mkdir()
@@ -74,14 +74,14 @@ def test_memory_is_not_paged_out_meanwhile_and_what_was_off_stays_off(tmp_path):
     assert on.read_text() == "on" and off.read_text() == "off\n"
 
 
-def test_a_machine_that_reports_no_free_memory_is_left_alone(tmp_path):
+def test_machine_without_free_page_reporting_is_not_changed(tmp_path):
     with memory.kept(parameter=tmp_path / "none", monitors=tmp_path) as state:
         assert state == "not reported"
 
 
-def test_the_highest_order_that_the_kernel_takes_is_set():
+def test_switch_off_sets_largest_accepted_order():
     class Parameter:
-        """Takes what a kernel with blocks of up to 2^10 pages takes."""
+        """Accepts what a kernel with blocks of up to 2^10 pages accepts."""
 
         value = "5\n"
 
@@ -98,7 +98,7 @@ def test_the_highest_order_that_the_kernel_takes_is_set():
     assert parameter.value == "11"
 
 
-def test_engine_paced_disk_tells_the_engine_and_claims_no_calibration():
+def test_engine_paced_disk_has_engine_options_and_no_calibration():
     with disks.throttled("50MB/s", mode="engine", name="paced") as disk:
         assert disk.sql_options() == ["--disk-rate", f"{disk.path}=50000000B/s"]
         assert disk.calibrate() is None and disk.measured is None
@@ -109,13 +109,13 @@ def test_engine_paced_disk_tells_the_engine_and_claims_no_calibration():
     assert disks.every() == [] and not disk.folder.exists()
 
 
-def test_an_error_inside_removes_the_disk():
+def test_error_inside_with_removes_disk():
     with pytest.raises(KeyboardInterrupt), disks.throttled("50MB/s", mode="engine", name="gone"):
         raise KeyboardInterrupt
     assert disks.every() == []
 
 
-def test_stale_means_that_the_owner_is_gone():
+def test_stale_disk_is_one_whose_owner_is_gone():
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     disks.make("dead", "1MB/s", mode="engine", owner=dead.pid)
@@ -125,13 +125,13 @@ def test_stale_means_that_the_owner_is_gone():
     assert disks.clean() == ["kept", "mine"]
 
 
-def test_unknown_disk_names_those_there_are(capsys):
+def test_unknown_disk_lists_existing_ones(capsys):
     disks.make("kept", "1MB/s", mode="engine")
     assert disks.main(["remove", "other"]) == 1
-    assert "there are: kept" in capsys.readouterr().err
+    assert "existing disks: kept" in capsys.readouterr().err
 
 
-def test_residency_is_seen_and_ended(tmp_path):
+def test_evict_drops_resident_pages(tmp_path):
     file = tmp_path / "data"
     disks.write_zeros(file, 4 << 20)
     cache.warm([file])
@@ -144,7 +144,7 @@ def test_residency_is_seen_and_ended(tmp_path):
 
 
 @needs_kernel
-def test_kernel_throttled_disk_is_as_fast_as_asked_and_leaves_nothing():
+def test_kernel_throttled_disk_reaches_its_rate_and_is_removed():
     with disks.throttled("100MB/s", mode="kernel", size="96MiB", name="fast", read_ahead_kb=2560) as disk:
         device, image = disk.device, disk.image
         assert off_by(100e6, disk.measured) < 0.05
@@ -160,7 +160,7 @@ def test_kernel_throttled_disk_is_as_fast_as_asked_and_leaves_nothing():
 
 
 @needs_kernel
-def test_what_is_mounted_on_a_disk_goes_with_it():
+def test_mounts_on_disk_are_removed_with_it():
     with disks.throttled("100MB/s", mode="kernel", size="96MiB", name="outer", calibrated=False) as disk:
         image, inner = disk.path / "inner.image", disk.path / "inner"
         inner.mkdir()
@@ -174,7 +174,7 @@ def test_what_is_mounted_on_a_disk_goes_with_it():
 
 
 @needs_kernel
-def test_what_kill_9_left_is_cleaned(tmp_path):
+def test_clean_removes_disk_of_killed_process(tmp_path):
     script = """
 from lab import disks
 import time
