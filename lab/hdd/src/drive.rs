@@ -73,7 +73,7 @@ pub struct Request {
 #[derive(Debug, Clone)]
 pub struct Drive {
     pub kind: Parameters,
-    /// Where the last transfer ended.
+    /// The offset at which the last transfer ended.
     head: u64,
     /// When it ended. The drive has its own clock, so that a late thread does not slow it down.
     free_ns: Nanos,

@@ -50,9 +50,9 @@ final class MeasuredInput extends FSInputStream implements StreamCapabilities {
     private long bufferStart;
     private int filled;
     private int used;
-    /** Whether the position of {@code in} may differ from the end of the buffer. */
+    /** True if the position of {@code in} may differ from the end of the buffer. */
     private boolean misaligned;
-    /** Whether the next fill starts where this stream has not read sequentially yet. */
+    /** True if the next fill does not continue a sequential run. */
     private boolean firstFill = true;
 
     /**

@@ -192,7 +192,7 @@ final class MeasuredOutput extends OutputStream implements Syncable, StreamCapab
         }
     }
 
-    /** Forces the file through a channel of its own, since Hadoop's checksummed files have no sync. */
+    /** Forces the file through a separate channel, since Hadoop's checksummed files have no sync. */
     private void force() {
         io.failsafe.guard("force", () -> {
             try (FileChannel channel = FileChannel.open(file.toPath(), StandardOpenOption.WRITE)) {

@@ -105,7 +105,7 @@ final class PellucidExecutor implements ExecutorPlugin {
     /** Returns the slots that Spark should use here, given the executor's own. */
     int slotsWanted(int own) {
         if (settings.mode == Settings.Mode.MONOTASKS) {
-            return own + disks.maxPermits() + 4 + 1; // all disk permits, four for the network, and one more (Monotasks §3.4)
+            return own + disks.maxPermits() + 4 + 1; // disks, four for the network, and one (Monotasks §3.4)
         }
         return tuner.slots();
     }
@@ -182,7 +182,8 @@ final class PellucidExecutor implements ExecutorPlugin {
     private void fetchAndCompute(TaskMeter task) throws InterruptedException {
         List<ShuffleReads> all = shuffles.fetch(task);
         takeCore(task);
-        // The page cache may have dropped the blocks meanwhile. Retry only once: if memory is that short, leave them to Spark.
+        // The page cache may have dropped the blocks meanwhile. Retry only once: if memory is that short, Spark
+        // has to read them.
         if (!all.stream().allMatch(reads -> reads.cached(task.context.partitionId()))) {
             cores.release();
             shuffles.fetch(task);

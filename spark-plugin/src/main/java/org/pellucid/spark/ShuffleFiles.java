@@ -22,7 +22,7 @@ import org.apache.spark.storage.DiskBlockManager;
  * shuffle service it finds no files and does nothing.
  */
 final class ShuffleFiles {
-    /** How long the first tasks of a stage wait for the driver's answer. */
+    /** Time that the first tasks of a stage wait for the driver's answer. */
     private static final long ANSWER_TIMEOUT_NS = TimeUnit.MILLISECONDS.toNanos(500);
     /** Stages to remember; a block's offset takes eight bytes. A stage that returns is read again. */
     private static final int MAX_STAGES = 4;

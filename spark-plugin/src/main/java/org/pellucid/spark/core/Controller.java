@@ -47,7 +47,7 @@ public final class Controller {
     private static final int MIN_TASKS = 4;
     /** Minimum for a disk's monotasks: about as many as tasks run at once, since each task starts with short ones. */
     private static final int MIN_MONOTASKS = 16;
-    /** How far the growth of bytes per second may be from twofold for a doubling to count as unlimited scaling. */
+    /** Largest deviation from twofold growth of bytes per second for a doubling to count as full scaling. */
     private static final double DOUBLING_TOLERANCE = 0.5;
     private static final long NOT_STARTED = Long.MIN_VALUE;
 

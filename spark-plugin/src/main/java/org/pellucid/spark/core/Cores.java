@@ -18,7 +18,7 @@ import java.util.function.LongSupplier;
  * holds a core and a disk at once, so these two cannot deadlock. But a thread can block inside Spark without
  * the plugin's knowledge: on a shuffle fetch, or for memory of a task that in turn waits for a core here. So
  * the core of a blocked holder counts as free, and each waiter checks the holders' thread states every 20 ms.
- * That breaks all such cycles and keeps cores busy while tasks fetch. A holder blocked on a monitor counts as
+ * This breaks all such cycles and keeps cores busy while tasks fetch. A holder blocked on a monitor counts as
  * computing at first. Most monitors are held by threads that compute, such as the first tasks of a stage
  * loading its classes, and lending the core would only make all of them do so at once.
  *
@@ -28,7 +28,7 @@ import java.util.function.LongSupplier;
  */
 public final class Cores {
     private static final long POLL_NS = TimeUnit.MILLISECONDS.toNanos(20);
-    /** How long a holder may be blocked on monitors before its core is lent. */
+    /** Time that a holder may be blocked on monitors before its core is lent. */
     private static final long MONITOR_NS = TimeUnit.MILLISECONDS.toNanos(500);
     private static final long NEVER = Long.MIN_VALUE;
 

@@ -81,7 +81,8 @@ public final class Memory {
     }
 
     /**
-     * Adds the entries of a file, one line each of concurrency, place, size and site. Does nothing if the file does not exist.
+     * Adds the entries of a file, one line each of concurrency, place, size and site. Does nothing if there is
+     * no file.
      *
      * @throws IOException if the file cannot be read or a line is invalid
      */

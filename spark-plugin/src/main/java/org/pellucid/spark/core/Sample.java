@@ -11,7 +11,7 @@ public final class Sample {
     public final long bytes;
     /** Time stalled on I/O, or {@link #ALL_WAIT}. */
     public final long waitNs;
-    /** How many ran until this one completed, itself included. */
+    /** Number of those running until this one completed, itself included. */
     public final int running;
 
     public Sample(long startNs, long bytes, long waitNs, int running) {

@@ -27,7 +27,7 @@ import java.util.function.LongSupplier;
 public final class Tuner {
     /** Maximum number of stages to keep that have no task, since more tasks may come. */
     private static final int IDLE_STAGES = 64;
-    /** How often a task at the gate checks whether it was killed. */
+    /** Interval at which a task at the gate checks whether it was killed. */
     private static final long POLL_NS = TimeUnit.MILLISECONDS.toNanos(50);
 
     /** Receives events that matter outside this executor. Called without a lock held. */
