@@ -116,9 +116,9 @@ class Group:
 
     def set(self, cores: float | None) -> None:
         """Sets the number of cores; raises `LabError` if the machine has fewer."""
-        there = len(os.sched_getaffinity(0))
-        if cores is not None and not 0 < cores <= there:
-            raise LabError(f"cannot use {cores:g} cores: this machine has {there}")
+        available = len(os.sched_getaffinity(0))
+        if cores is not None and not 0 < cores <= available:
+            raise LabError(f"cannot use {cores:g} cores: this machine has {available}")
         self.cores, self.measured = cores, None
         quota = -1 if cores is None or cores == int(cores) else int(cores * PERIOD_US)
         (self.path / "cpu.cfs_period_us").write_text(str(PERIOD_US))
@@ -133,8 +133,8 @@ class Group:
         """Measures the cores; raises `LabError` if they are more than 5 % off."""
         procs = self.path / "cgroup.procs"
         self.measured = sum(shares([spin(seconds, {core}, procs) for core in self._allowed()]))
-        if off_by(asked := self.cores or self.threads, self.measured) > TOLERANCE:
-            raise LabError(f"asked for {asked:g} cores, measured {self.measured:.2f}: the machine is busy")
+        if off_by(requested := self.cores or self.threads, self.measured) > TOLERANCE:
+            raise LabError(f"requested {requested:g} cores, measured {self.measured:.2f}: the machine is busy")
         return self.measured
 
     def remove(self) -> None:

@@ -121,7 +121,7 @@ class Disk:
         self._save()
         if off_by(self.rate, self.measured) > TOLERANCE:
             raise LabError(
-                f"disk {self.name}: asked for {show_rate(self.rate)}, measured {show_rate(self.measured)}; "
+                f"disk {self.name}: requested {show_rate(self.rate)}, measured {show_rate(self.measured)}; "
                 "the run is void (is the backing storage busy, or this process in a child cgroup?)"
             )
         return self.measured

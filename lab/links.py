@@ -122,7 +122,7 @@ class Link:
             sender.stdout.close()
         if self.rate and off_by(self.rate, self.measured) > TOLERANCE:
             raise LabError(
-                f"asked for {self.rate * 8e-6:.0f} Mbit/s, measured {self.measured * 8e-6:.0f}: the run is void"
+                f"requested {self.rate * 8e-6:.0f} Mbit/s, measured {self.measured * 8e-6:.0f}: the run is void"
             )
         return self.measured
 

@@ -51,9 +51,9 @@ def throttle_line(device_number: str, bytes_per_s: int | None) -> str:
     return f"{device_number} {bytes_per_s or 0}"
 
 
-def off_by(asked_bytes_per_s: float, measured_bytes_per_s: float) -> float:
+def off_by(requested_bytes_per_s: float, measured_bytes_per_s: float) -> float:
     """Returns the deviation of a measured rate from the requested one, as a fraction of it."""
-    return abs(measured_bytes_per_s - asked_bytes_per_s) / asked_bytes_per_s
+    return abs(measured_bytes_per_s - requested_bytes_per_s) / requested_bytes_per_s
 
 
 def parse_block_stat(text: str) -> tuple[int, int]:

@@ -178,7 +178,7 @@ SIZES = {"small": 1, "large": 60}
 MEMORY = {"gc": "600m"}
 
 
-def one(cause: str, chosen: argparse.Namespace) -> None:
+def run_application(cause: str, chosen: argparse.Namespace) -> None:
     """Runs one application in this process, since a JVM runs only one."""
     from pyspark.sql import SparkSession
 
@@ -261,7 +261,7 @@ def parts_of(log: Path) -> list[Path]:
     return sorted(log.glob("events_*"), key=lambda part: int(part.name.split("_")[1]))
 
 
-def made(cause: str, options: list[str], chosen: argparse.Namespace) -> None:
+def make_log(cause: str, options: list[str], chosen: argparse.Namespace) -> None:
     """Runs one application, counts its events, and lets Spark compress its log.
 
     Counting a compressed log would need the decoder under test. So the log is written plain,
@@ -324,7 +324,7 @@ def main() -> int:
         parser.error(f"cannot run {', '.join(sorted(reading))} without --input")
     Path(chosen.folder).mkdir(parents=True, exist_ok=True)
     if chosen.raw:
-        one(chosen.causes[0], chosen)
+        run_application(chosen.causes[0], chosen)
         for log in Path(chosen.folder).glob("[!.]*"):
             for part in parts_of(log):
                 clean(part, chosen)
@@ -332,7 +332,7 @@ def main() -> int:
     options = ["--size", chosen.size, "--cores", str(chosen.cores), "--name", chosen.name]
     options += ["--rolling"] * chosen.rolling + (["--input", chosen.input] if chosen.input else [])
     for cause in chosen.causes or [name for name in NAMES if name not in READS]:
-        made(cause, options, chosen)
+        make_log(cause, options, chosen)
     return 0
 
 

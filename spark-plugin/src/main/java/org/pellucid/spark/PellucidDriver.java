@@ -230,8 +230,8 @@ final class PellucidDriver implements DriverPlugin {
             case "stage":
                 return stageAnswer(words);
             case "shuffles":
-                String[] said = shuffles.of(Integer.parseInt(words[1]));
-                return said == null ? UNKNOWN : said;
+                String[] found = shuffles.of(Integer.parseInt(words[1]));
+                return found == null ? UNKNOWN : found;
             case "settled":
                 learn(words);
                 return null;
