@@ -1,9 +1,9 @@
-//! What an analysis says: plain data for renderers, `None` where nothing was measured.
+//! The result of an analysis: plain data for renderers.
 //!
-//! The shape follows the analysis document of the command line's contract; what
-//! is here beyond it (limits, imbalance, shares of core time) is what a reader
-//! of the text needs. Kinds are open, so maps are by kind's name; a kind that is
-//! missing from a map was not measured, and one that is there with 0 was not used.
+//! It follows the JSON document of `pellucid analyze` (docs/json.md), with further fields for the text
+//! output (limits, imbalance, shares of core time). Values that were not measured are `None`. Kinds are
+//! open, so maps are keyed by the kind's name: a missing kind was not measured, and one with 0 was not
+//! used.
 
 use std::collections::BTreeMap;
 
@@ -11,47 +11,47 @@ use pellucid_trace::Outcome;
 
 use crate::steps::Steps;
 
-/// What a trace means.
+/// The analysis of a trace.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Analysis {
     /// By index in the trace.
     pub resources: Vec<ResourceUse>,
-    /// Where the application's time went.
+    /// The division of the application's time.
     pub wall_clock: WallClock,
     /// By index in the trace.
     pub jobs: Vec<JobAnalysis>,
     /// By index in the trace.
     pub stages: Vec<StageAnalysis>,
-    /// Why the jobs took the time that they took, largest first.
+    /// The causes of the jobs' time, largest first.
     pub causes: Vec<Cause>,
-    /// What recording the trace cost.
+    /// The cost of recording the trace.
     pub recording: Recording,
-    /// The time without something, from tasks that used several resources at once (`no_disk`, …).
+    /// Upper bounds of what fixing a problem can gain (`no_disk`, …), for pipelined tasks.
     pub bounds: BTreeMap<&'static str, Bound>,
-    /// The simulation with nothing changed, beside what was measured.
+    /// The unchanged simulation compared to the measured time.
     pub replay: Option<ReplayError>,
-    /// Where the tasks' time went, over all of them.
+    /// The division of the tasks' time, over all tasks.
     pub blocked: Option<BlockedTimes>,
-    /// Executors that had nothing to do.
+    /// The executors' idle time.
     pub idle: Option<IdleSlots>,
-    /// How many tasks executors let run at once, where a controller chose it; by stage, then executor.
+    /// The concurrency of executors where a controller adapts it, by stage and executor.
     pub tuning: Vec<Tuning>,
-    /// What to do about it, most worth first; at most five.
+    /// Advice, largest saving first; at most five pieces.
     pub advice: Vec<Advice>,
-    /// What else a reader should see, in words.
+    /// Notes for the reader.
     pub notes: Vec<String>,
-    /// What to know before believing the rest, in words.
+    /// Caveats about the analysis.
     pub warnings: Vec<String>,
 }
 
 impl Analysis {
-    /// The largest cause that is no failure: what the time went to.
+    /// Returns the largest cause that is not a failure.
     pub fn first_cause(&self) -> Option<Cause> {
         let waits = self.causes.iter().filter(|cause| cause.cause != "failure");
         waits.max_by(|a, b| a.ms.total_cmp(&b.ms)).cloned()
     }
 
-    /// Some job gave no answer.
+    /// Returns true if some job failed.
     pub fn failed(&self) -> bool {
         self.jobs.iter().any(|job| job.outcome == Some(Outcome::Failed))
     }
@@ -60,7 +60,7 @@ impl Analysis {
 /// A resource over the whole trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResourceUse {
-    /// Name as its machine knows it.
+    /// Its name on its machine.
     pub name: String,
     /// `cpu`, `disk`, …
     pub kind: String,
@@ -68,24 +68,24 @@ pub struct ResourceUse {
     pub machine: Option<String>,
     /// Cores or slots for `cpu` and `slots`, bytes per second for others.
     pub capacity: Option<f64>,
-    /// `set`, `probed`, `counted`, `concurrency`, `best 2 s` or `busy time`; see the crate's head.
+    /// `set`, `probed`, `counted`, `concurrency`, `best 2 s` or `busy time`; see the crate documentation.
     pub capacity_from: Option<String>,
-    /// Total demand over capacity; `None` where neither bytes nor times say anything of it.
+    /// Total demand over capacity; `None` where neither bytes nor times were measured.
     pub ideal_ms: Option<f64>,
 }
 
-/// The application's time, cut in parts that sum to it.
+/// The application's time, divided into parts that sum to it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WallClock {
-    /// While at least one job was there.
+    /// Time with at least one job.
     pub jobs_ms: Option<f64>,
-    /// While none was.
+    /// Time without any job.
     pub driver_only_ms: Option<f64>,
-    /// While one was, but no executor; `None` where executors are not recorded.
+    /// Time with a job but no executor; `None` where executors are not recorded.
     pub waiting_for_executors_ms: Option<f64>,
 }
 
-/// What limits: a kind of resource, and the one of it with the largest ideal time.
+/// The limiting kind of resource, with its resource of the largest ideal time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bottleneck {
     /// `cpu`, `disk`, …
@@ -94,7 +94,7 @@ pub struct Bottleneck {
     pub name: Option<String>,
 }
 
-/// What would limit without the bottleneck.
+/// The bottleneck after the first one is removed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Next {
     /// `cpu`, `disk`, …
@@ -108,63 +108,63 @@ pub struct Next {
 pub struct KindUse {
     /// Total demand over total capacity of the kind's resources.
     pub ideal_ms: f64,
-    /// The same, or the time of its most loaded resource where that is longer
-    /// and its bytes could not have gone elsewhere. The maximum in the model is over this.
+    /// The ideal time, or the time of the most loaded resource if that is longer and its bytes could not
+    /// have moved elsewhere. The model's maximum is over limits.
     pub limit_ms: f64,
     /// Name of the resource with the largest ideal time.
     pub largest: Option<String>,
     /// Ideal time of that resource.
     pub largest_ms: f64,
-    /// How many resources the kind's capacity was summed over.
+    /// Number of resources that the kind's capacity was summed over.
     pub resources: usize,
-    /// Largest over mean ideal time of them; `None` for fewer than two.
+    /// Largest over mean ideal time of those resources; `None` for fewer than two.
     pub imbalance: Option<f64>,
-    /// True where some resource has no capacity and its busy time stands for its ideal time.
+    /// True if some resource has no capacity, so that its busy time stands in for its ideal time.
     pub from_busy_time: bool,
     /// Ideal ÷ duration.
     pub utilization: Option<f64>,
-    /// Waiting in the kind's queues, summed over monotasks; `None` where no monotask of its own was recorded.
+    /// Time in the kind's queues, summed over monotasks; `None` if none of its monotasks was recorded.
     pub queue_ms: Option<f64>,
-    /// Running on the kind's resources, summed over monotasks.
+    /// Time on the kind's resources, summed over monotasks.
     pub service_ms: Option<f64>,
 }
 
-/// How a job's or a stage's core time divides. Shares of the service time of compute monotasks.
+/// The division of a job's or stage's core time, as shares of the service time of compute monotasks.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CoreTime {
     /// Service time on cores, summed over monotasks.
     pub total_ms: Option<f64>,
     /// Decoding input.
     pub decode_share: Option<f64>,
-    /// In operators.
+    /// Running operators.
     pub operator_share: Option<f64>,
     /// Partitioning and encoding output.
     pub encode_share: Option<f64>,
-    /// In operators that were not split into work of one resource each.
+    /// Running operators that were not split into monotasks.
     pub not_split_share: Option<f64>,
 }
 
-/// How many tasks an executor let run at once during a stage.
+/// An executor's concurrency during a stage.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tuning {
     /// Index of the stage in the trace.
     pub stage: usize,
-    /// Its number where it came from.
+    /// The stage's number in its source.
     pub source_id: Option<u64>,
     /// Name of the executor.
     pub executor: String,
-    /// In the order of time.
+    /// The steps, in time order.
     pub steps: Vec<TuningStep>,
 }
 
-/// From when on so many tasks ran at once at most.
+/// A change of the maximum concurrency.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TuningStep {
-    /// Since the trace's origin.
+    /// Time since the trace's origin.
     pub at_ms: f64,
     /// At least 1.
     pub concurrency: u32,
-    /// Why, in the controller's words.
+    /// The controller's reason.
     pub reason: Option<String>,
 }
 
@@ -188,90 +188,90 @@ pub struct JobAnalysis {
     pub id: usize,
     /// SQL text, call site or name.
     pub name: String,
-    /// From submission to its end; `None` when the end was not recorded.
+    /// Time from submission to end; `None` if the end was not recorded.
     pub duration_ms: Option<f64>,
-    /// From submission to the last that was seen of it; what there is of a truncated trace.
+    /// Time from submission to the last record of the job, also for truncated traces.
     pub observed_ms: Option<f64>,
-    /// How it ended; `None` when the end was not recorded.
+    /// The outcome; `None` if the end was not recorded.
     pub outcome: Option<Outcome>,
-    /// The cause, where it failed.
+    /// The error, if it failed.
     pub error: Option<String>,
-    /// Rows that it put out.
+    /// Number of result rows.
     pub rows: Option<u64>,
-    /// What the model says that it takes: the sum over spans of the largest limit.
+    /// The modelled time: the sum over spans of the largest limit.
     pub modelled_ms: Option<f64>,
     /// Indices of its stages.
     pub stages: Vec<usize>,
-    /// What limits: the kind whose removal lowers the modelled time most. `None` where nothing was measured,
-    /// and where no resource limits: ideal times explain less than half of the duration, or tasks
-    /// spent most of their time on something that is no resource.
+    /// The kind whose removal lowers the modelled time most. `None` if nothing was measured, or if no
+    /// resource limits: ideal times explain less than half of the duration, or tasks spent most of their
+    /// time on something other than a resource.
     pub bottleneck: Option<Bottleneck>,
-    /// The bottleneck once that kind is gone.
+    /// The bottleneck after that kind is removed.
     pub next: Option<Next>,
-    /// How the duration divides into the steps of the job; `None` for jobs that are not of monotasks, and
-    /// for those that did not end.
+    /// The division of the duration into steps; `None` for jobs without monotasks and for those without
+    /// an end.
     pub steps: Option<Steps>,
     /// By kind.
     pub kinds: BTreeMap<String, KindUse>,
-    /// Bytes that came from devices and over links.
+    /// Bytes read from devices and over links.
     pub read_bytes: Option<u64>,
-    /// Input bytes that the page cache held.
+    /// Input bytes served by the page cache.
     pub cached_bytes: Option<u64>,
-    /// Bytes written to devices and links, spilled ones included.
+    /// Bytes written to devices and links, including spills.
     pub written_bytes: Option<u64>,
-    /// Most memory that the process held.
+    /// Peak memory of the process.
     pub memory_high_water_bytes: Option<u64>,
-    /// How the core time divides.
+    /// The division of its core time.
     pub core: CoreTime,
     /// Demands relative to each other.
     pub intensity: Intensity,
-    /// Its number where it came from (Spark's job id).
+    /// The job's number in its source (Spark's job id).
     pub source_id: Option<u64>,
-    /// Where its pipelined tasks' time went; `None` for jobs of other tasks.
+    /// The division of its pipelined tasks' time; `None` for other tasks.
     pub blocked: Option<BlockedTimes>,
-    /// The job's time without something, as [`Analysis::bounds`].
+    /// Bounds for this job, as in [`Analysis::bounds`].
     pub bounds: BTreeMap<&'static str, Bound>,
 }
 
-/// How uneven a stage's multitasks were; largest over median.
+/// The unevenness of a stage's multitasks, as largest over median.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Skew {
     /// Bytes read, fetched or found in the page cache.
     pub input_bytes_max_over_median: Option<f64>,
     /// Bytes written or spilled.
     pub output_bytes_max_over_median: Option<f64>,
-    /// From admission to the end of the last monotask.
+    /// Time from admission to the end of the last monotask.
     pub duration_max_over_median: Option<f64>,
-    /// Partitions that hold over twice the median and take long for that reason; the longest first.
+    /// Partitions that hold over twice the median and take long for that reason, longest first.
     pub partitions: Vec<SkewedPartition>,
 }
 
-/// A partition that holds more than others.
+/// A partition that holds more data than others.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SkewedPartition {
     /// Number within its stage.
     pub partition: u32,
-    /// Its share of what the stage read.
+    /// Share of the stage's input.
     pub share: f64,
-    /// What it read over the stage's median.
+    /// Amount read, relative to the stage's median.
     pub times_median: f64,
-    /// How long its task took.
+    /// Duration of its task.
     pub duration_ms: f64,
 }
 
-/// A time that was measured or bounded, summed over tasks.
+/// A measured or bounded time, summed over tasks.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct BlockedTime {
-    /// What was measured; `None` where nothing was.
+    /// The measured part; `None` if nothing was measured.
     pub measured_ms: Option<f64>,
-    /// What it is at most, the measured included; `None` where nothing bounds it.
+    /// Upper bound, including the measured part; `None` if there is no bound.
     pub at_most_ms: Option<f64>,
 }
 
-/// Where tasks' time went (blocked-time-nsdi15 §2.3.1), summed over tasks.
+/// The division of tasks' time (blocked-time-nsdi15 §2.3.1), summed over tasks.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct BlockedTimes {
-    /// Shuffle writes, spills and, as a bound, what reads may have waited.
+    /// Shuffle writes, spills and, as a bound, waits of reads.
     pub disk: BlockedTime,
     /// Waiting for shuffle data.
     pub network: BlockedTime,
@@ -279,28 +279,28 @@ pub struct BlockedTimes {
     pub gc: BlockedTime,
     /// Scheduler delay.
     pub scheduler: BlockedTime,
-    /// Deserialising tasks.
+    /// Deserializing tasks.
     pub deserialize: BlockedTime,
-    /// The rest of the run time, that nothing explains.
+    /// The unexplained rest of the run time.
     pub other: BlockedTime,
     /// Core time.
     pub cpu: BlockedTime,
 }
 
-/// What progress rates are over.
+/// The denominator of progress rates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Denominator {
     /// Bytes read.
     Bytes,
     /// Records read.
     Records,
-    /// Nothing: the time alone.
+    /// None: the rate is the duration.
     #[default]
     None,
 }
 
 impl Denominator {
-    /// `bytes`, `records` or `none`.
+    /// Returns `bytes`, `records` or `none`.
     pub fn word(self) -> &'static str {
         match self {
             Denominator::Bytes => "bytes",
@@ -315,13 +315,14 @@ impl Denominator {
 pub struct Stragglers {
     /// Tasks whose inverse progress rate is over 1.5 times the median.
     pub count: u64,
-    /// What the rates are over.
+    /// The denominator of the rates.
     pub denominator: Denominator,
-    /// How many each cause explains, by its name; `None` where it cannot be told. Several may hold of one.
+    /// Stragglers explained by each cause, by name; `None` if it cannot be determined. A straggler may
+    /// have several.
     pub causes: BTreeMap<&'static str, Option<u64>>,
-    /// How many a cause may explain whose part of the time is only bounded.
+    /// Stragglers that a cause may explain, if its part of the time is only bounded.
     pub at_most: BTreeMap<&'static str, u64>,
-    /// Those that took longest, at most five.
+    /// The longest ones, at most five.
     pub tasks: Vec<StragglerTask>,
 }
 
@@ -332,85 +333,85 @@ pub struct StragglerTask {
     pub partition: u32,
     /// Attempt, from 0.
     pub attempt: u32,
-    /// Where it ran.
+    /// Executor that it ran on.
     pub executor: String,
-    /// How long it took.
+    /// Its duration.
     pub duration_ms: f64,
-    /// Its inverse progress rate over the stage's median.
+    /// Inverse progress rate, relative to the stage's median.
     pub times_median: f64,
-    /// Names of the causes that hold.
+    /// Names of the causes that apply.
     pub causes: Vec<&'static str>,
 }
 
-/// The time without something (blocked-time-nsdi15 §2.3).
+/// The time without one kind of blocking (blocked-time-nsdi15 §2.3).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bound {
-    /// Time in which jobs run, scaled from the simulation to what was measured.
+    /// Time in which jobs run, scaled from the simulation to the measured time.
     pub duration_ms: f64,
-    /// Lower end of the interval: all that may be blocked on it is gone.
+    /// Lower end of the interval: all time that may be blocked is removed.
     pub low_ms: f64,
-    /// Upper end: only what surely was.
+    /// Upper end: only time that was certainly blocked is removed.
     pub high_ms: f64,
     /// 1 − simulated without ÷ simulated unchanged.
     pub improvement: f64,
-    /// It improves by at most that much: part of it is only bounded.
+    /// True if part of the blocked time is only bounded, so that the improvement is an upper bound.
     pub at_most: bool,
 }
 
-/// How an improvement is spread over jobs (blocked-time-nsdi15, figures 3, 8 and 12).
+/// The distribution of an improvement over jobs (blocked-time-nsdi15, figures 3, 8 and 12).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
-    /// Jobs that it is over.
+    /// Number of jobs.
     pub jobs: usize,
-    /// Percentiles.
+    /// The 5th percentile.
     pub p5: f64,
-    /// The 25th.
+    /// The 25th percentile.
     pub p25: f64,
     /// The median.
     pub p50: f64,
-    /// The 75th.
+    /// The 75th percentile.
     pub p75: f64,
-    /// The 95th.
+    /// The 95th percentile.
     pub p95: f64,
 }
 
-/// The simulation with nothing changed.
+/// The error of the unchanged simulation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ReplayError {
-    /// Time in which jobs ran.
+    /// Measured time in which jobs ran.
     pub measured_ms: f64,
-    /// The same, simulated.
+    /// Simulated time in which jobs ran.
     pub simulated_ms: f64,
     /// |simulated − measured| ÷ measured.
     pub error: f64,
 }
 
 impl ReplayError {
-    /// Over 5 % off: bounds and predictions say little.
+    /// Returns true if the error exceeds 5 %, so that bounds and predictions are unreliable.
     pub fn weak(&self) -> bool {
         self.error > 0.05
     }
 }
 
-/// Executors that had nothing to do.
+/// Idle time of executor slots.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct IdleSlots {
-    /// Time that slots were there, summed over them.
+    /// Time that slots were present, summed over slots.
     pub slot_ms: f64,
-    /// Time in which they ran no task.
+    /// Time without a task.
     pub idle_ms: f64,
-    /// The part of it while no job ran.
+    /// The part of it without a running job.
     pub idle_without_job_ms: f64,
 }
 
-/// Something to do.
+/// A piece of advice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advice {
-    /// In a few words.
+    /// A short title.
     pub title: String,
     /// The figures behind it.
     pub evidence: String,
-    /// What to change, to be pasted where it is a setting.
+    /// The change; pasteable if it is a setting.
     pub change: String,
     /// Predicted saving.
     pub saves_ms: f64,
@@ -433,11 +434,11 @@ pub struct StageAnalysis {
     pub name: String,
     /// Place in the user's program.
     pub call_site: Option<String>,
-    /// Multitasks and pipelined tasks.
+    /// Number of multitasks and pipelined tasks.
     pub tasks: u64,
-    /// Those of them that failed.
+    /// Number of failed ones.
     pub failed_tasks: u64,
-    /// From submission to end; `None` when the end was not recorded.
+    /// Time from submission to end; `None` if the end was not recorded.
     pub duration_ms: Option<f64>,
     /// Duration of its tasks, summed.
     pub task_time_ms: Option<f64>,
@@ -445,39 +446,39 @@ pub struct StageAnalysis {
     pub kinds: BTreeMap<String, KindUse>,
     /// The kind with the largest limit.
     pub bottleneck: Option<Bottleneck>,
-    /// How the core time divides.
+    /// The division of its core time.
     pub core: CoreTime,
-    /// Operators that were not split.
+    /// Operators that were not split into monotasks.
     pub not_split: Vec<String>,
-    /// How uneven its multitasks were.
+    /// The unevenness of its multitasks.
     pub skew: Skew,
-    /// Its number where it came from (Spark's stage id).
+    /// The stage's number in its source (Spark's stage id).
     pub source_id: Option<u64>,
-    /// Where its pipelined tasks' time went; `None` for stages of other tasks.
+    /// The division of its pipelined tasks' time; `None` for other tasks.
     pub blocked: Option<BlockedTimes>,
-    /// Its stragglers; `None` where it has fewer than two tasks.
+    /// Its stragglers; `None` if it has fewer than two tasks.
     pub stragglers: Option<Stragglers>,
 }
 
-/// Part of the reason why a job took its time.
+/// A cause of a job's time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cause {
-    /// Index of the job; of a cause that holds for several, of the one with most of it.
+    /// Index of the job; for a cause of several jobs, of the one with most of it.
     pub job: usize,
     /// `cpu`, `disk input`, `disk`, `network`, another kind, `failure` or `unexplained`; of pipelined
     /// tasks also `gc`, `scheduling`, `skew` and `straggler`.
     pub cause: String,
-    /// The stage with most of it, where one has more than half.
+    /// The stage with more than half of it, if there is one.
     pub stage: Option<usize>,
-    /// How long it limited the job.
+    /// Time that it accounts for.
     pub ms: f64,
-    /// True where `ms` is only a bound.
+    /// True if `ms` is only an upper bound.
     pub at_most: bool,
     /// The figures behind it, in words.
     pub evidence: String,
 }
 
-/// What recording a trace cost; `None` for a truncated trace.
+/// The cost of recording a trace; its fields are `None` for a truncated trace.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Recording {
     /// Core time of the threads that recorded.

@@ -1,10 +1,9 @@
-//! Predictions against what was measured: the manifest that says which traces are a
-//! pair, and the score.
+//! Backtests: predictions compared with measurements. Defines the manifest of pairs of traces, and the
+//! score.
 //!
-//! A case is a question (`set`) about a baseline, and the measured answer. Both are
-//! repeated: the prediction is made from the baseline repeat of median duration, and
-//! what it is compared with is the median of the target's repeats. `docs/backtest.md`
-//! specifies the manifest. Reading files is the command line's business.
+//! A case is a question (`set`) about a baseline, and the measured answer. Both are repeated: the
+//! prediction starts from the baseline repeat of median duration, and is compared with the median of the
+//! target's repeats. `docs/backtest.md` specifies the manifest. The command line reads the files.
 
 use std::collections::BTreeMap;
 
@@ -12,61 +11,60 @@ use serde::{Deserialize, Serialize};
 
 use crate::whatif::{Prediction, Residual, Tasks, median};
 
-/// `format` of a manifest.
+/// The `format` of a manifest.
 pub const MANIFEST_FORMAT: &str = "pellucid.manifest/1";
 
-/// A manifest.
+/// A list of cases.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     /// [`MANIFEST_FORMAT`].
     pub format: String,
-    /// Where it was measured, in words.
+    /// The machine of the measurements, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
     /// The cases.
     pub cases: Vec<Case>,
 }
 
-/// How a configuration came about.
+/// The way in which a configuration was produced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Emulation {
-    /// Limits of the kernel: throttled disks, quota or pinned cores, shaped links.
+    /// Kernel limits: throttled disks, quota or pinned cores, shaped links.
     Kernel,
-    /// Paces inside the engine, which predictor and engine share.
+    /// Pacing inside the engine, which the predictor also models.
     EnginePaced,
-    /// The machine as it is, or fewer threads on it.
+    /// The machine itself, or fewer threads on it.
     #[default]
     None,
 }
 
-/// One what-if and its measured answer.
+/// A what-if and its measured answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
     /// Unique name.
     pub name: String,
-    /// The query that it is about: intervals use the residuals of other queries only.
+    /// Name of the query: intervals use residuals of other queries only.
     pub query: String,
-    /// What is different, as `--set` takes it: key to value. An empty map asks for
-    /// the job itself, run once more.
+    /// The changes, as key and value of `--set`. An empty map predicts another run of the same job.
     pub set: BTreeMap<String, String>,
-    /// Traces of the baseline, one a repeat; paths from the manifest's folder.
+    /// Traces of the baseline, one per repeat; paths are relative to the manifest's folder.
     pub baseline: Vec<String>,
-    /// Traces of the target, one a repeat.
+    /// Traces of the target, one per repeat.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub measured: Vec<String>,
-    /// Durations of the target, where its traces were not kept.
+    /// Durations of the target, if its traces were not kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub measured_ms: Vec<f64>,
-    /// How the target's configuration came about.
+    /// The way in which the target's configuration was produced.
     #[serde(default)]
     pub emulation: Emulation,
-    /// Why the case does not count (calibration off, busy machine); it is listed, not scored.
+    /// Reason to exclude the case (calibration off, busy machine); it is listed but not scored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub void: Option<String>,
-    /// Whatever a reader should know.
+    /// Remarks for readers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -78,9 +76,9 @@ pub struct Scored {
     pub name: String,
     /// Name of its query.
     pub query: String,
-    /// What was different, as `--set` takes it.
+    /// The changes, as key and value of `--set`.
     pub set: Vec<(String, String)>,
-    /// How the target's configuration came about.
+    /// The way in which the target's configuration was produced.
     pub emulation: Emulation,
     /// Median of the baseline's repeats.
     pub baseline_ms: f64,
@@ -90,54 +88,56 @@ pub struct Scored {
     pub measured_ms: f64,
     /// (Longest − shortest) ÷ median of the target's repeats.
     pub measured_spread: f64,
-    /// What was predicted, by which predictor.
+    /// The prediction.
     pub prediction: Prediction,
-    /// How hard it seemed: see [`Residual::scale`].
+    /// Estimated difficulty: see [`Residual::scale`].
     pub scale: f64,
     /// Replay error of the baseline.
     pub replay_error: Option<f64>,
     /// Kind that limited the baseline.
     pub bottleneck_before: Option<String>,
-    /// Kind that was predicted to limit the target.
+    /// Kind predicted to limit the target.
     pub bottleneck_after: Option<String>,
-    /// Kind that limited the target, where its traces were kept.
+    /// Kind that limited the target, if its traces were kept.
     pub bottleneck_measured: Option<String>,
-    /// Two kinds' ideal times in the target lie within 20 % of each other; `None`: not known.
+    /// True if the two largest ideal times of kinds in the target are within 20 % of each other; `None`
+    /// if unknown.
     pub balanced: Option<bool>,
-    /// Why it does not count.
+    /// Reason for exclusion.
     pub void: Option<String>,
 }
 
 impl Scored {
-    /// |predicted − measured| ÷ measured.
+    /// Returns |predicted − measured| ÷ measured.
     pub fn error(&self) -> f64 {
         (self.prediction.duration_ms - self.measured_ms).abs() / self.measured_ms
     }
 
-    /// The measured time is inside the interval.
+    /// Returns true if the measured time is inside the interval.
     pub fn inside(&self) -> bool {
         (self.prediction.low_ms..=self.prediction.high_ms).contains(&self.measured_ms)
     }
 
-    /// Half of the interval over the prediction.
+    /// Returns half of the interval's width over the prediction.
     pub fn half_width(&self) -> f64 {
         (self.prediction.high_ms - self.prediction.low_ms) / 2.0 / self.prediction.duration_ms
     }
 
-    /// It took over 1.3 times as long as the baseline, or as much less.
+    /// Returns true if the time changed by a factor of over 1.3, in either direction.
     pub fn changes_much(&self) -> bool {
         let ratio = self.measured_ms / self.baseline_ms;
         !(1.0 / 1.3..=1.3).contains(&ratio)
     }
 
-    /// Another kind limits it than the baseline.
+    /// Returns true if the target and the baseline have different bottlenecks.
     pub fn moves_bottleneck(&self) -> bool {
         let after = self.bottleneck_measured.as_ref().or(self.bottleneck_after.as_ref());
         let before = self.bottleneck_before.as_ref();
         after.is_some() && before.is_some() && after != before
     }
 
-    /// What it says about other queries' predictions: see [`crate::whatif::WhatIfModel::fingerprint`].
+    /// Returns the residual for other queries' intervals: see
+    /// [`crate::whatif::WhatIfModel::fingerprint`].
     pub fn residual(&self, (tasks, fingerprint): (Tasks, u64)) -> Residual {
         Residual {
             tasks,
@@ -149,32 +149,32 @@ impl Scored {
     }
 }
 
-/// All cases that count, together.
+/// The combined score of all cases that count.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Score {
-    /// Cases that count.
+    /// Number of cases that count.
     pub cases: usize,
-    /// Different queries among them.
+    /// Number of different queries.
     pub queries: usize,
-    /// On kernel-throttled disks, quota or pinned cores, shaped links.
+    /// Cases with kernel limits: throttled disks, quota or pinned cores, shaped links.
     pub kernel: usize,
-    /// That took over 1.3 times as long, or as much less.
+    /// Cases whose time changed by a factor of over 1.3, in either direction.
     pub changing: usize,
-    /// That moved the bottleneck.
+    /// Cases that moved the bottleneck.
     pub moving: usize,
-    /// In which two kinds' ideal times lie within 20 % of each other.
+    /// Cases in which the two largest ideal times of kinds are within 20 % of each other.
     pub balanced: usize,
-    /// Middle error.
+    /// Median error.
     pub median_error: f64,
     /// Largest error.
     pub worst_error: f64,
     /// Share of cases inside their interval.
     pub coverage: f64,
-    /// Middle half-width of the intervals, over the prediction.
+    /// Median half-width of the intervals, over the prediction.
     pub median_half_width: f64,
 }
 
-/// Scores the cases that are not void; `None` without any.
+/// Scores the cases that are not void; `None` if there are none.
 pub fn score(cases: &[Scored]) -> Option<Score> {
     let counted: Vec<&Scored> = cases.iter().filter(|c| c.void.is_none()).collect();
     if counted.is_empty() {
@@ -199,8 +199,8 @@ pub fn score(cases: &[Scored]) -> Option<Score> {
     })
 }
 
-/// Median of repeats, and (longest − shortest) ÷ median; `None` without any, or where
-/// one is no time.
+/// Returns the median of repeats and (longest − shortest) ÷ median; `None` without repeats, or if one is
+/// not a valid time.
 pub fn repeats(times_ms: &[f64]) -> Option<(f64, f64)> {
     let mut times = times_ms.to_vec();
     if times.is_empty() || times.iter().any(|t| !t.is_finite() || *t <= 0.0) {
@@ -210,14 +210,14 @@ pub fn repeats(times_ms: &[f64]) -> Option<(f64, f64)> {
     Some((middle, (times[times.len() - 1] - times[0]) / middle))
 }
 
-/// The place of the repeat whose time is the median, or the one before it among two.
+/// Returns the index of the repeat with the median time (the lower one of an even number).
 pub fn middle(times_ms: &[f64]) -> Option<usize> {
     let mut order: Vec<usize> = (0..times_ms.len()).collect();
     order.sort_by(|a, b| times_ms[*a].total_cmp(&times_ms[*b]));
     order.get(times_ms.len().checked_sub(1)? / 2).copied()
 }
 
-/// Whether the two largest ideal times of kinds lie within 20 % of each other.
+/// Returns true if the two largest ideal times are within 20 % of each other.
 pub fn balanced(ideal_ms: impl Iterator<Item = f64>) -> Option<bool> {
     let mut ideal: Vec<f64> = ideal_ms.filter(|ms| *ms > 0.0).collect();
     ideal.sort_by(|a, b| b.total_cmp(a));

@@ -1,21 +1,19 @@
-//! How fast a resource is, and where that is known from.
+//! Capacities of resources, and their sources.
 //!
-//! In this order:
+//! In order of precedence:
 //!
 //! | `capacity_from` | capacity |
 //! |---|---|
-//! | `set`, `probed`, `counted`, `quota` (as the trace says) | what the producer registered |
+//! | `set`, `probed`, `counted`, `quota` (from the trace) | the capacity that the producer registered |
 //! | `counted`, `concurrency` | cores: those of the machine, else the concurrency |
-//! | `best 2 s` | the largest rate over two seconds in which the resource was busy |
-//! | `busy time` | none, or the bytes were not measured: the time during which it served anything stands for its ideal time |
+//! | `best 2 s` | the largest rate over two busy seconds |
+//! | `busy time` | unknown, or the bytes were not measured: the busy time stands in for the ideal time |
 //!
-//! The best two seconds are sought on a clock that runs only while the resource
-//! serves, each monotask's bytes spread evenly over its service. On the wall
-//! clock a disk that serves a tenth of a second in every second would seem ten
-//! times slower than it is, and fully used. The capacity is never below the mean
-//! rate while busy, so that an ideal time never exceeds the busy time. Two
-//! seconds smooth what caches and bursts do in less; a resource that was not
-//! busy for so long has no capacity.
+//! The best two seconds are measured on a clock that runs only while the resource serves, with each
+//! monotask's bytes spread evenly over its service. On the wall clock a disk that serves for a tenth of
+//! every second would appear ten times too slow, and fully used. The capacity is never below the mean
+//! rate while busy, so that an ideal time never exceeds the busy time. Two seconds smooth out caches and
+//! bursts; a resource with less busy time has no capacity.
 
 use pellucid_trace::{Resource, Trace, kind};
 
@@ -26,20 +24,20 @@ const WINDOW_NS: f64 = 2e9;
 /// A resource's capacity.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Capacity {
-    /// Places for `cpu` and `slots`, bytes per nanosecond for others; `None`: busy time stands in.
+    /// Slots for `cpu` and `slots`, bytes per nanosecond for others; `None` if busy time stands in.
     pub rate: Option<f64>,
-    /// See the module's table; `None` for a resource that nothing is known of.
+    /// See the module's table; `None` for a resource with no known capacity or use.
     pub from: Option<String>,
 }
 
 impl Capacity {
-    /// The capacity in the unit of the trace: places, or bytes per second.
+    /// Returns the capacity in the unit of the trace: slots, or bytes per second.
     pub fn per_s(&self, timed: bool) -> Option<f64> {
         self.rate.map(|rate| if timed { rate } else { rate * 1e9 })
     }
 }
 
-/// The capacities of a trace's resources, by index.
+/// Returns the capacities of a trace's resources, by index.
 pub(crate) fn capacities(trace: &Trace, demands: &Demands) -> Vec<Capacity> {
     let mut by_resource = vec![Vec::new(); trace.resources.len()];
     for demand in &demands.all {
@@ -66,9 +64,9 @@ pub(crate) fn capacities(trace: &Trace, demands: &Demands) -> Vec<Capacity> {
     .collect()
 }
 
-/// The capacity that a producer registered, in the trace's unit, and where it had it from.
+/// Returns the capacity that a producer registered, in the trace's unit, and its source.
 pub(crate) fn given(trace: &Trace, resource: &Resource) -> Option<(f64, String)> {
-    // Beyond any hardware; what is outside is damage, and would make times infinite.
+    // Values outside this range are damage, and would make times infinite.
     let usable = |c: &f64| (1e-6..1e18).contains(c);
     if let Some(capacity) = resource.capacity.filter(usable) {
         return Some((capacity, resource.capacity_from.clone().unwrap_or_else(|| "set".into())));
@@ -84,16 +82,16 @@ pub(crate) fn given(trace: &Trace, resource: &Resource) -> Option<(f64, String)>
     Some((f64::from(places), "concurrency".into()))
 }
 
-/// Largest bytes per nanosecond over [`WINDOW_NS`] of busy time, or over all of it if
-/// that is more; `None` with less busy time than that, or no bytes.
+/// Returns the largest bytes per nanosecond over [`WINDOW_NS`] of busy time, or over all of it if that is
+/// more; `None` with less busy time, or without bytes.
 fn best_rate(served: &[&Demand]) -> Option<f64> {
     let curve = Curve::of(served);
     let (busy, bytes) = *curve.points.last()?;
     if busy < WINDOW_NS || bytes <= 0.0 {
         return None;
     }
-    // Bytes within a sliding window change their slope only where a window's
-    // edge meets a point of the curve, so the largest is at one of those.
+    // The bytes in a sliding window are piecewise linear in its position, with kinks where an edge of the
+    // window meets a point of the curve. The maximum is at one of those.
     let starts = curve.points.iter().map(|(at, _)| *at);
     let windows =
         starts.flat_map(|at| [at, at - WINDOW_NS]).filter(|at| *at >= 0.0 && at + WINDOW_NS <= busy);
@@ -102,7 +100,7 @@ fn best_rate(served: &[&Demand]) -> Option<f64> {
     Some(best.max(bytes / busy))
 }
 
-/// Bytes served by a resource up to each instant of its busy time: straight between points.
+/// Bytes served by a resource up to each instant of its busy time; linear between points.
 struct Curve {
     points: Vec<(f64, f64)>,
 }
@@ -125,7 +123,7 @@ impl Curve {
                 points.push((busy, bytes));
             }
             running += count;
-            // Rounding must not add up over a long trace.
+            // Reset at zero, so that rounding errors do not accumulate over a long trace.
             rate = if running == 0 { 0.0 } else { f64::max(rate + change, 0.0) };
             last = at;
         }

@@ -1,10 +1,9 @@
-//! Why a job took its time: its duration cut into parts, each with a cause.
+//! The causes of a job's time: its duration divided into parts.
 //!
-//! Each span of the model is put down to the kind with the largest limit in
-//! it; what the measured duration has beyond the model is unexplained. So the
-//! causes of a job that ended sum to its duration, unless it ran faster than the model says.
-//! How much the job would gain without a kind is another question, and the evidence says
-//! that too: two kinds that balance can each limit for long while neither is worth removing alone.
+//! Each span of the model is attributed to its kind with the largest limit; the rest of the measured
+//! duration is unexplained. The causes of a job with an end therefore sum to its duration, unless it ran
+//! faster than modelled. The gain from removing a kind is a separate question, which the evidence
+//! answers: of two balanced kinds each may limit for long while removing either alone gains little.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +14,10 @@ use crate::demand::Demands;
 use crate::job::JobModel;
 use crate::ms;
 
-/// Parts below this share of the job are left out.
+/// Minimum share of the job for a part to be named.
 const WORTH_NAMING: f64 = 0.01;
 
-/// The causes of one job's time, in no order.
+/// Returns the causes of one job's time, unordered.
 pub(crate) fn causes(trace: &Trace, demands: &Demands, model: &JobModel, job: &JobAnalysis) -> Vec<Cause> {
     let mut out = Vec::new();
     if job.outcome == Some(Outcome::Failed) {
@@ -31,7 +30,7 @@ pub(crate) fn causes(trace: &Trace, demands: &Demands, model: &JobModel, job: &J
             evidence: job
                 .error
                 .clone()
-                .unwrap_or_else(|| "the job failed; its cause was not recorded".into()),
+                .unwrap_or_else(|| "the job failed; the reason was not recorded".into()),
         });
     }
     let whole = job.duration_ms.or(job.modelled_ms).unwrap_or(0.0);
@@ -69,8 +68,8 @@ fn by_kind(trace: &Trace, demands: &Demands, model: &JobModel, job: &JobAnalysis
     causes.collect()
 }
 
-/// The word for a kind as a cause: a disk that mostly brought in input is `disk input`.
-/// Once something was spilled, reads may be of that, and the distinction is not made.
+/// Returns the name of a kind as a cause: `disk input` for a disk that mostly read input. After a spill,
+/// reads may be of spilled data, so the distinction is not made.
 fn name(trace: &Trace, demands: &Demands, job: usize, kind: &str) -> String {
     if kind != kind::DISK {
         return kind.to_owned();
@@ -93,10 +92,10 @@ fn evidence(job: &JobAnalysis, kind: &str, saving_ms: f64) -> String {
         text += &format!(", in use {:.0} % of the job", utilization * 100.0);
     }
     if let (Some(largest), true) = (&used.largest, used.limit_ms > 1.05 * used.ideal_ms) {
-        text += &format!("; {largest} alone needs {:.0} ms, since its bytes lie there", used.largest_ms);
+        text += &format!("; {largest} alone needs {:.0} ms for the bytes stored on it", used.largest_ms);
     }
     if used.from_busy_time {
-        text += "; its capacity is not known, so this is its busy time";
+        text += "; its capacity is unknown, so this is its busy time";
     }
     if let Some(modelled) = job.modelled_ms {
         text += &format!("; without it the modelled time falls by {saving_ms:.0} of {modelled:.0} ms");
@@ -104,7 +103,7 @@ fn evidence(job: &JobAnalysis, kind: &str, saving_ms: f64) -> String {
     text
 }
 
-/// What the duration has beyond the modelled time.
+/// Returns the part of the duration beyond the modelled time.
 fn unexplained(trace: &Trace, demands: &Demands, job: &JobAnalysis) -> Option<Cause> {
     let (duration, modelled) = (job.duration_ms?, job.modelled_ms?);
     let submitted = trace.jobs[job.id].submitted_ns;
@@ -119,8 +118,8 @@ fn unexplained(trace: &Trace, demands: &Demands, job: &JobAnalysis) -> Option<Ca
         ms: duration - modelled,
         at_most: false,
         evidence: format!(
-            "beyond the ideal times: {before:.0} ms before the first monotask ran, {idle:.0} ms later while none ran, \
-             the rest while no resource was full"
+            "beyond the ideal times: {before:.0} ms before the first monotask ran, {idle:.0} ms later without a \
+             running monotask, the rest while no resource was saturated"
         ),
     })
 }

@@ -1,19 +1,16 @@
-//! From records to demands: what each monotask asked of which resource, and when.
+//! Demands: the amount, resource and time of each monotask's work.
 //!
-//! Everything else in this crate adds up demands. Two rules are settled here once:
+//! The rest of this crate sums demands. Two rules are applied here:
 //!
-//! * **What counts.** `cpu` and `slots` are measured in service time (cores under a quota
-//!   in core time, since a monotask's service there holds the time for which the kernel stopped its
-//!   thread), all other kinds in bytes. Of a monotask's two byte counts the kernel's
-//!   (`device_bytes`) goes first, since it is what the device did; but a
-//!   resource for which the kernel counted nothing at all (some network and
-//!   overlay file systems) is not one that it counts, and there the bytes asked for
-//!   stand. What a failed monotask moved is not known without the kernel's count,
-//!   and is left out.
-//! * **Links.** A store's bytes cross its link, so a monotask on a store is
-//!   a demand on the link too. Nothing tells the two apart when the
-//!   link carries one store only and its capacity was neither set nor probed:
-//!   such a link is *opaque* and is left out of every maximum.
+//! * **Units.** `cpu` and `slots` are measured in service time, all other kinds in bytes. For cores under
+//!   a quota it is core time, since a monotask's service there includes the time for which the kernel
+//!   throttled its thread. Of a monotask's two byte counts the kernel's (`device_bytes`) takes
+//!   precedence, since it is what the device did. A resource for which the kernel counted no bytes at all
+//!   (some network and overlay file systems) is not counted by it, so the requested bytes are used. The
+//!   bytes of a failed monotask are unknown without the kernel's count, and are left out.
+//! * **Links.** A store's bytes cross its link, so a monotask on a store is a demand on the link too. The
+//!   two cannot be separated if the link carries only one store and its capacity was neither set nor
+//!   probed: such a link is *opaque* and is left out of every maximum.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -25,21 +22,21 @@ use pellucid_trace::{JobEnd, Monotask, Phase, Resource, StageEnd, Trace, kind};
 pub(crate) struct Demand {
     pub stage: usize,
     pub resource: usize,
-    /// Index of the monotask that it comes from.
+    /// Index of its monotask.
     pub monotask: usize,
-    /// False for a store's bytes on the link that they cross.
+    /// False for the demand of a store's bytes on the link that they cross.
     pub own: bool,
     pub start_ns: u64,
     pub end_ns: u64,
     /// Service time in nanoseconds (core time under a quota), or bytes: see [`in_time`].
     pub amount: f64,
-    /// It could have gone to any resource of its kind.
+    /// True if any resource of its kind could have served it.
     pub movable: bool,
 }
 
 impl Demand {
-    /// Part of the demand that falls between two times. One without service
-    /// time falls wherever its start does; the caller sees to that it is asked once.
+    /// Returns the part of the demand between two times. A demand without service time counts fully, so
+    /// the caller must ask for it only once.
     pub fn within(&self, from_ns: u64, to_ns: u64) -> f64 {
         let service = self.end_ns - self.start_ns;
         if service == 0 {
@@ -51,59 +48,61 @@ impl Demand {
     }
 }
 
-/// All demands of a trace, those of a stage next to each other.
+/// All demands of a trace; those of a stage are contiguous.
 #[derive(Debug, Default)]
 pub(crate) struct Demands<'a> {
     monotasks: &'a [Monotask],
     pub all: Vec<Demand>,
     stages: Vec<Range<usize>>,
-    /// By job: the indices of its stages, and its end. A stream has as many jobs as an hour has seconds, so
-    /// nothing looks for them one by one.
+    /// The stages of each job. They are indexed, as are the ends, because a stream may have thousands of
+    /// jobs.
     stages_of: Vec<Vec<usize>>,
     job_ends: Vec<Option<&'a JobEnd>>,
     stage_ends: Vec<Option<&'a StageEnd>>,
-    /// Monotasks that refer to what the trace does not hold.
+    /// Number of monotasks that refer to missing records.
     pub skipped: u64,
-    /// By resource: some monotask does not say its bytes, so its bytes are not known.
+    /// By resource: true if the bytes of some monotask are unknown.
     pub unmeasured: Vec<bool>,
-    /// By resource: a link that cannot be told from its only store, or of which only bytes are known.
+    /// By resource: true for a link that cannot be separated from its only store, or with nothing but
+    /// byte counts.
     pub opaque: Vec<bool>,
-    /// By resource: measured in service time.
+    /// By resource: true if measured in service time.
     pub timed: Vec<bool>,
-    /// By resource: the cores of a machine.
+    /// By resource: true for the cores of a machine.
     cores: Vec<bool>,
-    /// Resources and directions that the kernel counts.
+    /// Resources and directions (true: in) that the kernel counts.
     counted: BTreeSet<(usize, bool)>,
 }
 
-/// True for kinds whose capacity is a number of places, not a rate.
+/// Returns true for kinds whose capacity is a number of slots, not a rate.
 pub(crate) fn in_time(kind: &str) -> bool {
     matches!(kind, kind::CPU | kind::SLOTS)
 }
 
-/// True for cores that a quota limits.
+/// Returns true for cores under a quota.
 pub(crate) fn under_quota(on: &Resource) -> bool {
     on.kind == kind::CPU && on.capacity_from.as_deref() == Some("quota")
 }
 
-/// Core time of a monotask on cores that a quota limits; `None` on others, and where it was not measured.
+/// Returns the core time of a monotask on cores under a quota; `None` on others, or if it was not
+/// measured.
 pub(crate) fn core_time(on: &Resource, m: &Monotask) -> Option<f64> {
     m.cpu_ns.filter(|_| under_quota(on)).map(|ns| ns as f64)
 }
 
-/// When a monotask's service began and ended.
+/// Returns the start and end of a monotask's service.
 pub(crate) fn service(m: &Monotask) -> (u64, u64) {
     let start = m.queued_ns.saturating_add(m.queue_ns);
     (start, start.saturating_add(m.service_ns))
 }
 
-/// True for phases that bring bytes in.
+/// Returns true for phases that bring bytes in.
 pub(crate) fn brings_in(phase: Phase) -> bool {
     matches!(phase, Phase::Read | Phase::Fetch)
 }
 
 impl<'a> Demands<'a> {
-    /// Reads all demands out of a trace.
+    /// Reads all demands of a trace.
     pub fn of(trace: &'a Trace) -> Self {
         let resources = trace.resources.len();
         let mut demands = Demands {
@@ -120,7 +119,7 @@ impl<'a> Demands<'a> {
         for (ix, stage) in trace.stages.iter().enumerate() {
             demands.stages_of.get_mut(stage.job as usize).into_iter().for_each(|of_job| of_job.push(ix));
         }
-        // The first of several counts.
+        // The first of several ends counts.
         for end in trace.job_ends.iter().rev() {
             demands.job_ends.get_mut(end.job as usize).into_iter().for_each(|of_job| *of_job = Some(end));
         }
@@ -170,55 +169,55 @@ impl<'a> Demands<'a> {
         Some(())
     }
 
-    /// Bytes that a monotask moved; `None` where nothing says.
+    /// Returns the bytes that a monotask moved; `None` if unknown.
     pub fn bytes(&self, m: &Monotask) -> Option<f64> {
         let counted = self.counted.contains(&(m.resource as usize, brings_in(m.phase)));
         moved(m, counted).map(|bytes| bytes as f64)
     }
 
-    /// Those of one stage, by start.
+    /// Returns the demands of one stage, by start.
     pub fn of_stage(&self, stage: usize) -> &[Demand] {
         self.stages.get(stage).map_or(&[], |range| &self.all[range.clone()])
     }
 
-    /// The monotask that a demand comes from.
+    /// Returns the monotask of a demand.
     pub fn monotask(&self, demand: &Demand) -> &'a Monotask {
         &self.monotasks[demand.monotask]
     }
 
-    /// Those of one job.
+    /// Returns the demands of one job.
     pub fn of_job(&self, job: usize) -> impl Iterator<Item = &Demand> {
         self.stages_of(job).iter().flat_map(|stage| self.of_stage(*stage))
     }
 
-    /// The indices of a job's stages.
+    /// Returns the indices of a job's stages.
     pub fn stages_of(&self, job: usize) -> &[usize] {
         self.stages_of.get(job).map_or(&[], Vec::as_slice)
     }
 
-    /// A job's end, where it was recorded.
+    /// Returns a job's end, if it was recorded.
     pub fn job_end(&self, job: usize) -> Option<&'a JobEnd> {
         self.job_ends.get(job).copied().flatten()
     }
 
-    /// A stage's end, where it was recorded.
+    /// Returns a stage's end, if it was recorded.
     pub fn stage_end(&self, stage: usize) -> Option<&'a StageEnd> {
         self.stage_ends.get(stage).copied().flatten()
     }
 
-    /// True where the demand is on the cores of a machine.
+    /// Returns true if the demand is on the cores of a machine.
     pub fn on_cores(&self, demand: &Demand) -> bool {
         self.cores[demand.resource]
     }
 
-    /// Service time on cores.
+    /// Returns the service time on cores.
     pub fn core_ns<'d>(&self, demands: impl IntoIterator<Item = &'d Demand>) -> f64 {
         let cores = demands.into_iter().filter(|d| self.cores[d.resource]);
         cores.map(|d| d.amount).sum()
     }
 }
 
-/// Bytes that a monotask moved; `None` where nothing says.
+/// Returns the bytes that a monotask moved; `None` if unknown.
 fn moved(m: &Monotask, counted: bool) -> Option<u64> {
     match m.device_bytes {
         Some(bytes) if counted => Some(bytes),
@@ -227,7 +226,7 @@ fn moved(m: &Monotask, counted: bool) -> Option<u64> {
     }
 }
 
-/// Resources and directions for which the kernel counted at least one byte.
+/// Returns the resources and directions for which the kernel counted at least one byte.
 fn counted(trace: &Trace) -> BTreeSet<(usize, bool)> {
     let some = trace.monotasks.iter().filter(|m| m.device_bytes.is_some_and(|b| b > 0));
     some.map(|m| (m.resource as usize, brings_in(m.phase))).collect()
@@ -242,7 +241,7 @@ fn opaque(trace: &Trace) -> Vec<bool> {
         }
     }
     let known = |ix: usize| trace.resources[ix].capacity.is_some() || used.contains(&(ix as u32));
-    // Of exchanges the bytes are known, and not when they were on their way.
+    // For exchanges the bytes are known, but not the time of the transfer.
     let sent: BTreeSet<u32> = trace.exchanges.iter().map(|sent| sent.resource).collect();
     let hidden = |(ix, stores): (usize, &i32)| (*stores == 1 || sent.contains(&(ix as u32))) && !known(ix);
     stores.iter().enumerate().map(hidden).collect()

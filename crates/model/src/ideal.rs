@@ -1,5 +1,5 @@
-//! Ideal times of the kinds of resource, from the demands on each resource
-//! (monotasks-sosp17 §6.1; the limit and the imbalance are ours, see the crate's head).
+//! Ideal times by kind of resource, from the demands on each resource (monotasks-sosp17 §6.1). The limit
+//! and the imbalance go beyond the paper; see the crate documentation.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::capacity::Capacity;
 use crate::demand::{Demand, Demands};
 use crate::{ms, ratio};
 
-/// Demands on one resource, added up.
+/// The total demand on one resource.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Load {
     amount: f64,
@@ -18,7 +18,7 @@ pub(crate) struct Load {
     service: Vec<(u64, u64)>,
 }
 
-/// Demands by index of the resource.
+/// Demands by resource index.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Loads(BTreeMap<usize, Load>);
 
@@ -28,7 +28,7 @@ impl Loads {
         self.add_within(demand, demand.start_ns, demand.end_ns);
     }
 
-    /// Adds the part of a demand that falls between two times, and says how much that is.
+    /// Adds the part of a demand between two times, and returns its amount.
     pub fn add_within(&mut self, demand: &Demand, from_ns: u64, to_ns: u64) -> f64 {
         let amount = demand.within(from_ns, to_ns);
         let load = self.0.entry(demand.resource).or_default();
@@ -40,7 +40,7 @@ impl Loads {
         amount
     }
 
-    /// All of a number of demands.
+    /// Sums demands.
     pub fn of<'d>(demands: impl IntoIterator<Item = &'d Demand>) -> Loads {
         let mut loads = Loads::default();
         demands.into_iter().for_each(|d| loads.add(d));
@@ -50,13 +50,12 @@ impl Loads {
 
 /// The resources that a kind's capacity is summed over, by kind.
 ///
-/// Computing can go to any core, so all cores count, used or not. Bytes lie
-/// where they lie: a disk that holds none of the job's bytes could not have
-/// helped, and does not count. A kind of which the trace registers a resource is there with no
-/// members when the job did not use it: its use was measured, and is zero.
+/// Computing can run on any core, so all cores count, used or not. Bytes are fixed to a disk: a disk that
+/// holds none of the job's bytes could not have helped, and does not count. A registered kind that the
+/// job did not use is present without members: its use was measured as zero.
 pub(crate) type Members = BTreeMap<String, Vec<usize>>;
 
-/// Members for work that put `loads` on the resources.
+/// Returns the members for work with these loads.
 pub(crate) fn members(trace: &Trace, demands: &Demands, loads: &Loads) -> Members {
     let mut members = Members::new();
     for (ix, resource) in trace.resources.iter().enumerate() {
@@ -71,7 +70,7 @@ pub(crate) fn members(trace: &Trace, demands: &Demands, loads: &Loads) -> Member
     members
 }
 
-/// The time that a kind of resource needs for the demands on it.
+/// The time that a kind of resource needs for its demands.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct KindTime {
     pub ideal_ns: f64,
@@ -84,7 +83,7 @@ pub(crate) struct KindTime {
     pub from_busy_time: bool,
 }
 
-/// The times of all kinds, by name.
+/// Returns the times of all kinds, by name.
 pub(crate) fn kind_times(
     loads: &Loads,
     members: &Members,
@@ -122,14 +121,14 @@ fn kind_time(loads: &Loads, members: &[usize], capacities: &[Capacity]) -> KindT
         }
     }
     let mean_ns = ratio(sum_ns, members.len() as f64).unwrap_or(0.0);
-    // Without all capacities there is no total capacity: each resource then counts the same.
+    // Without all capacities there is no total capacity, so every resource has the same weight.
     time.ideal_ns = if time.from_busy_time { mean_ns } else { ratio(amount, rates).unwrap_or(0.0) };
     time.limit_ns = time.ideal_ns.max(fixed_ns);
     time.imbalance = ratio(time.largest_ns, mean_ns).filter(|_| members.len() > 1);
     time
 }
 
-/// A kind's times as the analysis says them; queue and service times are summed over `demands`.
+/// Converts a kind's times for the analysis; queue and service times are summed over `used`.
 pub(crate) fn kind_uses<'d>(
     trace: &Trace,
     demands: &Demands,
@@ -150,7 +149,7 @@ pub(crate) fn kind_uses<'d>(
                 imbalance: time.imbalance,
                 from_busy_time: time.from_busy_time,
                 utilization: duration_ms.and_then(|d| ratio(ideal_ms, d)),
-                // Zero is measured where nothing of the kind was used; see below for the rest.
+                // An unused kind has measured zeros; the loop below fills in the others.
                 queue_ms: (time.limit_ns == 0.0).then_some(0.0),
                 service_ms: (time.limit_ns == 0.0).then_some(0.0),
             };
@@ -167,19 +166,19 @@ pub(crate) fn kind_uses<'d>(
     uses
 }
 
-/// The kind with the largest limit, if any has one.
+/// Returns the kind with the largest limit, if any has one.
 pub(crate) fn largest_limit(trace: &Trace, times: &BTreeMap<String, KindTime>) -> Option<Bottleneck> {
     let used = times.iter().filter(|(_, t)| t.limit_ns > 0.0);
     let (kind, time) = used.max_by(|a, b| a.1.limit_ns.total_cmp(&b.1.limit_ns))?;
     Some(bottleneck(trace, kind, time))
 }
 
-/// A kind as a bottleneck, with the resource that has the largest ideal time.
+/// Builds a bottleneck from a kind and its resource with the largest ideal time.
 pub(crate) fn bottleneck(trace: &Trace, kind: &str, time: &KindTime) -> Bottleneck {
     Bottleneck { kind: kind.to_owned(), name: time.largest.map(|ix| trace.resources[ix].name.clone()) }
 }
 
-/// Every resource over the whole trace.
+/// Returns the use of every resource over the whole trace.
 pub(crate) fn resources(trace: &Trace, demands: &Demands, capacities: &[Capacity]) -> Vec<ResourceUse> {
     let loads = Loads::of(&demands.all);
     let each = trace.resources.iter().zip(capacities).enumerate();

@@ -1,8 +1,7 @@
-//! A job: its spans, its modelled time, and what limits it.
+//! Analysis of a job: its spans, its modelled time, and its bottleneck.
 //!
-//! A span is the time between two neighbouring instants at which some stage of
-//! the job begins or ends its service; the crate's head says why spans are summed
-//! instead of stages.
+//! A span is the time between two consecutive instants at which some stage of the job starts or ends its
+//! service. The crate documentation explains why spans are summed and not stages.
 
 use std::collections::BTreeMap;
 
@@ -15,37 +14,36 @@ use crate::ideal::{self, KindTime, Loads, Members};
 use crate::steps::steps;
 use crate::{ms, ratio};
 
-/// Part of the modelled time below which two kinds count as equally worth
-/// removing. Without it, a kind that matters for a hundredth of the job would
-/// be its bottleneck whenever two large ones balance.
+/// Share of the modelled time within which the savings of two kinds count as equal. Otherwise a kind that
+/// matters for a hundredth of the job would be its bottleneck whenever two large ones balance.
 pub(crate) const TIE: f64 = 0.02;
 
-/// Part of a job's time that ideal times have to explain before a resource is said to limit it.
-/// Below it, the job mostly did something else than use resources.
+/// Share of a job's time that ideal times must explain for a resource to limit it. Below it, the job
+/// mostly did not use resources.
 const EXPLAINED: f64 = 0.5;
 
-/// Whether ideal times of `modelled` explain enough of a time for a resource to be what limits.
+/// Returns true if ideal times of `modelled` explain enough of a time for a resource to be its limit.
 pub(crate) fn explained(modelled: f64, time: f64) -> bool {
     modelled >= EXPLAINED * time
 }
 
-/// Stretch of time during which the same stages were served.
+/// A period during which the same stages were served.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Span {
     pub times: BTreeMap<String, KindTime>,
-    /// Demand by resource and stage, to say whose the limit is.
+    /// Demand by resource and stage, to attribute the limit.
     pub shares: BTreeMap<(usize, usize), f64>,
 }
 
 impl Span {
-    /// The kind with the largest limit among those that are not taken away, with its limit.
+    /// Returns the kind with the largest limit, except for those in `without`, and its limit.
     pub fn limit(&self, without: &[&str]) -> Option<(&str, f64)> {
         let left = self.times.iter().filter(|(k, _)| !without.contains(&k.as_str()));
         left.map(|(k, t)| (k.as_str(), t.limit_ns)).max_by(|a, b| a.1.total_cmp(&b.1))
     }
 }
 
-/// What the model holds of a job.
+/// The model of a job.
 #[derive(Debug, Default)]
 pub(crate) struct JobModel {
     pub members: Members,
@@ -54,7 +52,7 @@ pub(crate) struct JobModel {
 }
 
 impl JobModel {
-    /// Adds up a job's demands. Empty for a job without monotasks.
+    /// Sums a job's demands. Empty for a job without monotasks.
     pub fn of(trace: &Trace, demands: &Demands, capacities: &[Capacity], job: usize) -> JobModel {
         let cuts = cuts(demands, job);
         let Some(last) = cuts.len().checked_sub(1) else { return JobModel::default() };
@@ -85,13 +83,13 @@ impl JobModel {
         }
     }
 
-    /// The modelled time with some kinds taken away (§6.5: excluded from the maximum).
+    /// Returns the modelled time without some kinds (§6.5: excluded from the maximum).
     pub fn modelled_ns(&self, without: &[&str]) -> f64 {
         self.spans.iter().filter_map(|span| span.limit(without)).map(|(_, ns)| ns).sum()
     }
 
-    /// The kind whose removal lowers the modelled time most, with some already gone.
-    /// Among equals, the one with the largest limit.
+    /// Returns the kind whose removal lowers the modelled time most, with those in `without` already
+    /// removed. Among equals, returns the one with the largest limit.
     pub fn bottleneck(&self, without: &[&str]) -> Option<&str> {
         let modelled = self.modelled_ns(without);
         let kinds = self.times.iter().filter(|(k, t)| t.limit_ns > 0.0 && !without.contains(&k.as_str()));
@@ -107,7 +105,7 @@ impl JobModel {
     }
 }
 
-/// Instants at which a stage of the job begins or ends its service, in order.
+/// Returns the instants at which a stage of the job starts or ends its service, in order.
 pub(crate) fn cuts(demands: &Demands, job: usize) -> Vec<u64> {
     let stages = demands.stages_of(job).iter();
     let mut cuts: Vec<u64> = stages
@@ -123,7 +121,7 @@ pub(crate) fn cuts(demands: &Demands, job: usize) -> Vec<u64> {
     cuts
 }
 
-/// Everything that is said of one job.
+/// Analyzes one job.
 pub(crate) fn analyze(
     trace: &Trace,
     demands: &Demands,
@@ -137,7 +135,7 @@ pub(crate) fn analyze(
     let duration_ms = end.map(|e| until(e.ended_ns));
     let used = || demands.of_job(ix);
     let modelled_ms = (!model.times.is_empty()).then(|| ms(model.modelled_ns(&[])));
-    // Not denied while the job has no duration.
+    // A job without a duration keeps its bottleneck.
     let limited = duration_ms.zip(modelled_ms).is_none_or(|(whole, modelled)| explained(modelled, whole));
     let bottleneck = model.bottleneck(&[]).filter(|_| limited);
     let next = bottleneck.and_then(|gone| model.bottleneck(&[gone]));
@@ -166,7 +164,7 @@ pub(crate) fn analyze(
     }
 }
 
-/// The last instant at which something of a job was recorded, by the job's index.
+/// Returns the time of each job's last record.
 pub(crate) fn last_seen(trace: &Trace, demands: &Demands) -> Vec<Option<u64>> {
     let mut last = vec![None; trace.jobs.len()];
     let job_of = |stage: usize| trace.stages.get(stage).map(|s| s.job as usize);
@@ -183,7 +181,7 @@ pub(crate) fn last_seen(trace: &Trace, demands: &Demands) -> Vec<Option<u64>> {
     last
 }
 
-/// Cuts the time from the trace's origin to the last that it saw into jobs and the rest.
+/// Divides the time from the trace's origin to its last record into jobs and the rest.
 pub(crate) fn wall_clock(trace: &Trace, last_seen: &[Option<u64>]) -> WallClock {
     let jobs = trace.jobs.iter().zip(last_seen);
     let jobs: Vec<(u64, u64)> =
@@ -201,8 +199,8 @@ pub(crate) fn wall_clock(trace: &Trace, last_seen: &[Option<u64>]) -> WallClock 
     }
 }
 
-/// Bytes that monotasks of some phases moved over disks, links and stores.
-/// `None` where the trace has no such resource or a monotask does not say.
+/// Returns the bytes that monotasks of some phases moved over disks, links and stores. `None` if the
+/// trace has no such resource, or if some bytes were not measured.
 fn moved<'d>(
     demands: &Demands,
     used: impl Iterator<Item = &'d Demand>,
@@ -219,17 +217,17 @@ fn moved<'d>(
     bytes.map(|b| b as u64)
 }
 
-/// Input bytes that the page cache held; compute monotasks say so.
+/// Returns the input bytes served by the page cache, as recorded by compute monotasks.
 fn cached<'d>(demands: &Demands, used: impl Iterator<Item = &'d Demand>) -> Option<u64> {
     sum_of(used.filter(|d| demands.on_cores(d)).map(|d| demands.monotask(d).cached_bytes))
 }
 
-/// Sum of what was measured; `None` where nothing was.
+/// Sums measured values; `None` if there are none.
 fn sum_of(values: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     values.flatten().fold(None, |sum: Option<u64>, v| Some(sum.unwrap_or(0).saturating_add(v)))
 }
 
-/// How core time divides; a share is of all core time, and `None` where no monotask says.
+/// Divides core time; each share is of all core time, and `None` if no monotask recorded it.
 pub(crate) fn core_time<'d>(demands: &Demands, used: impl Iterator<Item = &'d Demand>) -> CoreTime {
     let monotasks: Vec<_> = used.filter(|d| demands.on_cores(d)).map(|d| demands.monotask(d)).collect();
     let total = monotasks.iter().map(|m| m.service_ns as f64).sum::<f64>();
@@ -245,7 +243,7 @@ pub(crate) fn core_time<'d>(demands: &Demands, used: impl Iterator<Item = &'d De
     }
 }
 
-/// Demands relative to each other (blocked-time-nsdi15 §3.4).
+/// Returns the job's demands relative to each other (blocked-time-nsdi15 §3.4).
 fn intensity(trace: &Trace, demands: &Demands, job: usize) -> Intensity {
     let core_s = demands.core_ns(demands.of_job(job)) / 1e9;
     let on = |name: &str| {
@@ -254,7 +252,7 @@ fn intensity(trace: &Trace, demands: &Demands, job: usize) -> Intensity {
         let used = demands.of_job(job).filter(|d| of_kind(d.resource));
         known.then(|| used.map(|d| d.amount).sum::<f64>())
     };
-    // What was spilled is read back by the same phase as input: they cannot be told apart.
+    // Spilled data is read back in the same phase as input, so the two cannot be separated.
     let spilled = demands.of_job(job).any(|d| demands.monotask(d).phase == Phase::Spill);
     let input = moved(demands, demands.of_job(job), brings_in).filter(|_| !spilled);
     let cached = cached(demands, demands.of_job(job)).unwrap_or(0);
@@ -264,7 +262,7 @@ fn intensity(trace: &Trace, demands: &Demands, job: usize) -> Intensity {
         disk_mb_per_cpu_s: on(kind::DISK).and_then(|bytes| ratio(bytes / 1e6, core_s)),
         network_mbit_per_cpu_s: on(kind::NETWORK).and_then(|bytes| ratio(bytes * 8.0 / 1e6, core_s)),
         shuffle_over_input: None,
-        // An answer that goes to the client is not written, and is not measured in bytes.
+        // A result sent to the client is not written, and its bytes are not measured.
         output_over_input: output.filter(|o| *o > 0).zip(input).and_then(|(o, i)| ratio(o as f64, i)),
     }
 }

@@ -1,33 +1,28 @@
-//! What a trace means: ideal times, the bottleneck, and what would limit next.
+//! Analyses of a trace: ideal times, the bottleneck, and what would limit next.
 //!
-//! # Why it is so
+//! # The model
 //!
-//! Work that is split into monotasks says how long each resource was used, so a
-//! job's time can be explained by a model that fits on one line
-//! (monotasks-sosp17 §6.1): a resource's *ideal time* is its total demand over
-//! its capacity, a stage takes as long as its largest ideal time, and a job the
-//! sum over its stages. Removing a resource from the maximum shows what it costs
-//! (§6.5). Three things differ from the paper, each for a reason:
+//! Work split into monotasks records how long each resource was used, so a job's time can be explained by
+//! a model that fits on one line (monotasks-sosp17 §6.1): a resource's *ideal time* is its total demand
+//! over its capacity, a stage takes as long as its largest ideal time, and a job takes the sum over its
+//! stages. Removing a resource from the maximum shows its cost (§6.5). The model differs from the paper
+//! in three ways:
 //!
-//! * **Spans, not stages, are summed.** The paper's stages run one after
-//!   another. Ours may overlap, and stages that overlap share the resources, so
-//!   the sum of their maxima could exceed the measured time. A job is therefore cut
-//!   wherever a stage begins or ends its service; between two cuts the
-//!   same stages run, and their demands are added before the maximum is taken.
-//!   Where stages do not overlap, this is the paper's formula. Whatever
-//!   overlaps, each span's maximum is at most its length while capacities are
-//!   right, so the modelled time is a lower bound.
-//! * **Bytes stay on their disk.** A kind's ideal time is total demand over total
-//!   capacity, as in the paper. But input lies where it lies: if one disk
-//!   holds most of it, the kind takes as long as that disk. That is the kind's
-//!   *limit*, and maxima are taken over limits. What could have gone anywhere
-//!   (computing, spilled bytes) does not count towards a single resource's limit.
-//! * **Capacity may come from the trace itself.** Set or probed capacities go
-//!   first; else a resource's capacity is the rate of its best two busy
-//!   seconds; a resource that was not busy for so long has none, and its busy
-//!   time stands for its ideal time, which then is a bound, and is marked as one.
+//! * **Spans, not stages, are summed.** The paper's stages run one after another. Here stages may overlap
+//!   and share the resources, so the sum of their maxima could exceed the measured time. A job is
+//!   therefore cut wherever a stage starts or ends its service. Between two cuts the same stages run, and
+//!   their demands are added before the maximum is taken. Without overlap, this is the paper's formula.
+//!   If capacities are right, each span's maximum is at most its length, so the modelled time is a lower
+//!   bound.
+//! * **Bytes stay on their disk.** A kind's ideal time is total demand over total capacity, as in the
+//!   paper. But input is fixed to a disk: if one disk holds most of it, the kind takes as long as that
+//!   disk. This time is the kind's *limit*, and maxima are taken over limits. Demands that any resource
+//!   could have served (computing, spilled bytes) do not count towards the limit of a single one.
+//! * **The capacity may come from the trace.** Set or probed capacities take precedence. Otherwise a
+//!   resource's capacity is the rate of its best two busy seconds. A resource with less busy time has no
+//!   capacity; its busy time then stands in for its ideal time, and the result is marked as a bound.
 //!
-//! # How it is used
+//! # Example
 //!
 //! ```
 //! let trace = pellucid_trace::Trace::default();
@@ -35,16 +30,15 @@
 //! assert!(analysis.jobs.is_empty());
 //! ```
 //!
-//! # Where it does not apply
+//! # Limits
 //!
-//! The model has totals only: no queueing, ramp-up or waves. Those are the
-//! difference between measured and modelled time, and are called unexplained.
-//! It reads monotasks. Pipelined tasks (Spark's) have no ideal times: what they say is worked out in
-//! `pipelined`, as blocked-time-nsdi15 does. Sampled tasks (of iterative jobs) are read as monotasks of cores and
-//! of the memory's bandwidth, in `iterative`.
+//! The model uses totals only, without queueing, ramp-up or waves. These make up the difference between
+//! measured and modelled time, which is reported as unexplained. The model applies to monotasks.
+//! Pipelined tasks (Spark's) have no ideal times; `pipelined` analyzes them as in blocked-time-nsdi15.
+//! Sampled tasks (of iterative jobs) are read as monotasks on cores and memory bandwidth, in `iterative`.
 //!
-//! Nothing here reads a clock or does I/O. Input may be damaged: indices that lead
-//! nowhere are skipped with a warning, and what was not measured is `None`.
+//! This crate reads no clock and does no I/O. Input may be damaged: records with invalid indices are
+//! skipped with a warning. Values that were not measured are `None`.
 
 mod analysis;
 pub mod backtest;
@@ -72,10 +66,9 @@ use demand::Demands;
 use job::JobModel;
 use pellucid_trace::{Trace, kind};
 
-/// Explains a trace (monotasks-sosp17 §6.1).
+/// Analyzes a trace (monotasks-sosp17 §6.1).
 ///
-/// Never panics, whatever the trace holds; no number in the answer is infinite
-/// or not a number.
+/// Never panics, whatever the trace holds. Every number in the result is finite.
 pub fn analyze(trace: &Trace) -> Analysis {
     if iterative::applies(trace) {
         return iterative::analyze(trace);
@@ -113,7 +106,7 @@ pub fn analyze(trace: &Trace) -> Analysis {
     analysis
 }
 
-/// What recording cost, against the core time that the trace accounts for.
+/// Returns the cost of recording, relative to the core time in the trace.
 fn recording(trace: &Trace, demands: &Demands) -> Recording {
     let end = trace.end.as_ref();
     let recording_ns = end.and_then(|e| e.recording_ns);
@@ -125,18 +118,18 @@ fn recording(trace: &Trace, demands: &Demands) -> Recording {
     }
 }
 
-/// What a reader of the analysis has to know before believing it.
+/// Returns caveats about the analysis.
 fn warnings(trace: &Trace, demands: &Demands) -> Vec<String> {
     let mut out = Vec::new();
     if let Some(why) = &trace.truncated {
-        out.push(format!("the trace is truncated ({why}): times and bytes are those up to there"));
+        out.push(format!("the trace is truncated ({why}): times and bytes cover the recorded part"));
     }
     out.extend(trace.warnings.iter().cloned());
     let labels = trace.header.iter().flat_map(|h| &h.labels);
     out.extend(labels.map(|label| format!("not the bare machine: {label}")));
     if demands.skipped > 0 {
         out.push(format!(
-            "{} monotasks refer to what the trace does not hold and were left out",
+            "{} monotasks refer to records missing from the trace and were skipped",
             demands.skipped
         ));
     }
@@ -144,9 +137,9 @@ fn warnings(trace: &Trace, demands: &Demands) -> Vec<String> {
     out
 }
 
-/// Warns when other processes used core time, more than a tenth of what this job may use: the
-/// job's service times then hold waiting that the trace cannot see. In cores, since the machine
-/// may have more of them than the job.
+/// Warns if other processes used more than a tenth of the core time available to this job: its service
+/// times then include waits that the trace does not show. The unit is cores, since the machine may have
+/// more of them than the job.
 fn foreign_load(trace: &Trace) -> Option<String> {
     let (mut others, mut available, mut passed) = (0.0, 0.0, 0.0);
     for sample in &trace.utilization_samples {
@@ -162,17 +155,17 @@ fn foreign_load(trace: &Trace) -> Option<String> {
     let (share, busy) = (ratio(others, available)?, ratio(others, passed)?);
     (share > 0.1).then(|| {
         let cores = if format!("{busy:.1}") == "1.0" { "core" } else { "cores" };
-        format!("other processes kept {busy:.1} {cores} busy while this was measured")
+        format!("other processes kept {busy:.1} {cores} busy during the measurement")
     })
 }
 
-/// `a ÷ b` where that is a number, else nothing.
+/// Returns `a ÷ b` if it is a finite number.
 pub(crate) fn ratio(a: f64, b: f64) -> Option<f64> {
     let r = a / b;
     (b > 0.0 && r.is_finite()).then_some(r)
 }
 
-/// Nanoseconds as milliseconds.
+/// Converts nanoseconds to milliseconds.
 pub(crate) fn ms(ns: f64) -> f64 {
     ns / 1e6
 }

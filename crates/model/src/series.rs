@@ -1,4 +1,4 @@
-//! Use of each resource over time, for pictures.
+//! The use of each resource over time, for charts.
 
 use pellucid_trace::{Trace, union_ns};
 
@@ -6,23 +6,24 @@ use crate::capacity::capacities;
 use crate::demand::{Demand, Demands};
 use crate::ratio;
 
-/// One resource's use over time.
+/// The use of one resource over time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
     /// Index of the resource in the trace.
     pub resource: usize,
-    /// Cores or slots, or bytes per second; `None`: use is the part of the time during which it served anything.
+    /// Cores or slots, or bytes per second. `None` if unknown; use is then the share of time that it
+    /// served anything.
     pub capacity: Option<f64>,
-    /// Where the capacity is known from.
+    /// The source of the capacity.
     pub capacity_from: Option<String>,
-    /// Ideal ÷ length of each of the equal parts of the time asked for. At most
-    /// a little over 1: more means that the resource was faster than its capacity says.
+    /// Ideal time over length, for each of the equal parts. Values may exceed 1 a little, where the
+    /// resource was faster than its capacity.
     pub utilization: Vec<f64>,
 }
 
-/// The use of every resource that served something between two times, cut in
-/// `parts` equal parts. Where the resource has no capacity, the part of the time
-/// during which it served anything. Empty when `parts` is 0 or the time is.
+/// Returns the use between two times of every resource that served something, in `parts` equal parts.
+/// Without a capacity, the use is the share of time during which the resource served anything. Empty if
+/// `parts` or the time is 0.
 pub fn series(trace: &Trace, from_ns: u64, to_ns: u64, parts: usize) -> Vec<Series> {
     if parts == 0 || to_ns <= from_ns {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! A stage: its ideal times, what limits it, and how uneven its multitasks were.
+//! Analysis of a stage: its ideal times, its bottleneck, and the unevenness of its multitasks.
 
 use pellucid_trace::{Outcome, Phase, Trace};
 
@@ -9,18 +9,18 @@ use crate::ideal::{self, Loads, Members};
 use crate::job::core_time;
 use crate::{ms, ratio};
 
-/// What is known of one multitask.
+/// A multitask's time, outcome and bytes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Task {
     started_ns: u64,
-    /// `None` while nothing of it ended.
+    /// `None` if none of its monotasks ended.
     ended_ns: Option<u64>,
     failed: bool,
     input_bytes: Option<f64>,
     output_bytes: Option<f64>,
 }
 
-/// The multitasks of every stage, by its index.
+/// Returns the multitasks by stage index.
 pub(crate) fn tasks(trace: &Trace, demands: &Demands) -> Vec<Vec<Task>> {
     let admitted = trace.multitasks.iter().map(|m| Task { started_ns: m.admitted_ns, ..Task::default() });
     let mut multitasks: Vec<Task> = admitted.collect();
@@ -48,7 +48,7 @@ pub(crate) fn tasks(trace: &Trace, demands: &Demands) -> Vec<Vec<Task>> {
     by_stage
 }
 
-/// Everything that is said of one stage; `members` are those of its job.
+/// Analyzes one stage; `members` are those of its job.
 pub(crate) fn analyze(
     trace: &Trace,
     demands: &Demands,

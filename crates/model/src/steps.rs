@@ -1,33 +1,34 @@
-//! The steps of a job, one after another: what the time was that no resource accounts for.
+//! The consecutive steps of a job, which account for time outside of resources.
 //!
-//! Ideal times say nothing of a query of a few milliseconds, which is mostly planned and started. When its first
-//! stage was submitted, its first multitask admitted and its first monotask run is in every trace of monotasks, so
-//! that the time can be named all the same. Not for sampled tasks, of which one says when one of many ran.
+//! Ideal times explain little of a query that takes a few milliseconds, most of which is planning and
+//! start-up. Every trace of monotasks records the submission of the first stage, the admission of the
+//! first multitask and the start of the first monotask, so this time can be attributed. This does not
+//! apply to sampled tasks, which record only when one of many ran.
 
 use pellucid_trace::{Trace, union_ns};
 
 use crate::demand::Demands;
 use crate::ms;
 
-/// The steps of a job of monotasks, one after another; they sum to its duration.
+/// The consecutive steps of a job of monotasks; they sum to its duration.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Steps {
     /// From its submission to that of its first stage.
     pub planning_ms: f64,
-    /// From there until its first multitask was admitted.
+    /// From there to the admission of its first multitask.
     pub admission_ms: f64,
-    /// From there until its first monotask ran.
+    /// From there to the start of its first monotask.
     pub starting_ms: f64,
     /// While at least one monotask ran.
     pub working_ms: f64,
-    /// While none ran, between the first and the last.
+    /// Between the first and the last monotask, while none ran.
     pub pauses_ms: f64,
     /// After the last monotask.
     pub finishing_ms: f64,
 }
 
 impl Steps {
-    /// Each step with its name, in their order.
+    /// Returns each step with its name, in order.
     pub fn each(&self) -> [(&'static str, f64); 6] {
         [
             ("planning", self.planning_ms),
@@ -40,7 +41,7 @@ impl Steps {
     }
 }
 
-/// How the time of a job that ended divides. `None` without monotasks.
+/// Divides the time of a job that ended. Returns `None` without monotasks.
 pub(crate) fn steps(trace: &Trace, demands: &Demands, job: usize, ended_ns: u64) -> Option<Steps> {
     let service: Vec<(u64, u64)> = demands.of_job(job).map(|d| (d.start_ns, d.end_ns)).collect();
     let first = service.iter().map(|(start, _)| *start).min()?;
@@ -48,7 +49,7 @@ pub(crate) fn steps(trace: &Trace, demands: &Demands, job: usize, ended_ns: u64)
     let planned = demands.stages_of(job).iter().map(|stage| trace.stages[*stage].submitted_ns).min()?;
     let multitasks = demands.of_job(job).map(|d| demands.monotask(d).multitask as usize);
     let admitted = multitasks.filter_map(|ix| Some(trace.multitasks.get(ix)?.admitted_ns)).min()?;
-    // Records of a damaged trace may be out of order: no step takes less than no time.
+    // Records of a damaged trace may be out of order, so no step is negative.
     let mut at = trace.jobs[job].submitted_ns;
     let mut until = |instant: u64| {
         let step = instant.min(ended_ns).saturating_sub(at);

@@ -1,4 +1,5 @@
-//! Comparisons of two runs, worked out by hand, and how often noise alone is called a change.
+//! Comparisons of two runs against manual calculations, and the rate at which noise is reported as a
+//! change.
 
 mod builder;
 
@@ -7,8 +8,8 @@ use builder::spark::{Spark, measured};
 use pellucid_model::{Verdict, compare};
 use pellucid_trace::Trace;
 
-/// Sixteen multitasks on two cores, then a short stage. Each takes its partition's time times `factor`, plus
-/// what `noise` says; every fourth partition is three times as large.
+/// Runs sixteen multitasks on two cores, then a short stage. Each takes its partition's time multiplied
+/// by `factor` and by one plus `noise`; every fourth partition is three times as large.
 fn run(factor: f64, mut noise: impl FnMut() -> f64) -> Trace {
     let mut b = Build::on_cores(2);
     let job = b.job("SELECT", 0.0);
@@ -34,8 +35,8 @@ fn run(factor: f64, mut noise: impl FnMut() -> f64) -> Trace {
 }
 
 #[test]
-fn sizes_of_partitions_are_no_noise() {
-    // Partitions differ threefold, but alike in both runs: the interval is that of runs alone.
+fn partition_sizes_do_not_count_as_noise() {
+    // Partitions differ threefold, but equally in both runs: only the variance between runs remains.
     let (a, b) = (run(1.0, || 0.0), run(1.25, || 0.0));
     let comparison = compare(&a, &b).expect("both ended");
     let change = comparison.change;
@@ -47,7 +48,7 @@ fn sizes_of_partitions_are_no_noise() {
     assert_eq!(change.verdict(), Verdict::Slower);
     let scan = &comparison.stages[0];
     assert_eq!((scan.a, scan.b), (Some(0), Some(0)));
-    // 16 multitasks of 45 ms in the mean on two cores: a quarter more is 90 ms of ideal time.
+    // 16 multitasks of 45 ms on average on two cores: a quarter more is 90 ms of ideal time.
     assert!((scan.explained_by["cpu"].expect("measured") - 90.0).abs() < 1e-6);
     assert_eq!(scan.explained_by["disk"], None);
     assert!(scan.why.contains("on cpu: 1.25 times the core time in 16 monotasks"), "{}", scan.why);
@@ -55,15 +56,16 @@ fn sizes_of_partitions_are_no_noise() {
 }
 
 #[test]
-fn a_small_change_is_the_same() {
+fn small_change_is_within_noise() {
     let comparison = compare(&run(1.0, || 0.0), &run(1.04, || 0.0)).expect("both ended");
     assert_eq!(comparison.change.verdict(), Verdict::SameWithinNoise);
     assert!(comparison.stages.iter().all(|stage| stage.why.is_empty()));
 }
 
-/// Runs that differ by chance alone, in their multitasks and as wholes: at most one in ten is called a change.
+/// Runs that differ by chance alone, in their multitasks and as a whole: at most one in ten is reported
+/// as a change.
 #[test]
-fn noise_is_called_a_change_no_more_often_than_said() {
+fn noise_is_reported_as_change_at_most_one_time_in_ten() {
     let seed = 7_u64;
     println!("seed {seed}");
     let mut random = seed;
@@ -84,7 +86,7 @@ fn noise_is_called_a_change_no_more_often_than_said() {
 }
 
 #[test]
-fn what_did_not_end_is_not_compared() {
+fn compare_rejects_runs_without_an_end() {
     let mut cut = run(1.0, || 0.0);
     cut.job_ends.clear();
     assert!(compare(&run(1.0, || 0.0), &cut).expect_err("it did not end").contains("nothing to compare"));
@@ -92,7 +94,7 @@ fn what_did_not_end_is_not_compared() {
 }
 
 #[test]
-fn runs_of_different_queries_are_told_apart() {
+fn compare_detects_different_queries() {
     let (a, mut b) = (run(1.0, || 0.0), run(1.0, || 0.0));
     assert!(!compare(&a, &b).expect("both ended").different_queries);
     b.jobs[0].name = "SELECT 2".to_string();
@@ -101,7 +103,7 @@ fn runs_of_different_queries_are_told_apart() {
 }
 
 #[test]
-fn code_of_spark_may_move_by_lines() {
+fn spark_jobs_match_when_line_numbers_shift() {
     let run = |job: &str| {
         let mut trace = spark(0.0);
         trace.jobs[0].name = job.to_string();
@@ -113,7 +115,7 @@ fn code_of_spark_may_move_by_lines() {
     assert!(compare(&first, &run("show at Main.scala:41")).expect("both ended").different_queries);
 }
 
-/// A Spark job of eight tasks on two slots, in each of which garbage was collected for so long.
+/// Builds a Spark job of eight tasks on two slots, each with this much garbage collection.
 fn spark(gc: f64) -> Trace {
     let mut s = Spark::on(1, 2.0);
     let job = s.job(0.0, 4.0 * (100.0 + gc));
@@ -126,10 +128,10 @@ fn spark(gc: f64) -> Trace {
 }
 
 #[test]
-fn what_pipelined_tasks_did_longer_is_named() {
+fn change_is_explained_by_the_part_that_grew() {
     let comparison = compare(&spark(0.0), &spark(60.0)).expect("both ended");
     let [stage] = &comparison.stages[..] else { panic!("one stage: {comparison:?}") };
-    assert_eq!(stage.why, "240 ms more of garbage collection");
+    assert_eq!(stage.why, "240 ms more garbage collection");
     assert_eq!(stage.explained_by["gc"], Some(240.0));
     assert_eq!(stage.explained_by["cpu"].map(f64::round), Some(0.0));
     assert_eq!(stage.explained_by["disk"], None, "it was not measured");

@@ -1,4 +1,4 @@
-//! Analyses of small traces, against figures that were worked out by hand.
+//! Analyses of small traces, compared with manual calculations.
 
 mod builder;
 
@@ -6,24 +6,24 @@ use builder::{Build, ms};
 use pellucid_model::*;
 use pellucid_trace::{Outcome, Phase, UtilizationSample, kind};
 
-/// Equal but for rounding.
+/// Asserts equality up to rounding.
 #[track_caller]
 fn close(got: impl Into<Option<f64>>, expect: f64) {
     let got = got.into().expect("measured");
     assert!((got - expect).abs() <= 1e-6 * expect.abs().max(1.0), "{got} is not {expect}");
 }
 
-/// Runs the analysis, after checking that the trace itself is sound.
+/// Checks that the trace is valid and analyzes it.
 #[track_caller]
 fn analyzed(b: &Build) -> Analysis {
     assert_eq!(b.trace.check(), Vec::<String>::new());
     analyze(&b.trace)
 }
 
-/// §6.1: compute monotasks of twenty minutes on eighty cores are fifteen seconds;
-/// twenty gigabytes over ten disks of 100 MB/s are twenty.
+/// §6.1: compute monotasks of twenty minutes on eighty cores take fifteen seconds; twenty gigabytes over
+/// ten disks of 100 MB/s take twenty.
 #[test]
-fn the_papers_own_example() {
+fn example_of_the_paper_is_reproduced() {
     let mut b = Build::on_cores(80);
     let disks: Vec<u32> = (0..10).map(|d| b.disk(&format!("sd{d}"), Some(100e6))).collect();
     let job = b.job("example", 0.0);
@@ -52,7 +52,7 @@ fn the_papers_own_example() {
 }
 
 #[test]
-fn a_query_of_two_stages() {
+fn query_of_two_stages_has_expected_times() {
     let a = analyzed(&Build::query());
     let job = &a.jobs[0];
     close(job.duration_ms, 1840.0);
@@ -80,7 +80,7 @@ fn a_query_of_two_stages() {
 
     let last = &a.stages[1];
     assert_eq!(last.bottleneck.as_ref().unwrap().kind, "cpu");
-    // The disk is known and was not used: measured, and zero. A network is not known at all.
+    // The disk is known and was not used: measured as zero. A network is unknown.
     close(last.kinds["disk"].ideal_ms, 0.0);
     assert!(!last.kinds.contains_key("network"));
 
@@ -91,7 +91,7 @@ fn a_query_of_two_stages() {
     assert!(a.causes[0].evidence.contains("falls by 1300 of 1630 ms"), "{}", a.causes[0].evidence);
 }
 
-/// All bytes on one of two disks: the kind's ideal time is half of what that disk needs.
+/// All bytes are on one of two disks: the kind's ideal time is half of that disk's.
 #[test]
 fn bytes_stay_on_their_disk() {
     let mut b = Build::on_cores(1);
@@ -111,14 +111,14 @@ fn bytes_stay_on_their_disk() {
     close(disks.limit_ms, 900.0);
     close(disks.imbalance, 900.0 / 500.0);
     assert_eq!((disks.resources, disks.largest.as_deref()), (2, Some("sda")));
-    // By ideal times alone the cores would seem to be the bottleneck.
+    // Judged by ideal times alone, the cores would be the bottleneck.
     assert_eq!(a.jobs[0].bottleneck, Some(Bottleneck { kind: "disk".into(), name: Some("sda".into()) }));
     close(a.jobs[0].modelled_ms, 900.0);
 }
 
-/// Spilled bytes go to the disk with the shorter queue, so they are not tied to the one that had them.
+/// Spilled bytes go to the disk with the shorter queue, so they are not fixed to one disk.
 #[test]
-fn spilled_bytes_could_have_gone_elsewhere() {
+fn spilled_bytes_are_not_tied_to_a_disk() {
     let mut b = Build::on_cores(1);
     let (left, right) = (b.disk("sda", Some(100e6)), b.disk("sdb", Some(100e6)));
     let job = b.job("spills", 0.0);
@@ -138,10 +138,10 @@ fn spilled_bytes_could_have_gone_elsewhere() {
     assert_eq!(a.causes[0].cause, "disk");
 }
 
-/// One stage keeps the cores busy all the time while two others read, one after the
-/// other: the sum over stages would be 2 s, more than was measured.
+/// One stage keeps the cores busy while two others read one after the other: the sum over stages would be
+/// 2 s, more than measured.
 #[test]
-fn stages_that_overlap_share_the_resources() {
+fn overlapping_stages_share_the_resources() {
     let mut b = Build::on_cores(1);
     let disk = b.disk("sda", Some(100e6));
     let job = b.job("overlap", 0.0);
@@ -162,9 +162,9 @@ fn stages_that_overlap_share_the_resources() {
     assert_eq!(a.jobs[0].next.as_ref().unwrap().kind, "disk");
 }
 
-/// Two stages, one after the other, with different bottlenecks: their maxima add up (§6.1).
+/// Two consecutive stages with different bottlenecks: their maxima add up (§6.1).
 #[test]
-fn stages_in_turn_add_up() {
+fn consecutive_stages_add_up() {
     let mut b = Build::on_cores(1);
     let disk = b.disk("sda", Some(100e6));
     let job = b.job("in turn", 0.0);
@@ -178,16 +178,16 @@ fn stages_in_turn_add_up() {
     b.end_job(job, 1000.0);
     let a = analyzed(&b);
     close(a.jobs[0].modelled_ms, 850.0);
-    // Without the disk 750 ms, without the cores 700 ms: the cores are worth more,
-    // though the disk limits for longer.
+    // Without the disk 750 ms, without the cores 700 ms: removing the cores saves more, though the disk
+    // limits for longer.
     assert_eq!(a.jobs[0].bottleneck.as_ref().unwrap().kind, "cpu");
     assert_eq!(a.causes[0].cause, "disk input");
     close(a.causes[0].ms, 600.0);
 }
 
-/// Reads of a length in seconds at a rate in MB/s, and the capacity that they show. In order: the best
-/// window lies between two points where the rate changes; it ends at the end; there is
-/// a pause, which does not count; no window is as fast as the whole.
+/// Reads with duration in seconds and rate in MB/s, and the expected capacity. In order: the best window
+/// lies between two points where the rate changes; it ends at the end; there is a pause, which does not
+/// count; no window is as fast as the mean.
 #[test]
 fn capacity_is_the_best_two_busy_seconds() {
     for (reads, expect) in [
@@ -214,9 +214,9 @@ fn capacity_is_the_best_two_busy_seconds() {
     }
 }
 
-/// A capacity is of no use without bytes: neither zero bytes nor zero time may come out.
+/// A capacity is useless without bytes: neither the bytes nor the time may become zero.
 #[test]
-fn bytes_that_nobody_counted_are_not_zero() {
+fn uncounted_bytes_are_not_zero() {
     let mut b = Build::on_cores(1);
     let disk = b.disk("sda", Some(100e6));
     let job = b.job("uncounted", 0.0);
@@ -231,7 +231,7 @@ fn bytes_that_nobody_counted_are_not_zero() {
     assert_eq!(a.jobs[0].intensity.disk_mb_per_cpu_s, None);
 }
 
-/// A tenth of a second in every second: idle time is not slowness.
+/// A tenth of every second is busy: idle time does not count as slowness.
 #[test]
 fn idle_time_does_not_lower_a_capacity() {
     let mut b = Build::on_cores(1);
@@ -250,7 +250,7 @@ fn idle_time_does_not_lower_a_capacity() {
 }
 
 #[test]
-fn a_short_trace_has_busy_time_instead_of_capacity() {
+fn short_trace_has_busy_time_instead_of_capacity() {
     let mut b = Build::on_cores(1);
     let disk = b.disk("sda", None);
     let job = b.job("short", 0.0);
@@ -269,9 +269,9 @@ fn a_short_trace_has_busy_time_instead_of_capacity() {
     assert!(a.causes[0].evidence.contains("busy time"), "{}", a.causes[0].evidence);
 }
 
-/// The kernel's count goes before the bytes asked for, unless it never counts anything.
+/// The kernel's count takes precedence over the requested bytes, unless it never counts anything.
 #[test]
-fn bytes_are_what_the_device_moved() {
+fn device_bytes_take_precedence() {
     for (device, expect) in [(Some(6_000_000), 12_000_000), (Some(0), 20_000_000), (None, 20_000_000)] {
         let mut b = Build::on_cores(1);
         let disk = b.disk("sda", Some(10e6));
@@ -285,7 +285,7 @@ fn bytes_are_what_the_device_moved() {
 }
 
 #[test]
-fn a_store_is_not_told_from_a_link_of_its_own() {
+fn link_of_a_single_store_is_opaque_unless_its_rate_is_known() {
     for (rate, expect) in [(None, None), (Some((50e6, "set")), Some(1000.0))] {
         let mut b = Build::on_cores(1);
         let link = b.resource("eth0", kind::NETWORK, rate);
@@ -304,7 +304,7 @@ fn a_store_is_not_told_from_a_link_of_its_own() {
         assert_eq!(job.kinds.get("network").map(|k| k.ideal_ms), expect);
         let bottleneck = if rate.is_some() { "network" } else { "store" };
         assert_eq!(job.bottleneck.as_ref().unwrap().kind, bottleneck);
-        // No monotask ran on the link itself: it has no queue.
+        // No monotask ran on the link itself, so it has no queue.
         assert_eq!(job.kinds.get("network").and_then(|k| k.queue_ms), None);
         assert_eq!(job.read_bytes, Some(50_000_000), "counted once");
         close(job.intensity.network_mbit_per_cpu_s, 400.0 / 0.05);
@@ -312,7 +312,7 @@ fn a_store_is_not_told_from_a_link_of_its_own() {
 }
 
 #[test]
-fn two_large_kinds_that_balance_do_not_yield_to_a_small_one() {
+fn small_kind_is_not_the_bottleneck_of_two_balanced_ones() {
     let mut b = Build::on_cores(1);
     let disk = b.disk("sda", Some(100e6));
     let link = b.resource("eth0", kind::NETWORK, Some((100e6, "set")));
@@ -331,7 +331,7 @@ fn two_large_kinds_that_balance_do_not_yield_to_a_small_one() {
 }
 
 #[test]
-fn a_failed_job_says_so_first() {
+fn failed_job_has_failure_as_first_cause() {
     let mut b = Build::query();
     b.trace.job_ends[0].outcome = Outcome::Failed;
     b.trace.job_ends[0].error = Some("column 'x' of part-0.parquet is corrupt".into());
@@ -343,7 +343,7 @@ fn a_failed_job_says_so_first() {
 }
 
 #[test]
-fn a_truncated_job_has_no_duration() {
+fn truncated_job_has_no_duration() {
     let mut b = Build::query();
     b.trace.end = None;
     b.trace.job_ends.clear();
@@ -360,7 +360,7 @@ fn a_truncated_job_has_no_duration() {
 }
 
 #[test]
-fn nothing_measured_is_none() {
+fn unmeasured_values_are_none() {
     assert_eq!(analyze(&Default::default()), Analysis::default());
     let mut b = Build::on_cores(2);
     let job = b.job("SELECT 1", 5.0);
@@ -391,7 +391,7 @@ fn skew_is_largest_over_median() {
 }
 
 #[test]
-fn other_processes_are_noticed() {
+fn foreign_load_is_reported() {
     let mut b = Build::query();
     let mut sample = UtilizationSample {
         resource: 0,
@@ -407,11 +407,11 @@ fn other_processes_are_noticed() {
     sample.busy_ns = Some(ms(1600.0));
     b.trace.utilization_samples[0] = sample;
     let warnings = analyze(&b.trace).warnings;
-    assert_eq!(warnings, ["other processes kept 1.0 core busy while this was measured"]);
+    assert_eq!(warnings, ["other processes kept 1.0 core busy during the measurement"]);
 }
 
 #[test]
-fn series_follow_the_same_capacities() {
+fn series_use_the_same_capacities() {
     let b = Build::query();
     let series = series(&b.trace, 0, ms(1840.0), 184);
     assert_eq!(series.iter().map(|s| s.resource).collect::<Vec<_>>(), [0, 1]);

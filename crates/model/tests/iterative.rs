@@ -1,4 +1,4 @@
-//! Iterative jobs that are small enough to work out by hand: ideal times, what is said of them, what-ifs.
+//! Iterative jobs small enough to verify by hand: ideal times, notes, what-ifs.
 
 mod builder;
 
@@ -7,12 +7,12 @@ use pellucid_model::analyze;
 use pellucid_model::whatif::{Changes, Refused, WhatIf, WhatIfModel, residuals};
 use pellucid_trace::{Exchange, Resource, SampledTask, Trace, kind};
 
-/// What one thread, and two, read of memory in a second.
+/// Memory bandwidth of one thread, and of two, in bytes per second.
 const ONE: f64 = 10e9;
 const TWO: f64 = 12e9;
 
-/// 200 ms of loading, then five iterations on `workers`: a stage of four tasks of 40 ms and 0.2 GB each
-/// (so 5 GB/s), and one task of 20 ms. 10 ms after each iteration are in no task.
+/// Builds a job with 200 ms of loading, then five iterations on `workers`: a stage of four tasks of 40 ms
+/// and 0.2 GB each (5 GB/s), and one task of 20 ms. 10 ms after each iteration are outside of tasks.
 fn job(workers: u32, measured: bool) -> Trace {
     let mut b = Build::on_cores(workers);
     b.trace.resources[0].concurrency = Some(workers);
@@ -65,7 +65,7 @@ fn close(actual: f64, expected: f64) {
 fn cores_and_memory_have_ideal_times() {
     let analysis = analyze(&job(1, true));
     let job = &analysis.jobs[0];
-    // 5 × (4 × 40 + 20) ms on one core; 4 GB at what one thread reads.
+    // 5 × (4 × 40 + 20) ms on one core; 4 GB at the bandwidth of one thread.
     close(job.kinds["cpu"].ideal_ms, 900.0);
     close(job.kinds["memory_bandwidth"].ideal_ms, 400.0);
     assert_eq!(job.bottleneck.as_ref().map(|b| b.kind.as_str()), Some("cpu"));
@@ -80,7 +80,7 @@ fn cores_and_memory_have_ideal_times() {
 }
 
 #[test]
-fn memory_is_the_bottleneck_where_it_takes_longer_than_cores() {
+fn memory_is_the_bottleneck_if_it_takes_longer_than_cores() {
     let mut trace = job(1, true);
     for task in &mut trace.sampled_tasks {
         task.bytes = task.bytes.map(|bytes| bytes * 3);
@@ -90,17 +90,17 @@ fn memory_is_the_bottleneck_where_it_takes_longer_than_cores() {
 }
 
 #[test]
-fn an_uneven_stage_is_named() {
+fn uneven_stage_is_reported() {
     let mut trace = job(1, false);
     trace.sampled_tasks.iter_mut().filter(|t| t.partition == 3).for_each(|t| t.service_ns *= 2);
     let analysis = analyze(&trace);
     assert_eq!(analysis.stages[0].skew.duration_max_over_median, Some(2.0));
-    let told = analysis.notes.iter().find(|note| note.contains("uneven")).expect("a note");
-    assert!(told.contains("\"compute\"") && told.contains("partition 3 takes 1.6 times"), "{told}");
+    let note = analysis.notes.iter().find(|n| n.contains("uneven")).expect("a note");
+    assert!(note.contains("\"compute\"") && note.contains("partition 3 takes 1.6 times"), "{note}");
 }
 
 #[test]
-fn a_task_that_stands_for_many_counts_as_often() {
+fn sampled_task_counts_by_its_weight() {
     let mut trace = job(1, false);
     trace.sampled_tasks.retain(|task| task.iteration == Some(0));
     trace.sampled_tasks.iter_mut().for_each(|task| task.weight = 5.0);
@@ -109,31 +109,31 @@ fn a_task_that_stands_for_many_counts_as_often() {
     assert_eq!(analysis.stages[0].tasks, 20);
 }
 
-/// Two workers share loading (100 ms) and the tasks (80 + 20 ms an iteration), but not the 10 ms between. Each
-/// task wants 5 GB/s, and two can have 6 each: memory does not matter.
+/// Two workers share loading (100 ms) and the tasks (80 + 20 ms per iteration), but not the 10 ms
+/// between. Each task demands 5 GB/s, and each of two can have 6: memory does not matter.
 #[test]
-fn twice_the_workers_share_what_can_be_shared() {
+fn workers_share_loading_and_tasks() {
     let answer = ask(&job(1, true), "workers=2").expect("an answer");
     close(answer.baseline.simulated_ms.expect("a simulation"), 1150.0);
     close(answer.prediction.duration_ms, 100.0 + 5.0 * 110.0);
     assert_eq!(answer.bottleneck_after.map(|b| b.kind).as_deref(), Some("cpu"));
-    // As a job on two workers took, whose loading did not get shorter here: its own, and back to one.
+    // A job on two workers whose loading took no less time, predicted for one worker.
     let back = ask(&job(2, true), "workers=1").expect("an answer");
     close(back.prediction.duration_ms, 400.0 + 5.0 * 190.0);
 }
 
-/// Three workers: two tasks of 40 ms for one of them.
+/// With three workers, one of them has two tasks of 40 ms.
 #[test]
-fn tasks_do_not_divide() {
+fn tasks_are_not_divided_between_workers() {
     let answer = ask(&job(1, false), "workers=3").expect("an answer");
     close(answer.prediction.simulated_ms.expect("a simulation"), 200.0 / 3.0 + 5.0 * 110.0);
     close(answer.prediction.analytic_ms.expect("ideal times"), 200.0 / 3.0 + 5.0 * (160.0 / 3.0 + 30.0));
 }
 
-/// Five iterations on one worker: nine tasks of 40 ms; three of 20 ms, each after three of those; one of 2 ms, of which
-/// only the first is recorded, as of short ones.
+/// Five iterations on one worker: nine tasks of 40 ms; three of 20 ms, each after three of those; one of
+/// 2 ms, only the first of which is recorded, as for short stages.
 #[test]
-fn tasks_wait_for_their_own_inputs_only() {
+fn tasks_wait_only_for_their_inputs() {
     let mut b = Build::on_cores(1);
     b.trace.resources[0].concurrency = Some(1);
     let job = b.job("ranks", 0.0);
@@ -166,14 +166,14 @@ fn tasks_wait_for_their_own_inputs_only() {
     b.end_job(job, now);
     b.end(0.0, 0.0);
     let answer = ask(&b.trace, "workers=2").expect("an answer");
-    // Two at once until 160 ms; then the ninth beside two updates; the last update; the last stage.
+    // Two at once until 160 ms; then the ninth next to two updates; the last update; the last stage.
     close(answer.prediction.simulated_ms.expect("a simulation"), 5.0 * (220.0 + 2.0));
     close(answer.prediction.analytic_ms.expect("ideal times"), 5.0 * (180.0 + 30.0 + 2.0));
 }
 
-/// Each task wants 10 GB/s, and beside another it can have 6.
+/// Each task demands 10 GB/s, and can have 6 when two run.
 #[test]
-fn tasks_that_wait_for_memory_slow_each_other() {
+fn memory_bound_tasks_slow_each_other() {
     let mut trace = job(1, true);
     for task in &mut trace.sampled_tasks {
         task.bytes = task.bytes.map(|bytes| bytes * 2);
@@ -183,9 +183,9 @@ fn tasks_that_wait_for_memory_slow_each_other() {
     assert_eq!(answer.bottleneck_after.map(|b| b.kind).as_deref(), Some("memory_bandwidth"));
 }
 
-/// Two workers that send each other 25 MB an iteration over a link of 1 Gbit/s: 0.2 s each.
+/// Two workers send each other 25 MB per iteration over a link of 1 Gbit/s: 0.2 s each.
 #[test]
-fn what_is_sent_takes_time_on_a_slower_link() {
+fn slower_link_adds_time_for_sent_bytes() {
     let mut trace = job(2, true);
     let link = trace.resources.len() as u32;
     trace.resources.push(Resource { name: "link".into(), kind: kind::NETWORK.into(), ..Resource::default() });
@@ -201,11 +201,12 @@ fn what_is_sent_takes_time_on_a_slower_link() {
         };
         trace.exchanges.push(sent);
     }
-    let told =
-        analyze(&trace).notes.into_iter().find(|note| note.contains("sent each other")).expect("a note");
+    let note = analyze(&trace).notes.into_iter().find(|n| n.contains("sent each other")).expect("a note");
     assert!(
-        told.contains("2.0 messages and 25000.0 kB an iteration, 100 % of the bytes for stage \"step\""),
-        "{told}"
+        note.contains(
+            "2.0 messages and 25000.0 kB per iteration; 100 % of the bytes were for stage \"step\""
+        ),
+        "{note}"
     );
     let model = WhatIfModel::of(&trace, &residuals(Some(""))).expect("a model");
     let changes = Changes::parse(&["network.rate=1Gbit/s"], |_| Ok(125_000_000)).expect("a change");
@@ -214,7 +215,7 @@ fn what_is_sent_takes_time_on_a_slower_link() {
     assert!(answer.prediction.low_ms < 0.6 * answer.prediction.duration_ms);
     assert_eq!(answer.bottleneck_after.map(|b| b.kind).as_deref(), Some("network"));
     assert!(
-        matches!(ask(&trace, "network.rate=x2"), Err(Refused::Usage(why)) if why.contains("give a rate"))
+        matches!(ask(&trace, "network.rate=x2"), Err(Refused::Usage(why)) if why.contains("set an absolute rate"))
     );
     let refused = job(2, true);
     let model = WhatIfModel::of(&refused, &residuals(Some(""))).expect("a model");
@@ -222,14 +223,14 @@ fn what_is_sent_takes_time_on_a_slower_link() {
 }
 
 #[test]
-fn what_a_trace_does_not_say_is_refused() {
+fn unsupported_changes_are_rejected() {
     let trace = job(1, true);
     assert!(matches!(ask(&trace, "disks=2"), Err(Refused::Usage(why)) if why.contains("workers")));
     assert!(matches!(ask(&trace, "cores=0.25"), Err(Refused::Usage(why)) if why.contains("1 to 4096")));
     let mut unknown = job(1, false);
     unknown.resources[0].concurrency = None;
     assert!(
-        matches!(ask(&unknown, "workers=2"), Err(Refused::Failed(why)) if why.contains("how many workers"))
+        matches!(ask(&unknown, "workers=2"), Err(Refused::Failed(why)) if why.contains("number of workers"))
     );
     let mut damaged = job(1, true);
     damaged.sampled_tasks[0].stage = 99;

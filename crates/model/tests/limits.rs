@@ -1,4 +1,4 @@
-//! Which resource limits, and where none does: the analysis and the what-ifs say the same. Times are milliseconds.
+//! The limiting resource, or its absence: the analysis and what-ifs agree. Times are in milliseconds.
 
 mod builder;
 
@@ -21,7 +21,7 @@ fn names(a: &Analysis) -> Vec<&str> {
     a.causes.iter().map(|c| c.cause.as_str()).collect()
 }
 
-/// A query of 2.1 on two cores: planned for 1.2, then one core works for so long.
+/// Builds a query on two cores that takes 1.2 to plan, `work` on one core, and 0.4 to start and finish.
 fn short(work: f64) -> Build {
     let mut b = Build::on_cores(2);
     let job = b.job("SELECT count(*) FROM t", 10.0);
@@ -34,7 +34,7 @@ fn short(work: f64) -> Build {
 }
 
 #[test]
-fn a_query_that_no_resource_limits_has_no_bottleneck() {
+fn query_not_limited_by_a_resource_has_no_bottleneck() {
     let b = short(0.5);
     let job = &analyze(&b.trace).jobs[0];
     assert_eq!((&job.bottleneck, &job.next), (&None, &None));
@@ -42,7 +42,7 @@ fn a_query_that_no_resource_limits_has_no_bottleneck() {
     assert_eq!(job.steps.as_ref().map(rounded), Some([1.2, 0.1, 0.1, 0.5, 0.0, 0.2]));
     let answer = ask(&b.trace, &["cores=1"]);
     assert_eq!((answer.bottleneck_before, answer.bottleneck_after), (None, None));
-    // Twenty times the work, and a core is what it is about.
+    // With twenty times the work, a core limits.
     let b = short(10.0);
     let whole =
         analyze(&b.trace).jobs[0].steps.expect("it ended").each().iter().map(|(_, ms)| ms).sum::<f64>();
@@ -51,7 +51,7 @@ fn a_query_that_no_resource_limits_has_no_bottleneck() {
 }
 
 #[test]
-fn pauses_between_work_are_a_step_of_their_own() {
+fn pauses_between_monotasks_are_a_separate_step() {
     let mut b = short(0.5);
     let m = b.multitask(0, 30.0);
     b.compute(m, 31.0, 0.5);
@@ -63,7 +63,7 @@ fn pauses_between_work_are_a_step_of_their_own() {
     );
 }
 
-/// Sixteen tasks of 100 on two executors, of which so much was garbage collection.
+/// Builds sixteen tasks of 100 on two executors, each with this much garbage collection.
 fn collecting(gc: f64) -> Spark {
     let mut s = Spark::on(2, 1.0);
     let job = s.job(0.0, 800.0);
@@ -76,7 +76,7 @@ fn collecting(gc: f64) -> Spark {
 }
 
 #[test]
-fn garbage_collection_is_no_resource_that_limits() {
+fn garbage_collection_is_never_the_bottleneck() {
     for gc in [30.0, 60.0] {
         let s = collecting(gc);
         let a = analyze(&s.trace);
@@ -92,7 +92,7 @@ fn garbage_collection_is_no_resource_that_limits() {
 }
 
 #[test]
-fn what_nothing_explains_is_not_put_down_to_the_cores() {
+fn unexplained_time_is_not_attributed_to_cores() {
     let mut s = Spark::on(1, 1.0);
     let job = s.job(0.0, 1000.0);
     let stage = s.stage(job, &[], 0.0, 1000.0);
@@ -102,7 +102,7 @@ fn what_nothing_explains_is_not_put_down_to_the_cores() {
 }
 
 #[test]
-fn skew_heads_the_answer_where_it_explains_more_than_any_resource() {
+fn skew_is_the_first_cause_if_it_explains_more_than_any_resource() {
     let mut s = skewed();
     let even = s.job(1450.0, 5500.0);
     let stage = s.stage(even, &[], 1450.0, 5500.0);
@@ -114,9 +114,9 @@ fn skew_heads_the_answer_where_it_explains_more_than_any_resource() {
 }
 
 #[test]
-fn an_application_that_failed_is_not_advised_more_capacity() {
+fn failed_application_gets_no_advice_for_more_capacity() {
     let mut s = skewed();
-    // It waited for its executor, too.
+    // It also waited for its executor.
     s.trace.resources[0].added_ns = Some(ms(100.0));
     let capacity = |s: &Spark| {
         let advice = analyze(&s.trace).advice.into_iter().map(|a| a.title).collect::<Vec<_>>().join(" ");

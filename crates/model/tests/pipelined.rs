@@ -1,4 +1,4 @@
-//! Traces of pipelined tasks, small enough to work out by hand. Times are milliseconds.
+//! Traces of pipelined tasks small enough to verify by hand. Times are in milliseconds.
 
 mod builder;
 
@@ -16,7 +16,8 @@ fn replay(a: &Analysis) -> (f64, f64) {
     (replay.measured_ms, replay.simulated_ms)
 }
 
-/// Two slots, four tasks of 100, of which the first two waited 50 each: the second wave starts earlier without.
+/// Builds four tasks of 100 on two slots. The first two each waited 50; without that the second wave
+/// starts earlier.
 fn two_waves() -> Spark {
     let mut s = Spark::on(1, 2.0);
     let job = s.job(0.0, 200.0);
@@ -31,13 +32,13 @@ fn two_waves() -> Spark {
 }
 
 #[test]
-fn a_later_wave_starts_when_an_earlier_one_would_have_ended() {
+fn shorter_wave_starts_the_next_one_earlier() {
     let a = analyze(&two_waves().trace);
     assert_eq!(replay(&a), (200.0, 200.0));
     let bound = a.bounds["no_network"];
     near(bound.duration_ms, 150.0);
     near(bound.improvement, 0.25);
-    assert!(bound.at_most, "what waits for shuffle data may wait for the disks that it is read from");
+    assert!(bound.at_most, "a wait for shuffle data may be a wait for the disks it is read from");
     near(bound.high_ms, 200.0);
     near(a.bounds["no_disk"].duration_ms, 150.0);
     assert!(!a.bounds.contains_key("no_gc"), "it was not measured");
@@ -66,7 +67,7 @@ fn blocked_time_is_measured_bounded_or_not_measured() {
 }
 
 #[test]
-fn a_wait_for_input_that_was_measured_is_none_for_shuffle_files() {
+fn measured_input_wait_does_not_count_as_shuffle_files() {
     let mut s = Spark::on(1, 1.0);
     s.set("spark.master", "local-cluster[1,1,1024]");
     let job = s.job(0.0, 100.0);
@@ -84,7 +85,7 @@ fn a_wait_for_input_that_was_measured_is_none_for_shuffle_files() {
 }
 
 #[test]
-fn what_cannot_be_is_cut_and_counted() {
+fn impossible_parts_are_cut_and_counted() {
     let mut s = Spark::on(1, 1.0);
     let job = s.job(0.0, 100.0);
     let stage = s.stage(job, &[], 0.0, 100.0);
@@ -96,7 +97,7 @@ fn what_cannot_be_is_cut_and_counted() {
 }
 
 #[test]
-fn input_that_was_made_up_on_the_spot_is_not_waited_for() {
+fn generated_input_has_no_wait() {
     let mut s = Spark::on(1, 1.0);
     let job = s.job(0.0, 2000.0);
     let stage = s.stage(job, &[], 0.0, 2000.0);
@@ -111,12 +112,12 @@ fn input_that_was_made_up_on_the_spot_is_not_waited_for() {
 }
 
 #[test]
-fn gaps_late_executors_and_stages_are_replayed_as_they_were() {
+fn gaps_late_executors_and_stages_are_replayed_as_recorded() {
     let mut s = Spark::on(1, 1.0);
     let late = s.executor(1.0, 300.0);
     let job = s.job(50.0, 900.0);
     let first = s.stage(job, &[], 70.0, 510.0);
-    // 30 until the first task is offered a slot, 10 between tasks; the second executor comes at 300.
+    // 30 until a slot is offered to the first task, 10 between tasks; the second executor arrives at 300.
     s.computes(first, 0, 100.0, 190.0);
     s.computes(first, 0, 300.0, 200.0);
     s.computes(first, late, 320.0, 180.0);
@@ -131,7 +132,7 @@ fn gaps_late_executors_and_stages_are_replayed_as_they_were() {
 }
 
 #[test]
-fn a_slot_that_was_offered_again_before_its_end_was_written_down_stays_one_slot() {
+fn slot_reused_before_its_recorded_end_stays_one_slot() {
     let mut s = Spark::on(1, 1.0);
     let job = s.job(0.0, 297.0);
     let stage = s.stage(job, &[], 0.0, 297.0);
@@ -142,7 +143,7 @@ fn a_slot_that_was_offered_again_before_its_end_was_written_down_stays_one_slot(
 }
 
 #[test]
-fn an_attempt_that_failed_is_repeated_after_it_and_a_copy_beside_it() {
+fn retries_run_after_the_failure_and_copies_next_to_the_original() {
     let mut s = Spark::on(1, 2.0);
     let job = s.job(0.0, 260.0);
     let stage = s.stage(job, &[], 0.0, 260.0);
@@ -160,7 +161,7 @@ fn an_attempt_that_failed_is_repeated_after_it_and_a_copy_beside_it() {
 }
 
 #[test]
-fn waiting_for_executors_driver_and_jobs_sum_to_the_application() {
+fn wall_clock_parts_sum_to_the_application() {
     let mut s = Spark::on(0, 1.0);
     let executor = s.executor(1.0, 400.0);
     let job = s.job(100.0, 700.0);
@@ -174,7 +175,8 @@ fn waiting_for_executors_driver_and_jobs_sum_to_the_application() {
     assert_eq!(a.causes[0].cause, "scheduling", "{:?}", a.causes);
 }
 
-/// Eight tasks one after another on each of two executors: stage 0 of job 0, of 100 each, reading 1 MB each.
+/// Builds stage 0 of job 0 with eight consecutive tasks on each of two executors, each taking 100 and
+/// reading 1 MB.
 fn even_stage(change: impl Fn(u32, &mut pellucid_trace::PipelinedTask)) -> Analysis {
     let mut s = Spark::on(2, 1.0);
     let job = s.job(0.0, 5000.0);
@@ -190,7 +192,7 @@ fn even_stage(change: impl Fn(u32, &mut pellucid_trace::PipelinedTask)) -> Analy
     analyze(&s.trace)
 }
 
-/// A task that takes 300 instead of 100.
+/// Makes a task take 300 instead of 100.
 fn slow(task: &mut pellucid_trace::PipelinedTask) {
     (task.duration_ns, task.run_ns) = (ms(300.0), Some(ms(300.0)));
 }
@@ -202,7 +204,7 @@ fn causes_of(a: &Analysis) -> Vec<&str> {
 }
 
 #[test]
-fn a_straggler_takes_over_one_and_a_half_times_the_median_for_what_it_reads() {
+fn straggler_has_over_one_and_a_half_times_the_median_rate() {
     let none = even_stage(|partition, task| {
         if partition == 9 {
             slow(task);
@@ -222,7 +224,7 @@ fn a_straggler_takes_over_one_and_a_half_times_the_median_for_what_it_reads() {
     });
     let stragglers = one.stages[0].stragglers.as_ref().expect("it has tasks");
     assert_eq!(stragglers.causes["unexplained"], Some(1));
-    assert_eq!(stragglers.causes["input_read"], None, "nobody measured that");
+    assert_eq!(stragglers.causes["input_read"], None, "it was not measured");
     assert_eq!(stragglers.tasks[0].partition, 9);
     near(stragglers.tasks[0].times_median * 100.0, 300.0);
     // Executor 1 takes 1000, executor 0 800; at the median rate both take 800.
@@ -230,18 +232,18 @@ fn a_straggler_takes_over_one_and_a_half_times_the_median_for_what_it_reads() {
 }
 
 #[test]
-fn rates_are_over_bytes_else_records_else_nothing() {
+fn rates_use_bytes_else_records_else_the_duration() {
     let records = even_stage(|_, task| (task.input_bytes, task.input_records) = (None, Some(10)));
     assert_eq!(records.stages[0].stragglers.as_ref().expect("judged").denominator, Denominator::Records);
     let nothing = even_stage(|_, task| task.input_bytes = None);
     assert_eq!(nothing.stages[0].stragglers.as_ref().expect("judged").denominator, Denominator::None);
 }
 
-/// Sets a part of a task.
+/// Sets a part of a task's time.
 type Set = fn(&mut pellucid_trace::PipelinedTask, Option<Blocked>);
 
 #[test]
-fn a_part_is_the_cause_if_nobody_straggles_once_it_is_gone_from_all() {
+fn part_is_the_cause_if_its_removal_leaves_no_straggler() {
     let parts: [(&str, Set); 6] = [
         ("gc", |t, b| t.gc = b),
         ("scheduler", |t, b| t.scheduler = b),
@@ -270,7 +272,7 @@ fn a_part_is_the_cause_if_nobody_straggles_once_it_is_gone_from_all() {
 }
 
 #[test]
-fn a_bound_may_explain_but_does_not() {
+fn bounded_part_is_only_a_possible_cause() {
     let a = even_stage(|partition, task| {
         task.blocked_input = at_most(10.0);
         if partition == 9 {
@@ -284,7 +286,7 @@ fn a_bound_may_explain_but_does_not() {
 }
 
 #[test]
-fn output_skew_and_first_tasks_are_told_apart() {
+fn output_skew_and_first_tasks_are_distinguished() {
     let wrote_more = even_stage(|partition, task| {
         task.output_bytes = Some(1000);
         if partition == 9 {
@@ -306,7 +308,7 @@ fn output_skew_and_first_tasks_are_told_apart() {
 }
 
 #[test]
-fn a_slow_machine_is_one_whose_tasks_are_all_slow() {
+fn machine_is_slow_if_all_its_tasks_are() {
     let mut s = Spark::on(3, 1.0);
     let job = s.job(0.0, 3000.0);
     let stage = s.stage(job, &[], 0.0, 3000.0);
@@ -323,7 +325,7 @@ fn a_slow_machine_is_one_whose_tasks_are_all_slow() {
 }
 
 #[test]
-fn skew_is_told_from_stragglers_and_names_partition_and_key() {
+fn skew_is_not_straggling_and_names_partition_and_key() {
     let a = analyze(&skewed().trace);
     let stage = &a.stages[1];
     assert_eq!(stage.stragglers.as_ref().expect("judged").count, 0, "it is as fast for what it holds");
@@ -336,13 +338,13 @@ fn skew_is_told_from_stragglers_and_names_partition_and_key() {
         cause.evidence.contains("partition 7 of stage 1") && cause.evidence.contains("key of stage 0"),
         "{cause:?}"
     );
-    // All of 1700 is still done, on two slots: 850 instead of 1300 in stage 1, of 1450 in all.
+    // The total work of 1700 stays, on two slots: stage 1 takes 850 instead of 1300, of 1450 in total.
     assert!((440.0..=500.0).contains(&cause.ms), "{cause:?}");
     assert!(a.advice[0].title.contains("skewed"), "{:?}", a.advice);
 }
 
 #[test]
-fn a_healthy_job_computes_and_gets_no_advice() {
+fn healthy_job_computes_and_gets_no_advice() {
     let a = even_stage(|_, task| task.cpu_ns = task.run_ns);
     assert_eq!(a.causes.iter().map(|c| c.cause.as_str()).collect::<Vec<_>>(), ["cpu"]);
     assert_eq!(a.advice, []);
@@ -350,7 +352,7 @@ fn a_healthy_job_computes_and_gets_no_advice() {
 }
 
 #[test]
-fn a_failed_job_comes_first_whatever_else_is_slow() {
+fn failed_job_is_the_first_cause() {
     let mut s = skewed();
     let failed = s.job(1500.0, 1510.0);
     let end = s.trace.job_ends.last_mut().expect("its end");
@@ -364,7 +366,7 @@ fn a_failed_job_comes_first_whatever_else_is_slow() {
 }
 
 #[test]
-fn tasks_that_hardly_use_a_core_are_not_computing() {
+fn tasks_with_little_core_time_are_not_computing() {
     let a = even_stage(|_, task| task.cpu_ns = Some(ms(1.0)));
     assert_eq!(a.causes[0].cause, "unexplained");
     let shared = even_stage(|_, task| task.cpu_ns = Some(ms(40.0)));
@@ -373,7 +375,7 @@ fn tasks_that_hardly_use_a_core_are_not_computing() {
 }
 
 #[test]
-fn an_application_without_a_job_is_no_reason_to_panic() {
+fn application_without_jobs_is_analyzed() {
     let mut s = Spark::on(0, 1.0);
     s.trace.truncated = Some("no ApplicationEnd".into());
     let a = analyze(&s.trace);
@@ -381,7 +383,7 @@ fn an_application_without_a_job_is_no_reason_to_panic() {
 }
 
 #[test]
-fn intensity_is_over_core_time_and_input() {
+fn intensity_is_relative_to_core_time_and_input() {
     let a = even_stage(|_, task| {
         task.cpu_ns = Some(ms(100.0));
         task.shuffle_write_bytes = Some(500_000);
@@ -395,7 +397,7 @@ fn intensity_is_over_core_time_and_input() {
 }
 
 #[test]
-fn improvements_are_spread_over_jobs() {
+fn spread_covers_jobs_that_have_the_bound() {
     let analyses = [analyze(&two_waves().trace), analyze(&skewed().trace)];
     let spread = pellucid_model::spread(&analyses, "no_network").expect("one job has it");
     assert_eq!(spread.jobs, 1);

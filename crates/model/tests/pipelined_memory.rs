@@ -1,4 +1,4 @@
-//! A million tasks are to be judged in 300 MB: what an analysis holds of each task, beside the trace.
+//! Memory use of an analysis per task, besides the trace. The goal is a million tasks in 300 MB.
 
 mod builder;
 
@@ -10,28 +10,28 @@ use pellucid_model::analyze;
 use pellucid_trace::PipelinedTask;
 
 const TASKS: u32 = 100_000;
-/// What a task may take at most while a trace is analysed, its lists and their growth included.
+/// Maximum bytes per task during an analysis, including lists and their growth.
 const MAX_BYTES: usize = 190;
 const SLOTS: u32 = 8;
 
-/// Counts what is held. There is one test here, so that it alone is counted.
+/// An allocator that counts held bytes. This file has a single test, so nothing else is counted.
 struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: hands everything on to the system's allocator, unchanged.
+// SAFETY: forwards every call to the system's allocator, unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let held = HELD.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         MOST.fetch_max(held, Ordering::Relaxed);
-        // SAFETY: as the caller promised.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller promised.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -39,7 +39,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Stages one after another, their tasks in waves on eight slots; some tasks read more, some straggle.
+/// Builds consecutive stages with tasks in waves on eight slots; some tasks read more, some straggle.
 fn application(stages: u32) -> Spark {
     let mut s = Spark::on(2, f64::from(SLOTS / 2));
     let each = TASKS / stages;
@@ -69,7 +69,7 @@ fn application(stages: u32) -> Spark {
 }
 
 #[test]
-fn an_analysis_takes_little_memory_for_each_task() {
+fn analysis_stays_within_the_memory_limit_per_task() {
     for stages in [100, 1] {
         let s = application(stages);
         let before = HELD.load(Ordering::Relaxed);

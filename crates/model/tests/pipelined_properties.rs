@@ -1,4 +1,4 @@
-//! What holds for any trace of pipelined tasks, sound or damaged.
+//! Properties of any trace of pipelined tasks, valid or damaged.
 
 mod builder;
 
@@ -69,7 +69,7 @@ prop_compose! {
             s.trace.stages[ix].attempt = attempt;
         }
         for task in tasks {
-            // Straight into the store: a damaged trace may refer to what is not there.
+            // Pushed without checks, since a damaged trace may refer to missing records.
             s.trace.pipelined_tasks.push(&task);
         }
         s.trace
@@ -88,7 +88,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_panic_and_no_number_that_is_none(trace in an_application()) {
+    fn analysis_never_panics_and_all_numbers_are_finite(trace in an_application()) {
         let a = analyze(&trace);
         prop_assert!(numbers(&a).iter().all(|n| n.is_finite()), "{:?}", numbers(&a));
         prop_assert!(a.advice.len() <= 5);
@@ -102,7 +102,7 @@ proptest! {
     }
 
     #[test]
-    fn any_question_has_an_answer_or_a_reason(trace in an_application()) {
+    fn predictions_are_finite_and_inside_their_interval(trace in an_application()) {
         let Ok(model) = WhatIfModel::of(&trace, &[]) else { return Ok(()) };
         for setting in ["executors=3", "executor.cores=x2", "no=disk", "no=skew", "no=stragglers", "disk.rate=x0.5", "input.scale=2"] {
             let changes = Changes::parse(&[setting], |_| Err(String::new())).expect("a setting");

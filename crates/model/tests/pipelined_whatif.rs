@@ -1,4 +1,4 @@
-//! What-ifs on traces of pipelined tasks, small enough to work out by hand. Times are milliseconds.
+//! What-ifs on traces of pipelined tasks small enough to verify by hand. Times are in milliseconds.
 
 mod builder;
 
@@ -14,7 +14,7 @@ fn ask(s: &Spark, settings: &[&str]) -> Result<WhatIf, Refused> {
     WhatIfModel::of(&s.trace, &[])?.predict(&changes)
 }
 
-/// One executor of two slots; eight tasks of 100, four waves.
+/// Builds one executor with two slots, and eight tasks of 100: four waves.
 fn waves() -> Spark {
     let mut s = Spark::on(1, 2.0);
     let job = s.job(0.0, 400.0);
@@ -47,26 +47,26 @@ fn blocked_parts_scale_and_computing_does_not() {
     near(ask(&waves(), &["no=network"]).expect("an answer").prediction.duration_ms, 240.0);
     let slower = ask(&waves(), &["network.rate=x0.5"]).expect("an answer").prediction;
     near(slower.duration_ms, 560.0);
-    assert!(slower.low_ms < 400.0 + 1.0, "none of it may be the network's: {slower:?}");
+    assert!(slower.low_ms < 400.0 + 1.0, "possibly none of it is the network's: {slower:?}");
 }
 
 #[test]
-fn skew_and_stragglers_are_taken_away() {
+fn no_skew_and_no_stragglers_shorten_tasks() {
     near(ask(&skewed(), &["no=skew"]).expect("an answer").prediction.duration_ms, 1000.0);
     let none = ask(&waves(), &["no=stragglers"]).expect("an answer");
     near(none.prediction.duration_ms, 400.0);
 }
 
 #[test]
-fn what_a_log_cannot_answer_names_what_it_can() {
+fn unsupported_changes_list_supported_ones() {
     for (setting, says) in [
         ("partitions=4", "executors, executor.cores"),
         ("disks=2", "executors, executor.cores"),
         ("machines=4", "set executors"),
         ("disk.rate=200MB/s", "no rate is read here"),
-        ("no=gc", "does not say how long"),
-        ("executors=100000", "1 to 10000 are simulated"),
-        ("executor.cores=4096", "1 to 1024 are simulated"),
+        ("no=gc", "does not record how long"),
+        ("executors=100000", "a number from 1 to 10000"),
+        ("executor.cores=4096", "a number from 1 to 1024"),
         ("no=cake", "no=gc, scheduler"),
     ] {
         match ask(&waves(), &[setting]) {
@@ -77,7 +77,7 @@ fn what_a_log_cannot_answer_names_what_it_can() {
 }
 
 #[test]
-fn the_same_question_has_the_same_answer_and_singles_are_sorted() {
+fn singles_are_deterministic_and_sorted() {
     let s = waves();
     let model = WhatIfModel::of(&s.trace, &[]).expect("a basis");
     let singles = model.singles();
@@ -86,7 +86,7 @@ fn the_same_question_has_the_same_answer_and_singles_are_sorted() {
     assert!(times.is_sorted() && !times.is_empty(), "{times:?}");
 }
 
-/// Four tasks of 100 on two slots of one disk, each waiting for it for at most so long.
+/// Builds four tasks of 100 on two slots with one disk, each waiting for it for at most `wait`.
 fn reading(wait: f64) -> Spark {
     let mut s = Spark::on(1, 2.0);
     let job = s.job(0.0, 200.0);
@@ -101,17 +101,17 @@ fn reading(wait: f64) -> Spark {
 }
 
 #[test]
-fn a_disk_that_is_always_busy_sets_the_pace() {
-    // Both wait all the time: half of it at twice the rate, whichever law.
+fn busy_disk_sets_the_pace() {
+    // Both wait all the time, so at twice the rate they take half the time by either law.
     let all = ask(&reading(100.0), &["disk.rate=x2"]).expect("an answer").prediction;
     near(all.duration_ms, 100.0);
-    assert!(all.high_ms >= 200.0 * 0.99, "nothing of it may be the disk's: {all:?}");
-    // They compute for half of their time. The disk rests while neither waits: a quarter of the time.
-    // Apart that is 75 a task, together 50.
+    assert!(all.high_ms >= 200.0 * 0.99, "possibly none of it is the disk's: {all:?}");
+    // They compute for half of their time. The disk is idle while neither waits: a quarter of the time.
+    // With separate waits a task takes 75, with a saturated disk 50.
     let half = ask(&reading(50.0), &["disk.rate=x2"]).expect("an answer").prediction;
     near(half.duration_ms, 2.0 * (0.75 * 50.0 + 0.25 * 75.0));
-    assert!(half.low_ms < 101.0, "were it always busy: {half:?}");
-    // Ten times the rate cannot make them faster than they compute.
+    assert!(half.low_ms < 101.0, "if it were always busy: {half:?}");
+    // At ten times the rate they still take as long as they compute.
     near(
         ask(&reading(50.0), &["disk.rate=x10"]).expect("an answer").prediction.duration_ms,
         2.0 * (0.75 * 50.0 + 0.25 * 55.0),
@@ -121,9 +121,9 @@ fn a_disk_that_is_always_busy_sets_the_pace() {
 }
 
 #[test]
-fn tasks_share_the_cores_that_are_known() {
-    // Two tasks, one core: each waits half of its time for the disk, so that the other has it. In a closed network of
-    // two such stations twice or half the disk's rate makes 3 into 7/3 or 14/3.
+fn tasks_share_known_cores() {
+    // Two tasks, one core: each waits half of its time for the disk, while the other has the core. In a
+    // closed network of two such stations, twice or half the disk's rate turns 3 into 7/3 or 14/3.
     let mut s = Spark::on(1, 2.0);
     s.trace.machines[0].cores = Some(1);
     let job = s.job(0.0, 200.0);
@@ -142,7 +142,7 @@ fn tasks_share_the_cores_that_are_known() {
 }
 
 #[test]
-fn what_is_written_is_not_read_ahead() {
+fn writes_are_not_read_ahead() {
     let mut s = Spark::on(1, 1.0);
     let job = s.job(0.0, 100.0);
     let stage = s.stage(job, &[], 0.0, 100.0);
@@ -153,7 +153,8 @@ fn what_is_written_is_not_read_ahead() {
     assert!(twice.high_ms < 100.0, "it was measured: {twice:?}");
 }
 
-/// Two executors of one slot; two jobs of two tasks each, the second executor there 50 after the first began.
+/// Builds two executors of one slot and two jobs of two tasks each; the second executor arrives 50 after
+/// the first job's submission.
 fn two_jobs() -> Spark {
     let mut s = Spark::on(1, 1.0);
     let late = s.executor(1.0, 1050.0);
@@ -167,7 +168,7 @@ fn two_jobs() -> Spark {
 }
 
 #[test]
-fn executors_that_stay_save_the_wait_for_them() {
+fn permanent_executors_save_the_wait_for_them() {
     let stay = ask(&two_jobs(), &["idle.timeout=never"]).expect("an answer");
     near(stay.prediction.duration_ms, 200.0);
     assert!(
@@ -178,14 +179,14 @@ fn executors_that_stay_save_the_wait_for_them() {
 }
 
 #[test]
-fn executors_that_go_when_idle_are_waited_for_again() {
+fn removed_executors_are_waited_for_again() {
     let long = ask(&two_jobs(), &["idle.timeout=2s"]).expect("an answer");
     near(long.prediction.duration_ms, 250.0);
     let short = ask(&two_jobs(), &["idle.timeout=100ms"]).expect("an answer");
-    // Both have gone before the second job, and come 50 after its submission, as the log shows.
+    // Both were removed before the second job, and arrive 50 after its submission, as the log shows.
     near(short.prediction.duration_ms, 300.0);
     let words = short.assumptions.join("\n");
-    assert!(words.contains("come 0.1 s after its submission") && !words.contains("assumed"), "{words}");
+    assert!(words.contains("arrive 0.1 s after its submission") && !words.contains("assumed"), "{words}");
     let mut local = waves();
     local.trace.resources[0].name = "executor driver".into();
     match ask(&local, &["idle.timeout=60s"]) {

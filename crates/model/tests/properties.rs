@@ -1,4 +1,4 @@
-//! What must hold for any trace: of sound runs, bounds; of damaged ones, that nothing breaks.
+//! Properties of any trace: bounds for valid runs, and robustness for damaged ones.
 
 mod builder;
 
@@ -8,11 +8,11 @@ use pellucid_trace::*;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// One multitask of a run: which disk, how many bytes, how long it computes.
+/// A multitask: its disk, its bytes, and its compute time.
 type Work = (usize, u64, f64);
 
-/// A sound run: disks of constant rate serve one at a time, cores one monotask each.
-/// Stages wait for all before them, or are submitted with the one before.
+/// Builds a valid run: disks of constant rate serve one monotask at a time, and so does each core. Stages
+/// wait for all before them, or are submitted with the previous one.
 fn run(cores: usize, rates: &[f64], stages: &[(bool, Vec<Work>)]) -> Build {
     let mut b = Build::on_cores(cores as u32);
     let disks: Vec<u32> = (0..rates.len()).map(|d| b.disk(&format!("sd{d}"), None)).collect();
@@ -51,7 +51,7 @@ fn runs() -> impl Strategy<Value = Build> {
         .prop_map(|(cores, rates, stages)| run(cores, &rates, &stages))
 }
 
-/// Times are whole nanoseconds, so sums of a few dozen are off by as many.
+/// Times are whole nanoseconds, so sums of a few dozen are off by that many.
 const ROUNDING_MS: f64 = 0.01;
 
 fn bounded(a: &Analysis) -> Result<(), TestCaseError> {
@@ -86,7 +86,7 @@ fn bounded(a: &Analysis) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Any value, with the edges of its range as likely as its middle.
+/// Generates any value; the edges of its range are as likely as its middle.
 fn edgy() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), Just(1), Just(u64::MAX), 0..10_000_000_000_u64, any::<u64>()]
 }
@@ -133,7 +133,7 @@ fn any_monotask() -> impl Strategy<Value = Monotask> {
         )
 }
 
-/// A trace whose records may contradict each other and lead nowhere.
+/// Generates a trace whose records may contradict each other and have invalid indices.
 fn damaged() -> impl Strategy<Value = Trace> {
     let kinds =
         prop::sample::select(vec![kind::CPU, kind::DISK, kind::NETWORK, kind::STORE, kind::SLOTS, "tape"]);
@@ -199,7 +199,7 @@ fn damaged() -> impl Strategy<Value = Trace> {
 }
 
 proptest! {
-    // The same cases in every run; PROPTEST_RNG_SEED and PROPTEST_CASES try others.
+    // The cases are the same in every run; PROPTEST_RNG_SEED and PROPTEST_CASES change them.
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
         rng_seed: std::env::var("PROPTEST_RNG_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(RngSeed::Fixed(61)),
@@ -207,7 +207,7 @@ proptest! {
     })]
 
     #[test]
-    fn sound_runs_stay_within_bounds(build in runs()) {
+    fn valid_runs_stay_within_bounds(build in runs()) {
         prop_assert_eq!(build.trace.check(), Vec::<String>::new());
         bounded(&analyze(&build.trace))?;
         let end = build.trace.job_ends[0].ended_ns;
@@ -217,10 +217,10 @@ proptest! {
     }
 
     #[test]
-    fn damaged_traces_break_nothing(trace in damaged(), from in edgy(), to in edgy()) {
+    fn damaged_traces_give_finite_numbers(trace in damaged(), from in edgy(), to in edgy()) {
         let analysis = analyze(&trace);
         let text = format!("{analysis:?}{:?}", series(&trace, from, to, 7));
-        // No name in these traces holds either word.
+        // No name in these traces contains either word.
         prop_assert!(!text.contains("NaN") && !text.contains(" inf") && !text.contains("(inf"), "{}", text);
     }
 }

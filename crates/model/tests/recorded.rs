@@ -1,8 +1,9 @@
-//! Real traces: the replay reproduces the measured job, and one disk rate predicts another.
+//! Recorded traces: the replay reproduces the measured job, and one disk rate predicts another.
 //!
-//! `traces/` holds runs of TPC-H queries at scale 1 on two virtual cores: `cN` is the number of
-//! cores, `dN` a disk that the engine paced at N MB/s (page cache bypassed), `warm` all input in
-//! the page cache. They were recorded by `pellucid sql --trace`, not chosen by how they replay.
+//! `traces/` holds runs of TPC-H queries at scale 1 on two virtual cores: `cN` is the number of cores,
+//! `dN` a disk that the engine paced at N MB/s (page cache bypassed), and `warm` means that all input was
+//! in the page cache. They were recorded by `pellucid sql --trace`, and not selected by their replay
+//! error.
 
 use std::path::Path;
 
@@ -43,7 +44,7 @@ fn nine_in_ten_replays_are_within_three_per_cent() {
     );
 }
 
-/// Both ways between disk rates that these jobs are bound by.
+/// Predicts in both directions between disk rates that limit these jobs.
 #[test]
 fn one_disk_rate_predicts_another() {
     let mut errors: Vec<(f64, String)> = Vec::new();

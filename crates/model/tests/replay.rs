@@ -1,5 +1,5 @@
-//! Random jobs, run by the scheduler with known service times: the trace of one run predicts
-//! what another run with other hardware takes, to the microsecond.
+//! Random jobs, run by the scheduler with known service times: the trace of one run predicts a run on
+//! other hardware to the microsecond.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -15,14 +15,14 @@ use pellucid_trace::{Outcome, Trace, kind};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// A stage: whether it comes after the one before it, and what each multitask reads and computes.
+/// A stage: whether it comes after the previous one, and each multitask's bytes and compute time.
 #[derive(Debug, Clone)]
 struct Stage {
     after: bool,
     tasks: Vec<(u64, u64)>,
 }
 
-/// What a job runs on: places, and nanoseconds a byte.
+/// The hardware of a run: number of cores, and nanoseconds per byte of the disk.
 #[derive(Debug, Clone, Copy)]
 struct Hardware {
     cores: u32,
@@ -36,19 +36,19 @@ fn jobs() -> impl Strategy<Value = Vec<Stage>> {
     prop::collection::vec(stage, 1..5)
 }
 
-/// Runs a job. Its disk serves one at a time, so that each service time is known beforehand.
+/// A running job. Its disk serves one monotask at a time, so every service time is known in advance.
 struct Run<'a> {
     stages: &'a [Stage],
     hardware: Hardware,
     scheduler: Scheduler,
     job: scheduler::JobId,
     trace: Trace,
-    /// By place: stage, place in it, index in the trace.
+    /// By slot: stage, index in it, index in the trace.
     tasks: Vec<(usize, usize, u32)>,
     left: Vec<usize>,
     events: BinaryHeap<Reverse<(u64, u64, MonotaskId)>>,
     count: u64,
-    /// When each monotask was queued, by multitask of the trace and place.
+    /// Queueing time of each monotask, by multitask of the trace and index.
     queued: Vec<Vec<u64>>,
     ended: VecDeque<usize>,
 }
@@ -72,7 +72,7 @@ fn run(stages: &[Stage], hardware: Hardware) -> Trace {
         queued: Vec::new(),
         ended: VecDeque::new(),
     };
-    // Registered in order, as indices of `after` demand.
+    // Registered in order, as the indices in `after` require.
     for (ix, stage) in stages.iter().enumerate() {
         let after = if ix > 0 && stage.after { vec![ix as u32 - 1] } else { vec![] };
         run.trace.stages.push(trace::Stage { name: "s".into(), after, ..Default::default() });
@@ -207,7 +207,7 @@ impl Run<'_> {
     }
 }
 
-/// Ordinary values, and those at the ends of their range.
+/// Generates ordinary values, and those at the ends of the range.
 fn edgy() -> impl Strategy<Value = u64> {
     prop_oneof![0..5_000_000_u64, Just(0), Just(u64::MAX), Just(u64::MAX / 2), any::<u64>()]
 }
@@ -221,7 +221,7 @@ fn no_rate(_: &str) -> Result<u64, String> {
 }
 
 proptest! {
-    // The same cases in every run; PROPTEST_RNG_SEED and PROPTEST_CASES try others.
+    // The cases are the same in every run; PROPTEST_RNG_SEED and PROPTEST_CASES change them.
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
         rng_seed: std::env::var("PROPTEST_RNG_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(RngSeed::Fixed(61)),
@@ -244,10 +244,10 @@ proptest! {
         }
     }
 
-    /// Times and sizes that contradict each other get an answer or a refusal, never a panic,
-    /// and no number that is none.
+    /// Contradictory times and sizes give an answer or an error, never a panic or a number that is not
+    /// finite.
     #[test]
-    fn damaged_times_break_nothing(stages in jobs(), damage in prop::collection::vec((any::<prop::sample::Index>(), 0..6_u8, edgy()), 1..6)) {
+    fn damaged_times_give_finite_numbers(stages in jobs(), damage in prop::collection::vec((any::<prop::sample::Index>(), 0..6_u8, edgy()), 1..6)) {
         let mut trace = run(&stages, Hardware { cores: 2, byte_ns: 5 });
         for (index, field, value) in damage {
             let at = index.index(trace.monotasks.len());

@@ -1,4 +1,4 @@
-//! What is said of one query of a Spark application, and of how many tasks its executors let run.
+//! Analyses of single queries of a Spark application, and of its executors' concurrency.
 
 mod builder;
 
@@ -7,7 +7,7 @@ use builder::spark::{Spark, measured};
 use pellucid_model::{analyze, query};
 use pellucid_trace::{ConcurrencyChange, Outcome, Query, QueryEnd};
 
-/// A query of two jobs with the driver alone between them, and a job of nobody's.
+/// Builds a query of two jobs with driver time between them, and a job without a query.
 fn two_jobs() -> Spark {
     let mut s = Spark::on(2, 2.0);
     s.trace.queries.push(Query { name: "SELECT 1".into(), submitted_ns: ms(50.0), id: Some(7), root: None });
@@ -24,7 +24,7 @@ fn two_jobs() -> Spark {
 }
 
 #[test]
-fn a_query_is_all_of_its_jobs_and_the_time_between_them() {
+fn query_covers_its_jobs_and_the_time_between() {
     let s = two_jobs();
     let analysis = analyze(&s.trace);
     let whole = query(&s.trace, &analysis, 0).expect("it is there");
@@ -37,11 +37,11 @@ fn a_query_is_all_of_its_jobs_and_the_time_between_them() {
     assert_eq!(blocked.disk.measured_ms, Some(40.0));
     assert_eq!(blocked.cpu.measured_ms, Some(100.0 + 300.0 - 40.0));
     assert_eq!(whole.bottleneck.map(|b| b.kind).as_deref(), Some("cpu"));
-    assert!(query(&s.trace, &analysis, 1).is_none(), "there is no other");
+    assert!(query(&s.trace, &analysis, 1).is_none(), "no such query");
 }
 
 #[test]
-fn waiting_for_a_permit_is_no_unexplained_time() {
+fn permit_waits_are_not_unexplained() {
     let mut s = Spark::on(1, 1.0);
     let job = s.job(0.0, 100.0);
     let stage = s.stage(job, &[], 0.0, 100.0);
@@ -54,7 +54,7 @@ fn waiting_for_a_permit_is_no_unexplained_time() {
 }
 
 #[test]
-fn steps_of_concurrency_stand_by_stage_and_executor() {
+fn concurrency_steps_are_listed_by_stage_and_executor() {
     let mut s = two_jobs();
     let mut change = |resource, stage, at, concurrency| {
         let reason = Some("start".to_owned());

@@ -1,4 +1,4 @@
-//! What-ifs on jobs that are small enough to work out by hand, and on damaged ones.
+//! What-ifs on jobs small enough to verify by hand, and on damaged traces.
 
 mod builder;
 
@@ -14,7 +14,7 @@ fn rate(text: &str) -> Result<u64, String> {
 fn ask(trace: &Trace, settings: &[&str]) -> Result<WhatIf, Refused> {
     let model = WhatIfModel::of(trace, &residuals(Some("")))?;
     let answer = model.predict(&Changes::parse(settings, rate)?)?;
-    // The jobs here are so plain that their replay is exact, and nothing is scaled.
+    // These jobs are simple enough for an exact replay, so nothing is scaled.
     let replay = answer.baseline.replay_error().expect("a simulation");
     assert!(replay < 1e-3, "replay is {replay} off");
     Ok(answer)
@@ -24,14 +24,14 @@ fn simulated(trace: &Trace, settings: &[&str]) -> f64 {
     ask(trace, settings).expect("an answer").prediction.simulated_ms.expect("a simulation")
 }
 
-/// The usual query, its final stage waiting for the scan.
+/// Builds the standard query; its final stage waits for the scan.
 fn query() -> Trace {
     let mut trace = Build::query().trace;
     trace.stages[1].after = vec![0];
     trace
 }
 
-/// Within a hundredth: what is scaled to the measured time is not exact to the nanosecond.
+/// Asserts equality within 1 %, since times scaled to the measured one are not exact to the nanosecond.
 fn close(actual: f64, expected: f64) {
     assert!((actual - expected).abs() <= 0.01 * expected, "{actual} ms, expected {expected} ms");
 }
@@ -44,7 +44,7 @@ fn message(result: Result<WhatIf, Refused>) -> String {
 }
 
 #[test]
-fn the_job_as_it_was_is_reproduced() {
+fn unchanged_job_is_reproduced() {
     let trace = query();
     let answer = ask(&trace, &[]).expect("an answer");
     close(answer.baseline.simulated_ms.expect("a simulation"), 1840.0);
@@ -55,10 +55,10 @@ fn the_job_as_it_was_is_reproduced() {
     assert_eq!(answer.bottleneck_before.map(|b| b.kind).as_deref(), Some("disk"));
 }
 
-/// Four reads of 400 ms one after another, each followed by 150 ms on one of two cores; then
-/// 80 ms of a final stage and the job's end. 10 ms before all.
+/// Four consecutive reads of 400 ms, each followed by 150 ms on one of two cores; then 80 ms for the
+/// final stage and the job's end. 10 ms come before everything.
 #[test]
-fn hardware_changes_as_worked_out_by_hand() {
+fn hardware_changes_match_manual_calculation() {
     let trace = query();
     close(simulated(&trace, &["disk.rate=x2"]), 10.0 + 4.0 * 200.0 + 150.0 + 80.0);
     close(simulated(&trace, &["disk.rate=100MB/s"]), 10.0 + 4.0 * 200.0 + 150.0 + 80.0);
@@ -68,16 +68,16 @@ fn hardware_changes_as_worked_out_by_hand() {
     close(simulated(&trace, &["no=disk", "cores=1"]), 10.0 + 4.0 * 150.0 + 80.0);
     close(simulated(&trace, &["no=disk", "cores=1.5"]), 10.0 + 4.0 * 150.0 / 1.5 + 80.0);
     close(simulated(&trace, &["no=disk", "cores=0.5"]), 10.0 + 4.0 * 150.0 / 0.5 + 80.0 + 60.0);
-    // What is decoded comes out of memory, too: 20 MB at 4 GB/s, 5 ms a multitask.
+    // Decoded input is also copied from memory: 20 MB at 4 GB/s, 5 ms per multitask.
     close(simulated(&trace, &["input=memory-decoded"]), 10.0 + 2.0 * 65.0 + 80.0);
-    // The cores copy what the disk brought: 20 MB at 4 GB/s, 5 ms a multitask.
+    // The cores copy the disk's bytes: 20 MB at 4 GB/s, 5 ms per multitask.
     close(simulated(&trace, &["input=memory"]), 10.0 + 2.0 * 155.0 + 80.0);
-    // The final stage's 60 ms double too.
+    // The final stage's 60 ms double as well.
     close(simulated(&trace, &["input.scale=x2"]), 10.0 + 8.0 * 400.0 + 150.0 + 80.0 + 60.0);
     close(simulated(&trace, &["no=cpu"]), 10.0 + 4.0 * 400.0 + 20.0);
 }
 
-/// A store that reads so many MB/s with 1, 2, … requests at once.
+/// Returns a store that reads `mb_s[n - 1]` MB/s with `n` concurrent requests.
 fn store(mb_s: &[f64], at_once: u32, first_byte_ms: f64) -> Storage {
     Storage {
         name: "s3://bucket".into(),
@@ -97,7 +97,7 @@ fn on(trace: &Trace, storage: Storage) -> Result<WhatIf, Refused> {
     WhatIfModel::of(trace, &residuals(Some("")))?.predict(&changes)
 }
 
-/// The usual query, with so many bytes of each multitask's input in the page cache.
+/// Builds the standard query with this many bytes of each multitask's input in the page cache.
 fn cached(bytes: Option<u64>) -> Trace {
     let mut trace = query();
     let computes = trace.monotasks.iter_mut().filter(|m| m.cached_bytes.is_some());
@@ -105,9 +105,9 @@ fn cached(bytes: Option<u64>) -> Trace {
     trace
 }
 
-/// The same reads of 20 MB from a store that was probed.
+/// The same reads of 20 MB from a probed store.
 #[test]
-fn another_storage_as_worked_out_by_hand() {
+fn other_storage_matches_manual_calculation() {
     let trace = cached(None);
     let simulated = |storage| on(&trace, storage).unwrap().prediction.simulated_ms.unwrap();
     close(simulated(store(&[100.0], 1, 0.0)), 10.0 + 4.0 * 200.0 + 150.0 + 80.0);
@@ -119,14 +119,14 @@ fn another_storage_as_worked_out_by_hand() {
     let slow = on(&trace, store(&[10.0], 1, 0.0)).unwrap();
     let bottleneck = slow.bottleneck_after.unwrap();
     assert_eq!((bottleneck.kind.as_str(), bottleneck.name.as_deref()), ("store", Some("s3://bucket")));
-    // Nobody knows a probe's store better than to a tenth.
+    // A probe's rates are uncertain by a tenth.
     assert!(slow.prediction.high_ms > 1.09 * slow.prediction.duration_ms, "{:?}", slow.prediction);
     assert_eq!(slow.changes.to_string(), "storage=probe.json");
 }
 
-/// 40 ms of planning, 100 ms of one core's work, 10 ms to the end, where a quota lets half a core through.
+/// 40 ms of planning, 100 ms of work on one core and 10 ms to the end, with a quota of half a core.
 #[test]
-fn more_of_a_core_makes_the_driver_faster_too() {
+fn larger_quota_speeds_up_the_driver() {
     let mut build = Build::on_cores(2);
     let cores = &mut build.trace.resources[0];
     (cores.capacity, cores.capacity_from) = (Some(0.5), Some("quota".into()));
@@ -139,17 +139,17 @@ fn more_of_a_core_makes_the_driver_faster_too() {
     let trace = build.trace;
     close(simulated(&trace, &["cores=x4"]), (40.0 + 10.0) / 2.0 + 100.0);
     close(simulated(&trace, &["cores=0.25"]), (40.0 + 10.0) * 2.0 + 400.0);
-    // A quota where there was none leaves the driver as it was.
+    // A quota where there was none does not slow the driver.
     close(simulated(&query(), &["cores=0.5", "no=cpu"]), simulated(&query(), &["no=cpu"]));
 }
 
-/// A fifth of each scan's computing it waited for its core, which a thread that read had.
+/// Each scan waited a fifth of its compute time for its core, which a reader thread had.
 #[test]
-fn what_reading_took_from_the_cores_goes_with_the_reading() {
+fn removing_reads_removes_their_disturbance_of_cores() {
     let mut trace = query();
     let last = trace.monotasks.iter().map(|m| m.queued_ns).max();
     for monotask in trace.monotasks.iter_mut().filter(|m| m.phase == Phase::Compute) {
-        // The final stage's as well: there nothing is read.
+        // Including the final stage's, where nothing is read.
         monotask.cpu_ns = Some(monotask.service_ns / 5 * 4);
         assert!(monotask.service_ns == ms(150.0) || Some(monotask.queued_ns) == last);
     }
@@ -157,7 +157,8 @@ fn what_reading_took_from_the_cores_goes_with_the_reading() {
     close(simulated(&trace, &["disk.rate=x2"]), 10.0 + 4.0 * 200.0 + 150.0 + 80.0);
 }
 
-/// 20 ms of computing, two parts of 10 MB at 50 MB/s one after the other, and what makes a file of them.
+/// Builds 20 ms of computing, two parts of 10 MB at 50 MB/s one after the other, and a write that
+/// publishes them as a file.
 fn output() -> Trace {
     let mut b = Build::on_cores(2);
     let to = b.disk("nvme0n1", Some(50e6));
@@ -176,12 +177,12 @@ fn output() -> Trace {
 }
 
 #[test]
-fn output_elsewhere_is_sent_and_published_as_it_was_probed() {
+fn output_on_other_storage_uses_probed_rates() {
     let trace = output();
     let uploads =
         |publish_ns| Storage { write_bytes_per_s: Some(20e6), publish_ns, ..store(&[100.0, 100.0], 2, 7.0) };
     let simulated = |storage| on(&trace, storage).unwrap().prediction.simulated_ms.unwrap();
-    // 20 MB at 20 MB/s, whose parts begin while the job computes; then 30 ms and 10 ns a byte.
+    // 20 MB at 20 MB/s, whose parts start while the job computes; then 30 ms and 10 ns per byte.
     let sent = simulated(uploads(Some((0.0, 0.0))));
     assert!((1000.0..1021.0).contains(&sent), "{sent} ms");
     close(simulated(uploads(Some((30e6, 10.0)))), sent + 30.0 + 200.0);
@@ -193,7 +194,7 @@ fn output_elsewhere_is_sent_and_published_as_it_was_probed() {
 }
 
 #[test]
-fn a_probe_that_read_what_it_had_written_says_so_of_jobs_that_read() {
+fn probe_of_just_written_data_adds_an_assumption_for_reads() {
     let said = |trace: &Trace, read_just_written| {
         let storage = Storage { read_just_written, write_bytes_per_s: Some(20e6), ..store(&[100.0], 1, 0.0) };
         on(trace, storage).unwrap().assumptions.iter().any(|words| words.contains("--read"))
@@ -203,17 +204,17 @@ fn a_probe_that_read_what_it_had_written_says_so_of_jobs_that_read() {
 }
 
 #[test]
-fn what_the_page_cache_held_comes_from_the_storage_too() {
+fn cached_input_is_read_from_other_storage() {
     let trace = cached(Some(20_000_000));
     let answer = on(&trace, store(&[100.0], 1, 0.0)).unwrap();
     close(answer.prediction.simulated_ms.unwrap(), 10.0 + 4.0 * 400.0 + 150.0 + 80.0);
     assert!(answer.assumptions.iter().any(|a| a.contains("80 MB")), "{:?}", answer.assumptions);
-    // Analytic: 1600 ms of the store, then 30 ms of two cores, as the disk took.
+    // Analytic: 1600 ms on the store, then 30 ms on two cores, as with the disk.
     close(answer.prediction.analytic_ms.unwrap(), 1840.0);
 }
 
 #[test]
-fn a_storage_that_cannot_answer_is_refused_with_a_way_out() {
+fn unusable_storage_is_rejected_with_remedy() {
     let trace = cached(None);
     let no_reads = Storage { read: vec![], ..store(&[], 1, 0.0) };
     assert!(message(on(&trace, no_reads)).contains("probe again"));
@@ -228,8 +229,8 @@ fn a_storage_that_cannot_answer_is_refused_with_a_way_out() {
 }
 
 #[test]
-fn ideal_times_scale_what_was_measured() {
-    // Modelled: 1600 ms of disk in the scan, then 30 ms of two cores.
+fn ideal_times_scale_the_measured_time() {
+    // Modelled: 1600 ms on the disk in the scan, then 30 ms on two cores.
     let answer = ask(&query(), &["disk.rate=x2"]).expect("an answer");
     let modelled = answer.baseline.modelled_ms.expect("ideal times");
     let after = answer.prediction.analytic_ms.expect("ideal times") / 1840.0 * modelled;
@@ -238,7 +239,7 @@ fn ideal_times_scale_what_was_measured() {
 }
 
 #[test]
-fn the_bottleneck_moves_along_a_sweep() {
+fn bottleneck_moves_along_a_sweep() {
     let trace = query();
     let model = WhatIfModel::of(&trace, &[]).expect("a model");
     let sweep = Sweep::parse("disk.rate=x1..x16", rate).expect("a sweep");
@@ -251,7 +252,7 @@ fn the_bottleneck_moves_along_a_sweep() {
 }
 
 #[test]
-fn single_changes_are_sorted_by_what_they_buy() {
+fn single_changes_are_sorted_by_gain() {
     let trace = query();
     let singles = WhatIfModel::of(&trace, &[]).expect("a model").singles();
     let times: Vec<f64> = singles.iter().map(|s| s.prediction.duration_ms).collect();
@@ -265,7 +266,7 @@ fn single_changes_are_sorted_by_what_they_buy() {
 }
 
 #[test]
-fn the_same_question_gets_the_same_answer_bit_for_bit() {
+fn predictions_are_deterministic() {
     let trace = query();
     let once = ask(&trace, &["disk.rate=x3", "cores=1.5"]).expect("an answer");
     for _ in 0..3 {
@@ -276,7 +277,7 @@ fn the_same_question_gets_the_same_answer_bit_for_bit() {
 }
 
 #[test]
-fn what_a_trace_cannot_answer_names_what_it_can() {
+fn unsupported_changes_list_supported_ones() {
     let trace = query();
     let mut warm = Build::on_cores(2);
     let job = warm.job("q", 0.0);
@@ -308,7 +309,7 @@ fn what_a_trace_cannot_answer_names_what_it_can() {
 }
 
 #[test]
-fn a_trace_that_says_too_little_says_what_to_do() {
+fn incomplete_traces_are_rejected_with_remedy() {
     let mut cut = query();
     cut.truncated = Some("cut in block 2".into());
     assert!(message(ask(&cut, &[])).contains("run the job again"));
@@ -327,9 +328,9 @@ fn a_trace_that_says_too_little_says_what_to_do() {
     assert!(message(ask(&astray, &[])).contains("does not hold"));
 }
 
-/// A store behind a link: whichever is slower sets the pace.
+/// A store behind a link: the slower one sets the pace.
 #[test]
-fn a_store_is_as_fast_as_the_link_that_it_crosses() {
+fn store_is_limited_by_its_link() {
     let mut b = Build::on_cores(2);
     let link = b.resource("network", kind::NETWORK, Some((100e6, "set")));
     let store = b.resource("s3://b", kind::STORE, Some((50e6, "set")));
@@ -349,9 +350,9 @@ fn a_store_is_as_fast_as_the_link_that_it_crosses() {
     close(simulated(&b.trace, &["no=store"]), 510.0 - 500.0);
 }
 
-/// Nobody said how fast the link is: it limits nothing, and has no rate that could be doubled.
+/// The link's rate is unknown: it does not limit, and its rate cannot be doubled.
 #[test]
-fn a_link_that_nobody_measured_limits_nothing() {
+fn unmeasured_link_does_not_limit() {
     let mut b = Build::on_cores(2);
     let link = b.resource("network", kind::NETWORK, None);
     let store = b.resource("s3://b", kind::STORE, None);
@@ -367,13 +368,13 @@ fn a_link_that_nobody_measured_limits_nothing() {
     close(simulated(&b.trace, &["store.rate=x10"]), 110.0);
     let refused = ask(&b.trace, &["network.rate=x2"]).unwrap_err();
     assert!(refused.message().contains("does not say how fast network is"), "{}", refused.message());
-    // A rate that somebody names does limit.
+    // An explicit rate does limit.
     close(simulated(&b.trace, &["network.rate=1000MB/s"]), 2010.0);
 }
 
-/// What is written while a core computes is written while it computes, too.
+/// Writes submitted during a computation are still submitted during it when its length changes.
 #[test]
-fn writes_begin_while_their_maker_computes() {
+fn writes_start_while_their_submitter_computes() {
     let mut b = Build::on_cores(1);
     let disk = b.disk("sda", Some(100e6));
     let job = b.job("COPY", 0.0);
@@ -391,14 +392,15 @@ fn writes_begin_while_their_maker_computes() {
     b.end_stage(stage, 510.0);
     b.end_job(job, 510.0);
     close(simulated(&b.trace, &[]), 510.0);
-    // Parts are made at 50 and 100 ms of 200, and take 400 ms of the disk; 10 ms more publish.
+    // Parts are submitted at 50 and 100 ms of 200, and take 400 ms on the disk; publishing takes 10 ms
+    // more.
     close(simulated(&b.trace, &["cores=1", "no=disk"]), 400.0);
     close(simulated(&b.trace, &["disk.rate=x0.5"]), 100.0 + 800.0 + 20.0);
 }
 
-/// Machines share the work in turn; what they exchange crosses the network but for their own part.
+/// Machines share the work in turn; exchanged bytes cross the network except for each machine's own part.
 #[test]
-fn more_machines_share_the_work_and_exchange_more() {
+fn more_machines_share_work_and_exchange_more() {
     let mut b = Build::on_cores(1);
     b.trace.machines.push(pellucid_trace::Machine {
         name: "there".into(),
@@ -423,14 +425,14 @@ fn more_machines_share_the_work_and_exchange_more() {
     b.end_stage(stage, 410.0);
     b.end_job(job, 410.0);
     close(simulated(&b.trace, &[]), 410.0);
-    // Two a machine; three quarters of what is exchanged crosses, not half: 15 ms each.
+    // Two multitasks per machine; three quarters of exchanged bytes cross instead of half: 15 ms each.
     close(simulated(&b.trace, &["machines=4"]), 15.0 + 200.0);
     close(simulated(&b.trace, &["machines=1"]), 800.0);
 }
 
-/// A stage after an exchange, in other parts: the same work, divided.
+/// A stage after an exchange with another number of partitions: the same work, divided.
 #[test]
-fn parts_after_an_exchange_share_the_same_work() {
+fn repartitioned_stage_has_the_same_total_work() {
     let mut b = Build::on_cores(2);
     let job = b.job("q", 0.0);
     let first = b.stage(job, "scan", 0.0);
@@ -446,7 +448,7 @@ fn parts_after_an_exchange_share_the_same_work() {
     b.end_stage(last, 400.0);
     b.end_job(job, 400.0);
     close(simulated(&b.trace, &[]), 400.0);
-    // Four parts of 150, 150, 50 and 50 ms on two cores.
+    // Four partitions of 150, 150, 50 and 50 ms on two cores.
     close(simulated(&b.trace, &["partitions=4"]), 100.0 + 200.0);
     close(simulated(&b.trace, &["partitions=x0.5"]), 100.0 + 400.0);
 }

@@ -1,11 +1,11 @@
-//! Which of two lists of names belong together: those of their longest common subsequence.
+//! Matches two lists of names by their longest common subsequence.
 //!
-//! It keeps the order, so that a stage that was added shifts none of those after it, and of several with one
-//! name the first belongs to the first.
+//! This preserves order, so that an added stage does not shift those after it, and the first of several
+//! equal names matches the first.
 
-/// Pairs of indices in order; what is in one list only has `None` on the other side.
+/// Returns pairs of indices in order; an entry of only one list has `None` on the other side.
 pub(super) fn matched(a: &[String], b: &[String]) -> Vec<(Option<usize>, Option<usize>)> {
-    // What begins and ends alike needs no table; that leaves little of runs of the same program.
+    // Common prefixes and suffixes need no table, which leaves little for runs of the same program.
     let same = |(x, y): &(&String, &String)| x == y;
     let head = a.iter().zip(b).take_while(same).count();
     let tail = a[head..].iter().rev().zip(b[head..].iter().rev()).take_while(same).count();
@@ -22,12 +22,12 @@ pub(super) fn matched(a: &[String], b: &[String]) -> Vec<(Option<usize>, Option<
     pairs
 }
 
-/// Beyond this the table would take more memory than the traces.
+/// Maximum table size: beyond it the table would take more memory than the traces.
 const MAX_CELLS: usize = 64 << 20;
 
 fn common(a: &[String], b: &[String], shift: usize, pairs: &mut Vec<(Option<usize>, Option<usize>)>) {
     let width = b.len() + 1;
-    // Length of the longest common subsequence of what begins at each pair of places.
+    // Length of the longest common subsequence of the suffixes that start at each pair of positions.
     let mut longest = vec![0_u32; (a.len() + 1) * width];
     for x in (0..a.len()).rev() {
         for y in (0..b.len()).rev() {
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_shifts_nothing() {
+    fn insertions_do_not_shift_later_matches() {
         let both = |ix| (Some(ix), Some(ix));
         assert_eq!(matched(&of("abc"), &of("abc")), [both(0), both(1), both(2)]);
         assert_eq!(

@@ -1,26 +1,26 @@
-//! Two runs against each other: which stages changed, which resource explains it, and whether the
-//! change is more than noise.
+//! Comparison of two runs: which stages changed, which resource explains it, and whether the change
+//! exceeds noise.
 //!
 //! # What is compared
 //!
-//! Jobs are matched by name, in their order, and the only job of one run with the only job of the other
-//! whatever their names, which [`Comparison::different_queries`] then tells; stages within a pair of jobs by name and position (the
-//! longest common subsequence of their names). A stage's change is that of its duration. It is explained
-//! by the change of how long each kind was used: core time over cores, or the time during which a disk, link
-//! or store served. Both more bytes and a slower disk are in that, and the words say which. Of tasks that
-//! used several resources at once (Spark's), it is the parts of their time, each as large a share of the
-//! stage as of its tasks.
+//! Jobs are matched by name, in order. If each run has a single job, the two are matched whatever their
+//! names, and [`Comparison::different_queries`] tells if those differ. Stages within a pair of jobs are
+//! matched by name and position (the longest common subsequence of their names). A stage's change is the
+//! change of its duration. It is explained by the change in the use of each kind: core time over cores,
+//! or the time during which a disk, link or store served. This covers both more bytes and a slower disk,
+//! and the text tells which. For tasks that use several resources at once (Spark's), it is the parts of
+//! their time, scaled from the tasks to the stage.
 //!
 //! # When it is noise
 //!
-//! Two single runs say nothing of each other's spread, so it is estimated from within them. See
-//! [`noise`] for the derivation; `docs/compare.md` has it with the measurement that its constant is from.
-//! The verdict is `same within noise` exactly where the 90 % interval of the difference holds zero.
+//! Two single runs do not show the spread between runs, so it is estimated from within them. [`noise`]
+//! has the derivation, and `docs/compare.md` the measurement behind its constants. The verdict is `same
+//! within noise` exactly where the 90 % interval of the difference contains zero.
 //!
-//! # Where it does not apply
+//! # Limits
 //!
-//! A job whose end was not recorded has no duration and cannot be compared. What differs *by design*
-//! between two runs (another scale, other data) is reported as the change that it is.
+//! A job without a recorded end has no duration and cannot be compared. Intended differences between two
+//! runs (another scale, other data) are reported like any other change.
 
 mod matching;
 mod noise;
@@ -34,18 +34,19 @@ use crate::demand::in_time;
 use crate::{analyze, ms, ratio};
 use noise::{Side, Work};
 
-/// What a comparison says; plain data.
+/// The result of a comparison, as plain data.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
-    /// Time of the jobs of both sides that were matched.
+    /// Time of the matched jobs of both runs.
     pub duration_ms: (f64, f64),
     /// Second minus first.
     pub change: Change,
-    /// Matched stages in the order of the first run, those of one run only where they stand there.
+    /// Matched stages in the order of the first run, with the stages of only one run at their position.
     pub stages: Vec<StageChange>,
-    /// What to know before believing the rest, in words.
+    /// Caveats about the result, in words.
     pub notes: Vec<String>,
-    /// Each run has one job, and they are two different queries: the difference says nothing of either.
+    /// True if each run has one job and they are different queries, so that the difference is not
+    /// meaningful.
     pub different_queries: bool,
 }
 
@@ -54,25 +55,25 @@ pub struct Comparison {
 pub struct Change {
     /// The difference.
     pub ms: f64,
-    /// Where the interval begins.
+    /// Lower end of the interval.
     pub low_ms: f64,
-    /// Where it ends.
+    /// Upper end of the interval.
     pub high_ms: f64,
 }
 
-/// What a difference means.
+/// The meaning of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The whole interval is below zero.
     Faster,
     /// The whole interval is above zero.
     Slower,
-    /// The interval holds zero.
+    /// The interval contains zero.
     SameWithinNoise,
 }
 
 impl Change {
-    /// Faster or slower only where the interval excludes zero.
+    /// Returns faster or slower only if the interval excludes zero.
     pub fn verdict(&self) -> Verdict {
         match (self.low_ms, self.high_ms) {
             (low, _) if low > 0.0 => Verdict::Slower,
@@ -82,36 +83,36 @@ impl Change {
     }
 }
 
-/// A stage in both runs, or in one of them.
+/// A stage in both runs, or in only one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StageChange {
     /// Index in the first trace.
     pub a: Option<usize>,
     /// Index in the second trace.
     pub b: Option<usize>,
-    /// The numbers that its engine gave it in both.
+    /// The engine's stage numbers in both.
     pub source_ids: (Option<u64>, Option<u64>),
-    /// Its name; the second's, where they differ.
+    /// Its name; the second run's if they differ.
     pub name: String,
     /// Durations in both.
     pub duration_ms: (Option<f64>, Option<f64>),
-    /// `None` where it is in one run only, or did not end.
+    /// `None` for a stage in only one run, or without an end.
     pub change: Option<Change>,
-    /// Change of how long each kind was used; `None` where one run did not measure it.
+    /// Change in the use of each kind; `None` if a run did not measure it.
     pub explained_by: BTreeMap<String, Option<f64>>,
-    /// The figures behind it, in words; empty where nothing changed beyond noise.
+    /// The reason, with figures; empty where nothing changed beyond noise.
     pub why: String,
 }
 
-/// Whether what a job took says how fast it is: one that failed or was cancelled was over sooner.
+/// Returns true if the job's duration is meaningful: failed and cancelled jobs end early.
 fn ended_well(job: &JobAnalysis) -> bool {
     job.duration_ms.is_some() && job.outcome == Some(Outcome::Ok)
 }
 
-/// Compares two runs; `b` is the later.
+/// Compares two runs; `b` is the later one.
 ///
 /// # Errors
-/// In words, where the traces hold no job that both have and that ended in both.
+/// Returns an error message if no job is in both traces and succeeded in both.
 pub fn compare(a: &Trace, b: &Trace) -> Result<Comparison, String> {
     let (sides, analyses) = ((Side::of(a), Side::of(b)), (analyze(a), analyze(b)));
     let names = |trace: &Trace| trace.jobs.iter().map(|job| job.name.clone()).collect::<Vec<_>>();
@@ -122,29 +123,27 @@ pub fn compare(a: &Trace, b: &Trace) -> Result<Comparison, String> {
         if ended_well(&analyses.0.jobs[x]) && ended_well(&analyses.1.jobs[y]) {
             pairs.push((x, y));
         } else {
-            notes.push(format!("job {x} of the first run did not end well in both; it is left out"));
+            notes.push(format!("job {x} of the first run did not succeed in both runs and is left out"));
         }
     }
     let mut different_queries = false;
     if pairs.is_empty() && a.jobs.len() == 1 && b.jobs.len() == 1 {
         let texts_differ = a.jobs[0].name != b.jobs[0].name;
         if texts_differ {
-            notes.push("the jobs have different texts; they are compared all the same".into());
+            notes.push("the jobs have different texts; they are compared anyway".into());
         }
         different_queries = texts_differ && !same_code(a, b);
         let ended = |analysis: &Analysis| ended_well(&analysis.jobs[0]);
         pairs.extend((ended(&analyses.0) && ended(&analyses.1)).then_some((0, 0)));
     }
     if pairs.is_empty() {
-        return Err("no job is in both traces and ended well in both, so there is nothing to compare; \
+        return Err("nothing to compare: no job succeeded in both traces; \
                     record the same query twice with `pellucid sql --trace`"
             .into());
     }
     let left_out = (a.jobs.len() + b.jobs.len()).saturating_sub(2 * pairs.len());
     if left_out > 0 {
-        notes.push(format!(
-            "{left_out} jobs are in one of the runs only, or did not end well, and are left out"
-        ));
+        notes.push(format!("{left_out} jobs are in only one run or did not succeed, and are left out"));
     }
     let mut comparison = Comparison {
         duration_ms: (0.0, 0.0),
@@ -167,7 +166,8 @@ pub fn compare(a: &Trace, b: &Trace) -> Result<Comparison, String> {
     Ok(comparison)
 }
 
-/// Whether both are Spark jobs of the same code: they are named after its lines (`count at Main.scala:41`), which move.
+/// Returns true if both are Spark jobs of the same code. Their names contain line numbers (`count at
+/// Main.scala:41`), which may shift.
 fn same_code(a: &Trace, b: &Trace) -> bool {
     let of_spark = a.application.is_some() && b.application.is_some();
     let without_line = |trace: &Trace| {
@@ -180,7 +180,8 @@ fn same_code(a: &Trace, b: &Trace) -> bool {
 
 type OfJob<'r> = (&'r Analysis, &'r Side, usize);
 
-/// The stages of a pair of jobs, and the variance that their own spreads give the job, in ms².
+/// Returns the changes of the stages of a pair of jobs, and the variance that the stages contribute to
+/// the job, in ms².
 fn stages(a: OfJob, b: OfJob) -> (Vec<StageChange>, f64) {
     let of = |(analysis, _, job): &OfJob| analysis.jobs[*job].stages.clone();
     let (first, second) = (of(&a), of(&b));
@@ -217,7 +218,7 @@ fn stage(a: OneStage, b: OneStage, own_variance: f64) -> StageChange {
         all.extend(PARTS.map(|(part, _)| part.to_owned()));
     }
     let explained_by = all.into_iter().map(|kind| {
-        // A stage that is not there used nothing; one that is there and does not know the kind did not measure it.
+        // A missing stage used nothing. A present stage that lacks the kind did not measure it.
         let of = |one: OneStage| {
             one.map_or(Some(0.0), |(stage, work)| match stage.blocked {
                 Some(_) => part_ms(stage, &kind),
@@ -244,25 +245,26 @@ fn stage(a: OneStage, b: OneStage, own_variance: f64) -> StageChange {
     }
 }
 
-/// How long a stage used a kind: core time over cores, or the time during which any other served. Not its bytes over
-/// its capacity: a disk that became slower than it was set to be is what a comparison is to find.
+/// Returns how long a stage used a kind: core time over cores; for other kinds, the time during which it
+/// served. Bytes over capacity would hide a disk that became slower than its set capacity, which a
+/// comparison should find.
 fn used_ms(stage: &StageAnalysis, work: &BTreeMap<String, Work>, kind: &str) -> Option<f64> {
     let ideal_ms = stage.kinds.get(kind)?.ideal_ms;
     Some(if in_time(kind) { ideal_ms } else { work.get(kind).map_or(0.0, |work| ms(work.busy_ns)) })
 }
 
-/// Parts of pipelined tasks' time, and what they are called.
+/// Parts of pipelined tasks' time, with their names in text.
 const PARTS: [(&str, &str); 7] = [
     ("cpu", "core time"),
     ("disk", "writing shuffle files and spills"),
     ("network", "waiting for shuffle data"),
     ("gc", "garbage collection"),
     ("scheduler", "starting tasks"),
-    ("deserialize", "deserialising tasks"),
-    ("other", "time that no metric explains: waits for input, or cores shared with others"),
+    ("deserialize", "deserializing tasks"),
+    ("other", "unexplained time: waits for input, or shared cores"),
 ];
 
-/// How long a stage lasted for a part of its tasks' time.
+/// Returns the part of a stage's duration that corresponds to a part of its tasks' time.
 fn part_ms(stage: &StageAnalysis, part: &str) -> Option<f64> {
     let blocked = stage.blocked?;
     let time = match part {
@@ -278,19 +280,19 @@ fn part_ms(stage: &StageAnalysis, part: &str) -> Option<f64> {
     Some(time.measured_ms? * ratio(stage.duration_ms?, stage.task_time_ms?)?)
 }
 
-/// The kind whose change is the largest in the direction of the stage's, if it carries a third of it or
-/// more, and whether it is more work or a slower resource.
+/// Explains a stage's change by the kind with the largest change in the same direction, if it accounts
+/// for at least a third, and tells whether it is more work or a slower resource.
 fn why(a: OneStage, b: OneStage, change_ms: f64, explained_by: &BTreeMap<String, Option<f64>>) -> String {
     let along = explained_by.iter().filter_map(|(kind, ms)| Some((kind, (*ms)?)));
     let along = along.filter(|(_, ms)| ms * change_ms > 0.0 && ms.abs() >= change_ms.abs() / 3.0);
     let Some((kind, ms)) = along.max_by(|a, b| a.1.abs().total_cmp(&b.1.abs())) else {
-        return "no resource's work explains it: it waited, or ran less at once".into();
+        return "no resource explains it: the stage waited, or ran fewer tasks at once".into();
     };
     let direction = if ms > 0.0 { "more" } else { "less" };
     if let Some((_, words)) = PARTS.iter().find(|(part, _)| part == kind)
         && [a, b].iter().flatten().any(|(stage, _)| stage.blocked.is_some())
     {
-        return format!("{:.0} ms {direction} of {words}", ms.abs());
+        return format!("{:.0} ms {direction} {words}", ms.abs());
     }
     let mut text = format!("{:.0} ms {direction} on {kind}", ms.abs());
     let work = |of: OneStage| of.and_then(|(_, work)| work.get(kind)).cloned();
@@ -309,7 +311,7 @@ fn why(a: OneStage, b: OneStage, change_ms: f64, explained_by: &BTreeMap<String,
     text
 }
 
-/// A factor in words: `the same`, `1.8 times the`.
+/// Formats a factor: `the same`, `1.8 times the`.
 fn in_times(factor: f64) -> String {
     if (factor - 1.0).abs() < 0.02 { "the same".into() } else { format!("{factor:.2} times the") }
 }

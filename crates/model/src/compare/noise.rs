@@ -1,19 +1,20 @@
-//! How much two runs of the same work differ by chance.
+//! Estimates how much two runs of the same work differ by chance.
 //!
 //! Three sources are added as variances; the interval is the difference ± 1.645 standard deviations (90 %
 //! of a normal distribution).
 //!
-//! 1. **Within a stage.** `n` monotasks of one kind with standard deviation σ, `c` of which run at once
-//!    (service time over busy time), take `n` ÷ `c` of them in a row; their total varies by n σ² ÷ c², and
-//!    the stage's end by one monotask more or less, σ². The kind with the largest variance counts, since
-//!    the stage waits for the slowest.
-//! 2. **σ itself.** Monotasks of a stage differ because their partitions do, and that is no noise: the next
-//!    run has the same partitions. So where both runs have the same partitions, σ² is taken from what is left
-//!    of each partition's service time y in the second run once its time x in the first, times the ratio r of
-//!    the totals, is taken away: y − r x, whose variance is σy² + r² σx² = 2 σy², where σ grows as the
-//!    service does. Where partitions differ, the whole variance counts: rather too much than too little.
-//! 3. **From run to run.** What slows a whole run (clock rates, neighbours, the state of a disk) is seen in no
-//!    monotask's spread. Two runs cannot tell it; [`SHARE_BETWEEN_RUNS`] and [`MS_BETWEEN_RUNS`] stand for it.
+//! 1. **Within a stage.** Take `n` monotasks of one kind with standard deviation σ, `c` of which run
+//!    concurrently (service time over busy time). Each slot runs `n` ÷ `c` of them, so their total varies
+//!    by n σ² ÷ c²; the stage's end varies by one monotask more or less, σ². The kind with the largest
+//!    variance counts, since the stage waits for the slowest.
+//! 2. **σ itself.** Monotasks of a stage differ because their partitions do. That is not noise: the next
+//!    run has the same partitions. If both runs have the same partitions, σ² is estimated from the
+//!    residuals y − r x, where x and y are a partition's service times in the first and second run and r
+//!    is the ratio of the totals. Their variance is σy² + r² σx² = 2 σy², where σ scales with the service
+//!    time. If partitions differ, the whole variance is used, which overestimates the noise.
+//! 3. **Between runs.** Influences on a whole run (clock rates, neighbours, the state of a disk) are not
+//!    visible in the spread of monotasks, and two runs cannot reveal them. [`SHARE_BETWEEN_RUNS`] and
+//!    [`MS_BETWEEN_RUNS`] account for them.
 
 use std::collections::BTreeMap;
 
@@ -22,10 +23,10 @@ use pellucid_trace::{Trace, union_ns};
 use super::Change;
 use crate::ratio;
 
-/// Standard deviation of a run's time against others of the same work on the same machine, as a share of
-/// it; measured, see `docs/compare.md`.
+/// Standard deviation between runs of the same work on the same machine, as a share of the time;
+/// measured, see `docs/compare.md`.
 const SHARE_BETWEEN_RUNS: f64 = 0.04;
-/// What comes to that however short the run is, from the same measurement.
+/// Constant part of that standard deviation, from the same measurement.
 const MS_BETWEEN_RUNS: f64 = 5.0;
 /// Half-width of the central 90 % of the normal distribution, in standard deviations.
 const Z_90: f64 = 1.645;
@@ -40,7 +41,7 @@ pub(super) struct Side {
 /// A stage's work on one kind of resource.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Work {
-    /// Service by partition: number of monotasks, and nanoseconds.
+    /// Number of monotasks and their service time in nanoseconds, by partition.
     partitions: BTreeMap<u32, (u64, f64)>,
     pub bytes: f64,
     /// Time during which any of it ran.
@@ -48,17 +49,17 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Service time of all.
+    /// Returns the service time of all partitions.
     pub fn service_ns(&self) -> f64 {
         self.partitions.values().map(|(_, ns)| ns).sum()
     }
 
-    /// Monotasks, or tasks.
+    /// Returns the number of monotasks, or tasks.
     pub fn count(&self) -> u64 {
         self.partitions.values().map(|(count, _)| count).sum()
     }
 
-    /// Variance of the time that all of it takes, where one partition's service varies by `sigma2`.
+    /// Returns the variance of the total time, if a partition's service time has variance `sigma2`.
     fn variance(&self, sigma2: f64) -> f64 {
         let at_once = ratio(self.service_ns(), self.busy_ns).unwrap_or(1.0).max(1.0);
         sigma2 * (self.partitions.len() as f64 / (at_once * at_once) + 1.0)
@@ -100,7 +101,7 @@ impl Side {
     }
 }
 
-/// Variance that a stage's own spread gives the difference of two runs, in ms².
+/// Returns the variance that a stage contributes to the difference of two runs, in ms².
 pub(super) fn of_both(a: &BTreeMap<String, Work>, b: &BTreeMap<String, Work>) -> f64 {
     let kinds = a.iter().filter_map(|(kind, x)| Some((x, b.get(kind)?)));
     let variances = kinds.map(|(x, y)| match left_of(x, y) {
@@ -110,31 +111,31 @@ pub(super) fn of_both(a: &BTreeMap<String, Work>, b: &BTreeMap<String, Work>) ->
     variances.fold(0.0, f64::max) / NS2_PER_MS2
 }
 
-/// Variance that the spread of a stage of one run gives it, in ms².
+/// Returns the variance of a stage of only one run, in ms².
 pub(super) fn of_one(works: &BTreeMap<String, Work>) -> f64 {
     works.values().map(|work| work.variance(spread(work))).fold(0.0, f64::max) / NS2_PER_MS2
 }
 
-/// What a whole run varies by, for two runs of such durations, in ms².
+/// Returns the variance between whole runs of these durations, in ms².
 pub(super) fn between_runs(a_ms: f64, b_ms: f64) -> f64 {
     let of = |ms: f64| (SHARE_BETWEEN_RUNS * ms).powi(2) + MS_BETWEEN_RUNS.powi(2);
     of(a_ms) + of(b_ms)
 }
 
-/// The 90 % interval round a difference.
+/// Returns the 90 % interval around a difference.
 pub(super) fn interval(change_ms: f64, variance: f64) -> Change {
     let half = Z_90 * variance.max(0.0).sqrt();
     Change { ms: change_ms, low_ms: change_ms - half, high_ms: change_ms + half }
 }
 
-/// Variances of a partition's service in both runs, without what the partitions themselves differ by;
-/// `None` unless both have the same partitions, three or more.
+/// Returns the variances of a partition's service time in both runs, without the differences between
+/// partitions; `None` unless both have the same partitions, at least three.
 fn left_of(a: &Work, b: &Work) -> Option<(f64, f64)> {
     let same = a.partitions.len() >= 3 && a.partitions.keys().eq(b.partitions.keys());
     let times = ratio(b.service_ns(), a.service_ns()).filter(|r| same && *r > 0.0)?;
     let left = a.partitions.values().zip(b.partitions.values()).map(|((_, x), (_, y))| y - times * x);
     let left = variance(&left.collect::<Vec<f64>>());
-    // Half is the first run's, grown by the ratio; half the second's own.
+    // Half belongs to the first run, scaled by the ratio; half to the second.
     Some((left / (2.0 * times * times), left / 2.0))
 }
 
@@ -142,7 +143,7 @@ fn spread(work: &Work) -> f64 {
     variance(&work.partitions.values().map(|(_, ns)| *ns).collect::<Vec<f64>>())
 }
 
-/// Sample variance; 0 of fewer than two, whose spread nothing tells.
+/// Returns the sample variance; 0 for fewer than two values.
 fn variance(values: &[f64]) -> f64 {
     let count = values.len() as f64;
     let mean = ratio(values.iter().sum(), count).unwrap_or(0.0);
@@ -150,7 +151,7 @@ fn variance(values: &[f64]) -> f64 {
 }
 
 impl Change {
-    /// As shares of a duration before: the change and its interval.
+    /// Returns the change and its interval as shares of the duration before.
     pub fn relative_to(&self, before_ms: f64) -> Option<(f64, f64, f64)> {
         let share = |ms: f64| ratio(ms, before_ms);
         Some((share(self.ms)?, share(self.low_ms)?, share(self.high_ms)?))

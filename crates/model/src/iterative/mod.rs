@@ -1,12 +1,12 @@
-//! Traces of iterative jobs: tasks of which one stands for many.
+//! Traces of iterative jobs, in which one sampled task stands for many.
 //!
-//! For ideal times a sampled task becomes two monotasks of as many times its time: one on cores, and one on the
-//! memory's bandwidth, with the bytes that it touched, where the producer measured how fast memory is read by
-//! as many threads as the job had. What it waited for memory is within its time on a core, as with any load;
-//! so the two are limits beside each other, and the larger one is the bottleneck. Iterations overlap, and so do
-//! stages: a job is one span.
+//! For ideal times a sampled task becomes two monotasks with the time of all the tasks it stands for: one
+//! on cores and, where the producer measured how fast the job's number of threads reads memory, one on
+//! the memory bandwidth with the bytes touched. As with any load, waits for memory are within the time on
+//! a core. The two are therefore separate limits, and the larger one is the bottleneck. Iterations
+//! overlap, and so do stages: a job is one span.
 //!
-//! Not for counts of what happened when: a task that stands for many says when one of them ran.
+//! Not for counts over time: a task that stands for many records only when one of them ran.
 
 pub(crate) mod predict;
 
@@ -17,18 +17,18 @@ use pellucid_trace::{Monotask, Multitask, Outcome, Phase, SampledTask, Trace, ki
 use crate::analysis::Analysis;
 use crate::{ms, ratio};
 
-/// Largest over mean core time of partitions from which a stage is called uneven.
+/// Ratio of the largest to the mean core time of partitions from which a stage counts as uneven.
 const UNEVEN: f64 = 1.25;
 
-/// Whether a trace is one of these.
+/// Returns true for traces of sampled tasks.
 pub(crate) fn applies(trace: &Trace) -> bool {
     !trace.sampled_tasks.is_empty() && trace.monotasks.is_empty() && trace.pipelined_tasks.is_empty()
 }
 
-/// Explains a trace.
+/// Analyzes a trace of sampled tasks.
 pub(crate) fn analyze(trace: &Trace) -> Analysis {
     let mut analysis = crate::analyze(&as_monotasks(trace));
-    // A task that stands for many does not say when they ran.
+    // A task that stands for many does not record when they ran.
     analysis.jobs.iter_mut().for_each(|job| job.steps = None);
     let mut counts = vec![0.0; trace.stages.len()];
     let mut by_partition: Vec<BTreeMap<u32, f64>> = vec![BTreeMap::new(); trace.stages.len()];
@@ -49,7 +49,7 @@ pub(crate) fn analyze(trace: &Trace) -> Analysis {
     analysis
 }
 
-/// Tasks whose stage and resource the trace holds.
+/// Returns the tasks whose stage and resource the trace holds.
 fn tasks(trace: &Trace) -> impl Iterator<Item = &SampledTask> + Clone {
     trace.sampled_tasks.iter().filter(|task| {
         (task.stage as usize) < trace.stages.len()
@@ -58,19 +58,19 @@ fn tasks(trace: &Trace) -> impl Iterator<Item = &SampledTask> + Clone {
     })
 }
 
-/// Time of all tasks that it stands for.
+/// Returns the time of all tasks that this one stands for.
 fn time_ns(task: &SampledTask) -> f64 {
     task.service_ns as f64 * task.weight
 }
 
-/// Threads that ran tasks.
+/// Returns the number of threads that ran tasks.
 fn workers(trace: &Trace) -> Option<u32> {
     let used: BTreeSet<u32> = tasks(trace).map(|task| task.resource).collect();
     let of = |resource: &u32| trace.resources[*resource as usize].concurrency;
     used.iter().map(of).sum::<Option<u32>>().filter(|workers| *workers > 0)
 }
 
-/// How fast so many threads read memory, in bytes a second.
+/// Returns the memory bandwidth by number of threads: the resource, and bytes per second.
 fn bandwidths(trace: &Trace) -> BTreeMap<u32, (u32, f64)> {
     let known =
         trace.resources.iter().zip(0..).filter(|(resource, _)| resource.kind == kind::MEMORY_BANDWIDTH);
@@ -82,7 +82,7 @@ fn bandwidths(trace: &Trace) -> BTreeMap<u32, (u32, f64)> {
         .collect()
 }
 
-/// See the module's head.
+/// Converts sampled tasks to monotasks; see the module documentation.
 fn as_monotasks(trace: &Trace) -> Trace {
     let memory = workers(trace).and_then(|workers| bandwidths(trace).get(&workers).copied());
     let mut made = Trace { sampled_tasks: Vec::new(), ..trace.clone() };
@@ -124,14 +124,14 @@ fn as_monotasks(trace: &Trace) -> Trace {
     made
 }
 
-/// What else there is to say: the scheduler's share, unevenness, what was not measured.
+/// Returns notes on the scheduler's share, unevenness, messages, and missing measurements.
 fn notes(trace: &Trace, by_partition: &[BTreeMap<u32, f64>]) -> Vec<String> {
     let mut notes = Vec::new();
     let busy: f64 = tasks(trace).map(time_ns).sum();
     let duration = crate::whatif::recorded_ns(trace) as f64;
     if let Some(share) = workers(trace).and_then(|workers| ratio(busy, duration * f64::from(workers))) {
         notes.push(format!(
-            "tasks took {:.1} % of the workers' time; the rest is loading data, scheduling and waiting",
+            "tasks took {:.1} % of the workers' time; the rest is loading, scheduling and waiting",
             share.min(1.0) * 100.0
         ));
     }
@@ -145,7 +145,7 @@ fn notes(trace: &Trace, by_partition: &[BTreeMap<u32, f64>]) -> Vec<String> {
         let uneven = most.and_then(|(partition, ns)| Some((partition, ratio(*ns, mean)?)));
         if let Some((partition, times)) = uneven.filter(|(_, times)| *times > UNEVEN) {
             notes.push(format!(
-                "stage {:?} is uneven: partition {partition} takes {times:.1} times the mean; more partitions even it out",
+                "stage {:?} is uneven: partition {partition} takes {times:.1} times the mean; use more partitions",
                 stage.name
             ));
         }
@@ -153,14 +153,13 @@ fn notes(trace: &Trace, by_partition: &[BTreeMap<u32, f64>]) -> Vec<String> {
     notes.extend(sent(trace));
     if workers(trace).is_some_and(|workers| !bandwidths(trace).contains_key(&workers)) {
         notes.push(
-            "the memory's bandwidth was not measured: record with --bandwidth to see whether it limits"
-                .into(),
+            "the memory bandwidth was not measured; record with --bandwidth to see whether it limits".into(),
         );
     }
     notes
 }
 
-/// What workers sent each other, and for which stage most.
+/// Describes what workers sent each other, and the stage with most of it.
 fn sent(trace: &Trace) -> Option<String> {
     let known = || trace.exchanges.iter().filter(|sent| (sent.stage as usize) < trace.stages.len());
     let mut by_stage: BTreeMap<u32, u64> = BTreeMap::new();
@@ -169,9 +168,9 @@ fn sent(trace: &Trace) -> Option<String> {
     let bytes: u64 = by_stage.values().sum();
     let messages: u64 = known().map(|sent| sent.messages).sum();
     let last = tasks(trace).filter_map(|task| task.iteration).max();
-    let (iterations, each) = last.map_or((1.0, "in all"), |last| (last as f64 + 1.0, "an iteration"));
+    let (iterations, each) = last.map_or((1.0, "in total"), |last| (last as f64 + 1.0, "per iteration"));
     Some(format!(
-        "workers sent each other {:.1} messages and {:.1} kB {each}, {:.0} % of the bytes for stage {:?}",
+        "workers sent each other {:.1} messages and {:.1} kB {each}; {:.0} % of the bytes were for stage {:?}",
         messages as f64 / iterations,
         bytes as f64 / 1e3 / iterations,
         ratio(*most as f64, bytes as f64)? * 100.0,

@@ -1,22 +1,24 @@
-//! What-ifs on iterative jobs: more or fewer workers.
+//! What-ifs on iterative jobs: more or fewer workers, another network rate.
 //!
-//! A stage's run is a task a partition, each as long as that partition's tasks were on average. The analytic
-//! predictor divides a stage's time by the workers that can have a task. The simulated one takes stages that ran as
-//! often as each other for the body of a loop, whose end is a signal that all wait for. Within a body a task begins
-//! when its inputs are there and a worker is free: its inputs are the partitions of the stage before that cover the
-//! same share of the data, which is right for transforms, broadcasts, reductions and exchanges between neighbours.
-//! Where every partition sends to every other, it lets tasks begin too early.
+//! A run of a stage has one task per partition, with the mean duration of that partition's tasks. The
+//! analytic predictor divides a stage's time by the workers that can have a task. The simulated predictor
+//! takes stages that ran equally often as the body of a loop, which ends with a signal that all workers
+//! wait for. Within a body a task starts when its inputs are ready and a worker is free. Its inputs are
+//! the partitions of the previous stage that cover the same share of the data. This is correct for
+//! transforms, broadcasts, reductions and exchanges between neighbours; where every partition sends to
+//! every other, tasks start too early.
 //!
-//! What lies before the second iteration and is in no task is loading, which workers share; what else is in none stays.
+//! Time before the second iteration outside of tasks is loading, which workers share. Other time outside
+//! of tasks stays constant.
 //!
-//! Beside more others a task is slower where memory is what it waits for. It demands its bytes over its time; a
-//! worker's share of the bandwidth is that of so many threads, as measured, over their number. Where the
-//! former is larger than the latter, the task takes as many times longer. One that already took all of its share
-//! gets faster beside fewer, in the same ratio.
+//! More concurrent tasks slow each other where they wait for memory. A task's demand is its bytes over
+//! its time. A worker's share is the measured bandwidth of that many threads, divided by their number. If
+//! the demand exceeds the share, the task slows down by their ratio. A task that already used all of its
+//! share speeds up with fewer workers, by the same ratio.
 //!
-//! Of links it is known what was sent over them, and not how long that took: on one machine nearly nothing. So another
-//! rate adds the time in which the busiest link carries all its bytes, and the interval reaches down to none of it, since
-//! what is sent while tasks run takes no time of its own.
+//! The trace records the bytes sent over links but not how long that took; on one machine it takes almost
+//! no time. Another rate therefore adds the time in which the busiest link carries all its bytes. The
+//! interval reaches down to zero of it, since sending may overlap with tasks.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -29,39 +31,39 @@ use crate::analysis::Bottleneck;
 use crate::whatif::{Amount, Baseline, Basis, Change, Changes, Estimate, Refused, Tasks, recorded_ns};
 use crate::{ms, ratio};
 
-/// Share of a worker's bandwidth from which a task is taken to wait for memory.
+/// Share of a worker's bandwidth from which a task is assumed to wait for memory.
 const BOUND: f64 = 0.85;
-/// Doubt where it is not known how fast so many threads read memory.
+/// Uncertainty where the memory bandwidth of that many threads is unknown.
 const UNKNOWN_MEMORY: f64 = 0.15;
-/// By how much numbers of runs may differ within a loop's body.
+/// Relative difference in the number of runs up to which stages belong to one loop body.
 const SAME_RUNS: f64 = 0.05;
-/// Share of all tasks' time up to which a stage is short.
+/// Share of all tasks' time below which a stage is short.
 const SHORT: f64 = 0.01;
-/// Doubt that loading is shared evenly, as a share of loading in the whole.
+/// Uncertainty of sharing the loading evenly, as a multiple of loading's share of the whole.
 const LOADING: f64 = 0.3;
 
 /// A stage over all its runs.
 struct Stage {
-    /// Tasks over partitions.
+    /// Number of runs: tasks over partitions.
     runs: f64,
-    /// Mean time of each partition's tasks.
+    /// Mean duration of each partition's tasks.
     tasks_ns: Vec<f64>,
-    /// Bytes a second that a task demands; `None`: not known.
+    /// Memory bandwidth that a task demands, in bytes per second; `None` if unknown.
     bytes_per_s: Option<f64>,
 }
 
 impl Stage {
-    /// Of all its tasks.
+    /// Returns the time of all its tasks.
     fn all_ns(&self) -> f64 {
         self.runs * self.tasks_ns.iter().sum::<f64>()
     }
 }
 
-/// Stages that follow each other in one loop.
+/// Consecutive stages in one loop.
 struct Body<'s> {
-    /// `None`: not known.
+    /// `None` if unknown.
     runs: Option<f64>,
-    /// With how often each ran.
+    /// The stages, each with its number of runs.
     stages: Vec<(&'s Stage, Option<f64>)>,
 }
 
@@ -71,22 +73,22 @@ pub(crate) struct IterativeBasis {
     workers: u32,
     measured_ns: f64,
     loading_ns: f64,
-    /// By number of threads: bytes a second.
+    /// Bytes per second by number of threads.
     bandwidths: BTreeMap<u32, f64>,
-    /// Over the busiest link; `None`: nothing went over any.
+    /// Bytes over the busiest link; `None` if none were sent.
     sent_bytes: Option<f64>,
     bottleneck: Option<Bottleneck>,
 }
 
 impl IterativeBasis {
-    /// Takes a trace apart.
+    /// Reads the stages and bandwidths from a trace.
     ///
     /// # Errors
-    /// When it does not say how many threads ran its tasks.
+    /// Returns an error if the trace does not hold the number of threads that ran its tasks.
     pub fn of(trace: &Trace) -> Result<IterativeBasis, Refused> {
         let workers = workers(trace).ok_or_else(|| {
             Refused::Failed(
-                "the trace does not say how many workers ran its tasks; record the job again".into(),
+                "cannot predict: the trace does not hold the number of workers; record the job again".into(),
             )
         })?;
         let mut found: BTreeMap<u32, BTreeMap<u32, (f64, f64)>> = BTreeMap::new();
@@ -125,24 +127,26 @@ impl IterativeBasis {
         Ok(basis)
     }
 
-    /// Time before the second iteration that is in no task.
+    /// Returns the time before the second iteration outside of tasks.
     fn loading(&self, trace: &Trace) -> f64 {
         let begun = trace.jobs.iter().map(|job| job.submitted_ns).min().unwrap_or(0);
         let second = tasks(trace).filter(|task| task.iteration.is_some_and(|at| at > 0));
         let until = second.map(|task| task.started_ns).min().unwrap_or(u64::MAX);
         let first = tasks(trace).filter(|task| task.started_ns < until);
         let end = first.clone().map(|task| task.started_ns + task.service_ns).max().unwrap_or(begun);
-        // A task that stands for others stands for later ones.
+        // A sampled task stands for later ones, so only its own run counts here.
         let mut busy: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
         first.for_each(|task| busy.entry(task.stage).or_default().push(task.service_ns as f64));
         let busy = divided_ns(&busy.into_values().collect::<Vec<_>>(), self.workers);
         (until.min(end).saturating_sub(begun) as f64 - busy).max(0.0)
     }
 
-    /// Bytes a second that each of so many workers can have, and whether that was measured.
+    /// Returns the bandwidth in bytes per second that each of `workers` can have, and whether it was
+    /// measured.
     fn share(&self, workers: u32) -> Option<(f64, bool)> {
         let measured = self.bandwidths.get(&workers).map(|rate| (*rate, true));
-        // More threads than were measured have together what the most had; fewer, at most what they had each.
+        // More threads than measured share the largest measured bandwidth; fewer have at most their share
+        // of it.
         let more = || self.bandwidths.range(..workers).next_back().map(|(_, rate)| (*rate, false));
         let fewer = || {
             let (threads, rate) = self.bandwidths.range(workers..).next()?;
@@ -152,7 +156,8 @@ impl IterativeBasis {
         Some((rate / f64::from(workers), measured))
     }
 
-    /// How many times as long a stage's tasks take with so many workers; at most as many as it has tasks compete.
+    /// Returns the factor on a stage's task durations with this many workers; at most one worker per task
+    /// competes.
     fn slowdown(&self, stage: &Stage, workers: u32) -> f64 {
         let beside = |workers: u32| workers.min(stage.tasks_ns.len() as u32).max(1);
         let (Some(demand), Some((before, _)), Some((after, _))) =
@@ -163,27 +168,27 @@ impl IterativeBasis {
         if beside(workers) < beside(self.workers) && demand > BOUND * before {
             return (before / after).min(1.0);
         }
-        // It had what it demanded, whatever was measured.
+        // The task had what it demanded, whatever bandwidth was measured.
         (demand.min(before) / after).max(1.0)
     }
 
-    /// Time that a link of so many bytes a second takes for what was sent.
+    /// Returns the time that a link with this rate takes for the bytes sent.
     fn sent_ns(&self, amount: &Amount) -> Result<f64, Refused> {
         let Some(bytes) = self.sent_bytes else {
             return Err(Refused::Usage(
-                "network.rate: nothing was sent over a network; record a job over several processes (--processes)".into(),
+                "network.rate: no bytes were sent over a network; record a job over several processes (--processes)".into(),
             ));
         };
         match amount {
             Amount::Absolute(rate) if *rate > 0.0 => Ok(bytes / rate * 1e9),
             _ => Err(Refused::Usage(
-                "network.rate: how fast the link is now was not measured; give a rate, such as network.rate=1Gbit/s".into(),
+                "network.rate: the link's rate was not measured; set an absolute rate, for example network.rate=1Gbit/s".into(),
             )),
         }
     }
 
-    /// Stages by the loop's body that they are in: those that ran equally often. Of short stages that is not known, since
-    /// few of their tasks are sampled; they are where their neighbours are.
+    /// Groups consecutive stages into loop bodies by their number of runs. Few tasks of a short stage are
+    /// sampled, so its number of runs is unknown and it joins its neighbours.
     fn bodies(&self) -> Vec<Body<'_>> {
         let all_ns: f64 = self.stages.iter().map(Stage::all_ns).sum();
         let mut bodies: Vec<Body> = Vec::new();
@@ -201,7 +206,7 @@ impl IterativeBasis {
         bodies
     }
 
-    /// All runs of all stages.
+    /// Returns the time of all runs of all stages.
     fn stages_ns(&self, workers: u32, run_ns: RunNs) -> f64 {
         let all = self.bodies().into_iter().map(|Body { runs: of_body, stages }| {
             let of_body = of_body.unwrap_or(1.0);
@@ -215,7 +220,7 @@ impl IterativeBasis {
         all.sum()
     }
 
-    /// The whole job by one predictor.
+    /// Returns the time of the whole job by one predictor.
     fn total_ns(&self, workers: u32, run_ns: RunNs) -> f64 {
         let now = self.stages_ns(self.workers, run_ns);
         let rest = (self.measured_ns - self.loading_ns - now).max(0.0);
@@ -224,22 +229,24 @@ impl IterativeBasis {
     }
 }
 
-/// Time of one run of a loop's body by the times of each stage's tasks, with so many workers.
+/// Returns the time of one run of a loop body, given the task durations by stage and the number of
+/// workers.
 type RunNs = fn(&[Vec<f64>], u32) -> f64;
 
-/// Bytes over the link that most went over.
+/// Returns the bytes over the busiest link.
 fn sent_bytes(trace: &Trace) -> Option<f64> {
     let mut links: BTreeMap<u32, u64> = BTreeMap::new();
     trace.exchanges.iter().for_each(|sent| *links.entry(sent.resource).or_default() += sent.bytes);
     links.into_values().max().map(|bytes| bytes as f64)
 }
 
-/// One run: a task begins when its inputs are there and a worker is free; of those that may, the one that may longest.
+/// Simulates one run: a task starts when its inputs are ready and a worker is free, in the order in which
+/// tasks become ready.
 fn scheduled_ns(stages: &[Vec<f64>], workers: u32) -> f64 {
     let most = stages.iter().map(Vec::len).sum::<usize>().max(1);
     let mut free: BinaryHeap<Reverse<u64>> =
         (0..(workers as usize).clamp(1, most)).map(|_| Reverse(0)).collect();
-    // Inputs that are still missing, by stage and partition.
+    // Number of missing inputs, by stage and partition.
     let mut missing: Vec<Vec<usize>> = vec![vec![0; stages.first().map_or(0, Vec::len)]];
     missing.extend(stages.windows(2).map(|pair| {
         (0..pair[1].len()).map(|at| same_share(at, pair[1].len(), pair[0].len()).len()).collect()
@@ -249,7 +256,7 @@ fn scheduled_ns(stages: &[Vec<f64>], workers: u32) -> f64 {
     let mut inputs_ns: Vec<Vec<u64>> = stages.iter().map(|tasks| vec![0; tasks.len()]).collect();
     let mut end_ns = 0;
     while let (Some(Reverse((ready_ns, stage, at))), Some(Reverse(free_ns))) = (ready.pop(), free.pop()) {
-        // Of a damaged trace it may be anything.
+        // A damaged trace may hold any value, so the sum saturates.
         let ended_ns = ready_ns.max(free_ns).saturating_add(stages[stage][at] as u64);
         end_ns = end_ns.max(ended_ns);
         free.push(Reverse(ended_ns));
@@ -266,12 +273,13 @@ fn scheduled_ns(stages: &[Vec<f64>], workers: u32) -> f64 {
     end_ns as f64
 }
 
-/// Which of `others` partitions cover some of what partition `at` of `count` covers.
+/// Returns the partitions out of `others` that overlap with partition `at` of `count`.
 fn same_share(at: usize, count: usize, others: usize) -> Range<usize> {
     at * others / count..((at + 1) * others).div_ceil(count)
 }
 
-/// One run: each stage's time over the workers that can have a task.
+/// Returns the time of one run as the sum over stages of the time divided by the workers that can have a
+/// task.
 fn divided_ns(stages: &[Vec<f64>], workers: u32) -> f64 {
     let of =
         |tasks: &Vec<f64>| tasks.iter().sum::<f64>() / f64::from(workers).min(tasks.len() as f64).max(1.0);
@@ -295,7 +303,7 @@ impl Basis for IterativeBasis {
         self.bottleneck.clone()
     }
 
-    /// The same work again and again: what chance there is evens out.
+    /// Returns 0: over many repetitions of the same work, chance evens out.
     fn spread(&self) -> f64 {
         0.0
     }
@@ -311,7 +319,7 @@ impl Basis for IterativeBasis {
                 }
                 _ => {
                     return Err(Refused::Usage(
-                        "the trace of an iterative job answers workers (or cores), and network.rate".into(),
+                        "the trace of an iterative job supports workers (or cores) and network.rate".into(),
                     ));
                 }
             };
@@ -322,7 +330,7 @@ impl Basis for IterativeBasis {
             let whole = wanted.round();
             if !(1.0..=4096.0).contains(&whole) {
                 return Err(Refused::Usage(format!(
-                    "{wanted} workers: an iterative job has 1 to 4096, each with a core of its own"
+                    "{wanted} workers: expected a number from 1 to 4096, with one core each"
                 )));
             }
             workers = whole as u32;
@@ -330,17 +338,17 @@ impl Basis for IterativeBasis {
         let mut assumptions = Vec::new();
         let mut doubt = 0.0;
         if workers != self.workers {
+            assumptions.push(format!("{workers} workers instead of {}, with one core each", self.workers));
             assumptions
-                .push(format!("{workers} workers instead of {}, each with a core of its own", self.workers));
-            assumptions.push("workers share what is loaded; what is neither loading nor tasks stays".into());
+                .push("workers share the loading; time outside of loading and tasks stays the same".into());
             doubt += LOADING * (self.loading_ns / self.measured_ns.max(1.0)).min(1.0);
             if self.share(workers).is_none_or(|(_, measured)| !measured) {
                 assumptions.push(match self.bandwidths.is_empty() {
-                    true => "tasks take as long beside more others: the memory's bandwidth was not measured \
+                    true => "task durations stay the same: the memory bandwidth was not measured \
                              (record with --bandwidth)"
                         .into(),
                     false => format!(
-                        "{workers} workers together read memory no faster than was measured with fewer"
+                        "{workers} workers together read memory no faster than the nearest measured number"
                     ),
                 });
                 doubt += UNKNOWN_MEMORY;
@@ -350,11 +358,11 @@ impl Basis for IterativeBasis {
         let mut below = doubt;
         if sent_ns > 0.0 {
             assumptions.push(
-                "what was sent took no time when it was recorded, and is not sent while tasks run: at worst"
+                "upper bound: sending took no time in the recorded job, and does not overlap with tasks"
                     .into(),
             );
             if workers != self.workers {
-                assumptions.push("as much is sent between more or fewer workers".into());
+                assumptions.push("the bytes sent do not change with the number of workers".into());
             }
             below += sent_ns / total_ns;
         }

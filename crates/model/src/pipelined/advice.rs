@@ -1,9 +1,9 @@
-//! What to change, with the figures that say so, the setting to paste, and what it would save.
+//! Advice: a change, the figures behind it, the setting to paste and the predicted saving.
 //!
-//! Every piece of advice is a replay: of tasks that are merged, divided, or rid of a part of their time. Its
-//! interval says what is not known: the low end is what the change surely does, the high end the
-//! best that it can do; where a log does not tell how much of that it will be, half is predicted. What saves less than a twentieth of the jobs' time is not worth a line;
-//! a log in which nothing does gets none.
+//! Each piece of advice is a replay in which tasks are merged, divided or freed of part of their time.
+//! The low end of its interval is what the change certainly saves, the high end the most it can save.
+//! Where the log does not tell which, the prediction is halfway. Advice that saves less than a twentieth
+//! of the jobs' time is left out, so a log may get none.
 
 use pellucid_trace::Failure;
 
@@ -15,18 +15,18 @@ use super::settings::Settings;
 use super::task::{Part, Task};
 use crate::analysis::{Advice, StageAnalysis};
 
-/// The title of advice on what failed.
+/// The title of the advice for failures.
 const MEND: &str = "Mend what fails";
-/// Lines at most.
+/// Maximum pieces of advice.
 const MOST: usize = 5;
-/// Share of the jobs' time that a line must save.
+/// Share of the jobs' time that advice must save.
 pub(crate) const WORTH_A_LINE: f64 = 0.05;
-/// Tasks shorter than this spend their time on being tasks.
+/// Tasks shorter than this are dominated by their overhead.
 const SHORT_MS: f64 = 200.0;
-/// Tasks that read this much, or more, can be divided.
+/// Tasks that read at least this much can be divided.
 const LARGE_BYTES: f64 = 64e6;
 
-/// What is advised, largest saving first.
+/// Returns the advice, largest saving first.
 pub(crate) fn advice(e: &Evidence) -> Vec<Advice> {
     let settings = Settings::of(e.replays.trace);
     let all = [
@@ -45,14 +45,14 @@ pub(crate) fn advice(e: &Evidence) -> Vec<Advice> {
     advice.retain(|a| a.saves_ms > 0.0 && a.saves_ms >= WORTH_A_LINE * e.replays.measured_ms);
     advice.sort_by(|a, b| b.saves_ms.total_cmp(&a.saves_ms));
     if failed(e.replays.trace) {
-        // An application that failed gave no answer, however fast.
+        // A failed application gave no result, however fast it was.
         advice.sort_by_key(|a| a.title != MEND);
     }
     advice.truncate(MOST);
     advice
 }
 
-/// A line whose interval is as it stands, put in order and within what there is to save.
+/// Builds advice from a low, likely and high saving, clamped to the measured time and put in order.
 fn line(e: &Evidence, title: &str, evidence: String, change: String, saves: [f64; 3]) -> Advice {
     let most = e.replays.measured_ms;
     let [low, saves_ms, high] = saves.map(|ms| ms.clamp(0.0, most));
@@ -94,11 +94,11 @@ fn skew(e: &Evidence, settings: &Settings) -> Option<Advice> {
             let from = from.collect::<Vec<_>>().join(", ");
             let at = if from.is_empty() { String::new() } else { format!(" that {from} shuffles by") };
             format!(
-                "data: divide the heaviest key{at} (add a random suffix to it, and combine in a second step)"
+                "data: split the heaviest key{at} (add a random suffix to it, then combine in a second step)"
             )
         }
     };
-    Some(line(e, "Divide the skewed partition", evidence, change, [all / 2.0, all, all]))
+    Some(line(e, "Split the skewed partition", evidence, change, [all / 2.0, all, all]))
 }
 
 fn garbage(e: &Evidence, settings: &Settings) -> Option<Advice> {
@@ -110,11 +110,12 @@ fn garbage(e: &Evidence, settings: &Settings) -> Option<Advice> {
     let change = settings.doubled(key)?;
     let evidence =
         format!("garbage collection takes {:.0} % of the tasks' time", 100.0 * crate::ratio(gc, whole)?);
-    // Twice the room between collections: about half as many. How large what survives is, is not in the log.
-    Some(line(e, "Give the heap more room", evidence, change, [0.0, all / 2.0, all]))
+    // Twice the headroom needs about half the collections. The log does not tell how much data survives
+    // them.
+    Some(line(e, "Increase the heap", evidence, change, [0.0, all / 2.0, all]))
 }
 
-/// A setting that says how many tasks a stage has.
+/// Returns the setting that determines a stage's number of tasks.
 fn tasks_key(e: &Evidence, settings: &Settings, stage: &StageAnalysis) -> Option<&'static str> {
     let of_query = e.replays.trace.jobs.get(stage.job).is_some_and(|j| j.query.is_some());
     let keys = ["spark.sql.shuffle.partitions", "spark.default.parallelism"];
@@ -126,7 +127,7 @@ fn slots(e: &Evidence) -> usize {
     e.replays.schedule.slots.len()
 }
 
-/// Many short tasks, merged so that each slot gets one a wave.
+/// Merges many short tasks, so that each slot runs one task per wave.
 fn merge(e: &Evidence, settings: &Settings) -> Option<Advice> {
     let r = e.replays;
     let mut times = [r.tasks.durations_ns(), r.tasks.durations_ns()];
@@ -146,7 +147,7 @@ fn merge(e: &Evidence, settings: &Settings) -> Option<Advice> {
         let run = |t: &Task| t.duration_ms() - overhead_ms(t);
         let emptiest = tasks().map(run).fold(f64::INFINITY, f64::min).max(0.0);
         for (times, fixed) in times.iter_mut().zip([0.0, emptiest]) {
-            // Each group's work lands on its first task; the fixed part of the others is gone.
+            // Each group's work lands on its first task; the other tasks lose their fixed cost.
             for group in of_stage.chunks(of_stage.len().div_ceil(lanes)) {
                 let of_group = group.iter().map(|ix| &r.tasks.all[*ix as usize]);
                 let work: f64 = of_group.map(|t| (run(t) - fixed).max(0.0)).sum();
@@ -159,7 +160,7 @@ fn merge(e: &Evidence, settings: &Settings) -> Option<Advice> {
     let (tasks, mean) = found.iter().copied().max_by_key(|(tasks, _)| *tasks)?;
     let [low, high] = times.map(|times| saved(r, &times));
     let evidence = format!(
-        "{} stages of up to {tasks} tasks take {mean:.0} ms a task, mostly for being a task",
+        "{} stages of up to {tasks} tasks take {mean:.0} ms per task, mostly task overhead",
         found.len()
     );
     let streams = r
@@ -170,12 +171,12 @@ fn merge(e: &Evidence, settings: &Settings) -> Option<Advice> {
         .any(|k| k.starts_with("StreamingQueryListener"));
     let mut change = settings.change(key?, &slots(e).to_string())?;
     if streams {
-        change += "; a stream keeps the number of its first start, so also a new checkpoint";
+        change += "; a stream keeps the value of its first start, so also use a new checkpoint";
     }
     Some(line(e, "Use fewer, larger tasks", evidence, change, [low, (low + high) / 2.0, high]))
 }
 
-/// Stages with fewer tasks than there are slots, of tasks large enough to be divided.
+/// Divides the large tasks of stages that have fewer tasks than there are slots.
 fn divide(e: &Evidence, settings: &Settings) -> Option<Advice> {
     let r = e.replays;
     let slots = slots(e);
@@ -201,7 +202,7 @@ fn divide(e: &Evidence, settings: &Settings) -> Option<Advice> {
         }
     }
     let worst = worst?;
-    let evidence = format!("{}: {} tasks for {slots} slots", name_of(r.trace, worst.id), worst.tasks);
+    let evidence = format!("{}: {} tasks on {slots} slots", name_of(r.trace, worst.id), worst.tasks);
     let change = match tasks_key(e, settings, worst) {
         Some(key) => settings.change(key, &slots.to_string())?,
         None if r.trace.stages[worst.id].after.is_empty() => {
@@ -210,10 +211,10 @@ fn divide(e: &Evidence, settings: &Settings) -> Option<Advice> {
         None => return None,
     };
     let all = saved(r, &times);
-    Some(line(e, "Divide the work over all slots", evidence, change, [all / 2.0, all, all]))
+    Some(line(e, "Spread the work over all slots", evidence, change, [all / 2.0, all, all]))
 }
 
-/// Code that failed. What it cost is known; how to mend it is not.
+/// Reports code that failed. Its cost is known; the fix is not.
 fn failures(e: &Evidence) -> Option<Advice> {
     let r = e.replays;
     let code = |t: &&Task| t.failure == Some(Failure::Exception);
@@ -224,13 +225,13 @@ fn failures(e: &Evidence) -> Option<Advice> {
         .pipelined_tasks
         .iter()
         .find_map(|t| t.error.filter(|_| t.failure == Some(Failure::Exception)));
-    let why: String = first.unwrap_or_else(|| "the log does not say why".into()).chars().take(45).collect();
-    let evidence = format!("{failed} attempts failed in their code: {why}");
-    let change = "code: mend what fails; a task is tried spark.task.maxFailures times";
+    let why: String = first.unwrap_or_else(|| "reason not in the log".into()).chars().take(45).collect();
+    let evidence = format!("{failed} task attempts failed with an exception: {why}");
+    let change = "code: fix the exception; Spark tries each task spark.task.maxFailures times";
     Some(line(e, MEND, evidence, change.into(), [0.0, cause.ms, cause.ms]))
 }
 
-/// Executors that were lost with what they had done, most often for memory.
+/// Reports executors that were lost together with their results, most often for lack of memory.
 fn lost_executors(e: &Evidence, settings: &Settings) -> Option<Advice> {
     let r = e.replays;
     let lost = |f: &Option<Failure>| {
@@ -249,20 +250,21 @@ fn lost_executors(e: &Evidence, settings: &Settings) -> Option<Advice> {
         .iter()
         .filter_map(|x| x.removed_why.as_deref())
         .next()
-        .unwrap_or("why is not in the log");
+        .unwrap_or("reason not in the log");
     let why: String = why.lines().next().unwrap_or_default().chars().take(80).collect();
     let again = |t: &Task| lost(&t.failure) || r.trace.stages[t.stage as usize].attempt > 0;
     let mut times = r.tasks.durations_ns();
     r.tasks.all.iter().enumerate().filter(|(_, t)| again(t)).for_each(|(ix, _)| times[ix] = 0);
     let change = settings.change("spark.executor.memoryOverhead", "1g").filter(|_| !settings.local)?;
-    let evidence = format!("{count} attempts ended with their executor or its shuffle files ({why})");
+    let evidence =
+        format!("{count} task attempts were lost with their executor or its shuffle files ({why})");
     let all = saved(r, &times);
     Some(line(e, "Keep executors alive", evidence, change, [0.0, all, all]))
 }
 
 fn arrival(e: &Evidence, settings: &Settings) -> Option<Advice> {
     let waited = e.wall_clock.waiting_for_executors_ms.filter(|ms| *ms > 0.0)?;
-    // More capacity does not mend an application that failed.
+    // More capacity does not fix an application that failed.
     if failed(e.replays.trace) {
         return None;
     }
@@ -270,19 +272,18 @@ fn arrival(e: &Evidence, settings: &Settings) -> Option<Advice> {
     let executors = e.replays.trace.resources.iter().filter(|r| r.added_ns.is_some()).count();
     let change = match dynamic {
         true => settings.change("spark.dynamicAllocation.minExecutors", &executors.to_string())?,
-        false => "cluster: start the application where executors are free, or submit its first job once they are there".into(),
+        false => "cluster: start the application where executors are free, or submit its first job after they arrive".into(),
     };
     let evidence = format!("jobs waited {:.1} s without any executor", waited / 1e3);
-    Some(line(e, "Have executors before the first job", evidence, change, [waited / 2.0, waited, waited]))
+    Some(line(e, "Start executors before the first job", evidence, change, [waited / 2.0, waited, waited]))
 }
 
 fn speculate(e: &Evidence, settings: &Settings) -> Option<Advice> {
     let change = settings.change("spark.speculation", "true").filter(|_| !settings.local)?;
     let all = e.avoidable_saves_ms;
-    let evidence =
-        format!("{} stragglers that neither their output nor starting up explains", e.avoidable_ns.len());
-    // A copy starts when most of the stage has ended, and cannot help where the data or the code is the reason.
-    Some(line(e, "Run stragglers twice", evidence, change, [0.0, all / 2.0, all]))
+    let evidence = format!("{} stragglers not explained by output skew or start-up", e.avoidable_ns.len());
+    // A copy starts when most of the stage has ended, and does not help if data or code is the cause.
+    Some(line(e, "Enable speculative execution", evidence, change, [0.0, all / 2.0, all]))
 }
 
 fn disk(e: &Evidence, settings: &Settings) -> Option<Advice> {
@@ -301,9 +302,9 @@ fn input(e: &Evidence) -> Option<Advice> {
     if waited <= 0.0 {
         return None;
     }
-    let most = if waits().any(|m| m.at_most) { "at most " } else { "" };
-    let evidence = format!("tasks that read input spend {most}{:.1} s waiting for it", waited / 1e3);
-    let change = "data: keep what is read again in memory (cache), fewer columns or a columnar format, or a faster disk";
+    let at_most = if waits().any(|m| m.at_most) { "at most " } else { "" };
+    let evidence = format!("tasks spend {at_most}{:.1} s waiting for input", waited / 1e3);
+    let change = "data: cache data that is read repeatedly, read fewer columns, use a columnar format, or use a faster disk";
     let all = r.saved_without_ms(Without::Input, true);
     Some(line(e, "Read input faster", evidence, change.into(), [0.0, all / 2.0, all]))
 }

@@ -1,41 +1,42 @@
-//! Executors that come and go with the work there is: Spark's dynamic allocation, as far as a replay needs it.
+//! Dynamic allocation of executors, as far as a replay needs it.
 //!
-//! An executor that had no task for a while goes; when a stage is submitted that has more tasks than
-//! there are slots for, as many of those that are away are asked for as it would fill, and come a while
-//! later. [`Executors`] keeps who is there, who is idle and how long slots were held; the replay keeps the
-//! clock. What Spark does besides is left out: it asks for executors in steps that double, and keeps those with
-//! cached data or shuffle files for longer.
+//! An executor without tasks is removed after a timeout. When a submitted stage has more tasks than there
+//! are free slots, the executors needed to run them are requested and arrive later. [`Executors`] tracks
+//! which executors are present and idle, and how long slots were held; the replay keeps the clock. Two
+//! details of Spark are left out: it requests executors in steps that double, and keeps those with cached
+//! data or shuffle files for longer.
 
 use pellucid_trace::kind;
 
 use super::bounds::Replays;
 use super::straggler::median;
 
-/// A timeout after which no executor goes.
+/// The idle timeout after which no executor is ever removed.
 pub(crate) const NEVER: u64 = u64::MAX;
-/// How long executors take to come, where a log does not show it.
+/// How long executors take to arrive, where a log does not show it.
 pub(crate) const ASSUMED_ARRIVAL_NS: u64 = 5_000_000_000;
 
-/// When executors go and how soon they come.
+/// When idle executors are removed, and how soon requested ones arrive.
 #[derive(Debug, Clone)]
 pub(crate) struct Idle {
-    /// By slot: its executor, counted from 0.
+    /// The executor of each slot, counted from 0.
     pub executor_of: Vec<u32>,
-    /// An executor goes when it had no task for so long.
+    /// How long an executor must be idle to be removed.
     pub timeout_ns: u64,
-    /// From a stage's submission until the executors that it lacks are there.
+    /// Time from a stage's submission to the arrival of the executors it lacks.
     pub comes_ns: u64,
 }
 
 impl Idle {
-    /// For executors of so many slots each, of an application whose own show how soon they come.
+    /// Builds the policy for executors with these slots; the recorded executors tell how soon others
+    /// arrive.
     pub fn of(r: &Replays, executors: &[(Option<(u32, u64)>, usize)], timeout_ns: u64) -> Idle {
         let executor_of = (0..).zip(executors).flat_map(|(ix, (_, slots))| vec![ix; *slots]).collect();
         Idle { executor_of, timeout_ns, comes_ns: arrival_ns(r).unwrap_or(ASSUMED_ARRIVAL_NS) }
     }
 }
 
-/// How long after the submission of a job the executors came that came while it ran; the median.
+/// Returns the median time from a job's submission to the arrival of the executors added while it ran.
 pub(crate) fn arrival_ns(r: &Replays) -> Option<u64> {
     let came = r.schedule.slots.iter().filter_map(|slot| {
         let (job, after) = slot.added?;
@@ -45,7 +46,7 @@ pub(crate) fn arrival_ns(r: &Replays) -> Option<u64> {
     median(came.collect()).map(|ns| ns as u64)
 }
 
-/// Slots' time from the first job to the last: in a replay, and as it was, in words.
+/// Describes the slot time held from the first job to the last, in a replay and as recorded.
 pub(crate) fn held(r: &Replays, replayed_ns: u64) -> String {
     let jobs = || r.schedule.jobs.iter().flatten();
     let first = jobs().map(|j| j.submitted_ns).min().unwrap_or(0);
@@ -60,7 +61,7 @@ pub(crate) fn held(r: &Replays, replayed_ns: u64) -> String {
     let busy: f64 = r.tasks.all.iter().map(|task| task.duration_ns as f64).sum();
     let idle = |held: f64| 100.0 * crate::ratio((held - busy).max(0.0), held).unwrap_or(0.0);
     format!(
-        "slots are held for {:.1} s from the first job to the last, {:.0} % of it idle; as it was {:.1} s, {:.0} %",
+        "slots are held for {:.1} s from the first job to the last, {:.0} % of it idle; recorded: {:.1} s, {:.0} %",
         then / 1e9,
         idle(then),
         now / 1e9,
@@ -74,21 +75,22 @@ struct Executor {
     busy: u32,
     idle_since: u64,
     there_since: Option<u64>,
-    /// Asked for, or still to come for the first time.
+    /// Requested, or yet to arrive for the first time.
     coming: bool,
 }
 
-/// Who is there. Without an [`Idle`] nobody ever goes, and every call does nothing.
+/// The executors that are present. Without a [`DynamicAllocation`] none is removed and every call does
+/// nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Executors<'a> {
     idle: Option<&'a Idle>,
     all: Vec<Executor>,
-    /// Time that slots were there, added up.
+    /// Total time that slots were present.
     pub held_ns: u64,
 }
 
 impl<'a> Executors<'a> {
-    /// All away, and to come as they did.
+    /// Starts with all executors absent; they arrive as recorded.
     pub fn of(idle: Option<&'a Idle>) -> Executors<'a> {
         let mut all: Vec<Executor> = Vec::new();
         for (slot, executor) in idle.iter().flat_map(|idle| idle.executor_of.iter().enumerate()) {
@@ -101,13 +103,14 @@ impl<'a> Executors<'a> {
         Executors { idle, all, held_ns: 0 }
     }
 
-    /// The executor of a slot, and it.
+    /// Returns the executor of a slot, with its index.
     fn executor(&mut self, slot: u32) -> Option<(u32, &mut Executor)> {
         let executor = *self.idle?.executor_of.get(slot as usize)?;
         Some((executor, self.all.get_mut(executor as usize)?))
     }
 
-    /// A slot's executor is there; when to look whether which executor is idle, if it gets no task.
+    /// Marks the executor of a slot as present. Returns when to check which executor for idleness, should
+    /// it get no task.
     pub fn comes(&mut self, now: u64, slot: u32) -> Option<(u64, u32)> {
         let (_, executor) = self.executor(slot)?;
         executor.there_since.get_or_insert(now);
@@ -115,19 +118,19 @@ impl<'a> Executors<'a> {
         self.rests(now, slot)
     }
 
-    /// A slot got a task.
+    /// Records that a task started on a slot.
     pub fn takes(&mut self, slot: u32) {
         self.executor(slot).into_iter().for_each(|(_, executor)| executor.busy += 1);
     }
 
-    /// A slot's task ended.
+    /// Records that a task ended on a slot.
     pub fn frees(&mut self, slot: u32) {
         self.executor(slot)
             .into_iter()
             .for_each(|(_, executor)| executor.busy = executor.busy.saturating_sub(1));
     }
 
-    /// A slot gets no task; when to look whether which executor is idle, should it be so by now.
+    /// Records that a slot gets no task. If its executor is now idle, returns when to check it again.
     pub fn rests(&mut self, now: u64, slot: u32) -> Option<(u64, u32)> {
         let timeout_ns = self.idle?.timeout_ns;
         let (ix, executor) = self.executor(slot)?;
@@ -138,7 +141,7 @@ impl<'a> Executors<'a> {
         Some((now.saturating_add(timeout_ns), ix))
     }
 
-    /// The slots that go with an executor, where it was idle for long enough.
+    /// Removes an executor that has been idle for the timeout, and returns its slots.
     pub fn leaves(&mut self, now: u64, executor: u32) -> Vec<u32> {
         let Some((idle, of)) = self.idle.zip(self.all.get(executor as usize)) else { return Vec::new() };
         if of.busy > 0 || of.idle_since.saturating_add(idle.timeout_ns) > now {
@@ -149,7 +152,7 @@ impl<'a> Executors<'a> {
         slots
     }
 
-    /// The slots that are asked for when so many tasks have none, and when they come.
+    /// Requests executors for this many waiting tasks. Returns their slots and arrival time.
     pub fn asked(&mut self, now: u64, tasks: usize) -> Option<(u64, Vec<u32>)> {
         let at = now.saturating_add(self.idle?.comes_ns);
         let mut slots = Vec::new();
@@ -164,7 +167,7 @@ impl<'a> Executors<'a> {
         Some((at, slots))
     }
 
-    /// Everything is over.
+    /// Removes all executors at the end of the replay.
     pub fn over(&mut self, now: u64) {
         (0..self.all.len()).for_each(|executor| self.ends(now, executor));
     }

@@ -1,16 +1,15 @@
-//! Blocked time: how long tasks stalled on what, and how short they would be without that.
+//! Blocked time: how long tasks were stalled on each resource, and how long they take without that.
 //!
-//! Blocked-time-nsdi15 §2.3.1 measures from the compute thread's point of view. Spark's
-//! own metrics say it for waiting on shuffle data, writing shuffle files, GC, the
-//! scheduler and deserialising; reading input and shuffle data from a local disk is
-//! within the run time that no metric tells apart, so there is only a bound. Waiting for shuffle data is the
-//! network's and the disks' that it is read from, and cannot be divided (§3.1, §4.1):
-//! it counts in full towards the bound of each.
+//! Blocked-time-nsdi15 §2.3.1 measures from the compute thread's point of view. Spark's metrics cover
+//! waiting for shuffle data, writing shuffle files, GC, the scheduler and deserialization. Reading input,
+//! or shuffle data from a local disk, is part of the run time that no metric separates, so only a bound
+//! is known. Waiting for shuffle data involves both the network and the disks it is read from, and cannot
+//! be divided (§3.1, §4.1): it counts in full towards the bound of each.
 
 use super::task::{Part, Task};
 use crate::analysis::{BlockedTime, BlockedTimes};
 
-/// What an analysis may take away from tasks.
+/// A kind of blocked time that an analysis can remove from tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Without {
     Disk,
@@ -23,7 +22,7 @@ pub(crate) enum Without {
 }
 
 impl Without {
-    /// The parts that are surely, and those that are perhaps, of it.
+    /// Returns the parts that certainly belong to it, and those that may.
     fn parts(self) -> (&'static [Part], &'static [Part]) {
         use Part::*;
         match self {
@@ -36,14 +35,14 @@ impl Without {
         }
     }
 
-    /// How long the task was surely, and at most, blocked on it; `None` where nothing is known.
+    /// Returns how long the task was certainly blocked on it, and at most; `None` where nothing is known.
     pub fn blocked_ms(self, task: &Task) -> Option<(f64, f64)> {
         let (sure, perhaps) = self.parts();
         let (mut measured, mut bounded, mut known) = (0.0, 0.0_f64, false);
         for part in sure {
             let Some(measure) = task.part(*part) else { continue };
             known = true;
-            // Bounds may be the same unexplained time: the largest holds for all.
+            // Several bounds may cover the same unexplained time, so only the largest counts.
             match measure.at_most {
                 true => bounded = bounded.max(measure.ms),
                 false => measured += measure.ms,
@@ -58,31 +57,31 @@ impl Without {
     }
 }
 
-/// Files that shuffles write and spills leave: reading them back is measured by few logs.
+/// Writing shuffle files and spills, and reading them back, which few logs measure.
 pub(crate) const SHUFFLE_FILES: &[Part] = &[Part::ShuffleRead, Part::ShuffleWrite, Part::Spill];
 
-/// What of these parts was measured of the task.
+/// Returns the measured time of these parts of the task.
 pub(crate) fn measured_ms(task: &Task, parts: &[Part]) -> f64 {
     parts.iter().filter_map(|part| task.measured(*part)).sum()
 }
 
-/// Shipping and deserialising a task.
+/// Returns the time to ship and deserialize a task.
 pub(crate) fn overhead_ms(task: &Task) -> f64 {
     measured_ms(task, &[Part::Scheduler, Part::Deserialize])
 }
 
-/// How long each task takes without what was measured of these parts, in nanoseconds.
+/// Returns each task's duration without the measured time of these parts, in nanoseconds.
 pub(crate) fn durations_less(tasks: &[Task], parts: &[Part]) -> Vec<u64> {
     let left = |task: &Task| task.duration_ns.saturating_sub((measured_ms(task, parts) * 1e6) as u64);
     tasks.iter().map(left).collect()
 }
 
-/// Sum over tasks.
+/// Sums blocked times over tasks.
 pub(crate) fn blocked<'t>(tasks: impl Iterator<Item = &'t Task>) -> BlockedTimes {
     let mut out = BlockedTimes::default();
     for task in tasks {
         add(&mut out.disk, Without::Disk.blocked_ms(task));
-        // Waiting for shuffle data is measured; that all of it is the network's is the bound.
+        // The wait for shuffle data is measured; counting all of it as network is the bound.
         let fetch = task.measured(Part::Fetch);
         add(&mut out.network, fetch.map(|ms| (ms, ms)));
         add(&mut out.gc, Without::Gc.blocked_ms(task));
@@ -100,8 +99,8 @@ fn add(to: &mut BlockedTime, blocked: Option<(f64, f64)>) {
     to.at_most_ms = Some(to.at_most_ms.unwrap_or(0.0) + most);
 }
 
-/// How long each task takes without something, in nanoseconds: where what is only
-/// bounded is all of it (`at_most`), or none.
+/// Returns each task's duration without some kinds of blocked time, in nanoseconds. `at_most` also
+/// removes time that is only bounded.
 pub(crate) fn durations_without(tasks: &[Task], without: &[Without], at_most: bool) -> Vec<u64> {
     let left = |task: &Task| {
         let gone = without.iter().filter_map(|w| w.blocked_ms(task));

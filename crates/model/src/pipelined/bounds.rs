@@ -1,9 +1,9 @@
-//! How long the jobs would take without something: an upper bound of what fixing it can gain.
+//! Upper bounds of what fixing a problem can gain: the jobs' time without it.
 //!
-//! Each bound is a replay with shorter tasks, over the replay with nothing changed
-//! (blocked-time-nsdi15 §2.3.2). `duration` is what was measured, times that ratio. The interval's
-//! lower end takes away all that may have been blocked, its upper end only what surely
-//! was; both are widened by the replay's own error.
+//! Each bound is a replay with shorter tasks, relative to the unchanged replay (blocked-time-nsdi15
+//! §2.3.2). `duration` is the measured time multiplied by that ratio. The lower end of the interval
+//! removes all time that may have been blocked, the upper end only time that certainly was. Both are
+//! widened by the replay's own error.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,14 +17,14 @@ use super::task::Tasks;
 use crate::analysis::{Bound, ReplayError};
 use crate::ms;
 
-/// A trace's tasks, their schedule, and its replay with nothing changed.
+/// A trace's tasks, their schedule, and the unchanged replay.
 pub(crate) struct Replays<'t> {
     pub trace: &'t Trace,
     pub tasks: Tasks,
     pub schedule: Schedule,
     pub unchanged: Replayed,
     pub measured_ms: f64,
-    /// Replays without something: bounds, causes and advice ask for the same.
+    /// Cached replays without a kind of blocked time: bounds, causes and advice need the same ones.
     without: Mutex<BTreeMap<(Without, bool), Arc<Replayed>>>,
 }
 
@@ -39,19 +39,20 @@ impl<'t> Replays<'t> {
         Replays { trace, tasks, schedule, unchanged, measured_ms, without: Mutex::default() }
     }
 
-    /// The job with other times of its tasks.
+    /// Replays with other task durations.
     pub fn with(&self, durations_ns: &[u64]) -> Replayed {
         replay(&self.schedule, Change::of(durations_ns))
     }
 
-    /// The job with some tasks' times replaced.
+    /// Replays with the durations of some tasks replaced.
     pub fn with_some(&self, replaced: &[(u32, u64)]) -> Replayed {
         let mut durations = self.tasks.durations_ns();
         replaced.iter().for_each(|(ix, ns)| durations[*ix as usize] = *ns);
         self.with(&durations)
     }
 
-    /// The job without something: all that may be blocked on it gone (`at_most`), or what surely is.
+    /// Replays without a kind of blocked time: all that may be blocked (`at_most`), or only what
+    /// certainly is.
     pub fn without(&self, without: Without, at_most: bool) -> Arc<Replayed> {
         let known = || self.without.lock().unwrap_or_else(PoisonError::into_inner);
         let found = known().get(&(without, at_most)).cloned();
@@ -62,30 +63,30 @@ impl<'t> Replays<'t> {
         })
     }
 
-    /// What that saves of the measured time.
+    /// Returns how much of the measured time that saves.
     pub fn saved_without_ms(&self, without: Without, at_most: bool) -> f64 {
         self.saved_ms(&self.without(without, at_most))
     }
 
-    /// How far the replay is off; `None` without a job that took any time.
+    /// Returns the error of the unchanged replay; `None` unless some job took time.
     pub fn error(&self) -> Option<ReplayError> {
         let simulated_ms = self.unchanged.jobs_ms();
         let error = crate::ratio((simulated_ms - self.measured_ms).abs(), self.measured_ms)?;
         Some(ReplayError { measured_ms: self.measured_ms, simulated_ms, error })
     }
 
-    /// A replay's time, scaled to what was measured.
+    /// Returns a replay's time, scaled to the measured time.
     pub fn scaled_ms(&self, replayed: &Replayed) -> f64 {
         let ratio = crate::ratio(replayed.jobs_ms(), self.unchanged.jobs_ms());
         ratio.map_or(self.measured_ms, |ratio| self.measured_ms * ratio)
     }
 
-    /// What a replay saves of the measured time.
+    /// Returns how much of the measured time a replay saves.
     pub fn saved_ms(&self, replayed: &Replayed) -> f64 {
         (self.measured_ms - self.scaled_ms(replayed)).max(0.0)
     }
 
-    /// The bounds of the whole and of each job: the best case, and what is surely gained.
+    /// Returns the bounds of all jobs together and of each: the best case and the certain gain.
     pub fn bounds(&self, at_median_ns: &[(u32, u64)]) -> Bounds {
         let mut out = Bounds::default();
         let blocked = [("no_disk", Without::Disk), ("no_network", Without::Network), ("no_gc", Without::Gc)];
@@ -113,7 +114,7 @@ impl<'t> Replays<'t> {
         let bound = |measured_ms: f64, unchanged: f64, best: f64, sure: Option<f64>| {
             let ratio = crate::ratio(best, unchanged)?;
             let duration_ms = measured_ms * ratio;
-            // Less work may take longer in a greedy schedule, so either end may be the lower one.
+            // A greedy schedule may take longer with less work, so either end may be the lower one.
             let sure_ms = crate::ratio(sure.unwrap_or(best), unchanged)? * measured_ms;
             Some(Bound {
                 duration_ms,
@@ -138,7 +139,7 @@ impl<'t> Replays<'t> {
     }
 }
 
-/// Bounds by their name.
+/// Bounds by name.
 #[derive(Debug, Default)]
 pub(crate) struct Bounds {
     pub whole: BTreeMap<&'static str, Bound>,

@@ -1,15 +1,14 @@
-//! Why the jobs took the time that they took, from pipelined tasks.
+//! The causes of the jobs' time, from pipelined tasks.
 //!
-//! What could be avoided is weighed by what the replay saves without it: input wait, disk,
-//! network, GC, scheduling, skew, stragglers, failures. Of these, what is worth a tenth of the
-//! time is named, largest first. *Computing* is no fault: it is a cause only where nothing that was surely
-//! avoidable is, and it is all of the run time that no metric puts down to something else, as in the
-//! paper (its compute time is the remainder, §2.3.1); the evidence says how much of it was core
-//! time. Where tasks hardly used a core, that remainder is no computing: it is *unexplained*, as far as it is
-//! not what stragglers took longer than others, which is named as theirs. A
-//! job that failed comes first whatever its time, since it gave no answer.
+//! An avoidable cause weighs as much as a replay without it saves: input wait, disk, network, GC,
+//! scheduling, skew, stragglers, failures. Those that save a tenth of the time are named, largest first.
+//! *Computing* is not a fault. It is named only if no certainly avoidable cause is. It covers the run
+//! time that no metric attributes to something else, as in the paper (where compute time is the
+//! remainder, §2.3.1); the evidence gives the measured core time. Where tasks hardly used a core, the
+//! remainder is not computing: it is *unexplained*, except for the excess of stragglers, which has its
+//! own cause. A failed job comes first whatever its time, since it gave no result.
 //!
-//! These are not parts of a sum: a skewed task computes while the others' slots are free.
+//! Causes do not add up to the total: a skewed task computes while the other slots are idle.
 
 use std::collections::BTreeMap;
 
@@ -22,39 +21,39 @@ use super::task::{Part, Task};
 use crate::analysis::{Cause, StageAnalysis, WallClock};
 use crate::ms;
 
-/// Share of the time below which a cause is not named.
+/// Minimum share of the time that a cause needs to be named.
 const WORTH_NAMING: f64 = 0.1;
-/// The same for scheduling, of the time between the first job and the last: shipping tasks and planning
-/// jobs is a part of any application.
+/// The same for scheduling, as a share of the time between the first job and the last: shipping tasks and
+/// planning jobs is part of any application.
 const WORTH_NAMING_SCHEDULING: f64 = 0.25;
-/// The same for skew that explains more than any other cause that could be avoided: from there on there is advice on it.
+/// The same for skew that outweighs every other avoidable cause: the share from which advice is given.
 const WORTH_NAMING_SKEW: f64 = super::advice::WORTH_A_LINE;
-/// Core time below this share of the run time: what no metric explains is no computing.
+/// Below this share of core time in the run time, unexplained time is not attributed to computing.
 const HARDLY_COMPUTES: f64 = 0.1;
-/// Share of the time between the first job and the last that the driver may have for itself
-/// before it counts as waiting, where nothing says that Spark made it.
+/// Share of the time between the first job and the last that the driver may take before it counts as
+/// waiting, where the log does not attribute it to Spark.
 const DRIVER_ALONE: f64 = 0.5;
 
-/// A cause before it is judged worth naming.
+/// A candidate cause, before the threshold is applied.
 struct Weighed {
     cause: Cause,
-    /// Surely avoidable, and by so much: computing is not to be named beside it.
+    /// Certainly avoidable by this much, so that computing is not named beside it.
     firm: bool,
 }
 
-/// What the causes are drawn from.
+/// Input to causes and advice.
 pub(crate) struct Evidence<'e> {
     pub replays: &'e Replays<'e>,
     pub stages: &'e [StageAnalysis],
-    /// What dividing skewed work evenly saves; `None` where nothing is skewed.
+    /// Saving from dividing skewed work evenly; `None` where nothing is skewed.
     pub even_saves_ms: Option<f64>,
-    /// Stragglers that nothing inherent explains, each with its time at the median rate, and what that saves.
+    /// Stragglers without an inherent reason, each with its duration at the median rate.
     pub avoidable_ns: &'e [(u32, u64)],
     pub avoidable_saves_ms: f64,
     pub wall_clock: &'e WallClock,
 }
 
-/// The causes, in the order of the module's head.
+/// Returns the causes, ordered as the module documentation describes.
 pub(crate) fn causes(e: &Evidence) -> Vec<Cause> {
     let whole = e.replays.measured_ms;
     if whole <= 0.0 {
@@ -89,7 +88,7 @@ fn cause(name: &str, ms: f64, at: (usize, Option<usize>), evidence: String) -> C
     Cause { job: at.0, cause: name.into(), stage: at.1, ms, at_most: false, evidence }
 }
 
-/// The job with most of something, and the stage with more than half of it.
+/// Returns the job with most of a quantity, and the stage that has more than half of it.
 fn most(e: &Evidence, of_stage: impl Fn(&StageAnalysis) -> f64) -> (usize, Option<usize>) {
     let weights: Vec<f64> = e.stages.iter().map(of_stage).collect();
     let total: f64 = weights.iter().sum();
@@ -104,13 +103,13 @@ fn task_time(e: &Evidence) -> f64 {
     e.replays.tasks.all.iter().map(Task::duration_ms).sum()
 }
 
-/// `12 % of the tasks' time`.
+/// Formats `3 s, 12 % of the tasks' time`.
 fn share(e: &Evidence, ms: f64) -> String {
     let share = crate::ratio(ms, task_time(e)).unwrap_or(0.0);
     format!("{:.0} s, {:.0} % of the tasks' time", ms / 1e3, share * 100.0)
 }
 
-/// What is blocked on something, by stage.
+/// Returns a stage's blocked time of one kind.
 fn blocked(
     s: &StageAnalysis,
     of: fn(&crate::analysis::BlockedTimes) -> crate::analysis::BlockedTime,
@@ -133,7 +132,7 @@ fn gc(e: &Evidence) -> Option<Weighed> {
     })
 }
 
-/// Disks, but for input, which is a cause of its own.
+/// Returns disk time except input, which has its own cause.
 fn disk(e: &Evidence) -> Option<Weighed> {
     let parts: Vec<Part> = [SHUFFLE_FILES, &[Part::Output]].concat();
     let mut by_stage = vec![0.0; e.stages.len()];
@@ -156,7 +155,7 @@ fn network(e: &Evidence) -> Option<Weighed> {
     let total: f64 = e.stages.iter().map(of).sum();
     (total > 0.0).then(|| {
         let text = format!(
-            "waiting for shuffle data took {}; it is the network's or the disks' that it is read from",
+            "waiting for shuffle data took {}; the log does not separate the network from the disks it is read from",
             share(e, total)
         );
         let network = cause("network", e.replays.saved_without_ms(Without::Network, true), most(e, of), text);
@@ -164,7 +163,7 @@ fn network(e: &Evidence) -> Option<Weighed> {
     })
 }
 
-/// Waiting for input. Spark records no such time: it is within the run time that nothing explains.
+/// Returns the wait for input. Spark does not record it: it is part of the unexplained run time.
 fn disk_input(e: &Evidence) -> Option<Weighed> {
     let tasks = &e.replays.tasks.all;
     let mut by_stage = vec![0.0; e.stages.len()];
@@ -178,8 +177,8 @@ fn disk_input(e: &Evidence) -> Option<Weighed> {
     (total > 0.0).then(|| {
         let text = match bounded {
             true => format!(
-                "at most {} went by waiting for input: the run time of the tasks that read it that is neither core time \
-                 nor any recorded wait",
+                "waiting for input took at most {}: the run time of tasks that read input, less core time and recorded \
+                 waits",
                 share(e, total)
             ),
             false => format!("reading input took {}", share(e, total)),
@@ -190,7 +189,8 @@ fn disk_input(e: &Evidence) -> Option<Weighed> {
     })
 }
 
-/// Time that slots were free though there was work: offers, shipping tasks, the driver between two jobs.
+/// Returns the time that slots were idle though there was work: offers, shipping tasks, the driver
+/// between jobs.
 fn scheduling(e: &Evidence) -> Option<Weighed> {
     let r = e.replays;
     let shorter = durations_without(&r.tasks.all, &[Without::Scheduler, Without::Deserialize], false);
@@ -202,13 +202,13 @@ fn scheduling(e: &Evidence) -> Option<Weighed> {
     let overhead =
         |s: &StageAnalysis| blocked(s, |b| b.scheduler, false) + blocked(s, |b| b.deserialize, false);
     let mut text = format!(
-        "{:.1} s by starting tasks late, shipping and deserialising them ({} tasks of {:.0} ms on average)",
+        "{:.1} s to start, ship and deserialize tasks ({} tasks of {:.0} ms on average)",
         tasks / 1e3,
         r.tasks.all.len(),
         task_time(e) / (r.tasks.all.len() as f64).max(1.0)
     );
     if driver > 0.0 {
-        text = format!("{:.1} s of the driver alone {why}; {text}", driver / 1e3);
+        text = format!("{:.1} s in the driver alone {why}; {text}", driver / 1e3);
     }
     if waiting > 0.0 {
         text = format!("{:.1} s without any executor; {text}", waiting / 1e3);
@@ -217,14 +217,14 @@ fn scheduling(e: &Evidence) -> Option<Weighed> {
         .then(|| Weighed { cause: cause("scheduling", ms, (most(e, overhead).0, None), text), firm: true })
 }
 
-/// From the submission of the first job to the end of the last.
+/// Returns the time from the submission of the first job to the end of the last.
 fn jobs_span_ms(e: &Evidence) -> f64 {
     let jobs = || e.replays.schedule.jobs.iter().flatten();
     let (first, last) = (jobs().map(|j| j.submitted_ns).min(), jobs().map(|j| j.ended_ns).max());
     first.zip(last).map_or(0.0, |(first, last)| ms(last.saturating_sub(first) as f64))
 }
 
-/// Time of the driver between jobs that Spark itself makes, and between which jobs.
+/// Returns the driver's time between jobs that counts as waiting, and which jobs those are.
 fn driver_between_jobs(trace: &Trace, e: &Evidence) -> (f64, &'static str) {
     let mut jobs: Vec<(u64, u64, usize)> = Vec::new();
     let places = e.replays.schedule.jobs.iter().enumerate();
@@ -263,7 +263,7 @@ fn skew(e: &Evidence) -> Option<Weighed> {
     let from = trace.stages[worst.id].after.iter().map(|p| name_of(trace, *p as usize)).collect::<Vec<_>>();
     let from = if from.is_empty() { String::new() } else { format!(" by the key of {}", from.join(" and ")) };
     let text = format!(
-        "partition {} of {} holds {:.0} % of its stage's input{from} and takes {:.1} s, {:.1} times the median",
+        "partition {} of {} holds {:.0} % of the stage's input{from} and takes {:.1} s, {:.1} times the median",
         partition.partition,
         name_of(trace, worst.id),
         partition.share * 100.0,
@@ -273,12 +273,12 @@ fn skew(e: &Evidence) -> Option<Weighed> {
     Some(Weighed { cause: cause("skew", saved, (at.0, Some(worst.id)), text), firm: true })
 }
 
-/// `stage 3`, by the number that its engine gave it.
+/// Formats `stage 3`, with the number that the engine gave it.
 pub(crate) fn name_of(trace: &Trace, stage: usize) -> String {
     format!("stage {}", trace.stages[stage].id.unwrap_or(stage as u64))
 }
 
-/// Stragglers that neither their output nor being first explains.
+/// Returns the stragglers that neither output skew nor start-up explains.
 fn stragglers(e: &Evidence) -> Option<Weighed> {
     let mut lost = vec![0.0; e.stages.len()];
     for (ix, ns) in e.avoidable_ns {
@@ -298,7 +298,7 @@ fn stragglers(e: &Evidence) -> Option<Weighed> {
     Some(Weighed { cause: cause("straggler", e.avoidable_saves_ms, at, text), firm: true })
 }
 
-/// What attempts that failed cost jobs that ended well.
+/// Returns the cost of failed attempts to jobs that succeeded.
 fn retries(e: &Evidence) -> Option<Weighed> {
     let again = |task: &Task| e.replays.trace.stages[task.stage as usize].attempt > 0;
     let wasted = |task: &Task| task.outcome == Outcome::Failed || again(task);
@@ -311,18 +311,18 @@ fn retries(e: &Evidence) -> Option<Weighed> {
     let failed = e.replays.tasks.all.iter().filter(|t| t.outcome == Outcome::Failed).count();
     let at = most(e, |s| s.failed_tasks as f64);
     let text = format!(
-        "{failed} attempts failed, and {} ran again because of it",
+        "{failed} task attempts failed, and {} ran again as a result",
         gone.len() - failed.min(gone.len())
     );
     Some(Weighed { cause: cause("failure", saved, at, text), firm: true })
 }
 
-/// What failed: jobs, or attempts that were repeated.
+/// Returns the failure cause: failed jobs, or attempts that were repeated.
 pub(crate) fn failures(e: &Evidence) -> Option<Cause> {
     failed_jobs(e).or_else(|| retries(e).map(|w| w.cause))
 }
 
-/// Jobs that gave no answer.
+/// Returns the jobs that gave no result.
 fn failed_jobs(e: &Evidence) -> Option<Cause> {
     let trace = e.replays.trace;
     let failed: Vec<_> = trace.job_ends.iter().filter(|end| end.outcome == Outcome::Failed).collect();
@@ -333,11 +333,11 @@ fn failed_jobs(e: &Evidence) -> Option<Cause> {
     });
     let took = ms(union_ns(took.collect()) as f64);
     let retried = retries(e).map_or(0.0, |w| w.cause.ms);
-    let why = first.error.as_deref().unwrap_or("its cause was not recorded");
+    let why = first.error.as_deref().unwrap_or("reason not recorded");
     let why: String = why.lines().next().unwrap_or_default().chars().take(100).collect();
     let attempts = e.replays.tasks.all.iter().filter(|t| t.outcome == Outcome::Failed).count();
     let text = format!(
-        "{} of {} jobs failed, {attempts} attempts of tasks in all; the first: {why}",
+        "{} of {} jobs failed (failed task attempts: {attempts}); first error: {why}",
         failed.len(),
         trace.jobs.len()
     );
@@ -350,9 +350,9 @@ fn failed_jobs(e: &Evidence) -> Option<Cause> {
     Some(cause("failure", took + retried, (first.job as usize, stage), text))
 }
 
-/// Computing, and what is neither computing nor anything else that was recorded.
+/// Returns computing, and the time that is neither computing nor otherwise recorded.
 fn computing(e: &Evidence) -> (Option<Cause>, Option<Cause>) {
-    let (mut core, mut remainder, mut dark) =
+    let (mut core, mut remainder, mut unexplained) =
         (vec![0.0; e.stages.len()], vec![0.0; e.stages.len()], vec![0.0; e.stages.len()]);
     let mut measured = true;
     let mut usual_ns = e.replays.tasks.durations_ns();
@@ -367,18 +367,18 @@ fn computing(e: &Evidence) -> (Option<Cause>, Option<Cause>) {
     }
     for stage in 0..e.stages.len() {
         if core[stage] < HARDLY_COMPUTES * (core[stage] + remainder[stage]) {
-            dark[stage] = std::mem::take(&mut remainder[stage]);
+            unexplained[stage] = std::mem::take(&mut remainder[stage]);
         }
     }
     let sum = |of: &[f64]| of.iter().sum::<f64>();
     let whole = e.replays.measured_ms;
     let wall = |of: f64| crate::ratio(of, task_time(e)).unwrap_or(0.0) * whole;
-    let (core_ms, rest_ms, dark_ms) = (sum(&core), sum(&remainder), sum(&dark));
+    let (core_ms, rest_ms, unexplained_ms) = (sum(&core), sum(&remainder), sum(&unexplained));
     let mut text = format!("core time was {}", share(e, core_ms));
     if rest_ms > core_ms / 2.0 {
         text += &format!(
-            "; another {:.0} s are neither core time nor a recorded wait: cores shared with others, threads of the task's own, or \
-             waits that Spark does not record",
+            "; another {:.0} s are neither core time nor a recorded wait: shared cores, threads that tasks started, \
+             or waits that Spark does not record",
             rest_ms / 1e3
         );
     }
@@ -387,9 +387,9 @@ fn computing(e: &Evidence) -> (Option<Cause>, Option<Cause>) {
     let cpu = Cause { at_most: rest_ms > 0.0 || !measured, ..cpu };
     let text = format!(
         "{}: neither core time nor a recorded wait, in stages whose tasks hardly used a core: work outside the JVM (a \
-         Python worker, a native engine), or waiting for something else",
-        share(e, dark_ms)
+         Python worker, a native engine), or another wait",
+        share(e, unexplained_ms)
     );
-    let unexplained = cause("unexplained", wall(dark_ms), most(e, |s| dark[s.id]), text);
-    ((core_ms > 0.0).then_some(cpu), (dark_ms > 0.0).then_some(unexplained))
+    let unexplained = cause("unexplained", wall(unexplained_ms), most(e, |s| unexplained[s.id]), text);
+    ((core_ms > 0.0).then_some(cpu), (unexplained_ms > 0.0).then_some(unexplained))
 }

@@ -1,10 +1,10 @@
-//! Demands of jobs relative to each other, and how bounds are spread over many jobs
+//! Demands of jobs relative to each other, and the distribution of bounds over many jobs
 //! (blocked-time-nsdi15 §3.4, §4.2 and §4.3; figures 3, 6 and 8 to 10).
 //!
-//! Bytes to and from disks are those read as input, written and read by shuffles, spilled (out and
-//! in) and put out; replicas that a file system writes elsewhere are not in the log. Network bytes are
-//! those that shuffles fetched from other machines. Both are over core time. So is what decoding and
-//! decompressing took, in logs of engines whose operators measure it.
+//! Disk bytes are input and output, shuffle writes and reads, and spills (written and read back);
+//! replicas that a file system writes elsewhere are not in the log. Network bytes are shuffle fetches
+//! from other machines. Both are relative to core time. So is the time to decode and decompress, in logs
+//! of engines whose operators measure it.
 
 use pellucid_trace::Trace;
 
@@ -27,7 +27,7 @@ impl Bytes {
     }
 }
 
-/// Fills in every job's.
+/// Fills in the intensities of all jobs.
 pub(crate) fn fill(trace: &Trace, analysis: &mut Analysis) {
     let mut of_jobs = vec![Bytes::default(); analysis.jobs.len()];
     let mut of_stages = vec![Bytes::default(); trace.stages.len()];
@@ -71,13 +71,14 @@ pub(crate) fn fill(trace: &Trace, analysis: &mut Analysis) {
     }
 }
 
-/// How one bound's improvement is spread over the jobs of several analyses; `None` where no job has it.
+/// Returns the distribution of one bound's improvement over the jobs of several analyses; `None` where no
+/// job has it.
 pub fn spread(analyses: &[Analysis], bound: &str) -> Option<Spread> {
     let jobs = analyses.iter().flat_map(|a| &a.jobs);
     let mut values: Vec<f64> = jobs.filter_map(|job| Some(job.bounds.get(bound)?.improvement)).collect();
     values.sort_by(f64::total_cmp);
     let last = values.len().checked_sub(1)?;
-    // Linear between neighbours, as the paper's plotting library does.
+    // Linear interpolation, as in the paper's plotting library.
     let at = |share: f64| {
         let place = share * last as f64;
         let (below, above) = (values[place.floor() as usize], values[place.ceil() as usize]);

@@ -1,8 +1,8 @@
-//! What limits tasks that use several resources at once: as far as their measured time says so.
+//! The bottleneck of tasks that use several resources at once, as far as measured times show it.
 //!
-//! A resource is named where tasks spent most of their measured time on it and the first cause is no other.
-//! Time that nothing explains, garbage collection and waits for the scheduler are no resources: where one of these
-//! took most, none limits.
+//! A resource is named where tasks spent most of their measured time on it and the first cause does not
+//! contradict it. Unexplained time, garbage collection and scheduler delay are not resources: where one
+//! of these is largest, no resource limits.
 
 use pellucid_trace::kind;
 
@@ -12,7 +12,7 @@ use crate::analysis::{BlockedTime, BlockedTimes, Bottleneck, Cause};
 use crate::whatif::{Amount, Change, Changes, InputFrom};
 
 impl BlockedTimes {
-    /// The measured parts of the tasks' time, by name.
+    /// Returns the measured parts of the tasks' time, by name.
     pub fn measured(&self) -> Vec<(&'static str, f64)> {
         let parts = [
             ("cpu", self.cpu),
@@ -26,21 +26,21 @@ impl BlockedTimes {
         parts.into_iter().filter_map(|(name, time)| Some((name, time.measured_ms?))).collect()
     }
 
-    /// The largest of them.
+    /// Returns the largest measured part.
     pub fn largest(&self) -> Option<(&'static str, f64)> {
         self.measured().into_iter().max_by(|a, b| a.1.total_cmp(&b.1))
     }
 }
 
-/// The resource that tasks spent most of their measured time on; `None` where that was something else: a wait
-/// for the scheduler, garbage collection, or what nothing explains.
+/// Returns the resource that tasks spent most of their measured time on; `None` where the largest part is
+/// not a resource: scheduler delay, garbage collection or unexplained time.
 pub(crate) fn bottleneck(blocked: Option<&BlockedTimes>) -> Option<Bottleneck> {
     let (part, ms) = blocked?.largest()?;
     let kind = [kind::CPU, kind::DISK, kind::NETWORK].into_iter().find(|kind| *kind == part)?;
     (ms > 0.0).then(|| Bottleneck { kind: kind.into(), name: None })
 }
 
-/// The same beside the first cause: where that is no resource, or another one, none is claimed.
+/// Returns the bottleneck unless the first cause is not a resource, or another one.
 pub(crate) fn limit(blocked: Option<&BlockedTimes>, first: Option<&Cause>) -> Option<Bottleneck> {
     let agrees = |found: &Bottleneck| match first.map(|first| first.cause.as_str()) {
         Some("disk input") => found.kind == kind::DISK,
@@ -50,7 +50,8 @@ pub(crate) fn limit(blocked: Option<&BlockedTimes>, first: Option<&Cause>) -> Op
     bottleneck(blocked).filter(agrees)
 }
 
-/// The resource that tasks spend most of their time on once these waits are shorter; `first` was the first cause.
+/// Returns the resource that tasks spend most of their time on under `changes`; `first` is the first
+/// cause before them.
 pub(crate) fn limit_after(tasks: &[Task], first: Option<Cause>, changes: &Changes) -> Option<Bottleneck> {
     let mut after = blocked(tasks.iter());
     let scale =
@@ -72,7 +73,7 @@ pub(crate) fn limit_after(tasks: &[Task], first: Option<Cause>, changes: &Change
             _ => {}
         }
     }
-    // The first cause stays one, unless it is what is taken away.
+    // The first cause remains, unless the changes remove it.
     let first = first.filter(|first| {
         let parts: &[&str] = match first.cause.as_str() {
             "scheduling" => &["scheduler", "deserialize"],

@@ -1,16 +1,15 @@
-//! What a trace of pipelined tasks means: blocked time, bounds, stragglers, skew, causes.
+//! Analysis of pipelined tasks: blocked time, bounds, stragglers, skew, causes.
 //!
-//! Tasks that use several resources at once (Spark's) cannot be added up to ideal
-//! times: nobody recorded which resource they used when. What can be said follows
-//! blocked-time-nsdi15: how long tasks stalled ([`blocked`]), how long the job would take if
-//! they had not ([`replay`], [`bounds`]), which tasks were slow for what reason
-//! ([`straggler`], [`skew`]), and where the application's time went
-//! ([`wall_clock`]). From these come the causes ([`causes`]) and advice ([`advice`]).
+//! Tasks that use several resources at once (Spark's) cannot be added up to ideal times, because their
+//! resource use over time is not recorded. The analysis follows blocked-time-nsdi15: how long tasks were
+//! stalled ([`blocked`]), how long the job would take without that ([`replay`], [`bounds`]), which tasks
+//! were slow and why ([`straggler`], [`skew`]), and where the application's time went ([`wall_clock`]).
+//! Causes ([`causes`]) and advice ([`advice`]) are derived from these.
 //!
 //! Everything starts from [`bounds::Replays`]: the tasks, their schedule, and one replay.
 //!
-//! It does not apply to monotasks, which say what they used; nor does it see inside a task: two
-//! waits that overlap in one task are each counted in full, as Spark does.
+//! It does not apply to monotasks, which record their resource use. It does not see inside a task either:
+//! two waits that overlap in one task each count in full, as in Spark.
 
 mod advice;
 mod allocation;
@@ -40,17 +39,17 @@ use limit::{bottleneck, limit};
 pub use query::query;
 use task::{Part, Task};
 
-/// Whether `trace` is one of pipelined tasks, or of an application that ran none.
+/// Returns true for a trace of pipelined tasks, or of an application that ran no task.
 pub(crate) fn applies(trace: &Trace) -> bool {
     !trace.pipelined_tasks.is_empty() || trace.application.is_some() && trace.monotasks.is_empty()
 }
 
-/// Some job gave no answer.
+/// Returns true if some job failed.
 pub(crate) fn failed(trace: &Trace) -> bool {
     trace.job_ends.iter().any(|end| end.outcome == pellucid_trace::Outcome::Failed)
 }
 
-/// Adds to an analysis what pipelined tasks say.
+/// Adds the findings from pipelined tasks to an analysis.
 pub(crate) fn analyze(trace: &Trace, analysis: &mut Analysis) {
     let replays = Replays::of(trace);
     let tasks = &replays.tasks.all;
@@ -88,7 +87,8 @@ pub(crate) fn analyze(trace: &Trace, analysis: &mut Analysis) {
     };
     analysis.tuning = tuning::tuning(trace);
     analysis.causes = causes::causes(&evidence);
-    // The first cause is of one job where that is the only one, or where a stage of it has most of the cause.
+    // The first cause belongs to one job if there is only one, or if one of its stages has most of the
+    // cause.
     if let Some(first) = analysis.first_cause() {
         let job = match first.stage {
             Some(stage) => Some(analysis.stages[stage].job),
@@ -103,10 +103,10 @@ pub(crate) fn analyze(trace: &Trace, analysis: &mut Analysis) {
     analysis.warnings.extend(warnings(&replays));
 }
 
-/// What the jobs of a trace of pipelined tasks would save if each task took so many nanoseconds
-/// less (in the trace's order; tasks without a number keep their time), in milliseconds.
+/// Returns what the jobs would save if each task took so many nanoseconds less, in milliseconds.
 ///
-/// `None` where the trace holds no job that ran tasks.
+/// `less_ns` is in the trace's order; tasks beyond its end keep their time. Returns `None` where the
+/// trace holds no job that ran tasks.
 pub fn saved_by_shorter_tasks_ms(trace: &Trace, less_ns: &[u64]) -> Option<f64> {
     if !applies(trace) {
         return None;
@@ -116,11 +116,11 @@ pub fn saved_by_shorter_tasks_ms(trace: &Trace, less_ns: &[u64]) -> Option<f64> 
     Some(replays.saved_ms(&replays.with(&task::shorter_ns(trace, less_ns))))
 }
 
-/// Which tasks of each stage are slow, and the times that they would have without that: pairs of a task's index
-/// and nanoseconds, of the whole trace, since there may be a million.
+/// The slow tasks of each stage and their corrected times: pairs of task index and nanoseconds over the
+/// whole trace, since a trace may hold a million tasks.
 #[derive(Debug, Default)]
 struct Judgement {
-    /// By stage: its stragglers, where enough of its tasks ended well to tell; its skew.
+    /// By stage: its stragglers, if enough tasks succeeded to tell, and its skew.
     stages: Vec<(Option<Stragglers>, Skew)>,
     /// See [`straggler::Judged`].
     at_median_ns: Vec<(u32, u64)>,
@@ -149,7 +149,7 @@ impl Judgement {
     }
 }
 
-/// What a stage's tasks say of it.
+/// Fills in a stage's fields from its tasks.
 fn stage(stage: &mut StageAnalysis, tasks: &[Task], of_stage: &[u32]) {
     let of = || of_stage.iter().map(|ix| &tasks[*ix as usize]);
     stage.tasks = of_stage.len() as u64;
@@ -160,12 +160,12 @@ fn stage(stage: &mut StageAnalysis, tasks: &[Task], of_stage: &[u32]) {
     stage.core.total_ms = stage.blocked.and_then(|b| b.cpu.measured_ms);
 }
 
-/// What else a reader should see.
+/// Returns notes for the reader.
 fn notes(analysis: &Analysis) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(replay) = analysis.replay.filter(|r| r.weak()) {
         notes.push(format!(
-            "bounds are weak: simulating the unchanged jobs is {:.0} % off what was measured",
+            "bounds are weak: the simulation of the unchanged jobs is {:.0} % off the measured time",
             replay.error * 100.0
         ));
     }
@@ -173,7 +173,7 @@ fn notes(analysis: &Analysis) -> Vec<String> {
     notes
 }
 
-/// Says so where tasks used the cores little and nothing that was recorded held them up.
+/// Returns a note where tasks hardly used the cores and no recorded wait explains it.
 fn low_core_use(analysis: &Analysis) -> Option<String> {
     let blocked = analysis.blocked.as_ref()?;
     let cpu = blocked.cpu.measured_ms?;
@@ -182,29 +182,29 @@ fn low_core_use(analysis: &Analysis) -> Option<String> {
     let waits: f64 = waits.iter().filter_map(|w| w.measured_ms).sum();
     (whole > 0.0 && cpu < 0.5 * whole && waits < 0.25 * whole).then(|| {
         format!(
-            "low core use: on a core {:.0} % of the tasks' time, {:.0} % was a recorded wait",
+            "low core use: tasks spent {:.0} % of their time on a core and {:.0} % in recorded waits",
             100.0 * cpu / whole,
             100.0 * waits / whole,
         )
     })
 }
 
-/// What to know before believing the rest.
+/// Returns warnings about the trace's quality.
 fn warnings(replays: &Replays) -> Vec<String> {
     let mut out = Vec::new();
     let tasks = &replays.tasks;
     if tasks.impossible > 0 {
         out.push(format!(
-            "{} tasks have a part longer than the time that it is a part of; it was cut to that",
+            "{} tasks have a part that is longer than the whole; it was cut to the whole",
             tasks.impossible
         ));
     }
     if tasks.strayed > 0 {
-        out.push(format!("{} tasks refer to what the trace does not hold and were left out", tasks.strayed));
+        out.push(format!("{} tasks refer to records missing from the trace and were skipped", tasks.strayed));
     }
     let without_cpu = tasks.all.iter().filter(|t| t.ok() && t.part(Part::Cpu).is_none()).count();
     if without_cpu > 0 && without_cpu == tasks.all.iter().filter(|t| t.ok()).count() {
-        out.push("core time was not measured: computing is what is left of the run time".into());
+        out.push("core time was not measured: computing is the rest of the run time".into());
     }
     let unfinished = replays.schedule.jobs.iter().flatten().count() - replays.unchanged.ended;
     if unfinished > 0 {

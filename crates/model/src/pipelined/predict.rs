@@ -1,23 +1,22 @@
-//! What-ifs from pipelined tasks: other executors, faster disks or links, a part of the time gone.
+//! What-ifs from pipelined tasks: other executors, faster disks or links, part of the time removed.
 //!
-//! The simulated predictor replays the tasks with other times or on other slots. What is known of a
-//! task is how long it stalled, so that is what a faster resource shortens; its computing stays
-//! (DESIGN: blocked parts scale, computing does not). A wait that is only bounded is taken as
-//! long as it can be: that is the best that the change can do, and the doubt reaches down to nothing gained.
-//! On other executors every stage may use every slot, on either side of the ratio.
+//! The simulated predictor replays the tasks with other durations or on other slots. A task's blocked
+//! time is known, so a faster resource shortens that part; its computing stays the same. A wait that is
+//! only bounded is taken at its bound, which gives the best the change can do; the interval reaches down
+//! to no gain. On other executors every stage may use every slot, both before and after the change.
 //!
-//! A disk that several tasks read from is the exception. The kernel reads ahead while they compute, so
-//! that a disk which is always busy sets their pace: at twice its rate they take half as long, or what
-//! they compute, whichever is longer, and not their computing plus half of their wait. How busy
-//! it is follows from the waits: it rests only while none of the tasks beside each other waits. Between the
-//! two laws the prediction is the mean, by that share ([`paced_ms`]). Where the log says how many cores a machine has
-//! (the plugin's does), its tasks compute no faster than those can: see [`stretched`].
+//! A disk that several tasks read from is the exception. The kernel reads ahead while they compute, so a
+//! disk that is always busy sets their pace: at twice its rate they take half as long, or as long as they
+//! compute, whichever is longer. How busy the disk is follows from the waits: it is idle only while none
+//! of the concurrent tasks waits. The prediction interpolates between the two laws by that share
+//! ([`paced_ms`]). Where the log gives the machine's number of cores (the plugin's does), its tasks
+//! compute no faster than those allow: see [`stretched`].
 //!
-//! The analytic predictor adds up, stage by stage, the tasks' time over the slots, or the longest
-//! task where that is longer. It sees no waves, no gaps and no overlap of stages.
+//! The analytic predictor sums over stages the tasks' time divided by the slots, or the longest task if
+//! that takes longer. It ignores waves, gaps and overlapping stages.
 //!
-//! Not answered: what changes the number or the size of tasks (`partitions`), and rates in
-//! bytes a second, since a log does not say what the present rate is.
+//! Not supported: changes to the number or size of tasks (`partitions`), and rates in bytes per second,
+//! since a log does not record current rates.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -37,23 +36,24 @@ use super::task::{Part, Task};
 use crate::analysis::{Bottleneck, Cause};
 use crate::whatif::{Amount, Baseline, Basis, Change, Changes, Estimate, InputFrom, Refused, Tasks as Kind};
 
-/// Doubt that tasks take as long on more executors: more of the shuffle crosses the network.
+/// Uncertainty of task times on more executors: more of the shuffle crosses the network.
 const MORE_EXECUTORS: f64 = 0.1;
-/// Doubt that they take as long beside more others in one executor: cores, memory and heap are shared. And half
-/// of it that the JVM's own threads, which compile and collect, take as much from the tasks on fewer cores.
+/// Uncertainty of task times with more tasks in one executor, which share cores, memory and heap. With
+/// fewer, half of it, since the JVM's compiler and collector threads compete for fewer cores.
 const MORE_CORES: f64 = 0.15;
-/// Doubt that a machine's cores and disks are two stations of exponential service, and several disks one.
+/// Uncertainty of modelling a machine's cores and disks as two stations with exponential service, and
+/// several disks as one.
 const SHARED: f64 = 0.1;
 
-/// Standard deviations in a median deviation, of what is spread normally.
+/// Standard deviations per median absolute deviation, for a normal distribution.
 const DEVIATION: f64 = 1.4826;
-/// The keys that an event log answers.
+/// The keys that an event log supports.
 const ANSWERED: &str = "executors, executor.cores, cores (local mode), idle.timeout, disk.rate and network.rate relative to now (x2), \
                         input=memory, input.scale, and no=gc, scheduler, deserialize, stragglers, skew, disk or network";
 
-/// Tasks beside each other: their stage and machine.
+/// Tasks that run side by side: their stage and machine.
 type Group = (u32, u32);
-/// When the executor of a slot comes: as `replay` takes it.
+/// When the executor of a slot arrives, as `replay` takes it.
 type Added = Option<(u32, u64)>;
 
 /// The basis of what-ifs on a trace of pipelined tasks.
@@ -61,19 +61,19 @@ pub(crate) struct PipelinedBasis<'t> {
     replays: Replays<'t>,
     at_median_ns: Vec<(u32, u64)>,
     even_ns: Vec<(u32, u64)>,
-    /// Made when it is first asked for: it takes an analysis.
+    /// Computed on first use, because it takes a whole analysis.
     first_cause: OnceLock<Option<Cause>>,
 }
 
-/// A changed job before it is replayed.
+/// A changed job before the replay.
 struct Draft {
     durations_ns: Vec<u64>,
-    /// The same with the least that the changes may do, and with the most.
+    /// The durations if the changes have their smallest effect, and their largest.
     least_ns: Vec<u64>,
     most_ns: Vec<u64>,
-    /// Executors that are not as they were: when each comes, and its slots.
+    /// The changed executors: when each arrives, and its slots.
     executors: Option<Vec<(Added, usize)>>,
-    /// An executor goes when it was idle for so long.
+    /// How long an executor must be idle to be removed.
     idle_timeout_ns: Option<u64>,
     assumptions: Vec<String>,
     doubt: (f64, f64),
@@ -83,19 +83,19 @@ impl<'t> PipelinedBasis<'t> {
     /// Reads a trace and replays it once.
     ///
     /// # Errors
-    /// When no job of it took any time.
+    /// Returns an error if no job in the trace took any time.
     pub fn of(trace: &'t Trace) -> Result<PipelinedBasis<'t>, Refused> {
         let replays = Replays::of(trace);
         if replays.error().is_none() || replays.tasks.all.is_empty() {
             return Err(Refused::Failed(
-                "the log holds no job that ran tasks, so that there is nothing to predict from".into(),
+                "cannot predict: the log holds no job that ran tasks; use a log of a run with jobs".into(),
             ));
         }
         let Judgement { at_median_ns, even_ns, .. } = Judgement::of(&replays);
         Ok(PipelinedBasis { replays, at_median_ns, even_ns, first_cause: OnceLock::new() })
     }
 
-    /// Slots of each executor that ran tasks, and when it came; in the order of their first task.
+    /// Returns when each executor that ran tasks arrived, and its slots, ordered by first task.
     fn executors(&self) -> Vec<(Added, usize)> {
         let mut executors: Vec<(u32, Added, usize)> = Vec::new();
         for slot in &self.replays.schedule.slots {
@@ -110,7 +110,7 @@ impl<'t> PipelinedBasis<'t> {
         executors.into_iter().map(|(resource, added, used)| (added, whole(resource, used))).collect()
     }
 
-    /// Time over all stages of the tasks on so many slots, as the module's head says.
+    /// Returns the analytic time of the stages on this many slots; see the module documentation.
     fn analytic_ms(&self, durations_ns: &[u64], slots: Option<usize>) -> f64 {
         let schedule = &self.replays.schedule;
         let now = slots_of(&self.executors()).len().max(1);
@@ -129,14 +129,16 @@ impl<'t> PipelinedBasis<'t> {
             Change::No(part) => self.take_away(draft, part),
             Change::DiskRate(None, Amount::Times(factor)) => {
                 self.disks_become(draft, *factor);
-                draft.assumptions.push("all that tasks may wait for disks scales with their rate".into());
+                draft
+                    .assumptions
+                    .push("all time that tasks may wait for disks scales with the disk rate".into());
                 Ok(())
             }
             Change::NetworkRate(Amount::Times(factor)) => {
                 self.shorten(draft, |task| Without::Network.blocked_ms(task), 1.0 - 1.0 / factor);
                 draft
                     .assumptions
-                    .push("all that tasks wait for shuffle data scales with the links' rate".into());
+                    .push("all time that tasks wait for shuffle data scales with the link rate".into());
                 Ok(())
             }
             Change::Input(InputFrom::Memory) => {
@@ -157,7 +159,7 @@ impl<'t> PipelinedBasis<'t> {
                 }
                 draft
                     .assumptions
-                    .push("as many tasks, each with so many times its input and its run time".into());
+                    .push("the number of tasks stays the same; each task's input and run time scale".into());
                 draft.doubt.1 = draft.doubt.1.max(0.2 * (factor.ln()).abs());
                 Ok(())
             }
@@ -181,25 +183,25 @@ impl<'t> PipelinedBasis<'t> {
                 return self.replace(
                     draft,
                     &self.at_median_ns,
-                    "every task that is slower than its stage's median rate has that rate",
+                    "every task slower than its stage's median rate runs at that rate",
                 );
             }
             "skew" => {
                 return self.replace(
                     draft,
                     &self.even_ns,
-                    "what skewed partitions have in excess is spread over their stage's tasks",
+                    "the excess of skewed partitions is spread over their stage's tasks",
                 );
             }
             _ => {
                 return Err(Refused::Usage(format!(
-                    "`no={part}`: an event log answers no=gc, scheduler, deserialize, stragglers, skew, disk or network"
+                    "`no={part}`: an event log supports no=gc, scheduler, deserialize, stragglers, skew, disk or network"
                 )));
             }
         };
         if self.replays.tasks.all.iter().all(|t| without.blocked_ms(t).is_none()) {
             return Err(Refused::Usage(format!(
-                "`no={part}`: this log does not say how long tasks were blocked on it; it answers {ANSWERED}"
+                "`no={part}`: this log does not record how long tasks were blocked on it; supported: {ANSWERED}"
             )));
         }
         self.shorten(draft, |task| without.blocked_ms(task), 1.0);
@@ -219,8 +221,8 @@ impl<'t> PipelinedBasis<'t> {
         Ok(())
     }
 
-    /// As the module's head says: between computing apart from reading, and a disk that sets the pace; by what
-    /// stations are busy where a machine's cores are known.
+    /// Changes the disk rate, as the module documentation describes: between separate waits and a disk
+    /// that sets the pace, or by station utilization where a machine's cores are known.
     fn disks_become(&self, draft: &mut Draft, factor: f64) {
         let beside = self.beside();
         let shared = self.shared(&beside, factor);
@@ -237,7 +239,7 @@ impl<'t> PipelinedBasis<'t> {
                     let likely = stretch(most, *if_most);
                     [stretch(sure, *if_sure), likely, likely]
                 }
-                // Nothing is read ahead of what is written.
+                // Nothing is read ahead for writes.
                 None if task.part(Part::Input).is_none() => [apart(sure), apart(most), apart(most)],
                 None => {
                     let [most, likely] = paced_ms(whole, overhead_ms(task), most, readers, factor);
@@ -252,7 +254,7 @@ impl<'t> PipelinedBasis<'t> {
             draft.doubt = (draft.doubt.0.max(SHARED), draft.doubt.1.max(SHARED));
             draft
                 .assumptions
-                .push("tasks beside each other share their machine's cores, as many as its log says".into());
+                .push("concurrent tasks share their machine's cores, whose number is in the log".into());
         }
     }
 
@@ -260,8 +262,8 @@ impl<'t> PipelinedBasis<'t> {
         (task.stage, self.replays.trace.resources[task.resource as usize].machine)
     }
 
-    /// How computing and waits of a stage's tasks stretch on machines whose cores are known: if they wait as long as is
-    /// sure, and as long as may be.
+    /// Returns how computing and waits stretch for a stage's tasks on machines whose cores are known: for
+    /// the certain waits, and for the longest possible ones.
     fn shared(&self, beside: &BTreeMap<Group, usize>, factor: f64) -> BTreeMap<Group, [[f64; 2]; 2]> {
         let mut sums: BTreeMap<Group, (usize, [f64; 3])> = BTreeMap::new();
         for task in &self.replays.tasks.all {
@@ -284,12 +286,12 @@ impl<'t> PipelinedBasis<'t> {
         sums.into_iter().filter_map(both).collect()
     }
 
-    /// Of its machine, where the log says it.
+    /// Returns the cores of a group's machine, if the log gives them.
     fn cores(&self, (_, machine): Group) -> Option<u32> {
         self.replays.trace.machines.get(machine as usize)?.cores
     }
 
-    /// Slots of a stage on one machine: tasks that run beside each other on its disks.
+    /// Returns each stage's slots on each machine: tasks that run side by side on its disks.
     fn beside(&self) -> BTreeMap<Group, usize> {
         let schedule = &self.replays.schedule;
         let mut beside = BTreeMap::new();
@@ -303,7 +305,7 @@ impl<'t> PipelinedBasis<'t> {
         beside
     }
 
-    /// Takes a share of what each task is blocked for from its time; negative: adds it.
+    /// Removes a share of each task's blocked time from its duration; a negative share adds to it.
     fn shorten(&self, draft: &mut Draft, blocked_ms: impl Fn(&Task) -> Option<(f64, f64)>, share: f64) {
         let less = |ns: u64, ms: f64| (ns as f64 - ms * share * 1e6).max(0.0) as u64;
         for (ix, task) in self.replays.tasks.all.iter().enumerate() {
@@ -317,11 +319,11 @@ impl<'t> PipelinedBasis<'t> {
     fn executors_become(&self, draft: &mut Draft, amount: Amount) -> Result<(), Refused> {
         let now = self.executors();
         let wanted = within("executors", amount.of(Some(now.len() as f64)), 10_000.0)?;
-        // More of them come as those that there are did, in turn.
+        // Additional executors arrive like the recorded ones, in turn.
         draft.executors = Some((0..wanted).map(|ix| now[ix % now.len()]).collect());
         draft
             .assumptions
-            .push(format!("{wanted} executors instead of {}; tasks take as long on them", now.len()));
+            .push(format!("{wanted} executors instead of {}; task durations stay the same", now.len()));
         draft.doubt.1 =
             draft.doubt.1.max(if wanted > now.len() { MORE_EXECUTORS } else { MORE_EXECUTORS / 2.0 });
         Ok(())
@@ -331,7 +333,7 @@ impl<'t> PipelinedBasis<'t> {
         let now = self.executors();
         if matches!(change, Change::Cores(_)) && now.len() > 1 {
             return Err(Refused::Usage(
-                "`cores` is of one machine: on a cluster set executors or executor.cores".into(),
+                "`cores` applies to a single machine; on a cluster set executors or executor.cores".into(),
             ));
         }
         let wanted = |slots: usize| within("executor.cores", amount.of(Some(slots as f64)), 1024.0);
@@ -340,9 +342,9 @@ impl<'t> PipelinedBasis<'t> {
             *slots = wanted(*slots)?;
         }
         let (before, after) = (now[0].1, wanted(now[0].1)?);
-        draft.assumptions.push(format!(
-            "{after} slots an executor instead of {before}; tasks take as long beside so many"
-        ));
+        draft
+            .assumptions
+            .push(format!("{after} slots per executor instead of {before}; task durations stay the same"));
         let more = after > before;
         let (faster, slower) =
             if more { (MORE_CORES / 2.0, MORE_CORES) } else { (MORE_CORES, MORE_CORES / 2.0) };
@@ -350,25 +352,25 @@ impl<'t> PipelinedBasis<'t> {
         Ok(())
     }
 
-    /// Executors go when they were idle for so long, and come back; or all are there from the beginning.
+    /// Removes executors after this idle time and brings them back on demand, or (never) has all of them
+    /// from the start.
     fn let_go(&self, draft: &mut Draft, timeout_ns: u64) -> Result<(), Refused> {
         if Settings::of(self.replays.trace).local {
             return Err(Refused::Usage(
-                "`idle.timeout` is of executors that come and go; this application's tasks ran in its driver"
-                    .into(),
+                "`idle.timeout` needs separate executors; this application's tasks ran in its driver".into(),
             ));
         }
         let executors = draft.executors.get_or_insert_with(|| self.executors());
         draft.idle_timeout_ns = Some(timeout_ns);
         if timeout_ns == NEVER {
             executors.iter_mut().for_each(|(added, _)| *added = None);
-            draft.assumptions.push("all executors are there before the first job, and stay".into());
+            draft.assumptions.push("all executors are present before the first job and stay".into());
             return Ok(());
         }
         let known = allocation::arrival_ns(&self.replays);
-        let assumed = if known.is_none() { ", which is assumed: this log shows none come" } else { "" };
+        let assumed = if known.is_none() { " (assumed: this log shows no executor arrive)" } else { "" };
         draft.assumptions.push(format!(
-            "executors that a stage lacks come {:.1} s after its submission{assumed}",
+            "executors that a stage lacks arrive {:.1} s after its submission{assumed}",
             known.unwrap_or(allocation::ASSUMED_ARRIVAL_NS) as f64 / 1e9
         ));
         let doubt = if known.is_some() { MORE_EXECUTORS } else { 2.0 * MORE_EXECUTORS };
@@ -376,7 +378,8 @@ impl<'t> PipelinedBasis<'t> {
         Ok(())
     }
 
-    /// The jobs' time under a draft with these times of its tasks, and what executors were held for.
+    /// Returns the jobs' time under a draft with these durations, and a description of the slot time
+    /// held.
     fn simulated_ms(&self, durations_ns: &[u64], draft: &Draft) -> (f64, Option<String>) {
         let r = &self.replays;
         let Some(executors) = &draft.executors else { return (r.with(durations_ns).jobs_ms(), None) };
@@ -391,16 +394,16 @@ impl<'t> PipelinedBasis<'t> {
     }
 }
 
-/// When each slot of these executors comes.
-/// A whole number of them, if as many can be simulated.
+/// Rounds a requested count, and rejects one too large to simulate.
 fn within(key: &str, wanted: Option<f64>, most: f64) -> Result<usize, Refused> {
     let whole = wanted.unwrap_or(1.0).round();
     if (1.0..=most).contains(&whole) {
         return Ok(whole as usize);
     }
-    Err(Refused::Usage(format!("{key}={whole}: 1 to {most} are simulated")))
+    Err(Refused::Usage(format!("{key}={whole}: expected a number from 1 to {most}")))
 }
 
+/// Returns when each slot of these executors arrives.
 fn slots_of(executors: &[(Added, usize)]) -> Vec<Added> {
     executors.iter().flat_map(|(added, slots)| vec![*added; *slots]).collect()
 }
@@ -411,9 +414,9 @@ impl Draft {
     }
 }
 
-/// How long a task of `whole` ms takes on disks of `factor` times the rate, of which it waited `most` and spent
-/// `fixed` on being a task: were the disk always busy, and what is likely beside so many `readers`,
-/// itself included.
+/// Returns how long a task of `whole` ms takes with disks of `factor` times the rate: if the disk is
+/// always busy, and the likely time with this many `readers`, itself included. The task waited `most` ms
+/// for the disk and had `fixed` ms of overhead.
 fn paced_ms(whole: f64, fixed: f64, most: f64, readers: usize, factor: f64) -> [f64; 2] {
     let apart = whole - most * (1.0 - 1.0 / factor);
     let body = (whole - fixed).max(0.0);
@@ -426,10 +429,10 @@ fn paced_ms(whole: f64, fixed: f64, most: f64, readers: usize, factor: f64) -> [
 fn refused(change: &Change) -> Refused {
     Refused::Usage(match change {
         Change::DiskRate(..) | Change::NetworkRate(_) => {
-            "an event log does not say how fast disks and links are: set disk.rate or network.rate relative to now, for example x2".into()
+            "an event log does not record the rates of disks and links; set disk.rate or network.rate relative to now, for example x2".into()
         }
-        Change::Machines(_) => "an event log knows executors, not machines: set executors".into(),
-        _ => format!("an event log cannot answer this; it answers {ANSWERED}"),
+        Change::Machines(_) => "an event log records executors, not machines; set executors".into(),
+        _ => format!("an event log does not support this change; supported: {ANSWERED}"),
     })
 }
 
@@ -456,8 +459,8 @@ impl Basis for PipelinedBasis<'_> {
         self.first_cause.get_or_init(|| crate::analyze(self.replays.trace).first_cause()).clone()
     }
 
-    /// Tasks of one stage differ by chance as much as most of them differ: the more there are, the less
-    /// their sum does. The median deviation, so that stragglers and skew do not count as chance.
+    /// Returns the relative standard error of the sum of task times. It falls with the number of tasks.
+    /// The median absolute deviation is used, so that stragglers and skew do not count as chance.
     fn spread(&self) -> f64 {
         let (mut variance, mut total) = (0.0, 0.0);
         for tasks in &self.replays.schedule.by_stage {
@@ -479,7 +482,7 @@ impl Basis for PipelinedBasis<'_> {
             durations_ns,
             executors: None,
             idle_timeout_ns: None,
-            assumptions: vec!["the driver's own time and the gaps between stages stay as they were".into()],
+            assumptions: vec!["the driver's time and the gaps between stages stay the same".into()],
             doubt: (0.0, 0.0),
         };
         let trace = self.replays.trace;
@@ -487,10 +490,10 @@ impl Basis for PipelinedBasis<'_> {
         if failed > 0 {
             draft
                 .assumptions
-                .push(format!("{failed} jobs that did not end well do the same work as they did"));
+                .push(format!("{failed} jobs that failed or were cancelled repeat the same work"));
         }
         if trace.truncated.is_some() {
-            draft.assumptions.push("the log has no end: only what it holds is predicted".into());
+            draft.assumptions.push("the log is incomplete: only the recorded part is predicted".into());
         }
         changes.iter().try_for_each(|change| self.apply(&mut draft, change))?;
         let (simulated, held) = self.simulated_ms(&draft.durations_ns, &draft);
@@ -503,7 +506,7 @@ impl Basis for PipelinedBasis<'_> {
             }
             bounded = true;
             let (end, _) = self.simulated_ms(end_ns, &draft);
-            // Doubt is a logarithm of how far off: see the interval.
+            // `doubt` is the logarithm of the error factor; see `interval`.
             let off = crate::ratio(end, simulated).filter(|r| *r > 0.0).map_or(0.0, f64::ln);
             match off >= 0.0 {
                 true => draft.doubt.1 += off,
@@ -512,7 +515,7 @@ impl Basis for PipelinedBasis<'_> {
         }
         if bounded {
             draft.assumptions.push(
-                "Spark does not record all of these waits: they are taken as long as they can be".into(),
+                "Spark does not record all of these waits; the prediction uses their upper bounds".into(),
             );
         }
         Ok(Estimate {
@@ -527,7 +530,7 @@ impl Basis for PipelinedBasis<'_> {
     fn singles(&self) -> Vec<String> {
         let trace = self.replays.trace;
         let local = Settings::of(trace).local;
-        // More capacity does not mend an application that failed.
+        // More capacity does not fix an application that failed.
         let failed = super::failed(trace);
         let slots: &[&str] = match (failed, local) {
             (true, _) => &[],

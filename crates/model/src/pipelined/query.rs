@@ -1,8 +1,8 @@
-//! One query of an application as if it were one job.
+//! A query with several jobs, presented as one job.
 //!
-//! A statement on Spark may run several jobs (a broadcast first, then a stage at a time where the
-//! plan adapts). Whoever asked it wants one line. Its time is from its submission to its end, so what
-//! the driver does between the jobs counts; its tasks are those of all its jobs.
+//! A statement on Spark may run several jobs: a broadcast first, then one stage at a time with adaptive
+//! execution. The user sees one statement. Its time runs from submission to end, so the driver's time
+//! between the jobs counts. Its tasks are those of all its jobs.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::limit::bottleneck;
 use crate::analysis::{Analysis, BlockedTime, BlockedTimes, JobAnalysis};
 use crate::ms;
 
-/// What the query at this index of the trace did; `None` where there is no such query.
+/// Returns the combined analysis of a query's jobs; `None` if the trace has no query with this index.
 pub fn query(trace: &Trace, analysis: &Analysis, query: usize) -> Option<JobAnalysis> {
     let asked = trace.queries.get(query)?;
     let end = trace.query_ends.iter().find(|end| end.query as usize == query);

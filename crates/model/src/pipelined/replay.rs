@@ -1,14 +1,14 @@
-//! The job again on a virtual clock: the recorded tasks on the recorded slots (blocked-time-nsdi15 §2.3.2).
+//! Replays the job on a virtual clock: the recorded tasks on the recorded slots (blocked-time-nsdi15
+//! §2.3.2).
 //!
-//! The paper replays "based only on the number of slots" and compares the simulated time without
-//! something to the simulated unchanged time, so that what the simulation gets wrong falls out
-//! of the ratio. Here slots come and go as they did, stages wait for their
-//! parents, several jobs share slots, and the gaps of [`Schedule`] are replayed as they were.
-//! A free slot takes, of the tasks that could run on it, the one that was
-//! launched first: that is the recorded order, whatever policy made it.
+//! The paper replays "based only on the number of slots". It compares the simulated time without
+//! something to the simulated unchanged time, so that simulation errors cancel in the ratio. Here slots
+//! come and go as recorded, stages wait for their parents, several jobs share slots, and the gaps of
+//! [`Schedule`] are replayed. A free slot takes the runnable task that was launched first. That is the
+//! recorded order, whatever policy produced it.
 //!
-//! Where a changed schedule would have run on other slots than the recorded one (more executors),
-//! [`Slots::Open`] lets every stage use every slot, and [`Idle`] lets executors come and go.
+//! Where a changed schedule uses other slots than the recorded ones (more executors), [`Slots::Open`]
+//! lets every stage use every slot, and [`DynamicAllocation`] adds and removes executors.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -18,50 +18,51 @@ use pellucid_trace::union_ns;
 use super::allocation::{Executors, Idle};
 use super::schedule::{FIRST, Lane, Schedule, StagePlace};
 
-/// Which slots a stage's tasks may use.
+/// The slots that a stage's tasks may use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Slots<'a> {
-    /// Those that they used.
+    /// The slots that they used.
     Recorded,
-    /// All of these: each with the job before whose submission it is not there, and how long after it comes.
+    /// All of these slots. Each has the job whose submission precedes its arrival, and the delay after
+    /// it.
     Open(&'a [Option<(u32, u64)>]),
 }
 
-/// What is different from the record.
+/// Differences from the recorded run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Change<'a> {
-    /// How long each task takes, by its index.
+    /// Duration of each task, by index.
     pub durations_ns: &'a [u64],
-    /// Whether slots take as long to start a task as they did; else no time.
+    /// True if slots take as long to start a task as recorded, false if they take no time.
     pub gaps: bool,
-    /// Which slots there are.
+    /// The available slots.
     pub slots: Slots<'a>,
-    /// How executors come and go; with [`Slots::Open`] only.
+    /// The allocation of executors; with [`Slots::Open`] only.
     pub idle: Option<&'a Idle>,
 }
 
 impl<'a> Change<'a> {
-    /// Other times, everything else as it was.
+    /// Changes the durations only.
     pub fn of(durations_ns: &'a [u64]) -> Change<'a> {
         Change { durations_ns, gaps: true, slots: Slots::Recorded, idle: None }
     }
 }
 
-/// When everything ran.
+/// The times of a replay.
 #[derive(Debug, Default)]
 pub(crate) struct Replayed {
-    /// Submission and end by job; `None` where its time is not known.
+    /// Submission and end by job; `None` if they are unknown.
     pub jobs: Vec<Option<(u64, u64)>>,
     /// Submission and end by stage.
     pub stages: Vec<Option<(u64, u64)>>,
-    /// Jobs that ended.
+    /// Number of jobs that ended.
     pub ended: usize,
-    /// Time that slots were there until the last job ended, added up; with [`Idle`] only.
+    /// Total time that slots were present until the last job ended; with [`DynamicAllocation`] only.
     pub held_ns: u64,
 }
 
 impl Replayed {
-    /// Time in which at least one job ran.
+    /// Returns the time in which at least one job ran.
     pub fn jobs_ms(&self) -> f64 {
         crate::ms(union_ns(self.jobs.iter().flatten().copied().collect()) as f64)
     }
@@ -73,7 +74,7 @@ enum Event {
     StageSubmitted(u32),
     SlotComes(u32),
     SlotGoes(u32),
-    /// A task ended, and its slot is free: most do both at once, and one event costs half of two.
+    /// A task ended and its slot is free. Most do both at once, and one event costs half as much as two.
     Ended(u32, u32),
     SlotFreed(u32),
     TaskEnded(u32),
@@ -87,9 +88,9 @@ enum Event {
 struct StageState {
     waits_for: u32,
     needed: u32,
-    /// Place in the stage's tasks up to which all first attempts were launched.
+    /// Position in the stage's tasks up to which all first attempts were launched.
     next: usize,
-    /// Attempts whose turn has come.
+    /// Repeated attempts that may start.
     repeats: BTreeSet<u32>,
     launched: usize,
     started: Vec<bool>,
@@ -100,7 +101,7 @@ enum SlotState {
     Away,
     Free,
     Busy,
-    /// Its executor goes when its task has ended.
+    /// Its executor is removed when the running task ends.
     Leaving,
 }
 
@@ -113,7 +114,7 @@ struct Replay<'a> {
     active: Vec<u32>,
     slots: Vec<SlotState>,
     jobs_needed: Vec<u32>,
-    /// Jobs that will end.
+    /// Number of jobs that will end.
     jobs_known: usize,
     stages_of: Vec<Vec<u32>>,
     followers: Vec<Vec<u32>>,
@@ -216,7 +217,7 @@ impl<'a> Replay<'a> {
                 now = now.max(at);
                 self.handle(now, event);
             }
-            // Executors that went may have left tasks that nobody can run: then they stay.
+            // Removed executors may leave tasks that no slot can run. Bring them back once per stall.
             let gone: Vec<u32> =
                 (0..self.slots.len() as u32).filter(|s| self.slots[*s as usize] == SlotState::Away).collect();
             let launched: usize = self.stages.iter().map(|stage| stage.launched).sum();
@@ -244,7 +245,7 @@ impl<'a> Replay<'a> {
                 let state = &mut self.slots[slot as usize];
                 *state = if *state == SlotState::Busy { SlotState::Leaving } else { SlotState::Away };
             }
-            // The end first: what repeats the task may take its slot.
+            // The end comes first: the task's next attempt may take its slot.
             Event::Ended(task, slot) => {
                 self.task_ended(now, task);
                 self.slot_freed(now, slot);
@@ -252,7 +253,7 @@ impl<'a> Replay<'a> {
             Event::SlotFreed(slot) => self.slot_freed(now, slot),
             Event::TaskEnded(task) => self.task_ended(now, task),
             Event::Repeat(task) => self.repeat(now, task),
-            // After the last job there is nothing to save an executor for.
+            // After the last job no executor needs to be removed.
             Event::LookWhetherIdle(_) if self.out.ended == self.jobs_known => {}
             Event::LookWhetherIdle(executor) => {
                 for slot in self.executors.leaves(now, executor) {
@@ -311,7 +312,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Lets a free slot take a task; false where there is none for it.
+    /// Starts a task on a free slot; returns false if it has none to run.
     fn offer(&mut self, now: u64, slot: u32) -> bool {
         let mut best: Option<(u32, u32, usize)> = None;
         for stage in &self.active {
@@ -327,7 +328,7 @@ impl<'a> Replay<'a> {
         true
     }
 
-    /// Which lane of the stage the slot is.
+    /// Returns the slot's lane in the stage.
     fn lane(&self, place: &StagePlace, slot: u32) -> Option<usize> {
         match self.change.slots {
             Slots::Recorded => place.lanes.binary_search_by_key(&slot, |lane: &Lane| lane.slot).ok(),
@@ -335,7 +336,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// The stage's task that is to run next.
+    /// Returns the stage's next task.
     fn candidate(&self, stage: u32) -> Option<u32> {
         let state = &self.stages[stage as usize];
         let first = self.schedule.by_stage[stage as usize].get(state.next).copied();
@@ -420,7 +421,7 @@ impl<'a> Replay<'a> {
         self.offer_to_lanes(now, stage);
     }
 
-    /// Gives attempts whose turn has come to slots that are free.
+    /// Starts repeated attempts on free slots.
     fn offer_to_lanes(&mut self, now: u64, stage: u32) {
         let Some(place) = &self.schedule.stages[stage as usize] else { return };
         while !self.stages[stage as usize].repeats.is_empty() {

@@ -1,16 +1,15 @@
-//! The schedule as it was recorded: which slot ran what, what waited for what, and every gap.
+//! The recorded schedule: tasks by slot, dependencies, and gaps.
 //!
-//! A replay (`replay.rs`) needs to know what is a consequence and what is given. Given are the
-//! times of the tasks and the *gaps*: how long a free slot took to start a task
-//! that could have run (offers, locality waits), how long the driver took between
-//! the end of a stage and the next one's submission, between two jobs (planning,
-//! the user's own program), and from a job's submission to an executor's arrival. When a task
-//! starts is a consequence. Blocked-time-nsdi15 §2.3.2 left the pauses between stages
-//! out and names them as its largest error (footnote 4).
+//! A replay (`replay.rs`) separates inputs from consequences. Inputs are the task durations and the
+//! *gaps*: the time a free slot took to start a runnable task (offers, locality waits), the driver's time
+//! between the end of a stage and the next submission and between two jobs (planning, the user's
+//! program), and the time from a job's submission to an executor's arrival. A task's start time is a
+//! consequence. Blocked-time-nsdi15 §2.3.2 leaves out the pauses between stages and names them as its
+//! largest error (footnote 4).
 //!
-//! Slots are those that were used: a stage's *lanes* are the slots that ran its tasks, each
-//! opening after the gap before its first task. So the number of slots over time is the real
-//! one, without knowing why the cluster gave it.
+//! A stage's *lanes* are the slots that ran its tasks; each opens after the gap before its first task.
+//! The number of slots over time is therefore the recorded one, without a model of the cluster's
+//! scheduling.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,21 +18,21 @@ use pellucid_trace::Trace;
 
 use super::task::Tasks;
 
-/// How much later than it was offered again a slot's end may be written down, where nobody says how many
-/// slots there are.
+/// How late a slot's task end may be recorded, relative to the slot's reuse, where the number of slots is
+/// unknown.
 const LATE_NS: u64 = 100_000_000;
-/// No task, no slot.
+/// Marks an absent task or slot.
 const NONE: u32 = u32::MAX;
-/// In place of the gap of the first task of a stage on a slot: that is its lane's.
+/// Marks a slot's first task of a stage: its gap is the lane's.
 pub(crate) const FIRST: u64 = u64::MAX;
 
-/// A task's place. There may be millions: what holds for few of them is beside them in [`Schedule`].
+/// A task's place. A trace may hold millions, so rare properties are kept in [`Schedule`] instead.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
-    /// From when it could have been started on its slot until it was; or [`FIRST`].
+    /// Time from when it could have started on its slot until it did; or [`FIRST`].
     pub gap_ns: u64,
-    /// How long before its end its slot was given to another task: the driver hears of an end, and offers the
-    /// slot, before it has written down the time.
+    /// How long before its recorded end its slot was reused: the driver learns of an end and offers the
+    /// slot before it records the time.
     pub early_ns: u32,
     pub stage: u32,
 }
@@ -43,9 +42,10 @@ pub(crate) struct Place {
 pub(crate) struct Slot {
     /// The executor: index of its resource in the trace.
     pub resource: u32,
-    /// The last job submitted before the executor came, and how long after; `None`: there from the beginning.
+    /// The last job submitted before the executor arrived, and the delay after it; `None` if it was
+    /// present from the start.
     pub added: Option<(u32, u64)>,
-    /// The same for its end.
+    /// The same for the executor's removal.
     pub removed: Option<(u32, u64)>,
 }
 
@@ -65,15 +65,15 @@ pub(crate) struct StagePlace {
     pub ended_ns: u64,
     /// Stages of the job that it waits for.
     pub after: Vec<u32>,
-    /// From the last of those (or the job's submission) to its submission.
+    /// Time from the end of the last of those (or the job's submission) to its submission.
     pub gap_ns: u64,
-    /// Tasks that its end waited for.
+    /// Number of tasks that its end waited for.
     pub needed: u32,
-    /// From the end of the last of those to its own.
+    /// Time from the end of the last of those to its own end.
     pub tail_ns: u64,
     /// By slot.
     pub lanes: Vec<Lane>,
-    /// Median gap of tasks that were not their slot's first.
+    /// Median gap of tasks that were not first on their slot.
     pub usual_gap_ns: u64,
 }
 
@@ -82,30 +82,31 @@ pub(crate) struct StagePlace {
 pub(crate) struct JobPlace {
     pub submitted_ns: u64,
     pub ended_ns: u64,
-    /// The job that had ended last when it was submitted, and how long before.
+    /// The job that had ended last when it was submitted, and the time between.
     pub after: Option<(u32, u64)>,
-    /// Stages that its end waited for.
+    /// Number of stages that its end waited for.
     pub needed: u32,
-    /// From the end of the last of those to its own.
+    /// Time from the end of the last of those to its own end.
     pub tail_ns: u64,
 }
 
-/// Everything but how long the tasks take.
+/// The schedule except for the task durations.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
-    /// By index in the trace; `None` for one that nothing is known of but its submission.
+    /// By index in the trace; `None` where only the submission is known.
     pub jobs: Vec<Option<JobPlace>>,
     pub stages: Vec<Option<StagePlace>>,
     pub slots: Vec<Slot>,
     /// By index in [`Tasks::all`].
     pub tasks: Vec<Place>,
-    /// Tasks by stage, in the order of launch.
+    /// Tasks by stage, in launch order.
     pub by_stage: Vec<Vec<u32>>,
-    /// The attempt that repeats or copies a task.
+    /// The attempt that repeats or copies each task, by the task.
     pub repeats: BTreeMap<u32, u32>,
-    /// Such attempts, each with the time from the other's start to its launch where it did not wait for its end.
+    /// Those attempts, each with the time from the first one's launch to its own if it did not wait for
+    /// its end.
     pub again: BTreeMap<u32, Option<u64>>,
-    /// Tasks that the end of their stage did not wait for.
+    /// Tasks that their stage's end did not wait for.
     pub unneeded: BTreeSet<u32>,
 }
 
@@ -120,7 +121,7 @@ impl Schedule {
         schedule
     }
 
-    /// Puts every task on a slot of its executor, and reads the gaps.
+    /// Assigns every task to a slot of its executor, and computes the gaps.
     fn place(&mut self, trace: &Trace, tasks: &Tasks) {
         let submissions = self.submissions();
         let mut free: BTreeMap<u32, BTreeSet<(u64, u32)>> = BTreeMap::new();
@@ -178,12 +179,12 @@ impl Schedule {
         }
     }
 
-    /// The stage of a task.
+    /// Returns the stage of a task.
     pub fn stage_of(&self, task: u32) -> u32 {
         self.tasks[task as usize].stage
     }
 
-    /// When each job was submitted, in order.
+    /// Returns the jobs' submission times, in order.
     fn submissions(&self) -> Vec<(u64, u32)> {
         let jobs = self.jobs.iter().enumerate();
         let mut out: Vec<_> =
@@ -207,8 +208,8 @@ fn slot(trace: &Trace, resource: u32, submissions: &[(u64, u32)]) -> Slot {
     }
 }
 
-/// The slot that became free last before `at`: the one that leaves the smallest gap. Where none is free
-/// and the executor has no more, the one that is free next: its task's end was written down late.
+/// Takes the slot that became free last before `at`, which leaves the smallest gap. If none is free and
+/// the executor has no more, takes the one that is free next: its task's end was recorded late.
 fn take(slots: &mut BTreeSet<(u64, u32)>, at: u64, capacity: Option<f64>) -> Option<(u64, u32)> {
     let late = match capacity {
         Some(capacity) if slots.len() as f64 >= capacity => u64::MAX,
@@ -222,7 +223,7 @@ fn take(slots: &mut BTreeSet<(u64, u32)>, at: u64, capacity: Option<f64>) -> Opt
     Some(taken)
 }
 
-/// Stage and partition of what ran more than once.
+/// Returns the stage and partition of tasks that ran more than once.
 fn repeated(tasks: &Tasks) -> BTreeSet<(u32, u32)> {
     let again = tasks.all.iter().filter(|t| t.attempt > 0 || t.speculative);
     again.map(|t| (t.stage, t.partition)).collect()
@@ -242,14 +243,14 @@ fn stages(trace: &Trace, tasks: &Tasks, by_stage: &[Vec<u32>]) -> Vec<Option<Sta
             out.push(None);
             continue;
         };
-        // A stage whose submission was not recorded began with its first task.
+        // A stage without a recorded submission started with its first task.
         let submitted_ns = first.map_or(stage.submitted_ns, |first| match stage.submitted_ns {
             0 => first,
             submitted => submitted.min(first),
         });
         let needed = of_stage.clone().filter(|t| t.ended_ns() <= ended_ns).count() as u32;
         let last_needed = of_stage.map(|t| t.ended_ns()).filter(|end| *end <= ended_ns).max();
-        // A repeated stage waits for what failed; others for their parents.
+        // A repeated stage waits for the failed one, others for their parents.
         let mut after: Vec<u32> = match stage.attempt {
             0 => stage.after.clone(),
             _ => (0..ix as u32).collect(),
@@ -302,8 +303,8 @@ fn jobs(trace: &Trace, stages: &[Option<StagePlace>]) -> Vec<Option<JobPlace>> {
             })
         })
         .collect();
-    // The driver goes on when a job has ended: each follows the one that ended last before it. In the
-    // order of submission and index, so that two jobs of no length cannot wait for each other.
+    // The driver continues when a job ends, so each job follows the one that ended last before it. The
+    // order of submission and index prevents two jobs of zero length from waiting for each other.
     let mut order: Vec<(u64, usize)> = Vec::new();
     order.extend(out.iter().enumerate().filter_map(|(ix, job)| Some((job.as_ref()?.submitted_ns, ix))));
     order.sort_unstable();

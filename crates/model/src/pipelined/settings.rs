@@ -1,15 +1,14 @@
-//! Settings that advice names: since which version of Spark each exists, what it is without being set,
-//! and what the log says that it is.
+//! Spark settings that advice names: the version that introduced each, its default, and the log's value.
 //!
-//! Advice must be pasteable, so a key that the log's version does not know is never named.
-//! Versions and defaults are those of Spark's configuration pages.
+//! Advice must be pasteable, so it never names a key that the log's version does not have. Versions and
+//! defaults come from Spark's configuration pages.
 
 use pellucid_trace::{Application, Trace, kind};
 
 /// A version: major and minor.
 pub(crate) type Version = (u32, u32);
 
-/// A key: its name, the first version that knows it, and its defaults from versions on, oldest first.
+/// A key: its name, the version that introduced it, and its defaults by version, oldest first.
 type Key = (&'static str, Version, &'static [(Version, &'static str)]);
 
 const KEYS: &[Key] = &[
@@ -34,12 +33,12 @@ const KEYS: &[Key] = &[
 pub(crate) struct Settings<'t> {
     application: Option<&'t Application>,
     version: Option<Version>,
-    /// Everything runs in the driver's process.
+    /// True if everything runs in the driver's process.
     pub local: bool,
 }
 
 impl<'t> Settings<'t> {
-    /// Reads the settings that a trace holds.
+    /// Reads the settings from a trace.
     pub fn of(trace: &'t Trace) -> Settings<'t> {
         let application = trace.application.as_ref();
         let version = application.and_then(|a| a.engine_version.as_deref()).and_then(version);
@@ -50,7 +49,7 @@ impl<'t> Settings<'t> {
         Settings { application, version, local }
     }
 
-    /// What a key is: as the log says, else the version's default.
+    /// Returns the value of a key from the log, or else the version's default.
     pub fn value(&self, key: &str) -> Option<&'t str> {
         let set = self.application.and_then(|a| a.properties.get(key)).map(String::as_str);
         set.or_else(|| {
@@ -60,12 +59,13 @@ impl<'t> Settings<'t> {
         })
     }
 
-    /// True where a key is `true`.
+    /// Returns true if a key is `true`.
     pub fn is_on(&self, key: &str) -> bool {
         self.value(key).is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 
-    /// `--conf key=value (now …)`; `None` where the version does not know the key or has that value already.
+    /// Formats `--conf key=value (now …)`; `None` if the version does not have the key or it already has
+    /// that value.
     pub fn change(&self, key: &str, value: &str) -> Option<String> {
         let (_, since, _) = KEYS.iter().find(|(known, ..)| *known == key)?;
         let known = self.version.is_some_and(|v| v >= *since);
@@ -81,7 +81,7 @@ impl<'t> Settings<'t> {
         Some(format!("--conf {key}={value} ({now})"))
     }
 
-    /// A key of memory, doubled.
+    /// Returns the change that doubles a memory setting.
     pub fn doubled(&self, key: &str) -> Option<String> {
         let now = self.value(key)?.trim().to_lowercase();
         let digits = now.find(|c: char| !c.is_ascii_digit()).unwrap_or(now.len());
@@ -96,7 +96,7 @@ impl<'t> Settings<'t> {
     }
 }
 
-/// Major and minor of `3.5.6`, `4.1.0-preview1`, `3.3.0-amzn-0`.
+/// Parses major and minor from `3.5.6`, `4.1.0-preview1`, `3.3.0-amzn-0`.
 fn version(text: &str) -> Option<Version> {
     let mut numbers = text.split(|c: char| !c.is_ascii_digit()).filter(|n| !n.is_empty());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_named_only_where_its_version_knows_it() {
+    fn change_requires_a_version_that_has_the_key() {
         let old = application("1.5.2", &[]);
         assert_eq!(Settings::of(&old).change("spark.sql.adaptive.skewJoin.enabled", "true"), None);
         assert_eq!(Settings::of(&Trace::default()).change("spark.speculation", "true"), None);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_is_that_of_the_version() {
+    fn defaults_depend_on_the_version() {
         let adaptive = |v: &str| Settings::of(&application(v, &[])).is_on("spark.sql.adaptive.enabled");
         assert!(!adaptive("3.1.1") && adaptive("3.2.0") && adaptive("4.1.0-preview1"));
         let memory = |set: &[(&str, &str)]| {

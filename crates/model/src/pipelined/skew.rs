@@ -1,21 +1,21 @@
-//! Skew: partitions that hold more than others and therefore take longer.
+//! Skew: partitions that hold more data than others and therefore take longer.
 //!
-//! Such a task is no straggler, since it makes progress at the rate of the others; it is long because
-//! of the data (blocked-time-nsdi15 §5.3 compares rates for that reason). What it costs is seen by
-//! dividing the same work evenly: the excess of the long partitions is
-//! spread over the other tasks of the stage, so that nothing is done less, and the job is replayed.
+//! Such a task is not a straggler, since its rate of progress is normal; it is long because of the data
+//! (blocked-time-nsdi15 §5.3 compares rates for that reason). The cost of skew is estimated by a replay
+//! with the same work divided evenly: the excess of the long partitions is spread over the other tasks of
+//! the stage.
 
 use super::straggler::{STRAGGLES, median};
 use super::task::Task;
 use crate::analysis::{Skew, SkewedPartition};
 
-/// Times the median input above which a partition is skewed.
+/// Multiple of the median input above which a partition is skewed.
 const SKEWED: f64 = 2.0;
-/// Skewed partitions of a stage that are named.
+/// Maximum skewed partitions listed per stage.
 const NAMED: usize = 5;
 
-/// How uneven a stage's tasks are, and how long each takes with the work divided evenly (index, ns);
-/// empty where nothing is skewed.
+/// Returns how uneven a stage's tasks are, and each task's duration with the work divided evenly (index,
+/// ns); the latter is empty if nothing is skewed.
 pub(crate) fn skew(all: &[Task], of_stage: &[u32]) -> (Skew, Vec<(u32, u64)>) {
     let ended: Vec<u32> = of_stage.iter().copied().filter(|ix| all[*ix as usize].ok()).collect();
     let tasks = || ended.iter().map(|ix| &all[*ix as usize]);
@@ -38,7 +38,7 @@ pub(crate) fn skew(all: &[Task], of_stage: &[u32]) -> (Skew, Vec<(u32, u64)>) {
     let mut even = Vec::new();
     let mut excess_ms = 0.0;
     for (ix, (read, time)) in read.iter().zip(&times).enumerate() {
-        // Its rate is not that of a straggler: the data explains how long it takes.
+        // Its rate is below the straggler threshold, so the data explains its duration.
         let by_data = time / usual_time <= STRAGGLES * read / usual_read;
         if *read > SKEWED * usual_read && *time > STRAGGLES * usual_time && by_data {
             even.push((ix, time * mean / read));
@@ -57,14 +57,14 @@ pub(crate) fn skew(all: &[Task], of_stage: &[u32]) -> (Skew, Vec<(u32, u64)>) {
     }
     out.partitions.sort_by(|a, b| b.duration_ms.total_cmp(&a.duration_ms));
     out.partitions.truncate(NAMED);
-    // The others take over what the long ones have in excess.
+    // The other tasks take over the excess of the long ones.
     let share = excess_ms / (times.len() - even.len()).max(1) as f64;
     let mut divided: Vec<f64> = times.iter().map(|ms| ms + share).collect();
     even.iter().for_each(|(ix, ms)| divided[*ix] = *ms);
     (out, ended.into_iter().zip(divided).map(|(ix, ms)| (ix, (ms * 1e6) as u64)).collect())
 }
 
-/// Largest over median of at least two values.
+/// Returns the largest value over the median, for at least two values.
 fn max_over_median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let values: Vec<f64> = values.collect();
     if values.len() < 2 {

@@ -1,13 +1,13 @@
 //! Stragglers and their causes (blocked-time-nsdi15 §5.1, §5.3).
 //!
-//! A task's inverse progress rate is its time over what it read: bytes where every
-//! task's are known and trusted, else records, else 1 (then it is the time alone). A
-//! straggler's is over 1.5 times its stage's median. A part of the time is a cause
-//! if, once it is taken away from all tasks of the stage, the task is no straggler. Output skew, being
-//! first on an executor, failures and slow machines are told by the rules in [`Causes`]. Several may hold.
+//! A task's inverse progress rate is its duration over the amount it read: bytes if known for every task,
+//! else records, else 1 (the duration alone). A straggler's is over 1.5 times its stage's median. A part
+//! of the time is a cause if the task is no longer a straggler once that part is removed from all tasks
+//! of the stage. Output skew, being first on an executor, failures and slow machines follow the rules in
+//! [`Causes`]. Several causes may apply.
 //!
-//! Only tasks that ended well are judged: what failed has its own cause. A task that
-//! read nothing in a stage where others did has no progress rate, and is judged by its time.
+//! Only successful tasks are judged; failures have their own cause. A task that read nothing in a stage
+//! where others did has no progress rate, and is judged by its duration.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,14 +18,14 @@ use super::schedule::Schedule;
 use super::task::{Part, Task};
 use crate::analysis::{Denominator, StragglerTask, Stragglers};
 
-/// Times the median above which a task is a straggler.
+/// Multiple of the median above which a task is a straggler.
 pub(crate) const STRAGGLES: f64 = 1.5;
-/// Tasks of a machine below which it is not called slow.
+/// Minimum tasks on a machine to call it slow.
 const ENOUGH: usize = 5;
-/// Stragglers of a stage that are named.
+/// Maximum stragglers listed per stage.
 const NAMED: usize = 5;
 
-/// Parts of time that can be a cause, by the cause's name.
+/// Parts of the time that can be a cause, by the cause's name.
 const PARTS: [(&str, &[Part]); 6] = [
     ("scheduler", &[Part::Scheduler]),
     ("input_read", &[Part::Input]),
@@ -35,17 +35,17 @@ const PARTS: [(&str, &[Part]); 6] = [
     ("gc", &[Part::Gc]),
 ];
 
-/// A stage's tasks, judged.
+/// The judgement on a stage's tasks.
 #[derive(Debug)]
 pub(crate) struct Judged {
     pub stragglers: Stragglers,
-    /// Index of each task that is slower than the median rate, and how long it takes at that rate (§5.1).
+    /// Tasks slower than the median rate, each with its duration at that rate (§5.1).
     pub at_median_ns: Vec<(u32, u64)>,
-    /// Stragglers that nothing inherent explains: neither their output nor being first. The same pairs.
+    /// Stragglers without an inherent reason (output skew or being first), in the same form.
     pub avoidable_ns: Vec<(u32, u64)>,
 }
 
-/// One judged task.
+/// A task with the amount it read.
 #[derive(Debug, Clone, Copy)]
 struct Rated<'t> {
     ix: u32,
@@ -59,7 +59,7 @@ impl Rated<'_> {
     }
 }
 
-/// Judges the tasks of one stage; `slow` are the machines found slow ([`slow_machines`]).
+/// Judges the tasks of one stage; `slow` holds the slow machines from [`slow_machines`].
 pub(crate) fn judge(
     trace: &Trace,
     all: &[Task],
@@ -114,7 +114,7 @@ pub(crate) fn judge(
     Some(Judged { stragglers: out, at_median_ns, avoidable_ns })
 }
 
-/// What each task read, by the best measure that all have.
+/// Returns the amount each task read, in the best unit that is known for all.
 fn rate<'t>(all: &'t [Task], ended: &[u32]) -> (Denominator, Vec<Rated<'t>>) {
     let tasks = || ended.iter().map(|ix| &all[*ix as usize]);
     let every = |read: fn(&Task) -> Option<f64>| tasks().all(|t| read(t).is_some_and(|r| r > 0.0));
@@ -141,20 +141,20 @@ fn rate<'t>(all: &'t [Task], ended: &[u32]) -> (Denominator, Vec<Rated<'t>>) {
 #[derive(Debug, Clone, Copy)]
 struct Found {
     name: &'static str,
-    /// Its part is only bounded: it may be the cause.
+    /// True if its part of the time is only bounded, so it may be the cause.
     at_most: bool,
 }
 
-/// Which stragglers of a stage straggle for which reason.
+/// The causes of a stage's stragglers.
 struct Causes<'r> {
     rated: &'r [Rated<'r>],
-    /// The stragglers: places in `rated`.
+    /// The stragglers, as indices into `rated`.
     straggles: &'r [usize],
-    /// Every cause that may hold for some; fewer than a word has bits.
+    /// Every cause that may apply; fewer than a `u16` has bits.
     all: Vec<Found>,
-    /// By straggler: a bit for each of `all` that holds for it.
+    /// By straggler: a bitmask of the causes in `all` that apply.
     held: Vec<u16>,
-    /// Whether a cause can be told at all.
+    /// True for causes that the log allows to determine.
     known: BTreeMap<&'static str, bool>,
 }
 
@@ -182,14 +182,15 @@ impl<'r> Causes<'r> {
         causes
     }
 
-    /// Those of a straggler, by its place among them.
+    /// Returns the causes of the straggler with this index.
     fn of(&self, nth: usize) -> impl Iterator<Item = Found> {
         let held = self.held[nth];
         let all = self.all.iter().enumerate();
         all.filter(move |(bit, _)| held >> bit & 1 == 1).map(|(_, cause)| *cause)
     }
 
-    /// A cause that, where it can be told (`known`), holds for some stragglers.
+    /// Adds a cause; if it can be determined (`known`), it applies to the stragglers that `holds`
+    /// selects.
     fn add(&mut self, name: &'static str, known: bool, holds: impl Fn(&Task) -> bool) {
         self.known.insert(name, known);
         if known {
@@ -205,7 +206,7 @@ impl<'r> Causes<'r> {
         }
     }
 
-    /// A straggler that is none once the parts are taken away from all.
+    /// Adds a cause for stragglers that are none once these parts are removed from all tasks.
     fn without(&mut self, name: &'static str, parts: &[Part]) {
         let rated = self.rated;
         let measures = |r: &Rated<'r>| {
@@ -226,7 +227,7 @@ impl<'r> Causes<'r> {
         self.hold(Found { name, at_most: !measured }, |r| left(r) <= STRAGGLES * median);
     }
 
-    /// A straggler by what it read, but not by what it wrote.
+    /// Adds output skew: a straggler by the amount read, but not by the amount written.
     fn output_skew(&mut self) {
         let written = |r: &Rated| Some(r.task.duration_ms() / r.task.out_bytes().filter(|b| *b > 0.0)?);
         let known = self.rated.iter().all(|r| written(r).is_some());
@@ -239,7 +240,8 @@ impl<'r> Causes<'r> {
         }
     }
 
-    /// Began before any other task of the stage had ended on its executor, and straggles not among such.
+    /// Adds the cause of tasks that started before any other task of the stage ended on their executor,
+    /// and are not stragglers among such tasks.
     fn first_task(&mut self, all: &[Task], schedule: &Schedule, of_stage: &[u32], rates: &[f64]) {
         self.known.insert("first_task", true);
         if self.straggles.is_empty() {
@@ -248,7 +250,7 @@ impl<'r> Causes<'r> {
         let mut first_end: BTreeMap<u32, u64> = BTreeMap::new();
         for ix in of_stage {
             let task = &all[*ix as usize];
-            // Ends are written down late: it had ended when its slot was given away.
+            // Ends are recorded late: the task had ended when its slot was reused.
             let ended = task.ended_ns().saturating_sub(u64::from(schedule.tasks[*ix as usize].early_ns));
             let end = first_end.entry(task.resource).or_insert(u64::MAX);
             *end = (*end).min(ended);
@@ -262,7 +264,7 @@ impl<'r> Causes<'r> {
     }
 }
 
-/// By machine: whether its tasks take over 1.5 times as long as those of the others, stage by stage.
+/// Returns for each machine whether its tasks take over 1.5 times as long as the others', stage by stage.
 pub(crate) fn slow_machines(trace: &Trace, all: &[Task], by_stage: &[Vec<u32>]) -> Vec<bool> {
     let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); trace.machines.len()];
     if ratios.len() > 1 {

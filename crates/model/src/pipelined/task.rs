@@ -1,29 +1,29 @@
-//! What is kept of each pipelined task: its place in the schedule, the parts of its time, its bytes.
+//! Compact records of pipelined tasks: the place in the schedule, the parts of the time, bytes.
 //!
-//! A trace packs its tasks, to be read in order; analyses need them by stage, by slot and in
-//! the order of launch. So one pass keeps about a hundred bytes a task. The parts are
-//! milliseconds in single precision: the logs count milliseconds, and a part of
-//! four hours is still exact. What was not measured is `None`; a part that is only bounded says so.
+//! A trace packs its tasks to be read in order; analyses need them by stage, by slot and in launch order.
+//! One pass keeps about a hundred bytes per task. The parts are milliseconds in single precision: the
+//! logs count milliseconds, and a part of four hours is still exact. Unmeasured parts are `None`; parts
+//! that are only bounded are marked.
 //!
-//! Parts that cannot be (longer than the run time that they are a part of) are cut to it and counted.
+//! Impossible parts (longer than the run time that contains them) are cut to it and counted.
 
 use pellucid_trace::{Blocked, Failure, Outcome, PipelinedTask, Trace};
 
-/// No store that a job reads from gives a task less than this, once the first bytes are there.
+/// Slowest rate assumed for a store, after the first byte.
 const MIN_BYTES_PER_S: u64 = 1_000_000;
-/// Nor lets it wait longer for the first bytes of a split: requests for footer and data of a slow object store.
+/// Longest wait assumed for a split's first bytes: requests for footer and data to a slow object store.
 const FIRST_BYTES_NS: u64 = 250_000_000;
 
-/// The parts of a task's time that something may take away.
+/// The parts of a task's time that an analysis can remove.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Part {
-    /// Shipping the task to its executor, and its end back to the driver.
+    /// Shipping the task to its executor, and reporting its end to the driver.
     Scheduler,
-    /// Deserialising the task.
+    /// Deserializing the task.
     Deserialize,
     /// Garbage collection.
     Gc,
-    /// Waiting for shuffle data; of the network and of the disks that it is read from.
+    /// Waiting for shuffle data: on the network and on the disks that it is read from.
     Fetch,
     /// Reading shuffle data from this machine's disks.
     ShuffleRead,
@@ -37,12 +37,12 @@ pub(crate) enum Part {
     Output,
     /// Core time within the run time.
     Cpu,
-    /// What is left of the run time.
+    /// The rest of the run time.
     Rest,
 }
 
 impl Part {
-    /// Every part, in the order of its place in [`Task::parts`].
+    /// All parts, in the order of [`Task::parts`].
     pub const ALL: [Part; 11] = [
         Part::Scheduler,
         Part::Deserialize,
@@ -62,7 +62,7 @@ impl Part {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Measure {
     pub ms: f64,
-    /// Only a bound: at most `ms`.
+    /// True if `ms` is only an upper bound.
     pub at_most: bool,
 }
 
@@ -75,14 +75,14 @@ pub(crate) struct Task {
     pub resource: u32,
     pub partition: u32,
     pub attempt: u32,
-    /// By [`Part`]; not a number where it was not measured.
+    /// By [`Part`]; NaN if not measured.
     parts: [f32; Part::ALL.len()],
-    /// A bit by [`Part`]: its time is only a bound.
+    /// Bitmask by [`Part`]: the time is only a bound.
     bounds: u16,
     pub speculative: bool,
     pub outcome: Outcome,
     pub failure: Option<Failure>,
-    /// Input and shuffle bytes read, where all of them are known; else not a number.
+    /// Input and shuffle bytes read; NaN unless all of them are known.
     in_bytes: f32,
     /// The same in records.
     in_records: f32,
@@ -104,22 +104,22 @@ impl Task {
         (!ms.is_nan()).then_some(Measure { ms, at_most: self.bounds & (1 << part as u16) != 0 })
     }
 
-    /// The part where it was measured, and not only bounded.
+    /// Returns a part that was measured, not only bounded.
     pub fn measured(&self, part: Part) -> Option<f64> {
         self.part(part).filter(|m| !m.at_most).map(|m| m.ms)
     }
 
-    /// Bytes that it read, as input and from shuffles.
+    /// Returns the bytes it read, as input and from shuffles.
     pub fn in_bytes(&self) -> Option<f64> {
         known(self.in_bytes)
     }
 
-    /// Records that it read, as input and from shuffles.
+    /// Returns the records it read, as input and from shuffles.
     pub fn in_records(&self) -> Option<f64> {
         known(self.in_records)
     }
 
-    /// Bytes that it wrote, as output and for shuffles.
+    /// Returns the bytes it wrote, as output and for shuffles.
     pub fn out_bytes(&self) -> Option<f64> {
         known(self.out_bytes)
     }
@@ -137,7 +137,7 @@ impl Task {
         let ms = ns as f64 / 1e6;
         self.parts[part as usize] = ms.min(most_ms) as f32;
         self.bounds |= u16::from(at_most) << part as u16;
-        // A millisecond is what rounding can do.
+        // Rounding may add up to a millisecond.
         ms > most_ms + 1.0 && !at_most
     }
 }
@@ -146,12 +146,12 @@ fn known(value: f32) -> Option<f64> {
     (!value.is_nan()).then_some(f64::from(value))
 }
 
-/// Tasks of a trace, and what was wrong with them.
+/// The tasks of a trace, and counts of damaged ones.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
-    /// In the order of their launch; of those launched together, in that of the trace.
+    /// In launch order; tasks launched together are in trace order.
     pub all: Vec<Task>,
-    /// Tasks with a part longer than the time that it is a part of.
+    /// Tasks with a part longer than the time that contains it.
     pub impossible: usize,
     /// Tasks of stages or resources that the trace does not hold.
     pub strayed: usize,
@@ -177,12 +177,12 @@ impl Tasks {
         tasks
     }
 
-    /// How long each took, by its index.
+    /// Returns each task's duration, by index.
     pub fn durations_ns(&self) -> Vec<u64> {
         self.all.iter().map(|task| task.duration_ns).collect()
     }
 
-    /// Indices into `all` by stage, in the order of launch.
+    /// Returns indices into `all` by stage, in launch order.
     pub fn by_stage(&self, stages: usize) -> Vec<Vec<u32>> {
         let mut counts = vec![0; stages];
         self.all.iter().for_each(|task| counts[task.stage as usize] += 1);
@@ -194,11 +194,11 @@ impl Tasks {
     }
 }
 
-/// Puts in each place what stood in the place that `from` says: a sort that moves tasks once, and needs no room
-/// for a second million of them.
+/// Permutes `tasks` in place so that position `i` gets the task from position `from[i]`. Sorting indices
+/// and permuting moves each task once and needs no second copy of a million tasks.
 fn put_in_order(tasks: &mut [Task], mut from: Vec<u32>) {
     for start in 0..from.len() {
-        // Along the circle of places of which each gives what it held to the one before it.
+        // Follow the cycle of the permutation that starts here.
         let mut at = start;
         while from[at] as usize != start {
             let next = from[at] as usize;
@@ -210,12 +210,12 @@ fn put_in_order(tasks: &mut [Task], mut from: Vec<u32>) {
     }
 }
 
-/// Whether a task refers to what the trace does not hold.
+/// Returns true if a task refers to a stage or resource missing from the trace.
 fn strays(trace: &Trace, task: &PipelinedTask) -> bool {
     task.stage as usize >= trace.stages.len() || task.resource as usize >= trace.resources.len()
 }
 
-/// The times of a trace's tasks if each took so much less, in the order of [`Tasks::all`].
+/// Returns the tasks' durations if each took this much less, in the order of [`Tasks::all`].
 pub(crate) fn shorter_ns(trace: &Trace, less_ns: &[u64]) -> Vec<u64> {
     let tasks = trace.pipelined_tasks.iter().zip(less_ns.iter().copied().chain(std::iter::repeat(0)));
     let kept = tasks.filter(|(task, _)| !strays(trace, task));
@@ -225,7 +225,7 @@ pub(crate) fn shorter_ns(trace: &Trace, less_ns: &[u64]) -> Vec<u64> {
     times.into_iter().map(|(_, ns)| ns).collect()
 }
 
-/// A task, and whether one of its parts was impossible.
+/// Reads a task; returns true with it if one of its parts was impossible.
 fn read(from: &PipelinedTask) -> (Task, bool) {
     let mut task = Task {
         launched_ns: from.launched_ns,
@@ -261,7 +261,7 @@ fn read(from: &PipelinedTask) -> (Task, bool) {
         (Part::Cpu, from.cpu_ns.map(Blocked::MeasuredNs)),
     ];
     for (part, value) in inside {
-        // A thread's core time is counted by another clock than its run time.
+        // A thread's core time and its run time come from different clocks.
         let slack = if part == Part::Cpu { whole.max(run) } else { run };
         impossible |= task.set(part, value, slack);
     }
@@ -273,10 +273,11 @@ fn read(from: &PipelinedTask) -> (Task, bool) {
     (task, impossible)
 }
 
-/// The wait for input; where it is only bounded, also by what its bytes could have taken at worst.
+/// Returns the wait for input. A bound is also limited by the longest time that reading its bytes could
+/// take.
 fn input_wait(from: &PipelinedTask) -> Option<Blocked> {
     match (from.blocked_input?, from.input_bytes) {
-        // Rows that were made up on the spot (a range) count as input records of no bytes.
+        // Generated rows (a range) count as input records of zero bytes.
         (_, Some(0)) => None,
         (Blocked::AtMostNs(ns), Some(bytes)) => {
             let worst = FIRST_BYTES_NS.saturating_add(bytes.saturating_mul(1_000_000_000 / MIN_BYTES_PER_S));
@@ -286,7 +287,7 @@ fn input_wait(from: &PipelinedTask) -> Option<Blocked> {
     }
 }
 
-/// Sum of what is known; not a number where nothing is.
+/// Sums the known values; NaN if none is known.
 fn amount(values: &[Option<u64>]) -> f32 {
     let mut known = values.iter().flatten().peekable();
     if known.peek().is_none() {
@@ -300,8 +301,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tasks_are_put_where_a_sort_would_put_them() {
-        // Every way of giving out five places, those with circles of any length.
+    fn put_in_order_applies_every_permutation() {
+        // Every permutation of five positions, with cycles of every length.
         for code in 0..5_u32.pow(5) {
             let from: Vec<u32> = (0..5).map(|place| code / 5_u32.pow(place) % 5).collect();
             if (0..5).any(|place| !from.contains(&place)) {

@@ -1,4 +1,4 @@
-//! How many tasks executors let run at once, over time, where a controller chose it.
+//! The concurrency of executors over time, where a controller adapts it.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use pellucid_trace::Trace;
 use crate::analysis::{Tuning, TuningStep};
 use crate::ms;
 
-/// By stage, then executor, each with its steps in the order of time.
+/// Returns the steps by stage and executor, in time order.
 pub(crate) fn tuning(trace: &Trace) -> Vec<Tuning> {
     let mut steps: BTreeMap<(u32, u32), Vec<TuningStep>> = BTreeMap::new();
     for change in &trace.concurrency_changes {

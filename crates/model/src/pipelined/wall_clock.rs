@@ -1,8 +1,8 @@
-//! Where the application's time went: jobs running, the driver alone, waiting for executors.
+//! Division of the application's time: jobs running, the driver alone, waiting for executors.
 //!
-//! The three sum to the application's time. While a job runs but no executor is
-//! there, the cluster is waited for; whoever started the application sees that as part of the job.
-//! It does not say whether executors that are there are enough: see the replay for that.
+//! The three sum to the application's time. While a job runs without any executor, it waits for the
+//! cluster; the user sees that time as part of the job. Whether the present executors are enough is a
+//! question for the replay.
 
 use pellucid_trace::{Trace, kind, union_ns};
 
@@ -11,7 +11,7 @@ use super::task::Tasks;
 use crate::analysis::{IdleSlots, WallClock};
 use crate::ms;
 
-/// The application's beginning and end, as far as they were recorded.
+/// Returns the application's recorded start and end.
 pub(crate) fn span(trace: &Trace, schedule: &Schedule, tasks: &Tasks) -> Option<(u64, u64)> {
     let application = trace.application.as_ref();
     let jobs = schedule.jobs.iter().flatten();
@@ -20,12 +20,12 @@ pub(crate) fn span(trace: &Trace, schedule: &Schedule, tasks: &Tasks) -> Option<
     let last = jobs.map(|j| j.ended_ns).chain(last_task).max();
     let executors = trace.resources.iter().filter_map(|r| r.added_ns).max();
     let started = application.and_then(|a| a.started_ns).or(first)?;
-    // A killed application's last job may end after the application says that it did.
+    // A killed application's last job may end after the application's recorded end.
     let ended = [application.and_then(|a| a.ended_ns), last, executors].into_iter().flatten().max()?;
     Some((started.min(first.unwrap_or(started)), ended.max(started)))
 }
 
-/// Cuts the application's time.
+/// Divides the application's time.
 pub(crate) fn wall_clock(trace: &Trace, schedule: &Schedule, tasks: &Tasks) -> WallClock {
     let Some((started, ended)) = span(trace, schedule, tasks) else { return WallClock::default() };
     let jobs: Vec<(u64, u64)> =
@@ -39,9 +39,9 @@ pub(crate) fn wall_clock(trace: &Trace, schedule: &Schedule, tasks: &Tasks) -> W
             (r.added_ns.unwrap_or(started), r.removed_ns.unwrap_or(ended).max(r.added_ns.unwrap_or(started)))
         })
         .collect();
-    // A log without executors' arrivals does not say when there were none.
+    // A log without executor arrivals does not tell when there were none.
     let recorded = trace.resources.iter().any(|r| r.kind == kind::SLOTS && r.added_ns.is_some());
-    // Time with a job or an executor, less that with an executor, is that with a job alone.
+    // Time with a job or an executor, minus time with an executor, is time with a job alone.
     let with_either = union_ns(jobs.into_iter().chain(executors.iter().copied()).collect());
     let waiting = recorded.then(|| with_either.saturating_sub(union_ns(executors)));
     WallClock {
@@ -51,7 +51,7 @@ pub(crate) fn wall_clock(trace: &Trace, schedule: &Schedule, tasks: &Tasks) -> W
     }
 }
 
-/// Time that slots were there, and what of it they did nothing.
+/// Returns the time that slots were present, and how much of it they were idle.
 pub(crate) fn idle(trace: &Trace, schedule: &Schedule, tasks: &Tasks) -> Option<IdleSlots> {
     let (started, ended) = span(trace, schedule, tasks)?;
     let jobs: Vec<(u64, u64)> =
@@ -73,8 +73,8 @@ pub(crate) fn idle(trace: &Trace, schedule: &Schedule, tasks: &Tasks) -> Option<
     })
 }
 
-/// Intervals joined to ones that are apart, each with the time in those before it: a day's executors
-/// each ask for the time of a day's jobs.
+/// Disjoint intervals, each with the total length of those before it. Prefix sums keep many executors
+/// times many jobs fast.
 struct Apart(Vec<(u64, u64, u64)>);
 
 impl Apart {
@@ -93,7 +93,7 @@ impl Apart {
         Apart(apart)
     }
 
-    /// The time in them from one instant to a later one.
+    /// Returns the covered time between two instants.
     fn within_ns(&self, from: u64, until: u64) -> u64 {
         let by = |at: u64| {
             let begun = self.0.partition_point(|(from, ..)| *from <= at);
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_within_intervals_is_that_of_their_union() {
+    fn within_ns_matches_the_union_of_intervals() {
         let mut seed = 7_u64;
         let mut next = |below: u64| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,8 +1,8 @@
-//! The analytic predictor (monotasks-sosp17 §6.1 and §6.2): ideal times, the largest of each
-//! span, their sum; a prediction scales the measured time by the sum after over the sum before.
+//! The analytic predictor (monotasks-sosp17 §6.1 and §6.2): the sum over spans of the largest ideal time.
+//! A prediction scales the measured time by the sum after the change over the sum before.
 //!
-//! What can change is a factor on a sum, so the sums are made once, and a question takes
-//! as long as the job has spans. The crate's head says why spans and not stages.
+//! Changes only scale sums, so the sums are computed once and a prediction takes time linear in the
+//! number of spans. The crate documentation explains why spans are summed and not stages.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,14 @@ use crate::demand::{Demands, brings_in};
 use crate::job::{TIE, cuts};
 use crate::ratio;
 
-/// Demands on one resource within a span, by what a change could do to them.
+/// Demands on one resource within a span, by the changes that affect them.
 #[derive(Debug, Clone, Copy, Default)]
 struct Load {
     /// Reads and fetches of input.
     input: f64,
     /// Decoding.
     decode: f64,
-    /// Could have gone to any resource of its kind.
+    /// Demands that any resource of the kind could have served.
     movable: f64,
     /// Writes of output.
     output: f64,
@@ -30,7 +30,7 @@ struct Load {
     fixed: f64,
 }
 
-/// A class of demand, by its place in [`Load`].
+/// A class of demand: a field of [`Load`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
     Input,
@@ -39,7 +39,7 @@ enum Class {
     Fixed,
 }
 
-/// A resource as the sums know it.
+/// A resource as used by the sums.
 #[derive(Debug, Clone)]
 struct Resource {
     name: String,
@@ -47,7 +47,7 @@ struct Resource {
     /// Per nanosecond; 1 where busy time stands for ideal time.
     rate: f64,
     timed: bool,
-    /// Has no part in any maximum.
+    /// True if it takes part in no maximum.
     opaque: bool,
 }
 
@@ -58,15 +58,15 @@ pub(crate) struct Analytic {
     machines: f64,
     /// By span: loads by resource.
     spans: Vec<BTreeMap<usize, Load>>,
-    /// By span: bytes of input, cached ones too, and of output, wherever they are.
+    /// By span: bytes of input (including cached ones) and of output, wherever they are stored.
     moved: Vec<(f64, f64)>,
-    /// By span: the resources that each kind's capacity is summed over.
+    /// By span: its job.
     members: Vec<usize>,
     jobs: Vec<BTreeMap<String, Vec<usize>>>,
 }
 
 impl Analytic {
-    /// Adds up a trace's demands.
+    /// Sums a trace's demands.
     pub fn of(trace: &Trace, demands: &Demands, capacities: &[Capacity]) -> Analytic {
         let resources = trace.resources.iter().zip(capacities).enumerate().map(|(ix, (r, c))| Resource {
             name: r.name.clone(),
@@ -155,7 +155,7 @@ impl Analytic {
         trace.resources.get(resource as usize).is_some_and(|r| r.kind == kind::STORE)
     }
 
-    /// The modelled time under changes; `without`: kinds that are taken away.
+    /// Returns the modelled time under changes, with the kinds in `without` removed.
     pub fn modelled_ns(&self, terms: &Terms, without: &[&str]) -> f64 {
         let spans = self.spans.iter().zip(&self.members).zip(&self.moved);
         spans
@@ -169,7 +169,7 @@ impl Analytic {
             .sum()
     }
 
-    /// What input and output take where they are instead.
+    /// Returns the time to move input and output at their new storage.
     fn elsewhere_ns(&self, e: &Elsewhere, (input, output): (f64, f64), terms: &Terms) -> f64 {
         if terms.free[e.resource] {
             return 0.0;
@@ -179,7 +179,7 @@ impl Analytic {
         (input / e.read + output / e.write) * terms.scale / faster
     }
 
-    /// A kind's limit within a span, and the resource that needs longest.
+    /// Returns a kind's limit within a span, and the resource that takes longest.
     fn limit_ns(
         &self,
         span: &BTreeMap<usize, Load>,
@@ -205,7 +205,7 @@ impl Analytic {
         rates *= terms.machines;
         fixed_ns /= terms.machines;
         if let Some(disks) = terms.disks.filter(|_| kind == kind::DISK) {
-            // Bytes then lie evenly on that many like them.
+            // The bytes then lie evenly on that many disks of the same kind.
             rates = rates / members.len() as f64 * disks as f64 * self.machines;
             fixed_ns = 0.0;
         }
@@ -213,7 +213,7 @@ impl Analytic {
         (ideal_ns.max(fixed_ns), largest.1)
     }
 
-    /// The kind whose removal lowers the modelled time most, as [`crate::analyze`] chooses it.
+    /// Returns the kind whose removal lowers the modelled time most, chosen as in [`crate::analyze`].
     pub fn bottleneck(&self, terms: &Terms) -> Option<Bottleneck> {
         let all = self.modelled_ns(terms, &[]);
         let mut limits: BTreeMap<&str, (f64, usize, f64)> = BTreeMap::new();
@@ -258,7 +258,7 @@ impl Load {
         }
     }
 
-    /// All of it under changes, and the part that cannot go elsewhere.
+    /// Returns all of the load under changes, and the part that cannot move to another resource.
     fn under(&self, terms: &Terms) -> (f64, f64) {
         let elsewhere = terms.elsewhere.is_some();
         let input = if terms.no_input || elsewhere { 0.0 } else { self.input };

@@ -1,20 +1,20 @@
-//! What a what-if says: plain data for renderers.
+//! Answers to what-ifs: plain data for renderers.
 
 use crate::{Bottleneck, Cause};
 
 use super::Changes;
 
-/// Why a question gets no answer.
+/// An error of a what-if.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
-    /// The question is wrong, or not one that this trace can answer: says which is.
+    /// The question is invalid, or this trace does not support it; the message names what it supports.
     Usage(String),
-    /// The trace says too little: says what to do.
+    /// The trace holds too little information; the message says how to get more.
     Failed(String),
 }
 
 impl Refused {
-    /// What to tell the user.
+    /// Returns the message for the user.
     pub fn message(&self) -> &str {
         match self {
             Refused::Usage(message) | Refused::Failed(message) => message,
@@ -22,17 +22,17 @@ impl Refused {
     }
 }
 
-/// Which predictor a prediction is by.
+/// The predictor that made a prediction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
-    /// The scheduler, run on a virtual clock.
+    /// A run of the scheduler on a virtual clock.
     Simulated,
     /// Ideal times, scaled by measured over modelled (monotasks-sosp17 §6.2).
     Analytic,
 }
 
 impl By {
-    /// `simulated` or `analytic`.
+    /// Returns `simulated` or `analytic`.
     pub fn word(self) -> &'static str {
         match self {
             By::Simulated => "simulated",
@@ -41,19 +41,19 @@ impl By {
     }
 }
 
-/// The job as it was, and as each predictor reproduces it.
+/// The recorded job, and each predictor's reproduction of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Baseline {
-    /// As it was measured.
+    /// The measured time.
     pub measured_ms: f64,
-    /// By ideal times; `None` where the trace has no demands that could be added up.
+    /// The sum of ideal times; `None` where the trace has no demands to sum.
     pub modelled_ms: Option<f64>,
-    /// By the simulation with nothing changed; `None` where it cannot be simulated.
+    /// The time of the unchanged simulation; `None` where the job cannot be simulated.
     pub simulated_ms: Option<f64>,
 }
 
 impl Baseline {
-    /// |simulated − measured| ÷ measured.
+    /// Returns |simulated − measured| ÷ measured.
     pub fn replay_error(&self) -> Option<f64> {
         self.simulated_ms.and_then(|s| crate::ratio((s - self.measured_ms).abs(), self.measured_ms))
     }
@@ -68,55 +68,55 @@ pub struct Prediction {
     pub low_ms: f64,
     /// Upper end of the interval.
     pub high_ms: f64,
-    /// Which predictor says so.
+    /// The predictor used.
     pub by: By,
-    /// Why that one, in words.
+    /// The reason for that choice, in words.
     pub because: String,
-    /// What the analytic predictor says.
+    /// The analytic predictor's result.
     pub analytic_ms: Option<f64>,
-    /// What the simulated predictor says.
+    /// The simulated predictor's result.
     pub simulated_ms: Option<f64>,
 }
 
-/// An answer to one question.
+/// The answer to a what-if.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WhatIf {
-    /// What is different.
+    /// The changes asked about.
     pub changes: Changes,
-    /// The job as it was.
+    /// The recorded job.
     pub baseline: Baseline,
-    /// The job as it would be.
+    /// The job under the changes.
     pub prediction: Prediction,
-    /// What limited it; `None` where no resource did.
+    /// The bottleneck of the recorded job; `None` where no resource limited it.
     pub bottleneck_before: Option<Bottleneck>,
-    /// What its time went to, of an event log: that may be no resource.
+    /// The first cause of the recorded job's time, for event logs; it may not be a resource.
     pub first_cause: Option<Cause>,
-    /// What would limit it.
+    /// The bottleneck under the changes.
     pub bottleneck_after: Option<Bottleneck>,
-    /// What the answer rests on, in words.
+    /// The assumptions that the answer rests on, in words.
     pub assumptions: Vec<String>,
 }
 
 /// One point of a sweep.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
-    /// The value of the key that is swept, as `--set` would take it.
+    /// The value of the swept key, in the form that `--set` takes.
     pub value: String,
-    /// The same as a number, for an axis.
+    /// The value as a number, for an axis.
     pub at: f64,
-    /// The job as it would be.
+    /// The job with that value.
     pub prediction: Prediction,
-    /// What would limit it.
+    /// The bottleneck with that value.
     pub bottleneck: Option<Bottleneck>,
 }
 
-/// A single change and what it would buy.
+/// A single change and its effect.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Single {
     /// The change.
     pub changes: Changes,
-    /// The job as it would be.
+    /// The job with the change.
     pub prediction: Prediction,
-    /// What would limit it.
+    /// The bottleneck with the change.
     pub bottleneck: Option<Bottleneck>,
 }

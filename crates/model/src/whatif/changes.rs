@@ -1,18 +1,17 @@
-//! What is to be different: the settings of `--set KEY=VALUE`, read and checked.
+//! Changes to predict: the settings of `--set KEY=VALUE`, parsed and validated.
 //!
-//! A value is absolute (`200MB/s`, `4`) or relative to what the trace has (`x2`,
-//! `x0.5`). Rates are read by the caller's own reader, so that one table of units
-//! serves the whole command line. Whether a trace can answer a setting is not
-//! decided here: see [`super::WhatIfModel::predict`].
+//! A value is absolute (`200MB/s`, `4`) or relative to the trace's (`x2`, `x0.5`). The caller passes the
+//! parser for rates, so that the whole command line uses one table of units.
+//! [`super::WhatIfModel::predict`] decides whether a trace supports a setting.
 
 use std::fmt;
 
 use super::Refused;
 
-/// Reads a rate (`50MB/s`) in bytes per second, or says what is wrong with it.
+/// Parses a rate (`50MB/s`) in bytes per second, or returns what is wrong with it.
 pub type ReadRate = fn(&str) -> Result<u64, String>;
 
-/// Every key, as it is written, with what it is set to.
+/// Every key, with the values it takes.
 const KEYS: &[(&str, &str)] = &[
     ("cores", "a number of cores, for example 4 or x2 or 0.5"),
     ("disks", "a whole number of disks, for example 2 or x2"),
@@ -20,39 +19,39 @@ const KEYS: &[(&str, &str)] = &[
     ("disk.NAME.rate", "a rate of one disk, for example disk.vda.rate=200MB/s"),
     ("network.rate", "a rate of every link, for example 1Gbit/s or x2"),
     ("store.rate", "a rate of every object store, for example 200MB/s or x2"),
-    ("concurrency.KIND", "monotasks at once on each resource of a kind, for example concurrency.disk=4"),
-    ("partitions", "a whole number of multitasks a stage after an exchange, for example 16 or x2"),
+    ("concurrency.KIND", "concurrent monotasks on each resource of a kind, for example concurrency.disk=4"),
+    ("partitions", "a whole number of multitasks per stage after an exchange, for example 16 or x2"),
     ("machines", "a whole number of machines, for example 4 or x2"),
     ("workers", "the same as machines"),
     ("executors", "a whole number of executors, for example 8 or x2"),
-    ("executor.cores", "a whole number of cores of each executor, for example 4 or x2"),
+    ("executor.cores", "a whole number of cores per executor, for example 4 or x2"),
     (
         "idle.timeout",
-        "how long an executor stays without a task, for example 60s; or never: all stay from the first job on",
+        "how long an executor may be idle, for example 60s; or never: all are present from the first job on",
     ),
     ("input", "memory or memory-decoded"),
-    ("input.scale", "how many times the input, for example x2 or 0.5"),
+    ("input.scale", "a factor on the input, for example x2 or 0.5"),
     ("storage", "a file that `pellucid storage probe -o` wrote, for example storage=probe.json"),
     ("no", "a kind of resource (cpu, disk, network, store), or gc, scheduler, deserialize, stragglers, skew"),
 ];
 
-/// Two names of one key.
+/// Two names for one key.
 const MACHINES: [&str; 2] = ["machines", "workers"];
 
-/// What `no=` takes away besides a kind of resource.
+/// The parts that `no=` can remove besides kinds of resources.
 const PARTS: &[&str] = &["gc", "scheduler", "deserialize", "stragglers", "skew"];
 
-/// A value: absolute, or so many times what is there.
+/// An absolute or relative value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Amount {
-    /// In the unit of its key: a count, or bytes per second.
+    /// A count, or bytes per second, depending on the key.
     Absolute(f64),
-    /// Times what the trace has.
+    /// A multiple of the trace's value.
     Times(f64),
 }
 
 impl Amount {
-    /// The value, given what is there; `None`: relative to what is not known.
+    /// Returns the value, given the trace's; `None` if it is relative to an unknown one.
     pub fn of(self, there: Option<f64>) -> Option<f64> {
         match self {
             Amount::Absolute(value) => Some(value),
@@ -61,43 +60,43 @@ impl Amount {
     }
 }
 
-/// Where the input is.
+/// The place of the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InputFrom {
     /// In memory as the bytes of its files: nothing is read or fetched.
     Memory,
-    /// In memory and decoded: it is not decoded either (monotasks-sosp17 §6.3).
+    /// In memory and decoded: decoding is skipped as well (monotasks-sosp17 §6.3).
     MemoryDecoded,
 }
 
-/// A store as it was probed: where the input is to come from, and the output to go to.
+/// A probed store that input is to come from and output is to go to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Storage {
-    /// What to call it.
+    /// Its name in messages.
     pub name: String,
-    /// A disk of this machine, or a store.
+    /// True for a disk of this machine, false for a store.
     pub is_disk: bool,
-    /// Until the first byte of an answer, in nanoseconds.
+    /// Time to the first byte of a response, in nanoseconds.
     pub first_byte_ns: u64,
-    /// Total bytes per second once they flow, with so many requests at once, ascending.
+    /// Total bytes per second after the first byte, by number of concurrent requests, ascending.
     pub read: Vec<(u32, f64)>,
-    /// Requests at once that pay.
+    /// The concurrency chosen by the probe.
     pub at_once: u32,
-    /// The bytes read had just been written: the store may have had them in memory.
+    /// True if the probe read bytes it had just written: the store may have served them from memory.
     pub read_just_written: bool,
-    /// Bytes per second written; `None`: not measured.
+    /// Bytes per second written; `None` if not measured.
     pub write_bytes_per_s: Option<f64>,
-    /// What it then takes until an output is there: whatever its size, and of each byte more, in
-    /// nanoseconds; `None`: not measured.
+    /// Further time until an output is visible, in nanoseconds: a constant, and a part per byte; `None`
+    /// if not measured.
     pub publish_ns: Option<(f64, f64)>,
 }
 
-/// One difference.
+/// A single change.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
     /// Cores of each machine.
     Cores(Amount),
-    /// Disks of each machine, each like those that there are.
+    /// Disks of each machine, all like the present ones.
     Disks(Amount),
     /// Rate of one disk, or of all (`None`), in bytes per second.
     DiskRate(Option<String>, Amount),
@@ -105,36 +104,36 @@ pub enum Change {
     NetworkRate(Amount),
     /// Rate of every store.
     StoreRate(Amount),
-    /// Monotasks at once on each resource of a kind.
+    /// Concurrent monotasks on each resource of a kind.
     Concurrency(String, Amount),
     /// Multitasks of each stage after an exchange.
     Partitions(Amount),
-    /// Machines.
+    /// Number of machines.
     Machines(Amount),
-    /// Executors (Spark).
+    /// Number of executors (Spark).
     Executors(Amount),
     /// Cores of each executor (Spark).
     ExecutorCores(Amount),
-    /// How long an executor stays without a task, in nanoseconds; `u64::MAX`: for good (Spark).
+    /// How long an executor may be idle, in nanoseconds; `u64::MAX` for ever (Spark).
     IdleTimeout(u64),
-    /// Where the input is.
+    /// The place of the input.
     Input(InputFrom),
-    /// How many times the input.
+    /// A factor on the input.
     InputScale(f64),
-    /// Input and output elsewhere.
+    /// Input and output on another storage.
     Storage(Storage),
-    /// A kind of resource that is infinitely fast, or a part of the time that is gone.
+    /// A kind of resource that becomes infinitely fast, or a part of the time that is removed.
     No(String),
 }
 
-/// A setting as it was written, with what it means.
+/// A setting as written, with its meaning.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setting {
     /// `disk.rate`.
     pub key: String,
     /// `x2`.
     pub value: String,
-    /// What it means.
+    /// The parsed change.
     pub change: Change,
 }
 
@@ -144,49 +143,49 @@ impl fmt::Display for Setting {
     }
 }
 
-/// Differences that hold together: one a key, but for `no`.
+/// Changes that apply together: one per key, except for `no`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Changes {
     settings: Vec<Setting>,
 }
 
 impl Changes {
-    /// Reads settings such as `disk.rate=x2`.
+    /// Parses settings such as `disk.rate=x2`.
     ///
     /// # Errors
-    /// A setting that is not understood, with what would be.
+    /// Returns an error for an invalid setting; the message lists the valid ones.
     pub fn parse<S: AsRef<str>>(settings: &[S], rate: ReadRate) -> Result<Changes, Refused> {
         let mut changes = Changes::default();
         settings.iter().try_for_each(|setting| changes.add(setting.as_ref(), rate))?;
         Ok(changes)
     }
 
-    /// Adds one setting as it is written.
+    /// Parses and adds one setting.
     ///
     /// # Errors
     /// As [`Changes::parse`].
     pub fn add(&mut self, setting: &str, rate: ReadRate) -> Result<(), Refused> {
         let Some((key, value)) = setting.split_once('=') else {
             return Err(Refused::Usage(format!(
-                "`{setting}` is no setting: write KEY=VALUE, for example disk.rate=x2"
+                "invalid setting `{setting}`: write KEY=VALUE, for example disk.rate=x2"
             )));
         };
         self.once(key.trim())?;
         self.set(key.trim(), value.trim(), rate)
     }
 
-    /// Refuses a key that has a value already; several parts may be taken away together.
+    /// Rejects a key that already has a value; `no` may be given several times.
     fn once(&self, key: &str) -> Result<(), Refused> {
         let same = |s: &&Setting| s.key == key || [s.key.as_str(), key].iter().all(|k| MACHINES.contains(k));
         match self.settings.iter().find(same).filter(|_| key != "no") {
             None => Ok(()),
             Some(first) => Err(Refused::Usage(format!(
-                "`{key}` is set twice, first as `{first}`: give it once, or ask with --sweep for several values"
+                "`{key}` is set twice, first as `{first}`; set it once, or use --sweep for several values"
             ))),
         }
     }
 
-    /// Adds one setting; it replaces one of the same key.
+    /// Adds one setting, replacing any with the same key.
     ///
     /// # Errors
     /// As [`Changes::parse`].
@@ -198,12 +197,12 @@ impl Changes {
     /// Adds `storage=VALUE`, whose file the caller has read.
     ///
     /// # Errors
-    /// A store whose reading was not measured, or a second one.
+    /// Returns an error if reading was not measured, or if a storage is already set.
     pub fn set_storage(&mut self, value: &str, storage: Storage) -> Result<(), Refused> {
         self.once("storage")?;
         if !storage.read.iter().any(|(_, rate)| *rate > 0.0) {
             return Err(Refused::Failed(format!(
-                "{value}: reading was not measured; probe again with more time"
+                "cannot use {value}: reading was not measured; probe again with more time"
             )));
         }
         self.put("storage", value, Change::Storage(storage));
@@ -211,28 +210,29 @@ impl Changes {
     }
 
     fn put(&mut self, key: &str, value: &str, change: Change) {
-        // Several parts may be taken away together; all else has one value.
+        // Several parts may be removed together; every other key has one value.
         let same = |s: &Setting| s.key == key && (key != "no" || s.value == value);
         self.settings.retain(|s| !same(s));
         self.settings.push(Setting { key: key.into(), value: value.into(), change });
     }
 
-    /// The settings, in order.
+    /// Returns the settings, in order.
     pub fn settings(&self) -> &[Setting] {
         &self.settings
     }
 
-    /// What they mean, in order.
+    /// Returns the changes, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Change> {
         self.settings.iter().map(|s| &s.change)
     }
 
-    /// They only take parts away: nobody can do that, so it bounds what mending those parts can gain.
+    /// Returns true if the changes only remove parts, so that the prediction is an upper bound of the
+    /// gain.
     pub fn is_bound(&self) -> bool {
         !self.is_empty() && self.iter().all(|change| matches!(change, Change::No(_)))
     }
 
-    /// Nothing is to be different.
+    /// Returns true if there are no changes.
     pub fn is_empty(&self) -> bool {
         self.settings.is_empty()
     }
@@ -268,7 +268,7 @@ fn change(key: &str, value: &str, rate: ReadRate) -> Result<Change, Refused> {
             Amount::Absolute(factor) | Amount::Times(factor) => Change::InputScale(factor),
         },
         "storage" => {
-            let why = "it is read from a file before the question is asked; a sweep has none";
+            let why = "it is read from a file and cannot be swept";
             return Err(wrong(key, value, Some(why)));
         }
         "no" if value.is_empty() => return Err(wrong(key, value, None)),
@@ -294,7 +294,7 @@ fn count(key: &str, value: &str, whole: bool) -> Result<Amount, Refused> {
     Ok(Amount::Absolute(number))
 }
 
-/// `60s`, `500ms`, `5min`, `1h` as Spark writes them; `never`.
+/// Parses `60s`, `500ms`, `5min`, `1h` as Spark writes them, or `never`.
 fn timeout_ns(key: &str, value: &str) -> Result<u64, Refused> {
     if value == "never" {
         return Ok(u64::MAX);
@@ -308,7 +308,7 @@ fn timeout_ns(key: &str, value: &str) -> Result<u64, Refused> {
         "h" => 3600e9,
         _ => return Err(wrong(key, value, Some("a time has a unit: ms, s, min or h"))),
     };
-    // Up to 30 years, within what any machine could have.
+    // At most about 30 years, so that sums of times stay finite.
     Ok((positive(key, value, number)? * unit_ns).min(1e18) as u64)
 }
 
@@ -325,12 +325,12 @@ fn rate_of(key: &str, value: &str, rate: ReadRate) -> Result<Amount, Refused> {
     }
 }
 
-/// A number within what any machine could have, so that no time becomes infinite.
+/// Parses a number within a plausible range, so that no time becomes infinite.
 fn positive(key: &str, value: &str, number: &str) -> Result<f64, Refused> {
     match number.parse::<f64>() {
         Ok(n) if (1e-3..=1e9).contains(&n) => Ok(n),
         Ok(n) if n <= 0.0 => Err(wrong(key, value, Some("it must be over 0"))),
-        Ok(_) => Err(wrong(key, value, Some("it must be from 0.001 to 1000000000"))),
+        Ok(_) => Err(wrong(key, value, Some("it must be between 0.001 and 1000000000"))),
         Err(_) => Err(wrong(key, value, None)),
     }
 }
@@ -347,10 +347,10 @@ fn wrong(key: &str, value: &str, why: Option<&str>) -> Refused {
 
 fn unknown(key: &str) -> Refused {
     let keys: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
-    Refused::Usage(format!("`{key}` is no key of --set; the keys are {}", keys.join(", ")))
+    Refused::Usage(format!("unknown key `{key}`; the keys are {}", keys.join(", ")))
 }
 
-/// Whether `no=` means a part of a task's time and not a kind of resource.
+/// Returns true if `no=` with this name removes a part of a task's time rather than a kind of resource.
 pub(crate) fn is_part(name: &str) -> bool {
     PARTS.contains(&name)
 }
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_read() {
+    fn parse_accepts_every_key() {
         use Amount::{Absolute, Times};
         let cases = [
             ("cores=0.5", Change::Cores(Absolute(0.5))),
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_says_what_would_be() {
+    fn invalid_setting_lists_valid_ones() {
         let cases = [
             ("disc.rate=x2", "the keys are cores"),
             ("disk..rate=x2", "the keys are cores"),
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_given_once_and_parts_add_up() {
+    fn parse_rejects_duplicate_keys_except_no() {
         let changes = Changes::parse(&["no=cpu", "no=disk", "cores=4"], rate).unwrap();
         assert_eq!(changes.to_string(), "no=cpu no=disk cores=4");
         for twice in
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn only_parts_that_are_taken_away_are_a_bound() {
+    fn is_bound_only_if_all_changes_remove_parts() {
         let bound = |settings: &[&str]| Changes::parse(settings, rate).unwrap().is_bound();
         assert!(bound(&["no=cpu"]) && bound(&["no=gc", "no=skew"]));
         assert!(!bound(&[]) && !bound(&["cores=x2"]) && !bound(&["no=cpu", "cores=x2"]));

@@ -1,66 +1,67 @@
-//! Total rate against how many monotasks run at once, as a trace shows it.
+//! The total rate of a resource as a function of concurrency, as observed in a trace.
 //!
-//! Two sources. A device's own counters, sampled while the job ran, say what passed in each
-//! interval, whoever of those at once it was for; they count where they agree with what the
-//! monotasks moved. Without them each monotask's bytes are spread evenly over its service, which
-//! blurs: of two that began together the one that was served first looks fast and the other slow.
-//! Where the rate differs little between numbers at once, it is taken to be the same for all: a
-//! job that is run again may have others of them at once, and a difference that is not real would
-//! make it slower or faster. By counters it must differ little everywhere; where it is blurred, for
-//! most of the time, since what one number at once gets too much of another lacks.
+//! There are two sources. A device's counters, sampled during the job, give the bytes of each interval
+//! for all concurrent monotasks; they are used if they agree with the bytes that monotasks moved.
+//! Otherwise each monotask's bytes are spread evenly over its service time, which blurs the curve: of two
+//! that start together, the one served first appears fast and the other slow.
+//!
+//! If the rate varies little with concurrency, a constant is used: another run may have other
+//! concurrencies, and a spurious difference would make it slower or faster. With counters the rate must
+//! vary little everywhere. With blurred rates it must do so for most of the time, since bytes wrongly
+//! attributed to one concurrency are missing at another.
 
 use std::collections::BTreeMap;
 
 use pellucid_trace::Trace;
 
-/// Time for which `n` must have run at once for the rate then to count.
+/// Minimum time at a concurrency for its rate to count.
 const SEEN_NS: f64 = 20e6;
-/// The same by counters, of which each interval has its own error; and of all intervals together.
+/// The same for counters, each interval of which has its own error; and for all intervals together.
 const COUNTED_NS: f64 = 300e6;
-/// Rates within this of their mean are the same.
+/// Rates within this of their mean count as equal.
 const LEVEL: f64 = 0.1;
-/// Counters that differ from what monotasks moved by more count others' bytes too.
+/// Relative difference from which the counters are taken to include other processes' bytes.
 const OTHERS: f64 = 0.1;
 
-/// Total rate against how many run at once: points by ascending number.
+/// The total rate by concurrency: points by ascending concurrency.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Curve {
     points: Vec<(f64, f64)>,
-    /// Never more than this in total.
+    /// Upper limit of the total rate.
     pub most: f64,
 }
 
-/// Bytes per nanosecond that nothing reaches: of what nobody knows how fast it is.
+/// Bytes per nanosecond that no resource reaches: the rate of a resource of unknown speed.
 const UNLIMITED: f64 = 1e9;
 
 impl Curve {
-    /// Of a link that nobody measured and on which nothing ran by itself: it never limits.
+    /// Returns the curve of an unmeasured link on which nothing ran by itself: it never limits.
     pub fn unknown() -> Curve {
         Curve::level(UNLIMITED)
     }
 
-    /// Whether it says anything of how fast its resource is.
+    /// Returns true if the resource's rate is known.
     pub fn is_known(&self) -> bool {
         self.most < UNLIMITED
     }
 
-    /// The same rate however many run.
+    /// Returns a curve with the same rate for every concurrency.
     pub fn level(rate: f64) -> Curve {
         Curve { points: vec![(1.0, rate)], most: rate }
     }
 
-    /// Each at its own pace of 1.
+    /// Returns a curve on which each monotask runs at its own pace of 1.
     pub fn each() -> Curve {
         Curve { points: vec![(1.0, 1.0), (1e9, 1e9)], most: f64::INFINITY }
     }
 
-    /// Through points, ascending in their first part.
+    /// Returns a curve through points with ascending concurrency.
     pub fn through(points: Vec<(f64, f64)>) -> Curve {
         let most = points.iter().map(|p| p.1).fold(0.0, f64::max);
         Curve { points, most }
     }
 
-    /// Total rate of `n` at once.
+    /// Returns the total rate of `n` concurrent monotasks.
     pub fn total(&self, n: u32) -> f64 {
         let n = f64::from(n);
         let at = self.points.partition_point(|p| p.0 < n);
@@ -72,30 +73,30 @@ impl Curve {
         rate.min(self.most)
     }
 
-    /// The same curve, so many times as high.
+    /// Returns the curve scaled by a factor.
     pub fn times(&self, factor: f64) -> Curve {
         let points = self.points.iter().map(|p| (p.0, p.1 * factor)).collect();
         Curve { points, most: self.most * factor }
     }
 }
 
-/// What a trace shows of a resource.
+/// The observed rate of a resource.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Shown {
-    /// The same total rate however many ran, in bytes per nanosecond.
+    /// The same total rate for every concurrency, in bytes per nanosecond.
     Level(f64),
-    /// Another for other numbers.
+    /// A rate that depends on concurrency.
     By(Curve),
-    /// No bytes.
+    /// No bytes were observed.
     Nothing,
 }
 
 impl Shown {
-    /// Of resource `ix`, by its [`edges`].
+    /// Returns the observed rate of resource `ix`, given its [`edges`].
     pub fn of(trace: &Trace, ix: usize, edges: &[Edge]) -> Shown {
         let seen = seen(edges);
         let (ns, bytes) = seen.iter().fold((0.0, 0.0), |sum, s| (sum.0 + s.1, sum.1 + s.2));
-        // While something ran, whatever the sampler's clock did.
+        // The mean over time with work, independent of the sampler's clock.
         let Some(mean) = crate::ratio(bytes, ns).filter(|mean| *mean > 0.0) else { return Shown::Nothing };
         let counted = counted(trace, ix, edges);
         let blurred = counted.is_none();
@@ -111,9 +112,8 @@ impl Shown {
     }
 }
 
-/// For each number that ran at once, rounded: for how long, and the bytes that the device
-/// counted meanwhile. Only intervals throughout which something ran; `None` without enough
-/// of them, or where others used the device.
+/// Returns by rounded concurrency the time and the bytes that the device counted. Only intervals with
+/// work throughout count; `None` if there are too few, or if others used the device.
 fn counted(trace: &Trace, ix: usize, edges: &[Edge]) -> Option<Vec<(u32, f64, f64)>> {
     let together = Together::of(edges);
     let (mut found, mut ours): (BTreeMap<u32, (f64, f64)>, f64) = (BTreeMap::new(), 0.0);
@@ -134,10 +134,10 @@ fn counted(trace: &Trace, ix: usize, edges: &[Edge]) -> Option<Vec<(u32, f64, f6
         .then(|| found.into_iter().map(|(n, (ns, bytes))| (n, ns, bytes)).collect())
 }
 
-/// A change of how many ran: when, by how many, and by what rate.
+/// A change of concurrency: its time, the change of the count, and the change of the rate.
 pub(crate) type Edge = (u64, i32, f64);
 
-/// All changes, by time, of those that ran: start, end, bytes.
+/// Returns the edges of monotasks, given their start, end and bytes, sorted by time.
 pub(crate) fn edges(ran: &[(u64, u64, f64)]) -> Vec<Edge> {
     let mut edges = Vec::with_capacity(ran.len() * 2);
     for (start, end, bytes) in ran.iter().filter(|(start, end, _)| end > start) {
@@ -149,7 +149,7 @@ pub(crate) fn edges(ran: &[(u64, u64, f64)]) -> Vec<Edge> {
     edges
 }
 
-/// For each number that ran at once: for how long, and the bytes that passed meanwhile.
+/// Returns by concurrency the time and the bytes moved.
 fn seen(edges: &[Edge]) -> Vec<(u32, f64, f64)> {
     let mut seen: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
     let (mut running, mut rate, mut last) = (0_i32, 0.0, 0);
@@ -166,14 +166,14 @@ fn seen(edges: &[Edge]) -> Vec<(u32, f64, f64)> {
     seen.into_iter().map(|(n, (ns, bytes))| (n, ns, bytes)).collect()
 }
 
-/// How many ran at once over time, and what they moved, each evenly over its service.
+/// Concurrency and bytes moved over time, each monotask's bytes spread evenly over its service.
 pub(crate) struct Together {
-    /// Time; the integral of the number up to it; bytes up to it; the number and the rate from then on.
+    /// Time; the integral of the concurrency and the bytes up to it; concurrency and rate from then on.
     points: Vec<(u64, f64, f64, i32, f64)>,
 }
 
 impl Together {
-    /// By the [`edges`] of those that ran.
+    /// Builds the profile from [`edges`].
     pub fn of(edges: &[Edge]) -> Together {
         let (mut points, mut sum, mut bytes, mut running, mut rate, mut last) =
             (Vec::new(), 0.0, 0.0, 0, 0.0, 0);
@@ -181,7 +181,7 @@ impl Together {
             sum += f64::from(running) * (at - last) as f64;
             bytes += rate * (at - last) as f64;
             running += count;
-            // Rounding must not add up over a long trace.
+            // Reset at zero, so that rounding errors do not accumulate over a long trace.
             rate = if running == 0 { 0.0 } else { f64::max(rate + change, 0.0) };
             last = at;
             points.push((at, sum, bytes, running, rate));
@@ -189,29 +189,29 @@ impl Together {
         Together { points }
     }
 
-    /// The last change up to a time.
+    /// Returns the last change up to a time.
     fn before(&self, at: u64) -> Option<&(u64, f64, f64, i32, f64)> {
         self.points.partition_point(|p| p.0 <= at).checked_sub(1).map(|ix| &self.points[ix])
     }
 
-    /// How many at once, as a mean over an interval.
+    /// Returns the mean concurrency over an interval.
     pub fn mean(&self, start: u64, end: u64) -> f64 {
         let by = |at: u64| self.before(at).map_or(0.0, |p| p.1 + f64::from(p.3) * (at - p.0) as f64);
         (by(end) - by(start)) / (end - start).max(1) as f64
     }
 
-    /// Bytes within an interval.
+    /// Returns the bytes moved within an interval.
     fn bytes(&self, start: u64, end: u64) -> f64 {
         let by = |at: u64| self.before(at).map_or(0.0, |p| p.2 + p.4 * (at - p.0) as f64);
         by(end) - by(start)
     }
 
-    /// The least at once within an interval.
+    /// Returns the smallest concurrency within an interval.
     fn least(&self, start: u64, end: u64) -> i32 {
         let first = self.points.partition_point(|p| p.0 <= start);
         let until = self.points.partition_point(|p| p.0 < end).max(first);
         let within = self.points[first..until].iter().map(|p| p.3);
-        // Of several changes in one instant only the last is a number that ran.
+        // Of several changes at one instant only the last gives a concurrency that lasted.
         let at_start = self.before(start).map_or(0, |p| p.3);
         within.fold(at_start, i32::min)
     }
@@ -225,7 +225,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Samples of resource 0, one each 100 ms: bytes of each.
+    /// Builds samples of resource 0, one per 100 ms, with these bytes.
     fn sampled(bytes: &[u64]) -> Trace {
         let sample = |(ix, read): (usize, &u64)| UtilizationSample {
             resource: 0,
@@ -240,12 +240,12 @@ mod tests {
         Trace { utilization_samples: samples, ..Trace::default() }
     }
 
-    /// Two began together and one was served first; then a third ran alone, as fast as both.
+    /// Two start together and one is served first; then a third runs alone, as fast as both.
     const UNFAIR: [(u64, u64, f64); 3] =
         [(0, 300 * MS, 25e6), (0, 700 * MS, 45e6), (700 * MS, 1_000 * MS, 30e6)];
 
     #[test]
-    fn who_was_served_first_makes_no_number_at_once_faster() {
+    fn counters_correct_rates_blurred_by_service_order() {
         let Shown::By(blurred) = Shown::of(&Trace::default(), 0, &edges(&UNFAIR)) else {
             panic!("nothing counted")
         };
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_serves_several_faster_keeps_its_curve() {
+    fn counters_preserve_a_rising_curve() {
         let ran = [(0, 500 * MS, 10e6), (500 * MS, 1_000 * MS, 20e6), (500 * MS, 1_000 * MS, 20e6)];
         let counts = [2e6, 2e6, 2e6, 2e6, 2e6, 8e6, 8e6, 8e6, 8e6, 8e6].map(|b| b as u64);
         let Shown::By(curve) = Shown::of(&sampled(&counts), 0, &edges(&ran)) else { panic!("not level") };
@@ -265,13 +265,13 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_count_others_bytes_are_not_used() {
+    fn counters_with_foreign_bytes_are_ignored() {
         let busy = sampled(&[15_000_000; 10]);
         assert_eq!(Shown::of(&busy, 0, &edges(&UNFAIR)), Shown::of(&Trace::default(), 0, &edges(&UNFAIR)));
     }
 
     #[test]
-    fn without_bytes_nothing_is_shown() {
+    fn rate_is_unknown_without_bytes() {
         assert_eq!(Shown::of(&Trace::default(), 0, &edges(&[(0, MS, 0.0)])), Shown::Nothing);
         assert_eq!(Shown::of(&Trace::default(), 0, &[]), Shown::Nothing);
     }

@@ -1,46 +1,46 @@
-//! Which predictor is believed, and how far: the choice and the 90 % interval.
+//! Selection of the predictor, and the 90 % interval.
 //!
-//! `docs/predictions.md` derives both. In short: the simulation is believed, unless it
-//! fails to reproduce the measured job and ideal times fail by less. A prediction's *scale* says how hard this prediction is: the
-//! replay error, a tenth of what the two predictors disagree by, a fifth of the spread of
-//! service times, and what no job is known better than. How many scales predictions have been off by is taken from backtests of other
-//! queries: nine in ten of them stayed within `factor` scales, so that this one is given
-//! as many (a split conformal interval). What an assumption may be off by widens it.
+//! `docs/predictions.md` derives both. In short: the simulation is used unless it fails to reproduce the
+//! measured job and ideal times are closer. A prediction's *scale* estimates its difficulty. It combines
+//! the replay error, a tenth of the disagreement between the predictors, a fifth of the spread of service
+//! times, and a minimum. Backtests of other queries show how many scales predictions were off: nine in
+//! ten stayed within `factor` scales, and this prediction's interval has that half-width (a split
+//! conformal interval). The uncertainty of assumptions widens it.
 
 use super::Estimate;
 use super::answer::{Baseline, By, Prediction};
 use crate::ratio;
 
-/// The tables that come with this version; `pellucid backtest --residuals` writes one.
+/// The tables shipped with this version; `pellucid backtest --residuals` writes them.
 const TABLES: [&str; 2] = [include_str!("residuals.tsv"), include_str!("../pipelined/residuals.tsv")];
-/// First line of a table.
+/// The first line of a table.
 pub const RESIDUALS_HEADER: &str = "tasks\tquery\tfingerprint\tscale\tlog_error";
-/// Part of every scale: no job runs twice in the same time.
+/// Minimum part of every scale: no job takes exactly the same time twice.
 const MIN_SCALE: f64 = 0.01;
-/// ln of what an interval's ends are at most from its middle: a hundredfold says nothing already.
+/// Maximum half-width of the interval, as a logarithm: a hundredfold carries no information.
 const WIDEST: f64 = 4.6;
-/// A replay that is further off says that something happened which the simulation does not know.
+/// Replay error above which something happened that the simulation does not model.
 const REPLAY_MISSES: f64 = 0.05;
-/// Scales for nine in ten where there are too few residuals to say.
+/// The factor where there are too few residuals to estimate it.
 const ASSUMED_FACTOR: f64 = 3.0;
-/// Residuals of other queries for a nine-in-ten bound to be one of them.
+/// Minimum residuals of other queries for which the nine-in-ten bound is one of them.
 const MIN_RESIDUALS: usize = 9;
 
-/// What a trace's work is divided into. How far predictions from one kind were off says nothing of another.
+/// The unit that a trace's work is divided into. Residuals of one kind do not apply to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tasks {
-    /// Of the SQL engine.
+    /// The SQL engine's monotasks.
     Monotasks,
-    /// Spark's.
+    /// Spark's pipelined tasks.
     Pipelined,
-    /// Of iterative jobs.
+    /// The sampled tasks of iterative jobs.
     Sampled,
 }
 
 impl Tasks {
     const ALL: [Tasks; 3] = [Tasks::Monotasks, Tasks::Pipelined, Tasks::Sampled];
 
-    /// As tables name it.
+    /// Returns the name used in tables.
     fn name(self) -> &'static str {
         match self {
             Tasks::Monotasks => "monotasks",
@@ -50,26 +50,25 @@ impl Tasks {
     }
 }
 
-/// How far one backtest was off.
+/// The error of one backtest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Residual {
-    /// What the trace's work was divided into.
+    /// The kind of tasks of the trace.
     pub tasks: Tasks,
     /// Name of the query.
     pub query: String,
-    /// Of its text: see [`fingerprint`].
+    /// Hash of the query's text: see [`fingerprint`].
     pub fingerprint: u64,
-    /// How hard the prediction seemed.
+    /// Estimated difficulty of the prediction.
     pub scale: f64,
     /// ln(measured ÷ predicted).
     pub log_error: f64,
 }
 
-/// How far backtests were off.
+/// The errors of backtests.
 pub type Residuals = Vec<Residual>;
 
-/// The residuals of a table, or of those that come with this version. Lines that are
-/// none are left out.
+/// Parses the residuals of a table, or those shipped with this version. Skips lines that do not parse.
 pub fn residuals(table: Option<&str>) -> Residuals {
     let tables = table.map_or(TABLES.to_vec(), |table| vec![table]);
     let lines = tables.into_iter().flat_map(str::lines);
@@ -87,7 +86,7 @@ pub fn residuals(table: Option<&str>) -> Residuals {
         .collect()
 }
 
-/// Residuals as a table, for [`residuals`].
+/// Formats residuals as a table for [`residuals`].
 pub fn residual_table(residuals: &[Residual]) -> String {
     let mut table = format!("{RESIDUALS_HEADER}\n");
     for r in residuals {
@@ -97,7 +96,7 @@ pub fn residual_table(residuals: &[Residual]) -> String {
     table
 }
 
-/// Tells queries apart by their text, whatever its spacing and case (FNV-1a).
+/// Hashes query texts, ignoring spacing and case (FNV-1a).
 pub fn fingerprint<'a>(names: impl Iterator<Item = &'a str>) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for name in names {
@@ -110,15 +109,15 @@ pub fn fingerprint<'a>(names: impl Iterator<Item = &'a str>) -> u64 {
     hash
 }
 
-/// What the choice and the interval rest on, for one trace.
+/// Input to the choice of predictor and the interval of one trace.
 #[derive(Debug, Clone)]
 pub(crate) struct Evidence {
     pub baseline: Baseline,
     /// Relative spread of the job's service times: see [`super::monotasks`].
     pub spread: f64,
-    /// Scales that nine in ten backtests of other queries stayed within.
+    /// Number of scales that nine in ten backtests of other queries stayed within.
     pub factor: f64,
-    /// How many backtests that is from.
+    /// Number of backtests behind `factor`.
     pub backtests: usize,
 }
 
@@ -133,7 +132,7 @@ impl Evidence {
         let mut scales: Vec<f64> = others.map(|r| r.log_error.abs() / r.scale.max(MIN_SCALE)).collect();
         scales.sort_by(f64::total_cmp);
         let backtests = scales.len();
-        // The place of a nine-in-ten bound among n + 1, of which this one is the last.
+        // The rank of a nine-in-ten bound among n + 1 values, of which this prediction is one.
         let place = ((backtests as f64 + 1.0) * 0.9).ceil() as usize;
         let factor = match scales.get(place.wrapping_sub(1)) {
             Some(factor) if backtests >= MIN_RESIDUALS => *factor,
@@ -142,7 +141,7 @@ impl Evidence {
         Evidence { baseline, spread, factor, backtests }
     }
 
-    /// The prediction that an estimate amounts to; `None` where neither predictor has one.
+    /// Returns the prediction for an estimate; `None` if neither predictor has one.
     pub fn prediction(&self, estimate: &Estimate) -> Option<Prediction> {
         let measured = self.baseline.measured_ms;
         let scaled = |changed: Option<f64>, before: Option<f64>| Some(measured * ratio(changed?, before?)?);
@@ -167,7 +166,7 @@ impl Evidence {
         })
     }
 
-    /// How hard a prediction seems: see the module's head.
+    /// Returns the scale of a prediction: see the module documentation.
     pub fn scale(&self, by: By, simulated_ms: Option<f64>, analytic_ms: Option<f64>) -> f64 {
         let apart =
             simulated_ms.zip(analytic_ms).and_then(|(s, a)| ratio(s, a)).map_or(0.1, |r| r.ln().abs());
@@ -179,12 +178,12 @@ impl Evidence {
         parts.iter().map(|p| p.powi(2)).sum::<f64>().sqrt()
     }
 
-    /// Share of the measured time that ideal times do not explain.
+    /// Returns the share of the measured time that ideal times do not explain.
     fn unexplained(&self) -> Option<f64> {
         ratio((self.baseline.measured_ms - self.baseline.modelled_ms?).abs(), self.baseline.measured_ms)
     }
 
-    /// The simulation, unless it misses the measured job by much and ideal times miss it by less.
+    /// Chooses the simulation, unless it misses the measured job by much and ideal times are closer.
     fn choice(&self, simulated: Option<f64>, analytic: Option<f64>) -> Option<(By, String)> {
         let replay = self.baseline.replay_error().filter(|_| simulated.is_some());
         let rest = self.unexplained().filter(|_| analytic.is_some());
@@ -193,7 +192,7 @@ impl Evidence {
             (Some(replay), Some(rest)) if replay > REPLAY_MISSES && rest < replay => Some((
                 By::Analytic,
                 format!(
-                    "the simulation misses the measured job by {}, ideal times by {}",
+                    "the simulation is {} off the measured job, ideal times {}",
                     percent(replay),
                     percent(rest)
                 ),
@@ -204,7 +203,7 @@ impl Evidence {
             )),
             (None, Some(rest)) => Some((
                 By::Analytic,
-                format!("the job cannot be simulated; ideal times miss it by {}", percent(rest)),
+                format!("the job cannot be simulated; ideal times are {} off", percent(rest)),
             )),
             (None, None) => None,
         }

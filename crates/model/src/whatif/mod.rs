@@ -1,9 +1,8 @@
-//! What a job would take with other hardware or software.
+//! Predicts a job's time with other hardware or software.
 //!
-//! Two predictors answer every question, and both are shown: the *analytic* one adds
-//! up ideal times (monotasks-sosp17 §6.1), the *simulated* one lets the scheduler that
-//! ran the job run it again on a virtual clock. `docs/predictions.md` derives the
-//! interval and the rule that chooses between them.
+//! Two predictors answer every question, and both results are shown. The *analytic* predictor sums ideal
+//! times (monotasks-sosp17 §6.1). The *simulated* predictor runs the job's scheduler again on a virtual
+//! clock. `docs/predictions.md` derives the interval and the choice between them.
 //!
 //! ```no_run
 //! use pellucid_model::whatif::{Changes, WhatIfModel, residuals};
@@ -16,9 +15,9 @@
 //! # Ok::<(), pellucid_trace::TraceError>(())
 //! ```
 //!
-//! Traces of monotasks are answered here. Another kind of trace (pipelined or sampled tasks)
-//! brings its own [`Basis`]: it says what the job was and predicts it under changes;
-//! the interval, the choice, sweeps and single changes are the same for all.
+//! Traces of monotasks are handled here. Other kinds (pipelined or sampled tasks) implement [`Basis`],
+//! which reproduces the job and predicts it under changes. The interval, the choice of predictor, sweeps
+//! and single changes are common to all.
 
 mod analytic;
 mod answer;
@@ -50,47 +49,47 @@ use crate::pipelined::predict::PipelinedBasis;
 use crate::{Bottleneck, Cause};
 use interval::Evidence;
 
-/// What one kind of trace brings to the common answer.
+/// The part of a prediction that depends on the kind of trace.
 pub(crate) trait Basis: Sync {
-    /// What the job was divided into.
+    /// Returns the unit the job was divided into.
     fn tasks(&self) -> Tasks;
-    /// The job as it was, and as each predictor reproduces it: runs it again.
+    /// Returns the recorded job and each predictor's reproduction of it. Runs the simulation.
     fn baseline(&self) -> Baseline;
-    /// What limited it.
+    /// Returns the recorded job's bottleneck.
     fn bottleneck(&self) -> Option<Bottleneck>;
-    /// What its time went to, where that may be no resource.
+    /// Returns the first cause of the job's time, where it may not be a resource.
     fn first_cause(&self) -> Option<Cause> {
         None
     }
-    /// How much of its time depends on chance: the relative spread of what it adds up.
+    /// Returns the relative standard error of the job's time due to chance.
     fn spread(&self) -> f64;
-    /// The job under changes.
+    /// Returns the job under changes.
     fn estimate(&self, changes: &Changes) -> Result<Estimate, Refused>;
-    /// Single changes that are worth asking about, as `--set` takes them.
+    /// Returns the single changes worth asking about, in the form that `--set` takes.
     fn singles(&self) -> Vec<String>;
 }
 
-/// A job under changes, as each predictor has it: not scaled to what was measured.
+/// A job under changes, as each predictor gives it: not yet scaled to the measured time.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Estimate {
     pub analytic_ms: Option<f64>,
     pub simulated_ms: Option<f64>,
     pub bottleneck: Option<Bottleneck>,
     pub assumptions: Vec<String>,
-    /// How far assumptions may be off, as shares: faster and slower.
+    /// Uncertainty of the assumptions, as shares: faster and slower.
     pub doubt: (f64, f64),
 }
 
-/// Answers questions about one trace.
+/// A model that answers what-ifs about one trace.
 pub struct WhatIfModel<'a> {
     basis: Box<dyn Basis + 'a>,
     fingerprint: u64,
     residuals: Residuals,
-    /// Made when it is first asked for, beside the first question where that is what asks.
+    /// Computed on first use, concurrently with the first estimate.
     evidence: OnceLock<Evidence>,
 }
 
-/// What the jobs of a trace took, from the first submission to the last end.
+/// Returns the time of a trace's jobs, from the first submission to the last end.
 ///
 /// # Errors
 /// As [`WhatIfModel::of`].
@@ -103,11 +102,11 @@ pub fn measured_ms(trace: &Trace) -> Result<f64, Refused> {
 }
 
 impl<'a> WhatIfModel<'a> {
-    /// Takes the trace apart. The job is run again as it was beside the first question, so that every
-    /// answer says how well that went.
+    /// Builds the model. The unchanged job is simulated concurrently with the first question, so that
+    /// every answer gives the replay error.
     ///
     /// # Errors
-    /// A trace that is cut, that holds no job, or whose job did not end well.
+    /// Returns an error for a trace that is truncated, holds no job, or whose job did not succeed.
     pub fn of(trace: &'a Trace, residuals: &[Residual]) -> Result<WhatIfModel<'a>, Refused> {
         if crate::pipelined::applies(trace) {
             return WhatIfModel::on(Box::new(PipelinedBasis::of(trace)?), trace, residuals);
@@ -118,8 +117,8 @@ impl<'a> WhatIfModel<'a> {
         }
         if trace.monotasks.is_empty() {
             return Err(Refused::Failed(
-                "the trace holds no monotasks, so that there is nothing to predict from; \
-                 record a query that reads or computes"
+                "cannot predict: the trace holds no monotasks; \
+                record a query that reads or computes"
                     .into(),
             ));
         }
@@ -141,30 +140,30 @@ impl<'a> WhatIfModel<'a> {
         })
     }
 
-    /// What the job was divided into, and what tells the query apart from others: see [`fingerprint`].
+    /// Returns the unit the job was divided into, and the hash of its query text: see [`fingerprint`].
     pub fn fingerprint(&self) -> (Tasks, u64) {
         (self.basis.tasks(), self.fingerprint)
     }
 
-    /// The job as it was.
+    /// Returns the recorded job.
     pub fn baseline(&self) -> &Baseline {
         &self.evidence().baseline
     }
 
-    /// What limited it.
+    /// Returns the recorded job's bottleneck.
     pub fn bottleneck(&self) -> Option<Bottleneck> {
         self.basis.bottleneck()
     }
 
-    /// Backtests of other queries that intervals rest on.
+    /// Returns the number of backtests of other queries that intervals rest on.
     pub fn backtests(&self) -> usize {
         self.evidence().backtests
     }
 
-    /// The job under changes.
+    /// Predicts the job under changes.
     ///
     /// # Errors
-    /// A change that the trace cannot answer, with what it can.
+    /// Returns an error for a change that the trace does not support; the message names those it does.
     pub fn predict(&self, changes: &Changes) -> Result<WhatIf, Refused> {
         let (prediction, estimate) = self.one(changes)?;
         Ok(WhatIf {
@@ -178,7 +177,7 @@ impl<'a> WhatIfModel<'a> {
         })
     }
 
-    /// The job with one key at each of the values of a sweep, on top of `base`.
+    /// Predicts the job with one key at each value of a sweep, on top of `base`.
     ///
     /// # Errors
     /// As [`WhatIfModel::predict`].
@@ -190,9 +189,9 @@ impl<'a> WhatIfModel<'a> {
         each(&sweep.values, point).into_iter().collect()
     }
 
-    /// Each single change that the trace can answer, what buys most first.
+    /// Predicts each single change that the trace supports, largest gain first.
     pub fn singles(&self) -> Vec<Single> {
-        // Relative values only: no rate is read.
+        // Values are relative, so no rate is parsed.
         let no_rate: ReadRate = |_| Err(String::new());
         let single = |setting: &String| {
             let changes = Changes::parse(&[setting], no_rate).ok()?;
@@ -204,7 +203,8 @@ impl<'a> WhatIfModel<'a> {
         all
     }
 
-    /// How hard a prediction seemed: what its residual is divided by (docs/predictions.md).
+    /// Returns the estimated difficulty of a prediction, which divides its residual
+    /// (docs/predictions.md).
     pub fn scale(&self, prediction: &Prediction) -> f64 {
         self.evidence().scale(prediction.by, prediction.simulated_ms, prediction.analytic_ms)
     }
@@ -212,7 +212,11 @@ impl<'a> WhatIfModel<'a> {
     fn one(&self, changes: &Changes) -> Result<(Prediction, Estimate), Refused> {
         let (evidence, estimate) = both(|| self.evidence(), || self.basis.estimate(changes));
         let mut estimate = estimate?;
-        let none = || Refused::Failed("the trace has no demands that a prediction could rest on".into());
+        let none = || {
+            Refused::Failed(
+                "cannot predict: the trace has no demands; record a query that reads or computes".into(),
+            )
+        };
         let prediction = evidence.prediction(&estimate).ok_or_else(none)?;
         if let (Tasks::Monotasks, Some(ideal_ms)) = (self.basis.tasks(), estimate.analytic_ms) {
             let limits = crate::job::explained(ideal_ms, prediction.duration_ms);
@@ -222,20 +226,20 @@ impl<'a> WhatIfModel<'a> {
     }
 }
 
-/// The results of both, the first on a thread of its own where there is one: they are the same whichever is
-/// done first.
+/// Runs both closures, the first on its own thread if one can be spawned. The results do not depend on
+/// the order.
 fn both<A: Send, B>(first: impl Fn() -> A + Sync, second: impl FnOnce() -> B) -> (A, B) {
     thread::scope(|scope| {
         let begun = thread::Builder::new().spawn_scoped(scope, &first);
         let second = second();
         match begun {
             Ok(begun) => (begun.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), second),
-            Err(_) => (first(), second), // no more threads are to be had
+            Err(_) => (first(), second), // cannot spawn a thread
         }
     })
 }
 
-/// What each item gives, in their order; worked out on two threads.
+/// Maps items on two threads, preserving order.
 fn each<T: Sync, R: Send>(items: &[T], gives: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let (first, second) = items.split_at(items.len() / 2);
     let of = |items: &[T]| items.iter().map(&gives).collect::<Vec<R>>();

@@ -1,4 +1,4 @@
-//! Traces of monotasks: both predictors over one recorded job.
+//! Both predictors for traces of monotasks.
 
 use pellucid_trace::{Phase, Trace, kind};
 
@@ -12,7 +12,7 @@ use crate::demand::Demands;
 use crate::job::explained;
 use crate::{Bottleneck, ms, ratio};
 
-/// A recorded job, taken apart for both predictors.
+/// A recorded job, prepared for both predictors.
 pub(crate) struct Monotasks {
     recorded: Recorded,
     analytic: Analytic,
@@ -24,7 +24,7 @@ pub(crate) struct Monotasks {
 }
 
 impl Monotasks {
-    /// Takes a trace apart.
+    /// Prepares a trace.
     pub fn of(trace: &Trace) -> Monotasks {
         let (order, demands) = both(|| Order::of(trace), || Demands::of(trace));
         let mut capacities = capacities(trace, &demands);
@@ -93,7 +93,7 @@ impl Basis for Monotasks {
     }
 }
 
-/// Single changes that this trace can be asked about.
+/// Returns the single changes that apply to this trace.
 fn singles(trace: &Trace) -> Vec<String> {
     let mut used: Vec<&str> = Vec::new();
     let mut input = false;
@@ -124,8 +124,8 @@ fn singles(trace: &Trace) -> Vec<String> {
     singles
 }
 
-/// How far the sum of the job's service times would be off if each stage's had been drawn
-/// anew from those that it had: the relative standard error of the sum.
+/// Returns the relative standard error of the sum of service times, if each stage's times were drawn anew
+/// from the recorded ones.
 fn spread(trace: &Trace) -> f64 {
     let mut stages: Vec<(f64, f64, f64)> = vec![(0.0, 0.0, 0.0); trace.stages.len()];
     for monotask in trace.monotasks.iter().filter(|m| m.phase == Phase::Compute) {

@@ -1,19 +1,19 @@
-//! A recorded job as demands: what the simulation runs again, and under what it ran.
+//! A recorded job as demands and dependencies, for the simulation.
 //!
-//! A trace says when things happened; a what-if needs to know why. So each time is
-//! taken apart into what other resources would change and what they would not:
+//! A trace records when things happened; a what-if needs to know why. Each time is therefore split into
+//! parts that other resources would change and parts that they would not:
 //!
-//! * a monotask's *work*: bytes, or core time. Where bytes were not measured, its
-//!   service time stands for them, as if its resource served each at a pace of its own;
-//! * what it comes *after*: of its multitask's monotasks those that had ended when it
-//!   was queued, less those that others among them came after in turn;
-//! * its *lag*: how long its place was free before it started. That is the driver's own
-//!   work (planning the next multitask, waking a thread), and is replayed as measured;
-//! * a multitask's *submission*: with its stage, or by the compute monotask that was
-//!   running when a multitask that only writes was admitted, as far into it as then;
-//! * *gaps*: from a job's submission to its first stages (planning), from the end of what
-//!   a stage comes after to its own submission (pruning, opening files), and from the
-//!   last monotask to the job's end.
+//! * a monotask's *work*: bytes, or core time. Where bytes were not measured, its service time stands in,
+//!   as if its resource served each monotask at its own pace;
+//! * its *dependencies*: the monotasks of its multitask that had ended when it was queued, without those
+//!   that others among them depend on;
+//! * its *lag*: how long its slot was free before it started. That is the driver's work (planning the
+//!   next multitask, waking a thread), and is replayed as measured;
+//! * a multitask's *submission*: with its stage or, for one that only writes, by the compute monotask
+//!   that was running at its admission, at the same share of that one's work;
+//! * *gaps*: from a job's submission to its first stages (planning), from the end of a stage's
+//!   dependencies to its submission (pruning, opening files), and from the last monotask to the job's
+//!   end.
 
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use super::Refused;
 use super::service::Service;
 use crate::demand::{Demands, core_time, service};
 
-/// A monotask to be run again.
+/// A monotask to simulate.
 #[derive(Debug, Clone)]
 pub(crate) struct Mono {
     pub resource: u32,
@@ -33,66 +33,66 @@ pub(crate) struct Mono {
     pub work: f64,
     /// Part of `work` that decodes input.
     pub decode: f64,
-    /// Part of `work` for which it did not run: the threads that read, or others, had its core.
+    /// Part of `work` during which it did not run because reader threads, or others, had its core.
     pub waits: f64,
     /// Input bytes that it copies out of the page cache.
     pub cached_bytes: f64,
-    /// Time for which its place was free before it started.
+    /// Time that its slot was free before it started.
     pub lag_ns: u64,
-    /// Places among its multitask's monotasks, ascending.
+    /// Indices of the monotasks of its multitask that it depends on, ascending.
     pub after: Vec<u32>,
 }
 
-/// When a multitask is submitted.
+/// The time of a multitask's submission.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Submission {
-    /// So long after its stage.
+    /// This long after its stage's submission.
     WithStage(u64),
     /// When monotask `monotask` of multitask `multitask` has done `share` of its work.
     During { multitask: u32, monotask: u32, share: f64 },
-    /// So long after all others of its stage have ended.
+    /// This long after all other multitasks of its stage have ended.
     AfterStage(u64),
 }
 
-/// A multitask to be run again.
+/// A multitask to simulate.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
     pub stage: u32,
-    /// The machine that it runs on.
+    /// The machine it runs on.
     pub machine: u32,
     pub memory_bytes: u64,
     pub submission: Submission,
-    /// From its admission until its monotasks were known.
+    /// Time from its admission until its monotasks were known.
     pub plan_ns: u64,
     pub monotasks: Vec<Mono>,
 }
 
-/// A stage to be run again.
+/// A stage to simulate.
 #[derive(Debug, Clone)]
 pub(crate) struct Stage {
     pub job: u32,
     pub after: Vec<u32>,
-    /// From the end of all that it comes after, or from its job's submission.
+    /// Time from the end of its dependencies, or from its job's submission.
     pub gap_ns: u64,
 }
 
-/// A job to be run again.
+/// A job to simulate.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
     /// The job that had to end first, as far as the trace shows.
     pub after: Option<u32>,
-    /// From then, or from the trace's first job, to its submission.
+    /// Time from that end, or from the trace's first job, to its submission.
     pub gap_ns: u64,
-    /// From its last monotask to its end.
+    /// Time from its last monotask to its end.
     pub tail_ns: u64,
 }
 
-/// Everything that is to be run again.
+/// The recorded jobs to simulate.
 #[derive(Debug, Clone)]
 pub(crate) struct Recorded {
     pub jobs: Vec<Job>,
     pub stages: Vec<Stage>,
-    /// Shared by the changes that leave the work as it is.
+    /// Shared between changes that leave the work unchanged.
     pub tasks: Arc<Vec<Task>>,
     /// By resource of the trace.
     pub services: Vec<Service>,
@@ -101,22 +101,22 @@ pub(crate) struct Recorded {
     pub memory_bytes: Vec<Option<u64>>,
 }
 
-/// Refuses traces that say too little to predict from.
+/// Rejects traces that hold too little to predict from.
 pub(crate) fn check(trace: &Trace) -> Result<(), Refused> {
     if let Some(why) = &trace.truncated {
         return Err(Refused::Failed(format!(
-            "the trace is truncated ({why}), so that it does not say how long the job took; \
-             run the job again to its end with --trace FILE"
+            "cannot predict: the trace is truncated ({why}) and does not hold the job's end; \
+            run the job again to its end with --trace FILE"
         )));
     }
     if trace.jobs.is_empty() {
         return Err(Refused::Failed(
-            "the trace holds no job; record one with `pellucid sql --trace FILE`".into(),
+            "cannot predict: the trace holds no job; record one with `pellucid sql --trace FILE`".into(),
         ));
     }
     if !holds_together(trace) {
         return Err(Refused::Failed(
-            "the trace refers to stages, jobs or resources that it does not hold; record the job again"
+            "cannot predict: the trace refers to stages, jobs or resources that it does not hold; record the job again"
                 .into(),
         ));
     }
@@ -130,14 +130,15 @@ pub(crate) fn check(trace: &Trace) -> Result<(), Refused> {
             Some(_) => continue,
         };
         return Err(Refused::Failed(format!(
-            "job {ix} of the trace {how}: what it would have taken cannot be predicted; \
-             record a run that ends well"
+            "cannot predict: job {ix} of the trace {how}; \
+            record a run that ends well"
         )));
     }
     Ok(())
 }
 
-/// Whether stages, multitasks and resources refer to what is there, as a reader of a file sees to.
+/// Returns true if stages, multitasks and resources refer to existing records, as a file's reader
+/// ensures.
 fn holds_together(trace: &Trace) -> bool {
     let stages = trace.stages.len();
     let resources = trace.resources.len();
@@ -148,7 +149,7 @@ fn holds_together(trace: &Trace) -> bool {
         && trace.resources.iter().filter_map(|r| r.link).all(|l| (l as usize) < resources)
 }
 
-/// From the first submission to the last end.
+/// Returns the time from the first submission to the last end.
 pub(crate) fn measured_ns(trace: &Trace) -> u64 {
     let first = trace.jobs.iter().map(|j| j.submitted_ns).min().unwrap_or(0);
     let last = trace.job_ends.iter().map(|e| e.ended_ns).max().unwrap_or(first);
@@ -156,7 +157,7 @@ pub(crate) fn measured_ns(trace: &Trace) -> u64 {
 }
 
 impl Recorded {
-    /// Takes a trace that [`check`] let pass apart.
+    /// Builds the demands of a trace that passed [`check`].
     pub fn of(trace: &Trace, demands: &Demands, services: Vec<Service>, order: Order) -> Recorded {
         let Order { members, ends, stage_ends, after } = order;
         let lags = lags(trace, &services);
@@ -180,7 +181,7 @@ impl Recorded {
     }
 }
 
-/// What came after what: all of a recorded job that rests on the trace alone.
+/// The dependencies of a recorded job: the part that follows from the trace alone.
 pub(crate) struct Order {
     members: Members,
     /// By multitask.
@@ -191,7 +192,7 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// Of a trace that [`check`] let pass.
+    /// Reads the order of a trace that passed [`check`].
     pub fn of(trace: &Trace) -> Order {
         let members = members(trace);
         let ends = task_ends(trace, &members);
@@ -201,7 +202,7 @@ impl Order {
     }
 }
 
-/// Monotasks by multitask, in the order in which they were queued.
+/// Monotasks by multitask, in queueing order.
 struct Members {
     starts: Vec<u32>,
     monotasks: Vec<u32>,
@@ -241,7 +242,7 @@ fn members(trace: &Trace) -> Members {
     Members { starts, monotasks }
 }
 
-/// When each multitask's last monotask ended; its admission, for one without any.
+/// Returns the end of each multitask's last monotask, or its admission if it has none.
 fn task_ends(trace: &Trace, members: &Members) -> Vec<u64> {
     let end = |ix: usize| {
         let ends = members.of(ix).iter().map(|m| service(&trace.monotasks[*m as usize]).1);
@@ -250,7 +251,7 @@ fn task_ends(trace: &Trace, members: &Members) -> Vec<u64> {
     (0..trace.multitasks.len()).map(end).collect()
 }
 
-/// When each stage's last monotask ended; its submission, for one without any.
+/// Returns the end of each stage's last monotask, or its submission if it has none.
 fn stage_ends(trace: &Trace, task_ends: &[u64]) -> Vec<u64> {
     let mut ends: Vec<u64> = trace.stages.iter().map(|s| s.submitted_ns).collect();
     for (task, end) in trace.multitasks.iter().zip(task_ends) {
@@ -281,7 +282,7 @@ fn jobs(trace: &Trace, stage_ends: &[u64]) -> Vec<Job> {
 
 fn stages(trace: &Trace, ends: &[u64]) -> Vec<Stage> {
     let each = trace.stages.iter().enumerate().map(|(ix, stage)| {
-        // What is registered later cannot come before; damage must not make a circle.
+        // Only earlier stages can be dependencies; this prevents cycles in damaged traces.
         let after: Vec<u32> = stage.after.iter().copied().filter(|a| (*a as usize) < ix).collect();
         let from = after.iter().map(|a| ends[*a as usize]).max();
         let from = from.unwrap_or_else(|| trace.jobs[stage.job as usize].submitted_ns);
@@ -290,10 +291,10 @@ fn stages(trace: &Trace, ends: &[u64]) -> Vec<Stage> {
     each.collect()
 }
 
-/// How long each monotask's place had been free, and it queued, before it started.
+/// Returns how long each monotask's slot was free, with the monotask queued, before it started.
 ///
-/// Of cores only: a disk's number of places may be tuned, and a monotask then wait because
-/// the controller wants it to.
+/// Only for cores: a disk's concurrency may be tuned, and its monotasks then wait by the controller's
+/// decision.
 fn lags(trace: &Trace, services: &[Service]) -> Vec<u64> {
     let mut by_resource = vec![Vec::new(); trace.resources.len()];
     for (ix, m) in trace.monotasks.iter().enumerate() {
@@ -362,13 +363,13 @@ fn task(
     }
 }
 
-/// For each of a multitask's monotasks those that had ended when it was queued, less those
-/// that another of them was queued after.
+/// Returns each monotask's dependencies in its multitask: those that had ended when it was queued,
+/// without those that another dependency was queued after.
 fn after(trace: &Trace, of_task: &[u32]) -> Vec<Vec<u32>> {
     let at = |place: u32| &trace.monotasks[of_task[place as usize] as usize];
     let mut by_end: Vec<u32> = (0..of_task.len() as u32).collect();
     by_end.sort_by_key(|place| (at(*place).ended_ns(), *place));
-    // The latest that any of those that had ended by then was queued.
+    // The latest queueing time of any monotask that had ended by then.
     let mut latest = 0;
     let latest_queued: Vec<u64> = by_end
         .iter()
@@ -377,7 +378,7 @@ fn after(trace: &Trace, of_task: &[u32]) -> Vec<Vec<u32>> {
             latest
         })
         .collect();
-    // Damage must not make a list of all for each.
+    // Limits the total length, so that a damaged trace cannot make it quadratic.
     let mut room = 64 * of_task.len();
     let of = |place: u32| {
         let queued = at(place).queued_ns;
@@ -393,7 +394,7 @@ fn after(trace: &Trace, of_task: &[u32]) -> Vec<Vec<u32>> {
     (0..of_task.len() as u32).map(of).collect()
 }
 
-/// Finds when each multitask was submitted.
+/// Determines each multitask's submission.
 fn submissions(trace: &Trace, members: &Members, ends: &[u64], recorded: &mut Recorded) {
     let mut by_stage = vec![Vec::new(); trace.stages.len()];
     for (ix, task) in trace.multitasks.iter().enumerate() {
@@ -401,7 +402,7 @@ fn submissions(trace: &Trace, members: &Members, ends: &[u64], recorded: &mut Re
             stage.push(ix);
         }
     }
-    // From the first end on, an admission may have waited for its place.
+    // From the first monotask's end on, an admission may have waited for a slot.
     let mut sorted_ends: Vec<u64> = trace.monotasks.iter().map(|m| m.ended_ns()).collect();
     sorted_ends.sort_unstable();
     let tasks = Arc::make_mut(&mut recorded.tasks);
@@ -429,7 +430,7 @@ fn submissions(trace: &Trace, members: &Members, ends: &[u64], recorded: &mut Re
     }
 }
 
-/// A compute monotask of a stage, and when it ran.
+/// When a stage's compute monotask ran.
 struct Ran {
     start_ns: u64,
     end_ns: u64,
@@ -437,7 +438,7 @@ struct Ran {
     monotask: u32,
 }
 
-/// The compute monotasks of a stage by start; empty where no multitask of it only writes.
+/// Returns the compute monotasks of a stage by start; empty if none of its multitasks only writes.
 fn computes(trace: &Trace, members: &Members, of_stage: &[usize]) -> Vec<Ran> {
     let phase = |m: &u32| trace.monotasks[*m as usize].phase;
     let only_writes =
@@ -460,7 +461,7 @@ fn writes(phase: Phase) -> bool {
     matches!(phase, Phase::Spill | Phase::Write)
 }
 
-/// For each multitask of a stage, when the last of those that were admitted before it ended.
+/// For each multitask of a stage, returns the latest end of those admitted before it.
 fn ends_before(trace: &Trace, ends: &[u64], of_stage: &[usize]) -> Vec<u64> {
     let mut order: Vec<usize> = (0..of_stage.len()).collect();
     order.sort_by_key(|place| (trace.multitasks[of_stage[*place]].admitted_ns, *place));
@@ -473,8 +474,8 @@ fn ends_before(trace: &Trace, ends: &[u64], of_stage: &[usize]) -> Vec<u64> {
     before
 }
 
-/// The submission of a multitask that only writes: a compute monotask made it, or it comes
-/// after all others of its stage (it publishes what they wrote).
+/// Returns the submission of a multitask that only writes: by a compute monotask, or after all others of
+/// its stage (it publishes their output).
 fn by_compute(task: &Task, computes: &[Ran], admitted_ns: u64, others_end_ns: u64) -> Option<Submission> {
     if computes.is_empty() || task.monotasks.is_empty() || !task.monotasks.iter().all(|m| writes(m.phase)) {
         return None;
@@ -484,7 +485,7 @@ fn by_compute(task: &Task, computes: &[Ran], admitted_ns: u64, others_end_ns: u6
     }
     let begun = computes.partition_point(|r| r.start_ns <= admitted_ns);
     let running = computes[..begun].iter().rev().take(1024).find(|r| r.end_ns >= admitted_ns);
-    // A part may have waited for its place until after its compute monotask had ended.
+    // A write may have waited for a slot until after its compute monotask ended.
     let maker = running.or(computes[..begun].last()).or(computes.first())?;
     let took = maker.end_ns.saturating_sub(maker.start_ns).max(1) as f64;
     let share = (admitted_ns.saturating_sub(maker.start_ns) as f64 / took).min(1.0);

@@ -1,4 +1,5 @@
-//! Changes the work of a recorded job: where its bytes lie, how it is divided, what of it is left.
+//! Changes to the work of a recorded job: the placement of bytes, the division into multitasks, removed
+//! parts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,9 +9,9 @@ use pellucid_trace::{Phase, kind};
 use super::changes::Amount;
 use super::recorded::{Mono, Recorded, Submission, Task};
 
-/// Multitasks that are run one by one; more are run in bundles.
+/// Maximum multitasks that are simulated one by one; more are bundled.
 const MAX_TASKS: usize = 60_000;
-/// A stage of fewer bundles than this is run as it is.
+/// Minimum bundles of a stage; with fewer its multitasks are simulated one by one.
 const MIN_BUNDLES: usize = 500;
 
 /// Spreads the bytes of each machine's disks evenly over `wanted` disks like its first.
@@ -33,7 +34,7 @@ pub(crate) fn spread_over_disks(
             disks.push(recorded.services.len() as u32 - 1);
         }
         disks.truncate(wanted);
-        // Each goes where least is so far: in turns, large ones would meet large ones.
+        // Each goes to the least loaded disk: in round robin, large ones could meet on one disk.
         let mut work: Vec<f64> = vec![0.0; wanted];
         for task in Arc::make_mut(&mut recorded.tasks).iter_mut().filter(|t| t.machine == *machine) {
             let on_disk = task.monotasks.iter_mut();
@@ -46,7 +47,7 @@ pub(crate) fn spread_over_disks(
     }
 }
 
-/// Divides what comes after exchanges into another number of parts; how many stages that were.
+/// Divides stages after exchanges into another number of multitasks. Returns how many stages changed.
 pub(crate) fn partitions(recorded: &mut Recorded, amount: Amount) -> usize {
     let mut changed = 0;
     let by_stage = by_stage(recorded);
@@ -67,7 +68,7 @@ pub(crate) fn partitions(recorded: &mut Recorded, amount: Amount) -> usize {
     changed
 }
 
-/// The input so many times: as many more multitasks where it is read, larger ones elsewhere.
+/// Scales the input: more multitasks where it is read, larger ones elsewhere.
 pub(crate) fn scale(recorded: &mut Recorded, factor: f64) {
     let by_stage = by_stage(recorded);
     let mut tasks = Vec::new();
@@ -89,9 +90,9 @@ pub(crate) fn scale(recorded: &mut Recorded, factor: f64) {
     put_back(recorded, tasks);
 }
 
-/// No input is read or fetched, and where it is decoded, not decoded either. A core gets it out of
-/// memory at `copy_ns` a byte: to decode it, or, since operators find what was just decoded in the
-/// core's caches, when they first touch it. Says how many bytes that are which were read.
+/// Removes reads and fetches of input and, if `decoded`, its decoding. A core then copies it from memory
+/// at `copy_ns` per byte: to decode it or, if it is already decoded, on first use, since operators
+/// otherwise find decoded data in the core's caches. Returns the bytes that had been read.
 pub(crate) fn input_in_memory(recorded: &mut Recorded, decoded: bool, copy_ns: f64) -> f64 {
     let mut copied = 0.0;
     let mut kept = Vec::new();
@@ -123,7 +124,7 @@ pub(crate) fn input_in_memory(recorded: &mut Recorded, decoded: bool, copy_ns: f
         }
         kept.push(keep(task, &input));
     }
-    // What a monotask submits is known by its place, which may have changed.
+    // Indices of submitting monotasks may have changed.
     for task in Arc::make_mut(&mut recorded.tasks) {
         if let Submission::During { multitask, monotask, .. } = &mut task.submission
             && let Some(place) = kept[*multitask as usize].get(*monotask as usize).copied().flatten()
@@ -134,25 +135,25 @@ pub(crate) fn input_in_memory(recorded: &mut Recorded, decoded: bool, copy_ns: f
     copied
 }
 
-/// What requests at another storage take.
+/// Costs of requests to another storage.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Requests {
-    /// A read's wait for its first byte.
+    /// A read's time to the first byte.
     pub first_byte_ns: u64,
-    /// A byte written, as bytes read.
+    /// Work per byte written, in bytes read.
     pub work_per_byte_written: f64,
-    /// A write's wait before its bytes flow.
+    /// A write's time before its bytes flow.
     pub written_after_ns: u64,
-    /// Making an output of its parts: each output, and each of its bytes.
+    /// Time to assemble an output from its parts: per output, and per byte.
     pub publish_ns: (f64, f64),
 }
 
-/// Input comes from resource `to` of each machine, and output goes there. What was in the page
-/// cache comes from there too. A write that moves nothing publishes an output: of several outputs
-/// each has an equal share of the bytes. Says how many bytes were cached.
+/// Moves input and output to resource `to` of each machine. Input that was in the page cache is read from
+/// there too. A write of zero bytes publishes an output; outputs share the bytes equally. Returns the
+/// number of cached bytes.
 ///
 /// # Errors
-/// The name of a resource whose bytes were not measured.
+/// Returns the name of a resource whose bytes were not measured.
 pub(crate) fn on_storage(recorded: &mut Recorded, to: &[u32], requests: Requests) -> Result<f64, String> {
     let publish_ns = publish_ns(recorded, requests.publish_ns);
     let (services, tasks) = (&recorded.services, Arc::make_mut(&mut recorded.tasks));
@@ -196,7 +197,7 @@ pub(crate) fn on_storage(recorded: &mut Recorded, to: &[u32], requests: Requests
             None => {}
         }
     }
-    // What a monotask submits is known by its place.
+    // Indices of submitting monotasks may have changed.
     for task in tasks {
         if let Submission::During { multitask, monotask, .. } = &mut task.submission {
             *monotask += u32::from(shifted.get(*multitask as usize) == Some(&true));
@@ -205,7 +206,7 @@ pub(crate) fn on_storage(recorded: &mut Recorded, to: &[u32], requests: Requests
     Ok(all_cached)
 }
 
-/// How long each output takes to publish.
+/// Returns the time to publish each output.
 fn publish_ns(recorded: &Recorded, (each, of_a_byte): (f64, f64)) -> u64 {
     let writes = recorded.tasks.iter().flat_map(|t| &t.monotasks).filter(|m| m.phase == Phase::Write);
     let writes = writes.filter(|m| !recorded.services[m.resource as usize].timed);
@@ -229,7 +230,7 @@ fn read_of(resource: u32, phase: Phase, bytes: f64) -> Mono {
     }
 }
 
-/// Puts a read before all that a multitask does.
+/// Inserts a read before everything else in a multitask.
 fn read_first(task: &mut Task, read: Mono) {
     for monotask in &mut task.monotasks {
         monotask.after.iter_mut().for_each(|place| *place += 1);
@@ -240,8 +241,8 @@ fn read_first(task: &mut Task, read: Mono) {
     task.monotasks.insert(0, read);
 }
 
-/// The driver's own work (planning, waking, ending) takes `factor` times as long: its one thread gets another share
-/// of a core. What lies between jobs is the user's.
+/// Scales the driver's time (planning, waking, ending), since its thread gets another share of a core.
+/// Time between jobs belongs to the user's program.
 pub(crate) fn driver(recorded: &mut Recorded, factor: f64) {
     let times = |ns: &mut u64| *ns = (*ns as f64 * factor) as u64;
     recorded.jobs.iter_mut().for_each(|job| times(&mut job.tail_ns));
@@ -255,7 +256,7 @@ pub(crate) fn driver(recorded: &mut Recorded, factor: f64) {
     }
 }
 
-/// Nothing is read from what takes no time any more, so that reading disturbs no core either.
+/// Removes the disturbance of cores by reads from resources that take no time.
 pub(crate) fn read_for_free(recorded: &mut Recorded, free: &[bool]) {
     for task in Arc::make_mut(&mut recorded.tasks) {
         let services = &recorded.services;
@@ -267,7 +268,7 @@ pub(crate) fn read_for_free(recorded: &mut Recorded, free: &[bool]) {
     }
 }
 
-/// A multitask's computing without what it waited for its cores.
+/// Removes the waits for a core from a multitask's computing.
 fn undisturbed(task: &mut Task) {
     for monotask in task.monotasks.iter_mut().filter(|m| m.phase == Phase::Compute && m.work > 0.0) {
         let runs = 1.0 - monotask.waits / monotask.work;
@@ -277,8 +278,8 @@ fn undisturbed(task: &mut Task) {
     }
 }
 
-/// Drops monotasks; what came after them comes after what they came after. Says where the
-/// others are now.
+/// Drops monotasks, passing their dependencies on to those that depend on them. Returns the new indices
+/// of the others.
 fn keep(task: &mut Task, drop: &[bool]) -> Vec<Option<u32>> {
     let mut places: Vec<Option<u32>> = Vec::with_capacity(drop.len());
     let mut count = 0;
@@ -289,7 +290,7 @@ fn keep(task: &mut Task, drop: &[bool]) -> Vec<Option<u32>> {
     if count as usize == drop.len() {
         return places;
     }
-    // Each list is of earlier ones, so that those are settled already.
+    // Dependencies are earlier monotasks, so theirs are settled already.
     let mut settled: Vec<Vec<u32>> = Vec::with_capacity(drop.len());
     for monotask in &task.monotasks {
         let mut after: Vec<u32> = Vec::new();
@@ -311,8 +312,8 @@ fn keep(task: &mut Task, drop: &[bool]) -> Vec<Option<u32>> {
     places
 }
 
-/// Other machines, each with the resources of those that there are in turn; multitasks go
-/// round, and `crossing` times as much crosses the network.
+/// Changes the machines. New ones have the resources of the present ones in turn, multitasks are assigned
+/// in round robin, and network bytes are scaled by `crossing`.
 pub(crate) fn machines(recorded: &mut Recorded, wanted: u32, crossing: f64) {
     let before = recorded.machines;
     let own = |machine: u32, services: &[super::service::Service]| -> Vec<u32> {
@@ -356,20 +357,19 @@ pub(crate) fn machines(recorded: &mut Recorded, wanted: u32, crossing: f64) {
     recorded.machines = wanted;
 }
 
-/// Whether anything is read from a disk or a store, or was in the page cache.
+/// Returns true if anything is read from a disk or store, or was in the page cache.
 pub(crate) fn has_input(recorded: &Recorded) -> bool {
     let mut monotasks = recorded.tasks.iter().flat_map(|t| &t.monotasks);
     monotasks.any(|m| m.cached_bytes > 0.0 || is_input(m.phase, &recorded.services[m.resource as usize].kind))
 }
 
-/// What is fetched from another machine was exchanged, what is fetched from a store is input.
+/// Returns true for input: fetches from a store are input, fetches from another machine are exchanges.
 fn is_input(phase: Phase, kind: &str) -> bool {
     phase == Phase::Read || (phase == Phase::Fetch && kind == kind::STORE)
 }
 
-/// Runs neighbouring multitasks of large stages as one, where there are more than
-/// [`MAX_TASKS`] in all: of so many, a few more or fewer at once make no difference that
-/// could be seen, and a question about a million monotasks is answered in a second.
+/// Bundles neighbouring multitasks of large stages if there are more than [`MAX_TASKS`] in all. With so
+/// many, the difference in concurrency is not visible, and a million monotasks are simulated in a second.
 pub(crate) fn bundle(recorded: &mut Recorded) {
     let each = recorded.tasks.len().div_ceil(MAX_TASKS);
     if each < 2 || recorded.memory_bytes.iter().any(Option::is_some) {
@@ -382,7 +382,7 @@ pub(crate) fn bundle(recorded: &mut Recorded) {
         by_stage[task.stage as usize].push(task);
     }
     if by_stage.iter().any(|tasks| made(tasks)) {
-        // Who submits whom is known by place; those jobs are run as they are.
+        // Submitters are identified by index, so such jobs are not bundled.
         tasks.extend(by_stage.into_iter().flatten());
         return;
     }
@@ -402,7 +402,7 @@ pub(crate) fn bundle(recorded: &mut Recorded) {
     }
 }
 
-/// The same monotasks on the same resources, in the same order.
+/// Returns true if both have the same monotasks on the same resources in the same order.
 fn alike(a: &Task, b: &Task) -> bool {
     let same = |(a, b): (&Mono, &Mono)| a.resource == b.resource && a.phase == b.phase && a.after == b.after;
     a.machine == b.machine
@@ -425,7 +425,7 @@ fn brings_in(phase: Phase) -> bool {
     matches!(phase, Phase::Read | Phase::Fetch)
 }
 
-/// Some of them are submitted by others, by place, so that their number cannot change.
+/// Returns true if some are submitted by others, by index, so that their number cannot change.
 fn made(tasks: &[Task]) -> bool {
     tasks.iter().any(|t| !matches!(t.submission, Submission::WithStage(_)))
 }
@@ -445,7 +445,7 @@ fn by_stage(recorded: &Recorded) -> Vec<Vec<Task>> {
     by_stage
 }
 
-/// Multitasks stage by stage. Those that are submitted by others keep who submits them.
+/// Replaces all multitasks, stage by stage, and updates the indices of submitters.
 fn put_back(recorded: &mut Recorded, by_stage: Vec<Vec<Task>>) {
     let mut moved = vec![0; recorded.tasks.len()];
     let mut at = 0;
@@ -467,8 +467,8 @@ fn put_back(recorded: &mut Recorded, by_stage: Vec<Vec<Task>>) {
     }
 }
 
-/// The same work in `wanted` multitasks: each takes its share of those that stood in its place,
-/// so that a large part stays a large part.
+/// Divides the work into `wanted` multitasks. Each takes its share of those at its position, so that
+/// large ones stay large.
 fn divide(tasks: &[Task], wanted: usize) -> Vec<Task> {
     let (n, m) = (tasks.len() as f64, wanted as f64);
     let total =
@@ -483,7 +483,7 @@ fn divide(tasks: &[Task], wanted: usize) -> Vec<Task> {
                 work += total(task) * overlap.max(0.0);
             }
             let own = total(template);
-            // Without computing to go by, each part is the same share of its template.
+            // Without computing as a measure, each multitask is the same share of its template.
             let factor = if own > 0.0 { work / own } else { n / m };
             let mut task = template.clone();
             task.memory_bytes = (task.memory_bytes as f64 * factor) as u64;

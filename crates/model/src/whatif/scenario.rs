@@ -1,8 +1,8 @@
-//! A recorded job under changes: other resources, other work, and what that assumes.
+//! A recorded job under changes: other resources, other work, and the assumptions made.
 //!
-//! Both predictors start from here. The simulated one runs the changed
-//! [`Recorded`]; the analytic one takes the [`Terms`], the same changes as factors on
-//! ideal times. A key that the trace cannot answer is refused with one that it can.
+//! Both predictors start from here. The simulated one runs the changed [`Recorded`]; the analytic one
+//! uses the [`Terms`], the same changes as factors on ideal times. A key that the trace does not support
+//! is rejected, with the keys that it does.
 
 use std::collections::BTreeSet;
 
@@ -15,45 +15,45 @@ use super::rework::Requests;
 use super::service::{Service, core_curve};
 use super::{Refused, rework};
 
-/// Assumed of what a core takes for a byte out of memory, in nanoseconds: the trace does not show it.
+/// Assumed time for a core to copy a byte from memory, in nanoseconds; the trace does not show it.
 const COPY_NS_PER_BYTE: f64 = 0.25;
 
-/// The changes as factors on ideal times.
+/// Changes as factors on ideal times.
 #[derive(Debug, Clone)]
 pub(crate) struct Terms {
-    /// Rate of each resource after the changes over its rate before.
+    /// Rate of each resource after the changes, relative to before.
     pub faster: Vec<f64>,
     /// Resources that take no time.
     pub free: Vec<bool>,
-    /// Disks of each machine, where that changes: bytes are spread evenly over them.
+    /// Disks per machine if changed; bytes are then spread evenly over them.
     pub disks: Option<usize>,
-    /// Reads and fetches of input are gone.
+    /// Reads and fetches of input are removed.
     pub no_input: bool,
-    /// Decoding is gone.
+    /// Decoding is removed.
     pub no_decode: bool,
-    /// Times the work.
+    /// Factor on the work.
     pub scale: f64,
-    /// Machines after over machines before.
+    /// Machines after the changes, relative to before.
     pub machines: f64,
-    /// Times the bytes that cross links between machines.
+    /// Factor on the bytes that cross links between machines.
     pub crossing: f64,
-    /// Where input and output are instead.
+    /// The storage that input and output move to.
     pub elsewhere: Option<Elsewhere>,
 }
 
-/// A store, or a disk, that a job's input comes from and its output goes to instead.
+/// A store or disk that a job's input and output move to.
 #[derive(Debug, Clone)]
 pub(crate) struct Elsewhere {
-    /// Its place among the services.
+    /// Its index among the services.
     pub resource: usize,
     pub name: String,
     pub kind: &'static str,
-    /// Bytes per nanosecond of one machine.
+    /// Bytes per nanosecond and machine.
     pub read: f64,
     pub write: f64,
 }
 
-/// What a store does in another minute, or with other objects than the probe's, may differ by this much.
+/// Uncertainty of a probe: a store may differ by this much at another time, or with other objects.
 const PROBE_DOUBT: f64 = 0.1;
 
 /// A recorded job under changes.
@@ -63,12 +63,12 @@ pub(crate) struct Scenario {
     pub terms: Terms,
     /// In words.
     pub assumptions: Vec<String>,
-    /// How far assumptions may be off, as shares of the prediction: faster and slower.
+    /// Uncertainty of the assumptions, as shares of the prediction: faster and slower.
     pub doubt: (f64, f64),
 }
 
 impl Scenario {
-    /// The terms of a job as it was.
+    /// Returns the terms of the unchanged job.
     pub fn terms(recorded: &Recorded) -> Terms {
         let resources = recorded.services.len();
         Terms {
@@ -84,10 +84,10 @@ impl Scenario {
         }
     }
 
-    /// The job under changes.
+    /// Applies changes to the job.
     ///
     /// # Errors
-    /// A change that the trace cannot answer, with what it can.
+    /// Returns an error for a change that the trace does not support; the message names those it does.
     pub fn of(recorded: &Recorded, changes: &Changes) -> Result<Scenario, Refused> {
         let mut scenario = Scenario {
             recorded: recorded.clone(),
@@ -112,7 +112,7 @@ impl Scenario {
             Change::Partitions(amount) => self.partitions(*amount),
             Change::Machines(amount) => self.machines(key, *amount),
             Change::Executors(_) | Change::ExecutorCores(_) | Change::IdleTimeout(_) => {
-                Err(self.instead("executors belong to Spark, and this trace is of one that has none"))
+                Err(self.instead("executors belong to Spark; this trace has none"))
             }
             Change::Input(from) => self.input(*from),
             Change::InputScale(factor) => self.scale(*factor),
@@ -121,13 +121,13 @@ impl Scenario {
         }
     }
 
-    /// Resources of a kind.
+    /// Returns the resources of a kind.
     fn of_kind(&self, kind: &str) -> Vec<usize> {
         let services = self.recorded.services.iter().enumerate();
         services.filter(|(_, s)| s.kind == kind).map(|(ix, _)| ix).collect()
     }
 
-    /// A refusal that ends in what this trace can answer.
+    /// Builds an error that ends with the keys this trace supports.
     fn instead(&self, why: &str) -> Refused {
         let has = |kind: &str| self.recorded.services.iter().any(|s| s.kind == kind);
         let (disk, network, store) = (has(kind::DISK), has(kind::NETWORK), has(kind::STORE));
@@ -155,7 +155,7 @@ impl Scenario {
     fn cores(&mut self, amount: Amount) -> Result<(), Refused> {
         let of_kind = self.of_kind(kind::CPU);
         if of_kind.is_empty() {
-            return Err(Refused::Usage("cores: this trace has none".into()));
+            return Err(Refused::Usage("cores: this trace has no cores".into()));
         }
         let mut driver = 1.0;
         for ix in of_kind {
@@ -163,8 +163,8 @@ impl Scenario {
             let before = service.capacity.rate.unwrap_or_else(|| f64::from(service.at_once));
             let cores = amount.of(Some(before)).unwrap_or(before);
             self.terms.faster[ix] *= cores / before;
-            // What is short passes a quota unhindered, unless computing has used it up: more cores help the driver,
-            // and a quota that there was none of does not hinder it.
+            // Short work passes a quota unhindered unless computing has used it up. More cores therefore
+            // help the driver, while a new quota does not slow it.
             driver = if before < 1.0 { before / cores.min(1.0) } else { 1.0 };
             service.at_once = cores.ceil().max(1.0) as u32;
             service.curve = core_curve(cores, service.slowdown.unwrap_or(0.0));
@@ -172,20 +172,18 @@ impl Scenario {
             let unknown = service.slowdown.is_none() && cores != before;
             if unknown {
                 self.assume(
-                    "busy cores do not slow each other: the trace does not show by how much they do".into(),
+                    "busy cores do not slow each other: the trace does not show whether they do".into(),
                 );
-                // Two cores of one socket lost up to this much to each other when it was tried.
+                // Measured: two cores of one socket slowed each other by up to this share.
                 let doubt = 0.04;
                 if cores < before { self.doubt.0 += doubt } else { self.doubt.1 += doubt }
             }
         }
         if driver != 1.0 {
             rework::driver(&mut self.recorded, driver);
-            self.assume(
-                "the driver's own work takes as much less time as its thread gets more of a core".into(),
-            );
+            self.assume("the driver's work speeds up with its thread's share of a core".into());
         }
-        self.assume("the job is divided into the same multitasks on any number of cores".into());
+        self.assume("the job has the same multitasks on any number of cores".into());
         Ok(())
     }
 
@@ -219,9 +217,9 @@ impl Scenario {
         let shows = !service.own_pace && used && service.curve.is_known();
         let per_s = known.or(shows.then_some(service.curve.most * 1e9));
         let Some(rate) = amount.of(per_s) else {
-            let way_out = if stores { "give it absolute, or say store.rate" } else { "give it absolute" };
+            let way_out = if stores { "set an absolute rate, or store.rate" } else { "set an absolute rate" };
             return Err(Refused::Usage(format!(
-                "{key}: the trace does not say how fast {} is, so a relative rate means nothing; {way_out}",
+                "{key}: the trace does not say how fast {} is, so a relative rate is undefined; {way_out}",
                 service.name
             )));
         };
@@ -230,8 +228,8 @@ impl Scenario {
             Some(before) => rate / before,
             None if service.own_pace => {
                 return Err(Refused::Usage(format!(
-                    "{key}: the bytes on {name} were not measured, so only a relative rate means anything, \
-                     for example {key}=x2"
+                    "{key}: the bytes on {name} were not measured, so the rate must be relative, \
+                    for example {key}=x2"
                 )));
             }
             None => 1.0,
@@ -246,17 +244,17 @@ impl Scenario {
         self.terms.faster[ix] *= factor;
         if let (Some(before), true, Amount::Absolute(_)) = (per_s, seen && used, amount) {
             self.assume(format!(
-                "{name} gave {:.0} MB/s as it was: what the trace shows, nobody set or probed it",
+                "{name} has {:.0} MB/s now: observed in the trace, not set or probed",
                 before / 1e6
             ));
         }
         if factor > 1.0 {
-            self.assume(format!("whatever is behind {name} keeps up with its new rate"));
+            self.assume(format!("everything behind {name} keeps up with its new rate"));
         }
         Ok(())
     }
 
-    /// Whether some monotask runs on a resource, or crosses it.
+    /// Returns true if some monotask runs on a resource, or crosses it.
     fn uses(&self, ix: usize) -> bool {
         let on = |resource: u32| {
             resource as usize == ix || self.recorded.services[resource as usize].link == Some(ix as u32)
@@ -285,7 +283,7 @@ impl Scenario {
             if service.capacity.from.as_deref() != Some("set") {
                 let name = service.name.clone();
                 self.assume(format!(
-                    "{name} gives {n:.0} at once what the trace shows for the nearest numbers that it ran"
+                    "{name} serves {n:.0} at once at the rate observed for the nearest concurrency"
                 ));
                 self.doubt = (self.doubt.0 + 0.02, self.doubt.1 + 0.02);
             }
@@ -300,24 +298,20 @@ impl Scenario {
         }
         let used: Vec<usize> = of_kind.into_iter().filter(|ix| self.uses(*ix)).collect();
         if used.is_empty() {
-            self.assume(
-                "nothing was read from a disk or written to one, so more of them change nothing".into(),
-            );
+            self.assume("no disk was read or written, so more disks change nothing".into());
             return Ok(());
         }
         let machines: BTreeSet<u32> = used.iter().map(|ix| self.recorded.services[*ix].machine).collect();
         let each = used.len() as f64 / machines.len() as f64;
         let wanted = amount.of(Some(each)).unwrap_or(each).round().max(1.0) as usize;
         if wanted > 1024 {
-            return Err(Refused::Usage(format!(
-                "disks={wanted}: more than 1024 disks a machine are not simulated"
-            )));
+            return Err(Refused::Usage(format!("disks={wanted}: expected at most 1024 disks per machine")));
         }
         rework::spread_over_disks(&mut self.recorded, &machines, &used, wanted);
         self.terms.faster.resize(self.recorded.services.len(), 1.0);
         self.terms.free.resize(self.recorded.services.len(), false);
         self.terms.disks = Some(wanted);
-        self.assume(format!("bytes lie evenly on {wanted} disks a machine, each like {}", {
+        self.assume(format!("bytes are spread evenly over {wanted} disks per machine, each like {}", {
             &self.recorded.services[used[0]].name
         }));
         Ok(())
@@ -326,12 +320,10 @@ impl Scenario {
     fn partitions(&mut self, amount: Amount) -> Result<(), Refused> {
         if rework::partitions(&mut self.recorded, amount) == 0 {
             return Err(
-                self.instead("partitions: no stage of this trace comes after an exchange in several parts")
+                self.instead("partitions: this trace has no stage with several partitions after an exchange")
             );
         }
-        self.assume(
-            "the same work is divided into other parts, each with the overhead of the recorded ones".into(),
-        );
+        self.assume("the work is divided differently; each partition has the recorded overhead".into());
         self.doubt = (self.doubt.0 + 0.03, self.doubt.1 + 0.03);
         Ok(())
     }
@@ -339,15 +331,15 @@ impl Scenario {
     fn machines(&mut self, key: &str, amount: Amount) -> Result<(), Refused> {
         if self.recorded.machines < 2 {
             return Err(self.instead(&format!(
-                "{key}: this trace is of one machine, which says nothing about a network; ask for cores"
+                "{key}: this trace is of one machine, which says nothing about a network; set cores"
             )));
         }
         let before = f64::from(self.recorded.machines);
         let after = amount.of(Some(before)).unwrap_or(before).round().max(1.0);
         if after > 1000.0 {
-            return Err(Refused::Usage(format!("{key}={after}: more than 1000 are not simulated")));
+            return Err(Refused::Usage(format!("{key}={after}: expected at most 1000")));
         }
-        // Without locality, (N − 1) ÷ N of all bytes are on another machine (§6.4).
+        // Without locality, a share of (N − 1) ÷ N of all bytes is on another machine (§6.4).
         let crossing = (1.0 - 1.0 / after) / (1.0 - 1.0 / before);
         rework::machines(&mut self.recorded, after as u32, crossing);
         self.terms.faster.resize(self.recorded.services.len(), 1.0);
@@ -355,7 +347,7 @@ impl Scenario {
         self.terms.machines *= after / before;
         self.terms.crossing *= crossing;
         self.assume(format!(
-            "multitasks go to machines in turn, and {:.0} % of what is exchanged crosses the network",
+            "multitasks are assigned to machines in turn, and {:.0} % of exchanged bytes cross the network",
             (1.0 - 1.0 / after) * 100.0
         ));
         Ok(())
@@ -364,30 +356,29 @@ impl Scenario {
     fn input(&mut self, from: InputFrom) -> Result<(), Refused> {
         let phases = self.recorded.tasks.iter().flat_map(|t| &t.monotasks).map(|m| m.phase);
         if phases.clone().any(|p| p == pellucid_trace::Phase::Spill) {
-            self.assume(
-                "all that was read is input: the trace does not tell it from what was spilled".into(),
-            );
+            self.assume("all bytes read count as input: the trace does not separate them from spills".into());
         }
         let decoded = from == InputFrom::MemoryDecoded;
         let decodes = self.recorded.tasks.iter().flat_map(|t| &t.monotasks).any(|m| m.decode > 0.0);
         if decoded && !decodes {
             return Err(Refused::Usage(
-                "input=memory-decoded: this trace does not say how long decoding took; it can answer input=memory".into(),
+                "input=memory-decoded: this trace does not say how long decoding took; use input=memory"
+                    .into(),
             ));
         }
         let copied = rework::input_in_memory(&mut self.recorded, decoded, COPY_NS_PER_BYTE);
         self.terms.no_input = true;
         self.terms.no_decode |= decoded;
         if decoded {
-            self.assume("tables in memory are divided into the same multitasks as their files".into());
+            self.assume("tables in memory have the same multitasks as their files".into());
         }
         if copied > 0.0 {
             let what = if decoded {
-                "gets its input, as many bytes as were read,"
+                "copies its input, as many bytes as were read,"
             } else {
-                "copies what it decodes"
+                "copies the input to decode"
             };
-            self.assume(format!("a core {what} out of memory at {:.0} GB/s", 1.0 / COPY_NS_PER_BYTE));
+            self.assume(format!("a core {what} from memory at {:.0} GB/s", 1.0 / COPY_NS_PER_BYTE));
         }
         Ok(())
     }
@@ -396,12 +387,12 @@ impl Scenario {
         let tasks = self.recorded.tasks.len() as f64 * factor;
         if tasks > 20e6 {
             return Err(Refused::Usage(format!(
-                "input.scale={factor}: that would be {tasks:.0} multitasks; too many"
+                "input.scale={factor}: expected at most 20 million multitasks, not {tasks:.0}"
             )));
         }
         rework::scale(&mut self.recorded, factor);
         self.terms.scale *= factor;
-        self.assume("all work grows in proportion to the input".into());
+        self.assume("all work scales with the input".into());
         self.doubt = (self.doubt.0 + 0.05, self.doubt.1 + 0.05);
         Ok(())
     }
@@ -413,7 +404,7 @@ impl Scenario {
         let writes = writes.filter(|m| m.phase == pellucid_trace::Phase::Write).count() > 0;
         let Some(write) = storage.write_bytes_per_s.or((!writes).then_some(curve.most * 1e9)) else {
             return Err(Refused::Failed(format!(
-                "{}: this job writes, and writing was not measured; probe again with more time",
+                "cannot use {}: this job writes, and writing was not measured; probe again with more time",
                 storage.name
             )));
         };
@@ -429,14 +420,14 @@ impl Scenario {
         let requests = Requests {
             first_byte_ns: storage.first_byte_ns,
             work_per_byte_written: curve.most * 1e9 / write,
-            // Of uploads whole ones were timed, waits and all.
+            // Timed uploads include the wait before the first byte.
             written_after_ns: if storage.publish_ns.is_some() { 0 } else { storage.first_byte_ns },
             publish_ns,
         };
         let cached = rework::on_storage(&mut self.recorded, &to, requests);
         let cached = cached.map_err(|name| {
             Refused::Usage(format!(
-                "storage: the bytes on {name} were not measured, so that nothing says what another store would have to move"
+                "storage: the bytes on {name} were not measured, so it is unknown how many another store would move"
             ))
         })?;
         self.terms.faster.resize(self.recorded.services.len(), 1.0);
@@ -444,18 +435,21 @@ impl Scenario {
         let (name, read, write) = (storage.name.clone(), curve.most, 1.0 / (1e9 / write + publish_ns.1));
         self.terms.elsewhere = Some(Elsewhere { resource: first, name, kind, read, write });
         self.assume(format!(
-            "input comes from {} and output goes there, as fast as they did when it was probed",
+            "input comes from {} and output goes there, at the rates of its probe",
             storage.name
         ));
         if storage.read_just_written && reads {
             self.assume(
-                "the probe read back what it had just written: input that the store has to bring from its disks may \
-                 come slower (`storage probe --read`)"
+                "the probe read back what it had just written: input that the store reads from its disks may be slower \
+                (`storage probe --read`)"
                     .into(),
             );
         }
         if cached >= 1e6 {
-            self.assume(format!("{:.0} MB that the page cache held are read from there, too", cached / 1e6));
+            self.assume(format!(
+                "{:.0} MB that were in the page cache are read from there as well",
+                cached / 1e6
+            ));
         }
         self.doubt = (self.doubt.0 + PROBE_DOUBT, self.doubt.1 + PROBE_DOUBT);
         Ok(())
@@ -467,7 +461,7 @@ impl Scenario {
             let kinds: BTreeSet<&str> = self.recorded.services.iter().map(|s| s.kind.as_str()).collect();
             let kinds: Vec<String> = kinds.iter().map(|k| format!("no={k}")).collect();
             let why = if is_part(what) {
-                format!("no={what} is for Spark's logs, whose tasks say it")
+                format!("no={what} applies to Spark's event logs only")
             } else {
                 format!("no={what}: this trace has no resource of that kind")
             };

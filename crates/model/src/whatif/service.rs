@@ -1,29 +1,29 @@
-//! How long a monotask runs: the service model.
+//! The service model: how long a monotask runs.
 //!
-//! A resource is a curve, total rate against how many run at once, shared equally; a
-//! monotask is a demand. Rates are per nanosecond, of whatever the resource is
-//! measured in:
+//! A resource is a curve, the total rate by concurrency, shared equally; a monotask is a demand. Rates
+//! are per nanosecond, in the resource's unit:
 //!
-//! | resource | demand | total rate of `n` at once |
+//! | resource | demand | total rate of `n` concurrent monotasks |
 //! |---|---|---|
-//! | cores, slots | nanoseconds of an undisturbed core | `n`, less what busy cores take from each other; a quota at most |
-//! | disks, links, stores | bytes | the capacity, if it was set or probed; else what the trace shows for `n` |
-//! | where bytes were not measured | nanoseconds of service | `n`: each at the pace that it had |
+//! | cores, slots | nanoseconds of an undisturbed core | `n`, less the slowdown of busy cores by each
+//! other; at most the quota |
+//! | disks, links, stores | bytes | the capacity if it was set or probed; else the rate observed for `n`
+//! |
+//! | resources with unmeasured bytes | nanoseconds of service | `n`: each at its recorded pace |
 //!
-//! What the trace shows for `n` at once is the bytes that passed while `n` ran, over
-//! the time for which they did. Between values that were seen the curve is straight,
-//! beyond them level.
+//! The observed rate for `n` is the bytes moved while `n` monotasks ran, over that time. The curve is
+//! linear between observed values, and constant beyond them.
 //!
-//! A resource that was idle may let through at once what would have passed in a little
-//! while (a pacer that catches up, a throttle that counts in slices). How much is the most
-//! that the bytes of a busy stretch, over the rate, exceed its length by.
+//! A resource may accumulate credit while idle and serve a burst at once (a pacer that catches up, a
+//! throttle that counts in slices). The credit is the largest excess of a busy period's bytes, over the
+//! rate, above its length.
 //!
-//! The adaptive controller climbs here as it does live, but never past what the trace
-//! shows: where doubling hardly matters, a tie decides, and ties fall otherwise here.
+//! The adaptive controller climbs here as it does live, but never past the concurrency observed in the
+//! trace: where doubling hardly matters a tie decides, and ties can fall differently here.
 //!
-//! Busy cores slow each other (shared caches, memory, hyperthreads). The trace shows by
-//! how much only where the same stage computed with more and with fewer others: what a byte
-//! of input took then differs. Else it is assumed that they do not, which the answer says.
+//! Busy cores slow each other (shared caches, memory, hyperthreads). The trace shows by how much only
+//! where the same stage computed with more and with fewer busy cores: the time per input byte then
+//! differs. Otherwise no slowdown is assumed, and the answer says so.
 
 use std::collections::BTreeMap;
 
@@ -33,51 +33,51 @@ use super::curve::{Curve, Edge, Shown, Together, edges};
 use crate::capacity::Capacity;
 use crate::demand::{Demands, in_time, service, under_quota};
 
-/// Pauses shorter than this do not end a busy stretch.
+/// Shorter pauses do not end a busy period.
 const PAUSE_NS: u64 = 2_000_000;
-/// More credit than this is none: the capacity is wrong.
+/// Maximum credit; a larger value means that the capacity is wrong.
 const MAX_CREDIT_NS: f64 = 200e6;
-/// Least degrees of freedom, and largest standard error, for a slowdown to be told.
+/// Minimum degrees of freedom, and maximum standard error, to estimate a slowdown.
 const SLOWDOWN_MONOTASKS: f64 = 8.0;
 const SLOWDOWN_ERROR: f64 = 0.03;
-/// Compute monotasks that it is told from, evenly over the trace: more would say the same.
+/// Maximum compute monotasks used for the estimate, taken evenly over the trace.
 const SLOWDOWN_SAMPLE: usize = 20_000;
-/// Fetches of at most this many multitasks at once (monotasks-sosp17 §3.3), as the engine limits them.
+/// Maximum multitasks that fetch concurrently (monotasks-sosp17 §3.3), as in the engine.
 const FETCHING_MULTITASKS: u32 = 4;
 
-/// A resource as the simulation runs it.
+/// A resource in the simulation.
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
     pub name: String,
     pub kind: String,
     pub machine: u32,
-    /// Measured in time of cores or slots.
+    /// True if it is measured in time of cores or slots.
     pub timed: bool,
-    /// Bytes were not measured: each monotask has its own pace.
+    /// True if bytes were not measured, so that each monotask has its own pace.
     pub own_pace: bool,
-    /// Most monotasks at once.
+    /// Maximum concurrent monotasks.
     pub at_once: u32,
-    /// The scheduler tunes how many run at once, from `at_least` to `at_once`.
+    /// True if the scheduler tunes the concurrency, from `at_least` to `at_once`.
     pub adapts: bool,
     pub at_least: u32,
-    /// Of how many multitasks fetches may run at once.
+    /// Number of multitasks whose fetches may run concurrently.
     pub multitasks_at_once: Option<u32>,
     pub capacity: Capacity,
     pub curve: Curve,
-    /// What passes at once after a rest, as time of the resource.
+    /// Credit after a rest, as time of the resource.
     pub credit_ns: f64,
-    /// What a busy core loses for each other one that is busy; `None`: not known.
+    /// Slowdown of a busy core per other busy core; `None` if unknown.
     pub slowdown: Option<f64>,
     /// The link that its bytes cross.
     pub link: Option<u32>,
-    /// For cores: the work that they had done by each change of how many were busy.
+    /// For cores: the work done by each change of the number of busy cores.
     done: Vec<(u64, f64)>,
 }
 
 impl Service {
-    /// A store, or a disk, that no monotask of the trace ran on: as a probe found it.
+    /// Returns a store or disk that the trace did not use, with the rates of a probe.
     pub fn probed(name: &str, kind: &str, machine: u32, curve: Curve, at_once: u32) -> Service {
-        // As the engine tunes it, from two on; beyond what pays it never goes.
+        // The engine tunes from 2 up, and never past the probe's choice.
         let adapts = at_once > 2;
         Service {
             name: name.to_string(),
@@ -98,7 +98,7 @@ impl Service {
         }
     }
 
-    /// The work of a monotask that ran from `start_ns` to `end_ns`.
+    /// Returns the work of a monotask that ran from `start_ns` to `end_ns`.
     pub fn work(&self, bytes: Option<f64>, start_ns: u64, end_ns: u64) -> f64 {
         let took = (end_ns - start_ns) as f64;
         match bytes {
@@ -108,7 +108,7 @@ impl Service {
         }
     }
 
-    /// Work that one busy core would have done from the trace's origin to `at`.
+    /// Returns the work that one busy core would have done from the trace's origin to `at`.
     fn done_by(&self, at: u64) -> f64 {
         let next = self.done.partition_point(|(t, _)| *t <= at);
         let Some(last) = next.checked_sub(1).map(|ix| self.done[ix]) else { return at as f64 };
@@ -122,23 +122,23 @@ impl Service {
     }
 }
 
-/// Share of an undisturbed core's speed that each of `n` busy ones has.
+/// Returns the speed of each of `n` busy cores, relative to an undisturbed one.
 pub(crate) fn speed(slowdown: f64, n: u32) -> f64 {
     1.0 / (1.0 + slowdown * f64::from(n.saturating_sub(1)))
 }
 
-/// The curve of `cores` cores of which each busy one slows the others.
+/// Returns the curve of `cores` cores that slow each other.
 pub(crate) fn core_curve(cores: f64, slowdown: f64) -> Curve {
     let most = cores.ceil().max(1.0) as u32;
     let points = (1..=most.min(1024)).map(|n| (f64::from(n), f64::from(n) * speed(slowdown, n)));
     let mut curve = Curve::through(points.collect());
-    // Cores beyond the whole ones are a quota of time, that threads share.
+    // A fraction of a core is a quota of time that threads share.
     curve.most = curve.most.min(cores * speed(slowdown, most));
     curve
 }
 
-/// The least that a tuned concurrency may be; `None`: it is fixed. Traces of version 1.0 do
-/// not say; the engine that wrote them tuned flash up to 8 and stores up to 64, from 2.
+/// Returns the minimum of a tuned concurrency; `None` if it is fixed. Traces of version 1.0 do not record
+/// it; the engine that wrote them tuned flash up to 8 and stores up to 64, from 2.
 fn at_least(trace: &Trace, resource: &pellucid_trace::Resource) -> Option<u32> {
     let header = trace.header.as_ref()?;
     let old = header.format == "pellucid.trace/1.0" && header.producer == "engine";
@@ -150,7 +150,7 @@ fn at_least(trace: &Trace, resource: &pellucid_trace::Resource) -> Option<u32> {
     resource.concurrency_min.or((old && tuned).then_some(2))
 }
 
-/// The services of a trace's resources, by index.
+/// Returns the services of a trace's resources, by index.
 pub(crate) fn services(trace: &Trace, demands: &Demands, capacities: &[Capacity]) -> Vec<Service> {
     let mut ran = vec![Vec::new(); trace.resources.len()];
     for monotask in &trace.monotasks {
@@ -202,7 +202,7 @@ pub(crate) fn services(trace: &Trace, demands: &Demands, capacities: &[Capacity]
     each.collect()
 }
 
-/// The most of them at once.
+/// Returns the largest concurrency.
 fn most_at_once(edges: &[Edge]) -> u32 {
     let mut running = 0;
     let most = edges.iter().map(|(_, count, _)| {
@@ -212,8 +212,7 @@ fn most_at_once(edges: &[Edge]) -> u32 {
     most.max().unwrap_or(1).max(1) as u32
 }
 
-/// The curve of a resource that moves bytes, and its capacity: what was set or probed, else
-/// what the trace shows.
+/// Returns the curve and capacity of a resource that moves bytes: as set or probed, else as observed.
 fn shown(trace: &Trace, ix: usize, edges: &[Edge], capacity: &Capacity) -> (Curve, Capacity) {
     if let (Some(_), Some(rate)) = (trace.resources[ix].capacity, capacity.rate) {
         return (Curve::level(rate), capacity.clone());
@@ -231,11 +230,11 @@ fn shown(trace: &Trace, ix: usize, edges: &[Edge], capacity: &Capacity) -> (Curv
     }
 }
 
-/// What passes at once after a rest, as time at `rate`.
+/// Returns the credit after a rest, as time at `rate`.
 fn credit_ns(ran: &[(u64, u64, f64)], rate: f64) -> f64 {
     let mut ran = ran.to_vec();
     ran.sort_unstable_by_key(|r| (r.0, r.1));
-    // By busy stretch: start, end, bytes.
+    // By busy period: start, end, bytes.
     let mut stretches: Vec<(u64, u64, f64)> = Vec::new();
     for (start, end, bytes) in ran {
         match stretches.last_mut() {
@@ -251,7 +250,7 @@ fn credit_ns(ran: &[(u64, u64, f64)], rate: f64) -> f64 {
     if most > MAX_CREDIT_NS { 0.0 } else { most }
 }
 
-/// The work that one busy core had done by each change of how many were busy.
+/// Returns the work one busy core had done by each change of the number of busy cores.
 fn done(edges: &[Edge], slowdown: f64) -> Vec<(u64, f64)> {
     if slowdown <= 0.0 {
         return Vec::new();
@@ -270,10 +269,9 @@ fn done(edges: &[Edge], slowdown: f64) -> Vec<(u64, f64)> {
     points
 }
 
-/// What a busy core loses for each other one that is busy; `None` where the trace does not
-/// show it. Core time of a byte of input, as its logarithm, is regressed on how many other cores
-/// were busy meanwhile, each stage with a level of its own; a slope whose standard error is
-/// over [`SLOWDOWN_ERROR`] shows nothing.
+/// Estimates the slowdown of a busy core per other busy core; `None` where the trace does not show it.
+/// The logarithm of core time per input byte is regressed on the number of other busy cores, with a
+/// separate level for each stage. A slope with a standard error above [`SLOWDOWN_ERROR`] is discarded.
 fn slowdown(trace: &Trace, resource: usize, edges: &[Edge]) -> Option<f64> {
     let of_cores = trace.monotasks.iter().filter(|m| m.resource as usize == resource);
     let computes: Vec<_> = of_cores.filter(|m| m.phase == Phase::Compute && m.service_ns > 0).collect();
@@ -306,7 +304,7 @@ fn slowdown(trace: &Trace, resource: usize, edges: &[Edge]) -> Option<f64> {
     (free >= SLOWDOWN_MONOTASKS && error <= SLOWDOWN_ERROR).then(|| (slope.exp() - 1.0).clamp(0.0, 1.0))
 }
 
-/// The middle of values; 0 of none.
+/// Returns the median; 0 for no values.
 pub(crate) fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {

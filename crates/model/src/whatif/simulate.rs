@@ -1,13 +1,12 @@
-//! The job once more, on a virtual clock: the scheduler that ran it decides again.
+//! Simulates the job on a virtual clock, with the scheduler that ran it.
 //!
-//! One [`Scheduler`] a machine is told what the engine told it (jobs, multitasks, their
-//! monotasks, ends) and starts monotasks; how long they run is the service model's
-//! ([`super::service`]). Events are handled in the order of their time, those of one
-//! instant in the order in which they came about, so that the same job gives the same
-//! time, bit for bit.
+//! One [`Scheduler`] per machine receives the inputs that the engine gave it (jobs, multitasks, their
+//! monotasks, ends) and starts monotasks; the service model ([`super::service`]) determines how long they
+//! run. Events are handled in time order, and at one instant in the order of their creation, so that the
+//! same job always gives the same time, bit for bit.
 //!
-//! It does not apply to what the trace does not tell: memory that exchanges held, and
-//! work of the driver beside the gaps and lags that were measured.
+//! Not modelled, because the trace does not hold it: memory held by exchanges, and the driver's work
+//! beyond the measured gaps and lags.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -20,13 +19,13 @@ use pellucid_scheduler::{
 use super::recorded::{Mono, Recorded, Submission};
 use super::service::Service;
 
-/// Growth of throughput that pays. More than live (7 %): here all that share a resource have
-/// exactly equal shares, so that those that began together end together, and the controller's
-/// estimate, which takes as many as may run to have run, comes out too high by what the rest
-/// then lacks. Live, small differences keep them apart.
+/// Throughput gain that the controller requires to climb. It is higher than live (7 %): here all
+/// monotasks on a resource have exactly equal shares, so those that start together end together. The
+/// controller's estimate assumes full concurrency, and is then too high when the rest runs with less.
+/// Live, small differences keep monotasks apart.
 const GAIN: f64 = 0.25;
 
-/// What happens at a time.
+/// An event of the simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A job is submitted.
@@ -37,68 +36,68 @@ enum Event {
     Stage(u32),
     /// A multitask is submitted.
     Task(u32),
-    /// A multitask's monotasks are known.
+    /// A multitask's monotasks become known.
     Expand(u32, MultitaskId),
-    /// A monotask begins its work.
+    /// A monotask starts its work.
     Begin(u32, MonotaskId),
-    /// Something on a resource ends, unless it changed since.
+    /// Something on a resource ends, unless the lane's version has changed.
     Lane(u32, u64),
 }
 
-/// What ends on a resource once its work is done.
+/// An action when work on a resource reaches a goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Goal {
     Monotask(MonotaskId),
-    /// A multitask is submitted by a monotask that still runs.
+    /// A running monotask submits a multitask.
     Submit(u32),
 }
 
-/// A resource: who works on it, each at the same speed.
+/// A resource and its running monotasks, all at the same speed.
 #[derive(Debug, Default)]
 struct Lane {
-    /// By the work that each of those that began together had done, as ordered bits.
+    /// Ordered by the accumulated work at which they are reached, as ordered bits.
     goals: BinaryHeap<Reverse<(u64, u64, Goal)>>,
     working: u32,
-    /// Work that one that began at the lane's start would have done.
+    /// Work done by a monotask that started at the lane's start.
     done: f64,
     speed: f64,
     at_ns: u64,
-    /// Since when nobody works here; `None`: since before the job.
+    /// Time since which nothing runs here; `None` if nothing has run yet.
     rests_since_ns: Option<u64>,
-    /// Work that passes at once.
+    /// Remaining credit, as work.
     credit: f64,
     version: u64,
-    /// Lanes whose speed depends on how many work here: those of the same link.
+    /// Lanes that share a link with this one, and with it their speed.
     shares_link: Vec<u32>,
 }
 
-/// A machine: its scheduler, and what it calls what.
+/// A machine's scheduler, with the maps from its ids.
 struct Machine {
     scheduler: Scheduler,
     jobs: Vec<JobId>,
-    /// By place of the multitask.
+    /// By the multitask's slot.
     tasks: Vec<u32>,
 }
 
 struct Simulation<'a> {
     recorded: &'a Recorded,
-    /// By resource: no time at all.
+    /// By resource: true if it takes no time.
     free: &'a [bool],
     now_ns: u64,
     count: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
-    /// Submissions of multitasks. A large stage has all of its own at once: among them each other event would take
-    /// long to find its place.
+    /// Submissions of multitasks. They have a queue of their own because a large stage submits all of its
+    /// multitasks at once, which would slow down every other event.
     submissions: BinaryHeap<Reverse<(u64, u64, u32)>>,
     machines: Vec<Machine>,
     lanes: Vec<Lane>,
-    /// By resource: its number in its machine's scheduler.
+    /// By resource: its id in its machine's scheduler.
     ids: Vec<ResourceId>,
-    /// By the number in each machine's scheduler.
+    /// By machine and scheduler id: the resource.
     resources: Vec<Vec<u32>>,
     stages: Vec<StageState>,
     jobs: Vec<JobState>,
-    /// Multitasks that a monotask submits, by multitask and monotask.
+    /// Multitasks submitted by a monotask, by multitask and monotask.
     made: BTreeMap<(u32, u32), Vec<(f64, u32)>>,
     ended_ns: u64,
 }
@@ -108,7 +107,7 @@ struct StageState {
     waits_for: u32,
     users: Vec<u32>,
     tasks: Vec<u32>,
-    /// Multitasks that have not ended, but for those that come after all others.
+    /// Multitasks that have not ended, except those that come after all others.
     left: u32,
     last: Vec<u32>,
 }
@@ -121,15 +120,14 @@ struct JobState {
     ended: bool,
 }
 
-/// How long the jobs take, from the first submission to the last end; `free` says of each
-/// resource whether it takes no time. `None`: what was recorded cannot be run again
-/// (damaged: it waits for itself).
+/// Returns the time of the jobs from the first submission to the last end; `free` marks resources that
+/// take no time. Returns `None` if the recorded job cannot be simulated (a damaged trace with a cycle).
 pub(crate) fn simulate(recorded: &Recorded, free: &[bool]) -> Option<u64> {
     let mut simulation = Simulation::new(recorded, free);
     simulation.begin();
     while let Some((at, event)) = simulation.next() {
         if at == u64::MAX {
-            return None; // five centuries: the times are damaged, and would not pass
+            return None; // over five centuries: the times are damaged
         }
         simulation.now_ns = at;
         simulation.handle(event)?;
@@ -170,7 +168,7 @@ impl<'a> Simulation<'a> {
         for (ix, service) in self.recorded.services.iter().enumerate() {
             let machine = service.machine as usize;
             if machine >= self.machines.len() {
-                self.ids.push(ResourceId(u32::MAX)); // of a machine that is no more
+                self.ids.push(ResourceId(u32::MAX)); // its machine was removed
                 continue;
             }
             let concurrency = if service.adapts {
@@ -245,7 +243,7 @@ impl<'a> Simulation<'a> {
         self.submissions.push(Reverse((self.now_ns.saturating_add(in_ns), self.count, task)));
     }
 
-    /// What happens next: the earliest, of one instant what came about first.
+    /// Returns the next event: the earliest, and among equals the one created first.
     fn next(&mut self) -> Option<(u64, Event)> {
         let submission = self.submissions.peek().map(|Reverse((at, count, _))| (*at, *count));
         let event = self.events.peek().map(|Reverse((at, count, _))| (*at, *count));
@@ -334,7 +332,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Submits a multitask and says to which machine.
+    /// Submits a multitask and returns its machine.
     fn submit(&mut self, task: u32) -> u32 {
         let of = &self.recorded.tasks[task as usize];
         let ix = (of.machine as usize).min(self.machines.len() - 1);
@@ -362,7 +360,7 @@ impl<'a> Simulation<'a> {
         of.scheduler.expand(self.now_ns, id, specs).ok()
     }
 
-    /// Carries out what a machine's scheduler decides, until it has nothing more to say.
+    /// Carries out the decisions of a machine's scheduler until it has none left.
     fn decide(&mut self, machine: u32) -> Option<()> {
         while let Some(decision) = self.machines[machine as usize].scheduler.next(self.now_ns) {
             match decision {
@@ -413,7 +411,7 @@ impl<'a> Simulation<'a> {
         self.machines[machine as usize].scheduler.complete(self.now_ns, id, completion).ok()
     }
 
-    /// A monotask begins its work on a resource.
+    /// Starts a monotask's work on a resource.
     fn work(&mut self, lane: u32, id: MonotaskId) {
         let machine = self.recorded.services[lane as usize].machine;
         let (monotask, task) = self.monotask(machine, id);
@@ -441,7 +439,7 @@ impl<'a> Simulation<'a> {
         self.respeed(lane);
     }
 
-    /// Ends what has done its work on a resource.
+    /// Completes everything on a resource that has reached its goal.
     fn reach(&mut self, lane: u32) -> Option<()> {
         self.advance(lane);
         let machine = self.recorded.services[lane as usize].machine;
@@ -467,7 +465,7 @@ impl<'a> Simulation<'a> {
         self.decide(machine)
     }
 
-    /// Brings the work of a resource, and of those that share its link, up to now.
+    /// Advances the work of a resource, and of those that share its link, to the present.
     fn advance(&mut self, lane: u32) {
         let group = std::mem::take(&mut self.lanes[lane as usize].shares_link);
         for other in group.iter().copied().chain(group.is_empty().then_some(lane)) {
@@ -478,8 +476,8 @@ impl<'a> Simulation<'a> {
         self.lanes[lane as usize].shares_link = group;
     }
 
-    /// Sets the speed on a resource, and on those that share its link, and says when
-    /// something next ends there.
+    /// Updates the speed of a resource and of those that share its link, and schedules the next end
+    /// there.
     fn respeed(&mut self, lane: u32) {
         let group = std::mem::take(&mut self.lanes[lane as usize].shares_link);
         let on_link: u32 = group.iter().map(|other| self.lanes[*other as usize].working).sum();

@@ -3,23 +3,23 @@
 use super::Refused;
 use super::changes::{Amount, Change, Changes, ReadRate};
 
-/// Most points of a sweep: each is a simulation.
+/// Maximum points of a sweep; each takes a simulation.
 const MAX_POINTS: usize = 200;
 
-/// The values of one key, ascending, as `--set` takes them.
+/// The values of one key, ascending, in the form that `--set` takes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sweep {
     /// The key.
     pub key: String,
-    /// Each value, as it is set and as a number.
+    /// Each value as text and as a number.
     pub values: Vec<(String, f64)>,
 }
 
 impl Sweep {
-    /// Reads `KEY=A..B` (doubling) or `KEY=A..B:N` (`N` even steps, both ends included).
+    /// Parses `KEY=A..B` (doubling) or `KEY=A..B:N` (`N` even steps, both ends included).
     ///
     /// # Errors
-    /// A text that is none of these, with an example.
+    /// Returns an error for any other text, with an example.
     pub fn parse(text: &str, rate: ReadRate) -> Result<Sweep, Refused> {
         let wrong = |why: &str| {
             Refused::Usage(format!(
@@ -27,8 +27,8 @@ impl Sweep {
                  for example disk.rate=25MB/s..200MB/s"
             ))
         };
-        let (key, range) = text.split_once('=').ok_or_else(|| wrong("no `=`"))?;
-        let (from, to) = range.split_once("..").ok_or_else(|| wrong("no `..`"))?;
+        let (key, range) = text.split_once('=').ok_or_else(|| wrong("missing `=`"))?;
+        let (from, to) = range.split_once("..").ok_or_else(|| wrong("missing `..`"))?;
         let (to, steps) = match to.rsplit_once(':') {
             Some((to, steps)) => match steps.parse::<usize>() {
                 Ok(steps) if (2..=MAX_POINTS).contains(&steps) => (to, Some(steps)),
@@ -50,7 +50,7 @@ impl Sweep {
             None => doubling(first, last),
         };
         if numbers.len() > MAX_POINTS {
-            return Err(wrong(&format!("that is over {MAX_POINTS} values")));
+            return Err(wrong(&format!("the range has over {MAX_POINTS} values")));
         }
         let whole = !key.ends_with("rate") && key != "cores" && key != "input.scale" && !relative;
         let mut values: Vec<(String, f64)> = Vec::new();
@@ -64,7 +64,7 @@ impl Sweep {
         Ok(Sweep { key: key.to_string(), values })
     }
 
-    /// `base` with this key at one of the values.
+    /// Returns `base` with this key set to one of the values.
     ///
     /// # Errors
     /// As [`Changes::set`].
@@ -102,7 +102,9 @@ fn end(key: &str, value: &str, rate: ReadRate) -> Result<Amount, Refused> {
             | Change::ExecutorCores(a),
         ) => Ok(*a),
         Some(Change::InputScale(factor)) => Ok(Amount::Absolute(*factor)),
-        _ => Err(Refused::Usage(format!("--sweep {key}: it has no numbers to go through"))),
+        _ => Err(Refused::Usage(format!(
+            "cannot sweep {key}: its values are not numbers; sweep a numeric key such as cores"
+        ))),
     }
 }
 
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_doubles_or_goes_in_even_steps() {
+    fn sweep_doubles_or_takes_even_steps() {
         let doubled = values("disk.rate=25MB/s..150MB/s").unwrap();
         assert_eq!(doubled, ["25MB/s", "50MB/s", "100MB/s", "150MB/s"]);
         assert_eq!(values("disk.rate=x0.5..x2").unwrap(), ["x0.5", "x1", "x2"]);
@@ -144,10 +146,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_sweep_says_what_one_is() {
+    fn invalid_sweep_explains_the_syntax() {
         for (text, part) in [
-            ("cores", "no `=`"),
-            ("cores=4", "no `..`"),
+            ("cores", "missing `=`"),
+            ("cores=4", "missing `..`"),
             ("cores=4..2", "smaller to a larger"),
             ("cores=1..x4", "both relative"),
             ("cores=1..8:1", "from 2 to 200"),

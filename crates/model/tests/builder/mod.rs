@@ -1,4 +1,4 @@
-//! Builds small traces by hand, in milliseconds, for tests here and in the crates that render analyses.
+//! Builders for small traces, in milliseconds, for tests here and in crates that render analyses.
 #![allow(dead_code, missing_docs)] // each test file uses a part of it
 
 pub mod spark;
@@ -10,12 +10,12 @@ pub struct Build {
     pub trace: Trace,
 }
 
-/// Milliseconds as nanoseconds.
+/// Converts milliseconds to nanoseconds.
 pub fn ms(ms: f64) -> u64 {
     (ms * 1e6) as u64
 }
 
-/// The end of a job that went well.
+/// Builds the end of a successful job.
 pub fn job_end(job: u32, ended: f64) -> JobEnd {
     JobEnd {
         job,
@@ -28,7 +28,7 @@ pub fn job_end(job: u32, ended: f64) -> JobEnd {
 }
 
 impl Build {
-    /// A trace of the engine on one machine; resource 0 is its cores.
+    /// Starts a trace of the engine on one machine; resource 0 is its cores.
     pub fn on_cores(cores: u32) -> Build {
         let mut build = Build { trace: Trace::default() };
         build.trace.header = Some(Header {
@@ -57,7 +57,7 @@ impl Build {
         self.trace.resources.len() as u32 - 1
     }
 
-    /// A disk; its rate in bytes per second is `set`, where there is one.
+    /// Adds a disk, with a set rate in bytes per second if there is one.
     pub fn disk(&mut self, name: &str, rate: Option<f64>) -> u32 {
         self.resource(name, kind::DISK, rate.map(|rate| (rate, "set")))
     }
@@ -88,7 +88,7 @@ impl Build {
         self.trace.multitasks.len() as u32 - 1
     }
 
-    /// A monotask that was served at once, from `start` for `service`.
+    /// Adds a monotask that was served immediately, from `start` for `service`.
     pub fn monotask(
         &mut self,
         multitask: u32,
@@ -150,8 +150,8 @@ impl Build {
         });
     }
 
-    /// One query as the engine runs it: a scan of 80 MB at 50 MB/s in four multitasks
-    /// on two cores, then a small final stage. 1.84 s in all.
+    /// Builds one query as the engine runs it: a scan of 80 MB at 50 MB/s in four multitasks on two
+    /// cores, then a small final stage. It takes 1.84 s.
     pub fn query() -> Build {
         let mut b = Build::on_cores(2);
         let disk = b.disk("nvme0n1", Some(50e6));

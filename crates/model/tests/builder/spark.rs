@@ -1,4 +1,4 @@
-//! Builds small traces of pipelined tasks by hand, in milliseconds: an application on executors.
+//! Builders for small traces of pipelined tasks, in milliseconds: an application on executors.
 
 use std::collections::BTreeMap;
 
@@ -12,23 +12,23 @@ pub struct Spark {
     pub trace: Trace,
 }
 
-/// A task that is given its numbers before it is added.
+/// A task to be modified before it is added.
 #[derive(Debug, Clone, Default)]
 pub struct OfTask {
     pub task: PipelinedTask,
 }
 
-/// A measured time.
+/// Returns a measured time.
 pub fn measured(time: f64) -> Option<Blocked> {
     Some(Blocked::MeasuredNs(ms(time)))
 }
 
-/// A bound.
+/// Returns an upper bound.
 pub fn at_most(time: f64) -> Option<Blocked> {
     Some(Blocked::AtMostNs(ms(time)))
 }
 
-/// A task on the first executor that computes all the time.
+/// Returns a task on the first executor that computes all the time.
 pub fn computing(stage: u32, partition: u32, launched: f64, duration: f64) -> PipelinedTask {
     PipelinedTask {
         stage,
@@ -41,7 +41,8 @@ pub fn computing(stage: u32, partition: u32, launched: f64, duration: f64) -> Pi
     }
 }
 
-/// Two slots; partition 7 of eight holds ten times the bytes of the others and takes ten times as long.
+/// Builds a stage on two slots in which partition 7 of eight holds ten times the bytes of the others and
+/// takes ten times as long.
 pub fn skewed() -> Spark {
     let mut s = Spark::on(1, 2.0);
     let job = s.job(0.0, 1450.0);
@@ -60,7 +61,8 @@ pub fn skewed() -> Spark {
 }
 
 impl Spark {
-    /// So many executors of so many slots, there from the beginning, each on a machine of its own.
+    /// Starts an application with executors of `slots` slots, present from the start, each on its own
+    /// machine.
     pub fn on(executors: u32, slots: f64) -> Spark {
         let mut spark = Spark { trace: Trace::default() };
         spark.trace.header = Some(Header {
@@ -132,7 +134,7 @@ impl Spark {
         stage
     }
 
-    /// A task that computed all the time, unless it is told otherwise.
+    /// Returns a task that computes all the time, unless modified.
     pub fn task(&mut self, stage: u32, executor: u32, launched: f64, duration: f64) -> OfTask {
         let partition = self.trace.pipelined_tasks.iter().filter(|t| t.stage == stage).count() as u32;
         OfTask {
@@ -144,7 +146,7 @@ impl Spark {
         self.trace.pipelined_tasks.push(&task.task);
     }
 
-    /// Adds a task that computed all the time.
+    /// Adds a task that computes all the time.
     pub fn computes(&mut self, stage: u32, executor: u32, launched: f64, duration: f64) {
         let task = self.task(stage, executor, launched, duration);
         self.add(task);
@@ -152,7 +154,7 @@ impl Spark {
 }
 
 impl OfTask {
-    /// Some of its run time was blocked; that much less was core time.
+    /// Marks part of the run time as blocked, and reduces the core time by it.
     pub fn blocked(mut self, set: impl FnOnce(&mut PipelinedTask), time: f64) -> OfTask {
         set(&mut self.task);
         self.task.cpu_ns = self.task.cpu_ns.map(|cpu| cpu.saturating_sub(ms(time)));
