@@ -15,7 +15,7 @@ use crate::job::JobModel;
 use crate::ms;
 
 /// Minimum share of the job for a part to be named.
-const WORTH_NAMING: f64 = 0.01;
+const MIN_SHARE: f64 = 0.01;
 
 /// Returns the causes of one job's time, unordered.
 pub(crate) fn causes(trace: &Trace, demands: &Demands, model: &JobModel, job: &JobAnalysis) -> Vec<Cause> {
@@ -36,7 +36,7 @@ pub(crate) fn causes(trace: &Trace, demands: &Demands, model: &JobModel, job: &J
     let whole = job.duration_ms.or(job.modelled_ms).unwrap_or(0.0);
     out.extend(by_kind(trace, demands, model, job));
     out.extend(unexplained(trace, demands, job));
-    out.retain(|cause| cause.cause == "failure" || (cause.ms > 0.0 && cause.ms >= WORTH_NAMING * whole));
+    out.retain(|cause| cause.cause == "failure" || (cause.ms > 0.0 && cause.ms >= MIN_SHARE * whole));
     out
 }
 

@@ -4,7 +4,7 @@ mod builder;
 
 use builder::{Build, ms};
 use pellucid_model::analyze;
-use pellucid_model::whatif::{Changes, Refused, WhatIf, WhatIfModel, residuals};
+use pellucid_model::whatif::{Changes, WhatIf, WhatIfError, WhatIfModel, residuals};
 use pellucid_trace::{Exchange, Resource, SampledTask, Trace, kind};
 
 /// Memory bandwidth of one thread, and of two, in bytes per second.
@@ -52,7 +52,7 @@ fn job(workers: u32, measured: bool) -> Trace {
     b.trace
 }
 
-fn ask(trace: &Trace, setting: &str) -> Result<WhatIf, Refused> {
+fn ask(trace: &Trace, setting: &str) -> Result<WhatIf, WhatIfError> {
     let model = WhatIfModel::of(trace, &residuals(Some("")))?;
     model.predict(&Changes::parse(&[setting], |_| Err("no rate".into()))?)
 }
@@ -215,22 +215,22 @@ fn slower_link_adds_time_for_sent_bytes() {
     assert!(answer.prediction.low_ms < 0.6 * answer.prediction.duration_ms);
     assert_eq!(answer.bottleneck_after.map(|b| b.kind).as_deref(), Some("network"));
     assert!(
-        matches!(ask(&trace, "network.rate=x2"), Err(Refused::Usage(why)) if why.contains("set an absolute rate"))
+        matches!(ask(&trace, "network.rate=x2"), Err(WhatIfError::Usage(why)) if why.contains("set an absolute rate"))
     );
     let refused = job(2, true);
     let model = WhatIfModel::of(&refused, &residuals(Some(""))).expect("a model");
-    assert!(matches!(model.predict(&changes), Err(Refused::Usage(why)) if why.contains("--processes")));
+    assert!(matches!(model.predict(&changes), Err(WhatIfError::Usage(why)) if why.contains("--processes")));
 }
 
 #[test]
 fn unsupported_changes_are_rejected() {
     let trace = job(1, true);
-    assert!(matches!(ask(&trace, "disks=2"), Err(Refused::Usage(why)) if why.contains("workers")));
-    assert!(matches!(ask(&trace, "cores=0.25"), Err(Refused::Usage(why)) if why.contains("1 to 4096")));
+    assert!(matches!(ask(&trace, "disks=2"), Err(WhatIfError::Usage(why)) if why.contains("workers")));
+    assert!(matches!(ask(&trace, "cores=0.25"), Err(WhatIfError::Usage(why)) if why.contains("1 to 4096")));
     let mut unknown = job(1, false);
     unknown.resources[0].concurrency = None;
     assert!(
-        matches!(ask(&unknown, "workers=2"), Err(Refused::Failed(why)) if why.contains("number of workers"))
+        matches!(ask(&unknown, "workers=2"), Err(WhatIfError::Failed(why)) if why.contains("number of workers"))
     );
     let mut damaged = job(1, true);
     damaged.sampled_tasks[0].stage = 99;

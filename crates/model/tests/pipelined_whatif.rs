@@ -3,13 +3,13 @@
 mod builder;
 
 use builder::spark::{Spark, at_most, measured, skewed};
-use pellucid_model::whatif::{Changes, Refused, WhatIf, WhatIfModel};
+use pellucid_model::whatif::{Changes, WhatIf, WhatIfError, WhatIfModel};
 
 fn near(a: f64, b: f64) {
     assert!((a - b).abs() < 0.5, "{a} is not {b}");
 }
 
-fn ask(s: &Spark, settings: &[&str]) -> Result<WhatIf, Refused> {
+fn ask(s: &Spark, settings: &[&str]) -> Result<WhatIf, WhatIfError> {
     let changes = Changes::parse(settings, |_| Err("no rate is read here".into()))?;
     WhatIfModel::of(&s.trace, &[])?.predict(&changes)
 }
@@ -70,7 +70,7 @@ fn unsupported_changes_list_supported_ones() {
         ("no=cake", "no=gc, scheduler"),
     ] {
         match ask(&waves(), &[setting]) {
-            Err(Refused::Usage(message)) => assert!(message.contains(says), "{setting}: {message}"),
+            Err(WhatIfError::Usage(message)) => assert!(message.contains(says), "{setting}: {message}"),
             other => panic!("{setting}: {other:?}"),
         }
     }
@@ -190,7 +190,7 @@ fn removed_executors_are_waited_for_again() {
     let mut local = waves();
     local.trace.resources[0].name = "executor driver".into();
     match ask(&local, &["idle.timeout=60s"]) {
-        Err(Refused::Usage(message)) => assert!(message.contains("in its driver"), "{message}"),
+        Err(WhatIfError::Usage(message)) => assert!(message.contains("in its driver"), "{message}"),
         other => panic!("{other:?}"),
     }
 }

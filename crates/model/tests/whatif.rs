@@ -3,7 +3,7 @@
 mod builder;
 
 use builder::{Build, ms};
-use pellucid_model::whatif::{By, Changes, Refused, Storage, Sweep, WhatIf, WhatIfModel, residuals};
+use pellucid_model::whatif::{By, Changes, Storage, Sweep, WhatIf, WhatIfError, WhatIfModel, residuals};
 use pellucid_trace::{Outcome, Phase, Trace, kind};
 
 fn rate(text: &str) -> Result<u64, String> {
@@ -11,7 +11,7 @@ fn rate(text: &str) -> Result<u64, String> {
     number.parse::<u64>().map(|n| n * 1_000_000).map_err(|e| e.to_string())
 }
 
-fn ask(trace: &Trace, settings: &[&str]) -> Result<WhatIf, Refused> {
+fn ask(trace: &Trace, settings: &[&str]) -> Result<WhatIf, WhatIfError> {
     let model = WhatIfModel::of(trace, &residuals(Some("")))?;
     let answer = model.predict(&Changes::parse(settings, rate)?)?;
     // These jobs are simple enough for an exact replay, so nothing is scaled.
@@ -36,7 +36,7 @@ fn close(actual: f64, expected: f64) {
     assert!((actual - expected).abs() <= 0.01 * expected, "{actual} ms, expected {expected} ms");
 }
 
-fn message(result: Result<WhatIf, Refused>) -> String {
+fn message(result: Result<WhatIf, WhatIfError>) -> String {
     match result {
         Ok(answer) => format!("answered with {} ms", answer.prediction.duration_ms),
         Err(refused) => refused.message().to_string(),
@@ -91,7 +91,7 @@ fn store(mb_s: &[f64], at_once: u32, first_byte_ms: f64) -> Storage {
     }
 }
 
-fn on(trace: &Trace, storage: Storage) -> Result<WhatIf, Refused> {
+fn on(trace: &Trace, storage: Storage) -> Result<WhatIf, WhatIfError> {
     let mut changes = Changes::default();
     changes.set_storage("probe.json", storage)?;
     WhatIfModel::of(trace, &residuals(Some("")))?.predict(&changes)

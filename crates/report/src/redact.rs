@@ -163,7 +163,7 @@ mod tests {
             "line 7 is left out: no valid JSON at byte 12 of 1,345",
             "1 line left out: JSON, but no event of Spark",
             "parts between 2 and 10 are missing",
-            "core time was not measured: computing is what is left of the run time",
+            "core time was not measured: computing is the rest of the run time",
         ] {
             assert_eq!(redacted(fixed), fixed);
         }

@@ -44,7 +44,7 @@ impl WhatIf {
     /// # Errors
     /// In words, where the trace says too little.
     pub fn of(trace: &Trace) -> Result<WhatIf, String> {
-        let refused = |refused: pellucid_model::whatif::Refused| refused.message().to_owned();
+        let refused = |refused: pellucid_model::whatif::WhatIfError| refused.message().to_owned();
         let model = WhatIfModel::of(trace, &residuals(None)).map_err(refused)?;
         let singles = model.singles();
         let mut assumptions = Vec::new();

@@ -95,7 +95,7 @@ fn the_head_of_a_failed_application_is_two_lines_about_the_failure() {
     let trace = failed().trace;
     let (limit, help) = head(&trace);
     assert!(limit.starts_with("1 of 3 jobs failed") && limit.chars().count() <= 160, "{limit}");
-    assert!(help.starts_with("What to do first: Mend what fails"), "{help}");
+    assert!(help.starts_with("What to do first: Fix the failing code"), "{help}");
     let screen = screen_head(&trace);
     assert!(
         screen.len() == 2
@@ -113,7 +113,7 @@ fn a_head_of_several_jobs_says_which_it_is_about() {
     s.computes(stage, 0, 1450.0, 50.0);
     let (limit, help) = head(&s.trace);
     assert!(limit.starts_with("Skew took ") && limit.ends_with(", mostly in job 0, stage 1."), "{limit}");
-    assert!(help.starts_with("What to do first: Divide the skewed partition"), "{help}");
+    assert!(help.starts_with("What to do first: Split the skewed partition"), "{help}");
     assert!(screen_head(&s.trace)[0].contains(", mostly in job 0, stage 1; "));
     // One job needs no number.
     assert!(!head(&skewed().trace).0.contains("job 0"));

@@ -10,7 +10,7 @@ use crate::output;
 use crate::storage::probe_report;
 use crate::units::parse_rate;
 use pellucid_model::whatif::{
-    Changes, Point, Refused, Single, Storage, Sweep, WhatIf, WhatIfModel, residuals,
+    Changes, Point, Single, Storage, Sweep, WhatIf, WhatIfError, WhatIfModel, residuals,
 };
 use pellucid_storage::probe::{ReadFrom, Report};
 use std::path::{Path, PathBuf};
@@ -45,11 +45,11 @@ pub struct Arguments {
     sweep: Option<String>,
 }
 
-impl From<Refused> for Failure {
-    fn from(refused: Refused) -> Self {
+impl From<WhatIfError> for Failure {
+    fn from(refused: WhatIfError) -> Self {
         match refused {
-            Refused::Usage(message) => Failure::Usage(message),
-            Refused::Failed(message) => Failure::Failed(message),
+            WhatIfError::Usage(message) => Failure::Usage(message),
+            WhatIfError::Failed(message) => Failure::Failed(message),
         }
     }
 }
@@ -100,8 +100,8 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     let changes = changes(&arguments.set)?;
     let sweep = arguments.sweep.as_deref().map(|text| Sweep::parse(text, parse_rate)).transpose()?;
     let trace = analyze::read(&arguments.input)?;
-    let in_file = |refused: Refused| match refused {
-        Refused::Failed(message) => Failure::Failed(format!("{}: {message}", arguments.input.display())),
+    let in_file = |refused: WhatIfError| match refused {
+        WhatIfError::Failed(message) => Failure::Failed(format!("{}: {message}", arguments.input.display())),
         usage => usage.into(),
     };
     let table = residuals(None);

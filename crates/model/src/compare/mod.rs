@@ -105,7 +105,7 @@ pub struct StageChange {
 }
 
 /// Returns true if the job's duration is meaningful: failed and cancelled jobs end early.
-fn ended_well(job: &JobAnalysis) -> bool {
+fn succeeded(job: &JobAnalysis) -> bool {
     job.duration_ms.is_some() && job.outcome == Some(Outcome::Ok)
 }
 
@@ -120,7 +120,7 @@ pub fn compare(a: &Trace, b: &Trace) -> Result<Comparison, String> {
     let mut pairs: Vec<(usize, usize)> = Vec::new();
     for pair in matching::matched(&names(a), &names(b)) {
         let (Some(x), Some(y)) = pair else { continue };
-        if ended_well(&analyses.0.jobs[x]) && ended_well(&analyses.1.jobs[y]) {
+        if succeeded(&analyses.0.jobs[x]) && succeeded(&analyses.1.jobs[y]) {
             pairs.push((x, y));
         } else {
             notes.push(format!("job {x} of the first run did not succeed in both runs and is left out"));
@@ -133,7 +133,7 @@ pub fn compare(a: &Trace, b: &Trace) -> Result<Comparison, String> {
             notes.push("the jobs have different texts; they are compared anyway".into());
         }
         different_queries = texts_differ && !same_code(a, b);
-        let ended = |analysis: &Analysis| ended_well(&analysis.jobs[0]);
+        let ended = |analysis: &Analysis| succeeded(&analysis.jobs[0]);
         pairs.extend((ended(&analyses.0) && ended(&analyses.1)).then_some((0, 0)));
     }
     if pairs.is_empty() {
@@ -193,8 +193,8 @@ fn stages(a: OfJob, b: OfJob) -> (Vec<StageChange>, f64) {
         let x = x.map(|x| (&a.0.stages[first[x]], &a.1.stages[first[x]]));
         let y = y.map(|y| (&b.0.stages[second[y]], &b.1.stages[second[y]]));
         let own = match (x, y) {
-            (Some((_, x)), Some((_, y))) => noise::of_both(x, y),
-            (Some((_, one)), None) | (None, Some((_, one))) => noise::of_one(one),
+            (Some((_, x)), Some((_, y))) => noise::variance_of_pair(x, y),
+            (Some((_, one)), None) | (None, Some((_, one))) => noise::variance_of_single(one),
             (None, None) => 0.0,
         };
         variance += own;
@@ -299,19 +299,19 @@ fn why(a: OneStage, b: OneStage, change_ms: f64, explained_by: &BTreeMap<String,
     let (Some(before), Some(after)) = (work(a), work(b)) else { return text };
     let times = |of: fn(&Work) -> f64| ratio(of(&after), of(&before));
     if let Some(bytes) = times(|w| w.bytes).filter(|_| kind != "cpu") {
-        text += &format!(", over {} bytes", in_times(bytes));
+        text += &format!(", over {} bytes", factor_text(bytes));
     }
     let rate = ratio(before.bytes, before.busy_ns).zip(ratio(after.bytes, after.busy_ns));
     if let Some((before, after)) = rate.filter(|_| kind != "cpu") {
         text += &format!(", at {:.0} instead of {:.0} MB/s", after * 1e3, before * 1e3);
     }
     if let Some(service) = times(|w| w.service_ns()).filter(|_| kind == "cpu") {
-        text += &format!(": {} core time in {} monotasks", in_times(service), after.count());
+        text += &format!(": {} core time in {} monotasks", factor_text(service), after.count());
     }
     text
 }
 
 /// Formats a factor: `the same`, `1.8 times the`.
-fn in_times(factor: f64) -> String {
+fn factor_text(factor: f64) -> String {
     if (factor - 1.0).abs() < 0.02 { "the same".into() } else { format!("{factor:.2} times the") }
 }

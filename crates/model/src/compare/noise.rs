@@ -102,9 +102,9 @@ impl Side {
 }
 
 /// Returns the variance that a stage contributes to the difference of two runs, in ms².
-pub(super) fn of_both(a: &BTreeMap<String, Work>, b: &BTreeMap<String, Work>) -> f64 {
+pub(super) fn variance_of_pair(a: &BTreeMap<String, Work>, b: &BTreeMap<String, Work>) -> f64 {
     let kinds = a.iter().filter_map(|(kind, x)| Some((x, b.get(kind)?)));
-    let variances = kinds.map(|(x, y)| match left_of(x, y) {
+    let variances = kinds.map(|(x, y)| match residual_variances(x, y) {
         Some((of_x, of_y)) => x.variance(of_x) + y.variance(of_y),
         None => x.variance(spread(x)) + y.variance(spread(y)),
     });
@@ -112,7 +112,7 @@ pub(super) fn of_both(a: &BTreeMap<String, Work>, b: &BTreeMap<String, Work>) ->
 }
 
 /// Returns the variance of a stage of only one run, in ms².
-pub(super) fn of_one(works: &BTreeMap<String, Work>) -> f64 {
+pub(super) fn variance_of_single(works: &BTreeMap<String, Work>) -> f64 {
     works.values().map(|work| work.variance(spread(work))).fold(0.0, f64::max) / NS2_PER_MS2
 }
 
@@ -130,7 +130,7 @@ pub(super) fn interval(change_ms: f64, variance: f64) -> Change {
 
 /// Returns the variances of a partition's service time in both runs, without the differences between
 /// partitions; `None` unless both have the same partitions, at least three.
-fn left_of(a: &Work, b: &Work) -> Option<(f64, f64)> {
+fn residual_variances(a: &Work, b: &Work) -> Option<(f64, f64)> {
     let same = a.partitions.len() >= 3 && a.partitions.keys().eq(b.partitions.keys());
     let times = ratio(b.service_ns(), a.service_ns()).filter(|r| same && *r > 0.0)?;
     let left = a.partitions.values().zip(b.partitions.values()).map(|((_, x), (_, y))| y - times * x);

@@ -28,17 +28,17 @@ use pellucid_trace::{Trace, kind};
 
 use super::{bandwidths, tasks, time_ns, workers};
 use crate::analysis::Bottleneck;
-use crate::whatif::{Amount, Baseline, Basis, Change, Changes, Estimate, Refused, Tasks, recorded_ns};
+use crate::whatif::{Amount, Baseline, Basis, Change, Changes, Estimate, Tasks, WhatIfError, recorded_ns};
 use crate::{ms, ratio};
 
 /// Share of a worker's bandwidth from which a task is assumed to wait for memory.
-const BOUND: f64 = 0.85;
+const MEMORY_BOUND: f64 = 0.85;
 /// Uncertainty where the memory bandwidth of that many threads is unknown.
 const UNKNOWN_MEMORY: f64 = 0.15;
 /// Relative difference in the number of runs up to which stages belong to one loop body.
-const SAME_RUNS: f64 = 0.05;
+const MAX_RUNS_DIFFERENCE: f64 = 0.05;
 /// Share of all tasks' time below which a stage is short.
-const SHORT: f64 = 0.01;
+const SHORT_STAGE: f64 = 0.01;
 /// Uncertainty of sharing the loading evenly, as a multiple of loading's share of the whole.
 const LOADING: f64 = 0.3;
 
@@ -85,9 +85,9 @@ impl IterativeBasis {
     ///
     /// # Errors
     /// Returns an error if the trace does not hold the number of threads that ran its tasks.
-    pub fn of(trace: &Trace) -> Result<IterativeBasis, Refused> {
+    pub fn of(trace: &Trace) -> Result<IterativeBasis, WhatIfError> {
         let workers = workers(trace).ok_or_else(|| {
-            Refused::Failed(
+            WhatIfError::Failed(
                 "cannot predict: the trace does not hold the number of workers; record the job again".into(),
             )
         })?;
@@ -129,16 +129,16 @@ impl IterativeBasis {
 
     /// Returns the time before the second iteration outside of tasks.
     fn loading(&self, trace: &Trace) -> f64 {
-        let begun = trace.jobs.iter().map(|job| job.submitted_ns).min().unwrap_or(0);
+        let submitted = trace.jobs.iter().map(|job| job.submitted_ns).min().unwrap_or(0);
         let second = tasks(trace).filter(|task| task.iteration.is_some_and(|at| at > 0));
         let until = second.map(|task| task.started_ns).min().unwrap_or(u64::MAX);
         let first = tasks(trace).filter(|task| task.started_ns < until);
-        let end = first.clone().map(|task| task.started_ns + task.service_ns).max().unwrap_or(begun);
+        let end = first.clone().map(|task| task.started_ns + task.service_ns).max().unwrap_or(submitted);
         // A sampled task stands for later ones, so only its own run counts here.
         let mut busy: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
         first.for_each(|task| busy.entry(task.stage).or_default().push(task.service_ns as f64));
         let busy = divided_ns(&busy.into_values().collect::<Vec<_>>(), self.workers);
-        (until.min(end).saturating_sub(begun) as f64 - busy).max(0.0)
+        (until.min(end).saturating_sub(submitted) as f64 - busy).max(0.0)
     }
 
     /// Returns the bandwidth in bytes per second that each of `workers` can have, and whether it was
@@ -165,7 +165,7 @@ impl IterativeBasis {
         else {
             return 1.0;
         };
-        if beside(workers) < beside(self.workers) && demand > BOUND * before {
+        if beside(workers) < beside(self.workers) && demand > MEMORY_BOUND * before {
             return (before / after).min(1.0);
         }
         // The task had what it demanded, whatever bandwidth was measured.
@@ -173,15 +173,15 @@ impl IterativeBasis {
     }
 
     /// Returns the time that a link with this rate takes for the bytes sent.
-    fn sent_ns(&self, amount: &Amount) -> Result<f64, Refused> {
+    fn sent_ns(&self, amount: &Amount) -> Result<f64, WhatIfError> {
         let Some(bytes) = self.sent_bytes else {
-            return Err(Refused::Usage(
+            return Err(WhatIfError::Usage(
                 "network.rate: no bytes were sent over a network; record a job over several processes (--processes)".into(),
             ));
         };
         match amount {
             Amount::Absolute(rate) if *rate > 0.0 => Ok(bytes / rate * 1e9),
-            _ => Err(Refused::Usage(
+            _ => Err(WhatIfError::Usage(
                 "network.rate: the link's rate was not measured; set an absolute rate, for example network.rate=1Gbit/s".into(),
             )),
         }
@@ -193,8 +193,8 @@ impl IterativeBasis {
         let all_ns: f64 = self.stages.iter().map(Stage::all_ns).sum();
         let mut bodies: Vec<Body> = Vec::new();
         for stage in &self.stages {
-            let runs = (stage.all_ns() > SHORT * all_ns).then_some(stage.runs);
-            let alike = |of: f64| runs.is_none_or(|runs| (runs - of).abs() <= SAME_RUNS * of);
+            let runs = (stage.all_ns() > SHORT_STAGE * all_ns).then_some(stage.runs);
+            let alike = |of: f64| runs.is_none_or(|runs| (runs - of).abs() <= MAX_RUNS_DIFFERENCE * of);
             match bodies.last_mut().filter(|body| body.runs.is_none_or(alike)) {
                 Some(body) => {
                     body.runs = body.runs.or(runs);
@@ -308,7 +308,7 @@ impl Basis for IterativeBasis {
         0.0
     }
 
-    fn estimate(&self, changes: &Changes) -> Result<Estimate, Refused> {
+    fn estimate(&self, changes: &Changes) -> Result<Estimate, WhatIfError> {
         let (mut workers, mut sent_ns) = (self.workers, 0.0);
         for change in changes.iter() {
             let amount = match change {
@@ -318,7 +318,7 @@ impl Basis for IterativeBasis {
                     continue;
                 }
                 _ => {
-                    return Err(Refused::Usage(
+                    return Err(WhatIfError::Usage(
                         "the trace of an iterative job supports workers (or cores) and network.rate".into(),
                     ));
                 }
@@ -329,7 +329,7 @@ impl Basis for IterativeBasis {
             };
             let whole = wanted.round();
             if !(1.0..=4096.0).contains(&whole) {
-                return Err(Refused::Usage(format!(
+                return Err(WhatIfError::Usage(format!(
                     "{wanted} workers: expected a number from 1 to 4096, with one core each"
                 )));
             }

@@ -16,11 +16,11 @@ use super::task::{Part, Task};
 use crate::analysis::{Advice, StageAnalysis};
 
 /// The title of the advice for failures.
-const MEND: &str = "Mend what fails";
+const FIX_FAILURES: &str = "Fix the failing code";
 /// Maximum pieces of advice.
-const MOST: usize = 5;
+const MAX_ADVICE: usize = 5;
 /// Share of the jobs' time that advice must save.
-pub(crate) const WORTH_A_LINE: f64 = 0.05;
+pub(crate) const MIN_SAVING_SHARE: f64 = 0.05;
 /// Tasks shorter than this are dominated by their overhead.
 const SHORT_MS: f64 = 200.0;
 /// Tasks that read at least this much can be divided.
@@ -42,20 +42,20 @@ pub(crate) fn advice(e: &Evidence) -> Vec<Advice> {
         input(e),
     ];
     let mut advice: Vec<Advice> = all.into_iter().flatten().collect();
-    advice.retain(|a| a.saves_ms > 0.0 && a.saves_ms >= WORTH_A_LINE * e.replays.measured_ms);
+    advice.retain(|a| a.saves_ms > 0.0 && a.saves_ms >= MIN_SAVING_SHARE * e.replays.measured_ms);
     advice.sort_by(|a, b| b.saves_ms.total_cmp(&a.saves_ms));
     if failed(e.replays.trace) {
         // A failed application gave no result, however fast it was.
-        advice.sort_by_key(|a| a.title != MEND);
+        advice.sort_by_key(|a| a.title != FIX_FAILURES);
     }
-    advice.truncate(MOST);
+    advice.truncate(MAX_ADVICE);
     advice
 }
 
 /// Builds advice from a low, likely and high saving, clamped to the measured time and put in order.
-fn line(e: &Evidence, title: &str, evidence: String, change: String, saves: [f64; 3]) -> Advice {
-    let most = e.replays.measured_ms;
-    let [low, saves_ms, high] = saves.map(|ms| ms.clamp(0.0, most));
+fn item(e: &Evidence, title: &str, evidence: String, change: String, saves: [f64; 3]) -> Advice {
+    let max = e.replays.measured_ms;
+    let [low, saves_ms, high] = saves.map(|ms| ms.clamp(0.0, max));
     Advice {
         title: title.into(),
         evidence,
@@ -98,7 +98,7 @@ fn skew(e: &Evidence, settings: &Settings) -> Option<Advice> {
             )
         }
     };
-    Some(line(e, "Split the skewed partition", evidence, change, [all / 2.0, all, all]))
+    Some(item(e, "Split the skewed partition", evidence, change, [all / 2.0, all, all]))
 }
 
 fn garbage(e: &Evidence, settings: &Settings) -> Option<Advice> {
@@ -112,7 +112,7 @@ fn garbage(e: &Evidence, settings: &Settings) -> Option<Advice> {
         format!("garbage collection takes {:.0} % of the tasks' time", 100.0 * crate::ratio(gc, whole)?);
     // Twice the headroom needs about half the collections. The log does not tell how much data survives
     // them.
-    Some(line(e, "Increase the heap", evidence, change, [0.0, all / 2.0, all]))
+    Some(item(e, "Increase the heap", evidence, change, [0.0, all / 2.0, all]))
 }
 
 /// Returns the setting that determines a stage's number of tasks.
@@ -145,8 +145,8 @@ fn merge(e: &Evidence, settings: &Settings) -> Option<Advice> {
         (key, found) = (Some(by), [found, vec![(stage.tasks, mean)]].concat());
         let tasks = || of_stage.iter().map(|ix| &r.tasks.all[*ix as usize]);
         let run = |t: &Task| t.duration_ms() - overhead_ms(t);
-        let emptiest = tasks().map(run).fold(f64::INFINITY, f64::min).max(0.0);
-        for (times, fixed) in times.iter_mut().zip([0.0, emptiest]) {
+        let shortest = tasks().map(run).fold(f64::INFINITY, f64::min).max(0.0);
+        for (times, fixed) in times.iter_mut().zip([0.0, shortest]) {
             // Each group's work lands on its first task; the other tasks lose their fixed cost.
             for group in of_stage.chunks(of_stage.len().div_ceil(lanes)) {
                 let of_group = group.iter().map(|ix| &r.tasks.all[*ix as usize]);
@@ -173,7 +173,7 @@ fn merge(e: &Evidence, settings: &Settings) -> Option<Advice> {
     if streams {
         change += "; a stream keeps the value of its first start, so also use a new checkpoint";
     }
-    Some(line(e, "Use fewer, larger tasks", evidence, change, [low, (low + high) / 2.0, high]))
+    Some(item(e, "Use fewer, larger tasks", evidence, change, [low, (low + high) / 2.0, high]))
 }
 
 /// Divides the large tasks of stages that have fewer tasks than there are slots.
@@ -211,7 +211,7 @@ fn divide(e: &Evidence, settings: &Settings) -> Option<Advice> {
         None => return None,
     };
     let all = saved(r, &times);
-    Some(line(e, "Spread the work over all slots", evidence, change, [all / 2.0, all, all]))
+    Some(item(e, "Spread the work over all slots", evidence, change, [all / 2.0, all, all]))
 }
 
 /// Reports code that failed. Its cost is known; the fix is not.
@@ -228,7 +228,7 @@ fn failures(e: &Evidence) -> Option<Advice> {
     let why: String = first.unwrap_or_else(|| "reason not in the log".into()).chars().take(45).collect();
     let evidence = format!("{failed} task attempts failed with an exception: {why}");
     let change = "code: fix the exception; Spark tries each task spark.task.maxFailures times";
-    Some(line(e, MEND, evidence, change.into(), [0.0, cause.ms, cause.ms]))
+    Some(item(e, FIX_FAILURES, evidence, change.into(), [0.0, cause.ms, cause.ms]))
 }
 
 /// Reports executors that were lost together with their results, most often for lack of memory.
@@ -259,7 +259,7 @@ fn lost_executors(e: &Evidence, settings: &Settings) -> Option<Advice> {
     let evidence =
         format!("{count} task attempts were lost with their executor or its shuffle files ({why})");
     let all = saved(r, &times);
-    Some(line(e, "Keep executors alive", evidence, change, [0.0, all, all]))
+    Some(item(e, "Keep executors alive", evidence, change, [0.0, all, all]))
 }
 
 fn arrival(e: &Evidence, settings: &Settings) -> Option<Advice> {
@@ -275,7 +275,7 @@ fn arrival(e: &Evidence, settings: &Settings) -> Option<Advice> {
         false => "cluster: start the application where executors are free, or submit its first job after they arrive".into(),
     };
     let evidence = format!("jobs waited {:.1} s without any executor", waited / 1e3);
-    Some(line(e, "Start executors before the first job", evidence, change, [waited / 2.0, waited, waited]))
+    Some(item(e, "Start executors before the first job", evidence, change, [waited / 2.0, waited, waited]))
 }
 
 fn speculate(e: &Evidence, settings: &Settings) -> Option<Advice> {
@@ -283,7 +283,7 @@ fn speculate(e: &Evidence, settings: &Settings) -> Option<Advice> {
     let all = e.avoidable_saves_ms;
     let evidence = format!("{} stragglers not explained by output skew or start-up", e.avoidable_ns.len());
     // A copy starts when most of the stage has ended, and does not help if data or code is the cause.
-    Some(line(e, "Enable speculative execution", evidence, change, [0.0, all / 2.0, all]))
+    Some(item(e, "Enable speculative execution", evidence, change, [0.0, all / 2.0, all]))
 }
 
 fn disk(e: &Evidence, settings: &Settings) -> Option<Advice> {
@@ -292,7 +292,7 @@ fn disk(e: &Evidence, settings: &Settings) -> Option<Advice> {
     let waited: f64 = r.tasks.all.iter().map(|task| measured_ms(task, SHUFFLE_FILES)).sum();
     let change = settings.change("spark.local.dir", "/a/faster/disk,/another/one")?;
     let evidence = format!("tasks wait {:.1} s for shuffle files and spills", waited / 1e3);
-    Some(line(e, "Put shuffle files on faster disks", evidence, change, [0.0, all / 2.0, all]))
+    Some(item(e, "Put shuffle files on faster disks", evidence, change, [0.0, all / 2.0, all]))
 }
 
 fn input(e: &Evidence) -> Option<Advice> {
@@ -306,5 +306,5 @@ fn input(e: &Evidence) -> Option<Advice> {
     let evidence = format!("tasks spend {at_most}{:.1} s waiting for input", waited / 1e3);
     let change = "data: cache data that is read repeatedly, read fewer columns, use a columnar format, or use a faster disk";
     let all = r.saved_without_ms(Without::Input, true);
-    Some(line(e, "Read input faster", evidence, change.into(), [0.0, all / 2.0, all]))
+    Some(item(e, "Read input faster", evidence, change.into(), [0.0, all / 2.0, all]))
 }

@@ -18,21 +18,21 @@ pub(crate) const ASSUMED_ARRIVAL_NS: u64 = 5_000_000_000;
 
 /// When idle executors are removed, and how soon requested ones arrive.
 #[derive(Debug, Clone)]
-pub(crate) struct Idle {
+pub(crate) struct DynamicAllocation {
     /// The executor of each slot, counted from 0.
     pub executor_of: Vec<u32>,
     /// How long an executor must be idle to be removed.
     pub timeout_ns: u64,
     /// Time from a stage's submission to the arrival of the executors it lacks.
-    pub comes_ns: u64,
+    pub arrival_ns: u64,
 }
 
-impl Idle {
+impl DynamicAllocation {
     /// Builds the policy for executors with these slots; the recorded executors tell how soon others
     /// arrive.
-    pub fn of(r: &Replays, executors: &[(Option<(u32, u64)>, usize)], timeout_ns: u64) -> Idle {
+    pub fn of(r: &Replays, executors: &[(Option<(u32, u64)>, usize)], timeout_ns: u64) -> DynamicAllocation {
         let executor_of = (0..).zip(executors).flat_map(|(ix, (_, slots))| vec![ix; *slots]).collect();
-        Idle { executor_of, timeout_ns, comes_ns: arrival_ns(r).unwrap_or(ASSUMED_ARRIVAL_NS) }
+        DynamicAllocation { executor_of, timeout_ns, arrival_ns: arrival_ns(r).unwrap_or(ASSUMED_ARRIVAL_NS) }
     }
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn arrival_ns(r: &Replays) -> Option<u64> {
 }
 
 /// Describes the slot time held from the first job to the last, in a replay and as recorded.
-pub(crate) fn held(r: &Replays, replayed_ns: u64) -> String {
+pub(crate) fn describe_held(r: &Replays, replayed_ns: u64) -> String {
     let jobs = || r.schedule.jobs.iter().flatten();
     let first = jobs().map(|j| j.submitted_ns).min().unwrap_or(0);
     let last = jobs().map(|j| j.ended_ns).max().unwrap_or(0);
@@ -74,16 +74,16 @@ struct Executor {
     slots: Vec<u32>,
     busy: u32,
     idle_since: u64,
-    there_since: Option<u64>,
+    present_since: Option<u64>,
     /// Requested, or yet to arrive for the first time.
-    coming: bool,
+    requested: bool,
 }
 
 /// The executors that are present. Without a [`DynamicAllocation`] none is removed and every call does
 /// nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Executors<'a> {
-    idle: Option<&'a Idle>,
+    idle: Option<&'a DynamicAllocation>,
     all: Vec<Executor>,
     /// Total time that slots were present.
     pub held_ns: u64,
@@ -91,12 +91,12 @@ pub(crate) struct Executors<'a> {
 
 impl<'a> Executors<'a> {
     /// Starts with all executors absent; they arrive as recorded.
-    pub fn of(idle: Option<&'a Idle>) -> Executors<'a> {
+    pub fn of(idle: Option<&'a DynamicAllocation>) -> Executors<'a> {
         let mut all: Vec<Executor> = Vec::new();
         for (slot, executor) in idle.iter().flat_map(|idle| idle.executor_of.iter().enumerate()) {
             let executor = *executor as usize;
             if executor >= all.len() {
-                all.resize(executor + 1, Executor { coming: true, ..Executor::default() });
+                all.resize(executor + 1, Executor { requested: true, ..Executor::default() });
             }
             all[executor].slots.push(slot as u32);
         }
@@ -111,27 +111,27 @@ impl<'a> Executors<'a> {
 
     /// Marks the executor of a slot as present. Returns when to check which executor for idleness, should
     /// it get no task.
-    pub fn comes(&mut self, now: u64, slot: u32) -> Option<(u64, u32)> {
+    pub fn arrive(&mut self, now: u64, slot: u32) -> Option<(u64, u32)> {
         let (_, executor) = self.executor(slot)?;
-        executor.there_since.get_or_insert(now);
-        executor.coming = false;
-        self.rests(now, slot)
+        executor.present_since.get_or_insert(now);
+        executor.requested = false;
+        self.slot_idle(now, slot)
     }
 
     /// Records that a task started on a slot.
-    pub fn takes(&mut self, slot: u32) {
+    pub fn task_started(&mut self, slot: u32) {
         self.executor(slot).into_iter().for_each(|(_, executor)| executor.busy += 1);
     }
 
     /// Records that a task ended on a slot.
-    pub fn frees(&mut self, slot: u32) {
+    pub fn task_ended(&mut self, slot: u32) {
         self.executor(slot)
             .into_iter()
             .for_each(|(_, executor)| executor.busy = executor.busy.saturating_sub(1));
     }
 
     /// Records that a slot gets no task. If its executor is now idle, returns when to check it again.
-    pub fn rests(&mut self, now: u64, slot: u32) -> Option<(u64, u32)> {
+    pub fn slot_idle(&mut self, now: u64, slot: u32) -> Option<(u64, u32)> {
         let timeout_ns = self.idle?.timeout_ns;
         let (ix, executor) = self.executor(slot)?;
         if executor.busy > 0 || timeout_ns == NEVER {
@@ -142,25 +142,25 @@ impl<'a> Executors<'a> {
     }
 
     /// Removes an executor that has been idle for the timeout, and returns its slots.
-    pub fn leaves(&mut self, now: u64, executor: u32) -> Vec<u32> {
+    pub fn remove_if_idle(&mut self, now: u64, executor: u32) -> Vec<u32> {
         let Some((idle, of)) = self.idle.zip(self.all.get(executor as usize)) else { return Vec::new() };
         if of.busy > 0 || of.idle_since.saturating_add(idle.timeout_ns) > now {
             return Vec::new();
         }
         let slots = of.slots.clone();
-        self.ends(now, executor as usize);
+        self.remove(now, executor as usize);
         slots
     }
 
     /// Requests executors for this many waiting tasks. Returns their slots and arrival time.
-    pub fn asked(&mut self, now: u64, tasks: usize) -> Option<(u64, Vec<u32>)> {
-        let at = now.saturating_add(self.idle?.comes_ns);
+    pub fn request(&mut self, now: u64, tasks: usize) -> Option<(u64, Vec<u32>)> {
+        let at = now.saturating_add(self.idle?.arrival_ns);
         let mut slots = Vec::new();
         for executor in &mut self.all {
             if slots.len() >= tasks {
                 break;
             }
-            if executor.there_since.is_none() && !std::mem::replace(&mut executor.coming, true) {
+            if executor.present_since.is_none() && !std::mem::replace(&mut executor.requested, true) {
                 slots.extend(&executor.slots);
             }
         }
@@ -168,13 +168,13 @@ impl<'a> Executors<'a> {
     }
 
     /// Removes all executors at the end of the replay.
-    pub fn over(&mut self, now: u64) {
-        (0..self.all.len()).for_each(|executor| self.ends(now, executor));
+    pub fn finish(&mut self, now: u64) {
+        (0..self.all.len()).for_each(|executor| self.remove(now, executor));
     }
 
-    fn ends(&mut self, now: u64, executor: usize) {
+    fn remove(&mut self, now: u64, executor: usize) {
         let of = &mut self.all[executor];
-        if let Some(since) = of.there_since.take() {
+        if let Some(since) = of.present_since.take() {
             self.held_ns += now.saturating_sub(since).saturating_mul(of.slots.len() as u64);
         }
     }

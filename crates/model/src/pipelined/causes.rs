@@ -22,23 +22,23 @@ use crate::analysis::{Cause, StageAnalysis, WallClock};
 use crate::ms;
 
 /// Minimum share of the time that a cause needs to be named.
-const WORTH_NAMING: f64 = 0.1;
+const MIN_SHARE: f64 = 0.1;
 /// The same for scheduling, as a share of the time between the first job and the last: shipping tasks and
 /// planning jobs is part of any application.
-const WORTH_NAMING_SCHEDULING: f64 = 0.25;
+const MIN_SCHEDULING_SHARE: f64 = 0.25;
 /// The same for skew that outweighs every other avoidable cause: the share from which advice is given.
-const WORTH_NAMING_SKEW: f64 = super::advice::WORTH_A_LINE;
+const MIN_SKEW_SHARE: f64 = super::advice::MIN_SAVING_SHARE;
 /// Below this share of core time in the run time, unexplained time is not attributed to computing.
-const HARDLY_COMPUTES: f64 = 0.1;
+const MIN_CORE_SHARE: f64 = 0.1;
 /// Share of the time between the first job and the last that the driver may take before it counts as
 /// waiting, where the log does not attribute it to Spark.
-const DRIVER_ALONE: f64 = 0.5;
+const MAX_DRIVER_SHARE: f64 = 0.5;
 
 /// A candidate cause, before the threshold is applied.
-struct Weighed {
+struct Candidate {
     cause: Cause,
     /// Certainly avoidable by this much, so that computing is not named beside it.
-    firm: bool,
+    certain: bool,
 }
 
 /// Input to causes and advice.
@@ -61,19 +61,19 @@ pub(crate) fn causes(e: &Evidence) -> Vec<Cause> {
     }
     let avoidable =
         [gc(e), disk(e), network(e), disk_input(e), scheduling(e), skew(e), stragglers(e), retries(e)];
-    let mut named: Vec<Weighed> = avoidable.into_iter().flatten().collect();
+    let mut named: Vec<Candidate> = avoidable.into_iter().flatten().collect();
     let span = jobs_span_ms(e);
     let largest = named.iter().map(|w| w.cause.ms).fold(0.0, f64::max);
     named.retain(|w| match w.cause.cause.as_str() {
-        "scheduling" => w.cause.ms >= WORTH_NAMING_SCHEDULING * span,
-        "skew" if w.cause.ms >= largest => w.cause.ms >= WORTH_NAMING_SKEW * whole,
-        _ => w.cause.ms >= WORTH_NAMING * whole,
+        "scheduling" => w.cause.ms >= MIN_SCHEDULING_SHARE * span,
+        "skew" if w.cause.ms >= largest => w.cause.ms >= MIN_SKEW_SHARE * whole,
+        _ => w.cause.ms >= MIN_SHARE * whole,
     });
-    let avoidable = named.iter().any(|w| w.firm);
+    let avoidable = named.iter().any(|w| w.certain);
     let (computing, unexplained) = computing(e);
     let rest = [computing.filter(|_| !avoidable), unexplained];
     let mut causes: Vec<Cause> = named.into_iter().map(|w| w.cause).collect();
-    causes.extend(rest.into_iter().flatten().filter(|c| c.ms >= WORTH_NAMING * whole));
+    causes.extend(rest.into_iter().flatten().filter(|c| c.ms >= MIN_SHARE * whole));
     causes.sort_by(|a, b| b.ms.total_cmp(&a.ms));
     match failed_jobs(e) {
         Some(failure) => {
@@ -89,7 +89,7 @@ fn cause(name: &str, ms: f64, at: (usize, Option<usize>), evidence: String) -> C
 }
 
 /// Returns the job with most of a quantity, and the stage that has more than half of it.
-fn most(e: &Evidence, of_stage: impl Fn(&StageAnalysis) -> f64) -> (usize, Option<usize>) {
+fn locate(e: &Evidence, of_stage: impl Fn(&StageAnalysis) -> f64) -> (usize, Option<usize>) {
     let weights: Vec<f64> = e.stages.iter().map(of_stage).collect();
     let total: f64 = weights.iter().sum();
     let mut by_job: BTreeMap<usize, f64> = BTreeMap::new();
@@ -113,27 +113,27 @@ fn share(e: &Evidence, ms: f64) -> String {
 fn blocked(
     s: &StageAnalysis,
     of: fn(&crate::analysis::BlockedTimes) -> crate::analysis::BlockedTime,
-    most: bool,
+    at_most: bool,
 ) -> f64 {
     let Some(blocked) = &s.blocked else { return 0.0 };
     let time = of(blocked);
-    (if most { time.at_most_ms } else { time.measured_ms }).unwrap_or(0.0)
+    (if at_most { time.at_most_ms } else { time.measured_ms }).unwrap_or(0.0)
 }
 
-fn gc(e: &Evidence) -> Option<Weighed> {
+fn gc(e: &Evidence) -> Option<Candidate> {
     let of = |s: &StageAnalysis| blocked(s, |b| b.gc, false);
     let total: f64 = e.stages.iter().map(of).sum();
     (total > 0.0).then(|| {
         let text = format!("garbage collection took {}", share(e, total));
-        Weighed {
-            cause: cause("gc", e.replays.saved_without_ms(Without::Gc, false), most(e, of), text),
-            firm: true,
+        Candidate {
+            cause: cause("gc", e.replays.saved_without_ms(Without::Gc, false), locate(e, of), text),
+            certain: true,
         }
     })
 }
 
 /// Returns disk time except input, which has its own cause.
-fn disk(e: &Evidence) -> Option<Weighed> {
+fn disk(e: &Evidence) -> Option<Candidate> {
     let parts: Vec<Part> = [SHUFFLE_FILES, &[Part::Output]].concat();
     let mut by_stage = vec![0.0; e.stages.len()];
     let mut output = 0.0;
@@ -146,11 +146,11 @@ fn disk(e: &Evidence) -> Option<Weighed> {
         let what = if output > 0.0 { "shuffle files, spills and output" } else { "shuffle files and spills" };
         let text = format!("writing {what} took {}", share(e, total));
         let saved = e.replays.saved_ms(&e.replays.with(&durations_less(&e.replays.tasks.all, &parts)));
-        Weighed { cause: cause("disk", saved, most(e, |s| by_stage[s.id]), text), firm: true }
+        Candidate { cause: cause("disk", saved, locate(e, |s| by_stage[s.id]), text), certain: true }
     })
 }
 
-fn network(e: &Evidence) -> Option<Weighed> {
+fn network(e: &Evidence) -> Option<Candidate> {
     let of = |s: &StageAnalysis| blocked(s, |b| b.network, true);
     let total: f64 = e.stages.iter().map(of).sum();
     (total > 0.0).then(|| {
@@ -158,13 +158,13 @@ fn network(e: &Evidence) -> Option<Weighed> {
             "waiting for shuffle data took {}; the log does not separate the network from the disks it is read from",
             share(e, total)
         );
-        let network = cause("network", e.replays.saved_without_ms(Without::Network, true), most(e, of), text);
-        Weighed { cause: Cause { at_most: true, ..network }, firm: true }
+        let network = cause("network", e.replays.saved_without_ms(Without::Network, true), locate(e, of), text);
+        Candidate { cause: Cause { at_most: true, ..network }, certain: true }
     })
 }
 
 /// Returns the wait for input. Spark does not record it: it is part of the unexplained run time.
-fn disk_input(e: &Evidence) -> Option<Weighed> {
+fn disk_input(e: &Evidence) -> Option<Candidate> {
     let tasks = &e.replays.tasks.all;
     let mut by_stage = vec![0.0; e.stages.len()];
     let (mut total, mut bounded) = (0.0, false);
@@ -184,14 +184,14 @@ fn disk_input(e: &Evidence) -> Option<Weighed> {
             false => format!("reading input took {}", share(e, total)),
         };
         let saved = e.replays.saved_without_ms(Without::Input, true);
-        let input = cause("disk input", saved, most(e, |s| by_stage[s.id]), text);
-        Weighed { cause: Cause { at_most: bounded, ..input }, firm: !bounded }
+        let input = cause("disk input", saved, locate(e, |s| by_stage[s.id]), text);
+        Candidate { cause: Cause { at_most: bounded, ..input }, certain: !bounded }
     })
 }
 
 /// Returns the time that slots were idle though there was work: offers, shipping tasks, the driver
 /// between jobs.
-fn scheduling(e: &Evidence) -> Option<Weighed> {
+fn scheduling(e: &Evidence) -> Option<Candidate> {
     let r = e.replays;
     let shorter = durations_without(&r.tasks.all, &[Without::Scheduler, Without::Deserialize], false);
     let prompt = replay(&r.schedule, Change { gaps: false, ..Change::of(&shorter) });
@@ -213,8 +213,10 @@ fn scheduling(e: &Evidence) -> Option<Weighed> {
     if waiting > 0.0 {
         text = format!("{:.1} s without any executor; {text}", waiting / 1e3);
     }
-    (ms > 0.0)
-        .then(|| Weighed { cause: cause("scheduling", ms, (most(e, overhead).0, None), text), firm: true })
+    (ms > 0.0).then(|| Candidate {
+        cause: cause("scheduling", ms, (locate(e, overhead).0, None), text),
+        certain: true,
+    })
 }
 
 /// Returns the time from the submission of the first job to the end of the last.
@@ -246,17 +248,17 @@ fn driver_between_jobs(trace: &Trace, e: &Evidence) -> (f64, &'static str) {
             (until, before) = (*ended, *job);
         }
     }
-    match (streams, all > DRIVER_ALONE * ms((last - first.0) as f64)) {
+    match (streams, all > MAX_DRIVER_SHARE * ms((last - first.0) as f64)) {
         (true, _) => (of_spark, "between micro-batches"),
         (false, true) => (all, "between jobs"),
         (false, false) => (of_spark, "between jobs of one query"),
     }
 }
 
-fn skew(e: &Evidence) -> Option<Weighed> {
+fn skew(e: &Evidence) -> Option<Candidate> {
     let saved = e.even_saves_ms?;
     let longest = |s: &StageAnalysis| s.skew.partitions.first().map_or(0.0, |p| p.duration_ms);
-    let at = most(e, longest);
+    let at = locate(e, longest);
     let worst = e.stages.iter().max_by(|a, b| longest(a).total_cmp(&longest(b)))?;
     let partition = worst.skew.partitions.first()?;
     let trace = e.replays.trace;
@@ -270,7 +272,7 @@ fn skew(e: &Evidence) -> Option<Weighed> {
         partition.duration_ms / 1e3,
         worst.skew.duration_max_over_median.unwrap_or(1.0),
     );
-    Some(Weighed { cause: cause("skew", saved, (at.0, Some(worst.id)), text), firm: true })
+    Some(Candidate { cause: cause("skew", saved, (at.0, Some(worst.id)), text), certain: true })
 }
 
 /// Formats `stage 3`, with the number that the engine gave it.
@@ -279,13 +281,13 @@ pub(crate) fn name_of(trace: &Trace, stage: usize) -> String {
 }
 
 /// Returns the stragglers that neither output skew nor start-up explains.
-fn stragglers(e: &Evidence) -> Option<Weighed> {
+fn stragglers(e: &Evidence) -> Option<Candidate> {
     let mut lost = vec![0.0; e.stages.len()];
     for (ix, ns) in e.avoidable_ns {
         let task = &e.replays.tasks.all[*ix as usize];
         lost[task.stage as usize] += ms(task.duration_ns.saturating_sub(*ns) as f64);
     }
-    let at = most(e, |s| lost[s.id]);
+    let at = locate(e, |s| lost[s.id]);
     let worst = e.avoidable_ns.iter().map(|(ix, _)| &e.replays.tasks.all[*ix as usize]);
     let worst = worst.max_by_key(|t| t.duration_ns)?;
     let text = format!(
@@ -295,11 +297,11 @@ fn stragglers(e: &Evidence) -> Option<Weighed> {
         name_of(e.replays.trace, worst.stage as usize),
         worst.duration_ms() / 1e3
     );
-    Some(Weighed { cause: cause("straggler", e.avoidable_saves_ms, at, text), firm: true })
+    Some(Candidate { cause: cause("straggler", e.avoidable_saves_ms, at, text), certain: true })
 }
 
 /// Returns the cost of failed attempts to jobs that succeeded.
-fn retries(e: &Evidence) -> Option<Weighed> {
+fn retries(e: &Evidence) -> Option<Candidate> {
     let again = |task: &Task| e.replays.trace.stages[task.stage as usize].attempt > 0;
     let wasted = |task: &Task| task.outcome == Outcome::Failed || again(task);
     let all = e.replays.tasks.all.iter().enumerate();
@@ -309,12 +311,12 @@ fn retries(e: &Evidence) -> Option<Weighed> {
     }
     let saved = e.replays.saved_ms(&e.replays.with_some(&gone));
     let failed = e.replays.tasks.all.iter().filter(|t| t.outcome == Outcome::Failed).count();
-    let at = most(e, |s| s.failed_tasks as f64);
+    let at = locate(e, |s| s.failed_tasks as f64);
     let text = format!(
         "{failed} task attempts failed, and {} ran again as a result",
         gone.len() - failed.min(gone.len())
     );
-    Some(Weighed { cause: cause("failure", saved, at, text), firm: true })
+    Some(Candidate { cause: cause("failure", saved, at, text), certain: true })
 }
 
 /// Returns the failure cause: failed jobs, or attempts that were repeated.
@@ -366,7 +368,7 @@ fn computing(e: &Evidence) -> (Option<Cause>, Option<Cause>) {
         remainder[stage] += (task.measured(Part::Rest).unwrap_or(0.0) - explained - excess).max(0.0);
     }
     for stage in 0..e.stages.len() {
-        if core[stage] < HARDLY_COMPUTES * (core[stage] + remainder[stage]) {
+        if core[stage] < MIN_CORE_SHARE * (core[stage] + remainder[stage]) {
             unexplained[stage] = std::mem::take(&mut remainder[stage]);
         }
     }
@@ -382,7 +384,7 @@ fn computing(e: &Evidence) -> (Option<Cause>, Option<Cause>) {
             rest_ms / 1e3
         );
     }
-    let at = most(e, |s| core[s.id] + remainder[s.id]);
+    let at = locate(e, |s| core[s.id] + remainder[s.id]);
     let cpu = cause("cpu", wall(core_ms + rest_ms), at, text);
     let cpu = Cause { at_most: rest_ms > 0.0 || !measured, ..cpu };
     let text = format!(
@@ -390,6 +392,6 @@ fn computing(e: &Evidence) -> (Option<Cause>, Option<Cause>) {
          Python worker, a native engine), or another wait",
         share(e, unexplained_ms)
     );
-    let unexplained = cause("unexplained", wall(unexplained_ms), most(e, |s| unexplained[s.id]), text);
+    let unexplained = cause("unexplained", wall(unexplained_ms), locate(e, |s| unexplained[s.id]), text);
     ((core_ms > 0.0).then_some(cpu), (unexplained_ms > 0.0).then_some(unexplained))
 }

@@ -12,12 +12,12 @@
 //! bench/ONETWO.md gives the error.
 
 /// Bisection steps over the logarithm of the ratio, which lies between `MIN_RATIO` and its inverse.
-const STEPS: u32 = 60;
-const LEAST: f64 = 1e-9;
+const BISECTION_STEPS: u32 = 60;
+const MIN_RATIO: f64 = 1e-9;
 /// Upper limit of the waiting share: tasks that only wait do not tell how long they compute.
 const MAX_WAITING: f64 = 0.999;
 /// Weights of states are rescaled above this.
-const LARGE: f64 = 1e200;
+const MAX_WEIGHT: f64 = 1e200;
 
 /// Returns the factors by which the time not waiting for disks, and the time waiting, grow when disks
 /// have `factor` times their rate, for `tasks` concurrent tasks on `cores` cores that wait for a share of
@@ -27,8 +27,8 @@ pub(super) fn stretched(tasks: usize, cores: usize, waiting: f64, factor: f64) -
         return [1.0, 1.0 / factor];
     }
     let at_disks = waiting.min(MAX_WAITING) * tasks as f64;
-    let (mut low, mut high) = (LEAST, 1.0 / LEAST);
-    for _ in 0..STEPS {
+    let (mut low, mut high) = (MIN_RATIO, 1.0 / MIN_RATIO);
+    for _ in 0..BISECTION_STEPS {
         let middle = f64::sqrt(low * high);
         match steady(tasks, cores, middle).1 < at_disks {
             true => low = middle,
@@ -50,7 +50,7 @@ fn steady(tasks: usize, cores: usize, ratio: f64) -> (f64, f64) {
         weight *= (tasks - k + 1).min(cores.max(1)) as f64 * ratio;
         busy += weight;
         at_disks += k as f64 * weight;
-        if weight > LARGE {
+        if weight > MAX_WEIGHT {
             (weight, none, busy, at_disks) = (1.0, none / weight, busy / weight, at_disks / weight);
         }
     }

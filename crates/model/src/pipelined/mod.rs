@@ -54,7 +54,7 @@ pub(crate) fn analyze(trace: &Trace, analysis: &mut Analysis) {
     let replays = Replays::of(trace);
     let tasks = &replays.tasks.all;
     let by_stage = &replays.schedule.by_stage;
-    let Judgement { stages, at_median_ns, avoidable_ns, even_ns } = Judgement::of(&replays);
+    let SlowTasks { stages, at_median_ns, avoidable_ns, even_ns } = SlowTasks::of(&replays);
     for ((stage, of_stage), (stragglers, skew)) in analysis.stages.iter_mut().zip(by_stage).zip(stages) {
         (stage.stragglers, stage.skew) = (stragglers, skew);
         self::stage(stage, tasks, of_stage);
@@ -119,7 +119,7 @@ pub fn saved_by_shorter_tasks_ms(trace: &Trace, less_ns: &[u64]) -> Option<f64> 
 /// The slow tasks of each stage and their corrected times: pairs of task index and nanoseconds over the
 /// whole trace, since a trace may hold a million tasks.
 #[derive(Debug, Default)]
-struct Judgement {
+struct SlowTasks {
     /// By stage: its stragglers, if enough tasks succeeded to tell, and its skew.
     stages: Vec<(Option<Stragglers>, Skew)>,
     /// See [`straggler::Judged`].
@@ -129,11 +129,11 @@ struct Judgement {
     even_ns: Vec<(u32, u64)>,
 }
 
-impl Judgement {
-    fn of(replays: &Replays) -> Judgement {
+impl SlowTasks {
+    fn of(replays: &Replays) -> SlowTasks {
         let (tasks, schedule) = (&replays.tasks.all, &replays.schedule);
         let slow = straggler::slow_machines(replays.trace, tasks, &schedule.by_stage);
-        let mut all = Judgement::default();
+        let mut all = SlowTasks::default();
         for of_stage in &schedule.by_stage {
             let judged = straggler::judge(replays.trace, tasks, schedule, of_stage, &slow);
             let stragglers = judged.map(|judged| {
@@ -199,8 +199,8 @@ fn warnings(replays: &Replays) -> Vec<String> {
             tasks.impossible
         ));
     }
-    if tasks.strayed > 0 {
-        out.push(format!("{} tasks refer to records missing from the trace and were skipped", tasks.strayed));
+    if tasks.skipped > 0 {
+        out.push(format!("{} tasks refer to records missing from the trace and were skipped", tasks.skipped));
     }
     let without_cpu = tasks.all.iter().filter(|t| t.ok() && t.part(Part::Cpu).is_none()).count();
     if without_cpu > 0 && without_cpu == tasks.all.iter().filter(|t| t.ok()).count() {

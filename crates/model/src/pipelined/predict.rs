@@ -23,8 +23,8 @@ use std::sync::OnceLock;
 
 use pellucid_trace::{Outcome, Trace};
 
-use super::Judgement;
-use super::allocation::{self, Idle, NEVER};
+use super::SlowTasks;
+use super::allocation::{self, DynamicAllocation, NEVER};
 use super::blocked::{Without, overhead_ms};
 use super::bounds::Replays;
 use super::contention::stretched;
@@ -34,7 +34,9 @@ use super::settings::Settings;
 use super::straggler::median;
 use super::task::{Part, Task};
 use crate::analysis::{Bottleneck, Cause};
-use crate::whatif::{Amount, Baseline, Basis, Change, Changes, Estimate, InputFrom, Refused, Tasks as Kind};
+use crate::whatif::{
+    Amount, Baseline, Basis, Change, Changes, Estimate, InputFrom, Tasks as Kind, WhatIfError,
+};
 
 /// Uncertainty of task times on more executors: more of the shuffle crosses the network.
 const MORE_EXECUTORS: f64 = 0.1;
@@ -43,12 +45,12 @@ const MORE_EXECUTORS: f64 = 0.1;
 const MORE_CORES: f64 = 0.15;
 /// Uncertainty of modelling a machine's cores and disks as two stations with exponential service, and
 /// several disks as one.
-const SHARED: f64 = 0.1;
+const CONTENTION: f64 = 0.1;
 
 /// Standard deviations per median absolute deviation, for a normal distribution.
 const DEVIATION: f64 = 1.4826;
 /// The keys that an event log supports.
-const ANSWERED: &str = "executors, executor.cores, cores (local mode), idle.timeout, disk.rate and network.rate relative to now (x2), \
+const SUPPORTED: &str = "executors, executor.cores, cores (local mode), idle.timeout, disk.rate and network.rate relative to now (x2), \
                         input=memory, input.scale, and no=gc, scheduler, deserialize, stragglers, skew, disk or network";
 
 /// Tasks that run side by side: their stage and machine.
@@ -69,8 +71,8 @@ pub(crate) struct PipelinedBasis<'t> {
 struct Draft {
     durations_ns: Vec<u64>,
     /// The durations if the changes have their smallest effect, and their largest.
-    least_ns: Vec<u64>,
-    most_ns: Vec<u64>,
+    min_effect_ns: Vec<u64>,
+    max_effect_ns: Vec<u64>,
     /// The changed executors: when each arrives, and its slots.
     executors: Option<Vec<(Added, usize)>>,
     /// How long an executor must be idle to be removed.
@@ -84,14 +86,14 @@ impl<'t> PipelinedBasis<'t> {
     ///
     /// # Errors
     /// Returns an error if no job in the trace took any time.
-    pub fn of(trace: &'t Trace) -> Result<PipelinedBasis<'t>, Refused> {
+    pub fn of(trace: &'t Trace) -> Result<PipelinedBasis<'t>, WhatIfError> {
         let replays = Replays::of(trace);
         if replays.error().is_none() || replays.tasks.all.is_empty() {
-            return Err(Refused::Failed(
+            return Err(WhatIfError::Failed(
                 "cannot predict: the log holds no job that ran tasks; use a log of a run with jobs".into(),
             ));
         }
-        let Judgement { at_median_ns, even_ns, .. } = Judgement::of(&replays);
+        let SlowTasks { at_median_ns, even_ns, .. } = SlowTasks::of(&replays);
         Ok(PipelinedBasis { replays, at_median_ns, even_ns, first_cause: OnceLock::new() })
     }
 
@@ -124,11 +126,11 @@ impl<'t> PipelinedBasis<'t> {
         crate::ms(of_stage.sum())
     }
 
-    fn apply(&self, draft: &mut Draft, change: &Change) -> Result<(), Refused> {
+    fn apply(&self, draft: &mut Draft, change: &Change) -> Result<(), WhatIfError> {
         match change {
-            Change::No(part) => self.take_away(draft, part),
+            Change::No(part) => self.remove_part(draft, part),
             Change::DiskRate(None, Amount::Times(factor)) => {
-                self.disks_become(draft, *factor);
+                self.change_disk_rate(draft, *factor);
                 draft
                     .assumptions
                     .push("all time that tasks may wait for disks scales with the disk rate".into());
@@ -163,16 +165,16 @@ impl<'t> PipelinedBasis<'t> {
                 draft.doubt.1 = draft.doubt.1.max(0.2 * (factor.ln()).abs());
                 Ok(())
             }
-            Change::Executors(amount) => self.executors_become(draft, *amount),
-            Change::IdleTimeout(timeout_ns) => self.let_go(draft, *timeout_ns),
+            Change::Executors(amount) => self.change_executors(draft, *amount),
+            Change::IdleTimeout(timeout_ns) => self.set_idle_timeout(draft, *timeout_ns),
             Change::ExecutorCores(amount) | Change::Cores(amount) => {
-                self.cores_become(draft, *amount, change)
+                self.change_cores(draft, *amount, change)
             }
-            other => Err(refused(other)),
+            other => Err(unsupported(other)),
         }
     }
 
-    fn take_away(&self, draft: &mut Draft, part: &str) -> Result<(), Refused> {
+    fn remove_part(&self, draft: &mut Draft, part: &str) -> Result<(), WhatIfError> {
         let without = match part {
             "gc" => Without::Gc,
             "scheduler" => Without::Scheduler,
@@ -194,14 +196,14 @@ impl<'t> PipelinedBasis<'t> {
                 );
             }
             _ => {
-                return Err(Refused::Usage(format!(
+                return Err(WhatIfError::Usage(format!(
                     "`no={part}`: an event log supports no=gc, scheduler, deserialize, stragglers, skew, disk or network"
                 )));
             }
         };
         if self.replays.tasks.all.iter().all(|t| without.blocked_ms(t).is_none()) {
-            return Err(Refused::Usage(format!(
-                "`no={part}`: this log does not record how long tasks were blocked on it; supported: {ANSWERED}"
+            return Err(WhatIfError::Usage(format!(
+                "`no={part}`: this log does not record how long tasks were blocked on it; supported: {SUPPORTED}"
             )));
         }
         self.shorten(draft, |task| without.blocked_ms(task), 1.0);
@@ -209,7 +211,12 @@ impl<'t> PipelinedBasis<'t> {
         Ok(())
     }
 
-    fn replace(&self, draft: &mut Draft, replaced: &[(u32, u64)], assumption: &str) -> Result<(), Refused> {
+    fn replace(
+        &self,
+        draft: &mut Draft,
+        replaced: &[(u32, u64)],
+        assumption: &str,
+    ) -> Result<(), WhatIfError> {
         for times in draft.times() {
             for (ix, ns) in replaced {
                 let (now, was) =
@@ -223,8 +230,8 @@ impl<'t> PipelinedBasis<'t> {
 
     /// Changes the disk rate, as the module documentation describes: between separate waits and a disk
     /// that sets the pace, or by station utilization where a machine's cores are known.
-    fn disks_become(&self, draft: &mut Draft, factor: f64) {
-        let beside = self.beside();
+    fn change_disk_rate(&self, draft: &mut Draft, factor: f64) {
+        let beside = self.concurrent_tasks();
         let shared = self.shared(&beside, factor);
         let scaled = |ns: u64, to: f64, whole: f64| (ns as f64 * to / whole.max(1e-6)).max(0.0) as u64;
         for (ix, task) in self.replays.tasks.all.iter().enumerate() {
@@ -247,11 +254,11 @@ impl<'t> PipelinedBasis<'t> {
                 }
             };
             draft.durations_ns[ix] = scaled(draft.durations_ns[ix], likely, whole);
-            draft.least_ns[ix] = scaled(draft.least_ns[ix], least, whole);
-            draft.most_ns[ix] = scaled(draft.most_ns[ix], most, whole);
+            draft.min_effect_ns[ix] = scaled(draft.min_effect_ns[ix], least, whole);
+            draft.max_effect_ns[ix] = scaled(draft.max_effect_ns[ix], most, whole);
         }
         if !shared.is_empty() {
-            draft.doubt = (draft.doubt.0.max(SHARED), draft.doubt.1.max(SHARED));
+            draft.doubt = (draft.doubt.0.max(CONTENTION), draft.doubt.1.max(CONTENTION));
             draft
                 .assumptions
                 .push("concurrent tasks share their machine's cores, whose number is in the log".into());
@@ -292,7 +299,7 @@ impl<'t> PipelinedBasis<'t> {
     }
 
     /// Returns each stage's slots on each machine: tasks that run side by side on its disks.
-    fn beside(&self) -> BTreeMap<Group, usize> {
+    fn concurrent_tasks(&self) -> BTreeMap<Group, usize> {
         let schedule = &self.replays.schedule;
         let mut beside = BTreeMap::new();
         for (stage, place) in schedule.stages.iter().enumerate() {
@@ -311,14 +318,14 @@ impl<'t> PipelinedBasis<'t> {
         for (ix, task) in self.replays.tasks.all.iter().enumerate() {
             let Some((sure, most)) = blocked_ms(task) else { continue };
             draft.durations_ns[ix] = less(draft.durations_ns[ix], most);
-            draft.most_ns[ix] = less(draft.most_ns[ix], most);
-            draft.least_ns[ix] = less(draft.least_ns[ix], sure);
+            draft.max_effect_ns[ix] = less(draft.max_effect_ns[ix], most);
+            draft.min_effect_ns[ix] = less(draft.min_effect_ns[ix], sure);
         }
     }
 
-    fn executors_become(&self, draft: &mut Draft, amount: Amount) -> Result<(), Refused> {
+    fn change_executors(&self, draft: &mut Draft, amount: Amount) -> Result<(), WhatIfError> {
         let now = self.executors();
-        let wanted = within("executors", amount.of(Some(now.len() as f64)), 10_000.0)?;
+        let wanted = checked_count("executors", amount.of(Some(now.len() as f64)), 10_000.0)?;
         // Additional executors arrive like the recorded ones, in turn.
         draft.executors = Some((0..wanted).map(|ix| now[ix % now.len()]).collect());
         draft
@@ -329,14 +336,14 @@ impl<'t> PipelinedBasis<'t> {
         Ok(())
     }
 
-    fn cores_become(&self, draft: &mut Draft, amount: Amount, change: &Change) -> Result<(), Refused> {
+    fn change_cores(&self, draft: &mut Draft, amount: Amount, change: &Change) -> Result<(), WhatIfError> {
         let now = self.executors();
         if matches!(change, Change::Cores(_)) && now.len() > 1 {
-            return Err(Refused::Usage(
+            return Err(WhatIfError::Usage(
                 "`cores` applies to a single machine; on a cluster set executors or executor.cores".into(),
             ));
         }
-        let wanted = |slots: usize| within("executor.cores", amount.of(Some(slots as f64)), 1024.0);
+        let wanted = |slots: usize| checked_count("executor.cores", amount.of(Some(slots as f64)), 1024.0);
         let executors = draft.executors.get_or_insert_with(|| now.clone());
         for (_, slots) in executors.iter_mut() {
             *slots = wanted(*slots)?;
@@ -354,9 +361,9 @@ impl<'t> PipelinedBasis<'t> {
 
     /// Removes executors after this idle time and brings them back on demand, or (never) has all of them
     /// from the start.
-    fn let_go(&self, draft: &mut Draft, timeout_ns: u64) -> Result<(), Refused> {
+    fn set_idle_timeout(&self, draft: &mut Draft, timeout_ns: u64) -> Result<(), WhatIfError> {
         if Settings::of(self.replays.trace).local {
-            return Err(Refused::Usage(
+            return Err(WhatIfError::Usage(
                 "`idle.timeout` needs separate executors; this application's tasks ran in its driver".into(),
             ));
         }
@@ -386,21 +393,21 @@ impl<'t> PipelinedBasis<'t> {
         let open = |durations_ns, slots: &[Added], idle| {
             replay(&r.schedule, Replaced { slots: Slots::Open(slots), idle, ..Replaced::of(durations_ns) })
         };
-        let idle = draft.idle_timeout_ns.map(|timeout_ns| Idle::of(r, executors, timeout_ns));
+        let idle = draft.idle_timeout_ns.map(|timeout_ns| DynamicAllocation::of(r, executors, timeout_ns));
         let changed = open(durations_ns, &slots_of(executors), idle.as_ref());
         let unchanged = open(&r.tasks.durations_ns(), &slots_of(&self.executors()), None).jobs_ms();
         let ratio = crate::ratio(changed.jobs_ms(), unchanged).unwrap_or(1.0);
-        (r.unchanged.jobs_ms() * ratio, idle.map(|_| allocation::held(r, changed.held_ns)))
+        (r.unchanged.jobs_ms() * ratio, idle.map(|_| allocation::describe_held(r, changed.held_ns)))
     }
 }
 
 /// Rounds a requested count, and rejects one too large to simulate.
-fn within(key: &str, wanted: Option<f64>, most: f64) -> Result<usize, Refused> {
+fn checked_count(key: &str, wanted: Option<f64>, max: f64) -> Result<usize, WhatIfError> {
     let whole = wanted.unwrap_or(1.0).round();
-    if (1.0..=most).contains(&whole) {
+    if (1.0..=max).contains(&whole) {
         return Ok(whole as usize);
     }
-    Err(Refused::Usage(format!("{key}={whole}: expected a number from 1 to {most}")))
+    Err(WhatIfError::Usage(format!("{key}={whole}: expected a number from 1 to {max}")))
 }
 
 /// Returns when each slot of these executors arrives.
@@ -410,7 +417,7 @@ fn slots_of(executors: &[(Added, usize)]) -> Vec<Added> {
 
 impl Draft {
     fn times(&mut self) -> [&mut Vec<u64>; 3] {
-        [&mut self.durations_ns, &mut self.least_ns, &mut self.most_ns]
+        [&mut self.durations_ns, &mut self.min_effect_ns, &mut self.max_effect_ns]
     }
 }
 
@@ -426,13 +433,13 @@ fn paced_ms(whole: f64, fixed: f64, most: f64, readers: usize, factor: f64) -> [
     [together, busy * together + (1.0 - busy) * apart]
 }
 
-fn refused(change: &Change) -> Refused {
-    Refused::Usage(match change {
+fn unsupported(change: &Change) -> WhatIfError {
+    WhatIfError::Usage(match change {
         Change::DiskRate(..) | Change::NetworkRate(_) => {
             "an event log does not record the rates of disks and links; set disk.rate or network.rate relative to now, for example x2".into()
         }
         Change::Machines(_) => "an event log records executors, not machines; set executors".into(),
-        _ => format!("an event log does not support this change; supported: {ANSWERED}"),
+        _ => format!("an event log does not support this change; supported: {SUPPORTED}"),
     })
 }
 
@@ -474,11 +481,11 @@ impl Basis for PipelinedBasis<'_> {
         crate::ratio(variance.sqrt(), total).unwrap_or(0.0)
     }
 
-    fn estimate(&self, changes: &Changes) -> Result<Estimate, Refused> {
+    fn estimate(&self, changes: &Changes) -> Result<Estimate, WhatIfError> {
         let durations_ns = self.replays.tasks.durations_ns();
         let mut draft = Draft {
-            least_ns: durations_ns.clone(),
-            most_ns: durations_ns.clone(),
+            min_effect_ns: durations_ns.clone(),
+            max_effect_ns: durations_ns.clone(),
             durations_ns,
             executors: None,
             idle_timeout_ns: None,
@@ -500,7 +507,7 @@ impl Basis for PipelinedBasis<'_> {
         draft.assumptions.extend(held);
         let slots = draft.executors.as_deref().map(|executors| slots_of(executors).len());
         let mut bounded = false;
-        for end_ns in [&draft.least_ns, &draft.most_ns] {
+        for end_ns in [&draft.min_effect_ns, &draft.max_effect_ns] {
             if *end_ns == draft.durations_ns {
                 continue;
             }

@@ -14,7 +14,7 @@ use crate::ms;
 
 /// Returns the combined analysis of a query's jobs; `None` if the trace has no query with this index.
 pub fn query(trace: &Trace, analysis: &Analysis, query: usize) -> Option<JobAnalysis> {
-    let asked = trace.queries.get(query)?;
+    let recorded = trace.queries.get(query)?;
     let end = trace.query_ends.iter().find(|end| end.query as usize == query);
     let of_query = |job: &&JobAnalysis| {
         trace.jobs.get(job.id).and_then(|job| job.query).is_some_and(|of| of as usize == query)
@@ -22,18 +22,18 @@ pub fn query(trace: &Trace, analysis: &Analysis, query: usize) -> Option<JobAnal
     let jobs: Vec<&JobAnalysis> = analysis.jobs.iter().filter(of_query).collect();
     let sum =
         |part: fn(&JobAnalysis) -> Option<u64>| jobs.iter().filter_map(|job| part(job)).reduce(|a, b| a + b);
-    let blocked = jobs.iter().filter_map(|job| job.blocked).reduce(together);
+    let blocked = jobs.iter().filter_map(|job| job.blocked).reduce(add_times);
     let mut whole = JobAnalysis {
         id: query,
-        name: asked.name.clone(),
-        duration_ms: end.map(|end| ms(end.ended_ns.saturating_sub(asked.submitted_ns) as f64)),
+        name: recorded.name.clone(),
+        duration_ms: end.map(|end| ms(end.ended_ns.saturating_sub(recorded.submitted_ns) as f64)),
         outcome: end.map(|end| end.outcome),
         error: end.and_then(|end| end.error.clone()),
         stages: jobs.iter().flat_map(|job| job.stages.iter().copied()).collect(),
         bottleneck: bottleneck(blocked.as_ref()),
         read_bytes: sum(|job| job.read_bytes),
         written_bytes: sum(|job| job.written_bytes),
-        source_id: asked.id,
+        source_id: recorded.id,
         blocked,
         bounds: BTreeMap::new(),
         ..JobAnalysis::default()
@@ -42,7 +42,7 @@ pub fn query(trace: &Trace, analysis: &Analysis, query: usize) -> Option<JobAnal
     Some(whole)
 }
 
-fn together(a: BlockedTimes, b: BlockedTimes) -> BlockedTimes {
+fn add_times(a: BlockedTimes, b: BlockedTimes) -> BlockedTimes {
     let both = |a: Option<f64>, b: Option<f64>| match (a, b) {
         (Some(a), Some(b)) => Some(a + b),
         (one, other) => one.or(other),

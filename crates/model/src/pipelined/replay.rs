@@ -15,7 +15,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 
 use pellucid_trace::union_ns;
 
-use super::allocation::{Executors, Idle};
+use super::allocation::{DynamicAllocation, Executors};
 use super::schedule::{FIRST, Lane, Schedule, StagePlace};
 
 /// The slots that a stage's tasks may use.
@@ -38,7 +38,7 @@ pub(crate) struct Change<'a> {
     /// The available slots.
     pub slots: Slots<'a>,
     /// The allocation of executors; with [`Slots::Open`] only.
-    pub idle: Option<&'a Idle>,
+    pub idle: Option<&'a DynamicAllocation>,
 }
 
 impl<'a> Change<'a> {
@@ -72,14 +72,14 @@ impl Replayed {
 enum Event {
     JobSubmitted(u32),
     StageSubmitted(u32),
-    SlotComes(u32),
-    SlotGoes(u32),
+    SlotAdded(u32),
+    SlotRemoved(u32),
     /// A task ended and its slot is free. Most do both at once, and one event costs half as much as two.
     Ended(u32, u32),
     SlotFreed(u32),
     TaskEnded(u32),
     Repeat(u32),
-    LookWhetherIdle(u32),
+    CheckIdle(u32),
     StageEnded(u32),
     JobEnded(u32),
 }
@@ -119,8 +119,8 @@ struct Replay<'a> {
     stages_of: Vec<Vec<u32>>,
     followers: Vec<Vec<u32>>,
     children: Vec<Vec<u32>>,
-    comes: Vec<Vec<(u32, u64)>>,
-    goes: Vec<Vec<(u32, u64)>>,
+    additions: Vec<Vec<(u32, u64)>>,
+    removals: Vec<Vec<(u32, u64)>>,
     executors: Executors<'a>,
     out: Replayed,
 }
@@ -130,7 +130,7 @@ pub(crate) fn replay(schedule: &Schedule, change: Change<'_>) -> Replayed {
     let mut replay = Replay::of(schedule, change);
     replay.run();
     let last = replay.out.jobs.iter().flatten().map(|(_, ended)| *ended).max().unwrap_or(0);
-    replay.executors.over(last);
+    replay.executors.finish(last);
     Replayed { held_ns: replay.executors.held_ns, ..replay.out }
 }
 
@@ -150,8 +150,8 @@ impl<'a> Replay<'a> {
             stages_of: vec![Vec::new(); jobs],
             followers: vec![Vec::new(); jobs],
             children: vec![Vec::new(); stages],
-            comes: vec![Vec::new(); jobs],
-            goes: vec![Vec::new(); jobs],
+            additions: vec![Vec::new(); jobs],
+            removals: vec![Vec::new(); jobs],
             executors: Executors::of(change.idle),
             out: Replayed { jobs: vec![None; jobs], stages: vec![None; stages], ..Replayed::default() },
         };
@@ -185,7 +185,7 @@ impl<'a> Replay<'a> {
                 recorded = self.schedule.slots.iter().map(|s| s.added).collect::<Vec<_>>();
                 for (ix, slot) in self.schedule.slots.iter().enumerate() {
                     if let Some((job, after)) = slot.removed {
-                        self.goes[job as usize].push((ix as u32, after));
+                        self.removals[job as usize].push((ix as u32, after));
                     }
                 }
                 &recorded
@@ -194,11 +194,10 @@ impl<'a> Replay<'a> {
         for (ix, added) in added.iter().enumerate() {
             self.slots.push(if added.is_some() { SlotState::Away } else { SlotState::Free });
             match added {
-                Some((job, after)) => self.comes[*job as usize].push((ix as u32, *after)),
+                Some((job, after)) => self.additions[*job as usize].push((ix as u32, *after)),
                 None => {
-                    let idle = self.executors.comes(first, ix as u32);
-                    idle.into_iter()
-                        .for_each(|(at, executor)| self.push(at, Event::LookWhetherIdle(executor)));
+                    let idle = self.executors.arrive(first, ix as u32);
+                    idle.into_iter().for_each(|(at, executor)| self.push(at, Event::CheckIdle(executor)));
                 }
             }
         }
@@ -211,7 +210,7 @@ impl<'a> Replay<'a> {
 
     fn run(&mut self) {
         let mut now = 0;
-        let mut helped_at = None;
+        let mut restored_at = None;
         loop {
             while let Some(Reverse((at, _, event))) = self.events.pop() {
                 now = now.max(at);
@@ -221,10 +220,10 @@ impl<'a> Replay<'a> {
             let gone: Vec<u32> =
                 (0..self.slots.len() as u32).filter(|s| self.slots[*s as usize] == SlotState::Away).collect();
             let launched: usize = self.stages.iter().map(|stage| stage.launched).sum();
-            if self.active.is_empty() || gone.is_empty() || helped_at.replace(launched) == Some(launched) {
+            if self.active.is_empty() || gone.is_empty() || restored_at.replace(launched) == Some(launched) {
                 break;
             }
-            gone.into_iter().for_each(|slot| self.handle(now, Event::SlotComes(slot)));
+            gone.into_iter().for_each(|slot| self.handle(now, Event::SlotAdded(slot)));
         }
     }
 
@@ -232,16 +231,15 @@ impl<'a> Replay<'a> {
         match event {
             Event::JobSubmitted(job) => self.job_submitted(now, job),
             Event::StageSubmitted(stage) => self.stage_submitted(now, stage),
-            Event::SlotComes(slot) => {
+            Event::SlotAdded(slot) => {
                 if self.slots[slot as usize] == SlotState::Away {
                     self.slots[slot as usize] = SlotState::Free;
-                    let idle = self.executors.comes(now, slot);
+                    let idle = self.executors.arrive(now, slot);
                     self.offer(now, slot);
-                    idle.into_iter()
-                        .for_each(|(at, executor)| self.push(at, Event::LookWhetherIdle(executor)));
+                    idle.into_iter().for_each(|(at, executor)| self.push(at, Event::CheckIdle(executor)));
                 }
             }
-            Event::SlotGoes(slot) => {
+            Event::SlotRemoved(slot) => {
                 let state = &mut self.slots[slot as usize];
                 *state = if *state == SlotState::Busy { SlotState::Leaving } else { SlotState::Away };
             }
@@ -254,9 +252,9 @@ impl<'a> Replay<'a> {
             Event::TaskEnded(task) => self.task_ended(now, task),
             Event::Repeat(task) => self.repeat(now, task),
             // After the last job no executor needs to be removed.
-            Event::LookWhetherIdle(_) if self.out.ended == self.jobs_known => {}
-            Event::LookWhetherIdle(executor) => {
-                for slot in self.executors.leaves(now, executor) {
+            Event::CheckIdle(_) if self.out.ended == self.jobs_known => {}
+            Event::CheckIdle(executor) => {
+                for slot in self.executors.remove_if_idle(now, executor) {
                     self.slots[slot as usize] = SlotState::Away;
                 }
             }
@@ -268,11 +266,11 @@ impl<'a> Replay<'a> {
     fn job_submitted(&mut self, now: u64, job: u32) {
         let Some(place) = &self.schedule.jobs[job as usize] else { return };
         self.out.jobs[job as usize] = Some((now, now));
-        for (slot, after) in std::mem::take(&mut self.comes[job as usize]) {
-            self.push(now + after, Event::SlotComes(slot));
+        for (slot, after) in std::mem::take(&mut self.additions[job as usize]) {
+            self.push(now + after, Event::SlotAdded(slot));
         }
-        for (slot, after) in std::mem::take(&mut self.goes[job as usize]) {
-            self.push(now + after, Event::SlotGoes(slot));
+        for (slot, after) in std::mem::take(&mut self.removals[job as usize]) {
+            self.push(now + after, Event::SlotRemoved(slot));
         }
         if place.needed == 0 {
             self.push(now + place.tail_ns, Event::JobEnded(job));
@@ -306,9 +304,9 @@ impl<'a> Replay<'a> {
             }
         }
         let waiting = self.schedule.by_stage[stage as usize].len() - self.stages[stage as usize].launched;
-        let asked = self.executors.asked(now, waiting);
-        if let Some((at, slots)) = asked {
-            slots.into_iter().for_each(|slot| self.push(at, Event::SlotComes(slot)));
+        let requested = self.executors.request(now, waiting);
+        if let Some((at, slots)) = requested {
+            slots.into_iter().for_each(|slot| self.push(at, Event::SlotAdded(slot)));
         }
     }
 
@@ -350,7 +348,7 @@ impl<'a> Replay<'a> {
         if !state.repeats.remove(&task) {
             state.next += 1;
         }
-        while of_stage.get(state.next).is_some_and(|task| schedule.again.contains_key(task)) {
+        while of_stage.get(state.next).is_some_and(|task| schedule.retry_delays.contains_key(task)) {
             state.next += 1;
         }
         state.launched += 1;
@@ -368,7 +366,7 @@ impl<'a> Replay<'a> {
         let started = now.saturating_add(gap);
         let ended = started.saturating_add(change.durations_ns[task as usize]);
         self.slots[slot as usize] = SlotState::Busy;
-        self.executors.takes(slot);
+        self.executors.task_started(slot);
         match u64::from(place.early_ns).min(ended - started) {
             0 => self.push(ended, Event::Ended(task, slot)),
             early => {
@@ -377,7 +375,7 @@ impl<'a> Replay<'a> {
             }
         }
         if let Some(repeat) = schedule.repeats.get(&task)
-            && let Some(Some(beside)) = schedule.again.get(repeat)
+            && let Some(Some(beside)) = schedule.retry_delays.get(repeat)
         {
             self.push(started.saturating_add(*beside), Event::Repeat(*repeat));
         }
@@ -386,12 +384,12 @@ impl<'a> Replay<'a> {
     fn slot_freed(&mut self, now: u64, slot: u32) {
         let leaving = self.slots[slot as usize] == SlotState::Leaving;
         self.slots[slot as usize] = if leaving { SlotState::Away } else { SlotState::Free };
-        self.executors.frees(slot);
+        self.executors.task_ended(slot);
         if !leaving
             && !self.offer(now, slot)
-            && let Some((at, executor)) = self.executors.rests(now, slot)
+            && let Some((at, executor)) = self.executors.slot_idle(now, slot)
         {
-            self.push(at, Event::LookWhetherIdle(executor));
+            self.push(at, Event::CheckIdle(executor));
         }
     }
 
@@ -408,7 +406,7 @@ impl<'a> Replay<'a> {
             }
         }
         if let Some(repeat) = schedule.repeats.get(&task)
-            && schedule.again.get(repeat).is_none_or(Option::is_none)
+            && schedule.retry_delays.get(repeat).is_none_or(Option::is_none)
         {
             self.stages[stage as usize].repeats.insert(*repeat);
         }

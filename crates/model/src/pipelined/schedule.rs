@@ -20,7 +20,7 @@ use super::task::Tasks;
 
 /// How late a slot's task end may be recorded, relative to the slot's reuse, where the number of slots is
 /// unknown.
-const LATE_NS: u64 = 100_000_000;
+const MAX_RECORDING_DELAY_NS: u64 = 100_000_000;
 /// Marks an absent task or slot.
 const NONE: u32 = u32::MAX;
 /// Marks a slot's first task of a stage: its gap is the lane's.
@@ -105,7 +105,7 @@ pub(crate) struct Schedule {
     pub repeats: BTreeMap<u32, u32>,
     /// Those attempts, each with the time from the first one's launch to its own if it did not wait for
     /// its end.
-    pub again: BTreeMap<u32, Option<u64>>,
+    pub retry_delays: BTreeMap<u32, Option<u64>>,
     /// Tasks that their stage's end did not wait for.
     pub unneeded: BTreeSet<u32>,
 }
@@ -148,21 +148,21 @@ impl Schedule {
             if task.ended_ns() > until {
                 self.unneeded.insert(ix as u32);
             }
-            let mut could = freed.max(submitted);
+            let mut earliest = freed.max(submitted);
             let key = (task.stage, task.partition);
             if let Some(previous) = previous.get(&key) {
                 let before = &tasks.all[*previous as usize];
                 let waited = before.ended_ns() <= task.launched_ns;
                 if waited {
-                    could = could.max(before.ended_ns());
+                    earliest = earliest.max(before.ended_ns());
                 }
                 self.repeats.insert(*previous, ix as u32);
-                self.again.insert(ix as u32, (!waited).then(|| task.launched_ns - before.launched_ns));
+                self.retry_delays.insert(ix as u32, (!waited).then(|| task.launched_ns - before.launched_ns));
             }
             if repeated.contains(&key) {
                 previous.insert(key, ix as u32);
             }
-            let mut gap_ns = task.launched_ns.saturating_sub(could).min(FIRST - 1);
+            let mut gap_ns = task.launched_ns.saturating_sub(earliest).min(FIRST - 1);
             if let Entry::Vacant(lane) = lanes[task.stage as usize].entry(slot) {
                 lane.insert(std::mem::replace(&mut gap_ns, FIRST));
             }
@@ -214,7 +214,7 @@ fn take(slots: &mut BTreeSet<(u64, u32)>, at: u64, capacity: Option<f64>) -> Opt
     let late = match capacity {
         Some(capacity) if slots.len() as f64 >= capacity => u64::MAX,
         Some(_) => 0,
-        None => LATE_NS,
+        None => MAX_RECORDING_DELAY_NS,
     };
     let free = slots.range(..=(at, NONE)).next_back();
     let next = || slots.first().filter(|(freed, _)| freed - at <= late);

@@ -5,14 +5,14 @@
 //! with the same work divided evenly: the excess of the long partitions is spread over the other tasks of
 //! the stage.
 
-use super::straggler::{STRAGGLES, median};
+use super::straggler::{STRAGGLER_RATIO, median};
 use super::task::Task;
 use crate::analysis::{Skew, SkewedPartition};
 
 /// Multiple of the median input above which a partition is skewed.
-const SKEWED: f64 = 2.0;
+const SKEW_RATIO: f64 = 2.0;
 /// Maximum skewed partitions listed per stage.
-const NAMED: usize = 5;
+const MAX_LISTED: usize = 5;
 
 /// Returns how uneven a stage's tasks are, and each task's duration with the work divided evenly (index,
 /// ns); the latter is empty if nothing is skewed.
@@ -39,8 +39,8 @@ pub(crate) fn skew(all: &[Task], of_stage: &[u32]) -> (Skew, Vec<(u32, u64)>) {
     let mut excess_ms = 0.0;
     for (ix, (read, time)) in read.iter().zip(&times).enumerate() {
         // Its rate is below the straggler threshold, so the data explains its duration.
-        let by_data = time / usual_time <= STRAGGLES * read / usual_read;
-        if *read > SKEWED * usual_read && *time > STRAGGLES * usual_time && by_data {
+        let by_data = time / usual_time <= STRAGGLER_RATIO * read / usual_read;
+        if *read > SKEW_RATIO * usual_read && *time > STRAGGLER_RATIO * usual_time && by_data {
             even.push((ix, time * mean / read));
             excess_ms += time - time * mean / read;
             let partition = all[ended[ix] as usize].partition;
@@ -56,7 +56,7 @@ pub(crate) fn skew(all: &[Task], of_stage: &[u32]) -> (Skew, Vec<(u32, u64)>) {
         return (out, Vec::new());
     }
     out.partitions.sort_by(|a, b| b.duration_ms.total_cmp(&a.duration_ms));
-    out.partitions.truncate(NAMED);
+    out.partitions.truncate(MAX_LISTED);
     // The other tasks take over the excess of the long ones.
     let share = excess_ms / (times.len() - even.len()).max(1) as f64;
     let mut divided: Vec<f64> = times.iter().map(|ms| ms + share).collect();

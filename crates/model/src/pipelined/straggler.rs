@@ -19,11 +19,11 @@ use super::task::{Part, Task};
 use crate::analysis::{Denominator, StragglerTask, Stragglers};
 
 /// Multiple of the median above which a task is a straggler.
-pub(crate) const STRAGGLES: f64 = 1.5;
+pub(crate) const STRAGGLER_RATIO: f64 = 1.5;
 /// Minimum tasks on a machine to call it slow.
-const ENOUGH: usize = 5;
+const MIN_TASKS: usize = 5;
 /// Maximum stragglers listed per stage.
-const NAMED: usize = 5;
+const MAX_LISTED: usize = 5;
 
 /// Parts of the time that can be a cause, by the cause's name.
 const PARTS: [(&str, &[Part]); 6] = [
@@ -77,7 +77,7 @@ pub(crate) fn judge(
     let at_median = |r: &Rated| (r.ix, (median * r.read * 1e6) as u64);
     let slower = rated.iter().zip(&rates).filter(|(_, rate)| **rate > median);
     let at_median_ns = slower.map(|(r, _)| at_median(r)).collect();
-    let straggles: Vec<usize> = (0..rated.len()).filter(|ix| rates[*ix] > STRAGGLES * median).collect();
+    let straggles: Vec<usize> = (0..rated.len()).filter(|ix| rates[*ix] > STRAGGLER_RATIO * median).collect();
     let mut causes = Causes::of_stage(trace, all, of_stage, &rated, &straggles, slow);
     causes.first_task(all, schedule, of_stage, &rates);
     let mut out = Stragglers { count: straggles.len() as u64, denominator, ..Stragglers::default() };
@@ -100,7 +100,7 @@ pub(crate) fn judge(
     }
     let mut longest: Vec<usize> = (0..straggles.len()).collect();
     longest.sort_by_key(|nth| Reverse(rated[straggles[*nth]].task.duration_ns));
-    out.tasks.extend(longest.into_iter().take(NAMED).map(|nth| {
+    out.tasks.extend(longest.into_iter().take(MAX_LISTED).map(|nth| {
         let task = rated[straggles[nth]].task;
         StragglerTask {
             partition: task.partition,
@@ -139,7 +139,7 @@ fn rate<'t>(all: &'t [Task], ended: &[u32]) -> (Denominator, Vec<Rated<'t>>) {
 
 /// A cause of one straggler.
 #[derive(Debug, Clone, Copy)]
-struct Found {
+struct StragglerCause {
     name: &'static str,
     /// True if its part of the time is only bounded, so it may be the cause.
     at_most: bool,
@@ -151,7 +151,7 @@ struct Causes<'r> {
     /// The stragglers, as indices into `rated`.
     straggles: &'r [usize],
     /// Every cause that may apply; fewer than a `u16` has bits.
-    all: Vec<Found>,
+    all: Vec<StragglerCause>,
     /// By straggler: a bitmask of the causes in `all` that apply.
     held: Vec<u16>,
     /// True for causes that the log allows to determine.
@@ -183,7 +183,7 @@ impl<'r> Causes<'r> {
     }
 
     /// Returns the causes of the straggler with this index.
-    fn of(&self, nth: usize) -> impl Iterator<Item = Found> {
+    fn of(&self, nth: usize) -> impl Iterator<Item = StragglerCause> {
         let held = self.held[nth];
         let all = self.all.iter().enumerate();
         all.filter(move |(bit, _)| held >> bit & 1 == 1).map(|(_, cause)| *cause)
@@ -194,11 +194,11 @@ impl<'r> Causes<'r> {
     fn add(&mut self, name: &'static str, known: bool, holds: impl Fn(&Task) -> bool) {
         self.known.insert(name, known);
         if known {
-            self.hold(Found { name, at_most: false }, |rated| holds(rated.task));
+            self.mark(StragglerCause { name, at_most: false }, |rated| holds(rated.task));
         }
     }
 
-    fn hold(&mut self, cause: Found, holds: impl Fn(&Rated<'r>) -> bool) {
+    fn mark(&mut self, cause: StragglerCause, holds: impl Fn(&Rated<'r>) -> bool) {
         let bit = 1 << self.all.len();
         self.all.push(cause);
         for (held, ix) in self.held.iter_mut().zip(self.straggles) {
@@ -224,7 +224,7 @@ impl<'r> Causes<'r> {
             r.rate((r.task.duration_ms() - gone).max(0.0))
         };
         let Some(median) = median(rated.iter().map(left).collect()) else { return };
-        self.hold(Found { name, at_most: !measured }, |r| left(r) <= STRAGGLES * median);
+        self.mark(StragglerCause { name, at_most: !measured }, |r| left(r) <= STRAGGLER_RATIO * median);
     }
 
     /// Adds output skew: a straggler by the amount read, but not by the amount written.
@@ -235,8 +235,8 @@ impl<'r> Causes<'r> {
         let median = median(among.iter().filter_map(written).collect());
         self.known.insert("output_skew", known);
         if let Some(median) = median {
-            let cause = Found { name: "output_skew", at_most: false };
-            self.hold(cause, |r| written(r).is_some_and(|rate| rate <= STRAGGLES * median));
+            let cause = StragglerCause { name: "output_skew", at_most: false };
+            self.mark(cause, |r| written(r).is_some_and(|rate| rate <= STRAGGLER_RATIO * median));
         }
     }
 
@@ -259,8 +259,8 @@ impl<'r> Causes<'r> {
             |r: &Rated| first_end.get(&r.task.resource).is_some_and(|end| r.task.launched_ns < *end);
         let of_first = self.rated.iter().zip(rates).filter(|(r, _)| is_first(r)).map(|(_, rate)| *rate);
         let Some(median) = median(of_first.collect()) else { return };
-        let cause = Found { name: "first_task", at_most: false };
-        self.hold(cause, |r| is_first(r) && r.rate(r.task.duration_ms()) <= STRAGGLES * median);
+        let cause = StragglerCause { name: "first_task", at_most: false };
+        self.mark(cause, |r| is_first(r) && r.rate(r.task.duration_ms()) <= STRAGGLER_RATIO * median);
     }
 }
 
@@ -280,9 +280,9 @@ pub(crate) fn slow_machines(trace: &Trace, all: &[Task], by_stage: &[Vec<u32>]) 
         }
     }
     let medians: Vec<Option<f64>> =
-        ratios.into_iter().map(|of| median(of.clone()).filter(|_| of.len() >= ENOUGH)).collect();
+        ratios.into_iter().map(|of| median(of.clone()).filter(|_| of.len() >= MIN_TASKS)).collect();
     let typical = median(medians.iter().flatten().copied().collect());
-    medians.iter().map(|m| m.zip(typical).is_some_and(|(m, typical)| m > STRAGGLES * typical)).collect()
+    medians.iter().map(|m| m.zip(typical).is_some_and(|(m, typical)| m > STRAGGLER_RATIO * typical)).collect()
 }
 
 /// The middle value, or the mean of the two in the middle.

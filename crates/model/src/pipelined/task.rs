@@ -128,17 +128,17 @@ impl Task {
         self.outcome == Outcome::Ok
     }
 
-    fn set(&mut self, part: Part, value: Option<Blocked>, most_ms: f64) -> bool {
+    fn set(&mut self, part: Part, value: Option<Blocked>, max_ms: f64) -> bool {
         let (ns, at_most) = match value {
             None => return false,
             Some(Blocked::MeasuredNs(ns)) => (ns, false),
             Some(Blocked::AtMostNs(ns)) => (ns, true),
         };
         let ms = ns as f64 / 1e6;
-        self.parts[part as usize] = ms.min(most_ms) as f32;
+        self.parts[part as usize] = ms.min(max_ms) as f32;
         self.bounds |= u16::from(at_most) << part as u16;
         // Rounding may add up to a millisecond.
-        ms > most_ms + 1.0 && !at_most
+        ms > max_ms + 1.0 && !at_most
     }
 }
 
@@ -154,7 +154,7 @@ pub(crate) struct Tasks {
     /// Tasks with a part longer than the time that contains it.
     pub impossible: usize,
     /// Tasks of stages or resources that the trace does not hold.
-    pub strayed: usize,
+    pub skipped: usize,
 }
 
 impl Tasks {
@@ -162,8 +162,8 @@ impl Tasks {
     pub fn of(trace: &Trace) -> Tasks {
         let mut tasks = Tasks { all: Vec::with_capacity(trace.pipelined_tasks.len()), ..Tasks::default() };
         for task in &trace.pipelined_tasks {
-            if strays(trace, &task) {
-                tasks.strayed += 1;
+            if has_invalid_index(trace, &task) {
+                tasks.skipped += 1;
                 continue;
             }
             let (task, impossible) = read(&task);
@@ -173,7 +173,7 @@ impl Tasks {
         let launched = |ix: &u32| tasks.all[*ix as usize].launched_ns;
         let mut order: Vec<u32> = (0..tasks.all.len() as u32).collect();
         order.sort_by_key(launched);
-        put_in_order(&mut tasks.all, order);
+        permute(&mut tasks.all, order);
         tasks
     }
 
@@ -196,7 +196,7 @@ impl Tasks {
 
 /// Permutes `tasks` in place so that position `i` gets the task from position `from[i]`. Sorting indices
 /// and permuting moves each task once and needs no second copy of a million tasks.
-fn put_in_order(tasks: &mut [Task], mut from: Vec<u32>) {
+fn permute(tasks: &mut [Task], mut from: Vec<u32>) {
     for start in 0..from.len() {
         // Follow the cycle of the permutation that starts here.
         let mut at = start;
@@ -211,14 +211,14 @@ fn put_in_order(tasks: &mut [Task], mut from: Vec<u32>) {
 }
 
 /// Returns true if a task refers to a stage or resource missing from the trace.
-fn strays(trace: &Trace, task: &PipelinedTask) -> bool {
+fn has_invalid_index(trace: &Trace, task: &PipelinedTask) -> bool {
     task.stage as usize >= trace.stages.len() || task.resource as usize >= trace.resources.len()
 }
 
 /// Returns the tasks' durations if each took this much less, in the order of [`Tasks::all`].
 pub(crate) fn shorter_ns(trace: &Trace, less_ns: &[u64]) -> Vec<u64> {
     let tasks = trace.pipelined_tasks.iter().zip(less_ns.iter().copied().chain(std::iter::repeat(0)));
-    let kept = tasks.filter(|(task, _)| !strays(trace, task));
+    let kept = tasks.filter(|(task, _)| !has_invalid_index(trace, task));
     let mut times: Vec<(u64, u64)> =
         kept.map(|(task, less)| (task.launched_ns, task.duration_ns.saturating_sub(less))).collect();
     times.sort_by_key(|(launched, _)| *launched);
@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn put_in_order_applies_every_permutation() {
+    fn permute_applies_every_permutation() {
         // Every permutation of five positions, with cycles of every length.
         for code in 0..5_u32.pow(5) {
             let from: Vec<u32> = (0..5).map(|place| code / 5_u32.pow(place) % 5).collect();
@@ -310,7 +310,7 @@ mod tests {
             }
             let named = |partition| read(&PipelinedTask { partition, ..PipelinedTask::default() }).0;
             let mut tasks: Vec<Task> = (0..5).map(named).collect();
-            put_in_order(&mut tasks, from.clone());
+            permute(&mut tasks, from.clone());
             assert_eq!(tasks.iter().map(|task| task.partition).collect::<Vec<_>>(), from);
         }
     }

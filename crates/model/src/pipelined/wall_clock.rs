@@ -56,7 +56,7 @@ pub(crate) fn idle(trace: &Trace, schedule: &Schedule, tasks: &Tasks) -> Option<
     let (started, ended) = span(trace, schedule, tasks)?;
     let jobs: Vec<(u64, u64)> =
         schedule.jobs.iter().flatten().map(|j| (j.submitted_ns, j.ended_ns)).collect();
-    let jobs = Apart::of(jobs);
+    let jobs = DisjointIntervals::of(jobs);
     let (mut slot_ns, mut without_job_ns) = (0.0, 0.0);
     for resource in trace.resources.iter().filter(|r| r.kind == kind::SLOTS) {
         let from = resource.added_ns?.max(started);
@@ -75,29 +75,29 @@ pub(crate) fn idle(trace: &Trace, schedule: &Schedule, tasks: &Tasks) -> Option<
 
 /// Disjoint intervals, each with the total length of those before it. Prefix sums keep many executors
 /// times many jobs fast.
-struct Apart(Vec<(u64, u64, u64)>);
+struct DisjointIntervals(Vec<(u64, u64, u64)>);
 
-impl Apart {
-    fn of(mut intervals: Vec<(u64, u64)>) -> Apart {
+impl DisjointIntervals {
+    fn of(mut intervals: Vec<(u64, u64)>) -> DisjointIntervals {
         intervals.sort_unstable();
-        let mut apart: Vec<(u64, u64, u64)> = Vec::new();
+        let mut disjoint: Vec<(u64, u64, u64)> = Vec::new();
         for (from, until) in intervals {
-            match apart.last_mut() {
+            match disjoint.last_mut() {
                 Some((_, last, _)) if from <= *last => *last = until.max(*last),
                 last => {
                     let before = last.map_or(0, |(from, until, before)| *before + (*until - *from));
-                    apart.push((from, until.max(from), before));
+                    disjoint.push((from, until.max(from), before));
                 }
             }
         }
-        Apart(apart)
+        DisjointIntervals(disjoint)
     }
 
     /// Returns the covered time between two instants.
     fn within_ns(&self, from: u64, until: u64) -> u64 {
         let by = |at: u64| {
-            let begun = self.0.partition_point(|(from, ..)| *from <= at);
-            let last = begun.checked_sub(1).map(|ix| self.0[ix]);
+            let started_before = self.0.partition_point(|(from, ..)| *from <= at);
+            let last = started_before.checked_sub(1).map(|ix| self.0[ix]);
             last.map_or(0, |(from, until, before)| before + at.min(until) - from)
         };
         by(until) - by(from)
@@ -126,7 +126,7 @@ mod tests {
             let until = from + next(30);
             let all = union_ns(intervals.clone());
             let either = union_ns(intervals.iter().copied().chain([(from, until)]).collect());
-            let within = Apart::of(intervals.clone()).within_ns(from, until);
+            let within = DisjointIntervals::of(intervals.clone()).within_ns(from, until);
             assert_eq!(until - from - within, either - all, "{from}..{until} of {intervals:?}");
         }
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use pellucid_trace::{Phase, Trace, kind, union_ns};
 
-use super::scenario::{Elsewhere, Terms};
+use super::scenario::{OtherStorage, Terms};
 use crate::Bottleneck;
 use crate::capacity::Capacity;
 use crate::demand::{Demands, brings_in};
@@ -162,15 +162,15 @@ impl Analytic {
             .map(|((span, job), moved)| {
                 let kinds = self.jobs[*job].iter().filter(|(kind, _)| !without.contains(&kind.as_str()));
                 let there = kinds.map(|(kind, members)| self.limit_ns(span, kind, members, terms).0);
-                let elsewhere = terms.elsewhere.as_ref().filter(|e| !without.contains(&e.kind));
-                let elsewhere = elsewhere.map_or(0.0, |e| self.elsewhere_ns(e, *moved, terms));
-                there.fold(elsewhere, f64::max)
+                let storage = terms.storage.as_ref().filter(|e| !without.contains(&e.kind));
+                let storage = storage.map_or(0.0, |e| self.storage_ns(e, *moved, terms));
+                there.fold(storage, f64::max)
             })
             .sum()
     }
 
     /// Returns the time to move input and output at their new storage.
-    fn elsewhere_ns(&self, e: &Elsewhere, (input, output): (f64, f64), terms: &Terms) -> f64 {
+    fn storage_ns(&self, e: &OtherStorage, (input, output): (f64, f64), terms: &Terms) -> f64 {
         if terms.free[e.resource] {
             return 0.0;
         }
@@ -218,8 +218,8 @@ impl Analytic {
         let all = self.modelled_ns(terms, &[]);
         let mut limits: BTreeMap<&str, (f64, usize, f64)> = BTreeMap::new();
         for ((span, job), moved) in self.spans.iter().zip(&self.members).zip(&self.moved) {
-            if let Some(e) = &terms.elsewhere {
-                limits.entry(e.kind).or_insert((0.0, 0, 0.0)).0 += self.elsewhere_ns(e, *moved, terms);
+            if let Some(e) = &terms.storage {
+                limits.entry(e.kind).or_insert((0.0, 0, 0.0)).0 += self.storage_ns(e, *moved, terms);
             }
             for (kind, members) in &self.jobs[*job] {
                 let (limit, largest) = self.limit_ns(span, kind, members, terms);
@@ -240,8 +240,8 @@ impl Analytic {
         let most = savings.iter().map(|(_, saving, _)| *saving).fold(0.0, f64::max);
         let equal = savings.iter().filter(|(_, saving, _)| *saving >= most - TIE * all);
         let (kind, _, (_, largest)) = equal.max_by(|a, b| a.2.0.total_cmp(&b.2.0))?;
-        let elsewhere = terms.elsewhere.as_ref().filter(|e| e.kind == *kind);
-        let name = elsewhere.map_or(&self.resources[*largest].name, |e| &e.name);
+        let storage = terms.storage.as_ref().filter(|e| e.kind == *kind);
+        let name = storage.map_or(&self.resources[*largest].name, |e| &e.name);
         Some(Bottleneck { kind: (*kind).to_string(), name: Some(name.clone()) })
     }
 }
@@ -260,9 +260,9 @@ impl Load {
 
     /// Returns all of the load under changes, and the part that cannot move to another resource.
     fn under(&self, terms: &Terms) -> (f64, f64) {
-        let elsewhere = terms.elsewhere.is_some();
-        let input = if terms.no_input || elsewhere { 0.0 } else { self.input };
-        let output = if elsewhere { 0.0 } else { self.output };
+        let storage = terms.storage.is_some();
+        let input = if terms.no_input || storage { 0.0 } else { self.input };
+        let output = if storage { 0.0 } else { self.output };
         let decode = if terms.no_decode { 0.0 } else { self.decode };
         let fixed = (input + output + self.fixed) * terms.scale;
         (fixed + (decode + self.movable) * terms.scale, fixed)

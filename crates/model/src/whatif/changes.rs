@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use super::Refused;
+use super::WhatIfError;
 
 /// Parses a rate (`50MB/s`) in bytes per second, or returns what is wrong with it.
 pub type ReadRate = fn(&str) -> Result<u64, String>;
@@ -154,7 +154,7 @@ impl Changes {
     ///
     /// # Errors
     /// Returns an error for an invalid setting; the message lists the valid ones.
-    pub fn parse<S: AsRef<str>>(settings: &[S], rate: ReadRate) -> Result<Changes, Refused> {
+    pub fn parse<S: AsRef<str>>(settings: &[S], rate: ReadRate) -> Result<Changes, WhatIfError> {
         let mut changes = Changes::default();
         settings.iter().try_for_each(|setting| changes.add(setting.as_ref(), rate))?;
         Ok(changes)
@@ -164,9 +164,9 @@ impl Changes {
     ///
     /// # Errors
     /// As [`Changes::parse`].
-    pub fn add(&mut self, setting: &str, rate: ReadRate) -> Result<(), Refused> {
+    pub fn add(&mut self, setting: &str, rate: ReadRate) -> Result<(), WhatIfError> {
         let Some((key, value)) = setting.split_once('=') else {
-            return Err(Refused::Usage(format!(
+            return Err(WhatIfError::Usage(format!(
                 "invalid setting `{setting}`: write KEY=VALUE, for example disk.rate=x2"
             )));
         };
@@ -175,11 +175,11 @@ impl Changes {
     }
 
     /// Rejects a key that already has a value; `no` may be given several times.
-    fn once(&self, key: &str) -> Result<(), Refused> {
+    fn once(&self, key: &str) -> Result<(), WhatIfError> {
         let same = |s: &&Setting| s.key == key || [s.key.as_str(), key].iter().all(|k| MACHINES.contains(k));
         match self.settings.iter().find(same).filter(|_| key != "no") {
             None => Ok(()),
-            Some(first) => Err(Refused::Usage(format!(
+            Some(first) => Err(WhatIfError::Usage(format!(
                 "`{key}` is set twice, first as `{first}`; set it once, or use --sweep for several values"
             ))),
         }
@@ -189,7 +189,7 @@ impl Changes {
     ///
     /// # Errors
     /// As [`Changes::parse`].
-    pub fn set(&mut self, key: &str, value: &str, rate: ReadRate) -> Result<(), Refused> {
+    pub fn set(&mut self, key: &str, value: &str, rate: ReadRate) -> Result<(), WhatIfError> {
         self.put(key, value, change(key, value, rate)?);
         Ok(())
     }
@@ -198,10 +198,10 @@ impl Changes {
     ///
     /// # Errors
     /// Returns an error if reading was not measured, or if a storage is already set.
-    pub fn set_storage(&mut self, value: &str, storage: Storage) -> Result<(), Refused> {
+    pub fn set_storage(&mut self, value: &str, storage: Storage) -> Result<(), WhatIfError> {
         self.once("storage")?;
         if !storage.read.iter().any(|(_, rate)| *rate > 0.0) {
-            return Err(Refused::Failed(format!(
+            return Err(WhatIfError::Failed(format!(
                 "cannot use {value}: reading was not measured; probe again with more time"
             )));
         }
@@ -245,7 +245,7 @@ impl fmt::Display for Changes {
     }
 }
 
-fn change(key: &str, value: &str, rate: ReadRate) -> Result<Change, Refused> {
+fn change(key: &str, value: &str, rate: ReadRate) -> Result<Change, WhatIfError> {
     let count = |whole| count(key, value, whole);
     let rate = || rate_of(key, value, rate);
     Ok(match key {
@@ -283,7 +283,7 @@ fn change(key: &str, value: &str, rate: ReadRate) -> Result<Change, Refused> {
     })
 }
 
-fn count(key: &str, value: &str, whole: bool) -> Result<Amount, Refused> {
+fn count(key: &str, value: &str, whole: bool) -> Result<Amount, WhatIfError> {
     if let Some(factor) = value.strip_prefix('x') {
         return Ok(Amount::Times(positive(key, value, factor)?));
     }
@@ -295,7 +295,7 @@ fn count(key: &str, value: &str, whole: bool) -> Result<Amount, Refused> {
 }
 
 /// Parses `60s`, `500ms`, `5min`, `1h` as Spark writes them, or `never`.
-fn timeout_ns(key: &str, value: &str) -> Result<u64, Refused> {
+fn timeout_ns(key: &str, value: &str) -> Result<u64, WhatIfError> {
     if value == "never" {
         return Ok(u64::MAX);
     }
@@ -312,7 +312,7 @@ fn timeout_ns(key: &str, value: &str) -> Result<u64, Refused> {
     Ok((positive(key, value, number)? * unit_ns).min(1e18) as u64)
 }
 
-fn rate_of(key: &str, value: &str, rate: ReadRate) -> Result<Amount, Refused> {
+fn rate_of(key: &str, value: &str, rate: ReadRate) -> Result<Amount, WhatIfError> {
     if let Some(factor) = value.strip_prefix('x') {
         return Ok(Amount::Times(positive(key, value, factor)?));
     }
@@ -326,7 +326,7 @@ fn rate_of(key: &str, value: &str, rate: ReadRate) -> Result<Amount, Refused> {
 }
 
 /// Parses a number within a plausible range, so that no time becomes infinite.
-fn positive(key: &str, value: &str, number: &str) -> Result<f64, Refused> {
+fn positive(key: &str, value: &str, number: &str) -> Result<f64, WhatIfError> {
     match number.parse::<f64>() {
         Ok(n) if (1e-3..=1e9).contains(&n) => Ok(n),
         Ok(n) if n <= 0.0 => Err(wrong(key, value, Some("it must be over 0"))),
@@ -335,19 +335,19 @@ fn positive(key: &str, value: &str, number: &str) -> Result<f64, Refused> {
     }
 }
 
-fn wrong(key: &str, value: &str, why: Option<&str>) -> Refused {
+fn wrong(key: &str, value: &str, why: Option<&str>) -> WhatIfError {
     let known = KEYS.iter().find(|(k, _)| *k == key).or_else(|| {
         let pattern = if key.starts_with("disk.") { "disk.NAME.rate" } else { "concurrency.KIND" };
         KEYS.iter().find(|(k, _)| *k == pattern)
     });
     let takes = known.map_or("a value", |(_, takes)| takes);
     let why = why.map_or(String::new(), |why| format!("{why}; "));
-    Refused::Usage(format!("`{key}={value}`: {why}{key} takes {takes}"))
+    WhatIfError::Usage(format!("`{key}={value}`: {why}{key} takes {takes}"))
 }
 
-fn unknown(key: &str) -> Refused {
+fn unknown(key: &str) -> WhatIfError {
     let keys: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
-    Refused::Usage(format!("unknown key `{key}`; the keys are {}", keys.join(", ")))
+    WhatIfError::Usage(format!("unknown key `{key}`; the keys are {}", keys.join(", ")))
 }
 
 /// Returns true if `no=` with this name removes a part of a task's time rather than a kind of resource.

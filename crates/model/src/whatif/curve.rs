@@ -15,20 +15,20 @@ use std::collections::BTreeMap;
 use pellucid_trace::Trace;
 
 /// Minimum time at a concurrency for its rate to count.
-const SEEN_NS: f64 = 20e6;
+const MIN_TIME_NS: f64 = 20e6;
 /// The same for counters, each interval of which has its own error; and for all intervals together.
-const COUNTED_NS: f64 = 300e6;
+const MIN_COUNTED_NS: f64 = 300e6;
 /// Rates within this of their mean count as equal.
-const LEVEL: f64 = 0.1;
+const MAX_VARIATION: f64 = 0.1;
 /// Relative difference from which the counters are taken to include other processes' bytes.
-const OTHERS: f64 = 0.1;
+const MAX_FOREIGN_SHARE: f64 = 0.1;
 
 /// The total rate by concurrency: points by ascending concurrency.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Curve {
     points: Vec<(f64, f64)>,
     /// Upper limit of the total rate.
-    pub most: f64,
+    pub max: f64,
 }
 
 /// Bytes per nanosecond that no resource reaches: the rate of a resource of unknown speed.
@@ -42,23 +42,23 @@ impl Curve {
 
     /// Returns true if the resource's rate is known.
     pub fn is_known(&self) -> bool {
-        self.most < UNLIMITED
+        self.max < UNLIMITED
     }
 
     /// Returns a curve with the same rate for every concurrency.
     pub fn level(rate: f64) -> Curve {
-        Curve { points: vec![(1.0, rate)], most: rate }
+        Curve { points: vec![(1.0, rate)], max: rate }
     }
 
     /// Returns a curve on which each monotask runs at its own pace of 1.
-    pub fn each() -> Curve {
-        Curve { points: vec![(1.0, 1.0), (1e9, 1e9)], most: f64::INFINITY }
+    pub fn own_pace() -> Curve {
+        Curve { points: vec![(1.0, 1.0), (1e9, 1e9)], max: f64::INFINITY }
     }
 
     /// Returns a curve through points with ascending concurrency.
     pub fn through(points: Vec<(f64, f64)>) -> Curve {
-        let most = points.iter().map(|p| p.1).fold(0.0, f64::max);
-        Curve { points, most }
+        let max = points.iter().map(|p| p.1).fold(0.0, f64::max);
+        Curve { points, max }
     }
 
     /// Returns the total rate of `n` concurrent monotasks.
@@ -70,67 +70,71 @@ impl Curve {
             (None, Some(only)) | (Some(only), None) => only.1,
             (None, None) => 0.0,
         };
-        rate.min(self.most)
+        rate.min(self.max)
     }
 
     /// Returns the curve scaled by a factor.
     pub fn times(&self, factor: f64) -> Curve {
         let points = self.points.iter().map(|p| (p.0, p.1 * factor)).collect();
-        Curve { points, most: self.most * factor }
+        Curve { points, max: self.max * factor }
     }
 }
 
 /// The observed rate of a resource.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Shown {
+pub(crate) enum ObservedRate {
     /// The same total rate for every concurrency, in bytes per nanosecond.
-    Level(f64),
+    Constant(f64),
     /// A rate that depends on concurrency.
-    By(Curve),
+    ByConcurrency(Curve),
     /// No bytes were observed.
-    Nothing,
+    Unknown,
 }
 
-impl Shown {
+impl ObservedRate {
     /// Returns the observed rate of resource `ix`, given its [`edges`].
-    pub fn of(trace: &Trace, ix: usize, edges: &[Edge]) -> Shown {
-        let seen = seen(edges);
-        let (ns, bytes) = seen.iter().fold((0.0, 0.0), |sum, s| (sum.0 + s.1, sum.1 + s.2));
+    pub fn of(trace: &Trace, ix: usize, edges: &[Edge]) -> ObservedRate {
+        let by_concurrency = by_concurrency(edges);
+        let (ns, bytes) = by_concurrency.iter().fold((0.0, 0.0), |sum, s| (sum.0 + s.1, sum.1 + s.2));
         // The mean over time with work, independent of the sampler's clock.
-        let Some(mean) = crate::ratio(bytes, ns).filter(|mean| *mean > 0.0) else { return Shown::Nothing };
+        let Some(mean) = crate::ratio(bytes, ns).filter(|mean| *mean > 0.0) else {
+            return ObservedRate::Unknown;
+        };
         let counted = counted(trace, ix, edges);
         let blurred = counted.is_none();
-        let (by_number, least_ns) = counted.map_or((seen, SEEN_NS), |counted| (counted, COUNTED_NS));
-        let enough = by_number.iter().filter(|(n, ns, bytes)| *n > 0 && *ns >= least_ns && *bytes > 0.0);
+        let (by_number, min_ns) =
+            counted.map_or((by_concurrency, MIN_TIME_NS), |counted| (counted, MIN_COUNTED_NS));
+        let enough = by_number.iter().filter(|(n, ns, bytes)| *n > 0 && *ns >= min_ns && *bytes > 0.0);
         let points: Vec<(f64, f64)> = enough.map(|(n, ns, bytes)| (f64::from(*n), bytes / ns)).collect();
         let off = |rate: f64| (rate / mean - 1.0).abs();
         let usual = || by_number.iter().map(|(_, ns, bytes)| ns * off(bytes / ns.max(1.0))).sum::<f64>() / ns;
-        if points.iter().all(|(_, rate)| off(*rate) <= LEVEL) || (blurred && usual() <= LEVEL) {
-            return Shown::Level(mean);
+        if points.iter().all(|(_, rate)| off(*rate) <= MAX_VARIATION) || (blurred && usual() <= MAX_VARIATION)
+        {
+            return ObservedRate::Constant(mean);
         }
-        Shown::By(Curve::through(points))
+        ObservedRate::ByConcurrency(Curve::through(points))
     }
 }
 
 /// Returns by rounded concurrency the time and the bytes that the device counted. Only intervals with
 /// work throughout count; `None` if there are too few, or if others used the device.
 fn counted(trace: &Trace, ix: usize, edges: &[Edge]) -> Option<Vec<(u32, f64, f64)>> {
-    let together = Together::of(edges);
+    let profile = ConcurrencyProfile::of(edges);
     let (mut found, mut ours): (BTreeMap<u32, (f64, f64)>, f64) = (BTreeMap::new(), 0.0);
     for sample in trace.utilization_samples.iter().filter(|s| s.resource as usize == ix) {
         let (Some(read), Some(write)) = (sample.read_bytes, sample.write_bytes) else { continue };
         let start = sample.at_ns.saturating_sub(sample.interval_ns);
-        if sample.interval_ns == 0 || together.least(start, sample.at_ns) < 1 {
+        if sample.interval_ns == 0 || profile.min(start, sample.at_ns) < 1 {
             continue;
         }
-        let sums = found.entry(together.mean(start, sample.at_ns).round() as u32).or_default();
+        let sums = found.entry(profile.mean(start, sample.at_ns).round() as u32).or_default();
         sums.0 += sample.interval_ns as f64;
         sums.1 += (read + write) as f64;
-        ours += together.bytes(start, sample.at_ns);
+        ours += profile.bytes(start, sample.at_ns);
     }
     let (ns, bytes) = found.values().fold((0.0, 0.0), |sum, s| (sum.0 + s.0, sum.1 + s.1));
-    let ours_alone = crate::ratio(bytes, ours).is_some_and(|r| (r - 1.0).abs() <= OTHERS);
-    (ns >= COUNTED_NS && ours_alone)
+    let ours_alone = crate::ratio(bytes, ours).is_some_and(|r| (r - 1.0).abs() <= MAX_FOREIGN_SHARE);
+    (ns >= MIN_COUNTED_NS && ours_alone)
         .then(|| found.into_iter().map(|(n, (ns, bytes))| (n, ns, bytes)).collect())
 }
 
@@ -150,12 +154,12 @@ pub(crate) fn edges(ran: &[(u64, u64, f64)]) -> Vec<Edge> {
 }
 
 /// Returns by concurrency the time and the bytes moved.
-fn seen(edges: &[Edge]) -> Vec<(u32, f64, f64)> {
-    let mut seen: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
+fn by_concurrency(edges: &[Edge]) -> Vec<(u32, f64, f64)> {
+    let mut by_concurrency: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
     let (mut running, mut rate, mut last) = (0_i32, 0.0, 0);
     for &(at, count, change) in edges {
         if running > 0 && at > last {
-            let sums = seen.entry(running as u32).or_default();
+            let sums = by_concurrency.entry(running as u32).or_default();
             sums.0 += (at - last) as f64;
             sums.1 += f64::max(rate, 0.0) * (at - last) as f64;
         }
@@ -163,18 +167,18 @@ fn seen(edges: &[Edge]) -> Vec<(u32, f64, f64)> {
         rate = if running == 0 { 0.0 } else { rate + change };
         last = at;
     }
-    seen.into_iter().map(|(n, (ns, bytes))| (n, ns, bytes)).collect()
+    by_concurrency.into_iter().map(|(n, (ns, bytes))| (n, ns, bytes)).collect()
 }
 
 /// Concurrency and bytes moved over time, each monotask's bytes spread evenly over its service.
-pub(crate) struct Together {
+pub(crate) struct ConcurrencyProfile {
     /// Time; the integral of the concurrency and the bytes up to it; concurrency and rate from then on.
     points: Vec<(u64, f64, f64, i32, f64)>,
 }
 
-impl Together {
+impl ConcurrencyProfile {
     /// Builds the profile from [`edges`].
-    pub fn of(edges: &[Edge]) -> Together {
+    pub fn of(edges: &[Edge]) -> ConcurrencyProfile {
         let (mut points, mut sum, mut bytes, mut running, mut rate, mut last) =
             (Vec::new(), 0.0, 0.0, 0, 0.0, 0);
         for &(at, count, change) in edges {
@@ -186,7 +190,7 @@ impl Together {
             last = at;
             points.push((at, sum, bytes, running, rate));
         }
-        Together { points }
+        ConcurrencyProfile { points }
     }
 
     /// Returns the last change up to a time.
@@ -207,7 +211,7 @@ impl Together {
     }
 
     /// Returns the smallest concurrency within an interval.
-    fn least(&self, start: u64, end: u64) -> i32 {
+    fn min(&self, start: u64, end: u64) -> i32 {
         let first = self.points.partition_point(|p| p.0 <= start);
         let until = self.points.partition_point(|p| p.0 < end).max(first);
         let within = self.points[first..until].iter().map(|p| p.3);
@@ -246,11 +250,13 @@ mod tests {
 
     #[test]
     fn counters_correct_rates_blurred_by_service_order() {
-        let Shown::By(blurred) = Shown::of(&Trace::default(), 0, &edges(&UNFAIR)) else {
+        let ObservedRate::ByConcurrency(blurred) = ObservedRate::of(&Trace::default(), 0, &edges(&UNFAIR))
+        else {
             panic!("nothing counted")
         };
         assert!(blurred.total(2) > 1.5 * blurred.total(1));
-        let Shown::Level(rate) = Shown::of(&sampled(&[10_000_000; 10]), 0, &edges(&UNFAIR)) else {
+        let ObservedRate::Constant(rate) = ObservedRate::of(&sampled(&[10_000_000; 10]), 0, &edges(&UNFAIR))
+        else {
             panic!("counted")
         };
         assert!((rate - 0.1).abs() < 1e-9, "{rate}");
@@ -260,19 +266,24 @@ mod tests {
     fn counters_preserve_a_rising_curve() {
         let ran = [(0, 500 * MS, 10e6), (500 * MS, 1_000 * MS, 20e6), (500 * MS, 1_000 * MS, 20e6)];
         let counts = [2e6, 2e6, 2e6, 2e6, 2e6, 8e6, 8e6, 8e6, 8e6, 8e6].map(|b| b as u64);
-        let Shown::By(curve) = Shown::of(&sampled(&counts), 0, &edges(&ran)) else { panic!("not level") };
+        let ObservedRate::ByConcurrency(curve) = ObservedRate::of(&sampled(&counts), 0, &edges(&ran)) else {
+            panic!("not level")
+        };
         assert!((curve.total(1) - 0.02).abs() < 1e-9 && (curve.total(2) - 0.08).abs() < 1e-9);
     }
 
     #[test]
     fn counters_with_foreign_bytes_are_ignored() {
         let busy = sampled(&[15_000_000; 10]);
-        assert_eq!(Shown::of(&busy, 0, &edges(&UNFAIR)), Shown::of(&Trace::default(), 0, &edges(&UNFAIR)));
+        assert_eq!(
+            ObservedRate::of(&busy, 0, &edges(&UNFAIR)),
+            ObservedRate::of(&Trace::default(), 0, &edges(&UNFAIR))
+        );
     }
 
     #[test]
     fn rate_is_unknown_without_bytes() {
-        assert_eq!(Shown::of(&Trace::default(), 0, &edges(&[(0, MS, 0.0)])), Shown::Nothing);
-        assert_eq!(Shown::of(&Trace::default(), 0, &[]), Shown::Nothing);
+        assert_eq!(ObservedRate::of(&Trace::default(), 0, &edges(&[(0, MS, 0.0)])), ObservedRate::Unknown);
+        assert_eq!(ObservedRate::of(&Trace::default(), 0, &[]), ObservedRate::Unknown);
     }
 }

@@ -18,9 +18,9 @@ pub const RESIDUALS_HEADER: &str = "tasks\tquery\tfingerprint\tscale\tlog_error"
 /// Minimum part of every scale: no job takes exactly the same time twice.
 const MIN_SCALE: f64 = 0.01;
 /// Maximum half-width of the interval, as a logarithm: a hundredfold carries no information.
-const WIDEST: f64 = 4.6;
+const MAX_HALF_WIDTH: f64 = 4.6;
 /// Replay error above which something happened that the simulation does not model.
-const REPLAY_MISSES: f64 = 0.05;
+const MAX_REPLAY_ERROR: f64 = 0.05;
 /// The factor where there are too few residuals to estimate it.
 const ASSUMED_FACTOR: f64 = 3.0;
 /// Minimum residuals of other queries for which the nine-in-ten bound is one of them.
@@ -153,8 +153,8 @@ impl Evidence {
             By::Analytic => analytic_ms?,
         };
         let half = self.factor * self.scale(by, simulated_ms, analytic_ms);
-        let below = (half.powi(2) + estimate.doubt.0.powi(2)).sqrt().min(WIDEST);
-        let above = (half.powi(2) + estimate.doubt.1.powi(2)).sqrt().min(WIDEST);
+        let below = (half.powi(2) + estimate.doubt.0.powi(2)).sqrt().min(MAX_HALF_WIDTH);
+        let above = (half.powi(2) + estimate.doubt.1.powi(2)).sqrt().min(MAX_HALF_WIDTH);
         Some(Prediction {
             duration_ms,
             low_ms: duration_ms * (-below).exp(),
@@ -189,7 +189,7 @@ impl Evidence {
         let rest = self.unexplained().filter(|_| analytic.is_some());
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
         match (replay, rest) {
-            (Some(replay), Some(rest)) if replay > REPLAY_MISSES && rest < replay => Some((
+            (Some(replay), Some(rest)) if replay > MAX_REPLAY_ERROR && rest < replay => Some((
                 By::Analytic,
                 format!(
                     "the simulation is {} off the measured job, ideal times {}",

@@ -32,7 +32,7 @@ mod service;
 mod simulate;
 mod sweep;
 
-pub use answer::{Baseline, By, Point, Prediction, Refused, Single, WhatIf};
+pub use answer::{Baseline, By, Point, Prediction, Single, WhatIf, WhatIfError};
 pub use changes::{Amount, Change, Changes, InputFrom, ReadRate, Setting, Storage};
 pub use interval::{RESIDUALS_HEADER, Residual, Residuals, Tasks, fingerprint, residual_table, residuals};
 pub(crate) use recorded::measured_ns as recorded_ns;
@@ -64,7 +64,7 @@ pub(crate) trait Basis: Sync {
     /// Returns the relative standard error of the job's time due to chance.
     fn spread(&self) -> f64;
     /// Returns the job under changes.
-    fn estimate(&self, changes: &Changes) -> Result<Estimate, Refused>;
+    fn estimate(&self, changes: &Changes) -> Result<Estimate, WhatIfError>;
     /// Returns the single changes worth asking about, in the form that `--set` takes.
     fn singles(&self) -> Vec<String>;
 }
@@ -93,7 +93,7 @@ pub struct WhatIfModel<'a> {
 ///
 /// # Errors
 /// As [`WhatIfModel::of`].
-pub fn measured_ms(trace: &Trace) -> Result<f64, Refused> {
+pub fn measured_ms(trace: &Trace) -> Result<f64, WhatIfError> {
     if crate::pipelined::applies(trace) {
         return Ok(PipelinedBasis::of(trace)?.baseline().measured_ms);
     }
@@ -107,7 +107,7 @@ impl<'a> WhatIfModel<'a> {
     ///
     /// # Errors
     /// Returns an error for a trace that is truncated, holds no job, or whose job did not succeed.
-    pub fn of(trace: &'a Trace, residuals: &[Residual]) -> Result<WhatIfModel<'a>, Refused> {
+    pub fn of(trace: &'a Trace, residuals: &[Residual]) -> Result<WhatIfModel<'a>, WhatIfError> {
         if crate::pipelined::applies(trace) {
             return WhatIfModel::on(Box::new(PipelinedBasis::of(trace)?), trace, residuals);
         }
@@ -116,7 +116,7 @@ impl<'a> WhatIfModel<'a> {
             return WhatIfModel::on(Box::new(IterativeBasis::of(trace)?), trace, residuals);
         }
         if trace.monotasks.is_empty() {
-            return Err(Refused::Failed(
+            return Err(WhatIfError::Failed(
                 "cannot predict: the trace holds no monotasks; \
                 record a query that reads or computes"
                     .into(),
@@ -129,7 +129,7 @@ impl<'a> WhatIfModel<'a> {
         basis: Box<dyn Basis + 'a>,
         trace: &Trace,
         residuals: &[Residual],
-    ) -> Result<WhatIfModel<'a>, Refused> {
+    ) -> Result<WhatIfModel<'a>, WhatIfError> {
         let fingerprint = fingerprint(trace.jobs.iter().map(|job| job.name.as_str()));
         Ok(WhatIfModel { basis, fingerprint, residuals: residuals.to_vec(), evidence: OnceLock::new() })
     }
@@ -164,8 +164,8 @@ impl<'a> WhatIfModel<'a> {
     ///
     /// # Errors
     /// Returns an error for a change that the trace does not support; the message names those it does.
-    pub fn predict(&self, changes: &Changes) -> Result<WhatIf, Refused> {
-        let (prediction, estimate) = self.one(changes)?;
+    pub fn predict(&self, changes: &Changes) -> Result<WhatIf, WhatIfError> {
+        let (prediction, estimate) = self.predict_one(changes)?;
         Ok(WhatIf {
             changes: changes.clone(),
             baseline: self.evidence().baseline.clone(),
@@ -181,12 +181,12 @@ impl<'a> WhatIfModel<'a> {
     ///
     /// # Errors
     /// As [`WhatIfModel::predict`].
-    pub fn sweep(&self, base: &Changes, sweep: &Sweep, rate: ReadRate) -> Result<Vec<Point>, Refused> {
+    pub fn sweep(&self, base: &Changes, sweep: &Sweep, rate: ReadRate) -> Result<Vec<Point>, WhatIfError> {
         let point = |(value, at): &(String, f64)| {
-            let (prediction, estimate) = self.one(&sweep.at(base, value, rate)?)?;
+            let (prediction, estimate) = self.predict_one(&sweep.at(base, value, rate)?)?;
             Ok(Point { value: value.clone(), at: *at, prediction, bottleneck: estimate.bottleneck })
         };
-        each(&sweep.values, point).into_iter().collect()
+        map_parallel(&sweep.values, point).into_iter().collect()
     }
 
     /// Predicts each single change that the trace supports, largest gain first.
@@ -195,10 +195,11 @@ impl<'a> WhatIfModel<'a> {
         let no_rate: ReadRate = |_| Err(String::new());
         let single = |setting: &String| {
             let changes = Changes::parse(&[setting], no_rate).ok()?;
-            let (prediction, estimate) = self.one(&changes).ok()?;
+            let (prediction, estimate) = self.predict_one(&changes).ok()?;
             Some(Single { changes, prediction, bottleneck: estimate.bottleneck })
         };
-        let mut all: Vec<Single> = each(&self.basis.singles(), single).into_iter().flatten().collect();
+        let mut all: Vec<Single> =
+            map_parallel(&self.basis.singles(), single).into_iter().flatten().collect();
         all.sort_by(|a, b| a.prediction.duration_ms.total_cmp(&b.prediction.duration_ms));
         all
     }
@@ -209,11 +210,11 @@ impl<'a> WhatIfModel<'a> {
         self.evidence().scale(prediction.by, prediction.simulated_ms, prediction.analytic_ms)
     }
 
-    fn one(&self, changes: &Changes) -> Result<(Prediction, Estimate), Refused> {
-        let (evidence, estimate) = both(|| self.evidence(), || self.basis.estimate(changes));
+    fn predict_one(&self, changes: &Changes) -> Result<(Prediction, Estimate), WhatIfError> {
+        let (evidence, estimate) = join(|| self.evidence(), || self.basis.estimate(changes));
         let mut estimate = estimate?;
         let none = || {
-            Refused::Failed(
+            WhatIfError::Failed(
                 "cannot predict: the trace has no demands; record a query that reads or computes".into(),
             )
         };
@@ -228,22 +229,22 @@ impl<'a> WhatIfModel<'a> {
 
 /// Runs both closures, the first on its own thread if one can be spawned. The results do not depend on
 /// the order.
-fn both<A: Send, B>(first: impl Fn() -> A + Sync, second: impl FnOnce() -> B) -> (A, B) {
+fn join<A: Send, B>(first: impl Fn() -> A + Sync, second: impl FnOnce() -> B) -> (A, B) {
     thread::scope(|scope| {
-        let begun = thread::Builder::new().spawn_scoped(scope, &first);
+        let spawned = thread::Builder::new().spawn_scoped(scope, &first);
         let second = second();
-        match begun {
-            Ok(begun) => (begun.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), second),
+        match spawned {
+            Ok(spawned) => (spawned.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), second),
             Err(_) => (first(), second), // cannot spawn a thread
         }
     })
 }
 
 /// Maps items on two threads, preserving order.
-fn each<T: Sync, R: Send>(items: &[T], gives: impl Fn(&T) -> R + Sync) -> Vec<R> {
+fn map_parallel<T: Sync, R: Send>(items: &[T], gives: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let (first, second) = items.split_at(items.len() / 2);
     let of = |items: &[T]| items.iter().map(&gives).collect::<Vec<R>>();
-    let (mut all, rest) = both(|| of(first), || of(second));
+    let (mut all, rest) = join(|| of(first), || of(second));
     all.extend(rest);
     all
 }

@@ -6,7 +6,7 @@ use super::analytic::Analytic;
 use super::recorded::{Order, Recorded, measured_ns};
 use super::scenario::{Scenario, Terms};
 use super::simulate::simulate;
-use super::{Baseline, Basis, Changes, Estimate, Refused, Tasks, both, rework, service};
+use super::{Baseline, Basis, Changes, Estimate, Tasks, WhatIfError, join, rework, service};
 use crate::capacity::capacities;
 use crate::demand::Demands;
 use crate::job::explained;
@@ -26,14 +26,14 @@ pub(crate) struct Monotasks {
 impl Monotasks {
     /// Prepares a trace.
     pub fn of(trace: &Trace) -> Monotasks {
-        let (order, demands) = both(|| Order::of(trace), || Demands::of(trace));
+        let (order, demands) = join(|| Order::of(trace), || Demands::of(trace));
         let mut capacities = capacities(trace, &demands);
         let services = service::services(trace, &demands, &capacities);
         for (capacity, service) in capacities.iter_mut().zip(&services) {
             *capacity = service.capacity.clone();
         }
         let analyse = || (Analytic::of(trace, &demands, &capacities), spread(trace), singles(trace));
-        let ((analytic, spread, singles), recorded) = both(analyse, || {
+        let ((analytic, spread, singles), recorded) = join(analyse, || {
             let mut recorded = Recorded::of(trace, &demands, services, order);
             rework::bundle(&mut recorded);
             recorded
@@ -75,7 +75,7 @@ impl Basis for Monotasks {
         self.spread
     }
 
-    fn estimate(&self, changes: &Changes) -> Result<Estimate, Refused> {
+    fn estimate(&self, changes: &Changes) -> Result<Estimate, WhatIfError> {
         let scenario = Scenario::of(&self.recorded, changes)?;
         let modelled = self.analytic.modelled_ns(&scenario.terms, &[]);
         let simulated = simulate(&scenario.recorded, &scenario.terms.free);

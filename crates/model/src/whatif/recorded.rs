@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use pellucid_trace::{Outcome, Phase, Trace, kind};
 
-use super::Refused;
+use super::WhatIfError;
 use super::service::Service;
 use crate::demand::{Demands, core_time, service};
 
@@ -102,20 +102,20 @@ pub(crate) struct Recorded {
 }
 
 /// Rejects traces that hold too little to predict from.
-pub(crate) fn check(trace: &Trace) -> Result<(), Refused> {
+pub(crate) fn check(trace: &Trace) -> Result<(), WhatIfError> {
     if let Some(why) = &trace.truncated {
-        return Err(Refused::Failed(format!(
+        return Err(WhatIfError::Failed(format!(
             "cannot predict: the trace is truncated ({why}) and does not hold the job's end; \
             run the job again to its end with --trace FILE"
         )));
     }
     if trace.jobs.is_empty() {
-        return Err(Refused::Failed(
+        return Err(WhatIfError::Failed(
             "cannot predict: the trace holds no job; record one with `pellucid sql --trace FILE`".into(),
         ));
     }
-    if !holds_together(trace) {
-        return Err(Refused::Failed(
+    if !has_valid_indices(trace) {
+        return Err(WhatIfError::Failed(
             "cannot predict: the trace refers to stages, jobs or resources that it does not hold; record the job again"
                 .into(),
         ));
@@ -129,7 +129,7 @@ pub(crate) fn check(trace: &Trace) -> Result<(), Refused> {
             Some(end) if end.ended_ns <= job.submitted_ns => "took no time",
             Some(_) => continue,
         };
-        return Err(Refused::Failed(format!(
+        return Err(WhatIfError::Failed(format!(
             "cannot predict: job {ix} of the trace {how}; \
             record a run that ends well"
         )));
@@ -139,7 +139,7 @@ pub(crate) fn check(trace: &Trace) -> Result<(), Refused> {
 
 /// Returns true if stages, multitasks and resources refer to existing records, as a file's reader
 /// ensures.
-fn holds_together(trace: &Trace) -> bool {
+fn has_valid_indices(trace: &Trace) -> bool {
     let stages = trace.stages.len();
     let resources = trace.resources.len();
     trace.stages.iter().all(|s| (s.job as usize) < trace.jobs.len())
@@ -309,7 +309,7 @@ fn lags(trace: &Trace, services: &[Service]) -> Vec<u64> {
         for (start, ix) in starts {
             let m = &trace.monotasks[ix];
             let mut free = m.queued_ns;
-            if busy.len() >= service.at_once as usize {
+            if busy.len() >= service.max_concurrency as usize {
                 free = free.max(busy.pop().map_or(0, |end| end.0));
             }
             lags[ix] = start.saturating_sub(free);
@@ -379,15 +379,15 @@ fn after(trace: &Trace, of_task: &[u32]) -> Vec<Vec<u32>> {
         })
         .collect();
     // Limits the total length, so that a damaged trace cannot make it quadratic.
-    let mut room = 64 * of_task.len();
+    let mut budget = 64 * of_task.len();
     let of = |place: u32| {
         let queued = at(place).queued_ns;
         let ended = by_end.partition_point(|p| at(*p).ended_ns() <= queued);
         let Some(latest) = ended.checked_sub(1).map(|last| latest_queued[last]) else { return Vec::new() };
         let first = by_end[..ended].partition_point(|p| at(*p).ended_ns() <= latest);
         let direct = by_end[first..ended].iter().copied().filter(|p| *p < place && at(*p).queued_ns < queued);
-        let mut direct: Vec<u32> = direct.take(room).collect();
-        room -= direct.len();
+        let mut direct: Vec<u32> = direct.take(budget).collect();
+        budget -= direct.len();
         direct.sort_unstable();
         direct
     };
@@ -431,7 +431,7 @@ fn submissions(trace: &Trace, members: &Members, ends: &[u64], recorded: &mut Re
 }
 
 /// When a stage's compute monotask ran.
-struct Ran {
+struct ComputeRun {
     start_ns: u64,
     end_ns: u64,
     multitask: u32,
@@ -439,7 +439,7 @@ struct Ran {
 }
 
 /// Returns the compute monotasks of a stage by start; empty if none of its multitasks only writes.
-fn computes(trace: &Trace, members: &Members, of_stage: &[usize]) -> Vec<Ran> {
+fn computes(trace: &Trace, members: &Members, of_stage: &[usize]) -> Vec<ComputeRun> {
     let phase = |m: &u32| trace.monotasks[*m as usize].phase;
     let only_writes =
         |ix: &usize| !members.of(*ix).is_empty() && members.of(*ix).iter().all(|m| writes(phase(m)));
@@ -450,7 +450,7 @@ fn computes(trace: &Trace, members: &Members, of_stage: &[usize]) -> Vec<Ran> {
     for ix in of_stage {
         for (place, m) in members.of(*ix).iter().enumerate().filter(|(_, m)| phase(m) == Phase::Compute) {
             let (start_ns, end_ns) = service(&trace.monotasks[*m as usize]);
-            all.push(Ran { start_ns, end_ns, multitask: *ix as u32, monotask: place as u32 });
+            all.push(ComputeRun { start_ns, end_ns, multitask: *ix as u32, monotask: place as u32 });
         }
     }
     all.sort_by_key(|r| (r.start_ns, r.multitask));
@@ -476,17 +476,22 @@ fn ends_before(trace: &Trace, ends: &[u64], of_stage: &[usize]) -> Vec<u64> {
 
 /// Returns the submission of a multitask that only writes: by a compute monotask, or after all others of
 /// its stage (it publishes their output).
-fn by_compute(task: &Task, computes: &[Ran], admitted_ns: u64, others_end_ns: u64) -> Option<Submission> {
+fn by_compute(
+    task: &Task,
+    computes: &[ComputeRun],
+    admitted_ns: u64,
+    others_end_ns: u64,
+) -> Option<Submission> {
     if computes.is_empty() || task.monotasks.is_empty() || !task.monotasks.iter().all(|m| writes(m.phase)) {
         return None;
     }
     if others_end_ns <= admitted_ns {
         return Some(Submission::AfterStage(admitted_ns - others_end_ns));
     }
-    let begun = computes.partition_point(|r| r.start_ns <= admitted_ns);
-    let running = computes[..begun].iter().rev().take(1024).find(|r| r.end_ns >= admitted_ns);
+    let started = computes.partition_point(|r| r.start_ns <= admitted_ns);
+    let running = computes[..started].iter().rev().take(1024).find(|r| r.end_ns >= admitted_ns);
     // A write may have waited for a slot until after its compute monotask ended.
-    let maker = running.or(computes[..begun].last()).or(computes.first())?;
+    let maker = running.or(computes[..started].last()).or(computes.first())?;
     let took = maker.end_ns.saturating_sub(maker.start_ns).max(1) as f64;
     let share = (admitted_ns.saturating_sub(maker.start_ns) as f64 / took).min(1.0);
     Some(Submission::During { multitask: maker.multitask, monotask: maker.monotask, share })

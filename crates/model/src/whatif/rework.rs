@@ -56,7 +56,7 @@ pub(crate) fn partitions(recorded: &mut Recorded, amount: Amount) -> usize {
         let exchanged = !recorded.stages[stage].after.is_empty();
         let reads = of_stage.iter().any(|t| t.monotasks.iter().any(|m| brings_in(m.phase)));
         let parts = of_stage.len();
-        if !exchanged || reads || parts < 2 || made(of_stage) {
+        if !exchanged || reads || parts < 2 || any_submitted_by_others(of_stage) {
             tasks.push(of_stage.clone());
             continue;
         }
@@ -64,7 +64,7 @@ pub(crate) fn partitions(recorded: &mut Recorded, amount: Amount) -> usize {
         tasks.push(divide(of_stage, wanted as usize));
         changed += 1;
     }
-    put_back(recorded, tasks);
+    replace_tasks(recorded, tasks);
     changed
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn scale(recorded: &mut Recorded, factor: f64) {
         let reads = |t: &Task| t.monotasks.iter().any(|m| brings_in(m.phase) || m.cached_bytes > 0.0);
         let first = recorded.stages[stage].after.is_empty() || of_stage.iter().any(reads);
         let count = (of_stage.len() as f64 * factor).round().max(1.0) as usize;
-        let mut scaled = if first && !of_stage.is_empty() && !made(of_stage) {
+        let mut scaled = if first && !of_stage.is_empty() && !any_submitted_by_others(of_stage) {
             divide(of_stage, count)
         } else {
             of_stage.clone()
@@ -87,7 +87,7 @@ pub(crate) fn scale(recorded: &mut Recorded, factor: f64) {
         }
         tasks.push(scaled);
     }
-    put_back(recorded, tasks);
+    replace_tasks(recorded, tasks);
 }
 
 /// Removes reads and fetches of input and, if `decoded`, its decoding. A core then copies it from memory
@@ -103,7 +103,7 @@ pub(crate) fn input_in_memory(recorded: &mut Recorded, decoded: bool, copy_ns: f
             .map(|m| is_input(m.phase, &recorded.services[m.resource as usize].kind))
             .collect();
         if input.contains(&true) {
-            undisturbed(task);
+            remove_waits(task);
         }
         let bytes: f64 = task
             .monotasks
@@ -122,7 +122,7 @@ pub(crate) fn input_in_memory(recorded: &mut Recorded, decoded: bool, copy_ns: f
             monotask.work += bytes / computes * copy_ns;
             copied += bytes / computes;
         }
-        kept.push(keep(task, &input));
+        kept.push(drop_monotasks(task, &input));
     }
     // Indices of submitting monotasks may have changed.
     for task in Arc::make_mut(&mut recorded.tasks) {
@@ -243,7 +243,7 @@ fn read_first(task: &mut Task, read: Mono) {
 
 /// Scales the driver's time (planning, waking, ending), since its thread gets another share of a core.
 /// Time between jobs belongs to the user's program.
-pub(crate) fn driver(recorded: &mut Recorded, factor: f64) {
+pub(crate) fn scale_driver(recorded: &mut Recorded, factor: f64) {
     let times = |ns: &mut u64| *ns = (*ns as f64 * factor) as u64;
     recorded.jobs.iter_mut().for_each(|job| times(&mut job.tail_ns));
     recorded.stages.iter_mut().for_each(|stage| times(&mut stage.gap_ns));
@@ -263,13 +263,13 @@ pub(crate) fn read_for_free(recorded: &mut Recorded, free: &[bool]) {
         let reads =
             |m: &Mono| free[m.resource as usize] && is_input(m.phase, &services[m.resource as usize].kind);
         if task.monotasks.iter().any(reads) {
-            undisturbed(task);
+            remove_waits(task);
         }
     }
 }
 
 /// Removes the waits for a core from a multitask's computing.
-fn undisturbed(task: &mut Task) {
+fn remove_waits(task: &mut Task) {
     for monotask in task.monotasks.iter_mut().filter(|m| m.phase == Phase::Compute && m.work > 0.0) {
         let runs = 1.0 - monotask.waits / monotask.work;
         monotask.work *= runs;
@@ -280,7 +280,7 @@ fn undisturbed(task: &mut Task) {
 
 /// Drops monotasks, passing their dependencies on to those that depend on them. Returns the new indices
 /// of the others.
-fn keep(task: &mut Task, drop: &[bool]) -> Vec<Option<u32>> {
+fn drop_monotasks(task: &mut Task, drop: &[bool]) -> Vec<Option<u32>> {
     let mut places: Vec<Option<u32>> = Vec::with_capacity(drop.len());
     let mut count = 0;
     for gone in drop {
@@ -381,7 +381,7 @@ pub(crate) fn bundle(recorded: &mut Recorded) {
     for task in std::mem::take(tasks) {
         by_stage[task.stage as usize].push(task);
     }
-    if by_stage.iter().any(|tasks| made(tasks)) {
+    if by_stage.iter().any(|tasks| any_submitted_by_others(tasks)) {
         // Submitters are identified by index, so such jobs are not bundled.
         tasks.extend(by_stage.into_iter().flatten());
         return;
@@ -426,7 +426,7 @@ fn brings_in(phase: Phase) -> bool {
 }
 
 /// Returns true if some are submitted by others, by index, so that their number cannot change.
-fn made(tasks: &[Task]) -> bool {
+fn any_submitted_by_others(tasks: &[Task]) -> bool {
     tasks.iter().any(|t| !matches!(t.submission, Submission::WithStage(_)))
 }
 
@@ -446,7 +446,7 @@ fn by_stage(recorded: &Recorded) -> Vec<Vec<Task>> {
 }
 
 /// Replaces all multitasks, stage by stage, and updates the indices of submitters.
-fn put_back(recorded: &mut Recorded, by_stage: Vec<Vec<Task>>) {
+fn replace_tasks(recorded: &mut Recorded, by_stage: Vec<Vec<Task>>) {
     let mut moved = vec![0; recorded.tasks.len()];
     let mut at = 0;
     let mut kept = vec![Vec::new(); by_stage.len()];

@@ -13,7 +13,7 @@ use super::curve::Curve;
 use super::recorded::Recorded;
 use super::rework::Requests;
 use super::service::{Service, core_curve};
-use super::{Refused, rework};
+use super::{WhatIfError, rework};
 
 /// Assumed time for a core to copy a byte from memory, in nanoseconds; the trace does not show it.
 const COPY_NS_PER_BYTE: f64 = 0.25;
@@ -38,12 +38,12 @@ pub(crate) struct Terms {
     /// Factor on the bytes that cross links between machines.
     pub crossing: f64,
     /// The storage that input and output move to.
-    pub elsewhere: Option<Elsewhere>,
+    pub storage: Option<OtherStorage>,
 }
 
 /// A store or disk that a job's input and output move to.
 #[derive(Debug, Clone)]
-pub(crate) struct Elsewhere {
+pub(crate) struct OtherStorage {
     /// Its index among the services.
     pub resource: usize,
     pub name: String,
@@ -80,7 +80,7 @@ impl Scenario {
             scale: 1.0,
             machines: 1.0,
             crossing: 1.0,
-            elsewhere: None,
+            storage: None,
         }
     }
 
@@ -88,7 +88,7 @@ impl Scenario {
     ///
     /// # Errors
     /// Returns an error for a change that the trace does not support; the message names those it does.
-    pub fn of(recorded: &Recorded, changes: &Changes) -> Result<Scenario, Refused> {
+    pub fn of(recorded: &Recorded, changes: &Changes) -> Result<Scenario, WhatIfError> {
         let mut scenario = Scenario {
             recorded: recorded.clone(),
             terms: Scenario::terms(recorded),
@@ -101,7 +101,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    fn apply(&mut self, key: &str, change: &Change) -> Result<(), Refused> {
+    fn apply(&mut self, key: &str, change: &Change) -> Result<(), WhatIfError> {
         match change {
             Change::Cores(amount) => self.cores(*amount),
             Change::Disks(amount) => self.disks(*amount),
@@ -112,12 +112,12 @@ impl Scenario {
             Change::Partitions(amount) => self.partitions(*amount),
             Change::Machines(amount) => self.machines(key, *amount),
             Change::Executors(_) | Change::ExecutorCores(_) | Change::IdleTimeout(_) => {
-                Err(self.instead("executors belong to Spark; this trace has none"))
+                Err(self.unsupported("executors belong to Spark; this trace has none"))
             }
             Change::Input(from) => self.input(*from),
             Change::InputScale(factor) => self.scale(*factor),
             Change::Storage(storage) => self.storage(storage),
-            Change::No(what) => self.no(what),
+            Change::No(what) => self.remove(what),
         }
     }
 
@@ -128,7 +128,7 @@ impl Scenario {
     }
 
     /// Builds an error that ends with the keys this trace supports.
-    fn instead(&self, why: &str) -> Refused {
+    fn unsupported(&self, why: &str) -> WhatIfError {
         let has = |kind: &str| self.recorded.services.iter().any(|s| s.kind == kind);
         let (disk, network, store) = (has(kind::DISK), has(kind::NETWORK), has(kind::STORE));
         let divided = rework::partitions(&mut self.recorded.clone(), Amount::Times(1.0)) > 0;
@@ -143,7 +143,7 @@ impl Scenario {
             (true, "input, input.scale, storage, no"),
         ];
         let keys: Vec<&str> = keys.iter().filter(|(answered, _)| *answered).map(|(_, key)| *key).collect();
-        Refused::Usage(format!("{why}; this trace can answer {}", keys.join(", ")))
+        WhatIfError::Usage(format!("{why}; this trace can answer {}", keys.join(", ")))
     }
 
     fn assume(&mut self, words: String) {
@@ -152,21 +152,21 @@ impl Scenario {
         }
     }
 
-    fn cores(&mut self, amount: Amount) -> Result<(), Refused> {
+    fn cores(&mut self, amount: Amount) -> Result<(), WhatIfError> {
         let of_kind = self.of_kind(kind::CPU);
         if of_kind.is_empty() {
-            return Err(Refused::Usage("cores: this trace has no cores".into()));
+            return Err(WhatIfError::Usage("cores: this trace has no cores".into()));
         }
         let mut driver = 1.0;
         for ix in of_kind {
             let service = &mut self.recorded.services[ix];
-            let before = service.capacity.rate.unwrap_or_else(|| f64::from(service.at_once));
+            let before = service.capacity.rate.unwrap_or_else(|| f64::from(service.max_concurrency));
             let cores = amount.of(Some(before)).unwrap_or(before);
             self.terms.faster[ix] *= cores / before;
             // Short work passes a quota unhindered unless computing has used it up. More cores therefore
             // help the driver, while a new quota does not slow it.
             driver = if before < 1.0 { before / cores.min(1.0) } else { 1.0 };
-            service.at_once = cores.ceil().max(1.0) as u32;
+            service.max_concurrency = cores.ceil().max(1.0) as u32;
             service.curve = core_curve(cores, service.slowdown.unwrap_or(0.0));
             service.capacity.rate = Some(cores);
             let unknown = service.slowdown.is_none() && cores != before;
@@ -180,24 +180,24 @@ impl Scenario {
             }
         }
         if driver != 1.0 {
-            rework::driver(&mut self.recorded, driver);
+            rework::scale_driver(&mut self.recorded, driver);
             self.assume("the driver's work speeds up with its thread's share of a core".into());
         }
         self.assume("the job has the same multitasks on any number of cores".into());
         Ok(())
     }
 
-    fn rate(&mut self, key: &str, kind: &str, name: Option<&str>, amount: Amount) -> Result<(), Refused> {
+    fn rate(&mut self, key: &str, kind: &str, name: Option<&str>, amount: Amount) -> Result<(), WhatIfError> {
         let mut of_kind = self.of_kind(kind);
         if of_kind.is_empty() {
-            return Err(self.instead(&format!("{key}: this trace has no {kind}")));
+            return Err(self.unsupported(&format!("{key}: this trace has no {kind}")));
         }
         if let Some(name) = name {
             let names: Vec<String> =
                 of_kind.iter().map(|ix| self.recorded.services[*ix].name.clone()).collect();
             of_kind.retain(|ix| self.recorded.services[*ix].name == name);
             if of_kind.is_empty() {
-                return Err(Refused::Usage(format!(
+                return Err(WhatIfError::Usage(format!(
                     "disk.{name}.rate: this trace has no disk {name}; it has {}",
                     names.join(", ")
                 )));
@@ -209,16 +209,16 @@ impl Scenario {
         Ok(())
     }
 
-    fn one_rate(&mut self, key: &str, ix: usize, amount: Amount) -> Result<(), Refused> {
+    fn one_rate(&mut self, key: &str, ix: usize, amount: Amount) -> Result<(), WhatIfError> {
         let stores = self.recorded.services.iter().any(|s| s.link == Some(ix as u32));
         let used = self.terms.faster.len() > ix && self.uses(ix);
         let service = &mut self.recorded.services[ix];
         let known = service.capacity.rate.filter(|_| !service.own_pace).map(|rate| rate * 1e9);
         let shows = !service.own_pace && used && service.curve.is_known();
-        let per_s = known.or(shows.then_some(service.curve.most * 1e9));
+        let per_s = known.or(shows.then_some(service.curve.max * 1e9));
         let Some(rate) = amount.of(per_s) else {
             let way_out = if stores { "set an absolute rate, or store.rate" } else { "set an absolute rate" };
-            return Err(Refused::Usage(format!(
+            return Err(WhatIfError::Usage(format!(
                 "{key}: the trace does not say how fast {} is, so a relative rate is undefined; {way_out}",
                 service.name
             )));
@@ -227,7 +227,7 @@ impl Scenario {
         let factor = match per_s {
             Some(before) => rate / before,
             None if service.own_pace => {
-                return Err(Refused::Usage(format!(
+                return Err(WhatIfError::Usage(format!(
                     "{key}: the bytes on {name} were not measured, so the rate must be relative, \
                     for example {key}=x2"
                 )));
@@ -262,7 +262,7 @@ impl Scenario {
         self.recorded.tasks.iter().any(|t| t.monotasks.iter().any(|m| on(m.resource)))
     }
 
-    fn concurrency(&mut self, kind: &str, amount: Amount) -> Result<(), Refused> {
+    fn concurrency(&mut self, kind: &str, amount: Amount) -> Result<(), WhatIfError> {
         if kind == kind::CPU {
             return self.cores(amount);
         }
@@ -270,15 +270,15 @@ impl Scenario {
         if of_kind.is_empty() {
             let kinds: BTreeSet<&str> = self.recorded.services.iter().map(|s| s.kind.as_str()).collect();
             let kinds: Vec<&str> = kinds.into_iter().collect();
-            return Err(Refused::Usage(format!(
+            return Err(WhatIfError::Usage(format!(
                 "concurrency.{kind}: this trace has no resource of that kind; it has {}",
                 kinds.join(", ")
             )));
         }
         for ix in of_kind {
             let service = &mut self.recorded.services[ix];
-            let n = amount.of(Some(f64::from(service.at_once))).unwrap_or(1.0).round().max(1.0);
-            service.at_once = n as u32;
+            let n = amount.of(Some(f64::from(service.max_concurrency))).unwrap_or(1.0).round().max(1.0);
+            service.max_concurrency = n as u32;
             service.adapts = false;
             if service.capacity.from.as_deref() != Some("set") {
                 let name = service.name.clone();
@@ -291,10 +291,10 @@ impl Scenario {
         Ok(())
     }
 
-    fn disks(&mut self, amount: Amount) -> Result<(), Refused> {
+    fn disks(&mut self, amount: Amount) -> Result<(), WhatIfError> {
         let of_kind = self.of_kind(kind::DISK);
         if of_kind.is_empty() {
-            return Err(self.instead("disks: this trace has no disk"));
+            return Err(self.unsupported("disks: this trace has no disk"));
         }
         let used: Vec<usize> = of_kind.into_iter().filter(|ix| self.uses(*ix)).collect();
         if used.is_empty() {
@@ -305,7 +305,9 @@ impl Scenario {
         let each = used.len() as f64 / machines.len() as f64;
         let wanted = amount.of(Some(each)).unwrap_or(each).round().max(1.0) as usize;
         if wanted > 1024 {
-            return Err(Refused::Usage(format!("disks={wanted}: expected at most 1024 disks per machine")));
+            return Err(WhatIfError::Usage(format!(
+                "disks={wanted}: expected at most 1024 disks per machine"
+            )));
         }
         rework::spread_over_disks(&mut self.recorded, &machines, &used, wanted);
         self.terms.faster.resize(self.recorded.services.len(), 1.0);
@@ -317,27 +319,27 @@ impl Scenario {
         Ok(())
     }
 
-    fn partitions(&mut self, amount: Amount) -> Result<(), Refused> {
+    fn partitions(&mut self, amount: Amount) -> Result<(), WhatIfError> {
         if rework::partitions(&mut self.recorded, amount) == 0 {
-            return Err(
-                self.instead("partitions: this trace has no stage with several partitions after an exchange")
-            );
+            return Err(self.unsupported(
+                "partitions: this trace has no stage with several partitions after an exchange",
+            ));
         }
         self.assume("the work is divided differently; each partition has the recorded overhead".into());
         self.doubt = (self.doubt.0 + 0.03, self.doubt.1 + 0.03);
         Ok(())
     }
 
-    fn machines(&mut self, key: &str, amount: Amount) -> Result<(), Refused> {
+    fn machines(&mut self, key: &str, amount: Amount) -> Result<(), WhatIfError> {
         if self.recorded.machines < 2 {
-            return Err(self.instead(&format!(
+            return Err(self.unsupported(&format!(
                 "{key}: this trace is of one machine, which says nothing about a network; set cores"
             )));
         }
         let before = f64::from(self.recorded.machines);
         let after = amount.of(Some(before)).unwrap_or(before).round().max(1.0);
         if after > 1000.0 {
-            return Err(Refused::Usage(format!("{key}={after}: expected at most 1000")));
+            return Err(WhatIfError::Usage(format!("{key}={after}: expected at most 1000")));
         }
         // Without locality, a share of (N − 1) ÷ N of all bytes is on another machine (§6.4).
         let crossing = (1.0 - 1.0 / after) / (1.0 - 1.0 / before);
@@ -353,7 +355,7 @@ impl Scenario {
         Ok(())
     }
 
-    fn input(&mut self, from: InputFrom) -> Result<(), Refused> {
+    fn input(&mut self, from: InputFrom) -> Result<(), WhatIfError> {
         let phases = self.recorded.tasks.iter().flat_map(|t| &t.monotasks).map(|m| m.phase);
         if phases.clone().any(|p| p == pellucid_trace::Phase::Spill) {
             self.assume("all bytes read count as input: the trace does not separate them from spills".into());
@@ -361,7 +363,7 @@ impl Scenario {
         let decoded = from == InputFrom::MemoryDecoded;
         let decodes = self.recorded.tasks.iter().flat_map(|t| &t.monotasks).any(|m| m.decode > 0.0);
         if decoded && !decodes {
-            return Err(Refused::Usage(
+            return Err(WhatIfError::Usage(
                 "input=memory-decoded: this trace does not say how long decoding took; use input=memory"
                     .into(),
             ));
@@ -383,10 +385,10 @@ impl Scenario {
         Ok(())
     }
 
-    fn scale(&mut self, factor: f64) -> Result<(), Refused> {
+    fn scale(&mut self, factor: f64) -> Result<(), WhatIfError> {
         let tasks = self.recorded.tasks.len() as f64 * factor;
         if tasks > 20e6 {
-            return Err(Refused::Usage(format!(
+            return Err(WhatIfError::Usage(format!(
                 "input.scale={factor}: expected at most 20 million multitasks, not {tasks:.0}"
             )));
         }
@@ -397,13 +399,13 @@ impl Scenario {
         Ok(())
     }
 
-    fn storage(&mut self, storage: &Storage) -> Result<(), Refused> {
+    fn storage(&mut self, storage: &Storage) -> Result<(), WhatIfError> {
         let points = storage.read.iter().map(|(n, rate)| (f64::from(*n), rate / 1e9));
         let curve = Curve::through(points.collect());
         let writes = self.recorded.tasks.iter().flat_map(|t| &t.monotasks);
         let writes = writes.filter(|m| m.phase == pellucid_trace::Phase::Write).count() > 0;
-        let Some(write) = storage.write_bytes_per_s.or((!writes).then_some(curve.most * 1e9)) else {
-            return Err(Refused::Failed(format!(
+        let Some(write) = storage.write_bytes_per_s.or((!writes).then_some(curve.max * 1e9)) else {
+            return Err(WhatIfError::Failed(format!(
                 "cannot use {}: this job writes, and writing was not measured; probe again with more time",
                 storage.name
             )));
@@ -419,21 +421,21 @@ impl Scenario {
         let publish_ns = storage.publish_ns.unwrap_or((0.0, 0.0));
         let requests = Requests {
             first_byte_ns: storage.first_byte_ns,
-            work_per_byte_written: curve.most * 1e9 / write,
+            work_per_byte_written: curve.max * 1e9 / write,
             // Timed uploads include the wait before the first byte.
             written_after_ns: if storage.publish_ns.is_some() { 0 } else { storage.first_byte_ns },
             publish_ns,
         };
         let cached = rework::on_storage(&mut self.recorded, &to, requests);
         let cached = cached.map_err(|name| {
-            Refused::Usage(format!(
+            WhatIfError::Usage(format!(
                 "storage: the bytes on {name} were not measured, so it is unknown how many another store would move"
             ))
         })?;
         self.terms.faster.resize(self.recorded.services.len(), 1.0);
         self.terms.free.resize(self.recorded.services.len(), false);
-        let (name, read, write) = (storage.name.clone(), curve.most, 1.0 / (1e9 / write + publish_ns.1));
-        self.terms.elsewhere = Some(Elsewhere { resource: first, name, kind, read, write });
+        let (name, read, write) = (storage.name.clone(), curve.max, 1.0 / (1e9 / write + publish_ns.1));
+        self.terms.storage = Some(OtherStorage { resource: first, name, kind, read, write });
         self.assume(format!(
             "input comes from {} and output goes there, at the rates of its probe",
             storage.name
@@ -455,7 +457,7 @@ impl Scenario {
         Ok(())
     }
 
-    fn no(&mut self, what: &str) -> Result<(), Refused> {
+    fn remove(&mut self, what: &str) -> Result<(), WhatIfError> {
         let of_kind = self.of_kind(what);
         if of_kind.is_empty() {
             let kinds: BTreeSet<&str> = self.recorded.services.iter().map(|s| s.kind.as_str()).collect();
@@ -465,7 +467,7 @@ impl Scenario {
             } else {
                 format!("no={what}: this trace has no resource of that kind")
             };
-            return Err(Refused::Usage(format!("{why}; this trace can answer {}", kinds.join(", "))));
+            return Err(WhatIfError::Usage(format!("{why}; this trace can answer {}", kinds.join(", "))));
         }
         for ix in of_kind {
             self.terms.free[ix] = true;

@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 
 use pellucid_trace::{Phase, Trace, kind};
 
-use super::curve::{Curve, Edge, Shown, Together, edges};
+use super::curve::{ConcurrencyProfile, Curve, Edge, ObservedRate, edges};
 use crate::capacity::Capacity;
 use crate::demand::{Demands, in_time, service, under_quota};
 
@@ -38,10 +38,10 @@ const PAUSE_NS: u64 = 2_000_000;
 /// Maximum credit; a larger value means that the capacity is wrong.
 const MAX_CREDIT_NS: f64 = 200e6;
 /// Minimum degrees of freedom, and maximum standard error, to estimate a slowdown.
-const SLOWDOWN_MONOTASKS: f64 = 8.0;
-const SLOWDOWN_ERROR: f64 = 0.03;
+const MIN_DEGREES_OF_FREEDOM: f64 = 8.0;
+const MAX_SLOWDOWN_ERROR: f64 = 0.03;
 /// Maximum compute monotasks used for the estimate, taken evenly over the trace.
-const SLOWDOWN_SAMPLE: usize = 20_000;
+const MAX_SLOWDOWN_SAMPLE: usize = 20_000;
 /// Maximum multitasks that fetch concurrently (monotasks-sosp17 §3.3), as in the engine.
 const FETCHING_MULTITASKS: u32 = 4;
 
@@ -56,10 +56,10 @@ pub(crate) struct Service {
     /// True if bytes were not measured, so that each monotask has its own pace.
     pub own_pace: bool,
     /// Maximum concurrent monotasks.
-    pub at_once: u32,
-    /// True if the scheduler tunes the concurrency, from `at_least` to `at_once`.
+    pub max_concurrency: u32,
+    /// True if the scheduler tunes the concurrency, from `min_concurrency` to `max_concurrency`.
     pub adapts: bool,
-    pub at_least: u32,
+    pub min_concurrency: u32,
     /// Number of multitasks whose fetches may run concurrently.
     pub multitasks_at_once: Option<u32>,
     pub capacity: Capacity,
@@ -76,20 +76,20 @@ pub(crate) struct Service {
 
 impl Service {
     /// Returns a store or disk that the trace did not use, with the rates of a probe.
-    pub fn probed(name: &str, kind: &str, machine: u32, curve: Curve, at_once: u32) -> Service {
+    pub fn probed(name: &str, kind: &str, machine: u32, curve: Curve, max_concurrency: u32) -> Service {
         // The engine tunes from 2 up, and never past the probe's choice.
-        let adapts = at_once > 2;
+        let adapts = max_concurrency > 2;
         Service {
             name: name.to_string(),
             kind: kind.to_string(),
             machine,
             timed: false,
             own_pace: false,
-            at_once: at_once.max(1),
+            max_concurrency: max_concurrency.max(1),
             adapts,
-            at_least: if adapts { 2 } else { 1 },
+            min_concurrency: if adapts { 2 } else { 1 },
             multitasks_at_once: (kind == pellucid_trace::kind::STORE).then_some(FETCHING_MULTITASKS),
-            capacity: Capacity { rate: Some(curve.most), from: Some("probed".into()) },
+            capacity: Capacity { rate: Some(curve.max), from: Some("probed".into()) },
             curve,
             credit_ns: 0.0,
             slowdown: None,
@@ -133,13 +133,13 @@ pub(crate) fn core_curve(cores: f64, slowdown: f64) -> Curve {
     let points = (1..=most.min(1024)).map(|n| (f64::from(n), f64::from(n) * speed(slowdown, n)));
     let mut curve = Curve::through(points.collect());
     // A fraction of a core is a quota of time that threads share.
-    curve.most = curve.most.min(cores * speed(slowdown, most));
+    curve.max = curve.max.min(cores * speed(slowdown, most));
     curve
 }
 
 /// Returns the minimum of a tuned concurrency; `None` if it is fixed. Traces of version 1.0 do not record
 /// it; the engine that wrote them tuned flash up to 8 and stores up to 64, from 2.
-fn at_least(trace: &Trace, resource: &pellucid_trace::Resource) -> Option<u32> {
+fn min_concurrency(trace: &Trace, resource: &pellucid_trace::Resource) -> Option<u32> {
     let header = trace.header.as_ref()?;
     let old = header.format == "pellucid.trace/1.0" && header.producer == "engine";
     let tuned = match resource.kind.as_str() {
@@ -162,23 +162,24 @@ pub(crate) fn services(trace: &Trace, demands: &Demands, capacities: &[Capacity]
     let each = trace.resources.iter().enumerate().map(|(ix, resource)| {
         let timed = in_time(&resource.kind);
         let edges = edges(&ran[ix]);
-        let most_seen = most_at_once(&edges);
-        let at_least = at_least(trace, resource).unwrap_or(0);
+        let peak = peak_concurrency(&edges);
+        let min_concurrency = min_concurrency(trace, resource).unwrap_or(0);
         let places = capacities[ix].rate.filter(|_| timed).map(|rate| rate.ceil() as u32);
-        let at_once = resource.concurrency.or(places).unwrap_or(most_seen).max(1);
-        let adapts = at_least > 0 && at_least < at_once;
-        let at_once = if adapts { at_once.min(most_seen).max(at_least + 1) } else { at_once };
+        let max_concurrency = resource.concurrency.or(places).unwrap_or(peak).max(1);
+        let adapts = min_concurrency > 0 && min_concurrency < max_concurrency;
+        let max_concurrency =
+            if adapts { max_concurrency.min(peak).max(min_concurrency + 1) } else { max_concurrency };
         let set = resource.capacity.and(capacities[ix].rate).filter(|_| !timed);
         let own_pace = !timed && demands.unmeasured[ix];
         let slowdown = if resource.kind == kind::CPU { slowdown(trace, ix, &edges) } else { None };
         let (curve, capacity) = if timed {
             let quota = capacities[ix].rate.filter(|_| under_quota(resource));
-            let cores = quota.unwrap_or(f64::from(at_once));
+            let cores = quota.unwrap_or(f64::from(max_concurrency));
             (core_curve(cores, slowdown.unwrap_or(0.0)), capacities[ix].clone())
         } else if own_pace {
-            (Curve::each(), capacities[ix].clone())
+            (Curve::own_pace(), capacities[ix].clone())
         } else {
-            shown(trace, ix, &edges, &capacities[ix])
+            observed(trace, ix, &edges, &capacities[ix])
         };
         let fetches = matches!(resource.kind.as_str(), kind::STORE | kind::NETWORK);
         Service {
@@ -187,9 +188,9 @@ pub(crate) fn services(trace: &Trace, demands: &Demands, capacities: &[Capacity]
             machine: resource.machine,
             timed,
             own_pace,
-            at_once,
+            max_concurrency,
             adapts,
-            at_least: at_least.max(1),
+            min_concurrency: min_concurrency.max(1),
             multitasks_at_once: fetches.then_some(FETCHING_MULTITASKS),
             curve,
             capacity,
@@ -203,7 +204,7 @@ pub(crate) fn services(trace: &Trace, demands: &Demands, capacities: &[Capacity]
 }
 
 /// Returns the largest concurrency.
-fn most_at_once(edges: &[Edge]) -> u32 {
+fn peak_concurrency(edges: &[Edge]) -> u32 {
     let mut running = 0;
     let most = edges.iter().map(|(_, count, _)| {
         running += count;
@@ -213,20 +214,20 @@ fn most_at_once(edges: &[Edge]) -> u32 {
 }
 
 /// Returns the curve and capacity of a resource that moves bytes: as set or probed, else as observed.
-fn shown(trace: &Trace, ix: usize, edges: &[Edge], capacity: &Capacity) -> (Curve, Capacity) {
+fn observed(trace: &Trace, ix: usize, edges: &[Edge], capacity: &Capacity) -> (Curve, Capacity) {
     if let (Some(_), Some(rate)) = (trace.resources[ix].capacity, capacity.rate) {
         return (Curve::level(rate), capacity.clone());
     }
-    match Shown::of(trace, ix, edges) {
-        Shown::Level(rate) => {
+    match ObservedRate::of(trace, ix, edges) {
+        ObservedRate::Constant(rate) => {
             let known = Capacity { rate: Some(rate), from: Some("seen".into()) };
             (Curve::level(rate), known)
         }
-        Shown::By(curve) => (curve, capacity.clone()),
-        Shown::Nothing if edges.is_empty() => {
+        ObservedRate::ByConcurrency(curve) => (curve, capacity.clone()),
+        ObservedRate::Unknown if edges.is_empty() => {
             (capacity.rate.map_or_else(Curve::unknown, Curve::level), capacity.clone())
         }
-        Shown::Nothing => (Curve::level(capacity.rate.unwrap_or(1.0)), capacity.clone()),
+        ObservedRate::Unknown => (Curve::level(capacity.rate.unwrap_or(1.0)), capacity.clone()),
     }
 }
 
@@ -271,13 +272,13 @@ fn done(edges: &[Edge], slowdown: f64) -> Vec<(u64, f64)> {
 
 /// Estimates the slowdown of a busy core per other busy core; `None` where the trace does not show it.
 /// The logarithm of core time per input byte is regressed on the number of other busy cores, with a
-/// separate level for each stage. A slope with a standard error above [`SLOWDOWN_ERROR`] is discarded.
+/// separate level for each stage. A slope with a standard error above [`MAX_SLOWDOWN_ERROR`] is discarded.
 fn slowdown(trace: &Trace, resource: usize, edges: &[Edge]) -> Option<f64> {
     let of_cores = trace.monotasks.iter().filter(|m| m.resource as usize == resource);
     let computes: Vec<_> = of_cores.filter(|m| m.phase == Phase::Compute && m.service_ns > 0).collect();
-    let busy = Together::of(edges);
+    let busy = ConcurrencyProfile::of(edges);
     let mut by_stage: BTreeMap<u32, Vec<(f64, f64)>> = BTreeMap::new();
-    let every = computes.len().div_ceil(SLOWDOWN_SAMPLE).max(1);
+    let every = computes.len().div_ceil(MAX_SLOWDOWN_SAMPLE).max(1);
     for m in computes.into_iter().step_by(every) {
         let input = m.bytes.filter(|b| *b >= 100_000).zip(m.cpu_ns.filter(|ns| *ns >= 1_000_000));
         let (Some((bytes, cpu_ns)), Some(task)) = (input, trace.multitasks.get(m.multitask as usize)) else {
@@ -301,7 +302,8 @@ fn slowdown(trace: &Trace, resource: usize, edges: &[Edge]) -> Option<f64> {
     let slope = crate::ratio(xy, xx)?;
     let rest = (yy - slope * xy).max(0.0);
     let error = (crate::ratio(rest, free)? / xx).sqrt();
-    (free >= SLOWDOWN_MONOTASKS && error <= SLOWDOWN_ERROR).then(|| (slope.exp() - 1.0).clamp(0.0, 1.0))
+    (free >= MIN_DEGREES_OF_FREEDOM && error <= MAX_SLOWDOWN_ERROR)
+        .then(|| (slope.exp() - 1.0).clamp(0.0, 1.0))
 }
 
 /// Returns the median; 0 for no values.

@@ -172,10 +172,10 @@ impl<'a> Simulation<'a> {
                 continue;
             }
             let concurrency = if service.adapts {
-                let (min, max) = (service.at_least, service.at_once);
+                let (min, max) = (service.min_concurrency, service.max_concurrency);
                 Concurrency::Adaptive { min, max, policy: Policy::Throughput { gain: GAIN } }
             } else {
-                Concurrency::Fixed(service.at_once)
+                Concurrency::Fixed(service.max_concurrency)
             };
             let spec = ResourceSpec { concurrency, multitasks_at_once: service.multitasks_at_once };
             self.ids.push(self.machines[machine].scheduler.add_resource(spec));
@@ -436,7 +436,7 @@ impl<'a> Simulation<'a> {
         let goal = at.done + work;
         at.goals.push(Reverse((goal.to_bits(), self.count, Goal::Monotask(id))));
         at.working += 1;
-        self.respeed(lane);
+        self.update_speed(lane);
     }
 
     /// Completes everything on a resource that has reached its goal.
@@ -461,7 +461,7 @@ impl<'a> Simulation<'a> {
                 }
             }
         }
-        self.respeed(lane);
+        self.update_speed(lane);
         self.decide(machine)
     }
 
@@ -478,7 +478,7 @@ impl<'a> Simulation<'a> {
 
     /// Updates the speed of a resource and of those that share its link, and schedules the next end
     /// there.
-    fn respeed(&mut self, lane: u32) {
+    fn update_speed(&mut self, lane: u32) {
         let group = std::mem::take(&mut self.lanes[lane as usize].shares_link);
         let on_link: u32 = group.iter().map(|other| self.lanes[*other as usize].working).sum();
         for other in group.iter().copied().chain(group.is_empty().then_some(lane)) {

@@ -1,6 +1,6 @@
 //! A key swept over a range: `disk.rate=25MB/s..200MB/s`, `cores=1..8`, `disk.rate=x0.5..x4:8`.
 
-use super::Refused;
+use super::WhatIfError;
 use super::changes::{Amount, Change, Changes, ReadRate};
 
 /// Maximum points of a sweep; each takes a simulation.
@@ -20,9 +20,9 @@ impl Sweep {
     ///
     /// # Errors
     /// Returns an error for any other text, with an example.
-    pub fn parse(text: &str, rate: ReadRate) -> Result<Sweep, Refused> {
+    pub fn parse(text: &str, rate: ReadRate) -> Result<Sweep, WhatIfError> {
         let wrong = |why: &str| {
-            Refused::Usage(format!(
+            WhatIfError::Usage(format!(
                 "--sweep {text}: {why}; write KEY=A..B (doubling) or KEY=A..B:N (N even steps), \
                  for example disk.rate=25MB/s..200MB/s"
             ))
@@ -68,7 +68,7 @@ impl Sweep {
     ///
     /// # Errors
     /// As [`Changes::set`].
-    pub fn at(&self, base: &Changes, value: &str, rate: ReadRate) -> Result<Changes, Refused> {
+    pub fn at(&self, base: &Changes, value: &str, rate: ReadRate) -> Result<Changes, WhatIfError> {
         let mut changes = base.clone();
         changes.set(&self.key, value, rate)?;
         Ok(changes)
@@ -86,7 +86,7 @@ fn doubling(first: f64, last: f64) -> Vec<f64> {
     numbers
 }
 
-fn end(key: &str, value: &str, rate: ReadRate) -> Result<Amount, Refused> {
+fn end(key: &str, value: &str, rate: ReadRate) -> Result<Amount, WhatIfError> {
     let changes = Changes::parse(&[format!("{key}={value}")], rate)?;
     match changes.iter().next() {
         Some(
@@ -102,7 +102,7 @@ fn end(key: &str, value: &str, rate: ReadRate) -> Result<Amount, Refused> {
             | Change::ExecutorCores(a),
         ) => Ok(*a),
         Some(Change::InputScale(factor)) => Ok(Amount::Absolute(*factor)),
-        _ => Err(Refused::Usage(format!(
+        _ => Err(WhatIfError::Usage(format!(
             "cannot sweep {key}: its values are not numbers; sweep a numeric key such as cores"
         ))),
     }

@@ -14,7 +14,7 @@ pub struct Spark {
 
 /// A task to be modified before it is added.
 #[derive(Debug, Clone, Default)]
-pub struct OfTask {
+pub struct TaskBuilder {
     pub task: PipelinedTask,
 }
 
@@ -135,14 +135,14 @@ impl Spark {
     }
 
     /// Returns a task that computes all the time, unless modified.
-    pub fn task(&mut self, stage: u32, executor: u32, launched: f64, duration: f64) -> OfTask {
+    pub fn task(&mut self, stage: u32, executor: u32, launched: f64, duration: f64) -> TaskBuilder {
         let partition = self.trace.pipelined_tasks.iter().filter(|t| t.stage == stage).count() as u32;
-        OfTask {
+        TaskBuilder {
             task: PipelinedTask { resource: executor, ..computing(stage, partition, launched, duration) },
         }
     }
 
-    pub fn add(&mut self, task: OfTask) {
+    pub fn add(&mut self, task: TaskBuilder) {
         self.trace.pipelined_tasks.push(&task.task);
     }
 
@@ -153,20 +153,20 @@ impl Spark {
     }
 }
 
-impl OfTask {
+impl TaskBuilder {
     /// Marks part of the run time as blocked, and reduces the core time by it.
-    pub fn blocked(mut self, set: impl FnOnce(&mut PipelinedTask), time: f64) -> OfTask {
+    pub fn blocked(mut self, set: impl FnOnce(&mut PipelinedTask), time: f64) -> TaskBuilder {
         set(&mut self.task);
         self.task.cpu_ns = self.task.cpu_ns.map(|cpu| cpu.saturating_sub(ms(time)));
         self
     }
 
-    pub fn reads(mut self, bytes: u64) -> OfTask {
+    pub fn reads(mut self, bytes: u64) -> TaskBuilder {
         self.task.input_bytes = Some(bytes);
         self
     }
 
-    pub fn with(mut self, set: impl FnOnce(&mut PipelinedTask)) -> OfTask {
+    pub fn with(mut self, set: impl FnOnce(&mut PipelinedTask)) -> TaskBuilder {
         set(&mut self.task);
         self
     }
