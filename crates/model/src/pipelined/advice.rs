@@ -2,7 +2,7 @@
 //!
 //! Each piece of advice is a replay in which tasks are merged, divided or freed of part of their time.
 //! The low end of its interval is what the change certainly saves, the high end the most it can save.
-//! Where the log does not tell which, the prediction is halfway. Advice that saves less than a twentieth
+//! If the log does not tell which, the prediction is halfway. Advice that saves less than a twentieth
 //! of the jobs' time is left out, so a log may get none.
 
 use pellucid_trace::Failure;

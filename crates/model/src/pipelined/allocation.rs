@@ -13,7 +13,7 @@ use super::straggler::median;
 
 /// The idle timeout after which no executor is ever removed.
 pub(crate) const NEVER: u64 = u64::MAX;
-/// How long executors take to arrive, where a log does not show it.
+/// Assumed arrival time of executors, where a log does not show it.
 pub(crate) const ASSUMED_ARRIVAL_NS: u64 = 5_000_000_000;
 
 /// When idle executors are removed, and how soon requested ones arrive.
@@ -21,7 +21,7 @@ pub(crate) const ASSUMED_ARRIVAL_NS: u64 = 5_000_000_000;
 pub(crate) struct DynamicAllocation {
     /// The executor of each slot, counted from 0.
     pub executor_of: Vec<u32>,
-    /// How long an executor must be idle to be removed.
+    /// Idle time after which an executor is removed.
     pub timeout_ns: u64,
     /// Time from a stage's submission to the arrival of the executors it lacks.
     pub arrival_ns: u64,

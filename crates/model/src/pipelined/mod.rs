@@ -195,7 +195,7 @@ fn warnings(replays: &Replays) -> Vec<String> {
     let tasks = &replays.tasks;
     if tasks.impossible > 0 {
         out.push(format!(
-            "{} tasks have a part that is longer than the whole; it was cut to the whole",
+            "{} tasks have a part longer than the time that contains it; it was cut to that time",
             tasks.impossible
         ));
     }

@@ -75,7 +75,7 @@ struct Draft {
     max_effect_ns: Vec<u64>,
     /// The changed executors: when each arrives, and its slots.
     executors: Option<Vec<(Added, usize)>>,
-    /// How long an executor must be idle to be removed.
+    /// Idle time after which an executor is removed.
     idle_timeout_ns: Option<u64>,
     assumptions: Vec<String>,
     doubt: (f64, f64),

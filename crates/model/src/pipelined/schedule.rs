@@ -18,8 +18,8 @@ use pellucid_trace::Trace;
 
 use super::task::Tasks;
 
-/// How late a slot's task end may be recorded, relative to the slot's reuse, where the number of slots is
-/// unknown.
+/// Maximum delay from a slot's reuse to the recorded end of its previous task, where the number of slots
+/// is unknown.
 const MAX_RECORDING_DELAY_NS: u64 = 100_000_000;
 /// Marks an absent task or slot.
 const NONE: u32 = u32::MAX;
@@ -31,8 +31,8 @@ pub(crate) const FIRST: u64 = u64::MAX;
 pub(crate) struct Place {
     /// Time from when it could have started on its slot until it did; or [`FIRST`].
     pub gap_ns: u64,
-    /// How long before its recorded end its slot was reused: the driver learns of an end and offers the
-    /// slot before it records the time.
+    /// Time from its slot's reuse to its recorded end: the driver learns of an end and offers the slot before
+    /// it records the time.
     pub early_ns: u32,
     pub stage: u32,
 }

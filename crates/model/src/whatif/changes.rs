@@ -27,7 +27,7 @@ const KEYS: &[(&str, &str)] = &[
     ("executor.cores", "a whole number of cores per executor, for example 4 or x2"),
     (
         "idle.timeout",
-        "how long an executor may be idle, for example 60s; or never: all are present from the first job on",
+        "an executor's maximum idle time, for example 60s; or never: all are present from the first job on",
     ),
     ("input", "memory or memory-decoded"),
     ("input.scale", "a factor on the input, for example x2 or 0.5"),
@@ -114,7 +114,7 @@ pub enum Change {
     Executors(Amount),
     /// Cores of each executor (Spark).
     ExecutorCores(Amount),
-    /// How long an executor may be idle, in nanoseconds; `u64::MAX` for ever (Spark).
+    /// Maximum idle time of an executor, in nanoseconds; `u64::MAX` for never (Spark).
     IdleTimeout(u64),
     /// The place of the input.
     Input(InputFrom),

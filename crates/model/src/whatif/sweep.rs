@@ -154,7 +154,7 @@ mod tests {
             ("cores=1..x4", "both relative"),
             ("cores=1..8:1", "from 2 to 200"),
             ("cores=0..8", "over 0"),
-            ("input=memory..memory-decoded", "no numbers"),
+            ("input=memory..memory-decoded", "not numbers"),
             ("colour=1..2", "the keys are"),
         ] {
             let message = values(text).unwrap_err();
