@@ -243,6 +243,6 @@ fn opaque(trace: &Trace) -> Vec<bool> {
     let known = |ix: usize| trace.resources[ix].capacity.is_some() || used.contains(&(ix as u32));
     // For exchanges the bytes are known, but not the time of the transfer.
     let sent: BTreeSet<u32> = trace.exchanges.iter().map(|sent| sent.resource).collect();
-    let hidden = |(ix, stores): (usize, &i32)| (*stores == 1 || sent.contains(&(ix as u32))) && !known(ix);
-    stores.iter().enumerate().map(hidden).collect()
+    let is_opaque = |(ix, stores): (usize, &i32)| (*stores == 1 || sent.contains(&(ix as u32))) && !known(ix);
+    stores.iter().enumerate().map(is_opaque).collect()
 }

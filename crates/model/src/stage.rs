@@ -94,7 +94,7 @@ pub(crate) fn analyze(
     }
 }
 
-/// Largest over median of at least two values.
+/// Returns the largest value over the median, for at least two values.
 fn max_over_median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let (middle, odd) = (values.len() / 2, values.len() % 2);

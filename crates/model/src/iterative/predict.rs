@@ -336,12 +336,12 @@ impl Basis for IterativeBasis {
             workers = whole as u32;
         }
         let mut assumptions = Vec::new();
-        let mut doubt = 0.0;
+        let mut uncertainty = 0.0;
         if workers != self.workers {
             assumptions.push(format!("{workers} workers instead of {}, with one core each", self.workers));
             assumptions
                 .push("workers share the loading; time outside of loading and tasks stays the same".into());
-            doubt += LOADING * (self.loading_ns / self.measured_ns.max(1.0)).min(1.0);
+            uncertainty += LOADING * (self.loading_ns / self.measured_ns.max(1.0)).min(1.0);
             if self.share(workers).is_none_or(|(_, measured)| !measured) {
                 assumptions.push(match self.bandwidths.is_empty() {
                     true => "task durations stay the same: the memory bandwidth was not measured \
@@ -351,11 +351,11 @@ impl Basis for IterativeBasis {
                         "{workers} workers together read memory no faster than the nearest measured number"
                     ),
                 });
-                doubt += UNKNOWN_MEMORY;
+                uncertainty += UNKNOWN_MEMORY;
             }
         }
         let total_ns = self.total_ns(workers, scheduled_ns) + sent_ns;
-        let mut below = doubt;
+        let mut below = uncertainty;
         if sent_ns > 0.0 {
             assumptions.push(
                 "upper bound: sending took no time in the recorded job, and does not overlap with tasks"
@@ -380,7 +380,7 @@ impl Basis for IterativeBasis {
             simulated_ms: Some(ms(total_ns)),
             bottleneck,
             assumptions,
-            doubt: (below, doubt),
+            uncertainty: (below, uncertainty),
         })
     }
 

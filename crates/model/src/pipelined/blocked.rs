@@ -37,9 +37,9 @@ impl Without {
 
     /// Returns how long the task was certainly blocked on it, and at most; `None` where nothing is known.
     pub fn blocked_ms(self, task: &Task) -> Option<(f64, f64)> {
-        let (sure, perhaps) = self.parts();
+        let (certain, possible) = self.parts();
         let (mut measured, mut bounded, mut known) = (0.0, 0.0_f64, false);
-        for part in sure {
+        for part in certain {
             let Some(measure) = task.part(*part) else { continue };
             known = true;
             // Several bounds may cover the same unexplained time, so only the largest counts.
@@ -49,7 +49,7 @@ impl Without {
             }
         }
         let mut most = measured + bounded;
-        for measure in perhaps.iter().filter_map(|part| task.part(*part)) {
+        for measure in possible.iter().filter_map(|part| task.part(*part)) {
             (known, most) = (true, most + measure.ms);
         }
         let whole = task.duration_ms();

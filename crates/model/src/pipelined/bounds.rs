@@ -92,13 +92,13 @@ impl<'t> Replays<'t> {
         let blocked = [("no_disk", Without::Disk), ("no_network", Without::Network), ("no_gc", Without::Gc)];
         for (name, without) in blocked {
             let known = self.tasks.all.iter().filter_map(|t| without.blocked_ms(t));
-            let (mut any, mut firm) = (false, true);
-            known.for_each(|(sure, most)| (any, firm) = (true, firm && most <= sure));
+            let (mut any, mut certain) = (false, true);
+            known.for_each(|(sure, most)| (any, certain) = (true, certain && most <= sure));
             if !any {
                 continue;
             }
             let sure = self.without(without, false);
-            match firm {
+            match certain {
                 true => self.add(&mut out, name, &sure, None),
                 false => self.add(&mut out, name, &self.without(without, true), Some(&sure)),
             }

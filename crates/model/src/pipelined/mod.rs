@@ -103,7 +103,7 @@ pub(crate) fn analyze(trace: &Trace, analysis: &mut Analysis) {
     analysis.warnings.extend(warnings(&replays));
 }
 
-/// Returns what the jobs would save if each task took so many nanoseconds less, in milliseconds.
+/// Returns what the jobs would save if tasks were shorter by `less_ns`, in milliseconds.
 ///
 /// `less_ns` is in the trace's order; tasks beyond its end keep their time. Returns `None` where the
 /// trace holds no job that ran tasks.

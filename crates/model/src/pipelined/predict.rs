@@ -78,7 +78,7 @@ struct Draft {
     /// Idle time after which an executor is removed.
     idle_timeout_ns: Option<u64>,
     assumptions: Vec<String>,
-    doubt: (f64, f64),
+    uncertainty: (f64, f64),
 }
 
 impl<'t> PipelinedBasis<'t> {
@@ -162,7 +162,7 @@ impl<'t> PipelinedBasis<'t> {
                 draft
                     .assumptions
                     .push("the number of tasks stays the same; each task's input and run time scale".into());
-                draft.doubt.1 = draft.doubt.1.max(0.2 * (factor.ln()).abs());
+                draft.uncertainty.1 = draft.uncertainty.1.max(0.2 * (factor.ln()).abs());
                 Ok(())
             }
             Change::Executors(amount) => self.change_executors(draft, *amount),
@@ -258,7 +258,7 @@ impl<'t> PipelinedBasis<'t> {
             draft.max_effect_ns[ix] = scaled(draft.max_effect_ns[ix], most, whole);
         }
         if !shared.is_empty() {
-            draft.doubt = (draft.doubt.0.max(CONTENTION), draft.doubt.1.max(CONTENTION));
+            draft.uncertainty = (draft.uncertainty.0.max(CONTENTION), draft.uncertainty.1.max(CONTENTION));
             draft
                 .assumptions
                 .push("concurrent tasks share their machine's cores, whose number is in the log".into());
@@ -331,8 +331,8 @@ impl<'t> PipelinedBasis<'t> {
         draft
             .assumptions
             .push(format!("{wanted} executors instead of {}; task durations stay the same", now.len()));
-        draft.doubt.1 =
-            draft.doubt.1.max(if wanted > now.len() { MORE_EXECUTORS } else { MORE_EXECUTORS / 2.0 });
+        draft.uncertainty.1 =
+            draft.uncertainty.1.max(if wanted > now.len() { MORE_EXECUTORS } else { MORE_EXECUTORS / 2.0 });
         Ok(())
     }
 
@@ -355,7 +355,7 @@ impl<'t> PipelinedBasis<'t> {
         let more = after > before;
         let (faster, slower) =
             if more { (MORE_CORES / 2.0, MORE_CORES) } else { (MORE_CORES, MORE_CORES / 2.0) };
-        draft.doubt = (draft.doubt.0.max(faster), draft.doubt.1.max(slower));
+        draft.uncertainty = (draft.uncertainty.0.max(faster), draft.uncertainty.1.max(slower));
         Ok(())
     }
 
@@ -380,8 +380,9 @@ impl<'t> PipelinedBasis<'t> {
             "executors that a stage lacks arrive {:.1} s after its submission{assumed}",
             known.unwrap_or(allocation::ASSUMED_ARRIVAL_NS) as f64 / 1e9
         ));
-        let doubt = if known.is_some() { MORE_EXECUTORS } else { 2.0 * MORE_EXECUTORS };
-        draft.doubt = (draft.doubt.0.max(doubt / 2.0), draft.doubt.1.max(doubt));
+        let uncertainty = if known.is_some() { MORE_EXECUTORS } else { 2.0 * MORE_EXECUTORS };
+        draft.uncertainty =
+            (draft.uncertainty.0.max(uncertainty / 2.0), draft.uncertainty.1.max(uncertainty));
         Ok(())
     }
 
@@ -490,7 +491,7 @@ impl Basis for PipelinedBasis<'_> {
             executors: None,
             idle_timeout_ns: None,
             assumptions: vec!["the driver's time and the gaps between stages stay the same".into()],
-            doubt: (0.0, 0.0),
+            uncertainty: (0.0, 0.0),
         };
         let trace = self.replays.trace;
         let failed = trace.job_ends.iter().filter(|end| end.outcome != Outcome::Ok).count();
@@ -513,11 +514,11 @@ impl Basis for PipelinedBasis<'_> {
             }
             bounded = true;
             let (end, _) = self.simulated_ms(end_ns, &draft);
-            // `doubt` is the logarithm of the error factor; see `interval`.
+            // `uncertainty` is the logarithm of the error factor; see `interval`.
             let off = crate::ratio(end, simulated).filter(|r| *r > 0.0).map_or(0.0, f64::ln);
             match off >= 0.0 {
-                true => draft.doubt.1 += off,
-                false => draft.doubt.0 -= off,
+                true => draft.uncertainty.1 += off,
+                false => draft.uncertainty.0 -= off,
             }
         }
         if bounded {
@@ -530,7 +531,7 @@ impl Basis for PipelinedBasis<'_> {
             simulated_ms: Some(simulated),
             bottleneck: limit_after(&self.replays.tasks.all, self.first_cause(), changes),
             assumptions: draft.assumptions,
-            doubt: draft.doubt,
+            uncertainty: draft.uncertainty,
         })
     }
 

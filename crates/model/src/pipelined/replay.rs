@@ -356,8 +356,9 @@ impl<'a> Replay<'a> {
             self.active.retain(|active| *active != stage);
         }
         let stage_place = schedule.stages[stage as usize].as_ref();
-        let opens = state.started.get_mut(lane).is_some_and(|started| !std::mem::replace(started, true));
-        let gap = match (opens, stage_place) {
+        let first_on_lane =
+            state.started.get_mut(lane).is_some_and(|started| !std::mem::replace(started, true));
+        let gap = match (first_on_lane, stage_place) {
             _ if !change.gaps => 0,
             (true, Some(stage)) => stage.lanes[lane].first_gap_ns,
             (false, stage) if place.gap_ns == FIRST => stage.map_or(0, |stage| stage.usual_gap_ns),

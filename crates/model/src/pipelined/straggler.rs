@@ -285,7 +285,7 @@ pub(crate) fn slow_machines(trace: &Trace, all: &[Task], by_stage: &[Vec<u32>]) 
     medians.iter().map(|m| m.zip(typical).is_some_and(|(m, typical)| m > STRAGGLER_RATIO * typical)).collect()
 }
 
-/// The middle value, or the mean of the two in the middle.
+/// Returns the median, or the mean of the two middle values.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     let middle = values.len() / 2;
     if values.is_empty() {

@@ -153,8 +153,8 @@ impl Evidence {
             By::Analytic => analytic_ms?,
         };
         let half = self.factor * self.scale(by, simulated_ms, analytic_ms);
-        let below = (half.powi(2) + estimate.doubt.0.powi(2)).sqrt().min(MAX_HALF_WIDTH);
-        let above = (half.powi(2) + estimate.doubt.1.powi(2)).sqrt().min(MAX_HALF_WIDTH);
+        let below = (half.powi(2) + estimate.uncertainty.0.powi(2)).sqrt().min(MAX_HALF_WIDTH);
+        let above = (half.powi(2) + estimate.uncertainty.1.powi(2)).sqrt().min(MAX_HALF_WIDTH);
         Some(Prediction {
             duration_ms,
             low_ms: duration_ms * (-below).exp(),

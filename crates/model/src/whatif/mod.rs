@@ -77,7 +77,7 @@ pub(crate) struct Estimate {
     pub bottleneck: Option<Bottleneck>,
     pub assumptions: Vec<String>,
     /// Uncertainty of the assumptions, as shares: faster and slower.
-    pub doubt: (f64, f64),
+    pub uncertainty: (f64, f64),
 }
 
 /// A model that answers what-ifs about one trace.
@@ -241,9 +241,9 @@ fn join<A: Send, B>(first: impl Fn() -> A + Sync, second: impl FnOnce() -> B) ->
 }
 
 /// Maps items on two threads, preserving order.
-fn map_parallel<T: Sync, R: Send>(items: &[T], gives: impl Fn(&T) -> R + Sync) -> Vec<R> {
+fn map_parallel<T: Sync, R: Send>(items: &[T], map: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let (first, second) = items.split_at(items.len() / 2);
-    let of = |items: &[T]| items.iter().map(&gives).collect::<Vec<R>>();
+    let of = |items: &[T]| items.iter().map(&map).collect::<Vec<R>>();
     let (mut all, rest) = join(|| of(first), || of(second));
     all.extend(rest);
     all

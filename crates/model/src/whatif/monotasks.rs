@@ -84,7 +84,7 @@ impl Basis for Monotasks {
             simulated_ms: simulated.map(|ns| ms(ns as f64)),
             bottleneck: self.analytic.bottleneck(&scenario.terms),
             assumptions: scenario.assumptions,
-            doubt: scenario.doubt,
+            uncertainty: scenario.uncertainty,
         })
     }
 

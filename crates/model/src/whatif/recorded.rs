@@ -461,7 +461,7 @@ fn writes(phase: Phase) -> bool {
     matches!(phase, Phase::Spill | Phase::Write)
 }
 
-/// For each multitask of a stage, returns the latest end of those admitted before it.
+/// Returns for each multitask of a stage the latest end of those admitted before it.
 fn ends_before(trace: &Trace, ends: &[u64], of_stage: &[usize]) -> Vec<u64> {
     let mut order: Vec<usize> = (0..of_stage.len()).collect();
     order.sort_by_key(|place| (trace.multitasks[of_stage[*place]].admitted_ns, *place));
@@ -491,8 +491,8 @@ fn by_compute(
     let started = computes.partition_point(|r| r.start_ns <= admitted_ns);
     let running = computes[..started].iter().rev().take(1024).find(|r| r.end_ns >= admitted_ns);
     // A write may have waited for a slot until after its compute monotask ended.
-    let maker = running.or(computes[..started].last()).or(computes.first())?;
-    let took = maker.end_ns.saturating_sub(maker.start_ns).max(1) as f64;
-    let share = (admitted_ns.saturating_sub(maker.start_ns) as f64 / took).min(1.0);
-    Some(Submission::During { multitask: maker.multitask, monotask: maker.monotask, share })
+    let submitter = running.or(computes[..started].last()).or(computes.first())?;
+    let took = submitter.end_ns.saturating_sub(submitter.start_ns).max(1) as f64;
+    let share = (admitted_ns.saturating_sub(submitter.start_ns) as f64 / took).min(1.0);
+    Some(Submission::During { multitask: submitter.multitask, monotask: submitter.monotask, share })
 }

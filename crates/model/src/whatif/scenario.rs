@@ -54,7 +54,7 @@ pub(crate) struct OtherStorage {
 }
 
 /// Uncertainty of a probe: a store may differ by this much at another time, or with other objects.
-const PROBE_DOUBT: f64 = 0.1;
+const PROBE_UNCERTAINTY: f64 = 0.1;
 
 /// A recorded job under changes.
 #[derive(Debug, Clone)]
@@ -64,7 +64,7 @@ pub(crate) struct Scenario {
     /// In words.
     pub assumptions: Vec<String>,
     /// Uncertainty of the assumptions, as shares of the prediction: faster and slower.
-    pub doubt: (f64, f64),
+    pub uncertainty: (f64, f64),
 }
 
 impl Scenario {
@@ -93,7 +93,7 @@ impl Scenario {
             recorded: recorded.clone(),
             terms: Scenario::terms(recorded),
             assumptions: Vec::new(),
-            doubt: (0.0, 0.0),
+            uncertainty: (0.0, 0.0),
         };
         for setting in changes.settings() {
             scenario.apply(&setting.key, &setting.change)?;
@@ -175,8 +175,12 @@ impl Scenario {
                     "busy cores do not slow each other: the trace does not show whether they do".into(),
                 );
                 // Measured: two cores of one socket slowed each other by up to this share.
-                let doubt = 0.04;
-                if cores < before { self.doubt.0 += doubt } else { self.doubt.1 += doubt }
+                let uncertainty = 0.04;
+                if cores < before {
+                    self.uncertainty.0 += uncertainty
+                } else {
+                    self.uncertainty.1 += uncertainty
+                }
             }
         }
         if driver != 1.0 {
@@ -285,7 +289,7 @@ impl Scenario {
                 self.assume(format!(
                     "{name} serves {n:.0} at once at the rate observed for the nearest concurrency"
                 ));
-                self.doubt = (self.doubt.0 + 0.02, self.doubt.1 + 0.02);
+                self.uncertainty = (self.uncertainty.0 + 0.02, self.uncertainty.1 + 0.02);
             }
         }
         Ok(())
@@ -326,7 +330,7 @@ impl Scenario {
             ));
         }
         self.assume("the work is divided differently; each partition has the recorded overhead".into());
-        self.doubt = (self.doubt.0 + 0.03, self.doubt.1 + 0.03);
+        self.uncertainty = (self.uncertainty.0 + 0.03, self.uncertainty.1 + 0.03);
         Ok(())
     }
 
@@ -395,7 +399,7 @@ impl Scenario {
         rework::scale(&mut self.recorded, factor);
         self.terms.scale *= factor;
         self.assume("all work scales with the input".into());
-        self.doubt = (self.doubt.0 + 0.05, self.doubt.1 + 0.05);
+        self.uncertainty = (self.uncertainty.0 + 0.05, self.uncertainty.1 + 0.05);
         Ok(())
     }
 
@@ -453,7 +457,7 @@ impl Scenario {
                 cached / 1e6
             ));
         }
-        self.doubt = (self.doubt.0 + PROBE_DOUBT, self.doubt.1 + PROBE_DOUBT);
+        self.uncertainty = (self.uncertainty.0 + PROBE_UNCERTAINTY, self.uncertainty.1 + PROBE_UNCERTAINTY);
         Ok(())
     }
 

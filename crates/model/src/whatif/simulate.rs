@@ -98,14 +98,14 @@ struct Simulation<'a> {
     stages: Vec<StageState>,
     jobs: Vec<JobState>,
     /// Multitasks submitted by a monotask, by multitask and monotask.
-    made: BTreeMap<(u32, u32), Vec<(f64, u32)>>,
+    submitted_by: BTreeMap<(u32, u32), Vec<(f64, u32)>>,
     ended_ns: u64,
 }
 
 #[derive(Debug, Default)]
 struct StageState {
     waits_for: u32,
-    users: Vec<u32>,
+    dependents: Vec<u32>,
     tasks: Vec<u32>,
     /// Multitasks that have not ended, except those that come after all others.
     left: u32,
@@ -116,7 +116,7 @@ struct StageState {
 struct JobState {
     first: Vec<u32>,
     left: u32,
-    users: Vec<u32>,
+    dependents: Vec<u32>,
     ended: bool,
 }
 
@@ -150,7 +150,7 @@ impl<'a> Simulation<'a> {
             resources: vec![Vec::new(); recorded.machines as usize],
             stages: recorded.stages.iter().map(|_| StageState::default()).collect(),
             jobs: recorded.jobs.iter().map(|_| JobState::default()).collect(),
-            made: BTreeMap::new(),
+            submitted_by: BTreeMap::new(),
             ended_ns: 0,
         };
         simulation.add_machines();
@@ -201,7 +201,7 @@ impl<'a> Simulation<'a> {
                     stage.left += 1;
                 }
                 Submission::During { multitask, monotask, share } => {
-                    self.made.entry((multitask, monotask)).or_default().push((share, ix as u32));
+                    self.submitted_by.entry((multitask, monotask)).or_default().push((share, ix as u32));
                     stage.left += 1;
                 }
             }
@@ -209,7 +209,7 @@ impl<'a> Simulation<'a> {
         for (ix, stage) in self.recorded.stages.iter().enumerate() {
             self.stages[ix].waits_for = stage.after.len() as u32;
             for before in &stage.after {
-                self.stages[*before as usize].users.push(ix as u32);
+                self.stages[*before as usize].dependents.push(ix as u32);
             }
             let job = &mut self.jobs[stage.job as usize];
             job.left += 1;
@@ -219,7 +219,7 @@ impl<'a> Simulation<'a> {
         }
         for (ix, job) in self.recorded.jobs.iter().enumerate() {
             if let Some(after) = job.after {
-                self.jobs[after as usize].users.push(ix as u32);
+                self.jobs[after as usize].dependents.push(ix as u32);
             }
         }
     }
@@ -289,8 +289,8 @@ impl<'a> Simulation<'a> {
     fn end_job(&mut self, job: u32) {
         self.jobs[job as usize].ended = true;
         self.ended_ns = self.ended_ns.max(self.now_ns);
-        for user in std::mem::take(&mut self.jobs[job as usize].users) {
-            self.push(self.recorded.jobs[user as usize].gap_ns, Event::Job(user));
+        for dependent in std::mem::take(&mut self.jobs[job as usize].dependents) {
+            self.push(self.recorded.jobs[dependent as usize].gap_ns, Event::Job(dependent));
         }
     }
 
@@ -318,11 +318,11 @@ impl<'a> Simulation<'a> {
             }
             return;
         }
-        for user in std::mem::take(&mut self.stages[stage as usize].users) {
-            let waits_for = &mut self.stages[user as usize].waits_for;
+        for dependent in std::mem::take(&mut self.stages[stage as usize].dependents) {
+            let waits_for = &mut self.stages[dependent as usize].waits_for;
             *waits_for -= 1;
             if *waits_for == 0 {
-                self.push(self.recorded.stages[user as usize].gap_ns, Event::Stage(user));
+                self.push(self.recorded.stages[dependent as usize].gap_ns, Event::Stage(dependent));
             }
         }
         let job = self.recorded.stages[stage as usize].job;
@@ -394,7 +394,7 @@ impl<'a> Simulation<'a> {
     fn start(&mut self, machine: u32, lane: u32, id: MonotaskId) -> Option<()> {
         let (monotask, task) = self.monotask(machine, id);
         if self.free[lane as usize] {
-            for (_, made) in self.made.remove(&(task, id.index)).unwrap_or_default() {
+            for (_, made) in self.submitted_by.remove(&(task, id.index)).unwrap_or_default() {
                 self.push_task(0, made);
             }
             return self.complete(machine, id, 0);
@@ -416,7 +416,7 @@ impl<'a> Simulation<'a> {
         let machine = self.recorded.services[lane as usize].machine;
         let (monotask, task) = self.monotask(machine, id);
         self.advance(lane);
-        let made = self.made.remove(&(task, id.index)).unwrap_or_default();
+        let made = self.submitted_by.remove(&(task, id.index)).unwrap_or_default();
         let service = &self.recorded.services[lane as usize];
         let at = &mut self.lanes[lane as usize];
         if at.working == 0 {
