@@ -115,7 +115,7 @@ def test_a_folder_is_found_by_its_bare_name_after_tables(folder):
     # a folder is in nobody's way
     assert breadth.rows("CREATE TABLE part AS SELECT 1 AS x; SELECT x FROM part", cwd=folder) == [[1]]
     ran = binary.run("sql", "SELECT * FROM part", cwd=folder)
-    assert ran.code == USAGE and "part is not known" in ran.err, ran.err
+    assert ran.code == USAGE and "part does not exist" in ran.err, ran.err
 
 
 @pytest.mark.parametrize("name", ["UpperT", '"UpperT"', "uppert", "UPPERT"])
@@ -160,7 +160,7 @@ def test_copy_does_not_add_to_the_files_of_a_folder(tmp_path, place):
     copy = f"COPY (SELECT value AS x FROM range(25)) TO '{tmp_path}/{place}' STORED AS PARQUET"
     assert breadth.rows(copy) == [[25]]
     again = binary.run("sql", copy)
-    assert again.code == FAILED and f"cannot write to {tmp_path}/{place}: it holds files" in again.err, again.err
+    assert again.code == FAILED and f"cannot write to {tmp_path}/{place}: the folder is not empty" in again.err, again.err
     parted = binary.run("sql", copy.replace("AS x", "AS x, value % 2 AS p") + " PARTITIONED BY (p)")
     assert parted.code == FAILED and "INSERT INTO" in parted.err, parted.err
     assert breadth.rows(f"SELECT count(*) FROM '{tmp_path}/out/'") == [[25]]

@@ -1,25 +1,25 @@
-//! What goes wrong, in words: what, with what, and the way out.
+//! Engine errors and the messages that users see: the cause, the object it concerns, and a remedy.
 
 use std::fmt;
 
 use datafusion::common::DataFusionError;
 use pellucid_runtime::{Error, JobError};
 
-/// Why a query did not end well. The command line exits with 2, 1 and 130.
+/// The reason a query failed. The command line exits with 2, 1 and 130 respectively.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EngineError {
-    /// The query or an option is wrong: it cannot succeed as it is.
+    /// The query or an option is invalid and cannot succeed unchanged.
     Usage(String),
-    /// It went wrong on the way.
+    /// The query was valid but failed while it ran.
     Failed(String),
-    /// It was cancelled.
+    /// The query was cancelled.
     Cancelled,
 }
 
 impl fmt::Display for EngineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(words) | Self::Failed(words) => f.write_str(words),
+            Self::Usage(message) | Self::Failed(message) => f.write_str(message),
             Self::Cancelled => f.write_str("interrupted"),
         }
     }
@@ -32,14 +32,14 @@ impl From<DataFusionError> for EngineError {
         if is_cancelled(&error) {
             return Self::Cancelled;
         }
-        let words = words(&error);
+        let message = message(&error);
         match error.find_root() {
             DataFusionError::SQL(..)
             | DataFusionError::SchemaError(..)
             | DataFusionError::Plan(_)
             | DataFusionError::NotImplemented(_)
-            | DataFusionError::Configuration(_) => Self::Usage(words),
-            _ => Self::Failed(words),
+            | DataFusionError::Configuration(_) => Self::Usage(message),
+            _ => Self::Failed(message),
         }
     }
 }
@@ -53,11 +53,11 @@ impl From<JobError> for EngineError {
     }
 }
 
-/// A failure that the runtime hands back: DataFusion's, or its own.
+/// Converts an error of the runtime, which may wrap one of DataFusion.
 pub(crate) fn from_runtime(error: Error) -> EngineError {
     match error.downcast::<DataFusionError>() {
         Ok(error) => (*error).into(),
-        Err(error) => EngineError::Failed(deep(error.as_ref())),
+        Err(error) => EngineError::Failed(source_message(error.as_ref())),
     }
 }
 
@@ -65,57 +65,56 @@ fn is_cancelled(error: &DataFusionError) -> bool {
     matches!(error.find_root(), DataFusionError::External(e) if e.is::<pellucid_runtime::Cancelled>())
 }
 
-/// The message, contexts first, without DataFusion's own headings, and the way out where
-/// there is one.
-fn words(error: &DataFusionError) -> String {
+/// Returns the message with its contexts first, without DataFusion's own headings, and with a
+/// remedy if one is known.
+fn message(error: &DataFusionError) -> String {
     match error {
-        // Which rule of the optimizer met a wrong expression says nothing about it.
-        DataFusionError::Context(context, inner) if context.starts_with("Optimizer rule ") => words(inner),
-        DataFusionError::Context(context, inner) => format!("{context}: {}", words(inner)),
-        DataFusionError::Diagnostic(_, inner) => words(inner),
-        DataFusionError::Shared(inner) => words(inner),
-        DataFusionError::ArrowError(inner, _) => plain(&deep(inner.as_ref())),
-        DataFusionError::ParquetError(inner) => deep(inner.as_ref()),
-        DataFusionError::ObjectStore(inner) => store(inner),
-        DataFusionError::External(inner) => deep(inner.as_ref()),
+        // The name of the optimizer rule does not help to find the wrong expression.
+        DataFusionError::Context(context, inner) if context.starts_with("Optimizer rule ") => message(inner),
+        DataFusionError::Context(context, inner) => format!("{context}: {}", message(inner)),
+        DataFusionError::Diagnostic(_, inner) => message(inner),
+        DataFusionError::Shared(inner) => message(inner),
+        DataFusionError::ArrowError(inner, _) => rewrite(&source_message(inner.as_ref())),
+        DataFusionError::ParquetError(inner) => source_message(inner.as_ref()),
+        DataFusionError::ObjectStore(inner) => store_message(inner),
+        DataFusionError::External(inner) => source_message(inner.as_ref()),
         DataFusionError::SQL(inner, _) => {
             let text = inner.to_string();
             let text = text.strip_prefix("sql parser error: ").unwrap_or(&text);
             // "… at Line: 2, Column: 14"
             let text = text.replace(" at Line: ", " at line ").replace(", Column: ", ", column ");
-            let text = text.replace("found: EOF", "found the end of the text");
-            format!("the SQL does not parse: {text}")
+            let text = text.replace("found: EOF", "found: end of input");
+            format!("cannot parse the SQL: {text}")
         }
         DataFusionError::ResourcesExhausted(text) => format!(
-            "not enough memory: {}; allow more with --memory, or lower --partitions and --cores",
+            "not enough memory: {}; raise --memory, or lower --partitions and --cores",
             first_line(text)
         ),
         DataFusionError::SchemaError(inner, _) => inner.to_string(),
         DataFusionError::Plan(text)
         | DataFusionError::Execution(text)
         | DataFusionError::NotImplemented(text)
-        | DataFusionError::Configuration(text) => plain(text),
+        | DataFusionError::Configuration(text) => rewrite(text),
         other => other.strip_backtrace(),
     }
 }
 
-/// DataFusion's words without those that speak of DataFusion, and with a way out where they
-/// have none.
-fn plain(text: &str) -> String {
-    const FORMATS: &str = "STORED AS takes PARQUET, CSV, JSON and ARROW";
+/// Replaces messages that only make sense to developers of DataFusion, and adds a remedy.
+fn rewrite(text: &str) -> String {
+    const FORMATS: &str = "STORED AS accepts PARQUET, CSV, JSON and ARROW";
     if let Some(format) = text.strip_prefix("Unable to find factory for ") {
-        return format!("{format} is no format that is known; {FORMATS}");
+        return format!("unknown file format {format}; {FORMATS}");
     }
-    if let Some(ending) = text.strip_prefix("There is no registered file format with ext ") {
-        return format!("{ending} is no ending that says the format; {FORMATS}");
+    if let Some(extension) = text.strip_prefix("There is no registered file format with ext ") {
+        return format!("cannot infer the format from extension `{extension}`; {FORMATS}");
     }
     if let Some((_, keys)) = text.split_once("Only UTF8 keys supported by JSON MapArray Writer: got ") {
         return format!(
-            "cannot write a MAP with keys of type {keys} as JSON, whose keys are text; write Parquet, or print \
-             the rows with --format json"
+            "cannot write a MAP with keys of type {keys} as JSON: JSON keys must be strings; write Parquet, or \
+             print the rows with --format json"
         );
     }
-    // A wrong call of a function comes with its own heading in the middle of the text.
+    // DataFusion reports a wrong function call as a bug of its own, followed by the actual message.
     let bug = "\nThis issue was likely caused by a bug in DataFusion's code";
     match text.split_once(bug) {
         Some((_, rest)) => rest.split_once("issues. ").map_or(text, |(_, rest)| rest).to_string(),
@@ -127,8 +126,8 @@ fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or(text)
 }
 
-/// What a store answered. `path` has the store's name in front, where it is a remote one.
-fn store(error: &object_store::Error) -> String {
+/// Returns the message of a store's error. Paths in a remote store start with the store's name.
+fn store_message(error: &object_store::Error) -> String {
     use object_store::Error::{Generic, NotFound, PermissionDenied, Unauthenticated};
     match error {
         NotFound { path, .. } => format!("{path}: no such file or object; check the path"),
@@ -136,18 +135,18 @@ fn store(error: &object_store::Error) -> String {
             format!("{path}: permission denied; check the file's mode ({source})")
         }
         PermissionDenied { path, source } => format!(
-            "{path}: permission denied; check {}, and that the store lets them read and write there ({source})",
+            "{path}: permission denied; check {}, and that these credentials may read and write there ({source})",
             credentials(path)
         ),
         Unauthenticated { path, source } => {
-            format!("{path}: the store does not know who asks; check {} ({source})", credentials(path))
+            format!("{path}: authentication failed; check {} ({source})", credentials(path))
         }
         Generic { source, .. } => source.to_string(),
         other => other.to_string(),
     }
 }
 
-/// Where a store's client has its credentials from, by the store's URL.
+/// Returns the credential settings that the client of a store reads, by the store's URL.
 fn credentials(path: &str) -> &'static str {
     match path.split_once("://") {
         Some(("swift", _)) => "ST_USER and ST_KEY, or OS_AUTH_TOKEN",
@@ -156,19 +155,20 @@ fn credentials(path: &str) -> &'static str {
     }
 }
 
-/// The message of an error that may have a store's answer inside.
-fn deep(error: &(dyn std::error::Error + 'static)) -> String {
+/// Returns the message of the first store or DataFusion error in the chain of sources, or the
+/// error's own message.
+fn source_message(error: &(dyn std::error::Error + 'static)) -> String {
     let mut inner = Some(error);
     while let Some(e) = inner {
         if let Some(e) = e.downcast_ref::<object_store::Error>() {
-            return store(e);
+            return store_message(e);
         }
         if let Some(e) = e.downcast_ref::<DataFusionError>() {
-            return words(e);
+            return message(e);
         }
-        // An I/O error names what it was made of as itself, and not as its source.
+        // `io::Error::source` skips the wrapped error itself.
         inner = match e.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
-            Some(made_of) => Some(made_of),
+            Some(wrapped) => Some(wrapped),
             None => e.source(),
         };
     }
@@ -180,32 +180,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_speak_of_the_query_and_not_of_datafusion() {
+    fn messages_do_not_mention_datafusion() {
         let text = "Internal error: Function 'sum' failed: Plan.\nThis issue was likely caused by a bug in \
                     DataFusion's code. Please file it in our issue tracker: https://x/issues. No function matches";
-        assert_eq!(plain(text), "No function matches");
-        assert!(plain("Unable to find factory for XLSX").contains("PARQUET, CSV, JSON and ARROW"));
+        assert_eq!(rewrite(text), "No function matches");
+        assert!(rewrite("Unable to find factory for XLSX").contains("PARQUET, CSV, JSON and ARROW"));
         let map = "Invalid argument error: Only UTF8 keys supported by JSON MapArray Writer: got Int64";
-        assert!(plain(map).starts_with("cannot write a MAP with keys of type Int64 as JSON"));
+        assert!(rewrite(map).starts_with("cannot write a MAP with keys of type Int64 as JSON"));
         let error = DataFusionError::Execution("no".to_string()).context("Optimizer rule 'x' failed");
         assert_eq!(EngineError::from(error), EngineError::Failed("no".to_string()));
     }
 
     #[test]
-    fn a_stores_answer_is_found_below_other_errors() {
+    fn store_error_is_found_below_other_errors() {
         let refused =
             object_store::Error::PermissionDenied { path: "s3://b/k".to_string(), source: "403".into() };
         let below = DataFusionError::External(Box::new(std::io::Error::other(refused)));
-        let words = EngineError::from(below).to_string();
-        assert!(words.contains("s3://b/k") && words.contains("AWS_ACCESS_KEY_ID"), "{words}");
+        let message = EngineError::from(below).to_string();
+        assert!(message.contains("s3://b/k") && message.contains("AWS_ACCESS_KEY_ID"), "{message}");
         let denied = |path: &str| {
             let path = path.to_string();
-            store(&object_store::Error::PermissionDenied { path, source: "403".into() })
+            store_message(&object_store::Error::PermissionDenied { path, source: "403".into() })
         };
         assert!(
             denied("swift://c/k").contains("ST_KEY") && denied("hdfs://n/k").contains("HADOOP_USER_NAME")
         );
-        // One that lost its store's name is no file of this machine all the same.
+        // A path without a store's name is still remote unless it starts with a slash.
         assert!(denied("k").contains("write there") && denied("/k").contains("the file's mode"));
     }
 }

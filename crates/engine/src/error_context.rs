@@ -1,8 +1,8 @@
-//! A store whose answers can be trusted, and whose errors say where.
+//! A store wrapper that adds the full URL to errors and rejects corrupt Parquet footers.
 //!
-//! A client's errors name a key without its bucket, or an address that its user has never
-//! typed. Here they name `s3://BUCKET/KEY`. And a Parquet file whose last bytes say that its
-//! footer is longer than the file makes the library panic; here it is an error.
+//! A client's errors name a key without its bucket, or an endpoint that the user never typed.
+//! The wrapper's errors name `s3://BUCKET/KEY`. The Parquet library panics on a footer length
+//! that exceeds the file size; the wrapper returns an error instead.
 
 use std::fmt;
 use std::ops::Range;
@@ -19,27 +19,27 @@ use object_store::{
     PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result, UploadPart,
 };
 
-use crate::stores::planning;
+use crate::stores::planning_recorder;
 
-/// A store with its name.
+/// A store that adds its name to the paths in errors.
 #[derive(Debug)]
-pub(crate) struct Named {
-    /// For example `s3://bucket`; empty for the local file system, whose paths need none.
+pub(crate) struct NamedStore {
+    /// For example `s3://bucket`; empty for the local file system.
     pub name: String,
     pub inner: Arc<dyn ObjectStore>,
 }
 
-impl fmt::Display for Named {
+impl fmt::Display for NamedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
     }
 }
 
-/// The error of an operation on `location` of the store `name`.
-fn named(name: &str, location: &str, error: Error) -> Error {
+/// Adds the full path to the error of an operation on `location` in the store `name`.
+fn with_path(name: &str, location: &str, error: Error) -> Error {
     let path = format!("{name}/{location}");
     match error {
-        // Local errors have the path as the system says it.
+        // Local errors already name the path.
         local if name.is_empty() => local,
         Error::NotFound { source, .. } => Error::NotFound { path, source },
         Error::PermissionDenied { source, .. } => Error::PermissionDenied { path, source },
@@ -52,34 +52,34 @@ fn named(name: &str, location: &str, error: Error) -> Error {
     }
 }
 
-/// What Parquet files end with.
+/// The last bytes of every Parquet file.
 const MAGIC: &[u8] = b"PAR1";
 
-/// Looks at bytes that may be the end of a Parquet file: its footer, the footer's length, and
-/// the magic word. Other bytes that look so by chance would have to hold a length that no
-/// file up to there has room for.
+/// Checks bytes that may be the end of a Parquet file: footer, footer length, magic bytes. It
+/// rejects only bytes that end in the magic and claim a footer longer than everything before
+/// them, which no valid range of a file does.
 fn check_footer(range: &Range<u64>, bytes: &[u8]) -> std::result::Result<(), String> {
     let Some((_, tail)) = bytes.split_last_chunk::<8>() else { return Ok(()) };
     let (length, magic) = tail.split_at(4);
     let length = u64::from(u32::from_le_bytes(length.try_into().unwrap_or_default()));
     if magic == MAGIC && length + 8 > range.end {
         return Err(format!(
-            "its last bytes say that its footer has {length} bytes, more than the file; the file is not whole or \
-             not Parquet, write it again"
+            "the footer length ({length} bytes) exceeds the file size; the file is truncated or not Parquet, \
+             write it again"
         ));
     }
     Ok(())
 }
 
-impl Named {
+impl NamedStore {
     fn at(&self, location: &Path) -> impl FnOnce(Error) -> Error + use<> {
         let (name, location) = (self.name.clone(), location.clone());
-        move |error| named(&name, location.as_ref(), error)
+        move |error| with_path(&name, location.as_ref(), error)
     }
 }
 
 #[async_trait]
-impl ObjectStore for Named {
+impl ObjectStore for NamedStore {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         self.inner.put_opts(location, payload, options).await.map_err(self.at(location))
     }
@@ -96,8 +96,8 @@ impl ObjectStore for Named {
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let (started, head) = (Instant::now(), options.head);
         let result = self.inner.get_opts(location, options).await.map_err(self.at(location))?;
-        Ok(match planning(&self.name) {
-            Some(asking) => asking.answered(started, head, result),
+        Ok(match planning_recorder(&self.name) {
+            Some(recorder) => recorder.record_get(started, head, result),
             None => result,
         })
     }
@@ -105,8 +105,8 @@ impl ObjectStore for Named {
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let started = Instant::now();
         let parts = self.inner.get_ranges(location, ranges).await.map_err(self.at(location))?;
-        if let Some(asking) = planning(&self.name) {
-            asking.read(started, &parts);
+        if let Some(recorder) = planning_recorder(&self.name) {
+            recorder.record_read(started, &parts);
         }
         for (range, bytes) in ranges.iter().zip(&parts) {
             check_footer(range, bytes).map_err(|source| {
@@ -119,29 +119,29 @@ impl ObjectStore for Named {
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
         let name = self.name.clone();
-        self.inner.delete_stream(locations).map(move |r| r.map_err(|e| named(&name, "", e))).boxed()
+        self.inner.delete_stream(locations).map(move |r| r.map_err(|e| with_path(&name, "", e))).boxed()
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let (name, prefix_name) = (self.name.clone(), prefix.map(Path::to_string).unwrap_or_default());
-        let listing = self.inner.list(prefix).map(move |r| r.map_err(|e| named(&name, &prefix_name, e)));
-        let Some(asking) = planning(&self.name) else { return listing.boxed() };
+        let listing = self.inner.list(prefix).map(move |r| r.map_err(|e| with_path(&name, &prefix_name, e)));
+        let Some(recorder) = planning_recorder(&self.name) else { return listing.boxed() };
         let (started, mut first_ns) = (Instant::now(), None);
-        // After the last entry comes the end.
-        let whole = listing.map(Some).chain(futures::stream::once(std::future::ready(None)));
-        let seen = whole.inspect(move |entry| match entry {
+        // A trailing `None` marks the end of the listing.
+        let with_end = listing.map(Some).chain(futures::stream::once(std::future::ready(None)));
+        let recorded = with_end.inspect(move |entry| match entry {
             Some(_) => first_ns = first_ns.or(Some(started.elapsed().as_nanos() as u64)),
-            None => asking.listed(started, first_ns),
+            None => recorder.record_list(started, first_ns),
         });
-        seen.filter_map(std::future::ready).boxed()
+        recorded.filter_map(std::future::ready).boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         let (whole, started) = (Path::default(), Instant::now());
         let at = self.at(prefix.unwrap_or(&whole));
         let listed = self.inner.list_with_delimiter(prefix).await.map_err(at)?;
-        if let Some(asking) = planning(&self.name) {
-            asking.listed(started, None);
+        if let Some(recorder) = planning_recorder(&self.name) {
+            recorder.record_list(started, None);
         }
         Ok(listed)
     }
@@ -155,7 +155,7 @@ impl ObjectStore for Named {
     }
 }
 
-/// An upload whose errors say where it goes: a client's may hold no path at all.
+/// An upload that adds its full path to errors; a client's errors may have no path at all.
 #[derive(Debug)]
 struct NamedUpload {
     inner: Box<dyn MultipartUpload>,
@@ -167,17 +167,17 @@ struct NamedUpload {
 impl MultipartUpload for NamedUpload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         let (part, name, location) = (self.inner.put_part(data), self.name.clone(), self.location.clone());
-        part.map_err(move |error| named(&name, location.as_ref(), error)).boxed()
+        part.map_err(move |error| with_path(&name, location.as_ref(), error)).boxed()
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        let ended = self.inner.complete().await;
-        ended.map_err(|error| named(&self.name, self.location.as_ref(), error))
+        let result = self.inner.complete().await;
+        result.map_err(|error| with_path(&self.name, self.location.as_ref(), error))
     }
 
     async fn abort(&mut self) -> Result<()> {
-        let ended = self.inner.abort().await;
-        ended.map_err(|error| named(&self.name, self.location.as_ref(), error))
+        let result = self.inner.abort().await;
+        result.map_err(|error| with_path(&self.name, self.location.as_ref(), error))
     }
 }
 
@@ -187,7 +187,7 @@ mod tests {
     use object_store::ObjectStoreExt;
     use object_store::memory::InMemory;
 
-    /// Takes no part.
+    /// An upload whose parts are refused.
     #[derive(Debug)]
     struct Refusing;
 
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_upload_that_is_refused_is_named_with_its_store() {
+    async fn refused_upload_error_names_store() {
         let (name, location) = ("s3://bucket".to_string(), Path::from("a/b.csv"));
         let mut upload = NamedUpload { inner: Box::new(Refusing), name, location };
         let part = upload.put_part("x".into()).await.unwrap_err();
@@ -220,15 +220,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_there_is_named_with_its_store() {
-        let store = Named { name: "s3://bucket".to_string(), inner: Arc::new(InMemory::new()) };
+    async fn not_found_error_names_store() {
+        let store = NamedStore { name: "s3://bucket".to_string(), inner: Arc::new(InMemory::new()) };
         let error = store.head(&Path::from("a/b.csv")).await.unwrap_err();
         assert!(matches!(&error, Error::NotFound { path, .. } if path == "s3://bucket/a/b.csv"), "{error}");
     }
 
     #[tokio::test]
-    async fn a_footer_longer_than_its_file_is_an_error() {
-        let store = Named { name: "s3://bucket".to_string(), inner: Arc::new(InMemory::new()) };
+    async fn footer_longer_than_file_is_an_error() {
+        let store = NamedStore { name: "s3://bucket".to_string(), inner: Arc::new(InMemory::new()) };
         let place = Path::from("a.parquet");
         let read = async |bytes: &'static [u8]| {
             store.put(&place, bytes.into()).await.unwrap();

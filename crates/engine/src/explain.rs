@@ -1,4 +1,4 @@
-//! Plans in words: the names of stages, and what `EXPLAIN` shows.
+//! Names of stages and the text of `EXPLAIN` and `EXPLAIN ANALYZE`.
 
 use std::fmt::Write;
 
@@ -12,15 +12,15 @@ use crate::scan::Need;
 use crate::stage::{ReadyStage, is_split};
 use crate::text;
 
-/// How a stage is called in traces.
+/// The names of a stage's operators, for its trace.
 pub(crate) struct Names {
-    /// Its operators, outermost first.
+    /// The stage's operators, outermost first.
     pub name: String,
-    /// Those that run as they are.
+    /// The operators that are not split into monotasks.
     pub not_split: Vec<String>,
 }
 
-/// The names of stage `index`.
+/// Returns the names of stage `index`.
 pub(crate) fn names(plan: &StagePlan, index: usize) -> Names {
     let mut names = Vec::new();
     let mut not_split = Vec::new();
@@ -51,7 +51,7 @@ fn visit(plan: &StagePlan, index: usize, node: &Node, depth: usize, f: &mut dyn 
     }
 }
 
-/// A node in a few words.
+/// Returns a short name of a node.
 fn short(node: &Node) -> String {
     if let Some(scan) = text::file_scan(node) {
         let first = scan.file_groups.iter().flat_map(|g| g.iter()).next();
@@ -71,12 +71,12 @@ fn short(node: &Node) -> String {
     node.name().trim_end_matches("Exec").to_string()
 }
 
-/// A number of things.
+/// Formats a count with its noun in singular or plural.
 fn counted(n: usize, thing: &str) -> String {
     if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") }
 }
 
-/// One line of a node, as DataFusion prints it.
+/// Displays a node on one line, as DataFusion prints it.
 struct Line<'a>(&'a dyn ExecutionPlan);
 
 impl std::fmt::Display for Line<'_> {
@@ -85,7 +85,7 @@ impl std::fmt::Display for Line<'_> {
     }
 }
 
-/// Stage `index` with its multitasks, monotasks and operators.
+/// Describes stage `index`: its multitasks, monotasks and operators.
 pub(crate) fn stage(plan: &StagePlan, index: usize, ready: &ReadyStage) -> String {
     let stage = &plan.stages[index];
     let mut out = String::new();
@@ -99,7 +99,7 @@ pub(crate) fn stage(plan: &StagePlan, index: usize, ready: &ReadyStage) -> Strin
     let bytes: u64 = reads.iter().map(|n| n.bytes()).sum();
     let _ = write!(out, "{}: ", counted(ready.reads.len(), "multitask"));
     if !reads.is_empty() {
-        let _ = write!(out, "{} of {:.1} MB in all → ", counted(reads.len(), "read"), bytes as f64 / 1e6);
+        let _ = write!(out, "{} ({:.1} MB) → ", counted(reads.len(), "read"), bytes as f64 / 1e6);
     }
     let _ = write!(out, "{} → ", counted(ready.reads.len(), "compute"));
     let _ = match &stage.output {
@@ -107,14 +107,14 @@ pub(crate) fn stage(plan: &StagePlan, index: usize, ready: &ReadyStage) -> Strin
         Output::Keep if index + 1 == plan.stages.len() => {
             write!(out, "result")
         }
-        Output::Keep => write!(out, "exchange, as they are"),
+        Output::Keep => write!(out, "exchange, same partitions"),
         Output::Gather { fetch: None } => {
             write!(out, "exchange, 1 partition")
         }
         Output::Gather { fetch: Some(n) } => {
             write!(out, "exchange, 1 partition, {n} rows")
         }
-        Output::Scalar(..) => write!(out, "one value"),
+        Output::Scalar(..) => write!(out, "scalar"),
     };
     if !stage.after.is_empty() {
         let after: Vec<String> = stage.after.iter().map(ToString::to_string).collect();
@@ -122,10 +122,10 @@ pub(crate) fn stage(plan: &StagePlan, index: usize, ready: &ReadyStage) -> Strin
     }
     for filter in &stage.fills {
         let keys: Vec<String> = filter.on.iter().map(|(_, probe)| probe.to_string()).collect();
-        let _ = write!(out, "\nits keys prune and filter {}", keys.join(", "));
+        let _ = write!(out, "\nbuild side keys prune and filter {}", keys.join(", "));
     }
     if stage.whole {
-        out.push_str("\nnot split: runs as it is in one multitask");
+        out.push_str("\nnot split: runs whole in one multitask");
     }
     tree(plan, index, &stage.root, 0, &mut out);
     out
@@ -141,12 +141,13 @@ fn tree(plan: &StagePlan, index: usize, node: &Node, depth: usize, out: &mut Str
         return;
     }
     match text::file_scan(node) {
-        // The planned groups are not how it is divided, and their list is long.
+        // DataFusion's file groups are not how the scan is divided, and their list is long.
         Some(scan) => {
             let line = Line(node.as_ref()).to_string();
             let rest = line.split_once("projection=").map_or("", |(_, rest)| rest);
             let files: usize = scan.file_groups.iter().map(|g| g.len()).sum();
-            let _ = write!(out, "\n{indent}{}: {files} pieces planned, projection={rest}", short(node));
+            let files = counted(files, "planned file range");
+            let _ = write!(out, "\n{indent}{}: {files}, projection={rest}", short(node));
         }
         None => {
             let _ = write!(out, "\n{indent}{}", Line(node.as_ref()));
@@ -157,7 +158,7 @@ fn tree(plan: &StagePlan, index: usize, node: &Node, depth: usize, out: &mut Str
     }
 }
 
-/// What the trace says of stage `index`: monotasks, time and bytes by phase.
+/// Summarizes stage `index` of a trace: monotasks, time and bytes by phase.
 pub(crate) fn measured(trace: &Trace, index: StageIx) -> String {
     let stage_of = |m: u32| trace.multitasks.get(m as usize).map(|t| t.stage);
     let of_stage: Vec<_> = trace.monotasks.iter().filter(|m| stage_of(m.multitask) == Some(index)).collect();

@@ -1,10 +1,9 @@
-//! DataFusion's formats and tables where they fall short of what a person may expect.
+//! Replacements for DataFusion's file formats and table factories with known shortcomings.
 //!
-//! - Arrow IPC: the schema of a file whose messages begin at a multiple of 64 bytes (as
-//!   arrow-rs writes them, and so `COPY … TO` itself) is not found by DataFusion, which takes
-//!   them to begin at byte 8.
-//! - `CREATE EXTERNAL TABLE` without columns over files that are not there gives a table
-//!   without columns; here it says so.
+//! - Arrow IPC: DataFusion expects the first message at byte 8, so it finds no schema in a file
+//!   whose messages are aligned to 64 bytes, as arrow-rs (and so `COPY … TO`) writes them.
+//! - `CREATE EXTERNAL TABLE` without columns over missing files creates a table without columns;
+//!   here it fails.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,7 +28,7 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 
 use crate::tables;
 
-/// Puts these in the place of DataFusion's own.
+/// Replaces DataFusion's own format and table factories.
 pub(crate) fn register(context: &SessionContext) -> Result<()> {
     let state = context.state_ref();
     let mut state = state.write();
@@ -40,14 +39,14 @@ pub(crate) fn register(context: &SessionContext) -> Result<()> {
     Ok(())
 }
 
-/// `CREATE EXTERNAL TABLE`, with a look at the files first.
+/// A table factory for `CREATE EXTERNAL TABLE` that checks that the files exist.
 #[derive(Debug)]
 struct ExternalTables(Arc<dyn TableProviderFactory>);
 
 #[async_trait]
 impl TableProviderFactory for ExternalTables {
     async fn create(&self, state: &dyn Session, cmd: &CreateExternalTable) -> Result<Arc<dyn TableProvider>> {
-        // With columns of its own it may be a table that is yet to be written.
+        // A table with declared columns may have no files yet.
         if cmd.schema.fields().is_empty() {
             for place in &cmd.locations {
                 tables::check(state, place).await?;
@@ -80,33 +79,33 @@ impl FileFormatFactory for ArrowIpcFactory {
     }
 }
 
-/// Arrow IPC files and streams.
+/// The format of Arrow IPC files and streams.
 #[derive(Debug)]
 struct ArrowIpc(ArrowFormat);
 
-/// What a file in the file format (and no stream) begins and ends with.
+/// The first and last bytes of a file in the IPC file format; streams have none.
 const MAGIC: &[u8] = b"ARROW1";
-/// The length of the footer, and the magic word.
+/// Size of the footer length and the magic bytes at the end of a file.
 const TAIL_BYTES: u64 = 10;
 
-/// The schema in the footer of a file; `None` for a stream.
+/// Reads the schema from the footer of a file; `None` for a stream.
 async fn footer_schema(store: &Arc<dyn ObjectStore>, file: &ObjectMeta) -> Result<Option<Schema>> {
     let place = &file.location;
     if file.size < TAIL_BYTES || store.get_range(place, 0..MAGIC.len() as u64).await? != MAGIC {
         return Ok(None);
     }
-    let cut = |why: String| {
-        DataFusionError::Execution(format!("/{place}: {why}; the file is not whole, write it again"))
+    let corrupt = |why: String| {
+        DataFusionError::Execution(format!("/{place}: {why}; the file is truncated or corrupt, write it again"))
     };
     let tail = store.get_range(place, file.size - TAIL_BYTES..file.size).await?;
-    let tail = tail.as_ref().try_into().map_err(|_| cut("its end cannot be read".to_string()))?;
-    let length = read_footer_length(tail).map_err(|e| cut(e.to_string()))? as u64;
+    let tail = tail.as_ref().try_into().map_err(|_| corrupt("cannot read the end of the file".to_string()))?;
+    let length = read_footer_length(tail).map_err(|e| corrupt(e.to_string()))? as u64;
     let end = file.size - TAIL_BYTES;
     let start =
-        end.checked_sub(length).ok_or_else(|| cut("its footer is longer than the file".to_string()))?;
+        end.checked_sub(length).ok_or_else(|| corrupt("the footer is longer than the file".to_string()))?;
     let footer = store.get_range(place, start..end).await?;
-    let footer = root_as_footer(&footer).map_err(|e| cut(format!("its footer cannot be read: {e}")))?;
-    let schema = footer.schema().ok_or_else(|| cut("its footer has no schema".to_string()))?;
+    let footer = root_as_footer(&footer).map_err(|e| corrupt(format!("cannot read the footer: {e}")))?;
+    let schema = footer.schema().ok_or_else(|| corrupt("the footer has no schema".to_string()))?;
     Ok(Some(fb_to_schema(schema)))
 }
 
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_of_any_alignment_and_a_stream_have_their_schema() {
+    async fn schema_is_inferred_for_any_alignment_and_for_streams() {
         let mut stream = Vec::new();
         let mut writer = StreamWriter::try_new(&mut stream, &batch().schema()).unwrap();
         writer.write(&batch()).unwrap();
@@ -220,9 +219,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cut_file_is_named() {
+    async fn truncated_file_error_names_the_file() {
         let whole = file(64);
         let error = inferred(whole[..whole.len() - 8].to_vec()).await.unwrap_err().to_string();
-        assert!(error.contains("/a.arrow") && error.contains("not whole"), "{error}");
+        assert!(error.contains("/a.arrow") && error.contains("truncated"), "{error}");
     }
 }

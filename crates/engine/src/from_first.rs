@@ -1,24 +1,24 @@
-//! Queries that begin with FROM: `FROM t WHERE x > 1` means `SELECT * FROM t WHERE x > 1`.
+//! FROM-first queries: `FROM t WHERE x > 1` means `SELECT * FROM t WHERE x > 1`.
 //!
-//! The parser knows `FROM t SELECT x`. It takes `FROM t` alone for a query without columns, and does
-//! not parse what follows it but ORDER BY and LIMIT. So `SELECT *` is inserted into the tokens, at the
-//! place of the FROM: places in messages stay those of the text.
+//! The parser supports `FROM t SELECT x`, but parses `FROM t` alone as a query without columns that
+//! only ORDER BY and LIMIT may follow. So `SELECT *` is inserted into the tokens. The inserted tokens
+//! have the location of the FROM, so that locations in messages stay those of the text.
 
 use datafusion::sql::sqlparser::dialect::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
-/// What one level of parentheses has so far.
+/// The parser state within one level of parentheses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
-    /// Nothing: a FROM here begins a query.
+    /// No tokens yet; FROM starts a query.
     Start,
-    /// Words before a query, such as `WITH x AS (…)` or `CREATE VIEW v AS`: so does a FROM here.
+    /// After the prefix of a query, such as `WITH x AS (…)` or `CREATE VIEW v AS`; FROM starts a query.
     Prefix,
-    /// A FROM here is a clause of something that has begun.
+    /// Within a query or another statement; FROM is one of its clauses.
     Body,
 }
 
-/// Inserts `SELECT *` before every query that begins with FROM and has no SELECT of its own.
+/// Inserts `SELECT *` before every query that starts with FROM and has no SELECT.
 pub(crate) fn with_select(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let mut levels = vec![Level::Start];
     let mut insert_before = Vec::new();
@@ -65,7 +65,7 @@ fn next(level: Level, keyword: Keyword) -> Level {
     };
     match (level, keyword) {
         (Level::Start, WITH | EXPLAIN | CREATE | INSERT | PREPARE) => Level::Prefix,
-        // Of a set operation, whose second query is still to come.
+        // Part of a set operation, whose second query follows.
         (Level::Start, ALL | DISTINCT | BY | NAME) => Level::Start,
         (Level::Start, _) => Level::Body,
         (Level::Prefix, FROM | SELECT | VALUES | DELETE | UPDATE | MERGE | SHOW | DESCRIBE | DESC) => {
@@ -76,7 +76,7 @@ fn next(level: Level, keyword: Keyword) -> Level {
     }
 }
 
-/// Whether the query that goes on with `rest` has a SELECT.
+/// Returns true if the rest of a query has a SELECT at the same level.
 fn has_select(rest: &[TokenWithSpan]) -> bool {
     let mut depth = 0;
     for token in rest.iter().map(|t| &t.token) {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_that_begins_with_from_selects_everything() {
+    fn query_that_starts_with_from_selects_everything() {
         for (sql, expected) in [
             ("FROM t", "SELECT * FROM t"),
             ("from 't.csv' WHERE a > 1 LIMIT 2", "SELECT * from 't.csv' WHERE a > 1 LIMIT 2"),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn every_other_from_stays() {
+    fn other_uses_of_from_are_unchanged() {
         for sql in [
             "SELECT a FROM t",
             "FROM t SELECT a",

@@ -1,9 +1,9 @@
-//! Tables in memory before the measured job starts; for experiments (monotasks-sosp17 §6.3).
+//! Loads tables into memory before the measured job starts; for experiments (monotasks-sosp17 §6.3).
 //!
-//! `memory` reads the query's files once, so that the page cache holds them: what it cannot
-//! keep is read by the job and shows as disk. `memory-decoded` keeps whole tables as decoded
-//! columns for as long as the engine lives, and queries scan those; a file that changes after
-//! that is not seen. Loading is no part of any job and leaves no trace.
+//! `memory` reads the query's files once into the page cache; pages that the kernel evicts are read
+//! again by the job and count as disk. `memory-decoded` keeps whole tables as decoded columns for the
+//! lifetime of the engine; queries scan these and do not see later changes of the files. Loading is
+//! not part of any job and is not traced.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -21,23 +21,23 @@ use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder, TableScan};
 use crate::cut::Node;
 use crate::text;
 
-/// Bytes that one read of a file brings into the page cache.
-const PIECE_BYTES: usize = 1 << 20;
+/// Size of the reads that fill the page cache.
+const READ_BYTES: usize = 1 << 20;
 
-/// Tables kept as decoded columns, by the name that queries use.
+/// Decoded tables, by the name that queries use.
 #[derive(Default)]
-pub(crate) struct Decoded(Mutex<HashMap<String, Arc<MemTable>>>);
+pub(crate) struct DecodedTables(Mutex<HashMap<String, Arc<MemTable>>>);
 
-impl Decoded {
+impl DecodedTables {
     fn get(&self, scan: &TableScan) -> Option<Arc<MemTable>> {
         let tables = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         tables.get(&scan.table_name.to_string()).cloned()
     }
 
-    /// Loads the files' tables that `plan` scans and that are not loaded yet.
+    /// Loads the file tables that `plan` scans and that are not loaded yet.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// Returns an error if a file cannot be read.
     pub(crate) async fn load(&self, state: &SessionState, plan: &LogicalPlan) -> Result<()> {
         let mut scans: Vec<TableScan> = Vec::new();
         plan.apply_with_subqueries(|node| {
@@ -55,7 +55,7 @@ impl Decoded {
             let partitions = DataFrame::new(state.clone(), all).collect_partitioned().await?;
             let schema = match partitions.iter().flatten().next() {
                 Some(batch) => batch.schema(),
-                // Nothing to decode: the file serves as well.
+                // An empty table has nothing to decode.
                 None => continue,
             };
             let table = Arc::new(MemTable::try_new(schema, partitions)?);
@@ -64,11 +64,11 @@ impl Decoded {
         Ok(())
     }
 
-    /// `plan` over the tables that are loaded.
+    /// Replaces the file tables in `plan` by the loaded ones.
     ///
     /// # Errors
-    /// None of its own.
-    pub(crate) fn instead(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+    /// Returns the errors of DataFusion's tree traversal.
+    pub(crate) fn replace_tables(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
         let replaced = plan.transform_up_with_subqueries(|node| match node {
             LogicalPlan::TableScan(mut scan) => match self.get(&scan) {
                 Some(table) => {
@@ -83,25 +83,25 @@ impl Decoded {
     }
 }
 
-/// Reads the files of `plan` once, so that the page cache holds them.
+/// Reads the files of `plan` once into the page cache.
 ///
 /// # Errors
-/// A file that cannot be read, or is not on this machine.
+/// Returns an error if a file cannot be read, or is in a remote store.
 pub(crate) fn cache(plan: &Node) -> Result<()> {
     plan.apply(|node| {
         let Some(config) = text::file_scan(node) else { return Ok(TreeNodeRecursion::Continue) };
         for file in config.file_groups.iter().flat_map(|g| g.iter()) {
             if config.object_store_url.as_str() != "file:///" {
                 return Err(DataFusionError::Configuration(format!(
-                    "{}{}: --input memory holds local files only; use --input memory-decoded",
+                    "{}{}: --input memory supports local files only; use --input memory-decoded",
                     config.object_store_url.as_str(),
                     file.path()
                 )));
             }
             let path = pellucid_storage::LocalStore::default().path(file.path())?;
             let mut open = std::fs::File::open(&path)?;
-            let mut piece = vec![0; PIECE_BYTES];
-            while open.read(&mut piece)? > 0 {}
+            let mut buffer = vec![0; READ_BYTES];
+            while open.read(&mut buffer)? > 0 {}
         }
         Ok(TreeNodeRecursion::Continue)
     })?;

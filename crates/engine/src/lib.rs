@@ -1,8 +1,8 @@
-//! SQL over files, run as monotasks: DataFusion plans, Pellucid executes.
+//! SQL over files, executed as monotasks: DataFusion plans, Pellucid executes.
 //!
-//! A query is planned by DataFusion, cut into stages at its exchanges ([`cut`]), and run by
-//! [`pellucid_runtime`]: each stage as multitasks, each multitask as monotasks that use one
-//! resource each ([`execute`]). What a query did is in its trace.
+//! DataFusion plans a query. The plan is cut into stages at its exchanges ([`cut`]), and
+//! [`pellucid_runtime`] runs each stage as multitasks, and each multitask as monotasks that use
+//! one resource each ([`execute`]). The query's trace records all of them.
 //!
 //! ```no_run
 //! use pellucid_engine::{Engine, EngineOptions};
@@ -13,7 +13,7 @@
 //! # Ok::<(), pellucid_engine::EngineError>(())
 //! ```
 //!
-//! Only this crate names DataFusion. It holds no thread of its own but two that plan.
+//! Only this crate names DataFusion. Its own threads are two that plan and one for each query.
 
 mod cut;
 mod dynamic_filter;
@@ -55,10 +55,10 @@ pub use query::{CancelHandle, Query};
 
 use session::Session;
 
-/// Where tables are when the measured job starts; for experiments (monotasks-sosp17 §6.3).
+/// The location of tables when the measured job starts; for experiments (monotasks-sosp17 §6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Input {
-    /// On their disk or store.
+    /// On disk or in an object store.
     #[default]
     Storage,
     /// In memory, as the bytes of their files.
@@ -67,31 +67,31 @@ pub enum Input {
     MemoryDecoded,
 }
 
-/// How an engine is set up.
+/// Options for creating an [`Engine`].
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// Threads that compute.
+    /// Number of compute threads.
     pub cores: usize,
-    /// Someone chose that number: the trace says so.
+    /// True if the user chose `cores`, which the trace records.
     pub cores_set: bool,
-    /// Partitions after an exchange, and multitasks of a scan at least; default: four a core.
+    /// Partitions after an exchange, and the minimum number of multitasks of a scan; default: four per core.
     pub partitions: Option<usize>,
-    /// Memory for operators, exchanges and what is read ahead of them; default: no limit.
+    /// Memory for operators, exchanges and input that is read ahead; default: no limit.
     pub memory_bytes: Option<u64>,
-    /// How files are read.
+    /// Read mode for local files.
     pub io: IoMode,
-    /// Paces the disk that a path is on, in bytes per second.
+    /// Rate limits in bytes per second, each for the disk that holds the path.
     pub disk_rates: Vec<(PathBuf, u64)>,
-    /// Paces the machine's link, in bytes per second.
+    /// Rate limit of the machine's network link, in bytes per second.
     pub network_rate: Option<u64>,
-    /// Fixes how many monotasks each resource of a kind runs at once.
+    /// Fixed numbers of concurrent monotasks, by kind of resource.
     pub concurrency: Vec<(String, u32)>,
-    /// Where exchanges that memory has no room for would go; spilling is not built yet, so
-    /// that none may be named.
+    /// Directories for spilled exchanges. Spilling is not built yet: [`Engine::new`] accepts only an
+    /// empty list.
     pub spill_dirs: Vec<PathBuf>,
-    /// Where tables are when the measured job starts.
+    /// Location of tables when the measured job starts.
     pub input: Input,
-    /// When more at once pays, where that is tuned.
+    /// Policy that tunes concurrency where it is not fixed.
     pub policy: Policy,
 }
 
@@ -113,53 +113,55 @@ impl Default for EngineOptions {
     }
 }
 
-/// What a query gave.
+/// The result of a query.
 #[derive(Debug)]
 pub struct QueryResult {
-    /// Columns; none for a statement without a result.
+    /// Columns of the result; empty for a statement that returns no rows.
     pub schema: SchemaRef,
-    /// Rows.
+    /// Rows of the result.
     pub batches: Vec<RecordBatch>,
-    /// What the job did.
+    /// Trace of the job.
     pub trace: Trace,
-    /// Why the file that was asked for does not hold all of the trace.
+    /// Error message if the trace file could not be written in full.
     pub trace_failure: Option<String>,
 }
 
-/// Runs SQL. Tables, views and settings last as long as the engine; several queries may run
-/// at once, each with its own trace.
+/// A SQL engine. Tables, views and settings last as long as the engine. Queries may run
+/// concurrently, each with its own trace. Clones share the same engine.
 #[derive(Clone)]
 pub struct Engine(Arc<Session>);
 
 impl Engine {
-    /// An engine with its threads.
+    /// Creates an engine and starts its threads.
     ///
     /// # Errors
-    /// Options that cannot be.
+    /// Returns an error if an option is invalid or a thread cannot be started.
     pub fn new(options: EngineOptions) -> Result<Engine, EngineError> {
         Ok(Engine(Arc::new(Session::new(options)?)))
     }
 
-    /// Makes the files at `path` (a file, a folder, a glob, `s3://…`) a table.
+    /// Registers the files at `path` (a file, a folder, a glob, `s3://…`) as a table.
     ///
     /// # Errors
-    /// Nothing there, nothing that can be read.
+    /// Returns an error if no file matches or the files cannot be read as one table.
     pub fn register_table(&self, name: &str, path: &str) -> Result<(), EngineError> {
         self.0.register_table(name, path)
     }
 
-    /// Begins one statement. Its trace is also kept at `trace` as it goes, if given.
+    /// Starts one statement. If `trace` is given, the trace is also written to that file while the
+    /// statement runs.
     ///
     /// # Errors
-    /// A trace file that cannot be written. What is wrong with the statement, [`Query::wait`] says.
+    /// Returns an error if the trace file cannot be created, or if [`EngineOptions::input`] asks for
+    /// tables in memory and they cannot be loaded. [`Query::wait`] returns errors of the statement.
     pub fn start(&self, sql: &str, trace: Option<PathBuf>) -> Result<Query, EngineError> {
         Query::start(Arc::clone(&self.0), sql, trace)
     }
 
-    /// The statements of `sql`, without the semicolons between them.
+    /// Splits `sql` into its statements, without the semicolons between them.
     ///
     /// # Errors
-    /// Text that cannot be divided into words of SQL.
+    /// Returns an error if the text cannot be tokenized or parsed.
     pub fn split_statements(sql: &str) -> Result<Vec<String>, EngineError> {
         statements::split(sql)
     }

@@ -1,4 +1,4 @@
-//! A statement's logical plan, and what the text of a statement says of its errors.
+//! Logical plans of statements, and error messages that need the statement's text.
 
 use datafusion::common::DataFusionError;
 use datafusion::execution::context::SessionState;
@@ -7,8 +7,8 @@ use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use crate::tables::{self, StandIn};
 use crate::{EngineError, statements};
 
-/// The logical plan of a statement. A table that is not known by its exact name may be known in other
-/// letters, or be a folder.
+/// Plans a statement. A table name that is not registered may match a registered one in another
+/// case, or name a folder.
 pub(crate) async fn plan(state: &SessionState, sql: &str) -> Result<LogicalPlan, DataFusionError> {
     let mut statement = statements::one(sql, &state.config().options().sql_parser)?;
     loop {
@@ -17,15 +17,15 @@ pub(crate) async fn plan(state: &SessionState, sql: &str) -> Result<LogicalPlan,
             Err(error) => error,
         };
         let Some(StandIn { name, table, quoted }) = tables::stand_in(state, &error) else {
-            return Err(tables::nearest(state, error));
+            return Err(tables::suggest_tables(state, error));
         };
         if !statements::rename(&mut statement, &name, &table, quoted) {
-            return Err(tables::nearest(state, error));
+            return Err(tables::suggest_tables(state, error));
         }
     }
 }
 
-/// Refuses a query without columns (`SELECT FROM t`): nothing could be shown of it.
+/// Refuses a query without columns (`SELECT FROM t`), which has nothing to show.
 fn columns(plan: &LogicalPlan) -> Result<(), DataFusionError> {
     let query = match plan {
         LogicalPlan::Explain(e) => &e.plan,
@@ -36,15 +36,15 @@ fn columns(plan: &LogicalPlan) -> Result<(), DataFusionError> {
         query => query,
     };
     if query.schema().fields().is_empty() {
-        let words = "the query has no columns; name some after SELECT, or write SELECT *";
-        return Err(DataFusionError::Plan(words.to_string()));
+        let message = "the query has no columns; list columns after SELECT, or write SELECT *";
+        return Err(DataFusionError::Plan(message.to_string()));
     }
     Ok(())
 }
 
-/// Names the expressions that a division by zero may have come from: the error itself names none.
-pub(crate) fn named(state: &SessionState, sql: &str, error: EngineError) -> EngineError {
-    let by_zero = matches!(&error, EngineError::Failed(words) if words.ends_with("Divide by zero error"));
+/// Adds the expressions that may have divided by zero to such an error, which names none.
+pub(crate) fn name_division(state: &SessionState, sql: &str, error: EngineError) -> EngineError {
+    let by_zero = matches!(&error, EngineError::Failed(message) if message.ends_with("Divide by zero error"));
     let Some(statement) = statements::one(sql, &state.config().options().sql_parser).ok().filter(|_| by_zero)
     else {
         return error;

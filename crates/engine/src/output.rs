@@ -1,13 +1,13 @@
-//! What a job writes: whole or not at all.
+//! Outputs of a job, which are published completely or not at all.
 //!
-//! A sink encodes on a core and hands its parts over; each part becomes a write monotask of
-//! the disk or store that it goes to, while the core encodes on. Local output stands under a
-//! temporary name, remote output is an upload that nobody sees, until every part of every
-//! output is written; then one more write monotask each publishes it: a rename, or the end of
-//! the upload, so that nothing is copied in a store whose rename is a copy. A job that fails or
-//! is cancelled discards them, and uploads are aborted before it has ended.
+//! A sink encodes on a core and queues each part as a write monotask of its disk or store, while the
+//! core continues to encode. Until all parts of all outputs are written, local output has a temporary
+//! name and remote output is an incomplete multipart upload. Then one more write monotask per output
+//! publishes it, by a rename or by completing the upload, so that nothing is copied in a store whose
+//! rename is a copy. A job that fails or is cancelled discards its outputs and aborts its uploads
+//! before it ends.
 //!
-//! Parts wait in memory for their disk: without spill, a slow disk makes the budget the limit.
+//! Parts wait in memory for their disk. There is no spill, so a slow disk can exhaust the memory budget.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, channel};
@@ -22,14 +22,14 @@ use pellucid_runtime::{Done, Error, Job, Monotask, Multitask, Output, Phase, Res
 use pellucid_trace::StageIx;
 use url::Url;
 
-/// Called when everything is written and published.
+/// A continuation, called once pending writes have ended.
 type Then = Box<dyn FnOnce() -> Result<(), Error> + Send>;
 
-/// How long the end of a job waits for a store to forget what was uploaded; a store that does
-/// not answer forgets it some day by itself.
-const ABORT: Duration = Duration::from_secs(10);
+/// Time that the end of a job waits for stores to abort its uploads. A store that does not answer
+/// removes them by its own rules.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Told when a store has forgotten an upload.
+/// Receives a message when a store has aborted an upload.
 type Aborted = Receiver<()>;
 
 /// The outputs of one job.
@@ -45,11 +45,11 @@ struct State {
     /// The job and the stage that write.
     writer: Option<(Job, StageIx)>,
     targets: Vec<Target>,
-    /// Multitasks of ours that have not ended.
+    /// Number of write multitasks that have not ended.
     pending: usize,
-    /// What comes when they have.
+    /// Continuation to call when `pending` reaches zero.
     then: Option<Then>,
-    /// The job has ended early: nothing more is begun.
+    /// True if the job has ended early; no output may be created after that.
     discarded: bool,
     /// Uploads that are being aborted.
     aborted: Vec<Aborted>,
@@ -59,7 +59,7 @@ struct State {
 enum Target {
     Local(Arc<Output>),
     Remote(Arc<Upload>),
-    /// Given up by its writer.
+    /// Aborted by its writer.
     Aborted,
 }
 
@@ -72,39 +72,44 @@ impl Outputs {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on `stage` of `job` writes.
+    /// Sets the job and stage that write.
     pub(crate) fn writer(&self, job: Job, stage: StageIx) {
         self.state().writer = Some((job, stage));
     }
 
-    /// Begins an output at `location` of the store behind `url`. Where that fails, so does the job, for
-    /// this cause: DataFusion's writers of text hide it behind one of their own.
+    /// Creates an output at `location` in the store of `url`. On failure it fails the job with the
+    /// cause, since DataFusion's text writers replace the cause by an error of their own.
     pub(crate) fn create(
         &self,
         store: &Arc<dyn ObjectStore>,
         url: &Url,
         location: &Path,
     ) -> Result<usize, Error> {
-        let begun = self.begin(store, url, location);
-        if let Err(error) = &begun
+        let created = self.create_target(store, url, location);
+        if let Err(error) = &created
             && !error.is::<pellucid_runtime::Cancelled>()
         {
-            // Not under the lock: what a job drops at its end may come back here.
+            // Without the lock: the end of a job may drop values that call back into this type.
             let writer = self.state().writer.clone();
             if let Some((job, _)) = writer {
                 job.fail(error.to_string().into());
             }
         }
-        begun
+        created
     }
 
-    fn begin(&self, store: &Arc<dyn ObjectStore>, url: &Url, location: &Path) -> Result<usize, Error> {
+    fn create_target(
+        &self,
+        store: &Arc<dyn ObjectStore>,
+        url: &Url,
+        location: &Path,
+    ) -> Result<usize, Error> {
         let target = if url.scheme() == "file" {
             let path = pellucid_storage::LocalStore::default().path(location)?;
             if let Some(folder) = path.parent() {
                 std::fs::create_dir_all(folder).map_err(|e| {
                     format!(
-                        "cannot write {}: its folder cannot be made: {e}; choose a folder that can be written",
+                        "cannot write {}: cannot create its folder: {e}; choose a writable folder",
                         path.display()
                     )
                 })?;
@@ -128,10 +133,10 @@ impl Outputs {
         Ok(state.targets.len() - 1)
     }
 
-    /// Queues a part of an output; parts end up in the order of the calls.
+    /// Queues a part of an output. The order of the calls is the order of the parts.
     pub(crate) fn write(self: &Arc<Self>, output: usize, chunks: Vec<Bytes>) -> Result<(), Error> {
         let bytes = chunks.iter().map(|c| c.len() as u64).sum();
-        // Gone where the job has ended early.
+        // `discard` has removed the target if the job has ended early.
         let target = self.state().targets.get(output).cloned().unwrap_or(Target::Aborted);
         let monotask = match target {
             Target::Local(file) => file.write_monotask(chunks, Vec::new()),
@@ -141,7 +146,7 @@ impl Outputs {
         self.submit(monotask, bytes)
     }
 
-    /// Gives an output up.
+    /// Aborts an output.
     pub(crate) fn abort(&self, output: usize) {
         let mut state = self.state();
         if let Some(target) = state.targets.get_mut(output) {
@@ -150,8 +155,8 @@ impl Outputs {
         }
     }
 
-    /// Gives all outputs up, and those that should still begin; for a job that ends early.
-    /// Waits, within bounds, until the stores have forgotten them.
+    /// Aborts all outputs of a job that ends early, and refuses new ones. Waits up to
+    /// [`ABORT_TIMEOUT`] until the stores have aborted the uploads.
     pub(crate) fn discard(&self) {
         let aborted: Vec<Aborted> = {
             let mut state = self.state();
@@ -160,8 +165,8 @@ impl Outputs {
             let earlier = std::mem::take(&mut state.aborted);
             targets.iter().filter_map(discard).chain(earlier).collect()
         };
-        // A store that fails to forget has said so to nobody; there is nothing to do about it.
-        let until = Instant::now() + ABORT;
+        // Nothing can be done about a failed abort.
+        let until = Instant::now() + ABORT_TIMEOUT;
         for done in &aborted {
             let _ = done.recv_timeout(until.saturating_duration_since(Instant::now()));
         }
@@ -195,7 +200,7 @@ impl Outputs {
         let (job, stage) = {
             let mut state = self.state();
             state.pending += 1;
-            state.writer.clone().ok_or("output before its stage began")?
+            state.writer.clone().ok_or("cannot write output: its stage has not started")?
         };
         let part = self.parts.fetch_add(1, Relaxed);
         job.submit(
@@ -235,7 +240,7 @@ fn discard(target: &Target) -> Option<Aborted> {
     None
 }
 
-/// A multitask of one write monotask.
+/// A multitask with one write monotask.
 struct Write {
     outputs: Arc<Outputs>,
     monotask: Option<Monotask>,
@@ -251,7 +256,8 @@ impl Multitask for Write {
     }
 }
 
-/// A multipart upload; parts are numbered as they are queued, whoever runs first.
+/// A multipart upload. Parts are sent in the order in which they were queued, whichever monotask runs
+/// first.
 struct Upload {
     store: Arc<dyn ObjectStore>,
     location: Path,
@@ -266,8 +272,8 @@ struct UploadState {
     upload: Option<Box<dyn MultipartUpload>>,
     /// Parts that are being sent.
     sending: Vec<AbortHandle>,
-    /// Nothing more is sent, and no upload begun.
-    given_up: bool,
+    /// True after an abort: no part is sent and no upload started.
+    aborted: bool,
 }
 
 impl Upload {
@@ -292,17 +298,17 @@ impl Upload {
         }
     }
 
-    /// Begins to send the next part. Which part a monotask sends is decided here, in order.
+    /// Starts to send the next queued part. Monotasks take parts in order, whichever runs first.
     fn next(&self) -> Result<Abortable<object_store::UploadPart>, Error> {
         let mut state = self.state();
-        if state.given_up {
+        if state.aborted {
             return Err(Box::new(pellucid_runtime::Cancelled));
         }
         if state.upload.is_none() {
             state.upload = Some(self.tokio.block_on(self.store.put_multipart(&self.location))?);
         }
-        let payload = state.queued.pop_front().ok_or("a part was sent twice")?;
-        let upload = state.upload.as_mut().ok_or("the upload was aborted")?;
+        let payload = state.queued.pop_front().ok_or("cannot send a part: none is queued")?;
+        let upload = state.upload.as_mut().ok_or("cannot send a part: the upload was aborted")?;
         let (handle, registration) = AbortHandle::new_pair();
         let part = Abortable::new(upload.put_part(payload), registration);
         state.sending.push(handle);
@@ -311,7 +317,7 @@ impl Upload {
 
     fn complete(&self) -> Result<(), Error> {
         let mut state = self.state();
-        if state.given_up {
+        if state.aborted {
             return Err(Box::new(pellucid_runtime::Cancelled));
         }
         let upload = state.upload.take();
@@ -323,7 +329,7 @@ impl Upload {
         self.tokio.block_on(async {
             let completed = upload.complete().await;
             if completed.is_err() {
-                // What the first error says is more.
+                // The first error matters more than one of the abort.
                 let _ = upload.abort().await;
             }
             completed
@@ -331,10 +337,10 @@ impl Upload {
         Ok(())
     }
 
-    /// Stops what is being sent and has the store forget what was.
+    /// Stops sending and asks the store to abort the upload.
     fn abort(&self) -> Option<Aborted> {
         let mut state = self.state();
-        state.given_up = true;
+        state.aborted = true;
         state.queued.clear();
         state.sending.drain(..).for_each(|part| part.abort());
         let mut upload = state.upload.take()?;

@@ -1,12 +1,11 @@
-//! Parquet scans: which row groups and pages a multitask reads, and how it decodes them.
+//! Divides Parquet scans into multitasks and decodes their row groups and pages from memory.
 //!
-//! Row groups are pruned by their statistics, pages by the page index, both against the
-//! scan's predicate, which by then holds what the build sides know ([`crate::dynamic_filter`]).
-//! Filters that tighten while the stage runs (TopK) prune again when a multitask is
-//! admitted. DataFusion's opener then decodes from memory, with the metadata that
-//! planning read; it prunes by the same rules, so that it never asks for more.
+//! Row groups are pruned by their statistics and pages by the page index. The predicate includes the
+//! filters of finished build sides ([`crate::dynamic_filter`]). Filters that tighten while the stage
+//! runs (TopK) prune again when a multitask is admitted. DataFusion's opener then decodes from memory,
+//! with the metadata that planning read. It prunes by the same rules, so it never needs other bytes.
 //!
-//! Bloom filters are not used: reading one is an I/O in the middle of a decision.
+//! Bloom filters are not used: pruning would then need I/O.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -34,10 +33,10 @@ use crate::prune::Pruner;
 use crate::scan::{MULTITASK_BYTES, Need, Scan, ScanTask, Source};
 use crate::stores::in_store;
 
-/// Metadata of the job's Parquet files, by location.
+/// Metadata of the job's Parquet files, by name from [`in_store`].
 pub(crate) type Metadata = HashMap<String, Arc<ParquetMetaData>>;
 
-/// A Parquet scan node, its parts at hand.
+/// The parts of a Parquet scan node.
 pub(crate) struct ParquetScan<'a> {
     pub config: &'a FileScanConfig,
     pub source: &'a ParquetSource,
@@ -50,7 +49,7 @@ impl<'a> ParquetScan<'a> {
         Some(Self { config, source })
     }
 
-    /// Every file once, in the order of the groups.
+    /// Returns every file once, in the order of the groups.
     fn files(&self) -> Vec<PartitionedFile> {
         let mut seen = std::collections::HashSet::new();
         let all = self.config.file_groups.iter().flat_map(|g| g.iter());
@@ -58,19 +57,19 @@ impl<'a> ParquetScan<'a> {
     }
 }
 
-/// How a scan may be divided.
+/// The rules for dividing a scan.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Division {
-    /// The planned partitions must stay as they are.
+    /// True if the planned partitions must not change.
     pub pinned: bool,
-    /// At least this many multitasks, where there are as many row groups.
-    pub at_least: usize,
+    /// Minimum number of multitasks, if the files have enough row groups or pages.
+    pub min_partitions: usize,
 }
 
-/// Rows in smaller pieces cost more to begin with than they share out.
-const SMALLEST_PIECE_BYTES: u64 = 1 << 20;
+/// Minimum decoded size of a piece. Starting a smaller one costs more than sharing its work gains.
+const MIN_PIECE_BYTES: u64 = 1 << 20;
 
-/// A piece of a file: a row group with its access, or all of a file that has none left.
+/// A piece of a file: a row group with its access, or a file whose row groups are all pruned.
 struct Piece {
     file: usize,
     row_group: Option<usize>,
@@ -83,7 +82,7 @@ struct Piece {
 /// `open` turns a file of the scan into a source.
 ///
 /// # Errors
-/// A file that cannot be opened, or whose metadata was not read.
+/// Returns an error if a file cannot be opened, or its metadata was not read.
 pub(crate) fn divide(
     scan: &ParquetScan<'_>,
     division: Division,
@@ -107,7 +106,7 @@ pub(crate) fn divide(
         let bundles = if division.pinned {
             vec![pieces]
         } else {
-            bundle(planner.split(pieces, division.at_least), division.at_least)
+            bundle(planner.split(pieces, division.min_partitions), division.min_partitions)
         };
         for bundle in bundles {
             let (group, task) = planner.task(&bundle);
@@ -118,11 +117,11 @@ pub(crate) fn divide(
     Ok(planner.finish(scan, file_groups, tasks))
 }
 
-/// Consecutive pieces of about [`MULTITASK_BYTES`], so that there are at least `at_least`
-/// multitasks where there are as many pieces.
-fn bundle(pieces: Vec<Piece>, at_least: usize) -> Vec<Vec<Piece>> {
+/// Groups consecutive pieces into multitasks of about [`MULTITASK_BYTES`]. Returns at least
+/// `min_partitions` groups if there are as many pieces.
+fn bundle(pieces: Vec<Piece>, min_partitions: usize) -> Vec<Vec<Piece>> {
     let total: u64 = pieces.iter().map(|p| p.decoded_bytes).sum();
-    let count = (total / MULTITASK_BYTES).max(at_least as u64).min(pieces.len() as u64).max(1);
+    let count = (total / MULTITASK_BYTES).max(min_partitions as u64).min(pieces.len() as u64).max(1);
     let mut bundles: Vec<Vec<Piece>> = vec![Vec::new()];
     let mut before = 0u64;
     for piece in pieces {
@@ -142,17 +141,18 @@ fn bundle(pieces: Vec<Piece>, at_least: usize) -> Vec<Vec<Piece>> {
 /// One file of the scan, or one planned range of it.
 struct ScanFile {
     file: PartitionedFile,
-    /// Index of its source: ranges of one file share it.
+    /// Index of the source, which ranges of one file share.
     source: usize,
     metadata: Arc<ParquetMetaData>,
     pruner: Arc<Pruner>,
 }
 
+/// Plans the multitasks of one scan.
 struct Planner<'a> {
     metadata: &'a Metadata,
     config: &'a FileScanConfig,
     predicate: Option<Arc<dyn PhysicalExpr>>,
-    /// Columns of the file schema that are decoded.
+    /// Indices of the decoded columns in the file schema.
     columns: Vec<usize>,
     files: Vec<ScanFile>,
     sources: Vec<Source>,
@@ -190,7 +190,7 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// What is left of the files from `first` on after pruning.
+    /// Returns the pieces of the files from index `first` on that pruning leaves.
     fn pieces(&self, first: usize, ranged: bool) -> Result<Vec<Piece>> {
         let mut pieces = Vec::new();
         let mut rows_left = self.config.limit.filter(|_| self.predicate.is_none());
@@ -208,18 +208,18 @@ impl<'a> Planner<'a> {
             }
         }
         if pieces.is_empty() && first < self.files.len() {
-            // A multitask that reads nothing still ends the stage.
+            // A stage needs at least one multitask to end.
             let access = RowGroupAccess::Skip;
             pieces.push(Piece { file: first, row_group: None, access, decoded_bytes: 0 });
         }
         Ok(pieces)
     }
 
-    /// Cuts row groups that are much larger than a multitask should be, or that are too few to
-    /// keep all cores busy.
-    fn split(&self, pieces: Vec<Piece>, at_least: usize) -> Vec<Piece> {
+    /// Splits row groups that are much larger than a multitask should be, or too few to keep all
+    /// cores busy.
+    fn split(&self, pieces: Vec<Piece>, min_partitions: usize) -> Vec<Piece> {
         let total: u64 = pieces.iter().map(|p| p.decoded_bytes).sum();
-        let target = (total / at_least.max(1) as u64).clamp(SMALLEST_PIECE_BYTES, MULTITASK_BYTES);
+        let target = (total / min_partitions.max(1) as u64).clamp(MIN_PIECE_BYTES, MULTITASK_BYTES);
         let mut split = Vec::with_capacity(pieces.len());
         for piece in pieces {
             let parts = (piece.decoded_bytes + target / 2) / target;
@@ -250,7 +250,7 @@ impl<'a> Planner<'a> {
         split
     }
 
-    /// One multitask out of `pieces`.
+    /// Builds one multitask from `pieces`.
     fn task(&self, pieces: &[Piece]) -> (FileGroup, ScanTask) {
         let mut files: Vec<(usize, ParquetAccessPlan)> = Vec::new();
         for piece in pieces {
@@ -314,7 +314,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Plans a multitask's needs again, with the predicate as it is by then.
+/// Returns a function that plans a multitask's reads again with the current predicate.
 fn replan(files: &[ScanFile], groups: &[FileGroup]) -> Box<dyn Fn(usize) -> Vec<Need> + Send + Sync> {
     let by_path: HashMap<String, (usize, Arc<Pruner>)> =
         files.iter().map(|f| (f.file.path().to_string(), (f.source, Arc::clone(&f.pruner)))).collect();
@@ -332,13 +332,13 @@ fn replan(files: &[ScanFile], groups: &[FileGroup]) -> Box<dyn Fn(usize) -> Vec<
     })
 }
 
-/// True where `predicate` holds a filter that may still change.
+/// Returns true if `predicate` contains a filter that may still change.
 fn is_dynamic(predicate: &Arc<dyn PhysicalExpr>) -> bool {
     use datafusion::physical_expr_common::physical_expr::snapshot_generation;
     snapshot_generation(predicate) != 0
 }
 
-/// Readers that find their bytes in the scan's slots.
+/// A factory of readers that get their bytes from the scan's slots.
 #[derive(Debug)]
 struct MemoryReaders {
     scan: Arc<Scan>,
@@ -380,7 +380,8 @@ impl MemoryReader {
     fn get(&self, range: &Range<u64>) -> ParquetResult<Bytes> {
         self.scan.get(self.task, self.source, range).ok_or_else(|| {
             ParquetError::General(format!(
-                "{}: bytes {} to {} were not read beforehand; please report this with the query and the file's metadata",
+                "{}: internal error: bytes {} to {} were not read in advance; please report it with the query and \
+                 the file's metadata",
                 self.path, range.start, range.end
             ))
         })

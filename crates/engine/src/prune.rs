@@ -1,4 +1,4 @@
-//! Pruning of one Parquet file: what a predicate leaves of it, and the bytes that this needs.
+//! Prunes one Parquet file by a predicate, and finds the byte ranges that remain to be read.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -22,18 +22,17 @@ use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet};
 
 use crate::scan::merge;
 
-/// Prunes one file and knows which bytes an access plan of it needs.
+/// The pruner of one file.
 pub(crate) struct Pruner {
     metadata: Arc<ParquetMetaData>,
-    /// Schema that the predicate is in.
+    /// Schema of the predicate.
     schema: SchemaRef,
     predicate: Option<Arc<dyn PhysicalExpr>>,
-    /// Leaf columns of the file that are decoded, with the bytes of a decoded value where all
-    /// have as many.
+    /// Decoded leaf columns of the file, with the size of a decoded value if it is fixed.
     leaves: Vec<(usize, Option<usize>)>,
 }
 
-/// Bytes of a decoded text besides its characters: a view of it.
+/// Size of a string view, which each decoded string has in addition to its characters.
 const VIEW_BYTES: u64 = 16;
 
 impl Pruner {
@@ -64,8 +63,8 @@ impl Pruner {
         Ok(Self { metadata: Arc::clone(metadata), schema: in_file, predicate, leaves })
     }
 
-    /// What the predicate leaves of `plan` (default: of the row groups that begin in `range`,
-    /// default: of all).
+    /// Prunes `plan` by the predicate. Without a `plan`, it prunes all row groups that start in
+    /// `range`, or all row groups of the file.
     pub(crate) fn access(
         &self,
         range: Option<Range<i64>>,
@@ -97,8 +96,8 @@ impl Pruner {
         )
     }
 
-    /// Size of a row group once decoded: a dictionary, which makes it small in the file, is
-    /// resolved by then.
+    /// Estimates the decoded size of a row group. Dictionary encoding makes it larger than the size
+    /// in the file.
     pub(crate) fn decoded_bytes(&self, row_group: usize) -> u64 {
         let group = self.metadata.row_group(row_group);
         let rows = group.num_rows().max(0) as u64;
@@ -109,7 +108,7 @@ impl Pruner {
         self.leaves.iter().map(size).sum()
     }
 
-    /// The bytes that decoding `plan` asks for.
+    /// Returns the byte ranges that decoding `plan` needs.
     pub(crate) fn ranges(&self, plan: &ParquetAccessPlan) -> Vec<Range<u64>> {
         let mut ranges = Vec::new();
         for (row_group, access) in plan.inner().iter().enumerate() {
@@ -124,7 +123,7 @@ impl Pruner {
                         match pages.filter(|p| !p.is_empty()) {
                             Some(pages) => {
                                 let chunk = self.chunk(row_group, leaf);
-                                // The dictionary, where there is one, stands before the first page.
+                                // A dictionary page precedes the first data page.
                                 ranges.push(chunk.start..(pages[0].offset as u64).max(chunk.start));
                                 ranges.extend(selection.scan_ranges(pages));
                             }
@@ -137,8 +136,8 @@ impl Pruner {
         merge(ranges)
     }
 
-    /// Rows at which a row group may be cut into about `parts` parts, where pages of its largest
-    /// column begin, so that few pages are decoded on both sides; none without a page index.
+    /// Returns rows at which a row group may be split into about `parts` parts. Pages of the largest
+    /// column start there, so that few pages are decoded on both sides. Empty without a page index.
     pub(crate) fn cuts(&self, row_group: usize, parts: u64) -> Vec<usize> {
         let group = self.metadata.row_group(row_group);
         let rows = group.num_rows().max(0) as u64;
@@ -154,7 +153,7 @@ impl Pruner {
         cuts
     }
 
-    /// Rows of a row group.
+    /// Returns the number of rows of a row group.
     pub(crate) fn rows(&self, row_group: usize) -> usize {
         self.metadata.row_group(row_group).num_rows().max(0) as usize
     }
@@ -165,7 +164,7 @@ impl Pruner {
     }
 }
 
-/// The predicate in terms of the file's own schema, as DataFusion's opener does it.
+/// Rewrites the predicate to the file's own schema, as DataFusion's opener does.
 fn adapt(
     mut predicate: Arc<dyn PhysicalExpr>,
     config: &FileScanConfig,

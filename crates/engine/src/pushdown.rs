@@ -1,15 +1,15 @@
-//! DataFusion's pushdown of filters, kept out of where it would lose rows.
+//! Prevents DataFusion's filter pushdown from losing rows where column names are ambiguous.
 //!
-//! DataFusion 55 hands a filter from node to node and finds its columns again by name in each
-//! (`FilterRemapper`). Where a node's output has two columns of one name, as a self-join's
-//! has, the filter comes out on the first of them, whichever it was on: `WHERE a.d > b.d`
-//! becomes `a.d > a.d`, and a build side's keys for `b.d` drop rows by `a.d`. The same happens
-//! below a union whose inputs have other names than its output, and where a semi join hands a
-//! filter on a key of one side to a column of that name on the other.
+//! When DataFusion 55 pushes a filter from node to node, it resolves the filter's columns by name in
+//! each of them (`FilterRemapper`). If a node's output has two columns of one name, as that of a
+//! self-join has, the filter moves to the first of them: `WHERE a.d > b.d` becomes `a.d > a.d`, and
+//! a build side's keys for `b.d` drop rows by `a.d`. The same happens below a union whose inputs have
+//! other column names than its output, and in a semi join that pushes a filter on a key of one side
+//! to a column of that name on the other side.
 //!
-//! So the pushdown rules see a barrier above each such node: a node that takes no filter.
-//! Filters stay above it, below it they go as ever, and afterwards the barriers are gone. Only
-//! what a scan may skip is lost, not an answer.
+//! The pushdown rules therefore run on a plan with a barrier above each such node, a node that
+//! accepts no filter. The barriers are removed afterwards. Filters above a barrier stay there, so
+//! scans below it may prune less, but the result is correct.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,33 +29,33 @@ use crate::cut::Node;
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// DataFusion's physical rules, its filter pushdowns with barriers.
+/// Returns DataFusion's physical optimizer rules, with barriers around filter pushdown.
 pub(crate) fn rules() -> Vec<Rule> {
-    let careful = |rule: Rule| -> Rule {
-        if rule.name().starts_with("FilterPushdown") { Arc::new(Careful(rule)) } else { rule }
+    let guard = |rule: Rule| -> Rule {
+        if rule.name().starts_with("FilterPushdown") { Arc::new(GuardedPushdown(rule)) } else { rule }
     };
-    PhysicalOptimizer::new().rules.into_iter().map(careful).collect()
+    PhysicalOptimizer::new().rules.into_iter().map(guard).collect()
 }
 
-/// A pushdown rule among barriers.
+/// A pushdown rule that runs on a plan with barriers.
 #[derive(Debug)]
-struct Careful(Rule);
+struct GuardedPushdown(Rule);
 
-impl PhysicalOptimizerRule for Careful {
+impl PhysicalOptimizerRule for GuardedPushdown {
     fn optimize(&self, plan: Node, config: &ConfigOptions) -> Result<Node> {
-        let fenced = plan.transform_up(|node| {
-            Ok(if misleads(&node) {
+        let with_barriers = plan.transform_up(|node| {
+            Ok(if has_ambiguous_columns(&node) {
                 Transformed::yes(Arc::new(Barrier(node)) as Node)
             } else {
                 Transformed::no(node)
             })
         });
-        let pushed = self.0.optimize(fenced.data()?, config)?;
-        let bare = |node: Node| {
+        let pushed = self.0.optimize(with_barriers.data()?, config)?;
+        let remove_barrier = |node: Node| {
             let below = node.downcast_ref::<Barrier>().map(|barrier| Arc::clone(&barrier.0));
             Ok(below.map_or_else(|| Transformed::no(Arc::clone(&node)), Transformed::yes))
         };
-        pushed.transform_up(bare).data()
+        pushed.transform_up(remove_barrier).data()
     }
 
     fn name(&self) -> &str {
@@ -67,8 +67,8 @@ impl PhysicalOptimizerRule for Careful {
     }
 }
 
-/// True where a column's name does not say which column it is.
-fn misleads(node: &Node) -> bool {
+/// Returns true for a node through which a column name may resolve to the wrong column.
+fn has_ambiguous_columns(node: &Node) -> bool {
     let schema = node.schema();
     let mut names: Vec<&String> = schema.fields().iter().map(|f| f.name()).collect();
     if node.is::<UnionExec>() || node.is::<InterleaveExec>() {
@@ -90,7 +90,8 @@ fn misleads(node: &Node) -> bool {
     names.windows(2).any(|pair| pair[0] == pair[1])
 }
 
-/// Passes everything through but filters: it takes none, as a node does that says nothing.
+/// A node that passes everything through except filters. It relies on the default implementation of
+/// `ExecutionPlan`, which accepts no filters.
 #[derive(Debug)]
 struct Barrier(Node);
 
@@ -136,10 +137,10 @@ mod tests {
     use datafusion::physical_plan::displayable;
     use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 
-    async fn session(folder: &std::path::Path, careful: bool) -> Result<SessionContext> {
+    async fn session(folder: &std::path::Path, guarded: bool) -> Result<SessionContext> {
         let mut builder = SessionStateBuilder::new_with_default_features()
             .with_config(SessionConfig::new().with_target_partitions(4));
-        if careful {
+        if guarded {
             builder = builder.with_physical_optimizer_rules(rules());
         }
         let context = SessionContext::new_with_state(builder.build());
@@ -157,20 +158,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_filter_on_columns_of_one_name_keeps_its_meaning() {
+    async fn filter_on_columns_of_one_name_keeps_its_columns() {
         let folder = tempfile::tempdir().unwrap();
         let sql = "SELECT b.id FROM t a FULL JOIN t b ON a.k = b.k \
                    WHERE coalesce(b.d, 0) >= coalesce(a.d, 3) AND coalesce(b.d, 0) <= b.id";
-        // Every key has a partner on both sides, so that the join is an inner one.
+        // Every key matches on both sides, so the full join equals an inner join.
         let pairs = (0..100).flat_map(|a| (0..100).map(move |b| (a, b)));
         let expected = pairs.filter(|(a, b)| a % 10 == b % 10 && b % 7 >= a % 7 && b % 7 <= *b).count();
         assert_eq!(count(&session(folder.path(), true).await.unwrap(), sql).await, expected);
-        // Where DataFusion is right by itself, this file has served its time.
+        // If this fails, DataFusion has fixed the bug and this module can be removed.
         assert_ne!(count(&session(folder.path(), false).await.unwrap(), sql).await, expected);
     }
 
     #[tokio::test]
-    async fn no_barrier_stays_and_filters_still_reach_scans() {
+    async fn barriers_are_removed_and_filters_reach_scans() {
         let folder = tempfile::tempdir().unwrap();
         let context = session(folder.path(), true).await.unwrap();
         for sql in

@@ -1,4 +1,4 @@
-//! One statement from its text to its rows and its trace.
+//! Runs one statement, from its text to its rows and its trace.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -25,33 +25,34 @@ use pellucid_trace::{Recorder, RecorderOptions, StageIx, Trace, TraceError};
 
 use crate::cut::{self, Node, StagePlan};
 use crate::exchange::{Exchange, Ledger};
-use crate::execute::{Execution, JobLedger, Open, Parts};
+use crate::execute::{Execution, ExecutionParams, JobLedger, OpenFn};
 use crate::output::Outputs;
 use crate::parquet::{Metadata, ParquetScan};
 use crate::scan::Source;
 use crate::session::Session;
 use crate::stage::Builder;
-use crate::stores::{JobIo, JobStores, in_store, planned};
+use crate::stores::{JobIo, JobStores, in_store, with_planning_job};
 use crate::{EngineError, Input, QueryResult, explain, input, logical, paths, tables};
 
-/// How long the end of a cancelled query waits for its trace's end. Most work stops within 100 ms;
-/// an operator that puts nothing out, or a store that does not answer while planning, may not.
-const TRACE_END: Duration = Duration::from_secs(1);
+/// Time that a cancelled query waits for the end of its trace. Most work stops within 100 ms, except
+/// an operator that emits no batches and a store that does not answer while planning.
+const TRACE_END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Footers and page indexes read at once.
-const METADATA_AT_ONCE: usize = 16;
+/// Maximum number of concurrent reads of footers and page indexes.
+const METADATA_CONCURRENCY: usize = 16;
 
-/// A statement that runs.
+/// A running statement.
 pub struct Query {
     job: Job,
     cancel: CancelHandle,
     ended: Receiver<Result<QueryResult, EngineError>>,
-    early: Mutex<Option<Result<QueryResult, EngineError>>>,
-    /// Closed when the query's thread has ended, for one that keeps its trace.
+    /// The outcome, if [`Query::ended_within`] has received it already.
+    received: Mutex<Option<Result<QueryResult, EngineError>>>,
+    /// Closed when the query's thread exits; `None` if the query writes no trace file.
     traced: Option<Receiver<()>>,
 }
 
-/// Cancels a query; outlives it.
+/// A handle that cancels a query. It may outlive the query.
 #[derive(Clone)]
 pub struct CancelHandle {
     job: Job,
@@ -60,12 +61,12 @@ pub struct CancelHandle {
 }
 
 impl CancelHandle {
-    /// Cancels the query: [`Query::wait`] returns at once, or when a trace that is kept has its end; what
-    /// runs stops within 100 ms, and what it had written is gone when this returns.
+    /// Cancels the query and removes its partial output before it returns. Running work stops within
+    /// 100 ms. [`Query::wait`] returns at once, or once the trace file is complete.
     pub fn cancel(&self) {
         self.job.cancel();
         self.outputs.discard();
-        // Full where the query has ended by itself.
+        // The channel is full if the query has ended on its own.
         let _ = self.ended.try_send(Err(EngineError::Cancelled));
     }
 }
@@ -76,7 +77,7 @@ impl Query {
         sql: &str,
         trace: Option<PathBuf>,
     ) -> Result<Self, EngineError> {
-        // What DataFusion remembers of folders has no end: since the last statement files came and went.
+        // DataFusion's listing cache never expires, and files may have changed since the last statement.
         if let Some(listings) = session.context.runtime_env().cache_manager.get_list_files_cache() {
             listings.clear();
         }
@@ -92,47 +93,49 @@ impl Query {
         })
         .map_err(|e| EngineError::Failed(e.to_string()))?;
         let job = session.runtime.begin(sql, recorder.clone());
-        // Two places: what the query ends with, and a cancellation that came before it.
+        // Capacity 2: the query's outcome, and a cancellation that precedes it.
         let (sender, ended) = sync_channel(2);
         let outputs = Arc::new(Outputs::new(session.runtime.clone(), session.tokio.handle().clone()));
         let cancel = CancelHandle { job: job.clone(), outputs: Arc::clone(&outputs), ended: sender.clone() };
-        let query = Self { job: job.clone(), cancel, ended, early: Mutex::new(None), traced };
+        let query = Self { job: job.clone(), cancel, ended, received: Mutex::new(None), traced };
         let sql = sql.to_string();
         std::thread::Builder::new()
             .name("query".to_string())
             .spawn(move || {
-                // Dropped at the thread's end.
+                // Dropped when the thread exits, which closes `traced`.
                 let _tracing: SyncSender<()> = tracing;
                 let io = session.stores.begin(job.clone(), session.runtime.clone());
                 let running = Running { session, job, outputs, io };
                 let ended = catch_unwind(AssertUnwindSafe(|| running.run(&sql, &recorder)));
-                let ended = ended.unwrap_or_else(|panic| Err(running.defect(panic.as_ref(), &recorder)));
-                // Nobody may wait any more.
+                let ended = ended.unwrap_or_else(|panic| Err(running.fail_on_panic(panic.as_ref(), &recorder)));
+                // The receiver may be gone already.
                 let _ = sender.try_send(ended);
             })
-            .map_err(|e| EngineError::Failed(format!("cannot start a thread: {e}")))?;
+            .map_err(|e| {
+                EngineError::Failed(format!("cannot start a thread: {e}; raise the limit (ulimit -u)"))
+            })?;
         Ok(query)
     }
 
-    /// How far it is.
+    /// Returns the progress of the query.
     pub fn progress(&self) -> Progress {
         self.job.progress()
     }
 
-    /// What cancels it.
+    /// Returns a handle that cancels the query.
     pub fn cancel_handle(&self) -> CancelHandle {
         self.cancel.clone()
     }
 
-    /// Waits for its end for at most `timeout`; true once it has ended.
+    /// Waits up to `timeout` for completion. Returns true if the query has ended.
     pub fn ended_within(&self, timeout: Duration) -> bool {
-        let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
-        if early.is_some() {
+        let mut received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
+        if received.is_some() {
             return true;
         }
         match self.ended.recv_timeout(timeout) {
             Ok(ended) => {
-                *early = Some(ended);
+                *received = Some(ended);
                 true
             }
             Err(RecvTimeoutError::Timeout) => false,
@@ -140,25 +143,27 @@ impl Query {
         }
     }
 
-    /// Waits for its end.
+    /// Waits for completion and returns the result.
     ///
     /// # Errors
-    /// What is wrong with the statement, what went wrong on the way, a trace that could not be
-    /// written, a cancellation.
+    /// Returns an error if the statement is invalid, fails or is cancelled.
     pub fn wait(self) -> Result<QueryResult, EngineError> {
-        let early = self.early.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let lost = |_| Err(EngineError::Failed("the query's thread ended without a word".to_string()));
-        let ended = early.unwrap_or_else(|| self.ended.recv().unwrap_or_else(lost));
+        let received = self.received.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let exited = |_| {
+            let message = "the query thread exited unexpectedly; please report it with the query";
+            Err(EngineError::Failed(message.to_string()))
+        };
+        let ended = received.unwrap_or_else(|| self.ended.recv().unwrap_or_else(exited));
         if let (Err(EngineError::Cancelled), Some(traced)) = (&ended, self.traced) {
-            // Closed or too late: either way the query has been cancelled.
-            let _ = traced.recv_timeout(TRACE_END);
+            // The outcome is the same whether the thread exits in time or not.
+            let _ = traced.recv_timeout(TRACE_END_TIMEOUT);
         }
         ended
     }
 }
 
-/// Brings the statement's tables into memory where the options say so. What is wrong with the
-/// statement, the job will say.
+/// Loads the statement's tables into memory if [`Input`] asks for it. Errors of planning are ignored:
+/// the job plans again and reports them.
 fn load(session: &Session, sql: &str) -> Result<(), EngineError> {
     let state = session.context.state();
     let query = |logical: LogicalPlan| match logical {
@@ -180,25 +185,27 @@ fn load(session: &Session, sql: &str) -> Result<(), EngineError> {
     })
 }
 
-/// What a plan asks for.
-enum Asked {
-    /// Its rows.
-    Rows,
-    /// Its stages.
-    Stages,
-    /// Its stages, with what running them took.
-    Measured,
-    /// Its rows, as a table in memory of this name.
-    Table(Box<datafusion::logical_expr::CreateMemoryTable>),
+/// The kind of a statement, which determines its result.
+enum StatementKind {
+    /// Returns rows.
+    Query,
+    /// Returns the stages without running them.
+    Explain,
+    /// Runs the stages and returns them with their measurements.
+    ExplainAnalyze,
+    /// Stores the rows as a table in memory.
+    CreateTable(Box<datafusion::logical_expr::CreateMemoryTable>),
 }
 
-struct Planned {
+/// A planned statement.
+struct PlannedStatement {
     state: SessionState,
     plan: Node,
-    asked: Asked,
+    kind: StatementKind,
     metadata: Metadata,
 }
 
+/// A statement that its thread runs.
 struct Running {
     session: Arc<Session>,
     job: Job,
@@ -210,24 +217,24 @@ impl Running {
     fn run(&self, sql: &str, recorder: &Recorder) -> Result<QueryResult, EngineError> {
         let outcome = self.steps(sql).map_err(|error| {
             let state = self.session.context.state();
-            logical::named(&state, sql, error)
+            logical::name_division(&state, sql, error)
         });
         if let Err(error) = &outcome {
-            // Where the job itself failed this says nothing new.
+            // A no-op if the job itself has failed.
             self.job.fail(error.to_string().into());
         }
-        // Whatever happened, nothing of the job runs any more when its trace is closed.
+        // The trace may be closed only after all work of the job has stopped.
         let _ = self.job.wait();
         let trace = recorder.finish();
-        let (schema, batches, asked) = outcome?;
+        let (schema, batches, explain) = outcome?;
         let (trace, trace_failure) = match trace {
-            // The rows are there, and stay.
+            // The query succeeded: return its rows and report the failure beside them.
             Err(TraceError::NotWritten { path, source, kept }) => {
                 (*kept, Some(TraceError::NotWritten { path, source, kept: Box::default() }.to_string()))
             }
             trace => (trace.map_err(|e| EngineError::Failed(e.to_string()))?, None),
         };
-        let (schema, batches) = match asked {
+        let (schema, batches) = match explain {
             Some(stages) => explained(&stages, &trace)?,
             None => (schema, batches),
         };
@@ -235,52 +242,53 @@ impl Running {
     }
 
     /// Ends a job whose planning panicked.
-    fn defect(&self, panic: &(dyn std::any::Any + Send), recorder: &Recorder) -> EngineError {
+    fn fail_on_panic(&self, panic: &(dyn std::any::Any + Send), recorder: &Recorder) -> EngineError {
         let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no words");
-        let words =
-            format!("this query met a defect ({text}); please report it with the query and its files");
-        self.job.fail(words.clone().into());
+        let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("panic without a message");
+        let message = format!("internal error: {text}; please report it with the query and its files");
+        self.job.fail(message.clone().into());
         let _ = self.job.wait();
-        // The words say more than a trace that could not be written.
+        // The panic matters more than an error of the trace file.
         let _ = recorder.finish();
-        EngineError::Failed(words)
+        EngineError::Failed(message)
     }
 
-    /// Plans and runs. The third part: the stages' descriptions, for `EXPLAIN`, and whether
-    /// they are to be shown with what the trace measured.
+    /// Plans and runs the statement. The last part of the result is set for `EXPLAIN` only.
     fn steps(&self, sql: &str) -> Result<Steps, EngineError> {
-        let planned = self.session.tokio.block_on(planned(Arc::clone(&self.io), self.plan(sql)))?;
+        let planning = with_planning_job(Arc::clone(&self.io), self.plan(sql));
+        let planned = self.session.tokio.block_on(planning)?;
         if self.job.is_cancelled() {
             return Err(EngineError::Cancelled);
         }
         let schema = planned.plan.schema();
         let stages = cut::cut(&planned.plan)?;
         let context = self.context(&planned.state);
-        let described = match planned.asked {
-            Asked::Stages | Asked::Measured => Some(self.describe(&stages, &planned.metadata, &context)?),
-            Asked::Rows | Asked::Table(_) => None,
+        let described = match planned.kind {
+            StatementKind::Explain | StatementKind::ExplainAnalyze => {
+                Some(self.describe(&stages, &planned.metadata, &context)?)
+            }
+            StatementKind::Query | StatementKind::CreateTable(_) => None,
         };
-        if matches!(planned.asked, Asked::Stages) {
+        if matches!(planned.kind, StatementKind::Explain) {
             self.job.succeed();
             return Ok((schema, Vec::new(), described.map(|stages| Explained { stages, ran: Vec::new() })));
         }
         let (batches, ran) = self.execute(stages, planned.metadata, context)?;
-        if let Asked::Table(table) = planned.asked {
-            self.keep(*table, &schema, batches)?;
+        if let StatementKind::CreateTable(table) = planned.kind {
+            self.create_table(*table, &schema, batches)?;
             return Ok((Arc::new(Schema::empty()), Vec::new(), None));
         }
         Ok((schema, batches, described.map(|stages| Explained { stages, ran })))
     }
 
-    /// The rows, and each stage's number in the trace.
+    /// Runs the stages. Returns the rows, and each stage's index in the trace.
     fn execute(
         &self,
         stages: StagePlan,
         metadata: Metadata,
         context: Arc<TaskContext>,
     ) -> Result<(Vec<RecordBatch>, Vec<Option<StageIx>>), EngineError> {
-        let execution = Execution::new(Parts {
+        let execution = Execution::new(ExecutionParams {
             runtime: self.session.runtime.clone(),
             job: self.job.clone(),
             plan: stages,
@@ -289,7 +297,7 @@ impl Running {
             io: Arc::clone(&self.io),
             outputs: Arc::clone(&self.outputs),
             open: self.open(),
-            at_least: self.at_least(),
+            min_partitions: self.min_partitions(),
         });
         if let Err(error) = execution.start() {
             self.job.fail(Box::new(error));
@@ -299,31 +307,31 @@ impl Running {
             self.outputs.discard();
         }
         ended?;
-        Ok((execution.result(), execution.numbers()))
+        Ok((execution.result(), execution.trace_indices()))
     }
 
-    /// Multitasks that a scan is divided into at least: enough that every core has several, or as
-    /// many as an exchange was asked to have, so that a job can be divided alike on any cores.
-    fn at_least(&self) -> usize {
+    /// Returns the minimum number of multitasks of a scan: several per core, or the number of
+    /// partitions from the options, so that a job can be divided alike on any number of cores.
+    fn min_partitions(&self) -> usize {
         let options = &self.session.options;
         options.partitions.unwrap_or(options.cores * 4).max(4)
     }
 
-    async fn plan(&self, sql: &str) -> Result<Planned, EngineError> {
+    async fn plan(&self, sql: &str) -> Result<PlannedStatement, EngineError> {
         let context = &self.session.context;
         let state = context.state();
         let logical = logical::plan(&state, sql).await?;
-        let (logical, asked) = match logical {
-            LogicalPlan::Explain(e) if !e.verbose => ((*e.plan).clone(), Asked::Stages),
-            LogicalPlan::Analyze(a) => ((*a.input).clone(), Asked::Measured),
+        let (logical, kind) = match logical {
+            LogicalPlan::Explain(e) if !e.verbose => ((*e.plan).clone(), StatementKind::Explain),
+            LogicalPlan::Analyze(a) => ((*a.input).clone(), StatementKind::ExplainAnalyze),
             LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(c))
                 if !matches!(*c.input, LogicalPlan::EmptyRelation(_)) =>
             {
-                ((*c.input).clone(), Asked::Table(Box::new(c)))
+                ((*c.input).clone(), StatementKind::CreateTable(Box::new(c)))
             }
             LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) => {
                 let frame = context.execute_logical_plan(logical).await?;
-                (frame.into_parts().1, Asked::Rows)
+                (frame.into_parts().1, StatementKind::Query)
             }
             LogicalPlan::Copy(mut copy) => {
                 let place = std::mem::take(&mut copy.output_url);
@@ -331,22 +339,22 @@ impl Running {
                 if !copy.partition_by.is_empty() || paths::is_folder(&copy.output_url)? {
                     tables::check_empty(&state, &place, &copy.output_url).await?;
                 }
-                (LogicalPlan::Copy(copy), Asked::Rows)
+                (LogicalPlan::Copy(copy), StatementKind::Query)
             }
-            query => (query, Asked::Rows),
+            query => (query, StatementKind::Query),
         };
         let logical = match self.session.options.input {
-            Input::MemoryDecoded => self.session.decoded.instead(logical)?,
+            Input::MemoryDecoded => self.session.decoded.replace_tables(logical)?,
             Input::Storage | Input::Memory => logical,
         };
-        // Settings may have changed with the statement.
+        // The statement itself may have changed settings.
         let state = context.state();
         let plan = state.create_physical_plan(&logical).await?;
         let metadata = metadata(&state, &plan).await?;
-        Ok(Planned { state, plan, asked, metadata })
+        Ok(PlannedStatement { state, plan, kind, metadata })
     }
 
-    /// What the job's operators see: its own stores, joins that do not wait for each other.
+    /// Creates the context of the job's operators, with the job's own stores.
     fn context(&self, state: &SessionState) -> Arc<TaskContext> {
         let mut env = state.runtime_env().as_ref().clone();
         env.object_store_registry = Arc::new(JobStores {
@@ -355,12 +363,12 @@ impl Running {
             outputs: Arc::clone(&self.outputs),
         });
         let mut config = state.config().clone();
-        // A join would wait for reports of partitions whose multitasks have not been admitted.
+        // With it, a join waits for all partitions, whose multitasks may not have been admitted.
         config.options_mut().optimizer.enable_join_dynamic_filter_pushdown = false;
         Arc::new(TaskContext::from(state).with_session_config(config).with_runtime(Arc::new(env)))
     }
 
-    fn open(&self) -> Open {
+    fn open(&self) -> OpenFn {
         let (session, io) = (Arc::clone(&self.session), Arc::clone(&self.io));
         Box::new(move |config: &FileScanConfig, file: &PartitionedFile| {
             let url: &url::Url = config.object_store_url.as_ref();
@@ -369,7 +377,7 @@ impl Running {
                 return Ok(Source::Local(session.runtime.open(&path).map_err(DataFusionError::External)?));
             }
             let name = pellucid_storage::name(url);
-            io.asks(&name);
+            io.use_store(&name);
             Ok(Source::Remote {
                 store: session.stores.get(url)?,
                 path: file.path().clone(),
@@ -380,7 +388,7 @@ impl Running {
         })
     }
 
-    /// Every stage in words, its multitasks as they would be if no build side knew anything.
+    /// Describes every stage, with its multitasks as they are before filters of build sides apply.
     fn describe(
         &self,
         plan: &StagePlan,
@@ -398,7 +406,7 @@ impl Running {
             ledger: &ledger,
             exchanges: &|stage| planned[stage].lock().unwrap_or_else(PoisonError::into_inner).clone(),
             open: &open,
-            at_least: self.at_least(),
+            min_partitions: self.min_partitions(),
         };
         let describe = |index: usize| {
             let ready = builder.ready(index)?;
@@ -409,8 +417,8 @@ impl Running {
         (0..plan.stages.len()).map(describe).collect::<Result<_, DataFusionError>>().map_err(Into::into)
     }
 
-    /// Keeps rows as a table (`CREATE TABLE … AS SELECT`).
-    fn keep(
+    /// Stores rows as a table (`CREATE TABLE … AS SELECT`).
+    fn create_table(
         &self,
         mut table: datafusion::logical_expr::CreateMemoryTable,
         schema: &SchemaRef,
@@ -419,7 +427,7 @@ impl Running {
         let rows = datafusion::datasource::MemTable::try_new(Arc::clone(schema), vec![batches])?;
         let source = datafusion::datasource::provider_as_source(Arc::new(rows));
         let scan = datafusion::logical_expr::LogicalPlanBuilder::scan(table.name.clone(), source, None)?;
-        // Constraints, OR REPLACE and IF NOT EXISTS are DataFusion's to know.
+        // DataFusion handles constraints, OR REPLACE and IF NOT EXISTS.
         table.input = Arc::new(scan.build()?);
         let plan = LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(table));
         self.session.tokio.block_on(self.session.context.execute_logical_plan(plan))?;
@@ -427,16 +435,17 @@ impl Running {
     }
 }
 
-/// Columns, rows, and what `EXPLAIN` shows instead of them.
+/// Columns, rows, and the stages that `EXPLAIN` shows instead of them.
 type Steps = (SchemaRef, Vec<RecordBatch>, Option<Explained>);
 
+/// Stages to show for `EXPLAIN`.
 struct Explained {
     stages: Vec<String>,
-    /// The trace's numbers of those that ran.
+    /// Indices in the trace; `None` for a stage that did not run.
     ran: Vec<Option<StageIx>>,
 }
 
-/// The rows of `EXPLAIN`: one a line of a stage; what was measured stands below its first.
+/// Returns the rows of `EXPLAIN`, one per line of a stage. Measurements follow a stage's first line.
 fn explained(explained: &Explained, trace: &Trace) -> Result<(SchemaRef, Vec<RecordBatch>), EngineError> {
     let mut numbers = Vec::new();
     let mut lines = Vec::new();
@@ -458,7 +467,7 @@ fn explained(explained: &Explained, trace: &Trace) -> Result<(SchemaRef, Vec<Rec
     Ok((schema, vec![batch]))
 }
 
-/// The metadata of all Parquet files of a plan, read or found in the session's cache.
+/// Returns the metadata of all Parquet files of a plan, from the session's cache or the files.
 async fn metadata(state: &SessionState, plan: &Node) -> Result<Metadata, DataFusionError> {
     let mut wanted: Vec<(String, Arc<dyn object_store::ObjectStore>, ObjectMeta)> = Vec::new();
     plan.apply(|node| {
@@ -484,11 +493,11 @@ async fn metadata(state: &SessionState, plan: &Node) -> Result<Metadata, DataFus
                     .with_page_index_policy(Some(PageIndexPolicy::Optional))
                     .fetch_metadata()
                     .await
-                    .map_err(|e| e.context(format!("the metadata of {} cannot be read", meta.location)))?;
+                    .map_err(|e| e.context(format!("cannot read the metadata of {}", meta.location)))?;
                 Ok((name, metadata))
             }
         })
-        .buffer_unordered(METADATA_AT_ONCE)
+        .buffer_unordered(METADATA_CONCURRENCY)
         .try_collect()
         .await
 }

@@ -1,4 +1,4 @@
-//! What lasts from query to query: the runtime, the tables, the open stores.
+//! State that queries of one engine share: the runtime, the tables, the open stores.
 
 use std::sync::Arc;
 
@@ -11,23 +11,23 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use pellucid_runtime::Runtime;
 
-use crate::input::Decoded;
+use crate::input::DecodedTables;
 use crate::stores::Stores;
 use crate::tables::{self, PathTables};
 use crate::{EngineError, EngineOptions, Input};
 
-/// Hash partitions a core: two, eight and sixteen in all were slower on two cores (facts on
-/// DataFusion, "Sizes and memory").
-const PARTITIONS_A_CORE: usize = 4;
+/// Hash partitions per core. On two cores, both fewer and more partitions were slower.
+const PARTITIONS_PER_CORE: usize = 4;
 
+/// The shared state of an engine.
 pub(crate) struct Session {
     pub options: EngineOptions,
     pub runtime: Runtime,
     pub context: SessionContext,
     pub stores: Arc<Stores>,
-    /// Tables that `--input memory-decoded` keeps.
-    pub decoded: Decoded,
-    /// Runs planning and the clients of remote stores.
+    /// Tables in memory for [`Input::MemoryDecoded`].
+    pub decoded: DecodedTables,
+    /// Executor for planning and for the clients of remote stores.
     pub tokio: tokio::runtime::Runtime,
 }
 
@@ -39,8 +39,7 @@ impl Session {
     pub(crate) fn new(options: EngineOptions) -> Result<Self, EngineError> {
         if !options.spill_dirs.is_empty() {
             return Err(EngineError::Usage(
-                "spilling is not built yet: leave --spill-dir out and let queries have the memory that they need"
-                    .to_string(),
+                "spilling is not built yet; remove --spill-dir and raise --memory if queries need more".to_string(),
             ));
         }
         let runtime = Runtime::new(pellucid_runtime::Options {
@@ -62,10 +61,10 @@ impl Session {
             .map_err(failed)?;
         let stores = Arc::new(Stores::default());
         let context = context(&options, &stores).map_err(EngineError::from)?;
-        Ok(Self { options, runtime, context, stores, decoded: Decoded::default(), tokio })
+        Ok(Self { options, runtime, context, stores, decoded: DecodedTables::default(), tokio })
     }
 
-    /// What makes times of this session not those of the bare machine, in words.
+    /// Returns labels for the trace: settings that make times differ from those of the bare machine.
     pub(crate) fn labels(&self) -> Vec<String> {
         let mut labels = self.runtime.labels();
         labels.extend(match self.options.input {
@@ -78,7 +77,7 @@ impl Session {
 
     pub(crate) fn register_table(&self, name: &str, path: &str) -> Result<(), EngineError> {
         let table = self.tokio.block_on(tables::listing(&self.context.state(), path))?;
-        // As SQL would write the name: in lower case unless it is quoted.
+        // SQL folds names to lower case unless they are quoted.
         let name = match name.strip_prefix('"').and_then(|n| n.strip_suffix('"')) {
             Some(quoted) => quoted.to_string(),
             None => name.to_lowercase(),
@@ -95,21 +94,21 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
     };
     let env = RuntimeEnvBuilder::new()
         .with_memory_pool(pool)
-        // An operator that spilled would wait for a disk on a core.
+        // A spilling operator would block a core on a disk.
         .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled))
         .with_object_store_registry(Arc::clone(stores) as Arc<dyn ObjectStoreRegistry>)
         .build_arc()?;
-    let partitions = options.partitions.unwrap_or(options.cores.max(1) * PARTITIONS_A_CORE);
+    let partitions = options.partitions.unwrap_or(options.cores.max(1) * PARTITIONS_PER_CORE);
     let mut config = SessionConfig::new().with_target_partitions(partitions).with_information_schema(true);
     let o = config.options_mut();
-    // A scan's multitasks decode what was read for them and nothing else.
+    // A multitask may decode only the bytes that were read for it.
     o.execution.enable_file_stream_work_stealing = false;
     o.execution.listing_table_ignore_subdirectory = false;
     o.execution.parquet.pushdown_filters = false;
     o.execution.parquet.bloom_filter_on_read = false;
-    // Joins leave a place for what their build sides know; we fill it.
+    // Adds dynamic filters to joins, which `dynamic_filter` fills.
     o.optimizer.enable_join_dynamic_filter_pushdown = true;
-    // Of an aggregate over an expression it forgets the minimum and maximum, and loses rows.
+    // It ignores expressions below min and max, and so loses rows.
     o.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
     o.optimizer.repartition_file_min_size = 0;
     let plain = SessionContext::new_with_config_rt(config, env);
@@ -126,7 +125,7 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
         .into();
     let state = context.state_weak_ref();
     crate::formats::register(&context)?;
-    // Nobody else sets it.
+    // Set only here, so this cannot fail.
     let _ = paths.session.set(Box::new(move || state.upgrade().map(|s| s.read().clone())));
     Ok(context)
 }

@@ -1,4 +1,4 @@
-//! Where a compute monotask's batches go: divided among partitions, or as they are.
+//! Sinks of compute monotasks, which partition or collect their batches into an exchange.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,15 +13,15 @@ use crate::cut::Output;
 use crate::exchange::{Exchange, batch_bytes};
 use crate::stage::ReadyStage;
 
-/// Where a compute monotask's batches go.
+/// The sink of a compute monotask's batches.
 pub(crate) enum Sink<'a> {
     Divide {
-        /// Boxed: it is as large as all else.
+        /// Boxed because it is as large as the rest of the enum.
         partitioner: Box<BatchPartitioner>,
         coalescers: Vec<BatchCoalescer>,
         parts: Vec<Vec<RecordBatch>>,
         from: u32,
-        made: Made<'a>,
+        memory: OutputMemory<'a>,
     },
     Collect {
         to: usize,
@@ -29,22 +29,23 @@ pub(crate) enum Sink<'a> {
         batches: Vec<RecordBatch>,
         from: u32,
         ready: &'a ReadyStage,
-        made: Made<'a>,
+        memory: OutputMemory<'a>,
     },
 }
 
-/// What a monotask has made so far: the exchange holds it when all is there. Some of it is within what the
-/// multitask was admitted with; of more the memory budget hears on the way, and may refuse it.
-pub(crate) struct Made<'a> {
+/// The memory of a monotask's output until it goes to the exchange. Output beyond [`STEP_BYTES`] is
+/// reserved from the memory budget in steps, which may fail; less is part of the memory with which
+/// the multitask was admitted.
+pub(crate) struct OutputMemory<'a> {
     exchange: &'a Exchange,
     bytes: u64,
     held: u64,
 }
 
-/// What is told at once.
+/// Output memory that may grow before it is reserved.
 const STEP_BYTES: u64 = 32 << 20;
 
-impl Made<'_> {
+impl OutputMemory<'_> {
     fn add(&mut self, batch: &RecordBatch) -> Result<()> {
         self.bytes += batch_bytes(batch);
         let more = self.bytes - self.held;
@@ -56,13 +57,13 @@ impl Made<'_> {
     }
 }
 
-impl Drop for Made<'_> {
+impl Drop for OutputMemory<'_> {
     fn drop(&mut self) {
         self.exchange.release(self.held);
     }
 }
 
-/// Rows of a batch in an exchange; DataFusion's own default.
+/// Rows per batch in an exchange; DataFusion's default.
 const BATCH_ROWS: usize = 8192;
 
 impl<'a> Sink<'a> {
@@ -73,8 +74,9 @@ impl<'a> Sink<'a> {
         schema: datafusion::arrow::datatypes::SchemaRef,
     ) -> Result<Self> {
         let from = partition as u32;
-        let made = Made { exchange: &ready.exchange, bytes: 0, held: 0 };
-        let collect = |to, fetch, made| Sink::Collect { to, fetch, batches: Vec::new(), from, ready, made };
+        let memory = OutputMemory { exchange: &ready.exchange, bytes: 0, held: 0 };
+        let collect =
+            |to, fetch, memory| Sink::Collect { to, fetch, batches: Vec::new(), from, ready, memory };
         Ok(match output {
             Output::Divide(to) => {
                 let n = to.partition_count();
@@ -88,19 +90,19 @@ impl<'a> Sink<'a> {
                     coalescers: (0..n).map(|_| coalescer()).collect(),
                     parts: vec![Vec::new(); n],
                     from,
-                    made,
+                    memory,
                 }
             }
-            Output::Keep => collect(partition, None, made),
-            Output::Gather { fetch } => collect(0, *fetch, made),
-            Output::Scalar(..) => collect(0, None, made),
+            Output::Keep => collect(partition, None, memory),
+            Output::Gather { fetch } => collect(0, *fetch, memory),
+            Output::Scalar(..) => collect(0, None, memory),
         })
     }
 
-    /// False once no more rows are needed.
+    /// Adds a batch. Returns false once no more rows are needed.
     pub(crate) fn push(&mut self, batch: RecordBatch) -> Result<bool> {
-        let (Sink::Divide { made, .. } | Sink::Collect { made, .. }) = self;
-        made.add(&batch)?;
+        let (Sink::Divide { memory, .. } | Sink::Collect { memory, .. }) = self;
+        memory.add(&batch)?;
         match self {
             Sink::Divide { partitioner, coalescers, parts, .. } => {
                 partitioner.partition(batch, |to, part| {
@@ -133,9 +135,9 @@ impl<'a> Sink<'a> {
 
     pub(crate) fn finish(self) -> Result<()> {
         match self {
-            Sink::Divide { mut coalescers, mut parts, from, made, .. } => {
-                let exchange = made.exchange;
-                drop(made); // the exchange counts it from here on
+            Sink::Divide { mut coalescers, mut parts, from, memory, .. } => {
+                let exchange = memory.exchange;
+                drop(memory); // the exchange reserves it from here on
                 for (to, coalescer) in coalescers.iter_mut().enumerate() {
                     coalescer.finish_buffered_batch()?;
                     while let Some(rest) = coalescer.next_completed_batch() {
@@ -144,8 +146,8 @@ impl<'a> Sink<'a> {
                 }
                 parts.into_iter().enumerate().try_for_each(|(to, part)| exchange.put(to, from, part))
             }
-            Sink::Collect { to, batches, from, ready, made, .. } => {
-                drop(made);
+            Sink::Collect { to, batches, from, ready, memory, .. } => {
+                drop(memory);
                 ready.exchange.put(to, from, batches)
             }
         }

@@ -1,4 +1,4 @@
-//! Divides a text into statements, and looks at each before any of them runs.
+//! Splits SQL text into statements and checks each of them before any runs.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -15,35 +15,36 @@ use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer, Whitespa
 
 use crate::{EngineError, from_first};
 
-/// The statements of `sql`, without the semicolons between them; empty ones are left out.
+/// Splits `sql` into its statements, without the semicolons between them and without empty ones.
 ///
 /// # Errors
-/// Text that does not parse, with its place in the whole: a mistake in the last statement is
-/// found before the first one runs.
+/// Returns an error with line and column if any statement does not parse, so that a mistake in the
+/// last statement is found before the first one runs.
 pub(crate) fn split(sql: &str) -> Result<Vec<String>, EngineError> {
     let statements = divide(sql)?;
-    // Whoever changes the dialect on the way has the statements after it read by that.
+    // A statement may change the dialect of those after it, which are then parsed when they run.
     if !statements.iter().any(|s| s.to_ascii_lowercase().contains("sql_parser")) {
         parse(sql, &SqlParserOptions::default())?.iter().try_for_each(check)?;
     }
     Ok(statements)
 }
 
-/// The statement of `sql`, as [`split`] gave it.
+/// Parses `sql`, which must be one statement, as [`split`] returns it.
 ///
 /// # Errors
-/// Text that does not parse, and text of no statement or of several.
+/// Returns an error if the text does not parse, or is not exactly one statement.
 pub(crate) fn one(sql: &str, options: &SqlParserOptions) -> Result<Statement, DataFusionError> {
     let mut statements = parse(sql, options)?;
     match (statements.pop_front(), statements.len()) {
         (Some(statement), 0) => Ok(statement),
-        (_, more) => Err(DataFusionError::Plan(format!("one statement is expected, and {more} follow it"))),
+        (None, _) => Err(DataFusionError::Plan("expected one statement, found none".to_string())),
+        (Some(_), more) => Err(DataFusionError::Plan(format!("expected one statement, found {}", more + 1))),
     }
 }
 
 fn parse(sql: &str, options: &SqlParserOptions) -> Result<VecDeque<Statement>, DataFusionError> {
     let dialect = dialect_from_str(options.dialect).ok_or_else(|| {
-        DataFusionError::Configuration(format!("the SQL dialect {} is not known", options.dialect))
+        DataFusionError::Configuration(format!("unknown SQL dialect {}", options.dialect))
     })?;
     let tokens = Tokenizer::new(dialect.as_ref(), sql)
         .tokenize_with_location()
@@ -55,11 +56,12 @@ fn parse(sql: &str, options: &SqlParserOptions) -> Result<VecDeque<Statement>, D
         .parse_statements()
 }
 
-/// Has queries read the table `to` wherever they name `from`, which stays the name of its columns'
-/// table. With `quoted`, only names in quotes are meant. True if anything changed.
+/// Replaces the table `from` by `to` in all queries of a statement. `from` stays the alias, so that
+/// qualified columns still resolve. With `quoted`, only quoted names are replaced. Returns true if
+/// anything changed.
 pub(crate) fn rename(statement: &mut Statement, from: &str, to: &str, quoted: bool) -> bool {
     let mut tables = Rename { from, to, quoted, changed: false };
-    // It never breaks off.
+    // `Break` is `Infallible`.
     let _ = match statement {
         Statement::Statement(inner) => inner.as_mut().visit(&mut tables),
         Statement::CopyTo(copy) => match &mut copy.source {
@@ -102,25 +104,26 @@ impl VisitorMut for Rename<'_> {
     }
 }
 
-/// Refuses what DataFusion would answer wrongly: it takes `EXCEPT ALL` and `INTERSECT ALL` for
-/// joins, which do not count how often a row is there.
+/// Refuses `EXCEPT ALL` and `INTERSECT ALL`: DataFusion runs them as joins, which return the wrong
+/// number of duplicates.
 fn check(statement: &Statement) -> Result<(), EngineError> {
     match inspect(statement, &mut Queries) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(operator) => Err(EngineError::Usage(format!(
-            "{operator} ALL is not supported: rows that are there several times would be counted wrongly; use \
-             {operator}, or number equal rows with row_number() OVER (PARTITION BY …) on both sides first"
+            "{operator} ALL is not supported: it would return the wrong number of duplicate rows; use {operator}, \
+             or number equal rows with row_number() OVER (PARTITION BY …) on both sides first"
         ))),
     }
 }
 
+/// Finds a set operation that is not supported.
 struct Queries;
 
 impl Visitor for Queries {
     type Break = SetOperator;
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<SetOperator> {
-        of_set(&query.body)
+        unsupported_set_operation(&query.body)
     }
 }
 
@@ -136,7 +139,7 @@ fn inspect<V: Visitor>(statement: &Statement, visitor: &mut V) -> ControlFlow<V:
     }
 }
 
-/// The divisions of a statement whose divisor may be zero, as they are written.
+/// Returns the text of the divisions in a statement whose divisor may be zero.
 pub(crate) fn divisions(statement: &Statement) -> Vec<String> {
     struct Divisions(Vec<String>);
     impl Visitor for Divisions {
@@ -152,23 +155,23 @@ pub(crate) fn divisions(statement: &Statement) -> Vec<String> {
         }
     }
     let mut found = Divisions(Vec::new());
-    // It never breaks off.
+    // `Break` is `Infallible`.
     let _ = inspect(statement, &mut found);
     found.0.dedup();
     found.0
 }
 
-/// The operator of a set operation within `body` (queries of their own left out) that counts
-/// equal rows and is no union.
-fn of_set(body: &SetExpr) -> ControlFlow<SetOperator> {
+/// Breaks with the operator of an `EXCEPT ALL` or `INTERSECT ALL` within `body`. Nested queries are
+/// visited on their own.
+fn unsupported_set_operation(body: &SetExpr) -> ControlFlow<SetOperator> {
     let SetExpr::SetOperation { op, set_quantifier, left, right } = body else {
         return ControlFlow::Continue(());
     };
     if *op != SetOperator::Union && matches!(set_quantifier, SetQuantifier::All | SetQuantifier::AllByName) {
         return ControlFlow::Break(*op);
     }
-    of_set(left)?;
-    of_set(right)
+    unsupported_set_operation(left)?;
+    unsupported_set_operation(right)
 }
 
 fn divide(sql: &str) -> Result<Vec<String>, EngineError> {
@@ -206,7 +209,7 @@ fn divide(sql: &str) -> Result<Vec<String>, EngineError> {
     Ok(statements)
 }
 
-/// Finds the bytes of the tokenizer's lines and columns, which count characters.
+/// Converts the tokenizer's locations, which count characters, to byte offsets.
 struct Cursor<'a> {
     sql: &'a str,
     byte: usize,
@@ -235,14 +238,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn semicolons_in_strings_and_comments_divide_nothing() {
+    fn semicolons_in_strings_and_comments_do_not_split() {
         let sql = "SELECT 'a;b', \"c;d\" -- e;f\n;\n /* g;h */ ;; SELECT 'ü;' FROM t;\nSELECT 3 -- end";
         let got = split(sql).unwrap();
         assert_eq!(got, ["SELECT 'a;b', \"c;d\" -- e;f", "SELECT 'ü;' FROM t", "SELECT 3 -- end"]);
     }
 
     #[test]
-    fn nothing_gives_nothing_and_an_open_string_is_an_error() {
+    fn empty_text_has_no_statements_and_open_string_is_an_error() {
         assert!(split(" ; -- x").unwrap().is_empty());
         assert!(split("SELECT 'x").is_err());
     }
@@ -252,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_read_under_another_name_and_keeps_its_own() {
+    fn renamed_table_keeps_its_name_as_alias() {
         let renamed = |sql: &str, from, quoted| {
             let mut statement = parsed(sql);
             rename(&mut statement, from, "b/", quoted).then(|| statement.to_string())
@@ -266,13 +269,13 @@ mod tests {
     }
 
     #[test]
-    fn divisions_are_named_as_they_are_written() {
+    fn divisions_are_quoted_literally() {
         let sql = "SELECT a / 2, a/b FROM t WHERE x % (y - 1) = 0 AND z / 0 > 1";
         assert_eq!(divisions(&parsed(sql)), ["a / b", "x % (y - 1)", "z / 0"]);
     }
 
     #[test]
-    fn a_mistake_has_its_place_in_the_whole_text() {
+    fn syntax_error_has_its_location_in_the_whole_text() {
         for (sql, place) in [
             ("SELECT 1;\nSELECT 2;\n  SELECT 3 FORM x y", "line 3, column 17"),
             ("SELECT 1;\n SELECT 'x", "line 2, column 9"),

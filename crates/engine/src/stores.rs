@@ -1,11 +1,12 @@
-//! The stores as one job sees them.
+//! Object stores of the engine, and the view of them that a job has.
 //!
-//! DataFusion's openers and sinks ask a registry for a store. A job has a registry of its
-//! own, whose stores answer reads from what the job's read monotasks brought into memory,
-//! and turn writes into write monotasks. What was not brought is read from the store itself
-//! and counted: a record that is longer than the look-ahead. The trace has it as a storage operation,
-//! and so it has what planning asks a remote store for (listings, footers, the beginning of a file) and each
-//! attempt that a store refused, be it of a monotask. So nobody waits for a device behind the scheduler's back unseen.
+//! DataFusion's openers and sinks get their stores from a registry. Each job has its own registry.
+//! Its stores serve reads from the bytes that the job's read monotasks loaded into memory, and turn
+//! writes into write monotasks.
+//!
+//! I/O outside monotasks is recorded in the trace as storage operations, so that no wait for a device
+//! goes unseen: reads of records that are longer than the look-ahead, planning-time requests to remote
+//! stores (listings, footers, the start of a file), and every failed attempt, also of monotasks.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -30,32 +31,33 @@ use pellucid_storage::{FailedAttempt, Watch};
 use pellucid_trace::{Operation, Outcome, Record, StorageOperation};
 use url::Url;
 
-use crate::error_context::Named;
+use crate::error_context::NamedStore;
 use crate::output::Outputs;
 use crate::scan::Scan;
 
 tokio::task_local! {
-    /// The job that is planned: planning asks the engine's stores, for its own are of its operators.
-    static PLANNED: Arc<JobIo>;
+    /// The job that is being planned. Planning uses the engine's stores, not the job's.
+    static PLANNING_JOB: Arc<JobIo>;
 }
 
-/// Plans; what it asks stores for is `io`'s.
-pub(crate) async fn planned<T>(io: Arc<JobIo>, planning: impl Future<Output = T>) -> T {
-    PLANNED.scope(io, planning).await
+/// Runs `planning` and attributes its requests to stores to `io`.
+pub(crate) async fn with_planning_job<T>(io: Arc<JobIo>, planning: impl Future<Output = T>) -> T {
+    PLANNING_JOB.scope(io, planning).await
 }
 
-/// Who hears of what is asked of the store `name` just now, if it is a remote one and somebody plans.
-pub(crate) fn planning(name: &str) -> Option<Asking> {
-    let io = PLANNED.try_with(Arc::clone).ok().filter(|_| !name.is_empty())?;
+/// Returns the recorder of planning-time requests to the remote store `name`; `None` for the local
+/// file system, and outside of planning.
+pub(crate) fn planning_recorder(name: &str) -> Option<OperationRecorder> {
+    let io = PLANNING_JOB.try_with(Arc::clone).ok().filter(|_| !name.is_empty())?;
     let resource = io.runtime.store(name, None);
-    Some(Asking { io, resource })
+    Some(OperationRecorder { io, resource })
 }
 
-/// The stores that an engine has opened, by scheme and authority; opened on first use.
+/// The stores of an engine, by scheme and authority; each is opened on first use.
 #[derive(Default)]
 pub(crate) struct Stores {
     open: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
-    /// Jobs that are not over: each hears what a store refuses that it asks for something.
+    /// Running jobs, which record failed attempts at the stores that they use.
     jobs: Arc<Mutex<Vec<Weak<JobIo>>>>,
 }
 
@@ -66,28 +68,29 @@ impl fmt::Debug for Stores {
 }
 
 impl Stores {
-    /// What the stores of a job that begins share.
+    /// Creates the shared state of a new job's stores.
     pub(crate) fn begin(&self, job: Job, runtime: Runtime) -> Arc<JobIo> {
-        let io = Arc::new(JobIo { answers: Mutex::default(), asked: Mutex::default(), job, runtime });
+        let io = Arc::new(JobIo { scans: Mutex::default(), used: Mutex::default(), job, runtime });
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         jobs.retain(|job| job.strong_count() > 0);
         jobs.push(Arc::downgrade(&io));
         io
     }
 
-    /// Tells the jobs that ask `store` for something.
+    /// Returns a callback that reports failed attempts at `store` to the running jobs.
     fn watch(&self, store: String) -> Watch {
         let jobs = Arc::clone(&self.jobs);
         Arc::new(move |failed| {
             let jobs = jobs.lock().unwrap_or_else(PoisonError::into_inner);
-            jobs.iter().filter_map(Weak::upgrade).for_each(|job| job.failed(&store, &failed));
+            jobs.iter().filter_map(Weak::upgrade).for_each(|job| job.record_failure(&store, &failed));
         })
     }
 
+    /// Returns the store of `url`, opening it on first use.
     pub(crate) fn get(&self, url: &Url) -> DfResult<Arc<dyn ObjectStore>> {
         let name = pellucid_storage::name(url);
-        // Without a job there is nobody to hear it.
-        let _ = PLANNED.try_with(|job| job.asks(&name));
+        // Outside of planning there is no job to note it.
+        let _ = PLANNING_JOB.try_with(|job| job.use_store(&name));
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(store) = open.get(&name) {
             return Ok(Arc::clone(store));
@@ -95,7 +98,7 @@ impl Stores {
         let store = pellucid_storage::open_watched(url, self.watch(name.clone()));
         let store = store.map_err(|e| DataFusionError::External(Box::new(e)))?;
         let named = if url.scheme() == "file" { String::new() } else { name.clone() };
-        let store: Arc<dyn ObjectStore> = Arc::new(Named { name: named, inner: store });
+        let store: Arc<dyn ObjectStore> = Arc::new(NamedStore { name: named, inner: store });
         open.insert(name, Arc::clone(&store));
         Ok(store)
     }
@@ -112,36 +115,37 @@ impl ObjectStoreRegistry for Stores {
     }
 }
 
-/// What an object is known by within a job: several stores may have objects of the same path.
+/// Returns the name of an object within a job. It includes the store, since several stores may have
+/// objects of the same path.
 pub(crate) fn in_store(url: &Url, path: &Path) -> String {
     format!("{}/{path}", pellucid_storage::name(url))
 }
 
-/// A scan that answers for an object, by its name from [`in_store`].
-type Answers = HashMap<String, Vec<(Arc<Scan>, usize)>>;
+/// Scans that serve reads of an object, with their source index, by the object's name from [`in_store`].
+type ScansByObject = HashMap<String, Vec<(Arc<Scan>, usize)>>;
 
-/// What all stores of one job share.
+/// The shared state of the stores of one job.
 pub(crate) struct JobIo {
-    answers: Mutex<Answers>,
-    /// The stores that the job asks for something.
-    asked: Mutex<HashSet<String>>,
+    scans: Mutex<ScansByObject>,
+    /// Names of the stores that the job uses.
+    used: Mutex<HashSet<String>>,
     job: Job,
     runtime: Runtime,
 }
 
 impl JobIo {
-    /// From now on the job hears what the store `name` refuses.
-    pub(crate) fn asks(&self, name: &str) {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        if !asked.contains(name) {
-            asked.insert(name.to_string());
+    /// Notes that the job uses the store `name`, so that it records failed attempts there.
+    pub(crate) fn use_store(&self, name: &str) {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        if !used.contains(name) {
+            used.insert(name.to_string());
         }
     }
 
-    /// Records an attempt of somebody at `store` that failed.
-    fn failed(&self, store: &str, failed: &FailedAttempt) {
-        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner).contains(store);
-        if asked {
+    /// Records a failed attempt at `store`, whichever job made it, if this job uses the store.
+    fn record_failure(&self, store: &str, failed: &FailedAttempt) {
+        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner).contains(store);
+        if used {
             self.record(StorageOperation {
                 error: Some(failed.error.clone()),
                 outcome: Outcome::Failed,
@@ -155,7 +159,7 @@ impl JobIo {
         }
     }
 
-    /// One that ended well.
+    /// Returns the record of a successful operation.
     fn operation(
         &self,
         resource: &ResourceHandle,
@@ -180,30 +184,31 @@ impl JobIo {
         self.job.recorder().record(Record::StorageOperation(operation));
     }
 
-    /// Where a read goes that an operator makes by itself, for no monotask has brought its bytes.
-    fn missed(self: &Arc<Self>, url: &Url, path: &Path) -> Option<Asking> {
+    /// Returns the recorder of a read that no monotask has made in advance.
+    fn miss_recorder(self: &Arc<Self>, url: &Url, path: &Path) -> Option<OperationRecorder> {
         let resource = if url.scheme() == "file" {
             let path = pellucid_storage::LocalStore::default().path(path);
-            // A file that can be read has a disk.
+            // The disk of a readable file is always found.
             path.map_err(|e| e.into()).and_then(|p| self.runtime.disk_of(&p)).ok()?
         } else {
             self.runtime.store(&pellucid_storage::name(url), None)
         };
-        Some(Asking { io: Arc::clone(self), resource })
+        Some(OperationRecorder { io: Arc::clone(self), resource })
     }
 
-    /// From now on `scan` answers for the object of this [name](in_store), its source number `source`.
+    /// Registers `scan` to serve reads of the object with this [name](in_store), its source `source`.
     pub(crate) fn add(&self, name: String, scan: &Arc<Scan>, source: usize) {
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        answers.entry(name).or_default().push((Arc::clone(scan), source));
+        let mut scans = self.scans.lock().unwrap_or_else(PoisonError::into_inner);
+        scans.entry(name).or_default().push((Arc::clone(scan), source));
     }
 
     fn scans(&self, url: &Url, path: &Path) -> Vec<(Arc<Scan>, usize)> {
-        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        answers.get(&in_store(url, path)).cloned().unwrap_or_default()
+        let scans = self.scans.lock().unwrap_or_else(PoisonError::into_inner);
+        scans.get(&in_store(url, path)).cloned().unwrap_or_default()
     }
 
-    /// The size of a file that is read by a scan of this job: its multitasks read it to its end.
+    /// Returns the size of a file that a scan of this job reads. The multitasks of a scan read a file
+    /// up to its end.
     fn size(&self, url: &Url, path: &Path) -> Option<u64> {
         let scans = self.scans(url, path);
         let needs = scans.iter().flat_map(|(scan, source)| {
@@ -220,76 +225,77 @@ impl JobIo {
     }
 }
 
-/// A job, and the resource that is asked for something on its behalf, by no monotask.
-pub(crate) struct Asking {
+/// Records requests to a store (or reads of a disk) that a job makes outside monotasks.
+pub(crate) struct OperationRecorder {
     io: Arc<JobIo>,
     resource: ResourceHandle,
 }
 
-impl Asking {
-    /// What began at `started` has ended; how long its first byte took and how many there were, where that is known.
-    fn ended(&self, operation: Operation, started: Instant, first_byte_ns: Option<u64>, bytes: Option<u64>) {
-        let ended = self.io.operation(&self.resource, operation, started, Instant::now());
-        self.io.record(StorageOperation { first_byte_ns, bytes, ..ended });
+impl OperationRecorder {
+    /// Records an operation that started at `started` and ends now. Time to first byte and number of
+    /// bytes are `None` if unknown.
+    fn record(&self, operation: Operation, started: Instant, first_byte_ns: Option<u64>, bytes: Option<u64>) {
+        let operation = self.io.operation(&self.resource, operation, started, Instant::now());
+        self.io.record(StorageOperation { first_byte_ns, bytes, ..operation });
     }
 
-    /// A listing that began at `started` has ended; its first entry came after `first_ns`.
-    pub(crate) fn listed(&self, started: Instant, first_ns: Option<u64>) {
-        self.ended(Operation::List, started, first_ns, None);
+    /// Records a listing that started at `started` and whose first entry arrived after `first_ns`.
+    pub(crate) fn record_list(&self, started: Instant, first_ns: Option<u64>) {
+        self.record(Operation::List, started, first_ns, None);
     }
 
-    /// These came in one piece.
-    pub(crate) fn read(&self, started: Instant, parts: &[Bytes]) {
+    /// Records a read that returned `parts`.
+    pub(crate) fn record_read(&self, started: Instant, parts: &[Bytes]) {
         let bytes = parts.iter().map(|part| part.len() as u64).sum();
-        self.ended(Operation::Read, started, None, Some(bytes));
+        self.record(Operation::Read, started, None, Some(bytes));
     }
 
-    /// The same answer; it is recorded when its body has come, or nobody wants more of it.
-    pub(crate) fn answered(self, started: Instant, head: bool, result: GetResult) -> GetResult {
+    /// Returns `result`, and records it once its body has been read or dropped.
+    pub(crate) fn record_get(self, started: Instant, head: bool, result: GetResult) -> GetResult {
         if head {
-            self.ended(Operation::Head, started, None, None);
+            self.record(Operation::Head, started, None, None);
             return result;
         }
         let wanted = result.range.end - result.range.start;
         let GetResultPayload::Stream(body) = result.payload else {
-            self.ended(Operation::Read, started, None, Some(wanted));
+            self.record(Operation::Read, started, None, Some(wanted));
             return result;
         };
         let first_byte_ns = started.elapsed().as_nanos() as u64;
-        let mut coming = Coming { asking: Some(self), started, first_byte_ns, bytes: 0 };
+        let mut recorder = BodyRecorder { recorder: Some(self), started, first_byte_ns, bytes: 0 };
         let body = body.inspect(move |piece| {
-            coming.bytes += piece.as_ref().map_or(0, |piece| piece.len() as u64);
-            if coming.bytes >= wanted {
-                coming.end();
+            recorder.bytes += piece.as_ref().map_or(0, |piece| piece.len() as u64);
+            if recorder.bytes >= wanted {
+                recorder.finish();
             }
         });
         GetResult { payload: GetResultPayload::Stream(body.boxed()), ..result }
     }
 }
 
-/// A body on its way.
-struct Coming {
-    asking: Option<Asking>,
+/// Records a read when its body ends or is dropped.
+struct BodyRecorder {
+    recorder: Option<OperationRecorder>,
     started: Instant,
     first_byte_ns: u64,
     bytes: u64,
 }
 
-impl Coming {
-    fn end(&mut self) {
-        if let Some(asking) = self.asking.take() {
-            asking.ended(Operation::Read, self.started, Some(self.first_byte_ns), Some(self.bytes));
+impl BodyRecorder {
+    fn finish(&mut self) {
+        if let Some(recorder) = self.recorder.take() {
+            recorder.record(Operation::Read, self.started, Some(self.first_byte_ns), Some(self.bytes));
         }
     }
 }
 
-impl Drop for Coming {
+impl Drop for BodyRecorder {
     fn drop(&mut self) {
-        self.end();
+        self.finish();
     }
 }
 
-/// The registry of one job.
+/// The store registry of one job.
 pub(crate) struct JobStores {
     pub stores: Arc<Stores>,
     pub io: Arc<JobIo>,
@@ -308,7 +314,7 @@ impl ObjectStoreRegistry for JobStores {
     }
 
     fn get_store(&self, url: &Url) -> DfResult<Arc<dyn ObjectStore>> {
-        self.io.asks(&pellucid_storage::name(url));
+        self.io.use_store(&pellucid_storage::name(url));
         Ok(Arc::new(JobStore {
             inner: self.stores.get(url)?,
             io: Arc::clone(&self.io),
@@ -318,7 +324,7 @@ impl ObjectStoreRegistry for JobStores {
     }
 }
 
-/// One store as one job sees it.
+/// A job's view of one store.
 #[derive(Clone)]
 struct JobStore {
     inner: Arc<dyn ObjectStore>,
@@ -339,7 +345,7 @@ impl fmt::Display for JobStore {
     }
 }
 
-/// What `options` ask for beyond a range cannot be answered from memory.
+/// Returns true if `options` ask for a range only, which memory can serve.
 fn is_plain(options: &GetOptions) -> bool {
     options.if_match.is_none()
         && options.if_none_match.is_none()
@@ -375,7 +381,7 @@ impl ObjectStore for JobStore {
                 None => 0..size,
             };
             if let Some(bytes) = self.io.get(&self.url, location, &range) {
-                // No reader of a scan's bytes asks when the file was written.
+                // Readers of a scan do not use the modification time.
                 let last_modified = Default::default();
                 let meta = ObjectMeta {
                     location: location.clone(),
@@ -395,8 +401,8 @@ impl ObjectStore for JobStore {
         }
         let (started, head) = (Instant::now(), options.head);
         let result = self.inner.get_opts(location, options).await?;
-        Ok(match self.io.missed(&self.url, location) {
-            Some(asking) => asking.answered(started, head, result),
+        Ok(match self.io.miss_recorder(&self.url, location) {
+            Some(recorder) => recorder.record_get(started, head, result),
             None => result,
         })
     }
@@ -407,8 +413,8 @@ impl ObjectStore for JobStore {
         }
         let started = Instant::now();
         let bytes = self.inner.get_ranges(location, ranges).await?;
-        if let Some(asking) = self.io.missed(&self.url, location) {
-            asking.read(started, &bytes);
+        if let Some(recorder) = self.io.miss_recorder(&self.url, location) {
+            recorder.record_read(started, &bytes);
         }
         Ok(bytes)
     }
@@ -438,7 +444,7 @@ fn generic(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error
     Error::Generic { store: "job", source: source.into() }
 }
 
-/// An upload whose parts become write monotasks; it is published when the job has written all.
+/// An upload whose parts become write monotasks. The job publishes it after all parts are written.
 struct JobUpload {
     outputs: Arc<Outputs>,
     output: usize,
@@ -459,7 +465,7 @@ impl MultipartUpload for JobUpload {
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        // Nothing yet: the job publishes its outputs together, at its end.
+        // The job publishes all outputs together at its end.
         Ok(PutResult { e_tag: None, version: None })
     }
 

@@ -1,13 +1,13 @@
-//! Scans of CSV, JSON lines, Arrow IPC and whatever else DataFusion opens as a stream.
+//! Divides scans of CSV, JSON lines, Arrow IPC and other formats that DataFusion opens as streams.
 //!
-//! These formats have no index of their bytes: a multitask gets whole files, or, where
-//! records end at newlines, a piece of one. DataFusion's opener for a piece asks for the
-//! byte before it, the piece, and [`END_SCAN_LOOKAHEAD`] bytes after it for the end of its
-//! last record; that is what the read monotask brings. The openers ask the job's
-//! [`JobStore`](crate::stores::JobStore), which answers from the scan's slots.
+//! These formats have no index of their bytes. A multitask gets whole files or, if records end at
+//! newlines, a piece of one file. For a piece, DataFusion's opener requests the byte before it, the
+//! piece, and [`END_SCAN_LOOKAHEAD`] bytes after it for the end of its last record. The read monotask
+//! loads these bytes. The openers read from the job's [`JobStore`](crate::stores::JobStore), which
+//! serves them from the scan's slots.
 //!
-//! A record that is longer than the look-ahead is read on by the opener itself; the trace has
-//! such reads as storage operations.
+//! If a record is longer than the look-ahead, the opener itself reads the rest. The trace has such
+//! reads as storage operations.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -27,26 +27,26 @@ use crate::scan::{Need, Scan, ScanTask, Source, merge};
 
 /// The look-ahead of DataFusion's boundary-aligned streams, which it does not re-export.
 mod datafusion_datasource_lookahead {
-    /// Bytes past a piece that its opener asks for at first.
+    /// Bytes past a piece that its opener requests first.
     pub(crate) const END_SCAN_LOOKAHEAD: u64 = 16 * 1024;
 }
 
-/// Bytes of text that a multitask aims at: they decode to some twice their size.
+/// Target size of a multitask's text, which decodes to about twice its size.
 const PIECE_BYTES: u64 = 8 << 20;
 
-/// Files up to this size are not divided.
+/// Minimum size of a piece. Smaller files are not divided.
 pub(crate) const MIN_PIECE_BYTES: u64 = 1 << 20;
 
-/// The file scan of a node, whatever its format.
+/// Returns the file scan of a node, for any format.
 pub(crate) fn file_scan(node: &Node) -> Option<&FileScanConfig> {
     node.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<FileScanConfig>()
 }
 
-/// Divides the scan and returns the node that decodes it, with the paths that its store must
-/// answer from the scan.
+/// Divides the scan. Returns the node that decodes it, the scan, and the paths of its sources, whose
+/// reads the job's store must serve from the scan.
 ///
 /// # Errors
-/// A file that cannot be opened.
+/// Returns an error if a file cannot be opened.
 pub(crate) fn divide(
     config: &FileScanConfig,
     division: Division,
@@ -55,7 +55,7 @@ pub(crate) fn divide(
     let groups: Vec<Vec<PartitionedFile>> = if division.pinned {
         config.file_groups.iter().map(|g| g.iter().cloned().collect()).collect()
     } else {
-        pieces(config, division.at_least)
+        pieces(config, division.min_partitions)
     };
     let mut sources = Vec::new();
     let mut paths: Vec<Path> = Vec::new();
@@ -72,7 +72,7 @@ pub(crate) fn divide(
                     paths.len() - 1
                 }
             };
-            let range = needed(config, file);
+            let range = needed_range(config, file);
             match needs.iter_mut().find(|n| n.source == source) {
                 Some(need) => need.ranges = merge([need.ranges.clone(), vec![range]].concat()),
                 None => needs.push(Need { source, ranges: vec![range] }),
@@ -89,7 +89,7 @@ pub(crate) fn divide(
     Ok((DataSourceExec::from_data_source(config), Arc::new(Scan::new(sources, tasks)), paths))
 }
 
-/// True where records end at newlines and pieces of a file can be decoded apart.
+/// Returns true if records end at newlines, so that pieces of a file can be decoded independently.
 fn splits(config: &FileScanConfig) -> bool {
     let source = config.file_source();
     config.file_compression_type == FileCompressionType::UNCOMPRESSED
@@ -97,8 +97,8 @@ fn splits(config: &FileScanConfig) -> bool {
         && matches!(source.file_type(), "csv" | "json")
 }
 
-/// What the opener of `file` asks for.
-fn needed(config: &FileScanConfig, file: &PartitionedFile) -> Range<u64> {
+/// Returns the byte range that the opener of `file` requests.
+fn needed_range(config: &FileScanConfig, file: &PartitionedFile) -> Range<u64> {
     let size = file.object_meta.size;
     match &file.range {
         Some(r) if splits(config) => {
@@ -110,14 +110,14 @@ fn needed(config: &FileScanConfig, file: &PartitionedFile) -> Range<u64> {
     }
 }
 
-/// Every file once, in order: pieces of big ones where that is possible, bundles of small ones.
-fn pieces(config: &FileScanConfig, at_least: usize) -> Vec<Vec<PartitionedFile>> {
+/// Returns every file once, in order: big files in pieces if possible, small files in groups.
+fn pieces(config: &FileScanConfig, min_partitions: usize) -> Vec<Vec<PartitionedFile>> {
     let mut seen = HashSet::new();
     let files: Vec<&PartitionedFile> =
         config.file_groups.iter().flat_map(|g| g.iter()).filter(|f| seen.insert(f.path().clone())).collect();
     let total: u64 = files.iter().map(|f| f.object_meta.size).sum();
     // Small inputs are divided too, so that every core has work.
-    let target = (total / at_least.max(1) as u64).clamp(MIN_PIECE_BYTES, PIECE_BYTES);
+    let target = (total / min_partitions.max(1) as u64).clamp(MIN_PIECE_BYTES, PIECE_BYTES);
     let mut groups: Vec<Vec<PartitionedFile>> = Vec::new();
     let mut room = 0u64;
     for file in files {
@@ -149,14 +149,14 @@ fn pieces(config: &FileScanConfig, at_least: usize) -> Vec<Vec<PartitionedFile>>
     groups
 }
 
-/// Whether a newline stands within the quotes of a CSV text that begins at a record.
+/// Returns true if a CSV text, which starts at a record, has a newline within quotes.
 pub(crate) fn newline_in_quotes(text: &[u8]) -> bool {
     let mut inside = false;
     let mut before = b'\n';
     for &byte in text {
         match byte {
             b'"' if inside => inside = false,
-            // A quote opens at the start of a field, and again right after one that closed.
+            // A quote opens at the start of a field, or directly after a closing quote (an escape).
             b'"' => inside = !before.is_ascii_alphanumeric(),
             b'\n' if inside => return true,
             _ => {}
@@ -171,7 +171,7 @@ mod tests {
     use super::newline_in_quotes;
 
     #[test]
-    fn newlines_in_quotes_are_told_from_those_between_records() {
+    fn newlines_in_quotes_differ_from_record_ends() {
         let cases: [(&str, bool); 5] = [
             ("a,b\n1,\"x\"\n", false),
             ("a,b\n1,\"x\ny\"\n", true),
