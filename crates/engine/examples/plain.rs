@@ -1,11 +1,12 @@
-//! Runs queries, one process for many, on plain DataFusion or (`--monotasks`) on Pellucid's
-//! engine: the same version, build flags and allocator, so that a comparison shows what the
-//! execution changes and nothing else.
+//! Runs queries on plain DataFusion or, with `--monotasks`, on Pellucid's engine.
 //!
-//! `plain [--monotasks] DIR` reads the path of a file with one query a line on standard input,
-//! over the tables `DIR/*.parquet`, and writes one line of JSON for each:
-//! `{"ms": …, "rows": …}` or `{"error": …}`. Plain DataFusion runs with its defaults and a
-//! partition a core, as it comes.
+//! Both use the same DataFusion version, build flags and allocator, so that a comparison shows only
+//! the effect of the execution.
+//!
+//! `plain [--monotasks] DIR` runs queries over the tables `DIR/*.parquet`. Each line of standard input
+//! is the path of a file with one query. For each query it writes one line of JSON:
+//! `{"ms": …, "rows": …}` or `{"error": …}`. Plain DataFusion runs with its default settings and one
+//! partition per core.
 
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use pellucid_engine::{Engine, EngineOptions};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// `mi_option_purge_delay`, which the crate does not name: the one before `use_numa_nodes`.
+/// `mi_option_purge_delay`, which the crate does not define; it precedes `use_numa_nodes`.
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = libmimalloc_sys::mi_option_use_numa_nodes - 1;
 
 type Error = Box<dyn std::error::Error>;
@@ -46,7 +47,7 @@ impl Runner {
         Ok(Self::Plain { tokio, context })
     }
 
-    /// Rows of the answer, all of it held in memory.
+    /// Collects the result in memory and returns its number of rows.
     fn rows(&self, sql: &str) -> Result<usize, Error> {
         let sql = sql.trim().trim_end_matches(';');
         match self {
@@ -64,7 +65,7 @@ impl Runner {
     }
 }
 
-/// Name and path of each table of a folder.
+/// Returns the name and path of each table in a folder.
 fn tables(folder: &Path) -> Result<Vec<(String, String)>, Error> {
     let mut tables = Vec::new();
     for entry in std::fs::read_dir(folder)? {
@@ -90,8 +91,8 @@ fn escaped(text: &str) -> String {
 }
 
 fn main() -> Result<(), Error> {
-    // As the command does: memory that was freed is used again.
-    // SAFETY: an option of the allocator, set before any other thread runs.
+    // Keep freed memory for reuse, as the command does.
+    // SAFETY: sets an option of the allocator before any other thread runs.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, -1) };
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let monotasks = arguments.first().is_some_and(|a| a == "--monotasks");

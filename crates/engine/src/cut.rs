@@ -1,16 +1,15 @@
 //! Cuts a physical plan into stages at its exchanges (monotasks-sosp17 §3.2).
 //!
-//! A cut stands where rows change hands between partitions: a repartitioning, a merge
-//! of partitions into one, the build side of a join that is collected, a scalar
-//! subquery. Below a cut is a stage that ends by putting its output into an
-//! [`Exchange`](crate::exchange::Exchange); above it, the reading stage has a leaf.
-//! Round-robin repartitionings are dropped: a stage has as many multitasks as its
-//! input asks for.
+//! The plan is cut where rows move between partitions: at a repartitioning, a merge of partitions
+//! into one, the collected build side of a join, and a scalar subquery. The stage below a cut puts its
+//! output into an [`Exchange`](crate::exchange::Exchange), which a leaf of the stage above reads.
+//! Round-robin repartitionings are dropped, since the input of a stage determines its number of
+//! multitasks.
 //!
-//! What cannot be cut inside (a recursive query, an order-preserving repartitioning)
-//! becomes a stage of one multitask that runs the node as it is; the trace says so.
+//! Nodes that cannot be cut inside (a recursive query, an order-preserving repartitioning) become a
+//! stage of one multitask that runs the node whole, which the trace records as `not_split`.
 //!
-//! This is planning only: nothing here runs.
+//! This module only plans; [`crate::execute`] runs the stages.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,22 +39,22 @@ use crate::scan::MULTITASK_BYTES;
 /// A node of a physical plan.
 pub(crate) type Node = Arc<dyn ExecutionPlan>;
 
-/// Where a stage's output goes.
+/// The destination of a stage's output.
 pub(crate) enum Output {
-    /// Divided among the reading stage's partitions.
+    /// Repartitioned for the reading stage.
     Divide(Partitioning),
-    /// All into one partition, in the order of the multitasks; no more than `fetch` rows.
+    /// Merged into one partition, in the order of the multitasks, with at most `fetch` rows.
     Gather {
-        /// Rows after which the other multitasks need not run.
+        /// Number of rows after which the other multitasks need not run.
         fetch: Option<usize>,
     },
-    /// Each multitask's output is a partition of its own.
+    /// One partition per multitask.
     Keep,
-    /// One value, for the expressions that refer to it.
+    /// A single value for the expressions that refer to it.
     Scalar(ScalarSubqueryResults, SubqueryIndex),
 }
 
-/// A filter on a join's probe side that its build side fills when it is done.
+/// A filter on a join's probe side, filled when its build side is complete.
 pub(crate) struct JoinFilter {
     /// A `DynamicFilterPhysicalExpr`.
     pub filter: Arc<dyn PhysicalExpr>,
@@ -64,39 +63,39 @@ pub(crate) struct JoinFilter {
     pub null_equality: NullEquality,
 }
 
-/// A stage as planned.
+/// A planned stage.
 pub(crate) struct PlannedStage {
-    /// Its topmost node; nodes below a cut belong to other stages.
+    /// Topmost node; nodes below a cut belong to other stages.
     pub root: Node,
     pub output: Output,
-    /// Stages that must have ended before this one starts, ascending.
+    /// Stages that must end before this one starts, ascending.
     pub after: Vec<usize>,
     /// Filters that this stage's output fills.
     pub fills: Vec<JoinFilter>,
-    /// One multitask runs all partitions of `root`, whatever is below it.
+    /// True if one multitask runs all partitions of `root` and everything below it.
     pub whole: bool,
-    /// A scan that was planned as one partition may be divided all the same: only
-    /// row-by-row nodes stand above it, and the output keeps the multitasks' order.
+    /// True if a scan that was planned as one partition may be divided: only row-by-row nodes are above
+    /// it, and the output keeps the order of the multitasks.
     pub divisible: bool,
 }
 
-/// A plan cut into stages; the last one makes the result.
+/// A plan cut into stages; the last one returns the result.
 pub(crate) struct StagePlan {
     pub stages: Vec<PlannedStage>,
-    /// By node: the stage that was cut there, and how often its output is read.
+    /// Cuts, by the [`key`] of the node at which the plan was cut.
     pub cuts: HashMap<usize, Cut>,
 }
 
-/// A place where a plan was cut.
+/// A point at which a plan was cut.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cut {
-    /// The stage below it.
+    /// The stage below the cut.
     pub stage: usize,
-    /// Leaves that read its output.
+    /// Number of leaves that read its output.
     pub readers: usize,
 }
 
-/// Identity of a node. Plans keep their nodes alive, so that it stays unique.
+/// Returns the identity of a node. It is unique because plans keep their nodes alive.
 pub(crate) fn key(node: &Node) -> usize {
     Arc::as_ptr(node).cast::<()>() as usize
 }
@@ -104,7 +103,7 @@ pub(crate) fn key(node: &Node) -> usize {
 /// Cuts `plan` into stages.
 ///
 /// # Errors
-/// None today; a plan that cannot be cut runs whole.
+/// Currently none: a plan that cannot be cut runs whole.
 pub(crate) fn cut(plan: &Node) -> Result<StagePlan> {
     let mut cutter = Cutter::default();
     let divisible = row_by_row_scan(plan).is_some();
@@ -112,16 +111,16 @@ pub(crate) fn cut(plan: &Node) -> Result<StagePlan> {
     Ok(StagePlan { stages: cutter.stages, cuts: cutter.cuts })
 }
 
-/// True for a node that pairs its inputs partition by partition, so that the number
-/// of partitions of an input is not free.
+/// Returns true for a node that pairs the partitions of its inputs, so that their number must not
+/// change.
 pub(crate) fn pairs_partitions(node: &Node) -> bool {
     node.downcast_ref::<HashJoinExec>().is_some_and(|j| *j.partition_mode() == PartitionMode::Partitioned)
         || node.is::<SortMergeJoinExec>()
         || node.is::<InterleaveExec>()
 }
 
-/// The file scan below `node` if only row-by-row nodes are between, and it reads one group of
-/// files without a limit of its own.
+/// Returns the file scan below `node`, if only row-by-row nodes are in between and the scan has one file
+/// group and no limit.
 fn row_by_row_scan(node: &Node) -> Option<&FileScanConfig> {
     if let Some(scan) = node.downcast_ref::<DataSourceExec>() {
         let config = scan.data_source().downcast_ref::<FileScanConfig>()?;
@@ -133,7 +132,7 @@ fn row_by_row_scan(node: &Node) -> Option<&FileScanConfig> {
     if row_by_row { row_by_row_scan(node.children().first()?) } else { None }
 }
 
-/// True where dividing the scan below pays for an exchange.
+/// Returns true if dividing the scan below `node` is worth the cost of an exchange.
 fn worth_dividing(node: &Node) -> bool {
     row_by_row_scan(node).is_some_and(|config| {
         let bytes: u64 = config.file_groups.iter().flat_map(|g| g.iter()).map(|f| f.effective_size()).sum();
@@ -141,7 +140,7 @@ fn worth_dividing(node: &Node) -> bool {
     })
 }
 
-/// A node that must run as it is, with everything below it.
+/// Returns true for a node that must run whole, with everything below it.
 fn runs_whole(node: &Node) -> bool {
     node.is::<RecursiveQueryExec>()
         || node.downcast_ref::<RepartitionExec>().is_some_and(|r| {
@@ -157,7 +156,7 @@ fn runs_whole(node: &Node) -> bool {
 struct Cutter {
     stages: Vec<PlannedStage>,
     cuts: HashMap<usize, Cut>,
-    /// Stages that whatever is cut next must wait for (subqueries, build sides).
+    /// Stages that all further stages must wait for (subqueries, build sides).
     after: Vec<usize>,
 }
 
@@ -180,7 +179,8 @@ impl Cutter {
         Ok(self.stages.len() - 1)
     }
 
-    /// Cuts at `at`: what is at and below `root` becomes a stage, `at` a leaf of its reader.
+    /// Cuts the plan at `at`: `root` and the nodes below it become a stage, and `at` becomes a leaf of the
+    /// stage that reads it.
     fn cut(&mut self, at: &Node, root: &Node, output: Output, after: &mut Vec<usize>) -> Result<()> {
         if let Some(cut) = self.cuts.get_mut(&key(at)) {
             cut.readers += 1;
@@ -246,10 +246,10 @@ impl Cutter {
         }
         let mark = self.after.len();
         if let Some(join) = join {
-            // NOT IN must see the probe side's NULLs.
+            // NOT IN needs the NULLs of the probe side.
             let produced = if join.null_aware { Vec::new() } else { join.dynamic_expressions_produced() };
             let filter = produced.into_iter().find(|e| e.is::<DynamicFilterPhysicalExpr>());
-            // Only where the build side is a stage of its own does its end tell all keys.
+            // All keys are known only at the end of a stage that is the build side alone.
             let cut = self.cuts.get(&key(first)).copied().filter(|c| c.stage >= before);
             if let Some((filter, cut)) = filter.zip(cut) {
                 self.stages[cut.stage].fills.push(JoinFilter {
@@ -267,7 +267,7 @@ impl Cutter {
         Ok(())
     }
 
-    /// Walks one input of `node`, cutting a big scan of one partition off it.
+    /// Walks one input of `node`, and cuts off a large scan that is planned as one partition.
     fn walk_input(&mut self, node: &Node, input: &Node, after: &mut Vec<usize>) -> Result<()> {
         let row_by_row = row_by_row_scan(node).is_some();
         if !row_by_row && !pairs_partitions(node) && worth_dividing(input) {

@@ -1,10 +1,10 @@
-//! What a join's build side knows of its keys, as a filter on its probe side.
+//! Fills dynamic filters on a join's probe side from the keys of its build side.
 //!
-//! When the build side is done, its keys' range and a bitmap of them become the join's
-//! dynamic filter. The range prunes row groups and pages before they are read; the
-//! bitmap drops rows right after they are decoded, before the exchange. The bitmap is
-//! exact where the keys are dense, else one bit a hash: then a few rows too many pass,
-//! and never one too few. It switches itself off where most rows pass anyway.
+//! When the build side is complete, the range of its keys and a bitmap of them become the join's
+//! dynamic filter. The range prunes row groups and pages before they are read. The bitmap drops rows
+//! right after decoding, before the exchange. It is exact for dense keys. For others it has one bit
+//! per hash, which lets a few extra rows pass but never drops a match. The filter disables itself if
+//! most rows pass.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -24,22 +24,22 @@ use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalEx
 
 use crate::cut::JoinFilter;
 
-/// No bitmap has more bits (16 MiB).
+/// Maximum number of bits in a bitmap (16 MiB).
 const MAX_BITS: u64 = 1 << 27;
-/// A span of keys of up to so many times their number is worth an exact bitmap.
+/// Maximum ratio of the span of keys to their number for an exact bitmap.
 const DENSE: u64 = 256;
-/// Bits a key of a hashed bitmap: about one row in sixteen that has no match passes.
-const HASHED_BITS_A_KEY: u64 = 16;
-/// Rows seen before the filter judges itself.
+/// Bits per key of a hashed bitmap; about one in sixteen rows without a match passes.
+const HASHED_BITS_PER_KEY: u64 = 16;
+/// Number of rows after which the filter may disable itself.
 const TRIAL_ROWS: usize = 65_536;
 
-/// The same for build and probe side, and in every run.
+/// A fixed seed, so that build and probe side hash alike, in every run.
 const HASHES: RandomState = RandomState::with_seed(0x5045_4c4c);
 
-/// Fills `filter` with what `batches`, the whole build side, know.
+/// Fills `filter` from `batches`, the complete build side.
 ///
 /// # Errors
-/// A key expression that cannot be evaluated.
+/// Returns an error if a key expression cannot be evaluated.
 pub(crate) fn fill(filter: &JoinFilter, batches: &[RecordBatch]) -> Result<()> {
     let Some(dynamic) = filter.filter.downcast_ref::<DynamicFilterPhysicalExpr>() else { return Ok(()) };
     let mut all: Option<Arc<dyn PhysicalExpr>> = None;
@@ -64,7 +64,7 @@ fn and(a: Arc<dyn PhysicalExpr>, b: Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalEx
     Arc::new(BinaryExpr::new(a, Operator::And, b))
 }
 
-/// What one key column of the build side says of the probe side's.
+/// Returns a filter on one probe-side key column; `None` if its type is not supported.
 fn column(
     build: &Arc<dyn PhysicalExpr>,
     probe: &Arc<dyn PhysicalExpr>,
@@ -74,7 +74,7 @@ fn column(
         batches.iter().map(|b| build.evaluate(b)?.into_array(b.num_rows())).collect::<Result<_>>()?;
     let Some(first) = arrays.first() else { return Ok(Some(lit(false))) };
     if first.data_type().is_nested() || first.data_type().is_floating() {
-        // -0.0 and 0.0 are equal but hash apart; nested keys are rare.
+        // -0.0 and 0.0 are equal but have different hashes; nested keys are rare.
         return Ok(None);
     }
     let kind = first.data_type();
@@ -101,13 +101,13 @@ fn column(
     Ok(Some(and(range, bits)))
 }
 
-/// The value of a key that is a whole number at heart.
+/// Returns the value of a key as a 64-bit integer, if its type allows it.
 fn integer(value: &ScalarValue) -> Option<i64> {
     let array = value.to_array().ok()?;
     integers(&array)?.iter().next().flatten()
 }
 
-/// Keys as 64-bit integers, where their type is a whole number of at most 64 bits at heart.
+/// Returns keys as 64-bit integers, if their type is an integer, a date or a timestamp that fits.
 fn integers(array: &ArrayRef) -> Option<Int64Array> {
     use DataType::{Date32, Date64, Int8, Int16, Int32, Int64, Timestamp, UInt8, UInt16, UInt32};
     match array.data_type() {
@@ -119,11 +119,11 @@ fn integers(array: &ArrayRef) -> Option<Int64Array> {
     }
 }
 
-/// The keys of a build side, one bit each.
+/// A bitmap of the keys of a build side.
 struct Bitmap {
-    /// First key of an exact bitmap, and its number of slots; `None`: hashed.
+    /// First key and number of slots of an exact bitmap; `None` for a hashed one.
     exact: Option<(i64, u64)>,
-    /// Slots of a hashed bitmap less one; a power of two less one.
+    /// Number of slots of a hashed bitmap minus one; the number is a power of two.
     mask: u64,
     words: Vec<u64>,
     seen: AtomicUsize,
@@ -137,7 +137,7 @@ impl Bitmap {
         let exact = low.zip(span.filter(dense));
         let slots = match exact {
             Some((_, span)) => span,
-            None => keys.saturating_mul(HASHED_BITS_A_KEY).next_power_of_two().clamp(64, MAX_BITS),
+            None => keys.saturating_mul(HASHED_BITS_PER_KEY).next_power_of_two().clamp(64, MAX_BITS),
         };
         Self {
             exact,
@@ -188,8 +188,8 @@ impl Bitmap {
         })
     }
 
-    /// Most rows pass: testing them costs more than it saves.
-    fn is_idle(&self) -> bool {
+    /// Returns true if most rows pass, so that testing them costs more than it saves.
+    fn is_disabled(&self) -> bool {
         let (seen, kept) = (self.seen.load(Relaxed), self.kept.load(Relaxed));
         seen > TRIAL_ROWS && kept * 4 > seen * 3
     }
@@ -201,7 +201,7 @@ fn hashes(array: &ArrayRef) -> Result<Vec<u64>> {
     Ok(hashes)
 }
 
-/// True for rows whose key the build side has (or, hashed, may have).
+/// An expression that is true for rows whose key is in the build side (or, if hashed, may be).
 #[derive(Clone)]
 pub(crate) struct KeyFilter {
     key: Arc<dyn PhysicalExpr>,
@@ -250,7 +250,7 @@ impl PhysicalExpr for KeyFilter {
     }
 
     fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
-        if self.bitmap.is_idle() {
+        if self.bitmap.is_disabled() {
             return Ok(ColumnarValue::Scalar(ScalarValue::Boolean(Some(true))));
         }
         let rows = batch.num_rows();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exact_bitmap_holds_its_keys_and_no_other() {
+    fn exact_bitmap_contains_exactly_its_keys() {
         let b = bitmap(&[Arc::new(Int32Array::from(vec![Some(-3), None, Some(9)]))]);
         assert!(b.exact.is_some());
         let probe =
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sparse_span_is_hashed_and_loses_no_key() {
+    fn sparse_keys_are_hashed_without_false_negatives() {
         let keys: Vec<i64> = (0..1000).map(|i: i64| i.wrapping_mul(0x1234_5678_9abc)).collect();
         let b = bitmap(&[Arc::new(Int64Array::from(keys.clone()))]);
         assert!(b.exact.is_none());
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_span_of_64_bits_does_not_overflow() {
+    fn full_64_bit_span_does_not_overflow() {
         let b = bitmap(&[Arc::new(Int64Array::from(vec![i64::MIN, i64::MAX]))]);
         assert_eq!(passes(&b, Arc::new(Int64Array::from(vec![i64::MAX, i64::MIN]))), [true, true]);
     }

@@ -1,10 +1,9 @@
-//! What passes between two stages: batches in memory, given away one by one.
+//! In-memory exchanges between two stages.
 //!
-//! The writing stage puts each multitask's batches under the partition that they
-//! are for; the reading stage's multitasks take them from the front, so that memory
-//! is freed while they compute and not at their end. Batches stand in the order of
-//! the multitasks that made them, not of their arrival: the same plan gives the same
-//! answer, sums of floating point numbers included.
+//! The writing stage puts each multitask's batches into the partition that will read them. The reading
+//! stage's multitasks take batches from the front, so that memory is freed while they compute, not
+//! when they end. Batches are in the order of the multitasks that wrote them, not of their arrival, so
+//! that a plan always returns the same result, including sums of floating-point numbers.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -23,25 +22,25 @@ use datafusion::physical_plan::{
 };
 use futures::Stream;
 
-/// What an exchange knows of the job that it belongs to.
+/// The memory accounting and the state of the job that an exchange belongs to.
 pub(crate) trait Ledger: Send + Sync {
-    /// `bytes` more are held.
+    /// Reserves `bytes`.
     ///
     /// # Errors
-    /// The memory budget does not allow it.
+    /// Returns an error if the memory budget is exhausted.
     fn hold(&self, bytes: u64) -> Result<()>;
-    /// `bytes` fewer are held.
+    /// Releases `bytes`.
     fn release(&self, bytes: u64);
-    /// The job has ended early: whoever computes may as well stop.
+    /// Returns true if the job has ended early, so that computing should stop.
     fn is_stopped(&self) -> bool;
 }
 
-/// What a stream ends with when its job has ended early.
+/// Returns the error of a stream whose job has ended early.
 pub(crate) fn stopped() -> DataFusionError {
     DataFusionError::External(Box::new(pellucid_runtime::Cancelled))
 }
 
-/// A batch, the multitask that made it and the memory that it was counted with.
+/// A batch, the multitask that wrote it, and its reserved memory.
 struct Held {
     from: u32,
     bytes: u64,
@@ -54,7 +53,7 @@ type Part = VecDeque<Held>;
 /// The batches of one exchange, by partition.
 pub(crate) struct Exchange {
     parts: Vec<Mutex<Part>>,
-    /// More than one leaf reads it: batches are shared, not given away.
+    /// True if several leaves read the exchange, so that batches stay until all have read them.
     shared: bool,
     ledger: Arc<dyn Ledger>,
 }
@@ -66,7 +65,7 @@ impl fmt::Debug for Exchange {
 }
 
 fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // A panic while a batch was pushed or popped leaves the queue whole.
+    // A panic during a push or pop leaves the queue consistent.
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -79,10 +78,10 @@ impl Exchange {
         self.parts.len()
     }
 
-    /// Adds what multitask `from` made for `partition`.
+    /// Adds the batches of multitask `from` for `partition`.
     ///
     /// # Errors
-    /// The memory budget does not allow it.
+    /// Returns an error if the memory budget is exhausted.
     pub(crate) fn put(&self, partition: usize, from: u32, batches: Vec<RecordBatch>) -> Result<()> {
         if batches.is_empty() {
             return Ok(());
@@ -94,23 +93,23 @@ impl Exchange {
         Ok(())
     }
 
-    /// Counts memory that will be put here.
+    /// Reserves memory of batches that are not in the exchange yet.
     ///
     /// # Errors
-    /// The memory budget does not allow it.
+    /// Returns an error if the memory budget is exhausted.
     pub(crate) fn hold(&self, bytes: u64) -> Result<()> {
         self.ledger.hold(bytes)
     }
 
-    /// It is counted no more.
+    /// Releases memory that [`Exchange::hold`] reserved.
     pub(crate) fn release(&self, bytes: u64) {
         self.ledger.release(bytes);
     }
 
-    /// Puts every partition into the order of the multitasks that wrote it.
+    /// Sorts every partition by the multitasks that wrote its batches.
     pub(crate) fn seal(&self) {
         for part in &self.parts {
-            // Stable, so that each multitask's own order stays.
+            // A stable sort keeps the order within each multitask.
             lock(part).make_contiguous().sort_by_key(|h| h.from);
         }
     }
@@ -126,17 +125,17 @@ impl Exchange {
         Some(held.batch)
     }
 
-    /// Memory held for one partition.
+    /// Returns the memory of one partition.
     pub(crate) fn bytes(&self, partition: usize) -> u64 {
         lock(&self.parts[partition]).iter().map(|h| h.bytes).sum()
     }
 
-    /// Everything in one partition, without taking it.
+    /// Returns the batches of one partition without taking them.
     pub(crate) fn peek(&self, partition: usize) -> Vec<RecordBatch> {
         lock(&self.parts[partition]).iter().map(|h| h.batch.clone()).collect()
     }
 
-    /// Takes everything, partition by partition.
+    /// Takes all batches, partition by partition.
     pub(crate) fn drain(&self) -> Vec<RecordBatch> {
         let mut all = Vec::new();
         for partition in 0..self.parts.len() {
@@ -154,8 +153,8 @@ impl Drop for Exchange {
     }
 }
 
-/// Memory behind a batch. Buffers that several batches share count in each: the
-/// ledger errs towards less admission, never towards more.
+/// Returns the memory of a batch. Shared buffers count in each batch that refers to them, so the ledger
+/// may overestimate memory but never underestimates it.
 pub(crate) fn batch_bytes(batch: &RecordBatch) -> u64 {
     batch
         .columns()
@@ -164,7 +163,7 @@ pub(crate) fn batch_bytes(batch: &RecordBatch) -> u64 {
         .sum()
 }
 
-/// The leaf that a reading stage's plan has where the exchange was.
+/// The leaf of a stage's plan that reads an exchange.
 #[derive(Debug)]
 pub(crate) struct ExchangeExec {
     exchange: Arc<Exchange>,
@@ -173,13 +172,13 @@ pub(crate) struct ExchangeExec {
 }
 
 impl ExchangeExec {
-    /// What it reads.
+    /// Returns the exchange that the leaf reads.
     pub(crate) fn exchange(&self) -> &Arc<Exchange> {
         &self.exchange
     }
 
-    /// A leaf in place of `node`: the same schema, ordering and partitioning, with as
-    /// many partitions as the exchange has.
+    /// Creates a leaf that replaces `node`, with its schema and ordering. It also has the node's
+    /// partitioning if the exchange has as many partitions.
     pub(crate) fn in_place_of(node: &Arc<dyn ExecutionPlan>, exchange: Arc<Exchange>) -> Arc<Self> {
         let n = exchange.partitions();
         let planned = node.output_partitioning();
@@ -231,7 +230,7 @@ impl ExecutionPlan for ExchangeExec {
     }
 
     fn execute(&self, partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        Ok(Box::pin(TakeStream {
+        Ok(Box::pin(ExchangeStream {
             exchange: Arc::clone(&self.exchange),
             schema: Arc::clone(&self.schema),
             partition,
@@ -240,14 +239,14 @@ impl ExecutionPlan for ExchangeExec {
     }
 }
 
-struct TakeStream {
+struct ExchangeStream {
     exchange: Arc<Exchange>,
     schema: SchemaRef,
     partition: usize,
     position: usize,
 }
 
-impl Stream for TakeStream {
+impl Stream for ExchangeStream {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -260,7 +259,7 @@ impl Stream for TakeStream {
     }
 }
 
-impl RecordBatchStream for TakeStream {
+impl RecordBatchStream for ExchangeStream {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }

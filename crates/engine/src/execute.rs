@@ -1,10 +1,9 @@
-//! Runs a cut plan: stages as their inputs end, multitasks as the runtime admits them.
+//! Runs a cut plan: each stage when its inputs are complete, each multitask when it is admitted.
 //!
-//! A multitask reads (its read monotasks bring all bytes that it needs), then computes (one
-//! monotask decodes them, runs the stage's operators and divides the output), then its output
-//! stays in an exchange or goes to [`Outputs`]. The last multitask of a stage fills the
-//! filters that wait for it and makes the stages ready that wait for it. No thread here: all
-//! of it runs in monotasks, and between them on whichever thread ended the last one.
+//! The read monotasks of a multitask load all bytes that it needs. Its compute monotask decodes them,
+//! runs the stage's operators and partitions the output, which stays in an exchange or goes to
+//! [`Outputs`]. The last multitask of a stage fills the filters and starts the stages that wait for it.
+//! This module has no threads: everything runs in monotasks, or on the thread that ended the last one.
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -33,29 +32,30 @@ use crate::stage::{Builder, ReadyStage};
 use crate::stores::JobIo;
 use crate::timing::{self, Part, timed};
 
-/// Exchange memory changes that the scheduler need not hear of one by one.
+/// Changes of exchange memory below this size are reported to the scheduler in sum.
 const LEDGER_STEP_BYTES: i64 = 4 << 20;
 
-/// Memory of a job's exchanges: the budget may refuse it, admission waits for it.
+/// Accounts for the memory of a job's exchanges, in DataFusion's memory pool and in the scheduler's
+/// admission.
 pub(crate) struct JobLedger {
     job: Job,
     reservation: MemoryReservation,
-    /// Change since the scheduler was last told.
-    untold: AtomicI64,
+    /// Change that is not yet reported to the scheduler.
+    unreported: AtomicI64,
 }
 
 impl JobLedger {
     pub(crate) fn new(job: Job, context: &TaskContext) -> Self {
         let reservation = MemoryConsumer::new("exchange").register(context.memory_pool());
-        Self { job, reservation, untold: AtomicI64::new(0) }
+        Self { job, reservation, unreported: AtomicI64::new(0) }
     }
 
     fn change(&self, bytes: i64) {
-        let untold = self.untold.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if untold.abs() < LEDGER_STEP_BYTES {
+        let unreported = self.unreported.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if unreported.abs() < LEDGER_STEP_BYTES {
             return;
         }
-        match self.untold.swap(0, Ordering::Relaxed) {
+        match self.unreported.swap(0, Ordering::Relaxed) {
             held if held > 0 => self.job.hold(held.unsigned_abs()),
             freed => self.job.release(freed.unsigned_abs()),
         }
@@ -79,12 +79,12 @@ impl Ledger for JobLedger {
     }
 }
 
-/// Turns a file of a scan into a source.
-pub(crate) type Open = Box<dyn Fn(&FileScanConfig, &PartitionedFile) -> Result<Source> + Send + Sync>;
+/// Opens a file of a scan as a source.
+pub(crate) type OpenFn = Box<dyn Fn(&FileScanConfig, &PartitionedFile) -> Result<Source> + Send + Sync>;
 
-/// One job's plan, running.
+/// The running plan of one job.
 pub(crate) struct Execution {
-    given: Parts,
+    params: ExecutionParams,
     ledger: Arc<dyn Ledger>,
     stages: Vec<StageState>,
     result: Mutex<Vec<RecordBatch>>,
@@ -92,16 +92,16 @@ pub(crate) struct Execution {
 
 #[derive(Default)]
 struct StageState {
-    /// Stages that it still waits for.
+    /// Number of stages that this one still waits for.
     waits_for: AtomicUsize,
-    /// Stages that wait for it.
+    /// Stages that wait for this one.
     users: Vec<usize>,
     exchange: Mutex<Option<Arc<Exchange>>>,
     ix: OnceLock<StageIx>,
 }
 
-/// The parts of an [`Execution`] that its maker provides.
-pub(crate) struct Parts {
+/// The parameters of an [`Execution`].
+pub(crate) struct ExecutionParams {
     pub runtime: Runtime,
     pub job: Job,
     pub plan: StagePlan,
@@ -109,40 +109,41 @@ pub(crate) struct Parts {
     pub metadata: Metadata,
     pub io: Arc<JobIo>,
     pub outputs: Arc<Outputs>,
-    pub open: Open,
-    pub at_least: usize,
+    pub open: OpenFn,
+    pub min_partitions: usize,
 }
 
 impl Execution {
-    pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let mut stages: Vec<StageState> = parts.plan.stages.iter().map(|_| StageState::default()).collect();
-        for (i, stage) in parts.plan.stages.iter().enumerate() {
+    pub(crate) fn new(params: ExecutionParams) -> Arc<Self> {
+        let mut stages: Vec<StageState> = params.plan.stages.iter().map(|_| StageState::default()).collect();
+        for (i, stage) in params.plan.stages.iter().enumerate() {
             stages[i].waits_for = AtomicUsize::new(stage.after.len());
             for &before in &stage.after {
                 stages[before].users.push(i);
             }
         }
-        let ledger = Arc::new(JobLedger::new(parts.job.clone(), &parts.context));
-        Arc::new(Self { given: parts, ledger, stages, result: Mutex::default() })
+        let ledger = Arc::new(JobLedger::new(params.job.clone(), &params.context));
+        Arc::new(Self { params, ledger, stages, result: Mutex::default() })
     }
 
-    /// Starts the stages that wait for nothing.
+    /// Starts the stages that do not wait for others.
     pub(crate) fn start(self: &Arc<Self>) -> Result<()> {
-        for index in 0..self.given.plan.stages.len() {
-            if self.given.plan.stages[index].after.is_empty() {
+        for index in 0..self.params.plan.stages.len() {
+            if self.params.plan.stages[index].after.is_empty() {
                 self.start_stage(index)?;
             }
         }
         Ok(())
     }
 
-    /// The result's batches, once the job has succeeded.
+    /// Takes the batches of the result; call it after the job has succeeded.
     pub(crate) fn result(&self) -> Vec<RecordBatch> {
         std::mem::take(&mut self.result.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Each stage's number in the trace, which has them as they began; `None`: it did not.
-    pub(crate) fn numbers(&self) -> Vec<Option<StageIx>> {
+    /// Returns each stage's index in the trace, which follows the order of starts; `None` if it did not
+    /// start.
+    pub(crate) fn trace_indices(&self) -> Vec<Option<StageIx>> {
         self.stages.iter().map(|stage| stage.ix.get().copied()).collect()
     }
 
@@ -151,32 +152,32 @@ impl Execution {
     }
 
     fn start_stage(self: &Arc<Self>, index: usize) -> Result<()> {
-        let planned = &self.given.plan.stages[index];
+        let planned = &self.params.plan.stages[index];
         let after: Vec<StageIx> =
             planned.after.iter().filter_map(|&s| self.stages[s].ix.get().copied()).collect();
-        let names = explain::names(&self.given.plan, index);
-        let ix = self.given.job.stage(&names.name, &after, names.not_split);
-        // A stage starts once, so that its index was not set before.
+        let names = explain::names(&self.params.plan, index);
+        let ix = self.params.job.stage(&names.name, &after, names.not_split);
+        // A stage starts once, so its index is not set yet.
         let _ = self.stages[index].ix.set(ix);
-        if index + 1 == self.given.plan.stages.len() {
-            self.given.outputs.writer(self.given.job.clone(), ix);
+        if index + 1 == self.params.plan.stages.len() {
+            self.params.outputs.writer(self.params.job.clone(), ix);
         }
         let ready = Arc::new(
             Builder {
-                plan: &self.given.plan,
-                metadata: &self.given.metadata,
-                io: &self.given.io,
+                plan: &self.params.plan,
+                metadata: &self.params.metadata,
+                io: &self.params.io,
                 ledger: &self.ledger,
                 exchanges: &|stage| self.exchange(stage),
-                open: &self.given.open,
-                at_least: self.given.at_least,
+                open: &self.params.open,
+                min_partitions: self.params.min_partitions,
             }
             .ready(index)?,
         );
-        // The plan has its own hold on what it reads: from here on batches are freed as they
-        // are taken, and the exchange with its last reader.
+        // The ready plan holds its input exchanges. Batches are freed as they are taken, and an
+        // exchange with its last reader.
         for &before in &planned.after {
-            self.let_go(before);
+            self.release_exchange(before);
         }
         *self.stages[index].exchange.lock().unwrap_or_else(PoisonError::into_inner) =
             Some(Arc::clone(&ready.exchange));
@@ -184,29 +185,29 @@ impl Execution {
             let memory = ready.memory[partition];
             let task =
                 StageTask { execution: Arc::clone(self), stage: index, partition, ready: Arc::clone(&ready) };
-            self.given.job.submit(ix, partition as u32, memory, Box::new(task));
+            self.params.job.submit(ix, partition as u32, memory, Box::new(task));
         }
         Ok(())
     }
 
-    /// Drops the hold on an exchange that all its readers have.
-    fn let_go(&self, stage: usize) {
+    /// Drops the reference to a stage's exchange once all its readers hold one.
+    fn release_exchange(&self, stage: usize) {
         let started = |user: &usize| self.stages[*user].ix.get().is_some();
         if self.stages[stage].users.iter().all(started) {
             self.stages[stage].exchange.lock().unwrap_or_else(PoisonError::into_inner).take();
         }
     }
 
-    /// What the end of a stage's computing means: its exchange is in order, filters and
-    /// subquery results are filled.
-    fn settle(&self, index: usize, ready: &ReadyStage) -> Result<()> {
+    /// Completes a stage's output after its last compute monotask: sorts the exchange, and fills
+    /// subquery results and filters.
+    fn complete_output(&self, index: usize, ready: &ReadyStage) -> Result<()> {
         ready.exchange.seal();
-        let stage = &self.given.plan.stages[index];
+        let stage = &self.params.plan.stages[index];
         if let Output::Scalar(results, at) = &stage.output {
             let batches = ready.exchange.drain();
             if batches.iter().map(RecordBatch::num_rows).sum::<usize>() > 1 {
-                let words = "a scalar subquery returned more than one row; limit it, or compare with IN";
-                return Err(DataFusionError::Execution(words.to_string()));
+                let message = "a scalar subquery returned more than one row; add LIMIT 1, or compare with IN";
+                return Err(DataFusionError::Execution(message.to_string()));
             }
             let value = match batches.iter().find(|b| b.num_rows() > 0) {
                 Some(batch) => ScalarValue::try_from_array(batch.column(0), 0)?,
@@ -225,16 +226,16 @@ impl Execution {
     }
 
     fn end_stage(self: &Arc<Self>, index: usize, ready: &ReadyStage) -> Result<(), Error> {
-        if index + 1 == self.given.plan.stages.len() {
+        if index + 1 == self.params.plan.stages.len() {
             let execution = Arc::clone(self);
             let batches = ready.exchange.drain();
-            return self.given.outputs.publish(Box::new(move || {
+            return self.params.outputs.publish(Box::new(move || {
                 execution.end_job(index, batches);
                 Ok(())
             }));
         }
         if let Some(&ix) = self.stages[index].ix.get() {
-            self.given.job.end_stage(ix);
+            self.params.job.end_stage(ix);
         }
         for &user in &self.stages[index].users {
             if self.stages[user].waits_for.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -245,17 +246,17 @@ impl Execution {
     }
 
     fn end_job(&self, index: usize, batches: Vec<RecordBatch>) {
-        self.given.job.set_rows(batches.iter().map(|b| b.num_rows() as u64).sum());
+        self.params.job.set_rows(batches.iter().map(|b| b.num_rows() as u64).sum());
         *self.result.lock().unwrap_or_else(PoisonError::into_inner) = batches;
         if let Some(&ix) = self.stages[index].ix.get() {
-            self.given.job.end_stage(ix);
+            self.params.job.end_stage(ix);
         }
-        self.given.job.succeed();
+        self.params.job.succeed();
     }
 }
 
-/// Partitions in the order of submission: by turns over the disks that they read from first,
-/// so that all of them are busy from the start.
+/// Returns the partitions in the order of submission, which alternates between the disks that they
+/// read first, so that all disks are busy from the start.
 fn spread(ready: &ReadyStage) -> Vec<usize> {
     let disk = |partition: usize| {
         let (scan, task) = ready.reads.get(partition)?.first()?;
@@ -321,31 +322,31 @@ impl Multitask for StageTask {
     }
 }
 
-/// A compute monotask.
+/// The compute monotask of a multitask.
 struct Compute {
     execution: Arc<Execution>,
     stage: usize,
     partition: usize,
     ready: Arc<ReadyStage>,
-    /// By index into the multitask's reads: what the page cache held when it was planned.
+    /// Ranges that the page cache held when the multitask was planned, by index into its reads.
     cached: Vec<(usize, Vec<Need>)>,
-    /// What was copied from it by an earlier try.
+    /// Bytes copied from the page cache so far.
     cached_bytes: u64,
     input_bytes: u64,
-    /// Monotasks of the multitask so far, this one included.
+    /// Number of monotasks of the multitask so far, including this one.
     planned: u32,
 }
 
 thread_local! {
-    /// Polls DataFusion's streams. They wait for nothing but memory; tasks that an operator
-    /// spawns run here as well, on the same core.
+    /// Polls DataFusion's streams, which never wait for I/O. Tasks that an operator spawns run here as
+    /// well, on the same core.
     static POLLER: std::io::Result<tokio::runtime::Runtime> =
         tokio::runtime::Builder::new_current_thread().enable_all().build();
 }
 
 impl Compute {
     fn monotask(self, after: Vec<u32>) -> Monotask {
-        let cores = self.execution.given.runtime.cores();
+        let cores = self.execution.params.runtime.cores();
         let bytes = self.input_bytes;
         Monotask::new(&cores, Phase::Compute, after, bytes, move |context| self.run(context))
     }
@@ -353,28 +354,28 @@ impl Compute {
     fn run(mut self, context: &Context) -> Result<Done, Error> {
         timing::reset();
         let start = std::time::Instant::now();
-        let lost = if self.cached.iter().all(|(_, needs)| needs.is_empty()) {
+        let evicted = if self.cached.iter().all(|(_, needs)| needs.is_empty()) {
             Vec::new()
         } else {
             timed(Part::Decode, || self.read_cached())?
         };
-        if !lost.is_empty() {
-            return Ok(self.again(lost));
+        if !evicted.is_empty() {
+            return Ok(self.retry_after(evicted));
         }
         let rows = if self.ready.stop.load(Ordering::Relaxed) {
             0
         } else {
-            self.compute(context).map_err(|e| self.explained(e))?
+            self.compute(context).map_err(|e| self.with_files(e))?
         };
         for (scan, task) in &self.ready.reads[self.partition] {
             scan.clear(*task);
         }
         if self.ready.computing.fetch_sub(1, Ordering::AcqRel) == 1 {
-            timed(Part::Encode, || self.execution.settle(self.stage, &self.ready))?;
+            timed(Part::Encode, || self.execution.complete_output(self.stage, &self.ready))?;
         }
         let total_ns = start.elapsed().as_nanos() as u64;
         let parts = timing::parts();
-        // What was not split is operators too, run as they are.
+        // Operator time includes operators that were not split.
         let others = parts.decode_ns + parts.encode_ns;
         Ok(Done {
             bytes: Some(self.input_bytes),
@@ -388,29 +389,29 @@ impl Compute {
         })
     }
 
-    /// Copies what the page cache still holds; what it has lost must be read after all.
+    /// Copies the ranges that the page cache still holds. Returns read monotasks for the evicted ones.
     fn read_cached(&mut self) -> Result<Vec<Monotask>, Error> {
-        let mut lost = Vec::new();
+        let mut evicted = Vec::new();
         for (at, needs) in std::mem::take(&mut self.cached) {
             let (scan, task) = &self.ready.reads[self.partition][at];
             let (bytes, missing) = scan.read_cached(*task, &needs)?;
             self.cached_bytes += bytes;
-            lost.extend(missing);
+            evicted.extend(missing);
         }
-        Ok(lost)
+        Ok(evicted)
     }
 
-    /// Reads what the page cache has lost, then computes.
-    fn again(mut self, mut then: Vec<Monotask>) -> Done {
+    /// Ends this monotask with more reads, and the compute monotask again after them.
+    fn retry_after(mut self, mut then: Vec<Monotask>) -> Done {
         let reads = self.planned..self.planned + then.len() as u32;
         self.planned = reads.end + 1;
         then.push(self.monotask(reads.collect()));
         Done { bytes: Some(0), cached_bytes: Some(0), then, ..Done::default() }
     }
 
-    /// What went wrong, with the files that were being decoded. A computation that failed is no fault
-    /// of theirs: of a division the query is named, elsewhere.
-    fn explained(&self, error: DataFusionError) -> Error {
+    /// Adds the files that were being decoded to an error. A division by zero is the query's fault and
+    /// names no file; [`crate::logical::name_division`] adds the expression.
+    fn with_files(&self, error: DataFusionError) -> Error {
         let doing = match error.find_root() {
             DataFusionError::ArrowError(cause, _) => match cause.as_ref() {
                 ArrowError::DivideByZero => return Box::new(error),
@@ -449,24 +450,24 @@ impl Compute {
         } else {
             self.partition..self.partition + 1
         };
-        // All partitions of a whole stage at once: its operators may wait for each other.
+        // Operators of a whole stage may wait for each other, so all partitions run concurrently.
         let streams = partitions
             .map(|p| {
-                let stream = plan.execute(p, Arc::clone(&self.execution.given.context));
-                async move { self.one(p, stream?, context).await }
+                let stream = plan.execute(p, Arc::clone(&self.execution.params.context));
+                async move { self.run_partition(p, stream?, context).await }
             })
             .collect::<Vec<_>>();
         let rows = futures::future::try_join_all(streams).await?;
         Ok(rows.into_iter().sum())
     }
 
-    async fn one(
+    async fn run_partition(
         &self,
         partition: usize,
         mut stream: datafusion::execution::SendableRecordBatchStream,
         context: &Context,
     ) -> Result<u64> {
-        let stage = &self.execution.given.plan.stages[self.stage];
+        let stage = &self.execution.params.plan.stages[self.stage];
         let mut sink = Sink::new(&stage.output, partition, &self.ready, stream.schema())?;
         let mut rows = 0;
         while let Some(batch) = stream.next().await {

@@ -95,10 +95,13 @@ async fn footer_schema(store: &Arc<dyn ObjectStore>, file: &ObjectMeta) -> Resul
         return Ok(None);
     }
     let corrupt = |why: String| {
-        DataFusionError::Execution(format!("/{place}: {why}; the file is truncated or corrupt, write it again"))
+        DataFusionError::Execution(format!(
+            "/{place}: {why}; the file is truncated or corrupt, write it again"
+        ))
     };
     let tail = store.get_range(place, file.size - TAIL_BYTES..file.size).await?;
-    let tail = tail.as_ref().try_into().map_err(|_| corrupt("cannot read the end of the file".to_string()))?;
+    let tail =
+        tail.as_ref().try_into().map_err(|_| corrupt("cannot read the end of the file".to_string()))?;
     let length = read_footer_length(tail).map_err(|e| corrupt(e.to_string()))? as u64;
     let end = file.size - TAIL_BYTES;
     let start =

@@ -40,7 +40,8 @@ pub(crate) fn parse(place: &str) -> Result<ListingTableUrl> {
     if !place.contains("://") && place.contains(PATTERN) && std::fs::exists(place)? {
         let path = std::path::absolute(place)?;
         let url = if path.is_dir() { Url::from_directory_path(&path) } else { Url::from_file_path(&path) };
-        let url = url.map_err(|()| failed(format!("{place}: cannot convert the path to a URL; rename it")))?;
+        let url =
+            url.map_err(|()| failed(format!("{place}: cannot convert the path to a URL; rename it")))?;
         return ListingTableUrl::try_new(url, None);
     }
     ListingTableUrl::parse(place).map_err(|e| failed(format!("{place}: {e}; check the path and the pattern")))
@@ -135,7 +136,8 @@ pub(crate) fn choose(
     if finds_them(url) {
         return Ok(vec![url.clone()]);
     }
-    let has_partitions = |f: &&ObjectMeta| segments(url, &f.location).iter().map(|s| s.contains('=')).collect::<Vec<bool>>();
+    let has_partitions =
+        |f: &&ObjectMeta| segments(url, &f.location).iter().map(|s| s.contains('=')).collect::<Vec<bool>>();
     let partitions: Vec<Vec<bool>> = matching.iter().map(has_partitions).collect();
     if !partitions.iter().flatten().any(|p| *p) {
         return matching.iter().map(|f| file(url, &f.location)).collect();

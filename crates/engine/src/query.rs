@@ -107,7 +107,8 @@ impl Query {
                 let io = session.stores.begin(job.clone(), session.runtime.clone());
                 let running = Running { session, job, outputs, io };
                 let ended = catch_unwind(AssertUnwindSafe(|| running.run(&sql, &recorder)));
-                let ended = ended.unwrap_or_else(|panic| Err(running.fail_on_panic(panic.as_ref(), &recorder)));
+                let ended =
+                    ended.unwrap_or_else(|panic| Err(running.fail_on_panic(panic.as_ref(), &recorder)));
                 // The receiver may be gone already.
                 let _ = sender.try_send(ended);
             })

@@ -1,9 +1,8 @@
-//! Scans as read monotasks: what each multitask of a scan needs from which file.
+//! File scans and the read monotasks of their multitasks.
 //!
-//! A scan is divided into multitasks by bytes; each knows the exact byte ranges that
-//! its part of the file needs. The read monotasks put those bytes into the scan's
-//! *slots*, one a multitask, and the compute monotask decodes from its slot alone.
-//! How a format finds its ranges is in [`crate::parquet`] and [`crate::text`].
+//! A scan is divided into multitasks by bytes, each with the exact byte ranges that it needs. The
+//! read monotasks load those bytes into the scan's *slots*, one per multitask, and the compute monotask
+//! decodes only from its slot. [`crate::parquet`] and [`crate::text`] find the ranges for each format.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,30 +13,29 @@ use object_store::ObjectStore;
 use object_store::path::Path as StorePath;
 use pellucid_runtime::{Context, Done, Error, File, Monotask, Pacer, Phase, ResourceHandle, Segment, slice};
 
-/// Decoded size that a multitask aims at. Between 8 and 32 MiB a warm query's time does not
-/// depend on it; a cold one ends with the computing of its last multitask, so that larger ones
-/// cost.
+/// Target decoded size of a multitask. Between 8 and 32 MiB it does not affect a warm query. A cold
+/// query ends with the computing of its last multitask, so larger multitasks would slow it down.
 pub(crate) const MULTITASK_BYTES: u64 = 32 << 20;
 
 /// A file or object that a scan reads.
 #[derive(Debug, Clone)]
 pub(crate) enum Source {
-    /// A file on a disk of this machine.
+    /// A file on a local disk.
     Local(Arc<File>),
-    /// An object behind a link.
+    /// An object in a remote store.
     Remote {
         store: Arc<dyn ObjectStore>,
         path: StorePath,
         /// The store's resource.
         resource: ResourceHandle,
-        /// Paces the link, where a rate was set.
+        /// Pacer of the link, if a rate was set.
         pacer: Option<Arc<Pacer>>,
-        /// Runs the client's futures; the I/O thread waits for them.
+        /// Executor of the client's futures, on which the I/O thread blocks.
         tokio: tokio::runtime::Handle,
     },
 }
 
-/// Byte ranges of one source, ascending and apart.
+/// Byte ranges of one source, ascending and disjoint.
 #[derive(Debug, Clone)]
 pub(crate) struct Need {
     /// Index into [`Scan::sources`].
@@ -51,15 +49,15 @@ impl Need {
     }
 }
 
-/// What one multitask of a scan needs.
+/// The reads of one multitask of a scan.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ScanTask {
     pub needs: Vec<Need>,
-    /// Size once decoded, as far as the file says.
+    /// Estimated decoded size.
     pub decoded_bytes: u64,
 }
 
-/// The bytes of one multitask: by source, ascending by offset.
+/// The bytes of one multitask, by source and ascending by offset.
 #[derive(Debug, Default)]
 struct Slot {
     segments: Vec<(usize, Vec<Segment>)>,
@@ -70,7 +68,7 @@ pub(crate) struct Scan {
     pub sources: Vec<Source>,
     pub tasks: Vec<ScanTask>,
     slots: Vec<Mutex<Slot>>,
-    /// Needs of a multitask again, when filters have tightened since it was planned.
+    /// Plans the reads of a multitask again, if filters may tighten while the stage runs.
     pub replan: Option<Box<dyn Fn(usize) -> Vec<Need> + Send + Sync>>,
 }
 
@@ -101,21 +99,20 @@ impl Scan {
         }
     }
 
-    /// Gives the multitask's bytes back.
+    /// Frees the bytes of a multitask.
     pub(crate) fn clear(&self, task: usize) {
         *self.slot(task) = Slot::default();
     }
 
-    /// The bytes of `range` of `source` as the multitask's monotasks brought them; `None` where
-    /// they did not.
+    /// Returns the bytes of a range of `source`; `None` if the multitask's monotasks did not read them.
     pub(crate) fn get(&self, task: usize, source: usize, range: &Range<u64>) -> Option<Bytes> {
         let slot = self.slot(task);
         let (_, segments) = slot.segments.iter().find(|(s, _)| *s == source)?;
         slice(segments, range)
     }
 
-    /// The monotasks that bring what multitask `task` needs and the cached ranges that its
-    /// compute monotask reads itself.
+    /// Returns the read and fetch monotasks of multitask `task`, and the cached ranges that its compute
+    /// monotask copies itself.
     pub(crate) fn reads(self: &Arc<Self>, task: usize) -> (Vec<Monotask>, Vec<Need>) {
         let needs = match &self.replan {
             Some(replan) => replan(task),
@@ -158,31 +155,31 @@ impl Scan {
         (monotasks, cached)
     }
 
-    /// For a core: copies of `needs` what the page cache still holds, and says what it has
-    /// lost since the multitask was planned, as monotasks that bring it.
+    /// Copies the ranges of `needs` that the page cache still holds; runs on a core. Returns the number
+    /// of bytes, and read monotasks for ranges that were evicted after planning.
     ///
     /// # Errors
-    /// A file that cannot be read, or has shrunk.
+    /// Returns an error if a file cannot be read or has shrunk.
     pub(crate) fn read_cached(
         self: &Arc<Self>,
         task: usize,
         needs: &[Need],
     ) -> Result<(u64, Vec<Monotask>), Error> {
         let mut bytes = 0;
-        let mut lost = Vec::new();
+        let mut evicted = Vec::new();
         for need in needs {
             let Source::Local(file) = &self.sources[need.source] else { continue };
             let (segments, missing) = file.read_if_cached(&need.ranges)?;
             bytes += segments.iter().map(|s| s.bytes.len() as u64).sum::<u64>();
             self.put(task, need.source, segments);
             if !missing.is_empty() {
-                lost.push(file.read_monotask(missing, self.sink(task, need.source)));
+                evicted.push(file.read_monotask(missing, self.sink(task, need.source)));
             }
         }
-        Ok((bytes, lost))
+        Ok((bytes, evicted))
     }
 
-    /// Puts what a read monotask brought into the multitask's slot.
+    /// Returns the sink of a read monotask, which puts its bytes into the multitask's slot.
     fn sink(
         self: &Arc<Self>,
         task: usize,
@@ -196,12 +193,13 @@ impl Scan {
     }
 }
 
-/// Most bytes of one fetch: several fetches of a multitask share the link's streams.
+/// Maximum size of a fetch, so that the fetches of a multitask can use several connections.
 const FETCH_BYTES: u64 = 4 << 20;
-/// A gap so large costs as much as another request: a round trip of 1 ms on a link of 1 Gbit/s.
+/// Maximum gap that is read rather than skipped by another request: reading it takes about as long as a
+/// round trip of 1 ms on a link of 1 Gbit/s.
 const GAP_BYTES: u64 = 128 << 10;
 
-/// Requests, one a fetch, for ranges that are ascending and apart: with small gaps, big ranges in pieces.
+/// Divides ascending, disjoint ranges into requests. Small gaps are included, large ranges are split.
 fn fetches(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     let mut requests: Vec<Range<u64>> = Vec::new();
     for range in ranges {
@@ -218,7 +216,7 @@ fn fetches(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     requests
 }
 
-/// A range to get from a store, in one request.
+/// A fetch of one range from a store, in one request.
 struct Fetch {
     store: Arc<dyn ObjectStore>,
     path: StorePath,
@@ -234,15 +232,16 @@ impl Fetch {
         sink: impl FnOnce(Vec<Segment>) -> Result<(), Error>,
     ) -> Result<Done, Error> {
         let name = || self.path.to_string();
-        // Not `get_range`: of a body's errors that names no store.
+        // `get_range` would not add the store's name to errors of the response body.
         let got = self
             .tokio
             .block_on(self.store.get_ranges(&self.path, std::slice::from_ref(&self.range)))
             .map_err(|e| DataFusionError::from(e).context(name()))?;
         let bytes: u64 = got.iter().map(|b| b.len() as u64).sum();
         if bytes != self.range.end - self.range.start {
-            let cut = format!("{} was written anew while it was read, and is shorter now; run again", name());
-            return Err(DataFusionError::Execution(cut).into());
+            let shrunk =
+                format!("cannot read {}: it shrank while the query ran; run the query again", name());
+            return Err(DataFusionError::Execution(shrunk).into());
         }
         if let Some(pacer) = &self.pacer {
             pacer.pace(bytes, context)?;
@@ -253,7 +252,7 @@ impl Fetch {
     }
 }
 
-/// Merges ranges that touch or overlap; ascending.
+/// Sorts ranges, drops empty ones and merges those that touch or overlap.
 pub(crate) fn merge(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.retain(|r| r.start < r.end);
     ranges.sort_by_key(|r| r.start);
@@ -272,24 +271,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn merging_joins_what_touches_and_drops_what_is_empty() {
+    fn merge_joins_touching_ranges_and_drops_empty_ones() {
         assert_eq!(merge(vec![8..9, 0..4, 4..6, 2..3, 7..7]), [0..6, 8..9]);
     }
 
     #[test]
-    fn fetches_cover_their_ranges_in_bounded_pieces() {
+    fn fetches_cover_ranges_in_bounded_requests() {
         let far = FETCH_BYTES * 3;
         let ranges =
             vec![0..10, 100..FETCH_BYTES * 2, far..far + 5, far + GAP_BYTES + 5..far + GAP_BYTES + 9];
         let requests = fetches(ranges);
         let first = FETCH_BYTES + 100;
-        // The gap of 90 bytes is not read: with it, the request would be too large.
+        // The gap of 90 bytes is skipped: with it, the request would be too large.
         assert_eq!(requests, [0..10, 100..first, first..FETCH_BYTES * 2, far..far + GAP_BYTES + 9]);
         assert_eq!(fetches(vec![0..1, GAP_BYTES + 2..GAP_BYTES + 3]), [0..1, GAP_BYTES + 2..GAP_BYTES + 3]);
     }
 
     #[test]
-    fn a_range_across_segments_is_whole_and_a_gap_is_none() {
+    fn range_across_segments_is_joined_and_range_with_gap_is_none() {
         let scan = Scan::new(Vec::new(), vec![ScanTask::default()]);
         let segment = |offset: u64, n: u8| Segment {
             offset,

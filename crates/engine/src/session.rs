@@ -39,7 +39,8 @@ impl Session {
     pub(crate) fn new(options: EngineOptions) -> Result<Self, EngineError> {
         if !options.spill_dirs.is_empty() {
             return Err(EngineError::Usage(
-                "spilling is not built yet; remove --spill-dir and raise --memory if queries need more".to_string(),
+                "spilling is not built yet; remove --spill-dir and raise --memory if queries need more"
+                    .to_string(),
             ));
         }
         let runtime = Runtime::new(pellucid_runtime::Options {

@@ -1,8 +1,8 @@
-//! A planned stage made ready to run: its plan with memory leaves, its multitasks' reads.
+//! Prepares a planned stage for execution: its plan with leaves in memory, and its multitasks' reads.
 //!
-//! This happens when everything that the stage waits for has ended, so that its scans are
-//! pruned with what the build sides know. Leaves above cuts read exchanges; scans are divided
-//! into multitasks; what was not split is wrapped so that its time is counted.
+//! A stage is prepared after all stages that it waits for have ended, so that filters of build sides
+//! prune its scans. Leaves at cuts read exchanges. Scans are divided into multitasks. Operators that
+//! are not split are wrapped so that their time is measured.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,65 +30,65 @@ use crate::stores::{JobIo, in_store};
 use crate::text;
 use crate::timing::{Part, TimedExec};
 
-/// A scan and the multitask of it.
+/// Scans that a multitask reads, each with the index of the scan's own multitask.
 pub(crate) type Reads = Vec<(Arc<Scan>, usize)>;
 
 /// A stage that is ready to run.
 pub(crate) struct ReadyStage {
     pub plan: Node,
-    /// What each multitask reads.
+    /// Reads of each multitask.
     pub reads: Vec<Reads>,
-    /// Memory that each multitask is admitted with.
+    /// Memory that each multitask needs for admission.
     pub memory: Vec<u64>,
-    /// Where its output goes.
+    /// Receives the stage's output.
     pub exchange: Arc<Exchange>,
-    /// Partitions of `plan` that one multitask runs: all of them in a whole stage.
+    /// True if one multitask runs all partitions of `plan`.
     pub whole: bool,
-    /// Multitasks whose computing has not ended.
+    /// Number of multitasks that have not finished computing.
     pub computing: AtomicUsize,
-    /// Multitasks that have not ended.
+    /// Number of multitasks that have not ended.
     pub left: AtomicUsize,
-    /// Rows put out, counted where a limit needs it.
+    /// Number of output rows, counted only if there is a limit.
     pub rows: AtomicUsize,
-    /// A limit is reached: what has not run need not.
+    /// Set when a limit is reached; multitasks that have not run skip their work.
     pub stop: AtomicBool,
 }
 
-/// What making a stage ready needs of its job.
+/// Builds stages that are ready to run.
 pub(crate) struct Builder<'a> {
     pub plan: &'a StagePlan,
     pub metadata: &'a Metadata,
     pub io: &'a JobIo,
     pub ledger: &'a Arc<dyn Ledger>,
-    /// Outputs of the stages so far.
+    /// Returns the exchange of a stage that has started.
     pub exchanges: &'a dyn Fn(usize) -> Option<Arc<Exchange>>,
     pub open: &'a dyn Fn(
         &datafusion::datasource::physical_plan::FileScanConfig,
         &PartitionedFile,
     ) -> Result<Source>,
-    /// Multitasks that a divided scan should have at least.
-    pub at_least: usize,
+    /// Minimum number of multitasks of a divided scan.
+    pub min_partitions: usize,
 }
 
-/// How a node stands within its stage.
+/// Constraints that the nodes above put on a node's partitions.
 #[derive(Clone, Copy)]
-struct Place {
-    /// Its number of partitions must stay.
+struct Constraints {
+    /// True if the number of partitions must not change.
     pinned: bool,
-    /// A scan of one partition may be divided.
-    free: bool,
+    /// True if a scan of one partition may be divided.
+    divisible: bool,
 }
 
 impl Builder<'_> {
-    /// Makes stage `index` ready.
+    /// Prepares stage `index`.
     ///
     /// # Errors
-    /// A file that cannot be opened; a plan that DataFusion refuses to rebuild.
+    /// Returns an error if a file cannot be opened, or DataFusion cannot rebuild the plan.
     pub(crate) fn ready(&self, index: usize) -> Result<ReadyStage> {
         let stage = &self.plan.stages[index];
         let mut scans = HashMap::new();
-        let place = Place { pinned: stage.whole, free: stage.divisible };
-        let plan = self.node(&stage.root, stage, index, place, &mut scans)?;
+        let constraints = Constraints { pinned: stage.whole, divisible: stage.divisible };
+        let plan = self.node(&stage.root, stage, index, constraints, &mut scans)?;
         let partitions = plan.output_partitioning().partition_count();
         let reads: Vec<Reads> = if stage.whole {
             vec![scans.values().flat_map(|s| (0..s.tasks.len()).map(|t| (Arc::clone(s), t))).collect()]
@@ -121,7 +121,7 @@ impl Builder<'_> {
         node: &Node,
         stage: &PlannedStage,
         index: usize,
-        place: Place,
+        constraints: Constraints,
         scans: &mut HashMap<usize, Arc<Scan>>,
     ) -> Result<Node> {
         let cut = self.plan.cuts.get(&key(node)).filter(|c| c.stage != index && !stage.whole);
@@ -132,30 +132,31 @@ impl Builder<'_> {
             if let Some(r) = node.downcast_ref::<RepartitionExec>()
                 && matches!(r.partitioning(), Partitioning::RoundRobinBatch(_))
             {
-                return self.node(r.input(), stage, index, Place { free: true, ..place }, scans);
+                let constraints = Constraints { divisible: true, ..constraints };
+                return self.node(r.input(), stage, index, constraints, scans);
             }
             if let Some(s) = node.downcast_ref::<ScalarSubqueryExec>() {
-                return self.node(s.input(), stage, index, place, scans);
+                return self.node(s.input(), stage, index, constraints, scans);
             }
         }
-        if let Some(scan) = self.scan(node, place, scans)? {
+        if let Some(scan) = self.scan(node, constraints, scans)? {
             return Ok(scan);
         }
         let children = node.children();
         if children.is_empty() {
             return Ok(Arc::clone(node));
         }
-        let pinned = place.pinned || pairs_partitions(node);
-        // One that wants all rows in one partition, or so many of each, would have several, or more.
-        let free = place.free && node.fetch().is_none();
+        let pinned = constraints.pinned || pairs_partitions(node);
+        // More partitions would break a node that requires a single partition or limits each of them.
+        let divisible = constraints.divisible && node.fetch().is_none();
         let wanted = node.input_distribution_requirements().into_per_child();
         let mut children = children
             .into_iter()
             .enumerate()
             .map(|(i, child)| {
-                let free =
-                    free && matches!(wanted.get(i), None | Some(Distribution::UnspecifiedDistribution));
-                self.node(child, stage, index, Place { pinned, free }, scans)
+                let divisible =
+                    divisible && matches!(wanted.get(i), None | Some(Distribution::UnspecifiedDistribution));
+                self.node(child, stage, index, Constraints { pinned, divisible }, scans)
             })
             .collect::<Result<Vec<_>>>()?;
         let split = is_split(node) && !stage.whole;
@@ -167,18 +168,23 @@ impl Builder<'_> {
         Ok(if split { rebuilt } else { TimedExec::wrap(rebuilt, Part::NotSplit, self.ledger) })
     }
 
-    /// The memory leaf of a scan of files.
-    fn scan(&self, node: &Node, place: Place, scans: &mut HashMap<usize, Arc<Scan>>) -> Result<Option<Node>> {
+    /// Returns the leaf that decodes a file scan from memory; `None` for other nodes.
+    fn scan(
+        &self,
+        node: &Node,
+        constraints: Constraints,
+        scans: &mut HashMap<usize, Arc<Scan>>,
+    ) -> Result<Option<Node>> {
         let Some(config) = text::file_scan(node) else { return Ok(None) };
         let one = config.file_groups.len() <= 1;
-        // What stands above may rely on the order within each of the plan's partitions.
+        // Nodes above may rely on the order within each planned partition.
         let ordered = !one && !config.output_ordering.is_empty();
-        let pinned = place.pinned
+        let pinned = constraints.pinned
             || ordered
-            || (one && !place.free)
+            || (one && !constraints.divisible)
             || config.limit.is_some() && one
-            || (config.output_partitioning.is_some() && !place.free);
-        let division = Division { pinned, at_least: self.at_least };
+            || (config.output_partitioning.is_some() && !constraints.divisible);
+        let division = Division { pinned, min_partitions: self.min_partitions };
         let open = |file: &PartitionedFile| (self.open)(config, file);
         let (leaf, scan) = match ParquetScan::of(node) {
             Some(scan) => parquet::divide(&scan, division, self.metadata, &open)?,
@@ -200,14 +206,14 @@ impl Builder<'_> {
     }
 }
 
-/// The scan's rows that a build side's keys let pass.
+/// Adds the key filters of build sides above a scan.
 fn with_key_filters(mut leaf: Node, predicate: &Arc<dyn PhysicalExpr>) -> Result<Node> {
     for part in split_conjunction(predicate) {
         let Some(dynamic) = part.downcast_ref::<DynamicFilterPhysicalExpr>() else { continue };
         let current = dynamic.current()?;
         for known in split_conjunction(&current) {
             if known.is::<KeyFilter>() {
-                // A key that the scan does not put out cannot be tested after it.
+                // Skips a key that is not a column of the scan's output.
                 if let Ok(known) = reassign_expr_columns(Arc::clone(known), &leaf.schema()) {
                     leaf = Arc::new(FilterExec::try_new(known, leaf)?);
                 }
@@ -217,7 +223,7 @@ fn with_key_filters(mut leaf: Node, predicate: &Arc<dyn PhysicalExpr>) -> Result
     Ok(leaf)
 }
 
-/// Operators whose work is cut into single-resource monotasks.
+/// Returns true for operators whose work is split into single-resource monotasks.
 pub(crate) fn is_split(node: &Node) -> bool {
     const SPLIT: [&str; 25] = [
         "AggregateExec",
@@ -249,7 +255,7 @@ pub(crate) fn is_split(node: &Node) -> bool {
     SPLIT.contains(&node.name()) || node.is::<ScalarSubqueryExec>()
 }
 
-/// Which scans multitask `partition` of `node` reads.
+/// Returns the scans that multitask `partition` of `node` reads.
 fn reads_of(node: &Node, partition: usize, scans: &HashMap<usize, Arc<Scan>>) -> Reads {
     if let Some(scan) = scans.get(&key(node)) {
         return vec![(Arc::clone(scan), partition)];
@@ -269,21 +275,21 @@ fn reads_of(node: &Node, partition: usize, scans: &HashMap<usize, Arc<Scan>>) ->
     node.children().into_iter().flat_map(child).collect()
 }
 
-/// Memory that multitask `partition` needs: what it reads, decoded and not, and what its
-/// exchanges hold for it (a hash table or a sort of them is about as large).
+/// Estimates the memory of multitask `partition`: its input, both raw and decoded, and the batches in
+/// its input exchanges (a hash table or a sort of them is about as large).
 fn memory_of(plan: &Node, partition: usize, reads: &Reads) -> u64 {
     let read: u64 = reads
         .iter()
         .map(|(scan, task)| &scan.tasks[*task])
         .map(|t| t.decoded_bytes + t.needs.iter().map(crate::scan::Need::bytes).sum::<u64>())
         .sum();
-    read + exchanged(plan, partition)
+    read + exchange_bytes(plan, partition)
 }
 
-fn exchanged(node: &Node, partition: usize) -> u64 {
+fn exchange_bytes(node: &Node, partition: usize) -> u64 {
     if let Some(leaf) = node.downcast_ref::<ExchangeExec>() {
         let exchange = leaf.exchange();
         return if partition < exchange.partitions() { exchange.bytes(partition) } else { 0 };
     }
-    node.children().into_iter().map(|c| exchanged(c, partition)).sum()
+    node.children().into_iter().map(|c| exchange_bytes(c, partition)).sum()
 }

@@ -43,9 +43,8 @@ pub(crate) fn one(sql: &str, options: &SqlParserOptions) -> Result<Statement, Da
 }
 
 fn parse(sql: &str, options: &SqlParserOptions) -> Result<VecDeque<Statement>, DataFusionError> {
-    let dialect = dialect_from_str(options.dialect).ok_or_else(|| {
-        DataFusionError::Configuration(format!("unknown SQL dialect {}", options.dialect))
-    })?;
+    let dialect = dialect_from_str(options.dialect)
+        .ok_or_else(|| DataFusionError::Configuration(format!("unknown SQL dialect {}", options.dialect)))?;
     let tokens = Tokenizer::new(dialect.as_ref(), sql)
         .tokenize_with_location()
         .map_err(|e| DataFusionError::SQL(Box::new(e.into()), None))?;

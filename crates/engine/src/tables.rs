@@ -183,7 +183,8 @@ pub(crate) async fn listing(state: &SessionState, place: &str) -> Result<Arc<dyn
         .get_file_format_factory(kind.format)
         .ok_or_else(|| DataFusionError::Internal(format!("no format {}", kind.format)))?;
     let format = factory.create(state, &options)?;
-    let urls: Vec<_> = paths::choose(place, url, all, &kind.extension)?.into_iter().map(in_its_store).collect();
+    let urls: Vec<_> =
+        paths::choose(place, url, all, &kind.extension)?.into_iter().map(in_its_store).collect();
     let extension = if url.is_collection() && urls.len() == 1 { kind.extension } else { String::new() };
     let options = ListingOptions::new(Arc::clone(&format)).with_file_extension(extension);
     let config = ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options);

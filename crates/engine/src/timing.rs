@@ -1,10 +1,9 @@
-//! Where a compute monotask's time goes: decode, operators, encode, not split.
+//! Measures the parts of a compute monotask's time: decode, operators, encode, not split.
 //!
-//! A monotask runs on one thread from start to end, so its parts are counted in a
-//! thread-local stack of frames: entering a part pushes a frame, leaving it adds
-//! what passed, less what its inner parts took. [`TimedExec`] wraps the nodes whose
-//! time matters (scans, nodes that were not split and their children); every other
-//! operator is the rest. Two clock reads a batch: it does not apply below batches.
+//! A monotask runs on one thread from start to end, so its parts are measured in a thread-local stack of
+//! frames. Entering a part pushes a frame. Leaving it adds the elapsed time minus that of its inner parts.
+//! [`TimedExec`] wraps scans, nodes that are not split, and the children of those. All other operators
+//! are the remainder. The cost is two clock reads per batch, so nothing below a batch is measured.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -27,17 +26,17 @@ use crate::exchange::{Ledger, stopped};
 /// A part of a compute monotask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Decoding input.
+    /// Decoding of input.
     Decode,
     /// Operators that were cut into stages.
     Operators,
-    /// Partitioning or encoding output.
+    /// Partitioning or encoding of output.
     Encode,
-    /// Operators that ran as they are, inside one monotask.
+    /// Operators that are not split into monotasks.
     NotSplit,
 }
 
-/// Nanoseconds of each part, within one monotask.
+/// Time of each part within one monotask.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Parts {
     pub decode_ns: u64,
@@ -47,7 +46,7 @@ pub(crate) struct Parts {
 
 #[derive(Default)]
 struct Frames {
-    /// Time that inner parts took, one entry a part that is open.
+    /// Time of inner parts, one entry per open part.
     inner: Vec<u64>,
     parts: Parts,
 }
@@ -56,7 +55,7 @@ thread_local! {
     static FRAMES: RefCell<Frames> = RefCell::default();
 }
 
-/// Runs `work` and counts its time, less that of the parts inside it, as `part`.
+/// Runs `work` and adds its time, minus that of inner parts, to `part`.
 pub(crate) fn timed<T>(part: Part, work: impl FnOnce() -> T) -> T {
     FRAMES.with_borrow_mut(|f| f.inner.push(0));
     let start = Instant::now();
@@ -77,21 +76,21 @@ pub(crate) fn timed<T>(part: Part, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Forgets what a panic or an earlier monotask of this thread left behind.
+/// Clears the measurements of this thread, which an earlier monotask or a panic may have left.
 pub(crate) fn reset() {
     FRAMES.take();
 }
 
-/// The parts counted on this thread since [`reset`].
+/// Returns the parts measured on this thread since [`reset`].
 pub(crate) fn parts() -> Parts {
     FRAMES.with_borrow(|f| f.parts)
 }
 
-/// A node whose polls count as one [`Part`].
+/// A wrapper that adds the time of a node's polls to one [`Part`].
 pub(crate) struct TimedExec {
     input: Arc<dyn ExecutionPlan>,
     part: Part,
-    /// Asked before each batch whether the job still runs.
+    /// Checked before each batch, to stop if the job has ended early.
     ledger: Arc<dyn Ledger>,
 }
 
@@ -182,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn inner_parts_are_taken_from_outer_ones() {
+    fn inner_parts_are_subtracted_from_outer_parts() {
         reset();
         let spin = |n: u64| (0..n).fold(0u64, |a, b| std::hint::black_box(a ^ b));
         timed(Part::NotSplit, || {
@@ -191,7 +190,7 @@ mod tests {
         });
         let all = parts();
         assert!(all.decode_ns > 0 && all.encode_ns > 0);
-        // What is outside the inner parts is next to nothing beside 200,000 rounds.
+        // The time outside the inner parts is negligible compared to 200,000 rounds.
         assert!(all.not_split_ns < all.decode_ns);
         reset();
         assert_eq!(parts().decode_ns, 0);

@@ -1,4 +1,4 @@
-//! The engine in process: answers, traces, several queries at once, failures that leave it usable.
+//! Tests of the engine in process: results, traces, concurrent queries, and recovery from failures.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use datafusion::parquet::file::properties::WriterProperties;
 use pellucid_engine::{Engine, EngineError, EngineOptions, Input, QueryResult};
 use pellucid_trace::{Outcome, Phase, kind};
 
-/// `rows` rows of `k` = 0, 1, … and `s` = `k` modulo 7 as text, in row groups of 1,000.
+/// Writes a Parquet file with `rows` rows of `k` = 0, 1, … and `s` = `k` modulo 7 as text, in row groups
+/// of 1,000.
 fn table(path: &Path, rows: i64) {
     let schema = Arc::new(Schema::new(vec![
         Field::new("k", DataType::Int64, false),
@@ -40,7 +41,7 @@ fn number(result: &QueryResult) -> i64 {
     result.batches[0].column(0).as_primitive::<Int64Type>().value(0)
 }
 
-/// A folder with the table `t` of 20,000 rows, and an engine that knows it.
+/// Creates a folder with the table `t` of 20,000 rows, and an engine with the table registered.
 fn with_table() -> (tempfile::TempDir, Engine) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.parquet");
@@ -51,7 +52,7 @@ fn with_table() -> (tempfile::TempDir, Engine) {
 }
 
 #[test]
-fn every_monotask_uses_one_resource_and_the_trace_is_sound() {
+fn every_monotask_uses_one_resource_and_trace_is_valid() {
     let (_folder, engine) = with_table();
     let result = run(&engine, "SELECT s, sum(k) FROM t WHERE k >= 5000 GROUP BY s ORDER BY s");
     assert_eq!(result.batches.iter().map(|b| b.num_rows()).sum::<usize>(), 7);
@@ -63,7 +64,7 @@ fn every_monotask_uses_one_resource_and_the_trace_is_sound() {
         let resource = &trace.resources[monotask.resource as usize];
         assert_eq!(monotask.phase == Phase::Compute, resource.kind == kind::CPU, "{monotask:?}");
     }
-    // Row groups below 5,000 are pruned: 15 of 20 are read.
+    // Pruning skips the row groups below 5,000, so 15 of 20 are read.
     let read: u64 = trace
         .monotasks
         .iter()
@@ -80,7 +81,7 @@ fn every_monotask_uses_one_resource_and_the_trace_is_sound() {
 }
 
 #[test]
-fn a_build_side_prunes_what_the_probe_side_reads() {
+fn build_side_prunes_probe_side_reads() {
     let (folder, engine) = with_table();
     let few = folder.path().join("few.parquet");
     table(&few, 10);
@@ -100,14 +101,14 @@ fn a_build_side_prunes_what_the_probe_side_reads() {
 }
 
 #[test]
-fn a_limit_stops_early() {
+fn limit_returns_exactly_its_rows() {
     let (_folder, engine) = with_table();
     let result = run(&engine, "SELECT k FROM t WHERE k % 2 = 0 LIMIT 3");
     assert_eq!(result.batches.iter().map(|b| b.num_rows()).sum::<usize>(), 3);
 }
 
 #[test]
-fn queries_at_once_have_their_own_answers_and_traces() {
+fn concurrent_queries_have_separate_results_and_traces() {
     let (_folder, engine) = with_table();
     let queries: Vec<_> = (1..=8)
         .map(|n| {
@@ -124,12 +125,12 @@ fn queries_at_once_have_their_own_answers_and_traces() {
 }
 
 #[test]
-fn a_failure_says_why_in_the_trace_and_leaves_the_engine_usable() {
+fn failed_query_records_cause_and_engine_stays_usable() {
     let (folder, engine) = with_table();
     let trace = folder.path().join("failed.trace");
     let failed = engine.start("SELECT 1 / (k - 19999) FROM t", Some(trace.clone())).unwrap().wait();
-    let Err(EngineError::Failed(words)) = failed else { panic!("{failed:?}") };
-    assert!(words.contains("Divide by zero") || words.contains("division"), "{words}");
+    let Err(EngineError::Failed(message)) = failed else { panic!("{failed:?}") };
+    assert!(message.contains("Divide by zero") || message.contains("division"), "{message}");
     let trace = pellucid_trace::Trace::read(&trace).unwrap();
     assert_eq!(trace.job_ends[0].outcome, Outcome::Failed);
     assert!(trace.job_ends[0].error.as_ref().is_some_and(|e| e.to_lowercase().contains("div")));
@@ -137,7 +138,7 @@ fn a_failure_says_why_in_the_trace_and_leaves_the_engine_usable() {
 }
 
 #[test]
-fn a_cancelled_query_ends_and_leaves_the_engine_usable() {
+fn cancelled_query_ends_and_engine_stays_usable() {
     let (_folder, engine) = with_table();
     let endless = "SELECT count(*) FROM t a, t b, t c WHERE a.k + b.k + c.k = -1";
     let query = engine.start(endless, None).unwrap();
@@ -147,20 +148,20 @@ fn a_cancelled_query_ends_and_leaves_the_engine_usable() {
 }
 
 #[test]
-fn memory_below_what_a_query_needs_is_said_and_not_exceeded() {
+fn query_over_memory_budget_fails_with_remedy() {
     let (folder, _) = with_table();
     let path = folder.path().join("t.parquet");
     let options = EngineOptions { cores: 2, memory_bytes: Some(100_000), ..EngineOptions::default() };
     let engine = Engine::new(options).unwrap();
     engine.register_table("t", path.to_str().unwrap()).unwrap();
     let failed = engine.start("SELECT k, s, count(*) FROM t GROUP BY k, s", None).unwrap().wait();
-    let Err(EngineError::Failed(words)) = failed else { panic!("{failed:?}") };
-    assert!(words.contains("memory") && words.contains("--memory"), "{words}");
+    let Err(EngineError::Failed(message)) = failed else { panic!("{failed:?}") };
+    assert!(message.contains("memory") && message.contains("--memory"), "{message}");
     assert_eq!(number(&run(&engine, "SELECT count(*) FROM t")), 20_000);
 }
 
 #[test]
-fn the_answer_is_the_same_however_it_is_divided() {
+fn result_does_not_depend_on_cores_and_partitions() {
     let (folder, _) = with_table();
     let path = folder.path().join("t.parquet");
     let sql = "SELECT a.s, count(*), sum(a.k), avg(b.k) FROM t a JOIN t b ON a.k = b.k + 1 \
@@ -179,7 +180,7 @@ fn the_answer_is_the_same_however_it_is_divided() {
 }
 
 #[test]
-fn tables_in_memory_give_the_same_answer_without_a_disk() {
+fn tables_in_memory_return_same_result_without_disk() {
     let (folder, plain) = with_table();
     let path = folder.path().join("t.parquet");
     let sql = "SELECT sum(k) FROM t WHERE s = 'text 3'";
@@ -196,7 +197,7 @@ fn tables_in_memory_give_the_same_answer_without_a_disk() {
 }
 
 #[test]
-fn statements_change_what_later_ones_see() {
+fn statements_affect_later_statements() {
     let (_folder, engine) = with_table();
     run(&engine, "CREATE VIEW v AS SELECT k FROM t WHERE k < 10");
     run(&engine, "CREATE TABLE m AS SELECT k * 2 AS d FROM v");
