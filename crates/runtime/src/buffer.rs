@@ -1,9 +1,8 @@
-//! Buffers for reads, handed out as `Bytes` and used again.
+//! A pool of read buffers, which are returned as `Bytes` and reused.
 //!
-//! The first touch of a fresh page costs more than reading into it, so a buffer
-//! comes back when the last `Bytes` on it is dropped, on whichever thread that
-//! is. Sizes are rounded up to few classes, so that one fits the next read too.
-//! What lies idle is bounded; beyond the bound a buffer goes back to the kernel.
+//! The first access to a fresh page costs more than reading into it, so a buffer returns to the pool when
+//! the last `Bytes` on it is dropped, on any thread. Sizes are rounded up to a few classes, so that buffers
+//! fit later reads. Idle memory is bounded; beyond the bound, buffers are unmapped.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,12 +12,12 @@ use bytes::Bytes;
 
 use crate::platform::Pages;
 
-/// Idle bytes that a pool keeps at most.
+/// Maximum idle memory of a pool.
 const IDLE_MAX_BYTES: usize = 128 << 20;
-/// Smallest buffer.
+/// Minimum size of a buffer.
 const CLASS_MIN_BYTES: usize = 64 << 10;
 
-/// A bounded store of idle buffers.
+/// A bounded pool of idle buffers.
 pub(crate) struct Pool {
     idle: Mutex<Idle>,
     idle_max_bytes: usize,
@@ -30,9 +29,9 @@ struct Idle {
     bytes: usize,
 }
 
-/// A buffer that is being filled; page-aligned.
+/// A page-aligned buffer that is being filled.
 pub(crate) struct Buffer {
-    /// Taken only when it goes back.
+    /// `None` only after drop has returned the pages to the pool.
     pages: Option<Pages>,
     pool: Arc<Pool>,
 }
@@ -46,10 +45,10 @@ impl Pool {
         Arc::new(Pool { idle: Mutex::default(), idle_max_bytes })
     }
 
-    /// A buffer of at least `len` bytes; what is in it is left over from before.
+    /// Returns a buffer of at least `len` bytes with arbitrary content.
     ///
     /// # Errors
-    /// Where the kernel has no memory for it.
+    /// Returns an error if the kernel has no memory.
     pub(crate) fn take(self: &Arc<Self>, len: usize) -> io::Result<Buffer> {
         let class = class_of(len);
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,13 +73,14 @@ impl Pool {
             idle.bytes += class;
             idle.by_class.entry(class).or_default().push(pages);
         } else {
-            drop(idle); // unmapping takes long: not under the lock
+            drop(idle); // unmapping is slow, so it must not hold the lock
             drop(pages);
         }
     }
 }
 
-/// Four classes to each doubling: at most a quarter of a buffer is of no use.
+/// Returns the size class of `len`. Each doubling has four classes, so at most a quarter of a buffer is
+/// wasted.
 fn class_of(len: usize) -> usize {
     let len = len.max(CLASS_MIN_BYTES);
     let step = (len.next_power_of_two() / 8).max(CLASS_MIN_BYTES / 4);
@@ -92,7 +92,7 @@ impl Buffer {
         self.pages.as_mut().map_or(&mut [], Pages::as_mut_slice)
     }
 
-    /// No more writing: the whole buffer, to be sliced.
+    /// Converts the whole buffer to immutable `Bytes`.
     pub(crate) fn freeze(self) -> Bytes {
         Bytes::from_owner(self)
     }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_hold_and_waste_little() {
+    fn classes_fit_and_waste_at_most_a_quarter() {
         for len in (1..40 << 20).step_by(99_991) {
             let class = class_of(len);
             assert!(class >= len && class.is_multiple_of(4096), "{len} → {class}");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_comes_back_when_its_last_slice_goes() -> io::Result<()> {
+    fn buffer_is_reused_after_its_last_slice_is_dropped() -> io::Result<()> {
         let pool = Pool::bounded(1 << 20);
         let mut buffer = pool.take(100_000)?;
         buffer.as_mut_slice()[..3].copy_from_slice(b"abc");
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_idle_is_bounded() -> io::Result<()> {
+    fn idle_memory_is_bounded() -> io::Result<()> {
         let pool = Pool::bounded(1 << 20);
         let many: Vec<Buffer> = (0..20).map(|_| pool.take(128 << 10)).collect::<Result<_, _>>()?;
         drop(many);

@@ -1,10 +1,9 @@
-//! Moves bytes in chunks: small enough that a cancellation is soon seen.
+//! Transfers bytes in chunks that are small enough for prompt cancellation.
 //!
-//! A thread in a system call hears nothing, so a transfer is cut into chunks of
-//! at most 1 MiB, and between two of them it is seen whether the job was
-//! cancelled, and a pacer may hold it up. Where a device is so slow, or so shared,
-//! that a chunk takes long, chunks shrink at once, and grow again step by step.
-//! Their size is the resource's own: a new monotask need not find it out again.
+//! A system call cannot be cancelled, so a transfer is split into chunks of at most 1 MiB. Between two
+//! chunks, the thread checks for cancellation and may wait for a pacer. If a device is slow or shared and a
+//! chunk takes long, chunks shrink at once and grow again step by step. The size belongs to the resource,
+//! so that new monotasks start with it.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,16 +13,16 @@ use crate::pacer;
 use crate::{Cancelled, Context, Error, ResourceHandle};
 
 const MAX_BYTES: u64 = 1 << 20;
-/// Below this, a device loses more by the cut than a cancellation gains.
+/// Minimum chunk size; smaller chunks cost the device more than earlier cancellation gains.
 const MIN_BYTES: u64 = 64 << 10;
-/// A multiple of any device's logical block, and mostly a page.
+/// A multiple of any device's logical block size, and usually the page size.
 pub(crate) const BLOCK_BYTES: u64 = 4096;
-/// Before anything is known.
+/// Initial chunk size.
 const FIRST_BYTES: u64 = 256 << 10;
-/// A chunk that takes longer is too large.
-const TIME: Duration = Duration::from_millis(25);
+/// Maximum time of a chunk, above which chunks shrink.
+const MAX_TIME: Duration = Duration::from_millis(25);
 
-/// Size of a resource's next chunk.
+/// The size of a resource's next chunk.
 pub(crate) struct ChunkSize(AtomicU64);
 
 impl Default for ChunkSize {
@@ -33,14 +32,14 @@ impl Default for ChunkSize {
 }
 
 impl ChunkSize {
-    /// Threads may overwrite one another's word: each is as good.
+    /// Adapts the size. Threads may overwrite each other's result, which is harmless.
     fn learn(&self, bytes: u64, took: Duration) {
         let now = self.0.load(Ordering::Relaxed);
         self.0.store(next_bytes(now, bytes, took), Ordering::Relaxed);
     }
 }
 
-/// One monotask's way of moving bytes.
+/// The chunked transfers of one monotask.
 pub(crate) struct Chunks<'a> {
     resource: &'a ResourceHandle,
     context: &'a Context,
@@ -51,10 +50,10 @@ impl<'a> Chunks<'a> {
         Chunks { resource, context }
     }
 
-    /// Has `range` moved by `each`, chunk by chunk.
+    /// Calls `each` for every chunk of `range`.
     ///
     /// # Errors
-    /// That of `each`, or [`Cancelled`].
+    /// Returns the error of `each`, or [`Cancelled`].
     pub fn each(
         &self,
         range: Range<u64>,
@@ -67,35 +66,35 @@ impl<'a> Chunks<'a> {
                 return Err(Cancelled.into());
             }
             let size = self.resource.0.chunk_size.0.load(Ordering::Relaxed);
-            let most = pacer.map_or(size, |p| p.chunk_bytes(size));
-            let chunk = at..chunk_end(at, most, range.end);
+            let max = pacer.map_or(size, |p| p.chunk_bytes(size));
+            let chunk = at..chunk_end(at, max, range.end);
             let bytes = chunk.end - chunk.start;
             at = chunk.end;
-            let begun = Instant::now();
-            let may_end = pacer.map(|p| begun + p.book(bytes));
+            let started = Instant::now();
+            let earliest_end = pacer.map(|p| started + p.book(bytes));
             each(chunk)?;
-            self.resource.0.chunk_size.learn(bytes, begun.elapsed());
-            if let Some(may_end) = may_end {
-                pacer::wait(may_end, self.context)?;
+            self.resource.0.chunk_size.learn(bytes, started.elapsed());
+            if let Some(earliest_end) = earliest_end {
+                pacer::wait(earliest_end, self.context)?;
             }
         }
         Ok(())
     }
 }
 
-/// Chunks end between blocks: a direct read has to, and no other reads a page twice.
-fn chunk_end(at: u64, most: u64, end: u64) -> u64 {
-    let whole_blocks = (at + most) & !(BLOCK_BYTES - 1);
+/// Returns the end of a chunk. It is at a block boundary, as direct reads require, so that no page is read
+/// twice.
+fn chunk_end(at: u64, max: u64, end: u64) -> u64 {
+    let whole_blocks = (at + max) & !(BLOCK_BYTES - 1);
     if whole_blocks > at { whole_blocks.min(end) } else { end.min(at + BLOCK_BYTES) }
 }
 
-/// The size after a chunk of `bytes` took `took`: half of it where that was long, a
-/// little more where it was short. A chunk that was small anyway says nothing of
-/// larger ones.
+/// Returns the size after a chunk of `bytes` took `took`: half of it if that was long, a little more than
+/// `now` if it was short. Small chunks do not increase the size.
 fn next_bytes(now: u64, bytes: u64, took: Duration) -> u64 {
-    if took > TIME {
+    if took > MAX_TIME {
         (bytes / 2).clamp(MIN_BYTES, now)
-    } else if took < TIME / 4 && bytes >= now / 2 {
+    } else if took < MAX_TIME / 4 && bytes >= now / 2 {
         (now + now / 16).min(MAX_BYTES)
     } else {
         now
@@ -107,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_follow_the_device() {
+    fn chunk_size_adapts_to_device() {
         let ms = Duration::from_millis;
         assert_eq!(next_bytes(MAX_BYTES, MAX_BYTES, ms(160)), MAX_BYTES / 2);
         assert_eq!(next_bytes(MIN_BYTES, MIN_BYTES, ms(160)), MIN_BYTES);
@@ -118,13 +117,13 @@ mod tests {
     }
 
     #[test]
-    fn chunks_end_between_blocks() {
-        for most in [MIN_BYTES, 70_001, 278_528 + 17_408, MAX_BYTES] {
+    fn chunks_end_at_block_boundaries() {
+        for max in [MIN_BYTES, 70_001, 278_528 + 17_408, MAX_BYTES] {
             for (start, end) in [(0, 3 << 20), (12_345, 2_000_003), (4096, 8192), (5, 6)] {
                 let mut at = start;
                 while at < end {
-                    let to = chunk_end(at, most, end);
-                    assert!(to > at && to <= end && to - at <= most, "{at}..{to} of {end}");
+                    let to = chunk_end(at, max, end);
+                    assert!(to > at && to <= end && to - at <= max, "{at}..{to} of {end}");
                     assert!(to == end || to.is_multiple_of(BLOCK_BYTES), "{at}..{to} of {end}");
                     at = to;
                 }
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_device_gets_whole_chunks_soon_and_a_slow_one_small_ones_at_once() {
+    fn chunks_grow_gradually_and_shrink_at_once() {
         let size = ChunkSize::default();
         let now = |size: &ChunkSize| size.0.load(Ordering::Relaxed);
         let mut moved = 0;

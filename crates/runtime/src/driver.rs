@@ -1,14 +1,13 @@
-//! Drives the scheduler: one short lock round it, everything foreign outside.
+//! Drives the scheduler under one short lock, and runs all caller code outside of it.
 //!
-//! Whoever causes a decision (a worker that ended a monotask, a caller that
-//! submits) takes decisions until there are none. A `Start` goes to its
-//! resource's threads at once; what takes longer, planning a multitask and
-//! telling it that it is done, becomes an action that the same thread then runs
-//! without the lock. What an action causes in turn waits in the same list, so
-//! that a chain of stages does not become a chain of calls.
+//! The thread that causes a decision (a worker that has ended a monotask, or a caller that submits) takes
+//! decisions until there are none left. A `Start` goes to the threads of its resource at once. Longer
+//! work, planning a multitask or calling its `done`, becomes an action, which the same thread runs
+//! without the lock. Actions that follow from an action go to the same queue, so that a chain of stages
+//! does not become a deep stack.
 //!
-//! The scheduler ends no multitask that is being planned or of which something
-//! runs, so a job is over only when no code of it runs any more.
+//! The scheduler does not end a multitask while it is being planned or one of its monotasks runs, so a
+//! job ends only after all its code has returned.
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -29,20 +28,20 @@ use crate::job::{Ending, JobInner};
 use crate::resource::Info;
 use crate::{Error, Multitask, ResourceHandle, worker};
 
-/// What the runtime, its threads and its jobs share.
+/// The state that the runtime, its threads and its jobs share.
 pub(crate) struct Shared {
     /// Time zero of the scheduler.
     pub origin: Instant,
     pub state: Mutex<State>,
     pub pool: Arc<Pool>,
-    /// Wakes the sampler: a job began, or the runtime closes.
+    /// Notified when a job begins or the runtime closes.
     pub sampler: Condvar,
 }
 
-/// Everything under the lock.
+/// The state under the lock.
 pub(crate) struct State {
     pub scheduler: Scheduler,
-    /// By the scheduler's number of the resource.
+    /// Indexed by the scheduler's resource id.
     pub lanes: Vec<Lane>,
     pub multitasks: HashMap<MultitaskId, Entry>,
     pub jobs: HashMap<JobId, Live>,
@@ -51,11 +50,11 @@ pub(crate) struct State {
     pub closing: bool,
 }
 
-/// A resource's threads and what waits for them.
+/// The threads of a resource and the monotasks that wait for them.
 pub(crate) struct Lane {
     pub resource: ResourceHandle,
     pub ready: VecDeque<Ticket>,
-    /// Threads that wait, or will before they do anything else.
+    /// Number of threads that wait, including new ones that have not started yet.
     pub idle: usize,
     pub threads: usize,
     pub wake: Arc<Condvar>,
@@ -64,29 +63,29 @@ pub(crate) struct Lane {
 /// A job that has not ended.
 pub(crate) struct Live {
     pub job: Arc<JobInner>,
-    /// Submitted and not yet ended.
+    /// Number of submitted multitasks that have not ended.
     pub multitasks: usize,
-    /// Set once: the first cause wins.
+    /// Set once; the first cause wins.
     pub ending: Option<Ending>,
 }
 
-/// Foreign code to run without the lock.
+/// Caller code to run without the lock.
 enum Action {
     Plan(MultitaskId),
     End(MultitaskId, scheduler::Outcome),
-    /// A resource has no thread, and the system gives it none.
+    /// Fails a monotask whose resource has no thread and cannot start one.
     Refuse(Box<Ticket>, std::io::Error),
-    /// An error that is nobody's cause; dropping it is foreign code too.
+    /// Drops an ending that was not the first cause. Its error is caller code, too.
     Drop(Ending),
 }
 
 thread_local! {
-    /// This thread runs actions further up its stack.
+    /// True if this thread runs actions further up its stack.
     static DRAINING: Cell<bool> = const { Cell::new(false) };
 }
 
 impl State {
-    /// Sets a job's ending, unless it has one: then that is why this one came.
+    /// Sets a job's ending, unless it has one: later endings are consequences of the first.
     pub fn set_ending(&mut self, job: &JobInner, ending: Ending) {
         match self.jobs.get_mut(&job.id) {
             Some(live) if live.ending.is_none() => {
@@ -97,7 +96,7 @@ impl State {
         }
     }
 
-    /// Takes over what a plan came to; gives it back where it cannot be.
+    /// Adds the planned monotasks of a multitask; returns them with the error if the plan is invalid.
     fn expand(
         &mut self,
         id: MultitaskId,
@@ -135,17 +134,17 @@ impl Shared {
         })
     }
 
-    /// The lock. Nothing foreign runs under it, so a poisoned one is as good.
+    /// Locks the state. No caller code runs under the lock, so poisoning can be ignored.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Now, on the scheduler's clock.
+    /// Returns the current time on the scheduler's clock.
     pub fn now(&self) -> scheduler::Nanos {
         u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Registers a resource; `info` is told its number.
+    /// Registers a resource; `info` receives its id.
     pub fn add_resource(
         &self,
         spec: ResourceSpec,
@@ -165,7 +164,7 @@ impl Shared {
         resource
     }
 
-    /// Queues a multitask for admission; dropped where its job is over.
+    /// Queues a multitask for admission; drops it if its job has ended.
     pub fn submit(
         self: &Arc<Self>,
         job: &Arc<JobInner>,
@@ -189,7 +188,7 @@ impl Shared {
         drop(self.drain(state, None));
     }
 
-    /// Ends a job: what is queued is dropped, what runs is asked to stop.
+    /// Ends a job: drops queued work and asks running work to stop.
     pub fn stop(self: &Arc<Self>, job: &Arc<JobInner>, ending: Ending) {
         let mut state = self.lock();
         state.set_ending(job, ending);
@@ -198,15 +197,15 @@ impl Shared {
         drop(self.drain(state, None));
     }
 
-    /// Tells the scheduler something small, and does what comes of it.
-    pub fn tell(self: &Arc<Self>, f: impl FnOnce(&mut Scheduler)) {
+    /// Updates the scheduler and handles the decisions that follow.
+    pub fn update(self: &Arc<Self>, f: impl FnOnce(&mut Scheduler)) {
         let mut state = self.lock();
         f(&mut state.scheduler);
         drop(self.drain(state, None));
     }
 
-    /// Takes decisions, and runs actions, until there are none. `own`: the resource
-    /// that the calling thread will serve next.
+    /// Takes decisions and runs actions until there are none left. `own` is the resource that the calling
+    /// thread will serve next.
     pub fn drain<'a>(
         self: &'a Arc<Self>,
         mut state: MutexGuard<'a, State>,
@@ -255,13 +254,13 @@ impl Shared {
             }
         }
         for lane in fed {
-            // This thread takes one itself, if nothing else keeps it.
+            // This thread serves one ticket itself unless it has actions to run.
             let mine = own.is_some_and(|o| o.0 as usize == lane) && state.actions.is_empty();
             self.wake(state, lane, usize::from(mine));
         }
     }
 
-    /// Sees to it that a thread comes for each ticket of a lane but `mine`.
+    /// Wakes or starts a thread for each ticket of a lane except `mine` of them.
     fn wake(self: &Arc<Self>, state: &mut State, lane: usize, mine: usize) {
         let wanted = state.lanes[lane].ready.len().saturating_sub(mine);
         for _ in 0..wanted.min(state.lanes[lane].idle) {
@@ -269,7 +268,7 @@ impl Shared {
         }
         while state.lanes[lane].idle < wanted && state.lanes[lane].may_grow() {
             let Err(error) = worker::spawn(self, state, lane) else { continue };
-            // Those that there are will come to it; without any, nobody will.
+            // Existing threads will serve the tickets; without any thread, they must fail.
             if state.lanes[lane].threads == 0 {
                 while let Some(ticket) = state.lanes[lane].ready.pop_front() {
                     let error = std::io::Error::new(error.kind(), error.to_string());
@@ -288,7 +287,7 @@ impl Shared {
         if job.is_stopped() || body.is_none() {
             state.scheduler.fail_expand(self.now(), id);
             drop(state);
-            // It is not ours: what it holds may come back here when it goes.
+            // Without the lock: dropping caller code may call back into the runtime.
             return drop_guarded(body);
         }
         let Some(mut body) = body else { return };
@@ -348,7 +347,7 @@ impl Shared {
         state.scheduler.fail(self.now(), ticket.id);
     }
 
-    /// Ends a job that has its ending and no multitask left.
+    /// Ends a job that has an ending and no multitasks left.
     fn end_if_over<'a>(&'a self, mut state: MutexGuard<'a, State>, id: JobId) -> MutexGuard<'a, State> {
         let over = |live: &Live| live.multitasks == 0 && live.ending.is_some();
         if !state.jobs.get(&id).is_some_and(over) {
@@ -357,20 +356,20 @@ impl Shared {
         let Some(Live { job, ending: Some(ending), .. }) = state.jobs.remove(&id) else {
             return state;
         };
-        state.scheduler.release(id, job.let_go());
+        state.scheduler.release(id, job.take_held_bytes());
         state.scheduler.end_job(self.now(), id);
         let resources: Vec<_> = state.lanes.iter().map(|l| l.resource.clone()).collect();
         drop(state);
         job.end(ending, &resources);
-        drop(job); // the last of it may join the trace's writer: not under the lock
+        drop(job); // without the lock: the last reference may join the trace's writer thread
         self.lock()
     }
 }
 
 impl Lane {
-    /// Cores have all their threads from the start. On other resources a thread
-    /// may be busy with an action while the scheduler counts its place as free, so
-    /// there may be more threads than places.
+    /// Returns true if the lane may start a thread. Cores have all their threads from the start. On other
+    /// resources a thread may run an action while the scheduler counts its slot as free, so there may be
+    /// more threads than slots.
     fn may_grow(&self) -> bool {
         self.resource.kind() != trace::kind::CPU && self.threads < 2 * self.resource.concurrency() as usize
     }

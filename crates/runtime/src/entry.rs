@@ -1,8 +1,7 @@
-//! A multitask in the driver's hands, and the tickets that its monotasks become.
+//! The driver's state of multitasks and monotasks.
 //!
-//! The scheduler keeps what it needs to decide; the closures, and what the trace
-//! wants to know of each monotask, are kept here. A monotask counts as queued from
-//! the moment that all it comes after has ended, as in the scheduler.
+//! The scheduler keeps only what its decisions need. Closures and trace records of monotasks are kept
+//! here. As in the scheduler, a monotask is queued once all monotasks in its `after` have ended.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,13 +13,13 @@ use crate::job::JobInner;
 use crate::multitask::Run;
 use crate::{Error, Monotask, Multitask};
 
-/// A monotask that was started and waits for its thread.
+/// A monotask that the scheduler has started and that waits for a thread.
 pub(crate) struct Ticket {
     pub id: MonotaskId,
     pub job: Arc<JobInner>,
     pub run: Run,
     pub queued: Instant,
-    /// Its record, as far as it is known.
+    /// Trace record, filled in as far as known.
     pub record: trace::Monotask,
 }
 
@@ -30,7 +29,7 @@ pub(crate) struct Entry {
     pub stage: trace::StageIx,
     pub partition: u32,
     pub memory_bytes: u64,
-    /// Away while `plan` runs.
+    /// `None` while `plan` runs.
     pub body: Option<Box<dyn Multitask>>,
     ix: trace::MultitaskIx,
     slots: Vec<Slot>,
@@ -40,7 +39,7 @@ pub(crate) struct Entry {
 pub(crate) struct Slot {
     run: Option<Run>,
     after: Vec<u32>,
-    /// When all that it comes after had ended.
+    /// Time at which all monotasks in `after` had ended.
     queued: Option<Instant>,
     done: bool,
     resource: trace::ResourceIx,
@@ -60,14 +59,14 @@ impl Entry {
         Entry { job, stage, partition, memory_bytes, body, ix: 0, slots }
     }
 
-    /// Notes what was planned, under the trace's index of the multitask.
+    /// Sets the planned monotasks and the trace's index of the multitask.
     pub fn expanded(&mut self, ix: trace::MultitaskIx, slots: Vec<Slot>, now: Instant) {
         self.ix = ix;
         self.slots = slots;
         self.queue(now);
     }
 
-    /// The ticket of a monotask that the scheduler starts.
+    /// Returns the ticket of a monotask that the scheduler starts.
     pub fn ticket(&mut self, id: MonotaskId) -> Option<Ticket> {
         let slot = self.slots.get_mut(id.index as usize)?;
         let run = slot.run.take()?;
@@ -93,7 +92,7 @@ impl Entry {
         Some(Ticket { id, job: Arc::clone(&self.job), run, queued, record })
     }
 
-    /// Notes what has nothing left to come after.
+    /// Sets the queue time of monotasks whose dependencies have ended.
     fn queue(&mut self, now: Instant) {
         for i in 0..self.slots.len() {
             let slot = &self.slots[i];
@@ -104,7 +103,7 @@ impl Entry {
         }
     }
 
-    /// Notes that one ended and that more came of it.
+    /// Marks a monotask as ended and adds the monotasks that it returned.
     pub fn completed(&mut self, index: u32, then: Vec<Slot>, now: Instant) {
         if let Some(slot) = self.slots.get_mut(index as usize) {
             slot.done = true;
@@ -114,11 +113,11 @@ impl Entry {
     }
 }
 
-/// Takes monotasks apart: what the scheduler is told of each, and what is kept.
+/// Splits monotasks into the scheduler's specification and the driver's state.
 ///
 /// # Errors
-/// A phase on a resource that is not its own: a core would block on I/O, or the
-/// reverse, and the trace would tell a wrong story.
+/// Returns an error if a phase does not match its resource: a core would block on I/O, or a disk
+/// thread would compute, and the trace would be wrong.
 pub(crate) fn take_apart(
     job: &JobInner,
     planned: Vec<Monotask>,
@@ -126,7 +125,7 @@ pub(crate) fn take_apart(
     let one = |m: Monotask| {
         if (m.phase == Phase::Compute) != (m.resource.kind() == trace::kind::CPU) {
             return Err(format!(
-                "a {:?} monotask was planned on {}: the compute phase runs on cores, the others do not",
+                "a {:?} monotask was planned on {}: the compute phase runs on cores only, other phases never",
                 m.phase,
                 m.resource.name()
             )

@@ -1,12 +1,11 @@
-//! A file on a known disk, read by ranges.
+//! Files on a known disk, which are read by ranges.
 //!
-//! What is read is decided before (see [`File::residency`]): a read monotask
-//! brings exactly the ranges that it was planned with, in chunks ([`Chunks`]).
-//! Read-ahead is off (`POSIX_FADV_RANDOM`): the device moves what was
-//! asked for. In direct mode whole blocks come past the page cache.
+//! A read monotask reads exactly the ranges with which it was planned (see [`File::residency`]), in chunks
+//! ([`Chunks`]). Read-ahead is off (`POSIX_FADV_RANDOM`), so the device moves no other bytes. In direct
+//! mode, reads bypass the page cache and cover whole blocks.
 //!
-//! Small ranges that follow one another share a buffer, large ones have their
-//! own; a slice of one keeps the whole buffer alive.
+//! Consecutive small ranges share a buffer, large ranges have their own. A slice keeps its whole buffer
+//! alive.
 
 use std::fs;
 use std::ops::Range;
@@ -22,13 +21,14 @@ use crate::chunks::{BLOCK_BYTES, Chunks};
 use crate::residency::{InFlight, Residency, probe};
 use crate::{Done, Error, IoMode, Monotask, ResourceHandle, platform, ranges};
 
-/// Ranges share a buffer up to this size: it fits huge pages, and is all that a
-/// small slice keeps alive.
+/// Maximum size of a shared buffer: a multiple of huge pages, and a limit of the memory that a small slice
+/// keeps alive.
 const SHARED_BUFFER_BYTES: u64 = 4 << 20;
-/// Bytes of a file, from `offset` on.
+
+/// Bytes of a file from `offset` on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
-    /// Where in the file they are.
+    /// Offset in the file.
     pub offset: u64,
     /// The bytes.
     pub bytes: Bytes,
@@ -40,8 +40,8 @@ impl Segment {
     }
 }
 
-/// The bytes of `range` from `segments`, sorted by offset and without overlap:
-/// without a copy where one segment has them all; `None` where some are missing.
+/// Returns the bytes of `range` from `segments`, which must be sorted by offset and disjoint. Copies only
+/// if the range spans several segments. Returns `None` if bytes are missing.
 pub fn slice(segments: &[Segment], range: &Range<u64>) -> Option<Bytes> {
     if range.start >= range.end {
         return Some(Bytes::new());
@@ -68,7 +68,7 @@ pub fn slice(segments: &[Segment], range: &Range<u64>) -> Option<Bytes> {
     (at == range.end).then(|| Bytes::from(whole))
 }
 
-/// What tells a file that was changed from one that was not.
+/// The version of a file, which differs if the file has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Version {
     device: u64,
@@ -78,12 +78,14 @@ pub(crate) struct Version {
 }
 
 impl Version {
+    /// Returns the version of the file at `path`.
+    ///
     /// # Errors
-    /// With the path: it is not there, not to be read, or no file.
+    /// Returns an error with the path if it does not exist, cannot be read, or is a folder.
     pub fn of(path: &Path) -> Result<Version, Error> {
-        let metadata = fs::metadata(path).map_err(|e| refused("look at", path, &e))?;
+        let metadata = fs::metadata(path).map_err(|e| io_error("read metadata of", path, &e))?;
         if metadata.is_dir() {
-            return Err(format!("{} is a folder, not a file", path.display()).into());
+            return Err(format!("cannot open {}: it is a folder; name a file", path.display()).into());
         }
         Ok(Version::from(&metadata))
     }
@@ -96,14 +98,14 @@ impl From<&fs::Metadata> for Version {
     }
 }
 
-/// An error of the system, with the path and, where there is one, a way out.
-fn refused(what: &str, path: &Path, error: &std::io::Error) -> Error {
-    let way_out = match error.kind() {
+/// Adds the path and, if there is one, a remedy to an I/O error.
+fn io_error(action: &str, path: &Path, error: &std::io::Error) -> Error {
+    let remedy = match error.kind() {
         std::io::ErrorKind::NotFound => "; check the path",
         std::io::ErrorKind::PermissionDenied => "; check its permissions and those of its folders",
         _ => "",
     };
-    format!("cannot {what} {}: {error}{way_out}", path.display()).into()
+    format!("cannot {action} {}: {error}{remedy}", path.display()).into()
 }
 
 /// A file on a known disk; see [`crate::Runtime::open`].
@@ -125,17 +127,17 @@ impl File {
         pool: Arc<Pool>,
     ) -> Result<Arc<File>, Error> {
         let file = match io {
-            IoMode::Cached => fs::File::open(path).map_err(|e| refused("open", path, &e))?,
+            IoMode::Cached => fs::File::open(path).map_err(|e| io_error("open", path, &e))?,
             IoMode::Direct => platform::open_direct(path).map_err(|e| match e.raw_os_error() {
                 Some(libc::EINVAL) => format!(
-                    "cannot open {} for direct I/O: its file system has none; use --io cached",
+                    "cannot open {} for direct I/O: its file system does not support it; use --io cached",
                     path.display()
                 )
                 .into(),
-                _ => refused("open", path, &e),
+                _ => io_error("open", path, &e),
             })?,
         };
-        let metadata = file.metadata().map_err(|e| refused("look at", path, &e))?;
+        let metadata = file.metadata().map_err(|e| io_error("read metadata of", path, &e))?;
         if io == IoMode::Cached {
             platform::advise_random(&file);
         }
@@ -154,30 +156,29 @@ impl File {
         self.version
     }
 
-    /// The path that it was opened by.
+    /// Returns the path with which the file was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its length in bytes when it was opened.
+    /// Returns the length in bytes when the file was opened.
     pub fn len(&self) -> u64 {
         self.version.len
     }
 
-    /// True for a file without a byte.
+    /// Returns true if the file was empty when it was opened.
     pub fn is_empty(&self) -> bool {
         self.version.len == 0
     }
 
-    /// The disk that it is on.
+    /// Returns the disk of the file.
     pub fn disk(&self) -> &ResourceHandle {
         &self.disk
     }
 
-    /// Splits ranges into what the page cache holds (and no read in flight will
-    /// still bring) and what must be read; each part sorted, ranges that touch
-    /// merged. In direct mode all must be read; so must all of a file of which the
-    /// kernel does not say what it holds (nor of someone else's file).
+    /// Splits ranges into those in the page cache (and not part of a read in flight) and those that must
+    /// be read. Both are sorted, with touching ranges merged. All must be read in direct mode, and if the
+    /// kernel does not tell what it caches, as for files of other users.
     pub fn residency(self: &Arc<Self>, wanted: &[Range<u64>]) -> Residency {
         let unknown = || Residency { cached: Vec::new(), missing: ranges::merge(wanted) };
         match self.io {
@@ -186,23 +187,21 @@ impl File {
         }
     }
 
-    /// Reads ranges that [`File::residency`] called cached: for cores, no device is
-    /// touched. Segments come sorted, one for each range once those that touch are
-    /// merged.
+    /// Reads ranges that [`File::residency`] returned as cached; runs on a core and does not use the
+    /// device. Returns sorted segments, one for each range after touching ranges are merged.
     ///
     /// # Errors
-    /// What the system says, or a file that has become shorter, with path and place.
+    /// Returns an error with path and offset if a read fails or the file has shrunk.
     pub fn read_cached(&self, wanted: &[Range<u64>]) -> Result<Vec<Segment>, Error> {
         self.read_all(wanted, |buffer, range| self.fill(buffer, range))
     }
 
-    /// As [`File::read_cached`], after another look at what is cached still: pages may
-    /// have gone between plan and compute. Also says which ranges a device would have
-    /// to bring; they were not touched, and a compute monotask hands them to a
+    /// Reads the ranges that are still cached, since pages may be evicted between plan and compute. Also
+    /// returns the ranges that are not cached. They were not read: a compute monotask passes them to a
     /// [`File::read_monotask`] in its [`Done::then`].
     ///
     /// # Errors
-    /// As [`File::read_cached`].
+    /// Returns the errors of [`File::read_cached`].
     pub fn read_if_cached(
         self: &Arc<Self>,
         wanted: &[Range<u64>],
@@ -211,9 +210,9 @@ impl File {
         Ok((self.read_cached(&cached)?, missing))
     }
 
-    /// The read monotask that brings `missing` ranges: exactly these (whole blocks
-    /// in direct mode), gaps not read, paced and cancellable. `sink` gets a segment
-    /// for each range, sorted; those that touch are merged.
+    /// Returns the read monotask of the `missing` ranges. It reads exactly these (whole blocks in direct
+    /// mode) without gaps between them, paced and cancellable. `sink` receives sorted segments, one for
+    /// each range after touching ranges are merged.
     pub fn read_monotask(
         self: &Arc<Self>,
         missing: Vec<Range<u64>>,
@@ -229,7 +228,7 @@ impl File {
         })
     }
 
-    /// Reads ranges into pooled buffers, each buffer by `fill`.
+    /// Reads ranges into pooled buffers, which `fill` fills.
     fn read_all(
         &self,
         wanted: &[Range<u64>],
@@ -237,7 +236,7 @@ impl File {
     ) -> Result<Vec<Segment>, Error> {
         let wanted = ranges::merge(wanted);
         if let Some(beyond) = wanted.last().filter(|r| r.end > self.len()) {
-            return Err(self.short(beyond, self.len()));
+            return Err(self.truncated(beyond, self.len()));
         }
         let extents = match self.io {
             IoMode::Cached => wanted.clone(),
@@ -253,7 +252,7 @@ impl File {
             let mut buffer = self
                 .pool
                 .take(len)
-                .map_err(|e| format!("no memory for {len} bytes of {}: {e}", self.path.display()))?;
+                .map_err(|e| format!("cannot allocate {len} bytes to read {}: {e}", self.path.display()))?;
             let mut at = 0;
             for extent in group {
                 let end = at + usize::try_from(extent.end - extent.start)?;
@@ -283,14 +282,14 @@ impl File {
         })
     }
 
-    /// Fills `buffer` with `range`; what lies beyond the end of the file, in the
-    /// last block of a direct read, stays as it is.
+    /// Fills `buffer` with `range`. Bytes beyond the end of the file, in the last block of a direct read,
+    /// are left unchanged.
     fn fill(&self, buffer: &mut [u8], range: Range<u64>) -> Result<(), Error> {
         let (mut filled, mut at) = (0, range.start);
         let until = range.end.min(self.len());
         while at < until {
             match self.file.read_at(&mut buffer[filled..], at) {
-                Ok(0) => return Err(self.short(&range, at)),
+                Ok(0) => return Err(self.truncated(&range, at)),
                 Ok(n) => {
                     filled += n;
                     at += n as u64;
@@ -304,13 +303,13 @@ impl File {
         Ok(())
     }
 
-    fn short(&self, range: &Range<u64>, end: u64) -> Error {
+    fn truncated(&self, range: &Range<u64>, end: u64) -> Error {
         format!(
-            "{} ends at byte {end}, but bytes {} to {} were to be read: it was cut or rewritten; \
-             run the query again once nobody writes it",
-            self.path.display(),
+            "cannot read bytes {} to {} of {path}: {path} ends at byte {end}, so it was truncated or rewritten; \
+             run the query again when no other program writes the file",
             range.start,
-            range.end
+            range.end,
+            path = self.path.display()
         )
         .into()
     }
@@ -322,7 +321,7 @@ impl std::fmt::Debug for File {
     }
 }
 
-/// Runs of extents that share a buffer.
+/// Groups consecutive extents that share a buffer.
 fn groups(extents: &[Range<u64>]) -> impl Iterator<Item = &[Range<u64>]> {
     let mut rest = extents;
     std::iter::from_fn(move || {
@@ -349,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_within_and_across_segments() {
+    fn slice_works_within_and_across_segments() {
         let segments = [segment(10, b"abcd"), segment(14, b"efg"), segment(20, b"xyz")];
         let check = |range: Range<u64>, expect: Option<&'static [u8]>| {
             assert_eq!(slice(&segments, &range).as_deref(), expect, "{range:?}");

@@ -1,9 +1,8 @@
-//! Runs foreign code (closures, plans) so that a panic in it becomes an error.
+//! Runs caller code (closures, plans) and converts its panics to errors.
 //!
-//! A panic must end its job and nothing else. The message and place are kept for
-//! the job's error; the default hook, which would print them with a backtrace
-//! from the middle of a progress bar, stays silent for guarded code only. The
-//! hook is the process's own, so it is wrapped once and hands every other panic on.
+//! A panic must end only its job. Its message and location become the job's error. The default panic hook,
+//! which would print a backtrace into a progress bar, is silenced for guarded code only. The hook is global
+//! to the process, so it is wrapped once and forwards all other panics.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -17,11 +16,11 @@ thread_local! {
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Runs `f`; a panic becomes an error that says what it said, and where.
+/// Runs `f` and converts a panic to an error with its message and location.
 pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     install_hook();
     let outer = GUARDED.replace(true);
-    // What a panic leaves half done belongs to the job, which it ends.
+    // Unwind safety: inconsistent state belongs to the job, which the panic ends.
     let result = catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| Err(describe(payload)));
     GUARDED.set(outer);
     result
@@ -29,23 +28,23 @@ pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T, Error>) -> Result<T, Erro
 
 fn describe(payload: Box<dyn Any + Send>) -> Error {
     let place = PLACE.with(|p| p.borrow_mut().take());
-    let said = payload
+    let message = payload
         .downcast_ref::<&str>()
         .map(|s| (*s).to_string())
         .or_else(|| payload.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "a value that is not text".to_string());
-    // Dropping the payload is foreign code too; one that panics is let go.
+    // Dropping the payload is caller code, too; a payload that panics on drop is leaked.
     if let Err(again) = catch_unwind(AssertUnwindSafe(move || drop(payload))) {
         std::mem::forget(again);
     }
     match place {
-        Some(place) => format!("panicked at {place}: {said}").into(),
-        None => format!("panicked: {said}").into(),
+        Some(place) => format!("panicked at {place}: {message}").into(),
+        None => format!("panicked: {message}").into(),
     }
 }
 
-/// Drops `value`, whose `Drop` is foreign code; a panic in it is let go, since
-/// the job that it belonged to has its outcome already.
+/// Drops `value`, whose `Drop` is caller code. A panic is ignored, since the value's job already has its
+/// outcome.
 pub(crate) fn drop_guarded<T>(value: T) {
     let _ = guarded(move || {
         drop(value);
@@ -56,13 +55,13 @@ pub(crate) fn drop_guarded<T>(value: T) {
 fn install_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let others = std::panic::take_hook();
+        let previous = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             if GUARDED.get() {
                 let place = info.location().map(|l| format!("{}:{}", l.file(), l.line()));
                 PLACE.with(|p| *p.borrow_mut() = place);
             } else {
-                others(info);
+                previous(info);
             }
         }));
     });
@@ -73,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_says_what_and_where() {
+    fn panic_becomes_error_with_message_and_location() {
         let error = guarded::<()>(|| panic!("row {} is odd", 7)).unwrap_err().to_string();
         assert!(error.starts_with("panicked at ") && error.contains("guard.rs:"), "{error}");
         assert!(error.ends_with(": row 7 is odd"), "{error}");
@@ -82,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_panics_in_its_own_drop_is_let_go() {
+    fn panic_in_drop_is_ignored() {
         struct Bad;
         impl Drop for Bad {
             fn drop(&mut self) {

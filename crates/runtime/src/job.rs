@@ -1,8 +1,7 @@
-//! A job: one query, its stages, its end and its trace.
+//! Jobs: one query each, with its stages, outcome and trace.
 //!
-//! A job ends once: by success, by the first failure, or by cancellation. It is
-//! over, and [`Job::wait`] returns, when besides none of its code runs any more
-//! and every closure and multitask of it was dropped.
+//! A job ends once: by success, by its first failure, or by cancellation. [`Job::wait`] returns after
+//! that, once all code of the job has returned and all its closures and multitasks are dropped.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,8 +15,8 @@ use crate::driver::Shared;
 use crate::sampler::Sampling;
 use crate::{Error, Multitask, ResourceHandle, platform};
 
-/// One query while it runs, and after. Clones are of the same job; when the last
-/// is dropped before the job has ended, it is cancelled.
+/// A job. Clones refer to the same job. If the last one is dropped before the job has ended, the job is
+/// cancelled.
 #[derive(Clone)]
 pub struct Job(Arc<Owner>);
 
@@ -26,38 +25,38 @@ struct Owner {
     shared: Arc<Shared>,
 }
 
-/// How a job is to end.
+/// The outcome that a job will have once its code has stopped.
 pub(crate) enum Ending {
     Succeeded,
     Failed(Error),
     Cancelled,
 }
 
-/// Why a job did not succeed.
+/// The reason a job did not succeed.
 #[derive(Debug)]
 pub enum JobError {
-    /// Its first failure, with its cause.
+    /// The job failed; holds its first failure.
     Failed(Error),
-    /// It was cancelled, or its runtime was dropped.
+    /// The job was cancelled, or its runtime was dropped.
     Cancelled,
 }
 
-/// How far a job is.
+/// The progress of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
-    /// Multitasks submitted so far; more may follow.
+    /// Number of multitasks submitted so far; more may follow.
     pub multitasks_submitted: u64,
-    /// Multitasks that are done.
+    /// Number of completed multitasks.
     pub multitasks_done: u64,
-    /// Bytes that read and fetch monotasks brought.
+    /// Bytes loaded by read and fetch monotasks.
     pub read_bytes: u64,
     /// Input bytes that the page cache held.
     pub cached_bytes: u64,
-    /// Rows that compute monotasks put out, over all stages.
+    /// Output rows of compute monotasks, over all stages.
     pub rows: u64,
 }
 
-/// What the runtime keeps of a job.
+/// The runtime's state of a job.
 pub(crate) struct JobInner {
     pub id: JobId,
     pub ix: JobIx,
@@ -66,7 +65,7 @@ pub(crate) struct JobInner {
     stopped: AtomicBool,
     /// Stages that have not ended.
     stages: Mutex<Vec<StageIx>>,
-    /// Its trace's index of each resource, by the scheduler's number.
+    /// The trace's index of each resource, by the scheduler's resource id.
     resources: Mutex<Vec<Option<ResourceIx>>>,
     result: Mutex<Option<Result<(), JobError>>>,
     over: Condvar,
@@ -78,11 +77,11 @@ pub(crate) struct JobInner {
     read_bytes: AtomicU64,
     cached_bytes: AtomicU64,
     rows: AtomicU64,
-    /// Of the result; set by the engine.
+    /// Number of rows of the result, set by the engine.
     result_rows: AtomicU64,
 }
 
-/// No row count was set.
+/// Value of `result_rows` while no count is set.
 const NO_ROWS: u64 = u64::MAX;
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -132,7 +131,7 @@ impl JobInner {
         Arc::new(job)
     }
 
-    /// The trace's index of a resource, which is registered when first asked for.
+    /// Returns the trace's index of a resource, and registers it on first use.
     pub fn resource_ix(&self, resource: &ResourceHandle) -> ResourceIx {
         // A link is registered before the stores behind it.
         let link = resource.0.link.as_ref().map(|link| self.resource_ix(link));
@@ -175,7 +174,7 @@ impl JobInner {
         self.completed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts what a monotask moved.
+    /// Adds the bytes and rows of a monotask to the progress.
     pub fn moved(&self, record: &trace::Monotask) {
         match record.phase {
             trace::Phase::Read | trace::Phase::Fetch => {
@@ -189,12 +188,12 @@ impl JobInner {
         self.cached_bytes.fetch_add(record.cached_bytes.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Memory that the job held between stages, and from now on does not.
-    pub fn let_go(&self) -> u64 {
+    /// Returns the memory that the job holds between stages, and resets it to zero.
+    pub fn take_held_bytes(&self) -> u64 {
         self.held_bytes.swap(0, Ordering::Relaxed)
     }
 
-    /// Records the end and lets those go that wait for it.
+    /// Records the end of the job and wakes its waiters.
     pub fn end(&self, ending: Ending, resources: &[ResourceHandle]) {
         self.sampling.end(self, resources);
         let (outcome, error, result) = match ending {
@@ -226,8 +225,8 @@ impl JobInner {
         self.over.notify_all();
     }
 
-    /// The process's high-water mark where it rose during the job; else the
-    /// largest of the samples, which may miss a short peak below the old mark.
+    /// Returns the peak memory of the process if it rose during the job; otherwise the maximum of the
+    /// samples, which may miss a short peak below the earlier one.
     fn memory_high_water_bytes(&self) -> Option<u64> {
         let now = platform::memory_high_water_bytes();
         if now > self.high_water_before_bytes {
@@ -242,8 +241,8 @@ impl Job {
         Job(Arc::new(Owner { job, shared }))
     }
 
-    /// Registers a stage; it could first run when the stages in `after` had ended.
-    /// `not_split`: operators that will run in it whole.
+    /// Registers a stage that starts after the stages in `after` have ended. `not_split` lists operators
+    /// that run in it whole.
     pub fn stage(&self, name: &str, after: &[StageIx], not_split: Vec<String>) -> StageIx {
         let job = &self.0.job;
         let stage = job.recorder.stage(trace::Stage {
@@ -260,13 +259,13 @@ impl Job {
         stage
     }
 
-    /// Queues a multitask for admission. It is dropped where the job has ended.
+    /// Queues a multitask for admission. If the job has ended, the multitask is dropped.
     pub fn submit(&self, stage: StageIx, partition: u32, memory_bytes: u64, body: Box<dyn Multitask>) {
         self.0.shared.submit(&self.0.job, stage, partition, memory_bytes, body);
     }
 
-    /// Every multitask of the stage is done. Stages that are open when the job ends
-    /// get its outcome.
+    /// Records that all multitasks of a stage are done. Stages that have not ended when the job ends get
+    /// its outcome.
     pub fn end_stage(&self, stage: StageIx) {
         let job = &self.0.job;
         let mut open = lock(&job.stages);
@@ -281,54 +280,53 @@ impl Job {
         }));
     }
 
-    /// Counts memory that stays held between stages (exchanges) against the budget.
+    /// Counts memory that is held between stages (exchanges) against the budget.
     pub fn hold(&self, bytes: u64) {
         let job = &self.0.job;
         job.held_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.0.shared.tell(|s| s.hold(job.id, bytes));
+        self.0.shared.update(|s| s.hold(job.id, bytes));
     }
 
-    /// Gives it back; what a job still holds when it ends is given back then.
+    /// Releases held memory. Memory that is still held when the job ends is released then.
     pub fn release(&self, bytes: u64) {
         let job = &self.0.job;
         let held = job
             .held_bytes
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| Some(held.saturating_sub(bytes)));
         let bytes = bytes.min(held.unwrap_or(0));
-        self.0.shared.tell(|s| s.release(job.id, bytes));
+        self.0.shared.update(|s| s.release(job.id, bytes));
     }
 
-    /// Cancels it: what is queued is dropped, what runs sees it within 100 ms.
+    /// Cancels the job: queued work is dropped, running work stops within 100 ms.
     pub fn cancel(&self) {
         self.0.shared.stop(&self.0.job, Ending::Cancelled);
     }
 
-    /// Fails it for a cause that no monotask saw.
+    /// Fails the job for a cause outside its monotasks.
     pub fn fail(&self, error: Error) {
         self.0.shared.stop(&self.0.job, Ending::Failed(error));
     }
 
-    /// The last stage is done. What should still be queued or run is not needed
-    /// any more, and is stopped.
+    /// Ends the job successfully. Work that is still queued or running is not needed, and is stopped.
     pub fn succeed(&self) {
         self.0.shared.stop(&self.0.job, Ending::Succeeded);
     }
 
-    /// Rows of the result, for the trace; to be set before the job ends.
+    /// Sets the number of rows of the result, for the trace. Must be called before the job ends.
     pub fn set_rows(&self, rows: u64) {
         self.0.job.result_rows.store(rows.min(NO_ROWS - 1), Ordering::Relaxed);
     }
 
-    /// True once it was cancelled, failed or succeeded: no more work is wanted.
+    /// Returns true once the job was cancelled, has failed or has succeeded, so that no more work is needed.
     pub fn is_cancelled(&self) -> bool {
         self.0.job.is_stopped()
     }
 
-    /// Blocks until the job is over. Not to be called from a closure or a plan of
-    /// the job, which it would wait for.
+    /// Blocks until the job has ended. Must not be called from a closure or plan of the job, which would
+    /// wait for itself.
     ///
     /// # Errors
-    /// [`JobError`]. The first caller gets the failure itself, later ones its words.
+    /// Returns a [`JobError`]. The first caller gets the original error, later callers its message only.
     pub fn wait(&self) -> Result<(), JobError> {
         let mut result = lock(&self.0.job.result);
         loop {
@@ -336,8 +334,8 @@ impl Job {
                 Some(Ok(())) => return Ok(()),
                 Some(Err(JobError::Cancelled)) => return Err(JobError::Cancelled),
                 Some(Err(JobError::Failed(error))) => {
-                    let words: Error = error.to_string().into();
-                    return Err(JobError::Failed(std::mem::replace(error, words)));
+                    let message: Error = error.to_string().into();
+                    return Err(JobError::Failed(std::mem::replace(error, message)));
                 }
                 None => {
                     result = self.0.job.over.wait(result).unwrap_or_else(PoisonError::into_inner);
@@ -346,7 +344,7 @@ impl Job {
         }
     }
 
-    /// How far it is.
+    /// Returns the progress of the job.
     pub fn progress(&self) -> Progress {
         let job = &self.0.job;
         Progress {
@@ -358,12 +356,12 @@ impl Job {
         }
     }
 
-    /// Its trace.
+    /// Returns the recorder of the job's trace.
     pub fn recorder(&self) -> &Recorder {
         &self.0.job.recorder
     }
 
-    /// The trace's index of a resource (for storage operations).
+    /// Returns the trace's index of a resource, for storage operations.
     pub fn resource_ix(&self, resource: &ResourceHandle) -> ResourceIx {
         self.0.job.resource_ix(resource)
     }
@@ -387,7 +385,7 @@ impl fmt::Display for JobError {
 impl std::error::Error for JobError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            // Its words are this error's own; what caused it is the next in line.
+            // `Display` prints the error itself, so its source is the next in the chain.
             JobError::Failed(error) => error.source(),
             JobError::Cancelled => None,
         }

@@ -1,23 +1,21 @@
-//! Runs monotasks for real: on cores, disks and links, within a memory budget.
+//! Executes monotasks on cores, disks and network links, within a memory budget.
 //!
-//! The scheduler decides and knows no thread; this crate has the threads and
-//! decides nothing. It is handed a resource and a closure, and knows no backend.
-//! Each core has a thread of its own, each disk and store as many as run on it at
-//! once, so a closure that blocks holds up the one resource that it was queued
-//! for (papers/monotasks-sosp17 §3.1, §3.3). Every closure that runs leaves one
-//! record in its job's trace: how long it was queued, how long it ran, the core
-//! time it took and the bytes that the kernel counted for its thread.
+//! The scheduler makes all decisions and has no threads; this crate has the threads and makes no
+//! decisions. It receives resources and closures, and does not depend on storage backends. Each core has
+//! one thread, and each disk and store as many as its concurrency, so a closure that blocks delays only
+//! the resource for which it was queued (papers/monotasks-sosp17 §3.1, §3.3). Every closure writes one
+//! record to its job's trace: queue time, service time, core time, and the bytes that the kernel counted
+//! for its thread.
 //!
-//! Use: [`Runtime::new`], [`Runtime::begin`] for each query, [`Job::submit`] for
-//! each multitask, [`Job::wait`] for the end. [`File`] reads byte ranges and
-//! [`Output`] writes whole files, in monotasks of the disk that they are on.
+//! Call [`Runtime::new`] once, [`Runtime::begin`] for each query, [`Job::submit`] for each multitask, and
+//! [`Job::wait`] for the end. [`File`] reads byte ranges and [`Output`] writes whole files, in monotasks of
+//! their disk.
 //!
-//! It does not apply where a closure uses two resources at once: a core that
-//! waits for a device would be recorded as computing. [`File::residency`] is
-//! there so that cores touch only what is in memory.
+//! A closure must not use two resources: time that a core waits for a device would be recorded as
+//! computing. [`File::residency`] tells which bytes a core can read without such a wait.
 
 #![warn(missing_docs)]
-// A list of one range is what it says, not a slip for all its elements.
+// A list of one range is intended here, not its elements.
 #![allow(clippy::single_range_in_vec_init)]
 
 mod buffer;
@@ -49,13 +47,12 @@ pub use residency::Residency;
 pub use resource::ResourceHandle;
 pub use runtime::{IoMode, Options, Runtime};
 
-/// What a closure, a plan or the runtime itself fails with.
+/// The error type of closures, plans and the runtime itself.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a monotask ends with once it sees that its job was cancelled.
+/// The error of a monotask that stops because its job was cancelled.
 ///
-/// It is never a cause: a job that ends by it says `Cancelled`, or the failure
-/// that came first.
+/// It is never the cause of a failed job: the job reports [`JobError::Cancelled`] or its first failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cancelled;
 

@@ -1,9 +1,8 @@
-//! What the runtime is handed: multitasks, and the monotasks that they plan.
+//! Multitasks, which callers submit to the runtime, and the monotasks that they plan.
 //!
-//! A multitask says its monotasks when it is admitted, not before, so that what
-//! is read is decided on what is known by then (which ranges the page cache
-//! holds, which row groups a finished build side left). Closures run outside
-//! every lock of the runtime and may call it freely.
+//! A multitask plans its monotasks when it is admitted, so that it can use the latest state (the ranges in
+//! the page cache, the row groups that a finished build side has not pruned). Closures run without any lock
+//! of the runtime and may call it.
 
 use std::sync::Arc;
 
@@ -12,18 +11,17 @@ use pellucid_scheduler::Phase;
 use crate::job::JobInner;
 use crate::{Error, ResourceHandle};
 
-/// What a stage does on one partition.
+/// A stage's work on one partition.
 pub trait Multitask: Send {
-    /// Its monotasks; called once, when it is admitted. It runs on whichever
-    /// thread caused the admission, so it must neither block nor compute for long.
+    /// Returns the monotasks. Called once, on admission, on the thread that caused it, so it must neither
+    /// block nor compute for long.
     ///
     /// # Errors
     /// An error (or a panic) fails the job.
     fn plan(&mut self) -> Result<Vec<Monotask>, Error>;
 
-    /// Every monotask ended well. May submit more multitasks, end the stage or
-    /// the job. Not called for a job that failed or was cancelled: the box is
-    /// dropped instead.
+    /// Called after all monotasks have succeeded. May submit more multitasks, and end the stage or the
+    /// job. If the job has failed or was cancelled, the multitask is dropped instead.
     ///
     /// # Errors
     /// An error (or a panic) fails the job.
@@ -35,20 +33,20 @@ pub(crate) type Run = Box<dyn FnOnce(&Context) -> Result<Done, Error> + Send>;
 
 /// A unit of work that uses exactly one resource.
 pub struct Monotask {
-    /// The resource that it is queued at.
+    /// The resource that it uses.
     pub resource: ResourceHandle,
     /// Its step within the multitask.
     pub phase: Phase,
-    /// Indices, within the same multitask, of those that must end first.
+    /// Indices within the same multitask of the monotasks that must end first.
     pub after: Vec<u32>,
-    /// Bytes that it is asked to move or to decode; 0 where not known before.
+    /// Bytes to move or decode; 0 if not known in advance.
     pub bytes: u64,
     /// The work.
     pub run: Run,
 }
 
 impl Monotask {
-    /// A monotask on `resource`; `after` and `bytes` as the fields say.
+    /// Creates a monotask on `resource`; see the fields for `after` and `bytes`.
     pub fn new(
         resource: &ResourceHandle,
         phase: Phase,
@@ -71,39 +69,39 @@ impl std::fmt::Debug for Monotask {
     }
 }
 
-/// What a monotask says when it ends well. What it did not measure stays `None`.
+/// The result of a successful monotask. `None` means not measured, unless the field says otherwise.
 #[derive(Debug, Default)]
 pub struct Done {
-    /// Bytes moved or decoded; `None`: as many as it was asked to.
+    /// Bytes moved or decoded; `None` for the planned number.
     pub bytes: Option<u64>,
-    /// Bytes that the device moved; `None`: what the kernel counted for the
-    /// thread, on a disk, and not measured elsewhere.
+    /// Bytes that the device moved. `None` takes the kernel's count for the thread on a disk, and means
+    /// not measured on other resources.
     pub device_bytes: Option<u64>,
     /// Input bytes that the page cache held (compute).
     pub cached_bytes: Option<u64>,
-    /// Part of its time spent decoding.
+    /// Time spent decoding.
     pub decode_ns: Option<u64>,
-    /// Part spent in operators.
+    /// Time spent in operators.
     pub operator_ns: Option<u64>,
-    /// Part spent partitioning or encoding output.
+    /// Time spent partitioning or encoding output.
     pub encode_ns: Option<u64>,
-    /// Part spent in operators that were not split.
+    /// Time spent in operators that were not split.
     pub not_split_ns: Option<u64>,
-    /// Rows put out.
+    /// Number of output rows.
     pub rows: Option<u64>,
-    /// More monotasks of the same multitask, indexed on from those planned; in
-    /// their `after`, the one that returns this counts as ended.
+    /// More monotasks of the same multitask. Their indices continue those of the planned ones. The
+    /// monotask that returns them counts as ended in their `after`.
     pub then: Vec<Monotask>,
 }
 
-/// What a running monotask may ask.
+/// The context of a running monotask.
 pub struct Context {
     pub(crate) job: Arc<JobInner>,
 }
 
 impl Context {
-    /// True once the job was cancelled, failed or ended early. A monotask that
-    /// runs for long asks at least every 50 ms and returns [`crate::Cancelled`].
+    /// Returns true once the job was cancelled, failed or ended early. A long-running monotask must check
+    /// it at least every 50 ms and return [`crate::Cancelled`].
     pub fn is_cancelled(&self) -> bool {
         self.job.is_stopped()
     }

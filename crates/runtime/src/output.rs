@@ -1,13 +1,11 @@
-//! A file that appears whole or not at all.
+//! Output files, which appear completely or not at all.
 //!
-//! Write monotasks of its disk write it under a temporary name beside its target;
-//! `publish` flushes it, gives it its name in one step, and flushes the folder
-//! that has the name. What is not published is removed when it is dropped; after
-//! a `kill -9` a hidden file is left, whose name starts with a dot and ends in
-//! `.partial`, so that no reader takes it for a table.
+//! Write monotasks write the file under a temporary name in the folder of its target. `publish` flushes
+//! the file, renames it atomically, and flushes the folder. An output that is not published is removed on
+//! drop. After a `kill -9` a hidden file is left, whose name starts with a dot and ends in `.partial`, so
+//! that readers ignore it.
 //!
-//! Each monotask has its place in the file from the moment that it is planned,
-//! so that several may run at once and the bytes still be in order.
+//! Each monotask gets its offset in the file when it is planned, so that several may run concurrently.
 
 use std::fs;
 use std::io;
@@ -22,20 +20,20 @@ use pellucid_scheduler::Phase;
 use crate::chunks::Chunks;
 use crate::{Done, Error, Monotask, ResourceHandle, Runtime, platform};
 
-/// A file being written; see the module's head.
+/// A file that is being written and appears when it is published.
 pub struct Output {
     target: PathBuf,
     temporary: PathBuf,
     file: fs::File,
     disk: ResourceHandle,
-    /// Bytes that were planned: where the next monotask writes.
+    /// Number of planned bytes, which is the offset of the next monotask.
     planned_bytes: AtomicU64,
     written_bytes: AtomicU64,
-    stand: Mutex<Stand>,
+    state: Mutex<OutputState>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stand {
+enum OutputState {
     Open,
     Published,
     Discarded,
@@ -45,14 +43,15 @@ impl Output {
     /// Creates the temporary file.
     ///
     /// # Errors
-    /// Where the folder is not there or not to be written, with the path.
+    /// Returns an error with the path if the folder does not exist or is not writable.
     pub fn create(runtime: &Runtime, target: &Path) -> Result<Arc<Output>, Error> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let Some(name) = target.file_name() else {
-            return Err(format!("cannot write {}: that is no file name", target.display()).into());
+            let message = format!("cannot write {}: the path has no file name; add one", target.display());
+            return Err(message.into());
         };
         if target.is_dir() {
-            return Err(format!("cannot write {}: it is a folder", target.display()).into());
+            return Err(format!("cannot write {}: it is a folder; name a file", target.display()).into());
         }
         let disk = runtime.disk_of(target)?;
         loop {
@@ -69,23 +68,23 @@ impl Output {
                         disk,
                         planned_bytes: AtomicU64::new(0),
                         written_bytes: AtomicU64::new(0),
-                        stand: Mutex::new(Stand::Open),
+                        state: Mutex::new(OutputState::Open),
                     }));
                 }
-                // Left by a process that was killed and had the same number.
+                // Left by a killed process that had the same process id.
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(failed("create", target, &e)),
             }
         }
     }
 
-    /// Where it will appear.
+    /// Returns the path at which the file will appear.
     pub fn path(&self) -> &Path {
         &self.target
     }
 
-    /// The monotask that appends `chunks` and flushes them. The order of the calls
-    /// is the order of the bytes, in whichever order the monotasks run.
+    /// Returns a monotask that appends `chunks` and flushes them. The order of the calls determines the
+    /// order of the bytes, whichever monotask runs first.
     pub fn write_monotask(self: &Arc<Self>, chunks: Vec<Bytes>, after: Vec<u32>) -> Monotask {
         let bytes: u64 = chunks.iter().map(|c| c.len() as u64).sum();
         let from = self.planned_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -103,8 +102,7 @@ impl Output {
         })
     }
 
-    /// The monotask that publishes, for a stage that has a place for it: flushing
-    /// is work of the disk.
+    /// Returns a monotask that publishes the file, since flushing is work of the disk.
     pub fn publish_monotask(self: &Arc<Self>, after: Vec<u32>) -> Monotask {
         let output = Arc::clone(self);
         Monotask::new(&self.disk, Phase::Write, after, 0, move |_| {
@@ -113,8 +111,7 @@ impl Output {
         })
     }
 
-    /// Writes and pushes to the device chunk by chunk: one flush of everything
-    /// would be deaf to a cancellation for as long as it takes.
+    /// Writes and flushes chunk by chunk, since a single flush of everything could not be cancelled.
     fn write(&self, bytes: &[u8], from: u64, chunks: &Chunks<'_>) -> Result<(), Error> {
         chunks.each(from..from + bytes.len() as u64, |chunk| {
             let part = usize::try_from(chunk.start - from)?..usize::try_from(chunk.end - from)?;
@@ -125,38 +122,37 @@ impl Output {
         })
     }
 
-    /// Makes it appear, with all its bytes on the device. A second call changes
-    /// nothing.
+    /// Flushes all bytes to the device and makes the file appear. A second call has no effect.
     ///
     /// # Errors
-    /// Where a planned monotask has not written, or the system refuses; the target
-    /// is then as it was before.
+    /// Returns an error if a planned monotask has not run, or an I/O operation fails. The target is then
+    /// unchanged, unless only the flush of its folder failed.
     pub fn publish(&self) -> Result<(), Error> {
-        let mut stand = self.stand.lock().unwrap_or_else(PoisonError::into_inner);
-        match *stand {
-            Stand::Open => {}
-            Stand::Published => return Ok(()),
-            Stand::Discarded => {
-                return Err(format!("{} was discarded", self.target.display()).into());
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match *state {
+            OutputState::Open => {}
+            OutputState::Published => return Ok(()),
+            OutputState::Discarded => {
+                return Err(format!("cannot publish {}: it was discarded", self.target.display()).into());
             }
         }
         let planned = self.planned_bytes.load(Ordering::Relaxed);
         let written = self.written_bytes.load(Ordering::Relaxed);
         if planned != written {
             return Err(format!(
-                "{} is not whole: {written} of {planned} bytes were written",
+                "cannot publish {}: only {written} of {planned} bytes were written",
                 self.target.display()
             )
             .into());
         }
         self.file.sync_all().map_err(|e| failed("write", &self.target, &e))?;
-        fs::rename(&self.temporary, &self.target).map_err(|e| failed("name", &self.target, &e))?;
-        *stand = Stand::Published;
+        fs::rename(&self.temporary, &self.target).map_err(|e| failed("write", &self.target, &e))?;
+        *state = OutputState::Published;
         let folder = match self.target.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        // Some file systems cannot flush a folder; the name is then as safe as they make it.
+        // Some file systems cannot flush a folder; the rename is then as durable as they make it.
         match fs::File::open(folder).and_then(|f| f.sync_all()) {
             Err(e) if e.raw_os_error() != Some(libc::EINVAL) => {
                 Err(failed("flush the folder of", &self.target, &e))
@@ -165,12 +161,12 @@ impl Output {
         }
     }
 
-    /// Removes what was written, unless it was published.
+    /// Removes the file unless it was published.
     pub fn discard(&self) {
-        let mut stand = self.stand.lock().unwrap_or_else(PoisonError::into_inner);
-        if *stand == Stand::Open {
-            *stand = Stand::Discarded;
-            // Nobody is left to tell; what stays has a name that no reader takes.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if *state == OutputState::Open {
+            *state = OutputState::Discarded;
+            // Readers ignore the name of a file that cannot be removed.
             let _ = fs::remove_file(&self.temporary);
         }
     }
@@ -182,17 +178,17 @@ impl Drop for Output {
     }
 }
 
-/// An error of the system, with the path and, where there is one, a way out.
-fn failed(what: &str, target: &Path, error: &io::Error) -> Error {
-    let way_out = match error.kind() {
-        io::ErrorKind::StorageFull => "; free some space or write elsewhere: nothing was left behind",
-        io::ErrorKind::QuotaExceeded => "; the quota is used up: write elsewhere",
+/// Adds the path and, if there is one, a remedy to an I/O error.
+fn failed(action: &str, target: &Path, error: &io::Error) -> Error {
+    let remedy = match error.kind() {
+        io::ErrorKind::StorageFull => "; free some space or write elsewhere (no partial output was left)",
+        io::ErrorKind::QuotaExceeded => "; raise the quota or write elsewhere",
         io::ErrorKind::NotFound => "; create its folder first",
         io::ErrorKind::PermissionDenied => "; check the permissions of its folder",
         io::ErrorKind::ReadOnlyFilesystem => "; write elsewhere",
         _ => "",
     };
-    format!("cannot {what} {}: {error}{way_out}", target.display()).into()
+    format!("cannot {action} {}: {error}{remedy}", target.display()).into()
 }
 
 #[cfg(test)]
@@ -200,11 +196,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_name_the_path_and_a_way_out() {
+    fn errors_name_path_and_remedy() {
         let check = |code: i32, expect: &str| {
             let error = io::Error::from_raw_os_error(code);
-            let said = failed("write", Path::new("/data/x.parquet"), &error).to_string();
-            assert!(said.starts_with("cannot write /data/x.parquet: ") && said.contains(expect), "{said}");
+            let message = failed("write", Path::new("/data/x.parquet"), &error).to_string();
+            assert!(message.starts_with("cannot write /data/x.parquet: "), "{message}");
+            assert!(message.contains(expect), "{message}");
         };
         check(libc::ENOSPC, "free some space or write elsewhere");
         check(libc::EDQUOT, "quota");

@@ -1,21 +1,21 @@
-//! How much core time the kernel allows this process: the quotas of its control groups.
+//! CPU quotas of this process, from its control groups.
 //!
-//! A thread under a quota runs at full speed for a part of each period and is then stopped, so
-//! that two threads under a quota of half a core are half a core. The number of threads does
-//! not say that; what a trace calls the capacity of the cores has to. Both versions of control
-//! groups are read where systems mount them, and the groups above as well, of which the tightest counts.
-//! Elsewhere, and without a quota, there is none.
+//! A thread under a quota runs at full speed for a part of each period and is then throttled, so two
+//! threads under a quota of half a core have the capacity of half a core. The capacity of the cores in a
+//! trace must include the quota, which the number of threads does not. Both versions of control groups are
+//! read at their usual mount points, with all parent groups; the smallest quota applies.
 
 use std::fs;
 use std::path::Path;
 
-/// Cores' worth of time that this process may take; `None` without a limit.
+/// Returns the CPU quota of this process in cores; `None` without a limit.
 pub(crate) fn cores() -> Option<f64> {
-    of(&fs::read_to_string("/proc/self/cgroup").ok()?, Path::new("/sys/fs/cgroup"))
+    smallest_quota(&fs::read_to_string("/proc/self/cgroup").ok()?, Path::new("/sys/fs/cgroup"))
 }
 
-/// The tightest quota of the groups in `listed` (`/proc/self/cgroup`), mounted below `root`.
-fn of(listed: &str, root: &Path) -> Option<f64> {
+/// Returns the smallest quota of the groups in `listed` (the text of `/proc/self/cgroup`), which are
+/// mounted below `root`.
+fn smallest_quota(listed: &str, root: &Path) -> Option<f64> {
     let each = listed.lines().filter_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
         let (controllers, group) = (parts.next()?, parts.next()?.trim_start_matches('/'));
@@ -33,14 +33,14 @@ fn of(listed: &str, root: &Path) -> Option<f64> {
     each.min_by(f64::total_cmp)
 }
 
-/// The quota of one group, in cores.
+/// Returns the quota of one group, in cores.
 fn quota(group: &Path) -> Option<f64> {
     let text = |name: &str| fs::read_to_string(group.join(name)).ok();
     let (allowed, period) = match text("cpu.max") {
         Some(both) => both.trim().split_once(' ').map(|(a, p)| (a.to_string(), p.to_string()))?,
         None => (text("cpu.cfs_quota_us")?, text("cpu.cfs_period_us")?),
     };
-    // "max" and -1 are no limit.
+    // "max" and -1 mean no limit.
     let (allowed, period): (f64, f64) = (allowed.trim().parse().ok()?, period.trim().parse().ok()?);
     (allowed > 0.0 && period > 0.0).then(|| allowed / period)
 }
@@ -58,30 +58,30 @@ mod tests {
     }
 
     #[test]
-    fn the_tightest_group_of_version_2_counts() {
+    fn smallest_quota_of_version_2_groups_applies() {
         let root = tempfile::tempdir().unwrap();
         write(root.path(), &[("a/cpu.max", "150000 100000\n"), ("a/b/cpu.max", "max 100000\n")]);
-        assert_eq!(of("0::/a/b\n", root.path()), Some(1.5));
-        assert_eq!(of("0::/other\n", root.path()), None);
+        assert_eq!(smallest_quota("0::/a/b\n", root.path()), Some(1.5));
+        assert_eq!(smallest_quota("0::/other\n", root.path()), None);
     }
 
     #[test]
-    fn version_1_has_two_files_and_may_be_mounted_with_others() {
+    fn version_1_quota_is_read_with_shared_mounts() {
         let root = tempfile::tempdir().unwrap();
         let half = [("cpu/job/cpu.cfs_quota_us", "5000\n"), ("cpu/job/cpu.cfs_period_us", "10000\n")];
         write(root.path(), &half);
         write(root.path(), &[("cpu/cpu.cfs_quota_us", "-1\n"), ("cpu/cpu.cfs_period_us", "100000\n")]);
-        assert_eq!(of("5:memory:/x\n2:cpu:/job\n0::/\n", root.path()), Some(0.5));
-        assert_eq!(of("2:cpu,cpuacct:/job\n", root.path()), Some(0.5));
-        assert_eq!(of("2:cpu:/\n3:cpuset:/job\n", root.path()), None);
+        assert_eq!(smallest_quota("5:memory:/x\n2:cpu:/job\n0::/\n", root.path()), Some(0.5));
+        assert_eq!(smallest_quota("2:cpu,cpuacct:/job\n", root.path()), Some(0.5));
+        assert_eq!(smallest_quota("2:cpu:/\n3:cpuset:/job\n", root.path()), None);
     }
 
     #[test]
-    fn what_cannot_be_read_is_no_limit() {
+    fn unreadable_quota_is_no_limit() {
         let root = tempfile::tempdir().unwrap();
         write(root.path(), &[("a/cpu.max", "soon\n"), ("b/cpu.max", "5 0\n")]);
         for listed in ["", "nonsense", "0::/a", "0::/b", "0::/../..", "1:cpu:/a"] {
-            assert_eq!(of(listed, root.path()), None, "{listed}");
+            assert_eq!(smallest_quota(listed, root.path()), None, "{listed}");
         }
     }
 }

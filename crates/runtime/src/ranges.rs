@@ -1,8 +1,8 @@
-//! Sets of byte ranges, kept sorted and apart: merge, subtract, sum.
+//! Operations on sets of byte ranges: merge, split, align, sum.
 
 use std::ops::Range;
 
-/// Sorted, without empty ranges; those that overlap or touch become one.
+/// Sorts ranges, drops empty ones and merges those that overlap or touch.
 pub(crate) fn merge(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut sorted: Vec<_> = ranges.iter().filter(|r| r.start < r.end).cloned().collect();
     sorted.sort_unstable_by_key(|r| (r.start, r.end));
@@ -16,7 +16,7 @@ pub(crate) fn merge(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
     merged
 }
 
-/// Splits `ranges` (merged) into what lies outside and inside of `cut` (merged).
+/// Splits `ranges` into the parts outside and inside of `cut`; both inputs must be merged.
 pub(crate) fn split(ranges: &[Range<u64>], cut: &[Range<u64>]) -> (Vec<Range<u64>>, Vec<Range<u64>>) {
     let (mut outside, mut inside) = (Vec::new(), Vec::new());
     for range in ranges {
@@ -36,13 +36,13 @@ pub(crate) fn split(ranges: &[Range<u64>], cut: &[Range<u64>]) -> (Vec<Range<u64
     (outside, inside)
 }
 
-/// Grown to whole blocks of `block` bytes (a power of two).
+/// Extends a range to whole blocks of `block` bytes (a power of two).
 pub(crate) fn align(range: &Range<u64>, block: u64) -> Range<u64> {
     let end = range.end.saturating_add(block - 1) & !(block - 1);
     (range.start & !(block - 1))..end
 }
 
-/// Sum of their lengths.
+/// Returns the sum of the lengths.
 pub(crate) fn total(ranges: &[Range<u64>]) -> u64 {
     ranges.iter().map(|r| r.end - r.start).sum()
 }
@@ -52,21 +52,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn merges_what_overlaps_or_touches() {
+    fn merge_joins_overlapping_and_touching_ranges() {
         assert_eq!(merge(&[8..9, 0..2, 2..4, 3..6, 5..5]), vec![0..6, 8..9]);
         assert_eq!(merge(&[]), Vec::<Range<u64>>::new());
         assert_eq!(total(&merge(&[0..10, 5..12, 20..21])), 13);
     }
 
     #[test]
-    fn aligns_outwards() {
+    fn align_extends_both_ends() {
         assert_eq!(align(&(4097..8192), 4096), 4096..8192);
         assert_eq!(align(&(1..4097), 4096), 0..8192);
     }
 
-    /// Against the definition, byte by byte, on ranges from a small generator.
+    /// Compares with the definition, byte by byte, on pseudo-random ranges.
     #[test]
-    fn splits_as_bytes_say() {
+    fn split_matches_definition_for_every_byte() {
         let mut seed = 0x9e37_79b9_u64;
         let mut draw = |n: u64| {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

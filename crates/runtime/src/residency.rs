@@ -1,17 +1,15 @@
-//! Which bytes of a file a core may touch without waiting for a device.
+//! Finds the bytes of a file that a core can read without waiting for a device.
 //!
-//! A range may be touched only if the kernel holds all of its pages, and no read
-//! of ours still brings one of them: such a page is in the cache, but not yet up
-//! to date, and whoever touches it waits for the device. The kernel is asked
-//! first and the reads in flight are looked at after, so that a read that ends in
-//! between has left its pages whole.
+//! A range counts as cached only if the kernel holds all of its pages and no read of this process in
+//! flight covers any of them: such a page is in the cache but not up to date yet, and reading it waits for
+//! the device. The kernel is asked before the reads in flight are checked, so a read that ends in between
+//! has completed its pages.
 //!
-//! Ranges that are held in part are halved, down to 128 KiB: below that, one
-//! request more costs more than the bytes that it would save.
+//! Partly cached ranges are halved down to 128 KiB. Below that, another request costs more than the bytes
+//! that it would save.
 //!
-//! It is a snapshot. The kernel may drop a page before it is touched, and a page
-//! that another process reads just now looks as if it were whole; then a core
-//! waits, once.
+//! The answer is a snapshot. The kernel may evict a page before it is read, and a page that another process
+//! is reading looks cached. In both cases a core waits once.
 
 use std::fs;
 use std::io;
@@ -23,27 +21,27 @@ use crate::{platform, ranges};
 /// Ranges are not halved below this.
 const PIECE_BYTES: u64 = 128 << 10;
 
-/// Byte ranges by where they are; both sorted, without overlap.
+/// Byte ranges of a file, split by residency; both lists are sorted and disjoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Residency {
-    /// In memory, all of them.
+    /// Ranges in the page cache.
     pub cached: Vec<Range<u64>>,
-    /// To be read.
+    /// Ranges that must be read from the device.
     pub missing: Vec<Range<u64>>,
 }
 
-/// What reads are bringing at this moment, in whole pages.
+/// The ranges of reads in flight, in whole pages.
 #[derive(Default)]
 pub(crate) struct InFlight(Mutex<Vec<Range<u64>>>);
 
-/// A read in flight; over when it is dropped.
+/// A read in flight, which ends on drop.
 pub(crate) struct Flight<'a> {
     of: &'a InFlight,
     range: Range<u64>,
 }
 
 impl InFlight {
-    /// Notes that `range` is about to be read.
+    /// Registers a read of `range`.
     pub fn begin(&self, range: &Range<u64>) -> Flight<'_> {
         let range = ranges::align(range, platform::page_bytes());
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(range.clone());
@@ -64,10 +62,10 @@ impl Drop for Flight<'_> {
     }
 }
 
-/// Splits `wanted` of a file.
+/// Splits the ranges `wanted` of a file by residency.
 ///
 /// # Errors
-/// What the kernel says when asked.
+/// Returns an error if the kernel cannot be queried.
 pub(crate) fn probe(file: &fs::File, wanted: &[Range<u64>], in_flight: &InFlight) -> io::Result<Residency> {
     let page = platform::page_bytes();
     let resident = |range: &Range<u64>| platform::resident_pages(file, range);
@@ -75,8 +73,8 @@ pub(crate) fn probe(file: &fs::File, wanted: &[Range<u64>], in_flight: &InFlight
     for range in ranges::merge(wanted) {
         bisect(&range, page, &resident, &mut cached, &mut missing)?;
     }
-    let (cached, coming) = ranges::split(&ranges::merge(&cached), &in_flight.snapshot());
-    missing.extend(coming);
+    let (cached, in_flight) = ranges::split(&ranges::merge(&cached), &in_flight.snapshot());
+    missing.extend(in_flight);
     Ok(Residency { cached, missing: ranges::merge(&missing) })
 }
 
@@ -92,7 +90,7 @@ fn bisect(
     match resident(range)? {
         Some(held) if held >= pages => cached.push(range.clone()),
         Some(held) if held > 0 && range.end - range.start > PIECE_BYTES => {
-            // Halved at a page, so that no page is on both sides.
+            // Halves at a page boundary, so that no page is on both sides.
             let middle = range.start + (range.end - range.start) / 2;
             let middle = ranges::align(&(middle..middle), page).start.max(range.start + 1);
             bisect(&(range.start..middle), page, resident, cached, missing)?;
@@ -109,7 +107,7 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
-    /// Bisects over a made-up page cache: `held` says which pages it has.
+    /// Bisects over a simulated page cache, which contains the pages for which `held` returns true.
     fn check(held: impl Fn(u64) -> bool, range: Range<u64>, expect: (Vec<Range<u64>>, Vec<Range<u64>>)) {
         let resident = |r: &Range<u64>| {
             let r = ranges::align(r, PAGE);
@@ -121,17 +119,17 @@ mod tests {
     }
 
     #[test]
-    fn whole_or_nothing_is_one_question() {
+    fn fully_cached_or_missing_range_is_not_split() {
         check(|_| true, 100..9_000_000, (vec![100..9_000_000], vec![]));
         check(|_| false, 100..9_000_000, (vec![], vec![100..9_000_000]));
     }
 
     #[test]
-    fn what_is_held_in_part_is_halved_to_128_kib() {
+    fn partly_cached_range_is_halved_to_128_kib() {
         const MIB: u64 = 1 << 20;
         let half = |p: u64| p < MIB / 2 / PAGE;
         check(half, 0..MIB, (vec![0..MIB / 2], vec![MIB / 2..MIB]));
-        // One page of 128 KiB missing: the piece that has it is read whole.
+        // One page is missing: its piece of 128 KiB is read whole.
         check(
             |p| p != 40,
             0..MIB,
@@ -141,13 +139,13 @@ mod tests {
     }
 
     #[test]
-    fn pages_in_flight_are_not_to_be_touched() -> io::Result<()> {
+    fn pages_of_reads_in_flight_count_as_missing() -> io::Result<()> {
         let mut file = tempfile::NamedTempFile::new()?;
         io::Write::write_all(&mut file, &vec![1u8; 1 << 20])?;
         let wanted = std::slice::from_ref(&(0..1 << 20));
         let in_flight = InFlight::default();
         if probe(file.as_file(), wanted, &in_flight)?.cached != wanted {
-            eprintln!("skipped: this file system does not keep what was just written in its cache");
+            eprintln!("skipped: this file system does not cache written pages");
             return Ok(());
         }
         let page = platform::page_bytes();
@@ -157,7 +155,7 @@ mod tests {
         assert_eq!(during.missing, vec![5 * page..7 * page]);
         assert_eq!(during.cached, vec![0..5 * page, 7 * page..1 << 20]);
         drop(flight);
-        assert_eq!(probe(file.as_file(), wanted, &in_flight)?, during, "one is still on its way");
+        assert_eq!(probe(file.as_file(), wanted, &in_flight)?, during, "one read is still in flight");
         drop(again);
         assert_eq!(probe(file.as_file(), wanted, &in_flight)?.cached, wanted);
         Ok(())

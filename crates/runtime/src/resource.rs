@@ -1,4 +1,4 @@
-//! A resource as the runtime knows it: name, kind, capacity, pacer.
+//! Resources of the runtime, with name, kind, capacity and pacer.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use crate::chunks::ChunkSize;
 use crate::pacer::Pacer;
 use crate::platform::DeviceBytes;
 
-/// A resource that monotasks can be queued at; cheap to clone.
+/// A resource for which monotasks can be queued; cheap to clone.
 #[derive(Clone)]
 pub struct ResourceHandle(pub(crate) Arc<Info>);
 
-/// What is known of a resource.
+/// The properties of a resource.
 pub(crate) struct Info {
     pub id: ResourceId,
     pub name: String,
@@ -22,81 +22,81 @@ pub(crate) struct Info {
     pub kind: &'static str,
     pub capacity: Option<f64>,
     pub capacity_from: Option<&'static str>,
-    /// Most monotasks at once.
+    /// Maximum number of concurrent monotasks.
     pub concurrency: u32,
-    /// Where that is tuned, the least.
+    /// Minimum of an adaptive concurrency.
     pub concurrency_min: Option<u32>,
-    /// The link that a store's bytes cross.
+    /// The link of a store.
     pub link: Option<ResourceHandle>,
-    /// Paces what runs on it, where a rate was set.
+    /// Pacer of the resource, if a rate was set.
     pub pacer: Option<Arc<Pacer>>,
-    /// What was learned of how much to move at a time.
+    /// Adaptive size of transfers.
     pub chunk_size: ChunkSize,
-    /// What the kernel counts of it.
-    pub counted: Counted,
+    /// The kernel's counters of the device.
+    pub counters: DeviceCounters,
 }
 
-/// Bytes of a device that the kernel counts: a disk, or all interfaces of the machine's link.
+/// Kernel counters of a device's bytes: those of a disk, or of all interfaces of the machine's link.
 #[derive(Debug, Default)]
-pub(crate) struct Counted {
-    counters: Vec<PathBuf>,
-    count: Option<fn(&Path) -> Option<DeviceBytes>>,
-    /// What had been counted when this was made: a job meets a device after it has begun.
+pub(crate) struct DeviceCounters {
+    paths: Vec<PathBuf>,
+    read: Option<fn(&Path) -> Option<DeviceBytes>>,
+    /// Counts at creation, for jobs that have begun before the device was registered.
     first: Option<(Instant, DeviceBytes)>,
 }
 
-impl Counted {
-    /// By these counters, each read by `count`.
-    pub fn by(counters: Vec<PathBuf>, count: fn(&Path) -> Option<DeviceBytes>) -> Counted {
-        let mut counted = Counted { counters, count: Some(count), first: None };
-        counted.first = counted.now().map(|bytes| (Instant::now(), bytes));
-        counted
+impl DeviceCounters {
+    /// Creates counters that `read` gets from each of `paths`.
+    pub fn new(paths: Vec<PathBuf>, read: fn(&Path) -> Option<DeviceBytes>) -> DeviceCounters {
+        let mut counters = DeviceCounters { paths, read: Some(read), first: None };
+        counters.first = counters.now().map(|bytes| (Instant::now(), bytes));
+        counters
     }
 
-    /// All of it so far; `None` where that is not counted.
+    /// Returns the current sum of the counters; `None` if there are none.
     pub fn now(&self) -> Option<DeviceBytes> {
-        let count = self.count?;
-        let each = self.counters.iter().map(|counters| count(counters));
+        let read = self.read?;
+        let each = self.paths.iter().map(|path| read(path));
         each.reduce(|sum, one| {
             let (sum, one) = (sum?, one?);
             Some(DeviceBytes { read: sum.read + one.read, written: sum.written + one.written })
         })?
     }
 
-    /// What had been counted when the device became known, if that was after an instant.
+    /// Returns the counts at creation, if that was after `at`.
     pub fn first_after(&self, at: Instant) -> Option<(Instant, DeviceBytes)> {
         self.first.filter(|(first, _)| *first > at)
     }
 }
 
 impl ResourceHandle {
-    /// Name as the machine knows it: `cores`, `nvme0n1`, `s3://bucket`.
+    /// Returns the name: `cores`, a device name such as `nvme0n1`, or a URL such as `s3://bucket`.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// One of `pellucid_trace::kind`.
+    /// Returns the kind, one of `pellucid_trace::kind`.
     pub fn kind(&self) -> &str {
         self.0.kind
     }
 
-    /// The most monotasks that it ever runs at once.
+    /// Returns the maximum number of concurrent monotasks.
     pub fn concurrency(&self) -> u32 {
         self.0.concurrency
     }
 
-    /// Capacity that was set or counted: cores, or bytes per second.
+    /// Returns the capacity that was set or counted: cores, or bytes per second.
     pub fn capacity(&self) -> Option<f64> {
         self.0.capacity
     }
 
-    /// The resource's index in the scheduler, from 0 in order of registration.
+    /// Returns the resource's index in the scheduler, from 0 in order of registration.
     pub(crate) fn index(&self) -> usize {
         self.0.id.0 as usize
     }
 
-    /// Name of its `i`th thread, in the 15 bytes that Linux keeps of it: where
-    /// it is too long, the resource's name gives way, so that kind and number stay.
+    /// Returns the name of its `i`th thread. Linux keeps 15 bytes of a thread name, so the resource's name
+    /// is cut to leave room for kind and number.
     pub(crate) fn thread_name(&self, i: usize) -> String {
         if self.0.kind == pellucid_trace::kind::CPU {
             return format!("core-{i}");
@@ -138,13 +138,13 @@ mod tests {
             link: None,
             pacer: None,
             chunk_size: ChunkSize::default(),
-            counted: Counted::default(),
+            counters: DeviceCounters::default(),
         };
         ResourceHandle(Arc::new(info)).thread_name(i)
     }
 
     #[test]
-    fn thread_names_fit_what_linux_keeps() {
+    fn thread_names_fit_in_15_bytes() {
         assert_eq!(name("cpu", "cores", 3), "core-3");
         assert_eq!(name("disk", "vda", 0), "disk-vda-0");
         assert_eq!(name("disk", "nvme0n1", 7), "disk-nvme0n1-7");

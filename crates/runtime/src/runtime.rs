@@ -1,9 +1,8 @@
-//! The runtime as a whole: its options, its resources, its jobs.
+//! The runtime with its options, resources and jobs.
 //!
-//! Resources come into being when they are first named: a disk by a file on it, a
-//! store by its name. They stay, with their threads and with what the adaptive
-//! controller learned, until the last clone of the runtime is dropped; that
-//! cancels the jobs that still run and waits for the threads.
+//! A resource is registered on first use: a disk by a file on it, a store by its name. Its threads and
+//! the state of its adaptive controller last until the last clone of the runtime is dropped, which
+//! cancels running jobs and joins the threads.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,49 +17,48 @@ use crate::file::{File, Version};
 use crate::job::{Ending, JobInner};
 use crate::pacer::Pacer;
 use crate::platform::{self, Device};
-use crate::resource::{Counted, Info};
+use crate::resource::{DeviceCounters, Info};
 use crate::{Error, Job, ResourceHandle, quota, sampler, worker};
 
-/// Where adaptive concurrency starts.
+/// Initial adaptive concurrency.
 const ADAPTIVE_MIN: u32 = 2;
-/// Most monotasks at once on flash.
+/// Maximum concurrency of flash disks.
 const FLASH_MAX: u32 = 8;
-/// Most monotasks at once on a store.
+/// Maximum concurrency of stores.
 const STORE_MAX: u32 = 64;
-/// Fetches of at most this many multitasks at once (papers/monotasks-sosp17 §3.3).
+/// Maximum number of multitasks that fetch concurrently (papers/monotasks-sosp17 §3.3).
 const FETCHING_MULTITASKS: u32 = 4;
-/// Name of the machine's link.
+/// Name of the machine's network link.
 const LINK: &str = "network";
 
-/// How files are read.
+/// The read mode for files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IoMode {
-    /// Through the page cache, which keeps what was read.
+    /// Reads go through the page cache.
     #[default]
     Cached,
-    /// Past it: every read comes from the device.
+    /// Reads bypass the page cache; every read comes from the device.
     Direct,
 }
 
-/// How a runtime is set up.
+/// Options for creating a [`Runtime`].
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Threads that compute.
+    /// Number of compute threads.
     pub cores: usize,
-    /// Someone chose that number: the trace says `set`, also where the machine has as many.
+    /// True if the user chose `cores`. The trace then records `set`, even if it is the machine's number.
     pub cores_set: bool,
-    /// Budget of what multitasks and exchanges hold; `None`: no limit.
+    /// Memory budget of multitasks and exchanges; `None` for no limit.
     pub memory_bytes: Option<u64>,
-    /// How files are read.
+    /// Read mode for files.
     pub io: IoMode,
-    /// Paces the disk that a path is on, in bytes per second.
+    /// Rate limits in bytes per second, each for the disk that holds the path.
     pub disk_rates: Vec<(PathBuf, u64)>,
-    /// Paces the machine's link, in bytes per second.
+    /// Rate limit of the machine's network link, in bytes per second.
     pub network_rate: Option<u64>,
-    /// Fixes how many monotasks each resource of a kind (`cpu`, `disk`, `store`)
-    /// runs at once.
+    /// Fixed numbers of concurrent monotasks, by kind of resource (`cpu`, `disk`, `store`).
     pub concurrency: Vec<(String, u32)>,
-    /// When more at once pays, where that is tuned.
+    /// Policy that tunes concurrency where it is not fixed.
     pub policy: Policy,
 }
 
@@ -79,12 +77,12 @@ impl Default for Options {
     }
 }
 
-/// Cores that this process may use.
+/// Returns the number of cores that this process may use.
 fn machine_cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Runs jobs on this machine. Clones are of the same runtime.
+/// A runtime that executes jobs on this machine. Clones share the same runtime.
 #[derive(Clone)]
 pub struct Runtime(Arc<Inner>);
 
@@ -93,11 +91,11 @@ struct Inner {
     options: Options,
     cores: ResourceHandle,
     registry: Mutex<Registry>,
-    /// Made with the runtime where the link is paced.
+    /// Pacer of the link, if a rate was set.
     network_pacer: Option<Arc<Pacer>>,
 }
 
-/// What was named so far.
+/// Resources and files that are registered so far.
 #[derive(Default)]
 struct Registry {
     disks: HashMap<String, ResourceHandle>,
@@ -108,15 +106,15 @@ struct Registry {
 }
 
 impl Runtime {
-    /// Starts the threads of the cores.
+    /// Creates a runtime and starts the threads of the cores.
     ///
     /// # Errors
-    /// Options that cannot be (no core, an unknown kind, a rate of 0, a path that
-    /// is not there), or a system that gives no thread.
+    /// Returns an error if an option is invalid (no core, an unknown kind, a rate of 0, a missing path) or
+    /// a thread cannot be started.
     pub fn new(options: Options) -> Result<Runtime, Error> {
-        check(&options)?;
+        validate(&options)?;
         let cores = fixed(&options, kind::CPU)
-            .unwrap_or(u32::try_from(options.cores).map_err(|_| "more cores than can be")?);
+            .unwrap_or(u32::try_from(options.cores).map_err(|_| "too many cores; use fewer than 2^32")?);
         let shared = Shared::new(options.memory_bytes);
         let quota = quota::cores().filter(|quota| *quota < f64::from(cores));
         let set = options.cores_set || cores as usize != machine_cores();
@@ -133,7 +131,7 @@ impl Runtime {
             link: None,
             pacer: None,
             chunk_size: ChunkSize::default(),
-            counted: Counted::default(),
+            counters: DeviceCounters::default(),
         });
         let network_pacer = options.network_rate.map(|rate| Arc::new(Pacer::new(rate)));
         let runtime = Runtime(Arc::new(Inner {
@@ -158,16 +156,16 @@ impl Runtime {
         }
         sampler::spawn(&inner.shared).map_err(failed)?;
         let mut registry = inner.registry();
-        let there_are = machine_cores();
-        if cores as usize > there_are {
-            let plural = if there_are == 1 { "" } else { "s" };
-            registry.labels.push(format!("{cores} compute threads on {there_are} core{plural}"));
+        let available = machine_cores();
+        if cores as usize > available {
+            let plural = if available == 1 { "" } else { "s" };
+            registry.labels.push(format!("{cores} compute threads on {available} core{plural}"));
         }
         if inner.options.io == IoMode::Direct {
             registry.labels.push("page cache bypassed (direct I/O)".to_string());
         }
         if let Some(rate) = inner.options.network_rate {
-            registry.labels.push(label(LINK, rate));
+            registry.labels.push(pacing_label(LINK, rate));
         }
         drop(registry);
         for (path, rate) in &inner.options.disk_rates {
@@ -177,24 +175,25 @@ impl Runtime {
         Ok(())
     }
 
-    /// The cores.
+    /// Returns the cores of this machine as a resource.
     pub fn cores(&self) -> ResourceHandle {
         self.0.cores.clone()
     }
 
-    /// The physical disk that a path is on, or would be on.
+    /// Returns the physical disk of a path. If the path does not exist, that of its nearest existing
+    /// parent.
     ///
     /// # Errors
-    /// Where neither the path nor any folder above it can be looked at.
+    /// Returns an error if neither the path nor any parent can be accessed.
     pub fn disk_of(&self, path: &Path) -> Result<ResourceHandle, Error> {
         let device = self.0.device_of(path)?;
         self.0.disk(device, None)
     }
 
-    /// A store, by its name (`s3://bucket`); `rate`: its capacity in bytes per
-    /// second, if set. A store that is known keeps the rate that it has. Its link
-    /// becomes a resource of kind `network` with it; what runs on the store is
-    /// paced by whoever moves the bytes, see [`Runtime::network_pacer`].
+    /// Returns a store by its name (`s3://bucket`), and registers it on first use with its capacity `rate`
+    /// in bytes per second, if set. A registered store keeps its rate. The store's link is registered with
+    /// it as a resource of kind `network`. The code that moves the bytes must pace them, see
+    /// [`Runtime::network_pacer`].
     pub fn store(&self, name: &str, rate: Option<u64>) -> ResourceHandle {
         let inner = &self.0;
         let mut registry = inner.registry();
@@ -202,7 +201,7 @@ impl Runtime {
             return store.clone();
         }
         let link = registry.link.get_or_insert_with(|| inner.add_link()).clone();
-        let (concurrency, most) = inner.adaptive(kind::STORE, STORE_MAX);
+        let (concurrency, max) = inner.adaptive(kind::STORE, STORE_MAX);
         let spec = ResourceSpec { concurrency, multitasks_at_once: Some(FETCHING_MULTITASKS) };
         let store = inner.shared.add_resource(spec, |id| Info {
             id,
@@ -210,27 +209,27 @@ impl Runtime {
             kind: kind::STORE,
             capacity: rate.map(|r| r as f64),
             capacity_from: rate.map(|_| "set"),
-            concurrency: most,
-            concurrency_min: least(concurrency),
+            concurrency: max,
+            concurrency_min: min_concurrency(concurrency),
             link: Some(link),
             pacer: None,
             chunk_size: ChunkSize::default(),
-            counted: Counted::default(),
+            counters: DeviceCounters::default(),
         });
         registry.stores.insert(name.to_string(), store.clone());
         store
     }
 
-    /// What paces the machine's link, where a rate was set: one for all stores.
+    /// Returns the pacer of the machine's link, which all stores share; `None` if no rate was set.
     pub fn network_pacer(&self) -> Option<Arc<Pacer>> {
         self.0.network_pacer.clone()
     }
 
-    /// Opens a file for reads by range. One that is open already and has not
-    /// changed (device, inode, length, time of change) is the same `File`.
+    /// Opens a file for reads of ranges. Returns the same `File` again while it is open and the file has
+    /// not changed (device, inode, length, modification time).
     ///
     /// # Errors
-    /// What the system says, with the path and a way out.
+    /// Returns the error of the operating system with the path and a remedy.
     pub fn open(&self, path: &Path) -> Result<Arc<File>, Error> {
         let inner = &self.0;
         let known = inner.registry().files.get(path).and_then(Weak::upgrade);
@@ -248,9 +247,8 @@ impl Runtime {
         Ok(file)
     }
 
-    /// Begins a job, with its own trace, in which it registers this machine and
-    /// the resources known so far; others follow when they are first used. What is
-    /// paced lets nothing through faster for having been idle before.
+    /// Begins a job. Registers this machine and the known resources in the job's trace; other resources
+    /// follow on first use. Pacers drop their credit, so that earlier idle time does not speed up the job.
     pub fn begin(&self, name: &str, recorder: Recorder) -> Job {
         let shared = &self.0.shared;
         let mut state = shared.lock();
@@ -265,55 +263,52 @@ impl Runtime {
         Job::new(job, Arc::clone(shared))
     }
 
-    /// What makes times of this runtime not those of the bare machine, in words,
-    /// for a trace's header: which resources are paced, whether more cores are used than there are,
-    /// whether the cache is bypassed.
+    /// Returns labels for a trace's header, one for each setting that makes times differ from those of the
+    /// bare machine: paced resources, more compute threads than cores, direct I/O.
     pub fn labels(&self) -> Vec<String> {
         self.0.registry().labels.clone()
     }
 
-    /// Most memory that this process ever held.
+    /// Returns the peak memory of this process.
     pub fn memory_high_water(&self) -> Option<u64> {
         platform::memory_high_water_bytes()
     }
 }
 
-/// Refuses options that cannot be.
-fn check(options: &Options) -> Result<(), Error> {
+/// Checks that options are valid.
+fn validate(options: &Options) -> Result<(), Error> {
     if options.cores == 0 {
-        return Err("0 cores cannot compute: use at least 1".into());
+        return Err("invalid number of cores 0; use at least 1".into());
     }
-    for (of, n) in &options.concurrency {
-        if ![kind::CPU, kind::DISK, kind::STORE].contains(&of.as_str()) {
-            return Err(
-                format!("concurrency of '{of}': no such kind of resource; use cpu, disk or store").into()
-            );
+    for (kind, n) in &options.concurrency {
+        if ![kind::CPU, kind::DISK, kind::STORE].contains(&kind.as_str()) {
+            return Err(format!("unknown kind of resource '{kind}'; use cpu, disk or store").into());
         }
         if *n == 0 {
-            return Err(format!("concurrency {of}=0 would run nothing: use at least 1").into());
+            return Err(format!("invalid concurrency {kind}=0; use at least 1").into());
         }
     }
     let rates = options.disk_rates.iter().map(|(_, rate)| *rate).chain(options.network_rate);
     if rates.into_iter().any(|rate| rate == 0) {
-        return Err("a rate of 0 bytes per second would move nothing".into());
+        return Err("invalid rate of 0 bytes per second; use a positive rate".into());
     }
     Ok(())
 }
 
-/// What was fixed for a kind; the last word counts.
+/// Returns the fixed concurrency of a kind; the last option wins.
 fn fixed(options: &Options, kind: &str) -> Option<u32> {
     options.concurrency.iter().rev().find(|(k, _)| k == kind).map(|(_, n)| *n)
 }
 
-/// Where a climb starts, for a concurrency that is tuned.
-fn least(concurrency: Concurrency) -> Option<u32> {
+/// Returns the minimum of an adaptive concurrency.
+fn min_concurrency(concurrency: Concurrency) -> Option<u32> {
     match concurrency {
         Concurrency::Fixed(_) => None,
         Concurrency::Adaptive { min, .. } => Some(min),
     }
 }
 
-fn label(name: &str, rate: u64) -> String {
+fn pacing_label(name: &str, rate: u64) -> String {
     format!("{name} paced at {} MB/s inside the engine", rate as f64 / 1e6)
 }
 
@@ -322,7 +317,7 @@ impl Inner {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The device under a path, or under the nearest folder above it that exists.
+    /// Returns the device of a path or of its nearest existing parent.
     fn device_of(&self, path: &Path) -> Result<Device, Error> {
         let mut at = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         loop {
@@ -331,7 +326,10 @@ impl Inner {
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => match at.parent() {
                     Some(parent) if parent.as_os_str().is_empty() => at = Path::new("."),
                     Some(parent) => at = parent,
-                    None => return Err(format!("cannot find the disk of {}: {e}", path.display()).into()),
+                    None => {
+                        let path = path.display();
+                        return Err(format!("cannot find the disk of {path}: {e}; check the path").into());
+                    }
                 },
                 Err(e) => {
                     return Err(format!("cannot find the disk of {}: {e}", path.display()).into());
@@ -340,27 +338,27 @@ impl Inner {
         }
     }
 
-    /// The resource of a device, registered when first asked for.
+    /// Returns the resource of a device, and registers it on first use.
     fn disk(&self, device: Device, rate: Option<u64>) -> Result<ResourceHandle, Error> {
         let mut registry = self.registry();
         if let Some(disk) = registry.disks.get(&device.name) {
             if rate.is_some_and(|r| disk.0.capacity != Some(r as f64)) {
                 return Err(format!(
-                    "disk {} has two different rates: its partitions share one queue and one rate",
+                    "cannot set two different rates for disk {}: all its partitions share one queue; set one rate",
                     device.name
                 )
                 .into());
             }
             return Ok(disk.clone());
         }
-        let (concurrency, most) = if device.spinning {
+        let (concurrency, max) = if device.spinning {
             let n = fixed(&self.options, kind::DISK).unwrap_or(1);
             (Concurrency::Fixed(n), n)
         } else {
             self.adaptive(kind::DISK, FLASH_MAX)
         };
         if let Some(rate) = rate {
-            registry.labels.push(label(&format!("disk {}", device.name), rate));
+            registry.labels.push(pacing_label(&format!("disk {}", device.name), rate));
         }
         let spec = ResourceSpec { concurrency, multitasks_at_once: None };
         let disk = self.shared.add_resource(spec, |id| Info {
@@ -369,31 +367,31 @@ impl Inner {
             kind: kind::DISK,
             capacity: rate.map(|r| r as f64),
             capacity_from: rate.map(|_| "set"),
-            concurrency: most,
-            concurrency_min: least(concurrency),
+            concurrency: max,
+            concurrency_min: min_concurrency(concurrency),
             link: None,
             pacer: rate.map(|r| Arc::new(Pacer::new(r))),
             chunk_size: ChunkSize::default(),
-            counted: Counted::by(device.counters.into_iter().collect(), platform::disk_bytes),
+            counters: DeviceCounters::new(device.counters.into_iter().collect(), platform::disk_bytes),
         });
         registry.disks.insert(device.name, disk.clone());
         Ok(disk)
     }
 
-    /// Tuned up to `most`, unless it was fixed.
-    fn adaptive(&self, kind: &str, most: u32) -> (Concurrency, u32) {
+    /// Returns the concurrency of a kind and its maximum: fixed if set, otherwise adaptive up to `max`.
+    fn adaptive(&self, kind: &str, max: u32) -> (Concurrency, u32) {
         match fixed(&self.options, kind) {
             Some(n) => (Concurrency::Fixed(n), n),
             None => {
                 let policy = self.options.policy;
-                (Concurrency::Adaptive { min: ADAPTIVE_MIN, max: most, policy }, most)
+                (Concurrency::Adaptive { min: ADAPTIVE_MIN, max, policy }, max)
             }
         }
     }
 
     fn add_link(&self) -> ResourceHandle {
         let rate = self.options.network_rate;
-        let (concurrency, most) = self.adaptive(kind::STORE, STORE_MAX);
+        let (concurrency, max) = self.adaptive(kind::STORE, STORE_MAX);
         let spec = ResourceSpec { concurrency, multitasks_at_once: Some(FETCHING_MULTITASKS) };
         self.shared.add_resource(spec, |id| Info {
             id,
@@ -401,12 +399,12 @@ impl Inner {
             kind: kind::NETWORK,
             capacity: rate.map(|r| r as f64),
             capacity_from: rate.map(|_| "set"),
-            concurrency: most,
-            concurrency_min: least(concurrency),
+            concurrency: max,
+            concurrency_min: min_concurrency(concurrency),
             link: None,
             pacer: self.network_pacer.clone(),
             chunk_size: ChunkSize::default(),
-            counted: Counted::by(platform::link_counters(), platform::link_bytes),
+            counters: DeviceCounters::new(platform::link_counters(), platform::link_bytes),
         })
     }
 }
@@ -420,8 +418,7 @@ impl Drop for Inner {
             self.shared.stop(&job, Ending::Cancelled);
         }
         let mut state = self.shared.lock();
-        // Only now: a thread that finds nothing to do and goes is missed by what a job that is not yet stopped
-        // begins.
+        // Set only after all jobs are stopped: a running job may still need a thread that would exit.
         state.closing = true;
         for lane in &state.lanes {
             lane.wake.notify_all();
@@ -429,10 +426,10 @@ impl Drop for Inner {
         self.shared.sampler.notify_all();
         let threads = std::mem::take(&mut state.threads);
         drop(state);
-        // A body may have held the last clone: then this is one of the threads.
+        // If a multitask held the last clone, this runs on one of the threads.
         let me = std::thread::current().id();
         for thread in threads.into_iter().filter(|t| t.thread().id() != me) {
-            let _ = thread.join(); // a thread of ours that panicked has ended too
+            let _ = thread.join(); // a thread that panicked has ended as well
         }
     }
 }

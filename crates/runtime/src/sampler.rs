@@ -1,8 +1,8 @@
-//! Samples what the machine's own counters say, while jobs run.
+//! Samples the machine's own counters while jobs run.
 //!
-//! They check the rest of a trace, and show what others on the machine used. One
-//! thread of the runtime reads them every 200 ms, once for all jobs; each job
-//! records the differences since its own last look, a last time when it ends.
+//! The samples validate the rest of a trace, and show what other processes used. One thread of the runtime
+//! reads the counters every 200 ms for all jobs. Each job records the differences from its previous sample,
+//! the last time when it ends.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,10 +15,11 @@ use crate::job::JobInner;
 use crate::platform::{self, DeviceBytes};
 
 const INTERVAL: Duration = Duration::from_millis(200);
-/// The machine counts core time in steps of 10 ms: a shorter interval says little.
+/// Minimum length of a job's last interval. The machine counts core time in steps of 10 ms, so shorter
+/// intervals are imprecise.
 const LAST_INTERVAL_MIN: Duration = Duration::from_millis(50);
 
-/// The counters at one instant, those of disks and of the link by the scheduler's number.
+/// The counters at one instant; `moved` is indexed by the scheduler's resource id.
 #[derive(Debug, Clone, PartialEq)]
 struct Counters {
     at: Instant,
@@ -28,12 +29,12 @@ struct Counters {
     memory_bytes: Option<u64>,
 }
 
-/// A job's side of it.
+/// The sampling of one job.
 #[derive(Default)]
-pub(crate) struct Sampling(Mutex<Seen>);
+pub(crate) struct Sampling(Mutex<SamplingState>);
 
 #[derive(Default)]
-struct Seen {
+struct SamplingState {
     last: Option<Counters>,
     memory_high_water_bytes: Option<u64>,
     ended: bool,
@@ -45,12 +46,12 @@ impl Counters {
             at: Instant::now(),
             busy_ns: platform::machine_busy_ns(),
             own_busy_ns: platform::process_cpu_ns(),
-            moved: resources.iter().map(|r| r.0.counted.now()).collect(),
+            moved: resources.iter().map(|r| r.0.counters.now()).collect(),
             memory_bytes: platform::memory_bytes(),
         }
     }
 
-    /// What a resource did since `before`; `None` where nothing was counted.
+    /// Returns a resource's differences from `before`; `None` if it has no counters.
     fn since(
         &self,
         before: &Counters,
@@ -75,9 +76,9 @@ impl Counters {
             sample.busy_ns.or(sample.own_busy_ns)?;
         } else {
             let moved = |c: &Counters| c.moved.get(resource.index()).copied().flatten();
-            // One that became known since then was counted when it did.
+            // A device that was registered after `before` has counts from its registration.
             let last = moved(before).map(|bytes| (before.at, bytes));
-            let (now, (at, then)) = (moved(self)?, last.or(resource.0.counted.first_after(before.at))?);
+            let (now, (at, then)) = (moved(self)?, last.or(resource.0.counters.first_after(before.at))?);
             sample.interval_ns = since(at);
             sample.read_bytes = Some(now.read.saturating_sub(then.read));
             sample.write_bytes = Some(now.written.saturating_sub(then.written));
@@ -87,19 +88,19 @@ impl Counters {
 }
 
 impl Sampling {
-    fn look(&self, job: &JobInner, now: &Counters, resources: &[ResourceHandle]) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !seen.ended {
-            seen.record(job, now.clone(), resources);
+    fn sample(&self, job: &JobInner, now: &Counters, resources: &[ResourceHandle]) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !state.ended {
+            state.record(job, now.clone(), resources);
         }
     }
 
-    /// The last look; none is taken after it.
+    /// Takes the last sample.
     pub fn end(&self, job: &JobInner, resources: &[ResourceHandle]) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.ended = true;
-        if seen.last.as_ref().is_some_and(|last| last.at.elapsed() >= LAST_INTERVAL_MIN) {
-            seen.record(job, Counters::read(resources), resources);
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.ended = true;
+        if state.last.as_ref().is_some_and(|last| last.at.elapsed() >= LAST_INTERVAL_MIN) {
+            state.record(job, Counters::read(resources), resources);
         }
     }
 
@@ -108,7 +109,7 @@ impl Sampling {
     }
 }
 
-impl Seen {
+impl SamplingState {
     fn record(&mut self, job: &JobInner, now: Counters, resources: &[ResourceHandle]) {
         self.memory_high_water_bytes = self.memory_high_water_bytes.max(now.memory_bytes);
         if let Some(last) = &self.last {
@@ -124,7 +125,7 @@ impl Seen {
     }
 }
 
-/// Starts the thread.
+/// Starts the sampler thread.
 pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<()> {
     let of = Arc::clone(shared);
     let thread = std::thread::Builder::new().name("sampler".to_string()).spawn(move || run(&of))?;
@@ -147,7 +148,7 @@ fn run(shared: &Shared) {
         drop(state);
         let now = Counters::read(&resources);
         for job in &jobs {
-            job.sampling.look(job, &now, &resources);
+            job.sampling.sample(job, &now, &resources);
         }
         drop(jobs);
         state = shared
@@ -164,13 +165,13 @@ mod tests {
 
     use super::*;
     use crate::chunks::ChunkSize;
-    use crate::resource::{Counted, Info};
+    use crate::resource::{DeviceCounters, Info};
 
     fn resource(id: u32, kind: &'static str) -> ResourceHandle {
-        device(id, kind, Counted::default())
+        device(id, kind, DeviceCounters::default())
     }
 
-    fn device(id: u32, kind: &'static str, counted: Counted) -> ResourceHandle {
+    fn device(id: u32, kind: &'static str, counters: DeviceCounters) -> ResourceHandle {
         ResourceHandle(Arc::new(Info {
             id: ResourceId(id),
             name: format!("{kind} {id}"),
@@ -182,7 +183,7 @@ mod tests {
             link: None,
             pacer: None,
             chunk_size: ChunkSize::default(),
-            counted,
+            counters,
         }))
     }
 
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_since_the_last_look() {
+    fn samples_are_differences_from_previous_sample() {
         let resources = [
             resource(0, trace::kind::CPU),
             resource(1, trace::kind::DISK),
@@ -209,17 +210,17 @@ mod tests {
         let job = JobInner::new(JobId(0), "sampled", recorder, None, &resources);
         let begin = Instant::now();
         let at = |ms: u64| begin + Duration::from_millis(ms);
-        let looks = [
+        let samples = [
             counters(at(0), Some(1_000), &[None, Some((100, 50))], 7),
             counters(at(200), Some(4_000), &[None, Some((700, 50)), Some((5, 5))], 9),
             counters(at(300), None, &[None, None, Some((6, 8))], 8),
         ];
-        for look in &looks {
-            job.sampling.look(&job, look, &resources);
+        for sample in &samples {
+            job.sampling.sample(&job, sample, &resources);
         }
         assert_eq!(job.sampling.memory_high_water_bytes(), Some(9));
         job.sampling.end(&job, &resources);
-        job.sampling.look(&job, &looks[1], &resources); // too late: the job has ended
+        job.sampling.sample(&job, &samples[1], &resources); // ignored: the job has ended
 
         let trace = job.recorder.finish().expect("a trace");
         let seen: Vec<_> = trace
@@ -232,23 +233,24 @@ mod tests {
         let expect = [
             (0, 200, Some(3_000), Some(1_500), None, None),
             (1, 200, None, None, Some(600), Some(0)),
-            // What was not counted at both ends is not there: no cores, no disk 1.
+            // No sample without counts at both ends: the cores and disk 1 are missing.
             (2, 100, None, None, Some(1), Some(3)),
         ];
         assert_eq!(seen, expect);
     }
 
     #[test]
-    fn a_device_that_a_job_meets_is_counted_from_then() {
+    fn device_registered_during_job_is_counted_from_registration() {
         let begin = Instant::now();
-        let met = Counted::by(vec!["counters".into()], |_| Some(DeviceBytes { read: 10, written: 20 }));
-        let disk = device(1, trace::kind::DISK, met);
+        let late =
+            DeviceCounters::new(vec!["counters".into()], |_| Some(DeviceBytes { read: 10, written: 20 }));
+        let disk = device(1, trace::kind::DISK, late);
         let recorder = trace::Recorder::start(trace::RecorderOptions { keep: true, ..Default::default() })
             .expect("a recorder in memory");
         let job = JobInner::new(JobId(0), "sampled", recorder, None, std::slice::from_ref(&disk));
         let later = begin + Duration::from_millis(200);
-        for look in [counters(begin, None, &[], 7), counters(later, None, &[None, Some((15, 26))], 7)] {
-            job.sampling.look(&job, &look, std::slice::from_ref(&disk));
+        for sample in [counters(begin, None, &[], 7), counters(later, None, &[None, Some((15, 26))], 7)] {
+            job.sampling.sample(&job, &sample, std::slice::from_ref(&disk));
         }
         let trace = job.recorder.finish().expect("a trace");
         let [sample] = &trace.utilization_samples[..] else { panic!("{:?}", trace.utilization_samples) };

@@ -1,8 +1,7 @@
-//! The threads: each serves one resource, one monotask at a time.
+//! Worker threads, each of which serves one resource, one monotask at a time.
 //!
-//! A thread measures what it runs (service time, its own core time, the bytes
-//! that the kernel counted for it), records it in the job's trace, and tells the
-//! scheduler.
+//! A thread measures each monotask (service time, core time, the bytes that the kernel counted for the
+//! thread), records it in the job's trace, and reports it to the scheduler.
 
 use std::io;
 use std::sync::{Arc, MutexGuard};
@@ -18,7 +17,7 @@ use crate::job::{Ending, JobInner};
 use crate::platform::{self, DeviceBytes};
 use crate::{Context, Done, Error, ResourceHandle};
 
-/// Queries nest deeply; address space is all that a large stack costs.
+/// Stack size. Queries nest deeply, and unused stack costs only address space.
 const STACK_BYTES: usize = 8 << 20;
 
 /// Starts one more thread for a lane.
@@ -55,7 +54,7 @@ fn serve(shared: &Arc<Shared>, resource: &ResourceHandle) {
     }
 }
 
-/// What was measured of a closure.
+/// The measurements of a closure.
 struct Measured {
     started: Instant,
     ended: Instant,
@@ -94,17 +93,17 @@ fn run<'a>(shared: &'a Arc<Shared>, resource: &ResourceHandle, ticket: Ticket) -
     let stopped = job.is_stopped();
     fill(&mut record, &job.recorder, queued, &measured, &result, stopped);
     job.recorder.monotask(record);
-    let told = result.and_then(|done| {
+    let split = result.and_then(|done| {
         job.moved(&record);
         guarded(|| take_apart(&job, done.then))
     });
-    let (then, slots) = match told {
+    let (then, slots) = match split {
         Ok(then) => then,
         Err(error) => return fail(shared, &job, id, error),
     };
     let completion = Completion {
         bytes: record.bytes.unwrap_or(0),
-        // A thread of a disk or store waits for as long as it is served; cores are not tuned.
+        // Disk and store threads wait for their whole service time; cores are not tuned.
         wait_ns: None,
         then,
     };
@@ -120,7 +119,7 @@ fn run<'a>(shared: &'a Arc<Shared>, resource: &ResourceHandle, ticket: Ticket) -
     state
 }
 
-/// The job's ending, unless it was stopped before: that is then why this came.
+/// Fails a monotask and, unless the job was stopped before, its job.
 fn fail<'a>(shared: &'a Arc<Shared>, job: &JobInner, id: MonotaskId, error: Error) -> MutexGuard<'a, State> {
     let mut state = shared.lock();
     state.set_ending(job, Ending::Failed(error));

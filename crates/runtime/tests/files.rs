@@ -1,8 +1,7 @@
-//! Real files: which bytes are in memory, exactly which bytes a read moves, what
-//! an output leaves behind. Where a file system has no device or does not say what
-//! is cached, the test says so and stops there.
+//! Tests on real files: residency, the exact bytes that a read moves, and what an output leaves behind.
+//! Tests are skipped with a message if the file system has no device or does not report cached pages.
 //!
-//! Linux only: elsewhere nothing has a file forgotten, or counts a thread's bytes.
+//! Linux only: other systems cannot evict a file or count the bytes of a thread.
 #![cfg(target_os = "linux")]
 #![allow(clippy::single_range_in_vec_init)]
 
@@ -20,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{Task, recorder, runtime, sound};
+use common::{Task, checked_trace, recorder, runtime};
 use pellucid_runtime::{
     Done, Error, File, IoMode, Job, JobError, Monotask, Options, Output, Phase, Residency, Runtime, Segment,
     slice,
@@ -30,12 +29,12 @@ use pellucid_trace::{Outcome, Trace, kind};
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 
-/// A folder beside the build's other files: on a real disk, as far as there is one.
+/// Creates a folder next to the build's other files, which are usually on a real disk.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder")
 }
 
-/// Bytes that tell where in the file they are.
+/// Returns bytes that depend on their offset in the file.
 fn pattern(range: Range<u64>) -> Vec<u8> {
     range.map(|at| (at ^ (at >> 8) ^ (at >> 17)) as u8).collect()
 }
@@ -46,23 +45,23 @@ fn make(folder: &Path, len: u64) -> PathBuf {
     path
 }
 
-/// Has the kernel forget the file; false where it does not, or does not say.
+/// Evicts the file from the page cache. Returns false if that fails or cannot be checked.
 fn evict(file: &Arc<File>) -> bool {
-    let own = fs::File::open(file.path()).expect("there");
+    let own = fs::File::open(file.path()).expect("it exists");
     own.sync_all().expect("flushed");
     unsafe { libc::posix_fadvise(own.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
     let whole = [0..file.len()];
     let gone = file.residency(&whole).missing == whole;
     if !gone {
-        eprintln!("skipped: {} keeps its files in memory", file.disk().name());
+        eprintln!("skipped: cannot evict files of {} from memory", file.disk().name());
     }
     gone
 }
 
-/// Tries a few times what depends on pages staying in memory: under a memory limit
-/// the kernel may take some away at any moment, but not every time.
-fn in_some_attempt(what: &str, mut attempt: impl FnMut() -> bool) {
-    assert!((0..10).any(|_| attempt()), "{what}: not in 10 attempts");
+/// Retries a check that depends on pages staying in memory: under a memory limit the kernel may evict pages
+/// at any time, but not in every attempt.
+fn in_some_attempt(check: &str, mut attempt: impl FnMut() -> bool) {
+    assert!((0..10).any(|_| attempt()), "{check}: failed in 10 attempts");
 }
 
 /// Runs monotasks as one multitask of one job.
@@ -70,7 +69,7 @@ fn run(runtime: &Runtime, monotasks: Vec<Monotask>) -> (Result<(), JobError>, Tr
     let job = runtime.begin("files", recorder());
     submit(&job, monotasks);
     let result = job.wait();
-    (result, sound(&job))
+    (result, checked_trace(&job))
 }
 
 fn submit(job: &Job, monotasks: Vec<Monotask>) {
@@ -89,7 +88,7 @@ fn sink() -> (Sunk, impl FnOnce(Vec<Segment>) -> Result<(), Error> + Send + 'sta
     let sunk = Sunk::default();
     let to = Arc::clone(&sunk);
     (sunk, move |segments| {
-        to.lock().expect("alone").extend(segments);
+        to.lock().expect("not poisoned").extend(segments);
         Ok(())
     })
 }
@@ -103,13 +102,13 @@ fn check_bytes(segments: &[Segment], ranges: &[Range<u64>]) {
 }
 
 #[test]
-fn a_read_brings_exactly_what_is_missing() {
+fn read_loads_exactly_the_missing_ranges() {
     let (folder, runtime) = (folder(), runtime());
     let file = runtime.open(&make(folder.path(), 16 * MIB)).expect("open");
     if !evict(&file) {
         return;
     }
-    // With gaps, unaligned, small ones among large, two that touch.
+    // Ranges with gaps, unaligned, small and large, two of them touching.
     let wanted = [
         5..PAGE,
         MIB + 1..3 * MIB + 7,
@@ -125,21 +124,21 @@ fn a_read_brings_exactly_what_is_missing() {
     let (sunk, to) = sink();
     let (result, trace) = run(&runtime, vec![file.read_monotask(residency.missing, to)]);
     result.expect("it succeeds");
-    check_bytes(&sunk.lock().expect("alone"), &merged);
+    check_bytes(&sunk.lock().expect("not poisoned"), &merged);
 
     let m = &trace.monotasks[0];
     let bytes: u64 = merged.iter().map(|r| r.end - r.start).sum();
     let pages: u64 = merged.iter().map(|r| r.end.div_ceil(PAGE) - r.start / PAGE).sum();
     assert_eq!(m.bytes, Some(bytes));
     match m.device_bytes {
-        Some(moved) => assert_eq!(moved, pages * PAGE, "whole pages and nothing else"),
-        None => eprintln!("not checked: this kernel counts no bytes of threads"),
+        Some(moved) => assert_eq!(moved, pages * PAGE, "exactly the whole pages of the ranges"),
+        None => eprintln!("not checked: this kernel does not count bytes of threads"),
     }
     let resource = &trace.resources[m.resource as usize];
     assert_eq!((resource.kind.as_str(), resource.name.as_str()), (kind::DISK, file.disk().name()));
 
     let gap = 8 * MIB..9 * MIB;
-    assert_eq!(file.residency(std::slice::from_ref(&gap)).missing, [gap], "it brings no more");
+    assert_eq!(file.residency(std::slice::from_ref(&gap)).missing, [gap], "the gap was read");
     in_some_attempt("a read warms the cache", || {
         let (_, to) = sink();
         run(&runtime, vec![file.read_monotask(wanted.to_vec(), to)]).0.expect("it succeeds");
@@ -148,23 +147,23 @@ fn a_read_brings_exactly_what_is_missing() {
 }
 
 #[test]
-fn what_is_cached_is_read_by_a_core_without_the_device() {
+fn core_reads_cached_ranges_without_the_device() {
     let (folder, runtime) = (folder(), runtime());
     let file = runtime.open(&make(folder.path(), 4 * MIB)).expect("open");
-    let own = fs::File::open(file.path()).expect("there");
+    let own = fs::File::open(file.path()).expect("it exists");
     unsafe { libc::posix_fadvise(own.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
     if !evict(&file) {
         return;
     }
     let expect = Residency { cached: vec![2 * MIB..3 * MIB], missing: vec![0..2 * MIB, 3 * MIB..4 * MIB] };
-    in_some_attempt("a core reads what is cached, and no device", || {
+    in_some_attempt("a core reads cached ranges without the device", || {
         own.read_exact_at(&mut vec![0; MIB as usize], 2 * MIB).expect("read");
         let residency = file.residency(&[0..4 * MIB]);
         residency == expect && moved_by_core(&runtime, &file, residency.cached) == 0
     });
 }
 
-/// Has a core read what is cached; the bytes that the device moved for it.
+/// Reads cached ranges on a core, and returns the bytes that the device moved for it.
 fn moved_by_core(runtime: &Runtime, file: &Arc<File>, cached: Vec<Range<u64>>) -> u64 {
     fn moved() -> Result<u64, Error> {
         let io = fs::read_to_string("/proc/thread-self/io")?;
@@ -184,13 +183,13 @@ fn moved_by_core(runtime: &Runtime, file: &Arc<File>, cached: Vec<Range<u64>>) -
     submit(&job, vec![core]);
     job.wait().expect("it succeeds");
     assert_eq!(job.progress().cached_bytes, MIB);
-    assert_eq!(sound(&job).monotasks[0].cached_bytes, Some(MIB));
-    check_bytes(&sunk.lock().expect("alone"), &cached);
+    assert_eq!(checked_trace(&job).monotasks[0].cached_bytes, Some(MIB));
+    check_bytes(&sunk.lock().expect("not poisoned"), &cached);
     device.load(Ordering::Relaxed)
 }
 
 #[test]
-fn what_is_gone_since_the_plan_is_said_and_not_touched() {
+fn ranges_evicted_after_plan_are_returned_and_not_read() {
     let (folder, runtime) = (folder(), runtime());
     let file = runtime.open(&make(folder.path(), 2 * MIB)).expect("open");
     if !evict(&file) {
@@ -198,7 +197,7 @@ fn what_is_gone_since_the_plan_is_said_and_not_touched() {
     }
     let (segments, missing) = file.read_if_cached(&[0..MIB]).expect("nothing to read");
     assert_eq!((segments.len(), missing), (0, vec![0..MIB]));
-    in_some_attempt("what is there again is read", || {
+    in_some_attempt("a cached range is read", || {
         file.read_cached(&[0..MIB]).expect("read");
         let (segments, missing) = file.read_if_cached(&[0..MIB, MIB + 7..2 * MIB]).expect("read");
         if missing != [MIB + 7..2 * MIB] {
@@ -210,7 +209,7 @@ fn what_is_gone_since_the_plan_is_said_and_not_touched() {
 }
 
 #[test]
-fn parts_that_come_from_cache_and_disk_make_one_whole() {
+fn slice_joins_segments_of_separate_reads() {
     let (folder, runtime) = (folder(), runtime());
     let file = runtime.open(&make(folder.path(), 2 * MIB)).expect("open");
     let parts = [0..PAGE, PAGE..2 * PAGE + 9, 2 * PAGE + 9..MIB];
@@ -219,13 +218,13 @@ fn parts_that_come_from_cache_and_disk_make_one_whole() {
         segments.extend(file.read_cached(std::slice::from_ref(part)).expect("read"));
     }
     check_bytes(&segments, &parts);
-    let whole = slice(&segments, &(100..MIB - 3)).expect("all there");
+    let whole = slice(&segments, &(100..MIB - 3)).expect("complete");
     assert!(whole == pattern(100..MIB - 3));
     assert_eq!(slice(&segments, &(100..MIB + 1)), None);
 }
 
 #[test]
-fn direct_reads_pass_the_cache_by() {
+fn direct_reads_bypass_the_cache() {
     let folder = folder();
     let path = make(folder.path(), 3 * MIB + 123);
     let options = Options { cores: 1, io: IoMode::Direct, ..Options::default() };
@@ -238,26 +237,26 @@ fn direct_reads_pass_the_cache_by() {
             return eprintln!("skipped: {error}");
         }
     };
-    // Two in one block, one across blocks, and the last byte of the file.
+    // Two ranges in one block, one across blocks, and one up to the end of the file.
     let wanted = [10..20, 30..40, MIB - 1..2 * MIB + 1, 3 * MIB..3 * MIB + 123];
     let residency = file.residency(&wanted);
     assert_eq!(residency.missing, wanted, "nothing counts as cached");
     let (sunk, to) = sink();
     let (result, trace) = run(&runtime, vec![file.read_monotask(residency.missing, to)]);
     result.expect("it succeeds");
-    check_bytes(&sunk.lock().expect("alone"), &wanted);
+    check_bytes(&sunk.lock().expect("not poisoned"), &wanted);
     let m = &trace.monotasks[0];
     assert_eq!(m.bytes, Some(20 + MIB + 2 + 123));
     let blocks = PAGE + MIB + 2 * PAGE;
     match m.device_bytes {
-        // Of the last block the kernel counts the file's bytes, up to a sector, or all.
+        // The kernel counts the last block up to the end of the file, rounded to a sector, or in full.
         Some(moved) => assert!((blocks + 123..=blocks + PAGE).contains(&moved), "{moved}"),
-        None => eprintln!("not checked: this kernel counts no bytes of threads"),
+        None => eprintln!("not checked: this kernel does not count bytes of threads"),
     }
 }
 
 #[test]
-fn a_file_that_was_cut_is_an_error_with_path_and_place() {
+fn truncated_file_error_names_path_and_offset() {
     let (folder, runtime) = (folder(), runtime());
     let path = make(folder.path(), MIB);
     let file = runtime.open(&path).expect("open");
@@ -270,22 +269,22 @@ fn a_file_that_was_cut_is_an_error_with_path_and_place() {
     let beyond = file.read_cached(&[MIB - 1..MIB + 1]).expect_err("beyond").to_string();
     assert!(beyond.contains("ends at byte 1048576"), "{beyond}");
     let again = runtime.open(&path).expect("open");
-    assert_eq!(again.len(), MIB / 2, "a file that changed is opened anew");
+    assert_eq!(again.len(), MIB / 2, "a changed file is opened again");
     assert!(!Arc::ptr_eq(&again, &file));
-    assert!(Arc::ptr_eq(&again, &runtime.open(&path).expect("open")), "one that did not, is not");
+    assert!(Arc::ptr_eq(&again, &runtime.open(&path).expect("open")), "an unchanged file is shared");
 }
 
 #[test]
-fn files_that_cannot_be_read() {
+fn unreadable_file_errors_name_path_and_remedy() {
     let (folder, runtime) = (folder(), runtime());
-    let says = |path: &Path| runtime.open(path).expect_err("refused").to_string();
-    let missing = says(&folder.path().join("missing.parquet"));
+    let message = |path: &Path| runtime.open(path).expect_err("refused").to_string();
+    let missing = message(&folder.path().join("missing.parquet"));
     assert!(missing.contains("missing.parquet") && missing.contains("check the path"), "{missing}");
-    assert!(says(folder.path()).contains("is a folder"));
+    assert!(message(folder.path()).contains("is a folder"));
 }
 
 #[test]
-fn a_paced_read_is_labelled_and_can_be_cancelled() {
+fn paced_read_is_labelled_and_cancellable() {
     let folder = folder();
     let path = make(folder.path(), MIB);
     let rates = vec![(folder.path().to_path_buf(), 1000)];
@@ -297,18 +296,18 @@ fn a_paced_read_is_labelled_and_can_be_cancelled() {
     assert_eq!(file.disk().capacity(), Some(1000.0));
     let job = runtime.begin("it would take 17 minutes", recorder());
     let (sunk, to) = sink();
-    let (began, has_begun) = channel();
-    // Started after the read, on the same disk.
-    let tells = Monotask::new(file.disk(), Phase::Read, vec![], 0, move |_| {
-        began.send(())?;
+    let (started, has_started) = channel();
+    // Starts after the read, on the same disk.
+    let signal = Monotask::new(file.disk(), Phase::Read, vec![], 0, move |_| {
+        started.send(())?;
         Ok(Done::default())
     });
-    submit(&job, vec![file.read_monotask(vec![0..MIB], to), tells]);
-    has_begun.recv().expect("it began");
+    submit(&job, vec![file.read_monotask(vec![0..MIB], to), signal]);
+    has_started.recv().expect("it started");
     job.cancel();
     assert!(matches!(job.wait(), Err(JobError::Cancelled)));
-    assert!(sunk.lock().expect("alone").is_empty());
-    let trace = sound(&job);
+    assert!(sunk.lock().expect("not poisoned").is_empty());
+    let trace = checked_trace(&job);
     let disk = trace.resources.iter().find(|r| r.name == name).expect("registered");
     assert_eq!((disk.capacity, disk.capacity_from.as_deref()), (Some(1000.0), Some("set")));
     let reads: Vec<_> = trace.monotasks.iter().filter(|m| m.bytes == Some(MIB)).collect();
@@ -316,7 +315,7 @@ fn a_paced_read_is_labelled_and_can_be_cancelled() {
 }
 
 #[test]
-fn one_disk_has_one_rate() {
+fn two_rates_for_one_disk_are_refused() {
     let folder = folder();
     let rates = |a, b| vec![(folder.path().to_path_buf(), a), (folder.path().join("not/there/yet"), b)];
     let of = |disk_rates| Runtime::new(Options { cores: 1, disk_rates, ..Options::default() });
@@ -326,7 +325,7 @@ fn one_disk_has_one_rate() {
 }
 
 #[test]
-fn threads_are_named_after_what_they_serve() {
+fn threads_are_named_after_their_resource() {
     let (folder, runtime) = (folder(), runtime());
     let file = runtime.open(&make(folder.path(), PAGE)).expect("open");
     let (_, to) = sink();
@@ -339,7 +338,7 @@ fn threads_are_named_after_what_they_serve() {
     let disk = file.disk().name();
     let disk = format!("disk-{}", &disk[..disk.len().min(8)]);
     let wanted = ["core-0", "core-1", "sampler", &disk];
-    // A thread takes its name when it first runs, which the job above does not wait for.
+    // A thread sets its name when it first runs, for which the job above does not wait.
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let Some(names) = names() else { return eprintln!("skipped: no /proc") };
@@ -353,7 +352,7 @@ fn threads_are_named_after_what_they_serve() {
 }
 
 #[test]
-fn an_output_appears_whole() {
+fn output_appears_complete() {
     let (folder, runtime) = (folder(), runtime());
     let target = folder.path().join("out.parquet");
     fs::write(&target, "old").expect("written");
@@ -362,14 +361,14 @@ fn an_output_appears_whole() {
     let first = output.write_monotask(vec![all.slice(..9), all.slice(9..MIB as usize)], vec![]);
     let second = output.write_monotask(vec![all.slice(MIB as usize..)], vec![]);
     assert!(output.publish().expect_err("too early").to_string().contains("0 of 3145728 bytes"));
-    assert_eq!(fs::read(&target).expect("there"), b"old");
-    // Planned last, first in the list: each has its place.
+    assert_eq!(fs::read(&target).expect("it exists"), b"old");
+    // The monotask planned last comes first: each has its offset already.
     let publish = output.publish_monotask(vec![0, 1]);
     let (result, trace) = run(&runtime, vec![second, first, publish]);
     result.expect("it succeeds");
-    assert!(fs::read(&target).expect("there") == all);
-    assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 1, "nothing else is left");
-    output.publish().expect("once more changes nothing");
+    assert!(fs::read(&target).expect("it exists") == all);
+    assert_eq!(fs::read_dir(folder.path()).expect("it exists").count(), 1, "another file was left");
+    output.publish().expect("a second call has no effect");
     let written: u64 = trace.monotasks.iter().filter_map(|m| m.bytes).sum();
     assert_eq!(written, 3 * MIB);
     drop(output);
@@ -377,7 +376,7 @@ fn an_output_appears_whole() {
 }
 
 #[test]
-fn an_output_that_fails_leaves_nothing() {
+fn failed_output_leaves_no_files() {
     let (folder, runtime) = (folder(), runtime());
     let target = folder.path().join("out.parquet");
     let output = Output::create(&runtime, &target).expect("created");
@@ -385,16 +384,16 @@ fn an_output_that_fails_leaves_nothing() {
     drop(output);
     let fails = Monotask::new(&runtime.cores(), Phase::Compute, vec![0], 0, |_| Err("corrupt".into()));
     run(&runtime, vec![write, fails]).0.expect_err("it fails");
-    assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 0);
+    assert_eq!(fs::read_dir(folder.path()).expect("it exists").count(), 0);
     let refused = Output::create(&runtime, &folder.path().join("no/such/x.csv")).err().expect("refused");
     assert!(refused.to_string().contains("create its folder first"), "{refused}");
     let refused = Output::create(&runtime, folder.path()).err().expect("refused");
     assert!(refused.to_string().contains("is a folder"), "{refused}");
 }
 
-/// A full disk: a file system of 1 MiB, in a mount namespace of this thread alone.
+/// Mounts a file system of 1 MiB in a private mount namespace of this thread.
 #[test]
-fn a_full_disk_is_said_with_the_path() {
+fn full_disk_error_names_path_and_remedy() {
     let (folder, runtime) = (folder(), runtime());
     let full = std::ffi::CString::new(folder.path().to_str().expect("text")).expect("no zero");
     let private = || unsafe {
@@ -405,7 +404,7 @@ fn a_full_disk_is_said_with_the_path() {
                 == 0
     };
     if !private() {
-        return eprintln!("skipped: no mount namespace: {}", io::Error::last_os_error());
+        return eprintln!("skipped: cannot create a mount namespace: {}", io::Error::last_os_error());
     }
     let target = folder.path().join("out.csv");
     let output = Output::create(&runtime, &target).expect("created");
@@ -414,6 +413,6 @@ fn a_full_disk_is_said_with_the_path() {
     assert!(error.contains("out.csv") && error.contains("free some space"), "{error}");
     assert!(output.publish().is_err());
     drop(output);
-    assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 0);
-    assert_eq!(runtime.disk_of(&target).expect("there").name(), "tmpfs");
+    assert_eq!(fs::read_dir(folder.path()).expect("it exists").count(), 0);
+    assert_eq!(runtime.disk_of(&target).expect("it exists").name(), "tmpfs");
 }

@@ -1,5 +1,5 @@
-//! Jobs from end to end, in memory: many at once, panics, errors, cancellations,
-//! a runtime that is dropped, each with a sound trace.
+//! Jobs from end to end, in memory: concurrency, panics, errors, cancellation, a dropped runtime, each with
+//! a valid trace.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use common::{Task, recorder, runtime, sound};
+use common::{Task, checked_trace, recorder, runtime};
 use pellucid_runtime::{Cancelled, Context, Done, Job, JobError, Monotask, Options, Phase, Runtime};
 use pellucid_trace::{Outcome, StageIx, kind};
 
@@ -18,10 +18,10 @@ fn compute(runtime: &Runtime, after: Vec<u32>, f: impl FnOnce() + Send + 'static
     })
 }
 
-/// Runs until it is cancelled, and says that it began.
-fn endless(runtime: &Runtime, began: Sender<()>) -> Monotask {
+/// Returns a monotask that runs until it is cancelled, and sends a message when it starts.
+fn endless(runtime: &Runtime, started: Sender<()>) -> Monotask {
     Monotask::new(&runtime.cores(), Phase::Compute, vec![], 0, move |context: &Context| {
-        let _ = began.send(());
+        let _ = started.send(());
         while !context.is_cancelled() {
             std::thread::yield_now();
         }
@@ -30,17 +30,17 @@ fn endless(runtime: &Runtime, began: Sender<()>) -> Monotask {
 }
 
 fn submit_endless(runtime: &Runtime, job: &Job, stage: StageIx, n: u32) -> (Arc<()>, Receiver<()>) {
-    let (kept, (began, has_begun)) = (Arc::new(()), channel());
+    let (token, (started, has_started)) = (Arc::new(()), channel());
     for i in 0..n {
-        let (rt, began) = (runtime.clone(), began.clone());
-        let task = Task::new(move || Ok(vec![endless(&rt, began)]), || panic!("it cannot be done"));
-        job.submit(stage, i, 0, task.keeping(&kept));
+        let (rt, started) = (runtime.clone(), started.clone());
+        let task = Task::new(move || Ok(vec![endless(&rt, started)]), || panic!("done was called"));
+        job.submit(stage, i, 0, task.holding(&token));
     }
-    (kept, has_begun)
+    (token, has_started)
 }
 
 #[test]
-fn many_jobs_at_once_each_with_its_own_trace() {
+fn concurrent_jobs_have_separate_traces() {
     let runtime = runtime();
     let jobs: Vec<Job> = (0..8).map(|i| runtime.begin(&format!("job {i}"), recorder())).collect();
     let sums: Vec<Arc<AtomicU64>> = (0..8).map(|_| Arc::default()).collect();
@@ -79,7 +79,7 @@ fn many_jobs_at_once_each_with_its_own_trace() {
         let progress = job.progress();
         assert_eq!((progress.multitasks_submitted, progress.multitasks_done), (50, 50));
         assert_eq!(progress.rows, 100);
-        let trace = sound(job);
+        let trace = checked_trace(job);
         assert_eq!(trace.jobs[0].name, format!("job {i}"));
         assert_eq!((trace.multitasks.len(), trace.monotasks.len()), (50, 100));
         assert_eq!(trace.job_ends[0].rows, Some(7));
@@ -90,14 +90,14 @@ fn many_jobs_at_once_each_with_its_own_trace() {
 }
 
 #[test]
-fn what_comes_after_runs_after_and_more_may_come_of_it() {
+fn dependencies_run_first_and_monotasks_may_add_more() {
     let runtime = runtime();
     let job = runtime.begin("order", recorder());
     let stage = job.stage("order", &[], vec![]);
     let order = Arc::new(Mutex::new(Vec::new()));
-    let note = |what: &'static str| {
+    let note = |name: &'static str| {
         let order = Arc::clone(&order);
-        move || order.lock().unwrap().push(what)
+        move || order.lock().unwrap().push(name)
     };
     let (rt, of) = (runtime.clone(), job.clone());
     let (first, second, last, more) = (note("first"), note("second"), note("last"), note("more"));
@@ -120,11 +120,11 @@ fn what_comes_after_runs_after_and_more_may_come_of_it() {
     let order = order.lock().unwrap().clone();
     assert_eq!(order[..2], ["first", "second"]);
     assert_eq!(order.len(), 4, "{order:?}");
-    assert_eq!(sound(&job).monotasks.len(), 4);
+    assert_eq!(checked_trace(&job).monotasks.len(), 4);
 }
 
 #[test]
-fn stages_follow_one_another_from_done() {
+fn done_may_submit_the_next_stage() {
     fn next(
         runtime: &Runtime,
         job: &Job,
@@ -148,33 +148,34 @@ fn stages_follow_one_another_from_done() {
         Ok(())
     }
     let runtime = runtime();
-    let job = runtime.begin("a long chain, which must not become a deep stack", recorder());
+    let job = runtime.begin("a long chain that must not become a deep stack", recorder());
     next(&runtime, &job, &[], 3000).expect("submitted");
     job.wait().expect("it succeeds");
-    let trace = sound(&job);
+    let trace = checked_trace(&job);
     assert_eq!(trace.stages.len(), 3000);
     assert!(trace.stage_ends.iter().all(|e| e.outcome == Outcome::Ok));
 }
 
-/// Fails a job among healthy ones in a way of its own; `expect`: what it says.
-fn check_failure(break_it: impl FnOnce(&Runtime) -> Box<Task>, expect: &str) {
+/// Submits a multitask that fails its job, and checks that the error contains `expect` and the runtime
+/// stays usable.
+fn check_failure(failing: impl FnOnce(&Runtime) -> Box<Task>, expect: &str) {
     let runtime = runtime();
     let job = runtime.begin("it fails", recorder());
     let stage = job.stage("s", &[], vec![]);
-    let (kept, began) = submit_endless(&runtime, &job, stage, 1);
-    began.recv().expect("it began");
-    job.submit(stage, 1, 0, break_it(&runtime).keeping(&kept));
+    let (token, started) = submit_endless(&runtime, &job, stage, 1);
+    started.recv().expect("it started");
+    job.submit(stage, 1, 0, failing(&runtime).holding(&token));
     let error = job.wait().expect_err("it fails");
     assert!(matches!(error, JobError::Failed(_)));
     assert!(error.to_string().contains(expect), "{error}");
     assert_eq!(job.wait().expect_err("again").to_string(), error.to_string());
-    assert_eq!(Arc::strong_count(&kept), 1, "nothing is left behind");
-    let trace = sound(&job);
+    assert_eq!(Arc::strong_count(&token), 1, "a multitask was not dropped");
+    let trace = checked_trace(&job);
     assert_eq!(trace.job_ends[0].outcome, Outcome::Failed);
     assert_eq!(trace.job_ends[0].error.as_deref(), Some(error.to_string().as_str()));
     assert_eq!(trace.stage_ends[0].outcome, Outcome::Failed);
 
-    let after = runtime.begin("the runtime lives on", recorder());
+    let after = runtime.begin("the runtime stays usable", recorder());
     let stage = after.stage("s", &[], vec![]);
     let (rt, of) = (runtime.clone(), after.clone());
     let task = Task::new(
@@ -186,11 +187,11 @@ fn check_failure(break_it: impl FnOnce(&Runtime) -> Box<Task>, expect: &str) {
     );
     after.submit(stage, 0, 0, task);
     after.wait().expect("it succeeds");
-    assert_eq!(sound(&after).monotasks.len(), 1);
+    assert_eq!(checked_trace(&after).monotasks.len(), 1);
 }
 
 #[test]
-fn a_monotask_that_fails() {
+fn failing_monotask_fails_job() {
     check_failure(
         |rt| {
             let cores = rt.cores();
@@ -207,7 +208,7 @@ fn a_monotask_that_fails() {
 }
 
 #[test]
-fn a_monotask_that_panics() {
+fn panicking_monotask_fails_job() {
     check_failure(
         |rt| {
             let rt = rt.clone();
@@ -221,19 +222,19 @@ fn a_monotask_that_panics() {
 }
 
 #[test]
-fn a_plan_that_fails_or_panics() {
+fn failing_or_panicking_plan_fails_job() {
     check_failure(|_| Task::new(|| Err("no such column".into()), || Ok(())), "no such column");
     check_failure(|_| Task::new(|| panic!("in the plan"), || Ok(())), "in the plan");
 }
 
 #[test]
-fn a_multitask_whose_end_fails_or_panics() {
+fn failing_or_panicking_done_fails_job() {
     check_failure(|_| Task::new(|| Ok(vec![]), || Err("lost its exchange".into())), "lost its exchange");
     check_failure(|_| Task::new(|| Ok(vec![]), || panic!("at the end")), "at the end");
 }
 
 #[test]
-fn a_plan_that_cannot_be() {
+fn plan_with_unknown_dependency_fails_job() {
     check_failure(
         |rt| {
             let rt = rt.clone();
@@ -244,7 +245,7 @@ fn a_plan_that_cannot_be() {
 }
 
 #[test]
-fn a_phase_on_a_resource_that_is_not_its_own() {
+fn phase_on_wrong_resource_fails_job() {
     check_failure(
         |rt| {
             let store = rt.store("s3://b", None);
@@ -256,7 +257,7 @@ fn a_phase_on_a_resource_that_is_not_its_own() {
 }
 
 #[test]
-fn more_that_cannot_be() {
+fn added_monotask_with_unknown_dependency_fails_job() {
     check_failure(
         |rt| {
             let rt = rt.clone();
@@ -275,50 +276,50 @@ fn more_that_cannot_be() {
 }
 
 #[test]
-fn a_cause_from_outside() {
+fn first_cause_from_outside_wins() {
     let runtime = runtime();
     let job = runtime.begin("it fails", recorder());
     let stage = job.stage("s", &[], vec![]);
-    let (_, began) = submit_endless(&runtime, &job, stage, 2);
-    began.recv().expect("it began");
+    let (_, started) = submit_endless(&runtime, &job, stage, 2);
+    started.recv().expect("it started");
     job.fail("the client went away".into());
-    job.cancel(); // the first cause counts
+    job.cancel(); // has no effect: the job has failed already
     assert_eq!(job.wait().expect_err("it fails").to_string(), "the client went away");
-    let trace = sound(&job);
+    let trace = checked_trace(&job);
     assert!(trace.monotasks.iter().all(|m| m.outcome == Outcome::Cancelled));
 }
 
 #[test]
-fn a_cancelled_job_lets_go_of_everything() {
+fn cancelled_job_drops_all_multitasks() {
     let runtime = runtime();
     let job = runtime.begin("it is cancelled", recorder());
     let stage = job.stage("s", &[], vec![]);
-    let (kept, began) = submit_endless(&runtime, &job, stage, 100);
+    let (token, started) = submit_endless(&runtime, &job, stage, 100);
     for _ in 0..2 {
-        began.recv().expect("both cores began");
+        started.recv().expect("both cores started");
     }
     job.cancel();
     assert!(matches!(job.wait(), Err(JobError::Cancelled)));
     assert!(job.is_cancelled());
-    assert_eq!(Arc::strong_count(&kept), 1, "nothing is left behind");
+    assert_eq!(Arc::strong_count(&token), 1, "a multitask was not dropped");
     let (late, _) = submit_endless(&runtime, &job, stage, 1);
-    assert_eq!(Arc::strong_count(&late), 1, "what comes too late is dropped");
-    let trace = sound(&job);
+    assert_eq!(Arc::strong_count(&late), 1, "a late multitask was not dropped");
+    let trace = checked_trace(&job);
     assert_eq!(trace.job_ends[0].outcome, Outcome::Cancelled);
     assert!(trace.monotasks.iter().all(|m| m.outcome == Outcome::Cancelled));
 }
 
-/// Gives memory back when it goes, as what an exchange holds is given back with the last who reads it.
-struct GivesBack(Job);
+/// Releases memory on drop, as an exchange does with its last reader.
+struct ReleaseOnDrop(Job);
 
-impl Drop for GivesBack {
+impl Drop for ReleaseOnDrop {
     fn drop(&mut self) {
         self.0.release(1);
     }
 }
 
 #[test]
-fn a_multitask_that_is_dropped_before_it_is_planned_may_come_back_to_the_runtime() {
+fn multitask_dropped_before_plan_may_call_the_runtime() {
     let (over, is_over) = channel();
     std::thread::spawn(move || {
         let runtime = runtime();
@@ -326,16 +327,16 @@ fn a_multitask_that_is_dropped_before_it_is_planned_may_come_back_to_the_runtime
         let stage = job.stage("s", &[], vec![]);
         let (of, rt) = (Arc::clone(&job), runtime.clone());
         let first = move || {
-            let held = GivesBack(Job::clone(&of));
+            let held = ReleaseOnDrop(Job::clone(&of));
             let second = move || {
                 drop(held);
                 panic!("it is planned")
             };
-            of.submit(stage, 1, 0, Task::new(second, || panic!("it cannot be done")));
+            of.submit(stage, 1, 0, Task::new(second, || panic!("done was called")));
             of.cancel();
             Ok(vec![compute(&rt, vec![], || ())])
         };
-        job.submit(stage, 0, 0, Task::new(first, || panic!("it cannot be done")));
+        job.submit(stage, 0, 0, Task::new(first, || panic!("done was called")));
         assert!(matches!(job.wait(), Err(JobError::Cancelled)));
         let _ = over.send(());
     });
@@ -343,69 +344,69 @@ fn a_multitask_that_is_dropped_before_it_is_planned_may_come_back_to_the_runtime
 }
 
 #[test]
-fn success_stops_what_is_not_needed_any_more() {
+fn success_stops_remaining_work() {
     let runtime = runtime();
     let job = runtime.begin("LIMIT", recorder());
     let stage = job.stage("s", &[], vec![]);
-    let (kept, began) = submit_endless(&runtime, &job, stage, 5);
-    began.recv().expect("it began");
+    let (token, started) = submit_endless(&runtime, &job, stage, 5);
+    started.recv().expect("it started");
     job.succeed();
     job.wait().expect("it succeeds");
-    assert_eq!(Arc::strong_count(&kept), 1);
-    assert_eq!(sound(&job).job_ends[0].outcome, Outcome::Ok);
+    assert_eq!(Arc::strong_count(&token), 1);
+    assert_eq!(checked_trace(&job).job_ends[0].outcome, Outcome::Ok);
 }
 
 #[test]
-fn a_job_that_nobody_wants_any_more_is_cancelled() {
+fn dropped_job_is_cancelled() {
     let runtime = runtime();
     let recorder = recorder();
     let job = runtime.begin("dropped", recorder.clone());
     let stage = job.stage("s", &[], vec![]);
-    let (kept, began) = submit_endless(&runtime, &job, stage, 3);
-    began.recv().expect("it began");
+    let (token, started) = submit_endless(&runtime, &job, stage, 3);
+    started.recv().expect("it started");
     drop(job);
-    drop(runtime); // waits for its threads
-    assert_eq!(Arc::strong_count(&kept), 1);
+    drop(runtime); // joins its threads
+    assert_eq!(Arc::strong_count(&token), 1);
     let trace = recorder.finish().expect("a trace");
     assert_eq!(trace.job_ends[0].outcome, Outcome::Cancelled);
 }
 
 #[test]
-fn a_dropped_runtime_cancels_its_jobs() {
+fn dropped_runtime_cancels_its_jobs() {
     let runtime = runtime();
     let jobs: Vec<Job> = (0..3).map(|_| runtime.begin("it outlives its runtime", recorder())).collect();
     let mut all = Vec::new();
     for job in &jobs {
         let stage = job.stage("s", &[], vec![]);
-        // These hold no clone of the runtime.
+        // These multitasks hold no clone of the runtime.
         let cores = runtime.cores();
-        let (kept, (began, has_begun)) = (Arc::new(()), channel());
+        let (token, (started, has_started)) = (Arc::new(()), channel());
         for i in 0..4 {
-            let (cores, began) = (cores.clone(), began.clone());
+            let (cores, started) = (cores.clone(), started.clone());
             let plan = move || {
                 Ok(vec![Monotask::new(&cores, Phase::Compute, vec![], 0, move |context| {
-                    let _ = began.send(());
+                    let _ = started.send(());
                     while !context.is_cancelled() {
                         std::thread::yield_now();
                     }
-                    Ok(Done::default()) // it may well end as if nothing were
+                    Ok(Done::default()) // a monotask may succeed despite the cancellation
                 })])
             };
-            job.submit(stage, i, 0, Task::new(plan, || panic!("it cannot be done")).keeping(&kept));
+            job.submit(stage, i, 0, Task::new(plan, || panic!("done was called")).holding(&token));
         }
-        all.push((kept, has_begun));
+        all.push((token, has_started));
     }
-    all[0].1.recv().expect("it began");
+    all[0].1.recv().expect("it started");
     drop(runtime);
-    for (job, (kept, _)) in jobs.iter().zip(&all) {
+    for (job, (token, _)) in jobs.iter().zip(&all) {
         assert!(matches!(job.wait(), Err(JobError::Cancelled)));
-        assert_eq!(Arc::strong_count(kept), 1);
-        sound(job);
+        assert_eq!(Arc::strong_count(token), 1);
+        checked_trace(job);
     }
 }
 
 #[test]
-fn memory_that_is_held_keeps_others_waiting() {
+fn held_memory_delays_admission() {
     let options = Options { cores: 2, memory_bytes: Some(100), ..Options::default() };
     let runtime = Runtime::new(options).expect("a runtime");
     let job = runtime.begin("memory", recorder());
@@ -442,10 +443,10 @@ fn memory_that_is_held_keeps_others_waiting() {
         ends(),
     );
     job.submit(stage, 1, 40, second);
-    assert!(has_planned.try_recv().is_err(), "50 + 60 + 40 are more than 100");
+    assert!(has_planned.try_recv().is_err(), "50 + 60 + 40 exceed the budget of 100");
     job.release(60);
     has_planned.recv().expect("admitted");
     go.send(()).expect("it waits");
     job.wait().expect("it succeeds");
-    sound(&job);
+    checked_trace(&job);
 }

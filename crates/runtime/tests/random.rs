@@ -1,7 +1,8 @@
-//! Random jobs on the real runtime, against what their plan says must come out:
-//! every monotask of a job that succeeds ran exactly once and after all that it
-//! comes after; a job that fails says its own cause; nothing is left behind. The
-//! seed is printed, and `PELLUCID_SEED` runs it again (threads still differ).
+//! Random jobs on the real runtime, checked against their plans.
+//!
+//! Every monotask of a successful job must run exactly once and after its dependencies. A failed job must
+//! report its own cause. All multitasks must be dropped. The test prints its seed; set `PELLUCID_SEED` to
+//! repeat a run (the interleaving of threads still varies).
 
 mod common;
 
@@ -9,11 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use common::{Task, recorder, sound};
+use common::{Task, checked_trace, recorder};
 use pellucid_runtime::{Done, Job, JobError, Monotask, Options, Phase, ResourceHandle, Runtime};
 use pellucid_trace::{Outcome, StageIx, kind};
 
-/// A small generator (SplitMix64): the tests need no more.
+/// A SplitMix64 generator of random numbers.
 struct Random(u64);
 
 impl Random {
@@ -26,27 +27,28 @@ impl Random {
     }
 }
 
+/// The planned outcome of a job.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Fate {
+enum ExpectedOutcome {
     Succeeds,
     Fails,
     Panics,
     Cancelled,
 }
 
-/// What all monotasks of a job share.
+/// The state that all monotasks of a job share.
 struct Watch {
     job: Job,
     resources: Vec<ResourceHandle>,
     multitasks_left: AtomicU32,
     ran: AtomicU32,
     out_of_order: AtomicBool,
-    kept: Arc<()>,
+    token: Arc<()>,
 }
 
-/// Monotasks of one multitask; each notes that it ran, after checking that those
-/// before it did. Some bring one more when they end.
-fn plan(random: &mut Random, watch: &Arc<Watch>, fate: Fate) -> Vec<Monotask> {
+/// Returns the monotasks of one multitask. Each checks that its dependencies have run, and records that it
+/// ran. Some add another monotask when they end.
+fn plan(random: &mut Random, watch: &Arc<Watch>, expected: ExpectedOutcome) -> Vec<Monotask> {
     let n = 1 + random.below(6);
     let ended: Arc<Mutex<Vec<bool>>> = Arc::new(Mutex::new(vec![false; n as usize]));
     let unlucky = random.below(n);
@@ -63,13 +65,13 @@ fn plan(random: &mut Random, watch: &Arc<Watch>, fate: Fate) -> Vec<Monotask> {
         let more = random.below(4) == 0;
         let again = resource.clone();
         Monotask::new(resource, phase, after, u64::from(i), move |_| {
-            if i == unlucky && fate == Fate::Panics {
-                panic!("as it should");
+            if i == unlucky && expected == ExpectedOutcome::Panics {
+                panic!("intended failure");
             }
-            if i == unlucky && fate == Fate::Fails {
-                return Err("as it should".into());
+            if i == unlucky && expected == ExpectedOutcome::Fails {
+                return Err("intended failure".into());
             }
-            let mut ended = ended.lock().expect("no panic under it");
+            let mut ended = ended.lock().expect("not poisoned");
             if !before.iter().all(|b| ended[*b as usize]) {
                 watch.out_of_order.store(true, Ordering::Relaxed);
             }
@@ -89,8 +91,8 @@ fn plan(random: &mut Random, watch: &Arc<Watch>, fate: Fate) -> Vec<Monotask> {
     (0..n).map(|i| monotask(random, i)).collect()
 }
 
-/// Submits multitasks; some submit another when they are done.
-fn submit(seed: u64, watch: &Arc<Watch>, stage: StageIx, partition: u32, fate: Fate) {
+/// Submits a multitask; some submit another when they are done.
+fn submit(seed: u64, watch: &Arc<Watch>, stage: StageIx, partition: u32, expected: ExpectedOutcome) {
     let mut random = Random(seed);
     let memory = u64::from(random.below(40));
     let grows = partition < 1000 && random.below(3) == 0;
@@ -99,10 +101,10 @@ fn submit(seed: u64, watch: &Arc<Watch>, stage: StageIx, partition: u32, fate: F
     }
     let (planner, ender) = (Arc::clone(watch), Arc::clone(watch));
     let task = Task::new(
-        move || Ok(plan(&mut random, &planner, fate)),
+        move || Ok(plan(&mut random, &planner, expected)),
         move || {
             if grows {
-                submit(seed ^ 0xabcd, &ender, stage, partition + 1000, Fate::Succeeds);
+                submit(seed ^ 0xabcd, &ender, stage, partition + 1000, ExpectedOutcome::Succeeds);
             }
             if ender.multitasks_left.fetch_sub(1, Ordering::AcqRel) == 1 {
                 ender.job.end_stage(stage);
@@ -111,55 +113,68 @@ fn submit(seed: u64, watch: &Arc<Watch>, stage: StageIx, partition: u32, fate: F
             Ok(())
         },
     );
-    watch.job.submit(stage, partition, memory, task.keeping(&watch.kept));
+    watch.job.submit(stage, partition, memory, task.holding(&watch.token));
 }
 
-fn begin(random: &mut Random, runtime: &Runtime, resources: &[ResourceHandle]) -> (Arc<Watch>, Fate) {
-    let fates = [Fate::Succeeds, Fate::Succeeds, Fate::Fails, Fate::Panics, Fate::Cancelled];
-    let fate = fates[random.below(5) as usize];
+fn begin(
+    random: &mut Random,
+    runtime: &Runtime,
+    resources: &[ResourceHandle],
+) -> (Arc<Watch>, ExpectedOutcome) {
+    let outcomes = [
+        ExpectedOutcome::Succeeds,
+        ExpectedOutcome::Succeeds,
+        ExpectedOutcome::Fails,
+        ExpectedOutcome::Panics,
+        ExpectedOutcome::Cancelled,
+    ];
+    let expected = outcomes[random.below(5) as usize];
     let multitasks = 1 + random.below(30);
     let watch = Arc::new(Watch {
-        job: runtime.begin(&format!("{fate:?}"), recorder()),
+        job: runtime.begin(&format!("{expected:?}"), recorder()),
         resources: resources.to_vec(),
         multitasks_left: AtomicU32::new(multitasks),
         ran: AtomicU32::new(0),
         out_of_order: AtomicBool::new(false),
-        kept: Arc::new(()),
+        token: Arc::new(()),
     });
     let stage = watch.job.stage("random", &[], vec![]);
     let unlucky = random.below(multitasks);
     for i in 0..multitasks {
-        let its = if i == unlucky { fate } else { Fate::Succeeds };
+        let outcome = if i == unlucky { expected } else { ExpectedOutcome::Succeeds };
         let seed = (u64::from(random.below(u32::MAX)) << 32) | u64::from(random.below(u32::MAX));
-        submit(seed, &watch, stage, i, its);
+        submit(seed, &watch, stage, i, outcome);
     }
-    (watch, fate)
+    (watch, expected)
 }
 
-fn check(watch: &Arc<Watch>, fate: Fate, seed: u64) {
+fn check(watch: &Arc<Watch>, expected: ExpectedOutcome, seed: u64) {
     let result = watch.job.wait();
-    let said = result.as_ref().err().map(ToString::to_string).unwrap_or_default();
-    match (fate, &result) {
-        (Fate::Succeeds, Ok(())) | (Fate::Cancelled, Ok(()) | Err(JobError::Cancelled)) => {}
-        (Fate::Fails, Err(JobError::Failed(_))) => assert_eq!(said, "as it should", "seed {seed}"),
-        (Fate::Panics, Err(JobError::Failed(_))) => {
-            assert!(said.ends_with(": as it should"), "{said}, seed {seed}");
+    let message = result.as_ref().err().map(ToString::to_string).unwrap_or_default();
+    match (expected, &result) {
+        (ExpectedOutcome::Succeeds, Ok(()))
+        | (ExpectedOutcome::Cancelled, Ok(()) | Err(JobError::Cancelled)) => {}
+        (ExpectedOutcome::Fails, Err(JobError::Failed(_))) => {
+            assert_eq!(message, "intended failure", "seed {seed}")
         }
-        _ => panic!("{fate:?} ended as {result:?}, seed {seed}"),
+        (ExpectedOutcome::Panics, Err(JobError::Failed(_))) => {
+            assert!(message.ends_with(": intended failure"), "{message}, seed {seed}");
+        }
+        _ => panic!("{expected:?} ended as {result:?}, seed {seed}"),
     }
     assert!(!watch.out_of_order.load(Ordering::Relaxed), "seed {seed}");
-    assert_eq!(Arc::strong_count(&watch.kept), 1, "something is left, seed {seed}");
-    let trace = sound(&watch.job);
-    let well = trace.monotasks.iter().filter(|m| m.outcome == Outcome::Ok).count();
-    assert_eq!(well, watch.ran.load(Ordering::Relaxed) as usize, "seed {seed}");
+    assert_eq!(Arc::strong_count(&watch.token), 1, "a multitask was not dropped, seed {seed}");
+    let trace = checked_trace(&watch.job);
+    let succeeded = trace.monotasks.iter().filter(|m| m.outcome == Outcome::Ok).count();
+    assert_eq!(succeeded, watch.ran.load(Ordering::Relaxed) as usize, "seed {seed}");
     if result.is_ok() {
         assert_eq!(watch.multitasks_left.load(Ordering::Relaxed), 0, "seed {seed}");
-        assert_eq!(well, trace.monotasks.len(), "seed {seed}");
+        assert_eq!(succeeded, trace.monotasks.len(), "seed {seed}");
     }
 }
 
 #[test]
-fn random_jobs() {
+fn random_jobs_match_their_plans() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     let seed = std::env::var("PELLUCID_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(now);
     println!("PELLUCID_SEED={seed}");
@@ -174,11 +189,11 @@ fn random_jobs() {
         let disk = runtime.disk_of(std::path::Path::new(".")).expect("a disk");
         let resources = [runtime.cores(), disk, runtime.store("s3://b", None)];
         let jobs: Vec<_> = (0..6).map(|_| begin(&mut random, &runtime, &resources)).collect();
-        for (watch, _) in jobs.iter().filter(|(_, fate)| *fate == Fate::Cancelled) {
+        for (watch, _) in jobs.iter().filter(|(_, expected)| *expected == ExpectedOutcome::Cancelled) {
             watch.job.cancel();
         }
-        for (watch, fate) in &jobs {
-            check(watch, *fate, seed);
+        for (watch, expected) in &jobs {
+            check(watch, *expected, seed);
         }
     }
 }

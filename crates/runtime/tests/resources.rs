@@ -1,4 +1,4 @@
-//! What a runtime is set up with, and the resources that are not disks.
+//! Options of a runtime, and resources other than disks.
 
 mod common;
 
@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use common::{Task, recorder, runtime, sound};
+use common::{Task, checked_trace, recorder, runtime};
 use pellucid_runtime::{Done, Monotask, Options, Phase, Runtime};
 use pellucid_trace::kind;
 
 #[test]
-fn options_that_cannot_be() {
+fn invalid_options_are_refused() {
     let check = |options: Options, expect: &str| {
         let error = Runtime::new(options).err().expect("refused").to_string();
         assert!(error.contains(expect), "{error}");
@@ -25,30 +25,30 @@ fn options_that_cannot_be() {
 }
 
 #[test]
-fn a_chosen_number_of_cores_is_set_and_more_than_there_are_is_labelled() {
-    let there_are = std::thread::available_parallelism().map_or(1, usize::from);
+fn chosen_cores_are_recorded_as_set_and_excess_is_labelled() {
+    let available = std::thread::available_parallelism().map_or(1, usize::from);
     let of = |options: Options| {
         let runtime = Runtime::new(options).expect("a runtime");
         let job = runtime.begin("cores", recorder());
         job.succeed();
         job.wait().expect("it succeeds");
-        let from = sound(&job).resources[0].capacity_from.clone();
+        let from = checked_trace(&job).resources[0].capacity_from.clone();
         (from.filter(|from| from != "quota"), runtime.labels())
     };
     let plain = Options::default;
     let set = of(Options { cores_set: true, ..plain() });
     assert!(set.0.is_none_or(|from| from == "set") && set.1.is_empty());
-    let (from, labels) = of(Options { cores: there_are + 1, ..plain() });
+    let (from, labels) = of(Options { cores: available + 1, ..plain() });
     assert!(from.is_none_or(|from| from == "set"));
     assert!(
-        labels[0].starts_with(&format!("{} compute threads on {there_are} core", there_are + 1)),
+        labels[0].starts_with(&format!("{} compute threads on {available} core", available + 1)),
         "{labels:?}"
     );
     assert!(of(plain()).0.is_none_or(|from| from == "counted"));
 }
 
 #[test]
-fn stores_share_a_link_and_are_paced_there() {
+fn stores_share_one_paced_link() {
     let options = Options { network_rate: Some(5_000_000), ..Options::default() };
     let runtime = Runtime::new(options).expect("a runtime");
     let store = runtime.store("s3://warehouse", Some(9));
@@ -59,7 +59,7 @@ fn stores_share_a_link_and_are_paced_there() {
     job.resource_ix(&runtime.store("s3://other", None)); // as its first monotask would
     job.succeed();
     job.wait().expect("it succeeds");
-    let resources = sound(&job).resources;
+    let resources = checked_trace(&job).resources;
     let names: Vec<_> = resources.iter().map(|r| (r.kind.as_str(), r.name.as_str(), r.link)).collect();
     assert_eq!(
         names,
@@ -73,9 +73,9 @@ fn stores_share_a_link_and_are_paced_there() {
     assert_eq!((resources[1].capacity, resources[2].capacity), (Some(5e6), Some(9.0)));
 }
 
-/// What passed while nobody asked is not a job's to use.
+/// A job gets no credit for idle time before it.
 #[test]
-fn a_job_begins_without_credit_on_paced_resources() {
+fn job_starts_without_credit_on_paced_resources() {
     let options = Options { network_rate: Some(1_000_000), ..Options::default() };
     let runtime = Runtime::new(options).expect("a runtime");
     runtime.store("s3://warehouse", None);
@@ -88,13 +88,13 @@ fn a_job_begins_without_credit_on_paced_resources() {
 }
 
 #[test]
-fn a_store_that_is_named_during_a_job_comes_with_its_link() {
+fn store_first_used_during_a_job_is_registered_with_its_link() {
     let runtime = runtime();
     let job = runtime.begin("stores", recorder());
     job.resource_ix(&runtime.store("s3://late", None));
     job.succeed();
     job.wait().expect("it succeeds");
-    let resources = sound(&job).resources;
+    let resources = checked_trace(&job).resources;
     assert_eq!((resources[1].kind.as_str(), resources[2].link), (kind::NETWORK, Some(1)));
 }
 
@@ -128,7 +128,7 @@ fn fetches_run_on_threads_of_their_store() {
     let names: Vec<String> = all.try_iter().collect();
     assert_eq!(names.len(), 20);
     assert!(names.iter().all(|n| n.starts_with("store-s3://b-")), "{names:?}");
-    let trace = sound(&job);
+    let trace = checked_trace(&job);
     assert!(trace.monotasks.iter().all(|m| m.bytes == Some(10) && m.device_bytes.is_none()));
     assert_eq!(job.progress().read_bytes, 200);
 }

@@ -33,25 +33,24 @@ struct Cachestat {
     recently_evicted: u64,
 }
 
-/// Pages of `range` that are in memory: 1 to 5 µs for 8 MiB, and no I/O.
+/// Returns the number of pages of `range` that are in memory, in 1 to 5 µs for 8 MiB and without I/O.
 ///
-/// `None` where the kernel does not say, as for files that the caller neither
-/// owns nor may write.
+/// Returns `None` if the kernel does not tell, as for files that the caller neither owns nor may write.
 pub(crate) fn resident_pages(file: &fs::File, range: &Range<u64>) -> io::Result<ResidentPages> {
     static MISSING: AtomicBool = AtomicBool::new(false);
     if range.start >= range.end {
-        return Ok(Some(0)); // a length of 0 would mean the rest of the file
+        return Ok(Some(0)); // a length of 0 means the rest of the file
     }
     if MISSING.load(Ordering::Relaxed) {
         return posix::mincore_pages(file, range);
     }
-    let ask = CachestatRange { offset: range.start, len: range.end - range.start };
-    let mut answer = Cachestat::default();
-    // SAFETY: both structures are laid out as the kernel's and outlive the call.
+    let query = CachestatRange { offset: range.start, len: range.end - range.start };
+    let mut stat = Cachestat::default();
+    // SAFETY: both structures have the kernel's layout and outlive the call.
     let result =
-        unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const ask, &raw mut answer, 0u32) };
+        unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const query, &raw mut stat, 0u32) };
     if result == 0 {
-        return Ok(Some(answer.cached));
+        return Ok(Some(stat.cached));
     }
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
@@ -59,50 +58,50 @@ pub(crate) fn resident_pages(file: &fs::File, range: &Range<u64>) -> io::Result<
             MISSING.store(true, Ordering::Relaxed);
             posix::mincore_pages(file, range)
         }
-        // EPERM: somebody else's file; EOPNOTSUPP: a file system that cannot say.
-        // Some sandboxes answer EPERM to every call that they do not know.
+        // EPERM: another user's file; EOPNOTSUPP: no support in the file system.
+        // Some sandboxes return EPERM for every unknown system call.
         Some(libc::EPERM | libc::EACCES | libc::EOPNOTSUPP) => posix::mincore_pages(file, range),
         _ => Err(error),
     }
 }
 
-/// No read-ahead: a read moves the bytes that it asks for, whatever
-/// `read_ahead_kb` says. It is advice; a refusal changes no result.
+/// Disables read-ahead, whatever `read_ahead_kb` is set to. Errors are ignored, since they affect only
+/// performance.
 pub(crate) fn advise_random(file: &fs::File) {
-    // SAFETY: no pointer involved.
+    // SAFETY: passes no pointers.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
 }
 
-/// Opens past the page cache.
+/// Opens a file for reads that bypass the page cache.
 pub(crate) fn open_direct(path: &Path) -> io::Result<fs::File> {
     fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path)
 }
 
-/// Pushes a range of what was written to the device and waits for it: its bytes,
-/// not yet what leads to them, which the flush at the end then finds little of.
+/// Writes a range of dirty pages to the device and waits for it. Metadata is not flushed; the final flush
+/// does that, with little data left to write.
 pub(crate) fn flush_range(file: &fs::File, range: &Range<u64>) -> io::Result<()> {
     let flags =
         libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
     let (Ok(offset), Ok(len)) = (i64::try_from(range.start), i64::try_from(range.end - range.start)) else {
         return Ok(());
     };
-    // SAFETY: no pointer involved.
+    // SAFETY: passes no pointers.
     if unsafe { libc::sync_file_range(file.as_raw_fd(), offset, len, flags) } == 0 {
         return Ok(());
     }
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
-        // Not for this file system: the flush at the end does all of it.
+        // Not supported here: the final flush writes everything.
         Some(libc::EINVAL | libc::ENOSYS | libc::EPERM | libc::ESPIPE) => Ok(()),
         _ => Err(error),
     }
 }
 
-/// What the kernel counted for the calling thread so far; `None` where it was
-/// built without task I/O accounting.
+/// Returns the device bytes of the calling thread so far; `None` if the kernel was built without task I/O
+/// accounting.
 pub(crate) fn thread_device_bytes() -> Option<DeviceBytes> {
     thread_local! {
-        // The link leads to the thread that opens it, and stays with it.
+        // `thread-self` resolves on open, so each thread needs its own file.
         static IO: RefCell<Option<fs::File>> =
             RefCell::new(fs::File::open("/proc/thread-self/io").ok());
     }
@@ -116,60 +115,62 @@ fn parse_io(text: &str) -> Option<DeviceBytes> {
     Some(DeviceBytes { read: field("read_bytes:")?, written: field("write_bytes:")? })
 }
 
-/// What a disk has moved since the machine started, by everyone.
+/// Returns the bytes that a disk has moved since boot, for all processes.
 pub(crate) fn disk_bytes(counters: &Path) -> Option<DeviceBytes> {
     parse_disk(&fs::read_to_string(counters).ok()?)
 }
 
-/// Sectors of `/sys/block/X/stat` are of 512 bytes, whatever the device's own are.
+/// Parses `/sys/block/X/stat`, whose sectors have 512 bytes for every device.
 fn parse_disk(text: &str) -> Option<DeviceBytes> {
     let field = |i: usize| text.split_ascii_whitespace().nth(i)?.parse::<u64>().ok();
     Some(DeviceBytes { read: field(2)? * 512, written: field(6)? * 512 })
 }
 
-/// Where the bytes of the machine's link are counted, interface by interface, each byte once: not what stays
-/// within the machine, not interfaces that stand on others (a bond, a bridge, a VLAN), nor virtual members of a bridge.
+/// Returns the folders of counters of the machine's network interfaces, such that each byte is counted
+/// once. Excludes loopback, interfaces on top of others (a bond, a bridge, a VLAN), and virtual members of
+/// a bridge.
 pub(crate) fn link_counters() -> Vec<PathBuf> {
     interfaces(Path::new("/sys/class/net"))
 }
 
-fn interfaces(of: &Path) -> Vec<PathBuf> {
-    let within = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
-    let counts = |entry: &PathBuf| {
-        let stands_on_others = within(entry).any(|e| e.file_name().to_string_lossy().starts_with("lower_"));
+fn interfaces(folder: &Path) -> Vec<PathBuf> {
+    let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_counted = |entry: &PathBuf| {
+        let is_stacked = entries(entry).any(|e| e.file_name().to_string_lossy().starts_with("lower_"));
         let is_member = entry.join("master").exists() && !entry.join("device").exists();
-        !entry.ends_with("lo") && !stands_on_others && !is_member
+        !entry.ends_with("lo") && !is_stacked && !is_member
     };
-    within(of).map(|entry| entry.path()).filter(counts).map(|entry| entry.join("statistics")).collect()
+    let counted = entries(folder).map(|entry| entry.path()).filter(is_counted);
+    counted.map(|entry| entry.join("statistics")).collect()
 }
 
-/// What an interface has received and sent since the machine started, by everyone.
+/// Returns the bytes that an interface has received and sent since boot, for all processes.
 pub(crate) fn link_bytes(counters: &Path) -> Option<DeviceBytes> {
     let count = |name: &str| fs::read_to_string(counters.join(name)).ok()?.trim().parse().ok();
     Some(DeviceBytes { read: count("rx_bytes")?, written: count("tx_bytes")? })
 }
 
-/// Core time used by everyone since the machine started, in steps of 10 ms.
+/// Returns the core time of all processes since boot, in steps of 10 ms.
 pub(crate) fn machine_busy_ns() -> Option<u64> {
-    // SAFETY: no pointer involved.
+    // SAFETY: passes no pointers.
     let per_s = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok()?;
     Some(parse_busy(&fs::read_to_string("/proc/stat").ok()?)? * (1_000_000_000 / per_s.max(1)))
 }
 
-/// Ticks of user, nice, system, irq and softirq; guests are in user already, and
-/// stolen time was used by another machine.
+/// Sums the ticks of user, nice, system, irq and softirq. User includes guests, and stolen time was used by
+/// another machine.
 fn parse_busy(text: &str) -> Option<u64> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let field: Vec<u64> = line.split_ascii_whitespace().map_while(|f| f.parse().ok()).collect();
     [0, 1, 2, 5, 6].iter().map(|i| field.get(*i)).sum::<Option<u64>>()
 }
 
-/// Most memory that the process ever held.
+/// Returns the peak memory of the process.
 pub(crate) fn memory_high_water_bytes() -> Option<u64> {
     status_bytes("VmHWM:")
 }
 
-/// Memory that the process holds now.
+/// Returns the current memory of the process.
 pub(crate) fn memory_bytes() -> Option<u64> {
     status_bytes("VmRSS:")
 }
@@ -189,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_the_kernel_writes() {
+    fn kernel_files_are_parsed() {
         let io = "rchar: 9\nwchar: 8\nsyscr: 7\nsyscw: 6\nread_bytes: 4096\nwrite_bytes: 512\ncancelled_write_bytes: 3\n";
         assert_eq!(parse_io(io), Some(DeviceBytes { read: 4096, written: 512 }));
         assert_eq!(parse_io("rchar: 9\n"), None);
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn each_byte_of_a_link_is_counted_once() -> io::Result<()> {
+    fn each_byte_of_the_link_is_counted_once() -> io::Result<()> {
         let of = tempfile::tempdir()?;
         let entries = [
             ("lo", &[][..]),
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn both_platforms_say_the_same_of_a_file() -> io::Result<()> {
+    fn both_platforms_agree_about_a_file() -> io::Result<()> {
         let mut file = tempfile::NamedTempFile::new()?;
         io::Write::write_all(&mut file, &[7u8; 100_000])?;
         let whole = 0..100_000;
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_and_counters_answer() {
+    fn clocks_and_counters_return_values() {
         assert!(posix::thread_cpu_ns() <= posix::process_cpu_ns());
         assert!(machine_busy_ns() > Some(0));
         assert!(memory_bytes() <= memory_high_water_bytes());

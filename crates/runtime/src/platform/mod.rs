@@ -1,10 +1,9 @@
-//! What the operating systems do differently, and nothing else.
+//! Functions that differ between operating systems.
 //!
-//! `linux` asks the kernel all that Pellucid wants to know. `other` is for any
-//! other Unix (macOS): it runs the same queries, and says `None` where nothing
-//! tells it; what is in memory it asks of `mincore`, disks it tells apart by
-//! device number. Both offer the same functions; in tests both are compiled, and
-//! held to the same expectations as far as they can be.
+//! `linux` measures everything. `other` supports other Unixes (macOS): queries run the same, but functions
+//! return `None` for values that are not measured there. It uses `mincore` for residency, and device numbers
+//! to distinguish disks. Both modules have the same functions. Test builds compile both and compare them
+//! where possible.
 
 use std::path::PathBuf;
 
@@ -26,24 +25,23 @@ pub(crate) use other::*;
 pub(crate) use pages::Pages;
 pub(crate) use posix::{machine_name, page_bytes, process_cpu_ns, thread_cpu_ns};
 
-/// The physical device that a path is on.
+/// The physical device of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Device {
-    /// As the operating system names it; the file system's type, where there is
-    /// no device behind it (`tmpfs`).
+    /// Name in the operating system, or the type of a file system without a device (`tmpfs`).
     pub name: String,
-    /// True for one head that seeks: such a disk runs one monotask at once.
+    /// True for a disk with a seeking head, which runs one monotask at a time.
     pub spinning: bool,
-    /// Where the kernel counts its sectors.
+    /// Path of the kernel's sector counters.
     pub counters: Option<PathBuf>,
 }
 
-/// Bytes that the kernel counted: of a thread, a disk, or a link.
+/// The kernel's byte counts of a thread, a disk, or a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct DeviceBytes {
     pub read: u64,
     pub written: u64,
 }
 
-/// How many of a range's pages are in memory; `None`: the system does not say.
+/// The number of a range's pages in memory; `None` if the system does not tell.
 pub(crate) type ResidentPages = Option<u64>;

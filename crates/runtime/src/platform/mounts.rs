@@ -1,12 +1,10 @@
-//! Which physical disk a device number stands for, by way of `/sys` and the
-//! table of mounts.
+//! Finds the physical disk of a path, from `/sys` and the mount table.
 //!
-//! Partitions lead to their disk, so that they share its queue. A mapped device
-//! (LVM, dm-crypt) leads to the disk under it, where there is just one; over
-//! several it is a disk of its own, since its bytes cannot be told apart. A loop
-//! device is a disk of its own. File systems with a device number of their own
-//! (btrfs, tmpfs, overlay) are looked up among the mounts: one that was mounted
-//! from a device leads there, any other is named by its type.
+//! A partition resolves to its disk, so that partitions share one queue. A mapped device (LVM, dm-crypt)
+//! resolves to the disk below it if there is exactly one; over several disks it counts as a separate disk,
+//! since its bytes cannot be attributed. A loop device counts as a separate disk, too. File systems with
+//! virtual device numbers (btrfs, tmpfs, overlay) are looked up in the mount table. They resolve to the
+//! device from which they were mounted; those without a device are named by their type.
 
 use std::fs;
 use std::io;
@@ -15,37 +13,37 @@ use std::path::{Path, PathBuf};
 
 use super::Device;
 
-/// The device that `path` is on.
+/// Returns the device of `path`.
 pub(crate) fn device_of(path: &Path) -> io::Result<Device> {
     let number = fs::metadata(path)?.dev();
-    if let Some(device) = of_number(number) {
+    if let Some(device) = device_by_number(number) {
         return Ok(device);
     }
     let path = fs::canonicalize(path)?;
     let table = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
-    let Some((kind, source)) = mounted(&table, &path) else {
-        return Ok(plain(format!("dev{number:x}")));
+    let Some((kind, source)) = find_mount(&table, &path) else {
+        return Ok(virtual_device(format!("dev{number:x}")));
     };
     let from_device = fs::metadata(&source)
         .ok()
         .filter(|m| m.file_type().is_block_device())
-        .and_then(|m| of_number(m.rdev()));
-    Ok(from_device.unwrap_or_else(|| plain(kind)))
+        .and_then(|m| device_by_number(m.rdev()));
+    Ok(from_device.unwrap_or_else(|| virtual_device(kind)))
 }
 
-/// One without a device: nothing to count, nothing that spins.
-fn plain(name: String) -> Device {
+/// Returns the device of a file system without a disk, which has no counters.
+fn virtual_device(name: String) -> Device {
     Device { name, spinning: false, counters: None }
 }
 
-fn of_number(number: u64) -> Option<Device> {
+fn device_by_number(number: u64) -> Option<Device> {
     let (major, minor) = (libc::major(number), libc::minor(number));
     let entry = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
-    Some(of_entry(physical(entry)))
+    Some(device_from_entry(physical_disk(entry)))
 }
 
-/// From a device's folder in `/sys` to that of the one disk under it.
-fn physical(mut entry: PathBuf) -> PathBuf {
+/// Returns the `/sys` folder of the one disk below a device, given the device's own.
+fn physical_disk(mut entry: PathBuf) -> PathBuf {
     if entry.join("partition").exists()
         && let Some(disk) = entry.parent()
     {
@@ -55,29 +53,28 @@ fn physical(mut entry: PathBuf) -> PathBuf {
         .map(|d| d.flatten().filter_map(|e| fs::canonicalize(e.path()).ok()).collect())
         .unwrap_or_default();
     match under.as_slice() {
-        [one] => physical(one.clone()),
+        [one] => physical_disk(one.clone()),
         _ => entry,
     }
 }
 
-fn of_entry(entry: PathBuf) -> Device {
+fn device_from_entry(entry: PathBuf) -> Device {
     let name = entry.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
     let flag = fs::read_to_string(entry.join("queue/rotational")).unwrap_or_default();
     Device { spinning: flag.trim() == "1" && !is_virtual(&name), counters: Some(entry.join("stat")), name }
 }
 
-/// Virtual disks and loop devices often claim to spin, since nobody told their
-/// driver otherwise; what is behind them takes several requests at once.
+/// Returns true for virtual disks and loop devices. Their drivers often report them as rotational by
+/// default, but their storage can handle concurrent requests.
 fn is_virtual(name: &str) -> bool {
     ["vd", "xvd", "loop", "zram", "ram", "nbd", "rbd"]
         .iter()
         .any(|p| name.strip_prefix(p).is_some_and(|rest| !rest.is_empty()))
 }
 
-/// Type and source of the file system that `path` (canonical) is on, from the
-/// text of `mountinfo`: the longest mount point above it, the last
-/// one where several are mounted on one another.
-fn mounted(table: &str, path: &Path) -> Option<(String, String)> {
+/// Returns type and source of the file system of `path` (canonical), from the text of `mountinfo`. The
+/// longest mount point above the path wins, and of several at the same point the last.
+fn find_mount(table: &str, path: &Path) -> Option<(String, String)> {
     let mut best: Option<(usize, String, String)> = None;
     for line in table.lines() {
         let Some((mount, file_system)) = line.split_once(" - ") else { continue };
@@ -92,7 +89,7 @@ fn mounted(table: &str, path: &Path) -> Option<(String, String)> {
     best.map(|(_, kind, source)| (kind, source))
 }
 
-/// The kernel writes a blank, a tab, a line feed and a backslash in octal.
+/// Decodes the octal escapes of space, tab, line feed and backslash.
 fn unescape(field: &str) -> String {
     field.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
 }
@@ -109,9 +106,9 @@ mod tests {
 26 22 0:41 / /data rw - overlay overlay rw,lowerdir=/a";
 
     #[test]
-    fn the_longest_mount_point_above_it() {
+    fn longest_mount_point_wins() {
         let check = |path: &str, expect: (&str, &str)| {
-            let (kind, source) = mounted(TABLE, Path::new(path)).expect("mounted");
+            let (kind, source) = find_mount(TABLE, Path::new(path)).expect("mounted");
             assert_eq!((kind.as_str(), source.as_str()), expect, "{path}");
         };
         check("/home/x", ("ext4", "/dev/vda1"));
@@ -119,11 +116,11 @@ mod tests {
         check("/data one/t.parquet", ("btrfs", "/dev/sdb1"));
         check("/data/t.parquet", ("overlay", "overlay"));
         check("/database", ("ext4", "/dev/vda1"));
-        assert_eq!(mounted("", Path::new("/x")), None);
+        assert_eq!(find_mount("", Path::new("/x")), None);
     }
 
     #[test]
-    fn partitions_mapped_devices_and_stripes() -> io::Result<()> {
+    fn partitions_and_mapped_devices_resolve_to_their_disk() -> io::Result<()> {
         let sys = tempfile::tempdir()?;
         let make = |name: &str, spins: &str| -> io::Result<PathBuf> {
             let dir = sys.path().join(name);
@@ -143,19 +140,19 @@ mod tests {
                 std::os::unix::fs::symlink(disk, of.join("slaves").join(name))?;
             }
         }
-        let name = |entry: &Path| of_entry(physical(entry.to_path_buf()));
-        assert_eq!(name(&part).name, "sda");
-        assert!(name(&part).spinning);
-        assert_eq!(name(&crypt).name, "sda");
-        assert_eq!(name(&stripe).name, "md0");
-        assert!(!name(&vda).spinning, "a virtual disk's claim is not believed");
+        let device = |entry: &Path| device_from_entry(physical_disk(entry.to_path_buf()));
+        assert_eq!(device(&part).name, "sda");
+        assert!(device(&part).spinning);
+        assert_eq!(device(&crypt).name, "sda");
+        assert_eq!(device(&stripe).name, "md0");
+        assert!(!device(&vda).spinning, "a virtual disk never counts as spinning");
         Ok(())
     }
 
     #[test]
-    fn files_without_a_device_have_a_resource_of_their_own() {
+    fn file_system_without_device_is_named_by_type() {
         if let Ok(device) = device_of(Path::new("/proc/self/status")) {
-            assert_eq!(device, plain("proc".to_string()));
+            assert_eq!(device, virtual_device("proc".to_string()));
         }
     }
 }

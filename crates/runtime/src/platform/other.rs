@@ -11,22 +11,22 @@ use std::path::{Path, PathBuf};
 use super::posix;
 use super::{Device, DeviceBytes, ResidentPages};
 
-/// Disks are told apart by device number; whether one spins is not known, and
-/// those that do are rare where this runs.
+/// Returns the device of a path, named by its device number. It never counts as spinning, since spinning
+/// disks cannot be detected here and are rare on these systems.
 pub(crate) fn device_of(path: &Path) -> io::Result<Device> {
     let number = fs::metadata(path)?.dev();
     Ok(Device { name: format!("dev{number:x}"), spinning: false, counters: None })
 }
 
-/// Pages of `range` that are in memory.
+/// Returns the number of pages of `range` that are in memory.
 pub(crate) fn resident_pages(file: &fs::File, range: &Range<u64>) -> io::Result<ResidentPages> {
     posix::mincore_pages(file, range)
 }
 
-/// No read-ahead: a read moves the bytes that it asks for.
+/// Disables read-ahead. Errors are ignored, since they affect only performance.
 pub(crate) fn advise_random(file: &fs::File) {
     #[cfg(target_os = "macos")]
-    // SAFETY: a flag of an open file. It is advice; a refusal changes no result.
+    // SAFETY: sets a flag of an open file.
     unsafe {
         libc::fcntl(file.as_raw_fd(), libc::F_RDAHEAD, 0);
     }
@@ -34,52 +34,52 @@ pub(crate) fn advise_random(file: &fs::File) {
     let _ = file;
 }
 
-/// Opens past the page cache.
+/// Opens a file for reads that bypass the page cache.
 pub(crate) fn open_direct(path: &Path) -> io::Result<fs::File> {
     let file = fs::File::open(path)?;
     #[cfg(target_os = "macos")]
-    // SAFETY: a flag of an open file.
+    // SAFETY: sets a flag of an open file.
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_NOCACHE, 1) } != 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(file)
 }
 
-/// Pushes a range of what was written to the device: left to the flush at the end.
+/// Does nothing: the final flush writes everything.
 pub(crate) fn flush_range(_file: &fs::File, _range: &Range<u64>) -> io::Result<()> {
     Ok(())
 }
 
-/// What the calling thread has moved to and from devices: not counted here.
+/// Returns `None`: device bytes of threads are not measured here.
 pub(crate) fn thread_device_bytes() -> Option<DeviceBytes> {
     None
 }
 
-/// What a disk has moved since the machine started: not counted here.
+/// Returns `None`: bytes of disks are not measured here.
 pub(crate) fn disk_bytes(_counters: &Path) -> Option<DeviceBytes> {
     None
 }
 
-/// Where the machine's links are counted: nowhere here.
+/// Returns no counters: bytes of network interfaces are not measured here.
 pub(crate) fn link_counters() -> Vec<PathBuf> {
     Vec::new()
 }
 
-/// What an interface has received and sent since the machine started: not counted here.
+/// Returns `None`: bytes of network interfaces are not measured here.
 pub(crate) fn link_bytes(_counters: &Path) -> Option<DeviceBytes> {
     None
 }
 
-/// Core time used by everyone since the machine started: not asked here.
+/// Returns `None`: core time of all processes is not measured here.
 pub(crate) fn machine_busy_ns() -> Option<u64> {
     None
 }
 
-/// Most memory that the process ever held.
+/// Returns the peak memory of the process.
 pub(crate) fn memory_high_water_bytes() -> Option<u64> {
-    // SAFETY: all zero is a valid `rusage`.
+    // SAFETY: all zeros are a valid `rusage`.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` is a valid place for the answer.
+    // SAFETY: `usage` is valid for writes.
     if unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) } != 0 {
         return None;
     }
@@ -87,7 +87,7 @@ pub(crate) fn memory_high_water_bytes() -> Option<u64> {
     u64::try_from(usage.ru_maxrss).ok().map(|m| m * unit)
 }
 
-/// Memory that the process holds now: not asked here.
+/// Returns `None`: current memory is not measured here.
 pub(crate) fn memory_bytes() -> Option<u64> {
     None
 }

@@ -1,15 +1,14 @@
-//! Anonymous memory straight from the kernel, page-aligned and zero.
+//! Anonymous memory mappings, page-aligned and zeroed.
 //!
-//! Buffers for reads are large and live long in a pool; an allocator would clear
-//! memory that a read overwrites at once, or align it by touching it. Pages that
-//! were never touched cost nothing, and unmapping gives all of them back. Large
-//! ones ask for huge pages: copying 8 MiB out of the page cache took 0.8 ms into
-//! fresh huge pages and 4.3 ms into fresh small ones (a virtual machine, Linux 6.18).
+//! Read buffers are large and long-lived. An allocator would zero memory that a read overwrites at once, or
+//! touch it for alignment. Untouched pages cost nothing, and unmapping returns all of them to the kernel.
+//! Large mappings request huge pages: copying 8 MiB out of the page cache took 0.8 ms into fresh huge pages
+//! and 4.3 ms into fresh small ones (a virtual machine, Linux 6.18).
 
 use std::io;
 use std::ptr::NonNull;
 
-/// Size of a huge page on the machines that have them by default; elsewhere an alignment.
+/// Size of a huge page on most machines; on others it is only an alignment.
 const HUGE_BYTES: usize = 2 << 20;
 
 /// A private mapping of `len` bytes, unmapped on drop.
@@ -24,16 +23,16 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Maps `len` bytes, at least one; on huge pages where they are large enough.
+    /// Maps `len` bytes, at least one, on huge pages if `len` is large enough.
     ///
     /// # Errors
-    /// Where the kernel has no room for it.
+    /// Returns an error if the kernel cannot map the memory.
     pub(crate) fn map(len: usize) -> io::Result<Pages> {
         let len = len.max(1);
         if len < HUGE_BYTES {
             return Pages::map_anywhere(len);
         }
-        // A huge page must start at a multiple of its size: map more, cut both ends off.
+        // A huge page must be aligned to its size: map more, then unmap both ends.
         let whole = std::mem::ManuallyDrop::new(Pages::map_anywhere(len + HUGE_BYTES)?);
         let before = whole.start.as_ptr().align_offset(HUGE_BYTES);
         // SAFETY: `before` is less than `HUGE_BYTES`, so the `len` bytes from there on
@@ -51,13 +50,13 @@ impl Pages {
                 libc::munmap(end.as_ptr().cast(), after);
             }
             #[cfg(target_os = "linux")]
-            libc::madvise(start.as_ptr().cast(), len, libc::MADV_HUGEPAGE); // advice: may be refused
+            libc::madvise(start.as_ptr().cast(), len, libc::MADV_HUGEPAGE); // may fail without harm
             Ok(Pages { start, len })
         }
     }
 
     fn map_anywhere(len: usize) -> io::Result<Pages> {
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
+        // SAFETY: creates an anonymous mapping at an address that the kernel chooses.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -73,7 +72,7 @@ impl Pages {
         }
         match NonNull::new(start.cast::<u8>()) {
             Some(start) => Ok(Pages { start, len }),
-            None => Err(io::Error::other("mapped at address zero")),
+            None => Err(io::Error::other("the kernel mapped memory at address zero")),
         }
     }
 
@@ -82,19 +81,19 @@ impl Pages {
     }
 
     pub(crate) fn as_slice(&self) -> &[u8] {
-        // SAFETY: mapped, readable and initialised (zero) for `len` bytes.
+        // SAFETY: the mapping is readable and initialized (zeroed) for `len` bytes.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: as above, writable, and borrowed exclusively through `self`.
+        // SAFETY: as above; the mapping is also writable and borrowed exclusively through `self`.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: exactly what `map` mapped, and nothing borrows it any more.
+        // SAFETY: unmaps exactly what `map` returned, which nothing borrows any longer.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
@@ -104,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_mappings_are_aligned_whole_and_zero() -> io::Result<()> {
+    fn large_mappings_are_aligned_complete_and_zeroed() -> io::Result<()> {
         for len in [1, 4096, HUGE_BYTES - 1, HUGE_BYTES, HUGE_BYTES + 1, 5 * HUGE_BYTES / 2, 9 << 20] {
             let mut pages = Pages::map(len)?;
             assert_eq!(pages.len(), len);

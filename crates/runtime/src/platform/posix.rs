@@ -1,5 +1,4 @@
-//! What every Unix answers alike: clocks of core time, the machine's name, and
-//! which pages of a file are in memory, by way of a mapping.
+//! Functions that are the same on every Unix: core time, the host name, and residency by `mincore`.
 
 use std::fs;
 use std::io;
@@ -9,19 +8,19 @@ use std::os::unix::fs::MetadataExt;
 
 use super::ResidentPages;
 
-/// Core time of the calling thread.
+/// Returns the core time of the calling thread.
 pub(crate) fn thread_cpu_ns() -> Option<u64> {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// Core time of the whole process.
+/// Returns the core time of the whole process.
 pub(crate) fn process_cpu_ns() -> Option<u64> {
     clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
 fn clock_ns(clock: libc::clockid_t) -> Option<u64> {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `t` is a valid place for the answer.
+    // SAFETY: `t` is valid for writes.
     if unsafe { libc::clock_gettime(clock, &raw mut t) } != 0 {
         return None;
     }
@@ -29,10 +28,10 @@ fn clock_ns(clock: libc::clockid_t) -> Option<u64> {
     Some(s * 1_000_000_000 + ns)
 }
 
-/// Host name; `localhost` where there is none.
+/// Returns the host name, or `localhost` if there is none.
 pub(crate) fn machine_name() -> String {
     let mut name = [0u8; 256];
-    // SAFETY: the buffer is as long as it is said to be.
+    // SAFETY: the pointer and the length describe `name`.
     let failed = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) } != 0;
     let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
     if failed || end == 0 {
@@ -41,22 +40,22 @@ pub(crate) fn machine_name() -> String {
     String::from_utf8_lossy(&name[..end]).into_owned()
 }
 
-/// Size of a page of memory.
+/// Returns the size of a memory page.
 pub(crate) fn page_bytes() -> u64 {
-    // SAFETY: no pointer involved.
+    // SAFETY: passes no pointers.
     u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096).max(512)
 }
 
-/// Pages of `range` that are in memory, by `mincore` on a mapping of it.
+/// Returns the number of pages of `range` that are in memory, by `mincore` on a mapping of it.
 ///
-/// The kernel calls every page resident for a file that the caller neither owns
-/// nor may write (so that nobody spies on others' reads); then it is `None`.
+/// Returns `None` for a file of another user: the kernel reports all its pages as resident unless the caller
+/// may write it, to hide what others read.
 pub(crate) fn mincore_pages(file: &fs::File, range: &Range<u64>) -> io::Result<ResidentPages> {
     if range.start >= range.end {
         return Ok(Some(0));
     }
     let metadata = file.metadata()?;
-    // SAFETY: no pointer involved.
+    // SAFETY: passes no pointers.
     let me = unsafe { libc::geteuid() };
     if me != 0 && metadata.uid() != me {
         return Ok(None);
@@ -69,15 +68,15 @@ pub(crate) fn mincore_pages(file: &fs::File, range: &Range<u64>) -> io::Result<R
         return Ok(None);
     };
     let mut pages = vec![0u8; len.div_ceil(usize::try_from(page).unwrap_or(4096))];
-    // SAFETY: a read-only shared mapping at an address of the kernel's choice; no
-    // byte of it is read, so a file that shrinks meanwhile does no harm.
+    // SAFETY: creates a read-only shared mapping at an address that the kernel chooses. No byte of it is
+    // read, so it does not matter if the file shrinks.
     let start = unsafe {
         libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), offset)
     };
     if start == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: `start` is mapped for `len` bytes, `pages` has a byte for each page.
+    // SAFETY: `start` is mapped for `len` bytes, and `pages` has one byte per page.
     let (failed, error) = unsafe {
         let failed = libc::mincore(start, len, pages.as_mut_ptr().cast()) != 0;
         let error = io::Error::last_os_error();

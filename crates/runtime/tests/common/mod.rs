@@ -1,14 +1,13 @@
-//! What the tests of the runtime share: a recorder in memory, multitasks made of
-//! closures, and a sound trace at the end.
+//! Helpers of the runtime's tests: an in-memory recorder, multitasks from closures, and trace checks.
 
-#![allow(dead_code)] // each test binary uses a part of it
+#![allow(dead_code)] // each test binary uses only some of them
 
 use std::sync::Arc;
 
 use pellucid_runtime::{Error, Job, Monotask, Multitask, Options, Runtime};
 use pellucid_trace::{Recorder, RecorderOptions, Trace};
 
-/// Two cores, whatever the machine has.
+/// Creates a runtime with two cores, whatever the machine has.
 pub fn runtime() -> Runtime {
     Runtime::new(Options { cores: 2, ..Options::default() }).expect("a runtime")
 }
@@ -24,33 +23,36 @@ pub fn recorder() -> Recorder {
     .expect("a recorder in memory")
 }
 
-/// Ends the trace of a job that is over, and holds it to the format's invariants
-/// and to those of the runtime.
-pub fn sound(job: &Job) -> Trace {
+/// Ends the trace of a job that has ended, and checks the invariants of the format and of the runtime.
+pub fn checked_trace(job: &Job) -> Trace {
     let trace = job.recorder().finish().expect("a trace");
     assert_eq!(trace.check(), Vec::<String>::new());
     assert_eq!(trace.job_ends.len(), trace.jobs.len(), "every job has its end");
     assert_eq!(trace.stage_ends.len(), trace.stages.len(), "every stage has its end");
     for (i, resource) in trace.resources.iter().enumerate() {
-        let most = resource.concurrency.expect("known") as usize;
-        assert!(at_once(&trace, i as u32) <= most, "{} ran more than {most} at once", resource.name);
+        let max = resource.concurrency.expect("known") as usize;
+        assert!(
+            max_concurrent(&trace, i as u32) <= max,
+            "{} exceeded its concurrency of {max}",
+            resource.name
+        );
     }
     for m in &trace.monotasks {
         let end = m.queued_ns + m.queue_ns + m.service_ns;
-        assert!(end <= trace.job_ends[0].ended_ns, "a monotask ran on after its job's end");
+        assert!(end <= trace.job_ends[0].ended_ns, "a monotask ended after its job");
         assert!(m.queued_ns >= trace.multitasks[m.multitask as usize].admitted_ns);
     }
     trace
 }
 
-/// Most monotasks that ran at once on a resource.
-fn at_once(trace: &Trace, resource: u32) -> usize {
+/// Returns the maximum number of monotasks that ran concurrently on a resource.
+fn max_concurrent(trace: &Trace, resource: u32) -> usize {
     let mut edges: Vec<(u64, i32)> = Vec::new();
     for m in trace.monotasks.iter().filter(|m| m.resource == resource && m.service_ns > 0) {
         let start = m.queued_ns + m.queue_ns;
         edges.extend([(start, 1), (start + m.service_ns, -1)]);
     }
-    edges.sort_unstable(); // at one instant an end comes before a start
+    edges.sort_unstable(); // at the same instant, ends sort before starts
     let mut now = 0;
     edges
         .iter()
@@ -65,12 +67,12 @@ fn at_once(trace: &Trace, resource: u32) -> usize {
 type Plan = Box<dyn FnOnce() -> Result<Vec<Monotask>, Error> + Send>;
 type End = Box<dyn FnOnce() -> Result<(), Error> + Send>;
 
-/// A multitask of two closures.
+/// A multitask made of two closures.
 pub struct Task {
     plan: Option<Plan>,
     done: End,
-    /// Held until the runtime lets go of the multitask.
-    _kept: Option<Arc<()>>,
+    /// A reference that lives until the runtime drops the multitask.
+    _token: Option<Arc<()>>,
 }
 
 impl Task {
@@ -78,11 +80,11 @@ impl Task {
         plan: impl FnOnce() -> Result<Vec<Monotask>, Error> + Send + 'static,
         done: impl FnOnce() -> Result<(), Error> + Send + 'static,
     ) -> Box<Task> {
-        Box::new(Task { plan: Some(Box::new(plan)), done: Box::new(done), _kept: None })
+        Box::new(Task { plan: Some(Box::new(plan)), done: Box::new(done), _token: None })
     }
 
-    pub fn keeping(mut self: Box<Self>, kept: &Arc<()>) -> Box<Task> {
-        self._kept = Some(Arc::clone(kept));
+    pub fn holding(mut self: Box<Self>, token: &Arc<()>) -> Box<Task> {
+        self._token = Some(Arc::clone(token));
         self
     }
 }
