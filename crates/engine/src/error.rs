@@ -110,8 +110,8 @@ fn rewrite(text: &str) -> String {
     }
     if let Some((_, keys)) = text.split_once("Only UTF8 keys supported by JSON MapArray Writer: got ") {
         return format!(
-            "cannot write a MAP with keys of type {keys} as JSON: JSON keys must be strings; write Parquet, or \
-             print the rows with --format json"
+            "cannot write a MAP with keys of type {keys} as JSON: JSON keys must be strings; write Parquet, \
+             or print the rows with --format json"
         );
     }
     // DataFusion reports a wrong function call as a bug of its own, followed by the actual message.
@@ -135,7 +135,7 @@ fn store_message(error: &object_store::Error) -> String {
             format!("{path}: permission denied; check the file's mode ({source})")
         }
         PermissionDenied { path, source } => format!(
-            "{path}: permission denied; check {}, and that these credentials may read and write there ({source})",
+            "{path}: permission denied; check {} and that these may read and write there ({source})",
             credentials(path)
         ),
         Unauthenticated { path, source } => {

@@ -380,8 +380,8 @@ impl MemoryReader {
     fn get(&self, range: &Range<u64>) -> ParquetResult<Bytes> {
         self.scan.get(self.task, self.source, range).ok_or_else(|| {
             ParquetError::General(format!(
-                "{}: internal error: bytes {} to {} were not read in advance; please report it with the query and \
-                 the file's metadata",
+                "{}: internal error: bytes {} to {} were not read in advance; please report it with the query \
+                 and the file's metadata",
                 self.path, range.start, range.end
             ))
         })

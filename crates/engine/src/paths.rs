@@ -156,8 +156,8 @@ pub(crate) fn choose(
         }
     }
     Err(failed(format!(
-        "{place}: the pattern excludes files of some partition folders, or some files are hidden; name the whole \
-         folder and select its partitions with WHERE"
+        "{place}: the pattern excludes files of some partition folders, or some files are hidden; name the \
+         whole folder and select its partitions with WHERE"
     )))
 }
 

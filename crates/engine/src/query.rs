@@ -112,9 +112,7 @@ impl Query {
                 // The receiver may be gone already.
                 let _ = sender.try_send(ended);
             })
-            .map_err(|e| {
-                EngineError::Failed(format!("cannot start a thread: {e}; raise the limit (ulimit -u)"))
-            })?;
+            .map_err(|e| EngineError::Failed(format!("cannot start a thread: {e}; raise ulimit -u")))?;
         Ok(query)
     }
 
@@ -150,10 +148,8 @@ impl Query {
     /// Returns an error if the statement is invalid, fails or is cancelled.
     pub fn wait(self) -> Result<QueryResult, EngineError> {
         let received = self.received.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let exited = |_| {
-            let message = "the query thread exited unexpectedly; please report it with the query";
-            Err(EngineError::Failed(message.to_string()))
-        };
+        const EXITED: &str = "the query thread exited unexpectedly; please report it with the query";
+        let exited = |_| Err(EngineError::Failed(EXITED.to_string()));
         let ended = received.unwrap_or_else(|| self.ended.recv().unwrap_or_else(exited));
         if let (Err(EngineError::Cancelled), Some(traced)) = (&ended, self.traced) {
             // The outcome is the same whether the thread exits in time or not.
@@ -163,8 +159,7 @@ impl Query {
     }
 }
 
-/// Loads the statement's tables into memory if [`Input`] asks for it. Errors of planning are ignored:
-/// the job plans again and reports them.
+/// Loads the statement's tables into memory if [`Input`] asks for it. The job reports planning errors.
 fn load(session: &Session, sql: &str) -> Result<(), EngineError> {
     let state = session.context.state();
     let query = |logical: LogicalPlan| match logical {

@@ -109,8 +109,8 @@ fn check(statement: &Statement) -> Result<(), EngineError> {
     match inspect(statement, &mut Queries) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(operator) => Err(EngineError::Usage(format!(
-            "{operator} ALL is not supported: it would return the wrong number of duplicate rows; use {operator}, \
-             or number equal rows with row_number() OVER (PARTITION BY …) on both sides first"
+            "{operator} ALL is not supported: it would return the wrong number of duplicate rows; use \
+             {operator}, or number equal rows with row_number() OVER (PARTITION BY …) on both sides first"
         ))),
     }
 }

@@ -141,8 +141,8 @@ pub(crate) async fn check_empty(state: &dyn Session, place: &str, target: &str) 
         };
         if let [file] = paths::matching_files(&folder, std::slice::from_ref(&file), "")?[..] {
             return failed(format!(
-                "cannot write to {place}: the folder is not empty (it has {}); choose another folder, or remove \
-                 its files (to add rows: CREATE EXTERNAL TABLE, then INSERT INTO)",
+                "cannot write to {place}: the folder is not empty (it has {}); choose another folder, or \
+                 remove its files (to add rows: CREATE EXTERNAL TABLE, then INSERT INTO)",
                 paths::name(&folder, &file.location)
             ));
         }
@@ -230,8 +230,8 @@ async fn schema_error(
             let first = seen.entry(field.name().clone()).or_insert_with(|| (field.data_type().clone(), file));
             if first.0 != *field.data_type() {
                 return DataFusionError::Execution(format!(
-                    "{place}: the files have different schemas: column {} has type {} in {} and {} in {}; read \
-                     them as two tables and CAST the column of one",
+                    "{place}: the files have different schemas: column {} has type {} in {} and {} in {}; \
+                     read them as two tables and CAST the column of one",
                     field.name(),
                     first.0,
                     name(first.1),
@@ -284,8 +284,9 @@ fn kind_of(place: &str, files: &[&ObjectMeta]) -> Result<Kind> {
         }
         Some(kind) => Ok(kind),
         None => failed(format!(
-            "{place}: cannot infer the format of {}; use the extension .parquet, .csv, .tsv, .txt, .json, .jsonl, \
-             .arrow or .feather (text also with .gz, .bz2, .xz, .zst), or CREATE EXTERNAL TABLE … STORED AS",
+            "{place}: cannot infer the format of {}; use the extension .parquet, .csv, .tsv, .txt, .json, \
+             .jsonl, .arrow or .feather (text also with .gz, .bz2, .xz, .zst), or CREATE EXTERNAL TABLE … \
+             STORED AS",
             files.first().and_then(|f| f.location.filename()).unwrap_or_default()
         )),
     }

@@ -305,8 +305,8 @@ impl File {
 
     fn truncated(&self, range: &Range<u64>, end: u64) -> Error {
         format!(
-            "cannot read bytes {} to {} of {path}: {path} ends at byte {end}, so it was truncated or rewritten; \
-             run the query again when no other program writes the file",
+            "cannot read bytes {} to {} of {path}: {path} ends at byte {end}, so it was truncated or \
+             rewritten; run the query again when no other program writes the file",
             range.start,
             range.end,
             path = self.path.display()

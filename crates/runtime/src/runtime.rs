@@ -344,7 +344,7 @@ impl Inner {
         if let Some(disk) = registry.disks.get(&device.name) {
             if rate.is_some_and(|r| disk.0.capacity != Some(r as f64)) {
                 return Err(format!(
-                    "cannot set two different rates for disk {}: all its partitions share one queue; set one rate",
+                    "cannot set two different rates for disk {}: its partitions share one queue; set one rate",
                     device.name
                 )
                 .into());
