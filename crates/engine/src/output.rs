@@ -222,7 +222,7 @@ impl Outputs {
         then()
     }
 
-    fn ended(&self) -> Result<(), Error> {
+    fn multitask_ended(&self) -> Result<(), Error> {
         let mut state = self.state();
         state.pending -= 1;
         let then = if state.pending == 0 { state.then.take() } else { None };
@@ -252,7 +252,7 @@ impl Multitask for Write {
     }
 
     fn done(self: Box<Self>) -> Result<(), Error> {
-        self.outputs.ended()
+        self.outputs.multitask_ended()
     }
 }
 

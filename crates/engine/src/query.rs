@@ -45,7 +45,7 @@ const METADATA_CONCURRENCY: usize = 16;
 pub struct Query {
     job: Job,
     cancel: CancelHandle,
-    ended: Receiver<Result<QueryResult, EngineError>>,
+    outcome: Receiver<Result<QueryResult, EngineError>>,
     /// The outcome, if [`Query::ended_within`] has received it already.
     received: Mutex<Option<Result<QueryResult, EngineError>>>,
     /// Closed when the query's thread exits; `None` if the query writes no trace file.
@@ -57,7 +57,7 @@ pub struct Query {
 pub struct CancelHandle {
     job: Job,
     outputs: Arc<Outputs>,
-    ended: SyncSender<Result<QueryResult, EngineError>>,
+    outcome: SyncSender<Result<QueryResult, EngineError>>,
 }
 
 impl CancelHandle {
@@ -67,7 +67,7 @@ impl CancelHandle {
         self.job.cancel();
         self.outputs.discard();
         // The channel is full if the query has ended on its own.
-        let _ = self.ended.try_send(Err(EngineError::Cancelled));
+        let _ = self.outcome.try_send(Err(EngineError::Cancelled));
     }
 }
 
@@ -94,10 +94,11 @@ impl Query {
         .map_err(|e| EngineError::Failed(e.to_string()))?;
         let job = session.runtime.begin(sql, recorder.clone());
         // Capacity 2: the query's outcome, and a cancellation that precedes it.
-        let (sender, ended) = sync_channel(2);
+        let (sender, outcome) = sync_channel(2);
         let outputs = Arc::new(Outputs::new(session.runtime.clone(), session.tokio.handle().clone()));
-        let cancel = CancelHandle { job: job.clone(), outputs: Arc::clone(&outputs), ended: sender.clone() };
-        let query = Self { job: job.clone(), cancel, ended, received: Mutex::new(None), traced };
+        let cancel =
+            CancelHandle { job: job.clone(), outputs: Arc::clone(&outputs), outcome: sender.clone() };
+        let query = Self { job: job.clone(), cancel, outcome, received: Mutex::new(None), traced };
         let sql = sql.to_string();
         std::thread::Builder::new()
             .name("query".to_string())
@@ -106,11 +107,10 @@ impl Query {
                 let _tracing: SyncSender<()> = tracing;
                 let io = session.stores.begin(job.clone(), session.runtime.clone());
                 let running = Running { session, job, outputs, io };
-                let ended = catch_unwind(AssertUnwindSafe(|| running.run(&sql, &recorder)));
-                let ended =
-                    ended.unwrap_or_else(|panic| Err(running.fail_on_panic(panic.as_ref(), &recorder)));
+                let caught = catch_unwind(AssertUnwindSafe(|| running.run(&sql, &recorder)));
+                let outcome = caught.unwrap_or_else(|panic| Err(running.on_panic(panic.as_ref(), &recorder)));
                 // The receiver may be gone already.
-                let _ = sender.try_send(ended);
+                let _ = sender.try_send(outcome);
             })
             .map_err(|e| EngineError::Failed(format!("cannot start a thread: {e}; raise ulimit -u")))?;
         Ok(query)
@@ -132,9 +132,9 @@ impl Query {
         if received.is_some() {
             return true;
         }
-        match self.ended.recv_timeout(timeout) {
-            Ok(ended) => {
-                *received = Some(ended);
+        match self.outcome.recv_timeout(timeout) {
+            Ok(outcome) => {
+                *received = Some(outcome);
                 true
             }
             Err(RecvTimeoutError::Timeout) => false,
@@ -150,12 +150,12 @@ impl Query {
         let received = self.received.into_inner().unwrap_or_else(PoisonError::into_inner);
         const EXITED: &str = "the query thread exited unexpectedly; please report it with the query";
         let exited = |_| Err(EngineError::Failed(EXITED.to_string()));
-        let ended = received.unwrap_or_else(|| self.ended.recv().unwrap_or_else(exited));
-        if let (Err(EngineError::Cancelled), Some(traced)) = (&ended, self.traced) {
+        let outcome = received.unwrap_or_else(|| self.outcome.recv().unwrap_or_else(exited));
+        if let (Err(EngineError::Cancelled), Some(traced)) = (&outcome, self.traced) {
             // The outcome is the same whether the thread exits in time or not.
             let _ = traced.recv_timeout(TRACE_END_TIMEOUT);
         }
-        ended
+        outcome
     }
 }
 
@@ -238,7 +238,7 @@ impl Running {
     }
 
     /// Ends a job whose planning panicked.
-    fn fail_on_panic(&self, panic: &(dyn std::any::Any + Send), recorder: &Recorder) -> EngineError {
+    fn on_panic(&self, panic: &(dyn std::any::Any + Send), recorder: &Recorder) -> EngineError {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("panic without a message");
         let message = format!("internal error: {text}; please report it with the query and its files");
@@ -298,11 +298,11 @@ impl Running {
         if let Err(error) = execution.start() {
             self.job.fail(Box::new(error));
         }
-        let ended = self.job.wait();
-        if ended.is_err() {
+        let outcome = self.job.wait();
+        if outcome.is_err() {
             self.outputs.discard();
         }
-        ended?;
+        outcome?;
         Ok((execution.result(), execution.trace_indices()))
     }
 

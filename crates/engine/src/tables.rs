@@ -51,14 +51,14 @@ impl UrlTableFactory for PathTables {
 /// Returns true for a name that can only be a path.
 fn looks_like_a_path(name: &str) -> bool {
     name.contains(['/', '*', '?'])
-        || name
-            .rsplit_once('.')
-            .is_some_and(|(_, ending)| known(ending).is_some() || compression(ending).is_some())
+        || name.rsplit_once('.').is_some_and(|(_, extension)| {
+            format_by_extension(extension).is_some() || compression(extension).is_some()
+        })
 }
 
 /// Returns DataFusion's name of a format, by file extension.
-fn known(ending: &str) -> Option<&'static str> {
-    Some(match ending.to_ascii_lowercase().as_str() {
+fn format_by_extension(extension: &str) -> Option<&'static str> {
+    Some(match extension.to_ascii_lowercase().as_str() {
         "parquet" | "parq" | "pq" => "parquet",
         "csv" | "tsv" | "txt" => "csv",
         "json" | "jsonl" | "ndjson" => "json",
@@ -67,8 +67,8 @@ fn known(ending: &str) -> Option<&'static str> {
     })
 }
 
-fn compression(ending: &str) -> Option<&'static str> {
-    Some(match ending.to_ascii_lowercase().as_str() {
+fn compression(extension: &str) -> Option<&'static str> {
+    Some(match extension.to_ascii_lowercase().as_str() {
         "gz" | "gzip" => "gzip",
         "bz2" => "bzip2",
         "xz" => "xz",
@@ -97,7 +97,7 @@ async fn find(state: &dyn Session, place: &str) -> Result<FileListing> {
     check_local(place)?;
     let url = paths::parse(place)?;
     let store = state.runtime_env().object_store(&url)?;
-    let folder = in_its_store(ListingTableUrl::try_new(AsRef::<url::Url>::as_ref(&url).clone(), None)?);
+    let folder = with_store_key(ListingTableUrl::try_new(AsRef::<url::Url>::as_ref(&url).clone(), None)?);
     let files: Vec<ObjectMeta> =
         folder.list_all_files(state, store.as_ref(), "").await?.try_collect().await?;
     // The user may name a folder of a store without its trailing slash.
@@ -112,7 +112,7 @@ async fn find(state: &dyn Session, place: &str) -> Result<FileListing> {
 }
 
 /// Adds the store's name to the key of DataFusion's listing cache, which is otherwise the path alone.
-fn in_its_store(url: ListingTableUrl) -> ListingTableUrl {
+fn with_store_key(url: ListingTableUrl) -> ListingTableUrl {
     let store = pellucid_storage::name(url.as_ref());
     url.with_table_ref(TableReference::bare(store))
 }
@@ -157,7 +157,7 @@ pub(crate) async fn check_empty(state: &dyn Session, place: &str, target: &str) 
 pub(crate) async fn listing(state: &SessionState, place: &str) -> Result<Arc<dyn TableProvider>> {
     let found = find(state, place).await?;
     let FileListing { url, store, files: all } = &found;
-    let kind = kind_of(place, &paths::matching_files(url, all, "")?)?;
+    let kind = infer_kind(place, &paths::matching_files(url, all, "")?)?;
     let files = paths::matching_files(url, all, &kind.extension)?;
     let text = kind.format == "csv" || kind.format == "json";
     if let Some(empty) = files.iter().find(|f| f.size == 0 && !text) {
@@ -184,7 +184,7 @@ pub(crate) async fn listing(state: &SessionState, place: &str) -> Result<Arc<dyn
         .ok_or_else(|| DataFusionError::Internal(format!("no format {}", kind.format)))?;
     let format = factory.create(state, &options)?;
     let urls: Vec<_> =
-        paths::choose(place, url, all, &kind.extension)?.into_iter().map(in_its_store).collect();
+        paths::choose(place, url, all, &kind.extension)?.into_iter().map(with_store_key).collect();
     let extension = if url.is_collection() && urls.len() == 1 { kind.extension } else { String::new() };
     let options = ListingOptions::new(Arc::clone(&format)).with_file_extension(extension);
     let config = ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options);
@@ -200,9 +200,9 @@ pub(crate) async fn listing(state: &SessionState, place: &str) -> Result<Arc<dyn
 /// Returns true if the start of the first file that is long enough to be divided has a newline
 /// within quotes. Such files are read whole.
 async fn newlines_in_values(store: &Arc<dyn ObjectStore>, files: &[&ObjectMeta]) -> Result<bool> {
-    const LOOK_BYTES: u64 = 256 << 10;
+    const SAMPLE_BYTES: u64 = 256 << 10;
     let Some(file) = files.iter().find(|f| f.size > text::MIN_PIECE_BYTES) else { return Ok(false) };
-    let bytes = store.get_range(&file.location, 0..LOOK_BYTES.min(file.size)).await?;
+    let bytes = store.get_range(&file.location, 0..SAMPLE_BYTES.min(file.size)).await?;
     Ok(text::newline_in_quotes(&bytes))
 }
 
@@ -257,11 +257,11 @@ struct Kind {
 ///
 /// # Errors
 /// Returns an error if no extension is known, or more than one.
-fn kind_of(place: &str, files: &[&ObjectMeta]) -> Result<Kind> {
+fn infer_kind(place: &str, files: &[&ObjectMeta]) -> Result<Kind> {
     let mut kinds: Vec<(Kind, usize)> = Vec::new();
     for file in files {
         let name = file.location.filename().unwrap_or_default();
-        let Some(kind) = kind_of_name(name) else { continue };
+        let Some(kind) = kind_from_name(name) else { continue };
         match kinds.iter_mut().find(|(known, _)| known.extension == kind.extension) {
             Some((_, files)) => *files += 1,
             None => kinds.push((kind, 1)),
@@ -292,7 +292,7 @@ fn kind_of(place: &str, files: &[&ObjectMeta]) -> Result<Kind> {
     }
 }
 
-fn kind_of_name(name: &str) -> Option<Kind> {
+fn kind_from_name(name: &str) -> Option<Kind> {
     let (rest, last) = name.rsplit_once('.')?;
     let (compressed, kind, extension) = match compression(last) {
         Some(c) => {
@@ -301,7 +301,7 @@ fn kind_of_name(name: &str) -> Option<Kind> {
         }
         None => (None, last, format!(".{last}")),
     };
-    Some(Kind { format: known(kind)?, compressed, extension })
+    Some(Kind { format: format_by_extension(kind)?, compressed, extension })
 }
 
 /// Returns the table name of a "table not found" error, without catalog and schema.
@@ -382,7 +382,7 @@ fn check_local(place: &str) -> Result<()> {
             // The pattern is matched later.
             std::io::ErrorKind::NotFound if place.contains(['*', '?', '[']) => return Ok(()),
             std::io::ErrorKind::NotFound => "no such file or directory; check the path",
-            std::io::ErrorKind::PermissionDenied => "permission denied; check its permissions",
+            std::io::ErrorKind::PermissionDenied => "permission denied; check the permissions of the path",
             _ => return failed(format!("{place}: {e}")),
         };
         failed(format!("{place}: {message}"))
@@ -409,7 +409,7 @@ mod tests {
 
     #[test]
     fn extension_determines_format_and_compression() {
-        let kind = |name| kind_of_name(name).map(|k| (k.format, k.compressed, k.extension));
+        let kind = |name| kind_from_name(name).map(|k| (k.format, k.compressed, k.extension));
         assert_eq!(kind("a.b.CSV.gz"), Some(("csv", Some("gzip"), ".CSV.gz".to_string())));
         assert_eq!(kind("a.parquet"), Some(("parquet", None, ".parquet".to_string())));
         assert_eq!((kind("parquet"), kind("a.xlsx"), kind("a.gz")), (None, None, None));

@@ -28,7 +28,7 @@ use crate::exchange::{Ledger, stopped};
 pub(crate) enum Part {
     /// Decoding of input.
     Decode,
-    /// Operators that were cut into stages.
+    /// Operators that are split into monotasks.
     Operators,
     /// Partitioning or encoding of output.
     Encode,
