@@ -53,7 +53,7 @@ type Part = VecDeque<Held>;
 /// The batches of one exchange, by partition.
 pub(crate) struct Exchange {
     parts: Vec<Mutex<Part>>,
-    /// True if several leaves read the exchange, so that batches stay until all have read them.
+    /// True if several leaves read the exchange. Batches are then shared, and stay until it is dropped.
     shared: bool,
     ledger: Arc<dyn Ledger>,
 }

@@ -32,7 +32,7 @@ use crate::stage::{Builder, ReadyStage};
 use crate::stores::JobIo;
 use crate::timing::{self, Part, timed};
 
-/// Changes of exchange memory below this size are reported to the scheduler in sum.
+/// Changes of exchange memory accumulate up to this size before the scheduler is updated.
 const LEDGER_STEP_BYTES: i64 = 4 << 20;
 
 /// Accounts for the memory of a job's exchanges, in DataFusion's memory pool and in the scheduler's

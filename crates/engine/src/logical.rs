@@ -42,7 +42,7 @@ fn columns(plan: &LogicalPlan) -> Result<(), DataFusionError> {
     Ok(())
 }
 
-/// Adds the expressions that may have divided by zero to such an error, which names none.
+/// Adds the divisions in the statement to a division-by-zero error, which itself names none.
 pub(crate) fn name_division(state: &SessionState, sql: &str, error: EngineError) -> EngineError {
     let by_zero = matches!(&error, EngineError::Failed(message) if message.ends_with("Divide by zero error"));
     let Some(statement) = statements::one(sql, &state.config().options().sql_parser).ok().filter(|_| by_zero)

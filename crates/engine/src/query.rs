@@ -62,7 +62,7 @@ pub struct CancelHandle {
 
 impl CancelHandle {
     /// Cancels the query and removes its partial output before it returns. Running work stops within
-    /// 100 ms. [`Query::wait`] returns at once, or once the trace file is complete.
+    /// 100 ms. [`Query::wait`] returns at once, or within 1 s if there is a trace file to complete.
     pub fn cancel(&self) {
         self.job.cancel();
         self.outputs.discard();
@@ -145,7 +145,7 @@ impl Query {
     /// Waits for completion and returns the result.
     ///
     /// # Errors
-    /// Returns an error if the statement is invalid, fails or is cancelled.
+    /// Returns an error if the statement is invalid, fails or is cancelled, or its trace is incomplete.
     pub fn wait(self) -> Result<QueryResult, EngineError> {
         let received = self.received.into_inner().unwrap_or_else(PoisonError::into_inner);
         const EXITED: &str = "the query thread exited unexpectedly; please report it with the query";
