@@ -109,7 +109,7 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
     o.execution.parquet.bloom_filter_on_read = false;
     // Adds dynamic filters to joins, which `dynamic_filter` fills.
     o.optimizer.enable_join_dynamic_filter_pushdown = true;
-    // It ignores expressions below min and max, and so loses rows.
+    // For an aggregate over an expression, it loses the minimum and maximum, and so drops rows.
     o.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
     o.optimizer.repartition_file_min_size = 0;
     let plain = SessionContext::new_with_config_rt(config, env);

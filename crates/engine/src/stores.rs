@@ -6,7 +6,7 @@
 //!
 //! I/O outside monotasks is recorded in the trace as storage operations, so that no wait for a device
 //! goes unseen: reads of records that are longer than the look-ahead, planning-time requests to remote
-//! stores (listings, footers, the start of a file), and every failed attempt, also of monotasks.
+//! stores (listings, footers, the start of a file), and all failed attempts, including those of monotasks.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
