@@ -1,7 +1,7 @@
-//! `pellucid analyze`: what a trace or an event log says about where the time went.
+//! `pellucid analyze`: shows where a trace or an event log spent its time.
 //!
-//! One log gets a screen, several a table, worst first. Logs are read one at a time: of each only its
-//! analysis is kept. Of many, one that cannot be read costs a warning, not the answer.
+//! A single log gets a full screen; several get a table, worst first. Logs are read one at a time, and only
+//! their analyses are kept. If one of several logs cannot be read, the command warns and continues.
 
 use crate::console::Console;
 use crate::failure::Failure;
@@ -15,33 +15,35 @@ use serde_json::{Map, Value, json};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-/// Warnings of several logs, and names of files that are none, that are printed; the rest are counted.
+/// Limits on the printed warnings of several logs and names of skipped files; the rest are only counted.
 const MAX_WARNINGS: usize = 20;
 const MAX_NAMES: usize = 5;
 
 /// Arguments of `analyze`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A trace that was cut short (by kill -9, by a full disk) is read as far as it goes, and marked so.
+A truncated trace (after kill -9 or a full disk) is analyzed up to its last complete record, and the \
+analysis says so.
 
 Examples:
-  pellucid sql \"SELECT count(*) FROM 'data/tpch/lineitem.parquet'\" --trace count.trace
+  pellucid sql \"SELECT count(*) FROM 'lineitem.parquet'\" --trace count.trace
   pellucid analyze count.trace
   pellucid analyze /var/log/spark/application_1716000000000_0042
   pellucid analyze '/var/log/spark/app-*'
-  pellucid analyze --follow /var/log/spark/application_1716000000000_0043.inprogress")]
+  pellucid analyze --follow /var/log/spark/app-20260101-0001.inprogress")]
 pub struct Arguments {
-    /// Traces that `pellucid sql --trace` wrote, or Spark event logs: a file, a log's folder,
-    /// a folder of logs, a pattern, s3://BUCKET/PATH, or http://HOST:18080/history/APPLICATION
+    /// Traces written by `pellucid sql --trace`, or Spark event logs: a file, a log's folder,
+    /// a folder of logs, a glob pattern, s3://BUCKET/PATH, or
+    /// http://HOST:18080/history/APPLICATION
     #[arg(required = true, value_name = "INPUT")]
     inputs: Vec<PathBuf>,
 
-    /// Look again whenever the log of a running application has grown, until it ends; with --json
-    /// one document, at the end
+    /// Repeat the analysis as the log of a running application grows, until the application ends;
+    /// with --json, print one document at the end
     #[arg(long)]
     follow: bool,
 
-    /// Replace SQL text, paths, names of hosts and errors by hashes, so that the answer can be shared
+    /// Replace SQL text, paths, host names and errors with hashes, for sharing
     #[arg(long)]
     redact: bool,
 }
@@ -54,16 +56,16 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
             _ => Err(Failure::Usage("--follow takes one log".to_string())),
         };
     }
-    let (mut inputs, mut others) = (Vec::new(), Vec::new());
+    let (mut inputs, mut unrecognized) = (Vec::new(), Vec::new());
     for path in &arguments.inputs {
         let found = inputs::find(path)?;
         inputs.extend(found.inputs);
-        others.extend(found.others);
+        unrecognized.extend(found.unrecognized);
     }
-    left_out(&others, arguments, console);
+    warn_unrecognized(&unrecognized, arguments, console);
     let table = inputs.len() > 1 && inputs.iter().any(|input| input.is_spark_log);
     if inputs.len() > 1 && (table || console.json) {
-        return several(&inputs, &others, arguments, console);
+        return several(&inputs, &unrecognized, arguments, console);
     }
     for (number, input) in inputs.iter().enumerate() {
         let (trace, analysis) = analyzed(input, arguments)?;
@@ -77,7 +79,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One trace: its document, or its screen after a heading.
+/// Prints the analysis of one trace, as a document or as text after a heading.
 fn show(
     input: &Input,
     trace: &Trace,
@@ -99,36 +101,37 @@ fn show(
     Ok(())
 }
 
-/// Says which files of a folder are passed over.
-fn left_out(others: &[String], arguments: &Arguments, console: &Console) {
-    if others.is_empty() {
+/// Warns about files of a folder that are neither traces nor event logs.
+fn warn_unrecognized(unrecognized: &[String], arguments: &Arguments, console: &Console) {
+    if unrecognized.is_empty() {
         return;
     }
     let names = match arguments.redact {
         true => String::new(),
-        false => format!(": {}", others.iter().take(MAX_NAMES).cloned().collect::<Vec<_>>().join(", ")),
+        false => format!(": {}", unrecognized.iter().take(MAX_NAMES).cloned().collect::<Vec<_>>().join(", ")),
     };
-    let more = if others.len() > MAX_NAMES && !arguments.redact { ", …" } else { "" };
-    let files = if others.len() == 1 { "file that is" } else { "files that are" };
-    console.warn(&format!("left out {} {files} no event log and no trace{names}{more}", others.len()));
+    let more = if unrecognized.len() > MAX_NAMES && !arguments.redact { ", …" } else { "" };
+    let (files, are) = if unrecognized.len() == 1 { ("file", "is") } else { ("files", "are") };
+    let count = unrecognized.len();
+    console.warn(&format!("skipped {count} {files} that {are} neither a trace nor an event log{names}{more}"));
 }
 
-/// Warnings of several logs, under their names.
-fn warn_of(analyses: &[Analysis], names: &[String], console: &Console) {
+/// Prints the warnings of several logs, each with the name of its log.
+fn print_warnings(analyses: &[Analysis], names: &[String], console: &Console) {
     let all = names.iter().zip(analyses);
     let all = all.flat_map(|(name, analysis)| analysis.warnings.iter().map(move |warning| (name, warning)));
     all.clone().take(MAX_WARNINGS).for_each(|(name, warning)| console.warn(&format!("{name}: {warning}")));
     let more = all.count().saturating_sub(MAX_WARNINGS);
     if more > 0 {
-        console.warn(&format!("{more} more warnings are in what --json prints"));
+        console.warn(&format!("{more} more warnings; --json prints all of them"));
     }
 }
 
-/// A log that still grows, on a screen of its own each time; whether its application has ended.
+/// Prints the analysis of a growing log on a cleared screen. Returns whether its application has ended.
 fn show_growing(input: &Input, arguments: &Arguments, console: &Console) -> Result<bool, Failure> {
     let (trace, analysis) = match analyzed(input, arguments) {
         Ok(read) => read,
-        // The log is made before its first event is in it.
+        // Spark creates the log before it writes the first event.
         Err(_) if input.bytes() == 0 => return Ok(false),
         Err(failure) => return Err(failure),
     };
@@ -141,10 +144,10 @@ fn show_growing(input: &Input, arguments: &Arguments, console: &Console) -> Resu
     Ok(ended)
 }
 
-/// Several logs: a table, or their documents, worst first.
+/// Prints the analyses of several logs, worst first, as a table or a document.
 fn several(
     inputs: &[Input],
-    others: &[String],
+    unrecognized: &[String],
     arguments: &Arguments,
     console: &Console,
 ) -> Result<(), Failure> {
@@ -164,7 +167,7 @@ fn several(
                 analyses.push(analysis);
             }
             Err(failure) => {
-                console.warn(&format!("left out: {}", failure.message().unwrap_or("interrupted")));
+                console.warn(&format!("skipped: {}", failure.message().unwrap_or("interrupted")));
                 unread.push(failure);
             }
         }
@@ -175,21 +178,21 @@ fn several(
     if !console.json {
         let text = pellucid_report::overview(&analyses, &names, console.width(), console.color_stdout());
         console.print(|out| out.write_all(text.as_bytes()))?;
-        warn_of(&analyses, &names, console);
+        print_warnings(&analyses, &names, console);
         return Ok(());
     }
     let worst_first = pellucid_report::worst_first(&analyses);
     let ordered: Vec<Value> = worst_first.into_iter().map(|ix| documents[ix].take()).collect();
-    // A message names its file.
+    // Messages contain file names, which are redacted.
     let message = |failure: &Failure| match arguments.redact {
         true => "redacted".to_string(),
         false => failure.message().unwrap_or("interrupted").to_string(),
     };
     let other = |name: &String| match arguments.redact {
         true => "redacted".to_string(),
-        false => format!("{name} is no event log and no trace"),
+        false => format!("{name} is neither a trace nor an event log"),
     };
-    let unread: Vec<String> = unread.iter().map(message).chain(others.iter().map(other)).collect();
+    let unread: Vec<String> = unread.iter().map(message).chain(unrecognized.iter().map(other)).collect();
     let document = Map::from_iter([
         ("analyses".to_string(), Value::Array(ordered)),
         ("spread".to_string(), pellucid_report::spreads_json(&analyses)),
@@ -215,7 +218,7 @@ fn document(input: &Input, trace: &Trace, analysis: &Analysis, arguments: &Argum
     }
 }
 
-/// Reads the one trace or event log that a path, pattern or URL names.
+/// Reads the single trace or event log that a path, pattern or URL names.
 pub fn read(path: &Path) -> Result<Trace, Failure> {
     inputs::read_one(path)
 }

@@ -1,4 +1,4 @@
-//! `pellucid compare`: what changed between two runs, and whether it is more than noise.
+//! `pellucid compare`: shows what changed between two runs, and whether it exceeds noise.
 
 use crate::analyze;
 use crate::console::Console;
@@ -10,30 +10,30 @@ use std::path::PathBuf;
 /// Arguments of `compare`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A difference counts only where its 90 % interval excludes zero (docs/compare.md). \
---fail-slower refuses two runs of different queries (exit 2).
+A difference is significant only if its 90 % interval excludes zero (docs/compare.md). \
+--fail-slower rejects runs of different queries (exit code 2).
 
 Example:
   pellucid compare before.trace after.trace
   pellucid compare before.trace after.trace --fail-slower 10%")]
 pub struct Arguments {
-    /// The trace of the earlier run
+    /// Trace of the earlier run
     #[arg(value_name = "A")]
     a: PathBuf,
-    /// The trace of the later run
+    /// Trace of the later run
     #[arg(value_name = "B")]
     b: PathBuf,
-    /// Exit with 1 if B is slower by more than this and the interval excludes noise
+    /// Exit with code 1 if B is slower by more than this and the interval excludes noise
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     fail_slower: Option<f64>,
 }
 
-/// `10%`, `10 %` or `10`, as a share.
+/// Parses `10%`, `10 %` or `10` as a share.
 fn percent(text: &str) -> Result<f64, String> {
     let number = text.trim().trim_end_matches('%').trim_end();
     match number.parse::<f64>() {
         Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent / 100.0),
-        _ => Err("a percentage is expected, such as 10%".into()),
+        _ => Err("expected a percentage, such as 10%".into()),
     }
 }
 
@@ -43,23 +43,23 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     let comparison = pellucid_model::compare(&a, &b).map_err(Failure::Failed)?;
     if arguments.fail_slower.is_some() && comparison.different_queries {
         return Err(Failure::Usage(format!(
-            "cannot gate: {} and {} ran different queries; compare two runs of one query (--table gives files of \
-             different paths one name), or leave out --fail-slower",
+            "cannot use --fail-slower: {} and {} ran different queries; compare two runs of the same query (--table \
+             gives files at different paths the same name), or remove --fail-slower",
             arguments.a.display(),
             arguments.b.display()
         )));
     }
     let names = (arguments.a.to_string_lossy(), arguments.b.to_string_lossy());
-    let shown = if console.json {
+    let printed = if console.json {
         let document = pellucid_report::comparison_json(&comparison, &names.0, &names.1);
         let mut document = document.as_object().cloned().unwrap_or_default();
         document.remove("format");
         console.print(|out| output::write_document(out, "pellucid.comparison/1", &document))
     } else {
         let text = pellucid_report::comparison(&comparison, console.width(), console.color_stdout());
-        let shown = console.print(|out| out.write_all(text.as_bytes()));
+        let printed = console.print(|out| out.write_all(text.as_bytes()));
         comparison.notes.iter().for_each(|note| console.warn(note));
-        shown
+        printed
     };
     let slower = comparison.change.relative_to(comparison.duration_ms.0);
     match (arguments.fail_slower, slower) {
@@ -67,7 +67,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
             if comparison.change.verdict() == Verdict::Slower && share > limit =>
         {
             Err(Failure::Failed(format!(
-                "{} is slower than {} by {:.1} % (90 % interval from {:.1} %), over the {:.1} % allowed",
+                "{} is slower than {} by {:.1} % (90 % interval from {:.1} %), more than the {:.1} % allowed",
                 names.1,
                 names.0,
                 share * 100.0,
@@ -75,7 +75,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
                 limit * 100.0
             )))
         }
-        // Whoever reads no further still learns how it ended.
-        _ => shown,
+        // A closed pipe must not hide a failed gate.
+        _ => printed,
     }
 }

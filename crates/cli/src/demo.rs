@@ -1,5 +1,5 @@
-//! `pellucid demo`: the first minute. Data, questions, answers, what limited them,
-//! and a picture of the machine at work.
+//! `pellucid demo`: generates data, runs three queries, and shows their results, their
+//! bottlenecks and a timeline of the machine's resources.
 
 use crate::benchmark::{Benchmark, Table};
 use crate::console::Console;
@@ -16,13 +16,13 @@ use std::path::{Path, PathBuf};
 /// Arguments of `demo`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The data (TPC-H, 360 MB at scale 1) is made once, in DIR/tpch-<scale>, and used again.
+The data (TPC-H, 360 MB at scale 1) is generated once, in DIR/tpch-<scale>, and then reused.
 
 Example:
   pellucid demo
   pellucid demo --scale 0.1 --dir /tmp/pellucid")]
 pub struct Arguments {
-    /// Directory for data and trace [default: pellucid in the user's cache directory]
+    /// Directory for data and trace [default: `pellucid` in the cache directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Scale factor of the data
@@ -32,10 +32,10 @@ pub struct Arguments {
     engine: EngineArguments,
 }
 
-/// What is asked, from simple to what uses most of the engine.
+/// Questions with their SQL, in order of complexity.
 const QUESTIONS: [(&str, &str); 3] = [
     (
-        "How much was sold in each way of shipping, and how much of it was late?",
+        "How much was sold by each shipping mode, and how much of it was late?",
         "SELECT l_shipmode AS shipped_by, count(*) AS items, sum(l_extendedprice) AS price,
        round(100.0 * avg(CASE WHEN l_receiptdate > l_commitdate THEN 1 ELSE 0 END), 1) AS late_percent
 FROM lineitem
@@ -43,7 +43,7 @@ GROUP BY l_shipmode
 ORDER BY price DESC",
     ),
     (
-        "Which nations bought most in 1996, and from how many suppliers?",
+        "Which nations bought the most in 1996, and from how many suppliers?",
         "SELECT n_name AS nation, sum(l_extendedprice * (1 - l_discount)) AS revenue,
        count(DISTINCT l_suppkey) AS suppliers
 FROM lineitem
@@ -56,7 +56,7 @@ ORDER BY revenue DESC
 LIMIT 5",
     ),
     (
-        "Which parts brought each maker the most?",
+        "Which part earned each manufacturer the most?",
         "SELECT maker, part, revenue
 FROM (
   SELECT p_mfgr AS maker, p_name AS part, sum(l_extendedprice * (1 - l_discount)) AS revenue,
@@ -95,7 +95,8 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
         } else {
             let result = &executed.result;
             console.print(|out| {
-                output::write_result(out, Format::Box, &result.schema, &result.batches, console.cut())
+                let limits = console.display_limits();
+                output::write_result(out, Format::Box, &result.schema, &result.batches, limits)
             })?;
         }
         if let Some(summary) = executed.summary(executed.rows()) {
@@ -118,19 +119,19 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
         console.heading("The resources of this machine while the last query ran");
         console.print(|out| out.write_all(timeline.as_bytes()))?;
     }
-    say_what_next(&data, &trace, console);
+    print_next_steps(&data, &trace, console);
     Ok(())
 }
 
-/// Makes the data unless it is there.
+/// Generates the data unless it exists.
 fn prepare(data: &Path, scale: f64, console: &Console) -> Result<(), Failure> {
     let tables = tables(scale);
     if tables.iter().all(|table| table_path(data, table.name).is_file()) {
         console.note(&format!("TPC-H data at scale {scale} is in {}", data.display()));
         return Ok(());
     }
-    console.note(&format!("Making TPC-H data at scale {scale} in {} …", data.display()));
-    // Tables are complete or not there; after an interruption all are made again.
+    console.note(&format!("Generating TPC-H data at scale {scale} in {} …", data.display()));
+    // Tables are complete or missing; after an interruption, all of them are generated again.
     generate(Benchmark::Tpch, &tables, data, all_cores(), true, console).map(|_| ())
 }
 
@@ -142,7 +143,7 @@ fn table_path(data: &Path, table: &str) -> PathBuf {
     data.join(format!("{table}.parquet"))
 }
 
-fn say_what_next(data: &Path, trace: &Path, console: &Console) {
+fn print_next_steps(data: &Path, trace: &Path, console: &Console) {
     console.note("");
     console.heading("Try next");
     console.note(&format!("  pellucid analyze {}", quoted(&trace.to_string_lossy())));
@@ -151,7 +152,7 @@ fn say_what_next(data: &Path, trace: &Path, console: &Console) {
     console.note(&format!("  pellucid sql {} --io direct", quoted(&sql)));
 }
 
-/// A word of a shell that stands for `text`.
+/// Quotes text for a shell.
 fn quoted(text: &str) -> String {
     if text.contains('\'') && !text.contains(['"', '$', '`', '\\', '!']) {
         format!("\"{text}\"")
@@ -161,14 +162,14 @@ fn quoted(text: &str) -> String {
 }
 
 fn document(question: &str, sql: &str, executed: &Executed) -> Result<Value, Failure> {
-    let unprintable = |error| Failure::Failed(format!("a value of the result cannot be shown: {error}"));
+    let unprintable = |error| Failure::Failed(format!("cannot print a value of the result: {error}"));
     let mut document = executed.document().map_err(unprintable)?;
     document.insert("question".to_string(), question.into());
     document.insert("sql".to_string(), sql.into());
     Ok(Value::Object(document))
 }
 
-/// `pellucid` in the user's cache directory.
+/// Returns `pellucid` in the user's cache directory.
 fn cache_directory() -> Result<PathBuf, Failure> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| {
@@ -176,7 +177,7 @@ fn cache_directory() -> Result<PathBuf, Failure> {
         absolute("HOME").map(|home| home.join(cache))
     });
     cache.map(|cache| cache.join("pellucid")).ok_or_else(|| {
-        Failure::Usage("there is no home directory to keep the data in; say where with --dir DIR".to_string())
+        Failure::Usage("cannot find the cache directory: HOME is not set; use --dir DIR".to_string())
     })
 }
 
@@ -185,7 +186,7 @@ mod tests {
     use super::quoted;
 
     #[test]
-    fn a_shell_reads_what_was_quoted() {
+    fn quoted_text_is_shell_safe() {
         assert_eq!(quoted("/a b"), "'/a b'");
         assert_eq!(quoted("FROM 'd''ir'"), "\"FROM 'd''ir'\"");
         assert_eq!(quoted("it's $5"), "'it'\\''s $5'");

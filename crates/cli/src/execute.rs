@@ -1,5 +1,5 @@
-//! Runs one statement to its end: progress, Ctrl-C, and the line that says what
-//! limited it. What `sql` and `demo` share.
+//! Runs one statement to completion, with progress, Ctrl-C handling and the summary line.
+//! `sql`, `demo` and `backtest --causal` use it.
 
 use crate::console::Console;
 use crate::failure::Failure;
@@ -13,18 +13,18 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often the progress bar moves.
-const TICK: Duration = Duration::from_millis(100);
+/// Interval between updates of the progress bar.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A statement that ended well.
+/// The outcome of a statement that succeeded.
 pub struct Executed {
     /// Rows and trace.
     pub result: QueryResult,
-    /// What its job did; `None` for a statement that ran none (`CREATE VIEW`).
+    /// Analysis of its job; `None` for a statement without a job (`CREATE VIEW`).
     pub job: Option<JobAnalysis>,
-    /// What to know before believing that.
+    /// Caveats of the analysis.
     pub warnings: Vec<String>,
-    /// Where the trace was kept.
+    /// Path of the trace file.
     pub trace_path: Option<PathBuf>,
 }
 
@@ -38,7 +38,7 @@ impl From<EngineError> for Failure {
     }
 }
 
-/// Runs a statement and keeps its trace at `trace`, if given.
+/// Runs a statement and writes its trace to `trace`, if given.
 pub fn execute(
     engine: &Engine,
     statement: &str,
@@ -52,7 +52,7 @@ pub fn execute(
     let handle = query.cancel_handle();
     let guard = interrupt::on_interrupt(move || handle.cancel());
     let mut bar = console.progress();
-    while !query.ended_within(TICK) {
+    while !query.ended_within(PROGRESS_INTERVAL) {
         let progress = query.progress();
         bar.set(progress.multitasks_done, progress.multitasks_submitted, &describe(&progress));
     }
@@ -75,18 +75,18 @@ fn describe(progress: &Progress) -> String {
 }
 
 impl Executed {
-    /// Rows, for a statement that has a result.
+    /// Returns the number of rows, for a statement with a result.
     pub fn rows(&self) -> Option<u64> {
         (!self.result.schema.fields().is_empty()).then(|| output::row_count(&self.result.batches))
     }
 
-    /// The one line: rows, time, what limited it, what would limit next. `None` for
-    /// a statement that ran no job (`CREATE VIEW`).
+    /// Returns the summary line: rows, time, bottleneck, and the next bottleneck. `None` for
+    /// a statement without a job (`CREATE VIEW`).
     pub fn summary(&self, rows: Option<u64>) -> Option<String> {
         self.job.as_ref().map(|job| pellucid_report::summary_line(job, rows))
     }
 
-    /// The `pellucid.result/1` document, without its format.
+    /// Returns the `pellucid.result/1` document without its `format` key.
     pub fn document(&self) -> io::Result<Map<String, Value>> {
         let mut document = output::result_document(&self.result.schema, &self.result.batches)?;
         let job = self.job.as_ref().map(pellucid_report::job_json);

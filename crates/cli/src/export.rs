@@ -1,4 +1,4 @@
-//! `pellucid export`: a trace for other tools.
+//! `pellucid export`: converts a trace for other tools.
 
 use crate::analyze;
 use crate::console::Console;
@@ -12,29 +12,31 @@ use std::path::{Path, PathBuf};
 /// Arguments of `export`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-perfetto  one file for https://ui.perfetto.dev or a local Perfetto: a track per place of a resource
-parquet   a folder with a file per kind of record (docs/exports.md)
-otlp      one file of OpenTelemetry spans (OTLP as JSON): jobs, stages, multitasks, monotasks
+perfetto  a file for https://ui.perfetto.dev or a local Perfetto, with one
+          track for each concurrent slot of a resource
+parquet   a folder with one file per kind of record (docs/exports.md)
+otlp      a file of OpenTelemetry spans (OTLP/JSON): jobs, stages,
+          multitasks, monotasks
 
 Example:
   pellucid export count.trace --to parquet -o count
-  duckdb -c \"SELECT kind, phase, sum(service_ns) / 1e9 FROM 'count/monotasks.parquet' GROUP BY ALL\"")]
+  duckdb -c \"SELECT kind, sum(service_ns) FROM 'count/monotasks.parquet' GROUP BY 1\"")]
 pub struct Arguments {
-    /// A trace that `pellucid sql --trace` wrote, or a Spark event log
+    /// A trace written by `pellucid sql --trace`, or a Spark event log
     #[arg(value_name = "INPUT")]
     input: PathBuf,
-    /// The tool's format
+    /// Output format
     #[arg(long, value_enum)]
     to: Format,
-    /// The file to write; for parquet the folder, which must not exist yet or be empty
+    /// The file to write; for parquet, a folder that does not exist or is empty
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Replace SQL text, paths, hosts and errors by hashes, for sharing
+    /// Replace SQL text, paths, host names and errors with hashes, for sharing
     #[arg(long)]
     redact: bool,
 }
 
-/// What a trace can be written as.
+/// An export format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
     Perfetto,
@@ -65,27 +67,30 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Fills a folder that appears whole or not at all.
+/// Writes a folder atomically: it appears complete or not at all.
 fn folder(path: &Path, fill: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::file("write", path.display(), &error);
-    let taken = match std::fs::read_dir(path) {
-        Ok(mut there) => there.next().is_some(),
+    let occupied = match std::fs::read_dir(path) {
+        Ok(mut entries) => entries.next().is_some(),
         Err(_) => path.exists(),
     };
-    if taken {
+    if occupied {
         return Err(Failure::Usage(format!(
-            "{} exists already; name a folder that does not exist or is empty",
+            "cannot write to {}: it already exists; name a folder that does not exist or is empty",
             path.display()
         )));
     }
     let name = path.file_name().ok_or_else(|| {
-        Failure::Usage(format!("{} names no folder; give one, such as `-o trace-tables`", path.display()))
+        Failure::Usage(format!(
+            "cannot write to {}: it does not name a folder; pass one, such as `-o trace-tables`",
+            path.display()
+        ))
     })?;
     let partial = path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
     interrupt::temporary(&partial);
     let written = std::fs::create_dir(&partial)
         .and_then(|()| fill(&partial))
-        // An empty folder gives way; that it is empty was seen above.
+        // `rename` replaces an empty folder, which the check above ensures.
         .and_then(|()| std::fs::rename(&partial, path));
     written.map_err(|error| {
         let _ = std::fs::remove_dir_all(&partial);

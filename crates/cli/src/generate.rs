@@ -1,4 +1,4 @@
-//! `pellucid generate`: benchmark data as Parquet, one file a table.
+//! `pellucid generate`: generates benchmark data as Parquet, one file per table.
 
 use crate::benchmark::{self, Benchmark, Request, Table, WriteError, Written};
 use crate::console::Console;
@@ -15,58 +15,59 @@ use std::time::{Duration, Instant};
 /// Arguments of `generate`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each table becomes DIR/<table>.parquet: Snappy, row groups of about 122,880 rows, page index.
-The same scale gives the same files on every machine and number of cores.
-Long rows (sort, documents) come in smaller row groups, of about 16 MiB.
-Files in DIR that are no table of the benchmark stay as they are.
+Each table becomes DIR/<table>.parquet, with Snappy compression, row groups of about 122,880 rows (about \
+16 MiB for tables with long rows: sort, documents), and a page index. The files depend only on the scale, \
+not on the machine or the number of cores. Other files in DIR are left untouched.
 
 Example:
   pellucid generate tpch --scale 0.1 data/tpch
   pellucid generate sort --values 50 --scale 0.5 data/sort50
   pellucid sql \"SELECT count(*) FROM 'data/tpch/lineitem.parquet'\"")]
 pub struct Arguments {
-    /// Which benchmark's tables
+    /// Benchmark to generate
     #[arg(value_enum)]
     benchmark: Benchmark,
-    /// Directory for the files; made if it is not there
+    /// Output directory; created if missing
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// Scale factor: 1 is about 1 GB as text (bdb: 2 GB), of TPC-H and TPC-DS 300 to 400 MB as Parquet; 0.01 is for a quick try
+    /// Scale factor; 1 is about 1 GB as text (bdb: 2 GB), and 300 to 400 MB as Parquet for TPC-H
+    /// and TPC-DS
     #[arg(long, default_value_t = 1.0, value_parser = parse_scale)]
     scale: f64,
-    /// Longs that each key of `sort` has; the fewer, the more keys there are to be sorted [default: 10]
+    /// Values per key of `sort`; fewer values mean more keys to sort [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     values: Option<u32>,
-    /// Only these tables, for example rankings,uservisits [default: all]
+    /// Generate only these tables, for example rankings,uservisits [default: all]
     #[arg(long, value_name = "TABLE,…", value_delimiter = ',')]
     tables: Vec<String>,
-    /// Threads to generate with [default: all cores]
+    /// Number of threads [default: all cores]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     cores: Option<u16>,
-    /// Replace tables that DIR has already
+    /// Replace existing tables in DIR
     #[arg(long)]
     force: bool,
 }
 
 impl Arguments {
-    /// Longs a key of `sort`: the paper's CPU-bound case, if none was asked for.
+    /// Returns the values per key of `sort`; the default is the paper's CPU-bound case.
     fn values(&self) -> u32 {
         self.values.unwrap_or(10)
     }
 
-    /// The tables that were asked for; a name that is none of them is refused with all that are.
+    /// Returns the requested tables. An unknown name is an error that lists the valid ones.
     fn tables(&self) -> Result<Vec<Table>, Failure> {
         let all = self.benchmark.tables(self.scale, self.values());
         if all.is_empty() {
             return Err(Failure::Usage(format!(
-                "cannot generate {}: this build has no generator for it; build with `--features pellucid-cli/all`",
+                "cannot generate {}: this build does not include its generator; rebuild with \
+                 `--features pellucid-cli/all`",
                 self.benchmark.name()
             )));
         }
         let names: Vec<_> = all.iter().map(|table| table.name).collect();
         match self.tables.iter().find(|name| !names.contains(&name.as_str())) {
             Some(unknown) => Err(Failure::Usage(format!(
-                "--tables {unknown}: {} has no such table; it has {}",
+                "unknown table {unknown} in --tables: {} has {}",
                 self.benchmark.name(),
                 names.join(", ")
             ))),
@@ -76,12 +77,12 @@ impl Arguments {
     }
 }
 
-/// Reads a scale factor. The generators are not defined below 0.001 (tables without
-/// rows) nor above 100,000.
+/// Parses a scale factor. The generators are not defined below 0.001 (empty tables) or
+/// above 100,000.
 pub fn parse_scale(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(scale) if (0.001..=100_000.0).contains(&scale) => Ok(scale),
-        _ => Err("a scale is a number from 0.001 to 100000, for example 1 or 0.1".to_string()),
+        _ => Err("expected a number from 0.001 to 100000, for example 1 or 0.1".to_string()),
     }
 }
 
@@ -90,7 +91,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     let directory = &arguments.directory;
     if arguments.values.is_some() && arguments.benchmark != Benchmark::Sort {
         return Err(Failure::Usage(format!(
-            "--values is for `generate sort`; {} has no arrays of longs",
+            "cannot use --values with {}: it applies to `generate sort` only; remove it",
             arguments.benchmark.name()
         )));
     }
@@ -123,7 +124,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Cores that this process may use.
+/// Returns the number of cores that this process may use.
 pub fn all_cores() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get())
 }
@@ -143,7 +144,7 @@ pub fn generate(
         tables.iter().map(|table| directory.join(format!("{}.parquet", table.name))).find(|p| p.exists());
     if let (Some(path), false) = (existing, force) {
         return Err(Failure::Usage(format!(
-            "{} is there already; choose another directory, or replace the tables with --force",
+            "cannot write {}: it already exists; choose another directory, or replace the tables with --force",
             path.display()
         )));
     }
@@ -170,7 +171,7 @@ fn failure(error: WriteError) -> Failure {
         WriteError::Cancelled => Failure::Interrupted,
         WriteError::Io { path, source } => Failure::file("write", path.display(), &source),
         WriteError::Busy { path } => Failure::Failed(format!(
-            "another process is writing {}; wait for it or choose another directory",
+            "cannot write {}: another process is writing it; wait for it, or choose another directory",
             path.display()
         )),
         WriteError::Encode { table, source } => {

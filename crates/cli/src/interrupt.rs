@@ -1,13 +1,12 @@
-//! Ctrl-C: whatever runs is told to stop, cleans up, and the process ends with 130.
+//! Ctrl-C handling: cancels the running operation, cleans up, and exits with code 130.
 //!
-//! Cancelling may need locks, which a signal handler must not take; so a thread
-//! waits for the signals. While nothing that can be cancelled runs (parsing,
-//! planning, printing) it ends the process at once: there is nothing to clean up.
-//! A second Ctrl-C always does.
+//! Cancelling may need locks, which a signal handler must not take, so a thread waits
+//! for the signals. While no cancellable operation runs (parsing, planning, printing),
+//! the first Ctrl-C exits at once. A second Ctrl-C always does.
 //!
-//! SIGTERM is treated the same, so that `timeout` and service managers leave no
-//! half-written files behind. Before the process ends at once, what was announced as
-//! [`temporary`] is removed.
+//! SIGTERM is handled in the same way, so that `timeout` and service managers leave no
+//! partial files behind. An immediate exit removes the paths registered with
+//! [`temporary`].
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -23,17 +22,17 @@ type Cancel = Box<dyn Fn() + Send>;
 static RUNNING: Mutex<Option<Cancel>> = Mutex::new(None);
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// Files and folders.
+/// Files and folders to remove on an immediate exit.
 static TEMPORARY: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// This is removed where an interrupt ends the process at once; else whoever made it does that.
+/// Registers a path for removal if an interrupt exits at once. Otherwise the caller removes it.
 pub fn temporary(path: &Path) {
     TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner).push(path.to_path_buf());
 }
 
 fn end() -> ! {
     for path in TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-        // It may be gone, or have its own name by now.
+        // It may have been removed or renamed already.
         let _ = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
     }
     exit(130)
@@ -43,7 +42,7 @@ fn running() -> MutexGuard<'static, Option<Cancel>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts to listen; once, at the start of `main`.
+/// Starts listening for signals. Call once, at the start of `main`.
 pub fn install() -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     std::thread::Builder::new().name("signals".to_string()).spawn(move || {
@@ -51,7 +50,7 @@ pub fn install() -> io::Result<()> {
             if REQUESTED.swap(true, Ordering::SeqCst) {
                 end();
             }
-            // It may wait for a store; a second signal must be heard meanwhile.
+            // Cancelling may block on a store, and a second signal must still be handled.
             std::thread::spawn(|| match running().as_ref() {
                 Some(cancel) => cancel(),
                 None => end(),
@@ -61,19 +60,19 @@ pub fn install() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the user asked to stop.
+/// Returns whether an interrupt was received.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::SeqCst)
 }
 
-/// While the guard lives, an interrupt calls `cancel` instead of ending the process.
+/// Makes interrupts call `cancel`, instead of exiting, until the guard is dropped.
 #[must_use]
 pub fn on_interrupt(cancel: impl Fn() + Send + 'static) -> Guard {
     *running() = Some(Box::new(cancel));
     Guard(())
 }
 
-/// See [`on_interrupt`].
+/// The guard that [`on_interrupt`] returns.
 pub struct Guard(());
 
 impl Drop for Guard {

@@ -1,9 +1,9 @@
-//! The `pellucid` command. Thin: it reads the command line, runs one command, and
-//! turns how that ended into a message and an exit code.
+//! The `pellucid` command: parses the command line, runs one command, and maps its
+//! result to a message and an exit code.
 //!
-//! One file a command (`sql`, `analyze`, `generate`, `demo`); `benchmark`, `output`
-//! and `units` know nothing of the engine. What every command promises (`--json`,
-//! streams, exit codes) is kept in `console` and `failure`.
+//! Each command has its own module (`sql`, `analyze`, `generate`, `demo`). `benchmark`,
+//! `output` and `units` do not depend on the engine. `console` and `failure` implement
+//! the behaviour that all commands share: `--json`, streams and exit codes.
 
 mod analyze;
 mod backtest;
@@ -38,17 +38,17 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Index of `mi_option_purge_delay`, which the crate does not name; it is the one
-/// before `use_numa_nodes` in version 2 and 3 of mimalloc.
+/// Index of `mi_option_purge_delay`, for which the crate has no constant. In mimalloc
+/// 2 and 3 it directly precedes `use_numa_nodes`.
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = libmimalloc_sys::mi_option_use_numa_nodes - 1;
 
-/// An analytics engine that says what limited each query.
+/// An analytics engine that shows what limited each query.
 #[derive(Debug, Parser)]
 #[command(
     name = "pellucid",
     version,
     about,
-    max_term_width = 110,
+    max_term_width = 80,
     after_help = "\
 Results go to standard output, everything else to standard error.
 Exit codes: 0 done, 1 it failed, 2 wrong usage, 130 interrupted.
@@ -60,47 +60,47 @@ Example:
 struct Arguments {
     #[command(subcommand)]
     command: Command,
-    /// Print one JSON document on standard output, and nothing else there
+    /// Print a single JSON document on standard output
     #[arg(long, global = true, help_heading = "Output")]
     json: bool,
-    /// Print nothing on standard error but errors
+    /// Print only errors on standard error
     #[arg(short, long, global = true, help_heading = "Output")]
     quiet: bool,
-    /// When to use colour; NO_COLOR is honoured
+    /// When to use colour; auto respects NO_COLOR
     #[arg(long, global = true, value_enum, default_value = "auto", help_heading = "Output")]
     color: Color,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Run SQL over Parquet, CSV, JSON and Arrow files, and say what limited it
+    /// Run SQL on Parquet, CSV, JSON and Arrow files; show what limited it
     Sql(sql::Arguments),
-    /// Say where the time of a recorded query went
+    /// Show where a recorded query spent its time
     Analyze(analyze::Arguments),
-    /// Say what a recorded query would take with other hardware or software
+    /// Predict a job's time with other hardware or settings
     Whatif(whatif::Arguments),
-    /// Hold predictions against what was measured
+    /// Compare predictions with measurements
     Backtest(Box<backtest::Arguments>),
-    /// Say what changed between two runs, and whether it is more than noise
+    /// Show what changed between two runs, and whether it exceeds noise
     Compare(compare::Arguments),
-    /// Write one self-contained page from a trace
+    /// Write a self-contained HTML report of a trace
     Report(report::Arguments),
-    /// Write a trace for other tools: Perfetto, Parquet, OpenTelemetry
+    /// Export a trace to other tools: Perfetto, Parquet, OpenTelemetry
     Export(export::Arguments),
     /// Run iterative jobs: logistic regression, k-means, PageRank
     Iterate(Box<iterate::Arguments>),
-    /// Where data lives: rank compositions, measure a store, find what is wrong
+    /// Measure stores, rank compositions, and find storage problems
     Storage(storage::Arguments),
-    /// Switch Pellucid's plugin on in an Apache Spark that is there
+    /// Enable the plugin in an existing Apache Spark
     Spark(spark::Arguments),
-    /// Make benchmark data as Parquet files
+    /// Generate benchmark data as Parquet files
     Generate(generate::Arguments),
-    /// See it work: data, queries, answers, bottleneck, timeline
+    /// Generate data, run three queries, and show what limited them
     Demo(demo::Arguments),
 }
 
 fn main() -> ExitCode {
-    // Before anything that may use the instructions in question.
+    // Must run before any code that may use the instructions it checks for.
     cpu::check();
     start()
 }
@@ -109,9 +109,10 @@ fn main() -> ExitCode {
 fn start() -> ExitCode {
     let arguments = parse();
     if !matches!(arguments.command, Command::Analyze(_)) {
-        // Freed memory is kept for the next query: touching fresh pages costs up to
-        // half of a join's time. A log is read and judged once, maybe beside what it tells of.
-        // SAFETY: sets an integer option; mimalloc ignores an index that it does not know.
+        // Keep freed memory for the next query: touching fresh pages costs up to half of a
+        // join's time. `analyze` reads each log once, possibly on the machine that runs the
+        // logged application, so it returns memory to the system.
+        // SAFETY: sets an integer option; mimalloc ignores an unknown index.
         unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, -1) };
     }
     #[cfg(feature = "backends")]
@@ -131,15 +132,15 @@ fn start() -> ExitCode {
     }
 }
 
-/// Reads the command line. Help and usage errors are printed while it is read, so their colour is
-/// looked up first.
+/// Parses the command line. Parsing prints help and usage errors, so their colour is determined
+/// first.
 fn parse() -> Arguments {
     let command = Arguments::command().color(color(std::env::args_os().skip(1)));
     let parsed = Arguments::from_arg_matches(&command.get_matches());
     parsed.unwrap_or_else(|error| error.format(&mut Arguments::command()).exit())
 }
 
-/// Returns the value of `--color`, wherever it stands.
+/// Returns the last value of `--color` at any position before `--`.
 fn color(arguments: impl Iterator<Item = OsString>) -> ColorChoice {
     let mut choice = ColorChoice::Auto;
     let mut arguments = arguments.take_while(|argument| argument != "--");
@@ -181,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_colour_is_known_before_the_command_line_is_read() {
+    fn color_is_found_before_the_command_line_is_parsed() {
         for (text, choice) in [
             ("sql --help", ColorChoice::Auto),
             ("--color never sql --help", ColorChoice::Never),

@@ -1,4 +1,4 @@
-//! `pellucid report`: one self-contained page from a trace.
+//! `pellucid report`: writes a self-contained HTML report of a trace.
 
 use crate::analyze;
 use crate::console::Console;
@@ -11,20 +11,20 @@ use std::path::PathBuf;
 /// Arguments of `report`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The page needs no network and no other file: send it as it is. With --redact, SQL text, paths, hosts and \
-errors in it are replaced by hashes.
+The page needs no network access and no other files, so it can be shared as it is. --redact replaces SQL \
+text, paths, host names and errors with hashes.
 
 Example:
-  pellucid sql \"SELECT count(*) FROM 'data/tpch/lineitem.parquet'\" --trace count.trace
+  pellucid sql \"SELECT count(*) FROM 'lineitem.parquet'\" --trace count.trace
   pellucid report count.trace -o count.html")]
 pub struct Arguments {
-    /// A trace that `pellucid sql --trace` wrote, or a Spark event log
+    /// A trace written by `pellucid sql --trace`, or a Spark event log
     #[arg(value_name = "INPUT")]
     input: PathBuf,
-    /// The page to write
+    /// The HTML file to write
     #[arg(short, long, value_name = "FILE.html")]
     output: PathBuf,
-    /// Replace SQL text, paths, hosts and errors by hashes, for sharing
+    /// Replace SQL text, paths, host names and errors with hashes, for sharing
     #[arg(long)]
     redact: bool,
 }

@@ -1,4 +1,4 @@
-//! `pellucid sql`: runs statements one after another and prints their results.
+//! `pellucid sql`: runs statements in order and prints their results.
 
 use crate::console::Console;
 use crate::engine_options::EngineArguments;
@@ -15,77 +15,77 @@ use std::fs;
 use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
-/// Columns that the line of a statement without a result takes of its text.
+/// Columns of the statement's text in the summary of a statement without a result.
 const STATEMENT_COLUMNS: usize = 72;
 
 /// Arguments of `sql`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A file, glob or folder can stand where a table does: FROM 'data/*.parquet'. The ending says the format: \
-.parquet, .csv, .tsv, .txt (as CSV), .json, .jsonl or .ndjson (JSON lines), .arrow or .feather (Arrow IPC). \
-Several statements are separated by `;`. FROM t alone means SELECT * FROM t.
+A file, glob pattern or folder can be used as a table: FROM 'data/*.parquet'. The extension \
+determines the format: .parquet, .csv, .tsv, .txt (CSV), .json, .jsonl or .ndjson (JSON lines), \
+.arrow or .feather (Arrow IPC). Separate statements with `;`. FROM t is short for SELECT * FROM t.
 
-Sizes are B, kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024); a rate is a size a \
-second (50MB/s) or bits (1Gbit/s).
+Sizes use the units B, kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024). Rates are \
+sizes per second (50MB/s) or bits per second (1Gbit/s).
 
-With --json: integers and floats are numbers; decimals, dates and times are text, so that no digit is lost; \
-lists are arrays, structs are objects (docs/json.md).
+With --json, integers and floats are numbers. Decimals, dates and times are strings, to preserve every \
+digit. Lists are arrays and structs are objects (docs/json.md).
 
-In a CSV file, NULL and empty text are both an empty field; reading CSV, an empty field is NULL. A JSON file \
-leaves NULLs out and has null for NaN and infinities. Parquet keeps everything.
+In CSV files, NULL and empty text are both written as an empty field, which reads back as NULL. JSON files \
+omit NULLs and write NaN and infinities as null. Parquet preserves all values.
 
 Example:
-  pellucid sql \"SELECT l_shipmode, count(*) FROM 'data/tpch/lineitem.parquet' GROUP BY l_shipmode\"
-  pellucid sql -f report.sql --table sales='data/sales/*.parquet' -o report.parquet
+  pellucid sql \"SELECT count(*) FROM 'data/tpch/lineitem.parquet'\"
+  pellucid sql -f report.sql --table sales='sales/*.parquet' -o report.csv
   pellucid sql --on spark='local[4]' -f report.sql --trace report.log")]
 pub struct Arguments {
-    /// Statements to run [default: those of standard input]
+    /// Statements to run [default: read from standard input]
     #[arg(value_name = "QUERY")]
     query: Option<String>,
-    /// Read the statements from a file (`-`: standard input)
+    /// Read the statements from a file (`-` for standard input)
     #[arg(short, long, value_name = "FILE", conflicts_with = "query")]
     file: Option<PathBuf>,
-    /// Give files a table's name, for example sales='data/sales/*.parquet'
+    /// Register files as a table, for example sales='data/sales/*.parquet'
     #[arg(long = "table", value_name = "NAME=PATH", value_parser = parse_table)]
     tables: Vec<(String, String)>,
-    /// Write the last statement's rows to FILE: Parquet, CSV or JSON lines by its ending
+    /// Write the last statement's rows to FILE: Parquet, CSV or JSON lines, by extension
     #[arg(short, long, value_name = "FILE", conflicts_with = "format")]
     output: Option<String>,
-    /// How to print rows
+    /// Output format of the rows
     #[arg(long, value_enum, default_value = "box")]
     format: Format,
-    /// Keep the last statement's trace, for `pellucid analyze`
+    /// Write the last statement's trace to FILE, for `pellucid analyze`
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Run on Apache Spark, through a Python that has PySpark, with Pellucid's plugin where its jar is found
+    /// Run on Apache Spark; requires PySpark, and uses Pellucid's plugin if its jar is found
     #[arg(long, value_name = "spark[=MASTER]", help_heading = "Spark")]
     on: Option<String>,
-    /// One of Spark's settings, for example spark.executor.memory=4g
+    /// Set a Spark property, for example spark.executor.memory=4g
     #[arg(long = "conf", value_name = "KEY=VALUE", value_parser = spark::parse_setting, requires = "on", help_heading = "Spark")]
     conf: Vec<(String, String)>,
     #[command(flatten)]
     engine: EngineArguments,
 }
 
-/// Reads `NAME=PATH`.
+/// Parses `NAME=PATH`.
 pub fn parse_table(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok((name.into(), path.into())),
-        _ => Err("it is a name and a path, for example sales='data/sales/*.parquet'".to_string()),
+        _ => Err("expected NAME=PATH, for example sales='data/sales/*.parquet'".to_string()),
     }
 }
 
-/// Refuses two tables of one name: one would hide the other.
+/// Rejects two tables with the same name, since the second would hide the first.
 fn check_names(tables: &[(String, String)]) -> Result<(), Failure> {
     let mut names = HashSet::new();
-    // As SQL would write it: in lower case unless it is quoted.
-    let meant = |name: &str| match name.strip_prefix('"').and_then(|name| name.strip_suffix('"')) {
+    // SQL folds names to lower case unless they are quoted.
+    let normalized = |name: &str| match name.strip_prefix('"').and_then(|name| name.strip_suffix('"')) {
         Some(quoted) => quoted.to_string(),
         None => name.to_lowercase(),
     };
-    match tables.iter().find(|(name, _)| !names.insert(meant(name))) {
+    match tables.iter().find(|(name, _)| !names.insert(normalized(name))) {
         Some((name, _)) => Err(Failure::Usage(format!(
-            "cannot register two tables as {name}: the second would hide the first; name one of them differently"
+            "cannot register two tables as {name}: the second would hide the first; rename one of them"
         ))),
         None => Ok(()),
     }
@@ -102,57 +102,55 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     let text = statements_text(arguments)?;
     let mut statements = Engine::split_statements(&text)?;
     let Some(last) = statements.pop() else {
-        return Err(Failure::Usage("there is no statement to run; see `pellucid sql --help`".to_string()));
+        return Err(Failure::Usage("no statement to run; see `pellucid sql --help`".to_string()));
     };
     let engine = Engine::new(arguments.engine.options()?)?;
     for (name, path) in &arguments.tables {
         engine.register_table(name, path)?;
     }
     let mut documents = Vec::new();
-    // A reader that has enough of one statement's rows does not keep the next ones from running.
-    let mut reader_gone = false;
+    // A closed pipe must not stop later statements.
+    let mut stdout_closed = false;
     for statement in &statements {
         let executed = execute(&engine, statement, None, console)?;
         match report(&executed, statement, arguments, console) {
-            Err(Failure::ReaderGone) => reader_gone = true,
-            shown => documents.extend(shown?),
+            Err(Failure::BrokenPipe) => stdout_closed = true,
+            printed => documents.extend(printed?),
         }
     }
     let trace = arguments.trace.as_deref();
     let statement = target.as_ref().map_or(Ok(last.clone()), |target| target.copy(&last))?;
     let mut executed = execute(&engine, &statement, trace, console)?;
     let trace_failure = executed.result.trace_failure.take();
-    let shown = match &target {
-        Some(target) => report_written(&executed, copied(&executed), target, console),
+    let printed = match &target {
+        Some(target) => report_written(&executed, copied_rows(&executed), target, console),
         None => report(&executed, &last, arguments, console),
     };
-    let shown = shown.and_then(|document| {
+    let printed = printed.and_then(|document| {
         documents.extend(document);
-        if reader_gone { Err(Failure::ReaderGone) } else { print_documents(documents, console) }
+        if stdout_closed { Err(Failure::BrokenPipe) } else { print_documents(documents, console) }
     });
-    trace_failure.map_or(shown, |words| Err(Failure::Failed(words)))
+    trace_failure.map_or(printed, |message| Err(Failure::Failed(message)))
 }
 
-/// The same on Spark: all statements in one session, whose event log is the trace.
+/// Runs the command on Spark: all statements in one session, whose event log is the trace.
 fn on_spark(arguments: &Arguments, on: &str, console: &Console) -> Result<(), Failure> {
     let master = spark::master(on)?;
     if let Some(option) = arguments.engine.given() {
         return Err(Failure::Usage(format!(
-            "{option} says how this machine's engine runs; on Spark its own settings do: leave it out, or use \
-             --conf KEY=VALUE"
+            "cannot use {option} with --on spark: it configures the local engine; remove it, or set a Spark \
+             property with --conf KEY=VALUE"
         )));
     }
     let target = arguments.output.as_deref().map(Target::new).transpose()?;
     let text = statements_text(arguments)?;
-    // What is no SQL of ours may be Spark's; it is one statement then.
+    // Text that the engine cannot parse may be valid Spark SQL; treat it as one statement.
     let split = Engine::split_statements(&text);
     let ours = split.is_ok();
     let statements = split.unwrap_or_else(|_| vec![text]);
     match (&target, statements.last()) {
         (_, None) => {
-            return Err(Failure::Usage(
-                "there is no statement to run; see `pellucid sql --help`".to_string(),
-            ));
+            return Err(Failure::Usage("no statement to run; see `pellucid sql --help`".to_string()));
         }
         (Some(target), Some(last)) => drop(target.copy(last)?),
         (None, Some(_)) => {}
@@ -162,26 +160,28 @@ fn on_spark(arguments: &Arguments, on: &str, console: &Console) -> Result<(), Fa
     let mut ran = spark::run(&request, console)?;
     let kept = arguments.trace.as_deref().map_or(Ok(()), |path| ran.keep_log(path));
     let trace = arguments.trace.as_deref().filter(|_| kept.is_ok());
-    // Where all ran, and only its trace cannot be kept, the rows go where they should.
-    let whole = ran.failure.is_none();
+    // If all statements succeeded and only the trace could not be kept, still write the rows.
+    let all_succeeded = ran.failure.is_none();
     let failure = ran.failure.take().or(kept.err());
-    let answered: Vec<_> = ran.answered(trace).into_iter().zip(&statements).collect();
-    let shown = show_answers(answered, target.filter(|_| whole), whole, arguments, console);
-    failure.map_or(shown, Err)
+    let executed: Vec<_> = ran.executed(trace).into_iter().zip(&statements).collect();
+    let printed =
+        print_results(executed, target.filter(|_| all_succeeded), all_succeeded, arguments, console);
+    failure.map_or(printed, Err)
 }
 
-/// Prints the answers, the last to a file where one is named; as a document where there are all of them.
-fn show_answers(
-    answered: Vec<(Executed, &String)>,
+/// Prints the results and writes the last one to `target`, if given. With `--json`, prints a document
+/// only if all statements succeeded.
+fn print_results(
+    executed: Vec<(Executed, &String)>,
     target: Option<Target>,
-    whole: bool,
+    all_succeeded: bool,
     arguments: &Arguments,
     console: &Console,
 ) -> Result<(), Failure> {
     let mut documents = Vec::new();
-    let mut answered = answered.into_iter().peekable();
-    while let Some((executed, statement)) = answered.next() {
-        documents.extend(match target.as_ref().filter(|_| answered.peek().is_none()) {
+    let mut remaining = executed.into_iter().peekable();
+    while let Some((executed, statement)) = remaining.next() {
+        documents.extend(match target.as_ref().filter(|_| remaining.peek().is_none()) {
             None => report(&executed, statement, arguments, console)?,
             Some(target) => {
                 let result = &executed.result;
@@ -190,10 +190,10 @@ fn show_answers(
             }
         });
     }
-    if whole { print_documents(documents, console) } else { Ok(()) }
+    if all_succeeded { print_documents(documents, console) } else { Ok(()) }
 }
 
-/// The statements: from the command line, a file, or standard input.
+/// Reads the statements from the command line, a file, or standard input.
 fn statements_text(arguments: &Arguments) -> Result<String, Failure> {
     match (&arguments.query, &arguments.file) {
         (Some(query), _) => return Ok(query.clone()),
@@ -202,8 +202,8 @@ fn statements_text(arguments: &Arguments) -> Result<String, Failure> {
         }
         (None, None) if io::stdin().is_terminal() => {
             return Err(Failure::Usage(
-                "no query given, and the interactive prompt comes with a later version; give a query \
-                 (pellucid sql \"SELECT 1\"), a file (-f FILE), or statements on standard input"
+                "no query given: this version has no interactive prompt; pass a query \
+                 (pellucid sql \"SELECT 1\") or a file (-f FILE), or pipe statements to standard input"
                     .to_string(),
             ));
         }
@@ -214,7 +214,7 @@ fn statements_text(arguments: &Arguments) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// A statement without its line breaks.
+/// Joins the lines of a statement.
 fn one_line(statement: &str) -> String {
     statement.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -230,22 +230,23 @@ fn report(
         Some(executed.document().map_err(unprintable)?)
     } else {
         let result = &executed.result;
-        // A statement that has no result (CREATE VIEW) prints nothing on standard output.
+        // A statement without a result (CREATE VIEW) prints nothing on standard output.
         if result.schema.fields().is_empty() {
             console.note(&format!("done: {}", output::fit(&one_line(statement), STATEMENT_COLUMNS)));
             return Ok(None);
         }
         console.print(|out| {
-            output::write_result(out, arguments.format, &result.schema, &result.batches, console.cut())
+            let limits = console.display_limits();
+            output::write_result(out, arguments.format, &result.schema, &result.batches, limits)
         })?;
         None
     };
-    note_end(executed, executed.rows(), console);
+    print_summary(executed, executed.rows(), console);
     Ok(document)
 }
 
-/// How many rows `COPY` wrote: it answers with one row that says so.
-fn copied(executed: &Executed) -> Option<u64> {
+/// Returns the number of rows that `COPY` wrote, which is the only value of its result.
+fn copied_rows(executed: &Executed) -> Option<u64> {
     let counts = executed.result.batches.iter().filter(|batch| batch.num_rows() > 0);
     let count = |batch: &RecordBatch| {
         batch.columns().first()?.as_primitive_opt::<UInt64Type>().map(|count| count.value(0))
@@ -253,14 +254,15 @@ fn copied(executed: &Executed) -> Option<u64> {
     counts.filter_map(count).next()
 }
 
-/// The same for rows that went to a file; what they are is in the file.
+/// Prints the summary of a result whose rows were written to a file; with `--json`, returns the
+/// document, without the rows.
 fn report_written(
     executed: &Executed,
     rows: Option<u64>,
     target: &Target,
     console: &Console,
 ) -> Result<Option<Map<String, Value>>, Failure> {
-    note_end(executed, rows, console);
+    print_summary(executed, rows, console);
     console.note(&format!("written to {}", target.path));
     if !console.json {
         return Ok(None);
@@ -273,7 +275,7 @@ fn report_written(
     Ok(Some(document))
 }
 
-fn note_end(executed: &Executed, rows: Option<u64>, console: &Console) {
+fn print_summary(executed: &Executed, rows: Option<u64>, console: &Console) {
     if let Some(summary) = executed.summary(rows) {
         console.note(&summary);
     }
@@ -283,10 +285,10 @@ fn note_end(executed: &Executed, rows: Option<u64>, console: &Console) {
 }
 
 fn unprintable(error: io::Error) -> Failure {
-    Failure::Failed(format!("a value of the result cannot be shown: {error}; cast it to text"))
+    Failure::Failed(format!("cannot print a value of the result: {error}; cast it to text"))
 }
 
-/// One document for one statement; of several, one with all of them.
+/// Prints the document of a single statement, or one document that contains those of several.
 fn print_documents(mut documents: Vec<Map<String, Value>>, console: &Console) -> Result<(), Failure> {
     if !console.json {
         return Ok(());
@@ -302,11 +304,11 @@ fn print_documents(mut documents: Vec<Map<String, Value>>, console: &Console) ->
     console.print(|out| output::write_document(out, "pellucid.result/1", &document))
 }
 
-/// A file for the rows, written by the engine's `COPY`: by write monotasks, under a
-/// temporary name, and without holding the rows in memory.
+/// A file for the rows. The engine's `COPY` writes it with write monotasks, under a temporary
+/// name, and without holding the rows in memory.
 struct Target {
     path: String,
-    /// `STORED AS` and options.
+    /// `STORED AS` with its options.
     clause: &'static str,
 }
 
@@ -319,27 +321,28 @@ impl Target {
             Some("json" | "jsonl" | "ndjson") => "STORED AS JSON",
             _ => {
                 return Err(Failure::Usage(format!(
-                    "-o {path}: the ending says the format; use .parquet, .csv or .json"
+                    "cannot infer the format of -o {path} from its extension; use .parquet, .csv or .json"
                 )));
             }
         };
         Ok(Target { path: path.to_string(), clause })
     }
 
-    /// The statement that writes the rows of `query` here.
+    /// Returns the statement that writes the rows of `query` to this file.
     fn copy(&self, query: &str) -> Result<String, Failure> {
         let keyword = first_keyword(query);
         if !["SELECT", "FROM", "WITH", "VALUES", "TABLE", "("].contains(&keyword.as_str()) {
             return Err(Failure::Usage(format!(
-                "-o writes the rows of a query (SELECT, FROM, WITH, VALUES, TABLE); the last statement is {keyword}"
+                "cannot write rows with -o: the last statement is {keyword}; end with a query (SELECT, FROM, \
+                 WITH, VALUES, TABLE)"
             )));
         }
-        // The query may end in a comment, so the parenthesis has a line of its own.
+        // The query may end in a comment, so the closing parenthesis needs its own line.
         Ok(format!("COPY (\n{query}\n) TO '{}' {}", self.path.replace('\'', "''"), self.clause))
     }
 }
 
-/// The word that a statement begins with, after comments, in capitals.
+/// Returns the first word of a statement in upper case, skipping comments.
 fn first_keyword(mut sql: &str) -> String {
     loop {
         sql = sql.trim_start();
@@ -361,7 +364,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_tables_of_one_name_are_wrong_usage() {
+    fn duplicate_table_names_are_usage_errors() {
         let table = |name: &str| (name.to_string(), "x.csv".to_string());
         assert!(check_names(&[table("a"), table("b"), table("\"A\"")]).is_ok());
         for (one, other) in [("a", "a"), ("a", "A"), ("a", "\"a\"")] {
@@ -371,14 +374,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_keyword_is_found_behind_comments() {
+    fn first_keyword_skips_comments() {
         assert_eq!(first_keyword(" -- why\n /* how */ select 1"), "SELECT");
         assert_eq!(first_keyword("(SELECT 1) UNION SELECT 2"), "(");
         assert_eq!(first_keyword("-- nothing"), "");
     }
 
     #[test]
-    fn a_query_is_copied_whole_whatever_it_ends_in() {
+    fn copy_statement_keeps_a_trailing_comment() {
         let target = Target::new("it's.CSV").ok().unwrap();
         let copy = target.copy("SELECT 1 -- one").ok().unwrap();
         assert_eq!(
@@ -388,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_wrong_usage() {
+    fn unsupported_output_is_a_usage_error() {
         let message = |result: Result<_, Failure>| {
             result.err().map(|f| (f.exit_code(), f.message().map(str::to_string)))
         };

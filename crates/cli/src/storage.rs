@@ -1,4 +1,4 @@
-//! `pellucid storage`: what the way to the data costs, by its links and as measured.
+//! `pellucid storage`: ranks compositions by their data paths, measures stores, and finds problems.
 
 use crate::console::Console;
 use crate::failure::Failure;
@@ -36,73 +36,74 @@ enum Command {
     Rank(RankArguments),
     /// Measure a store: reads, writes, listings, renames, commits
     Probe(ProbeArguments),
-    /// Find what is wrong with how data is stored and reached
+    /// Find problems in how data is stored and accessed
     Doctor(DoctorArguments),
 }
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A composition is a TOML file; crates/storage/scenarios has examples, docs/storage.md says all that it may hold.
+A composition is a TOML file. crates/storage/scenarios has examples; docs/storage.md describes the format.
 
 Example:
   pellucid storage rank gc.toml nc.toml swi.toml")]
 struct RankArguments {
-    /// Compositions
+    /// Composition files
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The probe writes objects of its own into a folder of its own there, and removes them; what a killed one \
-left, the next one at the same place removes.
+The probe writes temporary objects to a new folder under URL and removes them afterwards. Objects left by a \
+killed probe are removed by the next one with the same URL.
 
 Example:
   pellucid storage probe s3://bucket/scratch -o probe.json
-  pellucid storage probe s3://bucket/scratch --read s3://bucket/logs/2026 -o probe.json
+  pellucid storage probe s3://bucket/scratch --read s3://bucket/logs -o p.json
   pellucid storage probe /mnt/data --seconds 20 --bytes 256MiB")]
 struct ProbeArguments {
     /// A folder, s3://BUCKET/FOLDER, swift://CONTAINER/FOLDER or hdfs://HOST:PORT/FOLDER
     #[arg(value_name = "URL")]
     place: String,
-    /// Read what is below this folder of the same store instead of what was just written, no byte twice
+    /// Read existing objects below this folder of the same store, each byte at most once,
+    /// instead of the objects that the probe wrote
     #[arg(long, value_name = "URL")]
     read: Option<String>,
-    /// Where to write what was measured, as JSON
+    /// Write the measurements to FILE as JSON
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Most time to take, in seconds
+    /// Maximum duration in seconds
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// Most bytes to move, at least 17MiB
+    /// Maximum number of bytes to transfer; at least 17MiB
     #[arg(long, default_value = "1GiB", value_parser = parse_budget)]
     bytes: u64,
 }
 
-/// Reads a size that a probe can keep to.
+/// Parses the limit on the bytes that a probe transfers.
 fn parse_budget(text: &str) -> Result<u64, String> {
     let bytes = units::parse_size(text)?;
     if bytes < Budget::MIN_BYTES {
-        let least = Budget::MIN_BYTES >> 20;
-        return Err(format!("a probe writes and reads an object of 8 MiB; give it at least {least}MiB"));
+        let min = Budget::MIN_BYTES >> 20;
+        return Err(format!("too small: a probe writes and reads an object of 8 MiB; allow at least {min}MiB"));
     }
     Ok(bytes)
 }
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-FILE is a composition (TOML), a Spark configuration (spark-defaults.conf), a trace of Pellucid's, or a Spark
-event log. Nothing is printed where nothing is wrong.
+FILE is a composition (TOML), a Spark configuration (spark-defaults.conf), a Pellucid trace, or a Spark \
+event log. If no problem is found, nothing is printed.
 
 Example:
   pellucid storage doctor swi.toml --probe probe.json
   pellucid storage doctor query.trace
   pellucid storage doctor spark-events/app-20260101-0001 --probe probe.json")]
 struct DoctorArguments {
-    /// What to look at
+    /// The file or log to examine
     #[arg(value_name = "FILE|LOG")]
     file: PathBuf,
-    /// What `pellucid storage probe` measured of the store
+    /// Measurements of the store, written by `pellucid storage probe -o`
     #[arg(long, value_name = "FILE")]
     probe: Option<PathBuf>,
 }
@@ -125,7 +126,7 @@ fn composition(path: &Path) -> Result<Composition, Failure> {
     Composition::parse(&path.to_string_lossy(), &text).map_err(|error| Failure::Failed(error.to_string()))
 }
 
-/// A document on standard output, or text for people.
+/// Prints the document with `--json`, and the text otherwise.
 fn show(console: &Console, document: &impl Serialize, text: &str) -> Result<(), Failure> {
     console.print(|out| {
         if console.json {
@@ -141,7 +142,7 @@ fn rank(arguments: &RankArguments, console: &Console) -> Result<(), Failure> {
     for (i, one) in compositions.iter().enumerate() {
         if let Some(j) = compositions[..i].iter().position(|other| other.name == one.name) {
             return Err(Failure::Usage(format!(
-                "{} and {} are both named {}; give each a name of its own",
+                "cannot rank {} and {}: both are named {}; give each composition a unique name",
                 arguments.files[j].display(),
                 arguments.files[i].display(),
                 one.name
@@ -174,7 +175,7 @@ fn probe(arguments: &ProbeArguments, console: &Console) -> Result<(), Failure> {
         PlaceError::Open(StorageError::UnknownScheme { .. }) => Failure::Usage(error.to_string()),
         other => Failure::Failed(other.to_string()),
     })?;
-    // What was measured is shown, whatever becomes of the file.
+    // Print the measurements even if the file cannot be written.
     let written = arguments.output.as_deref().map_or(Ok(()), |path| {
         output::write_whole(path, |out| {
             serde_json::to_writer_pretty(&mut *out, &report)?;
@@ -185,7 +186,7 @@ fn probe(arguments: &ProbeArguments, console: &Console) -> Result<(), Failure> {
     written.and(shown)
 }
 
-/// What a probe measured, from its file.
+/// Reads a probe's report from a file.
 pub fn probe_report(path: &Path) -> Result<Report, Failure> {
     Report::parse(&read_text(path)?).map_err(|why| Failure::Failed(format!("{}: {why}", path.display())))
 }
@@ -193,7 +194,7 @@ pub fn probe_report(path: &Path) -> Result<Report, Failure> {
 fn doctor(arguments: &DoctorArguments, console: &Console) -> Result<(), Failure> {
     let probe = arguments.probe.as_deref().map(probe_report).transpose()?;
     let path = &arguments.file;
-    let findings = match opening(path)? {
+    let findings = match text_prefix(path)? {
         Some(text) if SparkConfiguration::is_one(&text) => {
             let conf = SparkConfiguration::parse(&read_text(path)?)
                 .map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
@@ -205,30 +206,30 @@ fn doctor(arguments: &DoctorArguments, console: &Console) -> Result<(), Failure>
         _ => {
             let trace = analyze::read(path)?;
             let mut findings = doctor::of_trace(&trace, probe.as_ref());
-            findings.iter_mut().for_each(|advice| predict(advice, &trace, probe.as_ref()));
+            findings.iter_mut().for_each(|advice| predict_saving(advice, &trace, probe.as_ref()));
             findings.sort_by(|a, b| b.saves_ms.unwrap_or(0.0).total_cmp(&a.saves_ms.unwrap_or(0.0)));
             findings
         }
     };
-    let text: String = findings.iter().map(words).collect();
+    let text: String = findings.iter().map(describe).collect();
     show(console, &Diagnosis::new(findings), &text)
 }
 
-/// How far off a predicted saving of tasks' and the driver's time may be, beside the replay's own
-/// error: `bench/STORAGE.md` compares them with what was then saved.
-const SAVING_DOUBT: f64 = 0.15;
+/// Relative uncertainty of a predicted saving of task and driver time, in addition to the replay
+/// error. `bench/STORAGE.md` compares predicted with measured savings.
+const SAVING_UNCERTAINTY: f64 = 0.15;
 
-/// Puts in what an advice saves, as far as the model can tell; low, expected, high.
-fn predict(advice: &mut Advice, trace: &Trace, probe: Option<&Report>) {
+/// Sets the predicted saving of an advice, with its interval, if the model can predict it.
+fn predict_saving(advice: &mut Advice, trace: &Trace, probe: Option<&Report>) {
     let ms = |ns: u64| ns as f64 / 1e6;
     let saving = match &advice.saving {
         Saving::Unknown => None,
         Saving::Time(ns) => Some(ns.map(ms)),
         Saving::Tasks { less_ns, driver_ns, doubt_ns } => {
             pellucid_model::saved_by_shorter_tasks_ms(trace, less_ns).map(|tasks_ms| {
-                let all = tasks_ms + ms(*driver_ns);
-                let doubt = all * SAVING_DOUBT + ms(*doubt_ns);
-                [(all - doubt).max(0.0), all, all + doubt]
+                let expected = tasks_ms + ms(*driver_ns);
+                let uncertainty = expected * SAVING_UNCERTAINTY + ms(*doubt_ns);
+                [(expected - uncertainty).max(0.0), expected, expected + uncertainty]
             })
         }
         Saving::WhatIf { settings, share } => {
@@ -248,7 +249,8 @@ fn predict(advice: &mut Advice, trace: &Trace, probe: Option<&Report>) {
     }
 }
 
-/// What changes save, in milliseconds: low, expected, high; `None` where the trace cannot say.
+/// Returns the time that changes save, in milliseconds (low, expected, high), or `None` if the trace
+/// does not allow a prediction.
 fn saved(trace: &Trace, changes: &Changes) -> Option<[f64; 3]> {
     let table = residuals(None);
     let model = WhatIfModel::of(trace, &table).ok()?;
@@ -258,8 +260,8 @@ fn saved(trace: &Trace, changes: &Changes) -> Option<[f64; 3]> {
     Some([less(prediction.high_ms), less(prediction.duration_ms), less(prediction.low_ms)])
 }
 
-/// How a file begins; `None` for a folder, for what is no text, and for what is not a file here.
-fn opening(path: &Path) -> Result<Option<String>, Failure> {
+/// Returns the first 64 KiB of a text file, or `None` if the path is not a local file with UTF-8 text.
+fn text_prefix(path: &Path) -> Result<Option<String>, Failure> {
     if !path.is_file() {
         return Ok(None);
     }
@@ -268,7 +270,7 @@ fn opening(path: &Path) -> Result<Option<String>, Failure> {
     read.map_err(|error| Failure::file("read", path.display(), &error))?;
     match std::str::from_utf8(&start) {
         Ok(text) => Ok(Some(text.to_string())),
-        // Cut in the middle of a letter.
+        // The limit cut a character in two.
         Err(error) if error.error_len().is_none() && error.valid_up_to() > 0 => {
             Ok(Some(String::from_utf8_lossy(&start[..error.valid_up_to()]).into_owned()))
         }
@@ -276,7 +278,7 @@ fn opening(path: &Path) -> Result<Option<String>, Failure> {
     }
 }
 
-fn words(advice: &Advice) -> String {
+fn describe(advice: &Advice) -> String {
     let saves = match (advice.saves_ms, advice.low_ms, advice.high_ms) {
         (Some(ms), Some(low), Some(high)) => format!("  Saves: {ms:.0} ms ({low:.0} to {high:.0})\n"),
         _ => "  Saves: not predicted\n".to_string(),

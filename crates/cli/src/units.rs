@@ -1,20 +1,19 @@
-//! Sizes, rates and counts: how the command line reads them and how it shows them.
+//! Parses and formats the sizes, rates and counts of the command line.
 //!
-//! People write `4GiB` and `50MB/s`; a unit that is read differently from how it
-//! was meant is off by 8 or by 1.07, and nobody notices. So there is one table,
-//! no unit stands for two things, and what is not in it is refused with the table.
+//! A misread unit changes a value by a factor of 8 or 1.07, which is easy to miss. Each
+//! unit in this table therefore has one meaning, and other units are rejected with a list
+//! of the valid ones.
 //!
-//! | written | means |
+//! | unit | meaning |
 //! |---|---|
 //! | `B` | bytes |
 //! | `kB` `MB` `GB` `TB` | powers of 1000 bytes |
 //! | `KiB` `MiB` `GiB` `TiB` | powers of 1024 bytes |
-//! | a size and `/s` | bytes a second |
-//! | `kbit/s` `Mbit/s` `Gbit/s` | powers of 1000 bits a second (rates only) |
+//! | a size and `/s` | bytes per second |
+//! | `kbit/s` `Mbit/s` `Gbit/s` | powers of 1000 bits per second (rates only) |
 //!
-//! A number alone is refused: whoever writes `--memory 4` does not mean four bytes.
-//! Upper and lower case are the same, except that `Mb` (megabit or megabyte?)
-//! is refused.
+//! A unit is required, since `--memory 4` is unlikely to mean four bytes. Units are
+//! case-insensitive, but `Mb` is rejected because it could mean megabit or megabyte.
 
 const SIZE_UNITS: &[(&str, f64)] = &[
     ("b", 1.0),
@@ -30,25 +29,26 @@ const SIZE_UNITS: &[(&str, f64)] = &[
 
 const BIT_UNITS: &[(&str, f64)] = &[("bit", 0.125), ("kbit", 125.0), ("mbit", 125e3), ("gbit", 125e6)];
 
-/// The sizes that are understood, for `--help` and messages.
+/// Describes the valid sizes in messages.
 pub const SIZES: &str =
     "a number with B, kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024)";
 
-/// Reads a size such as `4GiB`, `1.5 GB` or `4096B`, in bytes. Zero is refused:
-/// no option of the command line means anything with it.
+/// Parses a size such as `4GiB`, `1.5 GB` or `4096B`, in bytes. Zero is rejected, since no
+/// command-line option accepts it.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let (number, unit) = split_number(text)?;
     let factor = lookup(SIZE_UNITS, unit).ok_or_else(|| {
-        let wrong = if unit.is_empty() { "no unit".to_string() } else { format!("unknown unit `{unit}`") };
-        format!("{wrong}; a size is {SIZES}, for example 4GiB")
+        let cause = if unit.is_empty() { "no unit".to_string() } else { format!("unknown unit `{unit}`") };
+        format!("{cause}; a size is {SIZES}, for example 4GiB")
     })?;
     whole_bytes(number * factor)
 }
 
-/// Reads a rate such as `50MB/s` or `1Gbit/s`, in bytes a second.
+/// Parses a rate such as `50MB/s` or `1Gbit/s`, in bytes per second.
 pub fn parse_rate(text: &str) -> Result<u64, String> {
     let explain = || {
-        "a rate is a size a second, for example 50MB/s or 100MiB/s, or bits, for example 1Gbit/s".to_string()
+        "a rate is a size per second, for example 50MB/s or 100MiB/s, or bits per second, for example 1Gbit/s"
+            .to_string()
     };
     let per_second = text.trim().strip_suffix("/s").ok_or_else(explain)?;
     let (number, unit) = split_number(per_second)?;
@@ -63,7 +63,7 @@ fn split_number(text: &str) -> Result<(f64, &str), String> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
     let number =
-        digits.parse().map_err(|_| format!("`{text}` does not start with a number, as 4GiB or 1.5GB do"))?;
+        digits.parse().map_err(|_| format!("`{text}` does not start with a number; use a value like 1.5GB"))?;
     Ok((number, unit.trim()))
 }
 
@@ -75,17 +75,17 @@ fn lookup(units: &[(&str, f64)], unit: &str) -> Option<f64> {
 }
 
 fn whole_bytes(bytes: f64) -> Result<u64, String> {
-    // u64::MAX as f64 rounds up, so it has to be excluded itself.
+    // u64::MAX as f64 rounds up to 2^64, so the comparison must exclude it.
     if bytes >= u64::MAX as f64 {
-        Err("that is more bytes than 64 bits can count".to_string())
+        Err("too large: the number of bytes does not fit in 64 bits".to_string())
     } else if bytes < 1.0 {
-        Err("it must be at least one byte".to_string())
+        Err("too small: it must be at least one byte".to_string())
     } else {
         Ok(bytes.round() as u64)
     }
 }
 
-/// Shows bytes with three significant digits and decimal units: `812 MB`, `1.48 GB`.
+/// Formats bytes with three significant digits and decimal units: `812 MB`, `1.48 GB`.
 pub fn format_bytes(bytes: u64) -> String {
     if bytes < 1000 {
         return format!("{bytes} B");
@@ -102,7 +102,7 @@ pub fn format_bytes(bytes: u64) -> String {
     unreachable!("the last unit takes every value")
 }
 
-/// Shows a count with its thousands apart: `6,001,215`.
+/// Formats a count with thousands separators: `6,001,215`.
 pub fn format_count(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_by_the_table() {
+    fn sizes_accept_every_unit() {
         for (text, bytes) in [
             ("4096B", 4096),
             ("4GiB", 4 << 30),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_the_table_is_refused_with_the_reason() {
+    fn invalid_sizes_are_rejected_with_the_reason() {
         for (text, reason) in [
             ("4", "no unit"),
             ("4G", "unknown unit `G`"),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_sizes_or_bits_a_second() {
+    fn rates_are_sizes_or_bits_per_second() {
         assert_eq!(parse_rate("50MB/s"), Ok(50_000_000));
         assert_eq!(parse_rate("100 MiB/s"), Ok(100 << 20));
         assert_eq!(parse_rate("1Gbit/s"), Ok(125_000_000));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_and_counts_are_shown_short() {
+    fn bytes_and_counts_are_formatted_compactly() {
         for (bytes, text) in [
             (0, "0 B"),
             (999, "999 B"),

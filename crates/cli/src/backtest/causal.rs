@@ -1,10 +1,10 @@
-//! The causal check: slow one resource after the other by a known factor, while the same
-//! query runs, and see whether the prediction from the unslowed run was right.
+//! The causal check: slows one resource at a time by a known factor, runs the same query,
+//! and compares the measured time with the prediction from the baseline run.
 //!
-//! Cores are slowed by computing on fewer of them, disks and links by pacing inside the
-//! engine, at rates that would make them take about as long as the job did, and twice as
-//! long. Every configuration has its engine from the start, runs once unmeasured, and then
-//! in turn with the others, so that what the machine does meanwhile hits all alike.
+//! Cores are slowed by using fewer of them. Disks and links are slowed by pacing inside the
+//! engine, at rates that make them take as long as the job, and twice as long. Each
+//! configuration keeps one engine, runs once unmeasured, and is then interleaved with the
+//! others, so that background load affects all of them alike.
 
 use super::Arguments;
 use super::manifest::limits;
@@ -19,22 +19,23 @@ use pellucid_runtime::{IoMode, Pacer};
 use pellucid_trace::{Phase, Trace, kind};
 use std::path::{Path, PathBuf};
 
-/// How much of the job's own time a slowed disk or link is made to need.
+/// Times that a slowed disk or link needs, relative to the duration of the job.
 const SHARES: [f64; 2] = [1.0, 2.0];
 
-/// A paced job is slowed by a known factor if it takes so many times what its pacer may catch up.
-const CATCH_UPS: u32 = 10;
+/// Minimum duration of a paced job, in multiples of [`Pacer::CATCH_UP`]. In a shorter job, bursts
+/// make the slowdown factor uncertain.
+const MIN_CATCH_UPS: u32 = 10;
 
-/// One way to run the query.
+/// One configuration of the engine that runs the query.
 struct Configuration {
-    /// As `--set` takes it; `None`: as it is.
+    /// The change, in the syntax of `--set`; `None` for the baseline.
     set: Option<String>,
     emulation: Emulation,
     engine: Engine,
     traces: Vec<Trace>,
 }
 
-/// Runs the check: each configuration predicted and measured, and what to know before believing it.
+/// Runs the check. Returns the prediction and measurement of each configuration, and warnings.
 pub fn run(
     query: &str,
     arguments: &Arguments,
@@ -42,18 +43,18 @@ pub fn run(
 ) -> Result<(Vec<Scored>, Vec<String>), Failure> {
     let mut options = arguments.engine.options()?;
     options.io = IoMode::Direct;
-    // The default depends on the cores, and only those are to change.
+    // The default depends on the cores, which are the only thing that may change.
     options.partitions.get_or_insert(4 * options.cores);
     let mut first = Configuration::new(None, Emulation::None, &options, arguments)?;
-    console.note("running the query as it is …");
+    console.note("running the baseline …");
     first.once(query, console)?;
     first.once(query, console)?;
     let known = first.traces.pop().ok_or_else(|| Failure::Failed("the query left no trace".to_string()))?;
     first.traces.clear();
     let mut warnings = Vec::new();
-    let slower = slower(&known, query, &options, arguments, &mut warnings)?;
+    let slowdowns = slowdowns(&known, query, &options, arguments, &mut warnings)?;
     let mut all = vec![first];
-    for (set, emulation, options) in slower {
+    for (set, emulation, options) in slowdowns {
         console.note(&format!("warming up {set} …"));
         let mut configuration = Configuration::new(Some(set), emulation, &options, arguments)?;
         configuration.once(query, console)?;
@@ -89,20 +90,20 @@ impl Configuration {
     }
 }
 
-/// What to slow: a setting, how it comes about, and the engine's options for it.
-type Slower = Vec<(String, Emulation, EngineOptions)>;
+/// Slowdowns: the setting, its emulation, and the engine's options.
+type Slowdowns = Vec<(String, Emulation, EngineOptions)>;
 
-fn slower(
+fn slowdowns(
     trace: &Trace,
     query: &str,
     options: &EngineOptions,
     arguments: &Arguments,
     warnings: &mut Vec<String>,
-) -> Result<Slower, Failure> {
+) -> Result<Slowdowns, Failure> {
     let took_s = measured_ms(trace)? / 1000.0;
-    let mut all = Slower::new();
+    let mut all = Slowdowns::new();
     match options.cores / 2 {
-        0 => warnings.push("cores were not slowed: there is one only".to_string()),
+        0 => warnings.push("cores were not slowed: only one is available".to_string()),
         half => {
             let options = EngineOptions { cores: half, ..options.clone() };
             all.push((format!("cores={half}"), Emulation::None, options));
@@ -111,7 +112,7 @@ fn slower(
     let disk_bytes = input_bytes(trace, kind::DISK);
     let paths = paths(query, arguments);
     if disk_bytes == 0 || paths.is_empty() {
-        warnings.push("disks were not slowed: the query reads no file that could be found".to_string());
+        warnings.push("disks were not slowed: found no local file that the query reads".to_string());
     } else {
         for share in SHARES {
             let rate = whole_rate(disk_bytes, took_s * share);
@@ -130,22 +131,22 @@ fn slower(
             EngineOptions { network_rate: Some(rate), ..options.clone() },
         ));
     }
-    let least = CATCH_UPS * Pacer::CATCH_UP;
+    let minimum = MIN_CATCH_UPS * Pacer::CATCH_UP;
     let paced = all.iter().any(|(_, emulation, _)| matches!(emulation, Emulation::EnginePaced));
-    if paced && took_s < least.as_secs_f64() {
+    if paced && took_s < minimum.as_secs_f64() {
         warnings.push(format!(
-            "the query takes {:.0} ms, and below {} ms pacing is too coarse for a fair comparison; read more data",
+            "the query takes only {:.0} ms; below {} ms, pacing is too coarse for a fair comparison; use more data",
             took_s * 1e3,
-            least.as_millis()
+            minimum.as_millis()
         ));
     }
     if all.is_empty() {
-        return Err(Failure::Failed(format!("there is nothing to slow: {}", warnings.join("; "))));
+        return Err(Failure::Failed(format!("cannot slow any resource: {}", warnings.join("; "))));
     }
     Ok(all)
 }
 
-/// Bytes that the query read or fetched from resources of a kind.
+/// Returns the bytes that the query read or fetched from resources of a kind.
 fn input_bytes(trace: &Trace, kind: &str) -> u64 {
     let of_kind = |m: &&pellucid_trace::Monotask| {
         trace.resources.get(m.resource as usize).is_some_and(|r| r.kind == kind)
@@ -154,13 +155,13 @@ fn input_bytes(trace: &Trace, kind: &str) -> u64 {
     trace.monotasks.iter().filter(of_kind).filter_map(|m| m.bytes).sum()
 }
 
-/// A rate at which the bytes take so long, in whole megabytes a second.
+/// Returns the rate at which the bytes take `seconds`, rounded to whole megabytes per second.
 fn whole_rate(bytes: u64, seconds: f64) -> u64 {
     let rate = bytes as f64 / seconds.max(1e-3) / 1e6;
     (rate.round().max(1.0) as u64) * 1_000_000
 }
 
-/// Places on the disks that the query reads: its tables' and the paths in its text.
+/// Returns paths on the disks that the query reads: those of its tables and those in its text.
 fn paths(query: &str, arguments: &Arguments) -> Vec<PathBuf> {
     let quoted = query.split('\'').skip(1).step_by(2).map(str::to_string);
     let named = arguments.tables.iter().map(|(_, path)| path.clone());
@@ -170,14 +171,14 @@ fn paths(query: &str, arguments: &Arguments) -> Vec<PathBuf> {
     paths
 }
 
-/// The file or folder that a path, or the part of it before a pattern, names.
+/// Returns the existing file or folder that a path names, or the part of it before a pattern.
 fn existing(text: &str) -> Option<PathBuf> {
     if text.contains("://") {
         return None;
     }
     let plain = text.split(['*', '?', '[']).next().unwrap_or(text);
     let path = Path::new(plain);
-    // Words of the query that are no path have no folder that exists.
+    // Other quoted text of the query must not match: it has no separator, or no existing parent.
     let looks_like = text.contains('/') || text.contains('.');
     let found = if path.exists() { Some(path) } else { path.parent().filter(|p| p.exists()) };
     found.filter(|p| looks_like && !p.as_os_str().is_empty()).map(Path::to_path_buf)
@@ -187,7 +188,7 @@ fn score(query: &str, all: &[Configuration]) -> Result<Vec<Scored>, Failure> {
     let times = |configuration: &Configuration| -> Result<Vec<f64>, Failure> {
         configuration.traces.iter().map(|trace| Ok(measured_ms(trace)?)).collect()
     };
-    let none = || Failure::Failed("the query took no time that could be measured".to_string());
+    let none = || Failure::Failed("cannot score: the query's duration was not measurable; use more data".to_string());
     let [first, slower @ ..] = all else { return Err(none()) };
     let baseline_times = times(first)?;
     let (baseline_ms, baseline_spread) = repeats(&baseline_times).ok_or_else(none)?;
@@ -228,13 +229,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_whole_and_never_nothing() {
+    fn rate_is_rounded_to_at_least_one_megabyte_per_second() {
         assert_eq!(whole_rate(100_000_000, 2.0), 50_000_000);
         assert_eq!(whole_rate(10, 2.0), 1_000_000);
     }
 
     #[test]
-    fn words_of_a_query_are_no_paths() {
+    fn quoted_text_is_not_a_path() {
         assert_eq!(existing("MAIL"), None);
         assert_eq!(existing("s3://bucket/a.parquet"), None);
         assert_eq!(existing("/*.parquet"), Some(PathBuf::from("/")));

@@ -1,4 +1,4 @@
-//! The cases of a manifest, predicted and compared.
+//! Predicts the cases of a manifest and compares them with measurements.
 
 use crate::analyze;
 use crate::console::Console;
@@ -11,10 +11,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Reads a manifest and scores its cases; also how far each was off.
+/// Reads a manifest and scores its cases. Returns the scores and the residuals.
 ///
 /// # Errors
-/// A manifest or a trace that cannot be read, a case that says too little, naming it.
+/// Returns an error that names the case if the manifest or a trace cannot be read, or if a case is incomplete.
 pub fn run(path: &Path, console: &Console) -> Result<(Vec<Scored>, Vec<Residual>), Failure> {
     let manifest = read(path)?;
     let folder = path.parent().unwrap_or(Path::new("."));
@@ -27,7 +27,7 @@ pub fn run(path: &Path, console: &Console) -> Result<(Vec<Scored>, Vec<Residual>
         let (one, residual) = measured.score(case, &residuals(None)).map_err(|f| in_case(case, f))?;
         scored.push((one, residual, measured));
     }
-    // Each once more, its interval resting on the other queries of this very manifest.
+    // Score each case again, with an interval based on the other queries of this manifest.
     let all: Vec<Residual> =
         scored.iter().filter(|(s, ..)| s.void.is_none()).map(|(_, residual, _)| residual.clone()).collect();
     let mut cases = Vec::new();
@@ -52,37 +52,37 @@ fn in_case(case: &Case, failure: Failure) -> Failure {
 
 fn read(path: &Path) -> Result<Manifest, Failure> {
     let text = fs::read_to_string(path).map_err(|e| Failure::file("read", path.display(), &e))?;
-    let wrong = |why: String| {
-        Failure::Failed(format!("{}: {why}; docs/backtest.md says what a manifest holds", path.display()))
+    let invalid = |why: String| {
+        Failure::Failed(format!("invalid manifest {}: {why}; see docs/backtest.md", path.display()))
     };
-    let manifest: Manifest = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    let manifest: Manifest = serde_json::from_str(&text).map_err(|e| invalid(e.to_string()))?;
     if manifest.format != MANIFEST_FORMAT {
-        return Err(wrong(format!("its format is `{}`, not `{MANIFEST_FORMAT}`", manifest.format)));
+        return Err(invalid(format!("its format is `{}`, not `{MANIFEST_FORMAT}`", manifest.format)));
     }
     let mut names = BTreeSet::new();
-    if let Some(twice) = manifest.cases.iter().find(|c| !names.insert(&c.name)) {
-        return Err(wrong(format!("two cases are named `{}`", twice.name)));
+    if let Some(duplicate) = manifest.cases.iter().find(|c| !names.insert(&c.name)) {
+        return Err(invalid(format!("two cases are named `{}`", duplicate.name)));
     }
     if manifest.cases.is_empty() {
-        return Err(wrong("it holds no case".to_string()));
+        return Err(invalid("it has no cases".to_string()));
     }
     Ok(manifest)
 }
 
-/// What was measured of one case.
+/// The measurements of one case.
 struct Measured {
-    /// The repeat of median duration.
+    /// The repeat with the median duration.
     baseline: Trace,
     baseline_ms: (f64, f64),
     target_ms: (f64, f64),
-    /// What limited the target, and whether two kinds were about equal.
+    /// Bottleneck of the target, and whether two kinds of resource were nearly equal.
     target: Option<(Option<String>, Option<bool>)>,
 }
 
 impl Measured {
     fn of(case: &Case, folder: &Path) -> Result<Measured, Failure> {
         let (mut baselines, times) = traces(&case.baseline, folder)?;
-        let none = |what: &str| Failure::Failed(format!("`{what}` names no run that took any time"));
+        let none = |key: &str| Failure::Failed(format!("`{key}` has no run with a measurable duration"));
         let baseline_ms = repeats(&times).ok_or_else(|| none("baseline"))?;
         let baseline = baselines.swap_remove(middle(&times).unwrap_or(0));
         let (targets, mut target_times) = traces(&case.measured, folder)?;
@@ -135,7 +135,7 @@ fn traces(paths: &[String], folder: &Path) -> Result<(Vec<Trace>, Vec<f64>), Fai
     Ok((traces, times))
 }
 
-/// What limited a measured job, and whether two kinds' ideal times were about equal.
+/// Returns the bottleneck of a measured job, and whether the ideal times of two kinds were nearly equal.
 pub fn limits(trace: &Trace) -> (Option<String>, Option<bool>) {
     let analysis = pellucid_model::analyze(trace);
     let Some(job) = analysis.jobs.last() else { return (None, None) };

@@ -1,8 +1,8 @@
-//! `pellucid backtest`: predictions against what was measured.
+//! `pellucid backtest`: compares predictions with measurements.
 //!
-//! With a manifest, the pairs of traces that it names; with `--causal`, pairs that are
-//! measured there and then. Intervals rest on the residuals of the manifest's other
-//! queries, where those are enough, else on those that come with this version.
+//! A manifest names pairs of recorded traces; `--causal` measures new pairs. Intervals are
+//! based on the residuals of the manifest's other queries if there are enough of them, and
+//! otherwise on the residuals that ship with this version.
 
 mod causal;
 mod manifest;
@@ -20,50 +20,51 @@ use std::path::PathBuf;
 /// Arguments of `backtest`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A manifest names pairs of traces (docs/backtest.md). --causal needs none, no root and no other
-hardware: it runs the query, predicts what fewer cores and a slower disk or link would make of it,
-runs it so, and prints predicted beside measured. The options of `pellucid sql` say how it runs as
-it is; files are read past the page cache, so that the disk matters. The query should take 0.2 s or more.
+A manifest names pairs of traces (docs/backtest.md). --causal needs neither a manifest, nor root, nor other \
+hardware: it runs the query, predicts its time with fewer cores and with a slower disk or link, runs it \
+with these changes, and prints predicted and measured times side by side. The options of `pellucid sql` \
+configure the baseline. Reads bypass the page cache, so that the disk is used. The query should take at \
+least 0.2 s.
 
 Example:
   pellucid backtest bench/results/backtest/manifest.json --max-error 11%
-  pellucid backtest --causal \"SELECT sum(l_quantity) FROM 'data/tpch/lineitem.parquet'\"")]
+  pellucid backtest --causal \"SELECT count(*) FROM 'lineitem.parquet'\"")]
 pub struct Arguments {
-    /// Pairs of traces
+    /// Manifest with pairs of traces
     #[arg(value_name = "MANIFEST", required_unless_present = "causal", conflicts_with = "causal")]
     manifest: Option<PathBuf>,
-    /// Fail where an error is larger
+    /// Fail if the error of any case is larger, for example 10%
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     max_error: Option<f64>,
-    /// Write how far predictions were off, for the intervals of later versions
+    /// Write the prediction errors to FILE, for the intervals of later versions
     #[arg(long, value_name = "FILE", conflicts_with = "causal")]
     residuals: Option<PathBuf>,
-    /// Slow one resource after the other by known factors while this query runs
+    /// Run this query while slowing one resource at a time by known factors
     #[arg(long, value_name = "QUERY")]
     causal: Option<String>,
-    /// Runs of each configuration, interleaved
+    /// Interleaved runs of each configuration
     #[arg(long, value_name = "N", default_value_t = 5, requires = "causal", value_parser = clap::value_parser!(u32).range(1..=100))]
     repeats: u32,
-    /// Give files a table's name, for example sales='data/sales/*.parquet'
+    /// Register files as a table, for example sales='data/sales/*.parquet'
     #[arg(long = "table", value_name = "NAME=PATH", requires = "causal", value_parser = crate::sql::parse_table)]
     tables: Vec<(String, String)>,
     #[command(flatten)]
     engine: EngineArguments,
 }
 
-/// Reads `10%` or `0.1`.
+/// Parses `10%` or `0.1`.
 fn parse_share(text: &str) -> Result<f64, String> {
     let (number, unit) = match text.strip_suffix('%') {
         Some(percent) => (percent.trim(), 100.0),
         None => (text, 1.0),
     };
     match number.parse::<f64>() {
-        // `--fail-slower 10` of `compare` means 10 %: who writes that here does not mean ten times as long.
+        // `--fail-slower 10` of `compare` means 10 %, so 10 is ambiguous here.
         Ok(share) if share >= 1.0 && unit == 1.0 => {
-            Err(format!("{text} of what? Write {text}%, or a share below 1"))
+            Err(format!("ambiguous share {text}; write {text}%, or a fraction below 1"))
         }
         Ok(share) if share > 0.0 && share.is_finite() => Ok(share / unit),
-        _ => Err("it is a share over 0, for example 10% or 0.1".to_string()),
+        _ => Err("expected a share above 0, for example 10% or 0.1".to_string()),
     }
 }
 
@@ -74,7 +75,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
         (None, Some(path)) => {
             if let Some(option) = arguments.engine.given() {
                 return Err(Failure::Usage(format!(
-                    "{option} says how a query runs, and a manifest runs none; leave it out, or use --causal QUERY"
+                    "cannot use {option} with a manifest, which runs no query; remove it, or use --causal QUERY"
                 )));
             }
             let (cases, residuals) = manifest::run(path, console)?;
@@ -83,9 +84,9 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
             }
             (cases, Vec::new())
         }
-        (None, None) => return Err(Failure::Usage("give a manifest, or --causal QUERY".to_string())),
+        (None, None) => return Err(Failure::Usage("expected a manifest or --causal QUERY".to_string())),
     };
-    let shown = if console.json {
+    let printed = if console.json {
         console.print(|out| output::write_document(out, "pellucid.backtest/1", &document(&cases)))
     } else {
         let text = text::table(&cases, console.width(), console.color_stdout());
@@ -94,26 +95,26 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     for warning in &warnings {
         console.warn(warning);
     }
-    // Whoever reads no further still learns how it ended.
-    gate(&cases, arguments.max_error).and(shown)
+    // A closed pipe must not hide a failed gate.
+    gate(&cases, arguments.max_error).and(printed)
 }
 
-/// Fails where a case that counts is off by more.
+/// Fails if the error of a case that is not void exceeds the limit.
 fn gate(cases: &[Scored], max_error: Option<f64>) -> Result<(), Failure> {
-    let Some(most) = max_error else { return Ok(()) };
-    let over = cases.iter().filter(|c| c.void.is_none() && c.error() > most);
+    let Some(max_error) = max_error else { return Ok(()) };
+    let over = cases.iter().filter(|c| c.void.is_none() && c.error() > max_error);
     match over.max_by(|a, b| a.error().total_cmp(&b.error())) {
         None => Ok(()),
         Some(worst) => Err(Failure::Failed(format!(
-            "{} is off by {:.1} %, more than {:.1} %",
+            "the prediction of {} is off by {:.1} %, more than the {:.1} % allowed",
             worst.name,
             worst.error() * 100.0,
-            most * 100.0
+            max_error * 100.0
         ))),
     }
 }
 
-/// The `pellucid.backtest/1` document, without its format.
+/// Returns the `pellucid.backtest/1` document without its `format` key.
 fn document(cases: &[Scored]) -> Map<String, Value> {
     let score = score(cases);
     let of = |value: fn(&pellucid_model::backtest::Score) -> Value| score.as_ref().map_or(Value::Null, value);
@@ -165,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_a_percentage_or_a_fraction() {
+    fn share_accepts_percentages_and_fractions() {
         assert_eq!(parse_share("10%"), Ok(0.1));
         assert_eq!(parse_share("0.25"), Ok(0.25));
         for text in ["", "%", "0%", "-1%", "ten", "inf", "10", "1"] {

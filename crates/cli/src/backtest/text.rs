@@ -1,14 +1,14 @@
-//! Predicted beside measured, as a table for a terminal.
+//! Terminal table of predicted and measured times.
 
 use crate::whatif::{interval, time};
 use pellucid_model::backtest::{Scored, score};
 use std::fmt::Write;
 
-/// The table and, below it, the score.
+/// Renders the table, followed by the score.
 pub fn table(cases: &[Scored], width: usize, color: bool) -> String {
     let mut out = String::new();
     let bold = |text: &str| if color { format!("\x1b[1m{text}\x1b[0m") } else { text.to_string() };
-    // What is right of the name takes 56 columns.
+    // The columns right of the name take 56 characters.
     let names = cases.iter().map(|c| c.name.chars().count()).max().unwrap_or(0);
     let column = names.min(width.saturating_sub(58)).max(16);
     let heading = format!(
@@ -34,7 +34,7 @@ pub fn table(cases: &[Scored], width: usize, color: bool) -> String {
         }
     }
     let Some(score) = score(cases) else {
-        out.push_str("\nno case counts\n");
+        out.push_str("\nno score: every case is void\n");
         return out;
     };
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
@@ -51,8 +51,8 @@ pub fn table(cases: &[Scored], width: usize, color: bool) -> String {
     );
     let _ = writeln!(
         out,
-        "half an interval is {} in the middle; {} changed the time by over 1.3, {} moved\n\
-         the bottleneck, in {} two resources' ideal times lay within 20 %",
+        "median half-width of an interval {}; {} cases changed the time by over 1.3×, {}\n\
+         moved the bottleneck, {} had two resources with ideal times within 20 %",
         percent(score.median_half_width),
         score.changing,
         score.moving,

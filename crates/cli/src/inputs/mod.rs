@@ -1,9 +1,9 @@
-//! What commands are told to read: traces, and Spark's event logs wherever they lie.
+//! Finds and reads the inputs of commands: traces and Spark event logs.
 //!
-//! An input may be a trace, a log in one file or many, a folder of logs, a pattern
-//! (`logs/app-*`), an object store's URL or a History Server's. Each becomes one
-//! [`Input`] a trace or log; nothing is read before [`Input::read`], so that many
-//! large logs can be gone through one at a time.
+//! An input is a trace, an event log in one or more files, a folder of logs, a pattern
+//! (`logs/app-*`), or the URL of an object store or a History Server. Each trace or log
+//! becomes one [`Input`]. [`Input::read`] reads it on demand, so that many large logs can be
+//! processed one at a time.
 
 mod remote;
 
@@ -19,24 +19,24 @@ use std::path::Path;
 use std::rc::Rc;
 use tempfile::TempDir;
 
-/// How much of a file tells what it is. A first line may be long: Spark 1.2 logs begin
-/// with no short event.
+/// Bytes read to detect the type of a file. The first line may be long: Spark 1.2 logs do
+/// not begin with a short event.
 const START_BYTES: u64 = 64 << 10;
 
 /// One trace or log.
 #[derive(Debug)]
 pub struct Input {
-    /// What it is called: its path or URL.
+    /// Its path or URL.
     pub name: String,
-    /// Whether it is one of Spark's event logs; else a trace.
+    /// True for a Spark event log, false for a trace.
     pub is_spark_log: bool,
     files: LogFiles,
-    /// Holds what was fetched for as long as it is needed.
+    /// Keeps fetched files alive as long as the input.
     _fetched: Option<Rc<TempDir>>,
 }
 
 impl Input {
-    /// What is in these files: a trace or a log.
+    /// Detects whether the files are a trace or an event log.
     fn new(name: String, files: LogFiles, fetched: Option<Rc<TempDir>>) -> Result<Self, Failure> {
         let single = files.parts.len() == 1 && files.parts[0] == files.name;
         let is_spark_log = !single
@@ -45,26 +45,26 @@ impl Input {
         Ok(Input { name, is_spark_log, files, _fetched: fetched })
     }
 
-    /// Reads it whole.
+    /// Reads the trace or log.
     ///
     /// # Errors
-    /// When it cannot be read, or is neither a trace nor an event log.
+    /// Returns an error if the input cannot be read, or is neither a trace nor an event log.
     pub fn read(&self) -> Result<Trace, Failure> {
         if !self.is_spark_log {
             let path = Path::new(&self.files.parts[0]);
             let start = start_of(path).map_err(|error| Failure::file("read", &self.name, &error))?;
-            if let Some(why) = no_trace(&start) {
+            if let Some(why) = not_a_trace(&start) {
                 return Err(Failure::Failed(format!("cannot read {}: {why}", self.name)));
             }
-            let called = |error: pellucid_trace::TraceError| {
+            let renamed = |error: pellucid_trace::TraceError| {
                 error.to_string().replacen(&self.files.name, &self.name, 1)
             };
-            return Trace::read(path).map_err(|error| Failure::Failed(called(error)));
+            return Trace::read(path).map_err(|error| Failure::Failed(renamed(error)));
         }
         if self.files.parts.is_empty() {
             let name = &self.name;
             return Err(Failure::Failed(format!(
-                "{name} holds no events: the application died before its first"
+                "{name} contains no events: the application ended before its first event"
             )));
         }
         let mut parts = Vec::new();
@@ -77,7 +77,7 @@ impl Input {
         Ok(trace)
     }
 
-    /// Bytes of its files now: what changes while a log is written.
+    /// Returns the current size of its files, which changes while a log is written.
     pub fn bytes(&self) -> u64 {
         let length = |part: &String| std::fs::metadata(part).map_or(0, |found| found.len());
         self.files.parts.iter().map(length).sum()
@@ -87,24 +87,24 @@ impl Input {
 /// The traces and logs found for an input.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// Every trace and log.
+    /// All traces and logs.
     pub inputs: Vec<Input>,
-    /// Files of a folder that are neither, by their paths: a log may be among them that is compressed in a
-    /// way that Spark does not use.
-    pub others: Vec<String>,
+    /// Paths of a folder's files that are neither. They may include logs with a compression that Spark does
+    /// not use.
+    pub unrecognized: Vec<String>,
 }
 
-/// Every trace and log that `input` names.
+/// Returns every trace and log that `input` names.
 ///
 /// # Errors
-/// When there is none, or it cannot be reached.
+/// Returns an error if there are none, or if the location cannot be reached.
 pub fn find(input: &Path) -> Result<Found, Failure> {
     let text = input.to_string_lossy();
     if let Some(url) = text.strip_prefix("file://") {
         return find(Path::new(url));
     }
     if text.contains("://") {
-        return Ok(Found { inputs: remote::find(&text)?, others: Vec::new() });
+        return Ok(Found { inputs: remote::find(&text)?, unrecognized: Vec::new() });
     }
     let mut found = Found::default();
     for path in matching(input) {
@@ -112,17 +112,17 @@ pub fn find(input: &Path) -> Result<Found, Failure> {
     }
     if found.inputs.is_empty() {
         return Err(Failure::Failed(format!(
-            "{text}: no trace and no event log there; pass a file, a log's folder, a folder of logs, \
+            "found no trace or event log at {text}; pass a file, a log's folder, a folder of logs, \
              or a pattern like logs/app-*"
         )));
     }
     Ok(found)
 }
 
-/// The only trace that `input` names, for commands that take one.
+/// Reads the single trace or log that `input` names.
 ///
 /// # Errors
-/// When there is none or several, or it cannot be read.
+/// Returns an error if there are none or several, or if it cannot be read.
 pub fn read_one(input: &Path) -> Result<Trace, Failure> {
     let mut found = find(input)?.inputs;
     match (found.pop(), found.is_empty()) {
@@ -132,7 +132,7 @@ pub fn read_one(input: &Path) -> Result<Trace, Failure> {
             let some = some.collect::<Vec<_>>().join(", ");
             let count = found.len() + 1;
             Err(Failure::Usage(format!(
-                "{}: {count} logs are there; name one of them: {some}",
+                "{} contains {count} logs; name one of them: {some}",
                 input.display()
             )))
         }
@@ -143,26 +143,26 @@ fn local(path: &Path, found: &mut Found) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::file("read", path.display(), &error);
     let whole_folder = path.is_dir();
     if !whole_folder && !path.is_file() && path.exists() {
-        found.inputs.extend(piped(path)?);
+        found.inputs.extend(read_pipe(path)?);
         return Ok(());
     }
     for files in layout::local(path).map_err(failed)? {
         let input = Input::new(files.name.clone(), files, None)?;
-        // What else lies in a folder is passed over; what was named is not.
-        let named = !whole_folder
+        // Skip unrecognized files of a folder, but keep files named explicitly: reading them reports an error.
+        let wanted = !whole_folder
             || input.is_spark_log
             || starts_as_trace(Path::new(&input.files.name)).map_err(failed)?;
-        if named {
+        if wanted {
             found.inputs.push(input);
         } else {
-            found.others.push(input.name);
+            found.unrecognized.push(input.name);
         }
     }
     Ok(())
 }
 
-/// What a pipe brings (`<(zstdcat app.zstd)`): kept as a file, since a pipe can be read but once.
-fn piped(path: &Path) -> Result<Vec<Input>, Failure> {
+/// Copies the contents of a pipe (`<(zstdcat app.zstd)`) to a file, since a pipe can be read only once.
+fn read_pipe(path: &Path) -> Result<Vec<Input>, Failure> {
     let name = path.display().to_string();
     let failed = |error: io::Error| Failure::file("read", &name, &error);
     let folder = tempfile::tempdir().map_err(failed)?;
@@ -181,29 +181,29 @@ fn start_of(path: &Path) -> io::Result<Vec<u8>> {
     Ok(start)
 }
 
-/// Whether it is to be read as an event log. Text that begins as JSON is, even where its
-/// first line is damaged: the log's reader says best what is wrong with it.
+/// Returns whether to read a file as an event log. This includes JSON text with a damaged first
+/// line, since the log reader reports the damage best.
 fn starts_as_spark_log(path: &Path) -> io::Result<bool> {
     let start = start_of(path)?;
     Ok(pellucid_sparklog::looks_like_event_log(&start) || start.trim_ascii_start().starts_with(b"{"))
 }
 
-/// Describes a file that cannot be a trace by its first bytes, with a way out.
-fn no_trace(start: &[u8]) -> Option<String> {
+/// Returns why a file with these first bytes cannot be a trace, with a remedy; `None` if it may be one.
+fn not_a_trace(start: &[u8]) -> Option<String> {
     let packed =
         |how: &str, with: &str| Some(format!("it is compressed with {how}; decompress it first ({with})"));
     match start {
         [] => {
-            Some("it is empty; the job that should have written it did not begin, or still runs".to_owned())
+            Some("it is empty; the job that writes it has not started, or is still running".to_owned())
         }
         [b'B', b'Z', b'h', ..] => packed("bzip2", "`bunzip2`"),
         [0xfd, b'7', b'z', b'X', b'Z', ..] => packed("xz", "`unxz`"),
         [b'P', b'K', 3, 4, ..] => packed("zip", "`unzip`"),
-        // As traces begin, or logs: who reads them says best what is wrong.
+        // It may be a trace or a log; their readers report damage best.
         _ if pellucid_sparklog::is_compressed(start) => None,
         _ => Some(format!(
-            "it is neither a Pellucid trace nor a Spark event log: it begins with `{}`; pass a file that `--trace` \
-             wrote, or what Spark wrote to spark.eventLog.dir",
+            "it is neither a Pellucid trace nor a Spark event log: it begins with `{}`; pass a file written by \
+             `--trace`, or one that Spark wrote to spark.eventLog.dir",
             start[..start.len().min(20)].escape_ascii()
         )),
     }
@@ -213,7 +213,7 @@ fn starts_as_trace(path: &Path) -> io::Result<bool> {
     let start = start_of(path)?;
     let mut text = Vec::new();
     let mut reader = pellucid_sparklog::decompressed(&start[..])?;
-    let _ = reader.by_ref().take(4096).read_to_end(&mut text); // the start of a frame may be all there is
+    let _ = reader.by_ref().take(4096).read_to_end(&mut text); // the frame may be truncated
     Ok(text.starts_with(b"{\"t\":\"header\""))
 }
 
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_are_no_traces_say_what_they_are() {
+    fn non_trace_files_are_described() {
         for (start, says) in [
             (&b""[..], "is empty"),
             (b"BZh91AY", "compressed with bzip2; decompress it first"),
@@ -231,9 +231,9 @@ mod tests {
             (b"# notes\nof ours", "begins with `# notes\\nof ours`"),
             (b"\x7fELF\x02", "begins with `\\x7fELF\\x02`"),
         ] {
-            let why = no_trace(start).expect("no trace");
+            let why = not_a_trace(start).expect("not a trace");
             assert!(why.contains(says), "{why}");
         }
-        assert_eq!(no_trace(b"\x28\xb5\x2f\xfd..."), None);
+        assert_eq!(not_a_trace(b"\x28\xb5\x2f\xfd..."), None);
     }
 }

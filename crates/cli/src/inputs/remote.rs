@@ -1,8 +1,7 @@
-//! Event logs and traces that lie elsewhere: in an object store, or with a History Server.
+//! Fetches event logs and traces from an object store, a web server or a History Server.
 //!
-//! They are fetched whole into a temporary folder, which goes when they have been
-//! read: a log is compressed, and one that is cut on the way is told from one that
-//! was written so.
+//! Each log is downloaded completely into a temporary folder before it is read, so that an
+//! interrupted transfer is not mistaken for a truncated log.
 
 use super::Input;
 use crate::failure::Failure;
@@ -18,42 +17,42 @@ use std::rc::Rc;
 use tempfile::TempDir;
 use url::Url;
 
-/// The logs that a URL names.
+/// Fetches the logs that a URL names.
 pub fn find(text: &str) -> Result<Vec<Input>, Failure> {
-    let url = Url::parse(text).map_err(|error| Failure::Usage(format!("{text} is no URL: {error}")))?;
-    let folder = tempfile::tempdir().map_err(|error| Failure::file("make", "a temporary folder", &error))?;
+    let url = Url::parse(text).map_err(|error| Failure::Usage(format!("invalid URL {text}: {error}")))?;
+    let folder = tempfile::tempdir().map_err(|error| Failure::file("create", "a temporary folder", &error))?;
     interrupt::temporary(folder.path());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime =
-        runtime.map_err(|error| Failure::Failed(format!("cannot start fetching {text}: {error}")))?;
-    let above = match url.scheme() {
+        runtime.map_err(|error| Failure::Failed(format!("cannot fetch {text}: {error}")))?;
+    let parent = match url.scheme() {
         "http" | "https" => runtime.block_on(from_history_server(&url, folder.path())).map(|()| None)?,
         _ => Some(runtime.block_on(from_store(&url, folder.path()))?),
     };
-    inputs(text, above.as_deref(), folder)
+    inputs(text, parent.as_deref(), folder)
 }
 
-/// The logs that were fetched. `above` is the URL of the folder that the fetched paths are in;
-/// without, they are all of one log, which is called as it was asked for.
-fn inputs(url: &str, above: Option<&str>, folder: TempDir) -> Result<Vec<Input>, Failure> {
+/// Returns the fetched logs. `parent` is the URL of the folder that contains the fetched paths;
+/// `None` means that all files belong to one log, which is named by `url`.
+fn inputs(url: &str, parent: Option<&str>, folder: TempDir) -> Result<Vec<Input>, Failure> {
     let logs = layout::local(folder.path()).map_err(|error| Failure::file("read", url, &error))?;
     if logs.is_empty() {
         return Err(Failure::Failed(format!(
-            "{url}: no event log and no trace there; check bucket and path"
+            "found no trace or event log at {url}; check the bucket and path"
         )));
     }
     let folder = Rc::new(folder);
     let input = |files: layout::LogFiles| {
         let inside = Path::new(&files.name).strip_prefix(folder.path()).unwrap_or(Path::new(""));
-        let called = |above: &str| format!("{above}/{}", inside.display());
-        let name = above.map_or_else(|| url.trim_end_matches('/').to_owned(), called);
+        let below = |parent: &str| format!("{parent}/{}", inside.display());
+        let name = parent.map_or_else(|| url.trim_end_matches('/').to_owned(), below);
         Input::new(name, files, Some(Rc::clone(&folder)))
     };
     logs.into_iter().map(input).collect()
 }
 
-/// Everything at or below a path of an object store, or that fits its pattern. Returns the URL
-/// of the folder that the fetched paths are in.
+/// Fetches all objects at or below a path of an object store, or that match its pattern. Returns
+/// the URL of the folder that contains the fetched paths.
 async fn from_store(url: &Url, folder: &Path) -> Result<String, Failure> {
     let failed = |error: String| Failure::Failed(format!("cannot read {url}: {error}"));
     let store = pellucid_storage::open(url).map_err(|error| Failure::Failed(error.to_string()))?;
@@ -65,10 +64,10 @@ async fn from_store(url: &Url, folder: &Path) -> Result<String, Failure> {
         Err(_) => store.list(Some(&prefix)).try_collect().await.map_err(|error| failed(error.to_string()))?,
     };
     found.retain(|object| within(&wanted, object.location.as_ref()));
-    let above = fixed.rsplit_once('/').map_or("", |(above, _)| above);
+    let parent = fixed.rsplit_once('/').map_or("", |(parent, _)| parent);
     for object in found {
         let name = object.location.as_ref();
-        let name = name.strip_prefix(above).unwrap_or(name).trim_start_matches('/');
+        let name = name.strip_prefix(parent).unwrap_or(name).trim_start_matches('/');
         let mut file = create(folder, name)?;
         let got = store.get(&object.location).await.map_err(|error| failed(error.to_string()))?;
         let mut chunks = got.into_stream();
@@ -77,10 +76,10 @@ async fn from_store(url: &Url, folder: &Path) -> Result<String, Failure> {
         }
     }
     let bucket = format!("{}://{}", url.scheme(), url.host_str().unwrap_or_default());
-    Ok(if above.is_empty() { bucket } else { format!("{bucket}/{above}") })
+    Ok(if parent.is_empty() { bucket } else { format!("{bucket}/{parent}") })
 }
 
-/// Whether an object is what a path or pattern names, or lies below it.
+/// Returns whether a path or pattern matches an object, or a folder that contains it.
 fn within(wanted: &str, object: &str) -> bool {
     let mut names = object.split('/');
     wanted.split('/').filter(|name| !name.is_empty()).all(|name| names.next().is_some_and(|n| fits(name, n)))
@@ -91,27 +90,28 @@ fn percent_decoded(path: &str) -> String {
     plain.map_or_else(|_| path.to_owned(), |plain| plain.to_string())
 }
 
-/// A log by a History Server's REST interface, or a log that a web server has.
+/// Fetches a log through the REST API of a History Server, or as a file from a web server.
 async fn from_history_server(url: &Url, folder: &Path) -> Result<(), Failure> {
     let failed = |error: &dyn std::fmt::Display| {
         Failure::Failed(format!(
             "cannot read {url}: {error}; pass http://HOST:18080/history/APPLICATION of a History Server \
-             (the page of a running application serves no log)"
+             (the UI of a running application does not serve its log)"
         ))
     };
-    let asked = download_url(url);
-    let answer = reqwest::get(asked.clone()).await.and_then(reqwest::Response::error_for_status);
-    let mut answer = answer.map_err(|error| failed(&error))?;
+    let download = download_url(url);
+    let response = reqwest::get(download.clone()).await.and_then(reqwest::Response::error_for_status);
+    let mut response = response.map_err(|error| failed(&error))?;
     let name =
-        asked.path_segments().and_then(Iterator::last).filter(|name| !name.is_empty()).unwrap_or("log");
+        download.path_segments().and_then(Iterator::last).filter(|name| !name.is_empty()).unwrap_or("log");
     let mut file = create(folder, name)?;
-    while let Some(chunk) = answer.chunk().await.map_err(|error| failed(&error))? {
+    while let Some(chunk) = response.chunk().await.map_err(|error| failed(&error))? {
         file.write_all(&chunk).map_err(|error| Failure::file("write", name, &error))?;
     }
     unpack(&mut file, folder, name).map_err(|error| failed(&error))
 }
 
-/// `…/api/v1/applications/ID[/ATTEMPT]/logs` of a page's address; else as it is.
+/// Converts the URL of a History Server page to `…/api/v1/applications/ID[/ATTEMPT]/logs`. Returns other
+/// URLs unchanged.
 fn download_url(url: &Url) -> Url {
     let segments: Vec<&str> = url.path_segments().into_iter().flatten().filter(|s| !s.is_empty()).collect();
     let place = segments.iter().rposition(|segment| matches!(*segment, "history" | "applications"));
@@ -124,14 +124,14 @@ fn download_url(url: &Url) -> Url {
     path.extend(["api", "v1", "applications", id]);
     path.extend(attempt);
     path.push("logs");
-    let mut asked = url.clone();
-    asked.set_path(&path.join("/"));
-    asked.set_query(None);
-    asked.set_fragment(None);
-    asked
+    let mut download = url.clone();
+    download.set_path(&path.join("/"));
+    download.set_query(None);
+    download.set_fragment(None);
+    download
 }
 
-/// Replaces an archive by what is in it; anything else stays.
+/// Replaces an archive with its entries. Leaves other files unchanged.
 fn unpack(file: &mut File, folder: &Path, name: &str) -> io::Result<()> {
     file.seek(SeekFrom::Start(0))?;
     let mut archive = File::open(folder.join(name))?;
@@ -139,17 +139,17 @@ fn unpack(file: &mut File, folder: &Path, name: &str) -> io::Result<()> {
     std::fs::remove_file(folder.join(name))?;
     for entry in entries {
         let mut to =
-            create(folder, &entry.name).map_err(|_| io::Error::other("a name that leads elsewhere"))?;
+            create(folder, &entry.name).map_err(|_| io::Error::other("an entry's path leaves the archive"))?;
         io::copy(&mut archive::open(&mut archive, &entry)?, &mut to)?;
     }
     Ok(())
 }
 
-/// Creates a file below the folder and nowhere else, whatever its name says.
+/// Creates a file below the folder. Rejects names that would escape it.
 fn create(folder: &Path, name: &str) -> Result<File, Failure> {
     let inside = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
     if !inside || name.is_empty() {
-        return Err(Failure::Failed(format!("{name:?} is no name of a log's file")));
+        return Err(Failure::Failed(format!("invalid file name {name:?} in the log")));
     }
     let path = folder.join(name);
     let made = path
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_of_a_history_server_lead_to_its_download() {
+    fn history_server_pages_map_to_download_urls() {
         for (page, download) in [
             ("http://h:18080/history/app-1/jobs/", "http://h:18080/api/v1/applications/app-1/logs"),
             (
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_elsewhere_are_refused() {
+    fn names_that_escape_the_folder_are_rejected() {
         let folder = tempfile::tempdir().expect("a folder");
         for name in ["../x", "/etc/x", "a/../../x", ""] {
             assert!(create(folder.path(), name).is_err(), "{name}");
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_below_a_path_or_pattern() {
+    fn within_matches_paths_and_patterns() {
         assert!(within("logs", "logs/app-1") && within("logs/app-*", "logs/app-1/events_1"));
         assert!(!within("logs/app-1", "logs/app-10") && within("", "a"));
     }

@@ -1,4 +1,4 @@
-//! The `pellucid.whatif/1` document.
+//! Builds the `pellucid.whatif/1` document.
 
 use pellucid_model::Bottleneck;
 use pellucid_model::whatif::{Baseline, Changes, Point, Prediction, Single};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::Answer;
 
-/// The document, without its format.
+/// Returns the document without its `format` key.
 pub fn document(answer: &Answer) -> Map<String, Value> {
     let whatif = &answer.whatif;
     Map::from_iter([
@@ -21,7 +21,7 @@ pub fn document(answer: &Answer) -> Map<String, Value> {
     ])
 }
 
-/// Settings as an object: each key with its value; parts that are taken away as a list.
+/// Returns the settings as an object. Repeated keys (`no`) become arrays.
 fn map(changes: &Changes) -> Value {
     let mut set = Map::new();
     for setting in changes.settings() {

@@ -1,4 +1,4 @@
-//! `pellucid whatif`: a job's time with other hardware or software.
+//! `pellucid whatif`: predicts a job's time with other hardware or settings.
 
 mod json;
 mod text;
@@ -20,27 +20,33 @@ pub use text::{interval, time};
 /// Arguments of `whatif`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Keys of --set: cores, disks, disk.rate, disk.NAME.rate, network.rate, store.rate, concurrency.KIND,
-partitions, machines, workers, input=memory|memory-decoded, input.scale, storage=FILE (input and output on a
-store that `pellucid storage probe -o FILE` measured); of Spark's logs executors, executor.cores,
-idle.timeout; no=KIND|gc|scheduler|deserialize|stragglers|skew (takes that time away: the bound of
-optimising it). A value is absolute (disk.rate=200MB/s) or relative (x2).
-With nothing set: what each of the best single changes would buy, and the bounds (no=…) apart from them.
+Keys of --set:
+  cores, disks, machines, workers, partitions, concurrency.KIND
+  disk.rate, disk.NAME.rate, network.rate, store.rate
+  executors, executor.cores, idle.timeout (Spark event logs only)
+  input=memory|memory-decoded, input.scale
+  storage=FILE  move input and output to the store measured in FILE
+                (written by `pellucid storage probe -o FILE`)
+  no=KIND|gc|scheduler|deserialize|stragglers|skew
+                remove that time; the result bounds what optimizing it can gain
+
+Values are absolute (disk.rate=200MB/s) or relative (disk.rate=x2). Without --set and --sweep, the command \
+lists the best single changes and, separately, the upper bounds (no=…).
 
 Example:
-  pellucid sql \"SELECT count(*) FROM 'data/tpch/lineitem.parquet'\" --trace count.trace
+  pellucid sql \"SELECT count(*) FROM 'lineitem.parquet'\" --trace count.trace
   pellucid whatif count.trace
   pellucid whatif count.trace --set disk.rate=x2 --set cores=4
   pellucid whatif count.trace --set storage=probe.json
   pellucid whatif count.trace --sweep disk.rate=25MB/s..400MB/s")]
 pub struct Arguments {
-    /// A trace that `pellucid sql --trace` or `pellucid iterate --trace` wrote, or a Spark event log
+    /// A trace written by `pellucid sql --trace` or `pellucid iterate --trace`, or a Spark event log
     #[arg(value_name = "INPUT")]
     input: PathBuf,
-    /// What is different; several keys hold together, each given once (`no` may be repeated)
+    /// A change; repeat to combine changes of different keys (only `no` may occur several times)
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// One key over a range: A..B doubles, A..B:N takes N even steps
+    /// Vary one key over a range: A..B doubles the value, A..B:N takes N even steps
     #[arg(long, value_name = "KEY=A..B[:N]")]
     sweep: Option<String>,
 }
@@ -54,17 +60,17 @@ impl From<WhatIfError> for Failure {
     }
 }
 
-/// Everything that one call answers.
+/// The predictions of one invocation.
 pub struct Answer {
-    /// The question as a whole; with nothing set, the job as it was.
+    /// All changes combined; without changes, the baseline.
     pub whatif: WhatIf,
-    /// The points of a sweep and its key.
+    /// The key and the points of a sweep.
     pub sweep: Option<(String, Vec<Point>)>,
-    /// Single changes, where nothing was set or swept.
+    /// Single changes, if neither `--set` nor `--sweep` was given.
     pub singles: Option<Vec<Single>>,
 }
 
-/// The settings; of `storage=FILE` the file is read.
+/// Parses the settings, and reads the file of `storage=FILE`.
 fn changes(settings: &[String]) -> Result<Changes, Failure> {
     let mut changes = Changes::default();
     for setting in settings {
@@ -79,7 +85,7 @@ fn changes(settings: &[String]) -> Result<Changes, Failure> {
     Ok(changes)
 }
 
-/// A probe's report as the model takes it.
+/// Converts a probe's report to the model's storage parameters.
 pub fn probed(report: &Report) -> Storage {
     let service = report.service();
     Storage {
@@ -89,7 +95,7 @@ pub fn probed(report: &Report) -> Storage {
         read: service.read,
         at_once: service.at_once,
         read_just_written: report.read_from == ReadFrom::Written,
-        // Our jobs write as the upload was made; objects that are put whole pay for their own ends.
+        // Jobs write multipart uploads. Objects put in one request include their own completion time.
         write_bytes_per_s: report.upload.map(|upload| upload.bytes_per_s()).or(report.write_bytes_per_s),
         publish_ns: report.upload.map(|upload| upload.completion_ns()),
     }

@@ -1,4 +1,4 @@
-//! A what-if as text for a terminal.
+//! Formats a what-if prediction as text for a terminal.
 
 use pellucid_model::whatif::{Baseline, By, Point, Prediction, Single};
 use pellucid_model::{Bottleneck, Cause};
@@ -6,17 +6,17 @@ use std::fmt::Write;
 
 use super::Answer;
 
-/// Columns before a line's text.
+/// Width of the label column.
 const LABEL: usize = 13;
 
 pub use pellucid_report::time;
 
-/// `2.21 s to 2.49 s`.
+/// Formats an interval: `2.21 s to 2.49 s`.
 pub fn interval(prediction: &Prediction) -> String {
     format!("{} to {}", time(prediction.low_ms), time(prediction.high_ms))
 }
 
-/// The whole answer, in lines of at most `width` columns.
+/// Returns the whole answer, wrapped to `width` columns.
 pub fn answer(answer: &Answer, backtests: usize, width: usize, color: bool) -> String {
     let mut out = String::new();
     let page = Page { width: width.max(40), color };
@@ -49,7 +49,7 @@ pub fn answer(answer: &Answer, backtests: usize, width: usize, color: bool) -> S
         page.singles(&mut out, "if", &changes, &whatif.baseline);
         if !bounds.is_empty() {
             out.push_str(
-                "\nUpper bounds: a part of the time is taken away altogether, which nobody can do.\n",
+                "\nUpper bounds: time if a part were removed entirely, which no change achieves.\n",
             );
             page.singles(&mut out, "without", &bounds, &whatif.baseline);
         }
@@ -61,17 +61,17 @@ pub fn answer(answer: &Answer, backtests: usize, width: usize, color: bool) -> S
         }
     }
     if backtests == 0 {
-        page.line(&mut out, "note", "no backtests of other queries stand behind these intervals yet");
+        page.line(&mut out, "note", "these intervals are not yet based on backtests of other queries");
     }
     out
 }
 
-/// What each predictor says that the job as it was takes.
+/// Describes how well each predictor reproduces the measured baseline.
 fn reproduced(baseline: &Baseline) -> String {
     let off = |ms: f64| format!("{:.1} % off", (ms / baseline.measured_ms - 1.0).abs() * 100.0);
     let simulated = match baseline.simulated_ms {
         Some(ms) => format!("{} by simulation ({})", time(ms), off(ms)),
-        None => "not by simulation".into(),
+        None => "not simulated".into(),
     };
     let modelled = match baseline.modelled_ms {
         Some(ms) => format!("{} by ideal times ({})", time(ms), off(ms)),
@@ -95,10 +95,10 @@ fn by(prediction: &Prediction) -> String {
 fn versus(prediction: &Prediction, baseline: &Baseline) -> String {
     let ratio = baseline.measured_ms / prediction.duration_ms;
     match ratio {
-        r if !r.is_finite() => "nothing that was measured is left".into(),
+        r if !r.is_finite() => "no measured work remains".into(),
         r if r >= 1.005 => format!("{r:.2} times as fast"),
         r if r <= 0.995 => format!("{:.2} times as long", 1.0 / r),
-        _ => "as long as it was".into(),
+        _ => "unchanged".into(),
     }
 }
 
@@ -112,13 +112,13 @@ fn limit(bottleneck: Option<&Bottleneck>) -> String {
     }
 }
 
-/// The same of the job as it was: where its time went to something else, that is named.
+/// Describes the bottleneck of the baseline. Without one, names the first cause of its time.
 fn limit_now(bottleneck: Option<&Bottleneck>, cause: Option<&Cause>) -> String {
     match (bottleneck, cause) {
         (None, Some(cause)) => {
             let at_most = if cause.at_most { "at most " } else { "" };
-            let what = pellucid_report::cause(&cause.cause);
-            format!("no single resource; first cause: {what} ({at_most}{})", time(cause.ms))
+            let label = pellucid_report::cause(&cause.cause);
+            format!("no single resource; first cause: {label} ({at_most}{})", time(cause.ms))
         }
         _ => limit(bottleneck),
     }
@@ -134,7 +134,7 @@ impl Page {
         if self.color { format!("\x1b[1m{text}\x1b[0m") } else { text.to_string() }
     }
 
-    /// A label and its text, which goes on below itself where it is long.
+    /// Writes a label and its text, with a hanging indent where the text wraps.
     fn line(&self, out: &mut String, label: &str, text: &str) {
         let mut at = LABEL;
         let _ = write!(out, "{label:<LABEL$}");
@@ -153,7 +153,7 @@ impl Page {
         out.push('\n');
     }
 
-    /// A bar a value, and a line where another kind begins to limit.
+    /// Writes one bar per value, and a line where the bottleneck changes.
     fn sweep(&self, out: &mut String, key: &str, points: &[Point]) {
         let longest = points.iter().map(|p| p.prediction.high_ms).fold(0.0, f64::max);
         let values = points.iter().map(|p| p.value.chars().count()).max().unwrap_or(0);
@@ -166,7 +166,7 @@ impl Page {
             if let (Some(was), Some(is)) = (before, kind)
                 && was != is
             {
-                let _ = writeln!(out, "{:>column$}  from here on {is} limits, no more {was}", "");
+                let _ = writeln!(out, "{:>column$}  from here on limited by {is} instead of {was}", "");
             }
             before = kind.or(before);
             let share = |ms: f64| (ms / longest * room as f64).round() as usize;
@@ -184,12 +184,12 @@ impl Page {
         }
     }
 
-    /// A row a change, what buys most first.
-    fn singles(&self, out: &mut String, what: &str, singles: &[&Single], baseline: &Baseline) {
+    /// Writes one row per change, in the order given.
+    fn singles(&self, out: &mut String, title: &str, singles: &[&Single], baseline: &Baseline) {
         let _ = writeln!(
             out,
             "{}",
-            self.bold(&format!("{what:<22}{:>9}  {:<9}{:<24}limited by", "then", "gain", "90 % interval"))
+            self.bold(&format!("{title:<22}{:>9}  {:<9}{:<24}limited by", "then", "gain", "90 % interval"))
         );
         for single in singles {
             let p = &single.prediction;
