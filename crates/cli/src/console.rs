@@ -1,8 +1,8 @@
-//! Where output goes and how it may look: results to standard output, everything
-//! else to standard error; colour and progress only where someone watches.
+//! Console output: results go to standard output, everything else to standard error.
+//! Colour and progress are shown on terminals only.
 
 use crate::failure::Failure;
-use crate::output::Cut;
+use crate::output::DisplayLimits;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,37 +11,37 @@ use std::time::{Duration, Instant};
 /// Work shorter than this shows no progress bar.
 const PROGRESS_AFTER: Duration = Duration::from_secs(1);
 
-/// Rows of a result that a screen shows.
-const SCREEN_ROWS: usize = 40;
+/// Maximum number of rows shown on a terminal.
+const MAX_SCREEN_ROWS: usize = 40;
 
-/// When to colour.
+/// Values of `--color`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Color {
     /// On a terminal, unless NO_COLOR is set or TERM is `dumb`.
     Auto,
-    /// Always, also into files and pipes.
+    /// Always, including in files and pipes.
     Always,
     /// Never.
     Never,
 }
 
-/// What all commands print through.
+/// The output of a command, configured by the options that all commands share.
 #[derive(Debug, Clone, Copy)]
 pub struct Console {
-    /// One JSON document on standard output, and nothing else there.
+    /// Print a single JSON document on standard output.
     pub json: bool,
-    /// Nothing on standard error but errors.
+    /// Print only errors on standard error.
     pub quiet: bool,
     color: Color,
 }
 
 impl Console {
-    /// From the options that every command has.
+    /// Creates a console from the shared options.
     pub fn new(json: bool, quiet: bool, color: Color) -> Self {
         Console { json, quiet, color }
     }
 
-    /// Whether standard output takes colour.
+    /// Returns whether to use colour on standard output.
     pub fn color_stdout(&self) -> bool {
         self.colored(io::stdout().is_terminal())
     }
@@ -57,17 +57,18 @@ impl Console {
         }
     }
 
-    /// Columns of the terminal that shows standard output; 100 without one.
+    /// Returns the width of the terminal on standard output, or 100 if it is not a terminal.
     pub fn width(&self) -> usize {
         terminal_width().unwrap_or(100)
     }
 
-    /// How much of a result to print: all of it, except on a screen.
-    pub fn cut(&self) -> Option<Cut> {
-        io::stdout().is_terminal().then(|| Cut { rows: SCREEN_ROWS, width: self.width() })
+    /// Returns the limits for printing a result: none, except on a terminal.
+    pub fn display_limits(&self) -> Option<DisplayLimits> {
+        let limits = || DisplayLimits { max_rows: MAX_SCREEN_ROWS, width: self.width() };
+        io::stdout().is_terminal().then(limits)
     }
 
-    /// Writes to standard output, buffered. The end of a reader is a quiet end.
+    /// Writes to standard output, buffered. A closed pipe becomes [`Failure::BrokenPipe`].
     pub fn print(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
         if STDOUT_CLOSED.load(Ordering::Relaxed) {
             let closed = "cannot write to standard output: it is closed; redirect it to a file or /dev/null";
@@ -77,15 +78,15 @@ impl Console {
         write(&mut out).and_then(|()| out.flush()).map_err(Failure::stdout)
     }
 
-    /// A line for people on standard error, unless `--quiet`.
+    /// Prints a line on standard error, unless `--quiet`.
     pub fn note(&self, text: &str) {
         if !self.quiet {
-            // Whoever closed standard error does not want to know.
+            // Ignore errors: standard error may be closed.
             let _ = writeln!(io::stderr(), "{text}");
         }
     }
 
-    /// A heading on standard error, unless `--quiet`.
+    /// Prints a heading on standard error, unless `--quiet`.
     pub fn heading(&self, text: &str) {
         if self.colored(io::stderr().is_terminal()) {
             self.note(&format!("\x1b[1m{text}\x1b[0m"));
@@ -94,12 +95,12 @@ impl Console {
         }
     }
 
-    /// A warning, unless `--quiet`.
+    /// Prints a warning, unless `--quiet`.
     pub fn warn(&self, text: &str) {
         self.labelled("warning", "33", text, self.quiet);
     }
 
-    /// An error; printed even with `--quiet`.
+    /// Prints an error, even with `--quiet`.
     pub fn error(&self, text: &str) {
         self.labelled("error", "31", text, false);
     }
@@ -115,44 +116,44 @@ impl Console {
         };
     }
 
-    /// A progress bar that appears once the work has taken a second, if someone watches.
+    /// Returns a progress bar that appears after one second, if standard error is a terminal.
     pub fn progress(&self) -> Progress {
-        let watched = io::stderr().is_terminal() && !self.quiet;
-        Progress { bar: ProgressBar::hidden(), since: Instant::now(), watched, shown: false }
+        let enabled = io::stderr().is_terminal() && !self.quiet;
+        Progress { bar: ProgressBar::hidden(), since: Instant::now(), enabled, shown: false }
     }
 }
 
-/// Standard output was closed when the program was started (`>&-`).
+/// True if standard output was closed when the program started (`>&-`).
 static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Runs before Rust's runtime, which opens /dev/null in place of a closed stream: writes would then succeed
+/// Runs before Rust's runtime, which replaces a closed stream with /dev/null: writes would then succeed
 /// and be discarded.
 #[cfg(target_os = "linux")]
 #[used]
-// SAFETY: the loader calls each function in this section once, with nothing else running; this one
-// asks for a file descriptor's flags and sets an atomic.
+// SAFETY: the loader calls each function in this section once, before any other thread exists; this one
+// reads a file descriptor's flags and sets an atomic.
 #[unsafe(link_section = ".init_array")]
-static LOOK_AT_STDOUT: extern "C" fn() = {
-    extern "C" fn look() {
-        // SAFETY: fcntl with F_GETFD takes any number and changes nothing.
+static CHECK_STDOUT: extern "C" fn() = {
+    extern "C" fn check() {
+        // SAFETY: fcntl with F_GETFD accepts any number and has no side effects.
         let closed = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) } == -1;
         STDOUT_CLOSED.store(closed, Ordering::Relaxed);
     }
-    look
+    check
 };
 
-/// Progress of one piece of work; cleared when dropped.
+/// A progress bar; cleared when dropped.
 pub struct Progress {
     bar: ProgressBar,
     since: Instant,
-    watched: bool,
+    enabled: bool,
     shown: bool,
 }
 
 impl Progress {
-    /// Says how far the work is; the total may still grow.
+    /// Updates the progress. The total may grow between calls.
     pub fn set(&mut self, done: u64, total: u64, message: &str) {
-        if !self.shown && (!self.watched || self.since.elapsed() < PROGRESS_AFTER) {
+        if !self.shown && (!self.enabled || self.since.elapsed() < PROGRESS_AFTER) {
             return;
         }
         self.bar.set_length(total.max(done));
@@ -175,7 +176,7 @@ impl Drop for Progress {
 
 fn terminal_width() -> Option<usize> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: TIOCGWINSZ fills the structure that it is given, or fails.
+    // SAFETY: TIOCGWINSZ fills the given structure or fails.
     let status = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) };
     (status == 0 && size.ws_col > 0).then_some(usize::from(size.ws_col))
 }

@@ -1,29 +1,30 @@
-//! Start-up check: does this machine have the instructions that the build uses?
+//! Start-up check that this machine supports the instructions the build uses.
 //!
 //! The project builds for x86-64-v3 (AVX2, BMI2, FMA: Intel Haswell of 2013, AMD
-//! Excavator of 2015, and later), because scans and hashing gain 13 % from it. On
-//! an older machine such a program dies with "illegal instruction", which helps
-//! nobody; so `main` asks first. It asks the processor itself (CPUID):
-//! `is_x86_feature_detected!` is `true` by definition in a program that is compiled
-//! for the feature. And it asks whether the operating system saves the wide
-//! registers (XGETBV), which hypervisors and old kernels may not.
+//! Excavator of 2015, and later), which speeds up scans and hashing by 13 %. On an older
+//! machine such a program dies with "illegal instruction", so `main` checks first and
+//! prints a remedy. The check queries the processor (CPUID), because
+//! `is_x86_feature_detected!` is always `true` in a program compiled for the feature. It
+//! also checks that the operating system saves the wide registers (XGETBV), which some
+//! hypervisors and old kernels do not.
 //!
-//! What it cannot see: instructions that ran before `main`. Nothing of ours does.
+//! The check cannot cover code that runs before `main`; this program has none that needs
+//! these instructions.
 
-// A build for another target has nothing to check.
+// Builds for other targets do not need the check.
 #![cfg_attr(not(all(target_arch = "x86_64", target_feature = "avx2")), allow(dead_code))]
 
-/// What CPUID and XGETBV say, reduced to the words with the needed bits.
+/// The words of CPUID and XGETBV that contain the required bits.
 #[derive(Debug, Clone, Copy)]
 struct Processor {
     leaf_1_ecx: u32,
     leaf_7_ebx: u32,
     extended_1_ecx: u32,
-    /// Register state that the operating system saves; 0 if it cannot be asked.
+    /// Register state that the operating system saves; 0 if XGETBV is unavailable.
     xcr0: u64,
 }
 
-/// CPUID leaf 1, ECX: what x86-64-v3 needs of it, with OSXSAVE (bit 27).
+/// CPUID leaf 1, ECX: the bits that x86-64-v3 requires, and OSXSAVE (bit 27).
 const LEAF_1_ECX: &[(u32, &str)] = &[
     (1 << 0, "SSE3"),
     (1 << 9, "SSSE3"),
@@ -44,10 +45,10 @@ const EXTENDED_1_ECX: &[(u32, &str)] = &[(1 << 0, "LAHF"), (1 << 5, "LZCNT")];
 /// XCR0: SSE and AVX state.
 const AVX_STATE: u64 = 0b110;
 
-/// The first instruction set of x86-64-v3 that is missing.
+/// Returns the first missing instruction set of x86-64-v3.
 ///
-/// Word by word and without arrays of them: those the compiler would fill with the
-/// wide moves that this is to find out about.
+/// The words are separate variables, since the compiler would fill an array of them with
+/// the wide moves whose support this checks.
 fn missing(processor: Processor) -> Option<&'static str> {
     first_clear(processor.leaf_1_ecx, LEAF_1_ECX)
         .or_else(|| first_clear(processor.leaf_7_ebx, LEAF_7_EBX))
@@ -59,31 +60,31 @@ fn first_clear(word: u32, bits: &'static [(u32, &'static str)]) -> Option<&'stat
     bits.iter().find(|(mask, _)| word & mask != *mask).map(|(_, name)| *name)
 }
 
-/// Ends the process with exit code 1 and the way out if this machine cannot run
-/// the build. Does nothing in a build for the baseline or another architecture.
+/// Exits with code 1 and prints a remedy if this machine cannot run the build. Does
+/// nothing in a build for the baseline or another architecture.
 pub fn check() {
     #[cfg(all(target_arch = "x86_64", target_feature = "avx2"))]
-    if let Some(name) = missing(ask()) {
-        say("error: this machine lacks ");
-        say(name);
-        say(", which this build of pellucid needs (it is built for x86-64-v3).\n\
+    if let Some(name) = missing(detect()) {
+        print("error: this machine lacks ");
+        print(name);
+        print(", which this build of pellucid requires (x86-64-v3).\n\
              Rebuild on this machine:\n\n    \
              RUSTFLAGS=\"-C target-cpu=native\" cargo build --release --workspace\n");
-        // SAFETY: ends the process; nothing has been started that would need an end.
+        // SAFETY: ends the process before anything that needs cleanup has started.
         unsafe { libc::_exit(1) };
     }
 }
 
-/// Writes to standard error by the shortest way: what stands between may use the
-/// instructions that are missing.
+/// Writes to standard error with a system call, since the standard library may use the
+/// missing instructions.
 #[inline(never)]
-fn say(text: &str) {
+fn print(text: &str) {
     // SAFETY: the pointer and length are those of a live `str`.
     unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
 }
 
 #[cfg(all(target_arch = "x86_64", target_feature = "avx2"))]
-fn ask() -> Processor {
+fn detect() -> Processor {
     use core::arch::x86_64::{__cpuid, __cpuid_count};
 
     let highest = __cpuid(0).eax;
@@ -94,7 +95,7 @@ fn ask() -> Processor {
         0
     } else {
         let (low, high): (u32, u32);
-        // SAFETY: OSXSAVE is set, so the instruction exists; it only reads XCR0.
+        // SAFETY: OSXSAVE is set, so the instruction is available; it only reads XCR0.
         unsafe {
             core::arch::asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nomem, nostack));
         }
@@ -111,12 +112,12 @@ mod tests {
         Processor { leaf_1_ecx: 0x7ffa_fbff, leaf_7_ebx: 0x0000_27ab, extended_1_ecx: 0x21, xcr0: 7 };
 
     #[test]
-    fn a_v3_processor_passes() {
+    fn v3_processor_passes() {
         assert_eq!(missing(HASWELL), None);
     }
 
     #[test]
-    fn each_missing_part_is_named() {
+    fn missing_instruction_set_is_named() {
         // Sandy Bridge: AVX, but neither FMA nor AVX2.
         assert_eq!(missing(Processor { leaf_1_ecx: 0x1fba_e3ff, ..HASWELL }), Some("FMA"));
         assert_eq!(missing(Processor { leaf_7_ebx: 0x0000_2789, ..HASWELL }), Some("AVX2"));
@@ -127,7 +128,7 @@ mod tests {
 
     #[cfg(all(target_arch = "x86_64", target_feature = "avx2"))]
     #[test]
-    fn the_machine_that_runs_this_test_passes() {
-        assert_eq!(missing(ask()), None);
+    fn current_machine_passes() {
+        assert_eq!(missing(detect()), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Where an iterative job's data are: here, or in a store, from which they are brought here first.
+//! Resolves the data of an iterative job, downloading it first if it is in a store.
 
 use crate::failure::Failure;
 use crate::interrupt;
@@ -9,35 +9,35 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::TempDir;
 use url::Url;
 
-/// A file or folder that can be read by its path for as long as this lives.
+/// A local file or folder. Downloaded data is deleted when this is dropped.
 pub struct Data {
-    /// Where it is.
+    /// Local path.
     pub path: PathBuf,
-    /// The folder that holds what was fetched, and the URL that this was asked for by.
+    /// Folder of the downloaded data, and the URL it came from.
     fetched: Option<(TempDir, String)>,
 }
 
 impl Data {
-    /// Local data as they are; what a URL names is fetched.
+    /// Returns local data as it is, and downloads the data at a URL.
     pub fn of(path: &Path) -> Result<Data, Failure> {
         let Some(text) = path.to_str().filter(|text| text.contains("://")) else {
             return Ok(Data { path: path.to_path_buf(), fetched: None });
         };
         if text.contains('*') {
             return Err(Failure::Usage(format!(
-                "cannot read {text}: a pattern is for local files only; name an object, or a folder of objects"
+                "cannot read {text}: patterns match local files only; name an object or a folder of objects"
             )));
         }
         let url = Url::parse(text)
             .map_err(|e| Failure::Usage(format!("{text}: {e}; write it like s3://BUCKET/FOLDER")))?;
-        let folder = tempfile::tempdir().map_err(|e| Failure::file("make", "a temporary folder", &e))?;
+        let folder = tempfile::tempdir().map_err(|e| Failure::file("create", "a temporary folder", &e))?;
         interrupt::temporary(folder.path());
         let cancelled = Arc::new(AtomicBool::new(false));
         let cancel = Arc::clone(&cancelled);
         let guard = interrupt::on_interrupt(move || cancel.store(true, Ordering::Relaxed));
-        let brought = fetch(&url, folder.path(), &|| cancelled.load(Ordering::Relaxed));
+        let fetched = fetch(&url, folder.path(), &|| cancelled.load(Ordering::Relaxed));
         drop(guard);
-        match brought {
+        match fetched {
             Ok(path) => Ok(Data { path, fetched: Some((folder, text.trim_end_matches('/').to_string())) }),
             Err(FetchError::Cancelled) => Err(Failure::Interrupted),
             Err(FetchError::Open(error)) => Err(Failure::Failed(error.to_string())),
@@ -45,10 +45,10 @@ impl Data {
         }
     }
 
-    /// A failure in which fetched data are called as they were asked for.
+    /// Replaces the temporary path of downloaded data by its URL in the message of a failure.
     pub fn named(&self, failure: Failure) -> Failure {
         let Some((folder, url)) = &self.fetched else { return failure };
-        // A single object is the URL itself, one of a folder is below it.
+        // A single object is at the URL itself; the objects of a folder are below it.
         let file = (self.path != folder.path()).then(|| self.path.display().to_string());
         let shown = |message: String| {
             let message = file.iter().fold(message, |message, file| message.replace(file.as_str(), url));

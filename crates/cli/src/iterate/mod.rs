@@ -1,5 +1,7 @@
-//! `pellucid iterate`: logistic regression, k-means and PageRank. Reads data, runs the job with a progress
-//! line, prints or writes the result. What each prints is in `results`.
+//! `pellucid iterate`: runs logistic regression, k-means and PageRank.
+//!
+//! Reads the data, runs the job with a progress line, and prints or writes the result. `results` formats
+//! the result of each application.
 
 mod data;
 mod results;
@@ -25,34 +27,35 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long Spark may take to start executors and tasks, again too.
-const SPARK_LIMIT: Duration = Duration::from_secs(120);
+/// Timeout for Spark to start, or restart, executors and tasks.
+const SPARK_START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Coefficients or centers that a screen shows.
-const SCREEN_LINES: usize = 30;
+/// Maximum number of coefficients or centers shown on a terminal.
+const MAX_SCREEN_LINES: usize = 30;
 
 /// Arguments of `iterate`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Data are Parquet, CSV or TSV files, a folder of them or a pattern ('data/*.csv'); graphs are edge lists: text \
-(`source destination` on a line), CSV or Parquet. Those of a URL (s3://, swift://, hdfs://) are fetched into \
-TMPDIR first. The answer does not depend on --workers, to the bit.
+DATA is a Parquet, CSV or TSV file, a folder of them, or a pattern ('data/*.csv'). Graphs are edge lists: \
+text (one `source destination` pair per line), CSV or Parquet. Data at a URL (s3://, swift://, hdfs://) is \
+first downloaded to TMPDIR. Results are bit-identical for any number of --workers.
 
-Over several machines: the same command on each, where the same data is. The controller's has --processes N \
---listen HOST:PORT and PELLUCID_ITERATE_SECRET=TEXT in its environment; each worker's has that, \
-PELLUCID_ITERATE_CONTROLLER=HOST:PORT and PELLUCID_ITERATE_RANK=0 (1, …), and listens at the address that it \
-has towards the controller. What they say to each other is authenticated, not encrypted.
+Several machines: run the same command on each of them, with the same data. Start the controller with \
+--processes N --listen HOST:PORT and PELLUCID_ITERATE_SECRET=TEXT in its environment. Start each worker with \
+the same secret, PELLUCID_ITERATE_CONTROLLER=HOST:PORT and PELLUCID_ITERATE_RANK=0 (1, …). Workers listen on \
+the address from which they reach the controller. Traffic is authenticated but not encrypted.
 
-On Spark: --on spark=MASTER runs --processes N workers in the tasks of one barrier stage, each with --workers \
-threads. Data are read where the tasks run: by the same path, or by a URL. When an executor is lost Spark \
-starts all workers again, and the job goes on from its newest snapshot (--snapshot, where all of them reach it).
+Spark: --on spark=MASTER runs --processes N workers as the tasks of one barrier stage, each with --workers \
+threads. The tasks read the data from the same path or URL. If an executor is lost, Spark restarts all \
+workers, and the job resumes from its latest snapshot (--snapshot must name a place that all of them can \
+reach).
 
 Example:
   pellucid iterate logistic-regression clicks.parquet --label clicked
   pellucid iterate kmeans points.csv --k 10 -o assignments.parquet
   pellucid iterate pagerank graph.el -o ranks.parquet
   pellucid iterate kmeans s3://lake/points --k 10 \\
-      --on spark=spark://host:7077 --processes 8 --snapshot s3://lake/kept")]
+      --on spark=spark://host:7077 --processes 8 --snapshot s3://lake/snap")]
 pub struct Arguments {
     #[command(subcommand)]
     application: Application,
@@ -60,38 +63,38 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Application {
-    /// Fit labels by a weighted sum of features
+    /// Fit a linear classifier to labelled rows
     LogisticRegression(Regression),
-    /// Divide rows among centers
+    /// Assign rows to clusters
     Kmeans(Clustering),
-    /// Rank the vertices of a graph by the edges that lead to them
+    /// Rank the vertices of a graph by their incoming edges
     Pagerank(Ranking),
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  pellucid iterate logistic-regression clicks.parquet --label clicked --features age,visits"
+    after_help = "Example:\n  pellucid iterate logistic-regression clicks.parquet --label clicked"
 )]
 struct Regression {
-    /// Table to fit
+    /// Table with labels and features
     #[arg(value_name = "DATA")]
     data: PathBuf,
-    /// Column of labels: 0 and 1, -1 and 1, or false and true
+    /// Label column; values are 0 and 1, -1 and 1, or false and true
     #[arg(long, value_name = "COL")]
     label: String,
-    /// Columns of features [default: all others that hold numbers]
+    /// Feature columns [default: all other numeric columns]
     #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
     features: Option<Vec<String>>,
-    /// Weight of the penalty ½·l2·‖w‖² beside the summed loss (scikit-learn's C is 1 ÷ l2)
+    /// Weight of the L2 penalty ½·l2·‖w‖², added to the summed loss (scikit-learn's C is 1 ÷ l2)
     #[arg(long, default_value_t = 1.0)]
     l2: f64,
-    /// How the minimum is found
+    /// Optimisation algorithm
     #[arg(long, value_enum, default_value = "lbfgs")]
     solver: Solver,
-    /// Step of the solver gd [default: one that surely converges]
+    /// Step size of the gd solver [default: a step that guarantees convergence]
     #[arg(long)]
     step: Option<f64>,
-    /// Ends where no component of the mean gradient is larger
+    /// Stop when no component of the mean gradient exceeds this
     #[arg(long, default_value_t = 1e-6)]
     tolerance: f64,
     #[command(flatten)]
@@ -109,22 +112,22 @@ enum Solver {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  pellucid iterate kmeans points.csv --k 10 -o assignments.parquet")]
 struct Clustering {
-    /// Table of rows to divide
+    /// Table of rows to cluster
     #[arg(value_name = "DATA")]
     data: PathBuf,
-    /// Centers [default: as many as the file of --init has]
+    /// Number of clusters [default: the number of rows of the --init file]
     #[arg(long, value_name = "N")]
     k: Option<usize>,
-    /// First centers: k-means++, or a table with the same columns
+    /// Initial centers: k-means++, or a table with the same columns
     #[arg(long, value_name = "k-means++|FILE", default_value = "k-means++")]
     init: String,
-    /// Chooses the draws of k-means++ [default: 0]
+    /// Random seed of k-means++ [default: 0]
     #[arg(long)]
     seed: Option<u64>,
-    /// Columns [default: all that hold numbers]
+    /// Columns to use [default: all numeric columns]
     #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
     features: Option<Vec<String>>,
-    /// Ends where all centers together move less, relative to the data's variance
+    /// Stop when the total movement of the centers, relative to the data's variance, is below this
     #[arg(long, default_value_t = 1e-4)]
     tolerance: f64,
     #[command(flatten)]
@@ -137,13 +140,13 @@ struct Ranking {
     /// Edge list
     #[arg(value_name = "DATA")]
     data: PathBuf,
-    /// The vertices are 0 to N-1 [default: those that have edges]
+    /// Use the vertices 0 to N-1 [default: the vertices that have edges]
     #[arg(long, value_name = "N")]
     vertices: Option<u64>,
-    /// Share of a rank that goes along edges
+    /// Damping factor: the share of a rank that follows the edges
     #[arg(long, default_value_t = 0.85)]
     damping: f64,
-    /// Ends where the absolute changes of all ranks sum up to no more
+    /// Stop when the absolute changes of all ranks sum to no more than this
     #[arg(long, default_value_t = 1e-6)]
     tolerance: f64,
     #[command(flatten)]
@@ -207,7 +210,9 @@ impl Regression {
             (Solver::Lbfgs, None) => Algorithm::Lbfgs,
             (Solver::Gd, step) => Algorithm::GradientDescent { step },
             (Solver::Lbfgs, Some(_)) => {
-                return Err(Failure::Usage("--step is for --solver gd; lbfgs chooses its steps".to_string()));
+                return Err(Failure::Usage(
+                    "cannot use --step with --solver lbfgs, which chooses its own steps; use --solver gd".to_string(),
+                ));
             }
         };
         let options = logistic_regression::Options {
@@ -227,19 +232,20 @@ impl Regression {
 impl Clustering {
     fn job(&self, data: &Path) -> Result<Job<kmeans::Clusters>, Failure> {
         let init = if self.init == "k-means++" {
-            let k = self.k.ok_or_else(|| Failure::Usage("how many centers? Say --k N".to_string()))?;
+            let k = self.k.ok_or_else(|| {
+                Failure::Usage("the number of centers is missing; set it with --k N".to_string())
+            })?;
             kmeans::Init::PlusPlus { k, seed: self.seed.unwrap_or(0) }
         } else {
             if self.seed.is_some() {
                 return Err(Failure::Usage(
-                    "--seed chooses the draws of k-means++, and --init gives the centers; leave one out"
-                        .into(),
+                    "cannot use --seed with the centers of an --init file; remove one of them".into(),
                 ));
             }
             let given = Table::open(Path::new(&self.init))?;
             if let Some(k) = self.k.filter(|k| *k != given.rows()) {
                 return Err(Failure::Usage(format!(
-                    "--k {k} does not fit {}, which has {} centers; leave --k out",
+                    "--k {k} does not match {}, which has {} centers; remove --k",
                     self.init,
                     given.rows()
                 )));
@@ -271,7 +277,7 @@ impl Ranking {
     }
 }
 
-/// Runs a job to its end, and tells.
+/// Runs a job and prints its result and summary.
 fn execute<R: Printable>(job: Job<R>, running: &Running, console: &Console) -> Result<(), Failure> {
     if interrupt::requested() {
         return Err(Failure::Interrupted);
@@ -281,7 +287,7 @@ fn execute<R: Printable>(job: Job<R>, running: &Running, console: &Console) -> R
     }
     let memory = running.bandwidths()?;
     let own = memory.iter().find(|measured| measured.threads == running.all_threads());
-    let told = Told {
+    let summary = RunSummary {
         progress: job.progress,
         partitions: job.partitions,
         bytes: job.bytes_per_iteration,
@@ -291,7 +297,7 @@ fn execute<R: Printable>(job: Job<R>, running: &Running, console: &Console) -> R
     let snapshots = running.snapshots()?;
     let control = JobControl::default();
     let mut hosting = running.hosting(&control, console)?;
-    // Last, since from here on its trace takes the place of one that may be there.
+    // Start the recorder last, since it overwrites an existing trace.
     let recorder = running.recorder().inspect_err(|_| {
         if let Some(hosting) = hosting.take() {
             hosting.end(false);
@@ -312,16 +318,16 @@ fn execute<R: Printable>(job: Job<R>, running: &Running, console: &Console) -> R
         progress: Some(Box::new(move |now| line.show(now))),
         ..RunOptions::default()
     };
-    let ran = run_there(job.plan.clone(), running, hosting, options, console);
-    // A job that failed leaves its trace, too: it says how far it came. One whose trace cannot be kept has its result.
+    let ran = run_plan(job.plan.clone(), running, hosting, options, console);
+    // A failed job keeps its trace, which shows how far it got. If only the trace fails, the result is still printed.
     let kept = recorder.map_or(Ok(()), |recorder| recorder.finish().map(drop));
     let kept = kept.map_err(|error| Failure::Failed(error.to_string()));
-    // Workers that got the same Ctrl-C may be gone before the controller heard of it.
+    // Ctrl-C may end the workers before the controller handles it; report the interruption, not their loss.
     let outcome =
         ran.map_err(|failure| if interrupt::requested() { Failure::Interrupted } else { failure })?;
     drop(guard);
     if let Some(iteration) = outcome.resumed_at {
-        console.note(&format!("went on from iteration {} of a snapshot", format_count(iteration)));
+        console.note(&format!("resumed from the snapshot of iteration {}", format_count(iteration)));
     }
     let cost = Cost::of(&outcome, preparations, threads);
     let finished = job.finish(&outcome)?;
@@ -329,19 +335,19 @@ fn execute<R: Printable>(job: Job<R>, running: &Running, console: &Console) -> R
         finished.result.write(path)?;
         console.note(&format!("written to {}", path.display()));
     }
-    let shown = if console.json {
-        let document = results::document(&finished, &outcome, cost, told.memory(cost));
+    let printed = if console.json {
+        let document = results::document(&finished, &outcome, cost, summary.memory(cost));
         console.print(|out| crate::output::write_document(out, "pellucid.iterate/1", &document))
     } else {
-        let most = if console.cut().is_some() { SCREEN_LINES } else { usize::MAX };
-        let shown = console.print(|out| finished.result.print(out, most));
-        console.note(&told.summary(&finished, &outcome, cost));
-        shown
+        let max_lines = if console.display_limits().is_some() { MAX_SCREEN_LINES } else { usize::MAX };
+        let printed = console.print(|out| finished.result.print(out, max_lines));
+        console.note(&summary.line(&finished, &outcome, cost));
+        printed
     };
-    kept.and(shown)
+    kept.and(printed)
 }
 
-/// Takes part in a job that another process controls.
+/// Runs as a worker of a job that another process controls.
 fn work(
     plan: Arc<Plan>,
     invitation: &Invitation,
@@ -358,14 +364,14 @@ fn work(
         ..WorkerSettings::default()
     };
     if running.on.is_some() {
-        // Whoever hosts it waits for this: what is wrong with the data has come out by now.
+        // `hosting.py` waits for this line; errors in the data have been reported by now.
         console.print(|out| writeln!(out, "ready"))?;
     }
     Ok(pellucid_iterate::work(plan, invitation, &settings)?)
 }
 
-/// Runs a plan: here, in processes that this one starts or waits for, or in Spark's tasks.
-fn run_there(
+/// Runs a plan in this process, in processes that it starts or waits for, or in Spark tasks.
+fn run_plan(
     plan: Arc<Plan>,
     running: &Running,
     hosting: Option<Hosting>,
@@ -373,8 +379,8 @@ fn run_there(
     console: &Console,
 ) -> Result<Outcome, Failure> {
     if let Some(mut hosting) = hosting {
-        console.note(&format!("{} workers in tasks of Spark's", hosting.workers));
-        let options = RunOptions { wait_limit: SPARK_LIMIT, ..options };
+        console.note(&format!("{} workers in Spark tasks", hosting.workers));
+        let options = RunOptions { wait_limit: SPARK_START_TIMEOUT, ..options };
         let cluster = hosting.cluster();
         let ran = pellucid_iterate::control(plan, &cluster, options, |invitation| {
             hosting.invite(invitation).map(|()| Vec::new())
@@ -393,24 +399,24 @@ fn run_there(
     })?)
 }
 
-/// What the summary says of the job itself.
-struct Told {
+/// Properties of the job that its summary reports.
+struct RunSummary {
     progress: &'static str,
     partitions: u32,
     bytes: u64,
-    /// Bytes a second, where it was measured.
+    /// Memory bandwidth in bytes per second, if measured.
     bandwidth: Option<f64>,
 }
 
-impl Told {
-    /// The bandwidth, and the share of it that iterations reach.
+impl RunSummary {
+    /// Returns the bandwidth, and the share of it that the iterations reach.
     fn memory(&self, cost: Option<Cost>) -> Option<(f64, Option<f64>)> {
         let share = |bandwidth: f64| cost.map(|cost| self.bytes as f64 / (cost.median_ms / 1e3) / bandwidth);
         self.bandwidth.map(|bandwidth| (bandwidth, share(bandwidth)))
     }
 
-    /// `12 iterations on 8 partitions, converged · loss 0.103 · 8.4 ms each · 38.2 GB/s · 1,204 tasks/s`.
-    fn summary<R>(&self, finished: &Finished<R>, outcome: &Outcome, cost: Option<Cost>) -> String {
+    /// Returns `12 iterations on 8 partitions, converged · loss 0.103 · 8.4 ms each · 38.2 GB/s · 1,204 tasks/s`.
+    fn line<R>(&self, finished: &Finished<R>, outcome: &Outcome, cost: Option<Cost>) -> String {
         let end = if finished.converged { "converged" } else { "not converged (--iterations, --tolerance)" };
         let mut parts =
             vec![format!("{} iterations on {} partitions, {end}", finished.iterations, self.partitions)];
@@ -419,34 +425,36 @@ impl Told {
         }
         if let Some(cost) = cost {
             parts.push(format!("{:.3} ms each", cost.median_ms));
-            let of = self.memory(Some(cost)).and_then(|(_, share)| share);
-            let of = of.map_or(String::new(), |share| format!(", {:.0} % of the memory's", share * 100.0));
-            parts.push(format!("{:.1} GB/s{of}", self.bytes as f64 / cost.median_ms / 1e6));
+            let share = self.memory(Some(cost)).and_then(|(_, share)| share);
+            let share =
+                share.map_or(String::new(), |share| format!(", {:.0} % of the memory's", share * 100.0));
+            parts.push(format!("{:.1} GB/s{share}", self.bytes as f64 / cost.median_ms / 1e6));
             parts.push(format!("{} tasks/s", format_count(cost.tasks_per_s as u64)));
         }
         parts.join(" · ")
     }
 }
 
-/// The progress line: iteration, loss or residual, tasks a second, balance.
+/// The progress line: iteration, loss or residual, tasks per second, balance.
 struct Line {
     bar: crate::console::Progress,
     name: &'static str,
     preparations: u64,
-    most: u64,
+    max_iterations: u64,
     last: (Instant, u64),
 }
 
 impl Line {
-    fn new<R>(job: &Job<R>, most: u64, console: &Console) -> Self {
+    fn new<R>(job: &Job<R>, max_iterations: u64, console: &Console) -> Self {
         let bar = console.progress();
-        Line { bar, name: job.progress, preparations: job.preparations, most, last: (Instant::now(), 0) }
+        let last = (Instant::now(), 0);
+        Line { bar, name: job.progress, preparations: job.preparations, max_iterations, last }
     }
 
     fn show(&mut self, now: &Progress) {
         let iteration = now.iteration.saturating_sub(self.preparations);
-        let mut parts =
-            vec![format!("iteration {} of at most {}", format_count(iteration), format_count(self.most))];
+        let limit = format_count(self.max_iterations);
+        let mut parts = vec![format!("iteration {} of at most {limit}", format_count(iteration))];
         if let Some(value) = now.observed.get(self.name) {
             parts.push(format!("{} {value:.6e}", self.name));
         }
@@ -459,6 +467,6 @@ impl Line {
             parts.push(format!("balance {:.0} %", balance * 100.0));
         }
         self.last = (Instant::now(), now.tasks);
-        self.bar.set(iteration, self.most, &parts.join(" · "));
+        self.bar.set(iteration, self.max_iterations, &parts.join(" · "));
     }
 }

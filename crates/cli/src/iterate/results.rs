@@ -1,4 +1,4 @@
-//! What each application prints, writes and says in JSON.
+//! Prints and writes the results of each application, and encodes them as JSON.
 
 use crate::failure::Failure;
 use arrow::array::{ArrayRef, Float64Array, StringArray, UInt32Array, UInt64Array};
@@ -13,30 +13,30 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Rows of a batch that is written.
+/// Rows per written batch.
 const BATCH: usize = 1 << 20;
-/// Vertices that are shown.
+/// Number of vertices shown.
 const TOP: usize = 10;
 
 /// A result that the command can show.
 pub trait Printable {
-    /// For people; at most `most` lines of what there may be many of.
-    fn print(&self, out: &mut dyn Write, most: usize) -> io::Result<()>;
-    /// The `result` of the document.
+    /// Prints the result as text, with at most `max_lines` coefficients, centers or vertices.
+    fn print(&self, out: &mut dyn Write, max_lines: usize) -> io::Result<()>;
+    /// Returns the `result` of the document.
     fn json(&self) -> Value;
-    /// As Parquet.
+    /// Writes the result as Parquet.
     fn write(&self, path: &Path) -> Result<(), Failure>;
 }
 
 impl Printable for Model {
-    fn print(&self, out: &mut dyn Write, most: usize) -> io::Result<()> {
+    fn print(&self, out: &mut dyn Write, max_lines: usize) -> io::Result<()> {
         let width = self.features.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(11);
         writeln!(out, "{:width$}  {:>24}", "feature", "coefficient")?;
         writeln!(out, "{:width$}  {:>24}", "(intercept)", self.intercept)?;
-        for (name, coefficient) in self.features.iter().zip(&self.coefficients).take(most) {
+        for (name, coefficient) in self.features.iter().zip(&self.coefficients).take(max_lines) {
             writeln!(out, "{name:width$}  {coefficient:>24}")?;
         }
-        rest(out, self.features.len(), most)
+        rest(out, self.features.len(), max_lines)
     }
 
     fn json(&self) -> Value {
@@ -59,17 +59,17 @@ impl Printable for Model {
 }
 
 impl Printable for Clusters {
-    fn print(&self, out: &mut dyn Write, most: usize) -> io::Result<()> {
+    fn print(&self, out: &mut dyn Write, max_lines: usize) -> io::Result<()> {
         let mut counts = vec![0_u64; self.centers.len()];
         for center in &self.assignments {
             counts[*center as usize] += 1;
         }
         writeln!(out, "center  rows  {}", self.features.join("  "))?;
-        for (number, (center, count)) in self.centers.iter().zip(counts).enumerate().take(most) {
+        for (number, (center, count)) in self.centers.iter().zip(counts).enumerate().take(max_lines) {
             let values: Vec<String> = center.iter().map(f64::to_string).collect();
             writeln!(out, "{number}  {count}  {}", values.join("  "))?;
         }
-        rest(out, self.centers.len(), most)?;
+        rest(out, self.centers.len(), max_lines)?;
         writeln!(out, "inertia {}", self.inertia)
     }
 
@@ -89,12 +89,12 @@ impl Printable for Clusters {
 }
 
 impl Printable for Ranks {
-    fn print(&self, out: &mut dyn Write, most: usize) -> io::Result<()> {
+    fn print(&self, out: &mut dyn Write, max_lines: usize) -> io::Result<()> {
         writeln!(out, "{:>20}  {:>24}", "vertex", "rank")?;
-        for (vertex, rank) in self.top(TOP.min(most)) {
+        for (vertex, rank) in self.top(TOP.min(max_lines)) {
             writeln!(out, "{vertex:>20}  {rank:>24}")?;
         }
-        rest(out, self.vertices.len(), TOP.min(most))
+        rest(out, self.vertices.len(), TOP.min(max_lines))
     }
 
     fn json(&self) -> Value {
@@ -120,21 +120,22 @@ fn rest(out: &mut dyn Write, all: usize, shown: usize) -> io::Result<()> {
     }
 }
 
-/// What a job's iterations cost.
+/// Timing of a job's iterations.
 #[derive(Debug, Clone, Copy)]
 pub struct Cost {
-    /// Of the durations of iterations, in ms.
+    /// Median duration of an iteration.
     pub median_ms: f64,
-    /// Of the durations of iterations, in ms.
+    /// 99th percentile of the duration of an iteration.
     pub p99_ms: f64,
-    /// Tasks a second over all iterations.
+    /// Tasks per second over all iterations.
     pub tasks_per_s: f64,
-    /// Share of the threads' time that was not in tasks: spawning, waiting, nothing to do.
+    /// Share of the threads' time spent outside tasks: spawning, waiting, idle.
     pub outside_tasks: Option<f64>,
 }
 
 impl Cost {
-    /// `None` where no iteration was timed. `preparations` iterations come before the first that counts.
+    /// Computes the timing, without the first `preparations` iterations. Returns `None` if no iteration was
+    /// timed.
     pub fn of(outcome: &Outcome, preparations: u64, threads: usize) -> Option<Cost> {
         let all_ns = outcome.iterations_ns.iter().sum::<u64>() as f64;
         let skipped = usize::try_from(preparations).unwrap_or(usize::MAX);
@@ -143,14 +144,14 @@ impl Cost {
         let last = times_ns.len().checked_sub(1)?;
         let at = |share: f64| times_ns[(last as f64 * share).round() as usize] as f64 / 1e6;
         let outside = |busy_ns: u64| (1.0 - busy_ns as f64 / (all_ns * threads as f64)).max(0.0);
-        // One iteration is over when the first signal is, from which on they are timed.
+        // Timing starts at the first signal, which ends the first iteration.
         let timed = outcome.iterations_ns.len() as f64 / (outcome.iterations_ns.len() + 1) as f64;
         let tasks = outcome.iterating.map_or(outcome.tasks as f64 * timed, |(_, tasks)| tasks as f64);
         Some(Cost {
             median_ms: at(0.5),
             p99_ms: at(0.99),
             tasks_per_s: tasks / (all_ns / 1e9),
-            // After a loss one worker may be left of several: its threads are not all.
+            // After a worker is lost, the number of threads no longer holds.
             outside_tasks: outcome
                 .iterating
                 .filter(|_| outcome.recoveries == 0)
@@ -159,8 +160,8 @@ impl Cost {
     }
 }
 
-/// The `pellucid.iterate/1` document, without its format. `memory` is its bandwidth in bytes a second, and
-/// the share of it that iterations reach.
+/// Returns the `pellucid.iterate/1` document without its `format` key. `memory` is the bandwidth in bytes per
+/// second, and the share of it that the iterations reach.
 pub fn document<R: Printable>(
     finished: &Finished<R>,
     outcome: &Outcome,

@@ -1,4 +1,4 @@
-//! How an iterative job runs, whichever it is: the options that all of them have.
+//! Options that all iterative applications share.
 
 use crate::console::Console;
 use crate::failure::Failure;
@@ -14,22 +14,23 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::{fs, io};
 
-/// How a job runs, whichever it is.
+/// Options of an iterative job.
 #[derive(Debug, Args)]
 pub struct Running {
-    /// Threads that compute, of each process [default: all cores, divided among processes; on Spark 1]
+    /// Threads per process [default: all cores, divided among processes; 1 on Spark]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub workers: Option<u16>,
-    /// Processes that compute, each with its own partitions [default: this one]
+    /// Number of worker processes, each with its own partitions [default: run in this process]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub processes: Option<u16>,
-    /// Listen here for --processes workers that others start, instead of starting them; see `iterate --help`
+    /// Wait at this address for --processes workers started elsewhere, instead of starting them;
+    /// see `iterate --help`
     #[arg(long, value_name = "HOST:PORT", requires = "processes")]
     pub listen: Option<String>,
-    /// Partitions of the data [default: by its size]
+    /// Number of data partitions [default: chosen by data size]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub partitions: Option<u32>,
-    /// Passes over the data, at most
+    /// Maximum number of passes over the data
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     pub iterations: u64,
     /// Precision of the data in memory
@@ -38,23 +39,23 @@ pub struct Running {
     /// Write the result as Parquet: coefficients, assignments or ranks
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Keep the job's trace, for `pellucid analyze`
+    /// Write the job's trace to FILE, for `pellucid analyze`
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Keep snapshots in a folder or object store (s3://…), and go on from the newest there is
+    /// Store snapshots in a folder or object store (s3://…), and resume from the latest one
     #[arg(long, value_name = "DIR|URL")]
     pub snapshot: Option<String>,
-    /// Iterations between two snapshots
+    /// Iterations between snapshots
     #[arg(long, value_name = "N", default_value_t = 10, requires = "snapshot", value_parser = clap::value_parser!(u32).range(1..))]
     pub snapshot_every: u32,
-    /// Measure the memory's bandwidth before the job, and say what share of it the job's passes reach; a
-    /// trace then has it, too
+    /// Measure the memory bandwidth before the job, report the share that the job reaches, and
+    /// add it to the trace
     #[arg(long)]
     pub bandwidth: bool,
-    /// Run the workers on Apache Spark, --processes of them (default: as many as fit), through a Python that has PySpark
+    /// Run the workers on Apache Spark; requires PySpark [default --processes: as many as fit]
     #[arg(long, value_name = "spark[=MASTER]", help_heading = "Spark")]
     pub on: Option<String>,
-    /// One of Spark's settings, for example spark.executor.memory=4g
+    /// Set a Spark property, for example spark.executor.memory=4g
     #[arg(long = "conf", value_name = "KEY=VALUE", value_parser = spark::parse_setting, requires = "on", help_heading = "Spark")]
     pub conf: Vec<(String, String)>,
 }
@@ -67,7 +68,7 @@ pub enum PrecisionName {
 }
 
 impl Running {
-    /// Of the data in memory.
+    /// Returns the precision of the data in memory.
     pub fn precision(&self) -> Precision {
         match self.precision {
             PrecisionName::F64 => Precision::F64,
@@ -75,7 +76,7 @@ impl Running {
         }
     }
 
-    /// Threads of one process.
+    /// Returns the number of threads per process.
     pub fn threads(&self) -> usize {
         if self.on.is_some() {
             return self.workers.map_or(1, usize::from);
@@ -84,46 +85,47 @@ impl Running {
         self.workers.map_or(cores.max(1), usize::from)
     }
 
-    /// Threads of all processes, on this machine.
+    /// Returns the number of threads of all processes on this machine.
     pub fn all_threads(&self) -> usize {
         self.threads() * self.processes.map_or(1, usize::from)
     }
 
-    /// A Spark session that starts the workers, if that was asked for.
+    /// Starts the Spark session that hosts the workers, if `--on` was given.
     pub fn hosting(&self, control: &JobControl, console: &Console) -> Result<Option<Hosting>, Failure> {
         let Some(on) = &self.on else { return Ok(None) };
-        let wanted = spark::Wanted {
+        let request = spark::HostingRequest {
             master: spark::master(on)?,
             conf: &self.conf,
             workers: self.processes.map(u32::from),
             threads: self.threads() as u32,
         };
-        Hosting::start(&wanted, control.clone(), console).map(Some)
+        Hosting::start(&request, control.clone(), console).map(Some)
     }
 
-    /// Where snapshots go.
+    /// Returns the snapshot options.
     pub fn snapshots(&self) -> Result<Option<Snapshots>, Failure> {
         let Some(place) = &self.snapshot else { return Ok(None) };
         let url = if place.contains("://") {
             place.clone()
         } else {
             let path = std::path::absolute(place).map_err(|e| Failure::file("find", place, &e))?;
-            // What a URL would read otherwise.
+            // Escape the characters that are special in a URL.
             let path = path.display().to_string().replace('%', "%25").replace('?', "%3F").replace('#', "%23");
             format!("file://{path}")
         };
         let wrong = |e| {
             Failure::Usage(format!(
-                "--snapshot {place}: {e}; give a folder, or a URL such as s3://bucket/job"
+                "invalid --snapshot {place}: {e}; pass a folder, or a URL such as s3://bucket/job"
             ))
         };
         Ok(Some(Snapshots { place: url.parse().map_err(wrong)?, every_iterations: self.snapshot_every }))
     }
 
-    /// How fast as many threads as the job has read memory, measured before it, since both would take it from
-    /// each other; for a trace, also how fast one thread does, two, and so on to all cores, for `whatif`.
+    /// Measures the memory bandwidth with the job's number of threads. For a trace, also measures it with 1
+    /// thread up to all cores, which `whatif` uses. Measures before the job starts, so that the two do not
+    /// compete for bandwidth.
     pub fn bandwidths(&self) -> Result<Vec<Bandwidth>, Failure> {
-        /// A thread's buffer: larger than any cache.
+        /// Buffer size per thread, larger than any cache.
         const BYTES: usize = 512 << 20;
         if !self.bandwidth {
             return Ok(Vec::new());
@@ -134,10 +136,10 @@ impl Running {
         }
         let measured = counts.into_iter().map(|threads| bandwidth::measure(threads, BYTES, 6));
         let found: io::Result<Vec<Bandwidth>> = measured.collect();
-        found.map_err(|e| Failure::Failed(format!("cannot measure the memory's bandwidth: {e}")))
+        found.map_err(|e| Failure::Failed(format!("cannot measure the memory bandwidth: {e}")))
     }
 
-    /// The recorder of the trace that was asked for.
+    /// Starts the recorder of the trace, if `--trace` was given.
     pub fn recorder(&self) -> Result<Option<Recorder>, Failure> {
         let Some(path) = &self.trace else { return Ok(None) };
         let options = RecorderOptions {
@@ -149,13 +151,13 @@ impl Running {
         Recorder::start(options).map(Some).map_err(|e| Failure::Failed(e.to_string()))
     }
 
-    /// How workers in other processes are found.
+    /// Returns how the controller and its worker processes connect.
     pub fn cluster(&self, workers: u16) -> Result<Cluster, Failure> {
         let mut cluster = Cluster { workers: u32::from(workers), ..Cluster::default() };
         if let Some(listen) = &self.listen {
             cluster.secret = Some(Invitation::secret_from_environment().ok_or_else(|| {
                 Failure::Usage(
-                    "--listen needs PELLUCID_ITERATE_SECRET in the environment: a text that the workers have, too"
+                    "--listen needs the secret shared with the workers; set PELLUCID_ITERATE_SECRET in the environment"
                         .to_string(),
                 )
             })?);
@@ -164,23 +166,25 @@ impl Running {
         Ok(cluster)
     }
 
-    /// Refuses what cannot be done, before anything is.
+    /// Rejects invalid options before the job starts.
     pub fn check(&self) -> Result<(), Failure> {
         if Invitation::from_environment().map_err(Failure::Usage)?.is_some() {
-            // A worker: its controller was asked.
+            // This process is a worker; its controller has checked the options.
             return Ok(());
         }
         if let Some(on) = &self.on {
             spark::master(on)?;
             if self.listen.is_some() {
                 return Err(Failure::Usage(
-                    "--listen: with --on spark the controller listens where Spark's driver is; leave it out"
+                    "cannot use --listen with --on spark, where the controller listens on the driver's address; \
+                     remove --listen"
                         .to_string(),
                 ));
             }
             if self.bandwidth {
                 return Err(Failure::Usage(
-                    "--bandwidth measures this machine's memory, and with --on spark workers are elsewhere; leave it out"
+                    "cannot use --bandwidth with --on spark: it measures this machine's memory, not the \
+                     executors'; remove --bandwidth"
                         .to_string(),
                 ));
             }
@@ -195,7 +199,7 @@ impl Running {
         self.check_snapshots()
     }
 
-    /// Refuses a folder for snapshots that cannot be made or written: a job may run for hours before its first.
+    /// Rejects a snapshot folder that cannot be created or written, since the first snapshot may be hours away.
     fn check_snapshots(&self) -> Result<(), Failure> {
         let place = self.snapshots()?.map(|snapshots| snapshots.place);
         let local = place.filter(|place| place.scheme() == "file");
@@ -203,15 +207,15 @@ impl Running {
         let written = fs::create_dir_all(&folder).and_then(|()| tempfile::tempfile_in(&folder));
         written.map(drop).map_err(|error| {
             Failure::Failed(format!(
-                "cannot write snapshots to {}: {error}; give --snapshot a folder that you may write to",
+                "cannot write snapshots to {}: {error}; pass a writable folder to --snapshot",
                 folder.display()
             ))
         })
     }
 }
 
-/// Starts processes with this one's own arguments: each reads the same data, builds the same program, and
-/// finds the invitation in its environment.
+/// Starts worker processes with the arguments of this process. Each reads the same data, builds the same
+/// program, and finds the invitation in its environment.
 pub fn start(count: u16, invitation: &Invitation) -> io::Result<Vec<Child>> {
     let program = std::env::current_exe()?;
     let one = |rank| {
@@ -226,7 +230,7 @@ pub fn start(count: u16, invitation: &Invitation) -> io::Result<Vec<Child>> {
             Ok(child) => children.push(child),
             Err(error) => {
                 for child in &mut children {
-                    // It may have ended by itself.
+                    // The child may have exited already.
                     let _ = child.kill().and_then(|()| child.wait().map(drop));
                 }
                 return Err(error);

@@ -1,4 +1,4 @@
-//! A drawn table, cut to the screen when it is printed on one.
+//! Draws a result as a table, truncated to the size of a terminal.
 
 use super::width::{fit, width};
 use super::{for_each_row, names, row_count};
@@ -7,36 +7,36 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, SchemaRef};
 use std::io::{self, Write};
 
-/// How much of a result a screen takes.
+/// Limits on the part of a result that is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cut {
-    /// Rows; of more, the first and the last halves are shown.
-    pub rows: usize,
-    /// Columns of the terminal; wide cells are shortened to fit, down to a minimum, and columns in the
-    /// middle are left out where that is not enough.
+pub struct DisplayLimits {
+    /// Maximum number of rows. Longer results show their first and last rows.
+    pub max_rows: usize,
+    /// Columns of the terminal. Wide cells are truncated to fit, down to a minimum; if that is not enough,
+    /// columns in the middle are omitted.
     pub width: usize,
 }
 
-/// No column is made narrower than this to fit the screen.
-const NARROWEST: usize = 6;
+/// Minimum width to which a column is shrunk.
+const MIN_COLUMN_WIDTH: usize = 6;
 
-/// Whether a column's values are aligned at their right end.
+/// Returns whether the values of a type are right-aligned.
 pub fn is_numeric(data_type: &DataType) -> bool {
     data_type.is_numeric()
 }
 
-/// Draws the table. Without `cut`, every row and every cell is whole.
+/// Draws the table. Without `limits`, shows all rows and complete cells.
 pub fn write(
     out: &mut dyn Write,
     schema: &SchemaRef,
     batches: &[RecordBatch],
-    cut: Option<Cut>,
+    limits: Option<DisplayLimits>,
 ) -> io::Result<()> {
     if schema.fields().is_empty() {
         return Ok(());
     }
     let total = row_count(batches);
-    let shown = cut.map_or(u64::MAX, |cut| cut.rows as u64);
+    let shown = limits.map_or(u64::MAX, |limits| limits.max_rows as u64);
     let (head, tail) = if total <= shown { (total, 0) } else { (shown.div_ceil(2), shown / 2) };
     let parts = [slice(batches, 0, head), slice(batches, total - tail, tail)];
 
@@ -51,8 +51,8 @@ pub fn write(
         })?;
     }
     let right = schema.fields().iter().map(|field| is_numeric(field.data_type()));
-    let screen = cut.map_or(usize::MAX, |cut| cut.width);
-    let rows = Hidden { count: total - head - tail, what: "row" };
+    let screen = limits.map_or(usize::MAX, |limits| limits.width);
+    let rows = Hidden { count: total - head - tail, noun: "row" };
     let frame = Frame::new(&widths, right.collect(), rows, screen);
 
     frame.rule(out, "┌", "┬", "┐")?;
@@ -69,19 +69,19 @@ pub fn write(
     frame.rule(out, "└", "┴", "┘")
 }
 
-/// Rows or columns that are not drawn.
+/// Rows or columns that are not shown.
 #[derive(Clone, Copy)]
 struct Hidden {
     count: u64,
-    /// One of them.
-    what: &'static str,
+    /// `row` or `column`.
+    noun: &'static str,
 }
 
 impl Hidden {
-    /// How many, and how to see them where the screen has room for that.
+    /// Returns a note with their number, and with how to show them if that fits on the screen.
     fn note(self, screen: usize) -> String {
         let plural = if self.count == 1 { "" } else { "s" };
-        let short = format!("… {} more {}{plural}", format_count(self.count), self.what);
+        let short = format!("… {} more {}{plural}", format_count(self.count), self.noun);
         let long = format!("{short} (--format csv prints all)");
         if width(&long) + 4 <= screen { long } else { short }
     }
@@ -89,10 +89,10 @@ impl Hidden {
 
 /// The visible columns of a table and their widths.
 struct Frame {
-    /// By index; `None` stands for those that are hidden.
+    /// Indexes of the visible columns; `None` represents the hidden ones.
     columns: Vec<Option<usize>>,
     widths: Vec<usize>,
-    /// Of all columns of the table: the values stand at the right end.
+    /// For each column of the table, whether its values are right-aligned.
     right: Vec<bool>,
     hidden_rows: Hidden,
     hidden_columns: Hidden,
@@ -100,12 +100,12 @@ struct Frame {
 }
 
 impl Frame {
-    /// Shrinks the widest columns to fit the screen, and hides those in the middle that do not fit
-    /// even so. A table is as wide as what it says of hidden rows and columns.
+    /// Shrinks the widest columns to fit the screen, and hides columns in the middle if that is not
+    /// enough. A table is at least as wide as its notes on hidden rows and columns.
     fn new(natural: &[usize], right: Vec<bool>, hidden_rows: Hidden, screen: usize) -> Frame {
         let all = natural.len();
-        let (head, tail) = fitting(natural, screen);
-        let hidden_columns = Hidden { count: (all - head - tail) as u64, what: "column" };
+        let (head, tail) = visible_columns(natural, screen);
+        let hidden_columns = Hidden { count: (all - head - tail) as u64, noun: "column" };
         let rest = (hidden_columns.count > 0).then_some(None);
         let columns: Vec<Option<usize>> =
             (0..head).map(Some).chain(rest).chain((all - tail..all).map(Some)).collect();
@@ -125,7 +125,7 @@ impl Frame {
         writeln!(out, "{left}{}{right}", bars.join(middle))
     }
 
-    /// A row of the table; `cells` are all of its columns.
+    /// Writes a row of the table; `cells` has one entry for each column of the result.
     fn line(&self, out: &mut dyn Write, cells: &[Option<String>]) -> io::Result<()> {
         for (column, columns) in self.columns.iter().zip(&self.widths) {
             let text = column.map_or_else(|| "…".to_string(), |c| fit(&cell_text(&cells[c]), *columns));
@@ -139,7 +139,7 @@ impl Frame {
         out.write_all("│\n".as_bytes())
     }
 
-    /// A line over the table's whole width that says how many are hidden, if any are.
+    /// Writes a line across the table with the number of hidden rows or columns, if any.
     fn note(&self, out: &mut dyn Write, hidden: Hidden) -> io::Result<()> {
         if hidden.count == 0 {
             return Ok(());
@@ -149,25 +149,25 @@ impl Frame {
     }
 }
 
-/// Columns between the outer bars of a frame and their blanks.
+/// Returns the width between the outer bars of a frame, without their padding.
 fn inner(widths: &[usize]) -> usize {
     widths.iter().sum::<usize>() + 3 * widths.len().saturating_sub(1)
 }
 
-/// Returns how many columns from either end fit the screen at their narrowest, beside one that stands for the
-/// others; at least one.
-fn fitting(natural: &[usize], screen: usize) -> (usize, usize) {
+/// Returns how many columns from either end fit the screen at their minimum widths, next to a column that
+/// represents the hidden ones. Returns at least one.
+fn visible_columns(natural: &[usize], screen: usize) -> (usize, usize) {
     let all = natural.len();
-    let narrowest = |column: usize| natural[column].min(NARROWEST) + 3;
-    if (0..all).map(narrowest).sum::<usize>() < screen {
+    let min_width = |column: usize| natural[column].min(MIN_COLUMN_WIDTH) + 3;
+    if (0..all).map(min_width).sum::<usize>() < screen {
         return (all, 0);
     }
     let (mut head, mut tail) = (0, 0);
-    // The outer bar, and the column that stands for the others.
+    // The outer bar, and the column that represents the hidden ones.
     let mut room = screen.saturating_sub(1 + 4);
     while head + tail < all {
         let column = if head > tail { all - 1 - tail } else { head };
-        let Some(rest) = room.checked_sub(narrowest(column)) else { break };
+        let Some(rest) = room.checked_sub(min_width(column)) else { break };
         room = rest;
         if head > tail { tail += 1 } else { head += 1 }
     }
@@ -189,8 +189,8 @@ fn slice(batches: &[RecordBatch], skip: u64, take: u64) -> Vec<RecordBatch> {
     out
 }
 
-/// What would break the frame, made visible.
-fn clean(text: &str) -> String {
+/// Escapes control characters, which would break the frame.
+fn escape_control(text: &str) -> String {
     if !text.contains(char::is_control) {
         return text.to_string();
     }
@@ -198,15 +198,15 @@ fn clean(text: &str) -> String {
 }
 
 fn cell_text(cell: &Option<String>) -> String {
-    cell.as_deref().map_or_else(|| "NULL".to_string(), clean)
+    cell.as_deref().map_or_else(|| "NULL".to_string(), escape_control)
 }
 
-/// Takes from the widest columns until the frame fits or all are at the minimum.
+/// Shrinks the widest columns until the frame fits or all columns are at the minimum.
 fn shrink(widths: &mut [usize], screen: usize) {
     let frame = 3 * widths.len() + 1;
     let mut excess = (widths.iter().sum::<usize>() + frame).saturating_sub(screen);
     while excess > 0 {
-        let Some(widest) = widths.iter_mut().filter(|width| **width > NARROWEST).max() else { return };
+        let Some(widest) = widths.iter_mut().filter(|width| **width > MIN_COLUMN_WIDTH).max() else { return };
         *widest -= 1;
         excess -= 1;
     }
@@ -221,7 +221,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn numbers_stand_at_the_right_and_frames_close() {
+    fn box_right_aligns_numbers() {
         let expected = "\
 ┌─────┬──────────┬───────┬─────────────┐
 │  id │ name     │ price │ wide        │
@@ -235,38 +235,39 @@ mod tests {
     }
 
     #[test]
-    fn a_screen_shows_both_ends_and_says_what_it_left_out() {
-        let text = print(Format::Box, Some(Cut { rows: 2, width: 120 }));
+    fn long_box_shows_both_ends_and_counts_hidden_rows() {
+        let text = print(Format::Box, Some(DisplayLimits { max_rows: 2, width: 120 }));
         assert!(text.contains("│   1 │") && text.contains("│ 300 │") && !text.contains("│  20 │"), "{text}");
         assert!(text.contains("│ … 1 more row (--format csv prints all) │\n"), "{text}");
     }
 
     #[test]
-    fn a_narrow_screen_shortens_the_widest_cells() {
-        let text = print(Format::Box, Some(Cut { rows: 10, width: 34 }));
+    fn narrow_screen_truncates_the_widest_cells() {
+        let text = print(Format::Box, Some(DisplayLimits { max_rows: 10, width: 34 }));
         assert!(text.lines().all(|line| width(line) == 34), "{text}");
         assert!(text.contains("…"), "{text}");
     }
 
-    /// `columns` columns of `rows` whole numbers, as a screen shows them.
+    /// Draws a table of `columns` integer columns with `rows` rows.
     fn wide(columns: usize, rows: i64, screen: usize) -> String {
         let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values((0..rows).map(|row| 1_000_000 + row)));
         let batch = (0..columns).map(|column| (format!("column {column}"), Arc::clone(&numbers)));
         let batch = RecordBatch::try_from_iter(batch).unwrap();
         let mut out = Vec::new();
-        write(&mut out, &batch.schema(), &[batch], Some(Cut { rows: 4, width: screen })).unwrap();
+        let limits = DisplayLimits { max_rows: 4, width: screen };
+        write(&mut out, &batch.schema(), &[batch], Some(limits)).unwrap();
         String::from_utf8(out).unwrap()
     }
 
     #[test]
-    fn columns_that_do_not_fit_are_left_out_in_the_middle_and_counted() {
+    fn columns_that_do_not_fit_are_hidden_in_the_middle_and_counted() {
         for (columns, screen, drawn) in [(16, 120, 12), (16, 80, 8), (16, 40, 3), (3_000, 80, 8)] {
             let text = wide(columns, 3, screen);
             let widths: Vec<usize> = text.lines().map(width).collect();
             assert!(widths.iter().all(|w| *w == widths[0] && *w <= screen), "{text}");
             let header: Vec<&str> = text.lines().nth(1).unwrap().split('│').map(str::trim).collect();
             assert!([1, header.len() - 2].iter().all(|end| header[*end].starts_with("colum")), "{text}");
-            // Beside the one that stands for those that are not there, and what is outside the bars.
+            // Subtract the column for the hidden ones and the two empty parts outside the bars.
             assert_eq!(header.len() - 3, drawn, "{text}");
             let note = format!("… {} more columns", format_count((columns - drawn) as u64));
             assert!(text.contains(&note), "{text}");
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_hidden_rows_is_whole() {
+    fn hidden_rows_note_is_never_truncated() {
         for (columns, screen, note) in [
             (1, 80, "│ … 6 more rows (--format csv prints all) │"),
             (1, 40, "│ … 6 more rows │"),

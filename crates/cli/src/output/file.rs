@@ -1,6 +1,6 @@
-//! Files that appear whole or not at all, and rows in memory to one.
+//! Writes files atomically, and writes rows in memory to a file.
 //!
-//! For rows that come from elsewhere (Spark); the engine's own go through its `COPY`, by write
+//! Only rows from Spark are written here. The engine writes its own rows with `COPY`, as write
 //! monotasks.
 
 use super::invalid;
@@ -15,10 +15,11 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Writes Parquet, CSV or JSON lines, by the ending.
+/// Writes Parquet, CSV or JSON lines, by extension.
 ///
 /// # Errors
-/// When the file cannot be written, its ending says no format, or the format has no such type.
+/// Returns an error if the file cannot be written, its extension is unknown, or the format does not
+/// support a type.
 pub fn write_file(path: &Path, schema: &SchemaRef, batches: &[RecordBatch]) -> Result<(), Failure> {
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase();
     write_whole(path, |out| match ending.as_str() {
@@ -30,7 +31,7 @@ pub fn write_file(path: &Path, schema: &SchemaRef, batches: &[RecordBatch]) -> R
         }
         "csv" => {
             let mut writer = csv::WriterBuilder::new().with_header(true).build(out);
-            // Without a row the header is still there.
+            // Write the header even without rows.
             let empty = RecordBatch::new_empty(schema.clone());
             let batches = if batches.is_empty() { std::slice::from_ref(&empty) } else { batches };
             batches.iter().try_for_each(|batch| writer.write(batch)).map_err(invalid)
@@ -40,38 +41,41 @@ pub fn write_file(path: &Path, schema: &SchemaRef, batches: &[RecordBatch]) -> R
             batches.iter().try_for_each(|batch| writer.write(batch)).map_err(invalid)?;
             writer.finish().map_err(invalid)
         }
-        _ => Err(io::Error::other("the ending says no format; use .parquet, .csv or .json")),
+        _ => Err(io::Error::other("unknown extension; use .parquet, .csv or .json")),
     })
 }
 
-/// Refuses a URL for what an option can only write to a local file.
+/// Rejects a URL in an option that can only write local files.
 ///
 /// # Errors
-/// A URL.
+/// Returns an error for a URL.
 pub fn check_local(option: &str, path: &Path) -> Result<(), Failure> {
     let shown = path.display().to_string();
     match shown.contains("://") {
         true => Err(Failure::Usage(format!(
-            "cannot write to {shown}: {option} takes local files only; name one, and copy it there"
+            "cannot write to {shown}: {option} supports local files only; write one, and copy it there"
         ))),
         false => Ok(()),
     }
 }
 
-/// Writes a file that appears whole or not at all: under a temporary name beside it until then.
+/// Writes a file atomically: under a temporary name in the same folder, renamed when complete.
 ///
 /// # Errors
-/// When the path names no file, or the file cannot be written.
+/// Returns an error if the path does not name a file, or if the file cannot be written.
 pub fn write_whole(
     path: &Path,
     write: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>,
 ) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::file("write", path.display(), &error);
     let name = path.file_name().ok_or_else(|| {
-        Failure::Usage(format!("{} names no file; give one, such as `-o out.html`", path.display()))
+        Failure::Usage(format!(
+            "cannot write to {}: it does not name a file; pass one, such as `-o out.html`",
+            path.display()
+        ))
     })?;
-    if fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
-        // A device or a pipe: nothing takes its place.
+    if fs::metadata(path).is_ok_and(|existing| !existing.is_file() && !existing.is_dir()) {
+        // Write directly to a device or a pipe, which must not be replaced.
         let opened = File::options().write(true).open(path);
         let mut out = BufWriter::new(opened.map_err(failed)?);
         return write(&mut out).and_then(|()| out.flush()).map_err(failed);
@@ -86,7 +90,7 @@ pub fn write_whole(
         fs::rename(&partial, path)
     });
     written.map_err(|error| {
-        // It may not exist; the first error is the one to tell.
+        // The file may not exist; report the first error only.
         let _ = fs::remove_file(&partial);
         failed(error)
     })
@@ -98,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ending_says_the_format() {
+    fn extension_determines_the_format() {
         let (schema, batches) = sample();
         let folder = tempfile::tempdir().expect("a folder");
         let written = |name: &str, batches: &[RecordBatch]| {

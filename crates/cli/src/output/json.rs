@@ -1,19 +1,19 @@
-//! Values as JSON, and the `pellucid.result/1` document.
+//! Encodes values as JSON, and builds the `pellucid.result/1` document.
 //!
 //! | SQL | JSON |
 //! |---|---|
 //! | NULL | `null` |
 //! | BOOLEAN | `true`, `false` |
-//! | integers | numbers, all digits (64 bits: mind readers that take numbers for doubles) |
-//! | floats | the shortest number that reads back the same; `"NaN"`, `"Infinity"`, `"-Infinity"` |
-//! | DECIMAL | text with all digits (`"10.50"`): a number would be rounded by most readers |
-//! | text | text |
-//! | dates, times, timestamps, intervals | text, ISO 8601 where it has a form (`"2026-11-21"`) |
-//! | binary | text in hexadecimal |
+//! | integers | numbers with all digits (64 bits; some parsers convert numbers to doubles) |
+//! | floats | the shortest number that round-trips; `"NaN"`, `"Infinity"`, `"-Infinity"` |
+//! | DECIMAL | strings with all digits (`"10.50"`), since most parsers would round a number |
+//! | text | strings |
+//! | dates, times, timestamps, intervals | strings, in ISO 8601 where it applies (`"2026-11-21"`) |
+//! | binary | hexadecimal strings |
 //! | lists | arrays |
-//! | structs, maps | objects; a map's keys as text |
+//! | structs, maps | objects; the keys of a map become strings |
 //!
-//! `docs/json.md` tells users the same.
+//! `docs/json.md` documents this mapping for users.
 
 use super::{invalid, row_count};
 use arrow::array::{Array, ArrayRef, AsArray, ListArray, MapArray, RecordBatch, StructArray};
@@ -31,11 +31,11 @@ use std::sync::Arc;
 
 static TEXT: FormatOptions<'static> = FormatOptions::new().with_display_error(false);
 
-/// Makes JSON of a row of a column.
+/// Encodes the value at a row of a column.
 type Encoder<'a> = Box<dyn Fn(usize) -> Result<Value, ArrowError> + 'a>;
 
-/// The result of one statement, without `format`: columns, rows and their number.
-/// The caller adds `job` and `trace`.
+/// Returns the result of one statement, without its `format` key: columns, rows and row
+/// count. The caller adds `job` and `trace`.
 pub fn result_document(schema: &SchemaRef, batches: &[RecordBatch]) -> io::Result<Map<String, Value>> {
     let columns: Vec<Value> = schema
         .fields()
@@ -54,7 +54,7 @@ pub fn result_document(schema: &SchemaRef, batches: &[RecordBatch]) -> io::Resul
     Ok(document)
 }
 
-/// Prints a document with its format first, as every document of ours opens.
+/// Prints a document, with its format as the first key.
 pub fn write_document(out: &mut dyn Write, format: &str, document: &Map<String, Value>) -> io::Result<()> {
     write!(out, "{{\"format\":{}", Value::from(format))?;
     for (key, value) in document {
@@ -64,8 +64,8 @@ pub fn write_document(out: &mut dyn Write, format: &str, document: &Map<String, 
     out.write_all(b"}\n")
 }
 
-/// Prints the rows as an array of objects, a row a line. A name that occurs twice
-/// gets a number (`id`, `id_1`), since an object has each key once.
+/// Prints the rows as an array of objects, one row per line. Duplicate names get a number
+/// (`id`, `id_1`), since the keys of an object are unique.
 pub fn write_objects(out: &mut dyn Write, schema: &SchemaRef, batches: &[RecordBatch]) -> io::Result<()> {
     let keys = unique_names(schema);
     let mut separator = "[\n";
@@ -116,7 +116,7 @@ fn for_each_row(
     Ok(())
 }
 
-/// The type with the same values in the layout that `encoder` knows.
+/// Returns the type that holds the same values in a layout that `encoder` supports.
 fn plain_type(data_type: &DataType) -> DataType {
     let plain_field = |field: &FieldRef| -> FieldRef {
         let plain = plain_type(field.data_type());
@@ -209,7 +209,7 @@ fn map_encoder(array: &MapArray) -> Result<Encoder<'_>, ArrowError> {
     }))
 }
 
-/// A float as JSON. `f32` keeps its own shortest form: 0.1 stays 0.1.
+/// Encodes a float. An `f32` keeps its own shortest form: 0.1 stays 0.1.
 fn float<F: Into<f64> + Display + Copy>(value: F) -> Value {
     let wide: f64 = value.into();
     if wide.is_nan() {
@@ -217,7 +217,7 @@ fn float<F: Into<f64> + Display + Copy>(value: F) -> Value {
     } else if wide.is_infinite() {
         if wide > 0.0 { "Infinity".into() } else { "-Infinity".into() }
     } else {
-        // The shortest text of the narrow type, read as the wide one that JSON has.
+        // Format the shortest text of the narrow type, then parse it as the f64 of JSON.
         value.to_string().parse::<f64>().unwrap_or(wide).into()
     }
 }
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_keep_their_digits() {
+    fn numbers_keep_all_digits() {
         assert_eq!(encode(Int64Array::from(vec![i64::MIN, i64::MAX])), json!([i64::MIN, i64::MAX]));
         assert_eq!(encode(UInt64Array::from(vec![u64::MAX])), json!([u64::MAX]));
         assert_eq!(encode(Float32Array::from(vec![0.1])).to_string(), "[0.1]");
@@ -255,14 +255,14 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_type_in_json_is_text() {
+    fn types_without_json_equivalent_become_strings() {
         assert_eq!(encode(Date32Array::from(vec![Some(20_778), None])), json!(["2026-11-21", null]));
         assert_eq!(encode(BinaryArray::from(vec![&b"\x00\xff"[..]])), json!(["00ff"]));
         assert_eq!(encode(BooleanArray::from(vec![true, false])), json!([true, false]));
     }
 
     #[test]
-    fn rare_layouts_and_nested_values_are_taken_apart() {
+    fn dictionaries_and_nested_values_are_encoded() {
         let dictionary: DictionaryArray<Int8Type> = vec![Some("a"), None, Some("a")].into_iter().collect();
         assert_eq!(encode(dictionary), json!(["a", null, "a"]));
         let list = LargeListArray::from_iter_primitive::<Int8Type, _, _>([Some(vec![Some(1), None]), None]);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_document_opens_with_its_format() {
+    fn document_starts_with_its_format() {
         let (schema, batches) = sample();
         let document = result_document(&schema, &batches).unwrap();
         let mut out = Vec::new();
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_keep_columns_in_order_and_names_apart() {
+    fn objects_keep_column_order_and_unique_names() {
         let text = print(Format::Json, None);
         assert!(text.starts_with("[\n{\"id\":1,\"name\":"), "{text}");
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap().as_array().map(Vec::len), Some(3));

@@ -1,18 +1,18 @@
-//! Results as text: a box for people, CSV and JSON for programs, Markdown for pages.
+//! Formats results as text: box, CSV, JSON and Markdown.
 //!
-//! Everything streams to a writer; nothing is built in memory but the widths of a
-//! box. Values look the same in box, CSV and Markdown; `json` has its own rules,
+//! All formats stream to a writer; only the column widths of a box are computed in
+//! advance. Values have the same text in box, CSV and Markdown. `json` has its own rules,
 //! because JSON has types.
 //!
-//! `-o FILE` goes through the engine's `COPY`, so that writing is made of write
-//! monotasks; rows that Spark answered go to a file by [`write_file`].
+//! `-o FILE` uses the engine's `COPY`, which writes with write monotasks. Rows from Spark
+//! are written by [`write_file`].
 
 mod boxes;
 mod file;
 mod json;
 mod width;
 
-pub use boxes::Cut;
+pub use boxes::DisplayLimits;
 pub use file::{check_local, write_file, write_whole};
 pub use json::{result_document, write_document};
 pub use width::fit;
@@ -23,14 +23,14 @@ use arrow::error::ArrowError;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use std::io::{self, Write};
 
-/// How a result is printed.
+/// Output format of `--format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// A drawn table for people; cut to the screen when printed on one.
+    /// A table drawn with lines; truncated to the size of a terminal.
     Box,
     /// Comma-separated values with a header; NULL is empty, empty text is "".
     Csv,
-    /// An array of objects, a row a line; values as in `--json`.
+    /// An array of objects, one row per line; values as in `--json`.
     Json,
     /// A Markdown table.
     Markdown,
@@ -38,27 +38,27 @@ pub enum Format {
 
 /// Prints a result.
 ///
-/// `cut` limits a box to a screen; the other formats are always whole.
+/// `limits` truncates a box; the other formats are always complete.
 ///
 /// # Errors
-/// Those of the writer, and `InvalidData` for a value that cannot be shown (a date
-/// out of range).
+/// Returns the errors of the writer, and `InvalidData` for a value that cannot be
+/// formatted (a date out of range).
 pub fn write_result(
     out: &mut dyn Write,
     format: Format,
     schema: &SchemaRef,
     batches: &[RecordBatch],
-    cut: Option<Cut>,
+    limits: Option<DisplayLimits>,
 ) -> io::Result<()> {
     match format {
-        Format::Box => boxes::write(out, schema, batches, cut),
+        Format::Box => boxes::write(out, schema, batches, limits),
         Format::Csv => write_csv(out, schema, batches),
         Format::Json => json::write_objects(out, schema, batches),
         Format::Markdown => write_markdown(out, schema, batches),
     }
 }
 
-/// Rows in all batches.
+/// Returns the number of rows in all batches.
 pub fn row_count(batches: &[RecordBatch]) -> u64 {
     batches.iter().map(|batch| batch.num_rows() as u64).sum()
 }
@@ -81,7 +81,7 @@ fn for_each_row(
             .map(|array| ArrayFormatter::try_new(array.as_ref(), &options))
             .collect::<Result<_, _>>()
             .map_err(invalid)?;
-        // `logical_nulls`: dictionaries keep theirs in the values.
+        // `logical_nulls` includes the nulls in the values of dictionaries.
         let nulls: Vec<_> = columns.iter().map(|array| array.logical_nulls()).collect();
         for index in 0..batch.num_rows() {
             cells.clear();
@@ -146,7 +146,7 @@ mod tests {
     use arrow::array::{ArrayRef, Decimal128Array, Int64Array, StringArray};
     use std::sync::Arc;
 
-    /// Three rows with what is awkward: NULL, empty text, quotes, bars, wide letters.
+    /// Returns three rows with edge cases: NULL, empty text, quotes, bars, wide characters.
     pub(super) fn sample() -> (SchemaRef, Vec<RecordBatch>) {
         let columns: Vec<(&str, ArrayRef)> = vec![
             ("id", Arc::new(Int64Array::from(vec![1, 20, 300]))),
@@ -168,15 +168,15 @@ mod tests {
         (batch.schema(), vec![batch])
     }
 
-    pub(super) fn print(format: Format, cut: Option<Cut>) -> String {
+    pub(super) fn print(format: Format, limits: Option<DisplayLimits>) -> String {
         let (schema, batches) = sample();
         let mut out = Vec::new();
-        write_result(&mut out, format, &schema, &batches, cut).unwrap();
+        write_result(&mut out, format, &schema, &batches, limits).unwrap();
         String::from_utf8(out).unwrap()
     }
 
     #[test]
-    fn csv_tells_null_from_empty_text() {
+    fn csv_distinguishes_null_from_empty_text() {
         let expected = "id,name,price,wide\n\
             1,\"a|b, \"\"c\"\"\",10.50,日本\n\
             20,\"\",,é\n\
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn markdown_escapes_what_would_end_a_cell() {
+    fn markdown_escapes_bars_and_line_breaks() {
         let expected = "| id | name | price | wide |\n\
             | ---: | --- | ---: | --- |\n\
             | 1 | a\\|b, \"c\" | 10.50 | 日本 |\n\

@@ -1,15 +1,15 @@
-//! How many columns of a terminal a text takes.
+//! Computes the terminal width of text.
 //!
-//! Letters of East Asian scripts and most pictographs take two, combining marks
-//! none. The ranges are the large blocks of Unicode's East Asian Width; a rare
-//! character outside them shifts a frame by one and harms nothing else.
+//! East Asian characters and most pictographs take two columns, combining marks none.
+//! The ranges are the large blocks of Unicode's East Asian Width. A rare character
+//! outside them only misaligns the frame of a box.
 
-/// Columns that the text takes when it has no line break or tab.
+/// Returns the width of a text without line breaks or tabs.
 pub fn width(text: &str) -> usize {
     if text.is_ascii() { text.len() } else { text.chars().map(char_width).sum() }
 }
 
-/// The text cut to at most `columns`, the last of them an ellipsis if something is missing.
+/// Truncates the text to at most `columns`, ending in an ellipsis if truncated.
 pub fn fit(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_string();
@@ -50,14 +50,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wide_and_combining_characters_count_as_they_are_drawn() {
+    fn width_counts_wide_and_combining_characters() {
         assert_eq!(width("abc"), 3);
         assert_eq!(width("日本"), 4);
         assert_eq!(width("e\u{301}"), 1);
     }
 
     #[test]
-    fn what_does_not_fit_ends_in_an_ellipsis() {
+    fn truncated_text_ends_in_an_ellipsis() {
         assert_eq!(fit("abc", 3), "abc");
         assert_eq!(fit("abcd", 3), "ab…");
         assert_eq!(fit("日本語", 4), "日…");

@@ -28,7 +28,7 @@ Keys of --set:
   storage=FILE  move input and output to the store measured in FILE
                 (written by `pellucid storage probe -o FILE`)
   no=KIND|gc|scheduler|deserialize|stragglers|skew
-                remove that time; the result bounds what optimizing it can gain
+                remove that time: an upper bound of what optimising it saves
 
 Values are absolute (disk.rate=200MB/s) or relative (disk.rate=x2). Without --set and --sweep, the command \
 lists the best single changes and, separately, the upper bounds (no=…).
