@@ -52,7 +52,7 @@ pub struct Running {
     /// add it to the trace
     #[arg(long)]
     pub bandwidth: bool,
-    /// Run the workers on Apache Spark; requires PySpark [default --processes: as many as fit]
+    /// Run --processes workers (default: as many as fit) on Apache Spark; requires PySpark
     #[arg(long, value_name = "spark[=MASTER]", help_heading = "Spark")]
     pub on: Option<String>,
     /// Set a Spark property, for example spark.executor.memory=4g

@@ -1,8 +1,9 @@
-//! Workers of an iterative job in Spark's tasks: a process that runs `hosting.py`, which asks Spark for as many tasks
-//! at once as there are workers, and in each starts this command as one.
+//! Runs the workers of an iterative job in Spark tasks.
 //!
-//! The controller is here, where Spark's driver is; Spark carries nothing between the two but the invitation. When a
-//! worker or an executor is lost, Spark ends the others and starts all anew, and the job goes on from its snapshot.
+//! A process runs `hosting.py`, which runs one barrier stage with one task per worker. Each task starts this command
+//! as a worker. The controller runs in this process, on the machine of Spark's driver. Spark only passes the
+//! invitation to the workers. If a worker or an executor is lost, Spark stops the other workers and restarts all of
+//! them, and the job resumes from its latest snapshot.
 
 use super::python::Python;
 use super::session;
@@ -17,74 +18,79 @@ use std::process::{ChildStdin, ChildStdout, Stdio};
 use std::thread::JoinHandle;
 use tempfile::TempDir;
 
-/// Embedded, as `session.py` is.
+/// The Python program, embedded like `session.py`.
 const PROGRAM: &str = include_str!("hosting.py");
 
-/// What Spark is asked for.
+/// The resources requested from Spark.
 #[derive(Debug)]
-pub struct Wanted<'a> {
-    /// `None`: what the user's Spark settings say, else all cores of this machine.
+pub struct HostingRequest<'a> {
+    /// `None` uses the master of the user's Spark settings, or else all cores of this machine.
     pub master: Option<&'a str>,
-    /// Spark's settings, by key.
+    /// Spark properties by key.
     pub conf: &'a [(String, String)],
-    /// Tasks at once, one a worker; `None`: as many as fit.
+    /// Number of concurrent tasks, one per worker; `None` uses as many as fit.
     pub workers: Option<u32>,
-    /// Threads of a worker, which are the cores of its task.
+    /// Threads per worker, which are the cores of its task.
     pub threads: u32,
 }
 
-/// A session that is ready to start workers, or has.
+/// A Spark session that hosts workers.
 pub struct Hosting {
-    /// Tasks at once, one a worker.
+    /// Number of concurrent tasks, one per worker.
     pub workers: u32,
-    /// Where Spark's driver is, as executors know it.
+    /// Address of Spark's driver as seen by executors.
     host: String,
     group: libc::pid_t,
     input: ChildStdin,
     listener: JoinHandle<()>,
-    // Its files are there for as long as the session is.
+    // Keeps the session's files until it ends.
     _folder: TempDir,
 }
 
 impl Hosting {
-    /// Starts a session; workers start once they are invited. When Spark gives up, `control` ends the job.
+    /// Starts a session, which starts workers when it receives an invitation. If Spark fails, the job fails
+    /// through `control`.
     ///
     /// # Errors
-    /// When no session could be had, or Ctrl-C ended it.
-    pub fn start(wanted: &Wanted, control: JobControl, console: &Console) -> Result<Hosting, Failure> {
+    /// Returns an error if no session can be started, or after Ctrl-C.
+    pub fn start(
+        requested: &HostingRequest,
+        control: JobControl,
+        console: &Console,
+    ) -> Result<Hosting, Failure> {
         let python = Python::find()?;
         let folder = session::folder()?;
         let failed = |error| Failure::file("write to", folder.path().display(), &error);
-        let document = request(wanted, &folder)?;
+        let document = request(requested, &folder)?;
         fs::write(folder.path().join("request.json"), document.to_string()).map_err(failed)?;
         fs::write(folder.path().join("hosting.py"), PROGRAM).map_err(failed)?;
         let mut child = session::start(&python, folder.path(), "hosting.py", Stdio::piped())?;
         let group = child.id() as libc::pid_t;
         let guard = interrupt::on_interrupt(move || terminate(group));
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(Failure::Failed("Spark's Python was started without pipes".to_string()));
+            return Err(Failure::Failed("cannot reach Spark's Python process: it has no pipes".to_string()));
         };
         let mut lines = BufReader::new(output);
-        let said = listen(&mut lines, console, "ready");
+        let replies = listen(&mut lines, console, "ready");
         drop(guard);
-        let Some(ready) = said.ready else {
+        let Some(ready) = replies.awaited else {
             let status = child.wait();
             session::end(group);
-            return Err(match said.failure {
+            return Err(match replies.failure {
                 _ if interrupt::requested() => Failure::Interrupted,
                 Some(failure) => failure,
-                None => Failure::Failed(session::last_words(status, folder.path())),
+                None => Failure::Failed(session::exit_message(status, folder.path())),
             });
         };
-        let place = folder.path().to_path_buf();
+        let folder_path = folder.path().to_path_buf();
         let console = *console;
         let listener = std::thread::spawn(move || {
-            let said = listen(&mut lines, &console, "done");
+            let replies = listen(&mut lines, &console, "done");
             let status = child.wait();
-            let cause = match (said.ready, said.failure) {
+            let cause = match (replies.awaited, replies.failure) {
                 (Some(_), _) => return,
                 (None, Some(failure)) => failure.message().unwrap_or_default().to_string(),
-                (None, None) => session::last_words(status, &place),
+                (None, None) => session::exit_message(status, &folder_path),
             };
             control.fail(JobError::Connection { peer: "Spark".to_string(), cause });
         });
@@ -98,88 +104,89 @@ impl Hosting {
         })
     }
 
-    /// Where the controller has to listen, and for how many.
+    /// Returns the address on which the controller listens, and the number of workers.
     pub fn cluster(&self) -> Cluster {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         Cluster { workers: self.workers, bind: format!("{host}:0"), restarts: true, ..Cluster::default() }
     }
 
-    /// Lets Spark start the workers.
+    /// Sends the invitation, upon which Spark starts the workers.
     ///
     /// # Errors
-    /// When the session has ended.
+    /// Returns an error if the session has ended.
     pub fn invite(&mut self, invitation: &Invitation) -> io::Result<()> {
-        let told = json!({"controller": invitation.controller, "secret": invitation.secret});
-        writeln!(self.input, "{told}").and_then(|()| self.input.flush())
+        let message = json!({"controller": invitation.controller, "secret": invitation.secret});
+        writeln!(self.input, "{message}").and_then(|()| self.input.flush())
     }
 
-    /// Ends the session. `well`: the job has, so that tasks end by themselves.
-    pub fn end(self, well: bool) {
-        if !well {
+    /// Ends the session. After a successful job, tasks exit by themselves; otherwise they are terminated.
+    pub fn end(self, succeeded: bool) {
+        if !succeeded {
             terminate(self.group);
         }
         drop(self.input);
-        // It waits for the process; what it tells, nobody asks for any more.
+        // The listener waits for the process; its result is no longer needed.
         let _ = self.listener.join();
         session::end(self.group);
     }
 }
 
 fn terminate(group: libc::pid_t) {
-    // SAFETY: a signal to the group that was made for our child; where all of it has ended, nobody gets it.
+    // SAFETY: signals the group that was created for our child; the call fails if the group has exited.
     unsafe { libc::killpg(group, libc::SIGTERM) };
 }
 
-fn request(wanted: &Wanted, folder: &TempDir) -> Result<Value, Failure> {
-    let no_text =
-        || Failure::Usage("--on spark: an argument is no UTF-8, and cannot be handed to Spark".to_string());
-    let arguments = std::env::args_os().skip(1).map(|argument| argument.into_string().map_err(|_| no_text()));
+fn request(requested: &HostingRequest, folder: &TempDir) -> Result<Value, Failure> {
+    let not_utf8 =
+        || Failure::Usage("cannot use --on spark: an argument or path is not valid UTF-8; rename it".to_string());
+    let arguments = std::env::args_os().skip(1).map(|argument| argument.into_string().map_err(|_| not_utf8()));
     let program = std::env::current_exe().map_err(|error| Failure::file("find", "this program", &error))?;
     let here = std::env::current_dir().map_err(|error| Failure::file("find", "this folder", &error))?;
-    // Spark asks so often whether there are enough slots before it gives up: half a minute, not ten.
-    let asked = [("interval", "2s"), ("maxFailures", "15")].map(|(key, value)| {
+    // Spark checks 15 times, every 2 s, for enough slots before it gives up: after 30 s, instead of the default 10 min.
+    let slot_checks = [("interval", "2s"), ("maxFailures", "15")].map(|(key, value)| {
         (format!("spark.scheduler.barrier.maxConcurrentTasksCheck.{key}"), value.to_string())
     });
     Ok(json!({
         "name": "pellucid iterate",
-        "master": wanted.master,
-        "conf": asked.iter().chain(wanted.conf).collect::<Vec<_>>(),
-        // Barrier stages do not run where executors come and go.
-        "needed": {"spark.task.cpus": wanted.threads.to_string(), "spark.dynamicAllocation.enabled": "false"},
-        "workers": wanted.workers,
-        "threads": wanted.threads,
+        "master": requested.master,
+        "conf": slot_checks.iter().chain(requested.conf).collect::<Vec<_>>(),
+        // Spark does not run barrier stages with dynamic allocation.
+        "needed": {"spark.task.cpus": requested.threads.to_string(), "spark.dynamicAllocation.enabled": "false"},
+        "workers": requested.workers,
+        "threads": requested.threads,
         "arguments": arguments.collect::<Result<Vec<_>, _>>()?,
-        "program": program.to_str().ok_or_else(no_text)?,
-        "cwd": here.to_str().ok_or_else(no_text)?,
+        "program": program.to_str().ok_or_else(not_utf8)?,
+        "cwd": here.to_str().ok_or_else(not_utf8)?,
         "folder": folder.path().display().to_string(),
         "log_folder": session::log_folder(folder.path()).display().to_string(),
         "jar": null,
     }))
 }
 
-/// What a session said until it said what was waited for, or ended.
+/// Messages of a session, up to the awaited one or the end of its output.
 #[derive(Default)]
-struct Said {
-    ready: Option<Value>,
+struct Replies {
+    awaited: Option<Value>,
     failure: Option<Failure>,
 }
 
-fn listen(lines: &mut BufReader<ChildStdout>, console: &Console, key: &str) -> Said {
-    let mut said = Said::default();
+/// Reads messages until one has the given key.
+fn listen(lines: &mut BufReader<ChildStdout>, console: &Console, key: &str) -> Replies {
+    let mut replies = Replies::default();
     for line in lines.lines().map_while(Result::ok) {
-        let Ok(document) = serde_json::from_str::<Value>(&line) else { continue };
-        let words = |key: &str| document[key].as_str().map(str::to_string);
-        if let Some(found) = document.get(key) {
-            said.ready = Some(found.clone());
-            return said;
+        let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
+        let text = |key: &str| message[key].as_str().map(str::to_string);
+        if let Some(found) = message.get(key) {
+            replies.awaited = Some(found.clone());
+            return replies;
         }
-        if let Some(refused) = words("refused") {
-            said.failure = Some(Failure::Usage(refused));
-        } else if let Some(failed) = words("failed") {
-            said.failure = Some(Failure::Failed(failed));
-        } else if let Some(warning) = words("warning") {
+        if let Some(refused) = text("refused") {
+            replies.failure = Some(Failure::Usage(refused));
+        } else if let Some(failed) = text("failed") {
+            replies.failure = Some(Failure::Failed(failed));
+        } else if let Some(warning) = text("warning") {
             console.warn(&warning);
         }
     }
-    said
+    replies
 }

@@ -1,10 +1,10 @@
-//! Spark: the lines that switch Pellucid's plugin on, and statements and iterative jobs run on a Spark
-//! that the user has.
+//! `pellucid spark` prints the settings that enable the plugin; `--on spark` runs statements and iterative
+//! jobs on the user's Spark.
 //!
-//! Nothing of Spark is in this binary. The plugin is a jar that is looked for ([`plugin`]), Spark
-//! is a Python that has PySpark ([`python`]); a session is a process of that Python ([`session`]),
-//! whose rows come back as JSON ([`rows`]) and whose event log becomes the trace. Of an iterative job it starts the
-//! workers, in tasks, and nothing else ([`hosting`]).
+//! This binary contains no part of Spark. The plugin's jar is located at run time ([`plugin`]), and Spark is
+//! reached through a Python with PySpark ([`python`]). A session is a process of that Python ([`session`]). It
+//! returns rows as JSON ([`rows`]), and its event log becomes the trace. For an iterative job, Spark only
+//! starts the workers, in its tasks ([`hosting`]).
 
 mod hosting;
 mod plugin;
@@ -12,7 +12,7 @@ mod python;
 mod rows;
 mod session;
 
-pub use hosting::{Hosting, Wanted};
+pub use hosting::{Hosting, HostingRequest};
 pub use session::{Request, run};
 
 use crate::console::Console;
@@ -23,7 +23,7 @@ use serde_json::{Map, Value, json};
 /// Arguments of `spark`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The plugin is one jar, for Spark 3.5 and 4, on the driver and the executors of an unmodified Spark.
+The plugin is a single jar for Spark 3.5 and 4. It runs on the driver and the executors of an unmodified Spark.
 
 Example:
   pellucid spark jar
@@ -36,9 +36,9 @@ pub struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Print what switches the plugin on, as arguments of spark-submit
+    /// Print the settings that enable the plugin, as arguments of spark-submit
     Conf(ConfArguments),
-    /// Print where the plugin's jar is
+    /// Print the path of the plugin's jar
     #[command(after_help = "Example:\n  spark-submit --jars \"$(pellucid spark jar)\" job.py")]
     Jar,
 }
@@ -49,13 +49,13 @@ Example:
   pellucid spark conf
   spark-submit $(pellucid spark conf --mode monotasks) job.py")]
 struct ConfArguments {
-    /// What the plugin does: measure only, tune how many tasks run, or queue I/O per disk
+    /// Mode of the plugin
     #[arg(long, value_enum, default_value = "measure")]
     mode: Mode,
-    /// When more tasks at once pay [default: throughput]
+    /// Criterion for running more tasks concurrently [default: throughput]
     #[arg(long, value_enum)]
     policy: Option<Policy>,
-    /// As lines of spark-defaults.conf
+    /// Print lines of spark-defaults.conf
     #[arg(long)]
     properties: bool,
 }
@@ -63,24 +63,24 @@ struct ConfArguments {
 /// `spark.pellucid.mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Mode {
-    /// Nothing is changed
+    /// Measure only; change nothing
     Measure,
-    /// The number of tasks that run is tuned, per executor and stage; slows short stages (docs/spark-plugin.md)
+    /// Tune the number of concurrent tasks per executor and stage; slows short stages (docs/spark-plugin.md)
     Adaptive,
-    /// I/O is queued per disk, computing per core
+    /// Queue I/O per disk and computation per core
     Monotasks,
 }
 
 /// `spark.pellucid.policy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Policy {
-    /// While bytes per second grow
+    /// Add tasks while throughput increases
     Throughput,
-    /// While the congestion index falls
+    /// Add tasks while the congestion index decreases
     Index,
 }
 
-/// The name that an option's value has on the command line and in Spark's settings.
+/// Returns the name of an option's value on the command line and in Spark's settings.
 fn name(value: &impl clap::ValueEnum) -> String {
     value.to_possible_value().map_or(String::new(), |value| value.get_name().to_string())
 }
@@ -90,7 +90,7 @@ pub fn execute(arguments: &Arguments, console: &Console) -> Result<(), Failure> 
     if let Command::Conf(ConfArguments { mode: Mode::Measure, policy: Some(policy), .. }) = &arguments.command
     {
         return Err(Failure::Usage(format!(
-            "cannot use --policy {}: nothing is tuned in mode measure; add --mode adaptive or --mode monotasks",
+            "cannot use --policy {}: mode measure tunes nothing; add --mode adaptive or --mode monotasks",
             name(policy)
         )));
     }
@@ -104,7 +104,8 @@ pub fn execute(arguments: &Arguments, console: &Console) -> Result<(), Failure> 
                 vec![("spark.plugins", plugin::CLASS.to_string()), ("spark.pellucid.mode", name(&conf.mode))];
             settings.extend(conf.policy.map(|policy| ("spark.pellucid.policy", name(&policy))));
             if matches!(conf.mode, Mode::Monotasks) {
-                // Shuffle files are on the disk when their task has ended, as what its queues write (§3.1).
+                // Shuffle files must be on disk when their task ends, like writes through the queues
+                // (monotasks paper, §3.1).
                 settings.push(("spark.shuffle.sync", "true".to_string()));
             }
             if console.json {
@@ -132,27 +133,27 @@ fn print(console: &Console, document: Map<String, Value>) -> Result<(), Failure>
     console.print(|out| output::write_document(out, "pellucid.spark/1", &document))
 }
 
-/// The master of `--on spark` or `--on spark=MASTER`; `None`: Spark's own settings say.
+/// Parses `spark` or `spark=MASTER`. Returns `None` to use the master of Spark's own settings.
 ///
 /// # Errors
-/// For any other place to run.
+/// Returns an error for any other value.
 pub fn master(on: &str) -> Result<Option<&str>, Failure> {
     match on.strip_prefix("spark") {
         Some("") => Ok(None),
         Some(rest) if rest.len() > 1 && rest.starts_with('=') => Ok(Some(&rest[1..])),
         _ => Err(Failure::Usage(format!(
-            "--on {on}: it is spark or spark=MASTER, for example spark='local[4]' or spark=spark://host:7077"
+            "invalid --on {on}: expected spark or spark=MASTER, for example spark='local[4]' or \
+             spark=spark://host:7077"
         ))),
     }
 }
 
-/// Reads `KEY=VALUE` of Spark's settings.
+/// Parses `KEY=VALUE` of a Spark property.
 pub fn parse_setting(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if key.starts_with("spark.") => Ok((key.into(), value.into())),
         _ => {
-            Err("it is one of Spark's settings and its value, for example spark.executor.memory=4g"
-                .to_string())
+            Err("expected a Spark property and its value, for example spark.executor.memory=4g".to_string())
         }
     }
 }
@@ -162,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_to_run() {
+    fn master_accepts_spark_only() {
         assert!(matches!(master("spark"), Ok(None)));
         assert!(matches!(master("spark=local-cluster[2,1,1024]"), Ok(Some("local-cluster[2,1,1024]"))));
         for on in ["spark=", "sparkle", "flink", ""] {
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_sparks() {
+    fn settings_start_with_spark() {
         let read = parse_setting("spark.jars=a=b,c");
         assert_eq!(read, Ok(("spark.jars".to_string(), "a=b,c".to_string())));
         assert!(parse_setting("memory=4g").is_err());

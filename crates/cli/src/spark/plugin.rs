@@ -1,8 +1,8 @@
-//! Where the plugin's jar is.
+//! Locates the plugin's jar.
 //!
-//! It is built by Maven and this binary by Cargo, so that either can be had without the other. The
-//! jar is not part of the binary: it is looked for where the environment says, beside the binary
-//! (as it is installed), and in the checkout that the binary was built in.
+//! Maven builds the jar and Cargo builds this binary, so that either can be used without the other.
+//! The jar is searched for at the path in the environment variable, next to the binary (where it is
+//! installed), and in the checkout that the binary was built in.
 
 use crate::failure::Failure;
 use std::path::{Path, PathBuf};
@@ -10,22 +10,22 @@ use url::Url;
 
 /// The plugin's class, for `spark.plugins`.
 pub const CLASS: &str = "org.pellucid.spark.PellucidPlugin";
-/// Says where the jar is, whatever else there may be.
+/// Environment variable with the path of the jar, which overrides the search.
 const VARIABLE: &str = "PELLUCID_SPARK_JAR";
 const FILE: &str = "pellucid-spark.jar";
-/// Where Maven puts it, in a checkout.
+/// Maven's output folder in a checkout.
 const BUILT: &str = "spark-plugin/target";
-/// Where the sources of this binary were when it was built.
+/// The checkout in which this binary was built.
 const CHECKOUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// The plugin's jar.
+/// Returns the path of the plugin's jar.
 ///
 /// # Errors
-/// When there is none, with where it was looked for.
+/// Returns an error that lists the searched locations if the jar is not found.
 pub fn jar() -> Result<PathBuf, Failure> {
     if let Some(named) = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
         let path = PathBuf::from(named);
-        // Executors are started elsewhere: a relative path means nothing to them.
+        // Executors have other working directories, so the path must be absolute.
         return path
             .canonicalize()
             .map_err(|error| Failure::file("use", format!("{VARIABLE}={}", path.display()), &error));
@@ -34,31 +34,31 @@ pub fn jar() -> Result<PathBuf, Failure> {
     find(&binary, Path::new(CHECKOUT)).ok_or_else(|| {
         let beside = binary.parent().unwrap_or(Path::new(".")).display();
         Failure::Failed(format!(
-            "the plugin's jar was not found: {FILE} is not in {beside}, nor in {BUILT} of the checkout it was built in; \
-             build it (make spark-plugin/target/pellucid-spark.jar), or say where it is ({VARIABLE}=PATH)"
+            "cannot find the plugin's jar: {FILE} is neither in {beside} nor in {BUILT} of the checkout; \
+             build it (make spark-plugin/target/pellucid-spark.jar), or set {VARIABLE} to its path"
         ))
     })
 }
 
-/// The jar in Spark's list of jars: a path, or where it has a space or the like a URI, since an unquoted `$(…)` is split at
-/// spaces.
+/// Returns the jar as an entry of Spark's list of jars: its path, or a URI if the path contains spaces or other
+/// special characters, since the shell splits an unquoted `$(…)` at spaces.
 ///
 /// # Errors
-/// For a path with a comma, at which Spark splits the list, also where a URI has it encoded.
+/// Returns an error for a path with a comma. Spark splits the list at commas, even if a URI encodes them.
 pub fn location(jar: &Path) -> Result<String, Failure> {
     let path = jar.display().to_string();
     if path.contains(',') {
         return Err(Failure::Failed(format!(
-            "cannot give Spark {path}: it splits its list of jars at commas; copy the jar elsewhere and say where \
-             ({VARIABLE}=PATH)"
+            "cannot pass {path} to Spark: Spark splits its list of jars at commas; copy the jar to another path \
+             and set {VARIABLE} to it"
         )));
     }
     let encoded = Url::from_file_path(jar).ok().filter(|url| url.path() != path);
     Ok(encoded.map_or(path, String::from))
 }
 
-/// The jar that belongs to a binary at this path: a checkout may have been moved with it, or its build folder
-/// may be elsewhere.
+/// Returns the jar that belongs to a binary at this path. Searches the ancestors of the binary as well as the
+/// original checkout, since the checkout may have been moved, or its build folder may be elsewhere.
 fn find(binary: &Path, checkout: &Path) -> Option<PathBuf> {
     let beside = binary.parent().map(|folder| folder.join(FILE));
     let checkouts = binary.ancestors().skip(1).chain([checkout]);
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_location_is_one_word() {
+    fn location_contains_no_spaces() {
         let check =
             |path: &str, expected: &str| assert_eq!(location(Path::new(path)).expect("no comma"), expected);
         check("/opt/pellucid-0.1/pellucid-spark.jar", "/opt/pellucid-0.1/pellucid-spark.jar");
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_the_binary_comes_before_the_checkout() {
+    fn jar_next_to_the_binary_takes_precedence() {
         let folder = tempfile::tempdir().expect("a folder");
         let binary = folder.path().join("target/release/pellucid");
         let nowhere = folder.path().join("nowhere");

@@ -1,61 +1,61 @@
-//! Which Python has PySpark.
+//! Finds a Python interpreter that has PySpark.
 //!
-//! In the order in which Spark itself looks: `PYSPARK_DRIVER_PYTHON`, `PYSPARK_PYTHON`, else the
-//! `python3` of the path. With `SPARK_HOME` set, the PySpark of that installation goes first, as
-//! in its own `bin/pyspark`.
+//! The search follows Spark's own order: `PYSPARK_DRIVER_PYTHON`, `PYSPARK_PYTHON`, and otherwise
+//! `python3` on the path. If `SPARK_HOME` is set, the PySpark of that installation takes precedence,
+//! as in its `bin/pyspark`.
 
 use crate::failure::Failure;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A Python that has PySpark.
+/// A Python interpreter that has PySpark.
 #[derive(Debug)]
 pub struct Python {
     program: OsString,
-    /// What `PYTHONPATH` has to be.
+    /// Value of `PYTHONPATH`.
     path: Option<OsString>,
 }
 
 impl Python {
-    /// The user's.
+    /// Finds the user's interpreter.
     ///
     /// # Errors
-    /// When none has PySpark, with those that were asked.
+    /// Returns an error that lists the interpreters tried if none has PySpark.
     pub fn find() -> Result<Python, Failure> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let named = ["PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"].into_iter().find_map(variable);
         let programs = named.map_or(vec!["python3".into(), "python".into()], |program| vec![program]);
         let path = variable("SPARK_HOME").map(PathBuf::from).and_then(|home| modules(&home));
-        let mut asked = Vec::new();
+        let mut tried = Vec::new();
         for program in programs {
             let python = Python { program, path: path.clone() };
-            match python.lacks() {
+            match python.check() {
                 None => return Ok(python),
-                Some(why) => asked.push(format!("{} {why}", python.program.display())),
+                Some(why) => tried.push(format!("{} {why}", python.program.display())),
             }
         }
         Err(Failure::Failed(format!(
-            "PySpark was not found: {}; install it (pip install pyspark sqlglot), or name a Python that has it \
-             (PYSPARK_PYTHON=…), or an installation of Spark (SPARK_HOME=…)",
-            asked.join(", ")
+            "cannot find PySpark: {}; install it (pip install pyspark sqlglot), or set PYSPARK_PYTHON to a Python \
+             that has it, or SPARK_HOME to a Spark installation",
+            tried.join(", ")
         )))
     }
 
-    /// Why it is not the one; `None`: it has PySpark.
-    fn lacks(&self) -> Option<String> {
-        // Found, not loaded: that takes a tenth of the time.
-        let question = "import importlib.util, sys; sys.exit(importlib.util.find_spec('pyspark') is None)";
+    /// Returns why the interpreter cannot be used, or `None` if it has PySpark.
+    fn check(&self) -> Option<String> {
+        // Finding the module takes a tenth of the time of importing it.
+        let program = "import importlib.util, sys; sys.exit(importlib.util.find_spec('pyspark') is None)";
         let mut command = self.command();
-        match command.args(["-c", question]).stdout(Stdio::null()).stderr(Stdio::null()).status() {
+        match command.args(["-c", program]).stdout(Stdio::null()).stderr(Stdio::null()).status() {
             Ok(status) if status.success() => None,
             Ok(status) if status.code() == Some(1) => Some("has no module pyspark".to_string()),
-            Ok(status) => Some(format!("does not run ({status})")),
+            Ok(status) => Some(format!("failed ({status})")),
             Err(error) => Some(format!("cannot be started ({error})")),
         }
     }
 
-    /// To run it.
+    /// Returns a command that runs the interpreter.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         if let Some(path) = &self.path {
@@ -65,7 +65,7 @@ impl Python {
     }
 }
 
-/// `PYTHONPATH` for the PySpark within an installation of Spark; `None` where there is none in it.
+/// Returns the `PYTHONPATH` for the PySpark of a Spark installation, or `None` if it has none.
 fn modules(home: &Path) -> Option<OsString> {
     let python = home.join("python");
     let lib = std::fs::read_dir(python.join("lib")).ok()?;
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_installation_brings_its_modules() {
+    fn spark_home_sets_the_module_path() {
         let home = tempfile::tempdir().expect("a folder");
         assert_eq!(modules(home.path()), None);
         let lib = home.path().join("python/lib");
@@ -95,8 +95,8 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_none_says_so() {
-        let why = Python { program: "/nowhere/python".into(), path: None }.lacks();
+    fn missing_interpreter_is_reported() {
+        let why = Python { program: "/nowhere/python".into(), path: None }.check();
         assert!(why.is_some_and(|why| why.contains("cannot be started")));
     }
 }

@@ -1,8 +1,8 @@
-//! Rows that a Spark session wrote, as Arrow.
+//! Reads the rows written by a Spark session as Arrow batches.
 //!
-//! A row is a JSON array, with structs as arrays too, so that neither order nor columns of the same
-//! name are lost. Types are Spark's own, as its schemas say them in JSON. What Arrow's reader cannot
-//! take as it is (intervals, variants) comes as text.
+//! Rows and structs are JSON arrays, which preserve the order of columns and duplicate names. Types
+//! are Spark's, in the JSON form of its schemas. Values that Arrow's reader does not support
+//! (intervals, variants) are text.
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
@@ -14,7 +14,7 @@ use std::io::BufReader;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The schema that fields of Spark's say.
+/// Converts the fields of a Spark schema.
 pub fn schema(fields: &[Value]) -> SchemaRef {
     Arc::new(Schema::new(columns(fields)))
 }
@@ -52,13 +52,13 @@ fn plain_type(name: &str) -> DataType {
         "double" => DataType::Float64,
         "binary" => DataType::Binary,
         "date" => DataType::Date32,
-        // The session's time zone is UTC, and its answers carry none.
+        // The session's time zone is UTC, and its values carry none.
         "timestamp" | "timestamp_ntz" => DataType::Timestamp(TimeUnit::Microsecond, None),
         _ => decimal(name).unwrap_or(DataType::Utf8),
     }
 }
 
-/// `decimal(15,2)`.
+/// Parses `decimal(15,2)`.
 fn decimal(name: &str) -> Option<DataType> {
     let (precision, scale) = name.strip_prefix("decimal(")?.strip_suffix(')')?.split_once(',')?;
     Some(DataType::Decimal128(precision.trim().parse().ok()?, scale.trim().parse().ok()?))
@@ -67,7 +67,7 @@ fn decimal(name: &str) -> Option<DataType> {
 /// Reads the rows of a file.
 ///
 /// # Errors
-/// When the file cannot be read, or a value does not fit its type.
+/// Returns an error if the file cannot be read, or if a value does not match its type.
 pub fn read(path: &Path, schema: &SchemaRef) -> Result<Vec<RecordBatch>, ArrowError> {
     if schema.fields().is_empty() {
         return Ok(Vec::new());
@@ -87,7 +87,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn every_type_comes_back() {
+    fn all_types_round_trip() {
         let fields = json!([
             {"name": "a", "type": "long"}, {"name": "a", "type": "string"}, {"name": "d", "type": "decimal(15,2)"},
             {"name": "f", "type": "double"}, {"name": "t", "type": "timestamp"}, {"name": "day", "type": "date"},
