@@ -1,7 +1,7 @@
-//! The command from outside: streams, formats, exit codes, signals. What SQL gives
-//! the right answers is tested elsewhere; here it is what the command promises.
+//! Tests of the command's interface: streams, formats, exit codes and signals. Other tests
+//! check the results of SQL.
 //!
-//! One file, so that the program is linked to one test binary.
+//! All of them are in one file, so that only one test binary is linked.
 
 use serde_json::{Value, json};
 use std::fs;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-/// TPC-H at scale 0.01, made once by the command itself.
+/// Returns a folder with TPC-H at scale 0.01, generated once by the command.
 fn data() -> &'static Path {
     static DATA: OnceLock<PathBuf> = OnceLock::new();
     DATA.get_or_init(|| {
@@ -50,7 +50,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Standard output, which has to be one JSON document that opens with its format.
+/// Parses standard output, which must be one JSON document that starts with its format.
 fn document(output: &Output) -> Value {
     assert!(output.stdout.starts_with(b"{\"format\":\"pellucid."), "{}", stdout(output));
     serde_json::from_slice(&output.stdout).expect("one document")
@@ -60,7 +60,7 @@ const SMALL: &str =
     "SELECT * FROM (VALUES (1, 'a,b', 1.50), (2, NULL, 2.25)) AS t(id, name, price) ORDER BY id";
 
 #[test]
-fn each_format_goes_to_stdout_and_the_summary_to_stderr() {
+fn rows_go_to_stdout_and_the_summary_to_stderr() {
     for (format, expected) in [
         ("csv", "id,name,price\n1,\"a,b\",1.5\n2,,2.25\n"),
         (
@@ -142,7 +142,7 @@ fn statements_come_from_arguments_files_and_standard_input() {
 }
 
 #[test]
-fn rows_are_written_to_a_file_by_its_ending_and_read_back() {
+fn output_file_has_the_format_of_its_extension() {
     let directory = tempfile::tempdir().unwrap();
     let supplier = data().join("supplier.parquet");
     for ending in ["parquet", "csv", "json"] {
@@ -169,7 +169,7 @@ fn rows_are_written_to_a_file_by_its_ending_and_read_back() {
 }
 
 #[test]
-fn a_trace_is_kept_and_analyzed() {
+fn trace_is_written_and_analyzed() {
     let directory = tempfile::tempdir().unwrap();
     let trace = directory.path().join("job.trace");
     let sql =
@@ -194,17 +194,17 @@ fn a_trace_is_kept_and_analyzed() {
 }
 
 #[test]
-fn wrong_usage_is_2_failure_is_1_and_both_say_what_to_do() {
+fn usage_errors_exit_with_2_and_failures_with_1() {
     let data = text(data());
     for (arguments, code, message) in [
         (&["sql", ""][..], 2, "no statement to run"),
         (&["sql", "SELECT 1", "--memory", "4G"], 2, "unknown unit `G`"),
         (&["sql", "SELECT 1", "--disk-rate", "/=5MB"], 2, "50MB/s"),
-        (&["sql", "SELECT 1", "--on", "flink"], 2, "it is spark or spark=MASTER"),
+        (&["sql", "SELECT 1", "--on", "flink"], 2, "expected spark or spark=MASTER"),
         (
             &["sql", "SELECT 1", "--on", "spark", "--cores", "2"],
             2,
-            "--cores says how this machine's engine runs",
+            "cannot use --cores with --on spark",
         ),
         (&["sql", "SELECT 1", "--conf", "spark.a=b"], 2, "--on"),
         (&["sql", "SELECT 1", "-o", "x.xlsx"], 2, ".parquet, .csv or .json"),
@@ -246,8 +246,8 @@ fn every_command_has_help_with_an_example() {
 }
 
 #[test]
-fn a_reader_that_has_enough_ends_the_command_quietly() {
-    // Two megabytes: far more than a pipe holds.
+fn closed_pipe_ends_the_command_quietly() {
+    // Two megabytes, far more than the capacity of a pipe.
     let sql = format!("SELECT l_comment FROM '{}'", text(&data().join("lineitem.parquet")));
     let mut child = pellucid(&["sql", &sql, "--format", "csv", "--quiet"])
         .stdout(Stdio::piped())
@@ -262,9 +262,9 @@ fn a_reader_that_has_enough_ends_the_command_quietly() {
 
 #[cfg(unix)]
 #[test]
-fn ctrl_c_ends_with_130_and_leaves_nothing_behind() {
+fn ctrl_c_exits_with_130_and_removes_partial_files() {
     let directory = tempfile::tempdir().unwrap();
-    // Large enough that it cannot be done before the signal.
+    // Large enough that generation cannot finish before the signal.
     let mut child = pellucid(&["generate", "tpch", "--scale", "1000", text(directory.path())])
         .stderr(Stdio::piped())
         .spawn()
@@ -273,7 +273,7 @@ fn ctrl_c_ends_with_130_and_leaves_nothing_behind() {
         assert!(child.try_wait().unwrap().is_none(), "it ended before it was interrupted");
         std::thread::yield_now();
     }
-    // SAFETY: signals the child that was just started and has not been waited for.
+    // SAFETY: signals a child that has not been waited for, so its number is not reused.
     unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
     let mut said = String::new();
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -282,7 +282,7 @@ fn ctrl_c_ends_with_130_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn the_demo_shows_answers_limits_timeline_and_what_to_try_next() {
+fn demo_prints_results_timeline_and_next_steps() {
     let directory = tempfile::tempdir().unwrap();
     let arguments = ["demo", "--scale", "0.01", "--dir", text(directory.path())];
     let output = run(&arguments);
@@ -292,10 +292,10 @@ fn the_demo_shows_answers_limits_timeline_and_what_to_try_next() {
     assert_eq!(said.matches("rows in ").count(), 3, "{said}");
     assert!(said.contains("pellucid analyze"), "{said}");
 
-    // The second time the data is there, and JSON has the same answers.
+    // The second run reuses the data, and --json prints the same results.
     let output = pellucid(&arguments).arg("--json").output().unwrap();
     let document = document(&output);
     assert_eq!(document["results"].as_array().map(Vec::len), Some(3));
     assert!(document["results"][1]["rows"].as_array().is_some_and(|rows| rows.len() == 5), "{document}");
-    assert!(!stderr(&output).contains("Making"), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("Generating"), "{}", stderr(&output));
 }

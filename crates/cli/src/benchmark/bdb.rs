@@ -1,20 +1,20 @@
 //! The tables of the big data benchmark (AMPLab, after Pavlo et al., SIGMOD 2009).
 //!
-//! `rankings`, `uservisits` and `documents` have the published columns, in small letters, as
-//! Hive keeps them. Scale 25 has the rows of the published set for one node, so scale 1 is
-//! about 1 GB of visits and as much of documents, as text. The rows themselves are our own:
+//! `rankings`, `uservisits` and `documents` have the published columns, in lower case, as in
+//! Hive. Scale 25 has the row counts of the published data set for one node, so scale 1 is
+//! about 1 GB of visits and 1 GB of documents as text. The rows follow these distributions:
 //!
 //! | column | distribution |
 //! |---|---|
-//! | `pageurl` | one a page, all different: 28 to 82 bytes |
+//! | `pageurl` | unique per page: 28 to 82 bytes |
 //! | `pagerank` | Pareto, P(rank > x) = (19.2 ÷ x)²: 3.7 % are above 100 and 0.037 % above 1000, as published |
-//! | `avgduration`, `duration` | 1 to 100, each as likely |
-//! | `sourceip` | any of the 2³² addresses |
-//! | `desturl` | a page; the k-th most visited as often as k to the power of −1/2 (Zipf), in no order of rank |
-//! | `visitdate` | any day from 1970-01-01 to 2012-12-31: queries 3A to 3C take 0.6 %, 7 % and 70 % |
-//! | `adrevenue` | 0 to 1 |
-//! | `useragent`, `countrycode`, `languagecode` | each of a list as likely |
-//! | `searchword`, words of `contents` | k-th of 10,000 words as often as k to the power of −3/4 |
+//! | `avgduration`, `duration` | uniform, 1 to 100 |
+//! | `sourceip` | uniform over the 2³² addresses |
+//! | `desturl` | Zipf: the frequency of the k-th most visited page is proportional to k to the power of −1/2, independent of its rank |
+//! | `visitdate` | uniform, 1970-01-01 to 2012-12-31: queries 3A to 3C select 0.6 %, 7 % and 70 % |
+//! | `adrevenue` | uniform, 0 to 1 |
+//! | `useragent`, `countrycode`, `languagecode` | uniform over a list |
+//! | `searchword`, words of `contents` | frequency of the k-th of 10,000 words proportional to k to the power of −3/4 |
 //! | `contents` | a page of HTML: 4 to 20 paragraphs of 40 to 120 words, each with up to 3 links, distributed like `desturl` |
 
 use super::rows::{self, Draws};
@@ -30,11 +30,11 @@ use std::sync::{Arc, LazyLock};
 const PAGES: f64 = 720_000.0;
 const VISITS: f64 = 6_200_000.0;
 const DOCUMENTS: f64 = 145_000.0;
-/// A document is some 8 kB: of so many, a row group has what a multitask should have.
-const DOCUMENTS_IN_A_PART: u64 = 2048;
-const DOCUMENTS_IN_A_BATCH: u64 = 256;
+/// A document is about 8 kB, so a row group of this many is about 16 MiB, which suits a multitask.
+const DOCUMENTS_PER_PART: u64 = 2048;
+const DOCUMENTS_PER_BATCH: u64 = 256;
 
-/// Seeds of the tables, and of a page's address, which several tables have.
+/// Seeds of the tables, and of page addresses and words, which several tables share.
 const RANKINGS: u64 = 1;
 const USERVISITS: u64 = 2;
 const CONTENTS: u64 = 3;
@@ -63,7 +63,7 @@ const LANGUAGES: [&str; 12] = [
 ];
 const WORDS: u64 = 10_000;
 
-/// All words, the most frequent first: two to five syllables.
+/// All words, most frequent first, of two to five syllables each.
 static VOCABULARY: LazyLock<Vec<String>> = LazyLock::new(|| {
     let word = |number| {
         let mut draws = Draws::new(WORD, number);
@@ -77,7 +77,7 @@ static VOCABULARY: LazyLock<Vec<String>> = LazyLock::new(|| {
     (0..WORDS).map(word).collect()
 });
 
-/// All tables, the largest first, in parts of at most `part_rows` rows.
+/// Returns all tables, largest first, in parts of at most `part_rows` rows.
 pub fn tables(scale: f64, part_rows: u64) -> Vec<Table> {
     let [pages, visits, documents] = [PAGES, VISITS, DOCUMENTS].map(|rows| ((rows * scale) as u64).max(1));
     let pages_of = Pages(pages);
@@ -87,7 +87,7 @@ pub fn tables(scale: f64, part_rows: u64) -> Vec<Table> {
             "documents",
             schema(&[("url", DataType::Utf8), ("contents", DataType::Utf8)]),
             documents,
-            (part_rows.min(DOCUMENTS_IN_A_PART), DOCUMENTS_IN_A_BATCH),
+            (part_rows.min(DOCUMENTS_PER_PART), DOCUMENTS_PER_BATCH),
             move |schema, numbers| make_documents(schema, pages_of, numbers),
         ),
         rows::table(
@@ -205,21 +205,21 @@ fn document(text: &mut StringBuilder, pages: Pages, draws: &mut Draws) -> Result
     text.write_str("</body></html>\n").map_err(too_long)
 }
 
-/// How many pages there are.
+/// The number of pages.
 #[derive(Clone, Copy)]
 struct Pages(u64);
 
 impl Pages {
-    /// A page as visits and links choose it.
+    /// Draws a page from the distribution of visits and links.
     fn visited(self, draws: &mut Draws) -> u64 {
-        // Times a prime that does not divide the number of pages, modulo that number: each
-        // page once, but not the first rows of `rankings` first.
+        // Multiplying by a prime that does not divide the number of pages permutes the pages,
+        // so that popularity does not follow the row order of `rankings`.
         let popular = u128::from(draws.skewed(self.0));
         (popular * 1_000_000_007 % u128::from(self.0)) as u64
     }
 }
 
-/// Writes the address of a page: the same wherever it stands.
+/// Writes the address of a page, which is the same in every table.
 fn url(text: &mut StringBuilder, page: u64) -> Result<(), ArrowError> {
     let mut draws = Draws::new(ADDRESS, page);
     let (host, path) = (draws.between(6, 16), draws.between(10, 54));
@@ -251,7 +251,7 @@ fn one_of<'a>(list: &[&'a str], draws: &mut Draws) -> &'a str {
 }
 
 fn too_long(_: fmt::Error) -> ArrowError {
-    ArrowError::ComputeError("a batch's texts are too long".to_string())
+    ArrowError::ComputeError("the text of a batch is too long".to_string())
 }
 
 #[cfg(test)]
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_have_addresses_of_their_own_and_the_published_ranks() {
+    fn pages_have_unique_addresses_and_the_published_ranks() {
         let rankings = rows("rankings", 0.1);
         assert_eq!(rankings.num_rows(), 72_000);
         let urls: BTreeSet<_> = rankings.column(0).as_string::<i32>().iter().flatten().collect();
@@ -284,20 +284,20 @@ mod tests {
     }
 
     #[test]
-    fn visits_lead_to_pages_some_far_more_than_others_on_every_day() {
+    fn visits_are_skewed_over_pages_and_uniform_over_days() {
         let urls = rows("rankings", 0.01);
         let urls: BTreeSet<_> = urls.column(0).as_string::<i32>().iter().flatten().collect();
         let visits = rows("uservisits", 0.01);
         let mut counts = BTreeMap::new();
         for url in visits.column(1).as_string::<i32>().iter().flatten() {
-            assert!(urls.contains(url), "{url} is no page");
+            assert!(urls.contains(url), "{url} is not a page");
             *counts.entry(url).or_insert(0) += 1;
         }
-        // 62,000 visits to 7,200 pages: the most visited has 1 in √7200, most have a few.
-        let most = *counts.values().max().unwrap();
-        assert!((500..1000).contains(&most), "{most}");
+        // Of 62,000 visits to 7,200 pages, the most visited page has 1 in √7200, and most have a few.
+        let max = *counts.values().max().unwrap();
+        assert!((500..1000).contains(&max), "{max}");
         let days = visits.column(2).as_primitive::<Date32Type>();
-        // 1980-01-01 to 1983-01-01, as query 3B.
+        // 1980-01-01 to 1983-01-01, as in query 3B.
         let taken = days.values().iter().filter(|day| (3652..=4748).contains(*day)).count() as f64 / 62_000.0;
         assert!((taken - 0.07).abs() < 0.005, "{taken}");
         assert!(days.values().iter().all(|day| (0..15_706).contains(day)));
@@ -315,7 +315,7 @@ mod tests {
             bytes += contents.len();
             for rest in contents.split("href=\"").skip(1) {
                 let link = rest.split('"').next().unwrap();
-                assert!(urls.contains(link), "{link} is no page");
+                assert!(urls.contains(link), "{link} is not a page");
                 links += 1;
             }
         }

@@ -1,10 +1,10 @@
-//! One table's Parquet file: under a temporary name until it is whole.
+//! Writes the Parquet file of one table, under a temporary name until it is complete.
 //!
-//! The name is hidden and beside its place; no `*.parquet` matches it. What was left
-//! over from a run that was killed is overwritten by the next; a file that another
-//! process writes is refused, by its lock.
+//! The temporary file is hidden, in the same folder, and does not match `*.parquet`. A run
+//! overwrites the temporary file of a killed run. A lock rejects a file that another
+//! process is writing.
 //!
-//! Snappy, as most writers do, with statistics and page index.
+//! Files use Snappy compression, as most writers do, with statistics and a page index.
 
 use super::Table;
 use arrow::datatypes::SchemaRef;
@@ -19,32 +19,32 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Encoded columns of a row group.
+/// The encoded columns of a row group.
 pub type RowGroup = Vec<ArrowColumnChunk>;
 
 /// A file that was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
-    /// Table.
+    /// Name of the table.
     pub table: &'static str,
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Rows in it.
+    /// Number of rows.
     pub rows: u64,
-    /// Its size.
+    /// Size of the file.
     pub bytes: u64,
 }
 
-/// Why the files were not written.
+/// An error that prevented the files from being written.
 #[derive(Debug)]
 pub enum WriteError {
     /// [`Request::cancelled`] was set.
     Cancelled,
-    /// The file system refused.
+    /// The file system returned an error.
     Io {
-        /// What was being written.
+        /// The file being written.
         path: PathBuf,
-        /// What it said.
+        /// The error.
         source: io::Error,
     },
     /// Another process is writing this file.
@@ -54,16 +54,16 @@ pub enum WriteError {
     },
     /// A generator or the encoder failed.
     Encode {
-        /// Table.
+        /// Name of the table.
         table: &'static str,
-        /// What it said.
+        /// The error.
         source: ParquetError,
     },
-    /// A generator panicked, which is a defect of it; standard error has the message.
+    /// A generator panicked, which is a bug; the message is on standard error.
     Panicked,
 }
 
-/// A Parquet file under its temporary name; removed when dropped before it is published.
+/// A Parquet file under its temporary name; removed if dropped before it is published.
 pub struct TableFile {
     table: &'static str,
     partial: PathBuf,
@@ -73,13 +73,13 @@ pub struct TableFile {
 }
 
 impl TableFile {
-    /// Opens the temporary file, empty.
+    /// Creates an empty temporary file.
     pub fn create(directory: &Path, table: &Table) -> Result<Self, WriteError> {
         let target = directory.join(format!("{}.parquet", table.name));
         let partial = directory.join(format!(".{}.parquet.partial", table.name));
         let io = |source| WriteError::Io { path: target.clone(), source };
         let file = File::options().create(true).truncate(false).write(true).open(&partial).map_err(io)?;
-        // A file system without locks goes without this protection.
+        // File systems without locks do not get this protection.
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
             return Err(WriteError::Busy { path: target });
         }
@@ -92,7 +92,7 @@ impl TableFile {
         Ok(TableFile { table: table.name, partial, target, writer, published: false })
     }
 
-    /// What encodes row groups for this file.
+    /// Returns the factory of encoders for this file's row groups.
     pub fn encoders(&self, schema: &SchemaRef) -> ArrowRowGroupWriterFactory {
         ArrowRowGroupWriterFactory::new(&self.writer, schema.clone())
     }
@@ -112,7 +112,7 @@ impl TableFile {
         append().map_err(|error| self.failed(error))
     }
 
-    /// Writes the footer, waits for the disk, and gives the file its name.
+    /// Writes the footer, syncs the file, and renames it to its final name.
     pub fn publish(mut self) -> Result<Written, WriteError> {
         let metadata = self.writer.finish().map_err(|error| self.failed(error))?;
         let io = |source| WriteError::Io { path: self.target.clone(), source };
@@ -148,7 +148,7 @@ impl TableFile {
 impl Drop for TableFile {
     fn drop(&mut self) {
         if !self.published {
-            // Nothing can be done about an error; the next run overwrites the file.
+            // Ignore errors; the next run overwrites the file.
             let _ = fs::remove_file(&self.partial);
         }
     }

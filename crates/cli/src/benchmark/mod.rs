@@ -1,15 +1,15 @@
-//! Benchmark data as Parquet files, one a table: TPC-H, TPC-DS, the big data benchmark, a sort.
+//! Generates benchmark data as Parquet files, one per table: TPC-H, TPC-DS, the big data
+//! benchmark, and a sort.
 //!
-//! The rows of TPC-H and TPC-DS come from the `tpchgen` and `tpcdsgen` crates, which give
-//! those of the official generators; those of the other two are made here. What is added is
-//! the way to a good file: a [`Table`] is cut into parts that can be generated on their
-//! own, each part becomes one row group of about [`ROW_GROUP_ROWS`] rows (fewer where rows
-//! are long), all cores take parts, and the row groups are written in order, so that the
-//! files are the same whatever the number of cores.
+//! The `tpchgen` and `tpcdsgen` crates generate the same rows as the official generators;
+//! the rows of the other two benchmarks are generated here. A [`Table`] is split into parts
+//! that can be generated independently. Each part becomes one row group of about
+//! [`ROW_GROUP_ROWS`] rows (fewer if rows are long). All cores generate parts, and the row
+//! groups are written in order, so that the files do not depend on the number of cores.
 //!
-//! `tpch` and `tpcds` say how each table is cut, `bdb` and `sort` make theirs row by row
-//! with `rows`, `write` spreads the work, `file` is a file on its way.
-//! Nothing here knows the engine.
+//! `tpch` and `tpcds` define how each table is split, `bdb` and `sort` generate their tables
+//! row by row with `rows`, `write` distributes the work, and `file` writes one file. This
+//! module does not depend on the engine.
 
 mod bdb;
 mod file;
@@ -27,17 +27,16 @@ use arrow::error::ArrowError;
 pub use file::{WriteError, Written};
 pub use write::{Request, write};
 
-/// Rows in a row group, give or take what the generators do not let choose.
-/// 122,880 rows of a wide table (lineitem, store_sales) are about 18 MiB decoded,
-/// in the middle of the 8 to 32 MiB that a multitask should have; of a narrow
-/// table a multitask takes a few row groups.
+/// Approximate number of rows in a row group; the generators do not allow an exact number.
+/// 122,880 rows of a wide table (lineitem, store_sales) are about 18 MiB decoded, within
+/// the 8 to 32 MiB that suit a multitask. Of a narrow table, a multitask reads a few row
+/// groups.
 pub const ROW_GROUP_ROWS: u64 = 122_880;
 
-/// Rows in a generated batch: what is decoded at once, and how soon a
-/// cancellation is noticed.
+/// Rows per generated batch. Cancellation is checked once per batch.
 const BATCH_ROWS: usize = 8192;
 
-/// Which benchmark.
+/// A supported benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Benchmark {
     /// TPC-H: 8 tables; scale 1 is about 1 GB as text.
@@ -46,12 +45,12 @@ pub enum Benchmark {
     Tpcds,
     /// The big data benchmark: rankings, uservisits, documents; scale 1 is about 2 GB as text.
     Bdb,
-    /// Random keys with arrays of longs, to be sorted; scale 1 is 1 GB.
+    /// Random keys with arrays of 64-bit integers, for sorting; scale 1 is 1 GB.
     Sort,
 }
 
 impl Benchmark {
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Benchmark::Tpch => "tpch",
@@ -61,12 +60,12 @@ impl Benchmark {
         }
     }
 
-    /// All tables at a scale, the largest first, so that the last parts to be
-    /// generated are small and the cores end together.
+    /// Returns all tables at a scale, largest first, so that the last parts are small and the
+    /// cores finish together.
     ///
-    /// `scale` is at least 0.001; fractions make smaller tables, except those of fixed size.
-    /// `values` is how many longs a key of `sort` has; no other benchmark asks.
-    /// None at all: this build has no generator for the benchmark.
+    /// `scale` is at least 0.001; fractions shrink all tables except those of fixed size.
+    /// `values` is the number of values per key of `sort`; other benchmarks ignore it.
+    /// Returns no tables if this build lacks the generator.
     pub fn tables(self, scale: f64, values: u32) -> Vec<Table> {
         match self {
             Benchmark::Tpch => tpch::tables(scale, ROW_GROUP_ROWS),
@@ -79,8 +78,8 @@ impl Benchmark {
         }
     }
 
-    /// Does what takes a second or two before the first row and cannot be cancelled,
-    /// so that a caller can have it done before there is anything to clean up.
+    /// Runs the set-up, which takes a second or two and cannot be cancelled. Callers run it
+    /// before they create anything that needs cleanup.
     pub fn prepare(self) {
         if self == Benchmark::Tpch {
             tpch::prepare();
@@ -97,11 +96,11 @@ pub struct Table {
     pub name: &'static str,
     /// Columns.
     pub schema: SchemaRef,
-    /// How many parts there are, at least one.
+    /// Number of parts, at least one.
     pub parts: u64,
-    /// About how many rows there are, for the progress bar.
+    /// Approximate number of rows, for the progress bar.
     pub rows: u64,
-    /// Generates the part with this index, counted from 0.
+    /// Generates the part with this index, starting at 0.
     pub part: Box<dyn Fn(u64) -> Batches + Send + Sync>,
 }
 
@@ -116,37 +115,37 @@ mod tests {
         concat_batches(&table.schema, &batches).unwrap()
     }
 
-    /// All tables of all benchmarks at a scale, in parts of at most so many rows.
-    fn cut(scale: f64, part_rows: u64) -> impl Iterator<Item = Table> {
+    /// Returns the tables of all benchmarks at a scale, in parts of at most `part_rows` rows.
+    fn split(scale: f64, part_rows: u64) -> impl Iterator<Item = Table> {
         let official = tpch::tables(scale, part_rows).into_iter().chain(tpcds::tables(scale, part_rows));
         official.chain(bdb::tables(scale, part_rows)).chain(sort::tables(scale, 10, part_rows))
     }
 
-    /// Cutting must not change the data: official generators make it in one piece.
+    /// Splitting must not change the data, which the official generators produce in one piece.
     #[test]
-    fn parts_make_up_the_whole() {
-        let (whole, cut) = (cut(0.002, u64::MAX), cut(0.002, 1000));
+    fn parts_concatenate_to_the_whole_table() {
+        let (whole, split) = (split(0.002, u64::MAX), split(0.002, 1000));
         let mut several = 0;
-        for (whole, cut) in whole.zip(cut) {
+        for (whole, split) in whole.zip(split) {
             assert_eq!(whole.parts, 1);
-            several += u32::from(cut.parts > 1);
-            // As many rows as any test needs, of the table that is large at every scale.
-            if cut.name == "customer_demographics" {
-                let first: Vec<_> = (cut.part)(0).chain((cut.part)(1)).collect::<Result<_, _>>().unwrap();
-                let first = concat_batches(&cut.schema, &first).unwrap();
+            several += u32::from(split.parts > 1);
+            // This table is large at every scale, so compare its first two parts only.
+            if split.name == "customer_demographics" {
+                let first: Vec<_> = (split.part)(0).chain((split.part)(1)).collect::<Result<_, _>>().unwrap();
+                let first = concat_batches(&split.schema, &first).unwrap();
                 let of_whole = (whole.part)(0).next().unwrap().unwrap();
-                assert_eq!(first, of_whole.slice(0, first.num_rows()), "{}", cut.name);
+                assert_eq!(first, of_whole.slice(0, first.num_rows()), "{}", split.name);
             } else {
-                assert_eq!(all_rows(&whole), all_rows(&cut), "{}", cut.name);
+                assert_eq!(all_rows(&whole), all_rows(&split), "{}", split.name);
             }
         }
-        assert!(several >= 12, "only {several} tables were cut");
+        assert!(several >= 12, "only {several} tables were split");
     }
 
-    /// The estimates steer progress and parts; they should be near the truth.
+    /// The estimates determine progress and parts, so they must be close to the actual rows.
     #[test]
-    fn the_expected_rows_are_about_right() {
-        for table in cut(0.01, ROW_GROUP_ROWS) {
+    fn estimated_rows_are_close_to_actual_rows() {
+        for table in split(0.01, ROW_GROUP_ROWS) {
             if table.rows < 200_000 {
                 let rows = all_rows(&table).num_rows() as f64;
                 let ratio = rows / table.rows as f64;
@@ -155,9 +154,9 @@ mod tests {
         }
     }
 
-    /// Row counts that the TPC-H specification (§4.2.5) and `dbgen -s 0.01` give.
+    /// Row counts of the TPC-H specification (§4.2.5) and `dbgen -s 0.01`.
     #[test]
-    fn row_counts_are_the_published_ones() {
+    fn row_counts_match_the_specifications() {
         let published = [
             ("lineitem", 60_175),
             ("orders", 15_000),
@@ -171,7 +170,7 @@ mod tests {
         for (table, (name, rows)) in tpch::tables(0.01, ROW_GROUP_ROWS).iter().zip(published) {
             assert_eq!((table.name, all_rows(table).num_rows()), (name, rows));
         }
-        // TPC-DS §3.2.1, scale 1; dimensions only, which take no time.
+        // TPC-DS §3.2.1, scale 1; only dimension tables, which are quick to generate.
         let published = [
             ("date_dim", 73_049),
             ("time_dim", 86_400),

@@ -1,11 +1,11 @@
-//! Tables each of whose rows follows from its number alone.
+//! Tables in which each row is a function of its row number.
 //!
-//! A row draws from a stream of its own, seeded by its table and its number
-//! ([`Draws`]), so that any part of a table can be made by anyone, and the whole is the
-//! same however it was cut. The numbers are SplitMix64's (Steele, Lea and Flood, "Fast
-//! splittable pseudorandom number generators", OOPSLA 2014). Where they are shaped, that
-//! is by the operations that IEEE 754 defines to the last bit (`+ - * / sqrt`); logarithms
-//! and powers are not, and would make other files on other machines.
+//! Each row has its own random stream ([`Draws`]), seeded by the table and the row number.
+//! Any thread can therefore generate any part of a table, and the result does not depend
+//! on how it is split. The generator is SplitMix64 (Steele, Lea and Flood, "Fast splittable
+//! pseudorandom number generators", OOPSLA 2014). Distributions use only the operations
+//! that IEEE 754 defines to the last bit (`+ - * / sqrt`), since logarithms and powers
+//! would give different files on different machines.
 
 use super::{Batches, Table};
 use arrow::array::RecordBatch;
@@ -14,44 +14,44 @@ use arrow::error::ArrowError;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What one row draws.
+/// The random stream of one row.
 pub struct Draws(u64);
 
 impl Draws {
-    /// The stream of one row of the table with this number (any number, one for each table).
+    /// Returns the stream of a row. `table` is a seed, different for each table.
     pub fn new(table: u64, row: u64) -> Self {
-        // Mixed first: neighbouring rows must not begin in overlapping streams.
+        // Mix the seed, so that the streams of neighbouring rows do not overlap.
         Draws(mix(row ^ mix(table)))
     }
 
-    /// 64 bits.
+    /// Draws 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
-    /// From 0 to `end`, without it. The bias of the multiplication is below `end` ÷ 2⁶⁴.
+    /// Draws an integer in `0..end`. The bias of the multiplication is below `end` ÷ 2⁶⁴.
     pub fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(end)) >> 64) as u64
     }
 
-    /// From `first` to `last`, with both.
+    /// Draws an integer in `first..=last`.
     pub fn between(&mut self, first: u64, last: u64) -> u64 {
         first + self.below(last - first + 1)
     }
 
-    /// Above 0, at most 1, in steps of 2⁻⁵³.
+    /// Draws a number above 0 and at most 1, in steps of 2⁻⁵³.
     pub fn share(&mut self) -> f64 {
         ((self.bits() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 
-    /// From 0 to `end`, without it, the k-th about proportional to k to the power of −1/2.
+    /// Draws an integer in `0..end`; the frequency of k is about proportional to k to the power of −1/2.
     pub fn skewed(&mut self, end: u64) -> u64 {
         let share = self.share();
         ((end as f64 * share * share) as u64).min(end - 1)
     }
 
-    /// The same, the k-th about proportional to k to the power of −3/4.
+    /// Draws an integer in `0..end`; the frequency of k is about proportional to k to the power of −3/4.
     pub fn very_skewed(&mut self, end: u64) -> u64 {
         let share = self.share();
         let square = share * share;
@@ -65,8 +65,8 @@ fn mix(bits: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// A table of `rows` rows in parts of about `part_rows`, each in batches of at most `batch_rows`,
-/// which `make` makes from the numbers of their rows.
+/// Returns a table of `rows` rows in parts of about `part_rows` rows. `make` generates batches of at
+/// most `batch_rows` rows from their row numbers.
 pub fn table(
     name: &'static str,
     schema: SchemaRef,
@@ -78,7 +78,7 @@ pub fn table(
     let make = Arc::new(make);
     let of_part = schema.clone();
     let part = move |part: u64| -> Batches {
-        // Even parts, so that the last row group is no remainder.
+        // Use parts of equal size, so that the last row group is not a small remainder.
         let bound = |part: u64| (u128::from(rows) * u128::from(part) / u128::from(parts)) as u64;
         let (first, end) = (bound(part), bound(part + 1));
         let (schema, make) = (of_part.clone(), make.clone());
@@ -92,9 +92,9 @@ pub fn table(
 mod tests {
     use super::*;
 
-    /// The first numbers of the reference implementation seeded with 0.
+    /// Compares with the first numbers of the reference implementation, seeded with 0.
     #[test]
-    fn the_numbers_are_those_of_split_mix_64() {
+    fn bits_match_the_split_mix_64_reference() {
         let mut draws = Draws(0);
         let first: Vec<_> = (0..3).map(|_| draws.bits()).collect();
         assert_eq!(first, [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4, 0x06c4_5d18_8009_454f]);
@@ -109,7 +109,7 @@ mod tests {
             assert!((3..=5).contains(&draws.between(3, 5)));
             let share = draws.share();
             assert!(share > 0.0 && share <= 1.0);
-            // The lowest hundredth of the numbers: its share is 1 %, 10 % and 32 % of the draws.
+            // The lowest hundredth of the range receives 1 %, 10 % and 32 % of the draws.
             for (count, drawn) in
                 lowest.iter_mut().zip([draws.below(1000), draws.skewed(1000), draws.very_skewed(1000)])
             {

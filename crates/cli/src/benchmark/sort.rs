@@ -1,8 +1,9 @@
-//! The tunable sort of the monotasks paper (SOSP 2017, §6.2): keys, each with an array of longs.
+//! The tunable sort of the monotasks paper (SOSP 2017, §6.2): keys, each with an array of
+//! 64-bit integers.
 //!
-//! All sizes hold the same number of bytes, so the more longs a key has, the fewer keys
-//! there are to be sorted: 10 make the job's cores work hardest, 50 its disks. Keys and
-//! longs are random over all 64 bits, so that neither an encoding nor Snappy makes them smaller.
+//! The total number of bytes depends only on the scale, so more values per key mean fewer keys
+//! to sort: with 10 values the job is CPU-bound, with 50 disk-bound. Keys and values are random
+//! over all 64 bits, so that neither encodings nor Snappy compress them.
 
 use super::rows::{self, Draws};
 use super::{BATCH_ROWS, Table};
@@ -12,14 +13,14 @@ use arrow::datatypes::{DataType, Field, Schema};
 use arrow::error::ArrowError;
 use std::sync::Arc;
 
-/// Bytes of all keys and longs at scale 1.
+/// Bytes of all keys and values at scale 1.
 const BYTES: f64 = 1e9;
-/// Decoded bytes of a row group, whatever the length of its rows: what a multitask should have.
+/// Maximum decoded bytes of a row group, independent of row length; the size suits a multitask.
 const PART_BYTES: u64 = 16 << 20;
-/// Seeds the rows.
+/// Seed of the rows.
 const TABLE: u64 = 0x736f_7274;
 
-/// The one table, in parts of at most `part_rows` rows.
+/// Returns the only table, in parts of at most `part_rows` rows.
 pub fn tables(scale: f64, values: u32, part_rows: u64) -> Vec<Table> {
     let row_bytes = 8 * (1 + u64::from(values));
     let long = Arc::new(Field::new("item", DataType::Int64, false));

@@ -1,11 +1,11 @@
-//! The 24 tables of TPC-DS (without `dbgen_version`, which describes a run of the
-//! official generator and is in no query), cut in parts.
+//! The 24 tables of TPC-DS, split into parts. The table `dbgen_version`, which describes a
+//! run of the official generator and is not queried, is omitted.
 //!
-//! The generators take a range of source rows. A source row of a sales table is an
-//! order of several items, and one of a returns table is the order that something
-//! may be returned of; a part has as many source rows as give about its rows. Tables
-//! that keep history (item, store, …) are made in one piece: a row of theirs
-//! depends on those before it.
+//! The generators take a range of source rows. A source row of a sales table is an order
+//! of several items; a source row of a returns table is an order from which items may be
+//! returned. Each part has enough source rows for about `part_rows` rows. Tables that keep
+//! history (item, store, …) are generated in one piece, since each row depends on the rows
+//! before it.
 
 use super::{BATCH_ROWS, Table};
 use tpcdsgen::config::{Session, SessionBuilder, Table as Source};
@@ -17,7 +17,8 @@ use tpcdsgen_arrow::{
     WebSiteArrow,
 };
 
-/// One table: rows for each source row on average (measured at scale 1), or `whole`.
+/// Defines a table by its average number of rows per source row (measured at scale 1), or
+/// `whole` for a table that cannot be split.
 macro_rules! table {
     ($plan:expr, $name:literal, $source:ident, $arrow:ident, whole) => {
         table!($plan, $name, $source, $arrow, 1.0, u64::MAX)
@@ -35,7 +36,7 @@ macro_rules! table {
             parts,
             rows: (source_rows as f64 * $rows) as u64,
             part: Box::new(move |part| {
-                // Even parts, so that the last row group is no remainder.
+                // Use parts of equal size, so that the last row group is not a small remainder.
                 let (first, end) = (source_rows * part / parts, source_rows * (part + 1) / parts);
                 let batches = $arrow::new(session.clone()).with_batch_size(BATCH_ROWS);
                 if parts == 1 {
@@ -48,10 +49,10 @@ macro_rules! table {
     }};
 }
 
-/// All tables, the largest first, in parts of about `part_rows` rows.
+/// Returns all tables, largest first, in parts of about `part_rows` rows.
 ///
 /// # Panics
-/// If `scale` is not a finite number that is at least 0; the command line checks it.
+/// Panics if `scale` is negative or not finite; the command line validates it.
 pub fn tables(scale: f64, part_rows: u64) -> Vec<Table> {
     let session = SessionBuilder::new().with_scale_factor(scale).build().expect("a checked scale");
     let plan = &(session, part_rows);

@@ -1,7 +1,7 @@
-//! The eight tables of TPC-H, cut in parts.
+//! The eight tables of TPC-H, split into parts.
 //!
-//! The generators take (part, of how many) and cut at orders or keys, so the parts
-//! of lineitem differ a little in length.
+//! The generators take a part number and the number of parts, and split at orders or
+//! keys, so the parts of lineitem differ slightly in length.
 
 use super::{BATCH_ROWS, Batches, Table};
 use arrow::datatypes::SchemaRef;
@@ -15,7 +15,7 @@ use tpchgen_arrow::{
     SupplierArrow,
 };
 
-/// One table: its rows at scale 1 (`fixed`: always) and its generator.
+/// Defines a table by its rows at scale 1 (`fixed`: at any scale) and its generator.
 macro_rules! table {
     ($plan:expr, $name:literal, fixed $rows:literal, $arrow:ident, $generator:ident) => {
         table!($plan, $name, $rows as u64, $arrow, $generator)
@@ -25,14 +25,14 @@ macro_rules! table {
     };
     ($plan:expr, $name:literal, $rows:expr, $arrow:ident, $generator:ident) => {{
         let (scale, part_rows) = $plan;
-        cut($name, $rows, part_rows, $arrow::schema_ref(), move |part, parts| {
+        split($name, $rows, part_rows, $arrow::schema_ref(), move |part, parts| {
             let generator = $generator::new(scale, part, parts);
             Box::new($arrow::new(generator).with_batch_size(BATCH_ROWS))
         })
     }};
 }
 
-/// All tables, the largest first, in parts of about `part_rows` rows.
+/// Returns all tables, largest first, in parts of about `part_rows` rows.
 pub fn tables(scale: f64, part_rows: u64) -> Vec<Table> {
     let plan = (scale, part_rows);
     vec![
@@ -47,19 +47,19 @@ pub fn tables(scale: f64, part_rows: u64) -> Vec<Table> {
     ]
 }
 
-/// Makes the text that all comments are cut from: a second or two, once a process.
+/// Generates the text from which all comments are taken. Takes a second or two, once per process.
 pub fn prepare() {
     TextPool::get_or_init_default();
 }
 
-fn cut(
+fn split(
     name: &'static str,
     rows: u64,
     part_rows: u64,
     schema: SchemaRef,
     generate: impl Fn(i32, i32) -> Batches + Send + Sync + 'static,
 ) -> Table {
-    // The generators count parts in i32; that is enough for 260 T rows.
+    // The generators count parts as i32, which is enough for 260 trillion rows.
     let parts = i32::try_from(rows.div_ceil(part_rows).max(1)).unwrap_or(i32::MAX);
     Table {
         name,

@@ -1,12 +1,12 @@
 //! Writes tables as Parquet files, on all cores and in bounded memory.
 //!
-//! Workers take parts in order over all tables, generate and encode them, and
-//! whoever finishes a part appends what is next in its file. A part that ends
-//! before its turn waits encoded; a worker takes no new part while [`WAITING_PARTS`]
-//! a worker wait. The part that the others wait for has been taken already, so
-//! this cannot come to a standstill.
+//! Workers take parts in order over all tables, and generate and encode them. A worker
+//! that finishes a part appends all parts whose turn it is to their file. A part that is
+//! finished early waits in encoded form. Workers take no new part while
+//! [`MAX_WAITING_PARTS`] per worker are waiting. This cannot deadlock, because the part
+//! that the others wait for has already been taken.
 //!
-//! How a single file comes to be is in `file`.
+//! `file` writes a single file.
 
 use super::file::{RowGroup, TableFile, WriteError, Written};
 use super::{ROW_GROUP_ROWS, Table};
@@ -19,25 +19,25 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// How many encoded parts a worker may have waiting for their turn, on average.
-const WAITING_PARTS: usize = 2;
+/// Maximum average number of encoded parts per worker that wait for their turn.
+const MAX_WAITING_PARTS: usize = 2;
 
-/// What to write and where.
+/// The tables to write and their destination.
 pub struct Request<'a> {
     /// The tables; each becomes `directory/<name>.parquet`.
     pub tables: &'a [Table],
-    /// Directory that exists.
+    /// An existing directory.
     pub directory: &'a Path,
-    /// Worker threads, at least one.
+    /// Number of worker threads, at least one.
     pub workers: usize,
-    /// Set from outside to stop; noticed within a batch.
+    /// Set by the caller to cancel; checked before each batch.
     pub cancelled: &'a AtomicBool,
-    /// Called from the workers with the rows of each batch, for progress.
+    /// Called by the workers with the rows of each batch, for progress.
     pub on_rows: &'a (dyn Fn(u64) + Sync),
 }
 
-/// Writes all tables, replacing files of the same names. On an error or
-/// cancellation no file appears that is not whole; those that were already done stay.
+/// Writes all tables, replacing files with the same names. After an error or a cancellation,
+/// only complete files remain.
 pub fn write(request: &Request) -> Result<Vec<Written>, WriteError> {
     let state = Mutex::new(State {
         next: (0, 0),
@@ -49,7 +49,7 @@ pub fn write(request: &Request) -> Result<Vec<Written>, WriteError> {
     std::thread::scope(|scope| {
         for _ in 0..request.workers {
             scope.spawn(|| {
-                // A worker that panicked must stop the others: they may wait for its part.
+                // A panicking worker must stop the others, which may wait for its part.
                 let result = catch_unwind(AssertUnwindSafe(|| work(request, &state, &changed)));
                 if let Err(error) = result.unwrap_or(Err(WriteError::Panicked)) {
                     lock(&state).error.get_or_insert(error);
@@ -66,30 +66,30 @@ pub fn write(request: &Request) -> Result<Vec<Written>, WriteError> {
 }
 
 struct State {
-    /// Table and part that nobody has taken yet.
+    /// Table and part to take next.
     next: (usize, u64),
-    /// Encoded parts that wait for their turn, over all tables.
+    /// Number of encoded parts that wait for their turn, over all tables.
     waiting: usize,
     files: Vec<Progress>,
-    /// The first error; it stops everyone.
+    /// The first error; it stops all workers.
     error: Option<WriteError>,
 }
 
-/// How far one table's file is.
+/// The progress of one table's file.
 #[derive(Default)]
 struct Progress {
-    /// Absent before the first part is taken, while a worker appends, and at the end.
+    /// `None` before the first part is taken, while a worker appends, and at the end.
     file: Option<TableFile>,
     factory: Option<Arc<ArrowRowGroupWriterFactory>>,
-    /// Parts that are appended or being appended.
+    /// Number of parts that are appended or being appended.
     appended: u64,
-    /// Parts that ended before their turn.
+    /// Parts that finished before their turn.
     encoded: BTreeMap<u64, Vec<RowGroup>>,
     written: Option<Written>,
 }
 
 fn lock<'a>(state: &'a Mutex<State>) -> MutexGuard<'a, State> {
-    // No lock is held while anything of others' runs that may panic.
+    // No code that may panic runs while the lock is held, so the state is never inconsistent.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -101,14 +101,15 @@ fn work(request: &Request, state: &Mutex<State>, changed: &Condvar) -> Result<()
     Ok(())
 }
 
-/// The next part to make, once few enough wait. `None`: all are taken, or it is over.
+/// Returns the next part to generate, once few enough parts are waiting. Returns `None` if all parts
+/// are taken, or after an error.
 fn take(
     request: &Request,
     state: &Mutex<State>,
     changed: &Condvar,
 ) -> Result<Option<(usize, u64, Arc<ArrowRowGroupWriterFactory>)>, WriteError> {
     let mut state = lock(state);
-    while state.error.is_none() && state.waiting >= WAITING_PARTS * request.workers {
+    while state.error.is_none() && state.waiting >= MAX_WAITING_PARTS * request.workers {
         state = changed.wait(state).unwrap_or_else(PoisonError::into_inner);
     }
     let (table, part) = state.next;
@@ -129,7 +130,7 @@ fn take(
     Ok(Some((table, part, factory)))
 }
 
-/// Generates a part and encodes it, as one row group unless it is far too long for one.
+/// Generates a part and encodes it, as one row group unless it is far too long.
 fn encode(
     request: &Request,
     table: &Table,
@@ -146,7 +147,7 @@ fn encode(
         }
         let batch: RecordBatch = batch.map_err(|error| failed(error.into()))?;
         if writers.is_empty() {
-            // The index matters for encryption only, which is not used.
+            // The index matters only for encryption, which is not used.
             writers = factory.create_column_writers(0).map_err(failed)?;
         }
         let mut columns = writers.iter_mut();
@@ -174,8 +175,8 @@ fn close(writers: Vec<ArrowColumnWriter>) -> Result<RowGroup, ParquetError> {
     writers.into_iter().map(ArrowColumnWriter::close).collect()
 }
 
-/// Hands a part in, and appends all parts whose turn it is, unless another
-/// worker is doing that for this table.
+/// Submits a part, and appends all parts whose turn it is, unless another worker is already
+/// appending to this table.
 fn append(
     request: &Request,
     state: &Mutex<State>,
@@ -219,8 +220,8 @@ mod tests {
     use std::fs::{self, File};
     use std::io;
 
-    /// A table whose rows are numbered; part `bad` fails in its second batch, and
-    /// panics there in a table of the name `panics`.
+    /// Returns a table with numbered rows. Part `bad` fails in its second batch, or panics there
+    /// if the table is named `panics`.
     fn numbered(name: &'static str, parts: u64, batches: i64, bad: Option<u64>) -> Table {
         let fields = [("n", DataType::Int64), ("text", DataType::Utf8View)];
         let fields = fields.map(|(name, data_type)| Field::new(name, data_type, false));
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_written_in_order_with_everything_that_pruning_needs() {
+    fn parts_are_written_in_order_with_statistics_and_page_index() {
         let directory = tempfile::tempdir().unwrap();
         let tables = [numbered("a", 20, 3, None), numbered("b", 1, 200, None)];
         let generated = Mutex::new(0);
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_or_a_cancellation_leaves_no_file_that_is_not_whole() {
+    fn errors_and_cancellation_leave_no_partial_file() {
         let directory = tempfile::tempdir().unwrap();
         let tables = [numbered("a", 1, 3, None), numbered("b", 40, 3, Some(25))];
         let error = write_to(directory.path(), &tables, &|_| ()).unwrap_err();
@@ -345,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_ends_all_workers() {
+    fn panic_stops_all_workers() {
         let directory = tempfile::tempdir().unwrap();
         let error = write_to(directory.path(), &[numbered("panics", 40, 3, Some(0))], &|_| ()).unwrap_err();
         assert!(matches!(error, WriteError::Panicked), "{error:?}");
@@ -353,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_run_left_is_replaced_and_what_another_writes_is_not() {
+    fn stale_partial_file_is_replaced_but_a_locked_one_is_not() {
         let directory = tempfile::tempdir().unwrap();
         let partial = directory.path().join(".a.parquet.partial");
         fs::write(&partial, vec![1; 1 << 20]).unwrap();
@@ -371,9 +372,9 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_full_disk_is_an_io_error_with_the_path() {
+    fn full_disk_is_an_io_error_with_the_path() {
         let directory = tempfile::tempdir().unwrap();
-        // The temporary name leads to a device that is always full.
+        // The temporary file is a link to a device that is always full.
         std::os::unix::fs::symlink("/dev/full", directory.path().join(".a.parquet.partial")).unwrap();
         let error = write_to(directory.path(), &[numbered("a", 2, 100, None)], &|_| ()).unwrap_err();
         let WriteError::Io { path, source } = error else { panic!("{error:?}") };
