@@ -113,7 +113,8 @@ fn warn_unrecognized(unrecognized: &[String], arguments: &Arguments, console: &C
     let more = if unrecognized.len() > MAX_NAMES && !arguments.redact { ", …" } else { "" };
     let (files, are) = if unrecognized.len() == 1 { ("file", "is") } else { ("files", "are") };
     let count = unrecognized.len();
-    console.warn(&format!("skipped {count} {files} that {are} neither a trace nor an event log{names}{more}"));
+    console
+        .warn(&format!("skipped {count} {files} that {are} neither a trace nor an event log{names}{more}"));
 }
 
 /// Prints the warnings of several logs, each with the name of its log.

@@ -67,9 +67,11 @@ pub fn check() {
     if let Some(name) = missing(detect()) {
         print("error: this machine lacks ");
         print(name);
-        print(", which this build of pellucid requires (x86-64-v3).\n\
+        print(
+            ", which this build of pellucid requires (x86-64-v3).\n\
              Rebuild on this machine:\n\n    \
-             RUSTFLAGS=\"-C target-cpu=native\" cargo build --release --workspace\n");
+             RUSTFLAGS=\"-C target-cpu=native\" cargo build --release --workspace\n",
+        );
         // SAFETY: ends the process before anything that needs cleanup has started.
         unsafe { libc::_exit(1) };
     }

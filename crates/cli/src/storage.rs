@@ -85,7 +85,9 @@ fn parse_budget(text: &str) -> Result<u64, String> {
     let bytes = units::parse_size(text)?;
     if bytes < Budget::MIN_BYTES {
         let min = Budget::MIN_BYTES >> 20;
-        return Err(format!("too small: a probe writes and reads an object of 8 MiB; allow at least {min}MiB"));
+        return Err(format!(
+            "too small: a probe writes and reads an object of 8 MiB; allow at least {min}MiB"
+        ));
     }
     Ok(bytes)
 }

@@ -62,8 +62,9 @@ fn split_number(text: &str) -> Result<(f64, &str), String> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
-    let number =
-        digits.parse().map_err(|_| format!("`{text}` does not start with a number; use a value like 1.5GB"))?;
+    let number = digits
+        .parse()
+        .map_err(|_| format!("`{text}` does not start with a number; use a value like 1.5GB"))?;
     Ok((number, unit.trim()))
 }
 

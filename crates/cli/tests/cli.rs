@@ -201,11 +201,7 @@ fn usage_errors_exit_with_2_and_failures_with_1() {
         (&["sql", "SELECT 1", "--memory", "4G"], 2, "unknown unit `G`"),
         (&["sql", "SELECT 1", "--disk-rate", "/=5MB"], 2, "50MB/s"),
         (&["sql", "SELECT 1", "--on", "flink"], 2, "expected spark or spark=MASTER"),
-        (
-            &["sql", "SELECT 1", "--on", "spark", "--cores", "2"],
-            2,
-            "cannot use --cores with --on spark",
-        ),
+        (&["sql", "SELECT 1", "--on", "spark", "--cores", "2"], 2, "cannot use --cores with --on spark"),
         (&["sql", "SELECT 1", "--conf", "spark.a=b"], 2, "--on"),
         (&["sql", "SELECT 1", "-o", "x.xlsx"], 2, ".parquet, .csv or .json"),
         (&["sql", "SELECT 1", "--spill-dir", "/nowhere/at/all"], 2, "spilling is not built yet"),

@@ -188,7 +188,9 @@ fn score(query: &str, all: &[Configuration]) -> Result<Vec<Scored>, Failure> {
     let times = |configuration: &Configuration| -> Result<Vec<f64>, Failure> {
         configuration.traces.iter().map(|trace| Ok(measured_ms(trace)?)).collect()
     };
-    let none = || Failure::Failed("cannot score: the query's duration was not measurable; use more data".to_string());
+    let none = || {
+        Failure::Failed("cannot score: the query's duration was not measurable; use more data".to_string())
+    };
     let [first, slower @ ..] = all else { return Err(none()) };
     let baseline_times = times(first)?;
     let (baseline_ms, baseline_spread) = repeats(&baseline_times).ok_or_else(none)?;

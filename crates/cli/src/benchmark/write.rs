@@ -89,7 +89,7 @@ struct Progress {
 }
 
 fn lock<'a>(state: &'a Mutex<State>) -> MutexGuard<'a, State> {
-    // No code that may panic runs while the lock is held, so the state is never inconsistent.
+    // Generators, which may panic, run without the lock, so a poisoned lock has a consistent state.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -193,9 +193,7 @@ fn not_a_trace(start: &[u8]) -> Option<String> {
     let packed =
         |how: &str, with: &str| Some(format!("it is compressed with {how}; decompress it first ({with})"));
     match start {
-        [] => {
-            Some("it is empty; the job that writes it has not started, or is still running".to_owned())
-        }
+        [] => Some("it is empty; the job that writes it has not started, or is still running".to_owned()),
         [b'B', b'Z', b'h', ..] => packed("bzip2", "`bunzip2`"),
         [0xfd, b'7', b'z', b'X', b'Z', ..] => packed("xz", "`unxz`"),
         [b'P', b'K', 3, 4, ..] => packed("zip", "`unzip`"),

@@ -20,11 +20,11 @@ use url::Url;
 /// Fetches the logs that a URL names.
 pub fn find(text: &str) -> Result<Vec<Input>, Failure> {
     let url = Url::parse(text).map_err(|error| Failure::Usage(format!("invalid URL {text}: {error}")))?;
-    let folder = tempfile::tempdir().map_err(|error| Failure::file("create", "a temporary folder", &error))?;
+    let folder =
+        tempfile::tempdir().map_err(|error| Failure::file("create", "a temporary folder", &error))?;
     interrupt::temporary(folder.path());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime =
-        runtime.map_err(|error| Failure::Failed(format!("cannot fetch {text}: {error}")))?;
+    let runtime = runtime.map_err(|error| Failure::Failed(format!("cannot fetch {text}: {error}")))?;
     let parent = match url.scheme() {
         "http" | "https" => runtime.block_on(from_history_server(&url, folder.path())).map(|()| None)?,
         _ => Some(runtime.block_on(from_store(&url, folder.path()))?),
@@ -138,8 +138,8 @@ fn unpack(file: &mut File, folder: &Path, name: &str) -> io::Result<()> {
     let Ok(entries) = archive::entries(&mut archive) else { return Ok(()) };
     std::fs::remove_file(folder.join(name))?;
     for entry in entries {
-        let mut to =
-            create(folder, &entry.name).map_err(|_| io::Error::other("an entry's path leaves the archive"))?;
+        let mut to = create(folder, &entry.name)
+            .map_err(|_| io::Error::other("an entry's path leaves the archive"))?;
         io::copy(&mut archive::open(&mut archive, &entry)?, &mut to)?;
     }
     Ok(())

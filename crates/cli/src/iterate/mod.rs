@@ -72,9 +72,7 @@ enum Application {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Example:\n  pellucid iterate logistic-regression clicks.parquet --label clicked"
-)]
+#[command(after_help = "Example:\n  pellucid iterate logistic-regression clicks.parquet --label clicked")]
 struct Regression {
     /// Table with labels and features
     #[arg(value_name = "DATA")]
@@ -211,7 +209,8 @@ impl Regression {
             (Solver::Gd, step) => Algorithm::GradientDescent { step },
             (Solver::Lbfgs, Some(_)) => {
                 return Err(Failure::Usage(
-                    "cannot use --step with --solver lbfgs, which chooses its own steps; use --solver gd".to_string(),
+                    "cannot use --step with --solver lbfgs, which chooses its own steps; use --solver gd"
+                        .to_string(),
                 ));
             }
         };

@@ -1,7 +1,7 @@
-"""How the calls of functions are written for Spark, where its own function differs, or has another name.
+"""Rewrites function calls for Spark, where its own function differs or has another name.
 
-Each writer takes a `Call` and gives an expression of Spark's; it refuses arguments for which there is none.
-`functions.py` says which function has which.
+Each writer takes a `Call` and returns an expression for Spark. It rejects arguments that cannot be translated.
+`functions.py` maps functions to writers.
 """
 
 import re
@@ -14,7 +14,7 @@ from sqlglot.dialects.spark import Spark
 from kinds import BIGINT, Kind, decimal
 from refused import Refused
 
-# Constructs with a syntax of their own; every other call is read as one, by its name.
+# Constructs with special syntax; all other calls are parsed as plain calls.
 PARSED = {
     name: parse for name, parse in sqlglot.Parser.FUNCTION_PARSERS.items()
     if name in ("CAST", "TRY_CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM")
@@ -26,7 +26,7 @@ WHOLE = (exp.Column, exp.Literal, exp.Func, exp.Paren, exp.Null, exp.Boolean, ex
 
 
 class Plain(Spark):
-    """Spark's SQL with its functions left as they are: sqlglot would take those of other dialects for Spark's."""
+    """Spark's dialect with unmodified function calls, since sqlglot would replace those it knows."""
 
     class Parser(Spark.Parser):
         FUNCTIONS = {}
@@ -35,7 +35,7 @@ class Plain(Spark):
 
 
 def written(template, **parts):
-    """Spark's SQL with these expressions for the columns of their names."""
+    """Parses a template of Spark's SQL, replacing columns with the expressions of the same names."""
     tree = sqlglot.parse_one(template, read=Plain)
 
     def put(node):
@@ -52,49 +52,49 @@ def to_date(of):
 
 
 def to_timestamp(of):
-    """A time with an offset is brought to UTC, as the session's zone is."""
+    """Converts a time with an offset to UTC, the session's zone."""
     return written("CAST(CAST(x AS TIMESTAMP_LTZ) AS TIMESTAMP_NTZ)", x=of.arguments[0])
 
 
 def call(name, *arguments):
-    """A call as Spark is to read it."""
+    """Returns a call that is written to Spark unchanged."""
     return exp.Anonymous(this=name, expressions=list(arguments))
 
 
 class Call(NamedTuple):
-    """A call that is to be written for Spark."""
+    """A call to rewrite for Spark."""
 
     name: str
     arguments: list
     kinds: list
     kind: Kind  # of the result
-    text: str  # as the user wrote it, for errors
-    wrapped: Callable  # puts another aggregate in this one's place in FILTER and OVER
-    over: bool  # with a window
+    text: str  # the user's SQL, for errors
+    wrapped: Callable  # replaces the aggregate within FILTER and OVER
+    over: bool  # has an OVER clause
 
     def refuse(self, why):
-        """An error that names the call."""
+        """Raises an error that names the call."""
         raise Refused(f"cannot run `{self.text}` on Spark: {why}")
 
     def literal(self, number):
-        """An argument's value where it is written out, else None."""
+        """Returns the value of a numeric literal argument; None for an expression."""
         return constant(self.arguments[number]) if number < len(self.arguments) else None
 
-    def word(self, number, what):
-        """An argument that has to be a text written out."""
+    def text_literal(self, number, name):
+        """Returns the value of an argument that must be a text literal."""
         found = self.arguments[number]
         if not (isinstance(found, exp.Literal) and found.is_string):
-            self.refuse(f"the {what} must be written out there; use a text, not an expression")
+            self.refuse(f"the {name} must be a text literal")
         return found.this
 
 
 def constant(node):
-    """The number that an expression of literals has; None for any other. Floats are computed as floats."""
+    """Evaluates an expression of numeric literals; None for others. Floats are computed as floats."""
     if isinstance(node, exp.Paren):
         return constant(node.this)
     if isinstance(node, exp.Literal) and not node.is_string:
         return int(node.this) if node.this.isdigit() else float(node.this)
-    if isinstance(node, exp.Var) and node.name[-1:] == "D":  # a float, as Spark has it
+    if isinstance(node, exp.Var) and node.name[-1:] == "D":  # a float literal of Spark
         return float(node.name[:-1])
     if isinstance(node, exp.Neg):
         inner = constant(node.this)
@@ -108,17 +108,17 @@ def constant(node):
 
 
 def as_text(call_of, node, kind):
-    """A value as the text that it is here."""
+    """Converts a value to the same text as in the engine."""
     if kind.name == "text":
         return node
     if kind.name in ("int", "decimal", "bool", "date", "null"):
         return written("CAST(x AS STRING)", x=node)
-    call_of.refuse(f"the text of {named(kind)} is another there; CAST it to DECIMAL, DATE or a whole number first")
+    call_of.refuse(f"the text of {named(kind)} differs in Spark; CAST it to DECIMAL, DATE or a whole number first")
     return None
 
 
 def named(kind):
-    """A kind in words."""
+    """Returns the name of a kind for messages."""
     words = {
         "int": "a whole number", "bool": "a boolean", "null": "NULL", "other": "a value of this type",
         "unknown": "a value of unknown type",
@@ -127,7 +127,7 @@ def named(kind):
 
 
 def concat(of):
-    """Leaves out NULLs, as the engine does; Spark's own is NULL then."""
+    """Skips NULLs like the engine; Spark's own returns NULL."""
     parts = [written("coalesce(x, '')", x=as_text(of, node, kind)) for node, kind in zip(of.arguments, of.kinds)]
     return call("concat", *parts)
 
@@ -137,27 +137,27 @@ def concat_ws(of):
 
 
 def rounded_up_or_down(of):
-    """`ceil` and `floor` keep the type here; Spark's are whole numbers."""
+    """Keeps the type of `ceil` and `floor`; Spark's return whole numbers."""
     x, kind = of.arguments[0], of.kinds[0]
     if kind.name == "decimal":
         return written(f"CAST({of.name}(x) AS DECIMAL({kind.precision}, {kind.scale}))", x=x)
     if kind.name == "int":
         return written("CAST(x AS DOUBLE)", x=x)
-    # From 2^52 on every float is whole; Spark's whole numbers end before the floats do.
+    # From 2^52 on, every float is whole, and it may exceed Spark's whole numbers.
     return written(f"IF(abs(x) < 4503599627370496, CAST({of.name}(x) AS DOUBLE), x)", x=x)
 
 
-def cut(of):
+def truncated(of):
     if of.kinds[0].name != "float" or len(of.arguments) > 1:
-        of.refuse("only a float can be cut there, to a whole number; use CAST, or round")
+        of.refuse("only floats can be truncated, and only to whole numbers; use CAST or round")
     return written("IF(abs(x) < 4503599627370496, CAST(CAST(x AS BIGINT) AS DOUBLE), x)", x=of.arguments[0])
 
 
 def rounded(of):
-    """Floats are scaled, rounded and scaled back here; Spark rounds what they look like as decimals."""
+    """Scales, rounds and rescales floats like the engine; Spark rounds their decimal representation."""
     digits = of.literal(1) if len(of.arguments) > 1 else 0
     if not isinstance(digits, int):
-        of.refuse("the number of digits must be written out there")
+        of.refuse("the number of digits must be a literal")
     if of.kinds[0].name != "float":
         return call("round", *of.arguments)
     if digits == 0:
@@ -167,12 +167,13 @@ def rounded(of):
 
 
 def logarithm(of):
-    """Minus infinity of zero; Spark's is NULL. Below, a NaN that sorts first here. `log` of one number is to base 10."""
+    """Returns minus infinity for zero, where Spark's returns NULL, and raises an error for negative numbers, where
+    the engine returns a NaN that sorts first. `log` with one argument has base 10."""
     function, x = {"log": "log10"}.get(of.name, of.name), of.arguments[-1]
     if len(of.arguments) == 2:
         base = of.literal(0)
         if not base or base <= 1:
-            of.refuse("the base must be a number above 1, written out")
+            of.refuse("the base must be a literal above 1")
         function = f"log({base!r}, x)"
     else:
         function = f"{function}(x)"
@@ -190,18 +191,18 @@ def is_nan(of):
 
 
 def square_root(of):
-    """Of a negative number an error here, NaN there."""
+    """Raises an error for a negative number like the engine; Spark's returns NaN."""
     return written("IF(x < 0, raise_error('cannot take the square root of a negative number'), sqrt(x))", x=of.arguments[0])
 
 
 def power(of):
     if "decimal" in {kind.name for kind in of.kinds}:
-        of.refuse("powers of decimals have other digits there; CAST to DOUBLE")
+        of.refuse("powers of decimals have other digits in Spark; CAST to DOUBLE")
     return call("power", *of.arguments)
 
 
 def side(of):
-    """`left` and `right`: a negative number leaves out as many characters; on Spark all."""
+    """Makes a negative count of `left` and `right` drop that many characters; Spark's drop all."""
     count = of.literal(1)
     if count is not None and count >= 0:
         return call(of.name, *of.arguments)
@@ -210,7 +211,7 @@ def side(of):
 
 
 def substring(of):
-    """Counts from before the first character where the start is below 1; Spark counts from the end."""
+    """Counts positions below 1 from before the first character; Spark counts them from the end."""
     s, start, *count = of.arguments
     at, length = of.literal(1), of.literal(2)
     if length is not None and length < 0:
@@ -238,7 +239,7 @@ def trimmed(of):
 
 
 def character(of):
-    """Of any code point; Spark's own takes the lowest byte."""
+    """Supports any code point; Spark's own uses only the lowest byte."""
     return written("decode(unhex(lpad(hex(x), 8, '0')), 'UTF-32')", x=of.arguments[0])
 
 
@@ -254,21 +255,21 @@ PARTS = {
 
 
 def date_part(of):
-    unit = of.word(0, "part").lower()
+    unit = of.text_literal(0, "part").lower()
     if unit not in PARTS:
-        of.refuse(f"`{unit}` is none of {', '.join(PARTS)}")
+        of.refuse(f"unsupported part `{unit}`; use one of {', '.join(PARTS)}")
     return exp.Paren(this=written(PARTS[unit], x=of.arguments[1])) if " " in PARTS[unit] else written(PARTS[unit], x=of.arguments[1])
 
 
 def date_trunc(of):
-    unit = of.word(0, "unit").lower()
+    unit = of.text_literal(0, "unit").lower()
     units = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond")
     if unit not in units:
-        of.refuse(f"`{unit}` is none of {', '.join(units)}")
+        of.refuse(f"unsupported unit `{unit}`; use one of {', '.join(units)}")
     return call("date_trunc", *of.arguments)
 
 
-# Patterns with the same meaning in Rust and Java: no letter classes, special groups or look-around.
+# Patterns with the same meaning in Rust and Java, without letter classes, special groups and look-around.
 SAME_PATTERN = re.compile(
     r"(?:[^\\\[\](){}*+?|$&^.]|\\[.*+?()|{}^$\[\]\\/-]|\[\^?[^\\\[\]&^]+\]|\((?!\?)|\)|[*+?](?![*+?])"
     r"|\{\d+(?:,\d*)?\}(?![*+?{])|\||\.|\^)*"
@@ -276,17 +277,17 @@ SAME_PATTERN = re.compile(
 
 
 def pattern(of, number, flags=None):
-    """A pattern as Java is to read it."""
-    text = of.word(number, "pattern")
+    """Returns the mode, text and flags of a pattern, for Java."""
+    text = of.text_literal(number, "pattern")
     if not SAME_PATTERN.fullmatch(text):
         of.refuse(
-            "this pattern may match otherwise there; use literals, `.`, classes such as [a-z], groups, `|`, `^`, `*`, "
-            "`+`, `?`, {n}"
+            "this pattern may match differently in Spark; use only literals, `.`, classes such as [a-z], groups, `|`, `^`, "
+            "`*`, `+`, `?`, {n}"
         )
-    known = of.word(flags, "flags") if flags is not None and flags < len(of.arguments) else ""
+    known = of.text_literal(flags, "flags") if flags is not None and flags < len(of.arguments) else ""
     if set(known) - set("gi"):
-        of.refuse("of the flags, `g` and `i` are the same there")
-    # UNIX lines: a dot does not match a newline, and matches everything else.
+        of.refuse("unsupported flags; use `g` and `i` only")
+    # UNIX lines: a dot matches everything except a newline.
     return f"(?d{'iu' if 'i' in known else ''})", text, known
 
 
@@ -296,13 +297,13 @@ def regexp_like(of):
 
 
 def regexp_replace(of):
-    """The first match only, unless `g` is among the flags; Spark replaces all."""
+    """Replaces only the first match without the flag `g`; Spark's replaces all."""
     mode, text, flags = pattern(of, 1, 3)
-    replacement = of.word(2, "replacement")
+    replacement = of.text_literal(2, "replacement")
     if "\\" in replacement or "$" in replacement:
-        of.refuse("`\\` and `$` in the replacement mean something else there")
+        of.refuse("`\\` and `$` in the replacement have another meaning in Spark")
     if re.search(text, ""):
-        of.refuse("the pattern matches the empty text, which is replaced elsewhere there")
+        of.refuse("the pattern matches the empty text, which Spark replaces at other positions")
     if "g" not in flags:
         if "(" in text or "^" in text:
             of.refuse("without the flag `g`, a pattern with groups or `^` cannot be translated")
@@ -311,9 +312,9 @@ def regexp_replace(of):
 
 
 def truncated_quotient(a, b, of_a, of_b):
-    """`a / b` for decimals, cut after the digits that the engine keeps; Spark rounds, after others.
+    """Returns `a / b` for decimals, truncated to the engine's digits; Spark rounds to other digits.
 
-    What is divided is made a multiple of the divisor first, so that nothing is left to round.
+    The dividend is first reduced to a multiple of the divisor, so that the division is exact.
     """
     result, digits = of_a.scale + 4, max(of_a.scale, of_b.scale)
     whole = 36 - result - digits
@@ -327,24 +328,24 @@ def truncated_quotient(a, b, of_a, of_b):
 
 
 def average(of):
-    """Of decimals: cut here, rounded there."""
+    """Truncates averages of decimals like the engine; Spark rounds them."""
     kind = of.kinds[0]
     if kind.name != "decimal":
         return of.wrapped("avg", of.arguments)
     if isinstance(of.arguments[0], exp.Distinct):
-        of.refuse("averages of decimals are rounded there; CAST to DOUBLE")
+        of.refuse("Spark rounds averages of decimals; CAST to DOUBLE")
     count = written("nullif(x, 0)", x=of.wrapped("count", of.arguments))
     total = decimal(kind.precision + 10, kind.scale)
     made = truncated_quotient(of.wrapped("sum", of.arguments), count, total, BIGINT)
     if made is None:
-        of.refuse("its digits are too many there; CAST to a DECIMAL of fewer, or to DOUBLE")
+        of.refuse("the result has too many digits for Spark; CAST to a DECIMAL with fewer digits, or to DOUBLE")
     return written(f"CAST(x AS DECIMAL({of.kind.precision}, {of.kind.scale}))", x=made)
 
 
 def array_agg(of):
-    """Keeps NULLs, and is NULL of no rows; Spark's drops them, and is empty then."""
+    """Keeps NULLs, and returns NULL for no rows; Spark's drops NULLs, and returns an empty array."""
     if of.over or isinstance(of.arguments[0], exp.Distinct):
-        of.refuse("with OVER or DISTINCT it drops NULLs there")
+        of.refuse("with OVER or DISTINCT, Spark drops NULLs")
     rows = of.wrapped("array_agg", [call("named_struct", exp.Literal.string("v"), of.arguments[0])])
     return written("nullif(transform(x, r -> r.v), slice(transform(x, r -> r.v), 1, 0))", x=rows)
 
@@ -352,20 +353,20 @@ def array_agg(of):
 def string_agg(of):
     """Returns NULL for no values; neither engine guarantees an order."""
     if of.over or isinstance(of.arguments[0], exp.Distinct):
-        of.refuse("OVER and DISTINCT are not the same there")
+        of.refuse("OVER and DISTINCT give other results in Spark")
     texts = of.wrapped("array_agg", [of.arguments[0]])
     return written("CASE WHEN size(x) > 0 THEN array_join(x, d) END", x=texts, d=of.arguments[1])
 
 
 def only_over(of):
     if not of.over:
-        of.refuse("which row is the first or the last is not certain without OVER (… ORDER BY …)")
+        of.refuse("the order of rows is undefined without OVER (… ORDER BY …)")
     return of.wrapped(of.name, of.arguments)
 
 
 def median(of):
     if of.kinds[0].name == "decimal":
-        of.refuse("it has other digits there; CAST to DOUBLE")
+        of.refuse("the result has other digits in Spark; CAST to DOUBLE")
     return of.wrapped("median", of.arguments)
 
 

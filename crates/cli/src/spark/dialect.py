@@ -1,11 +1,11 @@
-"""Brings Pellucid's SQL into Spark's, or refuses it.
+"""Translates Pellucid's SQL to Spark's, or rejects it.
 
-sqlglot reads a statement and writes Spark's SQL. Between the two, `adapted` looks at every node of the
-tree: a construct or a function that is not known to mean the same is refused, and one that means something
-else for some types is written otherwise (`functions.py` has the functions, `calls.py` how they are written, `kinds.py` the types). sqlglot's
-own translations of functions are not used, since they are DuckDB's: its `log`, `^` and `~` are others.
+sqlglot parses a statement and writes Spark's SQL. In between, `adapted` visits every node of the tree. It
+rejects constructs and functions that are not known to have the same meaning, and rewrites those that differ
+for some types (`functions.py` lists the functions, `calls.py` rewrites them, `kinds.py` computes the types).
+sqlglot's own translations of functions are not used, because they assume DuckDB's `log`, `^` and `~`.
 
-Where Spark reads the text as it is to the same effect, the text runs as it is.
+A statement that has the same meaning in Spark runs unchanged.
 """
 
 import logging
@@ -24,11 +24,11 @@ from functions import AGGREGATES, FUNCTIONS, SCALARS
 from kinds import BIGINT, MAX_DIGITS, NULL, NUMBERS, OF_FLOAT, Kinds, as_decimal, common, of_spark
 from refused import Refused
 
-# What it cannot do it says by errors, which are handled.
+# sqlglot also raises an error for everything that it logs.
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
 
-# The nodes that mean the same on both sides, or are dealt with below; any other is refused.
-SAME = set(
+# The nodes that have the same meaning in both dialects, or are handled below; others are rejected.
+SUPPORTED = set(
     "Select From Where Group Having Order Ordered Limit Offset With CTE Subquery Table TableAlias Column Identifier Star "
     "Alias Literal Null Boolean Paren And Or Not EQ NEQ GT GTE LT LTE NullSafeEQ NullSafeNEQ Is In Between Like ILike Case "
     "If Cast TryCast DataType DataTypeParam Interval Var Window WindowSpec Filter Exists Tuple Values Distinct Union "
@@ -42,7 +42,7 @@ CAST_TO = set("TINYINT SMALLINT INT BIGINT FLOAT DOUBLE DECIMAL BOOLEAN DATE TIM
 
 
 class Pellucid(DuckDB):
-    """Pellucid's SQL as sqlglot is to read it: DuckDB's, without its functions."""
+    """Pellucid's dialect for sqlglot: DuckDB's, without its functions."""
 
     NULL_ORDERING = "nulls_are_large"
     TYPED_DIVISION = True
@@ -64,7 +64,7 @@ class Pellucid(DuckDB):
 
 
 def place_of(error):
-    """Where a text stopped making sense to sqlglot."""
+    """Formats the location and cause of a sqlglot parse error."""
     found = error.errors[0] if getattr(error, "errors", None) else {}
     if not found.get("line"):
         return str(error).strip().splitlines()[0]
@@ -72,9 +72,9 @@ def place_of(error):
 
 
 def translated(text, columns_of, view_of):
-    """A statement in Spark's SQL, and whether Spark reads the text itself to the same effect.
+    """Returns a statement in Spark's SQL, and whether the original text has the same meaning in Spark.
 
-    `columns_of` gives a table's columns as (name, Spark's type), or None; `view_of` the view for a path.
+    `columns_of` returns a table's columns as (name, Spark's type), or None. `view_of` returns the view of a path.
     """
     tree = adapted(sqlglot.parse_one(text, read=Pellucid), columns_of, view_of)
     try:
@@ -82,20 +82,20 @@ def translated(text, columns_of, view_of):
         plain = (sqlglot.parse_one(one, read=Plain).sql(dialect="spark") for one in (text, made))
         return made, len(set(plain)) == 1
     except UnsupportedError as error:
-        raise Refused(f"Spark SQL cannot say this: {str(error).splitlines()[0]}") from None
+        raise Refused(f"cannot translate this to Spark SQL: {str(error).splitlines()[0]}") from None
     except SqlglotError:
-        return made, False  # Spark's dialect has no such text
+        return made, False  # the original text is not valid in Spark's dialect
 
 
 def adapted(tree, columns_of, view_of):
-    """The tree as Spark is to be given it."""
+    """Returns the tree, adapted to Spark."""
     query = tree
     if isinstance(tree, exp.Copy):
-        raise Refused("cannot run COPY on Spark: its files would be others; use -o FILE for the rows of a query")
+        raise Refused("cannot run COPY on Spark: it writes different files; use -o FILE for the rows of a query")
     if isinstance(tree, exp.Create):
         query = tree.args.get("expression")
         if tree.args.get("kind") == "VIEW":
-            # A session's own: other views need a catalog that outlives it.
+            # Permanent views need a catalog that outlives the session.
             properties = tree.args.get("properties") or exp.Properties(expressions=[])
             if not properties.find(exp.TemporaryProperty):
                 properties.append("expressions", exp.TemporaryProperty())
@@ -103,20 +103,20 @@ def adapted(tree, columns_of, view_of):
     elif not isinstance(tree, exp.Query):
         if isinstance(tree, (exp.Command, exp.Describe, exp.Drop, exp.Set, exp.Show)):
             return tree
-        raise Refused(f"cannot run {type(tree).__name__.upper()} on Spark: it was not tried there; use a query")
+        raise Refused(f"cannot run {type(tree).__name__.upper()} on Spark: it is not supported; use a query")
     if query is None:
         return tree
-    of_paths(query, view_of)
+    replace_paths(query, view_of)
 
     def columns(name):
         found = columns_of(name)
         return found and [(column, of_spark(kind)) for column, kind in found]
 
-    return Adapting(Kinds(columns, functions.returned)).run(tree, query)
+    return Adapter(Kinds(columns, functions.returned)).run(tree, query)
 
 
-def of_paths(query, view_of):
-    """Puts views in the place of paths."""
+def replace_paths(query, view_of):
+    """Replaces paths by views."""
     for node in list(query.find_all(exp.Table)):
         if isinstance(node.this, exp.Identifier) and not node.args.get("db") and node.this.quoted:
             if view := view_of(node.name):
@@ -124,7 +124,7 @@ def of_paths(query, view_of):
 
 
 def as_call(node):
-    """The call that a construct with a syntax of its own stands for; None: it stands for none."""
+    """Converts a construct with special syntax, such as EXTRACT, to a function call; None for other nodes."""
     if isinstance(node, exp.Extract):
         return call("date_part", exp.Literal.string(node.this.name.lower()), node.expression)
     if isinstance(node, exp.Substring):
@@ -143,7 +143,7 @@ def as_call(node):
 
 
 def name_columns(values, number):
-    """Gives the columns of VALUES the names that they have here: column1, column2, …"""
+    """Gives the columns of VALUES the engine's names: column1, column2, …"""
     alias = values.args.get("alias")
     if (alias and alias.args.get("columns")) or not values.find_ancestor(exp.From, exp.Join):
         return
@@ -154,8 +154,8 @@ def name_columns(values, number):
     values.set("alias", exp.TableAlias(this=name, columns=columns))
 
 
-def written_out(value, digits, precision):
-    """A float as the decimal that the engine makes of it: scaled, and rounded half away from zero."""
+def as_engine_decimal(value, digits, precision):
+    """Converts a float to a decimal like the engine: scales it, and rounds half away from zero."""
     scaled = abs(value) * 10.0**digits
     if not math.isfinite(scaled) or scaled >= 10.0**precision:
         raise Refused(f"cannot run this on Spark: {value} does not fit DECIMAL({precision}, {digits})")
@@ -165,15 +165,15 @@ def written_out(value, digits, precision):
     return exp.Neg(this=number) if value < 0 else number
 
 
-class Adapting:
-    """One statement on its way; every node is seen after what it is made of."""
+class Adapter:
+    """Adapts one statement, visiting the children of each node before the node."""
 
     def __init__(self, kinds):
         self.kinds = kinds
-        self.kept = []  # nodes that are no longer in the tree: their ids must not be given to others
+        self.kept = []  # keeps removed nodes alive, so that Python does not reuse their ids
 
     def run(self, tree, query):
-        """The statement, changed."""
+        """Returns the adapted statement."""
         for node in reversed(list(query.walk())):
             if (made := as_call(node)) is not None:
                 self.put(node, made)
@@ -192,39 +192,39 @@ class Adapting:
         return tree
 
     def put(self, node, made):
-        """Another node in a node's place."""
+        """Replaces a node in the tree."""
         self.kept += [node, made]
         if node.parent is not None:
             node.replace(made)
 
     def refuse(self, node, why):
-        """An error that names the construct."""
+        """Raises an error that names the construct."""
         raise Refused(f"cannot run `{node.sql(dialect=Pellucid)}` on Spark: {why}")
 
     def check(self, node):
-        """Refuses what is not known to mean the same."""
+        """Rejects a node that is not known to have the same meaning."""
         name = type(node).__name__
-        if name not in SAME:
-            self.refuse(node, f"{name} was not checked to mean the same there")
+        if name not in SUPPORTED:
+            self.refuse(node, f"{name} was not checked to give the same results")
         if isinstance(node, exp.With) and node.args.get("recursive"):
-            self.refuse(node, "WITH RECURSIVE was not checked to mean the same there")
+            self.refuse(node, "WITH RECURSIVE was not checked to give the same results")
         if isinstance(node, exp.Distinct) and node.args.get("on"):
-            self.refuse(node, "which of the rows stay is not the same there; use row_number()")
+            self.refuse(node, "Spark may keep different rows; use row_number()")
         if isinstance(node, exp.If) and not isinstance(node.parent, exp.Case):
-            self.refuse(node, "`if` is no function here; use CASE")
+            self.refuse(node, "`if` is not a function; use CASE")
         if isinstance(node, exp.Anonymous) and isinstance(node.parent, exp.Table):
-            self.refuse(node.parent, "functions that give tables were not checked to mean the same there")
+            self.refuse(node.parent, "table functions were not checked to give the same results")
         if isinstance(node, exp.Anonymous) and node.name.lower() not in FUNCTIONS:
-            self.refuse(node, f"`{node.name}` was not checked to mean the same there (docs/spark.md lists what was)")
+            self.refuse(node, f"`{node.name}` was not checked to give the same results (docs/spark.md lists the supported functions)")
         if isinstance(node, exp.Anonymous) and any(isinstance(one, (exp.Order, exp.Ordered)) for one in node.expressions):
-            self.refuse(node, "Spark SQL cannot say the order within an aggregate")
+            self.refuse(node, "Spark SQL does not support ORDER BY within an aggregate")
         if isinstance(node, exp.Literal) and not node.is_string and node.this.isdigit() and int(node.this) > 2**63 - 1:
-            self.refuse(node, "whole numbers beyond 2^63 have another type there; CAST to DECIMAL or DOUBLE")
+            self.refuse(node, "whole numbers beyond 2^63 have another type in Spark; CAST to DECIMAL or DOUBLE")
         if isinstance(node, exp.Escape) and node.expression.name != "\\":
-            self.refuse(node, "LIKE takes no other escape than a backslash here")
+            self.refuse(node, "the only escape character of LIKE is a backslash")
 
     def changed(self, node, texts):
-        """What a node becomes; None: it stays."""
+        """Returns the replacement of a node; None if it stays."""
         if isinstance(node, exp.Literal):
             return self.literal(node)
         if isinstance(node, exp.Anonymous) or isinstance(node, WRAPPERS):
@@ -239,35 +239,35 @@ class Adapting:
         if isinstance(node, exp.DPipe):
             return self.joined(node)
         if isinstance(node, COMPARED):
-            self.bring([node.left, node.right], node)
+            self.coerce([node.left, node.right], node)
         if isinstance(node, exp.Between):
-            self.bring([node.this, node.args["low"], node.args["high"]], node)
+            self.coerce([node.this, node.args["low"], node.args["high"]], node)
         if isinstance(node, exp.In):
             query = node.args.get("query")
-            self.bring([node.this, *(node.expressions or ([query] if query else []))], node)
+            self.coerce([node.this, *(node.expressions or ([query] if query else []))], node)
         if isinstance(node, exp.Case):
             branches = node.args["ifs"]
-            self.bring([one.args["true"] for one in branches] + [one for one in [node.args.get("default")] if one], node)
+            self.coerce([one.args["true"] for one in branches] + [one for one in [node.args.get("default")] if one], node)
             if node.this:
-                self.bring([node.this, *(one.this for one in branches)], node)
+                self.coerce([node.this, *(one.this for one in branches)], node)
         if isinstance(node, (exp.Like, exp.ILike)):
             for side in (node.this, node.expression):
                 if not isinstance(side, exp.Escape) and self.kinds.of(side).name not in ("text", "null", "unknown"):
-                    self.refuse(node, "only a text is compared with a pattern; CAST to VARCHAR")
+                    self.refuse(node, "only text can be compared with a pattern; CAST to VARCHAR")
         if isinstance(node, exp.ILike):
             pattern = node.expression.this if isinstance(node.expression, exp.Escape) else node.expression
             if not (isinstance(pattern, exp.Literal) and pattern.name.isascii()):
-                self.refuse(node, "the pattern of ILIKE must be a text of ASCII, written out; other letters are folded otherwise there")
+                self.refuse(node, "the pattern of ILIKE must be an ASCII literal; Spark folds the case of other letters differently")
         if isinstance(node, exp.Interval) and not isinstance(node.parent, (exp.Add, exp.Sub, exp.WindowSpec)):
-            self.refuse(node, "intervals are others there; add them to a date or a timestamp")
+            self.refuse(node, "intervals differ in Spark; add them to a date or a timestamp")
         if isinstance(node, exp.SetOperation):
-            self.together(node)
+            self.check_set_operation(node)
         if isinstance(node, (exp.Cast, exp.TryCast)):
             return self.cast(node)
         return None
 
     def literal(self, node):
-        """A number with a point is a float here, a decimal there."""
+        """Marks a number with a decimal point as a float, since Spark would read it as a decimal."""
         around = node.parent
         while isinstance(around, (exp.Neg, exp.Paren)):
             around = around.parent
@@ -275,14 +275,14 @@ class Adapting:
             return None
         return exp.Var(this=node.this + "D")
 
-    def bring(self, nodes, around):
-        """Brings values that are compared, or stand for each other, to one type as the engine does."""
+    def coerce(self, nodes, around):
+        """Coerces values that are compared or combined to a common type like the engine."""
         kinds = [self.kinds.of(node) for node in nodes]
         names = {kind.name for kind in kinds}
         if not names <= {"unknown", "null", "text", "int", "float", "bool", "date", "timestamp", "decimal", "other"}:
-            self.refuse(around, "intervals compare otherwise there")
+            self.refuse(around, "intervals compare differently in Spark")
         if "text" in names and "decimal" in names:
-            self.refuse(around, "a text and a decimal are brought to another type there; CAST one")
+            self.refuse(around, "Spark coerces a text and a decimal to another type; CAST one")
         if not {"decimal", "float"} <= names:
             return
         for node, kind in zip(nodes, kinds):
@@ -290,42 +290,42 @@ class Adapting:
                 continue
             value = constant(node)
             if value is None:
-                self.refuse(around, "a decimal and a float are brought to a float there, to a decimal here; CAST one")
+                self.refuse(around, "a decimal and a float become a float in Spark, but a decimal in Pellucid; CAST one")
             digits, precision = OF_FLOAT[1], OF_FLOAT[0]
-            made = written_out(float(value), digits, precision)
+            made = as_engine_decimal(float(value), digits, precision)
             if isinstance(around, (exp.Case, exp.Anonymous)):
                 made = exp.cast(made, f"DECIMAL({precision}, {digits})")
             self.kinds.known[id(made)] = as_decimal(kind)
             self.put(node, made)
 
-    def together(self, node):
-        """Outputs of set operations that Spark would bring to other types."""
+    def check_set_operation(self, node):
+        """Rejects outputs of set operations that Spark would coerce to other types."""
         sides = self.kinds.outputs(node.left), self.kinds.outputs(node.right)
         for (name, a), (_, b) in zip(*sides):
             if {a.name, b.name} == {"decimal", "float"} or {a.name, b.name} & {"text"} and {a.name, b.name} & {*NUMBERS, "date", "timestamp", "bool"}:
                 self.refuse(node, f"`{name}` is {named(a)} on one side and {named(b)} on the other; CAST one")
 
     def arithmetic(self, node):
-        """Dates and intervals; numbers mean the same."""
+        """Adapts arithmetic with dates and intervals; numbers behave the same."""
         a, b = self.kinds.of(node.left), self.kinds.of(node.right)
         names = {a.name, b.name}
         if "text" in names:
-            self.refuse(node, "a text is no number here; CAST it")
+            self.refuse(node, "a text is not a number; CAST it")
         if isinstance(node, exp.Sub) and a.name == b.name == "date":
             return call("datediff", node.left, node.right)
         if names <= {"date", "timestamp"} or names == {"interval"}:
-            self.refuse(node, "intervals are others there; subtract dates, or extract what is meant")
+            self.refuse(node, "intervals differ in Spark; subtract dates, or use extract")
         for side, other in ((node.left, b), (node.right, a)):
             if isinstance(side, exp.Interval):
                 unit = side.args.get("unit")
                 unit = unit.name.upper().rstrip("S") if unit else ""
                 units = ("YEAR", "MONTH", "WEEK", "DAY") + (() if other.name == "date" else ("HOUR", "MINUTE", "SECOND"))
                 if other.name not in ("date", "timestamp", "unknown") or unit not in units or not side.this.name.lstrip("-").isdigit():
-                    self.refuse(node, f"it is a whole number of {', '.join(units)} that can be added to {named(other)} there")
+                    self.refuse(node, f"only a whole number of {', '.join(units)} can be added to {named(other)}")
         return None
 
     def division(self, node):
-        """`/` between whole numbers becomes `DIV`; between decimals it is cut as the engine cuts it."""
+        """Rewrites `/` of whole numbers as `DIV`, and truncates quotients of decimals like the engine."""
         kinds = [self.kinds.of(node.left), self.kinds.of(node.right)]
         names = {kind.name for kind in kinds} - {"null"}
         if names <= {"int"}:
@@ -335,41 +335,41 @@ class Adapting:
         if not names <= set(NUMBERS):
             self.refuse(
                 node,
-                "it cannot be told whether this divides whole numbers, which Spark would divide to fractions; CAST one "
-                "side to the type that is meant",
+                "cannot determine whether this divides whole numbers, for which Spark gives fractions; CAST one side to "
+                "the intended type",
             )
         a, b = (as_decimal(kind if kind != NULL else BIGINT) for kind in kinds)
         made = truncated_quotient(node.left, node.right, a, b)
         if made is None:
-            self.refuse(node, f"a quotient with {a.scale + 4} decimals has too many for Spark's {MAX_DIGITS} digits; CAST to fewer")
+            self.refuse(node, f"a quotient with {a.scale + 4} decimal places does not fit Spark's {MAX_DIGITS} digits; CAST to fewer digits")
         return made
 
     def joined(self, node):
-        """`||`: NULL where a side is, on both."""
+        """Checks the operands of `||`, which is NULL in both engines if an operand is."""
         for side in (node.left, node.right):
             kind = self.kinds.of(side)
             if kind.name not in ("text", "int", "decimal", "bool", "date", "null", "unknown"):
-                self.refuse(node, f"the text of {named(kind)} is another there; CAST it to DECIMAL, DATE or a whole number first")
+                self.refuse(node, f"the text of {named(kind)} differs in Spark; CAST it to DECIMAL, DATE or a whole number first")
         return None
 
     def cast(self, node):
-        """Conversions that give other values, or other texts."""
+        """Rewrites or rejects casts that give other values or texts in Spark."""
         kind, to = self.kinds.of(node.this), node.to
         literal = isinstance(node.this, exp.Literal) and node.this.is_string
         if to.this in exp.DataType.TEXT_TYPES:
             if kind.name not in ("text", "int", "decimal", "bool", "date", "null", "unknown"):
-                self.refuse(node, f"the text of {named(kind)} is another there; CAST it to DECIMAL, DATE or a whole number first")
-            to.set("expressions", None)  # a length is no limit here
+                self.refuse(node, f"the text of {named(kind)} differs in Spark; CAST it to DECIMAL, DATE or a whole number first")
+            to.set("expressions", None)  # the engine ignores the length
             return None
         if to.this.value not in CAST_TO:
-            self.refuse(node, f"the type {to.sql(dialect=Pellucid)} was not checked to mean the same there")
+            self.refuse(node, f"the type {to.sql(dialect=Pellucid)} was not checked to give the same results")
         if isinstance(node, exp.TryCast) and kind.name == "text" and to.this not in exp.DataType.INTEGER_TYPES:
-            self.refuse(node, "more texts can be read there; TRY_CAST to a whole number, or CAST")
+            self.refuse(node, "Spark accepts more texts; TRY_CAST to a whole number, or use CAST")
         goal = self.kinds.of(node)
         if goal.name == "timestamp" and kind.name == "text" and not (literal and WITHOUT_OFFSET.fullmatch(node.this.name)):
             return written("CAST(CAST(x AS TIMESTAMP_LTZ) AS TIMESTAMP_NTZ)", x=node.this)
         if (kind.name == "timestamp" and goal.name in NUMBERS) or (kind.name in NUMBERS and goal.name in ("timestamp", "date")):
-            self.refuse(node, "times are counted in other units there; use extract")
+            self.refuse(node, "Spark counts times in other units; use extract")
         if goal.name == "decimal" and not to.expressions:
             to.set("expressions", [exp.DataTypeParam(this=exp.Literal.number(n)) for n in (goal.precision, goal.scale)])
         if goal.name == "decimal" and kind.name == "float" and not literal:
@@ -379,18 +379,18 @@ class Adapting:
 
     @staticmethod
     def of_number(value):
-        """A float written for Spark."""
+        """Writes a float for Spark."""
         number = exp.Var(this=f"{abs(value)!r}D")
         return exp.Neg(this=number) if value < 0 else number
 
     def float_to_decimal(self, node, goal):
-        """The engine scales a float and rounds; Spark rounds what it looks like as a decimal."""
+        """Scales and rounds the float like the engine; Spark would round its decimal representation."""
         value = constant(node.this)
         if value is not None:
-            number = written_out(float(value), goal.scale, goal.precision)
+            number = as_engine_decimal(float(value), goal.scale, goal.precision)
             return exp.cast(number, node.to)
         if isinstance(node, exp.TryCast):
-            self.refuse(node, "floats are rounded otherwise there; use CAST")
+            self.refuse(node, "Spark rounds floats differently; use CAST")
         factor, limit = 10**goal.scale, 2**53
         template = (
             f"IF(abs(x * {factor}D) < {limit}D, CAST(CAST(round(x * {factor}D) AS DECIMAL(20, 0)) * {Decimal(1).scaleb(-goal.scale):f}BD "
@@ -399,7 +399,7 @@ class Adapting:
         return written(template, x=node.this)
 
     def call(self, node, texts):
-        """A call, with its FILTER and OVER, as Spark is to be told."""
+        """Rewrites a call for Spark, with its FILTER and OVER."""
         if isinstance(node.parent, WRAPPERS) and node.parent.this is node:
             return None
         inner, over = node, False
@@ -414,13 +414,13 @@ class Adapting:
         kinds = [self.kinds.of(one) for one in arguments]
         text = texts[id(inner)]
         if over and name in SCALARS or not over and name not in SCALARS and name not in AGGREGATES and function.write is None:
-            raise Refused(f"cannot run `{text}` on Spark: it needs OVER, or takes none")
+            raise Refused(f"cannot run `{text}` on Spark: a window function needs OVER, and other functions take none")
         if wrong := functions.misfit(function.parameters, kinds):
             raise Refused(f"cannot run `{text}` on Spark: {wrong}")
         if name in ("coalesce", "nvl", "nvl2", "ifnull", "nullif", "greatest", "least"):
             if common(kinds).name == "unknown" and "unknown" not in {kind.name for kind in kinds}:
-                raise Refused(f"cannot run `{text}` on Spark: its arguments are brought to another type there; CAST them")
-            self.bring(arguments, inner)
+                raise Refused(f"cannot run `{text}` on Spark: Spark coerces its arguments to another type; CAST them")
+            self.coerce(arguments, inner)
         arguments = self.fitted(function, inner.expressions, kinds)
 
         def wrapped(new, given):
@@ -441,7 +441,7 @@ class Adapting:
 
     @staticmethod
     def fitted(function, arguments, kinds):
-        """Arguments of 64 bits where Spark takes whole numbers of 32."""
+        """Casts 64-bit arguments to 32 bits where Spark requires it."""
         letters = [letter for letter in function.parameters if letter.isalpha()]
         aggregate = function in AGGREGATES.values()
 

@@ -1,14 +1,13 @@
-"""The functions that a statement may call on Spark: those whose answers are the same there.
+"""The functions that statements may call on Spark, because they give the same results as in Pellucid's engine.
 
-A function is on this list if Pellucid's engine and Spark were compared on it with ordinary and with
-odd arguments (`tests/spark_checks.py` has a check for every name here). Where Spark has the same function
-under another name, or one that differs for some arguments only, the call is written otherwise. A function
-that is not on the list is refused, also where Spark has one of its name: `initcap`, `log`, `isnan` and many
-others have one, and other answers.
+`tests/spark_checks.py` compares every function here on both engines, with ordinary and unusual arguments.
+If Spark has the same function under another name, or one that differs only for some arguments, the call is
+rewritten. Other functions are rejected even if Spark has one with the same name, since `initcap` and many
+others give different results.
 
-`parameters` has a letter for each parameter: `t` text, `i` a whole number, `n` a number, `f` a number that
-becomes a float, `d` a date or a timestamp, `b` a boolean, `a` anything; `?` after those that may be left
-out, `*` after the one that repeats.
+`parameters` has one letter per parameter: `t` text, `i` a whole number, `n` a number, `f` a number that
+is converted to a float, `d` a date or a timestamp, `b` a boolean, `a` any type; `?` follows an optional
+parameter, `*` one that repeats.
 """
 
 import re
@@ -42,11 +41,11 @@ def ceil_kind(kinds):
 
 
 class Function(NamedTuple):
-    """What a function takes, what it gives, and how Spark is to be told."""
+    """A function's parameters, result type, and translation to Spark."""
 
     parameters: str
     returns: Kind | Callable
-    write: str | Callable | None = None  # Spark's name, or what writes it; None: the same name
+    write: str | Callable | None = None  # Spark's name, or a function that writes the call; None: the same name
 
 
 def same(parameters, returns, names):
@@ -62,7 +61,7 @@ SCALARS = {
     "ceil": Function("n", ceil_kind, calls.rounded_up_or_down),
     "floor": Function("n", ceil_kind, calls.rounded_up_or_down),
     "round": Function("ni?", round_kind, calls.rounded),
-    "trunc": Function("ni?", FLOAT, calls.cut),
+    "trunc": Function("ni?", FLOAT, calls.truncated),
     "ln": Function("f", FLOAT, calls.logarithm),
     "log2": Function("f", FLOAT, calls.logarithm),
     "log10": Function("f", FLOAT, calls.logarithm),
@@ -133,20 +132,21 @@ FITS = {
 
 
 def misfit(parameters, kinds):
-    """What is wrong with the kinds of a call's arguments, in words; None: nothing."""
+    """Describes a mismatch between a call's arguments and the parameters; None if they match."""
     letters = re.findall(r"([a-z])([?*]?)", parameters)
-    least = sum(1 for _, many in letters if not many)
-    if len(kinds) < least or (len(kinds) > len(letters) and not parameters.endswith("*")):
-        return f"it takes {least if least == len(letters) else f'{least} arguments or more'}, not {len(kinds)}"
+    required = sum(1 for _, many in letters if not many)
+    if len(kinds) < required or (len(kinds) > len(letters) and not parameters.endswith("*")):
+        arguments = f"{required} argument{'s' * (required != 1)}{'' if required == len(letters) else ' or more'}"
+        return f"it takes {arguments}, not {len(kinds)}"
     for number, kind in enumerate(kinds):
         letter = letters[min(number, len(letters) - 1)][0]
         if letter != "a" and kind.name not in (*FITS[letter], "null", "unknown"):
-            return f"argument {number + 1} is {named(kind)}, which is turned into another type there; CAST it"
+            return f"argument {number + 1} is {named(kind)}, which Spark converts to another type; CAST it"
     return None
 
 
 def returned(node, kinds):
-    """The kind that a call gives."""
+    """Returns the kind of a call's result."""
     function = FUNCTIONS.get(node.name.lower())
     if function is None:
         return UNKNOWN

@@ -1,13 +1,13 @@
 """Runs the workers of an iterative job in the tasks of a barrier stage, for `pellucid iterate --on spark`.
 
-Started by the command with one argument, a request in JSON (`hosting.rs` writes it). It says `ready` with where
-Spark's driver is and how many workers fit, reads where the job's controller listens from standard input, and
-runs one Spark job: as many tasks at once as there are workers, each of which starts the command as a worker process and
-waits for its end. What workers say to each other and to the controller does not go through Spark.
+The command starts it with one argument, a JSON request written by `hosting.rs`. It sends `ready` with the address of
+Spark's driver and the number of workers that fit, reads the address of the job's controller from standard input, and
+runs one Spark job with one concurrent task per worker. Each task starts the command as a worker process and waits for
+it. Messages between workers and the controller do not pass through Spark.
 
-In each attempt tasks tell each other once how their workers started (`allGather`), so that what none of them can do,
-such as finding the data, is an answer and not a reason to try again. After that a task fails where its worker does: then
-Spark ends the others and tries the stage again, and new workers go on from the job's snapshot.
+In each attempt, the tasks exchange once whether their workers started (`allGather`). A permanent error, such as missing
+data, therefore becomes the job's result instead of causing a retry. Later, a task fails if its worker fails: Spark then
+stops the other tasks and retries the stage, and the new workers resume from the job's snapshot.
 """
 
 import json
@@ -20,7 +20,7 @@ import session
 
 
 def slots(context, master, threads):
-    """Workers of so many threads that fit at once, when the executors that come by themselves have come."""
+    """Returns how many workers with this number of threads fit, after waiting for executors to register."""
     cluster = re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,.*\]", master)
     if cluster:
         return int(cluster[1]) * (int(cluster[2]) // threads)
@@ -29,15 +29,15 @@ def slots(context, master, threads):
         until, since, before = time.monotonic() + 60, time.monotonic(), 0
         while time.monotonic() < until and (before < 2 or time.monotonic() - since < 3):
             time.sleep(0.2)
-            now = executors().size()  # the driver is one
+            now = executors().size()  # includes the driver
             since, before = (since, before) if now == before else (time.monotonic(), now)
-    # What a barrier stage is held against; the session's tasks take a core a thread.
+    # The limit that Spark checks for a barrier stage; each task takes one core per thread.
     inside = context._jsc.sc()
     return inside.maxNumConcurrentTasks(inside.resourceProfileManager().defaultResourceProfile())
 
 
 def worker(arguments, folder, program, controller, secret):
-    """What a task does: runs a worker to its end; yields why it could not start, if one of all could not."""
+    """Returns the function of a task: it runs a worker to completion. If any worker cannot start, it yields the error."""
 
     def run(_):
         import ctypes
@@ -53,16 +53,16 @@ def worker(arguments, folder, program, controller, secret):
         given = {
             "PELLUCID_ITERATE_CONTROLLER": controller,
             "PELLUCID_ITERATE_SECRET": secret,
-            # Of an attempt that Spark has given up, workers may still be there for a moment.
+            # Unique per attempt, since workers of an abandoned attempt may still run for a moment.
             "PELLUCID_ITERATE_RANK": str(context.taskAttemptId()),
         }
         end_with_parent = ctypes.CDLL(None).prctl
-        with tempfile.TemporaryFile("w+") as said:
+        with tempfile.TemporaryFile("w+") as stderr:
 
             def last():
-                said.seek(0)
-                lines = [line.strip() for line in said if line.strip()]
-                return f"worker on {socket.gethostname()}: {lines[-1] if lines else 'it said nothing'}"
+                stderr.seek(0)
+                lines = [line.strip() for line in stderr if line.strip()]
+                return f"worker on {socket.gethostname()}: {lines[-1] if lines else 'no output'}"
 
             child, why = None, None
             try:
@@ -72,15 +72,15 @@ def worker(arguments, folder, program, controller, secret):
                     cwd=folder if os.path.isdir(folder) else None,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
-                    stderr=said,
+                    stderr=stderr,
                     preexec_fn=lambda: end_with_parent(1, signal.SIGKILL),  # PR_SET_PDEATHSIG
                 )
                 if not child.stdout.readline():
                     child.wait()
                     why = last()
             except OSError as error:
-                why = f"worker on {socket.gethostname()}: {path} cannot be started: {error.strerror}"
-            failed = [told for told in context.allGather(why or "") if told]
+                why = f"worker on {socket.gethostname()}: cannot start {path}: {error.strerror}"
+            failed = [message for message in context.allGather(why or "") if message]
             if failed:
                 if child:
                     child.kill()
@@ -93,7 +93,7 @@ def worker(arguments, folder, program, controller, secret):
 
 
 def main(request):
-    """One session, one job."""
+    """Runs one job in one session."""
     spark = session.start(request)
     context = spark.sparkContext
     try:
@@ -101,8 +101,8 @@ def main(request):
         threads = request["threads"]
         workers = request["workers"] or slots(context, master, threads)
         if workers < 1:
-            raise session.Refused(f"no executor has {threads} cores for a worker's threads; say fewer with --workers")
-        # Executors of a local master run where the command is.
+            raise session.Refused(f"no executor has the {threads} cores that a worker needs; reduce --workers")
+        # Executors of a local master run on this machine.
         local = master.startswith("local")
         if not local:
             context.addFile(request["program"])
@@ -110,16 +110,16 @@ def main(request):
         invitation = json.loads(sys.stdin.readline())
         program = request["program"] if local else os.path.basename(request["program"])
         run = worker(request["arguments"], request["cwd"], program, **invitation)
-        told = context.parallelize(range(workers), workers).barrier().mapPartitions(run)
-        # A barrier stage is tried again only where others follow it: a job's last one may have had an effect.
-        failed = told.map(lambda why: (0, why)).partitionBy(1, lambda key: 0).values().collect()
+        errors = context.parallelize(range(workers), workers).barrier().mapPartitions(run)
+        # Spark retries a barrier stage only if another stage follows, since the last one may have side effects.
+        failed = errors.map(lambda why: (0, why)).partitionBy(1, lambda key: 0).values().collect()
         session.say(**({"failed": failed[0]} if failed else {"done": True}))
     finally:
         spark.stop()
 
 
 if __name__ == "__main__":
-    # As in session.py: what others print is no answer of ours.
+    # As in session.py, keep other output out of the messages.
     session.OUT = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     with open(sys.argv[1]) as source:
@@ -133,6 +133,6 @@ if __name__ == "__main__":
     except Exception as error:
         cause = getattr(error, "java_exception", None)
         text = cause.getMessage() if cause and cause.getMessage() else str(error)
-        # A worker's own words, where a task failed with them.
-        told = re.findall(r"RuntimeError: (worker on .*)", text)
-        session.say(failed=told[-1] if told else session.first_line(text))
+        # Prefer the message of a worker, if a task failed with one.
+        messages = re.findall(r"RuntimeError: (worker on .*)", text)
+        session.say(failed=messages[-1] if messages else session.first_line(text))

@@ -137,9 +137,11 @@ fn terminate(group: libc::pid_t) {
 }
 
 fn request(requested: &HostingRequest, folder: &TempDir) -> Result<Value, Failure> {
-    let not_utf8 =
-        || Failure::Usage("cannot use --on spark: an argument or path is not valid UTF-8; rename it".to_string());
-    let arguments = std::env::args_os().skip(1).map(|argument| argument.into_string().map_err(|_| not_utf8()));
+    let not_utf8 = || {
+        Failure::Usage("cannot use --on spark: an argument or path is not valid UTF-8; rename it".to_string())
+    };
+    let arguments =
+        std::env::args_os().skip(1).map(|argument| argument.into_string().map_err(|_| not_utf8()));
     let program = std::env::current_exe().map_err(|error| Failure::file("find", "this program", &error))?;
     let here = std::env::current_dir().map_err(|error| Failure::file("find", "this folder", &error))?;
     // Spark checks 15 times, every 2 s, for enough slots before it gives up: after 30 s, instead of the default 10 min.

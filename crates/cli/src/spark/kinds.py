@@ -1,11 +1,11 @@
-"""The types that Pellucid's engine gives to the expressions of a statement.
+"""Computes the types that Pellucid's engine gives to the expressions of a statement.
 
-`dialect.py` needs them because many operators mean something else on Spark for some types only:
-`/` between whole numbers, `avg` of a decimal, a decimal compared with a float. Computed on the tree
-that sqlglot parsed, from the types of the tables' columns and of the functions in `functions.py`.
-Decimals have the precision and the scale that DataFusion gives them.
+`dialect.py` needs them because many operators differ on Spark for some types only: `/` between whole
+numbers, `avg` of a decimal, a decimal compared with a float. Types are computed on sqlglot's tree, from
+the types of the tables' columns and of the functions in `functions.py`. Decimals have the precision and
+scale of DataFusion.
 
-An expression whose type cannot be told is `UNKNOWN`; whoever needs to know then refuses it.
+An expression whose type cannot be determined is `UNKNOWN`, and is rejected where its type matters.
 """
 
 import re
@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 from sqlglot import exp
 
-# What DataFusion makes of a float that meets a decimal, and of whole numbers that do.
+# Precision and scale to which DataFusion coerces a float next to a decimal, and digits of whole numbers.
 OF_FLOAT = (30, 15)
 DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 MAX_DIGITS = 38
 
 
 class Kind(NamedTuple):
-    """A type: its family; of decimals and whole numbers, the digits."""
+    """A type family, with the digits of decimals and whole numbers."""
 
     name: str  # int, decimal, float, text, bool, date, timestamp, interval, null, other or unknown
     precision: int = 0
@@ -38,14 +38,14 @@ NAMED = {
 
 
 def of_spark(name):
-    """The kind of a type by Spark's name of it."""
+    """Returns the kind of a type by its Spark name."""
     if found := re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", name):
         return Kind("decimal", int(found[1]), int(found[2]))
     return NAMED.get(name, OTHER)
 
 
 def of_cast(to):
-    """The kind that a CAST makes."""
+    """Returns the kind of a CAST's result."""
     kinds = exp.DataType.Type
     if to.this in (kinds.DECIMAL, kinds.BIGDECIMAL):
         digits = [int(one.name) for one in to.expressions]
@@ -58,17 +58,17 @@ def of_cast(to):
 
 
 def decimal(precision, scale):
-    """A decimal of as many digits as there may be."""
+    """Returns a decimal kind, limited to the maximum number of digits."""
     return Kind("decimal", min(precision, MAX_DIGITS), min(scale, MAX_DIGITS))
 
 
 def as_decimal(kind):
-    """A number that meets a decimal."""
+    """Returns the decimal kind to which a number is coerced next to a decimal."""
     return Kind("decimal", *OF_FLOAT) if kind.name == "float" else Kind("decimal", kind.precision, kind.scale)
 
 
 def common(kinds):
-    """The kind that values of these kinds are brought to."""
+    """Returns the common kind to which values of these kinds are coerced."""
     known = [kind for kind in kinds if kind != NULL]
     if not known:
         return NULL
@@ -89,13 +89,13 @@ def common(kinds):
 
 
 def quotient(a, b):
-    """A decimal divided by one: cut, not rounded, after this scale."""
+    """Returns the kind of a quotient of decimals, which is truncated to this scale."""
     scale = a.scale + 4
     return decimal(a.precision - a.scale + b.scale + scale, scale)
 
 
 def arithmetic(operator, a, b):
-    """The kind of `a operator b`."""
+    """Returns the kind of `a operator b`."""
     if NULL in (a, b):
         a, b = (b, b) if a == NULL else (a, a)
     names = {a.name, b.name}
@@ -121,18 +121,18 @@ def arithmetic(operator, a, b):
 
 
 def columns_of_alias(source):
-    """The names that `AS t(a, b)` gives to a source's columns."""
+    """Returns the column names of `AS t(a, b)`."""
     alias = source.args.get("alias")
     return [column.name for column in alias.args.get("columns") or []] if isinstance(alias, exp.TableAlias) else []
 
 
 def argument(node, name):
-    """An argument that newer versions of sqlglot write with an underscore."""
+    """Returns an argument whose name has a trailing underscore in newer versions of sqlglot."""
     return node.args.get(name) or node.args.get(name + "_")
 
 
 class Kinds:
-    """The kinds of a tree's expressions; asked before the tree is changed."""
+    """The kinds of a tree's expressions, computed before the tree is changed."""
 
     def __init__(self, columns_of, returns):
         self.columns_of = columns_of  # of a table's name: [(column, kind)], or None
@@ -140,16 +140,16 @@ class Kinds:
         self.known = {}
 
     def of(self, node):
-        """The kind of an expression."""
+        """Returns the kind of an expression."""
         if node is None:
             return UNKNOWN
         if id(node) not in self.known:
-            self.known[id(node)] = UNKNOWN  # where it is defined by itself
+            self.known[id(node)] = UNKNOWN  # ends the recursion of a self-referential expression
             self.known[id(node)] = self.found(node)
         return self.known[id(node)]
 
     def found(self, node):
-        """The same, by the node's class."""
+        """Computes the kind by the node's class."""
         if isinstance(node, exp.Literal):
             if node.is_string:
                 return TEXT
@@ -184,7 +184,7 @@ class Kinds:
         return OTHER
 
     def of_column(self, column):
-        """Of a column, by the sources of the queries around it, or an output of that name."""
+        """Resolves a column in the sources of the enclosing queries, or to an output with its name."""
         query, below = column.find_ancestor(exp.Select), column
         while query is not None:
             for alias, columns in self.sources(query):
@@ -201,7 +201,7 @@ class Kinds:
         return UNKNOWN
 
     def sources(self, query):
-        """Names of what a SELECT reads, with a function for the columns of each."""
+        """Yields the name of each source of a SELECT, with a function that returns its columns."""
         first = argument(query, "from")
         found = [first.this] if first else []
         for one in [*found, *(join.this for join in query.args.get("joins") or [])]:
@@ -210,7 +210,7 @@ class Kinds:
                 yield join.this.alias_or_name.lower(), lambda one=join.this: self.columns_of_source(one)
 
     def columns_of_source(self, source):
-        """Columns of a table, a query or VALUES, with their kinds."""
+        """Returns the columns of a table, a query or VALUES, with their kinds."""
         if isinstance(source, exp.Table):
             columns = self.of_common_table(source) if isinstance(source.this, exp.Identifier) else None
             columns = columns if columns is not None else self.columns_of(source.name) or []
@@ -220,7 +220,7 @@ class Kinds:
         return [(names[i] if i < len(names) else name, kind) for i, (name, kind) in enumerate(columns)]
 
     def of_common_table(self, table):
-        """Columns of what WITH names so; None where no query around does."""
+        """Returns the columns of a common table expression; None if no enclosing WITH defines the name."""
         above = table
         while (above := above.parent) is not None:
             for one in (argument(above, "with") or exp.With()).expressions:
@@ -231,7 +231,7 @@ class Kinds:
         return None
 
     def outputs(self, query):
-        """Output columns of a query, with their kinds."""
+        """Returns the output columns of a query, with their kinds."""
         if isinstance(query, exp.Subquery):
             return self.outputs(query.this)
         if isinstance(query, exp.SetOperation):

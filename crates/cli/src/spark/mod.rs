@@ -152,9 +152,7 @@ pub fn master(on: &str) -> Result<Option<&str>, Failure> {
 pub fn parse_setting(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if key.starts_with("spark.") => Ok((key.into(), value.into())),
-        _ => {
-            Err("expected a Spark property and its value, for example spark.executor.memory=4g".to_string())
-        }
+        _ => Err("expected a Spark property and its value, for example spark.executor.memory=4g".to_string()),
     }
 }
 

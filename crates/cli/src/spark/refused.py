@@ -1,5 +1,5 @@
-"""The error of what cannot be run as it is; of its own, since the rest of it needs sqlglot."""
+"""The usage error of a statement, in its own module because the other modules need sqlglot."""
 
 
 class Refused(Exception):
-    """What was asked cannot be done as it is: wrong usage."""
+    """A statement or input that cannot run on Spark unchanged: a usage error."""

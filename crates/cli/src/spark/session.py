@@ -1,14 +1,14 @@
 """Runs SQL statements through Spark SQL, for `pellucid sql --on spark`.
 
-Started by the command with one argument, a request in JSON (`session.rs` writes it), by a Python
-that has PySpark. It says what happens in JSON lines on standard output, each with one key:
-`progress`, `note`, `warning`, `done`, `refused` (wrong usage) or `failed`. Rows go to a file, a
-JSON array a row, so that no Arrow library is needed here, and any master will do.
+The command starts it in a Python that has PySpark, with one argument, a JSON request written by
+`session.rs`. It sends messages as JSON lines on standard output, each with one key: `progress`,
+`note`, `warning`, `done`, `refused` (usage error) or `failed`. Rows go to a file, one JSON array per
+row, so that no Arrow library is needed and any master can be used.
 
-A statement is Pellucid's SQL. Where Spark's dialect says the same it runs as it is written;
-where it does not, `dialect.py` translates it, or refuses it. That Spark accepts a text is not
-enough: it sorts NULLs to the other end, and divides whole numbers to fractions. Tables are read
-as the engine reads them (`files.py`).
+Statements are in Pellucid's SQL. A statement with the same meaning in Spark's dialect runs
+unchanged; `dialect.py` translates or rejects the others. It is not enough that Spark accepts a
+statement: Spark sorts NULLs to the other end, and `/` of whole numbers gives fractions. Tables are
+read as in the engine (`files.py`).
 """
 
 import datetime
@@ -23,25 +23,25 @@ import time
 import files
 from refused import Refused
 
-# Progress comes from a thread of its own.
-SAYING = threading.Lock()
+# A separate thread reports progress.
+OUT_LOCK = threading.Lock()
 
 
-def say(**what):
-    """One line for the command."""
-    with SAYING:
-        OUT.write(json.dumps(what) + "\n")
+def say(**message):
+    """Sends a message to the command."""
+    with OUT_LOCK:
+        OUT.write(json.dumps(message) + "\n")
         OUT.flush()
 
 
 def first_line(error):
-    """What an error says, without its stack."""
+    """Returns the first line of an error's message, without its stack trace."""
     lines = (line.strip() for line in str(error).splitlines())
     return next((line for line in lines if line), type(error).__name__)
 
 
 def defaults():
-    """The user's own settings, which ours must not put out of force."""
+    """Returns the user's settings, which must stay in effect."""
     home = os.environ.get("SPARK_HOME")
     folder = os.environ.get("SPARK_CONF_DIR") or (home and os.path.join(home, "conf"))
     path = folder and os.path.join(folder, "spark-defaults.conf")
@@ -53,7 +53,7 @@ def defaults():
 
 
 def settings(request):
-    """What the session is made with: ours, over them the command line's, over them what has to be."""
+    """Returns the session's settings: the defaults, overridden by the command line, then by required settings."""
     given = dict(request["conf"])
     theirs = {**defaults(), **given}
     master = request["master"] or theirs.get("spark.master") or "local[*]"
@@ -62,11 +62,11 @@ def settings(request):
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": "file:" + os.path.join(request["folder"], "warehouse"),
-        # As the statement means it: overflow is an error, "a" names a column, a time has no zone.
+        # Pellucid's semantics: overflow is an error, "a" is a column, times have no zone.
         "spark.sql.ansi.enabled": "true",
         "spark.sql.ansi.doubleQuotedIdentifiers": "true",
         "spark.sql.session.timeZone": "UTC",
-        # Decimals keep their scale, folders of a partition are texts, and no row of CSV is taken unread.
+        # Decimals keep their scale, partition values are text, and every field of a CSV row is parsed.
         "spark.sql.decimalOperations.allowPrecisionLoss": "false",
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
         "spark.sql.csv.parser.columnPruning.enabled": "false",
@@ -84,20 +84,20 @@ def settings(request):
     }
     if request["jar"]:
         for key, value in (("spark.jars", request["jar"]), ("spark.plugins", request["plugin"])):
-            there = [one.strip() for one in theirs.get(key, "").split(",")]
-            needed[key] = ",".join([*(one for one in there if one and one != value), value])
+            existing = [one.strip() for one in theirs.get(key, "").split(",")]
+            needed[key] = ",".join([*(one for one in existing if one and one != value), value])
     return {**ours, **given, **needed}
 
 
 def untested(version):
-    """What is said of a PySpark that this was not tried with; None where it was."""
+    """Returns a warning for an untested version of PySpark, and None for a tested one."""
     if version.startswith(("3.5.", "4.0.", "4.3.")):
         return None
-    return f"this was tried with PySpark 3.5, 4.0 and 4.3, not with {version}: answers and times may be others"
+    return f"tested with PySpark 3.5, 4.0 and 4.3, but not with {version}: results and times may differ"
 
 
 def start(request):
-    """The session."""
+    """Starts the session."""
     import pyspark
     from pyspark.sql import SparkSession
 
@@ -111,35 +111,35 @@ def start(request):
     except Exception as error:
         text = first_line(error)
         if "JAVA_GATEWAY" in text or isinstance(error, FileNotFoundError):
-            text = f"no Java ran ({text}); Spark 4 needs Java 17, 3.5 also takes 11: set JAVA_HOME to one"
-        raise RuntimeError(f"Spark did not start: {text}") from None
+            text = f"Java did not start ({text}); set JAVA_HOME to Java 17, or 11 for Spark 3.5"
+        raise RuntimeError(f"cannot start Spark: {text}") from None
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
 
 def dialect():
-    """What brings Pellucid's SQL into Spark's; None without sqlglot."""
+    """Returns the module that translates SQL for Spark; None without sqlglot."""
     try:
         import dialect as found
     except ImportError:
         return None
     except AttributeError as error:
-        raise Refused(f"cannot translate with this sqlglot: {error}; install a newer one (pip install -U sqlglot)") from None
+        raise Refused(f"cannot translate SQL with this version of sqlglot: {error}; upgrade it (pip install -U sqlglot)") from None
     return found
 
 
 class Statements:
-    """Brings statements into Spark's dialect; remembers the tables that stand for paths."""
+    """Prepares statements for Spark, and keeps the views of paths."""
 
     def __init__(self, spark, ours=False):
         self.spark = spark
-        self.ours = ours  # the engine can read the statements
+        self.ours = ours  # the engine can parse the statements
         self.dialect = dialect()
         self.paths = {}
         self.warned = False
 
     def accepts(self, text):
-        """Why Spark's parser refuses a text; None where it does not."""
+        """Returns the error of Spark's parser for a statement; None if Spark accepts it."""
         try:
             self.spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
         except Exception as error:
@@ -147,7 +147,7 @@ class Statements:
         return None
 
     def prepared(self, text):
-        """What Spark is to run, and whether it is a translation."""
+        """Returns the statement that Spark should run, and whether it was translated."""
         if self.dialect is None:
             return self.unread(text), False
         from sqlglot.errors import SqlglotError
@@ -157,37 +157,37 @@ class Statements:
         except SqlglotError as error:
             refused = self.accepts(text)
             if refused is None and not self.ours:
-                return text, False  # no SQL of ours, so it can mean one thing only
-            why = f"Spark says: {refused}" if refused else "sqlglot, which translates it, cannot read it"
+                return text, False  # only Spark can parse it, so its meaning is unambiguous
+            why = f"Spark says: {refused}" if refused else "sqlglot, which translates it, cannot parse it"
             raise Refused(f"{self.dialect.place_of(error)} ({why})") from None
-        # The two may look alike to sqlglot, and not to Spark: VARCHAR without a length.
+        # sqlglot may consider a statement equal that Spark rejects, such as VARCHAR without a length.
         return (text, False) if same and self.accepts(text) is None else (made, True)
 
     def unread(self, text):
-        """Without sqlglot a text is run as it is, where Spark can, and that is said."""
+        """Returns a statement unchanged if Spark accepts it, and warns once that it is not translated."""
         refused = self.accepts(text)
         if refused is not None:
             raise Refused(
-                f"Spark does not take this as it is, and sqlglot, which translates it, is not installed for "
+                f"Spark rejects this statement, and sqlglot, which could translate it, is not installed for "
                 f"{sys.executable} (pip install sqlglot): {refused}"
             )
         if not self.warned:
             self.warned = True
             say(
-                warning="sqlglot is not installed, so SQL means what it means to Spark: NULLs sort first, `/` gives fractions "
-                f"also for whole numbers, and many functions give other values ({sys.executable} -m pip install sqlglot)"
+                warning="sqlglot is not installed, so SQL has Spark's semantics: NULLs sort first, `/` of whole numbers gives "
+                f"fractions, and many functions give other values; install it ({sys.executable} -m pip install sqlglot)"
             )
         return text
 
     def columns_of(self, name):
-        """A table's columns with Spark's names of their types; None where there is no such table."""
+        """Returns a table's columns with Spark's names of their types; None if there is no such table."""
         try:
             return [(field.name, field.dataType.simpleString()) for field in self.spark.table(name).schema.fields]
         except Exception:
-            return None  # a mistake that Spark will name
+            return None  # Spark will report the error
 
     def view_of(self, path):
-        """The temporary view that stands for a path; None for what is no path."""
+        """Returns the temporary view of a path; None if the name is not a path."""
         if not files.is_path(path):
             return None
         if path not in self.paths:
@@ -198,7 +198,7 @@ class Statements:
 
 
 def plain(value):
-    """A value as JSON that Arrow's reader takes for its type."""
+    """Converts a value to JSON that Arrow's reader accepts for its type."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -211,13 +211,13 @@ def plain(value):
         return value.isoformat()
     if isinstance(value, dict):
         return {str(plain(key)): plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):  # arrays, and structs by position
+    if isinstance(value, (list, tuple)):  # arrays and structs
         return [plain(one) for one in value]
     return str(value)
 
 
 def watch(context, stop):
-    """Says now and then how many tasks of the running stages have ended."""
+    """Reports the progress of the running stages every 0.3 s."""
     tracker = context.statusTracker()
     while not stop.wait(0.3):
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
@@ -227,7 +227,7 @@ def watch(context, stop):
 
 
 def run(spark, statements, number, text, folder):
-    """One statement, its rows in a file."""
+    """Runs one statement and writes its rows to a file."""
     sql, translated = statements.prepared(text)
     if translated:
         say(note=f"translated for Spark: {sql}")
@@ -252,7 +252,7 @@ def run(spark, statements, number, text, folder):
 
 
 def main(request):
-    """All statements in one session."""
+    """Runs all statements in one session."""
     spark = start(request)
     stop = threading.Event()
     try:
@@ -268,7 +268,7 @@ def main(request):
 
 
 if __name__ == "__main__":
-    # Python code of Spark prints to standard output too; ours has a descriptor of its own.
+    # Spark's Python code may print to standard output, so messages use a separate descriptor.
     OUT = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     os.environ["TZ"] = "UTC"

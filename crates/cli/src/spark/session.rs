@@ -86,8 +86,8 @@ impl SessionResult {
         let entries = fs::read_dir(log_folder(self.folder.path())).map_err(failed)?;
         let hidden = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with('.');
         let log = entries.flatten().find(|entry| !hidden(entry)).map(|entry| entry.path());
-        let log =
-            log.ok_or_else(|| Failure::Failed("cannot write the trace: Spark left no event log".to_string()))?;
+        let log = log
+            .ok_or_else(|| Failure::Failed("cannot write the trace: Spark left no event log".to_string()))?;
         let mut log = File::open(log).map_err(failed)?;
         write_whole(at, |out| io::copy(&mut log, out).map(drop))
     }

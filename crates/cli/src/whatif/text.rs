@@ -48,9 +48,7 @@ pub fn answer(answer: &Answer, backtests: usize, width: usize, color: bool) -> S
             singles.iter().partition(|single| single.changes.is_bound());
         page.singles(&mut out, "if", &changes, &whatif.baseline);
         if !bounds.is_empty() {
-            out.push_str(
-                "\nUpper bounds: time if a part were removed entirely, which no change achieves.\n",
-            );
+            out.push_str("\nUpper bounds: time if a part were removed entirely, which no change achieves.\n");
             page.singles(&mut out, "without", &bounds, &whatif.baseline);
         }
     }
