@@ -132,7 +132,7 @@ def test_otlp(recorded):
 def test_a_folder_that_is_taken_is_left_alone(recorded, tmp_path):
     (tmp_path / "kept.txt").write_text("mine")
     ran = binary.run("export", recorded[0], "--to", "parquet", "-o", tmp_path)
-    assert ran.code == 2 and "exists already" in ran.err
+    assert ran.code == 2 and "already exists" in ran.err
     assert [path.name for path in tmp_path.iterdir()] == ["kept.txt"]
     ran = binary.run("export", recorded[0], "--to", "xml", "-o", tmp_path / "x")
     assert ran.code == 2 and "perfetto" in ran.err

@@ -306,7 +306,7 @@ def test_jobs_share_a_place_for_snapshots(tmp_path):
     job(2, 40_000, *snapshots)
     assert len(list(place.glob("*/manifest.json"))) == 2
     found = job(1, 40_000, *snapshots)
-    assert "went on from iteration" in found.err
+    assert "resumed from the snapshot of iteration" in found.err
     assert json.loads(found.out)["result"] == json.loads(expected.out)["result"]
 
 
@@ -406,7 +406,7 @@ def test_bad_tables_are_refused(tmp_path):
     assert "no column yy; nearest names: y" in refused(USAGE, *fit, "--label", "yy")
     assert "no column f9; nearest names: f" in refused(USAGE, *fit, "--label", "y", "--features", "f0,f9")
     assert "150 rows" in refused(USAGE, *fit, "--label", "y", "--partitions", 151)
-    assert "--step is for --solver gd" in refused(USAGE, *fit, "--label", "y", "--step", 1)
+    assert "cannot use --step with --solver lbfgs" in refused(USAGE, *fit, "--label", "y", "--step", 1)
     assert "a penalty is 0 or more" in refused(USAGE, *fit, "--label", "y", "--l2=-1")
     assert "PELLUCID_ITERATE_SECRET" in refused(USAGE, *fit, "--label", "y", "--processes", 2, "--listen", "127.0.0.1:0")
     assert "ends in .parquet" in refused(USAGE, *fit, "--label", "y", "-o", tmp_path / "a.txt")
@@ -439,7 +439,7 @@ def test_bad_tables_are_refused(tmp_path):
 
 def test_bad_clusters_are_refused(tmp_path):
     data = write(tmp_path / "a.csv", np.array([[1.0], [1.0], [2.0], [2.0]]))
-    assert "Say --k N" in refused(USAGE, "kmeans", data)
+    assert "set it with --k N" in refused(USAGE, "kmeans", data)
     assert "between 1 and 4 centers" in refused(USAGE, "kmeans", data, "--k", 5)
     assert "between 1 and 4 centers" in refused(USAGE, "kmeans", data, "--k", 0)
     assert "only 2 rows differ" in refused(FAILED, "kmeans", data, "--k", 3)
@@ -448,7 +448,7 @@ def test_bad_clusters_are_refused(tmp_path):
     other = tmp_path / "other.csv"
     other.write_text("g0\n1\n")
     assert "no column f0" in refused(USAGE, "kmeans", data, "--init", other)
-    assert "--seed chooses" in refused(USAGE, "kmeans", data, "--init", init, "--seed", 7)
+    assert "cannot use --seed" in refused(USAGE, "kmeans", data, "--init", init, "--seed", 7)
 
 
 def test_a_worker_is_told_what_it_lacks(tmp_path, monkeypatch):
@@ -457,7 +457,7 @@ def test_a_worker_is_told_what_it_lacks(tmp_path, monkeypatch):
     kept = tmp_path / "old.trace"
     kept.write_text("old")
     listens = ["--processes", 2, "--listen", "127.0.0.1:0", "--trace", kept]
-    assert "--listen needs PELLUCID_ITERATE_SECRET" in refused(USAGE, "kmeans", data, "--k", 2, *listens)
+    assert "set PELLUCID_ITERATE_SECRET" in refused(USAGE, "kmeans", data, "--k", 2, *listens)
     assert kept.read_text() == "old"
     monkeypatch.setenv("PELLUCID_ITERATE_CONTROLLER", "127.0.0.1:1")
     monkeypatch.setenv("PELLUCID_ITERATE_SECRET", "x")

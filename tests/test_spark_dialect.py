@@ -105,13 +105,13 @@ def test_what_would_mean_something_else_is_translated(text, expected):
     ("text", "message"),
     [
         ("SELECT id FRM t WHERE", r"line 1, column 15: .* near `t` \(Spark says: \[PARSE_SYNTAX_ERROR\]"),
-        ("SELECT array_agg(id ORDER BY k) FROM t", "`ARRAY_AGG.id ORDER BY k.`.* the order within"),
-        ("SELECT string_agg(k, ',' ORDER BY k) FROM t", "the order within"),
-        ("SELECT no_such / nor_this FROM t", "cannot be told whether this divides whole numbers"),
-        ("SELECT no_such(id) FROM t", "cannot run `NO_SUCH.id.` on Spark: `no_such` was not checked to mean the same there"),
+        ("SELECT array_agg(id ORDER BY k) FROM t", "`ARRAY_AGG.id ORDER BY k.`.* ORDER BY within an aggregate"),
+        ("SELECT string_agg(k, ',' ORDER BY k) FROM t", "ORDER BY within an aggregate"),
+        ("SELECT no_such / nor_this FROM t", "cannot determine whether this divides whole numbers"),
+        ("SELECT no_such(id) FROM t", "cannot run `NO_SUCH.id.` on Spark: `no_such` was not checked to give the same results"),
         ("SELECT k FROM t WHERE CAST(f AS VARCHAR) = '1'", "cannot run `CAST.f AS TEXT.` on Spark: the text of a float"),
         ("WITH x AS (SELECT f + 1 AS g FROM t) SELECT * FROM x WHERE (SELECT max(m) FROM t) > g", "a decimal and a float"),
-        ("SELECT unnest([1]) FROM t", "was not checked to mean the same"),
+        ("SELECT unnest([1]) FROM t", "was not checked to give the same results"),
         ("INSERT INTO t SELECT * FROM t", "cannot run INSERT on Spark"),
         ("COPY t TO 'x.parquet'", "use -o FILE for the rows"),
     ],
@@ -141,7 +141,7 @@ def test_what_the_engine_reads_and_sqlglot_does_not_is_refused():
     """Spark may read it, and as something else."""
     made = statements(parses=True)
     made.ours = True
-    with pytest.raises(SESSION.Refused, match="sqlglot, which translates it, cannot read it"):
+    with pytest.raises(SESSION.Refused, match="sqlglot, which translates it, cannot parse it"):
         made.prepared("SELECT TRANSFORM (id) USING 'cat' AS (x) FROM t")
 
 

@@ -155,14 +155,14 @@ def test_what_is_cut_or_no_log_among_others_is_said(tmp_path):
     (cut,) = [line for line in ran.out.splitlines() if "app-2" in line]
     assert "!" in cut and "!" not in whole and "1 log with warnings" in ran.out, ran.out
     assert ran.err.count("cut within line") == 1 and "app-2" in ran.err, ran.err
-    assert "left out 1 file" in ran.err and "app-3.bz2" in ran.err, ran.err
+    assert "skipped 1 file" in ran.err and "app-3.bz2" in ran.err, ran.err
     document = binary.run("analyze", "--json", logs).check().json()
     assert [name for name in document["not_read"] if "app-3.bz2" in name] == document["not_read"] != []
     warnings = {analysis["source"]["path"]: analysis["source"]["warnings"] for analysis in document["analyses"]}
     assert len([text for text in warnings[str(logs / "app-2")] if "cut within line" in text]) == 1
     assert warnings[str(logs / "app-1")] == []
     quiet = binary.run("analyze", "--redact", logs).check()
-    assert "app-" not in quiet.out + quiet.err and "left out 1 file" in quiet.err, quiet.err
+    assert "app-" not in quiet.out + quiet.err and "skipped 1 file" in quiet.err, quiet.err
 
 
 def test_a_label_is_said_once_and_stays_readable_when_redacted(tmp_path):

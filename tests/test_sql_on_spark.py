@@ -228,11 +228,11 @@ def test_wrong_usage_needs_no_spark(folder):
     for options, message in [
         (["--table", "t=a.csv", "--table", "T=b.csv"], "cannot register two tables as T"),
         (["--on", "spark", "--table", "t=a.csv", "--table", "t=b.csv"], "cannot register two tables as t"),
-        (["--on", "flink"], "it is spark or spark=MASTER"),
-        (["--on", "spark", "--io", "direct"], "--io says how this machine's engine runs"),
-        (["--on", "spark", "--conf", "memory=4g"], "one of Spark's settings"),
+        (["--on", "flink"], "expected spark or spark=MASTER"),
+        (["--on", "spark", "--io", "direct"], "cannot use --io with --on spark"),
+        (["--on", "spark", "--conf", "memory=4g"], "expected a Spark property"),
         (["--conf", "spark.executor.memory=4g"], "--on"),
-        (["--on", "spark", "-o", "rows.xlsx"], "the ending says the format"),
+        (["--on", "spark", "-o", "rows.xlsx"], "cannot infer the format of -o rows.xlsx"),
     ]:
         ran = binary.run("sql", "SELECT 1", *options)
         assert ran.code == 2 and message in ran.err, ran.err
@@ -245,7 +245,7 @@ def test_no_pyspark(tmp_path):
     for program, why in [(bare, "has no module pyspark"), ("/nowhere/python", "cannot be started")]:
         ran = binary.run("sql", "SELECT 1", "--on", "spark", env={**os.environ, "PYSPARK_PYTHON": str(program)})
         assert ran.code == 1
-        assert "PySpark was not found" in ran.err and why in ran.err and "pip install pyspark" in ran.err
+        assert "cannot find PySpark" in ran.err and why in ran.err and "pip install pyspark" in ran.err
 
 
 @needs_spark

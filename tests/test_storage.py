@@ -71,7 +71,7 @@ def test_a_bad_composition_is_named_with_line_and_way_out(tmp_path):
     many = binary.run("storage", "rank", file)
     assert many.code == 1 and f"{file}:11: 2000000000 copies are more than any system keeps" in many.err, many.err
     twice = binary.run("storage", "rank", SCENARIOS / "gc.toml", SCENARIOS / "gc.toml")
-    assert twice.code == 2 and "both named GC" in twice.err, twice.err
+    assert twice.code == 2 and "both are named GC" in twice.err, twice.err
 
 
 def test_conforms(service):
