@@ -43,8 +43,8 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     let comparison = pellucid_model::compare(&a, &b).map_err(Failure::Failed)?;
     if arguments.fail_slower.is_some() && comparison.different_queries {
         return Err(Failure::Usage(format!(
-            "cannot use --fail-slower: {} and {} ran different queries; compare two runs of the same query (--table \
-             gives files at different paths the same name), or remove --fail-slower",
+            "cannot use --fail-slower: {} and {} ran different queries; compare two runs of one query \
+             (--table gives files at different paths the same name), or remove --fail-slower",
             arguments.a.display(),
             arguments.b.display()
         )));

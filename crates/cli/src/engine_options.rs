@@ -54,7 +54,7 @@ pub struct EngineArguments {
     /// Concurrent monotasks on each resource of a kind, for example disk=4
     #[arg(long, value_name = "KIND=N", value_parser = parse_concurrency, help_heading = "Experiments")]
     concurrency: Vec<(String, u32)>,
-    /// Where the tables are when the measured job starts
+    /// Location of the tables when the measured job starts
     #[arg(long, value_enum, default_value = "storage", help_heading = "Experiments")]
     input: InputFrom,
 }

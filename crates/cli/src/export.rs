@@ -20,7 +20,7 @@ otlp      a file of OpenTelemetry spans (OTLP/JSON): jobs, stages,
 
 Example:
   pellucid export count.trace --to parquet -o count
-  duckdb -c \"SELECT kind, sum(service_ns) FROM 'count/monotasks.parquet' GROUP BY 1\"")]
+  duckdb -c \"SELECT kind, count(*) FROM 'count/monotasks.parquet' GROUP BY 1\"")]
 pub struct Arguments {
     /// A trace written by `pellucid sql --trace`, or a Spark event log
     #[arg(value_name = "INPUT")]

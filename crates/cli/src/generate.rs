@@ -144,7 +144,7 @@ pub fn generate(
         tables.iter().map(|table| directory.join(format!("{}.parquet", table.name))).find(|p| p.exists());
     if let (Some(path), false) = (existing, force) {
         return Err(Failure::Usage(format!(
-            "cannot write {}: it already exists; choose another directory, or replace the tables with --force",
+            "cannot write {}: it already exists; choose another directory, or replace it with --force",
             path.display()
         )));
     }

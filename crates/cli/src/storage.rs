@@ -32,7 +32,7 @@ pub struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Rank compositions of compute, data and storage by the links that a record crosses
+    /// Rank compositions by the links that each record crosses
     Rank(RankArguments),
     /// Measure a store: reads, writes, listings, renames, commits
     Probe(ProbeArguments),

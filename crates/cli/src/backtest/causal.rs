@@ -135,7 +135,8 @@ fn slowdowns(
     let paced = all.iter().any(|(_, emulation, _)| matches!(emulation, Emulation::EnginePaced));
     if paced && took_s < minimum.as_secs_f64() {
         warnings.push(format!(
-            "the query takes only {:.0} ms; below {} ms, pacing is too coarse for a fair comparison; use more data",
+            "the query takes only {:.0} ms, but pacing is too coarse for a fair comparison below {} ms; \
+             use more data",
             took_s * 1e3,
             minimum.as_millis()
         ));

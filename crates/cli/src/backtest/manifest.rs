@@ -14,7 +14,8 @@ use std::path::Path;
 /// Reads a manifest and scores its cases. Returns the scores and the residuals.
 ///
 /// # Errors
-/// Returns an error that names the case if the manifest or a trace cannot be read, or if a case is incomplete.
+/// Returns an error if the manifest or a trace cannot be read, or if a case is incomplete. Errors in a case
+/// name it.
 pub fn run(path: &Path, console: &Console) -> Result<(Vec<Scored>, Vec<Residual>), Failure> {
     let manifest = read(path)?;
     let folder = path.parent().unwrap_or(Path::new("."));

@@ -75,7 +75,8 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
         (None, Some(path)) => {
             if let Some(option) = arguments.engine.given() {
                 return Err(Failure::Usage(format!(
-                    "cannot use {option} with a manifest, which runs no query; remove it, or use --causal QUERY"
+                    "cannot use {option} with a manifest, which runs no query; remove it, or use \
+                     --causal QUERY"
                 )));
             }
             let (cases, residuals) = manifest::run(path, console)?;

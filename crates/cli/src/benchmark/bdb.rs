@@ -10,11 +10,11 @@
 //! | `pagerank` | Pareto, P(rank > x) = (19.2 ÷ x)²: 3.7 % are above 100 and 0.037 % above 1000, as published |
 //! | `avgduration`, `duration` | uniform, 1 to 100 |
 //! | `sourceip` | uniform over the 2³² addresses |
-//! | `desturl` | Zipf: the frequency of the k-th most visited page is proportional to k to the power of −1/2, independent of its rank |
+//! | `desturl` | Zipf: the k-th most visited page has a frequency ∝ k^(−1/2), independent of its rank |
 //! | `visitdate` | uniform, 1970-01-01 to 2012-12-31: queries 3A to 3C select 0.6 %, 7 % and 70 % |
 //! | `adrevenue` | uniform, 0 to 1 |
 //! | `useragent`, `countrycode`, `languagecode` | uniform over a list |
-//! | `searchword`, words of `contents` | frequency of the k-th of 10,000 words proportional to k to the power of −3/4 |
+//! | `searchword`, words of `contents` | Zipf: the k-th of 10,000 words has a frequency ∝ k^(−3/4) |
 //! | `contents` | a page of HTML: 4 to 20 paragraphs of 40 to 120 words, each with up to 3 links, distributed like `desturl` |
 
 use super::rows::{self, Draws};

@@ -148,7 +148,7 @@ fn local(path: &Path, found: &mut Found) -> Result<(), Failure> {
     }
     for files in layout::local(path).map_err(failed)? {
         let input = Input::new(files.name.clone(), files, None)?;
-        // Skip unrecognized files of a folder, but keep files named explicitly: reading them reports an error.
+        // Skip unrecognized files of a folder. Keep explicitly named ones: reading them reports an error.
         let wanted = !whole_folder
             || input.is_spark_log
             || starts_as_trace(Path::new(&input.files.name)).map_err(failed)?;
@@ -200,8 +200,8 @@ fn not_a_trace(start: &[u8]) -> Option<String> {
         // It may be a trace or a log; their readers report damage best.
         _ if pellucid_sparklog::is_compressed(start) => None,
         _ => Some(format!(
-            "it is neither a Pellucid trace nor a Spark event log: it begins with `{}`; pass a file written by \
-             `--trace`, or one that Spark wrote to spark.eventLog.dir",
+            "it is neither a Pellucid trace nor a Spark event log: it begins with `{}`; pass a file written \
+             by `--trace`, or one that Spark wrote to spark.eventLog.dir",
             start[..start.len().min(20)].escape_ascii()
         )),
     }

@@ -318,7 +318,8 @@ fn execute<R: Printable>(job: Job<R>, running: &Running, console: &Console) -> R
         ..RunOptions::default()
     };
     let ran = run_plan(job.plan.clone(), running, hosting, options, console);
-    // A failed job keeps its trace, which shows how far it got. If only the trace fails, the result is still printed.
+    // A failed job keeps its trace, which shows how far it got. If only the trace fails, the result is still
+    // printed.
     let kept = recorder.map_or(Ok(()), |recorder| recorder.finish().map(drop));
     let kept = kept.map_err(|error| Failure::Failed(error.to_string()));
     // Ctrl-C may end the workers before the controller handles it; report the interruption, not their loss.
@@ -414,7 +415,8 @@ impl RunSummary {
         self.bandwidth.map(|bandwidth| (bandwidth, share(bandwidth)))
     }
 
-    /// Returns `12 iterations on 8 partitions, converged · loss 0.103 · 8.4 ms each · 38.2 GB/s · 1,204 tasks/s`.
+    /// Returns the summary line:
+    /// `12 iterations on 8 partitions, converged · loss 0.103 · 8.4 ms each · 38.2 GB/s · 1,204 tasks/s`.
     fn line<R>(&self, finished: &Finished<R>, outcome: &Outcome, cost: Option<Cost>) -> String {
         let end = if finished.converged { "converged" } else { "not converged (--iterations, --tolerance)" };
         let mut parts =

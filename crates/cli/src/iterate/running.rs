@@ -157,7 +157,7 @@ impl Running {
         if let Some(listen) = &self.listen {
             cluster.secret = Some(Invitation::secret_from_environment().ok_or_else(|| {
                 Failure::Usage(
-                    "--listen needs the secret shared with the workers; set PELLUCID_ITERATE_SECRET in the environment"
+                    "--listen needs the secret shared with the workers; set PELLUCID_ITERATE_SECRET"
                         .to_string(),
                 )
             })?);
@@ -176,7 +176,7 @@ impl Running {
             spark::master(on)?;
             if self.listen.is_some() {
                 return Err(Failure::Usage(
-                    "cannot use --listen with --on spark, where the controller listens on the driver's address; \
+                    "cannot use --listen with --on spark: the controller listens on the driver's address; \
                      remove --listen"
                         .to_string(),
                 ));
@@ -199,7 +199,8 @@ impl Running {
         self.check_snapshots()
     }
 
-    /// Rejects a snapshot folder that cannot be created or written, since the first snapshot may be hours away.
+    /// Rejects a snapshot folder that cannot be created or written. The job may run for hours before the first
+    /// snapshot would fail.
     fn check_snapshots(&self) -> Result<(), Failure> {
         let place = self.snapshots()?.map(|snapshots| snapshots.place);
         let local = place.filter(|place| place.scheme() == "file");

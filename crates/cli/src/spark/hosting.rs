@@ -1,9 +1,9 @@
 //! Runs the workers of an iterative job in Spark tasks.
 //!
-//! A process runs `hosting.py`, which runs one barrier stage with one task per worker. Each task starts this command
-//! as a worker. The controller runs in this process, on the machine of Spark's driver. Spark only passes the
-//! invitation to the workers. If a worker or an executor is lost, Spark stops the other workers and restarts all of
-//! them, and the job resumes from its latest snapshot.
+//! A process runs `hosting.py`, which runs one barrier stage with one task per worker. Each task starts this
+//! command as a worker. The controller runs in this process, on the machine of Spark's driver. Spark only passes
+//! the invitation to the workers. If a worker or an executor is lost, Spark stops the other workers and restarts
+//! all of them, and the job resumes from its latest snapshot.
 
 use super::python::Python;
 use super::session;
@@ -125,7 +125,7 @@ impl Hosting {
             terminate(self.group);
         }
         drop(self.input);
-        // The listener waits for the process; its result is no longer needed.
+        // The listener waits for the process; a failure was already reported.
         let _ = self.listener.join();
         session::end(self.group);
     }
@@ -144,7 +144,7 @@ fn request(requested: &HostingRequest, folder: &TempDir) -> Result<Value, Failur
         std::env::args_os().skip(1).map(|argument| argument.into_string().map_err(|_| not_utf8()));
     let program = std::env::current_exe().map_err(|error| Failure::file("find", "this program", &error))?;
     let here = std::env::current_dir().map_err(|error| Failure::file("find", "this folder", &error))?;
-    // Spark checks 15 times, every 2 s, for enough slots before it gives up: after 30 s, instead of the default 10 min.
+    // Spark checks for enough slots every 2 s, 15 times, so it gives up after 30 s instead of 10 min.
     let slot_checks = [("interval", "2s"), ("maxFailures", "15")].map(|(key, value)| {
         (format!("spark.scheduler.barrier.maxConcurrentTasksCheck.{key}"), value.to_string())
     });

@@ -2,8 +2,8 @@
 //! jobs on the user's Spark.
 //!
 //! This binary contains no part of Spark. The plugin's jar is located at run time ([`plugin`]), and Spark is
-//! reached through a Python with PySpark ([`python`]). A session is a process of that Python ([`session`]). It
-//! returns rows as JSON ([`rows`]), and its event log becomes the trace. For an iterative job, Spark only
+//! reached through a Python with PySpark ([`python`]). A session is a process of that Python ([`session`]).
+//! It returns rows as JSON ([`rows`]), and its event log becomes the trace. For an iterative job, Spark only
 //! starts the workers, in its tasks ([`hosting`]).
 
 mod hosting;
@@ -23,7 +23,8 @@ use serde_json::{Map, Value, json};
 /// Arguments of `spark`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The plugin is a single jar for Spark 3.5 and 4. It runs on the driver and the executors of an unmodified Spark.
+The plugin is a single jar for Spark 3.5 and 4. It runs on the driver and the executors of an unmodified \
+Spark.
 
 Example:
   pellucid spark jar

@@ -40,8 +40,8 @@ pub fn jar() -> Result<PathBuf, Failure> {
     })
 }
 
-/// Returns the jar as an entry of Spark's list of jars: its path, or a URI if the path contains spaces or other
-/// special characters, since the shell splits an unquoted `$(…)` at spaces.
+/// Returns the jar as an entry of Spark's list of jars: its path, or a URI if the path contains spaces or
+/// other special characters, since the shell splits an unquoted `$(…)` at spaces.
 ///
 /// # Errors
 /// Returns an error for a path with a comma. Spark splits the list at commas, even if a URI encodes them.
@@ -49,8 +49,8 @@ pub fn location(jar: &Path) -> Result<String, Failure> {
     let path = jar.display().to_string();
     if path.contains(',') {
         return Err(Failure::Failed(format!(
-            "cannot pass {path} to Spark: Spark splits its list of jars at commas; copy the jar to another path \
-             and set {VARIABLE} to it"
+            "cannot pass {path} to Spark: Spark splits its list of jars at commas; copy the jar to another \
+             path, and set {VARIABLE} to it"
         )));
     }
     let encoded = Url::from_file_path(jar).ok().filter(|url| url.path() != path);

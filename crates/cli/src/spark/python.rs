@@ -36,8 +36,8 @@ impl Python {
             }
         }
         Err(Failure::Failed(format!(
-            "cannot find PySpark: {}; install it (pip install pyspark sqlglot), or set PYSPARK_PYTHON to a Python \
-             that has it, or SPARK_HOME to a Spark installation",
+            "cannot find PySpark: {}; install it (pip install pyspark sqlglot), or set PYSPARK_PYTHON to a \
+             Python that has it, or SPARK_HOME to a Spark installation",
             tried.join(", ")
         )))
     }

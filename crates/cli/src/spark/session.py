@@ -180,7 +180,7 @@ class Statements:
         return text
 
     def columns_of(self, name):
-        """Returns a table's columns with Spark's names of their types; None if there is no such table."""
+        """Returns a table's columns with Spark's names of their types; None for an unknown table."""
         try:
             return [(field.name, field.dataType.simpleString()) for field in self.spark.table(name).schema.fields]
         except Exception:
