@@ -22,8 +22,8 @@ const MAX_NAMES: usize = 5;
 /// Arguments of `analyze`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A truncated trace (after kill -9 or a full disk) is analyzed up to its last complete record, and the \
-analysis says so.
+A truncated trace (after kill -9 or a full disk) is read as far as possible, and the analysis is marked as \
+incomplete.
 
 Examples:
   pellucid sql \"SELECT count(*) FROM 'lineitem.parquet'\" --trace count.trace

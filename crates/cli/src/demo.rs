@@ -177,7 +177,7 @@ fn cache_directory() -> Result<PathBuf, Failure> {
         absolute("HOME").map(|home| home.join(cache))
     });
     cache.map(|cache| cache.join("pellucid")).ok_or_else(|| {
-        Failure::Usage("cannot find the cache directory: HOME is not set; use --dir DIR".to_string())
+        Failure::Usage("cannot find a cache directory: neither XDG_CACHE_HOME nor HOME is an absolute path; use --dir DIR".to_string())
     })
 }
 

@@ -17,7 +17,7 @@
 //! | `searchword`, words of `contents` | Zipf: the k-th of 10,000 words has a frequency ∝ k^(−3/4) |
 //! | `contents` | a page of HTML: 4 to 20 paragraphs of 40 to 120 words, each with up to 3 links, distributed like `desturl` |
 
-use super::rows::{self, Draws};
+use super::rows::{self, RowRng};
 use super::{BATCH_ROWS, Table};
 use arrow::array::{ArrayRef, Date32Array, Float32Array, Int32Array, RecordBatch, StringBuilder};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -66,11 +66,11 @@ const WORDS: u64 = 10_000;
 /// All words, most frequent first, of two to five syllables each.
 static VOCABULARY: LazyLock<Vec<String>> = LazyLock::new(|| {
     let word = |number| {
-        let mut draws = Draws::new(WORD, number);
+        let mut rng = RowRng::new(WORD, number);
         let mut text = String::new();
-        for _ in 0..draws.between(2, 5) {
-            text.push(char::from(b"bcdfghklmnprstvw"[draws.below(16) as usize]));
-            text.push(char::from(b"aeiou"[draws.below(5) as usize]));
+        for _ in 0..rng.between(2, 5) {
+            text.push(char::from(b"bcdfghklmnprstvw"[rng.below(16) as usize]));
+            text.push(char::from(b"aeiou"[rng.below(5) as usize]));
         }
         text
     };
@@ -132,9 +132,9 @@ fn make_rankings(schema: SchemaRef, numbers: Range<u64>) -> Result<RecordBatch, 
     for page in numbers {
         url(&mut urls, page)?;
         urls.append_value("");
-        let mut draws = Draws::new(RANKINGS, page);
-        ranks.push((19.2 / draws.share().sqrt()) as i32);
-        durations.push(draws.between(1, 100) as i32);
+        let mut rng = RowRng::new(RANKINGS, page);
+        ranks.push((19.2 / rng.share().sqrt()) as i32);
+        durations.push(rng.between(1, 100) as i32);
     }
     let columns: Vec<ArrayRef> = vec![
         Arc::new(urls.finish()),
@@ -149,19 +149,19 @@ fn make_visits(schema: SchemaRef, pages: Pages, numbers: Range<u64>) -> Result<R
     let [ips, urls, agents, countries, languages, words] = &mut texts;
     let (mut dates, mut revenues, mut durations) = (Vec::new(), Vec::new(), Vec::new());
     for visit in numbers {
-        let mut draws = Draws::new(USERVISITS, visit);
-        let [a, b, c, d] = (draws.bits() as u32).to_be_bytes();
+        let mut rng = RowRng::new(USERVISITS, visit);
+        let [a, b, c, d] = (rng.bits() as u32).to_be_bytes();
         write!(ips, "{a}.{b}.{c}.{d}").map_err(too_long)?;
         ips.append_value("");
-        url(urls, pages.visited(&mut draws))?;
+        url(urls, pages.visited(&mut rng))?;
         urls.append_value("");
-        dates.push(draws.below(DAYS) as i32);
-        revenues.push(draws.below(1 << 24) as f32 / (1 << 24) as f32);
-        agents.append_value(one_of(&USER_AGENTS, &mut draws));
-        countries.append_value(one_of(&COUNTRIES, &mut draws));
-        languages.append_value(one_of(&LANGUAGES, &mut draws));
-        words.append_value(word(&mut draws));
-        durations.push(draws.between(1, 100) as i32);
+        dates.push(rng.below(DAYS) as i32);
+        revenues.push(rng.below(1 << 24) as f32 / (1 << 24) as f32);
+        agents.append_value(one_of(&USER_AGENTS, &mut rng));
+        countries.append_value(one_of(&COUNTRIES, &mut rng));
+        languages.append_value(one_of(&LANGUAGES, &mut rng));
+        words.append_value(word(&mut rng));
+        durations.push(rng.between(1, 100) as i32);
     }
     let [ips, urls, agents, countries, languages, words] =
         texts.map(|mut text| -> ArrayRef { Arc::new(text.finish()) });
@@ -176,10 +176,10 @@ fn make_documents(schema: SchemaRef, pages: Pages, numbers: Range<u64>) -> Resul
     let mut urls = StringBuilder::new();
     let mut contents = StringBuilder::new();
     for number in numbers {
-        let mut draws = Draws::new(CONTENTS, number);
-        url(&mut urls, draws.below(pages.0))?;
+        let mut rng = RowRng::new(CONTENTS, number);
+        url(&mut urls, rng.below(pages.0))?;
         urls.append_value("");
-        document(&mut contents, pages, &mut draws)?;
+        document(&mut contents, pages, &mut rng)?;
         contents.append_value("");
     }
     let columns: Vec<ArrayRef> = vec![Arc::new(urls.finish()), Arc::new(contents.finish())];
@@ -187,18 +187,18 @@ fn make_documents(schema: SchemaRef, pages: Pages, numbers: Range<u64>) -> Resul
 }
 
 /// Writes a page of HTML.
-fn document(text: &mut StringBuilder, pages: Pages, draws: &mut Draws) -> Result<(), ArrowError> {
-    let title = word(draws);
+fn document(text: &mut StringBuilder, pages: Pages, rng: &mut RowRng) -> Result<(), ArrowError> {
+    let title = word(rng);
     writeln!(text, "<html><head><title>{title}</title></head><body><h1>{title}</h1>").map_err(too_long)?;
-    for _ in 0..draws.between(4, 20) {
+    for _ in 0..rng.between(4, 20) {
         text.write_str("<p>").map_err(too_long)?;
-        for _ in 0..draws.between(40, 120) {
-            write!(text, "{} ", word(draws)).map_err(too_long)?;
+        for _ in 0..rng.between(40, 120) {
+            write!(text, "{} ", word(rng)).map_err(too_long)?;
         }
-        for _ in 0..draws.below(4) {
+        for _ in 0..rng.below(4) {
             text.write_str("<a href=\"").map_err(too_long)?;
-            url(text, pages.visited(draws))?;
-            write!(text, "\">{}</a> ", word(draws)).map_err(too_long)?;
+            url(text, pages.visited(rng))?;
+            write!(text, "\">{}</a> ", word(rng)).map_err(too_long)?;
         }
         text.write_str("</p>\n").map_err(too_long)?;
     }
@@ -210,29 +210,29 @@ fn document(text: &mut StringBuilder, pages: Pages, draws: &mut Draws) -> Result
 struct Pages(u64);
 
 impl Pages {
-    /// Draws a page from the distribution of visits and links.
-    fn visited(self, draws: &mut Draws) -> u64 {
+    /// RowRng a page from the distribution of visits and links.
+    fn visited(self, rng: &mut RowRng) -> u64 {
         // Multiplying by a prime that does not divide the number of pages permutes the pages,
         // so that popularity does not follow the row order of `rankings`.
-        let popular = u128::from(draws.skewed(self.0));
+        let popular = u128::from(rng.skewed(self.0));
         (popular * 1_000_000_007 % u128::from(self.0)) as u64
     }
 }
 
 /// Writes the address of a page, which is the same in every table.
 fn url(text: &mut StringBuilder, page: u64) -> Result<(), ArrowError> {
-    let mut draws = Draws::new(ADDRESS, page);
-    let (host, path) = (draws.between(6, 16), draws.between(10, 54));
+    let mut rng = RowRng::new(ADDRESS, page);
+    let (host, path) = (rng.between(6, 16), rng.between(10, 54));
     text.write_str("http://").map_err(too_long)?;
-    letters(text, host, &mut draws)?;
+    letters(text, host, &mut rng)?;
     text.write_str(".com/").map_err(too_long)?;
-    letters(text, path, &mut draws)
+    letters(text, path, &mut rng)
 }
 
-fn letters(text: &mut StringBuilder, mut length: u64, draws: &mut Draws) -> Result<(), ArrowError> {
+fn letters(text: &mut StringBuilder, mut length: u64, rng: &mut RowRng) -> Result<(), ArrowError> {
     while length > 0 {
         // 64 bits hold 13 letters.
-        let mut bits = draws.bits();
+        let mut bits = rng.bits();
         for _ in 0..length.min(13) {
             text.write_char(char::from(b'a' + (bits % 26) as u8)).map_err(too_long)?;
             bits /= 26;
@@ -242,12 +242,12 @@ fn letters(text: &mut StringBuilder, mut length: u64, draws: &mut Draws) -> Resu
     Ok(())
 }
 
-fn word(draws: &mut Draws) -> &'static str {
-    &VOCABULARY[draws.very_skewed(WORDS) as usize]
+fn word(rng: &mut RowRng) -> &'static str {
+    &VOCABULARY[rng.very_skewed(WORDS) as usize]
 }
 
-fn one_of<'a>(list: &[&'a str], draws: &mut Draws) -> &'a str {
-    list[draws.below(list.len() as u64) as usize]
+fn one_of<'a>(list: &[&'a str], rng: &mut RowRng) -> &'a str {
+    list[rng.below(list.len() as u64) as usize]
 }
 
 fn too_long(_: fmt::Error) -> ArrowError {

@@ -1,6 +1,6 @@
 //! Tables in which each row is a function of its row number.
 //!
-//! Each row has its own random stream ([`Draws`]), seeded by the table and the row number.
+//! Each row has its own random stream ([`RowRng`]), seeded by the table and the row number.
 //! Any thread can therefore generate any part of a table, and the result does not depend
 //! on how it is split. The generator is SplitMix64 (Steele, Lea and Flood, "Fast splittable
 //! pseudorandom number generators", OOPSLA 2014). Distributions use only the operations
@@ -15,43 +15,43 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// The random stream of one row.
-pub struct Draws(u64);
+pub struct RowRng(u64);
 
-impl Draws {
+impl RowRng {
     /// Returns the stream of a row. `table` is a seed, different for each table.
     pub fn new(table: u64, row: u64) -> Self {
         // Mix the seed, so that the streams of neighbouring rows do not overlap.
-        Draws(mix(row ^ mix(table)))
+        RowRng(mix(row ^ mix(table)))
     }
 
-    /// Draws 64 bits.
+    /// RowRng 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
-    /// Draws an integer in `0..end`. The bias of the multiplication is below `end` ÷ 2⁶⁴.
+    /// RowRng an integer in `0..end`. The bias of the multiplication is below `end` ÷ 2⁶⁴.
     pub fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(end)) >> 64) as u64
     }
 
-    /// Draws an integer in `first..=last`.
+    /// RowRng an integer in `first..=last`.
     pub fn between(&mut self, first: u64, last: u64) -> u64 {
         first + self.below(last - first + 1)
     }
 
-    /// Draws a number above 0 and at most 1, in steps of 2⁻⁵³.
+    /// RowRng a number above 0 and at most 1, in steps of 2⁻⁵³.
     pub fn share(&mut self) -> f64 {
         ((self.bits() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 
-    /// Draws an integer in `0..end`; the frequency of k is about proportional to k to the power of −1/2.
+    /// RowRng an integer in `0..end`; the frequency of k is about proportional to k to the power of −1/2.
     pub fn skewed(&mut self, end: u64) -> u64 {
         let share = self.share();
         ((end as f64 * share * share) as u64).min(end - 1)
     }
 
-    /// Draws an integer in `0..end`; the frequency of k is about proportional to k to the power of −3/4.
+    /// RowRng an integer in `0..end`; the frequency of k is about proportional to k to the power of −3/4.
     pub fn very_skewed(&mut self, end: u64) -> u64 {
         let share = self.share();
         let square = share * share;
@@ -95,23 +95,23 @@ mod tests {
     /// Compares with the first numbers of the reference implementation, seeded with 0.
     #[test]
     fn bits_match_the_split_mix_64_reference() {
-        let mut draws = Draws(0);
-        let first: Vec<_> = (0..3).map(|_| draws.bits()).collect();
+        let mut rng = RowRng(0);
+        let first: Vec<_> = (0..3).map(|_| rng.bits()).collect();
         assert_eq!(first, [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4, 0x06c4_5d18_8009_454f]);
     }
 
     #[test]
-    fn draws_stay_in_their_range_and_follow_their_distribution() {
-        let mut draws = Draws::new(1, 7);
+    fn numbers_stay_in_range_and_follow_their_distribution() {
+        let mut rng = RowRng::new(1, 7);
         let many = 100_000;
         let mut lowest = [0; 3];
         for _ in 0..many {
-            assert!((3..=5).contains(&draws.between(3, 5)));
-            let share = draws.share();
+            assert!((3..=5).contains(&rng.between(3, 5)));
+            let share = rng.share();
             assert!(share > 0.0 && share <= 1.0);
-            // The lowest hundredth of the range receives 1 %, 10 % and 32 % of the draws.
+            // The lowest hundredth of the range receives 1 %, 10 % and 32 % of the rng.
             for (count, drawn) in
-                lowest.iter_mut().zip([draws.below(1000), draws.skewed(1000), draws.very_skewed(1000)])
+                lowest.iter_mut().zip([rng.below(1000), rng.skewed(1000), rng.very_skewed(1000)])
             {
                 assert!(drawn < 1000);
                 *count += u32::from(drawn < 10);

@@ -5,7 +5,7 @@
 //! to sort: with 10 values the job is CPU-bound, with 50 disk-bound. Keys and values are random
 //! over all 64 bits, so that neither encodings nor Snappy compress them.
 
-use super::rows::{self, Draws};
+use super::rows::{self, RowRng};
 use super::{BATCH_ROWS, Table};
 use arrow::array::{ArrayRef, Int64Array, ListArray, RecordBatch};
 use arrow::buffer::OffsetBuffer;
@@ -35,9 +35,9 @@ pub fn tables(scale: f64, values: u32, part_rows: u64) -> Vec<Table> {
         let mut keys = Vec::with_capacity(count);
         let mut longs = Vec::with_capacity(count * values as usize);
         for row in numbers {
-            let mut draws = Draws::new(TABLE, row);
-            keys.push(draws.bits() as i64);
-            longs.extend((0..values).map(|_| draws.bits() as i64));
+            let mut rng = RowRng::new(TABLE, row);
+            keys.push(rng.bits() as i64);
+            longs.extend((0..values).map(|_| rng.bits() as i64));
         }
         let offsets = OffsetBuffer::from_repeated_length(values as usize, count);
         let longs = Arc::new(Int64Array::from(longs));
