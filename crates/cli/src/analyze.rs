@@ -53,7 +53,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     if arguments.follow {
         return match &arguments.inputs[..] {
             [one] => follow::follow(one, |input| show_growing(input, arguments, console)),
-            _ => Err(Failure::Usage("--follow takes one log".to_string())),
+            _ => Err(Failure::Usage("--follow takes a single log; name one".to_string())),
         };
     }
     let (mut inputs, mut unrecognized) = (Vec::new(), Vec::new());

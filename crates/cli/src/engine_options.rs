@@ -81,7 +81,7 @@ impl EngineArguments {
         // The engine accepts paths that do not exist yet; on the command line they are mistakes.
         if let Some((path, _)) = self.disk_rates.iter().find(|(path, _)| !path.exists()) {
             return Err(Failure::Usage(format!(
-                "--disk-rate {}: cannot find its disk: no such file or directory; check the path",
+                "cannot find the disk of --disk-rate {}: no such file or directory; check the path",
                 path.display()
             )));
         }

@@ -41,9 +41,9 @@ text (one `source destination` pair per line), CSV or Parquet. Data at a URL (s3
 first downloaded to TMPDIR. Results are bit-identical for any number of --workers.
 
 Several machines: run the same command on each of them, with the same data. Start the controller with \
---processes N --listen HOST:PORT and PELLUCID_ITERATE_SECRET=TEXT in its environment. Start each worker with \
-the same secret, PELLUCID_ITERATE_CONTROLLER=HOST:PORT and PELLUCID_ITERATE_RANK=0 (1, …). Workers listen on \
-the address from which they reach the controller. Traffic is authenticated but not encrypted.
+--processes N --listen HOST:PORT and PELLUCID_ITERATE_SECRET=TEXT in its environment. Start worker I (from 0 \
+to N-1) with the same secret, PELLUCID_ITERATE_CONTROLLER=HOST:PORT and PELLUCID_ITERATE_RANK=I. Workers listen \
+on the address from which they reach the controller. Traffic is authenticated but not encrypted.
 
 Spark: --on spark=MASTER runs --processes N workers as the tasks of one barrier stage, each with --workers \
 threads. The tasks read the data from the same path or URL. If an executor is lost, Spark restarts all \
@@ -427,8 +427,8 @@ impl RunSummary {
         if let Some(cost) = cost {
             parts.push(format!("{:.3} ms each", cost.median_ms));
             let share = self.memory(Some(cost)).and_then(|(_, share)| share);
-            let share =
-                share.map_or(String::new(), |share| format!(", {:.0} % of the memory's", share * 100.0));
+            let share = share
+                .map_or(String::new(), |share| format!(", {:.0} % of the memory bandwidth", share * 100.0));
             parts.push(format!("{:.1} GB/s{share}", self.bytes as f64 / cost.median_ms / 1e6));
             parts.push(format!("{} tasks/s", format_count(cost.tasks_per_s as u64)));
         }

@@ -225,7 +225,7 @@ def substring(of):
     if not count:
         return written("CASE WHEN p >= 1 THEN substr(s, p) WHEN p < 1 THEN s END", s=s, p=start)
     template = (
-        "CASE WHEN n < 0 THEN raise_error('a negative length of substr') WHEN p >= 1 THEN substr(s, p, n) "
+        "CASE WHEN n < 0 THEN raise_error('the length of substr is negative') WHEN p >= 1 THEN substr(s, p, n) "
         "WHEN p + n > 1 THEN substr(s, 1, p + n - 1) WHEN p + n <= 1 THEN substr(s, 1, 0) END"
     )
     return written(template, s=s, p=start, n=count[0])

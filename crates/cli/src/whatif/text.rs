@@ -80,8 +80,8 @@ fn reproduced(baseline: &Baseline) -> String {
 
 fn by(prediction: &Prediction) -> String {
     let other = match prediction.by {
-        By::Simulated => prediction.analytic_ms.map(|ms| format!("; ideal times say {}", time(ms))),
-        By::Analytic => prediction.simulated_ms.map(|ms| format!("; the simulation says {}", time(ms))),
+        By::Simulated => prediction.analytic_ms.map(|ms| format!("; ideal times predict {}", time(ms))),
+        By::Analytic => prediction.simulated_ms.map(|ms| format!("; simulation predicts {}", time(ms))),
     };
     let own = match prediction.by {
         By::Simulated => "simulation",
