@@ -125,7 +125,7 @@ impl Hosting {
             terminate(self.group);
         }
         drop(self.input);
-        // The listener waits for the process; a failure was already reported.
+        // The listener waits for the process; its result does not matter here.
         let _ = self.listener.join();
         session::end(self.group);
     }
