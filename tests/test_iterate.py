@@ -410,7 +410,7 @@ def test_bad_tables_are_refused(tmp_path):
     assert "a penalty is 0 or more" in refused(USAGE, *fit, "--label", "y", "--l2=-1")
     assert "PELLUCID_ITERATE_SECRET" in refused(USAGE, *fit, "--label", "y", "--processes", 2, "--listen", "127.0.0.1:0")
     assert "ends in .parquet" in refused(USAGE, *fit, "--label", "y", "-o", tmp_path / "a.txt")
-    assert "is no folder" in refused(USAGE, *fit, "--label", "y", "-o", tmp_path / "none" / "a.parquet")
+    assert "is not a folder" in refused(USAGE, *fit, "--label", "y", "-o", tmp_path / "none" / "a.parquet")
     for place, option in (("s3://bucket/a.parquet", "-o"), ("s3://bucket/a.trace", "--trace")):
         message = refused(USAGE, *fit, "--label", "y", option, place)
         assert f"cannot write to {place}" in message and "local files only" in message, message
@@ -425,9 +425,9 @@ def test_bad_tables_are_refused(tmp_path):
     for text, said in [
         ("y,x\n1,1\nNaN,2\n0,3\n", r"b\.csv, row 2: column y is NaN"),
         ("y,x\n1,1\n0,inf\n", r"b\.csv, row 2: column x is inf"),
-        ("y,x\n1,1\n0,two\n", r'b\.csv, line 3, column 2: "two" is no number'),
-        ("y,x\n1,1\n0\n", r"line 3, column 2: the line has only 1 columns"),
-        ("y,x\n1,1\n1,2\n", r"no label but 1"),
+        ("y,x\n1,1\n0,two\n", r'b\.csv, line 3, column 2: "two" is not a number'),
+        ("y,x\n1,1\n0\n", r"line 3, column 2: the line has too few columns"),
+        ("y,x\n1,1\n1,2\n", r"only label 1"),
         ("y,x\n1,1\n0,2\n2,3\n", r"row 3: label y is 2, where others are 0 and 1"),
         ("y,x\n", r"has no rows"),
     ]:
@@ -481,10 +481,10 @@ def test_more_threads_than_the_system_gives_are_an_error(tmp_path):
 def test_bad_graphs_are_refused(tmp_path):
     graph = tmp_path / "a.el"
     for text, options, said in [
-        ("0 1\n1 7\n", ("--vertices", 5), r"a\.el, line 2: vertex 7 is missing: with --vertices 5 they are 0 to 4"),
-        ("0 1\n1 x\n", (), r'line 2: "x" is no vertex'),
-        ("0 1\n1\n", (), r"line 2: .* is no vertex; a line is two whole numbers"),
-        ("0 -1\n", (), r'"-1" is no vertex'),
+        ("0 1\n1 7\n", ("--vertices", 5), r"a\.el, line 2: vertex 7 is out of range: with --vertices 5 they are 0 to 4"),
+        ("0 1\n1 x\n", (), r'line 2: "x" is not a vertex'),
+        ("0 1\n1\n", (), r"line 2: .* is not a vertex; a line is two whole numbers"),
+        ("0 -1\n", (), r'"-1" is not a vertex'),
         ("# nothing\n", (), r"has no edges"),
     ]:
         graph.write_text(text)

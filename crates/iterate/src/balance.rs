@@ -1,28 +1,29 @@
-//! Who should give partitions to whom (§3.3), from what workers report.
+//! Load balancing (§3.3) from the workers' reports.
 //!
-//! All workers iterate at the pace of the slowest, so core time in tasks over the same interval says
-//! how uneven a job is. A bundle that moves will cost what it cost, times how much slower the new
-//! worker is than the old: a worker's slowness is the median, over its bundles, of their cost beside
-//! the median of their kind, byte for byte. One heavy bundle does not make a worker slow.
+//! All workers iterate at the pace of the slowest, so their core times in tasks over the same interval show
+//! how uneven the load is. The expected cost of a bundle after a move is its current cost times the ratio of
+//! the new worker's slowness to the old one's. A worker's slowness is the median, over its bundles, of their
+//! cost relative to the median cost of their group, per byte. One expensive bundle thus does not make a
+//! worker look slow.
 //!
-//! Nothing moves before the unevenness was seen twice, nor for less than a tenth, and what has moved
-//! rests for some rounds: a wrong guess is corrected by what is measured next, not by moving back.
+//! Bundles move only after imbalance of over a tenth was seen in two rounds, and a moved bundle stays put for
+//! some rounds. A wrong estimate is corrected by the next measurements, not by moving back.
 
 use std::collections::BTreeMap;
 
 use crate::message::Report;
 use crate::plan::{BundleIx, Plan};
 
-/// Largest load over the mean that is left alone.
+/// Largest ratio of maximum to mean load that is tolerated.
 const TOLERANCE: f64 = 1.10;
-/// Rounds in which it has to be seen.
+/// Number of consecutive rounds of imbalance before bundles move.
 const ROUNDS: u32 = 2;
-/// Rounds for which a bundle that moved stays.
+/// Number of rounds for which a moved bundle stays put.
 const REST: u32 = 6;
-/// Share of its time that the busiest worker has to be in tasks; below, cores are not what is short.
+/// Minimum share of the busiest worker's time in tasks; below it, cores are not the bottleneck.
 const BUSY: f64 = 0.10;
 
-/// A bundle that should move.
+/// A planned migration of a bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Move {
     pub bundle: BundleIx,
@@ -30,38 +31,38 @@ pub(crate) struct Move {
     pub to: u32,
 }
 
-/// What the balancer remembers.
+/// The state of load balancing.
 #[derive(Default)]
 pub(crate) struct Balancer {
-    /// Newest report of each worker in this round.
+    /// Latest report of each worker in this round.
     reports: BTreeMap<u32, Report>,
     uneven: u32,
     round: u32,
     moved: BTreeMap<BundleIx, u32>,
-    /// Reports cover moves: wait for whole new ones.
+    /// Whether to skip a round whose reports span migrations.
     skip: bool,
-    /// Mean over maximum of the workers' loads in the last round.
+    /// Mean divided by maximum of the workers' loads in the last round.
     pub balance: Option<f64>,
 }
 
-/// A worker's load while moves are tried out.
+/// A worker's load, while moves are planned.
 struct Load {
     worker: u32,
     threads: f64,
     slowness: f64,
-    /// Core time a time, over its threads.
+    /// Core time per elapsed time and thread.
     load: f64,
     bundles: Vec<(BundleIx, f64)>,
 }
 
 impl Balancer {
-    /// Begins anew, after a recovery or a change of members.
+    /// Resets the state after a recovery or a change of members.
     pub fn reset(&mut self) {
         *self = Self { round: self.round, ..Self::default() };
     }
 
-    /// Takes in a report; once there is one of every worker, says what should move. `may_take`: the
-    /// workers that can be given something; every worker has to be among `workers`.
+    /// Adds a report. Once every worker in `workers` has reported, returns the bundles to move. `may_take` are the
+    /// workers that may receive bundles.
     pub fn report(&mut self, plan: &Plan, report: Report, workers: &[u32], may_take: &[u32]) -> Vec<Move> {
         if report.interval_ns == 0 {
             return Vec::new();
@@ -86,8 +87,8 @@ impl Balancer {
         let mut loads = loads(plan, reports);
         let threads: f64 = loads.iter().map(|load| load.threads).sum();
         let mean = loads.iter().map(|load| load.load * load.threads).sum::<f64>() / threads;
-        let most = loads.iter().map(|load| load.load).fold(0.0, f64::max);
-        if most < BUSY || most <= mean * TOLERANCE {
+        let max = loads.iter().map(|load| load.load).fold(0.0, f64::max);
+        if max < BUSY || max <= mean * TOLERANCE {
             self.uneven = 0;
             return Vec::new();
         }
@@ -105,7 +106,7 @@ impl Balancer {
         moves
     }
 
-    /// The move from the busiest worker that helps most, made in `loads`.
+    /// Finds the most useful move from the busiest worker, and applies it to `loads`.
     fn best(&self, loads: &mut [Load], may_take: &[u32]) -> Option<Move> {
         let busiest = (0..loads.len()).max_by(|&a, &b| loads[a].load.total_cmp(&loads[b].load))?;
         let highest = loads[busiest].load;
@@ -121,7 +122,7 @@ impl Balancer {
             let there = cost * loads[idlest].slowness / loads[busiest].slowness;
             let left = highest - cost / loads[busiest].threads;
             let higher = left.max(loads[idlest].load + there / loads[idlest].threads);
-            if higher < highest * 0.98 && best.is_none_or(|(least, ..)| higher < least) {
+            if higher < highest * 0.98 && best.is_none_or(|(lowest, ..)| higher < lowest) {
                 best = Some((higher, at, idlest, there));
             }
         }
@@ -135,8 +136,8 @@ impl Balancer {
 
 fn balance(reports: &BTreeMap<u32, Report>) -> Option<f64> {
     let loads: Vec<f64> = reports.values().map(load).collect();
-    let most = loads.iter().copied().fold(0.0, f64::max);
-    (most > 0.0).then(|| loads.iter().sum::<f64>() / loads.len() as f64 / most)
+    let max = loads.iter().copied().fold(0.0, f64::max);
+    (max > 0.0).then(|| loads.iter().sum::<f64>() / loads.len() as f64 / max)
 }
 
 fn load(report: &Report) -> f64 {
@@ -163,7 +164,7 @@ fn loads(plan: &Plan, reports: &BTreeMap<u32, Report>) -> Vec<Load> {
     let of = |report: &Report| {
         let slow = report.bundles.iter().filter_map(|&(bundle, busy, size)| {
             let group = plan.locate(bundle).0;
-            // Bundles of one partition have nothing to be compared with.
+            // A group with one partition has no other bundles to compare with.
             let usual = usual.get(&group).filter(|_| plan.groups[group as usize].partitions > 1)?;
             (busy > 0).then(|| cost(report, busy) / size.max(1) as f64 / usual)
         });

@@ -1,13 +1,13 @@
-//! A bundle: the partitions of one index that tasks use together, and how far they are.
+//! A bundle: the partitions of one index that tasks use together, and their position in the program.
 //!
-//! This is where tasks are inferred (paper §4.3). A bundle walks the statement table; whatever comes
-//! next for its group, and has what it needs, is its next task. A gather whose chunks are not all there
-//! is put aside, and the walk goes on: later statements run before it unless they touch what it reads
-//! or writes, or it touches what they do. Bundles wait for each other through chunks and signals only,
-//! so they are in different stages, and in different iterations, at the same time.
+//! Tasks are inferred here (paper §4.3). A bundle walks the statement table: its next task is the next
+//! statement of its group whose inputs are complete. A gather that still misses chunks is deferred, and the
+//! walk continues: later statements run before it, unless they and the gather access the same dataset and
+//! one of them writes it. Bundles wait for each other only through chunks and signals, so they can be in
+//! different stages and different iterations at the same time.
 //!
-//! A bundle is run by one thread at a time and holds no lock; what it needs from its worker is the
-//! trait [`Host`]. It is all that moves when partitions migrate.
+//! One thread at a time runs a bundle, without holding a lock. The bundle reaches its worker through the
+//! trait [`Host`]. It is the unit that moves when partitions migrate.
 
 use std::cmp::Ordering;
 
@@ -18,80 +18,80 @@ use crate::plan::{BundleIx, Instance, Kind, Plan, Statement};
 use crate::signals::Signal;
 use crate::views::Partitions;
 
-/// Gathers that may be put aside at once; past that, the walk waits.
-const MAX_ASIDE: usize = 8;
+/// Maximum number of deferred gathers; beyond it, the walk waits.
+const MAX_DEFERRED: usize = 8;
 
-/// Statements that one turn runs at most, so that bundles of a thread take turns.
-const TURN: u32 = 1024;
+/// Maximum number of statements in one turn, so that a thread's bundles take turns.
+const MAX_STATEMENTS_PER_TURN: u32 = 1024;
 
-/// What a bundle needs from the worker that runs it.
+/// The interface between a bundle and the worker that runs it.
 pub(crate) trait Host {
-    /// The signal that ends an epoch, if it is known.
+    /// Returns the signal that ends an epoch, if it is known.
     fn signal(&self, epoch: u64) -> Option<Signal>;
-    /// Whether a signal may be published: nobody is too far behind.
+    /// Returns whether a signal may be published, given the epochs that each worker has passed.
     fn may_publish(&mut self, epoch: u64, behind: &[(u32, u64)]) -> bool;
-    /// Whether the signal about to be published should be one to take a snapshot at. `evaluated`: so
-    /// many iterations began since the last.
-    fn wants_snapshot(&self, evaluated: u32) -> bool;
-    /// Tells every worker of a signal.
+    /// Returns whether to take a snapshot at the signal about to be published. `since_snapshot` is the number of
+    /// iterations since the last snapshot.
+    fn wants_snapshot(&self, since_snapshot: u32) -> bool;
+    /// Publishes a signal to all workers.
     fn publish(&mut self, epoch: u64, signal: Signal);
-    /// A signal of an outermost loop was computed here.
-    fn iterated(&mut self);
-    /// Hands chunks to the bundles on the routes.
+    /// Records that a signal of an outermost loop was computed here.
+    fn record_iteration(&mut self);
+    /// Sends chunks to the bundles on the routes.
     fn send(&mut self, gather: Instance, source: u32, routes: &Routes, sent: &Sent);
-    /// Saves what has to be saved of a bundle that is about to pass the signal of its epoch.
+    /// Saves a bundle that is about to pass the signal of its epoch.
     fn save(&mut self, bundle: &mut Bundle);
-    /// Keeps a number for the next report.
+    /// Stores an observed value for the next report.
     fn observe(&mut self, statement: u32, epoch: u64, value: f64);
-    /// Before a kernel runs; [`Host::after`] follows, unless it panics.
+    /// Called before a kernel runs. [`Host::after`] follows unless the kernel panics.
     fn before(&mut self, bundle: BundleIx, statement: u32);
-    /// After a kernel ran; `bytes` says how many it may have touched.
+    /// Called after a kernel ran; `bytes` returns the number of bytes that it may have accessed.
     fn after(&mut self, bundle: BundleIx, statement: u32, iteration: u64, bytes: impl FnOnce() -> u64);
-    /// Whether somebody wants something of the bundle between its tasks.
-    fn attention(&self) -> bool;
-    /// Room for one task's chunks, used again.
+    /// Returns whether the bundle should yield before its next task.
+    fn should_yield(&self) -> bool;
+    /// Takes a reusable buffer for one task's chunks.
     fn scratch(&mut self) -> Sent;
-    /// Gives the room back.
+    /// Returns a buffer for reuse.
     fn reuse(&mut self, sent: Sent);
 }
 
-/// Why a turn ended.
+/// The reason that a turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Waits for chunks.
+    /// The bundle waits for chunks.
     Chunks,
-    /// Waits for the signal of its epoch.
+    /// The bundle waits for the signal of its epoch.
     Signal,
-    /// Has a signal to publish and waits for others to catch up.
+    /// The bundle has a signal to publish and waits for others to catch up.
     Window,
-    /// Could go on: the turn was long, or somebody wants something.
+    /// The bundle is still ready: the turn was long, or it was asked to yield.
     More,
-    /// Has reached the program's end.
+    /// The bundle has reached the end of the program.
     End,
 }
 
-/// Something for a bundle, from anywhere.
+/// An item delivered to a bundle, from any worker.
 #[derive(Debug, Clone)]
 pub(crate) enum Arrival {
-    /// A chunk, or that there is none, of a source partition for a gather.
+    /// A chunk of a source partition for a gather; `None` if the source sent nothing.
     Chunk { gather: Instance, source: u32, chunk: Option<Chunk> },
-    /// All bundles of a worker have passed so many signals.
+    /// All bundles of a worker have passed `epoch` signals.
     Passed { worker: u32, epoch: u64 },
 }
 
-/// Chunks for one gather that has not run.
+/// Chunks received for one gather that has not run.
 #[derive(Debug, Clone)]
-pub(crate) struct Gathering {
+pub(crate) struct PendingGather {
     pub instance: Instance,
     pub missing: u32,
-    pub heard: Vec<bool>,
+    pub received: Vec<bool>,
     pub chunks: Vec<Option<Chunk>>,
 }
 
-impl Gathering {
+impl PendingGather {
     fn new(instance: Instance, expected: usize) -> Self {
-        let (heard, chunks) = (vec![false; expected], vec![None; expected]);
-        Self { instance, missing: expected as u32, heard, chunks }
+        let (received, chunks) = (vec![false; expected], vec![None; expected]);
+        Self { instance, missing: expected as u32, received, chunks }
     }
 }
 
@@ -100,38 +100,38 @@ pub(crate) struct Bundle {
     pub ix: BundleIx,
     pub group: u32,
     pub index: u32,
-    /// Signals passed, and the statement that the walk is at.
+    /// Number of signals passed, and current statement.
     pub position: Instance,
-    /// Gathers put aside, all free of each other, and what they use.
-    pub aside: Vec<Instance>,
-    pub held_reads: u64,
-    pub held_writes: u64,
-    /// Gathers that ran in this epoch.
+    /// Deferred gathers, which are independent of each other, and the datasets that they read and write.
+    pub deferred: Vec<Instance>,
+    pub deferred_reads: u64,
+    pub deferred_writes: u64,
+    /// Statements of the gathers that ran in this epoch.
     pub gathered: Vec<u32>,
     pub iteration: u64,
-    /// Iterations since the last snapshot, where this bundle computes the signal.
-    pub evaluated: u32,
-    /// Datasets written since the last signal that a snapshot was taken at, and before that one, by
-    /// the epoch of the snapshot that has them.
+    /// Iterations since the last snapshot, if this bundle computes the signal.
+    pub since_snapshot: u32,
+    /// Datasets written since the last snapshot, and those written before earlier ones, by the epoch of the
+    /// snapshot that contains them.
     pub written: u64,
     pub written_before: Vec<(u64, u64)>,
-    /// By dataset: the epoch of the snapshot that has its newest saved content.
+    /// By dataset: the epoch of the snapshot that holds its latest saved content.
     pub saved: Vec<Option<u64>>,
     pub states: Vec<Option<Box<dyn AnyData>>>,
-    pub gathers: Vec<Gathering>,
-    /// What workers said of how far they are; only where this bundle computes a signal.
+    pub gathers: Vec<PendingGather>,
+    /// Epoch that each worker has passed; only if this bundle computes a signal.
     pub passed: Vec<(u32, u64)>,
-    /// The statement whose kernel runs or ran last.
+    /// The statement whose kernel is running or ran last.
     pub running: u32,
     pub tasks: u64,
-    /// Partitions have still to be loaded.
+    /// Whether partitions must still be loaded.
     pub unloaded: bool,
-    /// The controller was told that it is at the program's end.
-    pub told_end: bool,
+    /// Whether the controller was told that this bundle reached the end.
+    pub end_reported: bool,
 }
 
 impl Bundle {
-    /// A bundle at the program's start, with nothing loaded.
+    /// Creates a bundle at the start of the program, with nothing loaded.
     pub fn new(plan: &Plan, ix: BundleIx) -> Self {
         let (group, index) = plan.locate(ix);
         Self {
@@ -139,12 +139,12 @@ impl Bundle {
             group,
             index,
             position: Instance { epoch: 0, statement: plan.groups[group as usize].enter[0] },
-            aside: Vec::new(),
-            held_reads: 0,
-            held_writes: 0,
+            deferred: Vec::new(),
+            deferred_reads: 0,
+            deferred_writes: 0,
             gathered: Vec::new(),
             iteration: 0,
-            evaluated: 0,
+            since_snapshot: 0,
             written: 0,
             written_before: Vec::new(),
             saved: vec![None; plan.datasets.len()],
@@ -154,14 +154,14 @@ impl Bundle {
             running: 0,
             tasks: 0,
             unloaded: true,
-            told_end: false,
+            end_reported: false,
         }
     }
 
-    /// Takes in what arrived. What is late (told twice, or before a rollback) changes nothing.
+    /// Receives an arrival. Duplicates and arrivals from before a rollback are ignored.
     ///
     /// # Errors
-    /// A chunk from another process that does not decode.
+    /// If a chunk from another process cannot be decoded.
     pub fn receive(&mut self, plan: &Plan, arrival: Arrival) -> Result<(), JobError> {
         match arrival {
             Arrival::Passed { worker, epoch } => match self.passed.iter_mut().find(|p| p.0 == worker) {
@@ -189,7 +189,7 @@ impl Bundle {
         }
     }
 
-    /// Takes in what a source at a place among a gather's has sent.
+    /// Receives the chunk of a gather's source, given by the source's place.
     ///
     /// # Errors
     /// As [`Bundle::receive`].
@@ -206,29 +206,31 @@ impl Bundle {
         let chunk = match chunk {
             Some(Chunk::Encoded(bytes)) => match decode(&bytes) {
                 Ok(decoded) => Some(Chunk::Typed(decoded)),
-                Err(error) => return Err(self.failure(plan, gather.statement, format!("a chunk: {error}"))),
+                Err(error) => {
+                    return Err(self.failure(plan, gather.statement, format!("cannot decode a chunk: {error}")));
+                }
             },
             other => other,
         };
         let found = self.gathers.iter_mut().position(|g| g.instance == gather);
         let found = found.unwrap_or_else(|| {
-            self.gathers.push(Gathering::new(gather, routes.expected(self.index)));
+            self.gathers.push(PendingGather::new(gather, routes.expected(self.index)));
             self.gathers.len() - 1
         });
-        let gathering = &mut self.gathers[found];
-        if !gathering.heard[place] {
-            gathering.heard[place] = true;
-            gathering.missing -= 1;
-            gathering.chunks[place] = chunk;
+        let pending = &mut self.gathers[found];
+        if !pending.received[place] {
+            pending.received[place] = true;
+            pending.missing -= 1;
+            pending.chunks[place] = chunk;
         }
         Ok(())
     }
 
-    /// Whether an instance is behind the walk and not put aside. (Statement numbers do not say: an epoch
-    /// may begin in the second half of a loop's body and end in the first.)
+    /// Returns whether a gather has already run. Statement numbers alone do not tell: an epoch may begin in the
+    /// second half of a loop's body and end in the first.
     fn has_run(&self, instance: Instance) -> bool {
         match instance.epoch.cmp(&self.position.epoch) {
-            Ordering::Less => !self.aside.contains(&instance),
+            Ordering::Less => !self.deferred.contains(&instance),
             Ordering::Equal => self.gathered.contains(&instance.statement),
             Ordering::Greater => false,
         }
@@ -239,28 +241,29 @@ impl Bundle {
         JobError::Kernel { stage, partition: self.index, cause }
     }
 
-    /// A panic of the kernel that ran last, as an error.
+    /// Converts a panic of the last kernel to an error.
     pub fn panicked(&self, plan: &Plan, panic: &(dyn std::any::Any + Send)) -> JobError {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
         self.failure(plan, self.running, format!("it panicked: {}", text.unwrap_or("without a message")))
     }
 
-    /// Runs tasks until the bundle has to wait.
+    /// Runs tasks until the bundle has to wait or yield.
     ///
     /// # Errors
-    /// What a kernel returned.
+    /// The error of a kernel.
     pub fn turn(&mut self, plan: &Plan, host: &mut impl Host) -> Result<Turn, JobError> {
-        for _ in 0..TURN {
-            if host.attention() {
+        for _ in 0..MAX_STATEMENTS_PER_TURN {
+            if host.should_yield() {
                 return Ok(Turn::More);
             }
-            if !self.aside.is_empty() {
-                self.run_aside(plan, host)?;
+            if !self.deferred.is_empty() {
+                self.run_deferred(plan, host)?;
             }
             let at = self.position.statement;
             let statement = &plan.statements[at as usize];
-            if statement.writes & (self.held_reads | self.held_writes) | statement.reads & self.held_writes
+            if statement.writes & (self.deferred_reads | self.deferred_writes)
+                | statement.reads & self.deferred_writes
                 != 0
             {
                 return Ok(Turn::Chunks);
@@ -272,7 +275,7 @@ impl Bundle {
         Ok(Turn::More)
     }
 
-    /// One statement; `Some` where the walk has to stop.
+    /// Executes one statement. Returns `Some` if the walk has to stop.
     #[inline]
     fn step(
         &mut self,
@@ -297,10 +300,10 @@ impl Bundle {
             Kind::Gather { routes, .. } if routes.expected(self.index) > 0 => {
                 let instance = self.position;
                 if !self.gather(plan, host, instance)? {
-                    if self.aside.len() == MAX_ASIDE {
+                    if self.deferred.len() == MAX_DEFERRED {
                         return Ok(Some(Turn::Chunks));
                     }
-                    self.put_aside(plan, instance);
+                    self.defer(plan, instance);
                 }
             }
             Kind::Gather { .. } => {}
@@ -310,7 +313,7 @@ impl Bundle {
                 host.observe(at, self.position.epoch, value);
             }
             Kind::Signal { .. } => return self.pass(plan, host, at, statement),
-            Kind::End if self.aside.is_empty() => return Ok(Some(Turn::End)),
+            Kind::End if self.deferred.is_empty() => return Ok(Some(Turn::End)),
             Kind::End => return Ok(Some(Turn::Chunks)),
         }
         self.go_to(plan, statement.next);
@@ -337,14 +340,14 @@ impl Bundle {
         done.map_err(|cause| self.failure(plan, at, cause.to_string()))
     }
 
-    /// Runs a gather if everything for it is there; whether it was.
+    /// Runs a gather if all of its chunks have arrived. Returns whether it ran.
     fn gather(&mut self, plan: &Plan, host: &mut impl Host, instance: Instance) -> Result<bool, JobError> {
         let found = self.gathers.iter().position(|g| g.instance == instance && g.missing == 0);
         let Some(found) = found else { return Ok(false) };
-        let gathering = self.gathers.swap_remove(found);
+        let pending = self.gathers.swap_remove(found);
         let statement = &plan.statements[instance.statement as usize];
         if let Kind::Gather { kernel, routes, .. } = &statement.kind {
-            let gathered = Gathered { routes, destination: self.index, chunks: &gathering.chunks };
+            let gathered = Gathered { routes, destination: self.index, chunks: &pending.chunks };
             self.run(plan, host, instance.statement, |partitions| kernel(partitions, gathered))?;
             self.written |= statement.writes;
         }
@@ -354,7 +357,7 @@ impl Bundle {
         Ok(true)
     }
 
-    /// Memory of the partitions that a stage reads and writes.
+    /// Returns the size of the partitions that a stage reads and writes.
     fn touched_bytes(&self, plan: &Plan, statement: u32) -> u64 {
         let statement = &plan.statements[statement as usize];
         let used = statement.reads | statement.writes;
@@ -362,29 +365,30 @@ impl Bundle {
         states.filter_map(|(_, state)| state.as_ref()).map(|state| state.size_any()).sum()
     }
 
-    /// Lets the walk go on before a gather.
-    pub fn put_aside(&mut self, plan: &Plan, instance: Instance) {
+    /// Defers a gather, so that the walk continues past it.
+    pub fn defer(&mut self, plan: &Plan, instance: Instance) {
         let statement = &plan.statements[instance.statement as usize];
-        self.aside.push(instance);
-        self.held_reads |= statement.reads;
-        self.held_writes |= statement.writes;
+        self.deferred.push(instance);
+        self.deferred_reads |= statement.reads;
+        self.deferred_writes |= statement.writes;
     }
 
-    fn run_aside(&mut self, plan: &Plan, host: &mut impl Host) -> Result<(), JobError> {
+    fn run_deferred(&mut self, plan: &Plan, host: &mut impl Host) -> Result<(), JobError> {
         let mut at = 0;
-        while at < self.aside.len() {
-            if self.gather(plan, host, self.aside[at])? {
-                self.aside.swap_remove(at);
+        while at < self.deferred.len() {
+            if self.gather(plan, host, self.deferred[at])? {
+                self.deferred.swap_remove(at);
             } else {
                 at += 1;
             }
         }
-        let held = self.aside.iter().map(|i| &plan.statements[i.statement as usize]);
-        (self.held_reads, self.held_writes) = held.fold((0, 0), |h, s| (h.0 | s.reads, h.1 | s.writes));
+        let held = self.deferred.iter().map(|i| &plan.statements[i.statement as usize]);
+        (self.deferred_reads, self.deferred_writes) =
+            held.fold((0, 0), |h, s| (h.0 | s.reads, h.1 | s.writes));
         Ok(())
     }
 
-    /// Passes a signal if its value is known or this bundle is the one to compute it.
+    /// Passes a signal if its value is known or this bundle computes it.
     fn pass(
         &mut self,
         plan: &Plan,
@@ -403,32 +407,32 @@ impl Bundle {
                 }
                 self.running = at;
                 let value = kernel(Partitions(self.states.as_mut_ptr()));
-                let snapshot = *iteration && host.wants_snapshot(self.evaluated);
+                let snapshot = *iteration && host.wants_snapshot(self.since_snapshot);
                 let signal = Signal { value, snapshot };
                 host.publish(epoch, signal);
                 if *iteration {
-                    host.iterated();
+                    host.record_iteration();
                 }
                 signal
             }
         };
         if signal.snapshot {
-            if !self.aside.is_empty() {
+            if !self.deferred.is_empty() {
                 return Ok(Some(Turn::Chunks));
             }
             host.save(self);
-            self.evaluated = 0;
+            self.since_snapshot = 0;
         }
         self.iteration += u64::from(*iteration && (signal.value || !first));
-        self.evaluated += u32::from(*iteration);
+        self.since_snapshot += u32::from(*iteration);
         self.position.epoch += 1;
         self.gathered.clear();
         self.go_to(plan, if signal.value { statement.next } else { *otherwise });
         Ok(None)
     }
 
-    /// Forgets what happened after a snapshot: partitions that changed since are dropped, to be loaded
-    /// again; those that did not stay. `None`: back to the start.
+    /// Rolls back to a snapshot, or to the start for `None`. Partitions that changed since are dropped, to be
+    /// reloaded; unchanged partitions stay.
     pub fn roll_back(&mut self, plan: &Plan, snapshot: Option<u64>) {
         let later = self.written_before.iter().filter(|(epoch, _)| snapshot.is_none_or(|s| *epoch > s));
         let changed = later.fold(self.written, |all, (_, mask)| all | mask);
@@ -442,8 +446,8 @@ impl Bundle {
         }
     }
 
-    /// Notes that a snapshot of the current epoch has everything; which datasets it has to have written
-    /// anew. Datasets that no stage writes are never in it.
+    /// Records that a snapshot of the current epoch covers this bundle, and returns the datasets that must be
+    /// written for it. Datasets that no stage writes are never part of a snapshot.
     pub fn mark_saved(&mut self, plan: &Plan) -> Vec<u32> {
         let epoch = self.position.epoch;
         let mut anew = Vec::new();
@@ -464,22 +468,25 @@ impl Bundle {
         anew
     }
 
-    /// Datasets with the epochs of the snapshots that have their content.
+    /// Returns the saved datasets, each with the epoch of the snapshot that holds its content.
     pub fn saved_list(&self) -> Vec<(u32, u64)> {
         let saved = self.saved.iter().enumerate();
         saved.filter_map(|(dataset, epoch)| epoch.map(|epoch| (dataset as u32, epoch))).collect()
     }
 
-    /// Where the bundle is, for whoever has to find out why it stands still.
+    /// Describes the state of the bundle, to diagnose a stalled job.
     pub fn describe(&self, plan: &Plan) -> String {
         let Instance { epoch, statement } = self.position;
         let stage = &plan.statements[statement as usize].name;
         let missing: Vec<_> = self.gathers.iter().map(|g| (g.instance, g.missing)).collect();
-        let aside = &self.aside;
-        format!("bundle {} at {stage:?} in epoch {epoch}, aside {aside:?}, missing {missing:?}", self.ix)
+        let deferred = &self.deferred;
+        format!(
+            "bundle {} at {stage:?} in epoch {epoch}, deferred {deferred:?}, missing {missing:?}",
+            self.ix
+        )
     }
 
-    /// Memory of the partitions.
+    /// Returns the total size of the partitions.
     pub fn size_bytes(&self) -> u64 {
         self.states.iter().flatten().map(|state| state.size_any()).sum()
     }

@@ -1,9 +1,9 @@
-//! Where bundles stay on a worker, and the rings of those that are ready.
+//! Slots that hold a worker's bundles, and the run queues of ready bundles.
 //!
-//! A cell is a bundle's place: its state of scheduling in a cache line of its own, its inbox, and the
-//! bundle itself, which belongs to the thread that runs it. A ring is one thread's queue of ready
-//! bundles; others take from its end when they are idle. The bundle then stays with the thread that
-//! took it, so that work evens out once and not in every iteration.
+//! A slot holds a bundle, its inbox and, in a cache line of its own, its scheduling state. The bundle
+//! belongs to the thread that runs it. Each thread has one run queue; idle threads steal from the tail of
+//! the others' queues. A stolen bundle stays with the thief, so that load evens out once and not in every
+//! iteration.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -13,58 +13,58 @@ use std::thread::Thread;
 use crate::bundle::{Arrival, Bundle};
 use crate::plan::BundleIx;
 
-/// Nobody has looked at it since it last had to wait.
+/// Waiting; not queued.
 const IDLE: u8 = 0;
-/// In a ring.
+/// In a run queue.
 const QUEUED: u8 = 1;
-/// A thread runs it.
+/// Running.
 const RUNNING: u8 = 2;
-/// A thread runs it, and something arrived meanwhile.
+/// Running, and notified meanwhile.
 const NOTIFIED: u8 = 3;
 
-/// A lock that a panic elsewhere does not spoil: what it guards is whole between statements.
+/// Locks a mutex and ignores poisoning: the guarded data is consistent between statements.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A bundle's place on a worker.
+/// A bundle's slot on a worker.
 #[repr(align(128))]
-pub(crate) struct Cell {
+pub(crate) struct Slot {
     state: AtomicU8,
-    /// Its inbox is not empty.
+    /// Whether the inbox is not empty.
     mail: AtomicBool,
-    /// Somebody wants something of it: it is to leave.
-    pub attention: AtomicBool,
-    /// The thread whose ring it goes to.
+    /// Whether the bundle must leave this worker.
+    pub migration_requested: AtomicBool,
+    /// The thread whose run queue the bundle goes to.
     pub home: AtomicU32,
-    /// Signals passed at the end of its last turn.
+    /// Signals passed at the end of the last turn.
     pub epoch: AtomicU64,
     pub iteration: AtomicU64,
-    /// Core time of its turns.
+    /// Core time of the turns.
     pub busy_ns: AtomicU64,
     pub size_bytes: AtomicU64,
     pub tasks: AtomicU64,
-    /// Version of the map's entry that brought the bundle here.
+    /// Version of the map entry that brought the bundle here.
     pub version: AtomicU32,
     pub inbox: Mutex<Inbox>,
-    /// Held for a turn; nobody waits for it for long, since a bundle is in one ring.
+    /// Locked for the length of a turn. Uncontended, because a bundle is in at most one run queue.
     bundle: Mutex<Option<Box<Bundle>>>,
 }
 
-/// What arrived for a bundle and has not been taken in.
+/// Arrivals that a bundle has not received yet.
 #[derive(Default)]
 pub(crate) struct Inbox {
-    /// The bundle is here.
+    /// Whether the bundle is on this worker.
     pub resident: bool,
     pub arrivals: Vec<Arrival>,
 }
 
-impl Cell {
+impl Slot {
     pub fn new(home: u32) -> Self {
         Self {
             state: AtomicU8::new(IDLE),
             mail: AtomicBool::new(false),
-            attention: AtomicBool::new(false),
+            migration_requested: AtomicBool::new(false),
             home: AtomicU32::new(home),
             epoch: AtomicU64::new(0),
             iteration: AtomicU64::new(0),
@@ -77,7 +77,7 @@ impl Cell {
         }
     }
 
-    /// Puts something into the inbox, unless the bundle is not here; gives it back then.
+    /// Puts an arrival into the inbox, or returns it if the bundle is not on this worker.
     pub fn post(&self, arrival: Arrival) -> Result<(), Arrival> {
         let mut inbox = lock(&self.inbox);
         if !inbox.resident {
@@ -89,7 +89,7 @@ impl Cell {
         Ok(())
     }
 
-    /// Swaps the inbox's content, if any, with an empty vector.
+    /// Moves the inbox's content, if any, into an empty vector.
     pub fn collect(&self, into: &mut Vec<Arrival>) {
         if self.mail.load(Ordering::Relaxed) && self.mail.swap(false, Ordering::AcqRel) {
             std::mem::swap(&mut lock(&self.inbox).arrivals, into);
@@ -100,10 +100,11 @@ impl Cell {
         lock(&self.inbox).resident
     }
 
-    /// Whether the bundle has to be put into a ring now, by the caller.
+    /// Marks the bundle as ready. Returns true if the caller must put it into a run queue.
     ///
-    /// A state that stays as it is, is written all the same: a plain read could be of a turn ago, whose thread has
-    /// looked at the inbox before what was posted now was there to be seen. Who writes the state next sees it.
+    /// The state is written even if it does not change. A plain read could return the state from before the end of
+    /// the current turn, whose thread may have checked the inbox before the new arrival became visible. The
+    /// read-modify-write guarantees that the next writer of the state sees the arrival.
     pub fn notify(&self) -> bool {
         let mut state = self.state.load(Ordering::Acquire);
         loop {
@@ -119,18 +120,18 @@ impl Cell {
         }
     }
 
-    /// Begins a turn, after the bundle was taken from a ring.
+    /// Begins a turn, after the bundle was taken from a run queue.
     pub fn begin(&self) -> MutexGuard<'_, Option<Box<Bundle>>> {
         self.state.swap(RUNNING, Ordering::AcqRel);
         lock(&self.bundle)
     }
 
-    /// The bundle, outside of a turn.
+    /// Locks the bundle outside of a turn.
     pub fn bundle(&self) -> MutexGuard<'_, Option<Box<Bundle>>> {
         lock(&self.bundle)
     }
 
-    /// Ends a turn. True: it has to go into a ring again.
+    /// Ends a turn. Returns true if the caller must queue the bundle again.
     pub fn end(&self, again: bool) -> bool {
         if !again && self.state.compare_exchange(RUNNING, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             return false;
@@ -139,47 +140,47 @@ impl Cell {
         true
     }
 
-    /// Back to idle with an empty inbox, while no thread runs.
+    /// Resets the slot to idle with an empty inbox. Call only while no thread runs.
     pub fn reset(&self, resident: bool) {
         let mut inbox = lock(&self.inbox);
         inbox.resident = resident;
         inbox.arrivals.clear();
         self.mail.store(false, Ordering::Release);
-        self.attention.store(false, Ordering::Release);
+        self.migration_requested.store(false, Ordering::Release);
         self.busy_ns.store(0, Ordering::Relaxed);
         self.state.store(IDLE, Ordering::Release);
     }
 
-    /// The inbox has something: said by who filled it under its lock.
+    /// Marks the inbox as filled. Called by code that filled it under its lock.
     pub fn has_mail(&self) {
         self.mail.store(true, Ordering::Release);
     }
 }
 
-/// A thread's ready bundles.
+/// A thread's queue of ready bundles.
 #[repr(align(128))]
-pub(crate) struct Ring {
+pub(crate) struct RunQueue {
     queue: Mutex<VecDeque<BundleIx>>,
     len: AtomicUsize,
-    /// Its thread sleeps, or is about to.
+    /// Whether the thread sleeps or is about to.
     pub parked: AtomicBool,
-    /// Its thread has no turn under way.
-    pub at_rest: AtomicBool,
-    /// Core time of its thread's turns, loading left out, and tasks in them.
+    /// Whether the thread runs no turn.
+    pub idle: AtomicBool,
+    /// Core time of the thread's turns, without loading, and the tasks run in them.
     pub busy_ns: AtomicU64,
     pub tasks: AtomicU64,
     pub thread: OnceLock<Thread>,
-    /// Ends its thread's wait, where that is not for being unparked.
+    /// Wakes the thread if it waits on something other than being unparked.
     pub waker: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
-impl Ring {
+impl RunQueue {
     pub fn new() -> Self {
         Self {
             queue: Mutex::new(VecDeque::new()),
             len: AtomicUsize::new(0),
             parked: AtomicBool::new(false),
-            at_rest: AtomicBool::new(true),
+            idle: AtomicBool::new(true),
             busy_ns: AtomicU64::new(0),
             tasks: AtomicU64::new(0),
             thread: OnceLock::new(),
@@ -193,7 +194,7 @@ impl Ring {
         self.len.store(queue.len(), Ordering::SeqCst);
     }
 
-    /// The oldest, for its thread; or the newest, for another.
+    /// Removes the oldest bundle for the owning thread, or the newest for a thief.
     pub fn pop(&self, own: bool) -> Option<BundleIx> {
         if self.is_empty() {
             return None;
@@ -217,7 +218,7 @@ impl Ring {
         self.len.store(0, Ordering::SeqCst);
     }
 
-    /// Wakes its thread, if that sleeps; whether it did.
+    /// Wakes the thread if it sleeps. Returns whether it did.
     pub fn wake(&self) -> bool {
         if self.parked.load(Ordering::SeqCst) && self.parked.swap(false, Ordering::SeqCst) {
             match (self.waker.get(), self.thread.get()) {

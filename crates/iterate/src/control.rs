@@ -1,4 +1,4 @@
-//! Pausing, resuming and cancelling a job from another thread, and letting a worker go.
+//! Pausing, resuming and cancelling a job from another thread, and removing a worker.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
@@ -6,66 +6,66 @@ use std::sync::{Arc, Mutex};
 use crate::cell::lock;
 use crate::error::JobError;
 
-/// A handle on a running job; clones are the same handle. Give one to
+/// A handle to a running job. Clones refer to the same job: pass one to
 /// [`RunOptions::control`](crate::RunOptions) and keep the other.
 #[derive(Debug, Clone, Default)]
 pub struct JobControl {
-    wanted: Arc<AtomicU8>,
+    requested: Arc<AtomicU8>,
     leaving: Arc<Mutex<Vec<u32>>>,
     failure: Arc<Mutex<Option<JobError>>>,
 }
 
-/// What was last asked for.
+/// The state last requested through the handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum RequestedState {
     Run,
     Pause,
     Cancel,
 }
 
 impl JobControl {
-    /// Lets tasks that run end and starts no others, until [`JobControl::resume`].
+    /// Pauses the job: running tasks finish, and no others start until [`JobControl::resume`].
     pub fn pause(&self) {
-        let _ = self.wanted.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);
+        let _ = self.requested.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Goes on after a pause.
+    /// Resumes a paused job.
     pub fn resume(&self) {
-        let _ = self.wanted.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Acquire);
+        let _ = self.requested.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Ends the job with [`JobError::Cancelled`](crate::JobError::Cancelled), for good.
+    /// Cancels the job, which then fails with [`JobError::Cancelled`](crate::JobError::Cancelled).
     pub fn cancel(&self) {
-        self.wanted.store(2, Ordering::Release);
+        self.requested.store(2, Ordering::Release);
     }
 
-    /// Ends the job with an error, for good: whoever started its workers knows that there will be none.
+    /// Fails the job with `error`, for example when a launcher knows that its workers will not start.
     pub fn fail(&self, error: JobError) {
         lock(&self.failure).get_or_insert(error);
         self.cancel();
     }
 
-    /// Lets a worker of a job over several processes hand its partitions to the others, and end. The last
-    /// one stays, and so does each once the program has ended and results come in.
+    /// Removes a worker from a job over several processes: it hands its partitions to the others and exits. Has no
+    /// effect on the last worker, or once the program has ended and results are collected.
     pub fn leave(&self, worker: u32) {
         lock(&self.leaving).push(worker);
     }
 
-    /// Workers that were to leave since this was last asked.
+    /// Returns the workers that were asked to leave since the last call.
     pub(crate) fn leaving(&self) -> Vec<u32> {
         std::mem::take(&mut *lock(&self.leaving))
     }
 
-    /// What a job that is to end ends with.
+    /// Returns the error that a cancelled job fails with.
     pub(crate) fn error(&self) -> JobError {
         lock(&self.failure).clone().unwrap_or(JobError::Cancelled)
     }
 
-    pub(crate) fn wanted(&self) -> Wanted {
-        match self.wanted.load(Ordering::Acquire) {
-            0 => Wanted::Run,
-            1 => Wanted::Pause,
-            _ => Wanted::Cancel,
+    pub(crate) fn requested(&self) -> RequestedState {
+        match self.requested.load(Ordering::Acquire) {
+            0 => RequestedState::Run,
+            1 => RequestedState::Pause,
+            _ => RequestedState::Cancel,
         }
     }
 }

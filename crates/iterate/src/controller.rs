@@ -1,8 +1,8 @@
-//! The controller: where partitions are, and what happens when workers come and go (§3.3).
+//! The controller: placement of partitions, and reaction to workers that join, leave or fail (§3.3).
 //!
-//! A state machine like the worker: messages, ticks and losses of connection go in, messages come out
-//! in [`Controller::out`], and manifests to be made durable in [`Controller::commits`]. It does no I/O
-//! and reads no clock. While a job is balanced and healthy it says nothing: workers report by time, and
+//! A state machine like the worker: messages, ticks and lost connections go in; messages come out in
+//! [`Controller::out`], and manifests to be made durable in [`Controller::commits`]. It does no I/O and reads
+//! no clock. While a job is balanced and healthy the controller sends nothing: workers report by time, and
 //! iterate without it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,42 +11,42 @@ use std::sync::Arc;
 use crate::balance::{Balancer, Move};
 use crate::error::JobError;
 use crate::memory::Memory;
-use crate::message::{Beginning, Entry, Envelope, Manifest, Message, Report, Saved};
+use crate::message::{Entry, Envelope, JobState, Manifest, Message, Report, Saved};
 use crate::plan::{BundleIx, Plan};
 use crate::run::{Outcome, Progress};
 
-/// How far a job is, as the controller sees it.
+/// Phase of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Not all workers are there.
+    /// Waiting for workers to connect.
     Gathering,
     Running,
-    /// The program has ended everywhere, and results come in.
+    /// The program has ended on all workers, and results are arriving.
     Collecting,
 }
 
 /// See the [module](self).
 pub(crate) struct Controller {
     plan: Arc<Plan>,
-    /// Workers that have to be there before it begins.
+    /// Number of workers that must join before the job starts.
     expected: usize,
     balances: bool,
-    /// Whether others come when all are lost.
+    /// Whether the launcher starts new workers when all are lost.
     pub restarts: bool,
     phase: Phase,
     generation: u32,
     map: Vec<Entry>,
     members: BTreeSet<u32>,
-    /// How many changes of members workers were told of.
+    /// Version of the member list last sent to workers.
     changes: u32,
-    /// Workers that give everything away and go.
+    /// Workers that are handing over their bundles to leave the job.
     leaving: BTreeSet<u32>,
     moving: BTreeSet<BundleIx>,
     ended: BTreeSet<BundleIx>,
     snapshot: Option<Manifest>,
-    /// The iteration of the snapshot that there was at first.
+    /// Iteration of the snapshot that the job resumed from.
     resumed_at: Option<u64>,
-    /// Snapshots of which not all parts are durable, by epoch.
+    /// Incomplete snapshots by epoch.
     saving: BTreeMap<u64, BTreeMap<BundleIx, Saved>>,
     reports: BTreeMap<u32, Report>,
     balancer: Balancer,
@@ -55,11 +55,11 @@ pub(crate) struct Controller {
     outputs_left: usize,
     outcome: Outcome,
     pub result: Option<Result<(), JobError>>,
-    /// Messages to workers.
+    /// Outgoing messages to workers.
     pub out: Vec<(u32, Envelope)>,
-    /// Manifests to be written; [`Controller::committed`] says that one is.
+    /// Manifests to write; call [`Controller::committed`] after each.
     pub commits: Vec<Manifest>,
-    /// How many rollbacks there were, and how many bundles moved.
+    /// Number of rollbacks, and number of bundles moved.
     pub recoveries: u64,
     pub migrations: u64,
 }
@@ -106,7 +106,7 @@ impl Controller {
         }
     }
 
-    /// A worker is there. The last one expected begins the job; one that comes later joins it.
+    /// Adds a worker. The last expected worker starts the job; later ones join it.
     pub fn joined(&mut self, worker: u32) {
         if self.result.is_some() || !self.members.insert(worker) {
             return;
@@ -119,9 +119,9 @@ impl Controller {
             Phase::Gathering => {}
             Phase::Running => {
                 self.balancer.reset();
-                self.tell_members();
-                let beginning = Message::Begin(Arc::new(self.beginning()));
-                self.send(worker, beginning);
+                self.send_members();
+                let begin = Message::Begin(Arc::new(self.job_state()));
+                self.send(worker, begin);
             }
             Phase::Collecting => {
                 self.members.remove(&worker);
@@ -130,7 +130,7 @@ impl Controller {
         }
     }
 
-    /// The first placement: runs of partitions, so that neighbours are together.
+    /// Makes the initial placement: contiguous ranges, so that adjacent partitions share a worker.
     fn place(&mut self) {
         let workers: Vec<u32> = self.members.iter().copied().collect();
         for group in &self.plan.groups {
@@ -141,19 +141,19 @@ impl Controller {
         }
     }
 
-    fn beginning(&self) -> Beginning {
+    fn job_state(&self) -> JobState {
         let members = self.members.iter().copied().collect();
         let snapshot = self.snapshot.clone();
-        Beginning { map: self.map.clone(), members, version: self.changes, snapshot }
+        JobState { map: self.map.clone(), members, version: self.changes, snapshot }
     }
 
-    fn tell_members(&mut self) {
+    fn send_members(&mut self) {
         self.changes += 1;
         let members = self.members.iter().copied().collect();
         self.send_all(&Message::Members { version: self.changes, members });
     }
 
-    /// Lets everything go on from the last snapshot, or from the start.
+    /// Starts or restarts the job from the last snapshot, or from the beginning.
     fn begin(&mut self) {
         self.generation += 1;
         self.changes += 1;
@@ -167,14 +167,14 @@ impl Controller {
         self.finished.clear();
         self.outputs_left = outputs(&self.plan);
         self.outcome = Outcome::new(&self.plan);
-        let beginning = Message::Begin(Arc::new(self.beginning()));
-        self.send_all(&beginning);
+        let begin = Message::Begin(Arc::new(self.job_state()));
+        self.send_all(&begin);
         for worker in self.leaving.clone() {
-            self.empty(worker);
+            self.evacuate(worker);
         }
     }
 
-    /// A worker's connection is gone, or it has not answered for too long.
+    /// Handles the loss of a worker: its connection closed, or it timed out.
     pub fn lost(&mut self, worker: u32, cause: &str) {
         if self.result.is_some() || !self.members.remove(&worker) {
             return;
@@ -186,7 +186,7 @@ impl Controller {
         let lost = JobError::WorkerLost { worker, cause: cause.into() };
         let left: Vec<u32> = self.members.difference(&self.leaving).copied().collect();
         if left.is_empty() {
-            return if self.restarts { self.gather_again() } else { self.fail(lost) };
+            return if self.restarts { self.regather() } else { self.fail(lost) };
         }
         let mut room = self.memory.room(&self.map, &left);
         for (entry, bundle) in self.map.iter_mut().zip(0..).filter(|(entry, _)| entry.worker == worker) {
@@ -199,17 +199,17 @@ impl Controller {
         self.begin();
     }
 
-    /// Waits for as many workers as at first, to go on from the last snapshot, or from the start.
-    fn gather_again(&mut self) {
+    /// Waits for as many workers as at the start, to resume from the last snapshot or from the beginning.
+    fn regather(&mut self) {
         self.phase = Phase::Gathering;
         self.recoveries += 1;
         self.map.clear();
         self.leaving.clear();
     }
 
-    /// Takes in a message.
+    /// Handles a message from a worker.
     pub fn handle(&mut self, from: u32, envelope: Envelope) {
-        // One that was given up for lost says so of a job of its own.
+        // A worker declared lost may report failures of an earlier generation; ignore those.
         let failed = matches!(envelope.message, Message::Failed(_)) && self.members.contains(&from);
         if self.result.is_some() || (envelope.generation != self.generation && !failed) {
             return;
@@ -248,12 +248,12 @@ impl Controller {
         for worker in self.leaving.clone() {
             let holds = self.map.iter().any(|entry| entry.worker == worker);
             if holds && self.moving.is_empty() {
-                self.empty(worker);
+                self.evacuate(worker);
             } else if !holds && self.moving.is_empty() && self.members.remove(&worker) {
                 self.leaving.remove(&worker);
                 let members = self.members.iter().copied().collect();
-                self.send(worker, Message::Release { members });
-                self.tell_members();
+                self.send(worker, Message::Drain { members });
+                self.send_members();
                 self.balancer.reset();
             }
         }
@@ -271,7 +271,7 @@ impl Controller {
         }
     }
 
-    /// Ends the job with an error.
+    /// Fails the job with an error.
     pub fn fail(&mut self, error: JobError) {
         if self.result.is_none() {
             self.result = Some(Err(error));
@@ -312,7 +312,7 @@ impl Controller {
         }
     }
 
-    /// Moves bundles: tells those that have them, and everyone where they will be.
+    /// Starts migrations: tells the current holders to hand over, and all workers the new map entries.
     fn migrate(&mut self, moves: &[Move]) {
         let mut entries = Vec::new();
         for &Move { bundle, from, to } in moves {
@@ -331,7 +331,7 @@ impl Controller {
         }
     }
 
-    /// Moves one bundle, if it is not under way.
+    /// Moves one bundle, unless it is already moving.
     pub fn move_bundle(&mut self, bundle: BundleIx, to: u32) {
         let Some(entry) = self.map.get(bundle as usize).copied() else { return };
         if self.phase == Phase::Running && entry.worker != to && self.members.contains(&to) {
@@ -339,36 +339,36 @@ impl Controller {
         }
     }
 
-    /// Lets a worker hand everything over and go.
+    /// Starts removing a worker, which hands over its bundles first.
     pub fn leave(&mut self, worker: u32) {
-        // A job that hands its results in is over soon, and its bundles stay where they are.
+        // While results are collected, bundles stay in place; the job ends soon.
         let runs = self.phase == Phase::Running;
         if runs && self.members.contains(&worker) && self.members.len() > self.leaving.len() + 1 {
             self.leaving.insert(worker);
-            self.empty(worker);
+            self.evacuate(worker);
         }
     }
 
-    fn empty(&mut self, worker: u32) {
+    fn evacuate(&mut self, worker: u32) {
         let others: Vec<u32> = self.members.difference(&self.leaving).copied().collect();
         let mut room = self.memory.room(&self.map, &others);
         let held = (0..).zip(&self.map).filter(|(_, entry)| entry.worker == worker);
         let to = |(bundle, _)| Some(Move { bundle, from: worker, to: room.take(bundle, |_| true)? });
         match held.map(to).collect::<Option<Vec<Move>>>() {
             Some(moves) => self.migrate(&moves),
-            // The others have no room: it stays.
+            // The other workers have no room, so this one stays.
             None => {
                 self.leaving.remove(&worker);
             }
         }
     }
 
-    /// Lets the next iteration be one to save at.
+    /// Requests a snapshot at the next iteration.
     pub fn take_snapshot(&mut self) {
         self.send_all(&Message::Snapshot);
     }
 
-    /// Pauses or resumes.
+    /// Pauses or resumes the job.
     pub fn pause(&mut self, pause: bool) {
         self.send_all(&Message::Pause(pause));
     }
@@ -379,7 +379,7 @@ impl Controller {
             return;
         }
         self.saving.entry(epoch).or_default().insert(saved.bundle, saved);
-        // In order: a snapshot may lean on what an earlier one wrote.
+        // Commit in order: a snapshot may refer to objects that an earlier one wrote.
         while let Some(entry) = self.saving.first_entry() {
             if entry.get().len() < self.plan.bundles as usize {
                 break;
@@ -392,7 +392,7 @@ impl Controller {
         }
     }
 
-    /// A manifest is durable: from now on the job goes on from it.
+    /// Records that a manifest is durable: recoveries now resume from it.
     pub fn committed(&mut self, manifest: Manifest) {
         let epoch = manifest.position.epoch;
         if self.snapshot.as_ref().is_none_or(|snapshot| snapshot.position.epoch < epoch) {
@@ -400,7 +400,7 @@ impl Controller {
         }
     }
 
-    /// How far the job is.
+    /// Returns the job's progress.
     pub fn progress(&self) -> Progress {
         let iteration = self.reports.values().map(|report| report.iteration).min();
         Progress {
@@ -412,7 +412,7 @@ impl Controller {
         }
     }
 
-    /// The outcome of a job that ended well.
+    /// Returns the outcome of a successful job.
     pub fn into_outcome(self) -> Result<Outcome, JobError> {
         match self.result {
             Some(Ok(())) => {
@@ -426,12 +426,12 @@ impl Controller {
         }
     }
 
-    /// Whether what belongs to a generation belongs to the job as it is now.
+    /// Returns whether `generation` is the current one.
     pub fn is_current(&self, generation: u32) -> bool {
         generation == self.generation
     }
 
-    /// Whether the job has begun.
+    /// Returns whether the job has started.
     pub fn has_begun(&self) -> bool {
         self.phase != Phase::Gathering
     }
@@ -440,29 +440,29 @@ impl Controller {
         &self.plan
     }
 
-    /// Where the job is, for whoever has to find out why it stands still.
+    /// Describes the state of the job, to diagnose a stalled one.
     pub fn describe(&self) -> String {
         let Self { phase, members, moving, ended, .. } = self;
-        format!("{phase:?}, workers {members:?}, bundles on their way {moving:?}, at the end {ended:?}")
+        format!("{phase:?}, workers {members:?}, moving bundles {moving:?}, ended bundles {ended:?}")
     }
 
-    /// Whether tasks, long ones perhaps, ran when workers last reported.
+    /// Returns whether any task was running when the workers last reported.
     pub fn is_busy(&self) -> bool {
         self.reports.values().any(|report| report.running)
     }
 
-    /// Workers that take part.
+    /// Returns the workers in the job.
     pub fn members(&self) -> impl Iterator<Item = u32> {
         self.members.iter().copied()
     }
 
-    /// The snapshot that a recovery would go on from.
+    /// Returns the snapshot that a recovery would resume from.
     pub fn snapshot(&self) -> Option<&Manifest> {
         self.snapshot.as_ref()
     }
 }
 
-/// Partitions of all results.
+/// Returns the total number of output partitions.
 fn outputs(plan: &Plan) -> usize {
     plan.datasets.iter().filter(|spec| spec.output).map(|spec| spec.partitions as usize).sum()
 }

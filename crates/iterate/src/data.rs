@@ -1,22 +1,22 @@
-//! What a partition holds and what travels between partitions.
+//! The content of partitions and of chunks sent between them.
 //!
-//! A type that implements [`Data`] can be a partition of a dataset and a chunk of an exchange: it can be
-//! written into bytes (migration, snapshots, messages to another process) and read back, and it knows
-//! its size. Within a process nothing is encoded: partitions stay where they are and chunks are shared.
+//! A type that implements [`Data`] can be a partition of a dataset and a chunk of an exchange. It can be
+//! encoded to bytes and decoded (for migration, snapshots, and messages to another process), and it knows
+//! its size. Within a process nothing is encoded: partitions stay in place and chunks are shared.
 //!
-//! Encodings are little-endian and carry no type: both ends run the same program, which is checked when
-//! they connect.
+//! Encodings are little-endian and carry no type information: both ends run the same program, which is
+//! checked when they connect.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-/// Bytes that are not what a [`Data`] type encodes.
+/// An error in decoding a [`Data`] type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DataError(String);
 
 impl DataError {
-    /// An error with what was expected and what was found.
+    /// Creates an error with a message, which should name the expected and the actual content.
     pub fn new(message: impl Into<String>) -> Self {
         Self(message.into())
     }
@@ -30,22 +30,22 @@ impl fmt::Display for DataError {
 
 impl std::error::Error for DataError {}
 
-/// A partition's content, or a chunk's.
+/// The content of a partition or chunk.
 pub trait Data: Send + Sync + Sized + 'static {
     /// Appends the value to `out`.
     fn encode(&self, out: &mut Vec<u8>);
 
-    /// The value that [`Data::encode`] wrote: `bytes` is exactly that.
+    /// Decodes a value from exactly the bytes that [`Data::encode`] appended.
     ///
     /// # Errors
-    /// Bytes of another length or form.
+    /// If the bytes have the wrong length or form.
     fn decode(bytes: &[u8]) -> Result<Self, DataError>;
 
-    /// Memory that the value takes, in bytes; placement and balance go by it.
+    /// Returns the memory that the value takes, in bytes; used for placement and load balancing.
     fn size_bytes(&self) -> u64;
 }
 
-/// [`Data`] whose type is known to the program only.
+/// A type-erased [`Data`] value; only the program knows its type.
 pub(crate) trait AnyData: Any + Send + Sync {
     fn encode_any(&self, out: &mut Vec<u8>);
     fn size_any(&self) -> u64;
@@ -66,7 +66,7 @@ impl<T: Data> AnyData for T {
     }
 }
 
-/// A chunk on its way: shared as it is within a process, bytes from another.
+/// A chunk in transit: a shared value within a process, encoded bytes from another.
 #[derive(Clone)]
 pub(crate) enum Chunk {
     Typed(Arc<dyn AnyData>),
@@ -83,14 +83,14 @@ impl fmt::Debug for Chunk {
 }
 
 impl Chunk {
-    /// A copy of a value, as bytes.
+    /// Encodes a copy of a value.
     pub fn encoded(value: &dyn AnyData) -> Self {
         let mut bytes = Vec::with_capacity(value.size_any() as usize + 16);
         value.encode_any(&mut bytes);
         Self::Encoded(bytes.into())
     }
 
-    /// Appends the chunk's bytes.
+    /// Appends the chunk's encoding.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Typed(data) => data.encode_any(out),
@@ -98,19 +98,19 @@ impl Chunk {
         }
     }
 
-    /// The value: unshared, where this is the last use of it.
+    /// Returns the value, or the shared pointer to it if it is still used elsewhere.
     pub fn take<T: Data>(self) -> Result<Result<T, Arc<T>>, DataError> {
         match self {
             Self::Encoded(bytes) => T::decode(&bytes).map(Ok),
             Self::Typed(data) => match data.into_any().downcast::<T>() {
                 Ok(data) => Ok(Arc::try_unwrap(data)),
-                Err(_) => Err(DataError::new(format!("it holds no {}", std::any::type_name::<T>()))),
+                Err(_) => Err(DataError::new(format!("it is not of type {}", std::any::type_name::<T>()))),
             },
         }
     }
 }
 
-/// Numbers of a fixed width, and vectors of them.
+/// Implements [`Data`] for fixed-width numbers and vectors of them.
 macro_rules! number {
     ($($t:ty),*) => {$(
         impl Data for $t {
@@ -153,8 +153,8 @@ macro_rules! number {
 
 number!(u8, u16, u32, u64, i32, i64, f32, f64);
 
-fn wrong_length(what: &str, length: usize) -> DataError {
-    DataError::new(format!("{length} bytes are no {what}"))
+fn wrong_length(expected: &str, length: usize) -> DataError {
+    DataError::new(format!("invalid length of {length} bytes for {expected}"))
 }
 
 impl Data for () {
@@ -178,7 +178,7 @@ impl Data for bool {
         match bytes {
             [0] => Ok(false),
             [1] => Ok(true),
-            _ => Err(DataError::new("neither 0 nor 1 is no boolean")),
+            _ => Err(DataError::new("invalid boolean; expected one byte, 0 or 1")),
         }
     }
 
@@ -193,7 +193,7 @@ impl Data for String {
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, DataError> {
-        String::from_utf8(bytes.to_vec()).map_err(|error| DataError::new(format!("no text: {error}")))
+        String::from_utf8(bytes.to_vec()).map_err(|error| DataError::new(format!("invalid string: {error}")))
     }
 
     fn size_bytes(&self) -> u64 {
@@ -201,7 +201,7 @@ impl Data for String {
     }
 }
 
-/// The first part's length comes before it; the last takes the rest.
+/// Encoded as the length of the first part, the first part, and the second part.
 impl<A: Data, B: Data> Data for (A, B) {
     fn encode(&self, out: &mut Vec<u8>) {
         let at = out.len();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn values_come_back() {
+    fn values_survive_a_round_trip() {
         round_trip(vec![1.5f64, -0.0, f64::INFINITY]);
         round_trip((vec![7u32], (3u64, "text".to_string())));
         round_trip((Vec::<f32>::new(), true));
@@ -246,14 +246,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_another_form_are_an_error() {
-        assert_eq!(Vec::<f64>::decode(&[1, 2, 3]).unwrap_err().to_string(), "3 bytes are no vector of f64");
+    fn decoding_malformed_bytes_fails() {
+        assert_eq!(Vec::<f64>::decode(&[1, 2, 3]).unwrap_err().to_string(), "invalid length of 3 bytes for vector of f64");
         assert!(<(Vec<u8>, u8)>::decode(&[255; 8]).is_err());
         assert!(bool::decode(&[2]).is_err());
     }
 
     #[test]
-    fn a_chunk_is_taken_as_what_it_is_only() {
+    fn chunk_is_taken_only_as_its_own_type() {
         let chunk = Chunk::Typed(Arc::new(5u64));
         assert!(chunk.clone().take::<f32>().is_err());
         assert_eq!(*chunk.clone().take::<u64>().unwrap().unwrap_err(), 5);

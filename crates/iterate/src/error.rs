@@ -1,16 +1,16 @@
-//! What can be wrong with a program, and what can go wrong with a job.
+//! Errors in programs and failures of jobs.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a kernel or a loader gave up; any error, or a text.
+/// The error of a kernel or loader: any error type, or a string.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// What is wrong with a program; found when it is built.
+/// An error in a program, reported by [`Program::build`](crate::Program::build).
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)] // Fields are named after what they are; the message says the rest.
+#[allow(missing_docs)] // The field names and the messages below document the variants.
 #[non_exhaustive]
 pub enum ProgramError {
     NoPartitions { dataset: String },
@@ -30,54 +30,54 @@ impl fmt::Display for ProgramError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoPartitions { dataset } => {
-                write!(f, "dataset {dataset:?} has no partition; give it one or more")
+                write!(f, "dataset {dataset:?} has no partitions; give it at least one")
             }
             Self::TooManyDatasets { dataset } => write!(
                 f,
-                "dataset {dataset:?} is one too many: a program has at most {}, those of tree reduces and counters included",
+                "cannot add dataset {dataset:?}: a program has at most {} datasets, including those of tree reduces and counters; use fewer",
                 crate::program::MAX_DATASETS
             ),
             Self::ForeignDataset { stage } => {
-                write!(f, "stage {stage:?} names a dataset of another program; use this program's own")
+                write!(f, "stage {stage:?} uses a dataset of another program; use this program's own")
             }
             Self::NoDatasets { stage } => {
                 write!(
                     f,
-                    "stage {stage:?} names no dataset, so that no worker would run it; name what it reads or writes"
+                    "stage {stage:?} names no dataset, so no worker would run it; name a dataset that it reads or writes"
                 )
             }
             Self::NamedTwice { stage, dataset } => write!(
                 f,
-                "stage {stage:?} names dataset {dataset:?} twice; what it writes it may read too: name it there only"
+                "stage {stage:?} names dataset {dataset:?} twice; a stage may read what it writes, so list it only under writes"
             ),
             Self::Partitionings { stage, left, right, partitions: [l, r] } => write!(
                 f,
-                "stage {stage:?} uses {left:?} of {l} partitions with {right:?} of {r}; \
-                 move data from one partitioning to the other with scatter and gather"
+                "stage {stage:?} uses {left:?} with {l} partitions and {right:?} with {r}; \
+                move data between partitionings with scatter and gather"
             ),
             Self::NotSingle { stage, dataset, partitions } => write!(
                 f,
-                "{stage:?} needs a dataset of one partition, and {dataset:?} has {partitions}; reduce it into one first"
+                "{stage:?} needs a dataset with one partition, but {dataset:?} has {partitions}; reduce it into one first"
             ),
             Self::LoopWithoutSignal { name } => {
                 write!(f, "loop {name:?} has no signal and would never end; add while_signal to its body")
             }
             Self::SignalOutsideLoop { stage } => {
-                write!(f, "while_signal {stage:?} is in no loop; put it into the body of a repeat")
+                write!(f, "while_signal {stage:?} is outside a loop; move it into the body of a repeat")
             }
             Self::Route { stage, source, message } => {
-                write!(f, "stage {stage:?}, routes of partition {source}: {message}")
+                write!(f, "stage {stage:?}, route of partition {source}: {message}")
             }
-            Self::Empty => f.write_str("the program has no stage"),
+            Self::Empty => f.write_str("the program has no stages; add at least one"),
         }
     }
 }
 
 impl std::error::Error for ProgramError {}
 
-/// Why a job did not end well.
+/// The reason that a job failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[allow(missing_docs)] // As above.
+#[allow(missing_docs)] // The field names and the messages below document the variants.
 #[non_exhaustive]
 pub enum JobError {
     /// A kernel returned an error or panicked.
@@ -86,24 +86,25 @@ pub enum JobError {
     Load { dataset: String, partition: u32, cause: String },
     /// A snapshot could not be written or read.
     Snapshot { place: String, cause: String },
-    /// No worker is left, or one was lost when nothing could be computed again.
+    /// No worker is left, or a worker was lost and its work cannot be recomputed.
     WorkerLost { worker: u32, cause: String },
-    /// A peer could not be reached, or was refused.
+    /// A peer could not be reached or was refused.
     Connection { peer: String, cause: String },
-    /// Something that should have happened did not, for too long.
+    /// An expected event did not happen in time.
     TimedOut { waited_for: String, limit: Duration },
-    /// Memory of all workers together is too small.
+    /// The workers' total memory is too small.
     Memory { needed_bytes: u64, available_bytes: u64 },
-    /// Cancelled from outside.
+    /// The job was cancelled through its [`JobControl`](crate::JobControl).
     Cancelled,
-    /// A result was asked for that the job does not have.
+    /// The requested result does not exist in this job.
     Result { dataset: String, cause: String },
 }
 
 impl JobError {
-    /// The system gives no thread more.
-    pub(crate) fn no_thread(there: usize, wanted: usize, error: &std::io::Error) -> Self {
-        let cause = format!("only {there} of {wanted} threads can be started ({error}); say fewer workers");
+    /// Returns the error for a thread that the operating system refused to start.
+    pub(crate) fn no_thread(started: usize, requested: usize, error: &std::io::Error) -> Self {
+        let cause =
+            format!("only {started} of {requested} threads can be started ({error}); use fewer workers");
         Self::Connection { peer: "threads".into(), cause }
     }
 }
@@ -118,16 +119,16 @@ impl fmt::Display for JobError {
                 write!(f, "dataset {dataset:?}, partition {partition}: {cause}")
             }
             Self::Snapshot { place, cause } => {
-                write!(f, "{place}: {cause}; free space or choose another place for snapshots")
+                write!(f, "snapshot {place}: {cause}; free some space or choose another location for snapshots")
             }
             Self::WorkerLost { worker, cause } => write!(f, "worker {worker} was lost: {cause}"),
             Self::Connection { peer, cause } => write!(f, "{peer}: {cause}"),
             Self::TimedOut { waited_for, limit } => {
-                write!(f, "waited {:.1} s for {waited_for}, in vain", limit.as_secs_f64())
+                write!(f, "timed out after {:.1} s waiting for {waited_for}", limit.as_secs_f64())
             }
             Self::Memory { needed_bytes, available_bytes } => write!(
                 f,
-                "the partitions take {needed_bytes} bytes and the workers have {available_bytes}; \
+                "the partitions need {needed_bytes} bytes but the workers have {available_bytes}; \
                  add workers or memory"
             ),
             Self::Cancelled => f.write_str("the job was cancelled"),

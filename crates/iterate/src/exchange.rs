@@ -1,10 +1,9 @@
 //! Scatter and gather: the two halves of an exchange between partitionings (paper §4.2).
 //!
-//! A scatter task runs once a partition of what it reads and sends at most one chunk to each partition
-//! on its *route*. A gather task runs once a partition of what it writes, when every source on the
-//! routes to it has been heard of, and sees the chunks in the order of the sources. Where a scatter
-//! sends nothing along a route, that is told too: so a gather knows when it has everything, and nobody
-//! has to ask.
+//! A scatter task runs once per partition that it reads, and sends at most one chunk to each partition on its
+//! *route*. A gather task runs once per partition that it writes, after hearing from every source whose route
+//! includes it, and sees the chunks in the order of the sources. A scatter that sends nothing along a route
+//! reports that too, so a gather knows without asking when it is complete.
 
 use std::sync::Arc;
 
@@ -14,24 +13,24 @@ use crate::plan::Kind;
 use crate::program::{KernelResult, Program};
 use crate::views::{Reads, Writes};
 
-/// Which partitions a scatter may send to.
+/// The partitions that a scatter may send to.
 #[derive(Debug, Clone)]
 pub enum Route {
     /// Every partition to every partition.
     All,
-    /// By source partition: the partitions that it may send to. A gather whose partition is on no
-    /// route does not run. Sparse exchanges (a two-dimensional vertex cut, a tree) save messages so.
+    /// By source partition: the partitions that it may send to. A gather on a partition that no route includes
+    /// does not run. Fixed routes save messages in sparse exchanges, such as a two-dimensional vertex cut or a tree.
     Fixed(Vec<Vec<u32>>),
 }
 
 impl Route {
-    /// Fixed routes of `sources` partitions.
+    /// Creates fixed routes for `sources` partitions.
     pub fn fixed(sources: u32, to: impl FnMut(u32) -> Vec<u32>) -> Self {
         Self::Fixed((0..sources).map(to).collect())
     }
 }
 
-/// Routes as the workers look them up.
+/// Routes indexed for lookups by workers.
 #[derive(Debug)]
 pub(crate) struct Routes {
     pub sources: u32,
@@ -51,7 +50,7 @@ impl Routes {
         if to.len() != sources as usize {
             return Err((
                 to.len() as u32,
-                format!("there are routes of {} partitions, and {sources} partitions", to.len()),
+                format!("{} routes for {sources} partitions; give one route per partition", to.len()),
             ));
         }
         let mut from = vec![Vec::new(); destinations as usize];
@@ -62,7 +61,7 @@ impl Routes {
                 let Some(from) = from.get_mut(destination as usize) else {
                     return Err((
                         source as u32,
-                        format!("partition {destination} is not one of {destinations}"),
+                        format!("partition {destination} is out of range; there are {destinations} partitions"),
                     ));
                 };
                 from.push(source as u32);
@@ -71,12 +70,12 @@ impl Routes {
         Ok(Self { sources, destinations, fixed: Some(Fixed { to, from }) })
     }
 
-    /// How many sources a destination hears of.
+    /// Returns the number of sources that send to a destination.
     pub fn expected(&self, destination: u32) -> usize {
         self.fixed.as_ref().map_or(self.sources as usize, |fixed| fixed.from[destination as usize].len())
     }
 
-    /// The place of a source among those that a destination hears of.
+    /// Returns the place of a source among those that send to a destination.
     pub fn place(&self, destination: u32, source: u32) -> Option<usize> {
         match &self.fixed {
             None => (source < self.sources).then_some(source as usize),
@@ -84,17 +83,17 @@ impl Routes {
         }
     }
 
-    /// The inverse of [`Self::place`].
+    /// Returns the source at a place; the inverse of [`Self::place`].
     fn source(&self, destination: u32, place: usize) -> u32 {
         self.fixed.as_ref().map_or(place as u32, |fixed| fixed.from[destination as usize][place])
     }
 
-    /// How many destinations a source has.
+    /// Returns the number of destinations of a source.
     pub fn width(&self, source: u32) -> usize {
         self.fixed.as_ref().map_or(self.destinations as usize, |fixed| fixed.to[source as usize].len())
     }
 
-    /// The destination at a place of a source's route.
+    /// Returns the destination at a place of a source's route.
     pub fn destination(&self, source: u32, place: usize) -> u32 {
         self.fixed.as_ref().map_or(place as u32, |fixed| fixed.to[source as usize][place])
     }
@@ -107,12 +106,12 @@ impl Routes {
     }
 }
 
-/// What one scatter task sent.
+/// The chunks sent by one scatter task.
 #[derive(Default)]
 pub(crate) struct Sent {
-    /// The same for all that `chunks` has nothing else for.
+    /// The chunk for all destinations without an entry in `chunks`.
     pub all: Option<Arc<dyn AnyData>>,
-    /// By place on the route; shorter than the route where nothing follows.
+    /// By place on the route; may be shorter than the route.
     pub chunks: Vec<Option<Arc<dyn AnyData>>>,
 }
 
@@ -122,14 +121,14 @@ impl Sent {
         self.chunks.clear();
     }
 
-    /// The chunk for a place on the route.
+    /// Returns the chunk for a place on the route.
     pub fn chunk(&self, place: usize) -> Option<Chunk> {
         let own = self.chunks.get(place).and_then(Option::as_ref);
         own.or(self.all.as_ref()).map(|data| Chunk::Typed(data.clone()))
     }
 }
 
-/// Where a scatter task puts its chunks.
+/// The output of a scatter task.
 pub struct Outgoing<'a, C> {
     pub(crate) routes: &'a Routes,
     pub(crate) source: u32,
@@ -139,18 +138,18 @@ pub struct Outgoing<'a, C> {
 }
 
 impl<C: Data> Outgoing<'_, C> {
-    /// The partition whose task this is.
+    /// Returns the partition of this task.
     pub fn source(&self) -> u32 {
         self.source
     }
 
-    /// How many partitions the destination has.
+    /// Returns the number of destination partitions.
     pub fn partitions(&self) -> u32 {
         self.routes.destinations
     }
 
-    /// Sends a chunk to one partition. A second one to the same, or one to a partition that is not on
-    /// the route, fails the task.
+    /// Sends a chunk to one partition. The task fails if it sends twice to a partition, or to one that is not on its
+    /// route.
     pub fn send(&mut self, to: u32, chunk: C) {
         let Some(place) = self.routes.place_of(self.source, to) else {
             self.wrong.get_or_insert_with(|| format!("it sent to partition {to}, which is not on its route"));
@@ -164,7 +163,7 @@ impl<C: Data> Outgoing<'_, C> {
         }
     }
 
-    /// Sends one chunk, shared, to every partition on the route that gets no other.
+    /// Sends one shared chunk to every partition on the route that is sent no other.
     pub fn send_all(&mut self, chunk: C) {
         if self.sent.all.replace(Arc::new(chunk)).is_some() {
             self.wrong.get_or_insert_with(|| "it sent twice to all partitions".into());
@@ -172,13 +171,13 @@ impl<C: Data> Outgoing<'_, C> {
     }
 }
 
-/// What a gather task gets.
+/// The input of a gather task.
 pub struct Incoming<'a, C> {
     pub(crate) gathered: Gathered<'a>,
     pub(crate) holds: std::marker::PhantomData<fn() -> C>,
 }
 
-/// [`Incoming`] without its type; every chunk is of it.
+/// [`Incoming`] without the type of its chunks.
 #[derive(Clone, Copy)]
 pub(crate) struct Gathered<'a> {
     pub routes: &'a Routes,
@@ -188,19 +187,19 @@ pub(crate) struct Gathered<'a> {
 }
 
 impl<'a, C: Data> Incoming<'a, C> {
-    /// The partition whose task this is.
+    /// Returns the partition of this task.
     pub fn destination(&self) -> u32 {
         self.gathered.destination
     }
 
-    /// The chunks with the partitions that sent them, in the order of these.
+    /// Iterates over the chunks and the partitions that sent them, in the order of the partitions.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &'a C)> + use<'a, C> {
         let Gathered { routes, destination, chunks } = self.gathered;
         chunks.iter().enumerate().filter_map(move |(place, chunk)| match chunk {
             Some(Chunk::Typed(data)) => {
                 let data: *const dyn AnyData = &**data;
-                // SAFETY: a scatter's chunks are all of the one type that its gather was built with;
-                // what comes from another process is decoded as that type.
+                // SAFETY: all chunks of a scatter have the type that its gather was built with; chunks from
+                // other processes are decoded as that type.
                 Some((routes.source(destination, place), unsafe { &*data.cast::<C>() }))
             }
             Some(Chunk::Encoded(_)) | None => None,
@@ -208,8 +207,8 @@ impl<'a, C: Data> Incoming<'a, C> {
     }
 }
 
-/// A scatter that waits for its gather.
-#[must_use = "nothing is exchanged without gather"]
+/// A scatter without its gather.
+#[must_use = "a scatter has no effect without a gather"]
 pub struct Scatter<'p, C> {
     program: &'p mut Program,
     name: String,
@@ -244,8 +243,8 @@ impl<'p, C: Data> Scatter<'p, C> {
         Self { program, name, reads, route, kernel: erased, holds: std::marker::PhantomData }
     }
 
-    /// Ends the exchange: `kernel` runs once a partition of `writes` (and of `reads`, which has the
-    /// same partitioning), when all chunks for it are there.
+    /// Completes the exchange: `kernel` runs once per partition of `writes` and `reads`, which have the same
+    /// partitioning, after all of its chunks have arrived.
     pub fn gather<R: Reads, W: Writes>(
         self,
         reads: R,

@@ -1,9 +1,9 @@
-//! Who may talk to whom: both ends of a connection prove that they know the job's secret.
+//! Mutual authentication: both ends of a connection prove that they know the job's secret.
 //!
-//! Each sends a number that was never used, and answers the other's with an HMAC over both under the
-//! secret; the secret itself never travels. Version and program are compared too, so that a peer of
-//! another version is told apart from a stranger. A connection is authenticated once; what follows is
-//! checksummed, not encrypted: between machines, use a network that you trust.
+//! Each end sends a nonce, and answers the other's with an HMAC over both under the secret, which itself is
+//! never sent. Protocol version and program are compared too, so that a mismatch is reported as such. A
+//! connection is authenticated once; later messages carry a checksum but are not encrypted. Between machines,
+//! use a trusted network.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,42 +12,42 @@ use std::time::Duration;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// Begins every connection, with the version of the protocol.
-const MAGIC: [u8; 8] = *b"PLCDITR2";
+/// First bytes of every connection, ending with the protocol version.
+const MAGIC: [u8; 8] = *b"PLCDITR3";
 
-/// Each step of a handshake, at most.
+/// Timeout of each step of a handshake.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// A controller's rank in a handshake.
+/// The rank that a controller presents in a handshake.
 pub(crate) const CONTROLLER: u32 = u32::MAX;
 
-/// What one end says of itself.
+/// The identity that this end presents.
 pub(crate) struct Identity<'a> {
     pub secret: &'a [u8],
     pub fingerprint: u64,
     pub rank: u32,
-    /// Where it listens; empty where it does not.
+    /// Address that it listens on; empty if it does not listen.
     pub address: &'a str,
 }
 
-/// What the other end said.
+/// The identity that the other end presented.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub rank: u32,
     pub address: String,
 }
 
-/// Proves both ends to each other, over a blocking stream. `dialled`: this end opened the connection.
+/// Authenticates both ends over a blocking stream. `dialled` is true if this end opened the connection.
 ///
 /// # Errors
-/// Whatever is not as it should be, in words for whoever started the job.
-pub(crate) fn shake(stream: &mut TcpStream, me: &Identity<'_>, dialled: bool) -> Result<Peer, String> {
+/// If authentication fails or the versions or programs differ, with a message for the user.
+pub(crate) fn handshake(stream: &mut TcpStream, me: &Identity<'_>, dialled: bool) -> Result<Peer, String> {
     let failed = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
             format!("no answer within {} s; is this a worker or controller of this job?", LIMIT.as_secs())
         }
         std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::ConnectionReset => {
-            "the other end closed the connection: its secret, version or program is another".to_string()
+            "the other end closed the connection: its secret, version or program differs".to_string()
         }
         _ => error.to_string(),
     };
@@ -58,7 +58,7 @@ pub(crate) fn shake(stream: &mut TcpStream, me: &Identity<'_>, dialled: bool) ->
     let theirs = read_hello(stream, me.fingerprint).map_err(|error| error.unwrap_or_else(failed))?;
     let (first, second) = if dialled { (&mine, &theirs) } else { (&theirs, &mine) };
     let proof = |who: &[u8]| {
-        // A key of any length is one for HMAC.
+        // HMAC accepts keys of any length.
         let mut mac = Hmac::<Sha256>::new_from_slice(me.secret).map_err(|error| error.to_string())?;
         [who, first, second].iter().for_each(|part| mac.update(part));
         Ok::<_, String>(mac)
@@ -70,7 +70,7 @@ pub(crate) fn shake(stream: &mut TcpStream, me: &Identity<'_>, dialled: bool) ->
     stream.read_exact(&mut answer).map_err(failed)?;
     proof(other)?
         .verify_slice(&answer)
-        .map_err(|_| "it does not know the job's secret; start both with the same".to_string())?;
+        .map_err(|_| "it does not know the job's secret; start both ends with the same secret".to_string())?;
     stream.set_read_timeout(None).map_err(failed)?;
     stream.set_write_timeout(None).map_err(failed)?;
     let rank = u32::from_le_bytes([theirs[32], theirs[33], theirs[34], theirs[35]]);
@@ -78,14 +78,14 @@ pub(crate) fn shake(stream: &mut TcpStream, me: &Identity<'_>, dialled: bool) ->
     Ok(Peer { rank, address })
 }
 
-/// Magic, program, number, rank, address.
+/// Builds the first message: magic, program, nonce, rank, address.
 fn hello(me: &Identity<'_>) -> std::io::Result<Vec<u8>> {
-    let mut number = [0; 16];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut number)?;
+    let mut nonce = [0; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut nonce)?;
     let mut hello = Vec::with_capacity(64);
     hello.extend_from_slice(&MAGIC);
     hello.extend_from_slice(&me.fingerprint.to_le_bytes());
-    hello.extend_from_slice(&number);
+    hello.extend_from_slice(&nonce);
     hello.extend_from_slice(&me.rank.to_le_bytes());
     let address = &me.address.as_bytes()[..me.address.len().min(255)];
     hello.push(address.len() as u8);
@@ -93,19 +93,19 @@ fn hello(me: &Identity<'_>) -> std::io::Result<Vec<u8>> {
     Ok(hello)
 }
 
-/// The other's hello; an error in words, or one of the stream.
+/// Reads the other end's first message. Fails with a message for the user, or with an error of the stream.
 fn read_hello(stream: &mut TcpStream, fingerprint: u64) -> Result<Vec<u8>, Result<String, std::io::Error>> {
     let mut hello = vec![0; 37];
     stream.read_exact(&mut hello[..8]).map_err(Err)?;
     if hello[..7] != MAGIC[..7] {
-        return Err(Ok("it speaks another protocol: a stranger".into()));
+        return Err(Ok("it does not speak this protocol; check the address".into()));
     }
     if hello[7] != MAGIC[7] {
-        return Err(Ok("it is of another version; start both from the same build".into()));
+        return Err(Ok("it runs another version of the protocol; start both ends from the same build".into()));
     }
     stream.read_exact(&mut hello[8..]).map_err(Err)?;
     if hello[8..16] != fingerprint.to_le_bytes() {
-        return Err(Ok("it runs another program, or another version; start both from the same build \
+        return Err(Ok("it runs another program or another version; start both ends from the same build \
                        with the same options"
             .into()));
     }

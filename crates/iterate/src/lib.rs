@@ -1,16 +1,16 @@
 //! Iterative jobs whose workers spawn their own tasks.
 //!
-//! The controller decides where partitions are, and nothing else; each worker holds the whole program,
-//! infers from it which tasks its partitions need next, and runs them (the paper's title says it:
-//! *Canary: A Scheduling Architecture for High Performance Cloud Computing*). So an iteration costs no
-//! message to a central place, and a task nanoseconds.
+//! The controller only decides where partitions are placed. Every worker holds the whole program, infers
+//! which tasks its partitions need next, and runs them, as in *Canary: A Scheduling Architecture for High
+//! Performance Cloud Computing*. An iteration therefore sends no message to a central scheduler, and
+//! starting a task takes nanoseconds.
 //!
-//! - [`Program`] is what an application writes, [`Plan`] what it is compiled into;
-//! - [`run`] runs a plan and returns its [`Outcome`].
+//! - [`Program`] is the driver program that an application builds; [`Plan`] is its compiled form.
+//! - [`run`] executes a plan and returns its [`Outcome`].
 //!
-//! It is for work that fits the memory of the workers and is bound by it or by cores. It is not for
-//! SQL, for data that has to be streamed from disk in every iteration, or for programs whose stages
-//! are not known before they run.
+//! Use this crate for data that fits in the workers' memory and work that is limited by cores or memory
+//! bandwidth. It does not support SQL, data that must be streamed from disk in every iteration, or
+//! programs whose stages are unknown until they run.
 
 pub mod applications;
 mod balance;

@@ -1,4 +1,4 @@
-//! A job in this process: one worker of several threads, and the controller on the caller's.
+//! A job within this process: one worker with several threads, and the controller on the caller's thread.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -6,40 +6,40 @@ use std::thread::{Builder, Thread};
 use std::time::{Duration, Instant};
 
 use crate::cell::lock;
-use crate::control::{JobControl, Wanted};
+use crate::control::{JobControl, RequestedState};
 use crate::controller::Controller;
 use crate::error::JobError;
 use crate::message::{Envelope, Peer};
 use crate::plan::Plan;
-use crate::recording::Here;
+use crate::recording::LocalTrace;
 use crate::run::{Outcome, RunOptions};
 use crate::sampling::Sampler;
 use crate::store::{self, SnapshotStore};
-use crate::threads::{Clocked, drive};
+use crate::threads::{ClockMeter, drive};
 use crate::worker::{Network, Store, Worker, WorkerOptions};
 
-/// How often the controller looks at what it is told to do, and progress is shown.
-pub(crate) const ROUND: Duration = Duration::from_millis(20);
+/// Maximum time between two rounds of the controller.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Time between a worker's reports.
-pub(crate) const REPORT: Duration = Duration::from_millis(100);
+/// Interval of a worker's reports and of progress callbacks.
+pub(crate) const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The way to the controller, on another thread of this process.
+/// A message queue to the controller's thread.
 struct Mailbox {
-    letters: Mutex<Vec<(Peer, Envelope)>>,
+    messages: Mutex<Vec<(Peer, Envelope)>>,
     reader: Thread,
 }
 
 impl Network for Mailbox {
     fn send(&self, to: Peer, envelope: Envelope) {
-        lock(&self.letters).push((to, envelope));
+        lock(&self.messages).push((to, envelope));
         self.reader.unpark();
     }
 }
 
 /// See [`crate::run`].
 pub(crate) fn run(plan: Arc<Plan>, mut options: RunOptions) -> Result<Outcome, JobError> {
-    let mailbox = Arc::new(Mailbox { letters: Mutex::new(Vec::new()), reader: std::thread::current() });
+    let mailbox = Arc::new(Mailbox { messages: Mutex::new(Vec::new()), reader: std::thread::current() });
     let threads = options.threads.max(1);
     let store = options.snapshots.as_ref().map(SnapshotStore::open).transpose()?;
     let snapshot_every = options.snapshots.as_ref().map_or(0, |snapshots| snapshots.every_iterations);
@@ -49,14 +49,14 @@ pub(crate) fn run(plan: Arc<Plan>, mut options: RunOptions) -> Result<Outcome, J
     let manifest = store.as_ref().map(|store| store.latest(&plan)).transpose()?.flatten();
     let mut controller = Controller::new(plan.clone(), 1, false, manifest);
     let memory = std::mem::take(&mut options.memory);
-    let trace = options.recorder.take().map(|recorder| Here::begin(&plan, recorder, threads, &memory));
+    let trace = options.recorder.take().map(|recorder| LocalTrace::begin(&plan, recorder, threads, &memory));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let begun = Instant::now();
     std::thread::scope(|scope| {
-        // A panic of the caller's own `progress` ends the threads too.
+        // Stops the threads even if the caller's `progress` panics.
         let _stop = StopAtEnd(&worker);
         for index in 0..threads {
-            let meter = Clocked::new(trace.as_ref().map(|trace| Sampler::new(&plan, trace)));
+            let meter = ClockMeter::new(trace.as_ref().map(|trace| Sampler::new(&plan, trace)));
             let worker = &worker;
             let started =
                 Builder::new().spawn_scoped(scope, move || drive(worker, index, meter, cores, None));
@@ -75,7 +75,7 @@ pub(crate) fn run(plan: Arc<Plan>, mut options: RunOptions) -> Result<Outcome, J
     Ok(outcome)
 }
 
-/// Lets the threads of a worker end, however the scope is left.
+/// A guard that stops a worker's threads when dropped.
 pub(crate) struct StopAtEnd<'w>(pub(crate) &'w Worker);
 
 impl Drop for StopAtEnd<'_> {
@@ -84,7 +84,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// The caller's thread: carries messages, reports, and does what the job's handle wants.
+/// Runs the controller: passes messages, reports progress, and applies requests of the job's handle.
 fn serve(
     worker: &Worker,
     mailbox: &Mailbox,
@@ -93,11 +93,15 @@ fn serve(
     options: &mut RunOptions,
 ) {
     let control = options.control.clone().unwrap_or_default();
-    let mut state = Serving { wanted: Wanted::Run, reported: Instant::now(), moved: (0, Instant::now()) };
+    let mut state = JobDriver {
+        requested: RequestedState::Run,
+        reported: Instant::now(),
+        last_progress: (0, Instant::now()),
+    };
     while controller.result.is_none() {
-        let letters = std::mem::take(&mut *lock(&mailbox.letters));
-        let idle = letters.is_empty() && controller.out.is_empty();
-        for (to, envelope) in letters {
+        let messages = std::mem::take(&mut *lock(&mailbox.messages));
+        let idle = messages.is_empty() && controller.out.is_empty();
+        for (to, envelope) in messages {
             match to {
                 Peer::Controller => controller.handle(0, envelope),
                 Peer::Worker(_) => worker.handle(Peer::Worker(0), envelope),
@@ -107,49 +111,51 @@ fn serve(
             worker.handle(Peer::Controller, envelope);
         }
         store::commit(controller, store);
-        state.obey(controller, &control);
-        if state.reported.elapsed() >= REPORT {
+        state.apply_requests(controller, &control);
+        if state.reported.elapsed() >= REPORT_INTERVAL {
             worker.tick(state.reported.elapsed().as_nanos() as u64);
             state.reported = Instant::now();
             if let Some(progress) = &mut options.progress {
                 progress(&controller.progress());
             }
-            state.watch(worker, controller, options.wait_limit);
+            state.check_timeouts(worker, controller, options.wait_limit);
         }
         if idle {
-            std::thread::park_timeout(ROUND);
+            std::thread::park_timeout(POLL_INTERVAL);
         }
     }
 }
 
-struct Serving {
-    wanted: Wanted,
+struct JobDriver {
+    requested: RequestedState,
     reported: Instant,
-    /// Tasks that had run, and since when no more have.
-    moved: (u64, Instant),
+    /// Number of tasks run, and the time at which it last changed.
+    last_progress: (u64, Instant),
 }
 
-impl Serving {
-    fn obey(&mut self, controller: &mut Controller, control: &JobControl) {
-        let wanted = control.wanted();
-        if wanted == self.wanted {
+impl JobDriver {
+    fn apply_requests(&mut self, controller: &mut Controller, control: &JobControl) {
+        let requested = control.requested();
+        if requested == self.requested {
             return;
         }
-        self.wanted = wanted;
-        match wanted {
-            Wanted::Cancel => controller.fail(control.error()),
-            Wanted::Pause | Wanted::Run => controller.pause(wanted == Wanted::Pause),
+        self.requested = requested;
+        match requested {
+            RequestedState::Cancel => controller.fail(control.error()),
+            RequestedState::Pause | RequestedState::Run => {
+                controller.pause(requested == RequestedState::Pause)
+            }
         }
     }
 
-    /// Ends a job in which nothing runs and nothing happens.
-    fn watch(&mut self, worker: &Worker, controller: &mut Controller, limit: Duration) {
+    /// Fails a job that has stalled.
+    fn check_timeouts(&mut self, worker: &Worker, controller: &mut Controller, limit: Duration) {
         let tasks = controller.progress().tasks;
-        let rests = worker.rings.iter().all(|ring| ring.at_rest.load(Ordering::SeqCst));
-        if tasks != self.moved.0 || !rests || self.wanted == Wanted::Pause {
-            self.moved = (tasks, Instant::now());
-        } else if self.moved.1.elapsed() > limit {
-            let waited_for = "a task to become ready: the job stands still".into();
+        let idle = worker.run_queues.iter().all(|queue| queue.idle.load(Ordering::SeqCst));
+        if tasks != self.last_progress.0 || !idle || self.requested == RequestedState::Pause {
+            self.last_progress = (tasks, Instant::now());
+        } else if self.last_progress.1.elapsed() > limit {
+            let waited_for = "a task to become ready; the job has stalled".into();
             controller.fail(JobError::TimedOut { waited_for, limit });
         }
     }

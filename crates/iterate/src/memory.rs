@@ -1,8 +1,8 @@
-//! Memory in placement (§3.3): who has room for which bundles.
+//! Placement under memory limits (§3.3).
 //!
-//! Sizes are those that workers reported, since only loading shows them; so the first placement goes by numbers of
-//! partitions, and what it put too much of somewhere is moved as soon as that is reported. A worker without
-//! a limit has room for everything.
+//! Sizes are those reported by workers, since they are known only after loading. The initial placement
+//! therefore goes by numbers of partitions; bundles that exceed a worker's limit move as soon as their sizes
+//! are reported. A worker without a limit has room for everything.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +11,22 @@ use crate::error::JobError;
 use crate::message::{Entry, Report};
 use crate::plan::BundleIx;
 
-/// What is known of sizes and limits.
+/// Known sizes of bundles and limits of workers.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     limits: BTreeMap<u32, u64>,
     sizes: BTreeMap<BundleIx, u64>,
 }
 
-/// Where bundles are, while some are tried out elsewhere.
+/// Free memory by worker, while moves are tried.
 pub(crate) struct Room<'m> {
     memory: &'m Memory,
-    /// Bundles and bytes by worker.
+    /// Number and total size of bundles, by worker.
     held: BTreeMap<u32, (usize, u64)>,
 }
 
 impl Memory {
-    /// Takes in a report.
+    /// Updates sizes and limits from a report.
     pub fn report(&mut self, report: &Report) {
         if let Some(limit) = report.memory_bytes {
             self.limits.insert(report.worker, limit);
@@ -34,7 +34,7 @@ impl Memory {
         self.sizes.extend(report.bundles.iter().map(|&(bundle, _, size)| (bundle, size)));
     }
 
-    /// Room at some workers, with all bundles where the map has them.
+    /// Returns the room of some workers, with bundles placed according to the map.
     pub fn room(&self, map: &[Entry], workers: &[u32]) -> Room<'_> {
         let mut held: BTreeMap<u32, (usize, u64)> = workers.iter().map(|&worker| (worker, (0, 0))).collect();
         for (entry, bundle) in map.iter().zip(0..) {
@@ -49,10 +49,10 @@ impl Memory {
         self.sizes.get(&bundle).copied().unwrap_or(0)
     }
 
-    /// Bundles that have to leave a worker so that it holds no more than its limit, largest first.
+    /// Chooses the bundles that must leave a worker to bring it within its limit, largest first.
     ///
     /// # Errors
-    /// Where they do not fit anywhere.
+    /// If they do not fit on the other workers.
     pub fn relieve(&self, from: u32, map: &[Entry], workers: &[u32]) -> Result<Vec<Move>, JobError> {
         if !self.limits.contains_key(&from) {
             return Ok(Vec::new());
@@ -73,7 +73,7 @@ impl Memory {
         if room.is_over(from) { Err(self.too_small(workers)) } else { Ok(moves) }
     }
 
-    /// What does not fit, in numbers.
+    /// Returns the error for insufficient memory, with sizes.
     pub fn too_small(&self, workers: &[u32]) -> JobError {
         let limits = workers.iter().filter_map(|worker| self.limits.get(worker));
         JobError::Memory { needed_bytes: self.sizes.values().sum(), available_bytes: limits.sum() }
@@ -92,14 +92,14 @@ impl Room<'_> {
         }
     }
 
-    /// Whether a worker has room for a bundle more.
+    /// Returns whether a worker has room for another bundle.
     pub fn fits(&self, bundle: BundleIx, worker: u32) -> bool {
         let held = self.held.get(&worker).map_or(0, |held| held.1);
         let limit = self.memory.limits.get(&worker);
         limit.is_none_or(|limit| held.saturating_add(self.memory.size(bundle)) <= *limit)
     }
 
-    /// Gives a bundle to the worker that has fewest, of those that may have it and have room.
+    /// Places a bundle on the worker with the fewest bundles among those that satisfy `may` and have room.
     pub fn take(&mut self, bundle: BundleIx, may: impl Fn(u32) -> bool) -> Option<u32> {
         let able = self.held.iter().filter(|(worker, _)| may(**worker) && self.fits(bundle, **worker));
         let to = able.min_by_key(|(_, held)| **held).map(|(worker, _)| *worker)?;
@@ -107,7 +107,7 @@ impl Room<'_> {
         Some(to)
     }
 
-    /// Counts a bundle as a worker's.
+    /// Places a bundle on a worker.
     pub fn put(&mut self, bundle: BundleIx, worker: u32) {
         let size = self.memory.size(bundle);
         if let Some(held) = self.held.get_mut(&worker) {

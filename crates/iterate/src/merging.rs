@@ -1,11 +1,12 @@
-//! One trace of a job over several processes: what workers tell, on one clock.
+//! Merges the trace batches of several processes into one trace on one clock.
 //!
-//! A worker says how long ago things were when it told them. What it says arrives a little later, and never earlier,
-//! than it was said: the smallest difference of late between the two clocks is how far they are apart, too large by the
-//! shortest way of a message. So times of several workers can be compared to within that.
+//! Batches carry times relative to their sending on the worker's clock. A batch arrives later than it was
+//! sent, never earlier, so the smallest recent difference between arrival and sending time estimates the
+//! offset of the clocks. It is too large by the shortest message delay, within which the times of different
+//! workers can be compared.
 //!
-//! Machines are registered when all workers have told something for the first time, since the threads of a machine
-//! share its cores; what came before is held until then.
+//! Machines are registered once every worker has sent its first batch, because workers on a machine share
+//! its cores. Earlier batches are held until then.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,52 +14,52 @@ use pellucid_trace::record::{MachineIx, ResourceIx};
 
 use crate::error::JobError;
 use crate::kernels::bandwidth::Bandwidth;
-use crate::message::Traced;
+use crate::message::TraceBatch;
 use crate::recording::{Host, Recording};
 
-/// Differences of clocks that are kept: of some seconds, in which clocks drift by less than a message takes.
-const LATE: usize = 50;
+/// Number of clock offsets kept: a few seconds, in which clocks drift by less than a message delay.
+const MAX_OFFSETS: usize = 50;
 
 /// See the [module](self).
-pub(crate) struct Merging {
+pub(crate) struct TraceMerger {
     recording: Recording,
     memory: Vec<Bandwidth>,
     workers: BTreeMap<u32, Source>,
-    /// By name.
-    hosts: BTreeMap<String, Place>,
-    held: Vec<(u32, Traced)>,
+    /// By host name.
+    hosts: BTreeMap<String, HostResources>,
+    pending: Vec<(u32, TraceBatch)>,
 }
 
 struct Source {
     host: Host,
     threads: u32,
-    /// Trace time less the worker's, in ns.
-    apart: VecDeque<i64>,
+    /// Recent offsets: trace time minus the worker's time, in ns.
+    offsets_ns: VecDeque<i64>,
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct HostResources {
     machine: MachineIx,
     cores: ResourceIx,
     link: Option<ResourceIx>,
 }
 
-impl Merging {
+impl TraceMerger {
     pub fn new(recording: Recording, memory: Vec<Bandwidth>) -> Self {
-        Self { recording, memory, workers: BTreeMap::new(), hosts: BTreeMap::new(), held: Vec::new() }
+        Self { recording, memory, workers: BTreeMap::new(), hosts: BTreeMap::new(), pending: Vec::new() }
     }
 
-    /// Takes in what a worker told; `members`: all that take part.
-    pub fn take(&mut self, worker: u32, traced: Traced, members: impl Iterator<Item = u32>) {
+    /// Adds a batch from a worker; `members` are all workers in the job.
+    pub fn take(&mut self, worker: u32, batch: TraceBatch, members: impl Iterator<Item = u32>) {
         let now_ns = self.recording.recorder.now_ns();
         let source = self.workers.entry(worker).or_insert_with(|| Source {
-            host: traced.host.clone(),
-            threads: traced.threads,
-            apart: VecDeque::new(),
+            host: batch.host.clone(),
+            threads: batch.threads,
+            offsets_ns: VecDeque::new(),
         });
-        source.apart.truncate(LATE - 1);
-        source.apart.push_front(now_ns as i64 - traced.now_ns as i64);
-        self.held.push((worker, traced));
+        source.offsets_ns.truncate(MAX_OFFSETS - 1);
+        source.offsets_ns.push_front(now_ns as i64 - batch.now_ns as i64);
+        self.pending.push((worker, batch));
         let mut members = members;
         if !self.hosts.is_empty() || members.all(|member| self.workers.contains_key(&member)) {
             self.record();
@@ -82,8 +83,8 @@ impl Merging {
         for name in unknown {
             self.register(name, first);
         }
-        for (worker, traced) in std::mem::take(&mut self.held) {
-            self.record_one(worker, &traced);
+        for (worker, batch) in std::mem::take(&mut self.pending) {
+            self.record_one(worker, &batch);
         }
     }
 
@@ -94,25 +95,25 @@ impl Merging {
         let alone = self.workers.values().all(|source| source.host.name == name);
         let host = Host { name: name.clone(), cores };
         let (machine, cores) = self.recording.machine(&host, threads);
-        // It was measured here, and says nothing of other machines.
+        // Memory bandwidth was measured on this machine and does not apply to others.
         if first && alone && host.name == Host::here().name {
             self.recording.memory(machine, &self.memory);
         }
-        self.hosts.insert(name, Place { machine, cores, link: None });
+        self.hosts.insert(name, HostResources { machine, cores, link: None });
     }
 
-    fn record_one(&mut self, worker: u32, traced: &Traced) {
+    fn record_one(&mut self, worker: u32, batch: &TraceBatch) {
         let Some(source) = self.workers.get(&worker) else { return };
-        let Some(place) = self.hosts.get_mut(&source.host.name) else { return };
-        let apart = source.apart.iter().copied().min().unwrap_or(0);
-        let told_ns = u64::try_from(traced.now_ns as i64 + apart).unwrap_or(0);
-        for (ago_ns, sample) in &traced.tasks {
-            self.recording.task(place.cores, told_ns.saturating_sub(*ago_ns), sample);
+        let Some(resources) = self.hosts.get_mut(&source.host.name) else { return };
+        let offset_ns = source.offsets_ns.iter().copied().min().unwrap_or(0);
+        let sent_ns = u64::try_from(batch.now_ns as i64 + offset_ns).unwrap_or(0);
+        for (ago_ns, sample) in &batch.tasks {
+            self.recording.task(resources.cores, sent_ns.saturating_sub(*ago_ns), sample);
         }
-        for sent in &traced.exchanges {
-            let machine = place.machine;
-            let link = *place.link.get_or_insert_with(|| self.recording.link(machine));
-            self.recording.exchange(link, told_ns, traced.interval_ns, sent);
+        for sent in &batch.exchanges {
+            let machine = resources.machine;
+            let link = *resources.link.get_or_insert_with(|| self.recording.link(machine));
+            self.recording.exchange(link, sent_ns, batch.interval_ns, sent);
         }
     }
 }

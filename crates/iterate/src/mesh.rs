@@ -1,11 +1,11 @@
-//! Connections between the processes of a job, over TCP.
+//! TCP connections between the processes of a job.
 //!
-//! A worker dials the controller when it starts, and another worker when it first has something for
-//! it; whoever is dialled only listens on that connection, but for the controller, which answers on it.
-//! Sending never waits: what the kernel does not take is queued and goes out while threads are idle;
-//! when much is queued ([`Mesh::is_full`]), tasks that would add to it wait. Reading goes on all the while,
-//! so that two workers never wait for each other. Whoever is idle reads; there is no thread for it, since
-//! waking one takes longer than a message.
+//! A worker connects to the controller at startup, and to another worker when it first has a message for
+//! it. The accepting side only receives on a connection, except for the controller, which also sends.
+//! Sending never blocks: bytes that the kernel does not accept are queued and sent while threads are idle.
+//! When many bytes are queued ([`Mesh::is_full`]), tasks that would send more wait. Receiving continues
+//! meanwhile, so two workers never wait for each other. Idle threads receive; a dedicated thread would be
+//! slower, because waking it takes longer than a message.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -19,48 +19,48 @@ use bytes::BytesMut;
 
 use crate::bundle::Arrival;
 use crate::cell::lock;
-use crate::handshake::{CONTROLLER, Identity, shake};
+use crate::handshake::{CONTROLLER, Identity, handshake};
 use crate::message::{Envelope, Message, Peer};
-use crate::sampling::Kept;
+use crate::sampling::SampleBuffer;
 use crate::wire::{self, Frame};
 use crate::worker::Network;
 
-/// Bytes queued from which on tasks wait.
-const FULL: usize = 64 << 20;
+/// Number of queued bytes above which tasks wait.
+const MAX_QUEUED_BYTES: usize = 64 << 20;
 
-/// How long a worker waits for a controller that does not listen yet: a launcher may start them in any order.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum time to wait for a controller that does not listen yet: a launcher may start processes in any order.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes that are read at once: first as many as most messages have, since room for more has to be zeroed, which
-/// takes longer than the message; then, while there is more, as many as this.
-const READ: std::ops::RangeInclusive<usize> = 16 << 10..=256 << 10;
+/// Bytes per read. The first read is small, since the buffer must be zeroed, which takes longer than receiving
+/// a typical message; reads that fill it are followed by larger ones.
+const READ_BYTES: std::ops::RangeInclusive<usize> = 16 << 10..=256 << 10;
 
 /// See the [module](self).
 pub(crate) struct Mesh {
     secret: Vec<u8>,
     fingerprint: u64,
     rank: u32,
-    /// Where this process listens.
+    /// Address that this process listens on.
     pub address: String,
-    /// For sending.
+    /// Connections for sending.
     links: RwLock<BTreeMap<Peer, Arc<Link>>>,
-    /// Where the others listen.
+    /// Addresses that the other workers listen on.
     addresses: RwLock<BTreeMap<u32, String>>,
-    /// Workers at the same address as this, by what was told last.
-    here: AtomicUsize,
-    /// For whoever reads.
+    /// Number of workers on the same host, by the latest list of addresses.
+    local_workers: AtomicUsize,
+    /// Connections for receiving, used by one thread at a time.
     reading: Mutex<Vec<Arc<Link>>>,
-    /// Connections that are new to whoever reads.
+    /// Connections that [`Mesh::poll`] has not seen yet.
     added: Mutex<Vec<Arc<Link>>>,
     queued: AtomicUsize,
-    /// Workers to which something could not be sent.
-    unreached: Mutex<Vec<u32>>,
-    /// When the controller was last heard of.
-    heard: Mutex<Instant>,
+    /// Workers to which a message could not be sent.
+    unreachable: Mutex<Vec<u32>>,
+    /// Time of the last message from the controller.
+    last_heard: Mutex<Instant>,
     wake: OwnedFd,
     closed: AtomicBool,
-    /// Counts what is sent for stages.
-    pub kept: OnceLock<Arc<Kept>>,
+    /// Counters of messages and bytes sent per stage.
+    pub samples: OnceLock<Arc<SampleBuffer>>,
 }
 
 struct Link {
@@ -72,20 +72,20 @@ struct Link {
     dead: AtomicBool,
 }
 
-/// What a round of reading found, besides messages.
-pub(crate) enum News {
+/// An event found by [`Mesh::poll`].
+pub(crate) enum MeshEvent {
     Message(Peer, Envelope),
-    /// A worker connected, and listens there.
+    /// A worker connected; it listens on this address.
     Joined(u32, String),
-    /// A connection ended.
+    /// A connection ended, with the cause.
     Lost(Peer, String),
 }
 
 impl Mesh {
-    /// Listens at `bind`; connections are accepted once [`Mesh::accept`] was called.
+    /// Listens on `bind`. Connections are accepted after a call to [`Mesh::accept`].
     ///
     /// # Errors
-    /// An address that cannot be listened at.
+    /// If the address cannot be bound.
     pub fn new(
         bind: &str,
         secret: &str,
@@ -93,9 +93,9 @@ impl Mesh {
         rank: u32,
     ) -> Result<(Arc<Self>, TcpListener), String> {
         let listener =
-            TcpListener::bind(bind).map_err(|error| format!("cannot listen at {bind}: {error}"))?;
+            TcpListener::bind(bind).map_err(|error| format!("cannot listen on {bind}: {error}"))?;
         let address = listener.local_addr().map_err(|error| error.to_string())?.to_string();
-        // SAFETY: a new descriptor, which is owned from here on.
+        // SAFETY: a new descriptor that nothing else owns.
         let wake = unsafe {
             let wake = libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC);
             if wake < 0 {
@@ -110,21 +110,21 @@ impl Mesh {
             address,
             links: RwLock::default(),
             addresses: RwLock::default(),
-            here: AtomicUsize::new(1),
+            local_workers: AtomicUsize::new(1),
             reading: Mutex::default(),
             added: Mutex::default(),
             queued: AtomicUsize::new(0),
-            unreached: Mutex::default(),
-            heard: Mutex::new(Instant::now()),
+            unreachable: Mutex::default(),
+            last_heard: Mutex::new(Instant::now()),
             wake,
             closed: AtomicBool::new(false),
-            kept: OnceLock::new(),
+            samples: OnceLock::new(),
         };
         Ok((Arc::new(mesh), listener))
     }
 
-    /// Accepts connections on a thread of its own until the process ends or [`Mesh::close`]. Who does not
-    /// prove to belong here is dropped, and why is told to `refused`.
+    /// Accepts connections on a separate thread until the process ends or [`Mesh::close`] is called. Peers that fail
+    /// the handshake are dropped, and the reason is passed to `refused`.
     pub fn accept(self: &Arc<Self>, listener: TcpListener, refused: fn(String)) {
         let mesh = Arc::clone(self);
         std::thread::spawn(move || {
@@ -133,15 +133,15 @@ impl Mesh {
                     return;
                 }
                 let (Ok(mut stream), mesh) = (stream, Arc::clone(&mesh)) else { continue };
-                // A stranger who says nothing holds up nobody else.
+                // A peer that sends nothing must not delay others.
                 std::thread::spawn(move || {
                     let from = stream.peer_addr().map_or("?".into(), |address| address.to_string());
-                    match shake(&mut stream, &mesh.identity(), false) {
+                    match handshake(&mut stream, &mesh.identity(), false) {
                         Ok(peer) => {
                             let is_controller = mesh.rank == CONTROLLER;
                             let peer_name = Peer::Worker(peer.rank);
                             if let Err(error) = mesh.add(peer_name, peer.address, stream, is_controller) {
-                                refused(format!("connection from {from}: {error}"));
+                                refused(format!("connection from {from} failed: {error}"));
                             }
                         }
                         Err(error) => refused(format!("connection from {from} was refused: {error}")),
@@ -154,19 +154,19 @@ impl Mesh {
     /// Connects to the controller.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// If the controller is unreachable or the handshake fails.
     pub fn dial_controller(&self, address: &str) -> Result<(), String> {
-        self.dial(Peer::Controller, address, Instant::now() + PATIENCE)
+        self.dial(Peer::Controller, address, Instant::now() + CONNECT_TIMEOUT)
     }
 
-    /// Workers on this machine, this one included, as far as addresses tell.
-    pub fn workers_here(&self) -> usize {
-        self.here.load(Ordering::Relaxed)
+    /// Returns the number of workers on this host, including this one, according to their addresses.
+    pub fn local_workers(&self) -> usize {
+        self.local_workers.load(Ordering::Relaxed)
     }
 
-    /// For how long the controller has said nothing.
-    pub fn silence(&self) -> Duration {
-        lock(&self.heard).elapsed()
+    /// Returns the time since the last message from the controller.
+    pub fn controller_silence(&self) -> Duration {
+        lock(&self.last_heard).elapsed()
     }
 
     fn identity(&self) -> Identity<'_> {
@@ -177,7 +177,7 @@ impl Mesh {
     fn dial(&self, peer: Peer, address: &str, until: Instant) -> Result<(), String> {
         let limit = Duration::from_secs(5);
         let mut found = address.to_socket_addrs().map_err(|error| format!("{address}: {error}"))?;
-        let to = found.next().ok_or_else(|| format!("{address} is no address"))?;
+        let to = found.next().ok_or_else(|| format!("{address} does not resolve to an address"))?;
         let mut stream = loop {
             match TcpStream::connect_timeout(&to, limit) {
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused && Instant::now() < until => {
@@ -186,7 +186,7 @@ impl Mesh {
                 stream => break stream.map_err(|error| format!("cannot connect to {address}: {error}"))?,
             }
         };
-        shake(&mut stream, &self.identity(), true)?;
+        handshake(&mut stream, &self.identity(), true)?;
         self.add(peer, address.into(), stream, true)
     }
 
@@ -204,7 +204,7 @@ impl Mesh {
         if sends {
             let mut links = self.links.write().unwrap_or_else(PoisonError::into_inner);
             if self.rank == CONTROLLER && links.contains_key(&peer) {
-                return Err("there is a worker of this rank already".into());
+                return Err("a worker with this rank is already connected; give each worker its own rank".into());
             }
             links.insert(peer, link.clone());
         }
@@ -213,29 +213,29 @@ impl Mesh {
         Ok(())
     }
 
-    /// Ends a wait in [`Mesh::poll`].
+    /// Wakes a thread that waits in [`Mesh::poll`].
     pub fn interrupt(&self) {
         let one = 1u64.to_ne_bytes();
-        // SAFETY: eight bytes of a local, to a descriptor that is open as long as `self`.
+        // SAFETY: eight bytes of a local variable; the descriptor is open as long as `self`.
         unsafe { libc::write(self.wake.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 
-    /// Sends what is queued, for at most `limit`: before a process ends.
-    pub fn drain(&self, limit: Duration) {
+    /// Sends the queued bytes, for up to `limit`. Call before the process ends.
+    pub fn flush_all(&self, limit: Duration) {
         let until = std::time::Instant::now() + limit;
         while self.queued.load(Ordering::Acquire) > 0 && std::time::Instant::now() < until {
             self.poll(Some(Duration::from_millis(1)), |_| {});
         }
     }
 
-    /// Accepts and sends nothing more.
+    /// Stops accepting connections.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        // The thread that accepts looks once more, at this.
+        // Wakes the accepting thread, which then sees the flag.
         let _ = TcpStream::connect(&self.address);
     }
 
-    /// Ends the connection on which a peer is sent to, with all that waits there.
+    /// Closes the sending connection to a peer and discards the bytes queued for it.
     pub fn cut(&self, peer: Peer) {
         let link = self.links.write().unwrap_or_else(PoisonError::into_inner).remove(&peer);
         let Some(link) = link else { return };
@@ -246,25 +246,25 @@ impl Mesh {
         self.interrupt();
     }
 
-    /// Tells a peer where workers listen.
-    pub fn tell_addresses(&self, to: Peer, addresses: &BTreeMap<u32, String>) {
+    /// Sends a peer the addresses of all workers.
+    pub fn send_addresses(&self, to: Peer, addresses: &BTreeMap<u32, String>) {
         let mut frame = Vec::new();
         wire::encode_addresses(addresses.clone().into_iter().collect(), &mut frame);
         self.send_frame(to, &frame);
     }
 
-    /// Whether there was a way.
+    /// Sends or queues a frame. Returns false if the peer is unreachable.
     fn send_frame(&self, to: Peer, frame: &[u8]) -> bool {
         let found = self.links.read().unwrap_or_else(PoisonError::into_inner).get(&to).cloned();
         let link = found.or_else(|| {
             let Peer::Worker(rank) = to else { return None };
             let address =
                 self.addresses.read().unwrap_or_else(PoisonError::into_inner).get(&rank).cloned()?;
-            // A worker that cannot be reached is dead, or soon found to be: the controller decides.
+            // One attempt: the controller decides whether an unreachable worker is lost.
             self.dial(to, &address, Instant::now()).ok()?;
             self.links.read().unwrap_or_else(PoisonError::into_inner).get(&to).cloned()
         });
-        let Some(link) = found_alive(link) else { return false };
+        let Some(link) = if_alive(link) else { return false };
         let mut out = lock(&link.out);
         let before = out.len();
         out.extend_from_slice(frame);
@@ -272,7 +272,7 @@ impl Mesh {
         true
     }
 
-    /// Writes what the kernel takes; `before`: of the queued bytes, those that were counted.
+    /// Writes as many bytes as the kernel accepts. `before` is the number of bytes already counted as queued.
     fn flush(&self, link: &Link, out: &mut BytesMut, before: usize) {
         while !out.is_empty() {
             match (&link.stream).write(out) {
@@ -281,7 +281,7 @@ impl Mesh {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(_) => {
-                    // Reading it says why.
+                    // The next read reports the cause.
                     link.dead.store(true, Ordering::Release);
                     out.clear();
                 }
@@ -294,18 +294,18 @@ impl Mesh {
         }
     }
 
-    /// Takes in what is there, for at most `wait` if nothing is. False: nothing came, or somebody else is
-    /// at it.
-    pub fn poll(&self, wait: Option<Duration>, mut take: impl FnMut(News)) -> bool {
+    /// Receives pending events, waiting up to `wait` for the first. Returns false if there were none, or if another
+    /// thread is polling.
+    pub fn poll(&self, wait: Option<Duration>, mut on_event: impl FnMut(MeshEvent)) -> bool {
         let Ok(mut links) = self.reading.try_lock() else { return false };
         for link in std::mem::take(&mut *lock(&self.added)) {
             if let Peer::Worker(rank) = link.peer {
-                take(News::Joined(rank, link.address.clone()));
+                on_event(MeshEvent::Joined(rank, link.address.clone()));
             }
             links.push(link);
         }
-        for worker in std::mem::take(&mut *lock(&self.unreached)) {
-            take(News::Lost(Peer::Worker(worker), "it cannot be reached".into()));
+        for worker in std::mem::take(&mut *lock(&self.unreachable)) {
+            on_event(MeshEvent::Lost(Peer::Worker(worker), "it is unreachable".into()));
         }
         let entry = |fd, events| libc::pollfd { fd, events, revents: 0 };
         let mut entries = vec![entry(self.wake.as_raw_fd(), libc::POLLIN)];
@@ -314,7 +314,7 @@ impl Mesh {
             entries.push(entry(link.stream.as_raw_fd(), libc::POLLIN | writes));
         }
         let limit = wait.map_or(0, |wait| wait.as_millis().max(1) as libc::c_int);
-        // SAFETY: as many entries as are said.
+        // SAFETY: the pointer and length are those of `entries`.
         let ready = unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, limit) };
         if ready <= 0 {
             return false;
@@ -331,34 +331,34 @@ impl Mesh {
                 self.flush(link, &mut out, before);
             }
             if entry.revents & !libc::POLLOUT != 0 {
-                self.read(link, &mut take);
+                self.read(link, &mut on_event);
             }
         }
         links.retain(|link| !link.dead.load(Ordering::Acquire));
         true
     }
 
-    fn read(&self, link: &Link, take: &mut impl FnMut(News)) {
+    fn read(&self, link: &Link, on_event: &mut impl FnMut(MeshEvent)) {
         let mut input = lock(&link.input);
-        let mut room = *READ.start();
+        let mut room = *READ_BYTES.start();
         let ended = loop {
             let filled = input.len();
             input.resize(filled + room, 0);
             let read = (&link.stream).read(&mut input[filled..]);
             input.truncate(filled + read.as_ref().copied().unwrap_or(0));
             match read {
-                Ok(0) => break Some("its connection ended".to_string()),
+                Ok(0) => break Some("its connection closed".to_string()),
                 Ok(read) if read < room => break None,
-                Ok(_) => room = *READ.end(),
+                Ok(_) => room = *READ_BYTES.end(),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break None,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => break Some(error.to_string()),
             }
         };
         if link.peer == Peer::Controller {
-            *lock(&self.heard) = Instant::now();
+            *lock(&self.last_heard) = Instant::now();
         }
-        let wrong = self.take_frames(link.peer, &mut input, take).err();
+        let wrong = self.take_frames(link.peer, &mut input, on_event).err();
         if let Some(cause) = wrong.or(ended) {
             link.dead.store(true, Ordering::Release);
             let _ = link.stream.shutdown(Shutdown::Both);
@@ -367,7 +367,7 @@ impl Mesh {
                 links.remove(&link.peer);
             }
             drop(links);
-            take(News::Lost(link.peer, cause));
+            on_event(MeshEvent::Lost(link.peer, cause));
         }
     }
 
@@ -375,7 +375,7 @@ impl Mesh {
         &self,
         peer: Peer,
         input: &mut BytesMut,
-        take: &mut impl FnMut(News),
+        on_event: &mut impl FnMut(MeshEvent),
     ) -> Result<(), String> {
         while let Some(head) = input.first_chunk::<{ wire::HEAD }>().copied() {
             let length = wire::length(&head)?;
@@ -385,11 +385,11 @@ impl Mesh {
             }
             let frame = input.split_to(wire::HEAD + length).freeze().split_off(wire::HEAD);
             match wire::decode(&head, frame)? {
-                Frame::Envelope(envelope) => take(News::Message(peer, envelope)),
+                Frame::Envelope(envelope) => on_event(MeshEvent::Message(peer, envelope)),
                 Frame::Addresses(addresses) => {
                     let own = host(&self.address);
                     let here = addresses.iter().filter(|(_, address)| host(address) == own).count();
-                    self.here.store(here.max(1), Ordering::Relaxed);
+                    self.local_workers.store(here.max(1), Ordering::Relaxed);
                     let mut known = self.addresses.write().unwrap_or_else(PoisonError::into_inner);
                     known.extend(addresses);
                 }
@@ -399,7 +399,7 @@ impl Mesh {
     }
 }
 
-fn found_alive(link: Option<Arc<Link>>) -> Option<Arc<Link>> {
+fn if_alive(link: Option<Arc<Link>>) -> Option<Arc<Link>> {
     link.filter(|link| !link.dead.load(Ordering::Acquire))
 }
 
@@ -409,18 +409,18 @@ impl Network for Mesh {
         wire::encode(&envelope, &mut frame);
         let sent = self.send_frame(to, &frame);
         if let (false, Peer::Worker(worker)) = (sent, to) {
-            lock(&self.unreached).push(worker);
+            lock(&self.unreachable).push(worker);
         }
-        if let (Some(kept), true) = (self.kept.get(), sent)
+        if let (Some(samples), true) = (self.samples.get(), sent)
             && let Message::Deliver { arrival: Arrival::Chunk { gather, .. }, .. } = &envelope.message
         {
-            // A gather follows its scatter in the table.
-            kept.exchanged(gather.statement - 1, frame.len());
+            // In the table, a gather follows its scatter.
+            samples.exchanged(gather.statement - 1, frame.len());
         }
     }
 
     fn is_full(&self) -> bool {
-        self.queued.load(Ordering::Acquire) > FULL
+        self.queued.load(Ordering::Acquire) > MAX_QUEUED_BYTES
     }
 
     fn forget(&self, worker: u32) {
@@ -428,7 +428,7 @@ impl Network for Mesh {
     }
 }
 
-/// The part of an address that names a machine.
+/// Returns the host part of an address.
 fn host(address: &str) -> &str {
     address.rsplit_once(':').map_or(address, |(host, _)| host)
 }

@@ -1,8 +1,8 @@
-//! What workers and the controller say to each other.
+//! Messages between workers and the controller.
 //!
-//! All of it may be delayed, reordered and told twice; nothing may be lost without the connection being
-//! lost too. Every message carries the generation of the job, which grows with each recovery: what was
-//! said before one is void.
+//! Messages may be delayed, reordered and duplicated. A message is only lost together with its connection.
+//! Each message carries the generation of the job, which grows with every recovery: receivers ignore
+//! messages of an earlier generation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use crate::recording::Host;
 use crate::sampling::{Exchanged, Sample};
 use crate::signals::Signal;
 
-/// Who a message is for, or from.
+/// The sender or receiver of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Peer {
     Controller,
     Worker(u32),
 }
 
-/// An entry of the partition map: where a bundle is, and since how many changes.
+/// An entry of the partition map: the worker that holds a bundle, and the number of moves that led there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub worker: u32,
     pub version: u32,
 }
 
-/// A message with the generation of the job that it belongs to.
+/// A message with the job generation that it belongs to.
 #[derive(Debug, Clone)]
 pub(crate) struct Envelope {
     pub generation: u32,
@@ -40,76 +40,77 @@ pub(crate) struct Envelope {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Message {
-    /// Worker to worker: the same for each of some bundles, with the map's versions as the sender
-    /// knows them.
+    /// Worker to worker: an arrival that is the same for several bundles, each with the version of its map entry
+    /// that the sender knows.
     Deliver { to: Vec<(BundleIx, u32)>, arrival: Arrival },
-    /// Worker to worker.
+    /// Worker to worker: signals by epoch.
     Signals(Vec<(u64, Signal)>),
-    /// Worker to worker: a bundle, which is the receiver's from here on.
+    /// Worker to worker: a bundle that the receiver takes over.
     Install(Box<Packed>),
-    /// Worker to worker: the receiver takes part no more, and nothing more comes from the sender.
-    Parted,
+    /// Worker to worker: the receiver has left the job, and the sender sends it nothing more.
+    Drained,
 
-    /// Controller to worker: begin, or roll back and begin again.
-    Begin(Arc<Beginning>),
+    /// Controller to worker: start the job, or roll back and restart it.
+    Begin(Arc<JobState>),
     /// Controller to worker: changes of the partition map.
     Map(Vec<(BundleIx, Entry)>),
-    /// Controller to worker: who takes part, and after how many changes.
+    /// Controller to worker: the workers in the job, and the version of this list.
     Members { version: u32, members: Vec<u32> },
-    /// Controller to worker: hand a bundle over.
+    /// Controller to worker: hand over a bundle.
     Migrate { bundle: BundleIx, to: Entry },
-    /// Controller to worker: let the next signal of an outermost loop be one to save at.
+    /// Controller to worker: take a snapshot at the next signal of an outermost loop.
     Snapshot,
-    /// Controller to worker.
+    /// Controller to worker: pause or resume.
     Pause(bool),
-    /// Controller to worker: the program has ended everywhere; hand results in.
+    /// Controller to worker: the program has ended on all workers; send the results.
     Finish,
-    /// Controller to worker: you hold nothing any more; forward what is on its way, and end once these have parted.
-    Release { members: Vec<u32> },
-    /// Controller to worker: end now, whatever you do.
+    /// Controller to worker, which holds no bundle any more: forward messages in flight, and stop once all
+    /// `members` have sent [`Message::Drained`].
+    Drain { members: Vec<u32> },
+    /// Controller to worker: stop immediately.
     Stop,
 
-    /// Worker to controller.
+    /// Worker to controller: periodic report.
     Report(Box<Report>),
-    /// Worker to controller: what it recorded since it last told; of a job whose trace is kept.
-    Traced(Box<Traced>),
-    /// Worker to controller: a bundle that migrated is there.
+    /// Worker to controller: samples recorded since the last message, if the job is traced.
+    Trace(Box<TraceBatch>),
+    /// Worker to controller: a migrated bundle has arrived.
     Installed { bundle: BundleIx, version: u32 },
     /// Worker to controller: a bundle's part of a snapshot is durable.
     Saved(Box<Saved>),
-    /// Worker to controller: a bundle is at the program's end.
+    /// Worker to controller: a bundle has reached the end of the program.
     Ended { bundle: BundleIx },
     /// Worker to controller: a partition of a result.
     Output { dataset: u32, partition: u32, content: Chunk },
-    /// Worker to controller: all results are handed in; the last message.
+    /// Worker to controller: all results were sent. This is the last message.
     Finished(Box<Report>),
-    /// Worker to controller: another worker cannot be reached.
+    /// Worker to controller: another worker is unreachable.
     Unreachable { worker: u32 },
-    /// Worker to controller.
+    /// Worker to controller: the job failed here.
     Failed(JobError),
 }
 
-/// Where everything is and from where it goes on.
+/// The state that a job starts or restarts from: placement, members and snapshot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Beginning {
+pub(crate) struct JobState {
     pub map: Vec<Entry>,
     pub members: Vec<u32>,
-    /// How many changes of members there were.
+    /// Version of `members`.
     pub version: u32,
     pub snapshot: Option<Manifest>,
 }
 
-/// A whole snapshot: what it takes to go on from it.
+/// The manifest of a complete snapshot, from which a job can resume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
-    /// Where every bundle is: at the signal of this epoch.
+    /// Position of every bundle: the signal of this epoch.
     pub position: Instance,
     pub iteration: u64,
-    /// By bundle: datasets with the epoch of the snapshot that holds their content.
+    /// By bundle: datasets, each with the epoch of the snapshot that holds its content.
     pub saved: Vec<Vec<(u32, u64)>>,
 }
 
-/// A bundle's part of a snapshot.
+/// One bundle's part of a snapshot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Saved {
     pub bundle: BundleIx,
@@ -118,75 +119,75 @@ pub(crate) struct Saved {
     pub datasets: Vec<(u32, u64)>,
 }
 
-/// A bundle on its way.
+/// A bundle in transit.
 #[derive(Debug, Clone)]
 pub(crate) struct Packed {
     pub bundle: BundleIx,
     pub version: u32,
     pub position: Instance,
-    pub aside: Vec<Instance>,
+    pub deferred: Vec<Instance>,
     pub gathered: Vec<u32>,
     pub iteration: u64,
-    pub evaluated: u32,
+    pub since_snapshot: u32,
     pub written: u64,
     pub written_before: Vec<(u64, u64)>,
     pub saved: Vec<(u32, u64)>,
     pub passed: Vec<(u32, u64)>,
     pub tasks: u64,
-    /// What has arrived for gathers that have not run: instance, source, chunk.
+    /// Chunks received for gathers that have not run: instance, place of the source, chunk.
     pub chunks: Vec<(Instance, u32, Option<Chunk>)>,
     /// Content by dataset.
     pub states: Vec<(u32, Chunk)>,
-    /// Signals that the receiver may have missed.
+    /// Signals that the receiver may not have.
     pub signals: Vec<(u64, Signal)>,
 }
 
-/// A part of a job's trace, as a worker recorded it.
+/// A batch of a job's trace, recorded by one worker.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Traced {
+pub(crate) struct TraceBatch {
     pub host: Host,
     pub threads: u32,
-    /// When it was told, on the worker's clock.
+    /// Time of sending, on the worker's clock.
     pub now_ns: u64,
-    /// Since it last told.
+    /// Time since the last batch.
     pub interval_ns: u64,
-    /// Tasks, with how long before `now_ns` each began, in ns.
+    /// Tasks, each with the nanoseconds between its start and `now_ns`.
     pub tasks: Vec<(u64, Sample)>,
     pub exchanges: Vec<Exchanged>,
 }
 
-/// What a worker tells of itself, by time and not by iteration.
+/// A worker's periodic report, sent by time and not by iteration.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub worker: u32,
-    /// Grows; the controller drops what was overtaken.
+    /// Increasing number; the controller drops reports that arrive out of order.
     pub number: u64,
     /// Time since the last report.
     pub interval_ns: u64,
     pub threads: u32,
-    /// Memory for partitions; `None`: not limited.
+    /// Memory available for partitions; `None` is unlimited.
     pub memory_bytes: Option<u64>,
-    /// A task runs at this moment.
+    /// Whether a task is running now.
     pub running: bool,
-    /// Core time in tasks since the last report, with bytes, by bundle that the worker has.
+    /// For each bundle on the worker: core time in tasks since the last report, in ns, and size in bytes.
     pub bundles: Vec<(BundleIx, u64, u64)>,
-    /// Of the bundle that is furthest behind.
+    /// Epoch of the bundle that is furthest behind.
     pub epoch: u64,
     pub iteration: u64,
     pub tasks: u64,
     pub busy_ns: u64,
-    /// Newest numbers of observe stages: epoch and value, as its bits, by statement. (JSON has no NaN.)
+    /// Latest observed values by statement: epoch and value. The value is stored as bits because JSON has no NaN.
     pub observed: BTreeMap<u32, (u64, u64)>,
-    /// When signals of outermost loops were computed there; of the last report only.
+    /// Times at which this worker computed signals of outermost loops; only in the last report.
     pub iterations_ns: Vec<u64>,
-    /// What the worker spent between the first and the last of these.
-    pub iterating: Spent,
+    /// Usage between the first and the last of these times.
+    pub iterating: Usage,
 }
 
-/// What a worker's threads did.
+/// Work done by a worker's threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Spent {
-    /// Core time in turns, loading left out.
+pub(crate) struct Usage {
+    /// Core time in turns, without loading.
     pub busy_ns: u64,
     pub tasks: u64,
 }

@@ -1,13 +1,13 @@
 //! The compiled program: a flat table of statements that every worker holds (paper §4.1).
 //!
-//! Control flow is in the statements: each says which follows, and a signal, which follows if it is
-//! false. Between two signals the flow is a straight line, and a loop passes a signal in each
-//! iteration. So the number of signals passed (the *epoch*) and a statement name one run of one stage,
-//! on every worker alike; see [`Instance`].
+//! Control flow is part of the statements: each names its successor, and a signal also names its successor
+//! if false. Between two signals the flow is a straight line, and every iteration of a loop passes a signal.
+//! The number of signals passed (the *epoch*) and a statement therefore identify one run of one stage, on
+//! every worker; see [`Instance`].
 //!
 //! Datasets that a stage uses together have their partitions of one index on one worker. Such sets of
-//! datasets are *groups*, and a group's partitions of one index are a *bundle*: the unit of placement
-//! and migration. These are the constraints of §3.3, and they hold by construction.
+//! datasets are *groups*, and a group's partitions of one index are a *bundle*, the unit of placement and
+//! migration. These are the placement constraints of §3.3, which hold by construction.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,44 +20,44 @@ use crate::exchange::{Decode, GatherKernel, Routes, ScatterKernel};
 use crate::program::{KernelResult, Program};
 use crate::views::Partitions;
 
-/// Index of a bundle: of all groups, in order, counted through.
+/// Index of a bundle, counted over all groups in order.
 pub(crate) type BundleIx = u32;
 
 pub(crate) type Kernel<T> = Box<dyn Fn(Partitions) -> T + Send + Sync>;
 
-/// One run of one stage: the statement, and the number of signals that were passed before.
+/// One run of one stage: the statement, and the number of signals passed before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Instance {
     pub epoch: u64,
     pub statement: u32,
 }
 
-/// A partition's content, or why there is none.
-type Made<E> = Result<Box<dyn AnyData>, E>;
+/// The content of a partition, or the error in loading it.
+type LoadResult<E> = Result<Box<dyn AnyData>, E>;
 
-/// A dataset, without its type.
+/// A type-erased dataset.
 pub(crate) struct DatasetSpec {
     pub name: String,
     pub partitions: u32,
-    pub load: Box<dyn Fn(u32) -> Made<Cause> + Send + Sync>,
-    pub decode: fn(&[u8]) -> Made<DataError>,
-    /// No stage writes it: its loader makes it again at any time.
+    pub load: Box<dyn Fn(u32) -> LoadResult<Cause> + Send + Sync>,
+    pub decode: fn(&[u8]) -> LoadResult<DataError>,
+    /// Whether no stage writes the dataset, so that its loader can recreate it at any time.
     pub constant: bool,
     pub output: bool,
     pub group: u32,
 }
 
-/// A stage as workers run it.
+/// A statement of the table.
 pub(crate) struct Statement {
     pub name: String,
     pub kind: Kind,
-    /// Sets of datasets, a bit each.
+    /// Sets of datasets, with one bit per dataset.
     pub reads: u64,
     pub writes: u64,
-    /// One of these, which says the group.
+    /// One of these datasets, which determines the group.
     pub dataset: u32,
     pub group: u32,
-    /// What follows, unless a signal says otherwise.
+    /// The next statement, unless a false signal chooses another.
     pub next: u32,
 }
 
@@ -73,8 +73,8 @@ pub(crate) enum Kind {
         routes: Arc<Routes>,
         decode: Decode,
     },
-    /// `iteration`: of an outermost loop, so that passing it counts as an iteration; but where it is `first`
-    /// in the body, leaving the loop does not.
+    /// `iteration` marks a signal of an outermost loop: passing it counts as an iteration. If it is `first` in the
+    /// body, leaving the loop does not count.
     Signal {
         kernel: Kernel<bool>,
         otherwise: u32,
@@ -82,22 +82,22 @@ pub(crate) enum Kind {
         first: bool,
     },
     Observe(Kernel<f64>),
-    /// Only while a program is built.
+    /// Used only while a program is built.
     Jump,
     End,
 }
 
-/// Datasets that are used together.
+/// A set of datasets that are used together.
 pub(crate) struct Group {
     pub partitions: u32,
     pub first: BundleIx,
-    /// Set of datasets.
+    /// The datasets, with one bit each.
     pub datasets: u64,
-    /// By statement: the first from there on that concerns the group; its own, a signal or the end.
+    /// By statement: the first statement from there on that concerns the group (its own, a signal, or the end).
     pub enter: Vec<u32>,
 }
 
-/// A program that was checked and can be run, any number of times.
+/// A checked program, which can be run any number of times.
 pub struct Plan {
     pub(crate) program: u32,
     pub(crate) name: String,
@@ -109,28 +109,28 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The program's name.
+    /// Returns the program's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The same for two programs that were built alike; peers compare it when they connect.
+    /// Returns a hash that is equal for equal programs; peers compare it when they connect.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
 
-    /// A bundle's group and index in it.
+    /// Returns a bundle's group and its index within the group.
     pub(crate) fn locate(&self, bundle: BundleIx) -> (u32, u32) {
         let group = self.groups.partition_point(|group| group.first <= bundle) - 1;
         (group as u32, bundle - self.groups[group].first)
     }
 
-    /// The bundle of a statement's group at an index.
+    /// Returns the bundle at an index of a statement's group.
     pub(crate) fn bundle(&self, statement: u32, index: u32) -> BundleIx {
         self.groups[self.statements[statement as usize].group as usize].first + index
     }
 
-    /// Whether workers wait for others' booleans at all.
+    /// Returns the bundles that compute signals.
     pub(crate) fn signal_bundles(&self) -> impl Iterator<Item = BundleIx> {
         let signals = self.statements.iter().filter(|s| matches!(s.kind, Kind::Signal { .. }));
         signals.map(|s| self.groups[s.group as usize].first)
@@ -151,7 +151,7 @@ impl fmt::Debug for Plan {
     }
 }
 
-/// Checks a program and makes its table.
+/// Checks a program and compiles it.
 pub(crate) fn build(mut program: Program) -> Result<Plan, ProgramError> {
     if let Some(error) = program.error.take() {
         return Err(error);
@@ -183,7 +183,7 @@ pub(crate) fn build(mut program: Program) -> Result<Plan, ProgramError> {
 
 fn resolve_jumps(statements: &mut [Statement]) {
     let target = |statements: &[Statement], mut at: u32| {
-        // A chain of jumps ends: a loop without a signal was refused.
+        // Every chain of jumps ends, because a loop without a signal is rejected.
         while matches!(statements[at as usize].kind, Kind::Jump) {
             at = statements[at as usize].next;
         }
@@ -203,7 +203,7 @@ fn resolve_jumps(statements: &mut [Statement]) {
     }
 }
 
-/// Puts datasets that a statement names together into one group.
+/// Groups the datasets that statements name together.
 fn group(datasets: &mut [DatasetSpec], statements: &mut [Statement]) -> Vec<Group> {
     let mut sets: Vec<u64> = (0..datasets.len()).map(|index| 1 << index).collect();
     for used in statements.iter().map(|s| s.reads | s.writes).filter(|&used| used != 0) {
@@ -243,7 +243,7 @@ fn enter(statements: &[Statement], group: u32, mut at: u32) -> u32 {
     }
 }
 
-/// FNV-1a over what has to be equal in all processes of a job.
+/// Computes the FNV-1a hash of everything that must be equal in all processes of a job.
 fn fingerprint(plan: &Plan, made_from: &str) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     let mut add = |bytes: &[u8]| {

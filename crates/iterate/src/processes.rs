@@ -1,10 +1,10 @@
-//! A job over several processes, of one machine or more: a controller, and workers that dial it.
+//! A job over several processes on one or more machines: a controller, and workers that connect to it.
 //!
-//! How workers are started is the launcher's business: [`control`] hands it an [`Invitation`] with what a
-//! worker has to know, and [`work`] is what the worker calls. Both build the same program, which is
-//! compared when they connect. A worker needs nothing else, so that any launcher (this machine's
-//! processes, a Spark barrier task) can host it. The invitation may go in the environment, as
-//! `PELLUCID_ITERATE_CONTROLLER`, `PELLUCID_ITERATE_SECRET` and `PELLUCID_ITERATE_RANK`.
+//! The launcher decides how workers are started. [`control`] passes it an [`Invitation`], which holds
+//! everything a worker needs, and each worker calls [`work`]. Both sides build the same program, which they
+//! compare when they connect. Any launcher can therefore host a worker: local processes, or Spark barrier
+//! tasks. The invitation can be passed in the environment, as `PELLUCID_ITERATE_CONTROLLER`,
+//! `PELLUCID_ITERATE_SECRET` and `PELLUCID_ITERATE_RANK`.
 
 use std::collections::BTreeMap;
 use std::process::{Child, Command};
@@ -13,35 +13,35 @@ use std::sync::atomic::Ordering;
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use crate::control::Wanted;
+use crate::control::RequestedState;
 use crate::controller::Controller;
 use crate::error::JobError;
 use crate::handshake::CONTROLLER;
-use crate::local::{REPORT, ROUND, StopAtEnd};
-use crate::merging::Merging;
-use crate::mesh::{Mesh, News};
+use crate::local::{POLL_INTERVAL, REPORT_INTERVAL, StopAtEnd};
+use crate::merging::TraceMerger;
+use crate::mesh::{Mesh, MeshEvent};
 use crate::message::{Envelope, Message, Peer};
 use crate::plan::Plan;
 use crate::recording::Recording;
 use crate::run::{Outcome, RunOptions, Snapshots};
-use crate::sampling::{Kept, Sampler};
+use crate::sampling::{SampleBuffer, Sampler};
 use crate::store::{self, SnapshotStore};
-use crate::threads::{Clocked, Io, drive};
+use crate::threads::{ClockMeter, Io, drive};
 use crate::worker::{Store, Worker, WorkerOptions};
 
-/// How often the controller's process lets workers know that it is there.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+/// Interval of the controller's heartbeats to workers.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 
 const ADDRESS: &str = "PELLUCID_ITERATE_CONTROLLER";
 const SECRET: &str = "PELLUCID_ITERATE_SECRET";
 const RANK: &str = "PELLUCID_ITERATE_RANK";
 
-/// What a worker has to know to take part in a job.
+/// The information that a worker needs to join a job.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Invitation {
-    /// Where the controller listens: `host:port`.
+    /// Address of the controller: `host:port`.
     pub controller: String,
-    /// What all processes of the job know, and nobody else.
+    /// Secret shared by the processes of the job.
     pub secret: String,
 }
 
@@ -52,15 +52,15 @@ impl std::fmt::Debug for Invitation {
 }
 
 impl Invitation {
-    /// Hands the invitation to a process that is to be started, in its environment.
+    /// Adds the invitation to the environment of a process to be started.
     pub fn put_into(&self, command: &mut Command, rank: u32) {
         command.env(ADDRESS, &self.controller).env(SECRET, &self.secret).env(RANK, rank.to_string());
     }
 
-    /// The invitation that this process was started with, and its rank; `None`: it is no worker.
+    /// Reads this process's invitation and rank from its environment. Returns `None` if it is not a worker.
     ///
     /// # Errors
-    /// What is missing or wrong, where one of the variables says that it is to be a worker.
+    /// If only some of the variables are set, or the rank is invalid.
     pub fn from_environment() -> Result<Option<(Self, u32)>, String> {
         let get = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
         let (controller, rank) = (get(ADDRESS), get(RANK));
@@ -75,24 +75,24 @@ impl Invitation {
         Ok(Some((Self { controller, secret }, rank)))
     }
 
-    /// The secret alone, where a controller is to share it with workers that somebody else starts.
+    /// Reads only the secret, for a controller whose workers are started elsewhere.
     pub fn secret_from_environment() -> Option<String> {
         std::env::var(SECRET).ok().filter(|secret| !secret.is_empty())
     }
 }
 
-/// How the workers of a job are found.
+/// Configuration of the workers of a job.
 pub struct Cluster {
-    /// Workers that have to be there before it begins.
+    /// Number of workers that must connect before the job starts.
     pub workers: u32,
-    /// Where the controller listens; port 0 is any.
+    /// Address that the controller listens on; port 0 picks a free port.
     pub bind: String,
-    /// What all processes know; `None`: made up.
+    /// Secret of the job; `None` generates one.
     pub secret: Option<String>,
-    /// Whether loads are evened out.
+    /// Whether the controller balances load.
     pub balances: bool,
-    /// Whether somebody starts as many workers again when all are lost, as Spark does with the tasks of a stage. The
-    /// job then waits for them, and goes on from its snapshot or its start.
+    /// Whether the launcher restarts all workers when all are lost, as Spark does with the tasks of a stage. The job
+    /// then waits for them, and resumes from its snapshot or restarts from the beginning.
     pub restarts: bool,
 }
 
@@ -102,22 +102,22 @@ impl Default for Cluster {
     }
 }
 
-/// How a worker takes part.
+/// Settings of a worker.
 pub struct WorkerSettings {
-    /// Its number; any that no other worker of the job has.
+    /// Rank of the worker, unique within the job.
     pub rank: u32,
     /// Threads that run tasks.
     pub threads: usize,
-    /// Where it listens for other workers; port 0 is any. `None`: at the address that it has towards the
-    /// controller, so that on one machine it is the loopback.
+    /// Address that it listens on for other workers; port 0 picks a free port. `None` uses the local address of its
+    /// route to the controller, which is the loopback address on a single machine.
     pub bind: Option<String>,
-    /// As the controller has them; every worker writes its own partitions.
+    /// Snapshot settings, the same as the controller's. Each worker writes its own partitions.
     pub snapshots: Option<Snapshots>,
-    /// Memory for partitions; `None`: not limited. A job that does not fit ends with an error.
+    /// Memory available for partitions; `None` is unlimited. A job that does not fit fails with an error.
     pub memory_bytes: Option<u64>,
-    /// Whether the controller keeps a trace: tasks are then sampled, and what is sent is counted.
+    /// Whether the job is traced: the worker then samples tasks, and counts messages and bytes.
     pub traced: bool,
-    /// How long the controller, which has something to say every second, may be silent.
+    /// Maximum time without a message from the controller, which sends one per second.
     pub wait_limit: Duration,
 }
 
@@ -135,10 +135,10 @@ impl Default for WorkerSettings {
     }
 }
 
-/// Runs a job over workers that `start` starts; those that it returns are ended with the job.
+/// Runs a job on the workers started by `start`. Child processes that it returns are terminated with the job.
 ///
 /// # Errors
-/// What failed; among others, workers that do not come within `options.wait_limit`.
+/// If the job fails, or workers do not connect within `options.wait_limit`.
 pub fn control(
     plan: Arc<Plan>,
     cluster: &Cluster,
@@ -155,24 +155,24 @@ pub fn control(
     let invitation = Invitation { controller: mesh.address.clone(), secret };
     let memory = std::mem::take(&mut options.memory);
     let recording = options.recorder.take().map(|recorder| Recording::begin(&plan, recorder));
-    let trace = recording.map(|recording| Merging::new(recording, memory));
+    let trace = recording.map(|recording| TraceMerger::new(recording, memory));
     let mut controller = Controller::new(plan, cluster.workers as usize, cluster.balances, manifest);
     controller.restarts = cluster.restarts;
     let children = start(&invitation).map_err(|error| wrong(format!("cannot start workers: {error}")))?;
-    let mut job = Serving {
+    let mut job = JobDriver {
         controller,
         trace,
         mesh: mesh.clone(),
         addresses: BTreeMap::new(),
         children,
-        heard: BTreeMap::new(),
-        wanted: Wanted::Run,
+        last_heard: BTreeMap::new(),
+        requested: RequestedState::Run,
         begun: Instant::now(),
-        gathers: Instant::now(),
-        shown: Instant::now(),
-        told: Instant::now(),
-        listened: Instant::now(),
-        moved: (0, Instant::now()),
+        gathering_since: Instant::now(),
+        progress_at: Instant::now(),
+        heartbeat_at: Instant::now(),
+        polled_at: Instant::now(),
+        last_progress: (0, Instant::now()),
     };
     while job.controller.result.is_none() {
         job.round(&mut options, store.as_deref());
@@ -190,136 +190,143 @@ pub fn control(
 }
 
 /// The controller's side of a job.
-struct Serving {
+struct JobDriver {
     controller: Controller,
-    trace: Option<Merging>,
+    trace: Option<TraceMerger>,
     mesh: Arc<Mesh>,
     addresses: BTreeMap<u32, String>,
     children: Vec<Child>,
-    /// When each worker was last heard of.
-    heard: BTreeMap<u32, Instant>,
-    wanted: Wanted,
+    /// Time of the last message from each worker.
+    last_heard: BTreeMap<u32, Instant>,
+    requested: RequestedState,
     begun: Instant,
-    /// Since when not all workers are there, while that is so.
-    gathers: Instant,
-    shown: Instant,
-    /// When workers were last told where the others are.
-    told: Instant,
-    /// When it was last asked what has come from workers.
-    listened: Instant,
-    /// Tasks that had run, and since when no more have.
-    moved: (u64, Instant),
+    /// Start of the current wait for workers to connect.
+    gathering_since: Instant,
+    progress_at: Instant,
+    /// Time of the last heartbeat, which carries the workers' addresses.
+    heartbeat_at: Instant,
+    /// Time of the last poll for messages.
+    polled_at: Instant,
+    /// Number of tasks run, and the time at which it last changed.
+    last_progress: (u64, Instant),
 }
 
-impl Serving {
+impl JobDriver {
     fn round(&mut self, options: &mut RunOptions, store: Option<&SnapshotStore>) {
         let mesh = self.mesh.clone();
-        let mut news = Vec::new();
-        let mut away = self.listened.elapsed();
+        let mut events = Vec::new();
+        let mut unpolled = self.polled_at.elapsed();
         let from = Instant::now();
-        mesh.poll(Some(ROUND), |item| news.push(item));
-        away += from.elapsed().saturating_sub(ROUND);
-        self.listened = Instant::now();
-        if away > SIGN_OF_LIFE {
-            // Here nobody listened: a slow store was waited for, or the process was stopped. That is nobody's silence.
-            self.heard.values_mut().for_each(|heard| *heard += away);
-            self.gathers += away;
-            self.moved.1 += away;
+        mesh.poll(Some(POLL_INTERVAL), |event| events.push(event));
+        unpolled += from.elapsed().saturating_sub(POLL_INTERVAL);
+        self.polled_at = Instant::now();
+        if unpolled > HEARTBEAT_INTERVAL {
+            // This process did not poll because of a slow store or because it was stopped. Do not count that time
+            // against the workers.
+            self.last_heard.values_mut().for_each(|last_heard| *last_heard += unpolled);
+            self.gathering_since += unpolled;
+            self.last_progress.1 += unpolled;
         }
-        for item in news {
-            match item {
-                News::Joined(worker, address) => {
+        for event in events {
+            match event {
+                MeshEvent::Joined(worker, address) => {
                     self.addresses.insert(worker, address);
-                    self.heard.insert(worker, Instant::now());
-                    self.tell_addresses();
+                    self.last_heard.insert(worker, Instant::now());
+                    self.send_addresses();
                     self.controller.joined(worker);
                 }
-                News::Message(Peer::Worker(worker), envelope) => {
-                    self.heard.insert(worker, Instant::now());
+                MeshEvent::Message(Peer::Worker(worker), envelope) => {
+                    self.last_heard.insert(worker, Instant::now());
                     match (envelope.message, &mut self.trace) {
                         (Message::Unreachable { worker: other }, _) => {
                             if self.controller.is_current(envelope.generation) && other != worker {
-                                self.give_up(other, &format!("worker {worker} cannot reach it"));
+                                self.drop_worker(other, &format!("worker {worker} cannot reach it"));
                             }
                         }
-                        (Message::Traced(traced), Some(trace)) => {
-                            trace.take(worker, *traced, self.controller.members());
+                        (Message::Trace(batch), Some(trace)) => {
+                            trace.take(worker, *batch, self.controller.members());
                         }
                         (message, _) => self.controller.handle(worker, Envelope { message, ..envelope }),
                     }
                 }
-                News::Lost(Peer::Worker(worker), cause) => self.lost(worker, &cause),
-                News::Message(Peer::Controller, _) | News::Lost(Peer::Controller, _) => {}
+                MeshEvent::Lost(Peer::Worker(worker), cause) => self.lost(worker, &cause),
+                MeshEvent::Message(Peer::Controller, _) | MeshEvent::Lost(Peer::Controller, _) => {}
             }
         }
-        if self.told.elapsed() >= SIGN_OF_LIFE {
-            self.tell_addresses();
+        if self.heartbeat_at.elapsed() >= HEARTBEAT_INTERVAL {
+            self.send_addresses();
         }
         store::commit(&mut self.controller, store);
-        self.obey(options);
-        self.watch(options);
+        self.apply_requests(options);
+        self.check_timeouts(options);
         for (worker, envelope) in std::mem::take(&mut self.controller.out) {
             crate::worker::Network::send(&*mesh, Peer::Worker(worker), envelope);
         }
-        if let (Some(progress), true) = (&mut options.progress, self.shown.elapsed() >= REPORT) {
-            self.shown = Instant::now();
+        if let (Some(progress), true) = (&mut options.progress, self.progress_at.elapsed() >= REPORT_INTERVAL)
+        {
+            self.progress_at = Instant::now();
             progress(&self.controller.progress());
         }
     }
 
-    /// Tells workers where the others are; from time to time again, as a sign that somebody is there.
-    fn tell_addresses(&mut self) {
-        self.told = Instant::now();
+    /// Sends all workers the addresses of the others; repeated as a heartbeat.
+    fn send_addresses(&mut self) {
+        self.heartbeat_at = Instant::now();
         let to = self.addresses.keys().map(|&worker| Peer::Worker(worker));
-        to.for_each(|to| self.mesh.tell_addresses(to, &self.addresses));
+        to.for_each(|to| self.mesh.send_addresses(to, &self.addresses));
     }
 
     fn lost(&mut self, worker: u32, cause: &str) {
-        self.heard.remove(&worker);
+        self.last_heard.remove(&worker);
         self.addresses.remove(&worker);
         self.controller.lost(worker, cause);
     }
 
-    /// Goes on without a worker whose connection is still there: cut off, it learns that it takes part no more.
-    fn give_up(&mut self, worker: u32, cause: &str) {
+    /// Declares a connected worker lost. Closing its connection tells the worker that it left the job.
+    fn drop_worker(&mut self, worker: u32, cause: &str) {
         self.mesh.cut(Peer::Worker(worker));
         self.lost(worker, cause);
     }
 
-    fn obey(&mut self, options: &RunOptions) {
+    fn apply_requests(&mut self, options: &RunOptions) {
         if let (Some(control), true) = (&options.control, self.controller.has_begun()) {
             control.leaving().into_iter().for_each(|worker| self.controller.leave(worker));
         }
         let Some(control) = &options.control else { return };
-        let wanted = control.wanted();
-        if wanted != self.wanted {
-            self.wanted = wanted;
-            match wanted {
-                Wanted::Cancel => self.controller.fail(control.error()),
-                Wanted::Pause | Wanted::Run => self.controller.pause(wanted == Wanted::Pause),
+        let requested = control.requested();
+        if requested != self.requested {
+            self.requested = requested;
+            match requested {
+                RequestedState::Cancel => self.controller.fail(control.error()),
+                RequestedState::Pause | RequestedState::Run => {
+                    self.controller.pause(requested == RequestedState::Pause)
+                }
             }
         }
     }
 
-    /// Puts an end to waits that are too long.
-    fn watch(&mut self, options: &RunOptions) {
+    /// Fails the job or drops workers when a wait exceeds the limit.
+    fn check_timeouts(&mut self, options: &RunOptions) {
         let limit = options.wait_limit;
         let silent: Vec<u32> = self
-            .heard
+            .last_heard
             .iter()
-            .filter(|(_, heard)| heard.elapsed() > limit)
+            .filter(|(_, last_heard)| last_heard.elapsed() > limit)
             .map(|(&worker, _)| worker)
             .collect();
         for worker in silent {
-            self.give_up(worker, &format!("it said nothing for {:.1} s", limit.as_secs_f64()));
+            self.drop_worker(worker, &format!("no message from it for {:.1} s", limit.as_secs_f64()));
         }
         if self.controller.has_begun() {
-            self.gathers = Instant::now();
+            self.gathering_since = Instant::now();
             let tasks = self.controller.progress().tasks;
-            if tasks != self.moved.0 || self.wanted == Wanted::Pause || self.controller.is_busy() {
-                self.moved = (tasks, Instant::now());
-            } else if self.moved.1.elapsed() > limit {
-                let waited_for = "a task to become ready: the job stands still".into();
+            if tasks != self.last_progress.0
+                || self.requested == RequestedState::Pause
+                || self.controller.is_busy()
+            {
+                self.last_progress = (tasks, Instant::now());
+            } else if self.last_progress.1.elapsed() > limit {
+                let waited_for = "a task to become ready; the job has stalled".into();
                 self.controller.fail(JobError::TimedOut { waited_for, limit });
             }
             return;
@@ -328,17 +335,20 @@ impl Serving {
         let gone =
             children.find_map(|(rank, child)| child.try_wait().ok().flatten().map(|status| (rank, status)));
         if let Some((worker, status)) = gone.filter(|_| !self.controller.restarts) {
-            let cause = format!("it ended before the job began ({status})");
+            let cause = format!("it exited before the job began ({status})");
             self.controller.fail(JobError::WorkerLost { worker, cause });
-        } else if self.children.is_empty() && !self.controller.restarts && self.gathers.elapsed() > limit {
-            // Children that live read their data, for as long as that takes; so do workers of whom another would say
-            // that they ended.
+        } else if self.children.is_empty()
+            && !self.controller.restarts
+            && self.gathering_since.elapsed() > limit
+        {
+            // No timeout for live children, which may still be reading their data, nor for workers whose launcher
+            // reports their end.
             let waited_for = format!("workers to connect to {}", self.mesh.address);
             self.controller.fail(JobError::TimedOut { waited_for, limit });
         }
     }
 
-    /// Workers end by themselves when they are told; those that do not are ended.
+    /// Waits up to 5 s for the children to exit by themselves, and then kills them.
     fn end_children(&mut self) {
         let until = Instant::now() + Duration::from_secs(5);
         for child in &mut self.children {
@@ -351,44 +361,44 @@ impl Serving {
     }
 }
 
-/// Any port at the address that this machine has towards another. Nothing is sent.
-fn facing(other: &str) -> Result<String, String> {
+/// Returns this machine's address on the route to `other`, with port 0. Sends nothing.
+fn address_facing(other: &str) -> Result<String, String> {
     let towards = |any: &str| {
         let socket = std::net::UdpSocket::bind(any)?;
         socket.connect(other)?;
         socket.local_addr()
     };
     let own = towards("0.0.0.0:0").or_else(|_| towards("[::]:0"));
-    let own = own.map_err(|error| format!("no way to {other}: {error}"))?;
+    let own = own.map_err(|error| format!("cannot find a route to {other}: {error}"))?;
     Ok(std::net::SocketAddr::new(own.ip(), 0).to_string())
 }
 
-/// 32 random bytes, as text.
+/// Returns 32 random bytes as hexadecimal digits.
 fn random_secret() -> Result<String, String> {
     let mut bytes = [0u8; 32];
     let read = std::fs::File::open("/dev/urandom")
         .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes));
-    read.map_err(|error| format!("cannot make a secret: {error}"))?;
+    read.map_err(|error| format!("cannot read a random secret: {error}"))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// A worker's connections, for its threads.
-struct Connected<'w> {
+/// The network I/O of a worker's threads.
+struct WorkerIo<'w> {
     mesh: Arc<Mesh>,
     worker: &'w Worker,
 }
 
-impl Io for Connected<'_> {
+impl Io for WorkerIo<'_> {
     fn poll(&self, wait: Option<Duration>) -> bool {
-        self.mesh.poll(wait, |news| match news {
-            News::Message(from, envelope) => self.worker.handle(from, envelope),
-            // Without a controller there is no job.
-            News::Lost(Peer::Controller, _) => self.worker.stop(),
-            // What was on its way is lost, even if the worker is not: the controller decides who goes on.
-            News::Lost(Peer::Worker(worker), _) if self.worker.members().contains(&worker) => {
+        self.mesh.poll(wait, |event| match event {
+            MeshEvent::Message(from, envelope) => self.worker.handle(from, envelope),
+            // A worker cannot continue without its controller.
+            MeshEvent::Lost(Peer::Controller, _) => self.worker.stop(),
+            // Messages in flight are lost even if the worker is alive, so the controller must decide.
+            MeshEvent::Lost(Peer::Worker(worker), _) if self.worker.members().contains(&worker) => {
                 self.worker.send(Peer::Controller, Message::Unreachable { worker });
             }
-            News::Lost(Peer::Worker(_), _) | News::Joined(..) => {}
+            MeshEvent::Lost(Peer::Worker(_), _) | MeshEvent::Joined(..) => {}
         })
     }
 
@@ -396,20 +406,21 @@ impl Io for Connected<'_> {
         crate::worker::Network::is_full(&*self.mesh)
     }
 
-    fn workers_here(&self) -> usize {
-        self.mesh.workers_here()
+    fn local_workers(&self) -> usize {
+        self.mesh.local_workers()
     }
 }
 
-/// Takes part in a job until it ends.
+/// Runs this process as a worker until the job ends.
 ///
 /// # Errors
-/// A controller that cannot be reached or refuses, and snapshots that cannot be opened. What fails in the
-/// job itself is told to the controller.
+/// If the controller is unreachable or refuses this worker, or the snapshot store cannot be opened. Failures of
+/// the job itself are reported to the controller.
 pub fn work(plan: Arc<Plan>, invitation: &Invitation, settings: &WorkerSettings) -> Result<(), JobError> {
     let rank = settings.rank;
     let wrong = |cause: String| JobError::Connection { peer: invitation.controller.clone(), cause };
-    let bind = settings.bind.clone().map_or_else(|| facing(&invitation.controller), Ok).map_err(wrong)?;
+    let bind =
+        settings.bind.clone().map_or_else(|| address_facing(&invitation.controller), Ok).map_err(wrong)?;
     let (mesh, listener) = Mesh::new(&bind, &invitation.secret, plan.fingerprint(), rank).map_err(wrong)?;
     mesh.accept(listener, |refusal| eprintln!("pellucid: {refusal}"));
     let store = settings.snapshots.as_ref().map(SnapshotStore::open).transpose()?;
@@ -417,49 +428,49 @@ pub fn work(plan: Arc<Plan>, invitation: &Invitation, settings: &WorkerSettings)
     let threads = settings.threads.max(1);
     let options = WorkerOptions { rank, threads, snapshot_every, memory_bytes: settings.memory_bytes };
     let worker = Worker::new(plan.clone(), options, mesh.clone(), store.map(|store| store as Arc<dyn Store>));
-    let kept = settings.traced.then(|| Arc::new(Kept::new(threads)));
-    if let Some(kept) = &kept {
-        let _ = (worker.kept.set(kept.clone()), mesh.kept.set(kept.clone()));
+    let samples = settings.traced.then(|| Arc::new(SampleBuffer::new(threads)));
+    if let Some(samples) = &samples {
+        let _ = (worker.samples.set(samples.clone()), mesh.samples.set(samples.clone()));
     }
     let waker = mesh.clone();
-    let _ = worker.rings[0].waker.set(Box::new(move || waker.interrupt()));
+    let _ = worker.run_queues[0].waker.set(Box::new(move || waker.interrupt()));
     mesh.dial_controller(&invitation.controller).map_err(wrong)?;
-    let io = Connected { mesh: mesh.clone(), worker: &worker };
+    let io = WorkerIo { mesh: mesh.clone(), worker: &worker };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         let _stop = StopAtEnd(&worker);
         for index in 0..threads {
             let (worker, io) = (&worker, &io);
-            let meter = Clocked::new(kept.as_deref().map(|kept| Sampler::new(&plan, kept)));
+            let meter = ClockMeter::new(samples.as_deref().map(|samples| Sampler::new(&plan, samples)));
             let started =
                 Builder::new().spawn_scoped(scope, move || drive(worker, index, meter, cores, Some(io)));
             if let Err(error) = started {
                 return Err(JobError::no_thread(index, threads, &error));
             }
         }
-        // While all threads are in long tasks, this one reads, and reports.
+        // This thread reports, and receives messages while all others run long tasks.
         let mut reported = Instant::now();
         while !worker.stopped.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(2));
-            if worker.rings.iter().all(|ring| !ring.at_rest.load(Ordering::SeqCst)) {
+            if worker.run_queues.iter().all(|queue| !queue.idle.load(Ordering::SeqCst)) {
                 io.poll(None);
             }
-            if reported.elapsed() >= REPORT {
+            if reported.elapsed() >= REPORT_INTERVAL {
                 worker.tick(reported.elapsed().as_nanos() as u64);
                 reported = Instant::now();
             }
-            if mesh.silence() > settings.wait_limit {
+            if mesh.controller_silence() > settings.wait_limit {
                 worker.stop();
             }
         }
         Ok(())
     })?;
-    // Of one that was let go, or whose job failed.
-    worker.tell_traced();
-    mesh.drain(Duration::from_secs(5));
+    // A worker that left, or whose job failed, may still have samples.
+    worker.send_trace();
+    mesh.flush_all(Duration::from_secs(5));
     mesh.close();
-    if mesh.silence() > settings.wait_limit {
-        let waited_for = format!("a word of the controller at {}", invitation.controller);
+    if mesh.controller_silence() > settings.wait_limit {
+        let waited_for = format!("the controller at {}", invitation.controller);
         return Err(JobError::TimedOut { waited_for, limit: settings.wait_limit });
     }
     Ok(())
@@ -471,18 +482,18 @@ mod tests {
     use crate::Program;
 
     #[test]
-    fn a_worker_whose_controller_hangs_ends() {
+    fn worker_times_out_when_controller_hangs() {
         let mut program = Program::new("nothing");
         let one = program.dataset("one", 1, |_| Ok(0u64));
         program.transform("nothing", one, (), |_, ()| Ok(()));
         let plan = program.build().unwrap();
-        // It answers who connects, and no more.
+        // It completes the handshake and then sends nothing.
         let (mesh, listener) = Mesh::new("127.0.0.1:0", "secret", plan.fingerprint(), CONTROLLER).unwrap();
         mesh.accept(listener, |_| ());
         let invitation = Invitation { controller: mesh.address.clone(), secret: "secret".into() };
         let settings = WorkerSettings { wait_limit: Duration::from_millis(200), ..WorkerSettings::default() };
         let error = work(plan, &invitation, &settings).unwrap_err().to_string();
-        assert!(error.contains("a word of the controller"), "{error}");
+        assert!(error.contains("waiting for the controller"), "{error}");
         mesh.close();
     }
 }

@@ -1,9 +1,9 @@
 //! The driver program: datasets, and the stages that read and write them.
 //!
-//! A program is built once, as plain calls in the order in which it is to appear to run, and becomes a
-//! [`Plan`](crate::Plan): a flat table of statements that every worker holds (paper §3.2, §4.1). There
-//! are no scalars: a loop counter or a model is a dataset of one partition. Control flow follows
-//! *signals*, booleans that the worker with the partition computes and broadcasts.
+//! A program is built once, by calls in the order in which it appears to run, and compiled into a
+//! [`Plan`](crate::Plan): a flat table of statements that every worker holds (paper §3.2, §4.1). There are
+//! no scalars: a loop counter or a model is a dataset with one partition. Control flow follows *signals*,
+//! booleans that the worker with that partition computes and broadcasts.
 //!
 //! ```
 //! use pellucid_iterate::{Program, Route};
@@ -30,11 +30,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What is guaranteed
-//! - The result is that of running the statements one after the other, whatever the number of workers.
+//! # Guarantees
+//! - The result equals that of running the statements one after the other, for any number of workers.
 //! - A gather sees its chunks in the order of the partitions that sent them, and a tree reduce combines
-//!   in a fixed tree over partitions: floating-point results do not depend on workers or time.
-//! - A kernel may run again after a failure, from a snapshot: it has no side effects but on its views.
+//!   partitions in a fixed tree. Floating-point results do not depend on the number of workers or on timing.
+//! - A kernel may run again from a snapshot after a failure, so it must have no side effects other than on
+//!   the views that it writes.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -46,27 +47,27 @@ use crate::exchange::{Incoming, Outgoing, Route, Scatter};
 use crate::plan::{self, DatasetSpec, Kind, Plan, Statement};
 use crate::views::{Dataset, Reads, Writes};
 
-/// Datasets of a program, at most: sets of them are one machine word.
+/// Maximum number of datasets in a program: a set of datasets is one machine word.
 pub const MAX_DATASETS: usize = 64;
 
-/// What a kernel returns: an error or a panic fails the job, with the stage's and partition's names.
+/// The result of a kernel. An error or panic fails the job and names the stage and partition.
 pub type KernelResult = Result<(), Cause>;
 
-/// A program while it is built. See the [module](self).
+/// A program under construction. See the [module](self).
 pub struct Program {
     pub(crate) id: u32,
     pub(crate) name: String,
     pub(crate) made_from: String,
     pub(crate) datasets: Vec<DatasetSpec>,
     pub(crate) statements: Vec<Statement>,
-    /// Where the loops that are open begin, and their exits, innermost last.
+    /// Starts of the open loops and the signals that exit them, innermost last.
     loops: Vec<(usize, Vec<usize>)>,
-    /// The first thing that was wrong; the rest may follow from it.
+    /// The first error; later ones may be consequences of it.
     pub(crate) error: Option<ProgramError>,
 }
 
 impl Program {
-    /// An empty program.
+    /// Creates an empty program.
     pub fn new(name: impl Into<String>) -> Self {
         static PROGRAMS: AtomicU32 = AtomicU32::new(0);
         Self {
@@ -80,14 +81,14 @@ impl Program {
         }
     }
 
-    /// Says what kernels and loaders were made from and the stages do not show: options, and what tells the data from
-    /// others. Two programs that differ in it are no job of each other's: neither workers nor snapshots.
+    /// Adds `what` to the program's fingerprint: options and the identity of the data, which the stages do not show.
+    /// Programs that differ in it do not share workers or snapshots.
     pub fn made_from(&mut self, what: impl std::fmt::Debug) {
         self.made_from += &format!("{what:?};");
     }
 
-    /// Adds a dataset of `partitions` partitions. `load` makes the partition of an index, on the worker
-    /// that holds it; it runs again when a lost partition that no stage writes has to be loaded again.
+    /// Adds a dataset with `partitions` partitions. `load` creates the partition with a given index, on the worker
+    /// that holds it. It runs again if a lost partition that no stage writes must be reloaded.
     pub fn dataset<T: Data>(
         &mut self,
         name: impl Into<String>,
@@ -114,7 +115,7 @@ impl Program {
         Dataset { index, partitions, program: self.id, holds: PhantomData }
     }
 
-    /// Marks a dataset as a result: [`Outcome`](crate::Outcome) holds it when the program has ended.
+    /// Marks a dataset as output: [`Outcome`](crate::Outcome) holds it when the program has ended.
     pub fn output<T>(&mut self, dataset: Dataset<T>) {
         match self.datasets.get_mut(dataset.index as usize) {
             Some(spec) if dataset.program == self.id => spec.output = true,
@@ -122,7 +123,7 @@ impl Program {
         }
     }
 
-    /// Adds a stage of one task a partition, which reads and writes partitions of the same index.
+    /// Adds a stage with one task per partition, which reads and writes partitions of the same index.
     pub fn transform<R: Reads, W: Writes>(
         &mut self,
         name: impl Into<String>,
@@ -131,14 +132,14 @@ impl Program {
         kernel: impl for<'a> Fn(R::Views<'a>, W::Views<'a>) -> KernelResult + Send + Sync + 'static,
     ) {
         let kernel = Box::new(move |partitions| {
-            // SAFETY: `stage` and `Plan` checked that the datasets are this program's and distinct.
+            // SAFETY: `stage` and `Plan` checked that the datasets are distinct and belong to this program.
             unsafe { kernel(reads.views(partitions), writes.views(partitions)) }
         });
         self.stage(name.into(), &reads.datasets(), &writes.datasets(), Kind::Transform(kernel));
     }
 
-    /// Begins an exchange between partitionings: `kernel` runs once a partition of `reads` and sends
-    /// chunks to partitions of the datasets that [`Scatter::gather`] names.
+    /// Starts an exchange between partitionings: `kernel` runs once per partition of `reads` and sends chunks to
+    /// partitions of the datasets passed to [`Scatter::gather`].
     pub fn scatter<R: Reads, C: Data>(
         &mut self,
         name: impl Into<String>,
@@ -149,7 +150,7 @@ impl Program {
         Scatter::begin(self, name.into(), reads, route, kernel)
     }
 
-    /// Adds a copy of `from`'s one partition to every partition of `to`.
+    /// Copies the single partition of `from` to every partition of `to`.
     pub fn broadcast<T: Data + Clone>(&mut self, name: impl Into<String>, from: Dataset<T>, to: Dataset<T>) {
         let name = name.into();
         self.require_single(&name, from);
@@ -165,8 +166,8 @@ impl Program {
         });
     }
 
-    /// Adds a reduction of all partitions of `from` into the one of `into`, which it replaces. The tree
-    /// is fixed by the partitions' indexes (16 to one): the result does not depend on placement.
+    /// Reduces all partitions of `from` into the single partition of `into`, replacing its content. The tree is
+    /// fixed by the partitions' indexes, with a fan-in of 16, so the result does not depend on placement.
     pub fn tree_reduce<T: Data + Clone>(
         &mut self,
         name: impl Into<String>,
@@ -179,7 +180,7 @@ impl Program {
         crate::reduce::add(self, &name, from, into, Arc::new(combine));
     }
 
-    /// Adds a branch: `then` where the signal on `on`'s one partition is true, `otherwise` where not.
+    /// Adds a branch: `then` runs if the signal on the single partition of `on` is true, else `otherwise`.
     pub fn if_signal<T: Data>(
         &mut self,
         name: impl Into<String>,
@@ -197,7 +198,7 @@ impl Program {
         self.statements[end_of_then].next = self.statements.len() as u32;
     }
 
-    /// Adds a loop over `body`, which must hold a [`while_signal`](Self::while_signal).
+    /// Adds a loop over `body`, which must contain a [`while_signal`](Self::while_signal).
     pub fn repeat(&mut self, name: impl Into<String>, body: impl FnOnce(&mut Self)) {
         let start = self.statements.len();
         self.loops.push((start, Vec::new()));
@@ -215,8 +216,8 @@ impl Program {
         }
     }
 
-    /// Leaves the innermost loop here unless the signal on `on`'s one partition is true. First in the
-    /// body it is a `while`, last a `do … while`.
+    /// Exits the innermost loop here unless the signal on the single partition of `on` is true. At the start of the
+    /// body it makes a `while` loop, at the end a `do … while` loop.
     pub fn while_signal<T: Data>(
         &mut self,
         name: impl Into<String>,
@@ -235,7 +236,7 @@ impl Program {
         }
     }
 
-    /// Adds a loop that runs `body` `times` times, on a counter of its own.
+    /// Adds a loop that runs `body` exactly `times` times, with its own counter dataset.
     pub fn times(&mut self, name: impl Into<String>, times: u64, body: impl FnOnce(&mut Self)) {
         let name = name.into();
         let counter = self.dataset(format!("{name}: counter"), 1, |_| Ok(0u64));
@@ -253,9 +254,9 @@ impl Program {
         });
     }
 
-    /// Reports a number of `on`'s one partition (a loss, a residual) as it is at this point. The
-    /// newest goes with the worker's periodic report, to [`Progress`](crate::Progress); the rest are
-    /// dropped, so that it costs no message.
+    /// Observes a number, such as a loss or residual, of the single partition of `on` at this point of the program.
+    /// The worker's periodic report carries only the latest value, to [`Progress`](crate::Progress), so observing
+    /// costs no extra message.
     pub fn observe<T: Data>(
         &mut self,
         name: impl Into<String>,
@@ -269,15 +270,15 @@ impl Program {
         self.stage(name, &Reads::datasets(&on), &[], Kind::Observe(Box::new(value)));
     }
 
-    /// Checks the program and makes the table that workers run.
+    /// Checks the program and compiles it into the table that workers run.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first error in the program.
     pub fn build(self) -> Result<Arc<Plan>, ProgramError> {
         plan::build(self).map(Arc::new)
     }
 
-    /// Adds a signal; its index, for [`Self::set_otherwise`].
+    /// Adds a signal and returns its index, for [`Self::set_otherwise`].
     fn signal<T: Data>(
         &mut self,
         name: String,
@@ -308,7 +309,7 @@ impl Program {
         }
     }
 
-    /// Adds a statement with what it reads and writes, checked; its index.
+    /// Checks the datasets that a statement reads and writes, adds the statement, and returns its index.
     pub(crate) fn stage(
         &mut self,
         name: String,

@@ -1,8 +1,8 @@
-//! What a worker does with messages and ticks.
+//! A worker's handlers for messages and ticks.
 //!
-//! Every handler leaves things as they are when it is told twice, late, or out of order: entries of the
-//! map by their versions, chunks by their instances, signals by their epochs, bundles by the versions of
-//! their moves, everything by its generation.
+//! Every handler is idempotent and tolerates delayed and reordered messages: map entries are ordered by their
+//! versions, chunks by their instances, signals by their epochs, migrated bundles by the versions of their
+//! moves, and all messages by their generation.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -11,15 +11,15 @@ use crate::bundle::Bundle;
 use crate::cell::lock;
 use crate::data::Chunk;
 use crate::error::JobError;
-use crate::message::{Beginning, Entry, Envelope, Message, Packed, Peer, Report, Spent};
+use crate::message::{Entry, Envelope, JobState, Message, Packed, Peer, Report, Usage};
 use crate::plan::BundleIx;
 use crate::worker::{Control, Iterations, Worker};
 
-/// Reports, at most, for which a worker that was let go waits for the others' last words.
-const RELEASED: u32 = 50;
+/// Maximum number of report intervals that a draining worker waits for the others' [`Message::Drained`].
+const MAX_DRAIN_REPORTS: u32 = 50;
 
 impl Worker {
-    /// Takes in a message.
+    /// Handles a message.
     pub fn handle(&self, from: Peer, envelope: Envelope) {
         let here = self.generation.load(Ordering::Acquire);
         if envelope.generation < here {
@@ -27,9 +27,9 @@ impl Worker {
         }
         if envelope.generation > here {
             match envelope.message {
-                Message::Begin(beginning) => self.begin(envelope.generation, beginning),
+                Message::Begin(job_state) => self.begin(envelope.generation, job_state),
                 Message::Stop => self.stop(),
-                _ => lock(&self.control).held.push((from, envelope)),
+                _ => lock(&self.control).deferred_messages.push((from, envelope)),
             }
             return;
         }
@@ -48,32 +48,32 @@ impl Worker {
             Message::Install(packed) => self.install(from, *packed),
             Message::Installed { bundle, version } => {
                 let mut control = lock(&self.control);
-                if control.away.get(&bundle).is_some_and(|away| away.0 <= version) {
-                    control.away.remove(&bundle);
+                if control.in_flight.get(&bundle).is_some_and(|away| away.0 <= version) {
+                    control.in_flight.remove(&bundle);
                 }
             }
             Message::Map(entries) => self.change_map(&entries),
             Message::Members { version, members } => self.change_members(version, members),
             Message::Migrate { bundle, to } => self.migrate(bundle, to),
-            Message::Snapshot => self.snapshot_wanted.store(true, Ordering::Release),
+            Message::Snapshot => self.snapshot_requested.store(true, Ordering::Release),
             Message::Pause(pause) => {
                 self.paused.store(pause, Ordering::SeqCst);
                 self.interrupt.store(pause || self.stopped.load(Ordering::SeqCst), Ordering::SeqCst);
                 self.wake_all();
             }
             Message::Finish => self.finish(),
-            Message::Release { members } => self.release(members),
-            Message::Parted => {
+            Message::Drain { members } => self.start_drain(members),
+            Message::Drained => {
                 if let Peer::Worker(worker) = from {
-                    lock(&self.control).parted.insert(worker);
-                    self.end_if_released();
+                    lock(&self.control).drained_peers.insert(worker);
+                    self.stop_if_drained();
                 }
             }
             Message::Stop => self.stop(),
-            // Told twice, or not for a worker.
+            // Duplicates, and messages that are not for a worker.
             Message::Begin(_)
             | Message::Report(_)
-            | Message::Traced(_)
+            | Message::Trace(_)
             | Message::Saved(_)
             | Message::Ended { .. }
             | Message::Output { .. }
@@ -83,11 +83,11 @@ impl Worker {
         }
     }
 
-    /// Waits until no thread has a turn under way. False: one takes too long.
-    fn come_to_rest(&self) -> bool {
+    /// Waits until no thread runs a turn. Returns false if that takes over 60 s.
+    fn quiesce(&self) -> bool {
         self.interrupt.store(true, Ordering::SeqCst);
         let mut left = 60_000;
-        while !self.rings.iter().all(|ring| ring.at_rest.load(Ordering::SeqCst)) {
+        while !self.run_queues.iter().all(|queue| queue.idle.load(Ordering::SeqCst)) {
             if left == 0 {
                 return false;
             }
@@ -97,87 +97,87 @@ impl Worker {
         true
     }
 
-    /// Begins, or rolls back and begins again (§3.3): bundles that are here keep the partitions that
-    /// have not changed since the snapshot; the rest is loaded when a bundle has its first turn.
-    fn begin(&self, generation: u32, beginning: Arc<Beginning>) {
-        if !self.come_to_rest() {
+    /// Starts the job, or rolls back and restarts it (§3.3). Bundles on this worker keep the partitions that have
+    /// not changed since the snapshot; the rest is loaded in a bundle's first turn.
+    fn begin(&self, generation: u32, job_state: Arc<JobState>) {
+        if !self.quiesce() {
             let limit = std::time::Duration::from_secs(60);
-            self.fail(JobError::TimedOut { waited_for: "a task to end before a rollback".into(), limit });
+            self.fail(JobError::TimedOut { waited_for: "a task to finish before the rollback".into(), limit });
             return;
         }
         self.generation.store(generation, Ordering::Release);
         self.signals.clear();
-        self.rings.iter().for_each(|ring| ring.clear());
-        self.forget_passed();
-        self.snapshot_wanted.store(false, Ordering::Release);
-        let before = self.set_members(beginning.version, beginning.members.clone()).unwrap_or_default();
-        for &worker in before.iter().filter(|worker| !beginning.members.contains(worker)) {
+        self.run_queues.iter().for_each(|queue| queue.clear());
+        self.reset_passed();
+        self.snapshot_requested.store(false, Ordering::Release);
+        let before = self.set_members(job_state.version, job_state.members.clone()).unwrap_or_default();
+        for &worker in before.iter().filter(|worker| !job_state.members.contains(worker)) {
             self.network.forget(worker);
         }
         let mut control = lock(&self.control);
-        control.early.clear();
+        control.early_arrivals.clear();
         control.leaving.clear();
-        control.away.clear();
-        // What ran before is not in what tasks count from here on.
-        control.gone = (0, 0);
+        control.in_flight.clear();
+        // Task counts start again from the snapshot.
+        control.departed = (0, 0);
         control.busy_before.clear();
         *lock(&self.iterations) = Iterations::default();
         let before = std::mem::take(&mut control.resident);
-        for &bundle in before.iter().filter(|&&bundle| beginning.map[bundle as usize].worker != self.rank()) {
-            let cell = self.cell(bundle);
-            cell.reset(false);
-            *cell.bundle() = None;
+        for &bundle in before.iter().filter(|&&bundle| job_state.map[bundle as usize].worker != self.rank()) {
+            let slot = self.slot(bundle);
+            slot.reset(false);
+            *slot.bundle() = None;
         }
-        for (bundle, &entry) in (0..).zip(&beginning.map) {
+        for (bundle, &entry) in (0..).zip(&job_state.map) {
             self.reset_owner(bundle, entry);
             if entry.worker == self.rank() {
-                self.restart(&mut control, bundle, &beginning);
+                self.restart(&mut control, bundle, &job_state);
             }
         }
-        control.beginning = Some(beginning);
+        control.job_state = Some(job_state);
         let resident = control.resident.clone();
-        let held = std::mem::take(&mut control.held);
+        let held = std::mem::take(&mut control.deferred_messages);
         drop(control);
         let waits = self.paused.load(Ordering::SeqCst) || self.stopped.load(Ordering::SeqCst);
         self.interrupt.store(waits, Ordering::SeqCst);
         for bundle in resident {
             self.notify(bundle);
         }
-        // Who computes signals has to know that nobody is behind the snapshot.
-        self.tell_passed(true);
+        // The bundles that compute signals must learn that every bundle has reached the snapshot.
+        self.report_passed(true);
         for (from, envelope) in held {
             self.handle(from, envelope);
         }
         self.wake_all();
     }
 
-    /// Puts a bundle where the job goes on.
-    fn restart(&self, control: &mut Control, ix: BundleIx, beginning: &Beginning) {
-        let cell = self.cell(ix);
-        cell.reset(false);
-        let mut bundle = cell.bundle().take().unwrap_or_else(|| Box::new(Bundle::new(&self.plan, ix)));
-        bundle.roll_back(&self.plan, beginning.snapshot.as_ref().map(|snapshot| snapshot.position.epoch));
-        if let Some(snapshot) = &beginning.snapshot {
+    /// Places a bundle at the position that the job restarts from.
+    fn restart(&self, control: &mut Control, ix: BundleIx, job_state: &JobState) {
+        let slot = self.slot(ix);
+        slot.reset(false);
+        let mut bundle = slot.bundle().take().unwrap_or_else(|| Box::new(Bundle::new(&self.plan, ix)));
+        bundle.roll_back(&self.plan, job_state.snapshot.as_ref().map(|snapshot| snapshot.position.epoch));
+        if let Some(snapshot) = &job_state.snapshot {
             bundle.position = snapshot.position;
             bundle.iteration = snapshot.iteration;
             for &(dataset, epoch) in &snapshot.saved[ix as usize] {
                 bundle.saved[dataset as usize] = Some(epoch);
             }
         }
-        self.place(control, bundle, beginning.map[ix as usize].version);
+        self.place(control, bundle, job_state.map[ix as usize].version);
     }
 
     fn change_map(&self, entries: &[(BundleIx, Entry)]) {
         for &(bundle, entry) in entries {
             self.set_owner(bundle, entry);
         }
-        // Who computes a signal may have waited for a worker that holds nothing any more.
+        // A bundle that computes a signal may have been waiting for a worker that no longer holds bundles.
         for bundle in self.plan.signal_bundles() {
             self.notify(bundle);
         }
     }
 
-    /// Takes a newer list of members: who was a member before. `None`: it was overtaken.
+    /// Replaces the member list by a newer one and returns the old one, or `None` if `members` is outdated.
     fn set_members(&self, version: u32, members: Vec<u32>) -> Option<Arc<Vec<u32>>> {
         let mut known = self.members.write().unwrap_or_else(PoisonError::into_inner);
         if known.0 > version {
@@ -187,69 +187,70 @@ impl Worker {
         Some(std::mem::replace(&mut known.1, Arc::new(members)))
     }
 
-    /// Tells new members the signals that they have missed: whoever computes one tells all before it.
+    /// Updates the member list and sends new members the known signals, which they have missed.
     fn change_members(&self, version: u32, members: Vec<u32>) {
         let Some(before) = self.set_members(version, members.clone()) else { return };
-        let parting = before.iter().filter(|worker| !members.contains(worker));
-        lock(&self.control).parting.extend(parting);
+        let draining_peers = before.iter().filter(|worker| !members.contains(worker));
+        lock(&self.control).draining_peers.extend(draining_peers);
         let known = self.signals.known();
         for worker in members.into_iter().filter(|worker| !before.contains(worker)) {
             self.send(Peer::Worker(worker), Message::Signals(known.clone()));
         }
     }
 
-    /// Of a worker that was let go: others may have sent it something before they knew, which it forwards. So it stays
-    /// until all have said that nothing more comes.
-    fn release(&self, members: Vec<u32>) {
-        lock(&self.control).released = Some((members.into_iter().collect(), 0));
-        self.end_if_released();
+    /// Starts draining this worker after it has left the job. Others may still send to it until they learn that it
+    /// left, so it forwards messages until all of them have sent [`Message::Drained`].
+    fn start_drain(&self, members: Vec<u32>) {
+        lock(&self.control).drain = Some((members.into_iter().collect(), 0));
+        self.stop_if_drained();
     }
 
-    /// Tells workers that were let go that nothing more comes from here, once the map has nothing at them. That is
-    /// with a report and so some time after the map changed: no task is left that was sending meanwhile. For how
-    /// many reports this worker has been let go itself; `None`: it was not.
-    fn take_leave(&self) -> Option<u32> {
+    /// Sends [`Message::Drained`] to workers that left and own no bundle in the map. This happens with a report, some
+    /// time after the map changed, so no task is still sending to them. Returns the number of reports since this
+    /// worker itself began to drain, or `None` if it does not.
+    fn notify_drained(&self) -> Option<u32> {
         let mut control = lock(&self.control);
-        let parting = std::mem::take(&mut control.parting);
+        let draining_peers = std::mem::take(&mut control.draining_peers);
         let holds = |worker: u32| (0..self.plan.bundles).any(|bundle| self.owner(bundle).worker == worker);
-        let (wait, part) = parting.into_iter().partition::<Vec<_>, _>(|&worker| holds(worker));
-        control.parting = wait;
-        let released = control.released.as_mut().map(|(_, reports)| {
+        let (wait, part) = draining_peers.into_iter().partition::<Vec<_>, _>(|&worker| holds(worker));
+        control.draining_peers = wait;
+        let drain = control.drain.as_mut().map(|(_, reports)| {
             *reports += 1;
             *reports
         });
         drop(control);
-        part.into_iter().for_each(|worker| self.send(Peer::Worker(worker), Message::Parted));
-        released
+        part.into_iter().for_each(|worker| self.send(Peer::Worker(worker), Message::Drained));
+        drain
     }
 
-    fn end_if_released(&self) {
+    fn stop_if_drained(&self) {
         let control = lock(&self.control);
-        let ends = control.released.as_ref().is_some_and(|(members, _)| members.is_subset(&control.parted));
+        let ends =
+            control.drain.as_ref().is_some_and(|(members, _)| members.is_subset(&control.drained_peers));
         drop(control);
         if ends {
             self.stop();
         }
     }
 
-    /// Flags a bundle; it leaves when its task, if one runs, has ended.
+    /// Requests the migration of a bundle, which leaves after its current task.
     fn migrate(&self, bundle: BundleIx, to: Entry) {
         let mut control = lock(&self.control);
-        let cell = self.cell(bundle);
-        if !cell.is_resident() || cell.version.load(Ordering::Acquire) >= to.version {
+        let slot = self.slot(bundle);
+        if !slot.is_resident() || slot.version.load(Ordering::Acquire) >= to.version {
             return;
         }
         control.leaving.insert(bundle, to);
-        cell.attention.store(true, Ordering::Release);
+        slot.migration_requested.store(true, Ordering::Release);
         drop(control);
         self.notify(bundle);
     }
 
-    /// Takes over a bundle, with what arrived for it before it did.
+    /// Takes over a migrated bundle and the arrivals that came before it.
     fn install(&self, from: Peer, packed: Packed) {
         let mut control = lock(&self.control);
         let (ix, version) = (packed.bundle, packed.version);
-        if self.owner(ix).version > version || self.cell(ix).is_resident() {
+        if self.owner(ix).version > version || self.slot(ix).is_resident() {
             return;
         }
         for &(epoch, signal) in &packed.signals {
@@ -265,29 +266,29 @@ impl Worker {
         };
         let tasks = bundle.tasks;
         self.set_owner(ix, Entry { worker: self.rank(), version });
-        control.gone.0 = control.gone.0.wrapping_sub(tasks);
+        control.departed.0 = control.departed.0.wrapping_sub(tasks);
         self.place(&mut control, Box::new(bundle), version);
         drop(control);
         self.notify(ix);
-        self.tell_passed(true);
+        self.report_passed(true);
         self.send(Peer::Controller, Message::Installed { bundle: ix, version });
         self.send(from, Message::Installed { bundle: ix, version });
         self.wake_all();
     }
 
-    /// Hands in the results. Where there are other workers, one of which may be lost meanwhile, partitions
-    /// stay as they are; else they are given away.
+    /// Sends the results. With other workers, one of which may still be lost, partitions are copied; a worker that
+    /// is alone gives them away.
     fn finish(&self) {
-        if !self.come_to_rest() {
+        if !self.quiesce() {
             return;
         }
-        self.tell_traced();
+        self.send_trace();
         let resident = lock(&self.control).resident.clone();
         let report = self.report(0, true);
         let alone = self.members().len() == 1;
         for bundle in resident {
-            let mut slot = self.cell(bundle).bundle();
-            let Some(bundle) = slot.as_mut() else { continue };
+            let mut guard = self.slot(bundle).bundle();
+            let Some(bundle) = guard.as_mut() else { continue };
             for (dataset, spec) in (0..).zip(&self.plan.datasets).filter(|(_, spec)| spec.output) {
                 let state = &mut bundle.states[dataset as usize];
                 let content = match state {
@@ -295,7 +296,7 @@ impl Worker {
                     Some(state) => Some(Chunk::encoded(&**state)),
                     None => None,
                 };
-                // None: told twice, or of another group.
+                // None: a duplicate message, or a dataset of another group.
                 if let Some(content) = content {
                     let partition = bundle.index;
                     debug_assert_eq!(spec.group, bundle.group);
@@ -306,76 +307,80 @@ impl Worker {
         self.send(Peer::Controller, Message::Finished(Box::new(report)));
     }
 
-    /// What this worker has to tell of itself; `interval_ns` since the last time.
+    /// Returns this worker's report; `interval_ns` is the time since the last one, and `whole` marks the final one.
     pub fn report(&self, interval_ns: u64, whole: bool) -> Report {
         let mut control = lock(&self.control);
         control.reports += 1;
         let iterations = lock(&self.iterations);
-        let spent = |of: fn(&Spent) -> u64| of(&iterations.last) - of(&iterations.first);
+        let spent = |of: fn(&Usage) -> u64| of(&iterations.last) - of(&iterations.first);
         let mut report = Report {
             worker: self.rank(),
             number: if whole { u64::MAX } else { control.reports },
             interval_ns,
-            threads: self.rings.len() as u32,
+            threads: self.run_queues.len() as u32,
             memory_bytes: self.options.memory_bytes,
-            running: !self.rings.iter().all(|ring| ring.at_rest.load(Ordering::SeqCst)),
+            running: !self.run_queues.iter().all(|queue| queue.idle.load(Ordering::SeqCst)),
             epoch: u64::MAX,
             iteration: u64::MAX,
-            tasks: control.gone.0,
-            busy_ns: control.gone.1,
+            tasks: control.departed.0,
+            busy_ns: control.departed.1,
             observed: lock(&self.observed).clone(),
             iterations_ns: if whole { iterations.at_ns.clone() } else { Vec::new() },
-            iterating: Spent { busy_ns: spent(|spent| spent.busy_ns), tasks: spent(|spent| spent.tasks) },
+            iterating: Usage { busy_ns: spent(|spent| spent.busy_ns), tasks: spent(|spent| spent.tasks) },
             ..Report::default()
         };
         drop(iterations);
         for bundle in control.resident.clone() {
-            let cell = self.cell(bundle);
-            let busy = cell.busy_ns.load(Ordering::Relaxed);
+            let slot = self.slot(bundle);
+            let busy = slot.busy_ns.load(Ordering::Relaxed);
             let before = control.busy_before.insert(bundle, busy).unwrap_or(0);
-            let size = cell.size_bytes.load(Ordering::Relaxed);
+            let size = slot.size_bytes.load(Ordering::Relaxed);
             report.bundles.push((bundle, busy.saturating_sub(before), size));
-            report.epoch = report.epoch.min(cell.epoch.load(Ordering::Relaxed));
-            report.iteration = report.iteration.min(cell.iteration.load(Ordering::Relaxed));
-            report.tasks = report.tasks.wrapping_add(cell.tasks.load(Ordering::Relaxed));
+            report.epoch = report.epoch.min(slot.epoch.load(Ordering::Relaxed));
+            report.iteration = report.iteration.min(slot.iteration.load(Ordering::Relaxed));
+            report.tasks = report.tasks.wrapping_add(slot.tasks.load(Ordering::Relaxed));
             report.busy_ns += busy;
         }
         report
     }
 
-    /// A report is due.
+    /// Sends the periodic report.
     pub fn tick(&self, interval_ns: u64) {
         if self.generation.load(Ordering::Acquire) > 0 && !self.stopped.load(Ordering::SeqCst) {
-            match self.take_leave() {
-                // One of the others was lost meanwhile, and what it sent is void.
-                Some(RELEASED..) => return self.stop(),
-                Some(_) => return self.tell_traced(),
+            match self.notify_drained() {
+                // Another worker was lost meanwhile, and its messages are void.
+                Some(MAX_DRAIN_REPORTS..) => return self.stop(),
+                Some(_) => return self.send_trace(),
                 None => {}
             }
             let report = self.report(interval_ns, false);
             self.send(Peer::Controller, Message::Report(Box::new(report)));
-            self.tell_traced();
+            self.send_trace();
         }
     }
 
-    /// Tells what was recorded since the last time.
-    pub fn tell_traced(&self) {
-        if let Some(kept) = self.kept.get() {
-            self.send(Peer::Controller, Message::Traced(Box::new(kept.tell())));
+    /// Sends the samples recorded since the last call.
+    pub fn send_trace(&self) {
+        if let Some(samples) = self.samples.get() {
+            self.send(Peer::Controller, Message::Trace(Box::new(samples.drain())));
         }
     }
 }
 
 impl Packed {
-    /// A bundle made ready to be sent.
+    /// Packs a bundle for sending.
     pub fn pack(bundle: Bundle, version: u32, signals: Vec<(u64, crate::signals::Signal)>) -> Self {
         let saved = bundle.saved_list();
         let mut chunks = Vec::new();
-        for gathering in bundle.gathers {
-            // Places become sources again: the receiver takes them in as if they had just arrived.
-            let heard =
-                gathering.heard.iter().zip(gathering.chunks).enumerate().filter(|(_, (heard, _))| **heard);
-            chunks.extend(heard.map(|(place, (_, chunk))| (gathering.instance, place as u32, chunk)));
+        for pending in bundle.gathers {
+            // The receiver puts the chunks back at the same places.
+            let received = pending
+                .received
+                .iter()
+                .zip(pending.chunks)
+                .enumerate()
+                .filter(|(_, (received, _))| **received);
+            chunks.extend(received.map(|(place, (_, chunk))| (pending.instance, place as u32, chunk)));
         }
         let states = (0..)
             .zip(bundle.states)
@@ -384,10 +389,10 @@ impl Packed {
             bundle: bundle.ix,
             version,
             position: bundle.position,
-            aside: bundle.aside,
+            deferred: bundle.deferred,
             gathered: bundle.gathered,
             iteration: bundle.iteration,
-            evaluated: bundle.evaluated,
+            since_snapshot: bundle.since_snapshot,
             written: bundle.written,
             written_before: bundle.written_before,
             saved,
@@ -399,10 +404,10 @@ impl Packed {
         }
     }
 
-    /// The bundle.
+    /// Unpacks the bundle.
     ///
     /// # Errors
-    /// A partition or chunk that does not decode.
+    /// If a partition or chunk cannot be decoded.
     pub fn unpack(self, plan: &crate::plan::Plan) -> Result<Bundle, JobError> {
         let mut bundle = Bundle::new(plan, self.bundle);
         let index = bundle.index;
@@ -413,14 +418,14 @@ impl Packed {
             let state = (spec.decode)(&bytes).map_err(|error| JobError::Load {
                 dataset: spec.name.clone(),
                 partition: index,
-                cause: format!("as it migrated: {error}"),
+                cause: format!("cannot decode it after migration: {error}"),
             })?;
             bundle.states[dataset as usize] = Some(state);
         }
         bundle.position = self.position;
         bundle.gathered = self.gathered;
         bundle.iteration = self.iteration;
-        bundle.evaluated = self.evaluated;
+        bundle.since_snapshot = self.since_snapshot;
         bundle.written = self.written;
         bundle.written_before = self.written_before;
         bundle.passed = self.passed;
@@ -429,8 +434,8 @@ impl Packed {
         for (dataset, epoch) in self.saved {
             bundle.saved[dataset as usize] = Some(epoch);
         }
-        for instance in self.aside {
-            bundle.put_aside(plan, instance);
+        for instance in self.deferred {
+            bundle.defer(plan, instance);
         }
         for (instance, place, chunk) in self.chunks {
             bundle.receive_at(plan, instance, place as usize, chunk)?;

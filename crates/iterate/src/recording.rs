@@ -1,11 +1,11 @@
 //! Traces of iterative jobs.
 //!
-//! A job's stages are its statements, each with what it follows. Tasks are sampled ([`crate::sampling`]); their bytes
-//! are the memory of the partitions that a stage names: what it may have touched. Cores are a resource for each
-//! machine, whose threads share it; the link of a machine is one where something went over it.
+//! A job's stages are its statements, each with its predecessor. Tasks are sampled ([`crate::sampling`]); a
+//! task's bytes are the size of the partitions that its stage names, an upper bound of the bytes accessed.
+//! Each machine has a resource for the cores that its threads share, and one for its link if data went over it.
 //!
-//! The memory's bandwidth is a resource for each number of threads that it was measured with: what as many
-//! threads as the job's can read is a limit of the job, and the others say what more or fewer could.
+//! Memory bandwidth is a resource for each number of threads that it was measured with. The rate for the
+//! job's number of threads is a limit of the job; the others predict the effect of more or fewer threads.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::kernels::bandwidth::Bandwidth;
 use crate::plan::{Kind, Plan};
 use crate::sampling::{Sample, Samples};
 
-/// A machine, as a trace names it.
+/// A machine as named in a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Host {
     pub name: String,
@@ -30,7 +30,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// This one.
+    /// Returns this machine.
     pub fn here() -> Self {
         let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let name = if name.trim().is_empty() { "this machine" } else { name.trim() };
@@ -39,7 +39,7 @@ impl Host {
     }
 }
 
-/// A job's trace while it is recorded.
+/// A trace of a job that is being recorded.
 pub(crate) struct Recording {
     plan: Arc<Plan>,
     pub recorder: Recorder,
@@ -50,7 +50,7 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// Registers a job with its stages.
+    /// Registers a job and its stages.
     pub fn begin(plan: &Arc<Plan>, recorder: Recorder) -> Self {
         let now = recorder.now_ns();
         let job = recorder.job(Job { name: plan.name.clone(), submitted_ns: now, ..Job::default() });
@@ -69,7 +69,7 @@ impl Recording {
         Self { plan: plan.clone(), recorder, job, stages, begun_ns: now }
     }
 
-    /// Registers a machine, with the cores that so many threads of the job share.
+    /// Registers a machine and the cores that `threads` threads of the job share.
     pub fn machine(&self, host: &Host, threads: u32) -> (MachineIx, ResourceIx) {
         let machine = Machine { name: host.name.clone(), cores: Some(host.cores), memory_bytes: None };
         let machine = self.recorder.machine(machine);
@@ -85,7 +85,7 @@ impl Recording {
         (machine, cores)
     }
 
-    /// Registers the link of a machine; how fast it is nobody measured.
+    /// Registers the network link of a machine, whose rate is not measured.
     pub fn link(&self, machine: MachineIx) -> ResourceIx {
         self.recorder.resource(Resource {
             name: "link".into(),
@@ -95,7 +95,7 @@ impl Recording {
         })
     }
 
-    /// Registers how fast a machine's memory is read.
+    /// Registers a machine's memory bandwidth.
     pub fn memory(&self, machine: MachineIx, memory: &[Bandwidth]) {
         for Bandwidth { threads, bytes_per_s } in memory {
             self.recorder.resource(Resource {
@@ -110,7 +110,7 @@ impl Recording {
         }
     }
 
-    /// Records a task that began at `started_ns` of the trace's time.
+    /// Records a task that started at `started_ns` in trace time.
     pub fn task(&self, cores: ResourceIx, started_ns: u64, sample: &Sample) {
         self.recorder.record(Record::SampledTask(SampledTask {
             stage: self.stages[sample.statement as usize],
@@ -124,7 +124,7 @@ impl Recording {
         }));
     }
 
-    /// Records what was sent for a statement in an interval that ended at `ended_ns` of the trace's time.
+    /// Records the messages sent for a statement in an interval that ended at `ended_ns` in trace time.
     pub fn exchange(
         &self,
         link: ResourceIx,
@@ -143,7 +143,7 @@ impl Recording {
         }));
     }
 
-    /// Ends the job's records.
+    /// Records the end of the job.
     pub fn end(self, error: Option<&JobError>) {
         let ended_ns = self.recorder.now_ns();
         let outcome = match error {
@@ -165,17 +165,17 @@ impl Recording {
     }
 }
 
-/// The trace of a job in this process, whose threads put their samples into it.
-pub(crate) struct Here {
+/// The trace of a job in this process, to which threads add their samples directly.
+pub(crate) struct LocalTrace {
     pub recording: Recording,
     cores: ResourceIx,
-    /// Trace time that ticks count from.
+    /// Trace time at `origin_ticks`.
     origin_ns: u64,
     origin_ticks: u64,
 }
 
-impl Here {
-    /// Registers the job, this machine, and its memory as it was measured.
+impl LocalTrace {
+    /// Registers the job, this machine, and its measured memory bandwidth.
     pub fn begin(plan: &Arc<Plan>, recorder: Recorder, threads: usize, memory: &[Bandwidth]) -> Self {
         let recording = Recording::begin(plan, recorder);
         let (machine, cores) = recording.machine(&Host::here(), threads as u32);
@@ -184,7 +184,7 @@ impl Here {
     }
 }
 
-impl Samples for Here {
+impl Samples for LocalTrace {
     fn sample(&self, sample: Sample) {
         let after = clock::nanoseconds(sample.begun.saturating_sub(self.origin_ticks));
         self.recording.task(self.cores, self.origin_ns + after, &sample);

@@ -1,9 +1,9 @@
-//! Tree reduce, as exchanges along a fixed tree.
+//! Tree reduce, built from exchanges along a fixed tree.
 //!
-//! Partition `i` of a level hands its partial result to the partition below it whose index is the next
-//! multiple of the level's stride; what is left when 16 remain goes to the one partition of the result.
-//! Levels are ordinary exchanges with fixed routes, so that workers know nothing of reduces, and the
-//! order of combination follows from indexes alone.
+//! Partition `i` of a level sends its partial result to the partition whose index is `i` rounded down to a
+//! multiple of the level's stride. Once at most 16 remain, they go to the single partition of the result.
+//! Levels are ordinary exchanges with fixed routes, so workers need no special support for reductions, and
+//! the order of combination depends only on the indexes.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::exchange::{Incoming, Outgoing, Route};
 use crate::program::Program;
 use crate::views::{Dataset, Reads};
 
-/// How many partial results one partition combines.
+/// Number of partial results that one partition combines.
 const FAN_IN: u32 = 16;
 
-/// A partial result; none before the first reduce.
+/// A partial result; `None` before the first reduction.
 struct Partial<T>(Option<T>);
 
 impl<T: Data> Data for Partial<T> {
@@ -30,7 +30,7 @@ impl<T: Data> Data for Partial<T> {
         match bytes.split_first() {
             Some((0, [])) => Ok(Self(None)),
             Some((1, value)) => T::decode(value).map(|value| Self(Some(value))),
-            _ => Err(DataError::new("neither a partial result nor none")),
+            _ => Err(DataError::new("invalid partial result")),
         }
     }
 
@@ -78,7 +78,7 @@ pub(crate) fn add<T: Data + Clone>(
     });
 }
 
-/// The scatter of a level: of the values themselves, then of partial results.
+/// Adds the scatter of a level: of the values at the first level, then of partial results.
 fn level<T: Data + Clone>(
     program: &mut Program,
     name: String,

@@ -1,4 +1,4 @@
-//! Running a plan: options, progress, and what comes out.
+//! Running a plan: options, progress and results.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,46 +14,46 @@ use crate::message::Report;
 use crate::plan::Plan;
 use crate::views::Dataset;
 
-/// How a job is run. `RunOptions::default()` is one worker thread a core, in this process.
+/// Options for running a job. The default is one worker thread per core, in this process.
 pub struct RunOptions {
     /// Worker threads in this process.
     pub threads: usize,
-    /// Where and how often snapshots are taken; `None`: never, and a lost job starts again.
+    /// Location and interval of snapshots. `None` takes none: after a loss the job restarts from the beginning.
     pub snapshots: Option<Snapshots>,
-    /// Records stages and exchanges exactly and tasks by samples.
+    /// Recorder of the job's trace: stages and exchanges exactly, tasks by sampling.
     pub recorder: Option<Recorder>,
-    /// How fast memory is read, by numbers of threads: for the recorder.
+    /// Measured memory bandwidth by number of threads, for the trace.
     pub memory: Vec<Bandwidth>,
-    /// Called a few times a second, on the thread that called [`run`].
+    /// Callback that receives the progress a few times per second, on the thread that called [`run`].
     #[allow(clippy::type_complexity)]
     pub progress: Option<Box<dyn FnMut(&Progress) + Send>>,
-    /// Pause, resume and cancel from elsewhere.
+    /// Handle to pause, resume or cancel the job from another thread.
     pub control: Option<crate::JobControl>,
-    /// How long a wait for something that should happen may take.
+    /// Maximum time to wait for an expected event, such as a message from a worker.
     pub wait_limit: Duration,
 }
 
-/// Snapshots of a job.
+/// Location and interval of a job's snapshots.
 #[derive(Debug, Clone)]
 pub struct Snapshots {
-    /// A folder (`file://`) or a prefix in an object store (`s3://`).
+    /// Directory (`file://`) or object store prefix (`s3://`).
     pub place: Url,
-    /// One every so many iterations of outermost loops.
+    /// Iterations of outermost loops between snapshots.
     pub every_iterations: u32,
 }
 
-/// How far a job is.
+/// Progress of a running job.
 #[derive(Debug, Clone, Default)]
 pub struct Progress {
-    /// Iterations of outermost loops that all workers have begun.
+    /// Iterations of outermost loops that all workers have started.
     pub iteration: u64,
-    /// Newest numbers of [`Program::observe`](crate::Program::observe), by stage name.
+    /// Latest values of [`Program::observe`](crate::Program::observe), by stage name.
     pub observed: BTreeMap<String, f64>,
-    /// Tasks that ran so far.
+    /// Tasks run so far.
     pub tasks: u64,
-    /// Mean over maximum of the workers' core time since the last report: 1 is even.
+    /// Mean divided by maximum of the workers' core time since the last report; 1 is perfectly balanced.
     pub balance: Option<f64>,
-    /// Workers that take part.
+    /// Workers in the job.
     pub workers: u32,
 }
 
@@ -71,35 +71,35 @@ impl Default for RunOptions {
     }
 }
 
-/// A job that ended well.
+/// The results and statistics of a successful job.
 #[derive(Debug)]
 pub struct Outcome {
     program: u32,
     names: Vec<String>,
     outputs: BTreeMap<(u32, u32), Chunk>,
-    /// By statement: the epoch of what `observed` has.
+    /// By statement: the epoch and the bits of the value in `observed`.
     newest: BTreeMap<u32, (u64, u64)>,
     /// Iterations of outermost loops.
     pub iterations: u64,
-    /// Tasks that ran.
+    /// Tasks run.
     pub tasks: u64,
-    /// Newest numbers of [`Program::observe`](crate::Program::observe), by stage name.
+    /// Latest values of [`Program::observe`](crate::Program::observe), by stage name.
     pub observed: BTreeMap<String, f64>,
-    /// From start to end, loading included.
+    /// Time from start to end, including loading.
     pub elapsed_ns: Option<u64>,
-    /// What iterations took, in order: from one signal of an outermost loop to the next.
+    /// Duration of each iteration, in order, from one signal of an outermost loop to the next.
     pub iterations_ns: Vec<u64>,
-    /// Core time in tasks, over all workers.
+    /// Core time spent in tasks, over all workers.
     pub busy_ns: Option<u64>,
-    /// Core time in tasks, and their number, over the iterations that `iterations_ns` has; `None` where more than one
-    /// worker ended the job: each knows its own only.
+    /// Core time in tasks and number of tasks over the iterations in `iterations_ns`. `None` if more than one worker
+    /// finished the job, because each worker only measures itself.
     pub iterating: Option<(u64, u64)>,
     workers: u32,
-    /// The iteration of an earlier run's snapshot that the job went on from; `None`: it began at its start.
+    /// Iteration of the earlier run's snapshot that the job resumed from; `None` if it started from the beginning.
     pub resumed_at: Option<u64>,
-    /// How often the job went on from a snapshot, or from its start, since a worker was lost.
+    /// Number of times that the job restarted from a snapshot or from the beginning after losing a worker.
     pub recoveries: u64,
-    /// How many times partitions used together moved from one worker to another.
+    /// Number of bundles (partitions that are used together) moved from one worker to another.
     pub migrations: u64,
 }
 
@@ -124,12 +124,12 @@ impl Outcome {
         }
     }
 
-    /// Takes in a partition of a result; whether it is new.
+    /// Stores a partition of a result. Returns false if it was already stored.
     pub(crate) fn put(&mut self, dataset: u32, partition: u32, content: Chunk) -> bool {
         self.outputs.insert((dataset, partition), content).is_none()
     }
 
-    /// Takes in a worker's last report.
+    /// Adds a worker's final report.
     pub(crate) fn add(&mut self, plan: &Plan, report: &Report) {
         if report.iteration != u64::MAX {
             self.iterations = self.iterations.max(report.iteration);
@@ -149,7 +149,7 @@ impl Outcome {
         }
     }
 
-    /// The newest numbers that workers reported.
+    /// Returns the latest observed values over the workers' reports.
     pub(crate) fn observed<'a>(
         plan: &Plan,
         reports: impl Iterator<Item = &'a Report>,
@@ -159,15 +159,15 @@ impl Outcome {
         outcome.observed
     }
 
-    /// All partitions of a dataset that the program marked as output, in order.
+    /// Returns all partitions of a dataset that the program marked as output, in order.
     ///
     /// # Errors
-    /// A dataset that was not marked, or is of another program.
+    /// If the dataset was not marked as output or belongs to another program.
     pub fn partitions<T: Data + Clone>(&self, dataset: Dataset<T>) -> Result<Vec<T>, JobError> {
         Ok(self.shared(dataset)?.into_iter().map(Arc::unwrap_or_clone).collect())
     }
 
-    /// As [`Outcome::partitions`], without a copy.
+    /// Like [`Outcome::partitions`], but without copying.
     ///
     /// # Errors
     /// As [`Outcome::partitions`].
@@ -175,7 +175,7 @@ impl Outcome {
         (0..dataset.partitions).map(|partition| self.partition(dataset, partition)).collect()
     }
 
-    /// The one partition of a dataset of one.
+    /// Returns the partition of a dataset that has exactly one.
     ///
     /// # Errors
     /// As [`Outcome::partitions`].
@@ -188,7 +188,7 @@ impl Outcome {
         let wrong = |cause: String| JobError::Result { dataset: name, cause };
         let found = self.outputs.get(&(dataset.index, partition)).filter(|_| dataset.program == self.program);
         let Some(content) = found else {
-            return Err(wrong("it is no output of this program; name it in Program::output".into()));
+            return Err(wrong("it is not an output of this program; mark it with Program::output".into()));
         };
         match content.clone().take::<T>() {
             Ok(Ok(value)) => Ok(Arc::new(value)),
@@ -198,10 +198,10 @@ impl Outcome {
     }
 }
 
-/// Runs a plan in this process to its end.
+/// Runs a plan in this process until it ends.
 ///
 /// # Errors
-/// What failed, with stage and partition where it was a kernel.
+/// If the job fails; a kernel's failure names its stage and partition.
 pub fn run(plan: Arc<Plan>, options: RunOptions) -> Result<Outcome, JobError> {
     crate::local::run(plan, options)
 }

@@ -1,9 +1,9 @@
-//! Which tasks are recorded, and what a worker in a process of its own keeps of them until it tells its controller.
+//! Sampling of tasks, and the buffer of samples in a worker's process.
 //!
-//! Tasks are too many and too short to record each: of every stage each thread records one in so many, with the
-//! number that it stands for. Where tasks are long (over 20 µs) every one is recorded, since that costs nothing then.
-//! Counts are exact but for what was not recorded when a thread stopped: fewer than one sample's weight a stage and
-//! thread; and for what a worker that was lost had not told.
+//! Tasks are too many and too short to record each. Each thread records one of every [`SAMPLE_INTERVAL`]
+//! tasks of a stage, with the number of tasks that it stands for. Tasks of 20 µs or more are all recorded,
+//! since their overhead is negligible. Counts are exact except for tasks after a thread's last sample (fewer
+//! than one sample's weight per stage and thread) and samples that a lost worker had not sent.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -11,30 +11,30 @@ use std::time::Instant;
 
 use crate::cell::lock;
 use crate::clock;
-use crate::message::Traced;
+use crate::message::TraceBatch;
 use crate::plan::{BundleIx, Plan};
 use crate::recording::Host;
 
-/// Of short tasks, one in so many is recorded.
-const SAMPLE: u32 = 256;
+/// Number of short tasks per recorded sample.
+const SAMPLE_INTERVAL: u32 = 256;
 
-/// Tasks from this length on are all recorded.
-const LONG_NS: u64 = 20_000;
+/// Duration from which on every task is recorded.
+const LONG_TASK_NS: u64 = 20_000;
 
-/// A task that stands for others.
+/// A recorded task that stands for several.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Sample {
     pub statement: u32,
     pub bundle: BundleIx,
     pub iteration: u64,
-    /// Ticks of the clock of its process.
+    /// Start, in ticks of the process's clock.
     pub begun: u64,
     pub service_ns: u64,
     pub weight: f64,
     pub bytes: u64,
 }
 
-/// What was sent for a statement, all of it.
+/// All messages sent for a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Exchanged {
     pub statement: u32,
@@ -42,22 +42,22 @@ pub(crate) struct Exchanged {
     pub bytes: u64,
 }
 
-/// Where samples go.
+/// A sink for samples.
 pub(crate) trait Samples: Sync {
     fn sample(&self, sample: Sample);
 }
 
-/// Samples a thread's tasks.
+/// A sampler of one thread's tasks.
 pub(crate) struct Sampler<'s> {
     to: &'s dyn Samples,
     /// By statement.
-    counts: Vec<Count>,
+    counts: Vec<StageCount>,
     begun: Option<u64>,
 }
 
-/// How a thread samples a stage.
+/// The state of sampling for one stage.
 #[derive(Clone, Copy)]
-struct Count {
+struct StageCount {
     /// Tasks since the last sample.
     since: u32,
     every: u32,
@@ -66,7 +66,11 @@ struct Count {
 
 impl<'s> Sampler<'s> {
     pub fn new(plan: &Plan, to: &'s dyn Samples) -> Self {
-        Self { to, counts: vec![Count { since: 0, every: 1, seen: 0 }; plan.statements.len()], begun: None }
+        Self {
+            to,
+            counts: vec![StageCount { since: 0, every: 1, seen: 0 }; plan.statements.len()],
+            begun: None,
+        }
     }
 
     #[inline]
@@ -92,57 +96,57 @@ impl<'s> Sampler<'s> {
         let count = &mut self.counts[sample.statement as usize];
         let weight = f64::from(std::mem::take(&mut count.since));
         count.seen += 1;
-        // The first few all, so that a short job has some.
-        count.every = if sample.service_ns >= LONG_NS || count.seen < 8 { 1 } else { SAMPLE };
+        // Record the first few tasks of a stage, so that short jobs have samples.
+        count.every = if sample.service_ns >= LONG_TASK_NS || count.seen < 8 { 1 } else { SAMPLE_INTERVAL };
         self.to.sample(Sample { weight, ..sample });
     }
 }
 
-/// What a worker has recorded since it last told its controller.
-pub(crate) struct Kept {
+/// A buffer of the samples recorded since a worker last sent them to its controller.
+pub(crate) struct SampleBuffer {
     host: Host,
     threads: u32,
     begun: Instant,
-    kept: Mutex<Keeping>,
+    pending: Mutex<Pending>,
 }
 
 #[derive(Default)]
-struct Keeping {
+struct Pending {
     tasks: Vec<Sample>,
     /// By statement: messages and bytes.
     exchanged: BTreeMap<u32, (u64, u64)>,
-    told_ns: u64,
+    drained_ns: u64,
 }
 
-impl Kept {
+impl SampleBuffer {
     pub fn new(threads: usize) -> Self {
-        let (host, kept) = (Host::here(), Mutex::default());
-        Self { host, threads: threads as u32, begun: Instant::now(), kept }
+        let (host, pending) = (Host::here(), Mutex::default());
+        Self { host, threads: threads as u32, begun: Instant::now(), pending }
     }
 
-    /// A message for a statement was sent.
+    /// Counts a message sent for a statement.
     pub fn exchanged(&self, statement: u32, bytes: usize) {
-        let mut kept = lock(&self.kept);
-        let (messages, all) = kept.exchanged.entry(statement).or_default();
+        let mut pending = lock(&self.pending);
+        let (messages, all) = pending.exchanged.entry(statement).or_default();
         *messages += 1;
         *all += bytes as u64;
     }
 
-    /// All of it, which is told once.
-    pub fn tell(&self) -> Traced {
-        let mut kept = lock(&self.kept);
+    /// Removes all samples and counts, as a batch for the controller.
+    pub fn drain(&self) -> TraceBatch {
+        let mut pending = lock(&self.pending);
         let now_ns = self.begun.elapsed().as_nanos() as u64;
-        let told_ns = std::mem::replace(&mut kept.told_ns, now_ns);
+        let drained_ns = std::mem::replace(&mut pending.drained_ns, now_ns);
         let ticks = clock::ticks();
-        let exchanged = std::mem::take(&mut kept.exchanged);
-        Traced {
+        let exchanged = std::mem::take(&mut pending.exchanged);
+        TraceBatch {
             host: self.host.clone(),
             threads: self.threads,
             now_ns,
-            interval_ns: now_ns - told_ns,
-            tasks: std::mem::take(&mut kept.tasks)
+            interval_ns: now_ns - drained_ns,
+            tasks: std::mem::take(&mut pending.tasks)
                 .into_iter()
-                // Ticks mean nothing elsewhere: how long ago.
+                // Ticks are only valid in this process, so send the age instead.
                 .map(|task| {
                     (clock::nanoseconds(ticks.saturating_sub(task.begun)), Sample { begun: 0, ..task })
                 })
@@ -155,8 +159,8 @@ impl Kept {
     }
 }
 
-impl Samples for Kept {
+impl Samples for SampleBuffer {
     fn sample(&self, sample: Sample) {
-        lock(&self.kept).tasks.push(sample);
+        lock(&self.pending).tasks.push(sample);
     }
 }

@@ -1,7 +1,7 @@
-//! The program as it reads: one statement after the other, one partition after the other.
+//! Sequential execution of a program: statement by statement, partition by partition.
 //!
-//! What any run of a plan must equal, bit for bit. Tests compare with it; it is also the plainest way
-//! to look for a mistake in a kernel.
+//! Any other execution of a plan must give the same result, bit for bit. Tests compare against this one; it
+//! also helps to find an error in a kernel.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::plan::{Kind, Plan};
 use crate::run::Outcome;
 use crate::views::Partitions;
 
-/// Runs a plan on this thread. `signals` bounds how often one may be passed.
+/// Runs a plan on this thread. `signals` limits the number of signals passed.
 ///
 /// # Errors
-/// What a kernel or a loader returned, and a bound that was reached.
+/// If a kernel or loader fails, or the limit is exceeded.
 pub fn run_sequentially(plan: Arc<Plan>, signals: u64) -> Result<Outcome, JobError> {
     let mut job = Job::load(&plan)?;
     let (mut at, mut passed) = (0u32, 0);
@@ -28,7 +28,7 @@ pub fn run_sequentially(plan: Arc<Plan>, signals: u64) -> Result<Outcome, JobErr
             Kind::Signal { kernel, otherwise, iteration, first } => {
                 passed += 1;
                 if passed > signals {
-                    let waited_for = format!("the program's end, over {signals} signals");
+                    let waited_for = format!("the program to end within {signals} signals");
                     return Err(JobError::TimedOut { waited_for, limit: std::time::Duration::ZERO });
                 }
                 let value = kernel(job.partitions(statement.group, 0));
@@ -43,14 +43,14 @@ pub fn run_sequentially(plan: Arc<Plan>, signals: u64) -> Result<Outcome, JobErr
     Ok(job.finish())
 }
 
-/// A partition's content, while no task has it in hand.
+/// The content of a partition.
 type Content = Option<Box<dyn AnyData>>;
 
 struct Job<'a> {
     plan: &'a Plan,
     /// By group and index.
     states: Vec<Vec<Vec<Content>>>,
-    /// By destination and place, of the exchange whose gather is next.
+    /// Chunks for the next gather, by destination and place.
     chunks: Vec<Vec<Option<Chunk>>>,
     outcome: Outcome,
 }
@@ -129,7 +129,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// The partitions of an index, made by their loaders.
+/// Creates the partitions of an index with their loaders.
 pub(crate) fn load_bundle(
     plan: &Plan,
     datasets: u64,
@@ -141,7 +141,7 @@ pub(crate) fn load_bundle(
     (0..plan.datasets.len()).map(load).collect()
 }
 
-/// A partition, made by its loader.
+/// Creates a partition with its loader.
 pub(crate) fn load_partition(plan: &Plan, dataset: usize, index: u32) -> Result<Box<dyn AnyData>, JobError> {
     let spec = &plan.datasets[dataset];
     let wrong = |cause: String| JobError::Load { dataset: spec.name.clone(), partition: index, cause };

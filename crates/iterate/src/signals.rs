@@ -1,33 +1,33 @@
-//! The signals that a worker knows (paper §4.2).
+//! The signals known to a worker (paper §4.2).
 //!
-//! A signal is known by its epoch. Only a window of them is kept: no signal is published before every
-//! bundle of the job has passed the one [`WINDOW`] epochs earlier, so that old slots are free, what runs
-//! ahead (a loop counter, say) stays bounded, and with it the chunks that wait for slower bundles.
+//! A signal is identified by its epoch. Only a window of signals is kept: a signal is published only after
+//! every bundle of the job has passed the signal [`WINDOW`] epochs earlier. Old slots are therefore free,
+//! and a bundle that runs ahead (a loop counter, say) is bounded, as are the chunks queued for slower bundles.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many signals the fastest bundle may be ahead of the slowest.
+/// Maximum number of signals that the fastest bundle may be ahead of the slowest.
 pub(crate) const WINDOW: u64 = 64;
 
-/// Workers tell the bundles that compute signals how far they are once in so many epochs.
-pub(crate) const TOLD_EVERY: u64 = 16;
+/// Epochs between a worker's reports of its progress to the bundles that compute signals.
+pub(crate) const EPOCH_REPORT_INTERVAL: u64 = 16;
 
-/// More than the window, so that what comes late never meets what comes early.
+/// Larger than the window, so that a late signal and an early one never share a slot.
 const SLOTS: usize = 4 * WINDOW as usize;
 
-/// A boolean that control flow follows.
+/// A boolean that directs control flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Signal {
     pub value: bool,
-    /// Bundles are saved as they pass it.
+    /// Bundles save themselves as they pass this signal.
     pub snapshot: bool,
 }
 
-/// Signals by epoch; written and read by any thread.
+/// Signals by epoch, which any thread may read and write.
 pub(crate) struct Signals {
-    /// Epoch + 1 and two bits; 0: empty.
+    /// Epoch + 1, and two bits for value and snapshot; 0 if empty.
     slots: Box<[AtomicU64]>,
-    /// Grows with every signal, so that a thread sees that there is something new.
+    /// Number of inserted signals; a change tells a thread to look again.
     published: AtomicU64,
 }
 
@@ -41,19 +41,19 @@ impl Signals {
         (slot >> 2 == epoch + 1).then_some(Signal { value: slot & 1 == 1, snapshot: slot & 2 == 2 })
     }
 
-    /// Adds a signal; one that was told before changes nothing.
+    /// Adds a signal. Adding a known signal again has no effect.
     pub fn insert(&self, epoch: u64, signal: Signal) {
         let new = (epoch + 1) << 2 | u64::from(signal.snapshot) << 1 | u64::from(signal.value);
         self.slots[epoch as usize % SLOTS].fetch_max(new, Ordering::AcqRel);
         self.published.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Changes whenever a signal was added.
+    /// Returns a counter that changes whenever a signal is added.
     pub fn published(&self) -> u64 {
         self.published.load(Ordering::Acquire)
     }
 
-    /// All that are known, for a worker that joins or takes over a bundle.
+    /// Returns all known signals, for a worker that joins or takes over a bundle.
     pub fn known(&self) -> Vec<(u64, Signal)> {
         let slots = self.slots.iter().map(|slot| slot.load(Ordering::Acquire)).filter(|&slot| slot != 0);
         slots
@@ -61,7 +61,7 @@ impl Signals {
             .collect()
     }
 
-    /// Forgets all; only while nothing runs.
+    /// Removes all signals. Call only while no turn runs.
     pub fn clear(&self) {
         for slot in &self.slots {
             slot.store(0, Ordering::Release);
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn late_and_repeated_signals_change_nothing() {
+    fn late_and_repeated_signals_are_ignored() {
         let signals = Signals::new();
         let yes = Signal { value: true, snapshot: false };
         signals.insert(SLOTS as u64 + 3, yes);

@@ -1,11 +1,11 @@
-//! A whole job in one thread, on a virtual clock: workers, controller, and a network that delays,
-//! reorders and repeats.
+//! A simulator that runs a whole job in one thread on a virtual clock: workers, controller, and a network that
+//! delays, reorders and duplicates messages.
 //!
-//! Workers and controller are those of live jobs; kernels run for real, so that the answer can be
-//! compared; their time is made up by a cost function. The same seed gives the same run. It serves
-//! tests (migrations, losses, unevenness at random moments) and questions of scale (how many messages
-//! a thousand workers need). What it leaves out: the threads of a worker, and bandwidth: a message takes
-//! as long whatever its size.
+//! Workers and controller are the code of live jobs. Kernels run for real, so that results can be compared,
+//! but their times come from a cost function. The same seed gives the same run. Tests use the simulator for
+//! migrations, losses and imbalance at random moments, and for questions of scale, such as the number of
+//! messages that a thousand workers need. It does not model multiple threads per worker or bandwidth: the
+//! delay of a message does not depend on its size.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -20,17 +20,17 @@ use crate::run::Outcome;
 use crate::thread::{Meter, Thread};
 use crate::worker::{Network, SaveDone, Store, Worker, WorkerOptions};
 
-/// Pseudo-random numbers (SplitMix64); the same on every machine.
+/// A pseudo-random number generator (SplitMix64), the same on every machine.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// A sequence by its seed.
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed ^ 0x5851_f42d_4c95_7f2d)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -39,60 +39,60 @@ impl Random {
         z ^ z >> 31
     }
 
-    /// One of `0..bound`; 0 for a bound of 0.
+    /// Returns a number in `0..bound`, or 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         if bound == 0 { 0 } else { self.number() % bound }
     }
 
-    /// True with a probability in thousandths.
+    /// Returns true with a probability of `thousandths` / 1000.
     pub fn chance(&mut self, thousandths: u64) -> bool {
         self.below(1000) < thousandths
     }
 }
 
-/// Something that happens to the job from outside.
+/// An external event during the simulation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Event {
     /// The controller moves a random bundle to a random worker.
     Migrate,
-    /// Another worker comes.
+    /// Another worker joins.
     Join,
-    /// A worker hands everything over and goes.
+    /// A worker hands over its bundles and leaves.
     Leave(u32),
-    /// A worker is gone from one moment to the next.
+    /// A worker dies.
     Kill(u32),
-    /// A worker's tasks take so many times as long from here on.
+    /// A worker's tasks take this many times as long from now on.
     Slow(u32, f64),
-    /// The next iteration is saved.
+    /// A snapshot is requested.
     Snapshot,
 }
 
-/// What is simulated.
+/// Parameters of a simulation.
 pub struct Simulation {
-    /// Workers at the start.
+    /// Number of workers at the start.
     pub workers: u32,
-    /// Of all that is random.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// What a message takes at least.
+    /// Minimum delay of a message.
     pub latency_ns: u64,
-    /// What it takes more, at most, at random.
+    /// Maximum additional random delay.
     pub jitter_ns: u64,
-    /// How many of a thousand messages come twice.
+    /// Number of messages per thousand that are duplicated.
     pub repeated: u64,
-    /// Time between the reports of a worker; 0: none.
+    /// Time between a worker's reports; 0 disables reports.
     pub report_ns: u64,
-    /// Whether the controller evens out loads.
+    /// Whether the controller balances load.
     pub balances: bool,
-    /// A snapshot every so many iterations; 0: only by [`Event::Snapshot`].
+    /// Iterations between snapshots; 0 takes them only on [`Event::Snapshot`].
     pub snapshot_every: u32,
-    /// Memory of each worker; `None`: not limited.
+    /// Memory of each worker; `None` is unlimited.
     pub memory_bytes: Option<u64>,
     /// Core time of a task, by stage and partition.
     #[allow(clippy::type_complexity)]
     pub cost_ns: Box<dyn Fn(&str, u32) -> u64 + Send + Sync>,
-    /// What happens when.
+    /// Events with their virtual times, in ns.
     pub events: Vec<(u64, Event)>,
-    /// The virtual time at which it is given up.
+    /// Virtual time at which the simulation is aborted.
     pub limit_ns: u64,
 }
 
@@ -115,49 +115,49 @@ impl Default for Simulation {
     }
 }
 
-/// What came of it.
+/// The result of a simulation.
 #[derive(Debug)]
 pub struct Simulated {
-    /// As of a live job.
+    /// Outcome, as of a live job.
     pub outcome: Outcome,
     /// Virtual time from start to end.
     pub elapsed_ns: u64,
-    /// Messages between workers.
+    /// Number of messages between workers.
     pub worker_messages: u64,
-    /// Messages from and to the controller, reports apart.
+    /// Number of messages from and to the controller, without reports.
     pub controller_messages: u64,
-    /// Reports.
+    /// Number of reports.
     pub reports: u64,
-    /// When the first task of each iteration began.
+    /// Virtual start time of the first task of each iteration.
     pub iterations_ns: Vec<u64>,
-    /// By worker at the end: bundles that it has.
+    /// Number of bundles on each worker at the end.
     pub bundles: BTreeMap<u32, usize>,
 }
 
-/// What all parts of a simulation share: the clock, and messages that were just sent.
+/// State shared by all parts of a simulation: the clock, and messages just sent.
 #[derive(Default)]
-struct Air {
+struct Shared {
     now_ns: u64,
     sent: Vec<(Peer, Peer, Envelope)>,
     iterations_ns: Vec<u64>,
     slowness: Vec<f64>,
 }
 
-struct Port {
+struct SimulatedNetwork {
     from: Peer,
-    air: Arc<Mutex<Air>>,
+    shared: Arc<Mutex<Shared>>,
 }
 
-impl Network for Port {
+impl Network for SimulatedNetwork {
     fn send(&self, to: Peer, envelope: Envelope) {
-        lock(&self.air).sent.push((self.from, to, envelope));
+        lock(&self.shared).sent.push((self.from, to, envelope));
     }
 }
 
 #[derive(Default)]
-struct Memory(Mutex<BTreeMap<String, bytes::Bytes>>);
+struct MemoryStore(Mutex<BTreeMap<String, bytes::Bytes>>);
 
-impl Store for Memory {
+impl Store for MemoryStore {
     fn save(&self, objects: Vec<(String, Vec<u8>)>, done: SaveDone) {
         lock(&self.0).extend(objects.into_iter().map(|(name, bytes)| (name, bytes.into())));
         done(Ok(()));
@@ -165,32 +165,32 @@ impl Store for Memory {
 
     fn load(&self, object: &str) -> Result<bytes::Bytes, JobError> {
         let found = lock(&self.0).get(object).cloned();
-        found.ok_or(JobError::Snapshot { place: object.into(), cause: "it is not there".into() })
+        found.ok_or(JobError::Snapshot { place: object.into(), cause: "no such object".into() })
     }
 }
 
-/// Charges what the cost function says.
-struct Charge<'s> {
+/// A meter that charges the times of the cost function.
+struct CostMeter<'s> {
     simulation: &'s Simulation,
     plan: &'s Plan,
     worker: u32,
-    air: Arc<Mutex<Air>>,
+    shared: Arc<Mutex<Shared>>,
     charged_ns: u64,
 }
 
-impl Meter for Charge<'_> {
+impl Meter for CostMeter<'_> {
     fn before(&mut self, _: BundleIx, _: u32) {}
 
     fn after(&mut self, bundle: BundleIx, statement: u32, iteration: u64, _: impl FnOnce() -> u64) {
         let name = &self.plan.statements[statement as usize].name;
         let cost = (self.simulation.cost_ns)(name, self.plan.locate(bundle).1);
-        let mut air = lock(&self.air);
-        while air.iterations_ns.len() <= iteration as usize {
-            let now = air.now_ns;
-            air.iterations_ns.push(now);
+        let mut shared = lock(&self.shared);
+        while shared.iterations_ns.len() <= iteration as usize {
+            let now = shared.now_ns;
+            shared.iterations_ns.push(now);
         }
-        let cost = (cost as f64 * air.slowness[self.worker as usize]) as u64;
-        air.now_ns += cost;
+        let cost = (cost as f64 * shared.slowness[self.worker as usize]) as u64;
+        shared.now_ns += cost;
         self.charged_ns += cost;
     }
 
@@ -203,32 +203,32 @@ impl Meter for Charge<'_> {
     }
 
     fn now_ns(&self) -> u64 {
-        lock(&self.air).now_ns
+        lock(&self.shared).now_ns
     }
 }
 
-enum Next {
+enum Action {
     Message(Peer, Peer, Box<Envelope>),
     Turn(u32),
     Tick(u32),
-    Outside(Event),
+    External(Event),
     Lost(u32),
 }
 
 struct Run<'s, 'w> {
     simulation: &'s Simulation,
-    air: Arc<Mutex<Air>>,
+    shared: Arc<Mutex<Shared>>,
     random: Random,
     queue: BinaryHeap<Reverse<(u64, u64)>>,
-    /// What the queue's entries stand for.
-    next: BTreeMap<u64, Next>,
-    numbers: u64,
+    /// The actions of the queue's entries.
+    actions: BTreeMap<u64, Action>,
+    next_id: u64,
     now_ns: u64,
     workers: &'w [Worker],
-    threads: Vec<Thread<'w, Charge<'s>>>,
-    /// When the last message of each connection arrives.
+    threads: Vec<Thread<'w, CostMeter<'s>>>,
+    /// Arrival time of the last message of each connection.
     last: BTreeMap<(Peer, Peer), u64>,
-    /// When a worker's turn is under way or due.
+    /// Whether a worker's turn is running or scheduled.
     busy: Vec<bool>,
     alive: Vec<bool>,
     joined: u32,
@@ -239,12 +239,12 @@ struct Run<'s, 'w> {
 /// Runs a plan in a simulation.
 ///
 /// # Errors
-/// What a live job's could be; and the limit of virtual time.
+/// If the job fails, or the limit of virtual time is exceeded.
 pub fn simulate(plan: &Arc<Plan>, simulation: &Simulation) -> Result<Simulated, JobError> {
     let joins = simulation.events.iter().filter(|(_, event)| *event == Event::Join).count() as u32;
     let count = simulation.workers + joins;
-    let air = Arc::new(Mutex::new(Air { slowness: vec![1.0; count as usize], ..Air::default() }));
-    let store = Arc::new(Memory::default());
+    let shared = Arc::new(Mutex::new(Shared { slowness: vec![1.0; count as usize], ..Shared::default() }));
+    let store = Arc::new(MemoryStore::default());
     let worker = |rank| {
         let options = WorkerOptions {
             rank,
@@ -252,22 +252,22 @@ pub fn simulate(plan: &Arc<Plan>, simulation: &Simulation) -> Result<Simulated, 
             snapshot_every: simulation.snapshot_every,
             memory_bytes: simulation.memory_bytes,
         };
-        let network = Arc::new(Port { from: Peer::Worker(rank), air: air.clone() });
+        let network = Arc::new(SimulatedNetwork { from: Peer::Worker(rank), shared: shared.clone() });
         Worker::new(plan.clone(), options, network, Some(store.clone() as Arc<dyn Store>))
     };
     let workers: Vec<Worker> = (0..count).map(worker).collect();
     let thread = |worker| {
         let rank = Worker::rank(worker);
-        let meter = Charge { simulation, plan, worker: rank, air: air.clone(), charged_ns: 0 };
+        let meter = CostMeter { simulation, plan, worker: rank, shared: shared.clone(), charged_ns: 0 };
         Thread::new(worker, 0, meter)
     };
     let run = Run {
         simulation,
-        air: air.clone(),
+        shared: shared.clone(),
         random: Random::new(simulation.seed),
         queue: BinaryHeap::new(),
-        next: BTreeMap::new(),
-        numbers: 0,
+        actions: BTreeMap::new(),
+        next_id: 0,
         now_ns: 0,
         workers: &workers,
         threads: workers.iter().map(thread).collect(),
@@ -292,27 +292,27 @@ pub fn simulate(plan: &Arc<Plan>, simulation: &Simulation) -> Result<Simulated, 
 impl Run<'_, '_> {
     fn run(mut self) -> Result<Simulated, JobError> {
         for (at, event) in self.simulation.events.clone() {
-            self.schedule(at, Next::Outside(event));
+            self.schedule(at, Action::External(event));
         }
         (0..self.simulation.workers).for_each(|worker| self.controller.joined(worker));
         (0..self.workers.len() as u32).for_each(|worker| self.schedule_tick(worker));
-        self.collect();
+        self.dispatch();
         while self.controller.result.is_none() {
             let Some(Reverse((at, number))) = self.queue.pop() else {
-                return Err(self.gave_up("anything to happen: all wait for each other"));
+                return Err(self.timed_out("an event: deadlock"));
             };
             if at > self.simulation.limit_ns {
-                return Err(self.gave_up("the end of the simulation"));
+                return Err(self.timed_out("the end of the simulation"));
             }
             self.now_ns = at;
-            lock(&self.air).now_ns = at;
-            if let Some(next) = self.next.remove(&number) {
-                self.happen(next);
+            lock(&self.shared).now_ns = at;
+            if let Some(action) = self.actions.remove(&number) {
+                self.perform(action);
             }
-            self.collect();
+            self.dispatch();
         }
         self.result.elapsed_ns = self.now_ns;
-        self.result.iterations_ns = std::mem::take(&mut lock(&self.air).iterations_ns);
+        self.result.iterations_ns = std::mem::take(&mut lock(&self.shared).iterations_ns);
         for worker in self.workers {
             self.result.bundles.insert(worker.rank(), lock(&worker.control).resident.len());
         }
@@ -320,12 +320,12 @@ impl Run<'_, '_> {
         Ok(self.result)
     }
 
-    fn gave_up(&self, waited_for: &str) -> JobError {
+    fn timed_out(&self, waited_for: &str) -> JobError {
         let limit = std::time::Duration::from_nanos(self.now_ns);
         let mut waited_for = format!("{waited_for}; {}", self.controller.describe());
         for worker in self.workers {
             for &bundle in &lock(&worker.control).resident {
-                if let Some(bundle) = &*worker.cell(bundle).bundle() {
+                if let Some(bundle) = &*worker.slot(bundle).bundle() {
                     waited_for += &format!("; worker {}: {}", worker.rank(), bundle.describe(&worker.plan));
                 }
             }
@@ -333,52 +333,52 @@ impl Run<'_, '_> {
         JobError::TimedOut { waited_for, limit }
     }
 
-    /// Whether a worker takes anything in: it has neither been killed nor ended.
+    /// Returns whether a worker handles messages: it has neither been killed nor stopped.
     fn runs(&self, worker: u32) -> bool {
         let stopped = &self.workers[worker as usize].stopped;
         self.alive[worker as usize] && !stopped.load(std::sync::atomic::Ordering::SeqCst)
     }
 
-    fn schedule(&mut self, at_ns: u64, next: Next) {
-        self.queue.push(Reverse((at_ns, self.numbers)));
-        self.next.insert(self.numbers, next);
-        self.numbers += 1;
+    fn schedule(&mut self, at_ns: u64, action: Action) {
+        self.queue.push(Reverse((at_ns, self.next_id)));
+        self.actions.insert(self.next_id, action);
+        self.next_id += 1;
     }
 
     fn schedule_tick(&mut self, worker: u32) {
         if self.simulation.report_ns > 0 {
-            self.schedule(self.now_ns + self.simulation.report_ns, Next::Tick(worker));
+            self.schedule(self.now_ns + self.simulation.report_ns, Action::Tick(worker));
         }
     }
 
-    fn happen(&mut self, next: Next) {
-        match next {
-            Next::Message(from, Peer::Controller, envelope) => {
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::Message(from, Peer::Controller, envelope) => {
                 if let Peer::Worker(from) = from {
                     self.controller.handle(from, *envelope);
                 }
             }
-            Next::Message(from, Peer::Worker(to), envelope) => {
+            Action::Message(from, Peer::Worker(to), envelope) => {
                 if self.runs(to) {
                     self.workers[to as usize].handle(from, *envelope);
                     self.wake(to);
                 }
             }
-            Next::Turn(worker) => self.turn(worker),
-            Next::Tick(worker) => {
+            Action::Turn(worker) => self.turn(worker),
+            Action::Tick(worker) => {
                 if self.runs(worker) {
                     self.workers[worker as usize].tick(self.simulation.report_ns);
                     self.schedule_tick(worker);
                 }
             }
-            Next::Outside(event) => self.outside(event),
-            Next::Lost(worker) => self.controller.lost(worker, "it was killed"),
+            Action::External(event) => self.apply(event),
+            Action::Lost(worker) => self.controller.lost(worker, "it was killed"),
         }
     }
 
     fn wake(&mut self, worker: u32) {
         if !std::mem::replace(&mut self.busy[worker as usize], true) {
-            self.schedule(self.now_ns, Next::Turn(worker));
+            self.schedule(self.now_ns, Action::Turn(worker));
         }
     }
 
@@ -388,12 +388,12 @@ impl Run<'_, '_> {
         let interrupted = here.interrupt.load(std::sync::atomic::Ordering::SeqCst);
         if self.alive[worker as usize] && !interrupted && self.threads[worker as usize].work() {
             self.busy[worker as usize] = true;
-            let until = lock(&self.air).now_ns.max(self.now_ns + 1);
-            self.schedule(until, Next::Turn(worker));
+            let until = lock(&self.shared).now_ns.max(self.now_ns + 1);
+            self.schedule(until, Action::Turn(worker));
         }
     }
 
-    fn outside(&mut self, event: Event) {
+    fn apply(&mut self, event: Event) {
         match event {
             Event::Migrate => {
                 let members: Vec<u32> = self.controller.members().collect();
@@ -411,31 +411,31 @@ impl Run<'_, '_> {
             Event::Kill(worker) => {
                 self.alive[worker as usize] = false;
                 let noticed = self.now_ns + self.random.below(20 * self.simulation.latency_ns);
-                self.schedule(noticed, Next::Lost(worker));
+                self.schedule(noticed, Action::Lost(worker));
             }
-            Event::Slow(worker, factor) => lock(&self.air).slowness[worker as usize] = factor,
+            Event::Slow(worker, factor) => lock(&self.shared).slowness[worker as usize] = factor,
             Event::Snapshot => self.controller.take_snapshot(),
         }
     }
 
-    /// Sends on what was sent, and what the controller wants.
-    fn collect(&mut self) {
+    /// Transmits messages of workers and the controller, and commits manifests.
+    fn dispatch(&mut self) {
         for manifest in std::mem::take(&mut self.controller.commits) {
             self.controller.committed(manifest);
         }
         for (worker, envelope) in std::mem::take(&mut self.controller.out) {
-            self.travel(self.now_ns, Peer::Controller, Peer::Worker(worker), envelope);
+            self.transmit(self.now_ns, Peer::Controller, Peer::Worker(worker), envelope);
         }
         let (sent, now) = {
-            let mut air = lock(&self.air);
-            (std::mem::take(&mut air.sent), air.now_ns)
+            let mut shared = lock(&self.shared);
+            (std::mem::take(&mut shared.sent), shared.now_ns)
         };
         for (from, to, envelope) in sent {
-            self.travel(now, from, to, envelope);
+            self.transmit(now, from, to, envelope);
         }
     }
 
-    fn travel(&mut self, now_ns: u64, from: Peer, to: Peer, envelope: Envelope) {
+    fn transmit(&mut self, now_ns: u64, from: Peer, to: Peer, envelope: Envelope) {
         match (from, to, &envelope.message) {
             (_, _, Message::Report(_)) => self.result.reports += 1,
             (Peer::Worker(_), Peer::Worker(_), _) => self.result.worker_messages += 1,
@@ -446,12 +446,12 @@ impl Run<'_, '_> {
             let jitter = self.random.below(self.simulation.jitter_ns + 1);
             let mut at = now_ns + self.simulation.latency_ns + jitter;
             let last = self.last.entry((from, to)).or_default();
-            if matches!(envelope.message, Message::Parted) {
-                // The last of its connection.
+            if matches!(envelope.message, Message::Drained) {
+                // This is the last message of its connection.
                 at = at.max(*last + 1);
             }
             *last = at.max(*last);
-            self.schedule(at, Next::Message(from, to, Box::new(envelope.clone())));
+            self.schedule(at, Action::Message(from, to, Box::new(envelope.clone())));
         }
     }
 }

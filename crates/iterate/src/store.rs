@@ -1,10 +1,9 @@
-//! Snapshots on a disk or in an object store, through `crates/storage`.
+//! Snapshots on a local disk or in an object store, through `crates/storage`.
 //!
-//! A snapshot is one object for each partition that has changed since the last, and a manifest that
-//! names those that make it up. The manifest is written last, when all parts are durable, and each
-//! object appears whole or not at all: so what the newest manifest names is there, whenever a process
-//! dies. Each job has a folder of its own in a place; one that begins where a manifest of the same program
-//! and data is goes on from there.
+//! A snapshot consists of one object for each partition that changed since the previous one, and a manifest
+//! that lists all of its objects. The manifest is written last, after all parts are durable, and every object
+//! is written atomically. Everything that the latest manifest lists therefore exists, whenever a process
+//! dies. Each job has its own folder in a store; a job resumes from a manifest of the same program and data.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -24,11 +23,11 @@ use crate::plan::Plan;
 use crate::run::Snapshots;
 use crate::worker::{SaveDone, Store};
 
-/// Objects of a snapshot, and whom to tell when they are saved.
+/// Objects to save, and the callback for the end of the save.
 type Save = (Vec<(Path, Vec<u8>)>, SaveDone);
 
-/// The job's controller waits for them, and a store takes some ten milliseconds for each.
-const REMOVED_AT_ONCE: usize = 64;
+/// Deletes run concurrently because the controller waits for them and each takes some ten milliseconds.
+const MAX_CONCURRENT_DELETES: usize = 64;
 
 /// See the [module](self).
 pub(crate) struct SnapshotStore {
@@ -36,17 +35,17 @@ pub(crate) struct SnapshotStore {
     prefix: Path,
     objects: Arc<dyn ObjectStore>,
     runtime: Arc<Runtime>,
-    /// To the thread that writes, so that tasks do not wait for it.
+    /// Channel to the writing thread, so that tasks do not wait for writes.
     saves: Mutex<Sender<Save>>,
-    /// Saves that it has not done: they hold copies of partitions.
+    /// Number of unfinished saves, which hold copies of partitions.
     waiting: Arc<AtomicUsize>,
 }
 
 impl SnapshotStore {
-    /// Opens a place for snapshots.
+    /// Opens a snapshot store.
     ///
     /// # Errors
-    /// A kind of place that there is not, or settings that it refuses.
+    /// If the URL's scheme is unknown or the store rejects its settings.
     pub fn open(snapshots: &Snapshots) -> Result<Arc<Self>, JobError> {
         let place = snapshots.place.clone();
         let wrong = |cause: String| JobError::Snapshot { place: place.to_string(), cause };
@@ -63,7 +62,7 @@ impl SnapshotStore {
                 let mut result = Ok(());
                 for (path, bytes) in list {
                     if let Err(error) = runtime.block_on(objects.put(&path, bytes.into())) {
-                        result = Err(JobError::Snapshot { place: place.clone(), cause: said(&error) });
+                        result = Err(JobError::Snapshot { place: place.clone(), cause: root_cause(&error) });
                         break;
                     }
                 }
@@ -75,17 +74,17 @@ impl SnapshotStore {
     }
 
     fn wrong(&self, error: &object_store::Error) -> JobError {
-        JobError::Snapshot { place: self.place.to_string(), cause: said(error) }
+        JobError::Snapshot { place: self.place.to_string(), cause: root_cause(error) }
     }
 
     fn manifest_path(&self, plan: &Plan) -> Path {
         self.path(&format!("{}/manifest.json", crate::thread::folder(plan)))
     }
 
-    /// The snapshot that a job of this plan goes on from.
+    /// Returns the latest snapshot of a plan's job, if any.
     ///
     /// # Errors
-    /// A manifest that cannot be read.
+    /// If the manifest cannot be read.
     pub fn latest(&self, plan: &Plan) -> Result<Option<Manifest>, JobError> {
         let path = self.manifest_path(plan);
         let read = self.runtime.block_on(async { self.objects.get(&path).await?.bytes().await });
@@ -111,7 +110,7 @@ impl SnapshotStore {
         self.runtime.block_on(put).map(|_| ()).map_err(|error| self.wrong(&error))
     }
 
-    /// Removes what the snapshot before had and this one has not.
+    /// Deletes the objects that only the previous snapshot refers to.
     fn remove_old(&self, plan: &Plan, before: &Manifest, now: &Manifest) {
         let mut gone = Vec::new();
         for (bundle, (old, new)) in (0..).zip(before.saved.iter().zip(&now.saved)) {
@@ -120,14 +119,14 @@ impl SnapshotStore {
                 gone.push(self.path(&name));
             }
         }
-        for some in gone.chunks(REMOVED_AT_ONCE) {
+        for some in gone.chunks(MAX_CONCURRENT_DELETES) {
             self.runtime.block_on(async {
                 let mut requests = JoinSet::new();
                 for path in some {
                     let (objects, path) = (Arc::clone(&self.objects), path.clone());
                     requests.spawn(async move { objects.delete(&path).await });
                 }
-                // What stays of it takes room and is named by nothing.
+                // A failed delete leaves an unreferenced object, which only takes space.
                 while requests.join_next().await.is_some() {}
             });
         }
@@ -138,8 +137,8 @@ impl SnapshotStore {
     }
 }
 
-/// The innermost reason: that the disk is full, say.
-fn said(error: &object_store::Error) -> String {
+/// Returns the innermost cause of an error, such as a full disk.
+fn root_cause(error: &object_store::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(source) = cause.source() {
         cause = source;
@@ -151,7 +150,7 @@ impl Store for SnapshotStore {
     fn save(&self, objects: Vec<(String, Vec<u8>)>, done: SaveDone) {
         let objects = objects.into_iter().map(|(name, bytes)| (self.path(&name), bytes)).collect();
         self.waiting.fetch_add(1, Ordering::AcqRel);
-        // It ends with this value, not before.
+        // The writing thread lives as long as this value.
         let _ = lock(&self.saves).send((objects, done));
     }
 
@@ -166,7 +165,7 @@ impl Store for SnapshotStore {
     }
 }
 
-/// Makes the controller's manifests durable.
+/// Writes the controller's pending manifests and deletes the objects that they replace.
 pub(crate) fn commit(controller: &mut Controller, store: Option<&SnapshotStore>) {
     let Some(store) = store else { return };
     for manifest in std::mem::take(&mut controller.commits) {

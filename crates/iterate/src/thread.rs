@@ -1,34 +1,34 @@
-//! One thread of a worker: takes ready bundles and gives them turns.
+//! A worker thread, which takes ready bundles and runs their turns.
 //!
-//! [`Thread::work`] is one turn; a live driver calls it in a loop (`threads.rs`), the simulator when it
-//! pleases. Times come from a [`Meter`], so that a simulated thread can charge what it likes.
+//! [`Thread::work`] runs one turn. A live driver calls it in a loop (`threads.rs`); the simulator calls it at
+//! chosen virtual times. Times come from a [`Meter`], so that a simulated thread can charge arbitrary costs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
 use crate::bundle::{Arrival, Bundle, Host, Turn};
-use crate::cell::{Cell, lock};
+use crate::cell::{Slot, lock};
 use crate::error::JobError;
 use crate::exchange::{Routes, Sent};
 use crate::message::{Message, Packed, Peer, Saved};
 use crate::plan::{BundleIx, Instance, Plan};
-use crate::signals::{Signal, TOLD_EVERY};
+use crate::signals::{EPOCH_REPORT_INTERVAL, Signal};
 use crate::worker::Worker;
 
-/// Iterations whose times are kept.
-const KEPT_ITERATIONS: usize = 1 << 20;
+/// Maximum number of iterations whose times are recorded.
+const MAX_RECORDED_ITERATIONS: usize = 1 << 20;
 
-/// Measures turns and tasks, or makes their times up.
+/// A source of measured or simulated times of turns and tasks.
 pub(crate) trait Meter {
-    /// Before a task.
+    /// Called before a task.
     fn before(&mut self, bundle: BundleIx, statement: u32);
-    /// After it; `bytes`: those that it may have touched.
+    /// Called after a task; `bytes` returns the number of bytes that it may have accessed.
     fn after(&mut self, bundle: BundleIx, statement: u32, iteration: u64, bytes: impl FnOnce() -> u64);
-    /// Before a turn.
+    /// Called before a turn.
     fn turn_begins(&mut self);
-    /// After a turn: its core time.
+    /// Called after a turn; returns its core time.
     fn turn_ends(&mut self) -> u64;
-    /// The time, from any origin.
+    /// Returns the time since an arbitrary origin.
     fn now_ns(&self) -> u64;
 }
 
@@ -37,14 +37,14 @@ pub(crate) struct Thread<'w, M> {
     worker: &'w Worker,
     index: usize,
     pub meter: M,
-    /// Bundles that wait for a signal, and what was published when they were last looked at.
+    /// Bundles that wait for a signal, and the signal count when they were last checked.
     waiting: Vec<BundleIx>,
     published: u64,
     scratch: Vec<Sent>,
     arrivals: Vec<Arrival>,
-    /// Destinations on other workers, of the scatter task that runs.
+    /// Destinations of the current scatter task on other workers: worker, bundle, version, place.
     remote: Vec<(u32, BundleIx, u32, usize)>,
-    cell: Option<&'w Cell>,
+    slot: Option<&'w Slot>,
 }
 
 impl<'w, M: Meter> Thread<'w, M> {
@@ -58,12 +58,12 @@ impl<'w, M: Meter> Thread<'w, M> {
             scratch: Vec::new(),
             arrivals: Vec::new(),
             remote: Vec::new(),
-            cell: None,
+            slot: None,
         }
     }
 
-    /// Gives one ready bundle a turn, one of another thread if there is none of its own. False: there
-    /// is none at all.
+    /// Runs a turn of one ready bundle, stealing from another thread if this one has none. Returns false if no
+    /// bundle is ready.
     pub fn work(&mut self) -> bool {
         let published = self.worker.signals.published();
         if published != self.published {
@@ -77,95 +77,95 @@ impl<'w, M: Meter> Thread<'w, M> {
         true
     }
 
-    /// Whether a call of [`Thread::work`] would find something, as far as can be seen cheaply.
+    /// Returns whether [`Thread::work`] would probably find a ready bundle. This is a cheap check.
     pub fn has_work(&self) -> bool {
         self.worker.signals.published() != self.published && !self.waiting.is_empty()
-            || self.worker.rings.iter().any(|ring| !ring.is_empty())
+            || self.worker.run_queues.iter().any(|queue| !queue.is_empty())
     }
 
-    /// Forgets who waits; after a rollback everyone is looked at anyway.
-    pub fn forget(&mut self) {
+    /// Clears the waiting bundles. After a rollback every bundle is queued again.
+    pub fn clear_waiting(&mut self) {
         self.waiting.clear();
     }
 
     fn take(&self) -> Option<BundleIx> {
-        let rings = &self.worker.rings;
-        if let Some(bundle) = rings[self.index].pop(true) {
+        let run_queues = &self.worker.run_queues;
+        if let Some(bundle) = run_queues[self.index].pop(true) {
             return Some(bundle);
         }
-        let others = (1..rings.len()).map(|step| (self.index + step) % rings.len());
-        let bundle = others.into_iter().find_map(|other| rings[other].pop(false))?;
-        self.worker.cell(bundle).home.store(self.index as u32, Ordering::Relaxed);
+        let others = (1..run_queues.len()).map(|step| (self.index + step) % run_queues.len());
+        let bundle = others.into_iter().find_map(|other| run_queues[other].pop(false))?;
+        self.worker.slot(bundle).home.store(self.index as u32, Ordering::Relaxed);
         Some(bundle)
     }
 
     fn give_turn(&mut self, ix: BundleIx) {
         let worker = self.worker;
-        let cell = worker.cell(ix);
-        let mut slot = cell.begin();
+        let slot = worker.slot(ix);
+        let mut held = slot.begin();
         let mut again = false;
-        // None: it left after it was put into the ring.
-        if let Some(mut bundle) = slot.take() {
-            match self.run(cell, &mut bundle) {
+        // None: the bundle left after it was queued.
+        if let Some(mut bundle) = held.take() {
+            match self.run(slot, &mut bundle) {
                 Ok(turn) => {
                     again = turn == Turn::More;
-                    *slot = self.finish(cell, bundle, turn);
+                    *held = self.finish(slot, bundle, turn);
                 }
                 Err(error) => {
-                    *slot = Some(bundle);
+                    *held = Some(bundle);
                     worker.fail(error);
                 }
             }
         }
-        drop(slot);
-        if cell.end(again) {
-            worker.queue(ix, cell);
+        drop(held);
+        if slot.end(again) {
+            worker.enqueue(ix, slot);
         }
     }
 
-    /// Takes in what arrived and runs tasks.
-    fn run(&mut self, cell: &'w Cell, bundle: &mut Bundle) -> Result<Turn, JobError> {
+    /// Receives arrivals and runs tasks.
+    fn run(&mut self, slot: &'w Slot, bundle: &mut Bundle) -> Result<Turn, JobError> {
         let worker = self.worker;
         if bundle.unloaded {
             worker.load(bundle)?;
         }
         self.meter.turn_begins();
         let mut arrivals = std::mem::take(&mut self.arrivals);
-        cell.collect(&mut arrivals);
+        slot.collect(&mut arrivals);
         for arrival in arrivals.drain(..) {
             bundle.receive(&worker.plan, arrival)?;
         }
         self.arrivals = arrivals;
-        self.cell = Some(cell);
+        self.slot = Some(slot);
         let (before, tasks_before) = (bundle.position.epoch, bundle.tasks);
         let done = catch_unwind(AssertUnwindSafe(|| bundle.turn(&worker.plan, self)));
         let busy_ns = self.meter.turn_ends();
-        cell.busy_ns.fetch_add(busy_ns, Ordering::Relaxed);
-        let ring = &worker.rings[self.index];
-        ring.busy_ns.fetch_add(busy_ns, Ordering::Relaxed);
-        ring.tasks.fetch_add(bundle.tasks - tasks_before, Ordering::Relaxed);
+        slot.busy_ns.fetch_add(busy_ns, Ordering::Relaxed);
+        let queue = &worker.run_queues[self.index];
+        queue.busy_ns.fetch_add(busy_ns, Ordering::Relaxed);
+        queue.tasks.fetch_add(bundle.tasks - tasks_before, Ordering::Relaxed);
         let turn = done.unwrap_or_else(|panic| Err(bundle.panicked(&worker.plan, &*panic)))?;
-        cell.epoch.store(bundle.position.epoch, Ordering::Release);
-        cell.iteration.store(bundle.iteration, Ordering::Release);
-        cell.tasks.store(bundle.tasks, Ordering::Release);
-        if before / TOLD_EVERY != bundle.position.epoch / TOLD_EVERY {
-            worker.tell_passed(false);
+        slot.epoch.store(bundle.position.epoch, Ordering::Release);
+        slot.iteration.store(bundle.iteration, Ordering::Release);
+        slot.tasks.store(bundle.tasks, Ordering::Release);
+        if before / EPOCH_REPORT_INTERVAL != bundle.position.epoch / EPOCH_REPORT_INTERVAL {
+            worker.report_passed(false);
         }
         Ok(turn)
     }
 
-    /// After a turn: what the bundle waits for, or that it leaves. What stays of it.
-    fn finish(&mut self, cell: &Cell, mut bundle: Box<Bundle>, turn: Turn) -> Option<Box<Bundle>> {
+    /// Handles the end of a turn. Returns the bundle unless it left this worker.
+    fn finish(&mut self, slot: &Slot, mut bundle: Box<Bundle>, turn: Turn) -> Option<Box<Bundle>> {
         match turn {
             Turn::Signal => self.waiting.push(bundle.ix),
-            Turn::End if !bundle.told_end => {
-                bundle.told_end = true;
+            Turn::End if !bundle.end_reported => {
+                bundle.end_reported = true;
                 self.worker.send(Peer::Controller, Message::Ended { bundle: bundle.ix });
             }
             Turn::End | Turn::Chunks | Turn::Window | Turn::More => {}
         }
-        if cell.attention.load(Ordering::Acquire) {
-            return self.worker.depart(cell, bundle);
+        if slot.migration_requested.load(Ordering::Acquire) {
+            return self.worker.depart(slot, bundle);
         }
         Some(bundle)
     }
@@ -192,11 +192,11 @@ impl<M: Meter> Host for Thread<'_, M> {
         self.worker.may_publish(epoch, passed)
     }
 
-    fn wants_snapshot(&self, evaluated: u32) -> bool {
+    fn wants_snapshot(&self, since_snapshot: u32) -> bool {
         let every = self.worker.options.snapshot_every;
-        let due = every > 0 && evaluated >= every;
-        let wanted = self.worker.snapshot_wanted.load(Ordering::Acquire);
-        self.worker.store.as_ref().is_some_and(|store| wanted || due && !store.is_busy())
+        let due = every > 0 && since_snapshot >= every;
+        let requested = self.worker.snapshot_requested.load(Ordering::Acquire);
+        self.worker.store.as_ref().is_some_and(|store| requested || due && !store.is_busy())
     }
 
     fn publish(&mut self, epoch: u64, signal: Signal) {
@@ -221,11 +221,11 @@ impl<M: Meter> Host for Thread<'_, M> {
         }
     }
 
-    fn iterated(&mut self) {
+    fn record_iteration(&mut self) {
         let mut iterations = lock(&self.worker.iterations);
-        if iterations.at_ns.len() < KEPT_ITERATIONS {
+        if iterations.at_ns.len() < MAX_RECORDED_ITERATIONS {
             iterations.at_ns.push(self.meter.now_ns());
-            iterations.last = self.worker.spent();
+            iterations.last = self.worker.usage();
             if iterations.at_ns.len() == 1 {
                 iterations.first = iterations.last;
             }
@@ -250,9 +250,9 @@ impl<M: Meter> Host for Thread<'_, M> {
     }
 
     #[inline]
-    fn attention(&self) -> bool {
+    fn should_yield(&self) -> bool {
         self.worker.interrupt.load(Ordering::Relaxed)
-            || self.cell.is_some_and(|cell| cell.attention.load(Ordering::Relaxed))
+            || self.slot.is_some_and(|slot| slot.migration_requested.load(Ordering::Relaxed))
     }
 
     fn scratch(&mut self) -> Sent {
@@ -266,8 +266,8 @@ impl<M: Meter> Host for Thread<'_, M> {
 }
 
 impl Worker {
-    /// Loads what is not there of a bundle's partitions: from the snapshot that the job goes on from,
-    /// or by the program's loaders where it is not in one.
+    /// Loads a bundle's missing partitions from the snapshot that the job resumed from, or else with the program's
+    /// loaders.
     pub fn load(&self, bundle: &mut Bundle) -> Result<(), JobError> {
         for dataset in 0..self.plan.datasets.len() {
             let spec = &self.plan.datasets[dataset];
@@ -280,18 +280,18 @@ impl Worker {
             let state = match (bundle.saved[dataset], &self.store) {
                 (Some(epoch), Some(store)) => {
                     let bytes = store.load(&object(&self.plan, dataset as u32, bundle.index, epoch))?;
-                    (spec.decode)(&bytes).map_err(|error| wrong(format!("its snapshot: {error}")))?
+                    (spec.decode)(&bytes).map_err(|error| wrong(format!("cannot decode its snapshot: {error}")))?
                 }
                 _ => crate::sequential::load_partition(&self.plan, dataset, bundle.index)?,
             };
             bundle.states[dataset] = Some(state);
         }
         bundle.unloaded = false;
-        self.cell(bundle.ix).size_bytes.store(bundle.size_bytes(), Ordering::Release);
+        self.slot(bundle.ix).size_bytes.store(bundle.size_bytes(), Ordering::Release);
         Ok(())
     }
 
-    /// Saves what changed of a bundle, and tells the controller when that is durable.
+    /// Saves the changed partitions of a bundle, and notifies the controller once they are durable.
     pub fn save(&self, bundle: &mut Bundle) {
         let Some(store) = &self.store else { return };
         let epoch = bundle.position.epoch;
@@ -317,12 +317,12 @@ impl Worker {
         store.save(objects.collect(), done);
     }
 
-    /// Hands a bundle over, between its tasks (§4.4). `Some`: it stays after all.
-    pub fn depart(&self, cell: &Cell, mut bundle: Box<Bundle>) -> Option<Box<Bundle>> {
+    /// Hands over a bundle between two of its tasks (§4.4). Returns the bundle if it stays after all.
+    pub fn depart(&self, slot: &Slot, mut bundle: Box<Bundle>) -> Option<Box<Bundle>> {
         let mut control = lock(&self.control);
-        cell.attention.store(false, Ordering::Release);
+        slot.migration_requested.store(false, Ordering::Release);
         let Some(to) = control.leaving.remove(&bundle.ix) else { return Some(bundle) };
-        let mut inbox = lock(&cell.inbox);
+        let mut inbox = lock(&slot.inbox);
         inbox.resident = false;
         let arrivals = std::mem::take(&mut inbox.arrivals);
         drop(inbox);
@@ -335,9 +335,9 @@ impl Worker {
         }
         self.set_owner(bundle.ix, to);
         control.resident.retain(|&ix| ix != bundle.ix);
-        control.away.insert(bundle.ix, (to.version, bundle.position.epoch));
-        control.gone.0 = control.gone.0.wrapping_add(bundle.tasks);
-        control.gone.1 += cell.busy_ns.swap(0, Ordering::Relaxed);
+        control.in_flight.insert(bundle.ix, (to.version, bundle.position.epoch));
+        control.departed.0 = control.departed.0.wrapping_add(bundle.tasks);
+        control.departed.1 += slot.busy_ns.swap(0, Ordering::Relaxed);
         control.busy_before.remove(&bundle.ix);
         drop(control);
         let packed = Packed::pack(*bundle, to.version, self.signals.known());
@@ -346,12 +346,12 @@ impl Worker {
     }
 }
 
-/// The name of a partition in the store of snapshots.
+/// Returns the name of a partition's object in the snapshot store.
 pub(crate) fn object(plan: &Plan, dataset: u32, partition: u32, epoch: u64) -> String {
     format!("{}/partitions/{dataset}-{partition}-{epoch:020}", folder(plan))
 }
 
-/// The folder of a job's snapshots in their store: other jobs may have theirs in the same place.
+/// Returns the folder of a job's snapshots. Several jobs may share a store.
 pub(crate) fn folder(plan: &Plan) -> String {
     format!("job-{:016x}", plan.fingerprint())
 }

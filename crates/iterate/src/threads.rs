@@ -1,9 +1,9 @@
-//! The threads of a worker: each gives turns, looks for more for a moment, and sleeps.
+//! The thread loop of a worker: run turns, spin briefly for more work, then sleep.
 //!
-//! Between iterations a thread has nothing to do for a microsecond or so, and waking takes five to
-//! fifty: so it looks for work for some microseconds before it sleeps, if it has a core for itself. Where
-//! workers on this machine have more threads than it has cores it sleeps at once, since looking would keep
-//! the one that has the work from running.
+//! Between iterations a thread is idle for about a microsecond, while waking it takes five to fifty. So it
+//! spins for some microseconds before it sleeps, if it has a core to itself. If the workers on this machine
+//! have more threads than cores, it sleeps at once, since spinning would take the core from a thread that
+//! has work.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,36 +14,36 @@ use crate::sampling::Sampler;
 use crate::thread::{Meter, Thread};
 use crate::worker::Worker;
 
-/// How long a thread with a core for itself looks for work before it sleeps.
-const LOOK_NS: u64 = 20_000;
+/// Time that a thread with its own core spins for work before it sleeps.
+const SPIN_NS: u64 = 20_000;
 
-/// A sleep at most, so that nothing is missed for longer.
-const SLEEP: Duration = Duration::from_millis(10);
+/// Maximum length of a sleep; bounds the delay of a missed wake-up.
+const MAX_SLEEP: Duration = Duration::from_millis(10);
 
-/// Reads what other processes sent; of a worker that has any to talk to.
+/// Network I/O of a worker with peers in other processes.
 pub(crate) trait Io: Sync {
-    /// Takes in what is there. `wait`: for something, or [`Io::interrupt`], at most so long. False: nothing came,
-    /// or another thread is at it.
+    /// Receives pending messages, waiting up to `wait` for the first. Returns false if there were none, or if
+    /// another thread is polling.
     fn poll(&self, wait: Option<Duration>) -> bool;
-    /// Too much waits to be sent for tasks to send more.
+    /// Returns whether tasks should wait because too many bytes are queued.
     fn is_full(&self) -> bool;
-    /// Workers of the job on this machine, this one included, as far as is known.
-    fn workers_here(&self) -> usize;
+    /// Returns the number of known workers of the job on this machine, including this one.
+    fn local_workers(&self) -> usize;
 }
 
-/// Measures turns, and samples tasks where they are recorded.
-pub(crate) struct Clocked<'s> {
+/// A meter that uses the real clock, and samples tasks if the job is traced.
+pub(crate) struct ClockMeter<'s> {
     begun: u64,
     sampler: Option<Sampler<'s>>,
 }
 
-impl<'s> Clocked<'s> {
+impl<'s> ClockMeter<'s> {
     pub fn new(sampler: Option<Sampler<'s>>) -> Self {
         Self { begun: 0, sampler }
     }
 }
 
-impl Meter for Clocked<'_> {
+impl Meter for ClockMeter<'_> {
     #[inline]
     fn before(&mut self, bundle: BundleIx, statement: u32) {
         if let Some(sampler) = &mut self.sampler {
@@ -71,44 +71,44 @@ impl Meter for Clocked<'_> {
     }
 }
 
-/// Runs a thread until the worker stops, on a machine of so many cores.
-pub(crate) fn drive(worker: &Worker, index: usize, meter: Clocked<'_>, cores: usize, io: Option<&dyn Io>) {
-    let ring = &worker.rings[index];
-    let _ = ring.thread.set(std::thread::current());
+/// Runs a thread until the worker stops. `cores` is the number of cores of the machine.
+pub(crate) fn drive(worker: &Worker, index: usize, meter: ClockMeter<'_>, cores: usize, io: Option<&dyn Io>) {
+    let queue = &worker.run_queues[index];
+    let _ = queue.thread.set(std::thread::current());
     let mut thread = Thread::new(worker, index, meter);
-    // Others have as many threads, as far as is known.
-    let has_core = || worker.rings.len() * io.map_or(1, Io::workers_here) <= cores;
+    // Assumes that the other workers have as many threads.
+    let has_core = || worker.run_queues.len() * io.map_or(1, Io::local_workers) <= cores;
     while !worker.stopped.load(Ordering::SeqCst) {
-        ring.at_rest.store(false, Ordering::SeqCst);
+        queue.idle.store(false, Ordering::SeqCst);
         if worker.interrupt.load(Ordering::SeqCst) {
-            ring.at_rest.store(true, Ordering::SeqCst);
-            thread.forget();
+            queue.idle.store(true, Ordering::SeqCst);
+            thread.clear_waiting();
             sleep(worker, index, &thread, io, false);
             continue;
         }
         if io.is_some_and(Io::is_full) {
-            ring.at_rest.store(true, Ordering::SeqCst);
+            queue.idle.store(true, Ordering::SeqCst);
             let _ = io.is_some_and(|io| io.poll(Some(Duration::from_millis(1))));
             continue;
         }
         if thread.work() {
             continue;
         }
-        ring.at_rest.store(true, Ordering::SeqCst);
-        // The first thread sleeps where messages come in: it need not look there before.
-        let (look, sleeps_at_once) = if has_core() { (LOOK_NS, false) } else { (0, index == 0) };
-        if sleeps_at_once || !look_for_work(&thread, worker, look, io) {
+        queue.idle.store(true, Ordering::SeqCst);
+        // The first thread sleeps in `poll`, so it need not check for messages first.
+        let (look, sleeps_at_once) = if has_core() { (SPIN_NS, false) } else { (0, index == 0) };
+        if sleeps_at_once || !spin_for_work(&thread, worker, look, io) {
             sleep(worker, index, &thread, io, true);
         }
     }
-    ring.at_rest.store(true, Ordering::SeqCst);
+    queue.idle.store(true, Ordering::SeqCst);
 }
 
-/// Looks for work for a moment; whether there is some.
-fn look_for_work(
-    thread: &Thread<'_, Clocked<'_>>,
+/// Spins for work for up to `spin_ns`. Returns whether it found some.
+fn spin_for_work(
+    thread: &Thread<'_, ClockMeter<'_>>,
     worker: &Worker,
-    look_ns: u64,
+    spin_ns: u64,
     io: Option<&dyn Io>,
 ) -> bool {
     let begun = clock::ticks();
@@ -116,7 +116,7 @@ fn look_for_work(
         if thread.has_work() || io.is_some_and(|io| io.poll(None)) {
             return true;
         }
-        if worker.interrupt.load(Ordering::Relaxed) || clock::nanoseconds(clock::ticks() - begun) >= look_ns {
+        if worker.interrupt.load(Ordering::Relaxed) || clock::nanoseconds(clock::ticks() - begun) >= spin_ns {
             return false;
         }
         for _ in 0..20 {
@@ -125,19 +125,25 @@ fn look_for_work(
     }
 }
 
-/// Sleeps until it is woken, unless there is something to do already.
-fn sleep(worker: &Worker, index: usize, thread: &Thread<'_, Clocked<'_>>, io: Option<&dyn Io>, work: bool) {
-    let ring = &worker.rings[index];
-    ring.parked.store(true, Ordering::SeqCst);
+/// Sleeps until woken, unless there is already something to do.
+fn sleep(
+    worker: &Worker,
+    index: usize,
+    thread: &Thread<'_, ClockMeter<'_>>,
+    io: Option<&dyn Io>,
+    work: bool,
+) {
+    let queue = &worker.run_queues[index];
+    queue.parked.store(true, Ordering::SeqCst);
     let stopped = worker.stopped.load(Ordering::SeqCst);
     let interrupted = worker.interrupt.load(Ordering::SeqCst);
     if !(stopped || work && (interrupted || thread.has_work()) || !work && !interrupted) {
         match io {
             Some(io) if index == 0 => {
-                io.poll(Some(SLEEP));
+                io.poll(Some(MAX_SLEEP));
             }
-            _ => std::thread::park_timeout(SLEEP),
+            _ => std::thread::park_timeout(MAX_SLEEP),
         }
     }
-    ring.parked.store(false, Ordering::SeqCst);
+    queue.parked.store(false, Ordering::SeqCst);
 }

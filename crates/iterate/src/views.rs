@@ -1,27 +1,27 @@
-//! Typed views of partitions: what a kernel's closure is handed.
+//! Typed views of partitions: the arguments of a kernel's closure.
 //!
-//! A stage names the datasets that it reads and those that it writes; its kernel gets `&T` of the
-//! former and `&mut T` of the latter, for one partition. `()`, one `&Dataset<T>`, tuples of up to six,
-//! and arrays of datasets of one type, of which some may be missing, are such lists. That no dataset is named twice in a stage, and that all of a stage have the same
-//! partitioning, is checked when the program is built; both are what makes the views sound.
+//! A stage names the datasets that it reads and those that it writes. Its kernel receives `&T` of the former
+//! and `&mut T` of the latter, for one partition. A list of datasets can be `()`, a `Dataset<T>`, a tuple of
+//! up to six lists, or an array of optional datasets of one type. Building the program checks that a stage
+//! names no dataset twice and that all of its datasets have the same partitioning; both make the views sound.
 
 use std::marker::PhantomData;
 
 use crate::data::{AnyData, Data};
 
-/// A dataset of a program, divided into partitions that hold a `T` each.
+/// A handle to a dataset of a program, divided into partitions that hold a `T` each.
 ///
-/// A handle: the data are in the partitions. It is for the program that made it.
+/// A dataset is only valid in the program that created it.
 pub struct Dataset<T> {
     pub(crate) index: u32,
     pub(crate) partitions: u32,
-    /// Which program made it: its index means nothing, and would be unsound, in another.
+    /// The program that created the dataset: using the index in another program would be unsound.
     pub(crate) program: u32,
     pub(crate) holds: PhantomData<fn() -> T>,
 }
 
 impl<T> Dataset<T> {
-    /// How many partitions it has.
+    /// Returns the number of partitions.
     pub fn partitions(&self) -> u32 {
         self.partitions
     }
@@ -41,20 +41,20 @@ impl<T> std::fmt::Debug for Dataset<T> {
     }
 }
 
-/// The pointer that views are made from: partitions of one index, by dataset; `None` where a dataset's is
-/// not among them.
+/// A pointer to the partitions of one index, by dataset, from which views are made. `None` if a dataset has no
+/// partition there.
 #[derive(Clone, Copy)]
 pub struct Partitions(pub(crate) *mut Option<Box<dyn AnyData>>);
 
 impl Partitions {
     /// # Safety
-    /// The dataset's partition is there, of type `T`, and nobody else has a mutable view of it.
+    /// The dataset's partition must be present and of type `T`, with no mutable view of it.
     unsafe fn read<'a, T: Data>(self, dataset: u32) -> &'a T {
         unsafe { &*self.pointer(dataset) }
     }
 
     /// # Safety
-    /// As [`Partitions::read`], and nobody else has any view of it.
+    /// As for [`Partitions::read`], and there must be no other view of the partition.
     unsafe fn write<'a, T: Data>(self, dataset: u32) -> &'a mut T {
         unsafe { &mut *self.pointer(dataset) }
     }
@@ -81,7 +81,7 @@ pub trait Reads: Copy + Send + Sync + 'static {
     unsafe fn views<'a>(self, partitions: Partitions) -> Self::Views<'a>;
 }
 
-/// Datasets that a stage writes; it may read them too.
+/// Datasets that a stage writes, and may read.
 pub trait Writes: Copy + Send + Sync + 'static {
     /// `&mut T` of each.
     type Views<'a>;
@@ -125,7 +125,7 @@ single!(Writes, write, &'a mut);
 
 macro_rules! arrays {
     ($list:ident, $method:ident, $($view:tt)+) => {
-        /// For programs that are put together at run time: as many as there are, the rest `None`.
+        /// For programs assembled at run time; unused elements are `None`.
         impl<T: Data, const N: usize> $list for [Option<Dataset<T>>; N] {
             type Views<'a> = [Option<$($view)+ T>; N];
 

@@ -1,39 +1,38 @@
-//! Messages as bytes.
+//! The wire format of messages.
 //!
-//! A frame is a length, a checksum (CRC-32) of what follows, the job's generation, a kind, and a body.
-//! What is sent in every iteration has a binary body; the rest, which is rare, is JSON. Numbers are
-//! little-endian.
+//! A frame consists of a length, a CRC-32 checksum of the rest, the job's generation, a kind, and a body.
+//! Messages of every iteration have a binary body; rare ones are JSON. Numbers are little-endian.
 
 use serde::{Deserialize, Serialize};
 
 use crate::bundle::Arrival;
 use crate::data::Chunk;
 use crate::error::JobError;
-use crate::message::{Beginning, Entry, Envelope, Message, Packed, Report, Saved, Traced};
+use crate::message::{Entry, Envelope, JobState, Message, Packed, Report, Saved, TraceBatch};
 use crate::plan::{BundleIx, Instance};
 use crate::recording::Host;
 use crate::sampling::{Exchanged, Sample};
 use crate::signals::Signal;
 
-/// Bytes before a frame's body: length, checksum.
+/// Size of a frame's head: length and checksum.
 pub(crate) const HEAD: usize = 12;
 
-/// The longest frame, which holds one bundle; a longer one is damaged.
+/// Maximum length of a frame, which holds at most one bundle; a larger length means corruption.
 const MAX_FRAME: u64 = 1 << 40;
 
-/// Messages whose body is JSON.
+/// The messages with a JSON body.
 #[derive(Serialize, Deserialize)]
 enum Rare {
-    Begin(Beginning),
+    Begin(JobState),
     Map(Vec<(BundleIx, Entry)>),
     Members { version: u32, members: Vec<u32> },
     Migrate { bundle: BundleIx, to: Entry },
     Snapshot,
     Pause(bool),
     Finish,
-    Release { members: Vec<u32> },
+    Drain { members: Vec<u32> },
     Stop,
-    Parted,
+    Drained,
     Unreachable { worker: u32 },
     Report(Report),
     Installed { bundle: BundleIx, version: u32 },
@@ -44,10 +43,10 @@ enum Rare {
     Addresses(Vec<(u32, String)>),
 }
 
-/// What a frame holds.
+/// The content of a frame.
 pub(crate) enum Frame {
     Envelope(Envelope),
-    /// From the controller: where workers listen.
+    /// From the controller: the addresses that workers listen on.
     Addresses(Vec<(u32, String)>),
 }
 
@@ -56,7 +55,7 @@ const DELIVER: u8 = 1;
 const SIGNALS: u8 = 2;
 const INSTALL: u8 = 3;
 const OUTPUT: u8 = 4;
-const TRACED: u8 = 5;
+const TRACE: u8 = 5;
 
 /// Appends a message as a frame.
 pub(crate) fn encode(envelope: &Envelope, out: &mut Vec<u8>) {
@@ -66,7 +65,7 @@ pub(crate) fn encode(envelope: &Envelope, out: &mut Vec<u8>) {
     });
 }
 
-/// Appends where workers listen, as a frame.
+/// Appends the workers' addresses as a frame.
 pub(crate) fn encode_addresses(addresses: Vec<(u32, String)>, out: &mut Vec<u8>) {
     frame(out, |out| {
         out.extend_from_slice(&0u32.to_le_bytes());
@@ -86,7 +85,7 @@ fn frame(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
 
 fn rare(message: Rare, out: &mut Vec<u8>) {
     out.push(RARE);
-    // Numbers, texts and lists of them: writing these to memory does not fail.
+    // Serialising numbers, strings and lists of them to memory cannot fail.
     let _ = serde_json::to_writer(out, &message);
 }
 
@@ -122,11 +121,11 @@ fn body(message: &Message, out: &mut Vec<u8>) {
             put_u32(out, *partition);
             content.encode(out);
         }
-        Message::Traced(traced) => {
-            out.push(TRACED);
-            put_traced(out, traced);
+        Message::Trace(batch) => {
+            out.push(TRACE);
+            put_trace_batch(out, batch);
         }
-        Message::Begin(beginning) => rare(Rare::Begin((**beginning).clone()), out),
+        Message::Begin(job_state) => rare(Rare::Begin((**job_state).clone()), out),
         Message::Map(entries) => rare(Rare::Map(entries.clone()), out),
         Message::Members { version, members } => {
             rare(Rare::Members { version: *version, members: members.clone() }, out);
@@ -135,9 +134,9 @@ fn body(message: &Message, out: &mut Vec<u8>) {
         Message::Snapshot => rare(Rare::Snapshot, out),
         Message::Pause(pause) => rare(Rare::Pause(*pause), out),
         Message::Finish => rare(Rare::Finish, out),
-        Message::Release { members } => rare(Rare::Release { members: members.clone() }, out),
+        Message::Drain { members } => rare(Rare::Drain { members: members.clone() }, out),
         Message::Stop => rare(Rare::Stop, out),
-        Message::Parted => rare(Rare::Parted, out),
+        Message::Drained => rare(Rare::Drained, out),
         Message::Unreachable { worker } => rare(Rare::Unreachable { worker: *worker }, out),
         Message::Report(report) => rare(Rare::Report((**report).clone()), out),
         Message::Installed { bundle, version } => {
@@ -150,29 +149,29 @@ fn body(message: &Message, out: &mut Vec<u8>) {
     }
 }
 
-/// The length of the frame that `head` begins.
+/// Returns the length of the frame that starts with `head`.
 ///
 /// # Errors
-/// A length that no frame has.
+/// If the length is out of range.
 pub(crate) fn length(head: &[u8; HEAD]) -> Result<usize, String> {
     let (length, _) = numbers(head);
     let fits = usize::try_from(length).ok().filter(|_| (5..MAX_FRAME).contains(&length));
-    fits.ok_or_else(|| format!("a frame of {length} bytes"))
+    fits.ok_or_else(|| format!("invalid frame length of {length} bytes"))
 }
 
-/// Length and checksum.
+/// Splits a head into length and checksum.
 fn numbers(head: &[u8; HEAD]) -> (u64, u32) {
     let [a, b, c, d, e, f, g, h, i, j, k, l] = *head;
     (u64::from_le_bytes([a, b, c, d, e, f, g, h]), u32::from_le_bytes([i, j, k, l]))
 }
 
-/// What a frame holds: its head, and what follows.
+/// Decodes a frame from its head and the rest.
 ///
 /// # Errors
-/// A wrong checksum, or a body that is none.
+/// If the checksum does not match or the body is malformed.
 pub(crate) fn decode(head: &[u8; HEAD], rest: bytes::Bytes) -> Result<Frame, String> {
     if crc32fast::hash(&rest) != numbers(head).1 {
-        return Err("a frame with a wrong checksum".into());
+        return Err("invalid frame: checksum mismatch".into());
     }
     let mut input = Input(rest);
     let generation = input.u32()?;
@@ -201,24 +200,24 @@ pub(crate) fn decode(head: &[u8; HEAD], rest: bytes::Bytes) -> Result<Frame, Str
             let (dataset, partition) = (input.u32()?, input.u32()?);
             Message::Output { dataset, partition, content: Chunk::Encoded(input.0) }
         }
-        TRACED => Message::Traced(Box::new(input.traced()?)),
-        kind => return Err(format!("a frame of unknown kind {kind}")),
+        TRACE => Message::Trace(Box::new(input.trace_batch()?)),
+        kind => return Err(format!("invalid frame: unknown kind {kind}")),
     };
     Ok(Frame::Envelope(Envelope { generation, message }))
 }
 
 fn common(rare: Rare) -> Result<Message, Vec<(u32, String)>> {
     Ok(match rare {
-        Rare::Begin(beginning) => Message::Begin(beginning.into()),
+        Rare::Begin(job_state) => Message::Begin(job_state.into()),
         Rare::Map(entries) => Message::Map(entries),
         Rare::Members { version, members } => Message::Members { version, members },
         Rare::Migrate { bundle, to } => Message::Migrate { bundle, to },
         Rare::Snapshot => Message::Snapshot,
         Rare::Pause(pause) => Message::Pause(pause),
         Rare::Finish => Message::Finish,
-        Rare::Release { members } => Message::Release { members },
+        Rare::Drain { members } => Message::Drain { members },
         Rare::Stop => Message::Stop,
-        Rare::Parted => Message::Parted,
+        Rare::Drained => Message::Drained,
         Rare::Unreachable { worker } => Message::Unreachable { worker },
         Rare::Report(report) => Message::Report(Box::new(report)),
         Rare::Installed { bundle, version } => Message::Installed { bundle, version },
@@ -250,7 +249,7 @@ fn put_chunk(out: &mut Vec<u8>, gather: Instance, source: u32, chunk: Option<&Ch
     put_content(out, chunk);
 }
 
-/// A length, and so many bytes.
+/// Appends a length and the content's bytes.
 fn put_content(out: &mut Vec<u8>, content: Option<&Chunk>) {
     let at = out.len();
     put_u64(out, 0);
@@ -273,12 +272,12 @@ fn put_packed(out: &mut Vec<u8>, packed: &Packed) {
     put_u32(out, packed.bundle);
     put_u32(out, packed.version);
     put_instance(out, packed.position);
-    put_u32(out, packed.aside.len() as u32);
-    packed.aside.iter().for_each(|&instance| put_instance(out, instance));
+    put_u32(out, packed.deferred.len() as u32);
+    packed.deferred.iter().for_each(|&instance| put_instance(out, instance));
     put_u32(out, packed.gathered.len() as u32);
     packed.gathered.iter().for_each(|&statement| put_u32(out, statement));
     put_u64(out, packed.iteration);
-    put_u32(out, packed.evaluated);
+    put_u32(out, packed.since_snapshot);
     put_u64(out, packed.written);
     put_u64(out, packed.tasks);
     put_u32(out, packed.written_before.len() as u32);
@@ -300,31 +299,31 @@ fn put_packed(out: &mut Vec<u8>, packed: &Packed) {
     }
 }
 
-fn put_traced(out: &mut Vec<u8>, traced: &Traced) {
-    put_u32(out, traced.host.name.len() as u32);
-    out.extend_from_slice(traced.host.name.as_bytes());
-    [traced.host.cores, traced.threads].iter().for_each(|&n| put_u32(out, n));
-    [traced.now_ns, traced.interval_ns].iter().for_each(|&n| put_u64(out, n));
-    put_u32(out, traced.tasks.len() as u32);
-    for (ago_ns, task) in &traced.tasks {
+fn put_trace_batch(out: &mut Vec<u8>, batch: &TraceBatch) {
+    put_u32(out, batch.host.name.len() as u32);
+    out.extend_from_slice(batch.host.name.as_bytes());
+    [batch.host.cores, batch.threads].iter().for_each(|&n| put_u32(out, n));
+    [batch.now_ns, batch.interval_ns].iter().for_each(|&n| put_u64(out, n));
+    put_u32(out, batch.tasks.len() as u32);
+    for (ago_ns, task) in &batch.tasks {
         [task.statement, task.bundle].iter().for_each(|&n| put_u32(out, n));
         let numbers = [*ago_ns, task.iteration, task.service_ns, task.weight.to_bits(), task.bytes];
         numbers.iter().for_each(|&n| put_u64(out, n));
     }
-    put_u32(out, traced.exchanges.len() as u32);
-    for sent in &traced.exchanges {
+    put_u32(out, batch.exchanges.len() as u32);
+    for sent in &batch.exchanges {
         put_u32(out, sent.statement);
         [sent.messages, sent.bytes].iter().for_each(|&n| put_u64(out, n));
     }
 }
 
-/// Bytes that are taken from the front.
+/// A cursor over the bytes of a frame.
 struct Input(bytes::Bytes);
 
 impl Input {
     fn take(&mut self, length: usize) -> Result<bytes::Bytes, String> {
         if self.0.len() < length {
-            return Err("a frame that ends too soon".into());
+            return Err("invalid frame: truncated".into());
         }
         Ok(self.0.split_to(length))
     }
@@ -344,7 +343,7 @@ impl Input {
 
     fn list<T>(&mut self, mut each: impl FnMut(&mut Self) -> Result<T, String>) -> Result<Vec<T>, String> {
         let length = self.u32()?;
-        // A wrong length ends with the bytes, before it takes memory.
+        // Not allocated in advance: with a wrong length, decoding fails at the end of the bytes.
         (0..length).map(|_| each(self)).collect()
     }
 
@@ -370,10 +369,10 @@ impl Input {
         })
     }
 
-    fn traced(&mut self) -> Result<Traced, String> {
+    fn trace_batch(&mut self) -> Result<TraceBatch, String> {
         let length = self.u32()? as usize;
         let name = String::from_utf8_lossy(&self.take(length)?).into_owned();
-        Ok(Traced {
+        Ok(TraceBatch {
             host: Host { name, cores: self.u32()? },
             threads: self.u32()?,
             now_ns: self.u64()?,
@@ -395,10 +394,10 @@ impl Input {
             bundle: self.u32()?,
             version: self.u32()?,
             position: self.instance()?,
-            aside: self.list(Self::instance)?,
+            deferred: self.list(Self::instance)?,
             gathered: self.list(Self::u32)?,
             iteration: self.u64()?,
-            evaluated: self.u32()?,
+            since_snapshot: self.u32()?,
             written: self.u64()?,
             tasks: self.u64()?,
             written_before: self.list(|input| Ok((input.u64()?, input.u64()?)))?,

@@ -1,60 +1,60 @@
-//! A worker: its bundles, what it knows of the others, and what it does with messages.
+//! A worker: its bundles, and its knowledge of the other workers.
 //!
-//! It is a state machine: messages and ticks go in (`protocol.rs`), messages go out through
-//! [`Network`], and turns of bundles are run by whoever holds a [`Thread`](crate::thread::Thread): real
-//! threads, or a simulator that runs one turn at a time. It reads no clock; times are handed in.
-//! It asks nobody what to run: its bundles say.
+//! A worker is a state machine. Messages and ticks go in (`protocol.rs`) and messages go out through
+//! [`Network`]. Turns of bundles are run by whichever [`Thread`](crate::thread::Thread) takes them: real
+//! threads, or a simulator that runs one turn at a time. Scheduling is local: the bundles themselves
+//! determine the next tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crate::bundle::{Arrival, Bundle};
-use crate::cell::{Cell, Ring, lock};
+use crate::cell::{RunQueue, Slot, lock};
 use crate::error::JobError;
-use crate::message::{Beginning, Entry, Envelope, Message, Peer, Spent};
+use crate::message::{Entry, Envelope, JobState, Message, Peer, Usage};
 use crate::plan::{BundleIx, Plan};
-use crate::sampling::Kept;
-use crate::signals::{Signal, Signals, TOLD_EVERY, WINDOW};
+use crate::sampling::SampleBuffer;
+use crate::signals::{EPOCH_REPORT_INTERVAL, Signal, Signals, WINDOW};
 
-/// Takes messages to where they are for.
+/// A transport for messages.
 pub(crate) trait Network: Send + Sync {
-    /// Sends; never waits for the receiver.
+    /// Sends a message without waiting for the receiver.
     fn send(&self, to: Peer, envelope: Envelope);
-    /// Whether so much waits to be sent that who can wait should.
+    /// Returns whether senders should wait because too many bytes are queued.
     fn is_full(&self) -> bool {
         false
     }
-    /// A worker was lost: what waits to be sent to it is void.
+    /// Discards the messages queued for a lost worker.
     fn forget(&self, _worker: u32) {}
 }
 
-/// What is called when a save has ended.
+/// Callback for the end of a save.
 pub(crate) type SaveDone = Box<dyn FnOnce(Result<(), JobError>) + Send>;
 
-/// Keeps the partitions of snapshots.
+/// A store for the partitions of snapshots.
 pub(crate) trait Store: Send + Sync {
-    /// Writes objects, each whole or not at all, and then calls `done`; returns before that.
+    /// Starts writing objects, each atomically, and calls `done` at the end. Does not wait.
     fn save(&self, objects: Vec<(String, Vec<u8>)>, done: SaveDone);
-    /// Reads one.
+    /// Reads an object.
     ///
     /// # Errors
-    /// What the store said, with the place.
+    /// The store's error, with the location.
     fn load(&self, object: &str) -> Result<bytes::Bytes, JobError>;
-    /// Whether what was handed in before is still being written: another snapshot should wait for it.
+    /// Returns whether earlier objects are still being written, so that a new snapshot should wait.
     fn is_busy(&self) -> bool {
         false
     }
 }
 
-/// How a worker is set up.
+/// Configuration of a worker.
 #[derive(Clone)]
 pub(crate) struct WorkerOptions {
     pub rank: u32,
     pub threads: usize,
-    /// A snapshot every so many iterations; 0: on command only.
+    /// Iterations between snapshots; 0 takes them only on request.
     pub snapshot_every: u32,
-    /// Memory for partitions; `None`: not limited.
+    /// Memory available for partitions; `None` is unlimited.
     pub memory_bytes: Option<u64>,
 }
 
@@ -62,66 +62,66 @@ pub(crate) struct WorkerOptions {
 pub(crate) struct Worker {
     pub plan: Arc<Plan>,
     pub options: WorkerOptions,
-    cells: Box<[OnceLock<Box<Cell>>]>,
-    /// The partition map: version and worker by bundle.
+    slots: Box<[OnceLock<Box<Slot>>]>,
+    /// The partition map: version and worker of each bundle, packed into one word.
     owners: Box<[AtomicU64]>,
     pub signals: Signals,
-    pub rings: Box<[Ring]>,
+    pub run_queues: Box<[RunQueue]>,
     pub generation: AtomicU32,
-    /// With how many changes there were before.
+    /// The member list, with its version.
     pub members: RwLock<(u32, Arc<Vec<u32>>)>,
     pub control: Mutex<Control>,
     pub network: Arc<dyn Network>,
     pub store: Option<Arc<dyn Store>>,
-    pub snapshot_wanted: AtomicBool,
-    /// Turns are to end soon: somebody pauses, rolls back or stops.
+    pub snapshot_requested: AtomicBool,
+    /// Turns should end soon: the worker pauses, rolls back or stops.
     pub interrupt: AtomicBool,
     pub paused: AtomicBool,
     pub stopped: AtomicBool,
-    /// The epoch that all bundles here have passed, as it was last told.
-    told: AtomicU64,
-    /// Signals before this epoch may be published.
-    allowed: AtomicU64,
-    /// By statement: the newest number that was observed, with its epoch.
+    /// The epoch that all bundles on this worker have passed, as last reported.
+    reported_epoch: AtomicU64,
+    /// Signals of earlier epochs may be published.
+    publish_limit: AtomicU64,
+    /// By statement: epoch and bits of the latest observed value.
     pub observed: Mutex<BTreeMap<u32, (u64, u64)>>,
-    /// Of outermost loops whose signals are computed here.
+    /// Iterations of outermost loops whose signals are computed on this worker.
     pub iterations: Mutex<Iterations>,
-    /// Of a worker in a process of its own, if the job's trace is kept.
-    pub kept: OnceLock<Arc<Kept>>,
+    /// Samples of a traced job, if the worker runs in its own process.
+    pub samples: OnceLock<Arc<SampleBuffer>>,
 }
 
-/// When signals of outermost loops were computed, and what the worker had spent by the first and the last of them.
+/// Times at which signals of outermost loops were computed, and the worker's usage at the first and the last.
 #[derive(Default)]
 pub(crate) struct Iterations {
     pub at_ns: Vec<u64>,
-    pub first: Spent,
-    pub last: Spent,
+    pub first: Usage,
+    pub last: Usage,
 }
 
-/// What only messages and the rarer moments of a bundle's life touch.
+/// State used only by message handlers and by rare events in a bundle's life.
 #[derive(Default)]
 pub(crate) struct Control {
-    /// For bundles that will come.
-    pub early: BTreeMap<BundleIx, Vec<Arrival>>,
-    /// Bundles that are to leave, and where to.
+    /// Arrivals for bundles that have not arrived yet.
+    pub early_arrivals: BTreeMap<BundleIx, Vec<Arrival>>,
+    /// Bundles that must leave, with their new map entries.
     pub leaving: BTreeMap<BundleIx, Entry>,
-    /// Bundles that left and have not been heard to have arrived, with their epochs.
-    pub away: BTreeMap<BundleIx, (u32, u64)>,
-    /// Of generations to come.
-    pub held: Vec<(Peer, Envelope)>,
+    /// Bundles that left and whose arrival is not confirmed: version and epoch.
+    pub in_flight: BTreeMap<BundleIx, (u32, u64)>,
+    /// Messages of future generations.
+    pub deferred_messages: Vec<(Peer, Envelope)>,
     pub resident: Vec<BundleIx>,
-    /// From where everything goes on, for bundles that have to be loaded.
-    pub beginning: Option<Arc<Beginning>>,
+    /// The state that the job started from, for bundles that must be loaded.
+    pub job_state: Option<Arc<JobState>>,
     pub reports: u64,
     pub busy_before: BTreeMap<BundleIx, u64>,
     /// Tasks and core time of bundles that left.
-    pub gone: (u64, u64),
-    /// Workers that take part no more, and have not been told that nothing more comes from here.
-    pub parting: Vec<u32>,
-    /// Workers from which nothing more comes.
-    pub parted: BTreeSet<u32>,
-    /// Of a worker that was let go: whose last words it waits for, and for how many reports.
-    pub released: Option<(BTreeSet<u32>, u32)>,
+    pub departed: (u64, u64),
+    /// Workers that left the job and to which [`Message::Drained`] was not sent yet.
+    pub draining_peers: Vec<u32>,
+    /// Workers that have sent [`Message::Drained`].
+    pub drained_peers: BTreeSet<u32>,
+    /// Once this worker has left: the workers whose [`Message::Drained`] it awaits, and the reports since then.
+    pub drain: Option<(BTreeSet<u32>, u32)>,
 }
 
 impl Worker {
@@ -133,24 +133,24 @@ impl Worker {
     ) -> Self {
         let bundles = plan.bundles as usize;
         Self {
-            cells: (0..bundles).map(|_| OnceLock::new()).collect(),
+            slots: (0..bundles).map(|_| OnceLock::new()).collect(),
             owners: (0..bundles).map(|_| AtomicU64::new(u64::from(u32::MAX))).collect(),
             signals: Signals::new(),
-            rings: (0..options.threads.max(1)).map(|_| Ring::new()).collect(),
+            run_queues: (0..options.threads.max(1)).map(|_| RunQueue::new()).collect(),
             generation: AtomicU32::new(0),
             members: RwLock::new((0, Arc::new(Vec::new()))),
             control: Mutex::new(Control::default()),
             network,
             store,
-            snapshot_wanted: AtomicBool::new(false),
+            snapshot_requested: AtomicBool::new(false),
             interrupt: AtomicBool::new(false),
             paused: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
-            told: AtomicU64::new(0),
-            allowed: AtomicU64::new(0),
+            reported_epoch: AtomicU64::new(0),
+            publish_limit: AtomicU64::new(0),
             observed: Mutex::new(BTreeMap::new()),
             iterations: Mutex::default(),
-            kept: OnceLock::new(),
+            samples: OnceLock::new(),
             plan,
             options,
         }
@@ -164,77 +164,77 @@ impl Worker {
         self.network.send(to, Envelope { generation: self.generation.load(Ordering::Acquire), message });
     }
 
-    pub fn cell(&self, bundle: BundleIx) -> &Cell {
-        let threads = self.rings.len() as u32;
-        self.cells[bundle as usize].get_or_init(|| Box::new(Cell::new(bundle % threads)))
+    pub fn slot(&self, bundle: BundleIx) -> &Slot {
+        let threads = self.run_queues.len() as u32;
+        self.slots[bundle as usize].get_or_init(|| Box::new(Slot::new(bundle % threads)))
     }
 
-    /// Where a bundle is, as this worker knows.
+    /// Returns the location of a bundle as known to this worker.
     pub fn owner(&self, bundle: BundleIx) -> Entry {
         let entry = self.owners[bundle as usize].load(Ordering::Acquire);
         Entry { worker: entry as u32, version: (entry >> 32) as u32 }
     }
 
-    /// Takes a newer entry of the partition map; an older one changes nothing.
+    /// Updates an entry of the partition map. An older version is ignored.
     pub fn set_owner(&self, bundle: BundleIx, entry: Entry) {
         let new = u64::from(entry.version) << 32 | u64::from(entry.worker);
         self.owners[bundle as usize].fetch_max(new, Ordering::AcqRel);
     }
 
-    /// Takes a whole map as it is.
+    /// Sets an entry of the partition map regardless of its version.
     pub fn reset_owner(&self, bundle: BundleIx, entry: Entry) {
         let new = u64::from(entry.version) << 32 | u64::from(entry.worker);
         self.owners[bundle as usize].store(new, Ordering::Release);
     }
 
-    /// Puts a bundle into its thread's ring, unless it is in one or runs.
+    /// Makes a bundle ready: puts it into its thread's run queue, unless it is queued or running.
     pub fn notify(&self, bundle: BundleIx) {
-        let cell = self.cell(bundle);
-        if cell.notify() {
-            self.queue(bundle, cell);
+        let slot = self.slot(bundle);
+        if slot.notify() {
+            self.enqueue(bundle, slot);
         }
     }
 
-    /// Puts a bundle into its ring, and wakes who sleeps.
-    pub fn queue(&self, bundle: BundleIx, cell: &Cell) {
-        let ring = &self.rings[cell.home.load(Ordering::Relaxed) as usize % self.rings.len()];
-        ring.push(bundle);
-        if !ring.wake() && ring.len() > 1 && self.rings.len() > 1 {
-            let _ = self.rings.iter().any(Ring::wake);
+    /// Puts a bundle into its run queue and wakes a sleeping thread.
+    pub fn enqueue(&self, bundle: BundleIx, slot: &Slot) {
+        let queue = &self.run_queues[slot.home.load(Ordering::Relaxed) as usize % self.run_queues.len()];
+        queue.push(bundle);
+        if !queue.wake() && queue.len() > 1 && self.run_queues.len() > 1 {
+            let _ = self.run_queues.iter().any(RunQueue::wake);
         }
     }
 
-    /// Wakes every thread that sleeps.
+    /// Wakes all sleeping threads.
     pub fn wake_all(&self) {
-        for ring in &self.rings {
-            ring.wake();
+        for queue in &self.run_queues {
+            queue.wake();
         }
     }
 
-    /// Hands something to a bundle, here or elsewhere. `version`: of the map that brought it here.
+    /// Delivers an arrival that was sent to this worker. `version` is the sender's version of the map entry.
     pub fn deliver(&self, to: BundleIx, version: u32, arrival: Arrival) {
-        let cell = self.cell(to);
-        match cell.post(arrival) {
+        let slot = self.slot(to);
+        match slot.post(arrival) {
             Ok(()) => {
-                if cell.notify() {
-                    self.queue(to, cell);
+                if slot.notify() {
+                    self.enqueue(to, slot);
                 }
             }
-            Err(arrival) => self.deliver_astray(to, version, arrival),
+            Err(arrival) => self.forward_misrouted(to, version, arrival),
         }
     }
 
-    /// For a bundle that is not here: it has left, or is still to come (§4.2).
-    fn deliver_astray(&self, to: BundleIx, version: u32, arrival: Arrival) {
+    /// Handles an arrival for a bundle that has left or has not arrived yet (§4.2).
+    fn forward_misrouted(&self, to: BundleIx, version: u32, arrival: Arrival) {
         let mut control = lock(&self.control);
-        let Err(arrival) = self.cell(to).post(arrival) else {
+        let Err(arrival) = self.slot(to).post(arrival) else {
             drop(control);
             self.notify(to);
             return;
         };
         let owner = self.owner(to);
         if owner.worker == self.rank() || version > owner.version {
-            control.early.entry(to).or_default().push(arrival);
+            control.early_arrivals.entry(to).or_default().push(arrival);
         } else {
             drop(control);
             let to = vec![(to, owner.version)];
@@ -242,7 +242,7 @@ impl Worker {
         }
     }
 
-    /// Hands something to a bundle wherever the map says it is.
+    /// Sends an arrival to the worker that holds the bundle, according to the map.
     pub fn route(&self, to: BundleIx, arrival: Arrival) {
         let owner = self.owner(to);
         if owner.worker == self.rank() {
@@ -256,33 +256,33 @@ impl Worker {
     /// Publishes a signal to all workers.
     pub fn publish(&self, epoch: u64, signal: Signal) {
         if signal.snapshot {
-            self.snapshot_wanted.store(false, Ordering::Release);
+            self.snapshot_requested.store(false, Ordering::Release);
         }
         self.signals.insert(epoch, signal);
         let members = self.members();
         for &worker in members.iter().filter(|&&worker| worker != self.rank()) {
             self.send(Peer::Worker(worker), Message::Signals(vec![(epoch, signal)]));
         }
-        if self.rings.len() > 1 {
+        if self.run_queues.len() > 1 {
             self.wake_all();
         }
     }
 
-    /// What its threads have spent on turns that have ended.
-    pub fn spent(&self) -> Spent {
-        let sum = |of: fn(&Ring) -> &AtomicU64| {
-            self.rings.iter().map(|ring| of(ring).load(Ordering::Relaxed)).sum()
+    /// Returns the threads' total usage in finished turns.
+    pub fn usage(&self) -> Usage {
+        let sum = |of: fn(&RunQueue) -> &AtomicU64| {
+            self.run_queues.iter().map(|queue| of(queue).load(Ordering::Relaxed)).sum()
         };
-        Spent { busy_ns: sum(|ring| &ring.busy_ns), tasks: sum(|ring| &ring.tasks) }
+        Usage { busy_ns: sum(|queue| &queue.busy_ns), tasks: sum(|queue| &queue.tasks) }
     }
 
     pub fn members(&self) -> Arc<Vec<u32>> {
         self.members.read().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
-    /// Whether the signal of an epoch may be published, given what workers told of how far they are.
+    /// Returns whether the signal of an epoch may be published, given the epochs that each worker has passed.
     pub fn may_publish(&self, epoch: u64, passed: &[(u32, u64)]) -> bool {
-        if epoch < self.allowed.load(Ordering::Acquire) {
+        if epoch < self.publish_limit.load(Ordering::Acquire) {
             return true;
         }
         let mut behind = u64::MAX;
@@ -295,19 +295,20 @@ impl Worker {
                 last = worker;
             }
         }
-        let allowed = behind.saturating_add(WINDOW);
-        self.allowed.fetch_max(allowed, Ordering::AcqRel);
-        epoch < allowed
+        let publish_limit = behind.saturating_add(WINDOW);
+        self.publish_limit.fetch_max(publish_limit, Ordering::AcqRel);
+        epoch < publish_limit
     }
 
-    /// Tells bundles that compute signals how far the bundles here are, once in some epochs.
-    pub fn tell_passed(&self, again: bool) {
+    /// Reports to the bundles that compute signals the epoch that all bundles here have passed, once per
+    /// [`EPOCH_REPORT_INTERVAL`] epochs. `again` repeats the last report.
+    pub fn report_passed(&self, again: bool) {
         let control = lock(&self.control);
-        let here = control.resident.iter().map(|&bundle| self.cell(bundle).epoch.load(Ordering::Acquire));
-        let away = control.away.values().map(|&(_, epoch)| epoch);
+        let here = control.resident.iter().map(|&bundle| self.slot(bundle).epoch.load(Ordering::Acquire));
+        let away = control.in_flight.values().map(|&(_, epoch)| epoch);
         let Some(behind) = here.chain(away).min() else { return };
-        let behind = behind / TOLD_EVERY * TOLD_EVERY;
-        let before = self.told.fetch_max(behind, Ordering::AcqRel);
+        let behind = behind / EPOCH_REPORT_INTERVAL * EPOCH_REPORT_INTERVAL;
+        let before = self.reported_epoch.fetch_max(behind, Ordering::AcqRel);
         if before < behind || again {
             let epoch = before.max(behind);
             drop(control);
@@ -317,39 +318,39 @@ impl Worker {
         }
     }
 
-    /// Starts counting anew; only while nothing runs.
-    pub fn forget_passed(&self) {
-        self.told.store(0, Ordering::Release);
-        self.allowed.store(0, Ordering::Release);
+    /// Resets the passed epochs. Call only while no turn runs.
+    pub fn reset_passed(&self) {
+        self.reported_epoch.store(0, Ordering::Release);
+        self.publish_limit.store(0, Ordering::Release);
     }
 
-    /// Puts a bundle into its cell; only while no thread touches it.
+    /// Puts a bundle into its slot. Call only while no thread uses the slot.
     pub fn place(&self, control: &mut Control, bundle: Box<Bundle>, version: u32) {
         let ix = bundle.ix;
-        let cell = self.cell(ix);
-        cell.version.store(version, Ordering::Release);
-        cell.epoch.store(bundle.position.epoch, Ordering::Release);
-        cell.iteration.store(bundle.iteration, Ordering::Release);
-        cell.tasks.store(bundle.tasks, Ordering::Release);
-        cell.size_bytes.store(bundle.size_bytes(), Ordering::Release);
-        *cell.bundle() = Some(bundle);
-        let mut inbox = lock(&cell.inbox);
+        let slot = self.slot(ix);
+        slot.version.store(version, Ordering::Release);
+        slot.epoch.store(bundle.position.epoch, Ordering::Release);
+        slot.iteration.store(bundle.iteration, Ordering::Release);
+        slot.tasks.store(bundle.tasks, Ordering::Release);
+        slot.size_bytes.store(bundle.size_bytes(), Ordering::Release);
+        *slot.bundle() = Some(bundle);
+        let mut inbox = lock(&slot.inbox);
         inbox.resident = true;
-        inbox.arrivals.extend(control.early.remove(&ix).unwrap_or_default());
+        inbox.arrivals.extend(control.early_arrivals.remove(&ix).unwrap_or_default());
         drop(inbox);
-        cell.has_mail();
+        slot.has_mail();
         if !control.resident.contains(&ix) {
             control.resident.push(ix);
         }
     }
 
-    /// Ends the job with an error.
+    /// Fails the job with an error and stops this worker.
     pub fn fail(&self, error: JobError) {
         self.stop();
         self.send(Peer::Controller, Message::Failed(error));
     }
 
-    /// Lets no further turn begin.
+    /// Stops this worker: no further turn begins.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.interrupt.store(true, Ordering::SeqCst);

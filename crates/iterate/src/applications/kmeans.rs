@@ -1,12 +1,12 @@
-//! k-means by Lloyd's iterations, from k-means++ or given centers.
+//! k-means by Lloyd's algorithm, from k-means++ or given centers.
 //!
-//! An iteration is one pass over the data: centers go to every partition, each assigns its rows and sums
-//! them up by center, the sums are added in a fixed tree, and means become the next centers. It ends as
-//! scikit-learn's does: when the squared lengths of all moves sum up to at most the tolerance times the mean
-//! variance of the columns. A center that has lost its last row stays where it is.
+//! An iteration is one pass over the data: centers are sent to every partition, each assigns its rows and sums
+//! them by center, a fixed tree adds up the sums, and the means become the next centers. The criterion is
+//! scikit-learn's: converged when the squared lengths of all moves sum to at most the tolerance times the mean
+//! variance of the columns. A center that loses its last row stays in place.
 //!
-//! Rows are moved by the mean of the first of them before anything is computed, so that data far from
-//! zero does not lose digits; results are moved back.
+//! Rows are shifted by the mean of the first rows before computing, so that data far from zero does not lose
+//! precision; results are shifted back.
 
 use super::{ApplicationError, Finished, Job, Precision, add, pack, unpack, usage};
 use crate::data::{Data, DataError};
@@ -17,60 +17,60 @@ use crate::kernels::simd::Real;
 use crate::{Dataset, Program};
 use std::sync::Arc;
 
-/// Rows whose mean becomes the origin.
+/// Number of rows whose mean becomes the origin.
 const ORIGIN_ROWS: usize = 4096;
 
-/// Where the first centers come from.
+/// The choice of the initial centers.
 #[derive(Debug, Clone)]
 pub enum Init {
-    /// Drawn among the rows (Arthur and Vassilvitskii, 2007).
+    /// k-means++: drawn from the rows (Arthur and Vassilvitskii, 2007).
     PlusPlus {
-        /// How many centers.
+        /// Number of centers.
         k: usize,
-        /// Chooses the draws.
+        /// Seed of the draws.
         seed: u64,
     },
     /// The rows of a table with the same columns.
     Given(Arc<Table>),
 }
 
-/// What to fit.
+/// Options of a clustering.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Columns; `None`: all that hold numbers.
+    /// Columns to use; `None` uses all numeric columns.
     pub features: Option<Vec<String>>,
-    /// The first centers.
+    /// The initial centers.
     pub init: Init,
-    /// See the module's head.
+    /// Tolerance for convergence; see the module documentation.
     pub tolerance: f64,
-    /// Passes over the data, at most.
+    /// Maximum number of passes over the data.
     pub iterations: u64,
-    /// Of the data in memory.
+    /// Precision of the data in memory.
     pub precision: Precision,
-    /// Partitions; `None`: by the number of rows.
+    /// Number of partitions; `None` chooses it by the number of rows.
     pub partitions: Option<u32>,
 }
 
-/// What was found.
+/// The clusters found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Clusters {
     /// Names of the columns.
     pub features: Vec<String>,
     /// Coordinates of each center.
     pub centers: Vec<Vec<f64>>,
-    /// Sum of the squared distances of rows to their centers.
+    /// Sum of the squared distances between rows and their centers.
     pub inertia: f64,
-    /// Each row's center.
+    /// Index of each row's center.
     pub assignments: Vec<u32>,
 }
 
-/// Makes the job.
+/// Creates the job.
 ///
 /// # Errors
-/// Options or data that do not fit.
+/// If options or data are invalid.
 pub fn job(table: Arc<Table>, options: &Options) -> Result<Job<Clusters>, ApplicationError> {
     if options.tolerance.is_nan() || options.tolerance < 0.0 {
-        return usage(format!("--tolerance {}: a tolerance is 0 or more", options.tolerance));
+        return usage(format!("invalid --tolerance {}: a tolerance is 0 or more", options.tolerance));
     }
     match options.precision {
         Precision::F64 => typed::<f64>(table, options),
@@ -86,7 +86,7 @@ fn typed<T: Real>(table: Arc<Table>, options: &Options) -> Result<Job<Clusters>,
     features.iter().try_for_each(|name| table.require(name))?;
     let width = features.len();
     if width == 0 {
-        return usage("there is no column of numbers");
+        return usage("the data has no column of numbers; add at least one");
     }
     let partitions = table.partitions(options.partitions)?;
     let origin = Arc::new(origin(&table, &features)?);
@@ -100,7 +100,7 @@ fn typed<T: Real>(table: Arc<Table>, options: &Options) -> Result<Job<Clusters>,
     };
     if k == 0 || k > table.rows() || k > MAX_CENTERS {
         return usage(format!(
-            "--k {k}: there have to be between 1 and {} centers, the number of rows",
+            "invalid --k {k}: use between 1 and {} centers, the number of rows",
             table.rows()
         ));
     }
@@ -110,7 +110,7 @@ fn typed<T: Real>(table: Arc<Table>, options: &Options) -> Result<Job<Clusters>,
     program.made_from((table.identity(), &features, &first, k, seed, limits));
     let bytes_per_iteration = (table.rows() * width * size_of::<T>()) as u64;
     let state =
-        State { most: options.iterations.max(1), ..State::new(table.rows(), first, options.tolerance) };
+        State { max_iterations: options.iterations.max(1), ..State::new(table.rows(), first, options.tolerance) };
     let state = program.dataset("centers", 1, move |_| Ok(state.clone()));
     let ranges = table.clone();
     let starts = program.dataset("first rows", partitions, move |partition| {
@@ -175,7 +175,7 @@ fn typed<T: Real>(table: Arc<Table>, options: &Options) -> Result<Job<Clusters>,
     })
 }
 
-/// What the stages share.
+/// The datasets shared by the stages.
 #[derive(Clone, Copy)]
 struct Stages<T: Real> {
     rows: Dataset<Rows<T>>,
@@ -186,7 +186,7 @@ struct Stages<T: Real> {
 }
 
 impl<T: Real> Stages<T> {
-    /// Draws the first centers, one a round.
+    /// Draws the initial centers, one per round.
     fn seed(self, program: &mut Program, starts: Dataset<u64>, partitions: u32, seed: u64) {
         let Stages { rows, local, state, width, k, .. } = self;
         let closest = program.dataset("squared distances", partitions, |_| Ok(Vec::<f64>::new()));
@@ -236,7 +236,7 @@ impl<T: Real> Stages<T> {
         });
     }
 
-    /// Lloyd's iterations. Assignments are what the last centers say, and follow from them afterwards.
+    /// Runs Lloyd's iterations. Assignments are computed afterwards, from the final centers.
     fn descend(self, program: &mut Program, partitions: u32) {
         let Stages { rows, local, state, width, .. } = self;
         let sums = program.dataset("sums of each partition", partitions, |_| Ok(Vec::<f64>::new()));
@@ -263,13 +263,13 @@ impl<T: Real> Stages<T> {
             });
             body.observe("inertia", state, |state| state.inertia);
             body.while_signal("not converged", state, |state| {
-                !state.converged && state.iterations < state.most
+                !state.converged && state.iterations < state.max_iterations
             });
         });
     }
 }
 
-/// The centers, and how far they have come.
+/// The centers and the state of convergence.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct State {
     centers: Vec<f64>,
@@ -278,7 +278,7 @@ struct State {
     converged: bool,
     rows: f64,
     tolerance: f64,
-    most: u64,
+    max_iterations: u64,
 }
 
 impl State {
@@ -286,7 +286,7 @@ impl State {
         State { centers, inertia: f64::INFINITY, rows: rows as f64, tolerance, ..State::default() }
     }
 
-    /// Moves centers to the means of their rows. `total` is scores, squares, counts, sums.
+    /// Moves the centers to the means of their rows. `total` holds scores, squares, counts and sums.
     fn step(&mut self, total: &[f64], width: usize) {
         let (scores, squares) = (total[0], total[1]);
         let (counts, sums) = total[2..].split_at(self.centers.len() / width);
@@ -316,7 +316,7 @@ impl Data for State {
             f64::from(u8::from(self.converged)),
             self.rows,
             self.tolerance,
-            self.most as f64,
+            self.max_iterations as f64,
         ];
         pack(&[&head, &self.centers], out);
     }
@@ -324,11 +324,11 @@ impl Data for State {
     fn decode(bytes: &[u8]) -> Result<Self, DataError> {
         let mut vectors = unpack(bytes)?;
         let (head, centers) = (vectors.next().unwrap_or_default(), vectors.next().unwrap_or_default());
-        let &[inertia, iterations, converged, rows, tolerance, most] = &head[..] else {
-            return Err(DataError::new(format!("{} bytes are no centers", bytes.len())));
+        let &[inertia, iterations, converged, rows, tolerance, max_iterations] = &head[..] else {
+            return Err(DataError::new(format!("invalid centers of {} bytes", bytes.len())));
         };
-        let (iterations, converged, most) = (iterations as u64, converged != 0.0, most as u64);
-        Ok(State { centers, inertia, iterations, converged, rows, tolerance, most })
+        let (iterations, converged, max_iterations) = (iterations as u64, converged != 0.0, max_iterations as u64);
+        Ok(State { centers, inertia, iterations, converged, rows, tolerance, max_iterations })
     }
 
     fn size_bytes(&self) -> u64 {
@@ -336,7 +336,7 @@ impl Data for State {
     }
 }
 
-/// Mean of the first rows.
+/// Returns the mean of the first rows.
 fn origin(table: &Table, columns: &[String]) -> Result<Vec<f64>, ApplicationError> {
     let rows = table.rows().min(ORIGIN_ROWS);
     let mut sums = vec![0.0; columns.len()];
@@ -344,7 +344,7 @@ fn origin(table: &Table, columns: &[String]) -> Result<Vec<f64>, ApplicationErro
     Ok(sums.into_iter().map(|sum| sum / rows as f64).collect())
 }
 
-/// All rows of a small table, moved by the origin.
+/// Reads all rows of a small table, shifted by the origin.
 fn numbers(table: &Table, columns: &[String], origin: &[f64]) -> Result<Vec<f64>, ApplicationError> {
     let mut out = vec![0.0; table.rows() * columns.len()];
     table.read(0..table.rows(), columns, &mut |row, column, value| {

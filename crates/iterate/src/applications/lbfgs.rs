@@ -1,15 +1,15 @@
 //! L-BFGS: quasi-Newton directions from the last ten steps (Nocedal and Wright, *Numerical Optimization*,
-//! algorithm 7.4), with a search along the direction by bisection for the weak Wolfe conditions (Lewis
-//! and Overton, 2013), which needs a value and a gradient a step and always ends on convex functions.
+//! algorithm 7.4), with a line search by bisection for the weak Wolfe conditions (Lewis and Overton, 2013).
+//! The search needs one value and one gradient per trial and always ends on convex functions.
 
 use std::collections::VecDeque;
 
-/// Steps that are remembered.
+/// Number of steps kept.
 const MEMORY: usize = 10;
-/// Share of the decrease that the slope promises, and of the slope that may be left (Wolfe).
+/// Wolfe conditions: minimum share of the decrease predicted by the slope, and maximum share of the slope left.
 const DECREASE: f64 = 1e-4;
 const SLOPE: f64 = 0.9;
-/// Points tried along one direction.
+/// Maximum number of points tried along one direction.
 const TRIALS: u32 = 40;
 
 /// A step and the change of the gradient along it.
@@ -21,19 +21,19 @@ struct Pair {
     rho: f64,
 }
 
-/// Direction, and where along it the search stands.
+/// The search direction, and the state of the line search along it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Lbfgs {
     pairs: VecDeque<Pair>,
     direction: Vec<f64>,
-    /// Of the function along the direction, at its start; negative.
+    /// Slope of the function along the direction at its start; negative.
     slope: f64,
-    /// How far to go, and between which distances the right one lies.
+    /// Current distance, and the bounds of the bisection.
     distance: f64,
     low: f64,
     high: f64,
     trials: u32,
-    /// Differences of values below this share of the value are noise.
+    /// Relative differences of values below this are noise.
     noise: f64,
 }
 
@@ -55,8 +55,8 @@ impl Lbfgs {
         }
     }
 
-    /// Whether a tried point is good enough; else the search is narrowed.
-    pub fn judge(
+    /// Returns whether a trial point is acceptable. If not, narrows the search.
+    pub fn accept(
         &mut self,
         best: &[f64],
         best_value: f64,
@@ -67,7 +67,7 @@ impl Lbfgs {
     ) -> bool {
         let slope = dot(gradient, &self.direction);
         let decreased = value <= best_value + DECREASE * self.distance * self.slope
-            // Near the minimum values drown in noise; slopes still tell (Hager and Zhang, 2005).
+            // Near the minimum, noise hides differences of values, but slopes stay usable (Hager and Zhang, 2005).
             || value <= best_value + self.noise * best_value.abs() && slope <= (2.0 * DECREASE - 1.0) * self.slope;
         if !decreased || !value.is_finite() {
             self.high = self.distance;
@@ -87,8 +87,8 @@ impl Lbfgs {
         false
     }
 
-    /// Takes a new direction from the gradient at a new best point.
-    pub fn turn(&mut self, gradient: &[f64]) {
+    /// Computes a new direction from the gradient at a new best point.
+    pub fn set_direction(&mut self, gradient: &[f64]) {
         let mut direction: Vec<f64> = gradient.iter().map(|g| -g).collect();
         let mut shares = Vec::with_capacity(self.pairs.len());
         for pair in &self.pairs {
@@ -106,7 +106,7 @@ impl Lbfgs {
         }
         self.slope = dot(&direction, gradient);
         if self.slope >= 0.0 || !self.slope.is_finite() {
-            // Rounding has spoiled the pairs; start again with the gradient.
+            // Rounding errors made the pairs useless; restart from the gradient.
             self.pairs.clear();
             direction = gradient.iter().map(|g| -g).collect();
             self.slope = -dot(gradient, gradient);
@@ -117,14 +117,14 @@ impl Lbfgs {
         self.direction = direction;
     }
 
-    /// The next point to try; `None` where there is none left that differs.
+    /// Returns the next trial point, or `None` if the search is exhausted.
     pub fn next(&mut self, best: &[f64]) -> Option<Vec<f64>> {
         self.trials += 1;
         let point: Vec<f64> = best.iter().zip(&self.direction).map(|(x, d)| x + self.distance * d).collect();
         (self.trials <= TRIALS && point != best).then_some(point)
     }
 
-    /// Everything in it, for [`Lbfgs::from_vectors`].
+    /// Returns the whole state, for [`Lbfgs::from_vectors`].
     pub fn vectors(&self) -> Vec<Vec<f64>> {
         let head = vec![self.slope, self.distance, self.low, self.high, f64::from(self.trials), self.noise];
         let mut vectors = vec![head, self.direction.clone()];
@@ -134,7 +134,7 @@ impl Lbfgs {
         vectors
     }
 
-    /// What [`Lbfgs::vectors`] gave, its head apart.
+    /// Restores the state from the vectors of [`Lbfgs::vectors`], of which `head` is the first.
     pub fn from_vectors(head: &[f64], mut rest: impl Iterator<Item = Vec<f64>>) -> Option<Self> {
         let &[slope, distance, low, high, trials, noise] = head else { return None };
         let direction = rest.next()?;
@@ -145,7 +145,7 @@ impl Lbfgs {
         Some(Lbfgs { pairs, direction, slope, distance, low, high, trials: trials as u32, noise })
     }
 
-    /// Numbers that it holds.
+    /// Returns the number of stored values.
     pub fn numbers(&self) -> usize {
         self.direction.len() * (1 + 2 * self.pairs.len())
     }

@@ -1,11 +1,12 @@
-//! Logistic regression with an L2 penalty, as scikit-learn defines it: minimises
-//! Σ ln(1 + e^−yz) + ½ · l2 · ‖w‖² with z = w · x + b and y = ±1; the intercept b is free of the penalty.
-//! (`l2` is 1 ÷ `C` there.) Loss, gradient and tolerance are those of this sum divided by the rows.
+//! Logistic regression with an L2 penalty, as defined by scikit-learn. It minimises
+//! Σ ln(1 + e^−yz) + ½ · l2 · ‖w‖² with z = w · x + b and y = ±1; the intercept b is not penalised.
+//! (`l2` is 1 ÷ `C` in scikit-learn.) Loss, gradient and tolerance refer to this sum divided by the number of
+//! rows.
 //!
-//! An iteration is one pass over the data: coefficients go to every partition, each computes loss and
-//! gradient of its rows, these are summed in a fixed tree, and the solver chooses the next point. L-BFGS
-//! may need several points for one step. Features are taken as they are: where their scales differ by
-//! orders of magnitude, scale them first, or give it many iterations.
+//! An iteration is one pass over the data: coefficients are sent to every partition, each computes loss and
+//! gradient of its rows, a fixed tree adds these up, and the solver chooses the next point. L-BFGS may need
+//! several points for one step. Features are not scaled: if their scales differ by orders of magnitude, scale
+//! them first or allow many iterations.
 
 use super::lbfgs::Lbfgs;
 use super::solver::{Method, Solver, Status};
@@ -17,36 +18,36 @@ use crate::kernels::simd::Real;
 use crate::{Cause, Program};
 use std::sync::Arc;
 
-/// How the minimum is found.
+/// The optimisation algorithm.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Algorithm {
     /// Limited-memory quasi-Newton.
     Lbfgs,
-    /// Gradient descent; the step is one that surely converges where none is given.
+    /// Gradient descent. Without a step, it uses one that is guaranteed to converge.
     GradientDescent {
-        /// How far to go along the gradient of the mean loss.
+        /// Step size along the gradient of the mean loss.
         step: Option<f64>,
     },
 }
 
-/// What to fit.
+/// Options of a fit.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Column of labels: 0 and 1, −1 and 1, or false and true.
     pub label: String,
-    /// Columns of features; `None`: all others that hold numbers.
+    /// Columns of features; `None` uses all other numeric columns.
     pub features: Option<Vec<String>>,
-    /// Weight of the penalty, at least 0.
+    /// Weight of the penalty; must not be negative.
     pub l2: f64,
     /// Solver.
     pub algorithm: Algorithm,
-    /// Ends where no component of the gradient is larger.
+    /// Converged when no component of the gradient is larger.
     pub tolerance: f64,
-    /// Passes over the data, at most.
+    /// Maximum number of passes over the data.
     pub iterations: u64,
-    /// Of the data in memory.
+    /// Precision of the data in memory.
     pub precision: Precision,
-    /// Partitions; `None`: by the number of rows.
+    /// Number of partitions; `None` chooses it by the number of rows.
     pub partitions: Option<u32>,
 }
 
@@ -55,30 +56,30 @@ pub struct Options {
 pub struct Model {
     /// Names of the features.
     pub features: Vec<String>,
-    /// One a feature.
+    /// One coefficient per feature.
     pub coefficients: Vec<f64>,
-    /// The constant.
+    /// The constant term.
     pub intercept: f64,
-    /// Mean loss over the rows, with the penalty's share.
+    /// Mean loss over the rows, including the penalty.
     pub loss: f64,
 }
 
-/// Makes the job.
+/// Creates the job.
 ///
 /// # Errors
-/// Options or data that do not fit.
+/// If options or data are invalid.
 pub fn job(table: Arc<Table>, options: &Options) -> Result<Job<Model>, ApplicationError> {
     let positive = |value: f64| value.is_finite() && value > 0.0;
     if !(options.l2 >= 0.0 && options.l2.is_finite()) {
-        return usage(format!("--l2 {}: a penalty is 0 or more", options.l2));
+        return usage(format!("invalid --l2 {}: a penalty is 0 or more", options.l2));
     }
     if let Algorithm::GradientDescent { step: Some(step) } = options.algorithm
         && !positive(step)
     {
-        return usage(format!("--step {step}: a step is more than 0"));
+        return usage(format!("invalid --step {step}: a step is more than 0"));
     }
     if options.tolerance.is_nan() || options.tolerance < 0.0 {
-        return usage(format!("--tolerance {}: a tolerance is 0 or more", options.tolerance));
+        return usage(format!("invalid --tolerance {}: a tolerance is 0 or more", options.tolerance));
     }
     match options.precision {
         Precision::F64 => typed::<f64>(table, options, 1e-13),
@@ -92,16 +93,16 @@ fn typed<T: Real>(table: Arc<Table>, options: &Options, noise: f64) -> Result<Jo
     let low = low_label(&table, &options.label)?;
     let (n, width) = (table.rows() as f64, columns.len());
     let features = columns[..width - 1].to_vec();
-    let (l2, most) = (options.l2, options.iterations.max(1));
+    let (l2, max_iterations) = (options.l2, options.iterations.max(1));
     let method = match options.algorithm {
         Algorithm::Lbfgs => Method::Lbfgs(Lbfgs::new(noise)),
-        // NaN stands for a step that follows from the data.
+        // NaN stands for a step computed from the data.
         Algorithm::GradientDescent { step } => Method::GradientDescent { step: step.unwrap_or(f64::NAN) },
     };
     let finds_step = matches!(options.algorithm, Algorithm::GradientDescent { step: None });
 
     let mut program = Program::new("logistic regression");
-    // With more iterations it is the same job, which goes on.
+    // The limit of iterations is not part of the fingerprint, so that a job can resume with a larger one.
     program.made_from((table.identity(), Options { iterations: 0, ..options.clone() }));
     let bytes_per_iteration = (table.rows() * width * size_of::<T>()) as u64;
     let rows = program.dataset("rows", partitions, move |partition| {
@@ -127,7 +128,7 @@ fn typed<T: Real>(table: Arc<Table>, options: &Options, noise: f64) -> Result<Jo
         });
         program.tree_reduce("sum squares", evaluation, total, add);
         program.transform("choose the step", total, solver, move |squares, solver| {
-            // The curvature is at most ¼ of the mean squared length of a row, with its constant.
+            // The curvature is at most ¼ of the mean squared norm of a row, including the constant.
             solver.method = Method::GradientDescent { step: 1.0 / (0.25 * (squares[0] / n + 1.0) + l2 / n) };
             Ok(())
         });
@@ -146,17 +147,17 @@ fn typed<T: Real>(table: Arc<Table>, options: &Options, noise: f64) -> Result<Jo
             let (value, gradient) = penalised(total, &solver.point, l2, n);
             if !value.is_finite() {
                 return Err(
-                    "the loss is not finite: features are too large; scale them, or choose a smaller --step"
+                    "the loss is not finite: features are too large; scale them or use a smaller --step"
                         .into(),
                 );
             }
-            solver.tell(value, gradient);
+            solver.update(value, gradient);
             point.clone_from(&solver.point);
             Ok(())
         });
         body.observe("loss", solver, |solver| solver.value);
         body.while_signal("not converged", solver, move |solver| {
-            solver.status == Status::Running && solver.evaluations < most
+            solver.status == Status::Running && solver.evaluations < max_iterations
         });
     });
     program.output(solver);
@@ -183,7 +184,7 @@ fn typed<T: Real>(table: Arc<Table>, options: &Options, noise: f64) -> Result<Jo
     })
 }
 
-/// Mean loss and gradient with the penalty, from sums over rows.
+/// Computes mean loss and gradient, including the penalty, from sums over rows.
 fn penalised(total: &[f64], point: &[f64], l2: f64, rows: f64) -> (f64, Vec<f64>) {
     let features = point.len() - 1;
     let norm = point[..features].iter().map(|w| w * w).sum::<f64>();
@@ -192,7 +193,7 @@ fn penalised(total: &[f64], point: &[f64], l2: f64, rows: f64) -> (f64, Vec<f64>
     ((total[0] + 0.5 * l2 * norm) / rows, gradient)
 }
 
-/// The features, and the label last.
+/// Returns the columns to read: the features, and the label last.
 fn columns(table: &Table, options: &Options) -> Result<Vec<String>, ApplicationError> {
     table.require(&options.label)?;
     let mut columns = match &options.features {
@@ -200,17 +201,17 @@ fn columns(table: &Table, options: &Options) -> Result<Vec<String>, ApplicationE
         None => table.numeric_columns().into_iter().filter(|name| *name != options.label).collect(),
     };
     if columns.contains(&options.label) {
-        return usage(format!("column {} is the label and cannot be a feature as well", options.label));
+        return usage(format!("column {} is the label and cannot also be a feature; remove it from --features", options.label));
     }
     columns.iter().try_for_each(|name| table.require(name))?;
     if columns.is_empty() {
-        return usage(format!("there is no column of numbers but the label, {}", options.label));
+        return usage(format!("no column of numbers but the label, {}; add at least one numeric feature", options.label));
     }
     columns.push(options.label.clone());
     Ok(columns)
 }
 
-/// The label that is not 1: 0 or −1. Reads no further than it must.
+/// Finds the label that is not 1, which must be 0 or −1. Stops reading once it has seen both labels.
 fn low_label(table: &Table, label: &str) -> Result<f64, ApplicationError> {
     let (mut low, mut high) = (None, false);
     for start in (0..table.rows()).step_by(1 << 16) {
@@ -234,12 +235,12 @@ fn low_label(table: &Table, label: &str) -> Result<f64, ApplicationError> {
     }
     let one = low.unwrap_or(1.0);
     Err(InputError::Failed(format!(
-        "column {label} holds no label but {one}; labels are 0 and 1, -1 and 1, or false and true, and both have to occur"
+        "column {label} holds only label {one}; labels are 0 and 1, -1 and 1, or false and true, and both must occur"
     ))
     .into())
 }
 
-/// A partition's rows, with labels 0 and 1 in the last column.
+/// Loads a partition's rows, with labels 0 and 1 in the last column.
 fn load<T: Real>(
     table: &Table,
     range: std::ops::Range<usize>,
@@ -262,7 +263,7 @@ fn load<T: Real>(
     match bad {
         None => Ok(rows),
         Some((row, value)) => Err(format!(
-            "row {}: label {} is {value}, where others are {low} and 1; there have to be two",
+            "row {}: label {} is {value}, where others are {low} and 1; use exactly two labels",
             first + row + 1,
             columns[last]
         )

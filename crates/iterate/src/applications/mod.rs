@@ -1,11 +1,11 @@
 //! Applications: logistic regression, k-means and PageRank as programs over the kernels.
 //!
-//! Each takes its data and options, refuses what does not fit, and gives a [`Job`]: the plan that any
-//! launcher runs, and how to read the result out of its outcome. A process that takes part in a job
-//! builds the same plan from the same data and options.
+//! Each application checks its data and options, and creates a [`Job`]: a plan that any launcher can run, and
+//! a function that reads the result from the outcome. Every process of a job builds the same plan from the
+//! same data and options.
 //!
-//! How data is divided, and in which order numbers are added, follows from data and options alone. So the
-//! answer does not depend on how many workers there are or where partitions live.
+//! Partitioning and the order of additions depend only on data and options, so results do not depend on the
+//! number of workers or on placement.
 
 pub mod kmeans;
 mod lbfgs;
@@ -20,21 +20,21 @@ use crate::{JobError, Outcome, Plan, ProgramError};
 use std::fmt;
 use std::sync::Arc;
 
-/// The precision of the data in memory and of the kernels; sums are in `f64` in any case.
+/// The precision of the data in memory and of the kernels. Sums are always `f64`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precision {
     /// 64 bits.
     F64,
-    /// 32 bits: half the memory, and twice as fast where memory is what limits.
+    /// 32 bits: half the memory, and twice as fast if limited by memory bandwidth.
     F32,
 }
 
-/// Why an application cannot be run as asked.
+/// An error in the data, options or program of an application.
 #[derive(Debug)]
 pub enum ApplicationError {
-    /// Data or options.
+    /// Invalid data or options.
     Input(InputError),
-    /// The program itself: more partitions than it can have, for example.
+    /// An invalid program.
     Program(ProgramError),
 }
 
@@ -67,15 +67,15 @@ fn usage<T>(message: impl Into<String>) -> Result<T, ApplicationError> {
 
 /// A job that is ready to run.
 pub struct Job<R> {
-    /// What launchers run.
+    /// The plan to run.
     pub plan: Arc<Plan>,
-    /// The stage whose observed number shows how far it is: a loss, an inertia or a residual.
+    /// Name of the stage whose observed value shows progress: a loss, inertia or residual.
     pub progress: &'static str,
-    /// Partitions of the data.
+    /// Number of partitions of the data.
     pub partitions: u32,
-    /// Iterations of the outermost loops before the first that counts.
+    /// Iterations of outermost loops before the main loop, such as seeding.
     pub preparations: u64,
-    /// Bytes of memory that the kernels read in one iteration, as far as they are the data's.
+    /// Bytes of data that the kernels read from memory per iteration.
     pub bytes_per_iteration: u64,
     result: ReadResult<R>,
 }
@@ -83,35 +83,35 @@ pub struct Job<R> {
 type ReadResult<R> = Box<dyn FnOnce(&Outcome) -> Result<Finished<R>, JobError> + Send>;
 
 impl<R> Job<R> {
-    /// Reads the result out of the outcome of the job's plan.
+    /// Reads the result from the outcome of the job's plan.
     ///
     /// # Errors
-    /// An outcome of another plan.
+    /// If the outcome is of another plan.
     pub fn finish(self, outcome: &Outcome) -> Result<Finished<R>, JobError> {
         (self.result)(outcome)
     }
 }
 
-/// What a job gave.
+/// The result of a finished job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finished<R> {
-    /// Passes over the data that led to the result.
+    /// Number of passes over the data.
     pub iterations: u64,
-    /// Whether the tolerance was reached; else the limit of iterations was, or the precision's.
+    /// Whether the tolerance was reached, rather than the limit of iterations or of numeric precision.
     pub converged: bool,
-    /// The answer.
+    /// The result.
     pub result: R,
 }
 
-/// Adds one vector to another of the same length.
-#[allow(clippy::ptr_arg)] // The type that datasets have.
+/// Adds a vector to another of the same length.
+#[allow(clippy::ptr_arg)] // Reductions take references to the datasets' type.
 fn add(sum: &mut Vec<f64>, next: &Vec<f64>) {
     for (sum, next) in sum.iter_mut().zip(next) {
         *sum += next;
     }
 }
 
-/// Several vectors and numbers in one, each with its length before it: how states are encoded.
+/// Encodes several vectors as one, each preceded by its length.
 fn pack(vectors: &[&[f64]], out: &mut Vec<u8>) {
     let mut numbers = Vec::new();
     for vector in vectors {
@@ -121,14 +121,14 @@ fn pack(vectors: &[&[f64]], out: &mut Vec<u8>) {
     numbers.encode(out);
 }
 
-/// What [`pack`] made.
+/// Decodes the vectors encoded by [`pack`].
 fn unpack(bytes: &[u8]) -> Result<std::vec::IntoIter<Vec<f64>>, crate::DataError> {
     let numbers = Vec::<f64>::decode(bytes)?;
     let mut rest = &numbers[..];
     let mut vectors = Vec::new();
     while let Some((length, after)) = rest.split_first() {
         let split = after.split_at_checked(*length as usize);
-        let (vector, after) = split.ok_or_else(|| crate::DataError::new("a state that breaks off"))?;
+        let (vector, after) = split.ok_or_else(|| crate::DataError::new("invalid state: truncated"))?;
         vectors.push(vector.to_vec());
         rest = after;
     }

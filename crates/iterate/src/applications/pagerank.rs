@@ -1,12 +1,12 @@
 //! PageRank: rank(v) = (1 − d) ÷ n + d × (Σ rank(u) ÷ degree(u) over edges u → v + dangling ÷ n), where
-//! dangling is the rank of vertices that no edge leaves. Ranks sum up to 1. It ends when the absolute changes
-//! of all ranks sum up to at most the tolerance.
+//! dangling is the total rank of vertices without outgoing edges. Ranks sum to 1. It has converged when the
+//! absolute changes of all ranks sum to at most the tolerance.
 //!
-//! Edges are cut in two dimensions (paper §5.1): vertices are dealt to s blocks and edges to s × s partitions,
-//! by the blocks of their source and destination. So a vertex has copies in at most 2 s − 1 of the s² partitions.
-//! An iteration sends each block's shares to the s partitions whose sources they are; each adds up what its
-//! edges bring to its destinations; and each block adds up the s partial sums in a fixed order. Vertices
-//! stand by falling degree and are dealt in turn, so that partitions are alike.
+//! Edges are cut in two dimensions (paper §5.1): vertices are dealt to s blocks, and edges to s × s partitions
+//! by the blocks of their source and destination. A vertex thus has copies in at most 2 s − 1 of the s²
+//! partitions. In an iteration, each block sends its vertices' shares to the s partitions with these sources,
+//! each partition adds the shares along its edges, and each block adds the s partial sums in a fixed order.
+//! Vertices are sorted by falling degree and dealt in turn, so that partitions are balanced.
 
 use super::partition::Shared;
 use super::{ApplicationError, Finished, Job, Precision, add, usage};
@@ -20,36 +20,36 @@ use std::io;
 use std::ops::AddAssign;
 use std::sync::Arc;
 
-/// Edges of a partition that are worth a task, and blocks that are enough for several machines.
+/// Target number of edges per partition, and maximum number of blocks, which suffices for several machines.
 const EDGES: usize = 1 << 22;
 const MAX_BLOCKS: u32 = 8;
 
-/// What to compute.
+/// Options of the computation.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Share of a rank that goes along edges.
+    /// Damping factor: the share of a rank passed along edges.
     pub damping: f64,
-    /// Sum of the absolute changes at which it ends.
+    /// Converged when the absolute changes of all ranks sum to at most this.
     pub tolerance: f64,
-    /// Passes over the edges, at most.
+    /// Maximum number of passes over the edges.
     pub iterations: u64,
-    /// Of ranks in memory.
+    /// Precision of ranks in memory.
     pub precision: Precision,
-    /// Partitions of the edges, rounded up to a square; `None`: by the number of edges.
+    /// Number of partitions of the edges, rounded up to a square; `None` chooses it by the number of edges.
     pub partitions: Option<u32>,
 }
 
-/// What was found.
+/// The computed ranks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ranks {
-    /// Names of the vertices, in rising order.
+    /// Names of the vertices, in ascending order.
     pub vertices: Vec<u64>,
-    /// Rank of each.
+    /// Rank of each vertex.
     pub ranks: Vec<f64>,
 }
 
 impl Ranks {
-    /// The vertices of the highest rank, and their ranks; of equal rank, the lower name first.
+    /// Returns the `count` vertices with the highest ranks; among equal ranks, the lower name comes first.
     pub fn top(&self, count: usize) -> Vec<(u64, f64)> {
         let mut all: Vec<(u64, f64)> =
             self.vertices.iter().copied().zip(self.ranks.iter().copied()).collect();
@@ -63,16 +63,16 @@ impl Ranks {
     }
 }
 
-/// Makes the job.
+/// Creates the job.
 ///
 /// # Errors
-/// Options that do not fit.
+/// If options are invalid.
 pub fn job(graph: Graph, options: &Options) -> Result<Job<Ranks>, ApplicationError> {
     if !(0.0..1.0).contains(&options.damping) {
-        return usage(format!("--damping {}: it is at least 0 and below 1", options.damping));
+        return usage(format!("invalid --damping {}: it must be at least 0 and below 1", options.damping));
     }
     if options.tolerance.is_nan() || options.tolerance < 0.0 {
-        return usage(format!("--tolerance {}: a tolerance is 0 or more", options.tolerance));
+        return usage(format!("invalid --tolerance {}: a tolerance is 0 or more", options.tolerance));
     }
     match options.precision {
         Precision::F64 => typed::<f64>(graph, options),
@@ -80,13 +80,13 @@ pub fn job(graph: Graph, options: &Options) -> Result<Job<Ranks>, ApplicationErr
     }
 }
 
-/// Blocks of vertices: their square is the number of edge partitions.
+/// Returns the number of vertex blocks, the square root of the number of edge partitions.
 fn blocks(graph: &Graph, asked: Option<u32>) -> Result<u32, ApplicationError> {
     let root =
         |partitions: usize| (1..).find(|side: &u32| (*side as usize).pow(2) >= partitions).unwrap_or(1);
     let vertices = graph.vertices.len();
     match asked {
-        // A power of two, so that numbers of workers that are one get equal shares.
+        // A power of two gives equal shares to a power-of-two number of workers.
         None => {
             let side = root(graph.edges.len().div_ceil(EDGES)).next_power_of_two();
             Ok(side.min(MAX_BLOCKS).min(vertices as u32))
@@ -101,16 +101,16 @@ fn blocks(graph: &Graph, asked: Option<u32>) -> Result<u32, ApplicationError> {
     }
 }
 
-/// The numbers of a block's vertices: `block`, `block + blocks`, …
-fn dealt(vertices: usize, block: u32, blocks: u32) -> impl Iterator<Item = usize> {
+/// Returns the numbers of a block's vertices: `block`, `block + blocks`, and so on.
+fn vertices_of_block(vertices: usize, block: u32, blocks: u32) -> impl Iterator<Item = usize> {
     (block as usize..vertices).step_by(blocks as usize)
 }
 
-/// A block's ranks, and what they are made with.
+/// A block's ranks and inverse degrees.
 #[derive(Debug, Clone)]
 struct Block<T> {
     ranks: Vec<T>,
-    /// 1 ÷ edges that leave, 0 where none does.
+    /// 1 ÷ out-degree, or 0 for a dangling vertex.
     inverse: Vec<T>,
 }
 
@@ -119,7 +119,7 @@ where
     Vec<T>: Data,
 {
     let side = blocks(&graph, options.partitions)?;
-    // With more iterations it is the same job, which goes on.
+    // The limit of iterations is not part of the fingerprint, so that a job can resume with a larger one.
     let made_from = (graph.identity(), Options { iterations: 0, ..options.clone() });
     let Graph { vertices, edges, out_degrees } = graph;
     let count = vertices.len();
@@ -129,7 +129,7 @@ where
     let degrees = Arc::new(out_degrees);
     let dangling = degrees.iter().filter(|degree| **degree == 0).count() as f64 / n;
     let base = move |dangling: f64, damping: f64| ((1.0 - damping) + damping * dangling) / n;
-    let (damping, tolerance, most) = (options.damping, options.tolerance, options.iterations.max(1));
+    let (damping, tolerance, max_iterations) = (options.damping, options.tolerance, options.iterations.max(1));
 
     let mut program = Program::new("PageRank");
     program.made_from(made_from);
@@ -138,8 +138,8 @@ where
     let incoming = program.dataset("shares of sources", square, |_| Ok(Shared(Arc::new(Vec::<T>::new()))));
     let partial = program.dataset("partial sums", square, |_| Ok(Shared(Arc::new(Vec::<T>::new()))));
     let of_block = move |degrees: &[u32], block: u32| Block::<T> {
-        ranks: vec![T::of(1.0 / n); dealt(count, block, side).count()],
-        inverse: dealt(count, block, side)
+        ranks: vec![T::of(1.0 / n); vertices_of_block(count, block, side).count()],
+        inverse: vertices_of_block(count, block, side)
             .map(|vertex| T::of(if degrees[vertex] == 0 { 0.0 } else { 1.0 / f64::from(degrees[vertex]) }))
             .collect(),
     };
@@ -152,10 +152,10 @@ where
     });
     let first = base(dangling, damping);
     let local = program.dataset("base of each block", side, move |_| Ok(first));
-    // Change of ranks, and rank of dangling vertices.
+    // Sum of the changes of ranks, and total rank of dangling vertices.
     let summary = program.dataset("summary of each block", side, |_| Ok(Vec::<f64>::new()));
     let total = program.dataset("summary", 1, |_| Ok(Vec::<f64>::new()));
-    // Iterations, the last change, and the next base.
+    // Number of iterations, last change, next base.
     let state = program.dataset("state", 1, move |_| Ok(vec![0.0, f64::INFINITY, first]));
     let next = program.dataset("base", 1, move |_| Ok(first));
     program.repeat("iterations", |body| {
@@ -200,7 +200,7 @@ where
         });
         body.observe("residual", state, |state| state[1]);
         body.while_signal("not converged", state, move |state| {
-            state[1] > tolerance && state[0] < most as f64
+            state[1] > tolerance && state[0] < max_iterations as f64
         });
     });
     program.output(ranks);
@@ -215,7 +215,7 @@ where
             let state = outcome.single(state)?;
             let mut named = Vec::with_capacity(vertices.len());
             for (block, content) in outcome.partitions(ranks)?.into_iter().enumerate() {
-                let numbers = dealt(vertices.len(), block as u32, side);
+                let numbers = vertices_of_block(vertices.len(), block as u32, side);
                 named
                     .extend(numbers.zip(content.ranks).map(|(vertex, rank)| (vertices[vertex], rank.wide())));
             }
@@ -230,13 +230,13 @@ where
     })
 }
 
-/// Edges by partition: row by row of destinations' blocks.
+/// Cuts edges into partitions, in row-major order with a row per destination block.
 fn cut(edges: Vec<(u32, u32)>, vertices: usize, side: u32) -> io::Result<Vec<Shared<Tiles>>> {
     let mut parts = vec![Vec::with_capacity(edges.len() / (side * side) as usize); (side * side) as usize];
     for (source, destination) in edges {
         parts[(destination % side * side + source % side) as usize].push((source / side, destination / side));
     }
-    let length = |block: u32| dealt(vertices, block, side).count();
+    let length = |block: u32| vertices_of_block(vertices, block, side).count();
     let parts =
         parts.into_iter().zip(0..).map(|(edges, partition)| (edges, partition / side, partition % side));
     parts
@@ -245,7 +245,7 @@ fn cut(edges: Vec<(u32, u32)>, vertices: usize, side: u32) -> io::Result<Vec<Sha
         .collect()
 }
 
-/// The vector for the next result: the old one's memory where nobody reads it any more.
+/// Returns a vector for the next result, reusing the old one's memory if it is no longer shared.
 fn owned<T: Real>(shared: &mut Shared<Vec<T>>, length: usize) -> &mut [T] {
     if Arc::get_mut(&mut shared.0).is_none_or(|vector| vector.len() != length) {
         shared.0 = Arc::new(vec![T::of(0.0); length]);
@@ -253,7 +253,7 @@ fn owned<T: Real>(shared: &mut Shared<Vec<T>>, length: usize) -> &mut [T] {
     Arc::get_mut(&mut shared.0).map_or(&mut [], |vector| &mut vector[..])
 }
 
-/// New ranks and shares of a block; the sum of changes, and the rank of dangling vertices.
+/// Updates a block's ranks and shares. Returns the sum of changes and the total rank of dangling vertices.
 fn update<T: Real>(
     block: &mut Block<T>,
     shares: &mut [T],
@@ -261,7 +261,7 @@ fn update<T: Real>(
     base: f64,
     damping: f64,
 ) -> Vec<f64> {
-    /// Vertices whose sums stay in the innermost cache.
+    /// Number of vertices whose sums stay in the L1 cache.
     const PIECE: usize = 512;
     let (mut change, mut dangling) = (0.0, 0.0);
     let mut sums = [0.0; PIECE];
@@ -298,7 +298,7 @@ where
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, crate::DataError> {
-        let broken = || crate::DataError::new(format!("{} bytes are no ranks", bytes.len()));
+        let broken = || crate::DataError::new(format!("invalid ranks of {} bytes", bytes.len()));
         let (length, rest) = bytes.split_first_chunk().ok_or_else(broken)?;
         let length = u64::from_le_bytes(*length) as usize * size_of::<T>();
         let (ranks, inverse) = rest.split_at_checked(length).ok_or_else(broken)?;

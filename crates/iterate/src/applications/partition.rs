@@ -1,4 +1,4 @@
-//! How the kernels' partitions travel: as the bytes that they are in memory.
+//! Encodings of the kernels' partitions, equal to their bytes in memory.
 
 use crate::data::{Data, DataError};
 use crate::kernels::kmeans::Candidate;
@@ -18,7 +18,7 @@ impl<T: Real> Data for Rows<T> {
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, DataError> {
-        let broken = || DataError::new(format!("{} bytes are no rows of numbers", bytes.len()));
+        let broken = || DataError::new(format!("invalid rows of {} bytes", bytes.len()));
         let (rows, rest) = bytes.split_first_chunk().ok_or_else(broken)?;
         let (columns, rest) = rest.split_first_chunk().ok_or_else(broken)?;
         let [rows, columns] = [rows, columns].map(|number| u64::from_le_bytes(*number) as usize);
@@ -50,7 +50,7 @@ impl Data for Candidate {
         let numbers = Vec::<f64>::decode(bytes)?;
         match numbers.split_first() {
             Some((key, values)) => Ok(Candidate { key: *key, values: values.to_vec() }),
-            None => Err(DataError::new("no bytes are no candidate")),
+            None => Err(DataError::new("invalid candidate of 0 bytes")),
         }
     }
 
@@ -59,7 +59,7 @@ impl Data for Candidate {
     }
 }
 
-/// A partition that is read by many and changed by none: a copy is one more owner.
+/// An immutable partition with shared ownership; cloning does not copy it.
 #[derive(Debug)]
 pub(super) struct Shared<T>(pub Arc<T>);
 
@@ -102,7 +102,7 @@ impl Data for Tiles {
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, DataError> {
-        let broken = || DataError::new(format!("{} bytes are no edges", bytes.len()));
+        let broken = || DataError::new(format!("invalid edges of {} bytes", bytes.len()));
         let (sources, rest) = bytes.split_first_chunk().ok_or_else(broken)?;
         let (destinations, rest) = rest.split_first_chunk().ok_or_else(broken)?;
         let [sources, destinations] =

@@ -1,47 +1,47 @@
-//! Minimising a smooth convex function that is told from outside: solvers as state machines.
+//! Solvers that minimise a smooth convex function, as state machines.
 //!
-//! A solver says at which point it wants to know value and gradient ([`Solver::point`]), is told
-//! ([`Solver::tell`]), and says whether it has ended. So the function may be a pass of many workers over
-//! data, and the solver a dataset of one partition that travels as bytes.
+//! A solver requests value and gradient at a point ([`Solver::point`]), receives them ([`Solver::update`]),
+//! and reports its status. Evaluating the function can thus be a pass of many workers over data, and the
+//! solver a dataset with one partition that is sent as bytes.
 
 use super::lbfgs::Lbfgs;
 use super::{pack, unpack};
 use crate::data::{Data, DataError};
 
-/// Where a solver stands.
+/// The status of a solver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Status {
-    /// It wants to be told about its point.
+    /// The solver needs value and gradient at its point.
     Running,
     /// The largest component of the gradient is within the tolerance.
     Converged,
-    /// No point along the direction is better: the precision of the numbers is exhausted.
+    /// No point along the direction improves the value: numeric precision is exhausted.
     Exhausted,
 }
 
-/// How the next point is found.
+/// The method that chooses the next point.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Method {
-    /// Against the gradient, by this step.
+    /// A step against the gradient.
     GradientDescent { step: f64 },
     /// Limited-memory quasi-Newton.
     Lbfgs(Lbfgs),
 }
 
-/// A minimisation under way.
+/// A running minimisation.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Solver {
     pub method: Method,
     pub status: Status,
-    /// Largest component of the gradient at which it ends.
+    /// Converged when no component of the gradient is larger.
     pub tolerance: f64,
-    /// Times that it was told.
+    /// Number of evaluations received.
     pub evaluations: u64,
     /// The best point so far, with value and gradient.
     pub best: Vec<f64>,
     pub value: f64,
     pub gradient: Vec<f64>,
-    /// The point to be told about.
+    /// The point to evaluate next.
     pub point: Vec<f64>,
 }
 
@@ -59,14 +59,14 @@ impl Solver {
         }
     }
 
-    /// Takes value and gradient at the point.
-    pub fn tell(&mut self, value: f64, gradient: Vec<f64>) {
+    /// Receives value and gradient at the point.
+    pub fn update(&mut self, value: f64, gradient: Vec<f64>) {
         self.evaluations += 1;
         let accepted = match &mut self.method {
             Method::GradientDescent { .. } => true,
             Method::Lbfgs(_) if self.gradient.is_empty() => true,
             Method::Lbfgs(lbfgs) => {
-                lbfgs.judge(&self.best, self.value, &self.gradient, &self.point, value, &gradient)
+                lbfgs.accept(&self.best, self.value, &self.gradient, &self.point, value, &gradient)
             }
         };
         if accepted {
@@ -86,7 +86,7 @@ impl Solver {
             }
             Method::Lbfgs(lbfgs) => {
                 if accepted {
-                    lbfgs.turn(&self.gradient);
+                    lbfgs.set_direction(&self.gradient);
                 }
                 match lbfgs.next(&self.best) {
                     Some(point) => self.point = point,
@@ -114,7 +114,7 @@ impl Data for Solver {
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, DataError> {
-        let broken = || DataError::new(format!("{} bytes are no solver", bytes.len()));
+        let broken = || DataError::new(format!("invalid solver of {} bytes", bytes.len()));
         let mut vectors = unpack(bytes)?;
         let mut next = || vectors.next().ok_or_else(broken);
         let (head, best, gradient, point, first) = (next()?, next()?, next()?, next()?, next()?);
@@ -150,19 +150,19 @@ impl Data for Solver {
 mod tests {
     use super::*;
 
-    /// Rosenbrock's valley: curved and narrow, minimum 0 at (1, 1).
+    /// Rosenbrock's function: a curved, narrow valley with minimum 0 at (1, 1).
     fn valley(x: &[f64]) -> (f64, Vec<f64>) {
         let (a, b) = (1.0 - x[0], x[1] - x[0] * x[0]);
         (a * a + 100.0 * b * b, vec![-2.0 * a - 400.0 * x[0] * b, 200.0 * b])
     }
 
-    fn solve(mut solver: Solver, most: u64, function: impl Fn(&[f64]) -> (f64, Vec<f64>)) -> Solver {
-        while solver.status == Status::Running && solver.evaluations < most {
+    fn solve(mut solver: Solver, max_evaluations: u64, function: impl Fn(&[f64]) -> (f64, Vec<f64>)) -> Solver {
+        while solver.status == Status::Running && solver.evaluations < max_evaluations {
             let (value, gradient) = function(&solver.point);
-            solver.tell(value, gradient);
+            solver.update(value, gradient);
             let mut bytes = Vec::new();
             solver.encode(&mut bytes);
-            assert_eq!(Solver::decode(&bytes), Ok(solver.clone()), "it travels as it is");
+            assert_eq!(Solver::decode(&bytes), Ok(solver.clone()), "encoding is not lossless");
         }
         solver
     }
@@ -177,8 +177,8 @@ mod tests {
     }
 
     #[test]
-    fn lbfgs_ends_where_precision_does() {
-        // Noise of the last digits makes the tolerance unreachable.
+    fn lbfgs_stops_when_precision_is_exhausted() {
+        // Noise in the last digits makes the tolerance unreachable.
         let rough = |x: &[f64]| {
             let (value, gradient) = valley(x);
             (f64::from((1.0 + value) as f32), gradient)
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn gradient_descent_goes_down_a_bowl() {
+    fn gradient_descent_converges_on_a_quadratic() {
         let bowl = |x: &[f64]| (x[0] * x[0] + 3.0 * x[1] * x[1], vec![2.0 * x[0], 6.0 * x[1]]);
         let method = Method::GradientDescent { step: 0.1 };
         let solver = solve(Solver::new(method, vec![3.0, -2.0], 1e-10), 1000, bowl);

@@ -1,4 +1,4 @@
-//! Applications against their definitions, on small data; the same to the bit on any number of threads.
+//! Compares applications with their definitions on small data, and bit for bit across numbers of threads.
 
 use super::*;
 use crate::data::Data;
@@ -20,7 +20,7 @@ fn table(folder: &TempDir, name: &str, text: &str) -> Arc<Table> {
     Arc::new(Table::open(&file(folder, name, text)).expect("a table for a test"))
 }
 
-/// The job's result, which is equal to the bit on 1, 2 and 4 threads.
+/// Returns the job's result after checking that it is bit-identical on 1, 2 and 4 threads.
 fn outcome<R: PartialEq + fmt::Debug>(
     job: impl Fn() -> Result<Job<R>, ApplicationError>,
 ) -> Result<Finished<R>, JobError> {
@@ -34,7 +34,7 @@ fn outcome<R: PartialEq + fmt::Debug>(
         assert_eq!(
             (other.iterations, &other.result),
             (first.iterations, &first.result),
-            "not equal to the bit"
+            "not bit-identical"
         );
     }
     Ok(first)
@@ -64,7 +64,7 @@ fn regression() -> logistic_regression::Options {
 }
 
 #[test]
-fn regression_ends_at_the_minimum_by_either_solver() -> Result<(), JobError> {
+fn regression_reaches_the_minimum_with_either_solver() -> Result<(), JobError> {
     let folder = tempfile::tempdir().expect("a folder");
     let data = table(&folder, "a.csv", &labelled(&mut Random::new(1), 700));
     let fit =
@@ -94,7 +94,7 @@ fn regression_ends_at_the_minimum_by_either_solver() -> Result<(), JobError> {
 }
 
 #[test]
-fn labels_are_two() {
+fn invalid_labels_are_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let refused = |text: &str| {
         let options = logistic_regression::Options { partitions: Some(1), ..regression() };
@@ -103,8 +103,8 @@ fn labels_are_two() {
             Ok(job) => run(job.plan, RunOptions::default()).map(|_| ()).expect_err("accepted").to_string(),
         }
     };
-    assert!(refused("y,x\n1,1\n1,2\n").contains("holds no label but 1"));
-    assert!(refused("y,x\n0,1\n0,2\n").contains("holds no label but 0"));
+    assert!(refused("y,x\n1,1\n1,2\n").contains("holds only label 1"));
+    assert!(refused("y,x\n0,1\n0,2\n").contains("holds only label 0"));
     assert!(refused("y,x\n1,1\n3,2\n").contains("column y holds 3; labels are 0 and 1"));
     assert!(refused("y,x\n1,1\n0,2\n-1,3\n").contains("row 3: label y is -1, where others are 0 and 1"));
     assert!(refused("y,x\n1,1\nNaN,2\n").contains("row 2: column y is NaN"));
@@ -113,7 +113,7 @@ fn labels_are_two() {
 }
 
 #[test]
-fn minus_one_is_a_label() -> Result<(), JobError> {
+fn minus_one_is_a_valid_label() -> Result<(), JobError> {
     let folder = tempfile::tempdir().expect("a folder");
     let text = labelled(&mut Random::new(2), 200);
     let zero = table(&folder, "a.csv", &text);
@@ -135,7 +135,7 @@ fn clusters(init: kmeans::Init) -> kmeans::Options {
 }
 
 #[test]
-fn kmeans_finds_what_is_apart_and_lloyd_would() -> Result<(), JobError> {
+fn kmeans_finds_separate_clusters_and_agrees_with_lloyd() -> Result<(), JobError> {
     let folder = tempfile::tempdir().expect("a folder");
     let mut random = Random::new(3);
     let (mut text, mut rows) = ("x,y\n".to_string(), Vec::new());
@@ -148,7 +148,7 @@ fn kmeans_finds_what_is_apart_and_lloyd_would() -> Result<(), JobError> {
     let data = table(&folder, "a.csv", &text);
     let found = outcome(|| kmeans::job(data.clone(), &clusters(kmeans::Init::PlusPlus { k: 4, seed: 7 })))?;
     assert!(found.converged, "{:?}", found.result.centers);
-    // Lloyd's iterations, as they are defined, from the first four rows.
+    // Lloyd's algorithm by definition, from the first four rows.
     let given = table(&folder, "b.csv", &text.lines().take(5).collect::<Vec<_>>().join("\n"));
     let fitted = outcome(|| kmeans::job(data.clone(), &clusters(kmeans::Init::Given(given.clone()))))?;
     let mut centers = rows[..4].to_vec();
@@ -174,14 +174,14 @@ fn kmeans_finds_what_is_apart_and_lloyd_would() -> Result<(), JobError> {
     assert!(fitted.result.assignments.iter().copied().eq(right));
     assert!(
         found.result.inertia < 1.001 * 900.0 * 2.0,
-        "{}: four groups of variance 1",
+        "inertia {} is too high for four groups of variance 1",
         found.result.inertia
     );
     Ok(())
 }
 
 #[test]
-fn fewer_rows_than_centers_are_refused() {
+fn more_centers_than_rows_are_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let job = |k| {
         let data = table(&folder, "a.csv", "x\n1\n1\n2\n2\n2\n1\n");
@@ -192,13 +192,13 @@ fn fewer_rows_than_centers_are_refused() {
     };
     let refused = job(7).err().map(|error| error.to_string()).unwrap_or_default();
     assert!(refused.contains("between 1 and 6 centers"), "{refused}");
-    let job = job(3).expect("three centers of six rows may be");
+    let job = job(3).expect("three centers for six rows");
     let failed = run(job.plan, RunOptions::default()).map(|_| ()).expect_err("two distinct rows");
     assert!(failed.to_string().contains("only 2 rows differ, too few for 3 centers"), "{failed}");
 }
 
 #[test]
-fn pagerank_is_its_definition() -> Result<(), JobError> {
+fn pagerank_equals_its_definition() -> Result<(), JobError> {
     let folder = tempfile::tempdir().expect("a folder");
     let mut random = Random::new(5);
     let n = 300;
@@ -257,7 +257,7 @@ fn pagerank_is_its_definition() -> Result<(), JobError> {
 }
 
 #[test]
-fn partitions_travel_as_they_are() {
+fn partitions_survive_a_round_trip() {
     use crate::kernels::{pagerank::Tiles, rows::Rows};
     let mut random = Random::new(8);
     let mut rows = Rows::<f32>::zeroed(21, 3).expect("memory");
@@ -273,5 +273,5 @@ fn partitions_travel_as_they_are() {
     tiles.encode(&mut bytes);
     assert_eq!(Tiles::decode(&bytes), Ok(tiles));
     bytes[0..8].copy_from_slice(&1_u64.to_le_bytes());
-    assert!(Tiles::decode(&bytes).is_err(), "an edge outside is no panic");
+    assert!(Tiles::decode(&bytes).is_err(), "an edge outside of the blocks must fail to decode");
 }

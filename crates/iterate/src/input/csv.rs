@@ -1,8 +1,8 @@
-//! CSV and TSV: one line a row, fields that are numbers, `true` or `false`, quoted or not.
+//! CSV and TSV files: one row per line; fields are numbers, `true` or `false`, optionally quoted.
 //!
-//! Opening finds every line once and remembers where some of them begin, so that each partition reads its
-//! own part of the file. A line break within quotes is not understood; such files go through `pellucid
-//! sql` first.
+//! Opening a file scans all lines once and records the offsets of some, so that each partition can read its
+//! own part of the file. Line breaks within quotes are not supported; convert such files with `pellucid sql`
+//! first.
 
 use super::{Column, InputError, Sink};
 use std::fs;
@@ -10,21 +10,21 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::Path;
 
-/// Rows between two places that are remembered.
+/// Number of rows between recorded offsets.
 const STRIDE: usize = 4096;
 
-/// What is known of a file after opening.
+/// An opened file.
 #[derive(Debug)]
 pub struct Csv {
     separator: u8,
-    /// Whether its first line holds names.
+    /// Whether the first line holds column names.
     header: bool,
-    /// Where rows 0, `STRIDE`, 2 × `STRIDE`… begin: offset in bytes, and line counted from 1.
+    /// Starts of rows 0, `STRIDE`, 2 × `STRIDE` and so on: offset in bytes, and line number from 1.
     places: Vec<(u64, usize)>,
 }
 
 impl Csv {
-    /// Finds lines and columns.
+    /// Opens a file, and returns its columns and number of rows.
     pub fn open(path: &Path) -> Result<(Self, Vec<Column>, usize), InputError> {
         let separator = if path.extension().is_some_and(|ending| ending == "tsv") { b'\t' } else { b',' };
         let failed = |e| InputError::io("read", path, &e);
@@ -64,7 +64,7 @@ impl Csv {
         Ok((csv, columns, rows))
     }
 
-    /// See [`super::Table::read`]; `columns` are places in a line.
+    /// Reads rows; see [`super::Table::read`]. `columns` are indexes of fields in a line.
     pub fn read(
         &self,
         path: &Path,
@@ -89,7 +89,7 @@ impl Csv {
                         let at = || format!("{}, line {number}, column {}", path.display(), column + 1);
                         let field = values.get(*column).ok_or_else(|| {
                             InputError::Failed(format!(
-                                "{}: the line has only {} columns",
+                                "{}: the line has too few columns ({})",
                                 at(),
                                 values.len()
                             ))
@@ -97,9 +97,9 @@ impl Csv {
                         let value = number_of(field).ok_or_else(|| {
                             let text = String::from_utf8_lossy(field);
                             InputError::Failed(if text.is_empty() {
-                                format!("{}: there is no value; fill it in or leave the row out", at())
+                                format!("{}: the value is missing; fill it in or remove the row", at())
                             } else {
-                                format!("{}: {text:?} is no number", at())
+                                format!("{}: {text:?} is not a number", at())
                             })
                         })?;
                         sink(row - rows.start, place, value);
@@ -114,7 +114,7 @@ impl Csv {
     }
 }
 
-/// Names from the header, or `c1`, `c2`…; what they hold from the first row.
+/// Derives names from the header, or `c1`, `c2` and so on, and types from the first row.
 fn columns(first: &[u8], second: &[u8], separator: u8, header: bool) -> Vec<Column> {
     let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
     let mut values = fields(second, separator);
@@ -129,7 +129,7 @@ fn columns(first: &[u8], second: &[u8], separator: u8, header: bool) -> Vec<Colu
         .collect()
 }
 
-/// A line's fields, without quotes and blanks around them.
+/// Splits a line into fields, without surrounding quotes and whitespace.
 fn fields(line: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(line.trim_ascii_end());
     std::iter::from_fn(move || {
@@ -145,7 +145,7 @@ fn fields(line: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// A field's value. `NaN` and `inf` are numbers here; whoever reads refuses them by name.
+/// Parses a field. Accepts `NaN` and `inf`, which [`super::Table::read`] rejects with a better message.
 fn number_of(field: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(field).ok()?;
     match text {

@@ -1,28 +1,28 @@
-//! Graphs from edge lists: GAP's text (`source destination`, one edge a line; a weight after them is
-//! passed over), CSV or Parquet.
+//! Graphs from edge lists: GAP's text format (`source destination` per line, ignoring a weight after them),
+//! CSV or Parquet.
 //!
-//! Vertices are numbered anew by falling degree, so that those that most edges touch stand together in
-//! memory; kernels count on it. A graph is read whole by every process that takes part, since an edge's
-//! new numbers follow from all edges.
+//! Vertices are renumbered by falling degree, so that those with the most edges are adjacent in memory;
+//! kernels rely on that. Every process of a job reads the whole graph, since the new numbers depend on all
+//! edges.
 
 use super::{InputError, Table};
 use std::fs;
 use std::path::Path;
 
-/// A directed graph. An edge that is given twice counts twice.
+/// A directed graph. Duplicate edges count separately.
 #[derive(Debug)]
 pub struct Graph {
-    /// Names of the vertices as the file has them, by new number.
+    /// Names of the vertices in the file, by new number.
     pub vertices: Vec<u64>,
-    /// Source and destination, by new number.
+    /// Source and destination of each edge, as new numbers.
     pub edges: Vec<(u32, u32)>,
-    /// Edges that leave each vertex.
+    /// Number of outgoing edges of each vertex.
     pub out_degrees: Vec<u32>,
 }
 
 impl Graph {
-    /// What tells it apart from other graphs, as far as that is quickly found: its size, and a number made of its
-    /// vertices' names and degrees.
+    /// Returns an identity of the graph that is fast to compute: its size, and a hash of the vertices' names and
+    /// degrees.
     pub fn identity(&self) -> (usize, usize, u64) {
         let mix = |hash: u64, number: u64| (hash ^ number).wrapping_mul(0x0100_0000_01b3);
         let vertices = self.vertices.iter().zip(&self.out_degrees);
@@ -32,14 +32,14 @@ impl Graph {
     }
 }
 
-/// Names above are not exact in the number that tables are read as.
+/// Larger names are not exact in `f64`, as which tables are read.
 const LARGEST_NAME: f64 = (1_u64 << 53) as f64;
 
-/// Reads a graph. With `vertices`, its vertices are 0 to that number, whether they have edges or not;
-/// else they are those that have edges.
+/// Reads a graph. With `vertices`, its vertices are 0 to `vertices` − 1, whether or not they have edges. Without,
+/// they are those with edges.
 ///
 /// # Errors
-/// Lines that are no edges, an edge to a missing vertex, a graph without edges or with too many vertices.
+/// If a line is not an edge, a vertex is out of range, or the graph has no edges or too many vertices.
 pub fn read(path: &Path, vertices: Option<u64>) -> Result<Graph, InputError> {
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     let edges = match ending {
@@ -61,7 +61,7 @@ pub fn read(path: &Path, vertices: Option<u64>) -> Result<Graph, InputError> {
 
 fn missing(place: &str, vertex: u64, vertices: u64) -> InputError {
     InputError::Failed(format!(
-        "{place}: vertex {vertex} is missing: with --vertices {vertices} they are 0 to {}",
+        "{place}: vertex {vertex} is out of range: with --vertices {vertices} they are 0 to {}; use a larger number",
         vertices.saturating_sub(1)
     ))
 }
@@ -81,7 +81,7 @@ fn from_text(path: &Path, vertices: Option<u64>) -> Result<Vec<(u64, u64)>, Inpu
             let field = fields.next().unwrap_or_default();
             let vertex = whole(field).ok_or_else(|| {
                 InputError::Failed(format!(
-                    "{}: {:?} is no vertex; a line is two whole numbers, source and destination",
+                    "{}: {:?} is not a vertex; a line is two whole numbers, source and destination",
                     place(),
                     String::from_utf8_lossy(field)
                 ))
@@ -117,7 +117,7 @@ fn from_table(path: &Path, vertices: Option<u64>) -> Result<Vec<(u64, u64)>, Inp
         (None, [a, b, ..]) => [a.clone(), b.clone()],
         _ => {
             return Err(InputError::Usage(format!(
-                "{} has not two columns of numbers; an edge list has src and dst",
+                "{} has fewer than two columns of numbers; an edge list has src and dst",
                 path.display()
             )));
         }
@@ -140,7 +140,7 @@ fn from_table(path: &Path, vertices: Option<u64>) -> Result<Vec<(u64, u64)>, Inp
     if let Some((row, value)) = bad {
         let place = place(row);
         return Err(InputError::Failed(format!(
-            "{place}: {value} is no vertex; vertices are whole numbers below 2^53"
+            "{place}: {value} is not a vertex; vertices are whole numbers below 2^53"
         )));
     }
     match (absent, vertices) {
@@ -149,10 +149,10 @@ fn from_table(path: &Path, vertices: Option<u64>) -> Result<Vec<(u64, u64)>, Inp
     }
 }
 
-/// Numbers vertices by falling degree; of equal degree, by name.
+/// Renumbers vertices by falling degree, and by name among equal degrees.
 fn number(path: &Path, named: Vec<(u64, u64)>, vertices: Option<u64>) -> Result<Graph, InputError> {
     let largest = named.iter().map(|(a, b)| *a.max(b)).max().unwrap_or(0);
-    // A table by name where names are dense, else names in order: where they stand is a number, too.
+    // If names are dense, they index tables directly. Otherwise use their positions in sorted order.
     let dense = vertices.is_some() || largest < 8 * named.len() as u64 + 1024;
     let names: Vec<u64> = if dense {
         Vec::new()
@@ -164,7 +164,7 @@ fn number(path: &Path, named: Vec<(u64, u64)>, vertices: Option<u64>) -> Result<
     };
     let count = if dense { vertices.unwrap_or(largest + 1) } else { names.len() as u64 };
     if count > u64::from(u32::MAX) {
-        return Err(InputError::Failed(format!("{} has more than 2^32 vertices", path.display())));
+        return Err(InputError::Failed(format!("{} has more than 2^32 vertices, the maximum", path.display())));
     }
     let place =
         |name: u64| if dense { name as usize } else { names.binary_search(&name).unwrap_or_default() };

@@ -1,10 +1,9 @@
-//! Data for applications: tables (Parquet, CSV) and graphs (edge lists), read into partitions.
+//! Input data of applications: tables (Parquet, CSV) and graphs (edge lists), read into partitions.
 //!
-//! A [`Table`] is opened once, which reads footers or finds the lines, and then read by ranges of rows, each
-//! by the worker that holds the partition. What a person may have got wrong (a column that is not
-//! there, a value that is no number, fewer rows than partitions) is an [`InputError`] that says where it
-//! stands. Files are local; for anything else (joins, filters, text to numbers) `pellucid sql` writes
-//! Parquet that is read here.
+//! Opening a [`Table`] reads the footers or finds the lines. The worker that holds a partition then reads its
+//! range of rows. User errors (a missing column, a value that is not a number, fewer rows than partitions)
+//! are reported as an [`InputError`] with the location. Files are local. For joins, filters or conversions of
+//! text to numbers, write Parquet with `pellucid sql` and read that.
 
 mod csv;
 pub mod edges;
@@ -17,12 +16,12 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Why data could not be read.
+/// An error in reading data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InputError {
-    /// What was asked for does not fit the data.
+    /// The request does not fit the data.
     Usage(String),
-    /// The data is not as it should be, or could not be read.
+    /// The data is invalid or could not be read.
     Failed(String),
 }
 
@@ -42,15 +41,15 @@ impl fmt::Display for InputError {
 
 impl std::error::Error for InputError {}
 
-/// A column, as far as readers care.
+/// A column's name and type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Column {
     name: String,
-    /// What it holds, for messages; `None` for numbers and booleans.
+    /// Description of a non-numeric type, for messages; `None` for numbers and booleans.
     other: Option<String>,
 }
 
-/// Rows of named columns in one or several files of the same columns.
+/// A table of named columns in one or more files with the same columns.
 #[derive(Debug)]
 pub struct Table {
     path: PathBuf,
@@ -63,7 +62,7 @@ pub struct Table {
 #[derive(Debug)]
 struct Part {
     path: PathBuf,
-    /// Rows of the files before it.
+    /// Number of rows in the files before this one.
     first_row: usize,
     rows: usize,
     file: File,
@@ -75,14 +74,14 @@ enum File {
     Parquet(parquet::Parquet),
 }
 
-/// Takes values: row (counted from the range's first), column (as they were asked for), value.
+/// A callback that receives row (relative to the range), column (index into the requested ones) and value.
 type Sink<'a> = dyn FnMut(usize, usize, f64) + 'a;
 
 impl Table {
-    /// Opens a Parquet or CSV file, a folder of such files, or those that a pattern matches.
+    /// Opens a Parquet or CSV file, a folder of such files, or the files that match a pattern.
     ///
     /// # Errors
-    /// Files that are not there, are of another kind, hold no rows, or do not fit together.
+    /// If files are missing, have an unsupported format, contain no rows, or have different columns.
     pub fn open(path: &Path) -> Result<Self, InputError> {
         let shown = path.display();
         if shown.to_string().contains("://") {
@@ -105,7 +104,7 @@ impl Table {
                 _ => {
                     let shown = path.display();
                     return Err(InputError::Usage(format!(
-                        "{shown}: what kind of file it is cannot be told from its name; .parquet, .csv and .tsv are read"
+                        "cannot infer the format of {shown} from its name; use a file that ends in .parquet, .csv or .tsv"
                     )));
                 }
             };
@@ -115,7 +114,7 @@ impl Table {
                 table.columns = columns;
             } else if names(&columns) != names(&table.columns) {
                 return Err(InputError::Failed(format!(
-                    "{} has other columns ({}) than {} ({}); files of one table have the same",
+                    "{} has other columns ({}) than {} ({}); all files of a table must have the same columns",
                     path.display(),
                     names(&columns).join(", "),
                     table.parts[0].path.display(),
@@ -131,20 +130,20 @@ impl Table {
         Ok(table)
     }
 
-    /// What tells it apart from other tables, without reading it: rows, columns, and the sizes of its files, wherever
-    /// they stand.
+    /// Returns an identity of the table that does not require reading its data: rows, columns and file sizes. It does
+    /// not depend on the location of the files.
     pub fn identity(&self) -> (usize, Vec<&str>, Vec<u64>) {
         let size = |part: &Part| fs::metadata(&part.path).map_or(0, |about| about.len());
         let names = self.columns.iter().map(|column| column.name.as_str()).collect();
         (self.rows, names, self.parts.iter().map(size).collect())
     }
 
-    /// Rows of all files.
+    /// Returns the number of rows in all files.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// The names of columns that hold numbers or booleans, as they stand in the files.
+    /// Returns the names of the columns of numbers or booleans, in file order.
     pub fn numeric_columns(&self) -> Vec<String> {
         self.columns
             .iter()
@@ -153,10 +152,10 @@ impl Table {
             .collect()
     }
 
-    /// Checks that there is a column of numbers of this name.
+    /// Checks that a numeric column with this name exists.
     ///
     /// # Errors
-    /// With the names nearest to it, or with what the column holds instead.
+    /// If it does not, with the nearest names, or with the type of the column.
     pub fn require(&self, name: &str) -> Result<(), InputError> {
         match self.columns.iter().find(|column| column.name == name) {
             None => {
@@ -168,43 +167,43 @@ impl Table {
                 )))
             }
             Some(Column { other: Some(what), .. }) => Err(InputError::Usage(format!(
-                "column {name} of {} holds {what}, not numbers; make numbers of it with `pellucid sql`, or choose others with --features",
+                "column {name} of {} holds {what}, not numbers; convert it with `pellucid sql`, or choose other columns with --features",
                 self.path.display()
             ))),
             Some(_) => Ok(()),
         }
     }
 
-    /// Into how many partitions to divide the rows: as asked, or by their number alone, so that the
-    /// answer does not depend on the machine.
+    /// Returns the number of partitions to divide the rows into: as requested, or else by the number of rows alone,
+    /// so that the result does not depend on the machine.
     ///
     /// # Errors
-    /// More partitions than rows.
-    pub fn partitions(&self, asked: Option<u32>) -> Result<u32, InputError> {
-        /// Rows of a partition that are worth a task; 64 partitions keep several machines busy.
+    /// If there are more partitions than rows.
+    pub fn partitions(&self, requested: Option<u32>) -> Result<u32, InputError> {
+        /// Target number of rows per partition. 64 partitions suffice for several machines.
         const ROWS: usize = 16_384;
-        match asked {
+        match requested {
             None => Ok(self.rows.div_ceil(ROWS).clamp(1, 64) as u32),
-            Some(asked) if asked as usize > self.rows => Err(InputError::Usage(format!(
-                "{} has {} rows, which cannot be divided into {asked} partitions; use --partitions {} or fewer",
+            Some(requested) if requested as usize > self.rows => Err(InputError::Usage(format!(
+                "{} has {} rows, which cannot be divided into {requested} partitions; use --partitions {} or fewer",
                 self.path.display(),
                 self.rows,
                 self.rows
             ))),
-            Some(asked) => Ok(asked),
+            Some(requested) => Ok(requested),
         }
     }
 
-    /// The rows of a partition.
+    /// Returns the rows of a partition.
     pub fn range(&self, partition: u32, partitions: u32) -> Range<usize> {
         let cut = |at: u32| (self.rows as u128 * u128::from(at) / u128::from(partitions.max(1))) as usize;
         cut(partition)..cut(partition + 1)
     }
 
-    /// Reads some columns of some rows into `sink`, file by file. Every value is finite.
+    /// Reads the given columns and rows into `sink`, file by file. All values are finite.
     ///
     /// # Errors
-    /// A value that is missing, no number or not finite, with its place; files that changed or break off.
+    /// If a value is missing, not a number or not finite, with its location; if a file has changed or is truncated.
     pub fn read(&self, rows: Range<usize>, columns: &[String], sink: &mut Sink) -> Result<(), InputError> {
         let places = columns
             .iter()
@@ -236,7 +235,7 @@ impl Table {
             }
             if let Some((row, column, value)) = bad {
                 return Err(InputError::Failed(format!(
-                    "{}, row {}: column {} is {}; rows with such values have to be left out or filled in first",
+                    "{}, row {}: column {} is {}; fill it in or remove the row",
                     part.path.display(),
                     range.start + row + 1,
                     columns[column],
@@ -254,7 +253,7 @@ impl Table {
     }
 }
 
-/// The file itself, or a folder's files by name, without hidden ones; of a pattern, those of each path that it matches.
+/// Lists a file, the visible files of a folder in order of name, or those of every path that matches a pattern.
 fn files(path: &Path) -> Result<Vec<PathBuf>, InputError> {
     let mut files = Vec::new();
     for path in matching(path)? {
@@ -273,13 +272,13 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, InputError> {
         }
         files[before..].sort();
         if files.len() == before {
-            return Err(InputError::Failed(format!("{} is a folder without files", path.display())));
+            return Err(InputError::Failed(format!("{} is a folder without files; check the path", path.display())));
         }
     }
     Ok(files)
 }
 
-/// The paths of a pattern (`data/*.csv`), at least one; a path that is no pattern is itself.
+/// Expands a pattern (`data/*.csv`) to at least one path. Other paths expand to themselves.
 fn matching(path: &Path) -> Result<Vec<PathBuf>, InputError> {
     let found = pellucid_storage::pattern::matching(path);
     if found.is_empty() {

@@ -1,12 +1,12 @@
-//! What a person may have meant by a name that is not there.
+//! Suggestions for misspelled names.
 
-/// `nearest names: a, b`, or all of them where none is near.
+/// Returns `nearest names: a, b`, or lists the known names if none is similar.
 pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let mut known: Vec<(usize, &str)> = known.map(|other| (distance(name, other), other)).collect();
     known.sort();
-    let most = name.chars().count() / 3 + 1;
+    let max_distance = name.chars().count() / 3 + 1;
     let near: Vec<&str> =
-        known.iter().filter(|(far, _)| *far <= most).take(3).map(|(_, name)| *name).collect();
+        known.iter().filter(|(far, _)| *far <= max_distance).take(3).map(|(_, name)| *name).collect();
     if near.is_empty() {
         let mut all: Vec<&str> = known.iter().take(12).map(|(_, name)| *name).collect();
         if known.len() > all.len() {
@@ -17,7 +17,7 @@ pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     format!("nearest names: {}", near.join(", "))
 }
 
-/// Letters to insert, remove or change (Levenshtein), upper and lower case alike.
+/// Computes the Levenshtein distance, ignoring case.
 fn distance(a: &str, b: &str) -> usize {
     let letters = |text: &str| text.to_lowercase().chars().collect::<Vec<_>>();
     let (a, b) = (letters(a), letters(b));
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn near_names_come_first_and_else_all() {
+    fn nearest_lists_similar_names_or_else_all() {
         let known = || ["area", "radius", "label", "texture"].into_iter();
         assert_eq!(nearest("lable", known()), "nearest names: label");
         assert_eq!(nearest("Radus", known()), "nearest names: radius");

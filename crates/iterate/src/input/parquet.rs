@@ -1,4 +1,4 @@
-//! Parquet: row groups and pages of the rows and columns that a partition has.
+//! Parquet files, of which a partition reads only its row groups, pages and columns.
 
 use super::{Column, InputError, Sink};
 use arrow::array::{Array, AsArray};
@@ -10,12 +10,12 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-/// A file's footer.
+/// The footer of a file.
 #[derive(Debug)]
 pub struct Parquet(ArrowReaderMetadata);
 
 impl Parquet {
-    /// Reads the footer.
+    /// Reads the footer, and returns its columns and number of rows.
     pub fn open(path: &Path) -> Result<(Self, Vec<Column>, usize), InputError> {
         let file = fs::File::open(path).map_err(|e| InputError::io("read", path, &e))?;
         let footer = ArrowReaderMetadata::load(&file, Default::default()).map_err(|e| broken(path, &e))?;
@@ -33,7 +33,7 @@ impl Parquet {
         Ok((Parquet(footer), columns, usize::try_from(rows).unwrap_or(0)))
     }
 
-    /// See [`super::Table::read`]; `columns` are places in the file's schema.
+    /// Reads rows; see [`super::Table::read`]. `columns` are indexes in the file's schema.
     pub fn read(
         &self,
         path: &Path,
@@ -62,7 +62,7 @@ impl Parquet {
             .with_limit(rows.len())
             .build()
             .map_err(|e| broken(path, &e))?;
-        // Batches have the columns in the file's order, each once.
+        // Batches contain each column once, in the file's order.
         let mut order = columns.to_vec();
         order.sort_unstable();
         order.dedup();
@@ -78,7 +78,7 @@ impl Parquet {
                 if array.null_count() > 0 {
                     let row = (0..array.len()).find(|row| array.is_null(*row)).unwrap_or_default();
                     return Err(InputError::Failed(format!(
-                        "{}, row {}: column {} is NULL; fill it in or leave the row out",
+                        "{}, row {}: column {} is NULL; fill it in or remove the row",
                         path.display(),
                         rows.start + done + row + 1,
                         batch.schema_ref().field(at).name()
@@ -94,7 +94,7 @@ impl Parquet {
     }
 }
 
-/// An error of the Parquet or Arrow library.
+/// Converts an error of the Parquet or Arrow library.
 pub fn broken(path: &Path, error: &dyn std::error::Error) -> InputError {
     InputError::Failed(format!("cannot read {} as Parquet: {error}", path.display()))
 }

@@ -1,4 +1,4 @@
-//! Results as Parquet files that appear whole or not at all.
+//! Atomic writing of results as Parquet files.
 
 use super::InputError;
 use arrow::array::{ArrayRef, RecordBatch};
@@ -6,15 +6,15 @@ use parquet::arrow::ArrowWriter;
 use std::fs;
 use std::path::Path;
 
-/// Checks, before a job runs for its result, that the result can be written.
+/// Checks that a result can be written to `path`, before a job runs.
 ///
 /// # Errors
-/// A URL, a name that does not end in `.parquet`, or a folder that is not there.
+/// If the path is a URL, does not end in `.parquet`, or is in a missing folder.
 pub fn check(path: &Path) -> Result<(), InputError> {
     let shown = path.display();
     if shown.to_string().contains("://") {
         return Err(InputError::Usage(format!(
-            "cannot write to {shown}: results go to local files only; name one, and copy it there"
+            "cannot write to {shown}: results are written to local files only; write one and copy it there"
         )));
     }
     if path.extension().is_none_or(|ending| ending != "parquet") {
@@ -24,16 +24,16 @@ pub fn check(path: &Path) -> Result<(), InputError> {
     }
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
-            Err(InputError::Usage(format!("cannot write {shown}: {} is no folder", folder.display())))
+            Err(InputError::Usage(format!("cannot write {shown}: {} is not a folder; create it first", folder.display())))
         }
         _ => Ok(()),
     }
 }
 
-/// Writes columns, given batch by batch, beside `path` and gives them its name at the end.
+/// Writes batches of columns to a temporary file beside `path`, and renames it at the end.
 ///
 /// # Errors
-/// What the file system says.
+/// If the file cannot be written.
 pub fn write(
     path: &Path,
     batches: impl Iterator<Item = Vec<(&'static str, ArrayRef)>>,
@@ -44,7 +44,7 @@ pub fn write(
         .and_then(|()| fs::rename(&partial, path).map_err(|e| e.to_string()))
         .map_err(|e| InputError::Failed(format!("cannot write {}: {e}", path.display())));
     if result.is_err() {
-        // It may not have come into being; the first error is the one to tell.
+        // The file may not exist; report the first error.
         let _ = fs::remove_file(&partial);
     }
     result

@@ -1,4 +1,4 @@
-//! Tables and graphs from files, and what is said about bad ones.
+//! Tests of reading tables and graphs, and of the errors for invalid ones.
 
 use super::*;
 use crate::kernels::random::Random;
@@ -31,7 +31,7 @@ fn message<T>(result: Result<T, InputError>) -> String {
 }
 
 #[test]
-fn any_range_of_any_format_is_the_same_rows() -> Result<(), InputError> {
+fn all_formats_return_the_same_rows_for_any_range() -> Result<(), InputError> {
     let folder = folder();
     let mut random = Random::new(4);
     let rows: Vec<[f64; 3]> =
@@ -65,7 +65,7 @@ fn any_range_of_any_format_is_the_same_rows() -> Result<(), InputError> {
 }
 
 #[test]
-fn patterns_name_the_files_that_they_match() -> Result<(), InputError> {
+fn patterns_expand_to_matching_files() -> Result<(), InputError> {
     let folder = folder();
     for (name, text) in [("a1.csv", "x\n1\n"), ("a2.csv", "x\n2\n3\n"), ("b.csv", "y\n4\n")] {
         file(&folder, name, text);
@@ -82,7 +82,7 @@ fn patterns_name_the_files_that_they_match() -> Result<(), InputError> {
 }
 
 #[test]
-fn partitions_cover_all_rows_once() -> Result<(), InputError> {
+fn partitions_cover_each_row_once() -> Result<(), InputError> {
     let folder = folder();
     let table = Table::open(&file(&folder, "a.csv", &"1\n".repeat(1000)))?;
     assert_eq!(table.numeric_columns(), ["c1"]);
@@ -98,20 +98,20 @@ fn partitions_cover_all_rows_once() -> Result<(), InputError> {
 }
 
 #[test]
-fn bad_tables_are_refused_with_their_place() -> Result<(), InputError> {
+fn invalid_tables_are_rejected_with_location() -> Result<(), InputError> {
     let folder = folder();
     let table = Table::open(&file(&folder, "a.csv", "radius,label,note\n1,0,a\n2,NaN,b\n3,,c\nx,1,d\n4\n"))?;
     let bad = |rows, column| message(read(&table, rows, &[column]));
     assert!(bad(0..2, "label").contains("a.csv, row 2: column label is NaN"));
-    assert!(bad(2..3, "label").contains("a.csv, line 4, column 2: there is no value"));
-    assert!(bad(3..4, "radius").contains("line 5, column 1: \"x\" is no number"));
-    assert!(bad(4..5, "label").contains("line 6, column 2: the line has only 1 columns"));
+    assert!(bad(2..3, "label").contains("a.csv, line 4, column 2: the value is missing"));
+    assert!(bad(3..4, "radius").contains("line 5, column 1: \"x\" is not a number"));
+    assert!(bad(4..5, "label").contains("line 6, column 2: the line has too few columns (1)"));
     assert!(bad(0..1, "lable").contains("has no column lable; nearest names: label"));
     assert!(bad(0..1, "note").contains("holds text"));
     assert!(message(Table::open(&file(&folder, "b.csv", "a,b\n"))).contains("has no rows"));
     assert!(message(Table::open(&file(&folder, "b.csv", ""))).contains("has no rows"));
     assert!(message(Table::open(&folder.path().join("none.csv"))).contains("check the path"));
-    assert!(message(Table::open(&file(&folder, "c.xlsx", "1"))).contains(".parquet, .csv and .tsv"));
+    assert!(message(Table::open(&file(&folder, "c.xlsx", "1"))).contains(".parquet, .csv or .tsv"));
     assert!(message(Table::open(&file(&folder, "d.parquet", "1"))).contains("as Parquet"));
     let nulls = Arc::new(Float64Array::from(vec![Some(1.0), None])) as ArrayRef;
     results::write(&folder.path().join("e.parquet"), [vec![("x", nulls)]].into_iter())?;
@@ -121,7 +121,7 @@ fn bad_tables_are_refused_with_their_place() -> Result<(), InputError> {
 }
 
 #[test]
-fn graphs_from_text_and_tables_are_the_same() -> Result<(), InputError> {
+fn text_and_tables_give_the_same_graph() -> Result<(), InputError> {
     let folder = folder();
     let text = file(&folder, "a.el", "# a comment\n7 100\n7 3 0.5\n\n100 7\r\n3\t7\n");
     let csv = file(&folder, "a.csv", "weight,dst,src\n1,100,7\n1,3,7\n1,7,100\n1,7,3\n");
@@ -133,7 +133,7 @@ fn graphs_from_text_and_tables_are_the_same() -> Result<(), InputError> {
         let all = edges::read(&path, Some(101))?;
         assert_eq!((all.vertices.len(), all.edges[0]), (101, (0, 2)));
         assert!(
-            message(edges::read(&path, Some(100))).contains("vertex 100 is missing: with --vertices 100")
+            message(edges::read(&path, Some(100))).contains("vertex 100 is out of range: with --vertices 100")
         );
     }
     let far = edges::read(&file(&folder, "b.el", "9007199254740993 5\n5 1\n"), None)?;
@@ -142,24 +142,24 @@ fn graphs_from_text_and_tables_are_the_same() -> Result<(), InputError> {
 }
 
 #[test]
-fn bad_graphs_are_refused_with_their_place() {
+fn invalid_graphs_are_rejected_with_location() {
     let folder = folder();
     let bad = |text: &str| message(edges::read(&file(&folder, "a.el", text), None));
-    assert!(bad("1 2\n3 x\n").contains("a.el, line 2: \"x\" is no vertex"));
-    assert!(bad("1 2\n3\n").contains("line 2: \"\" is no vertex"));
-    assert!(bad("-1 2\n").contains("line 1: \"-1\" is no vertex"));
+    assert!(bad("1 2\n3 x\n").contains("a.el, line 2: \"x\" is not a vertex"));
+    assert!(bad("1 2\n3\n").contains("line 2: \"\" is not a vertex"));
+    assert!(bad("-1 2\n").contains("line 1: \"-1\" is not a vertex"));
     assert!(bad("# nothing\n").contains("has no edges"));
     let csv = message(edges::read(&file(&folder, "b.csv", "src,dst\n1,2\n1,2.5\n"), None));
-    assert!(csv.contains("b.csv, row 2: 2.5 is no vertex"), "{csv}");
+    assert!(csv.contains("b.csv, row 2: 2.5 is not a vertex"), "{csv}");
 }
 
 #[test]
-fn results_appear_whole_under_their_name() {
+fn results_are_written_atomically() {
     let folder = folder();
     let path = folder.path().join("a.parquet");
     assert!(results::check(&path).is_ok());
     assert!(message(results::check(&folder.path().join("a.csv"))).contains("ends in .parquet"));
-    assert!(message(results::check(&folder.path().join("none/a.parquet"))).contains("is no folder"));
+    assert!(message(results::check(&folder.path().join("none/a.parquet"))).contains("is not a folder"));
     let url = message(results::check(Path::new("s3://bucket/a.parquet")));
     assert!(url.contains("s3://bucket/a.parquet") && url.contains("local files only"), "{url}");
     assert!(message(results::write(&path, std::iter::empty())).contains("nothing to write"));

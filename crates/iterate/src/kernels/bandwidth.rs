@@ -1,9 +1,9 @@
-//! The memory's bandwidth, measured: what kernels are judged by, and the capacity of the
-//! `memory_bandwidth` resource in traces.
+//! Measures memory bandwidth, which is the reference for kernels and the capacity of the `memory_bandwidth`
+//! resource in traces.
 //!
-//! Every thread reads a buffer of its own, far larger than its caches, from first to last, and adds it up
-//! with the widest instructions: the access that kernels make, with nothing else to do. Rounds are timed
-//! between barriers; the best counts, since whatever else runs on the machine only takes away.
+//! Each thread sums a buffer of its own, far larger than its caches, from start to end with the widest
+//! instructions: the access pattern of kernels, without other work. Rounds are timed between barriers. The
+//! fastest round counts, since other processes can only slow it down.
 
 use super::pages::Pages;
 use super::simd::{Kernel, Line, Vector, run};
@@ -11,25 +11,25 @@ use std::io;
 use std::sync::Barrier;
 use std::time::Instant;
 
-/// How fast memory was read.
+/// A measured memory bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bandwidth {
-    /// Threads that read at once.
+    /// Number of threads reading concurrently.
     pub threads: usize,
-    /// Bytes a second of all threads, in the best round.
+    /// Bytes per second over all threads, in the fastest round.
     pub bytes_per_s: f64,
 }
 
-/// Reads `bytes` of memory a thread, `rounds` times.
+/// Measures the bandwidth by reading `bytes` of memory per thread, `rounds` times.
 ///
 /// # Errors
-/// Where there is no memory for the buffers.
+/// If the buffers cannot be allocated.
 pub fn measure(threads: usize, bytes: usize, rounds: usize) -> io::Result<Bandwidth> {
     let threads = threads.max(1);
     let mut buffers = (0..threads).map(|_| Pages::zeroed(bytes / 64)).collect::<io::Result<Vec<_>>>()?;
     let barrier = Barrier::new(threads);
     let read = |buffer: &mut Pages<Line<f64>>| {
-        // Touched by the thread that reads it.
+        // First touched by the thread that reads it.
         buffer.fill(Line::splat(1.0));
         let mut times = Vec::with_capacity(rounds);
         let mut sum = 0.0;
@@ -47,7 +47,7 @@ pub fn measure(threads: usize, bytes: usize, rounds: usize) -> io::Result<Bandwi
         let handles: Vec<_> = buffers.iter_mut().map(|buffer| scope.spawn(|| read(buffer))).collect();
         handles.into_iter().filter_map(|handle| handle.join().ok()).collect()
     });
-    // A round is as long as its slowest thread saw it.
+    // The duration of a round is that of its slowest thread.
     let round = |number: usize| times.iter().map(|times| times[number]).fold(0.0, f64::max);
     let best = (0..rounds).map(round).fold(f64::INFINITY, f64::min);
     Ok(Bandwidth { threads, bytes_per_s: (bytes / 64 * 64 * threads) as f64 / best })
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_a_rate() -> io::Result<()> {
+    fn measured_bandwidth_is_positive_and_finite() -> io::Result<()> {
         let found = measure(2, 1 << 20, 3)?;
         assert_eq!(found.threads, 2);
         assert!(found.bytes_per_s.is_finite() && found.bytes_per_s > 0.0);

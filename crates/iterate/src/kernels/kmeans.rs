@@ -1,42 +1,42 @@
-//! k-means over one partition: the nearest center of each row, and what the next centers need.
+//! k-means over one partition: the nearest center of each row, and the sums for the next centers.
 //!
-//! The nearest center is the one with the smallest ½‖c‖² − x·c, which is one multiply-add a value and
-//! center. Where rows lie far from zero that difference loses digits; so whoever loads the data moves it
-//! near zero first. Distances that people see ([`inertia`]) are computed as they are defined.
+//! The nearest center minimises ½‖c‖² − x·c, which takes one multiply-add per value and center. The difference
+//! loses precision if rows are far from zero, so callers shift the data near zero first. Reported distances
+//! ([`inertia`]) are computed by their definition.
 //!
-//! Half of a pass would be the sums by center, if they were added value by value: a row's values stand in
-//! as many lines. So four columns at a time are turned into rows in registers ([`Vector::add_rows`]), and
-//! a row is added to its center's sums four values at once. Each sum still gets its rows one by one, in order.
+//! Adding rows to the sums value by value would take half of a pass, because a row's values are in as many
+//! lines. Instead, four columns at a time are transposed into rows in registers ([`Vector::add_rows`]), and a
+//! row is added to its center's sums four values at once. Each sum still adds its rows one by one, in order.
 //!
-//! k-means++ draws a row with a probability in proportion to D², its squared distance to the nearest
-//! center so far (Arthur and Vassilvitskii, SODA 2007). Each row throws an exponential random number of
-//! rate D², made of its own number and the seed, and the smallest wins: one pass, no sum over the data
-//! first, and the same row however the data is divided.
+//! k-means++ draws a row with probability proportional to D², its squared distance to the nearest center so
+//! far (Arthur and Vassilvitskii, SODA 2007). Each row draws an exponential random number with rate D², derived
+//! from its row number and the seed, and the smallest wins. This takes one pass without summing first, and
+//! chooses the same row for any partitioning.
 
 use super::random::{mix, unit};
 use super::rows::Rows;
 use super::simd::{Four, Kernel, Line, Real, Vector, prefetch, run};
 
-/// Centers whose products with a block are computed at once: their sums stay in registers.
+/// Number of centers whose products with a block are computed together: their sums stay in registers.
 const TOGETHER: usize = 5;
 
-/// Centers, at most: their numbers have to be told apart in `f32`.
+/// Maximum number of centers: their indexes must be exact in `f32`.
 pub const MAX_CENTERS: usize = 1 << 23;
 
-/// Centers as kernels want them.
+/// The layout of centers for kernels.
 #[derive(Debug, Clone)]
 pub struct Centers<T: Real> {
     columns: usize,
-    /// By group of [`TOGETHER`] centers, column, center within the group: its coordinate, negated.
+    /// Negated coordinates, by group of [`TOGETHER`] centers, column, and center within the group.
     negated: Vec<[T; TOGETHER]>,
-    /// By group, center: half of its squared norm; infinite for those that fill up the last group.
+    /// Half of the squared norms, by group and center; infinite for the padding of the last group.
     half_norms: Vec<[T; TOGETHER]>,
-    /// As given: center by center.
+    /// Coordinates as given, center by center.
     values: Vec<f64>,
 }
 
 impl<T: Real> Centers<T> {
-    /// From `values`, center by center, `columns` each.
+    /// Creates centers from `values`: center by center, with `columns` values each.
     pub fn new(values: &[f64], columns: usize) -> Self {
         let groups = (values.len() / columns.max(1)).div_ceil(TOGETHER);
         let mut negated = vec![[T::of(0.0); TOGETHER]; groups * columns];
@@ -52,35 +52,35 @@ impl<T: Real> Centers<T> {
         Centers { columns, negated, half_norms, values: values.to_vec() }
     }
 
-    /// How many.
+    /// Returns the number of centers.
     pub fn len(&self) -> usize {
         self.values.len() / self.columns.max(1)
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no centers.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 }
 
-/// What one pass found.
+/// The result of one pass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Totals {
-    /// Sum of each center's rows, center by center.
+    /// Sums of each center's rows, center by center.
     pub sums: Vec<f64>,
-    /// Rows of each center.
+    /// Number of rows of each center.
     pub counts: Vec<u64>,
-    /// Σ ½‖c‖² − x·c over all rows, of their nearest centers. With Σ ‖x‖² ([`squares`]) it gives the inertia.
+    /// Σ ½‖c‖² − x·c over all rows and their nearest centers. Together with Σ ‖x‖² ([`squares`]) it gives the inertia.
     pub scores: f64,
 }
 
-/// Finds each row's nearest center (the first of equals), puts its number into `assignments` (one a row), where
-/// somebody wants them, and sums up rows by center. There must be a center, and no more than [`MAX_CENTERS`].
+/// Finds each row's nearest center (the first among equals), stores its index in `assignments` if given (one per
+/// row), and sums rows by center. There must be at least one center and at most [`MAX_CENTERS`].
 pub fn assign<T: Real>(rows: &Rows<T>, centers: &Centers<T>, assignments: Option<&mut [u32]>) -> Totals {
     run(Assign { rows, centers, assignments })
 }
 
-/// Σ ‖x‖² over all rows.
+/// Returns Σ ‖x‖² over all rows.
 pub fn squares<T: Real>(rows: &Rows<T>) -> f64 {
     let mut sums = [0.0; 16];
     for line in rows.lines() {
@@ -97,11 +97,11 @@ struct Assign<'a, T: Real> {
     assignments: Option<&'a mut [u32]>,
 }
 
-/// [`Totals`] while they are summed up.
+/// Accumulators of [`Totals`].
 struct Sums {
-    /// By group of four columns, center: sums. One center more takes what fills up the last block.
+    /// Sums by group of four columns and center. An extra center receives the padding of the last block.
     sums: Vec<Four>,
-    /// By center, with one more as above.
+    /// Counts by center, with an extra one as above.
     counts: Vec<u64>,
     /// Scores by lane.
     scores: [f64; 16],
@@ -131,7 +131,7 @@ impl<T: Real> Kernel<T> for Assign<'_, T> {
 
     #[inline(always)]
     fn go<V: Vector<T>>(self) -> Totals {
-        // What fits in registers: 16 of half a vector, or 32 of a whole one.
+        // As many blocks as fit in registers: 16 of half a vector, or 32 of a whole one.
         if V::REGISTERS == 1 { self.with::<V, 4>() } else { self.with::<V, 1>() }
     }
 }
@@ -159,17 +159,17 @@ impl<T: Real> Assign<'_, T> {
     }
 }
 
-/// Rows of a group of blocks, at most.
+/// Maximum number of rows in a group of blocks.
 const MAX_ROWS: usize = 64;
 
-/// Where numbers of centers go, group by group; to nowhere where nobody wants them.
+/// The destination of center indexes, group by group; discards them if none is given.
 struct Places<'a> {
     wanted: Option<&'a mut [u32]>,
     unwanted: [u32; MAX_ROWS],
 }
 
 impl Places<'_> {
-    /// Those of the next rows.
+    /// Returns the destination for the next rows.
     #[inline(always)]
     fn next(&mut self, rows: usize) -> &mut [u32] {
         match self.wanted.take() {
@@ -183,7 +183,7 @@ impl Places<'_> {
     }
 }
 
-/// Assigns the rows of `N` blocks, as many as `places` has, and adds them to the sums.
+/// Assigns the rows of `N` blocks, as many as `places` holds, and adds them to the sums.
 #[inline(always)]
 fn assign_blocks<T: Real, V: Vector<T>, const N: usize>(
     group: &[Line<T>],
@@ -224,16 +224,16 @@ fn assign_blocks<T: Real, V: Vector<T>, const N: usize>(
     }
 }
 
-/// Lines to ask for while a block is added: of the next blocks, those that [`nearest`] has not asked for.
+/// Lines to prefetch while a block is added: those of the next blocks that [`nearest`] did not prefetch.
 struct Later<'a, T: Real> {
-    /// From these, the place of the first.
+    /// The lines, and the index of the first one to prefetch.
     lines: &'a [Line<T>],
     next: usize,
-    /// How many for four lines that are added.
+    /// Number of lines to prefetch per four lines added.
     each: usize,
 }
 
-/// Adds each row of a block to the sums of the center `at` its lane; `stride` centers a group of columns.
+/// Adds each row of a block to the sums of the center `at` its lane, with `stride` centers per group of columns.
 #[inline(always)]
 fn add_block<T: Real, V: Vector<T>>(
     block: &[Line<T>],
@@ -258,7 +258,7 @@ fn add_block<T: Real, V: Vector<T>>(
     }
 }
 
-/// The smallest ½‖c‖² − x·c of each row, and the number of its center as [`Real::ONES`] plus it.
+/// Returns the smallest ½‖c‖² − x·c of each row, and its center's index encoded as [`Real::ONES`] + index.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "indices of small arrays that stay in registers")]
 fn nearest<T: Real, V: Vector<T>, const N: usize>(
@@ -278,8 +278,8 @@ fn nearest<T: Real, V: Vector<T>, const N: usize>(
                     scores[n][c] = x[n].mul_add(value, scores[n][c]);
                 }
             }
-            // One block a group of centers; the rest is asked for while rows are added, so that the memory is busy
-            // all the while.
+            // Prefetch one block per group of centers; the rest is prefetched while rows are added, to keep the
+            // memory busy.
             if let Some(&block) = blocks.get(group) {
                 prefetch(block, N * columns + column);
             }
@@ -295,7 +295,7 @@ fn nearest<T: Real, V: Vector<T>, const N: usize>(
     found
 }
 
-/// Σ of squared distances of rows to the centers that they are assigned to, as it is defined.
+/// Returns the sum of squared distances between rows and their assigned centers, by definition.
 pub fn inertia<T: Real>(rows: &Rows<T>, centers: &Centers<T>, assignments: &[u32]) -> f64 {
     let columns = rows.columns();
     let mut total = 0.0;
@@ -308,18 +308,18 @@ pub fn inertia<T: Real>(rows: &Rows<T>, centers: &Centers<T>, assignments: &[u32
     total
 }
 
-/// A row that k-means++ may take as its next center; the smaller key is to be taken.
+/// A candidate row for the next center of k-means++. The candidate with the smallest key wins.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
-    /// Infinite where no row can be taken: all of them are centers.
+    /// Key; infinite if all rows are already centers.
     pub key: f64,
     /// The row's values.
     pub values: Vec<f64>,
 }
 
-/// Draws this partition's candidate. `closest` holds D² by row and is brought up to date with the center that
-/// was taken last; before the first center (`last` is `None`) every row is as likely as any other. `first_row`
-/// is the number of the partition's first row in the whole data.
+/// Draws this partition's candidate. `closest` holds D² by row and is updated with the center chosen last; before
+/// the first center (`last` is `None`) all rows are equally likely. `first_row` is the index of the partition's
+/// first row in the whole data.
 pub fn draw<T: Real>(
     rows: &Rows<T>,
     last: Option<&[f64]>,
@@ -332,7 +332,7 @@ pub fn draw<T: Real>(
     let mut best_row = None;
     let lines = rows.lines().chunks_exact(columns.max(1));
     for (block, (lines, closest)) in lines.zip(closest.chunks_mut(T::LANES)).enumerate() {
-        // As many as the longest line has lanes.
+        // Size of the longest line.
         let mut squared = [1.0; 16];
         if let Some(center) = last {
             squared = [0.0; 16];
@@ -345,10 +345,10 @@ pub fn draw<T: Real>(
         for (lane, (closest, squared)) in closest.iter_mut().zip(squared).enumerate() {
             *closest = closest.min(squared);
             let row = (block * T::LANES + lane) as u64;
-            let thrown = unit(mix(seed ^ mix(first_row + row)));
-            // −ln u is at least 1 − u: most rows need no logarithm.
-            if 1.0 - thrown < best.key * *closest {
-                let key = -thrown.ln() / *closest;
+            let uniform = unit(mix(seed ^ mix(first_row + row)));
+            // −ln u is at least 1 − u, so most rows need no logarithm.
+            if 1.0 - uniform < best.key * *closest {
+                let key = -uniform.ln() / *closest;
                 if key < best.key {
                     best.key = key;
                     best_row = Some(row as usize);
@@ -415,24 +415,24 @@ mod tests {
             for level in Level::available() {
                 let mut again = vec![0; n];
                 let kernel = Assign { rows: &rows, centers: &centers, assignments: Some(&mut again) };
-                assert_eq!(T::run_at(level, kernel), totals, "{level:?}, seed {seed}: not equal to the bit");
+                assert_eq!(T::run_at(level, kernel), totals, "{level:?}, seed {seed}: not bit-identical");
                 assert_eq!(again, assignments, "{level:?}, seed {seed}");
             }
         }
     }
 
     #[test]
-    fn equals_the_definition_in_f64() {
+    fn assignment_equals_the_definition_in_f64() {
         check::<f64>(1e-11);
     }
 
     #[test]
-    fn equals_the_definition_in_f32() {
+    fn assignment_equals_the_definition_in_f32() {
         check::<f32>(1e-3);
     }
 
     #[test]
-    fn equal_centers_give_the_first() {
+    fn ties_go_to_the_first_center() {
         let rows = table::<f64>(&mut Random::new(3), 50, 2);
         let centers = Centers::new(&[1.0, 2.0, 1.0, 2.0], 2);
         let mut assignments = vec![9; 50];
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_draw_does_not_depend_on_the_division_into_partitions() {
+    fn draws_do_not_depend_on_partitioning() {
         let mut random = Random::new(5);
         let whole = table::<f32>(&mut random, 1000, 3);
         let mut parts: Vec<(Rows<f32>, Vec<f64>, u64)> = Vec::new();
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn draws_are_in_proportion_to_squared_distance() {
+    fn draws_are_proportional_to_squared_distance() {
         // Rows at 1, 2 and 3 from the center: 1, 4 and 9 of 14.
         let mut rows = Rows::<f64>::zeroed(3, 1).expect("memory for a test");
         (0..3).for_each(|row| rows.set(row, 0, (row + 1) as f64));

@@ -1,36 +1,36 @@
-//! Numbers in memory as kernels read and add them: one cache line, and four sums.
+//! The units in which kernels access memory: a cache line of numbers, and four sums.
 
 use super::pages::Plain;
 use super::simd::Real;
 use std::ops::{Index, IndexMut};
 
-/// Lanes that fill one cache line.
+/// The numbers of one cache line.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub struct Line<T: Real>(pub(super) T::Lanes);
 
-// SAFETY: 64 bytes of numbers, no padding, any bits are a value: `Real` is `f64` and `f32` only.
+// SAFETY: 64 bytes of numbers without padding, and every bit pattern is valid: `Real` is only `f64` and `f32`.
 unsafe impl<T: Real> Plain for Line<T> {}
 
 impl<T: Real> Line<T> {
-    /// The same value in all lanes.
+    /// Creates a line with the same value in all lanes.
     pub fn splat(value: T) -> Self {
         let mut line = Line(T::ZEROS);
         line.lanes_mut().fill(value);
         line
     }
 
-    /// The lanes.
+    /// Returns the lanes.
     pub fn lanes(&self) -> &[T] {
         self.0.as_ref()
     }
 
-    /// The lanes.
+    /// Returns the lanes, mutably.
     pub fn lanes_mut(&mut self) -> &mut [T] {
         self.0.as_mut()
     }
 
-    /// Sum of the lanes, in `f64`, always in the same order: halves, quarters, eighths.
+    /// Returns the sum of the lanes in `f64`, in a fixed order: halves, quarters, eighths.
     pub fn sum(&self) -> f64 {
         let mut sums = [0.0; 16];
         for (sum, lane) in sums.iter_mut().zip(self.lanes()) {
@@ -47,7 +47,7 @@ impl<T: Real> Line<T> {
     }
 }
 
-/// Four sums, added to at once.
+/// Four sums that are updated together.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C, align(32))]
 pub struct Four(pub [f64; 4]);

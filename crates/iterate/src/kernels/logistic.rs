@@ -1,25 +1,25 @@
 //! Logistic regression over one partition: loss and gradient in one pass over the rows.
 //!
-//! A group of blocks is read twice, the second time from the innermost cache: once for the products
-//! with the coefficients, once for the gradient. Between the two stand e^−|z| and one division a block.
-//! The logarithms of the loss are taken of products: Σ ln(1 + t) = ln Π (1 + t), where no factor is above 2,
-//! so that a lane needs one logarithm for a whole chunk of blocks. After each chunk, sums move from the
-//! kernel's precision to `f64`, so that `f32` loses nothing over millions of rows. The order of all sums is fixed by the partition's rows alone.
+//! Each group of blocks is read twice, the second time from the L1 cache: once for the products with the
+//! coefficients, once for the gradient, with e^−|z| and one division per block in between. Logarithms of the
+//! loss are taken of products: Σ ln(1 + t) = ln Π (1 + t), where no factor exceeds 2, so each lane needs one
+//! logarithm per chunk of blocks. After each chunk, sums move from the kernel's precision to `f64`, so that
+//! `f32` keeps its precision over millions of rows. The order of all sums depends only on the partition's rows.
 
 use super::rows::Rows;
 use super::simd::{self, Kernel, Line, Make, Real, Vector, exp, prefetch, run};
 
-/// Loss and gradient of some rows, summed (not averaged), without the penalty.
+/// Loss and gradient summed (not averaged) over rows, without the penalty.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evaluation {
     /// Σ ln(1 + eᶻ) − y z.
     pub loss: f64,
-    /// By coefficient, the intercept's last.
+    /// By coefficient, with the intercept last.
     pub gradient: Vec<f64>,
 }
 
-/// Evaluates rows whose last column is the label, 0 or 1, at `coefficients`, the intercept's last.
-/// So there are as many coefficients as columns.
+/// Evaluates loss and gradient at `coefficients`, of which the last is the intercept. The last column of `rows`
+/// is the label, 0 or 1, so there are as many coefficients as columns.
 pub fn evaluate<T: Real>(rows: &Rows<T>, coefficients: &[f64]) -> Evaluation {
     let coefficients = coefficients.iter().map(|value| T::of(*value)).collect();
     run(Evaluate { rows, coefficients })
@@ -32,7 +32,7 @@ struct Evaluate<'a, T: Real> {
 
 /// Sums of a chunk, by lane.
 struct Sums<T: Real> {
-    /// By coefficient, the intercept's last.
+    /// By coefficient, with the intercept last.
     gradient: Vec<Line<T>>,
     /// Σ max(z, 0) − y z.
     linear: Line<T>,
@@ -46,7 +46,7 @@ impl<T: Real> Sums<T> {
         Sums { gradient: vec![zero; coefficients], linear: zero, product: Line::splat(T::of(1.0)) }
     }
 
-    /// Moves the sums to `total`, and starts again.
+    /// Adds the sums to `total` and resets them.
     fn flush(&mut self, total: &mut Evaluation) {
         for (total, sum) in total.gradient.iter_mut().zip(&mut self.gradient) {
             *total += sum.sum();
@@ -72,10 +72,10 @@ impl<T: Real> Kernel<T> for Evaluate<'_, T> {
 }
 
 impl<T: Real> Evaluate<'_, T> {
-    /// Computes `GROUP` blocks together: enough chains of additions to keep the adders busy. Lines are prefetched
-    /// `AHEAD` groups ahead, half of a group in each of its two readings, so that the memory is busy all the while.
-    /// Both change how long a pass takes, and no bit of its result. On AMD (family 26) 4 and 2 take 1.3 to 1.45 of the
-    /// memory's limit, 2 and 4 take 1.02 to 1.08 (`cargo bench --bench kernels`); on Intel 4 and 2 reach the limit.
+    /// Computes `GROUP` blocks together, for enough independent additions to keep the adders busy. Lines are
+    /// prefetched `AHEAD` groups ahead, half of a group in each of its two readings, to keep the memory busy. Both
+    /// parameters affect only speed, not results. On AMD (family 26), 4 and 2 take 1.3 to 1.45 times the memory's
+    /// limit, and 2 and 4 take 1.02 to 1.08 (`cargo bench --bench kernels`); on Intel, 4 and 2 reach the limit.
     #[inline(always)]
     fn with<V: Vector<T>, const GROUP: usize, const AHEAD: usize>(self) -> Evaluation {
         let columns = self.rows.columns();
@@ -102,7 +102,7 @@ impl<T: Real> Evaluate<'_, T> {
     }
 }
 
-/// Adds `N` blocks to the sums, each row with its weight.
+/// Adds `N` blocks to the sums, weighting each row.
 #[inline(always)]
 fn accumulate<T: Real, V: Vector<T>, const N: usize, const AHEAD: usize>(
     group: &[Line<T>],
@@ -167,7 +167,7 @@ mod tests {
         (table, (0..columns).map(|_| random.normal()).collect())
     }
 
-    /// By the definition, in `f64`.
+    /// Computes the definition in `f64`.
     fn naive<T: Real>(rows: &Rows<T>, coefficients: &[f64]) -> Evaluation {
         let features = rows.columns() - 1;
         let mut out = Evaluation { loss: 0.0, gradient: vec![0.0; features + 1] };
@@ -198,23 +198,23 @@ mod tests {
             for level in Level::available() {
                 let coefficients = coefficients.iter().map(|value| T::of(*value)).collect();
                 let at_level = T::run_at(level, Evaluate { rows: &table, coefficients });
-                assert_eq!(at_level, found, "{level:?}, seed {seed}: not equal to the bit");
+                assert_eq!(at_level, found, "{level:?}, seed {seed}: not bit-identical");
             }
         }
     }
 
     #[test]
-    fn equals_the_definition_in_f64() {
+    fn evaluation_equals_the_definition_in_f64() {
         check::<f64>(1e-13);
     }
 
     #[test]
-    fn equals_the_definition_in_f32() {
+    fn evaluation_equals_the_definition_in_f32() {
         check::<f32>(1e-5);
     }
 
     #[test]
-    fn groups_and_prefetching_change_no_bit() {
+    fn grouping_and_prefetching_do_not_change_results() {
         struct Tuned<'a, const GROUP: usize, const AHEAD: usize>(Evaluate<'a, f64>);
         impl<const GROUP: usize, const AHEAD: usize> Kernel<f64> for Tuned<'_, GROUP, AHEAD> {
             type Output = Evaluation;
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn far_from_the_border_nothing_overflows() {
+    fn extreme_inputs_do_not_overflow() {
         for z in [-1e4, -800.0, 800.0, 1e4] {
             let mut table = Rows::<f64>::zeroed(9, 2).expect("memory for a test");
             for row in 0..9 {

@@ -1,9 +1,9 @@
-//! What a task computes on its partition: plain functions over memory, at the memory's speed.
+//! Kernels: the computations of tasks, as plain functions over memory that run at memory bandwidth.
 //!
-//! Kernels know nothing of programs, workers or files. Each reads its partition once, in blocks that stay
-//! in the innermost cache while they are used, with the widest instructions of the machine ([`simd`]), and
-//! in an order of additions that depends on the partition alone. What an iteration costs is then what the
-//! memory's bandwidth allows ([`bandwidth`]), and an answer does not depend on who computed it.
+//! Kernels do not depend on programs, workers or files. Each reads its partition once, in blocks that stay in
+//! the L1 cache while in use, with the widest instructions of the machine ([`simd`]), and in an order of
+//! additions that depends only on the partition. The cost of an iteration is then bound by memory bandwidth
+//! ([`bandwidth`]), and results do not depend on the machine.
 
 pub mod bandwidth;
 pub mod kmeans;

@@ -1,12 +1,14 @@
 //! PageRank over one partition of edges: adds every source's share to its edges' destinations.
 //!
-//! A pass over edges is bound by its random accesses, so they are kept where they are cheap. Edges are
-//! cut into tiles of 65,536 sources by 4,096 destinations: the shares of a tile's sources stay in the
-//! second-level cache and the sums of its destinations in the first. Within a tile an edge is one word,
-//! 16 bits of source and 12 of destination, in the order of sources: 4 bytes an edge, read in one stream.
-//! It pays where vertices of high degree stand together; so whoever numbers vertices does it by degree.
+//! A pass over edges is bound by random accesses, so these are kept in caches. Edges are cut into tiles of
+//! 65,536 sources by 4,096 destinations: the shares of a tile's sources fit in the L2 cache and the sums of
+//! its destinations in the L1 cache. Within a tile an edge is one word, with 16 bits of source and 12 of
+//! destination, ordered by source: 4 bytes per edge, read sequentially. Tiling pays if vertices of high degree
+//! are adjacent, so number vertices by degree.
 //!
-//! Tiles go by bands of 16,384 destinations, whose sums stay in the second-level cache beside the shares, and
+//! Tiles are ordered by bands of 16,384 destinations, whose sums fit in the L2 cache beside the shares, and
+//! within a band by sources. The shares of vertices of low degree are still far apart, so they are prefetched
+//! some edges ahead.
 //! within a band by sources. The shares of vertices of low degree are far apart all the same, and are asked for
 //! some edges ahead.
 
@@ -17,20 +19,20 @@ use std::io;
 const DESTINATION_BITS: u32 = 12;
 const SOURCE_BITS: u32 = 16;
 
-/// Tiles side by side in a band, as a power of two.
+/// Binary logarithm of the number of destination blocks in a band.
 const BAND_BITS: u32 = 2;
 
-/// How many edges ahead shares are asked for.
+/// Number of edges ahead that shares are prefetched.
 const AHEAD: usize = 32;
 
-/// Edges of one source block and one destination block; see the module's head.
+/// The edges between a source block and a destination block; see the module documentation.
 #[derive(Debug, PartialEq)]
 pub struct Tiles {
     sources: usize,
     destinations: usize,
     tiles: Vec<Tile>,
-    /// Source within the tile, shifted by [`DESTINATION_BITS`], and destination within the tile. After the last
-    /// edge come [`AHEAD`] words that are none.
+    /// Source within the tile, shifted by [`DESTINATION_BITS`], and destination within the tile. The last edge is
+    /// followed by [`AHEAD`] words of padding.
     edges: Pages<u32>,
 }
 
@@ -38,7 +40,7 @@ pub struct Tiles {
 struct Tile {
     first_source: u32,
     first_destination: u32,
-    /// Where its edges end, and the next tile's begin.
+    /// End of the tile's edges, and start of the next tile's.
     end: usize,
 }
 
@@ -46,17 +48,17 @@ impl Tiles {
     /// Cuts edges (source, destination) into tiles.
     ///
     /// # Errors
-    /// Where there is no memory for them.
+    /// If there is not enough memory.
     ///
     /// # Panics
-    /// Where a number is not below `sources` or `destinations`: kernels rely on it.
+    /// If a vertex is not below `sources` or `destinations`; kernels rely on that.
     pub fn new(sources: usize, destinations: usize, edges: Vec<(u32, u32)>) -> io::Result<Self> {
         for (source, destination) in &edges {
             let inside = (*source as usize) < sources && (*destination as usize) < destinations;
             assert!(inside, "edge {source} to {destination} is outside {sources} by {destinations} vertices");
         }
-        // One number that sorts by band, source block, destination block, then source, then destination; its low
-        // half is the edge's word.
+        // A sort key: band, source block, destination block, source, destination. Its low half is the edge's
+        // word.
         const WORD_BITS: u32 = SOURCE_BITS + DESTINATION_BITS;
         let low = |number: u32, bits: u32| u64::from(number & ((1 << bits) - 1));
         let key = |(source, destination): (u32, u32)| {
@@ -90,22 +92,22 @@ impl Tiles {
         Ok(out)
     }
 
-    /// Source vertices.
+    /// Returns the number of source vertices.
     pub fn sources(&self) -> usize {
         self.sources
     }
 
-    /// Destination vertices.
+    /// Returns the number of destination vertices.
     pub fn destinations(&self) -> usize {
         self.destinations
     }
 
-    /// Edges.
+    /// Returns the number of edges.
     pub fn edges(&self) -> usize {
         self.edges.len() - AHEAD
     }
 
-    /// All edges (source, destination), in the order in which they are summed.
+    /// Iterates over all edges (source, destination), in the order of summation.
     pub fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
         let starts = std::iter::once(0).chain(self.tiles.iter().map(|tile| tile.end));
         self.tiles.iter().zip(starts).flat_map(|(tile, start)| {
@@ -116,11 +118,11 @@ impl Tiles {
         })
     }
 
-    /// Sets `sums` (one a destination) to the sum of the shares (one a source) over all edges.
-    /// Always in the same order.
+    /// Sets `sums` (one per destination) to the sums of the shares (one per source) over all edges, in a fixed
+    /// order.
     ///
     /// # Panics
-    /// Where the lengths are not those of the blocks.
+    /// If the lengths differ from those of the blocks.
     pub fn sum<T: Real + std::ops::AddAssign>(&self, shares: &[T], sums: &mut [T]) {
         assert_eq!((shares.len(), sums.len()), (self.sources, self.destinations), "vertices of the blocks");
         sums.fill(T::of(0.0));
@@ -130,12 +132,12 @@ impl Tiles {
             let sums = &mut sums[tile.first_destination as usize..];
             let later = &self.edges[start + AHEAD..tile.end + AHEAD];
             for (edge, later) in self.edges[start..tile.end].iter().zip(later) {
-                // Where that is the next tile's, whose shares stand elsewhere, it does no harm.
+                // An edge of the next tile has its share elsewhere; prefetching the wrong address is harmless.
                 prefetch(shares, (later >> DESTINATION_BITS) as usize);
                 let source = (edge >> DESTINATION_BITS) as usize;
                 let destination = (edge & ((1 << DESTINATION_BITS) - 1)) as usize;
-                // SAFETY: `new` has checked that first source + source and first destination + destination
-                // are vertices of the blocks, nothing changes them after, and the slices are as long as those.
+                // SAFETY: `new` checked that first source + source and first destination + destination are
+                // vertices of the blocks, edges are immutable, and the slices are as long as the blocks.
                 unsafe { *sums.get_unchecked_mut(destination) += *shares.get_unchecked(source) };
             }
             start = tile.end;
@@ -149,7 +151,7 @@ mod tests {
     use crate::kernels::random::Random;
 
     #[test]
-    fn equals_a_loop_over_edges() {
+    fn sums_equal_a_loop_over_edges() {
         for seed in 0..30 {
             let mut random = Random::new(seed);
             let size = [1, 10, 5_000, 200_000][seed as usize % 4];
@@ -165,13 +167,13 @@ mod tests {
             let tiles = Tiles::new(sources as usize, destinations as usize, edges).expect("memory");
             let mut sums = vec![f64::NAN; destinations as usize];
             tiles.sum(&shares, &mut sums);
-            assert_eq!(sums, right, "seed {seed}: whole numbers add without rounding");
+            assert_eq!(sums, right, "seed {seed}: sums of integers are exact");
         }
     }
 
     #[test]
     #[should_panic(expected = "edge 3 to 9 is outside 4 by 9 vertices")]
-    fn an_edge_outside_is_refused() {
+    fn edge_outside_of_the_blocks_panics() {
         let _ = Tiles::new(4, 9, vec![(0, 0), (3, 9)]);
     }
 }

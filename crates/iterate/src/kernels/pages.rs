@@ -1,20 +1,20 @@
-//! Memory for partitions: zero, aligned to cache lines, on 2 MiB pages where the kernel allows them.
+//! Zeroed memory for partitions, aligned to cache lines, and on 2 MiB pages if the kernel allows them.
 //!
-//! A kernel at the memory's speed touches a new 4 KiB page every few hundred nanoseconds; with 2 MiB
-//! pages the walks through the page table are gone. A mapping of its own per partition also goes back
-//! to the system at once when the partition leaves. Small partitions get ordinary pages.
+//! At memory bandwidth, a kernel touches a new 4 KiB page every few hundred nanoseconds; 2 MiB pages avoid the
+//! page table walks. A separate mapping per partition is also returned to the system immediately when the
+//! partition leaves. Small partitions use ordinary pages.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::{io, mem};
 
-/// Size of a huge page where they are the default; elsewhere no more than an alignment.
+/// Size of a huge page on x86-64; on other machines only an alignment.
 const HUGE_BYTES: usize = 2 << 20;
 
-/// Types of which any bytes, and so all zeros, are a value, and that hold no pointer or padding.
+/// Types for which any bytes, including all zeros, are a valid value, and that contain no pointer or padding.
 ///
 /// # Safety
-/// The implementor promises just that.
+/// The implementor must guarantee these properties.
 pub unsafe trait Plain: Copy + Send + Sync + 'static {}
 
 // SAFETY: numbers without padding; every bit pattern is a value.
@@ -26,12 +26,12 @@ unsafe impl Plain for u64 {}
 // SAFETY: as above.
 unsafe impl Plain for u32 {}
 
-/// A slice of `len` values in a private mapping, zero at first, unmapped on drop.
+/// A slice of `len` values in a private mapping, initially zero and unmapped on drop.
 #[derive(Debug)]
 pub struct Pages<T: Plain> {
     start: NonNull<T>,
     len: usize,
-    /// What was mapped; the values stand in it at the first multiple of a huge page where it is large.
+    /// The mapping. In a large one, the values start at the first multiple of the huge page size.
     mapped: NonNull<u8>,
     mapped_bytes: usize,
 }
@@ -45,15 +45,15 @@ impl<T: Plain> Pages<T> {
     /// Maps `len` zeros.
     ///
     /// # Errors
-    /// Where the kernel has no room, with the size that was asked for.
+    /// If the kernel has no memory, with the requested size.
     pub fn zeroed(len: usize) -> io::Result<Self> {
         let refuse = |why: String| io::Error::new(io::ErrorKind::OutOfMemory, why);
-        let too_large = || refuse(format!("{len} values are more than an address space holds"));
+        let too_large = || refuse(format!("cannot allocate {len} values: the size exceeds the address space"));
         let bytes = len.checked_mul(mem::size_of::<T>()).ok_or_else(too_large)?;
         let huge = bytes >= HUGE_BYTES;
         let mapped_bytes =
             if huge { bytes.checked_add(HUGE_BYTES).ok_or_else(too_large)? } else { bytes.max(1) };
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
+        // SAFETY: a new anonymous mapping at an address chosen by the kernel.
         let address = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -67,14 +67,14 @@ impl<T: Plain> Pages<T> {
         let mapped = NonNull::new(address.cast::<u8>()).filter(|_| address != libc::MAP_FAILED);
         let Some(mapped) = mapped else {
             let cause = io::Error::last_os_error();
-            return Err(refuse(format!("no memory for a partition of {bytes} bytes: {cause}")));
+            return Err(refuse(format!("cannot allocate a partition of {bytes} bytes: {cause}")));
         };
         let before = if huge { mapped.as_ptr().align_offset(HUGE_BYTES) } else { 0 };
         // SAFETY: `before` is below `HUGE_BYTES`, by which the mapping is longer than the values.
         let start = unsafe { mapped.add(before) };
         #[cfg(target_os = "linux")]
         if huge {
-            // SAFETY: within the mapping; it is advice, and may be refused.
+            // SAFETY: within the mapping. This is only advice and may fail.
             unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
         }
         Ok(Pages { start: start.cast(), len, mapped, mapped_bytes })
@@ -105,7 +105,7 @@ impl<T: Plain + PartialEq> PartialEq for Pages<T> {
 
 impl<T: Plain> Drop for Pages<T> {
     fn drop(&mut self) {
-        // SAFETY: exactly what `zeroed` mapped; nothing borrows it any more.
+        // SAFETY: exactly the mapping made by `zeroed`; no borrows remain.
         unsafe { libc::munmap(self.mapped.as_ptr().cast(), self.mapped_bytes) };
     }
 }
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_length_is_whole_zero_and_aligned() -> io::Result<()> {
+    fn memory_of_any_length_is_zero_and_aligned() -> io::Result<()> {
         for len in [0, 1, 511, HUGE_BYTES / 8 - 1, HUGE_BYTES / 8, HUGE_BYTES / 8 + 1, 3 * HUGE_BYTES / 8] {
             let mut pages = Pages::<u64>::zeroed(len)?;
             assert_eq!(pages.len(), len);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_memory_holds_is_refused() {
+    fn allocations_beyond_memory_fail() {
         assert!(Pages::<u64>::zeroed(usize::MAX).is_err());
         assert!(Pages::<u64>::zeroed(usize::MAX / 16).is_err());
     }

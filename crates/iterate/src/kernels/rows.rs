@@ -1,10 +1,9 @@
-//! Rows of numbers as kernels want them: cut into blocks of one [`Line`]'s lanes, column by column
-//! within a block.
+//! The layout of rows of numbers for kernels: blocks of as many rows as a [`Line`] has lanes, stored column by
+//! column within a block.
 //!
-//! Lane `l` of line `b × columns + j` is column `j` of row `b × LANES + l`. So a kernel reads memory in
-//! one direct stream, computes a whole block of rows without moving anything between lanes, and needs no
-//! column count that a register divides. The last block is filled up with zeros; kernels weigh its rows
-//! with [`Rows::tail`].
+//! Lane `l` of line `b × columns + j` is column `j` of row `b × LANES + l`. A kernel thus reads memory in one
+//! sequential stream and computes a whole block of rows without moving data between lanes, for any number of
+//! columns. The last block is padded with zeros; kernels weight its rows with [`Rows::tail`].
 
 use super::pages::Pages;
 use super::simd::{Line, Real};
@@ -19,48 +18,48 @@ pub struct Rows<T: Real> {
 }
 
 impl<T: Real> Rows<T> {
-    /// Zeros.
+    /// Creates rows of zeros.
     ///
     /// # Errors
-    /// Where there is no memory for them.
+    /// If there is not enough memory.
     pub fn zeroed(rows: usize, columns: usize) -> io::Result<Self> {
         let lines = rows.div_ceil(T::LANES).saturating_mul(columns);
         Ok(Rows { lines: Pages::zeroed(lines)?, rows, columns })
     }
 
-    /// Rows, without those that fill up the last block.
+    /// Returns the number of rows, without padding.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Columns.
+    /// Returns the number of columns.
     pub fn columns(&self) -> usize {
         self.columns
     }
 
-    /// All lines, block by block.
+    /// Returns all lines, block by block.
     pub fn lines(&self) -> &[Line<T>] {
         &self.lines
     }
 
-    /// As [`Rows::lines`], to fill them.
+    /// Returns all lines, mutably.
     pub fn lines_mut(&mut self) -> &mut [Line<T>] {
         &mut self.lines
     }
 
-    /// The lines of whole blocks, and those of a last one that is not.
+    /// Returns the lines of the full blocks, and those of the padded last block.
     pub fn split(&self) -> (&[Line<T>], &[Line<T>]) {
         self.lines.split_at(self.rows / T::LANES * self.columns)
     }
 
-    /// 1 for each row of the block that is not whole, 0 for what fills it up.
+    /// Returns the weights of the padded block's rows: 1 for each row, 0 for padding.
     pub fn tail(&self) -> Line<T> {
         let mut line = Line::splat(T::of(0.0));
         line.lanes_mut()[..self.rows % T::LANES].fill(T::of(1.0));
         line
     }
 
-    /// One value. For tests and single rows; kernels go by [`Rows::lines`].
+    /// Returns one value. For tests and single rows; kernels use [`Rows::lines`].
     pub fn get(&self, row: usize, column: usize) -> T {
         self.lines[row / T::LANES * self.columns + column][row % T::LANES]
     }
@@ -70,7 +69,7 @@ impl<T: Real> Rows<T> {
         self.lines[row / T::LANES * self.columns + column][row % T::LANES] = value;
     }
 
-    /// Bytes of memory that a kernel reads in one pass.
+    /// Returns the number of bytes that a kernel reads in one pass.
     pub fn bytes(&self) -> usize {
         std::mem::size_of_val(self.lines())
     }
@@ -81,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_value_has_its_own_place() -> io::Result<()> {
+    fn each_value_has_its_own_location() -> io::Result<()> {
         for (rows, columns) in [(0, 3), (1, 1), (8, 2), (17, 5), (33, 20)] {
             let mut table = Rows::<f32>::zeroed(rows, columns)?;
             for row in 0..rows {

@@ -1,96 +1,96 @@
 //! Vectors of one cache line, 8 `f64` or 16 `f32`, and the choice of instructions at run time.
 //!
-//! A kernel is written once over [`Vector`] and handed to [`run`], which compiles it three times (AVX-512,
-//! AVX2 with FMA, portable) and calls the best that this machine has. All three do the same operations on
-//! the same lanes in the same order, with one rounding in a fused multiply-add, so their results are equal
-//! to the bit: workers on different machines agree, and the portable path is the oracle of the others.
+//! A kernel is written once over [`Vector`] and passed to [`run`], which compiles it for three instruction sets
+//! (AVX-512, AVX2 with FMA, portable) and calls the best available one. All three do the same operations on the
+//! same lanes in the same order, rounding a fused multiply-add once. Their results are therefore bit-identical:
+//! workers on different machines agree, and the portable path is the oracle for the others.
 //!
-//! The types behind the trait are private to this module: only [`run`] names them, after it has asked the
-//! processor. That is why their methods need not be `unsafe`.
+//! The vector types are private to this module: only [`run`] names them, after detecting the processor's
+//! features. Their methods can therefore be safe.
 
 pub use super::line::{Four, Line};
 use super::pages::Plain;
 
-/// `f64` or `f32`, and nothing else: the precision that a kernel computes in.
+/// The number type of a kernel, either `f64` or `f32`.
 pub trait Real: Plain + PartialOrd + Default + std::fmt::Debug + std::fmt::Display {
-    /// Values in a [`Line`].
+    /// Number of values in a [`Line`].
     const LANES: usize;
-    /// How many factors of at most 2 may be multiplied, far from overflow; a multiple of 8.
+    /// Number of factors of at most 2 whose product is far from overflow; a multiple of 8.
     const FACTORS: usize;
     /// A line of zeros.
     const ZEROS: Self::Lanes;
-    /// From here on the last bit of a value is 1: this plus n has n in its lowest bits.
+    /// The value from which the unit in the last place is 1: adding n puts n into the lowest bits.
     const ONES: Self;
     /// Constants of [`exp`].
     const EXP: Exp<Self>;
-    /// The array behind a line.
+    /// The array type of a line.
     type Lanes: Copy + AsRef<[Self]> + AsMut<[Self]> + std::fmt::Debug + Send + Sync;
 
-    /// The nearest value of this precision.
+    /// Rounds to the nearest value of this precision.
     fn of(value: f64) -> Self;
-    /// The same value as `f64`.
+    /// Converts to `f64`.
     fn wide(self) -> f64;
-    /// n, of [`Real::ONES`] plus n.
+    /// Returns n for the value [`Real::ONES`] + n.
     fn ones(self) -> u32;
-    /// Appends the value's bytes, the lowest first.
+    /// Appends the value's bytes in little-endian order.
     fn put(self, out: &mut Vec<u8>);
-    /// What [`Real::put`] wrote; bytes that are missing count as 0.
+    /// Reads the bytes written by [`Real::put`]; missing bytes count as 0.
     fn take(bytes: &[u8]) -> Self;
-    /// Runs a kernel compiled for `level`; for the portable path where this machine lacks it.
+    /// Runs a kernel compiled for `level`, or the portable one if the machine lacks that level.
     fn run_at<K: Kernel<Self>>(level: Level, kernel: K) -> K::Output;
 }
 
-/// What [`exp`] needs to know about a precision.
+/// Constants of [`exp`] for a precision.
 #[derive(Debug, Clone, Copy)]
 pub struct Exp<T: 'static> {
-    /// Smallest argument: below, the result would not be a normal number.
+    /// Smallest argument whose result is a normal number.
     lowest: T,
     log2_e: T,
-    /// 1.5 times the power of two at which the last bit is 1: adding it rounds to an integer.
+    /// 1.5 times the power of two whose unit in the last place is 1: adding it rounds to an integer.
     rounder: T,
     /// −ln 2 as a sum of two numbers.
     ln_2: [T; 2],
-    /// Taylor coefficients from the highest down to 1/1!: past the last bit for |r| ≤ ln 2 ÷ 2.
+    /// Taylor coefficients from the highest down to 1/1!, exact to the last bit for |r| ≤ ln 2 ÷ 2.
     terms: &'static [T],
 }
 
-/// Code over vectors of any kind. Mark `go` with `#[inline(always)]`, so that it is compiled
-/// for the instructions of the place that it is called from.
+/// A kernel over vectors of any type. Mark `go` with `#[inline(always)]`, so that it is compiled for the
+/// instruction set of its caller.
 pub trait Kernel<T: Real> {
-    /// What it gives back.
+    /// Result of the kernel.
     type Output;
-    /// The code.
+    /// Runs the kernel.
     fn go<V: Vector<T>>(self) -> Self::Output;
 }
 
-/// One line of numbers in registers.
+/// A line of numbers in registers.
 pub trait Vector<T: Real>: Copy {
-    /// Registers that one vector takes; a machine has 16 of the half and 32 of the whole width.
+    /// Number of registers per vector; a machine has 16 of half width and 32 of full width.
     const REGISTERS: usize;
-    /// The same value in all lanes.
+    /// Creates a vector with the same value in all lanes.
     fn splat(value: T) -> Self;
-    /// From memory.
+    /// Loads from memory.
     fn load(line: &Line<T>) -> Self;
-    /// To memory.
+    /// Stores to memory.
     fn store(self, line: &mut Line<T>);
-    /// `self + other`.
+    /// Returns `self + other`.
     fn add(self, other: Self) -> Self;
-    /// `self − other`.
+    /// Returns `self − other`.
     fn sub(self, other: Self) -> Self;
-    /// `self × other`.
+    /// Returns `self × other`.
     fn mul(self, other: Self) -> Self;
-    /// `self ÷ other`.
+    /// Returns `self ÷ other`.
     fn div(self, other: Self) -> Self;
-    /// `self × factor + addend`, rounded once.
+    /// Returns `self × factor + addend`, rounded once.
     fn mul_add(self, factor: Self, addend: Self) -> Self;
-    /// The larger; `other` where either is not a number.
+    /// Returns the maximum, or `other` if either is NaN.
     fn max(self, other: Self) -> Self;
-    /// Lanes of `yes` where `self < than`, else of `no`.
+    /// Selects lanes of `yes` where `self < than`, else of `no`.
     fn if_less(self, than: Self, yes: Self, no: Self) -> Self;
-    /// 2ⁿ, where `self` is [`Exp::rounder`] + n: n stands in the lowest bits.
+    /// Returns 2ⁿ for `self` = [`Exp::rounder`] + n, which has n in its lowest bits.
     fn power_of_two(self) -> Self;
-    /// Adds rows of four columns to sums: row `l` is lane `l` of the four lines, and goes to `sums[at[l]]`;
-    /// rows that go to the same place are added in order.
+    /// Adds rows of four columns to sums: row `l` is lane `l` of the four lines and is added to `sums[at[l]]`. Rows
+    /// with the same target are added in order.
     fn add_rows(columns: [&Line<T>; 4], at: &[u32; 16], sums: &mut [Four]) {
         for (lane, at) in at.iter().enumerate().take(T::LANES) {
             let sums = &mut sums[*at as usize].0;
@@ -101,7 +101,7 @@ pub trait Vector<T: Real>: Copy {
     }
 }
 
-/// eˣ for x ≤ 0, to about one unit in the last place.
+/// Returns eˣ for x ≤ 0, to about one unit in the last place.
 #[inline(always)]
 pub fn exp<T: Real, V: Vector<T>>(x: V) -> V {
     let constants = T::EXP;
@@ -117,25 +117,25 @@ pub fn exp<T: Real, V: Vector<T>>(x: V) -> V {
     sum.mul_add(rest, V::splat(T::of(1.0))).mul(shifted.power_of_two())
 }
 
-/// Asks for the value at `ahead` of the first of `values` to be in the innermost cache soon; beyond the end
-/// it does nothing of consequence. A kernel that computes between its loads would else leave the memory idle
-/// meanwhile: the processor looks only some hundred instructions ahead.
+/// Prefetches the value `ahead` elements after the first of `values` into the L1 cache; harmless beyond the end.
+/// Without it, a kernel that computes between loads leaves the memory idle, since the processor looks only some
+/// hundred instructions ahead.
 #[inline(always)]
 pub fn prefetch<T>(values: &[T], ahead: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a hint; it reads nothing that the program sees, and no address is wrong for it.
+        // SAFETY: a hint without visible effect that is valid for any address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(values.as_ptr().wrapping_add(ahead).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (values, ahead);
 }
 
-/// Sets of instructions that kernels are compiled for.
+/// The instruction sets that kernels are compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// What every machine has.
+    /// Available on every machine.
     Portable,
     /// AVX2 and FMA.
     Avx2,
@@ -144,7 +144,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// Those of this machine, the best last.
+    /// Returns the levels available on this machine, the best last.
     pub fn available() -> Vec<Level> {
         #[cfg(target_arch = "x86_64")]
         {
@@ -161,23 +161,23 @@ impl Level {
         vec![Level::Portable]
     }
 
-    /// The best of this machine; asked once.
+    /// Returns the best level of this machine; detected once.
     pub fn best() -> Level {
         static BEST: std::sync::OnceLock<Level> = std::sync::OnceLock::new();
         *BEST.get_or_init(|| Level::available().pop().unwrap_or(Level::Portable))
     }
 }
 
-/// Makes of processor that kernels are tuned for.
+/// The processor vendors that kernels are tuned for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Make {
     /// AMD.
     Amd,
-    /// Intel and whatever was not measured.
+    /// Intel, and any processor that was not measured.
     Other,
 }
 
-/// Returns the make of this machine's processor; asked once.
+/// Returns the vendor of this machine's processor; detected once.
 pub fn make() -> Make {
     static MAKE: std::sync::OnceLock<Make> = std::sync::OnceLock::new();
     *MAKE.get_or_init(|| {
@@ -193,12 +193,12 @@ pub fn make() -> Make {
     })
 }
 
-/// Runs a kernel with the best instructions of this machine.
+/// Runs a kernel with the best instruction set of this machine.
 pub fn run<T: Real, K: Kernel<T>>(kernel: K) -> K::Output {
     T::run_at(Level::best(), kernel)
 }
 
-/// Plain arrays: for machines without the others, and their oracle.
+/// A portable vector of plain arrays; the fallback and the oracle for the others.
 #[derive(Debug, Clone, Copy)]
 struct Portable<T: Real>(Line<T>);
 
@@ -299,7 +299,7 @@ macro_rules! real {
             }
             #[inline(always)]
             fn ones(self) -> u32 {
-                // What stands above the number goes away.
+                // Truncates the bits above the number.
                 (self.to_bits() - Self::ONES.to_bits()) as u32
             }
             #[inline(always)]
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn exp_is_right_to_the_last_places() {
+    fn exp_is_accurate_to_the_last_places() {
         let mut random = Random::new(1);
         let wide = lines::<f64>(&mut random, 700.0);
         for (x, y) in wide.iter().zip(run(ExpOf(&wide))) {
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn every_level_gives_the_bits_of_the_portable_one() {
+    fn all_levels_are_bit_identical_to_portable() {
         for seed in 0..20 {
             let mut random = Random::new(seed);
             let wide = lines::<f64>(&mut random, 1.0);

@@ -1,7 +1,7 @@
-//! [`Vector`] in AVX2 with FMA (two registers) and in AVX-512F (one register).
+//! [`Vector`] with AVX2 and FMA (two registers), and with AVX-512F (one register).
 //!
-//! Every intrinsic here needs its instruction set. That it is there is [`super::simd::run`]'s promise: the
-//! types are reachable through it alone, inside functions compiled for these instructions.
+//! Every intrinsic here needs its instruction set, which [`super::simd::run`] guarantees: the types are
+//! reachable only through it, inside functions compiled for these instructions.
 
 use super::simd::{Four, Line, Vector};
 use std::arch::x86_64::*;
@@ -38,7 +38,7 @@ macro_rules! avx2 {
             const REGISTERS: usize = 2;
             #[inline(always)]
             fn splat(value: $real) -> Self {
-                // SAFETY: the instructions are there (module's head).
+                // SAFETY: `run` guarantees the instruction set (see the module).
                 unsafe { $name($set(value), $set(value)) }
             }
             #[inline(always)]
@@ -58,7 +58,7 @@ macro_rules! avx2 {
             }
             #[inline(always)]
             fn add(self, other: Self) -> Self {
-                // SAFETY: the instructions are there (module's head); so below.
+                // SAFETY: `run` guarantees the instruction set (see the module); so below.
                 self.zip(other, |a, b| unsafe { $add(a, b) })
             }
             #[inline(always)]
@@ -111,7 +111,7 @@ macro_rules! avx2 {
     };
 }
 
-/// A vector as its two registers.
+/// Conversions between a vector and its two registers.
 trait Halves<R> {
     fn of(low: R, high: R) -> Self;
     fn halves(self) -> (R, R);
@@ -188,7 +188,7 @@ macro_rules! avx512 {
             const REGISTERS: usize = 1;
             #[inline(always)]
             fn splat(value: $real) -> Self {
-                // SAFETY: the instructions are there (module's head); so below.
+                // SAFETY: `run` guarantees the instruction set (see the module); so below.
                 unsafe { $name($set(value)) }
             }
             #[inline(always)]
@@ -203,7 +203,7 @@ macro_rules! avx512 {
             }
             #[inline(always)]
             fn add(self, other: Self) -> Self {
-                // SAFETY: the instructions are there (module's head); so below.
+                // SAFETY: `run` guarantees the instruction set (see the module); so below.
                 unsafe { $name($add(self.0, other.0)) }
             }
             #[inline(always)]
@@ -296,17 +296,17 @@ avx512!(
 #[inline(always)]
 fn add_row(row: __m256d, at: u32, sums: &mut [Four]) {
     let sum = sums[at as usize].0.as_mut_ptr();
-    // SAFETY: the instructions are there (module's head); four values, aligned to 32 bytes.
+    // SAFETY: `run` guarantees the instruction set (see the module); four values, aligned to 32 bytes.
     unsafe { _mm256_store_pd(sum, _mm256_add_pd(_mm256_load_pd(sum), row)) };
 }
 
-/// [`Vector::add_rows`]: two rows of four columns at a time. Loading halves of registers does what else takes
-/// a shuffle, of which fewer run at once.
+/// [`Vector::add_rows`]: two rows of four columns at a time. Loading halves of registers replaces shuffles, of
+/// which fewer can run per cycle.
 #[inline(always)]
 fn add_rows_f64(columns: [&Line<f64>; 4], at: &[u32; 16], sums: &mut [Four]) {
     let starts = columns.map(|column| column.lanes().as_ptr());
     for lane in [0, 2, 4, 6] {
-        // SAFETY: the instructions are there (module's head); a line is 8 values, aligned to 64 bytes.
+        // SAFETY: `run` guarantees the instruction set (see the module); a line is 8 values, aligned to 64 bytes.
         let (first, second) = unsafe {
             let two = |column: usize| _mm_load_pd(starts[column].add(lane));
             let even = _mm256_insertf128_pd::<1>(_mm256_castpd128_pd256(two(0)), two(2));
@@ -318,12 +318,12 @@ fn add_rows_f64(columns: [&Line<f64>; 4], at: &[u32; 16], sums: &mut [Four]) {
     }
 }
 
-/// [`Vector::add_rows`]: four rows of four columns at a time, widened while they are loaded.
+/// [`Vector::add_rows`]: four rows of four columns at a time, widened on loading.
 #[inline(always)]
 fn add_rows_f32(columns: [&Line<f32>; 4], at: &[u32; 16], sums: &mut [Four]) {
     let starts = columns.map(|column| column.lanes().as_ptr());
     for lane in [0, 4, 8, 12] {
-        // SAFETY: the instructions are there (module's head); a line is 16 values, aligned to 64 bytes.
+        // SAFETY: `run` guarantees the instruction set (see the module); a line is 16 values, aligned to 64 bytes.
         unsafe {
             let four = |column: usize| _mm256_cvtps_pd(_mm_load_ps(starts[column].add(lane)));
             let (a, b, c, d) = (four(0), four(1), four(2), four(3));
