@@ -327,8 +327,8 @@ def test_exchanges_that_are_wrong_say_so(pellucid):
         pass
 
     for scatter, gather, stage, said in [
-        (twice, ignore, "twice: scatter", "it sent twice to partition 1"),
-        (astray, ignore, "astray: scatter", "partition 7, which is not on its route"),
+        (twice, ignore, "twice: scatter", "cannot send to partition 1 twice"),
+        (astray, ignore, "astray: scatter", "partition 7: it is not on the route"),
         (text, ignore, "text: scatter", "cannot be partitions"),
         (silent, fails, "silent: gather", "ValueError: 0 arrived"),
     ]:
@@ -347,7 +347,7 @@ def test_exchanges_that_are_wrong_say_so(pellucid):
             wrong.exchange(silent, ignore, **options)
     with pytest.raises(pellucid.ProgramError, match="is a compiled kernel, which cannot send"):
         wrong.exchange(pellucid.kernel(gradient), ignore, sources=[two], writes=[three])
-    for routes, said in [([[0], [3]], "partition 3 is not one of 3"), ([[0]], "there are routes of 1 partitions")]:
+    for routes, said in [([[0], [3]], "partition 3 is out of range; there are 3"), ([[0]], "1 routes for 2 partitions")]:
         routed = pellucid.Program("routed")
         two, three = routed.zeros("two", 1, 2), routed.zeros("three", 1, 3)
         routed.exchange(silent, ignore, sources=[two], writes=[three], routes=routes)
@@ -388,18 +388,18 @@ def test_programs_that_cannot_run_are_refused(pellucid):
 
     for text, call in [
         ("of another program", lambda: program.transform(nothing, reads=[foreign], writes=[one])),
-        ("'one' of 1 partitions with 'four' of 4", lambda: program.transform(nothing, reads=[one], writes=[four])),
-        ("8 datasets at most", lambda: program.transform(nothing, reads=many, writes=[one])),
-        ("needs a dataset of one partition", lambda: program.broadcast(four, one)),
-        ("they have to be alike", lambda: program.broadcast(program.zeros("three", 3), four)),
-        ('no reduction "mean"', lambda: program.reduce(four, one, "mean")),
+        ("'one' with 1 partitions and 'four' with 4", lambda: program.transform(nothing, reads=[one], writes=[four])),
+        ("at most 8 datasets", lambda: program.transform(nothing, reads=many, writes=[one])),
+        ("needs a dataset with one partition", lambda: program.broadcast(four, one)),
+        ("they must match", lambda: program.broadcast(program.zeros("three", 3), four)),
+        ('unknown reduction "mean"', lambda: program.reduce(four, one, "mean")),
         ("cannot be divided into 5", lambda: program.array("few", np.arange(4), 5)),
         ("has no partition", lambda: program.arrays("none", [])),
         ("cannot be partitions", lambda: program.array("text", np.array(["a"]))),
         ("does not compile", lambda: program.transform(pellucid.kernel(lambda a: a.nothing()), writes=[one])),
         ("0 iterations", lambda: program.loop(0).__enter__()),
         ("has no stage", other.run),
-        ("iterations; it runs once or more, and not for ever", lambda: program.loop(1 << 64).__enter__()),
+        ("iterations; use at least 1", lambda: program.loop(1 << 64).__enter__()),
         ("workers=-1", lambda: other.run(workers=-1)),
         ("snapshot_every=0", lambda: other.run(snapshot_every=0)),
         ("wait_limit_s=-1", lambda: other.run(wait_limit_s=-1)),
@@ -428,7 +428,7 @@ def test_a_result_is_of_its_run(pellucid):
     assert (early[first].tolist(), early[second].tolist()) == ([1], [0])
     assert program.run()[second].tolist() == [1]
     for wrong in (third, pellucid.Program("other").zeros("other", 1)):
-        with pytest.raises(pellucid.ProgramError, match="of another program, or came after"):
+        with pytest.raises(pellucid.ProgramError, match="to another program or was added after"):
             early[wrong]
     with pytest.raises(pellucid.ProgramError, match="/nowhere/t"):
         program.run(trace="/nowhere/t")

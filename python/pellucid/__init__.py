@@ -1,11 +1,11 @@
-"""Iterative jobs on partitioned arrays: a program of stages, kernels in Python, tasks of nanoseconds.
+"""Iterative jobs on partitioned arrays: programs of stages with Python kernels and a task overhead of nanoseconds.
 
     program = pellucid.Program()
     rows = program.array("rows", x, partitions=8)
     ...
     result = program.run()
 
-`Program` says how one is built, `kernel` what a stage may call.
+See `Program` for building programs, and `kernel` for the functions that stages call.
 """
 
 from pellucid._native import Outgoing

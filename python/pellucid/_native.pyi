@@ -1,4 +1,4 @@
-"""What src/lib.rs gives to the package. Not for others: it may change with any version."""
+"""The native module built from src/lib.rs. Private to this package: it may change in any version."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
@@ -7,16 +7,16 @@ import numpy as np
 import numpy.typing as npt
 
 class View:
-    """The memory of an array, for numpy."""
+    """An array's memory, exposed to numpy."""
 
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
 
 class Outgoing:
-    """Where a scatter puts what it sends."""
+    """The output of a scatter."""
 
     def send(self, to: int, array: npt.ArrayLike) -> None:
-        """Sends an array to one partition, which may have been sent nothing else."""
+        """Sends an array to one partition. At most one array can be sent to each."""
 
     def send_all(self, array: npt.ArrayLike) -> None:
         """Sends an array to every partition on the route that is sent no other."""
@@ -27,10 +27,10 @@ class Outgoing:
 
     @property
     def partitions(self) -> int:
-        """How many partitions there are to send to."""
+        """Number of destination partitions."""
 
 class Outcome:
-    """What a run gave."""
+    """The outcome of a run."""
 
     def partitions(self, dataset: int) -> list[np.ndarray]: ...
     @property
@@ -49,7 +49,7 @@ class Outcome:
     def observed(self) -> dict[str, float]: ...
 
 class Options(TypedDict):
-    """How a program is run."""
+    """Options for running a program."""
 
     threads: int | None
     trace: str | None
@@ -59,7 +59,7 @@ class Options(TypedDict):
     wait_limit_s: float
 
 class Program:
-    """A program while it is built; datasets are named by their numbers."""
+    """A program under construction; datasets are identified by their numbers."""
 
     def __init__(self, name: str) -> None: ...
     def dataset(self, name: str, partitions: Sequence[np.ndarray]) -> int: ...
@@ -78,7 +78,7 @@ class Program:
         writes: list[int],
     ) -> None: ...
     def observe(self, name: str, on: int) -> None: ...
-    def begin_loop(self, name: str, most: int) -> None: ...
+    def begin_loop(self, name: str, max_iterations: int) -> None: ...
     def end_loop(self, until: int | None) -> None: ...
     def begin_branch(self, name: str, on: int) -> None: ...
     def otherwise(self) -> None: ...

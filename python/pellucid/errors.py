@@ -1,20 +1,20 @@
-"""What can go wrong. All of it is an `Error`."""
+"""Exceptions of the package; all derive from `Error`."""
 
 
 class Error(Exception):
-    """Anything that Pellucid raises by itself."""
+    """The base class of Pellucid's exceptions."""
 
 
 class ProgramError(Error):
-    """A program that cannot be run: found while it is built, before anything runs."""
+    """An invalid program or option, found before anything runs."""
 
 
 class JobError(Error):
-    """A job that did not end well."""
+    """A failed job."""
 
 
 class KernelError(JobError):
-    """A kernel that raised, on the partition that it raised on."""
+    """An exception raised by a kernel, with the kernel's name and partition."""
 
     def __init__(self, kernel: str, partition: int, cause: str) -> None:
         super().__init__(f"kernel {kernel!r}, partition {partition}: {cause}")

@@ -1,8 +1,8 @@
-"""Kernels: what a stage calls on each partition.
+"""Kernels: the functions that a stage calls on each partition.
 
-Any callable that takes arrays is one; it holds Python's lock unless it gives it up itself, as functions do
-that numba compiled with `nogil=True`. A function marked with `kernel` is compiled by numba for the very types
-of the arrays, and is called by the engine without Python: for a task, that is nanoseconds.
+Any callable that takes arrays can be a kernel. It runs under the GIL unless it releases it, as functions
+compiled by numba with `nogil=True` do. numba compiles a function marked with `kernel` for the types of its
+arrays, and the engine calls it without Python, which takes nanoseconds per task.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import numpy as np
 
 from pellucid.errors import ProgramError
 
-# Types and numbers of dimensions of the arrays that a kernel takes.
+# Types and numbers of dimensions of a kernel's arrays.
 Signature = tuple[tuple[np.dtype, int], ...]
 
 
 class Kernel:
-    """A function that numba compiles when a program uses it. Made by `kernel`."""
+    """A function that numba compiles when a program uses it. Created by `kernel`."""
 
     def __init__(self, function: Callable[..., None], options: dict[str, Any]) -> None:
         try:
             import numba
         except ImportError as error:
             raise ProgramError(
-                f"kernel {function.__name__!r} needs numba, which is not installed (pip install numba); "
-                "a function that is not marked as a kernel runs without it, under Python's lock"
+                f"kernel {function.__name__!r} needs numba, which is not installed; run `pip install numba`, "
+                "or remove the decorator to run the function under the GIL"
             ) from error
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
@@ -36,11 +36,11 @@ class Kernel:
         self.entries: dict[Signature, Any] = {}
 
     def __call__(self, *arrays: np.ndarray) -> None:
-        """Runs it here and now."""
+        """Runs the kernel on the given arrays."""
         self.compiled(*arrays)
 
     def address(self, signature: Signature) -> int:
-        """Where the machine code for arrays of these types begins."""
+        """Returns the address of the machine code for arrays of these types."""
         if signature not in self.entries:
             self.entries[signature] = self._compile(signature)
         return self.entries[signature].address
@@ -49,8 +49,8 @@ class Kernel:
         import numba
         from numba import types
 
-        # The engine hands over pointers and lengths (see src/kernel.rs); what makes arrays of them has to have
-        # as many arguments as the function, so that it is written out.
+        # The engine passes pointers and lengths (see src/kernel.rs). The wrapper that turns them into arrays
+        # needs as many arguments as the function has, so its source is generated.
         lines, at = ["def entry(pointers, lengths):", "    try:", "        function("], 0
         names: dict[str, Any] = {"carray": numba.carray, "function": self.compiled}
         for number, (dtype, dimensions) in enumerate(signature):
@@ -69,9 +69,9 @@ class Kernel:
 
 
 def kernel(function: Callable[..., None] | None = None, **options: Any) -> Any:
-    """Marks a function over arrays as a kernel: first those that it reads, then those that it writes.
+    """Marks a function as a kernel. Its arguments are the arrays that it reads, then those that it writes.
 
-    It has to be one that numba compiles without Python's objects; `options` are numba's (`fastmath=True`).
+    numba must be able to compile it in nopython mode. `options` are passed to numba (`fastmath=True`).
     """
     if function is None:
         return lambda function: Kernel(function, options)
@@ -79,5 +79,5 @@ def kernel(function: Callable[..., None] | None = None, **options: Any) -> Any:
 
 
 def signature(arrays: Sequence[np.ndarray]) -> Signature:
-    """What a kernel is compiled for."""
+    """Returns the types and dimensions of arrays, for which a kernel is compiled."""
     return tuple((array.dtype, array.ndim) for array in arrays)

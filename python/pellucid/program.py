@@ -1,4 +1,4 @@
-"""Programs of datasets and stages, and running them."""
+"""Programs of datasets and stages."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from pellucid.kernels import Kernel, signature
 
 
 class Dataset:
-    """An array for each partition, of a program that made it."""
+    """A dataset of a program, with one array per partition."""
 
     def __init__(self, program: Program, number: int, name: str, arrays: list[np.ndarray]) -> None:
         self.program = program
         self.number = number
         self.name = name
-        # What the partitions begin with.
+        # Initial content of the partitions.
         self.arrays = arrays
         self.written = False
 
     @property
     def partitions(self) -> int:
-        """How many partitions there are."""
+        """Number of partitions."""
         return len(self.arrays)
 
     def __repr__(self) -> str:
@@ -36,7 +36,7 @@ class Dataset:
 
 
 class Loop:
-    """A loop while its body is recorded."""
+    """A loop whose body is being recorded."""
 
     def __init__(self, program: Program, name: str) -> None:
         self._program = program
@@ -44,13 +44,13 @@ class Loop:
         self._flag: Dataset | None = None
 
     def until(self, dataset: Dataset, condition: Callable[[np.ndarray], Any] | None = None) -> None:
-        """Ends the loop after an iteration in which `condition` is true of the dataset's one partition.
+        """Ends the loop after an iteration if `condition` is true for the dataset's single partition.
 
-        Without a condition: in which the array has anything that is not zero, which a kernel may have written.
+        Without a condition, the loop ends if the array has any nonzero element, which a kernel may set.
         """
         if self._flag is not None:
-            raise ProgramError(f"loop {self._name!r} has two ends; combine their conditions in one")
-        flag = self._program._only(dataset, "until")
+            raise ProgramError(f"loop {self._name!r} already has a condition; combine both in one")
+        flag = self._program._check_single(dataset, "until")
         if condition is not None:
             flag = self._program.zeros(f"{self._name}: end", 1, dtype=np.bool_)
 
@@ -63,14 +63,14 @@ class Loop:
 
 
 class Branch:
-    """A branch while its bodies are recorded."""
+    """A branch whose bodies are being recorded."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
 
     @contextlib.contextmanager
     def otherwise(self) -> Iterator[None]:
-        """What runs where the branch's dataset is all zeros. Comes once, inside the branch, after all else."""
+        """Records the stages that run if the branch's dataset is all zeros. Must be the last part of the branch."""
         try:
             self._program._native.otherwise()
         except ValueError as error:
@@ -79,18 +79,20 @@ class Branch:
 
 
 class Result:
-    """What a run gave: `result[dataset]` is the array of a dataset, partitions one after the other."""
+    """The result of a run: `result[dataset]` is a dataset's array, with its partitions concatenated."""
 
     def __init__(self, outcome: _native.Outcome, datasets: Sequence[Dataset]) -> None:
         self._outcome = outcome
         self._datasets = {dataset.number: (dataset, dataset.written) for dataset in datasets}
 
     def partitions(self, dataset: Dataset) -> list[np.ndarray]:
-        """The dataset's partitions, without a copy."""
-        # What later stages write is not of this run.
+        """Returns the dataset's partitions without copying."""
+        # Later stages may write a dataset that this run did not.
         known, written = self._datasets.get(dataset.number, (None, False))
         if known is not dataset:
-            raise ProgramError(f"{dataset!r} is of another program, or came after this run")
+            raise ProgramError(
+                f"{dataset!r} belongs to another program or was added after this run; use a dataset of this run"
+            )
         return self._outcome.partitions(dataset.number) if written else dataset.arrays
 
     def __getitem__(self, dataset: Dataset) -> np.ndarray:
@@ -99,42 +101,42 @@ class Result:
 
     @property
     def iterations(self) -> int:
-        """Iterations of outermost loops."""
+        """Number of iterations of outermost loops."""
         return self._outcome.iterations
 
     @property
     def resumed_at(self) -> int | None:
-        """The iteration of an earlier run's snapshot that it went on from; none: it began at its start."""
+        """Iteration of the earlier run's snapshot that it resumed from, or `None` if it started from the beginning."""
         return self._outcome.resumed_at
 
     @property
     def tasks(self) -> int:
-        """Tasks that ran."""
+        """Number of tasks run."""
         return self._outcome.tasks
 
     @property
     def elapsed_s(self) -> float | None:
-        """Seconds from start to end, loading included."""
+        """Seconds from start to end, including loading."""
         return self._outcome.elapsed_s
 
     @property
     def iteration_s(self) -> list[float]:
-        """Seconds of each iteration, the first left out."""
+        """Seconds of each iteration except the first."""
         return self._outcome.iteration_s
 
     @property
     def busy_s(self) -> float | None:
-        """Core time in tasks, in seconds."""
+        """Core time spent in tasks, in seconds."""
         return self._outcome.busy_s
 
     @property
     def observed(self) -> dict[str, float]:
-        """The last numbers of what the program observes, by name."""
+        """Latest observed values by name."""
         return self._outcome.observed
 
 
 class Program:
-    """Datasets, and stages over them in the order in which they are to appear to run.
+    """Datasets, and stages over them in the order in which they appear to run.
 
     Nothing runs before `run`, which may be called any number of times.
     """
@@ -144,10 +146,10 @@ class Program:
         self._datasets: list[Dataset] = []
 
     def array(self, name: str, data: Any, partitions: int = 1) -> Dataset:
-        """A dataset of an array's rows, divided into equal runs of them.
+        """Adds a dataset of an array's rows, divided into equal contiguous partitions.
 
-        `data` is an array of numpy's or Arrow's, or anything that numpy makes an array of. It is not copied if
-        it is contiguous and no stage writes the dataset; do not change it while the program runs.
+        `data` is a numpy or Arrow array, or anything that numpy can convert to one. It is not copied if it is
+        contiguous and no stage writes the dataset; do not change it while the program runs.
         """
         array = np.require(np.asarray(data), requirements=["C", "A"])
         if array.ndim == 0:
@@ -158,12 +160,12 @@ class Program:
         return self.arrays(name, [array[low:high] for low, high in zip(bounds, bounds[1:])])
 
     def arrays(self, name: str, arrays: Sequence[Any]) -> Dataset:
-        """A dataset by the array of each partition."""
+        """Adds a dataset from the arrays of its partitions."""
         given = [np.require(np.asarray(array), requirements=["C", "A"]) for array in arrays]
         if not given:
-            raise ProgramError(f"dataset {name!r} has no partition; give it one or more")
+            raise ProgramError(f"dataset {name!r} has no partitions; give it at least one array")
         if len({(array.dtype, array.ndim) for array in given}) > 1:
-            raise ProgramError(f"dataset {name!r} has partitions of several types or dimensions")
+            raise ProgramError(f"dataset {name!r} has partitions of different types or dimensions; they must match")
         try:
             number = self._native.dataset(name, given)
         except (TypeError, ValueError) as error:
@@ -175,7 +177,7 @@ class Program:
     def zeros(
         self, name: str, shape: int | tuple[int, ...], partitions: int = 1, dtype: Any = np.float64
     ) -> Dataset:
-        """A dataset whose every partition is an array of zeros of this shape."""
+        """Adds a dataset in which every partition is an array of zeros of this shape."""
         return self.arrays(name, [np.zeros(shape, dtype)] * partitions)
 
     def transform(
@@ -186,13 +188,13 @@ class Program:
         writes: Sequence[Dataset],
         name: str | None = None,
     ) -> None:
-        """A stage of one task a partition: `kernel` gets the arrays of one index, those that it reads first.
+        """Adds a stage with one task per partition. `kernel` receives the partition's arrays: first reads, then writes.
 
-        It changes those that it writes in place, and may read them; a dataset is named once.
+        It changes the arrays that it writes in place, and may read them. Name each dataset only once.
         """
         name = name or getattr(kernel, "__name__", "kernel")
         datasets = [*reads, *writes]
-        self._together(datasets, name)
+        self._check_partitioning(datasets, name)
         address = None
         if isinstance(kernel, Kernel):
             address = kernel.address(signature([dataset.arrays[0] for dataset in datasets]))
@@ -205,9 +207,9 @@ class Program:
             raise ProgramError(f"stage {name!r}: {error}") from error
 
     def broadcast(self, source: Dataset, to: Dataset, name: str | None = None) -> None:
-        """Copies the one partition of `source` to every partition of `to`."""
+        """Copies the single partition of `source` to every partition of `to`."""
         name = name or f"{source.name} to {to.name}"
-        self._same(self._only(source, name), to, name)
+        self._check_same_type(self._check_single(source, name), to, name)
         to.written = True
         self._native.broadcast(name, source.number, to.number)
 
@@ -218,12 +220,12 @@ class Program:
         operation: Literal["sum", "min", "max"] = "sum",
         name: str | None = None,
     ) -> None:
-        """Combines the partitions of `source`, number by number, into the one of `into`.
+        """Reduces the partitions of `source` element by element into the single partition of `into`.
 
-        The order is fixed by the partitions: the result does not depend on how many workers there are.
+        The order of combination is fixed, so the result does not depend on the number of workers.
         """
         name = name or f"{operation} of {source.name}"
-        self._same(self._only(into, name), source, name)
+        self._check_same_type(self._check_single(into, name), source, name)
         into.written = True
         try:
             self._native.reduce(name, source.number, into.number, operation)
@@ -241,26 +243,26 @@ class Program:
         routes: Sequence[Sequence[int]] | None = None,
         name: str | None = None,
     ) -> None:
-        """Sends arrays from each partition of `sources` to partitions of `writes`, however many either has.
+        """Sends arrays from each partition of `sources` to partitions of `writes`; their numbers may differ.
 
-        `scatter` gets the arrays of `sources` of one index, and an `Outgoing`: `send(to, array)` sends a copy to one
-        partition, `send_all(array)` to all that get nothing else. `gather` gets the arrays of `reads` and `writes` of one
-        index, as a stage does, and a list of `(source, array)` in the order of the sources. It runs when all of them
-        have been heard of, those too that sent it nothing. `routes` says to which partitions each source may send
-        (default: to all), so that nobody waits for others. Both halves are called under Python's lock; what takes
-        long in them can be compiled with `numba.njit(nogil=True)`.
+        `scatter` receives the arrays of `sources` of one index, and an `Outgoing`. Its `send(to, array)` sends a copy
+        to one partition, and `send_all(array)` to all partitions that are sent nothing else. `gather` receives the
+        arrays of `reads` and `writes` of one index, as a stage does, and a list of `(source, array)` in the order of
+        the sources. It runs once every source has finished, including those that sent it nothing. `routes` lists the
+        partitions that each source may send to (default: all), so that a partition waits only for its sources. Both
+        functions are called under the GIL; compile expensive parts of them with `numba.njit(nogil=True)`.
         """
         name = name or getattr(scatter, "__name__", "exchange")
         for half in (scatter, gather):
             if isinstance(half, Kernel):
                 raise ProgramError(
                     f"exchange {name!r}: {half.__name__!r} is a compiled kernel, which cannot send; "
-                    "give a function that calls one"
+                    "pass a function that calls it"
                 )
-        self._together(sources, name)
-        self._together([*reads, *writes], name)
+        self._check_partitioning(sources, name)
+        self._check_partitioning([*reads, *writes], name)
         if not writes:
-            raise ProgramError(f"exchange {name!r} writes no dataset; name where it arrives")
+            raise ProgramError(f"exchange {name!r} writes no dataset; pass at least one in writes")
         for dataset in writes:
             dataset.written = True
         given = None if routes is None else [[int(to) for to in route] for route in routes]
@@ -271,15 +273,15 @@ class Program:
             raise ProgramError(f"exchange {name!r}: {error}") from error
 
     def observe(self, dataset: Dataset, name: str | None = None) -> None:
-        """Shows the first number of the dataset's one partition, as it is here, as progress."""
+        """Reports the first element of the dataset's single partition, at this point of the program, as progress."""
         name = name or dataset.name
-        self._native.observe(name, self._only(dataset, name).number)
+        self._native.observe(name, self._check_single(dataset, name).number)
 
     @contextlib.contextmanager
     def loop(self, iterations: int, name: str = "loop") -> Iterator[Loop]:
-        """`with program.loop(100) as it:` repeats what its body records, at most so many times."""
+        """Repeats the stages recorded in the body of `with program.loop(100) as it:`, at most `iterations` times."""
         if not 1 <= iterations < 2**63:
-            raise ProgramError(f"loop {name!r}: {iterations} iterations; it runs once or more, and not for ever")
+            raise ProgramError(f"loop {name!r}: cannot run {iterations} iterations; use at least 1 and below 2**63")
         self._native.begin_loop(name, iterations)
         loop = Loop(self, name)
         yield loop
@@ -287,11 +289,11 @@ class Program:
 
     @contextlib.contextmanager
     def when(self, dataset: Dataset, name: str = "branch") -> Iterator[Branch]:
-        """`with program.when(flag) as branch:` runs what its body records where the array is not all zeros.
+        """Runs the stages recorded in the body of `with program.when(flag) as branch:` if the array is not all zeros.
 
-        Inside, `with branch.otherwise():` after all else begins what runs where it is.
+        At the end of the body, `with branch.otherwise():` records the stages that run if it is all zeros.
         """
-        self._native.begin_branch(name, self._only(dataset, name).number)
+        self._native.begin_branch(name, self._check_single(dataset, name).number)
         yield Branch(self)
         self._native.end_branch()
 
@@ -305,18 +307,19 @@ class Program:
         progress: Callable[[dict[str, Any]], Any] | None = None,
         wait_limit_s: float = 60.0,
     ) -> Result:
-        """Runs the program to its end on `workers` threads (default: one a core).
+        """Runs the program on `workers` threads (default: one per core) until it ends.
 
-        `trace` keeps a trace for `pellucid analyze`. `snapshot` is a folder or URL: every `snapshot_every`
-        iterations the job is saved there, and a program of the same stages, loops and data begins from the newest
-        there is; what kernels compute is not compared: take another place after a change of theirs. `progress` is
-        called some times a second with iteration, tasks and what is observed. Ctrl-C ends the job.
+        `trace` is a file for a trace, which `pellucid analyze` reads. `snapshot` is a folder or URL where the job is
+        saved every `snapshot_every` iterations. A program with the same stages, loops and data resumes from the latest
+        snapshot there. The code of kernels is not compared, so use another location after changing it. `progress` is
+        called a few times per second with the iteration, tasks and observed values. The job fails if it stalls for
+        longer than `wait_limit_s` seconds. Ctrl-C ends it.
         """
         for name, number in (("workers", 1 if workers is None else workers), ("snapshot_every", snapshot_every)):
             if not 1 <= number < 2**31:
-                raise ProgramError(f"{name}={number}: it is 1 or more")
+                raise ProgramError(f"invalid {name}={number}: it must be at least 1")
         if not wait_limit_s > 0:
-            raise ProgramError(f"wait_limit_s={wait_limit_s}: it is more than 0 seconds; float('inf') waits for ever")
+            raise ProgramError(f"invalid wait_limit_s={wait_limit_s}: it must be positive; float('inf') disables it")
         place = None if snapshot is None else os.fspath(snapshot)
         if place is not None and "://" not in place:
             place = Path(place).absolute().as_uri()
@@ -332,35 +335,35 @@ class Program:
         )
         return Result(outcome, self._datasets)
 
-    def _together(self, datasets: Sequence[Dataset], name: str) -> None:
+    def _check_partitioning(self, datasets: Sequence[Dataset], name: str) -> None:
         if not datasets:
-            raise ProgramError(f"stage {name!r} names no dataset; name what it reads or writes")
+            raise ProgramError(f"stage {name!r} names no dataset; name at least one that it reads or writes")
         for dataset in datasets:
-            self._own(dataset, name)
+            self._check_owned(dataset, name)
             if dataset.partitions != datasets[0].partitions:
                 raise ProgramError(
-                    f"stage {name!r} uses {datasets[0].name!r} of {datasets[0].partitions} partitions with "
-                    f"{dataset.name!r} of {dataset.partitions}"
+                    f"stage {name!r} uses {datasets[0].name!r} with {datasets[0].partitions} partitions and "
+                    f"{dataset.name!r} with {dataset.partitions}; move data between them with exchange"
                 )
 
-    def _own(self, dataset: Dataset, name: str) -> Dataset:
+    def _check_owned(self, dataset: Dataset, name: str) -> Dataset:
         if dataset.program is not self:
-            raise ProgramError(f"{name!r} names dataset {dataset.name!r} of another program; use this program's own")
+            raise ProgramError(f"{name!r} uses dataset {dataset.name!r} of another program; use this program's own")
         return dataset
 
-    def _only(self, dataset: Dataset, name: str) -> Dataset:
-        if self._own(dataset, name).partitions != 1:
+    def _check_single(self, dataset: Dataset, name: str) -> Dataset:
+        if self._check_owned(dataset, name).partitions != 1:
             raise ProgramError(
-                f"{name!r} needs a dataset of one partition, and {dataset.name!r} has {dataset.partitions}; "
+                f"{name!r} needs a dataset with one partition, but {dataset.name!r} has {dataset.partitions}; "
                 "reduce it into one first"
             )
         return dataset
 
-    def _same(self, single: Dataset, many: Dataset, name: str) -> None:
+    def _check_same_type(self, single: Dataset, many: Dataset, name: str) -> None:
         expected = single.arrays[0]
-        for array in self._own(many, name).arrays:
+        for array in self._check_owned(many, name).arrays:
             if (array.dtype, array.shape) != (expected.dtype, expected.shape):
                 raise ProgramError(
-                    f"{name!r}: {many.name!r} has arrays of {array.dtype} {array.shape}, and {single.name!r} of "
-                    f"{expected.dtype} {expected.shape}; they have to be alike"
+                    f"{name!r}: {many.name!r} has arrays of {array.dtype} {array.shape}, but {single.name!r} of "
+                    f"{expected.dtype} {expected.shape}; they must match"
                 )

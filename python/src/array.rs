@@ -1,10 +1,9 @@
-//! A partition: numbers in memory with a type and a shape, as numpy has them.
+//! Partitions: typed arrays in memory, with numpy's types and shapes.
 //!
-//! What Python hands over is borrowed where no stage writes it, and copied, on the worker that holds the
-//! partition, where one does. Kernels see the memory itself. A [`View`] is the same memory for Python: numpy
-//! makes an array of it without copying. It keeps the memory alive; whether a kernel writes it meanwhile, as
-//! between any threads that share an array, is the program's business: a view is meant for the call that it
-//! was made for, and for results.
+//! Arrays passed from Python are borrowed if no stage writes them, and otherwise copied on the worker that
+//! holds the partition. Kernels access the memory directly. A [`View`] exposes the same memory to Python, where
+//! numpy wraps it without copying. A view keeps the memory alive but does not protect it from being written by
+//! kernels: it is meant for a single call, and for results.
 
 use std::cell::UnsafeCell;
 use std::hash::{DefaultHasher, Hasher};
@@ -18,16 +17,16 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
-/// From here on memory is mapped by itself, on huge pages where there are some.
+/// Size from which an array has its own mapping, on huge pages if available.
 const LARGE_BYTES: usize = 2 << 20;
 
-/// Dimensions of an array, at most.
+/// Maximum number of dimensions of an array.
 pub const MAX_DIMENSIONS: usize = 8;
 
-/// Types of numbers, by the names that numpy's array interface has for them.
+/// The supported types, by their names in numpy's array interface.
 const TYPES: [&str; 11] = ["<f8", "<f4", "<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "|u1", "|b1"];
 
-/// A type of numbers: its place among [`TYPES`].
+/// An element type: an index into [`TYPES`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Type(u8);
 
@@ -40,28 +39,28 @@ impl Type {
         TYPES[self.0 as usize]
     }
 
-    /// The last character of the name, which is the size.
+    /// Returns the size of an element, the last character of the name.
     fn bytes(self) -> usize {
         usize::from(self.name().as_bytes()[2] - b'0')
     }
 }
 
-/// Where numbers are.
+/// The memory of an array.
 enum Memory {
-    /// In words, so that any number is aligned.
+    /// Small arrays, stored in words so that any type is aligned.
     Small(Box<[UnsafeCell<u64>]>),
     Large {
         start: *mut u8,
         _pages: Pages<u64>,
     },
-    /// Of an object of Python's, which lives as long; only read.
+    /// Memory of a Python object, which is kept alive and only read.
     Lent {
         start: *const u8,
         _owner: Py<PyAny>,
     },
 }
 
-// SAFETY: the engine gives a partition's memory to one task that writes it, or to several that read.
+// SAFETY: the engine gives a partition's memory either to one task that writes it, or to tasks that read it.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -85,7 +84,7 @@ impl Memory {
     }
 }
 
-/// A partition's content, and what travels between partitions.
+/// The content of a partition or chunk.
 pub struct Array {
     type_: Type,
     shape: Arc<[usize]>,
@@ -93,30 +92,30 @@ pub struct Array {
 }
 
 impl Array {
-    /// What an object of Python's shows of itself as `__array_interface__`; borrowed.
+    /// Borrows the memory of a Python object through its `__array_interface__`.
     pub fn borrow(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let interface = object.getattr("__array_interface__")?.cast_into::<PyDict>()?;
         let get = |key: &str| {
             let value = interface.get_item(key)?;
-            value.ok_or_else(|| PyValueError::new_err(format!("an array without {key}")))
+            value.ok_or_else(|| {
+                PyValueError::new_err(format!("the array interface has no {key}; pass a numpy array"))
+            })
         };
         let name: String = get("typestr")?.extract()?;
         let type_ = Type::of(&name).ok_or_else(|| {
             PyTypeError::new_err(format!(
-                "arrays of type {name} cannot be partitions; convert them to float64, for example"
+                "arrays of type {name} cannot be partitions; convert them to a numeric type such as float64"
             ))
         })?;
         let strides = interface.get_item("strides")?;
         if strides.is_some_and(|strides| !strides.is_none()) {
-            return Err(PyValueError::new_err(
-                "an array that is not contiguous; use numpy.ascontiguousarray",
-            ));
+            return Err(PyValueError::new_err("the array is not contiguous; use numpy.ascontiguousarray"));
         }
         let shape: Vec<usize> = get("shape")?.extract()?;
         if shape.len() > MAX_DIMENSIONS {
             let dimensions = shape.len();
             return Err(PyValueError::new_err(format!(
-                "{dimensions} dimensions are more than {MAX_DIMENSIONS}"
+                "the array has {dimensions} dimensions; use at most {MAX_DIMENSIONS}"
             )));
         }
         let (start, _): (usize, bool) = get("data")?.extract()?;
@@ -129,25 +128,25 @@ impl Array {
         Ok(Array { type_, shape, memory })
     }
 
-    /// The same memory once more.
+    /// Returns another handle to the same memory.
     pub fn share(&self) -> Self {
         Array { type_: self.type_, shape: self.shape.clone(), memory: self.memory.clone() }
     }
 
-    /// Memory of its own with the same content.
+    /// Returns a copy with its own memory.
     pub fn copied(&self) -> std::io::Result<Self> {
         let copy = Array::zeroed(self.type_, self.shape.clone())?;
-        // SAFETY: fresh memory of the same size.
+        // SAFETY: newly allocated memory of the same size.
         unsafe { self.start().copy_to_nonoverlapping(copy.start(), self.len_bytes()) };
         Ok(copy)
     }
 
-    /// The first number.
+    /// Returns a pointer to the first element.
     pub fn start(&self) -> *mut u8 {
         self.memory.start()
     }
 
-    /// Lengths of the dimensions.
+    /// Returns the lengths of the dimensions.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
@@ -157,23 +156,23 @@ impl Array {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: so many bytes are there (by construction, or as the array interface says).
+        // SAFETY: the memory has this many bytes, by construction or by the array interface.
         unsafe { std::slice::from_raw_parts(self.start(), self.len_bytes()) }
     }
 
-    /// What tells it from others: its type, its shape, and a hash of its numbers.
+    /// Returns the array's identity: type, shape, and a hash of its elements.
     pub fn identity(&self) -> (&'static str, &[usize], u64) {
         let mut hasher = DefaultHasher::new();
         hasher.write(self.bytes());
         (self.type_.name(), self.shape(), hasher.finish())
     }
 
-    /// Whether the first byte of any number is not zero; false for an array without numbers.
+    /// Returns whether any byte is nonzero; false for an empty array.
     pub fn is_set(&self) -> bool {
         self.bytes().iter().any(|byte| *byte != 0)
     }
 
-    /// The first number, as what progress shows.
+    /// Returns the first element, for progress.
     pub fn first(&self) -> f64 {
         let bytes = self.bytes();
         macro_rules! first {
@@ -195,7 +194,7 @@ impl Array {
         }
     }
 
-    /// Combines each number with that of another array of the same type and shape.
+    /// Combines each element with that of another array of the same type and shape.
     pub fn combine(&mut self, next: &Self, operation: Operation) {
         if self.type_ != next.type_ || self.shape != next.shape {
             std::panic::resume_unwind(Box::new("arrays of different types or shapes".to_string()));
@@ -203,8 +202,8 @@ impl Array {
         let length = self.shape.iter().product();
         macro_rules! combine {
             ($type:ty, $add:expr) => {{
-                // SAFETY: numbers of that type, aligned as memory and numpy's arrays are; the one is this
-                // task's alone, and the other another's copy.
+                // SAFETY: elements of that type, aligned by this memory and by numpy. This task owns the first
+                // array exclusively, and the second is another partition's copy.
                 let (into, from) = unsafe {
                     (
                         std::slice::from_raw_parts_mut(self.start().cast::<$type>(), length),
@@ -213,10 +212,10 @@ impl Array {
                 };
                 match operation {
                     Operation::Sum => into.iter_mut().zip(from).for_each(|(a, b)| *a = $add(*a, *b)),
-                    Operation::Least => {
+                    Operation::Min => {
                         into.iter_mut().zip(from).for_each(|(a, b)| *a = if *b < *a { *b } else { *a })
                     }
-                    Operation::Most => {
+                    Operation::Max => {
                         into.iter_mut().zip(from).for_each(|(a, b)| *a = if *b > *a { *b } else { *a })
                     }
                 }
@@ -237,7 +236,7 @@ impl Array {
         }
     }
 
-    /// The memory as an array of numpy's.
+    /// Returns a numpy array over this memory.
     pub fn view<'py>(&self, py: Python<'py>, readonly: bool) -> PyResult<Bound<'py, PyAny>> {
         static ASARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let view = View { array: self.share(), readonly };
@@ -245,19 +244,19 @@ impl Array {
     }
 }
 
-/// How numbers of several partitions become one.
+/// An element-wise reduction.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation {
-    /// Their sum; of booleans, whether any is true.
+    /// Sum; for booleans, logical or.
     Sum,
-    /// The least.
-    Least,
-    /// The greatest.
-    Most,
+    /// Minimum.
+    Min,
+    /// Maximum.
+    Max,
 }
 
 impl Clone for Array {
-    /// A copy: partitions share no memory that is written.
+    /// Copies the memory, since partitions must not share memory that is written.
     fn clone(&self) -> Self {
         match self.copied() {
             Ok(copy) => copy,
@@ -270,7 +269,7 @@ impl Clone for Array {
             && self.shape == source.shape
             && !matches!(*self.memory, Memory::Lent { .. })
         {
-            // SAFETY: as long, and of another partition.
+            // SAFETY: the same length, and memory of another partition.
             unsafe { source.start().copy_to(self.start(), self.len_bytes()) };
         } else {
             *self = source.clone();
@@ -288,7 +287,7 @@ impl Data for Array {
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, DataError> {
-        let wrong = || DataError::new(format!("{} bytes are no array", bytes.len()));
+        let wrong = || DataError::new(format!("invalid array of {} bytes", bytes.len()));
         let (&[type_, dimensions], rest) = bytes.split_first_chunk::<2>().ok_or_else(wrong)?;
         let (shape, content) = rest.split_at_checked(usize::from(dimensions) * 8).ok_or_else(wrong)?;
         let (lengths, _) = shape.as_chunks();
@@ -301,7 +300,7 @@ impl Data for Array {
             return Err(wrong());
         }
         let array = Array::zeroed(Type(type_), shape).map_err(|error| DataError::new(error.to_string()))?;
-        // SAFETY: fresh memory of just that size.
+        // SAFETY: newly allocated memory of exactly this size.
         unsafe { array.start().copy_from_nonoverlapping(content.as_ptr(), content.len()) };
         Ok(array)
     }
@@ -311,7 +310,7 @@ impl Data for Array {
     }
 }
 
-/// The memory of an array, for numpy.
+/// An array's memory, exposed to numpy.
 #[pyclass(frozen, module = "pellucid._native")]
 pub struct View {
     array: Array,
@@ -320,7 +319,7 @@ pub struct View {
 
 #[pymethods]
 impl View {
-    /// numpy's array interface, version 3.
+    /// Returns numpy's array interface, version 3.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let interface = PyDict::new(py);

@@ -1,15 +1,15 @@
-//! Errors of the engine as exceptions of the package, which are defined in `pellucid/errors.py`.
+//! Conversion of the engine's errors to the package's exceptions, which `pellucid/errors.py` defines.
 
 use pellucid_iterate::{JobError, ProgramError};
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
 
-/// A program that cannot be run.
+/// Creates the exception for an invalid program.
 pub fn program(py: Python<'_>, error: &ProgramError) -> PyErr {
     raise(py, "ProgramError", (error.to_string(),))
 }
 
-/// A job that did not end well.
+/// Creates the exception for a failed job.
 pub fn job(py: Python<'_>, error: &JobError) -> PyErr {
     match error {
         JobError::Kernel { stage, partition, cause } => {
@@ -19,9 +19,9 @@ pub fn job(py: Python<'_>, error: &JobError) -> PyErr {
     }
 }
 
-/// What a run was told cannot be: a place for snapshots that is none, a trace that cannot be written.
-pub fn setting(py: Python<'_>, words: String) -> PyErr {
-    raise(py, "ProgramError", (words,))
+/// Creates the exception for an invalid option of a run, such as a trace that cannot be written.
+pub fn setting(py: Python<'_>, message: String) -> PyErr {
+    raise(py, "ProgramError", (message,))
 }
 
 fn raise<'py>(py: Python<'py>, name: &str, arguments: impl PyCallArgs<'py>) -> PyErr {

@@ -1,8 +1,8 @@
-//! Exchanges between partitionings, whose two halves are callables of Python's.
+//! Exchanges between partitionings, whose two halves are Python callables.
 //!
-//! A scatter gets the arrays that it reads and an [`Outgoing`], which keeps copies of what it is given until the
-//! callable has returned. A gather gets its arrays and a list of sources with what they sent, as arrays that share
-//! the engine's memory. Both hold Python's lock, but for what they call without it.
+//! A scatter receives the arrays that it reads and an [`Outgoing`], which keeps copies of the sent arrays until the
+//! callable returns. A gather receives its arrays and a list of sources with the arrays that they sent, which share
+//! the engine's memory. Both run under the GIL, except for code that releases it.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,7 +13,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyTuple};
 
 use crate::array::Array;
-use crate::kernel::{MOST, describe};
+use crate::kernel::{MAX_ARRAYS, describe};
 
 /// The two halves of an exchange.
 pub struct Exchange {
@@ -23,7 +23,7 @@ pub struct Exchange {
 
 impl Exchange {
     /// Runs the scatter on one partition.
-    pub fn scatter(&self, reads: [Option<&Array>; MOST], out: &mut Engine<'_, Array>) -> KernelResult {
+    pub fn scatter(&self, reads: [Option<&Array>; MAX_ARRAYS], out: &mut Engine<'_, Array>) -> KernelResult {
         let (source, partitions) = (out.source(), out.partitions());
         let sent = Python::attach(|py| {
             let scatter = || -> PyResult<Vec<(Option<u32>, Array)>> {
@@ -48,8 +48,8 @@ impl Exchange {
     /// Runs the gather on one partition.
     pub fn gather(
         &self,
-        reads: [Option<&Array>; MOST],
-        writes: [Option<&mut Array>; MOST],
+        reads: [Option<&Array>; MAX_ARRAYS],
+        writes: [Option<&mut Array>; MAX_ARRAYS],
         chunks: &Incoming<'_, Array>,
     ) -> KernelResult {
         Python::attach(|py| {
@@ -69,18 +69,18 @@ impl Exchange {
 
 fn views<'py>(
     py: Python<'py>,
-    arrays: [Option<&Array>; MOST],
+    arrays: [Option<&Array>; MAX_ARRAYS],
     readonly: bool,
 ) -> PyResult<Vec<Bound<'py, PyAny>>> {
     arrays.iter().flatten().map(|array| array.view(py, readonly)).collect()
 }
 
-/// Where a scatter puts what it sends.
+/// The output of a scatter.
 #[pyclass(frozen, module = "pellucid._native")]
 pub struct Outgoing {
     source: u32,
     partitions: u32,
-    /// To one partition, or to all that get nothing else.
+    /// Arrays with their destination; `None` is all partitions that are sent nothing else.
     sent: Mutex<Vec<(Option<u32>, Array)>>,
 }
 
@@ -96,7 +96,7 @@ impl Outgoing {
 
 #[pymethods]
 impl Outgoing {
-    /// Sends an array to one partition, which may have been sent nothing else.
+    /// Sends an array to one partition. At most one array can be sent to each.
     fn send(&self, to: u32, array: &Bound<'_, PyAny>) -> PyResult<()> {
         self.put(Some(to), array)
     }
@@ -112,7 +112,7 @@ impl Outgoing {
         self.source
     }
 
-    /// How many partitions there are to send to.
+    /// Number of destination partitions.
     #[getter]
     fn partitions(&self) -> u32 {
         self.partitions

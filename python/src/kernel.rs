@@ -1,9 +1,9 @@
-//! What a task calls: a function that numba has compiled, or any callable of Python's.
+//! Kernels: functions compiled by numba, or any Python callables.
 //!
-//! A compiled kernel is an address of `int32 (void **arrays, intptr_t *lengths)`: the arrays' first numbers, and
-//! the lengths of all dimensions of all arrays, one after the other. It runs without Python's lock. Since
-//! such a function can say no more than that it failed, the same function is then called once more through
-//! Python, with the same arrays, for what it raises.
+//! A compiled kernel is the address of a function `int32 (void **arrays, intptr_t *lengths)`. Its arguments are
+//! pointers to the arrays' first elements, and the lengths of all dimensions of all arrays in order. It runs without
+//! the GIL. Such a function can only report that it failed, so the same function is then called again through
+//! Python, with the same arrays, to get its exception.
 
 use pellucid_iterate::program::KernelResult;
 use pyo3::prelude::*;
@@ -11,39 +11,43 @@ use pyo3::types::PyTuple;
 
 use crate::array::{Array, MAX_DIMENSIONS};
 
-/// Arrays that a kernel reads, and that it writes, at most.
-pub const MOST: usize = 8;
+/// Maximum number of arrays that a kernel reads, and that it writes.
+pub const MAX_ARRAYS: usize = 8;
 
 type Compiled = unsafe extern "C" fn(*const *mut u8, *const isize) -> i32;
 
 /// A kernel. See the [module](self).
 pub struct Kernel {
-    /// What Python calls.
+    /// The Python function.
     callable: Py<PyAny>,
     compiled: Option<Compiled>,
 }
 
 impl Kernel {
-    /// From a callable, and the address of what it was compiled to, which lives as long.
+    /// Creates a kernel from a callable and the address of its machine code, which the callable keeps alive.
     pub fn new(callable: Py<PyAny>, address: Option<usize>) -> Self {
-        // SAFETY: the package takes it from numba's compiled function, which the callable keeps.
+        // SAFETY: the address is that of numba's compiled function, which the callable keeps alive.
         let compiled = address.map(|address| unsafe { std::mem::transmute::<usize, Compiled>(address) });
         Kernel { callable, compiled }
     }
 
-    /// Runs it on one partition.
-    pub fn run(&self, reads: [Option<&Array>; MOST], writes: [Option<&mut Array>; MOST]) -> KernelResult {
+    /// Runs the kernel on one partition.
+    pub fn run(
+        &self,
+        reads: [Option<&Array>; MAX_ARRAYS],
+        writes: [Option<&mut Array>; MAX_ARRAYS],
+    ) -> KernelResult {
         let writes = writes.map(|array| array.map(|array| &*array));
         let status = match self.compiled {
             Some(compiled) => {
-                let mut starts = [std::ptr::null_mut(); 2 * MOST];
-                let mut lengths = [0isize; 2 * MOST * MAX_DIMENSIONS];
+                let mut starts = [std::ptr::null_mut(); 2 * MAX_ARRAYS];
+                let mut lengths = [0isize; 2 * MAX_ARRAYS * MAX_DIMENSIONS];
                 let mut slots = lengths.iter_mut();
                 for (start, array) in starts.iter_mut().zip(reads.iter().chain(&writes).flatten()) {
                     *start = array.start();
                     array.shape().iter().zip(&mut slots).for_each(|(length, slot)| *slot = *length as isize);
                 }
-                // SAFETY: the package compiled it for arrays of these types and dimensions.
+                // SAFETY: the function was compiled for arrays of these types and dimensions.
                 unsafe { compiled(starts.as_ptr(), lengths.as_ptr()) }
             }
             None => -1,
@@ -53,7 +57,10 @@ impl Kernel {
         }
         Python::attach(|py| self.call(py, reads, writes).map_err(|error| describe(py, &error)))?;
         match self.compiled {
-            Some(_) => Err(format!("it failed with status {status}").into()),
+            Some(_) => Err(format!(
+                "the compiled kernel failed with status {status}, but not when called from Python"
+            )
+            .into()),
             None => Ok(()),
         }
     }
@@ -61,8 +68,8 @@ impl Kernel {
     fn call(
         &self,
         py: Python<'_>,
-        reads: [Option<&Array>; MOST],
-        writes: [Option<&Array>; MOST],
+        reads: [Option<&Array>; MAX_ARRAYS],
+        writes: [Option<&Array>; MAX_ARRAYS],
     ) -> PyResult<()> {
         let read = reads.iter().flatten().map(|array| array.view(py, true));
         let write = writes.iter().flatten().map(|array| array.view(py, false));
@@ -72,7 +79,7 @@ impl Kernel {
     }
 }
 
-/// `ValueError: text (script.py, line 12)`.
+/// Formats an exception as `ValueError: text (script.py, line 12)`.
 pub fn describe(py: Python<'_>, error: &PyErr) -> String {
     let place = || -> PyResult<String> {
         let mut innermost = error.traceback(py).map(|traceback| traceback.into_any());

@@ -1,8 +1,9 @@
-//! The native half of the Python package `pellucid`: programs of arrays, run by `pellucid-iterate`.
+//! The native module of the Python package `pellucid`: programs of arrays, run by `pellucid-iterate`.
 //!
-//! The package (`pellucid/*.py`) is what people see; here is what it cannot do itself: partitions as memory
-//! that kernels and numpy share ([`array`]), compiled kernels called without Python's lock ([`kernel`]), arrays
-//! sent from partition to partition ([`exchange`]), and the engine ([`program`], [`run`]). SQL is not in it, so that it builds without DataFusion.
+//! The package (`pellucid/*.py`) is the public interface. This module provides partitions as memory that kernels and
+//! numpy share ([`array`]), calls of compiled kernels without the GIL ([`kernel`]), exchanges of arrays between
+//! partitions ([`exchange`]), and the engine ([`program`], [`run`]). It does not include SQL, so it builds without
+//! DataFusion.
 
 mod array;
 mod error;
@@ -11,7 +12,7 @@ mod kernel;
 mod program;
 mod run;
 
-/// What `pellucid._native` holds.
+/// The module `pellucid._native`.
 #[pyo3::pymodule]
 mod _native {
     #[pymodule_export]

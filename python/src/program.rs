@@ -1,7 +1,7 @@
-//! A program while Python builds it, and what the engine is given of it.
+//! A program built from Python, and its conversion to the engine's program.
 //!
-//! The package records statements, with loops and branches open while their bodies are recorded; [`Program::run`]
-//! then makes the engine's program of them, as often as it is called. Datasets are named by their number.
+//! The package records statements, in nested loops and branches. [`Program::run`] then builds the engine's program
+//! from them, on each call. Datasets are identified by their numbers.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use pyo3::prelude::*;
 
 use crate::array::{Array, Operation};
 use crate::exchange::Exchange;
-use crate::kernel::{Kernel, MOST};
+use crate::kernel::{Kernel, MAX_ARRAYS};
 use crate::run::{self, Options, Outcome};
 
-/// One statement, or several.
+/// A recorded statement, possibly with nested ones.
 enum Step {
     Transform {
         name: String,
@@ -36,7 +36,7 @@ enum Step {
         name: String,
         halves: Arc<Exchange>,
         sources: Vec<usize>,
-        /// By source; `None`: from all to all.
+        /// Destinations by source; `None` is all to all.
         routes: Option<Vec<Vec<u32>>>,
         reads: Vec<usize>,
         writes: Vec<usize>,
@@ -45,10 +45,10 @@ enum Step {
         name: String,
         on: usize,
     },
-    /// At most `most` times, and until the array `until` has something that is not zero.
+    /// Runs at most `max_iterations` times, and until the array `until` has a nonzero element.
     Loop {
         name: String,
-        most: u64,
+        max_iterations: u64,
         until: Option<usize>,
         body: Vec<Step>,
     },
@@ -60,9 +60,9 @@ enum Step {
     },
 }
 
-/// What is open.
+/// A loop or branch whose body is being recorded.
 enum Open {
-    Loop { name: String, most: u64 },
+    Loop { name: String, max_iterations: u64 },
     Then { name: String, on: usize },
     Otherwise { name: String, on: usize, then: Vec<Step> },
 }
@@ -70,19 +70,19 @@ enum Open {
 struct Content {
     name: String,
     partitions: Arc<[Array]>,
-    /// Some stage writes it: it is copied where it is needed, and is a result.
+    /// Whether any stage writes the dataset: then it is copied on load, and is an output.
     written: bool,
 }
 
-/// A plan, and its results by the dataset's number.
+/// A plan, and its outputs by dataset number.
 type Built = (Arc<Plan>, Vec<Option<Dataset<Array>>>);
 
-/// A program while it is built.
+/// A program under construction.
 #[pyclass(module = "pellucid._native")]
 pub struct Program {
     name: String,
     datasets: Vec<Content>,
-    /// Statements of what is open, outermost first.
+    /// Statements of the open loops and branches, outermost first.
     steps: Vec<Vec<Step>>,
     open: Vec<Open>,
 }
@@ -98,7 +98,7 @@ impl Program {
         Program { name, datasets: Vec::new(), steps: vec![Vec::new()], open: Vec::new() }
     }
 
-    /// Adds a dataset by its partitions; its number.
+    /// Adds a dataset from its partitions, and returns its number.
     fn dataset(&mut self, name: String, partitions: Vec<Bound<'_, PyAny>>) -> PyResult<usize> {
         let partitions = partitions.iter().map(Array::borrow).collect::<PyResult<_>>()?;
         self.datasets.push(Content { name, partitions, written: false });
@@ -113,8 +113,10 @@ impl Program {
         reads: Vec<usize>,
         writes: Vec<usize>,
     ) -> PyResult<()> {
-        if reads.len() > MOST || writes.len() > MOST {
-            return Err(wrong(&format!("a stage reads {MOST} datasets at most, and writes {MOST}")));
+        if reads.len() > MAX_ARRAYS || writes.len() > MAX_ARRAYS {
+            return Err(wrong(&format!(
+                "a stage reads at most {MAX_ARRAYS} datasets and writes at most {MAX_ARRAYS}"
+            )));
         }
         writes.iter().for_each(|&dataset| self.datasets[dataset].written = true);
         let kernel = Arc::new(Kernel::new(callable, address));
@@ -130,16 +132,16 @@ impl Program {
     fn reduce(&mut self, name: String, from: usize, into: usize, operation: &str) -> PyResult<()> {
         let operation = match operation {
             "sum" => Operation::Sum,
-            "min" => Operation::Least,
-            "max" => Operation::Most,
-            other => return Err(wrong(&format!("no reduction {other:?}; there are sum, min and max"))),
+            "min" => Operation::Min,
+            "max" => Operation::Max,
+            other => return Err(wrong(&format!("unknown reduction {other:?}; use sum, min or max"))),
         };
         self.datasets[into].written = true;
         self.push(Step::Reduce { name, from, into, operation });
         Ok(())
     }
 
-    /// `halves`: the scatter and the gather.
+    /// Adds an exchange; `halves` are the scatter and the gather.
     fn exchange(
         &mut self,
         name: String,
@@ -149,8 +151,10 @@ impl Program {
         reads: Vec<usize>,
         writes: Vec<usize>,
     ) -> PyResult<()> {
-        if [&sources, &reads, &writes].iter().any(|list| list.len() > MOST) {
-            return Err(wrong(&format!("a stage reads {MOST} datasets at most, and writes {MOST}")));
+        if [&sources, &reads, &writes].iter().any(|list| list.len() > MAX_ARRAYS) {
+            return Err(wrong(&format!(
+                "a stage reads at most {MAX_ARRAYS} datasets and writes at most {MAX_ARRAYS}"
+            )));
         }
         writes.iter().for_each(|&dataset| self.datasets[dataset].written = true);
         let halves = Arc::new(Exchange { scatter: halves.0, gather: halves.1 });
@@ -162,14 +166,16 @@ impl Program {
         self.push(Step::Observe { name, on });
     }
 
-    fn begin_loop(&mut self, name: String, most: u64) {
-        self.begin(Open::Loop { name, most });
+    fn begin_loop(&mut self, name: String, max_iterations: u64) {
+        self.begin(Open::Loop { name, max_iterations });
     }
 
     fn end_loop(&mut self, until: Option<usize>) -> PyResult<()> {
         match self.close() {
-            Some((Open::Loop { name, most }, body)) => self.push(Step::Loop { name, most, until, body }),
-            _ => return Err(wrong("a loop ends that did not begin")),
+            Some((Open::Loop { name, max_iterations }, body)) => {
+                self.push(Step::Loop { name, max_iterations, until, body })
+            }
+            _ => return Err(wrong("cannot end a loop: none is open")),
         }
         Ok(())
     }
@@ -181,7 +187,7 @@ impl Program {
     fn otherwise(&mut self) -> PyResult<()> {
         match self.close() {
             Some((Open::Then { name, on }, then)) => self.begin(Open::Otherwise { name, on, then }),
-            _ => return Err(wrong("`otherwise` outside of a branch")),
+            _ => return Err(wrong("cannot begin `otherwise`: it must be inside a branch, once")),
         }
         Ok(())
     }
@@ -194,15 +200,18 @@ impl Program {
             Some((Open::Otherwise { name, on, then }, otherwise)) => {
                 self.push(Step::Branch { name, on, then, otherwise });
             }
-            _ => return Err(wrong("a branch ends that did not begin")),
+            _ => return Err(wrong("cannot end a branch: none is open")),
         }
         Ok(())
     }
 
-    /// Runs the program to its end.
+    /// Runs the program until it ends.
     fn run(&self, py: Python<'_>, options: Options) -> PyResult<Outcome> {
         if !self.open.is_empty() {
-            return Err(crate::error::setting(py, "a loop or branch is still open".to_string()));
+            return Err(crate::error::setting(
+                py,
+                "cannot run the program: a loop or branch is still open; call run after its body".to_string(),
+            ));
         }
         let built = self.build(options.snapshot.is_some());
         let (plan, outputs) = built.map_err(|error| crate::error::program(py, &error))?;
@@ -217,7 +226,7 @@ impl Program {
         }
     }
 
-    /// What was opened last, with its statements.
+    /// Closes the innermost loop or branch, and returns it with its statements.
     fn close(&mut self) -> Option<(Open, Vec<Step>)> {
         Some((self.open.pop()?, self.steps.pop()?))
     }
@@ -227,8 +236,8 @@ impl Program {
         self.steps.push(Vec::new());
     }
 
-    /// The engine's plan, and its datasets by number; `None`: no result. `identified`: snapshots of other data, or of
-    /// other numbers in statements, are not this program's.
+    /// Builds the engine's plan and its outputs by dataset number. With `identified`, the data and the parameters of
+    /// statements become part of the fingerprint, so that snapshots of other data are not used.
     fn build(&self, identified: bool) -> Result<Built, ProgramError> {
         let mut program = pellucid_iterate::Program::new(&self.name);
         if identified {
@@ -257,7 +266,7 @@ impl Program {
 /// Adds statements to the engine's program.
 fn add(program: &mut pellucid_iterate::Program, datasets: &[Dataset<Array>], steps: &[Step]) {
     let list = |numbers: &[usize]| {
-        let mut list = [None; MOST];
+        let mut list = [None; MAX_ARRAYS];
         list.iter_mut().zip(numbers).for_each(|(slot, &number)| *slot = Some(datasets[number]));
         list
     };
@@ -280,7 +289,7 @@ fn add(program: &mut pellucid_iterate::Program, datasets: &[Dataset<Array>], ste
             Step::Exchange { name, halves, sources, routes, reads, writes } => {
                 let (scatter, gather) = (halves.clone(), halves.clone());
                 let route = routes.clone().map_or(Route::All, Route::Fixed);
-                let scatters = move |reads: [Option<&Array>; MOST], out: &mut Outgoing<'_, Array>| {
+                let scatters = move |reads: [Option<&Array>; MAX_ARRAYS], out: &mut Outgoing<'_, Array>| {
                     scatter.scatter(reads, out)
                 };
                 program.scatter(name, list(sources), route, scatters).gather(
@@ -290,9 +299,9 @@ fn add(program: &mut pellucid_iterate::Program, datasets: &[Dataset<Array>], ste
                 );
             }
             Step::Observe { name, on } => program.observe(name, datasets[*on], Array::first),
-            Step::Loop { name, most, until, body } => {
+            Step::Loop { name, max_iterations, until, body } => {
                 let until = until.map(|number| datasets[number]);
-                add_loop(program, name, *most, until, |program| add(program, datasets, body));
+                add_loop(program, name, *max_iterations, until, |program| add(program, datasets, body));
             }
             Step::Branch { name, on, then, otherwise } => program.if_signal(
                 name,
@@ -305,15 +314,15 @@ fn add(program: &mut pellucid_iterate::Program, datasets: &[Dataset<Array>], ste
     }
 }
 
-/// A loop with one signal an iteration: iterations are counted, and `until` is asked, in one dataset.
+/// Adds a loop with one signal per iteration. A single dataset holds the iteration count and the result of `until`.
 fn add_loop(
     program: &mut pellucid_iterate::Program,
     name: &str,
-    most: u64,
+    max_iterations: u64,
     until: Option<Dataset<Array>>,
     body: impl FnOnce(&mut pellucid_iterate::Program),
 ) {
-    program.made_from(most);
+    program.made_from(max_iterations);
     let count = program.dataset(format!("{name}: iterations, end"), 1, |_| Ok((0u64, false)));
     program.transform(format!("{name}: from 0"), (), count, |(), count| {
         *count = (0, false);
@@ -321,12 +330,13 @@ fn add_loop(
     });
     program.repeat(name, |program| {
         body(program);
-        let mut reads = [None; MOST];
+        let mut reads = [None; MAX_ARRAYS];
         reads[0] = until;
         program.transform(format!("{name}: count"), reads, count, |reads, count| {
             *count = (count.0 + 1, reads[0].is_some_and(|until: &Array| until.is_set()));
             Ok(())
         });
-        program.while_signal(format!("{name}: again"), count, move |count| count.0 < most && !count.1);
+        program
+            .while_signal(format!("{name}: again"), count, move |count| count.0 < max_iterations && !count.1);
     });
 }

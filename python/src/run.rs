@@ -1,4 +1,4 @@
-//! Running a program from Python: the lock is free meanwhile, and Ctrl-C ends the job.
+//! Running a program from Python, with the GIL released, and Ctrl-C ending the job.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -12,7 +12,7 @@ use pyo3::types::PyDict;
 
 use crate::array::Array;
 
-/// How a program is run: the items of a dictionary.
+/// Options for running a program, passed as a dictionary.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct Options {
@@ -24,7 +24,7 @@ pub struct Options {
     pub wait_limit_s: f64,
 }
 
-/// What a run gave.
+/// The outcome of a run.
 #[pyclass(frozen, module = "pellucid._native")]
 pub struct Outcome {
     outcome: pellucid_iterate::Outcome,
@@ -33,7 +33,7 @@ pub struct Outcome {
 
 #[pymethods]
 impl Outcome {
-    /// The partitions of a dataset that a stage writes.
+    /// Returns the partitions of a dataset that a stage writes.
     fn partitions<'py>(&self, py: Python<'py>, dataset: usize) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let marked = self.outputs.get(dataset).copied().flatten();
         let marked = marked.ok_or_else(|| pyo3::exceptions::PyKeyError::new_err(dataset))?;
@@ -41,43 +41,43 @@ impl Outcome {
         partitions.iter().map(|array| array.view(py, false)).collect()
     }
 
-    /// Iterations of outermost loops.
+    /// Number of iterations of outermost loops.
     #[getter]
     fn iterations(&self) -> u64 {
         self.outcome.iterations
     }
 
-    /// The iteration of an earlier run's snapshot that the program went on from; none: it began at its start.
+    /// Iteration of the earlier run's snapshot that it resumed from, or `None` if it started from the beginning.
     #[getter]
     fn resumed_at(&self) -> Option<u64> {
         self.outcome.resumed_at
     }
 
-    /// Tasks that ran.
+    /// Number of tasks run.
     #[getter]
     fn tasks(&self) -> u64 {
         self.outcome.tasks
     }
 
-    /// From start to end, loading included.
+    /// Seconds from start to end, including loading.
     #[getter]
     fn elapsed_s(&self) -> Option<f64> {
         self.outcome.elapsed_ns.map(|ns| ns as f64 / 1e9)
     }
 
-    /// What iterations took, in order, the first left out.
+    /// Seconds of each iteration except the first.
     #[getter]
     fn iteration_s(&self) -> Vec<f64> {
         self.outcome.iterations_ns.iter().map(|ns| *ns as f64 / 1e9).collect()
     }
 
-    /// Core time in tasks, over all workers.
+    /// Core time spent in tasks, in seconds, over all workers.
     #[getter]
     fn busy_s(&self) -> Option<f64> {
         self.outcome.busy_ns.map(|ns| ns as f64 / 1e9)
     }
 
-    /// Last numbers of what was observed, by name.
+    /// Latest observed values by name.
     #[getter]
     fn observed(&self) -> BTreeMap<String, f64> {
         self.outcome.observed.clone()
@@ -95,9 +95,9 @@ pub fn run(
     let snapshots = match &options.snapshot {
         None => None,
         Some(place) => Some(Snapshots {
-            place: place
-                .parse()
-                .map_err(|error| crate::error::setting(py, format!("snapshot {place}: {error}")))?,
+            place: place.parse().map_err(|error| {
+                crate::error::setting(py, format!("invalid snapshot location {place}: {error}"))
+            })?,
             every_iterations: options.snapshot_every,
         }),
     };
@@ -112,12 +112,12 @@ pub fn run(
         memory: Vec::new(),
         progress: Some(Box::new(move |progress| watch.show(progress))),
         control: Some(control),
-        // More than it holds is for ever.
+        // Longer than a duration can hold means no limit.
         wait_limit: Duration::try_from_secs_f64(options.wait_limit_s).unwrap_or(Duration::MAX),
     };
     let ran = py.detach(|| {
         let ran = pellucid_iterate::run(plan, run_options);
-        // A job that failed leaves its trace, too.
+        // Finish the trace of a failed job too.
         (ran, recorder.map_or(Ok(()), |recorder| recorder.finish().map(drop)))
     });
     if let Some(error) = raised.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -125,9 +125,9 @@ pub fn run(
     }
     let outcome = ran.0.map_err(|error| crate::error::job(py, &error))?;
     if let Err(error) = ran.1 {
-        // The result is there, and stays.
-        let words = CString::new(error.to_string()).unwrap_or_default();
-        PyErr::warn(py, &py.get_type::<pyo3::exceptions::PyRuntimeWarning>(), &words, 1)?;
+        // The job succeeded, so only warn.
+        let message = CString::new(error.to_string()).unwrap_or_default();
+        PyErr::warn(py, &py.get_type::<pyo3::exceptions::PyRuntimeWarning>(), &message, 1)?;
     }
     Ok(Outcome { outcome, outputs })
 }
@@ -142,10 +142,10 @@ fn record(py: Python<'_>, path: &str) -> PyResult<Recorder> {
     Recorder::start(options).map_err(|error| crate::error::setting(py, error.to_string()))
 }
 
-/// Looks after Python while the job runs, on the thread that called.
+/// A progress callback that handles Python signals on the calling thread while the job runs.
 struct Watch {
     control: JobControl,
-    /// What a signal or the callback raised.
+    /// Exception raised by a signal or by the callback.
     raised: Arc<Mutex<Option<PyErr>>>,
     callback: Option<Py<PyAny>>,
 }

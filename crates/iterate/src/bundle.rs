@@ -207,7 +207,11 @@ impl Bundle {
             Some(Chunk::Encoded(bytes)) => match decode(&bytes) {
                 Ok(decoded) => Some(Chunk::Typed(decoded)),
                 Err(error) => {
-                    return Err(self.failure(plan, gather.statement, format!("cannot decode a chunk: {error}")));
+                    return Err(self.failure(
+                        plan,
+                        gather.statement,
+                        format!("cannot decode a chunk: {error}"),
+                    ));
                 }
             },
             other => other,
@@ -245,7 +249,7 @@ impl Bundle {
     pub fn panicked(&self, plan: &Plan, panic: &(dyn std::any::Any + Send)) -> JobError {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        self.failure(plan, self.running, format!("it panicked: {}", text.unwrap_or("without a message")))
+        self.failure(plan, self.running, format!("the kernel panicked: {}", text.unwrap_or("no message")))
     }
 
     /// Runs tasks until the bundle has to wait or yield.

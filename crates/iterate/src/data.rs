@@ -247,7 +247,10 @@ mod tests {
 
     #[test]
     fn decoding_malformed_bytes_fails() {
-        assert_eq!(Vec::<f64>::decode(&[1, 2, 3]).unwrap_err().to_string(), "invalid length of 3 bytes for vector of f64");
+        assert_eq!(
+            Vec::<f64>::decode(&[1, 2, 3]).unwrap_err().to_string(),
+            "invalid length of 3 bytes for vector of f64"
+        );
         assert!(<(Vec<u8>, u8)>::decode(&[255; 8]).is_err());
         assert!(bool::decode(&[2]).is_err());
     }

@@ -119,7 +119,10 @@ impl fmt::Display for JobError {
                 write!(f, "dataset {dataset:?}, partition {partition}: {cause}")
             }
             Self::Snapshot { place, cause } => {
-                write!(f, "snapshot {place}: {cause}; free some space or choose another location for snapshots")
+                write!(
+                    f,
+                    "snapshot {place}: {cause}; free some space or choose another location for snapshots"
+                )
             }
             Self::WorkerLost { worker, cause } => write!(f, "worker {worker} was lost: {cause}"),
             Self::Connection { peer, cause } => write!(f, "{peer}: {cause}"),

@@ -61,7 +61,9 @@ impl Routes {
                 let Some(from) = from.get_mut(destination as usize) else {
                     return Err((
                         source as u32,
-                        format!("partition {destination} is out of range; there are {destinations} partitions"),
+                        format!(
+                            "partition {destination} is out of range; there are {destinations} partitions"
+                        ),
                     ));
                 };
                 from.push(source as u32);
@@ -152,21 +154,22 @@ impl<C: Data> Outgoing<'_, C> {
     /// route.
     pub fn send(&mut self, to: u32, chunk: C) {
         let Some(place) = self.routes.place_of(self.source, to) else {
-            self.wrong.get_or_insert_with(|| format!("it sent to partition {to}, which is not on its route"));
+            self.wrong
+                .get_or_insert_with(|| format!("cannot send to partition {to}: it is not on the route"));
             return;
         };
         if self.sent.chunks.len() <= place {
             self.sent.chunks.resize(place + 1, None);
         }
         if self.sent.chunks[place].replace(Arc::new(chunk)).is_some() {
-            self.wrong.get_or_insert_with(|| format!("it sent twice to partition {to}"));
+            self.wrong.get_or_insert_with(|| format!("cannot send to partition {to} twice"));
         }
     }
 
     /// Sends one shared chunk to every partition on the route that is sent no other.
     pub fn send_all(&mut self, chunk: C) {
         if self.sent.all.replace(Arc::new(chunk)).is_some() {
-            self.wrong.get_or_insert_with(|| "it sent twice to all partitions".into());
+            self.wrong.get_or_insert_with(|| "cannot send to all partitions twice".into());
         }
     }
 }

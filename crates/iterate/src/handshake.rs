@@ -101,7 +101,9 @@ fn read_hello(stream: &mut TcpStream, fingerprint: u64) -> Result<Vec<u8>, Resul
         return Err(Ok("it does not speak this protocol; check the address".into()));
     }
     if hello[7] != MAGIC[7] {
-        return Err(Ok("it runs another version of the protocol; start both ends from the same build".into()));
+        return Err(
+            Ok("it runs another version of the protocol; start both ends from the same build".into()),
+        );
     }
     stream.read_exact(&mut hello[8..]).map_err(Err)?;
     if hello[8..16] != fingerprint.to_le_bytes() {

@@ -204,7 +204,9 @@ impl Mesh {
         if sends {
             let mut links = self.links.write().unwrap_or_else(PoisonError::into_inner);
             if self.rank == CONTROLLER && links.contains_key(&peer) {
-                return Err("a worker with this rank is already connected; give each worker its own rank".into());
+                return Err(
+                    "a worker with this rank is already connected; give each worker its own rank".into()
+                );
             }
             links.insert(peer, link.clone());
         }

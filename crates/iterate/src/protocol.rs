@@ -102,7 +102,10 @@ impl Worker {
     fn begin(&self, generation: u32, job_state: Arc<JobState>) {
         if !self.quiesce() {
             let limit = std::time::Duration::from_secs(60);
-            self.fail(JobError::TimedOut { waited_for: "a task to finish before the rollback".into(), limit });
+            self.fail(JobError::TimedOut {
+                waited_for: "a task to finish before the rollback".into(),
+                limit,
+            });
             return;
         }
         self.generation.store(generation, Ordering::Release);

@@ -147,6 +147,6 @@ pub(crate) fn load_partition(plan: &Plan, dataset: usize, index: u32) -> Result<
     let wrong = |cause: String| JobError::Load { dataset: spec.name.clone(), partition: index, cause };
     match catch_unwind(AssertUnwindSafe(|| (spec.load)(index))) {
         Ok(loaded) => loaded.map_err(|cause| wrong(cause.to_string())),
-        Err(_) => Err(wrong("its loader panicked".into())),
+        Err(_) => Err(wrong("the loader panicked".into())),
     }
 }

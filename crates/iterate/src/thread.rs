@@ -280,7 +280,8 @@ impl Worker {
             let state = match (bundle.saved[dataset], &self.store) {
                 (Some(epoch), Some(store)) => {
                     let bytes = store.load(&object(&self.plan, dataset as u32, bundle.index, epoch))?;
-                    (spec.decode)(&bytes).map_err(|error| wrong(format!("cannot decode its snapshot: {error}")))?
+                    (spec.decode)(&bytes)
+                        .map_err(|error| wrong(format!("cannot decode its snapshot: {error}")))?
                 }
                 _ => crate::sequential::load_partition(&self.plan, dataset, bundle.index)?,
             };

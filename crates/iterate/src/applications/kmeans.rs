@@ -109,8 +109,10 @@ fn typed<T: Real>(table: Arc<Table>, options: &Options) -> Result<Job<Clusters>,
     let limits = (options.tolerance, options.iterations, options.precision);
     program.made_from((table.identity(), &features, &first, k, seed, limits));
     let bytes_per_iteration = (table.rows() * width * size_of::<T>()) as u64;
-    let state =
-        State { max_iterations: options.iterations.max(1), ..State::new(table.rows(), first, options.tolerance) };
+    let state = State {
+        max_iterations: options.iterations.max(1),
+        ..State::new(table.rows(), first, options.tolerance)
+    };
     let state = program.dataset("centers", 1, move |_| Ok(state.clone()));
     let ranges = table.clone();
     let starts = program.dataset("first rows", partitions, move |partition| {
@@ -327,7 +329,8 @@ impl Data for State {
         let &[inertia, iterations, converged, rows, tolerance, max_iterations] = &head[..] else {
             return Err(DataError::new(format!("invalid centers of {} bytes", bytes.len())));
         };
-        let (iterations, converged, max_iterations) = (iterations as u64, converged != 0.0, max_iterations as u64);
+        let (iterations, converged, max_iterations) =
+            (iterations as u64, converged != 0.0, max_iterations as u64);
         Ok(State { centers, inertia, iterations, converged, rows, tolerance, max_iterations })
     }
 

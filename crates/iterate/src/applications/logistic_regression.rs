@@ -201,11 +201,17 @@ fn columns(table: &Table, options: &Options) -> Result<Vec<String>, ApplicationE
         None => table.numeric_columns().into_iter().filter(|name| *name != options.label).collect(),
     };
     if columns.contains(&options.label) {
-        return usage(format!("column {} is the label and cannot also be a feature; remove it from --features", options.label));
+        return usage(format!(
+            "column {} is the label and cannot also be a feature; remove it from --features",
+            options.label
+        ));
     }
     columns.iter().try_for_each(|name| table.require(name))?;
     if columns.is_empty() {
-        return usage(format!("no column of numbers but the label, {}; add at least one numeric feature", options.label));
+        return usage(format!(
+            "no column of numbers but the label, {}; add at least one numeric feature",
+            options.label
+        ));
     }
     columns.push(options.label.clone());
     Ok(columns)

@@ -129,7 +129,8 @@ where
     let degrees = Arc::new(out_degrees);
     let dangling = degrees.iter().filter(|degree| **degree == 0).count() as f64 / n;
     let base = move |dangling: f64, damping: f64| ((1.0 - damping) + damping * dangling) / n;
-    let (damping, tolerance, max_iterations) = (options.damping, options.tolerance, options.iterations.max(1));
+    let (damping, tolerance, max_iterations) =
+        (options.damping, options.tolerance, options.iterations.max(1));
 
     let mut program = Program::new("PageRank");
     program.made_from(made_from);

@@ -156,7 +156,11 @@ mod tests {
         (a * a + 100.0 * b * b, vec![-2.0 * a - 400.0 * x[0] * b, 200.0 * b])
     }
 
-    fn solve(mut solver: Solver, max_evaluations: u64, function: impl Fn(&[f64]) -> (f64, Vec<f64>)) -> Solver {
+    fn solve(
+        mut solver: Solver,
+        max_evaluations: u64,
+        function: impl Fn(&[f64]) -> (f64, Vec<f64>),
+    ) -> Solver {
         while solver.status == Status::Running && solver.evaluations < max_evaluations {
             let (value, gradient) = function(&solver.point);
             solver.update(value, gradient);

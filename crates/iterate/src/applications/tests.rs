@@ -31,11 +31,7 @@ fn outcome<R: PartialEq + fmt::Debug>(
     };
     let (first, others) = (one(1)?, [one(2)?, one(4)?]);
     for other in others {
-        assert_eq!(
-            (other.iterations, &other.result),
-            (first.iterations, &first.result),
-            "not bit-identical"
-        );
+        assert_eq!((other.iterations, &other.result), (first.iterations, &first.result), "not bit-identical");
     }
     Ok(first)
 }

@@ -164,7 +164,10 @@ fn number(path: &Path, named: Vec<(u64, u64)>, vertices: Option<u64>) -> Result<
     };
     let count = if dense { vertices.unwrap_or(largest + 1) } else { names.len() as u64 };
     if count > u64::from(u32::MAX) {
-        return Err(InputError::Failed(format!("{} has more than 2^32 vertices, the maximum", path.display())));
+        return Err(InputError::Failed(format!(
+            "{} has more than 2^32 vertices, the maximum",
+            path.display()
+        )));
     }
     let place =
         |name: u64| if dense { name as usize } else { names.binary_search(&name).unwrap_or_default() };

@@ -272,7 +272,10 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, InputError> {
         }
         files[before..].sort();
         if files.len() == before {
-            return Err(InputError::Failed(format!("{} is a folder without files; check the path", path.display())));
+            return Err(InputError::Failed(format!(
+                "{} is a folder without files; check the path",
+                path.display()
+            )));
         }
     }
     Ok(files)

@@ -23,9 +23,9 @@ pub fn check(path: &Path) -> Result<(), InputError> {
         )));
     }
     match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
-            Err(InputError::Usage(format!("cannot write {shown}: {} is not a folder; create it first", folder.display())))
-        }
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => Err(InputError::Usage(
+            format!("cannot write {shown}: {} is not a folder; create it first", folder.display()),
+        )),
         _ => Ok(()),
     }
 }

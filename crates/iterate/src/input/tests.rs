@@ -133,7 +133,8 @@ fn text_and_tables_give_the_same_graph() -> Result<(), InputError> {
         let all = edges::read(&path, Some(101))?;
         assert_eq!((all.vertices.len(), all.edges[0]), (101, (0, 2)));
         assert!(
-            message(edges::read(&path, Some(100))).contains("vertex 100 is out of range: with --vertices 100")
+            message(edges::read(&path, Some(100)))
+                .contains("vertex 100 is out of range: with --vertices 100")
         );
     }
     let far = edges::read(&file(&folder, "b.el", "9007199254740993 5\n5 1\n"), None)?;

@@ -48,7 +48,8 @@ impl<T: Plain> Pages<T> {
     /// If the kernel has no memory, with the requested size.
     pub fn zeroed(len: usize) -> io::Result<Self> {
         let refuse = |why: String| io::Error::new(io::ErrorKind::OutOfMemory, why);
-        let too_large = || refuse(format!("cannot allocate {len} values: the size exceeds the address space"));
+        let too_large =
+            || refuse(format!("cannot allocate {len} values: the size exceeds the address space"));
         let bytes = len.checked_mul(mem::size_of::<T>()).ok_or_else(too_large)?;
         let huge = bytes >= HUGE_BYTES;
         let mapped_bytes =
