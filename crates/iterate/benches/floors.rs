@@ -1,8 +1,8 @@
-//! What scheduling costs: an empty task, a task with a quarter of a microsecond of work beside that work
-//! alone, and a round of broadcast, gather and signal, on one thread, on two, on more threads than cores, and
-//! over TCP between two processes and between more than there are cores.
+//! Scheduling overhead: an empty task, a task with 0.25 µs of work compared with that work alone, and a round of
+//! broadcast, gather and signal. Rounds run on one thread, two threads, more threads than cores, and over TCP
+//! between two processes and between more processes than cores.
 //!
-//! `cargo bench -p pellucid-iterate`. What is to be reached is in `bench/iterate/targets.py`: 12 ns a task, 1 µs a
+//! Run with `cargo bench -p pellucid-iterate`. `bench/iterate/targets.py` holds the targets: 12 ns per task, 1 µs per
 //! round on two threads, 40 µs over TCP, 100 µs with four threads or processes on two cores.
 
 use std::process::{Command, Stdio};
@@ -14,13 +14,13 @@ use pellucid_iterate::{
     Cluster, Invitation, Outcome, Plan, Program, RunOptions, WorkerSettings, control, run, work,
 };
 
-/// Stages of one task a partition between two signals, so that tasks and not signals are measured.
+/// Stages with one task per partition between two signals, so that tasks dominate the measurement.
 const STAGES: u64 = 1_000;
 
-/// Steps of [`work`] that take about a quarter of a microsecond.
+/// Steps of [`work_a_while`] that take about a quarter of a microsecond.
 const STEPS: u32 = 150;
 
-/// Work of which each step waits for the one before, so that it takes as long wherever it runs.
+/// Runs sequentially dependent steps, which take the same time wherever they run.
 #[inline(never)]
 fn work_a_while(data: &mut u64) {
     for _ in 0..STEPS {
@@ -28,7 +28,7 @@ fn work_a_while(data: &mut u64) {
     }
 }
 
-/// Iterations of many stages with the same kernel.
+/// A program of iterations with many stages of the same kernel.
 fn tasks(partitions: u32, iterations: u64, kernel: fn(&mut u64)) -> Arc<Plan> {
     let mut program = Program::new("tasks");
     let data = program.dataset("data", partitions, |_| Ok(1u64));
@@ -43,7 +43,7 @@ fn tasks(partitions: u32, iterations: u64, kernel: fn(&mut u64)) -> Arc<Plan> {
     program.build().unwrap()
 }
 
-/// Rounds: one partition to all, each answers, and a signal follows from the answers.
+/// A program of rounds: broadcast from one partition, answers from all, and a signal computed from the answers.
 fn rounds(partitions: u32, iterations: u64) -> Arc<Plan> {
     let mut program = Program::new("rounds");
     let (model, total) =
@@ -65,14 +65,14 @@ fn threads(plan: Arc<Plan>, threads: usize) -> Outcome {
     run(plan, RunOptions { threads, ..RunOptions::default() }).unwrap()
 }
 
-/// Time of so many iterations, from start to end. The counter of `times` is ahead of the rest by up to a window, so
-/// that the times of its signals say less where there are few iterations.
+/// Scales the whole run's time to `wanted` iterations. The counter of `times` can run ahead by up to a window, so
+/// the times of its signals are inaccurate for few iterations.
 fn whole(outcome: &Outcome, ran: u64, wanted: u64) -> Duration {
     let each = outcome.elapsed_ns.unwrap_or(0) as f64 / ran as f64;
     Duration::from_nanos((each * wanted as f64) as u64)
 }
 
-/// Time of the iterations, without starting and loading.
+/// Scales the iterations' time, without startup and loading, to `wanted` iterations.
 fn iterations(outcome: &Outcome, wanted: u64) -> Duration {
     let each: u64 = outcome.iterations_ns.iter().sum();
     Duration::from_nanos((each as f64 / outcome.iterations_ns.len().max(1) as f64 * wanted as f64) as u64)
@@ -81,7 +81,7 @@ fn iterations(outcome: &Outcome, wanted: u64) -> Duration {
 const ROUNDS: &str = "PELLUCID_BENCH_ROUNDS";
 const WORKERS: &str = "PELLUCID_BENCH_WORKERS";
 
-/// Rounds over so many processes, each with one partition.
+/// Runs rounds over `workers` processes, each with one partition.
 fn over_tcp(workers: u32, count: u64) -> Outcome {
     control(
         rounds(workers, count),
@@ -102,22 +102,22 @@ fn over_tcp(workers: u32, count: u64) -> Outcome {
 }
 
 fn main() {
-    if let Some((invitation, rank)) = Invitation::from_environment().expect("a whole invitation") {
+    if let Some((invitation, rank)) = Invitation::from_environment().expect("a complete invitation") {
         let number = |name| std::env::var(name).unwrap().parse::<u64>().unwrap();
         let plan = rounds(number(WORKERS) as u32, number(ROUNDS));
         work(plan, &invitation, &WorkerSettings { rank, ..WorkerSettings::default() }).unwrap();
         return;
     }
     let mut criterion = Criterion::default().configure_from_args().sample_size(10);
-    // So many iterations at least that starting and ending, a millisecond or two, do not count.
+    // A minimum of iterations makes startup and shutdown, a millisecond or two, negligible.
     let kinds = [("empty task", (|_| ()) as fn(&mut u64), 5_000), ("task with work", work_a_while, 200)];
-    for (name, kernel, least) in kinds {
+    for (name, kernel, min_iterations) in kinds {
         let mut group = criterion.benchmark_group(name);
         for (count, partitions) in [(1, 10), (2, 20)] {
             group.throughput(Throughput::Elements(STAGES * u64::from(partitions)));
             group.bench_function(BenchmarkId::new("threads", count), |bencher| {
                 bencher.iter_custom(|wanted| {
-                    let ran = wanted.max(least);
+                    let ran = wanted.max(min_iterations);
                     whole(&threads(tasks(partitions, ran, kernel), count), ran, wanted)
                 });
             });

@@ -1,8 +1,8 @@
-//! How long the kernels' passes take beside the memory's limit: the same bytes, only read and added up.
+//! Compares the time of the kernels' passes with the memory's limit: the time to read and sum the same bytes.
 //!
-//! `cargo bench -p pellucid-iterate --bench kernels [-- ROWS]`, on a machine that does nothing else. Kernels
-//! and limit take turns, round by round; each line is a kernel, the number of threads, the median pass over
-//! the limit, and the range that the middle half of the rounds spans.
+//! Run `cargo bench -p pellucid-iterate --bench kernels [-- ROWS]` on an idle machine. Kernel and limit alternate
+//! in rounds. Each line shows a kernel, the number of threads, the median ratio of pass to limit, and the range of
+//! the middle half of the rounds.
 
 use std::sync::Barrier;
 use std::time::Instant;
@@ -17,13 +17,13 @@ use pellucid_iterate::kernels::simd::Real;
 const FEATURES: usize = 20;
 const CENTERS: usize = 10;
 const ROUNDS: usize = 9;
-/// Passes in a round; the fastest counts, as for the limit.
+/// Passes per round, of which the fastest counts, as for the limit.
 const PASSES: usize = 5;
 
-/// Rows with a label of 0 or 1 in their last column.
+/// Creates rows with a label of 0 or 1 in the last column.
 fn table<T: Real>(rows: usize, seed: u64) -> Rows<T> {
     let (mut table, mut random) = (Rows::zeroed(rows, FEATURES + 1).expect("memory"), Random::new(seed));
-    // Few values, used again: drawing all of them would take longer than measuring.
+    // Reuses a few values: drawing all of them would take longer than measuring.
     let values: Vec<f64> = (0..4093).map(|_| random.normal()).collect();
     for row in 0..rows {
         for column in 0..FEATURES {
@@ -34,7 +34,7 @@ fn table<T: Real>(rows: usize, seed: u64) -> Rows<T> {
     table
 }
 
-/// Seconds of the fastest pass of all threads together.
+/// Returns the seconds of the fastest pass, as the maximum over threads.
 fn pass<T: Real>(tables: &[Rows<T>], kernel: &(impl Fn(&Rows<T>) + Sync)) -> f64 {
     let barrier = Barrier::new(tables.len());
     let of_thread = |table: &Rows<T>| {
@@ -81,7 +81,7 @@ fn all<T: Real>(precision: &str, threads: usize, rows: usize) {
 }
 
 fn main() {
-    // Cargo itself passes `--bench`.
+    // Cargo also passes `--bench`.
     let rows = std::env::args().find_map(|argument| argument.parse().ok()).unwrap_or(2_000_000);
     for threads in [1, 2] {
         all::<f64>("f64", threads, rows);

@@ -1,22 +1,22 @@
-//! Strong scaling in the simulator: the same work on 1 to 1,000 workers, counting messages.
+//! Strong scaling in the simulator: the same work on 1 to 1,000 workers, with counts of messages.
 //!
 //! `cargo run --release -p pellucid-iterate --example scaling` prints a line of JSON for each number of workers:
-//! virtual time an iteration, messages between workers an iteration, and the controller's messages of a short
-//! job and of one of ten times as many iterations, which have to be the same.
+//! virtual time per iteration, messages between workers per iteration, and the controller's messages in a short
+//! job and in one with ten times as many iterations, which must be equal.
 
 use std::sync::Arc;
 
 use pellucid_iterate::simulator::{Simulated, Simulation, simulate};
 use pellucid_iterate::{Plan, Program};
 
-/// Partitions of the data: two a worker where there are most.
+/// Partitions of the data: two per worker at the largest scale.
 const PARTITIONS: u32 = 2_000;
-/// Core time of a partition's task, which is what a core does with 20 MB.
+/// Core time of a partition's task, about the time to process 20 MB.
 const TASK_NS: u64 = 1_000_000;
 /// Iterations of the short job.
 const ITERATIONS: u64 = 3;
 
-/// Iterations as regression has them: a model to all, a task a partition, a sum.
+/// Iterations like those of a regression: broadcast a model, run a task per partition, and reduce a sum.
 fn descent(iterations: u64) -> Arc<Plan> {
     let mut program = Program::new("descent");
     let (local, part) = (
@@ -39,7 +39,7 @@ fn descent(iterations: u64) -> Arc<Plan> {
         body.while_signal("again", model, move |model| *model < iterations);
     });
     program.output(model);
-    program.build().expect("a program that is right")
+    program.build().expect("a valid program")
 }
 
 fn run(workers: u32, iterations: u64) -> Simulated {
@@ -49,7 +49,7 @@ fn run(workers: u32, iterations: u64) -> Simulated {
         limit_ns: u64::MAX,
         ..Simulation::default()
     };
-    simulate(&descent(iterations), &simulation).expect("a job that ends")
+    simulate(&descent(iterations), &simulation).expect("a successful job")
 }
 
 fn main() {

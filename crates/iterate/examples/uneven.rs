@@ -1,9 +1,9 @@
-//! What becomes of iterations when workers change, over real processes of one thread each: one gets slow by half, one
-//! comes, one goes.
+//! Measures the effect of changing workers on iterations, over real processes with one thread each: one worker slows
+//! down to half its speed, one joins, one leaves.
 //!
-//! `cargo run --release -p pellucid-iterate --example uneven` prints a line of JSON for each: mean iterations in
-//! milliseconds before the fortieth, in the ten after it, and in the twenty after those; what the workers' speed
-//! allows from then on; partitions that moved; and how often the job went back.
+//! `cargo run --release -p pellucid-iterate --example uneven` prints a line of JSON for each case: mean iterations in
+//! milliseconds before the fortieth, in the ten after it, and in the twenty after those; the ideal for the workers'
+//! speed from then on; the number of migrated partitions; and the number of recoveries.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,16 +15,16 @@ use pellucid_iterate::{
 
 const PARTITIONS: u32 = 24;
 const ITERATIONS: u64 = 100;
-/// The iteration from which on something is different.
+/// Iteration at which the workers change.
 const CHANGED_AT: u64 = 40;
-/// Steps of a task, of which each waits for the one before: some 4 ms.
+/// Sequentially dependent steps of a task, which take about 4 ms.
 const STEPS: u32 = 2_500_000;
-/// Tells a worker process after how many tasks it gets slow.
+/// Environment variable with the number of tasks after which a worker process slows down.
 const SLOW: &str = "PELLUCID_UNEVEN_SLOW";
 
-/// Tasks that this process has done.
+/// Number of tasks that this process has run.
 static DONE: AtomicU32 = AtomicU32::new(0);
-/// After how many it gets slow.
+/// Number of tasks after which it slows down.
 static SLOW_AFTER: AtomicU32 = AtomicU32::new(u32::MAX);
 
 fn compute(data: &mut u64) {
@@ -46,7 +46,7 @@ fn plan() -> Arc<Plan> {
         body.transform("compute", local, part, |_, part| {
             let slow = DONE.fetch_add(1, Ordering::Relaxed) >= SLOW_AFTER.load(Ordering::Relaxed);
             if slow {
-                // Whose result the compiler has to think is used.
+                // Keep the compiler from removing the unused result.
                 let mut twice = *part;
                 compute(&mut twice);
                 std::hint::black_box(twice);
@@ -62,7 +62,7 @@ fn plan() -> Arc<Plan> {
         body.while_signal("again", model, |model| *model < ITERATIONS);
     });
     program.output(model);
-    program.build().expect("a program that is right")
+    program.build().expect("a valid program")
 }
 
 fn start(invitation: &Invitation, rank: u32, slow_after: u32) -> std::io::Result<Child> {
@@ -71,8 +71,8 @@ fn start(invitation: &Invitation, rank: u32, slow_after: u32) -> std::io::Result
     command.env(SLOW, slow_after.to_string()).stdout(Stdio::null()).spawn()
 }
 
-/// Runs the job with so many workers. `slow_after`: tasks after which the last of them is slow. `change` is called
-/// once, about [`CHANGED_AT`]; the iteration in which that was comes back with the outcome.
+/// Runs the job with `workers` workers, of which the last slows down after `slow_after` tasks. Calls `change` once,
+/// at about [`CHANGED_AT`], and returns the iteration of that call with the outcome.
 fn job(
     workers: u32,
     slow_after: u32,
@@ -99,11 +99,11 @@ fn job(
         let slow = |rank| if rank + 1 == workers { slow_after } else { u32::MAX };
         (0..workers).map(|rank| start(invitation, rank, slow(rank))).collect()
     });
-    (outcome.expect("a job that goes well"), changed.load(Ordering::Relaxed) as usize)
+    (outcome.expect("a successful job"), changed.load(Ordering::Relaxed) as usize)
 }
 
-/// Prints a line; `speed`: of the workers after the change, relative to before.
-fn tell(case: &str, outcome: &Outcome, changed: usize, speed: f64) {
+/// Prints a line. `speed` is the workers' speed after the change, relative to before.
+fn print(case: &str, outcome: &Outcome, changed: usize, speed: f64) {
     let mean_ms = |range: std::ops::Range<usize>| {
         let times = &outcome.iterations_ns[range.start.min(outcome.iterations_ns.len())..];
         let times = &times[..times.len().min(range.len())];
@@ -121,21 +121,21 @@ fn tell(case: &str, outcome: &Outcome, changed: usize, speed: f64) {
 }
 
 fn main() {
-    if let Some((invitation, rank)) = Invitation::from_environment().expect("a whole invitation") {
+    if let Some((invitation, rank)) = Invitation::from_environment().expect("a complete invitation") {
         let slow = std::env::var(SLOW).ok().and_then(|slow| slow.parse().ok());
         SLOW_AFTER.store(slow.unwrap_or(u32::MAX), Ordering::Relaxed);
         let settings = WorkerSettings { rank, ..WorkerSettings::default() };
-        work(plan(), &invitation, &settings).expect("a job that goes well");
+        work(plan(), &invitation, &settings).expect("a successful job");
         return;
     }
     let slow_after = CHANGED_AT as u32 * PARTITIONS / 2;
     let (outcome, _) = job(2, slow_after, |_, _| ());
-    tell("slowed", &outcome, CHANGED_AT as usize, 0.75);
+    print(" slowed", &outcome, CHANGED_AT as usize, 0.75);
     let (outcome, joined) = job(1, u32::MAX, |invitation, _| {
-        // It ends with the job, as all workers do.
+        // It exits with the job, as all workers do.
         drop(start(invitation, 1, u32::MAX).expect("a process"));
     });
-    tell("joined", &outcome, joined, 2.0);
+    print(" joined", &outcome, joined, 2.0);
     let (outcome, left) = job(2, u32::MAX, |_, control| control.leave(1));
-    tell("left", &outcome, left, 0.5);
+    print(" left", &outcome, left, 0.5);
 }

@@ -1,4 +1,4 @@
-//! Jobs over real processes: this test binary starts itself as worker.
+//! Jobs over real processes: the test binary starts itself as a worker.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -15,29 +15,29 @@ use pellucid_iterate::{
 use pellucid_trace::{Recorder, RecorderOptions};
 use url::Url;
 
-/// Where snapshots go, for workers.
+/// Environment variable with the location of snapshots, for workers.
 const PLACE: &str = "PELLUCID_TEST_SNAPSHOTS";
 
-/// The worker that does everything several times.
+/// Environment variable with the rank of the slow worker.
 const SLOW: &str = "PELLUCID_TEST_SLOW";
 
-/// Whether workers record what they do.
+/// Environment variable that enables tracing in workers.
 const TRACED: &str = "PELLUCID_TEST_TRACED";
 
-/// How a kernel of this job fails, in every process but the first.
+/// Environment variable with the kind of failure of the kernel.
 const FAILS: &str = "PELLUCID_TEST_FAILS";
 
-/// How often this process does what a task has to do: its last time counts.
+/// Number of times that this process repeats each task, keeping the last result.
 static TIMES: AtomicU32 = AtomicU32::new(1);
 
-struct Made {
+struct TestProgram {
     plan: Arc<Plan>,
     data: Dataset<Vec<u64>>,
     model: Dataset<u64>,
 }
 
-/// Iterations over data of which half changes and half does not, each of some milliseconds.
-fn made() -> Made {
+/// A program with iterations of some milliseconds over data, of which half changes.
+fn test_program() -> TestProgram {
     let mut program = Program::new("processes");
     let fixed = program
         .dataset("fixed", 8, |index| Ok((0..2000).map(|n| n ^ u64::from(index)).collect::<Vec<u64>>()));
@@ -48,11 +48,11 @@ fn made() -> Made {
     program.times("rounds", 150, |body| {
         body.broadcast("model to all", model, local);
         body.transform("mix", (fixed, local), data, |(fixed, model), data| {
-            fail_if_told(data)?;
+            fail_if_requested(data)?;
             let before = data.clone();
             for _ in 0..TIMES.load(Ordering::Relaxed) {
                 data.clone_from(&before);
-                // Long enough that a kill within the first 270 ms finds the job running, on fast cores too.
+                // Long enough that the job is still running at a kill within the first 270 ms, even on fast cores.
                 for _ in 0..2400 {
                     for (data, fixed) in data.iter_mut().zip(fixed) {
                         *data = (data.rotate_left(5) ^ fixed).wrapping_mul(*model | 1);
@@ -69,24 +69,24 @@ fn made() -> Made {
     });
     program.output(data);
     program.output(model);
-    Made { plan: program.build().unwrap(), data, model }
+    TestProgram { plan: program.build().unwrap(), data, model }
 }
 
 fn snapshots(place: &Url) -> Snapshots {
     Snapshots { place: place.clone(), every_iterations: 10 }
 }
 
-/// What the kernel of partition 7 does in a worker that was told to fail.
-fn fail_if_told(data: &[u64]) -> pellucid_iterate::KernelResult {
+/// Fails in the kernel of partition 7, if the environment requests it.
+fn fail_if_requested(data: &[u64]) -> pellucid_iterate::KernelResult {
     static HOW: OnceLock<Option<String>> = OnceLock::new();
     match HOW.get_or_init(|| std::env::var(FAILS).ok()).as_deref() {
-        Some("error") if data[0] == 7 => Err("it does not like seven".into()),
+        Some("error") if data[0] == 7 => Err("seven is not allowed".into()),
         Some("panic") if data[0] == 7 => panic!("seven"),
         _ => Ok(()),
     }
 }
 
-/// Not a test: what a worker process runs.
+/// Not a test: the entry point of worker processes.
 #[test]
 fn worker_process() {
     let Some((invitation, rank)) = Invitation::from_environment().expect("a whole invitation") else {
@@ -103,7 +103,7 @@ fn worker_process() {
         traced,
         ..WorkerSettings::default()
     };
-    if let Err(error) = work(made().plan, &invitation, &settings) {
+    if let Err(error) = work(test_program().plan, &invitation, &settings) {
         eprintln!("{error}");
         std::process::exit(1);
     }
@@ -129,27 +129,27 @@ fn options() -> RunOptions {
 }
 
 #[test]
-fn processes_give_the_answer_of_one_thread() {
-    let made = made();
-    let expected = run_sequentially(made.plan.clone(), u64::MAX).unwrap();
+fn processes_give_the_result_of_sequential_execution() {
+    let program = test_program();
+    let expected = run_sequentially(program.plan.clone(), u64::MAX).unwrap();
     for workers in [1, 2, 3] {
         let cluster = Cluster { workers, ..Cluster::default() };
-        let outcome = control(made.plan.clone(), &cluster, options(), |invitation| {
+        let outcome = control(program.plan.clone(), &cluster, options(), |invitation| {
             (0..workers).map(|rank| start(invitation, rank, None)).collect()
         })
         .unwrap();
-        assert_eq!(outcome.single(made.model).unwrap(), expected.single(made.model).unwrap());
-        assert_eq!(outcome.partitions(made.data).unwrap(), expected.partitions(made.data).unwrap());
+        assert_eq!(outcome.single(program.model).unwrap(), expected.single(program.model).unwrap());
+        assert_eq!(outcome.partitions(program.data).unwrap(), expected.partitions(program.data).unwrap());
         assert_eq!(outcome.iterations, 150);
     }
 }
 
-/// Kills workers at random moments, one a job, with snapshots and without: four jobs, and fifty with
-/// `PELLUCID_FULL=1`. A snapshot is taken every ten iterations, so that some kills meet one being written.
+/// Kills one worker per job at a random moment, with and without snapshots: in four jobs, or in fifty with
+/// `PELLUCID_FULL=1`. Snapshots every ten iterations make some kills hit a snapshot being written.
 #[test]
-fn killed_workers_cost_time_and_nothing_else() {
-    let made = made();
-    let expected = run_sequentially(made.plan.clone(), u64::MAX).unwrap();
+fn killed_workers_do_not_change_results() {
+    let program = test_program();
+    let expected = run_sequentially(program.plan.clone(), u64::MAX).unwrap();
     let kills = if std::env::var("PELLUCID_FULL").is_ok_and(|full| full == "1") { 50 } else { 4 };
     let mut recoveries = 0;
     for seed in 0..kills {
@@ -159,14 +159,14 @@ fn killed_workers_cost_time_and_nothing_else() {
         let place = (seed % 4 != 3).then_some(&place);
         let cluster = Cluster { workers: 3, ..Cluster::default() };
         let options = RunOptions { snapshots: place.map(snapshots), ..options() };
-        let outcome = control(made.plan.clone(), &cluster, options, |invitation| {
+        let outcome = control(program.plan.clone(), &cluster, options, |invitation| {
             let children: Vec<Child> =
                 (0..3).map(|rank| start(invitation, rank, place)).collect::<Result<_, _>>()?;
             let victim = children[random.below(3) as usize].id();
             let after = Duration::from_millis(20 + random.below(250));
             std::thread::spawn(move || {
                 std::thread::sleep(after);
-                // Its own child, which is waited for by the job alone.
+                // The process id cannot be reused, since only the job waits for this child.
                 let _ = Command::new("kill").args(["-9", &victim.to_string()]).status();
             });
             Ok(children)
@@ -175,16 +175,20 @@ fn killed_workers_cost_time_and_nothing_else() {
             Err(JobError::WorkerLost { cause, .. }) if cause.contains("before the job began") => continue,
             outcome => outcome.unwrap_or_else(|error| panic!("seed {seed}: {error}")),
         };
-        assert_eq!(outcome.single(made.model).unwrap(), expected.single(made.model).unwrap(), "seed {seed}");
-        assert_eq!(outcome.partitions(made.data).unwrap(), expected.partitions(made.data).unwrap());
+        assert_eq!(
+            outcome.single(program.model).unwrap(),
+            expected.single(program.model).unwrap(),
+            "seed {seed}"
+        );
+        assert_eq!(outcome.partitions(program.data).unwrap(), expected.partitions(program.data).unwrap());
         recoveries += outcome.recoveries;
     }
-    assert!(recoveries > 0, "no worker was killed while the job ran: change the times");
+    assert!(recoveries > 0, "no worker was killed while the job ran; adjust the delays");
 }
 
 #[test]
-fn a_trace_has_the_tasks_of_all_processes_and_what_they_sent() {
-    let made = made();
+fn trace_contains_tasks_and_messages_of_all_processes() {
+    let program = test_program();
     let options = RecorderOptions {
         producer: "iterate".into(),
         producer_version: "0".into(),
@@ -194,14 +198,14 @@ fn a_trace_has_the_tasks_of_all_processes_and_what_they_sent() {
     let recorder = Recorder::start(options).unwrap();
     let options = RunOptions { recorder: Some(recorder.clone()), ..self::options() };
     let cluster = Cluster { balances: false, ..Cluster::default() };
-    control(made.plan, &cluster, options, |invitation| {
+    control(program.plan, &cluster, options, |invitation| {
         (0..2).map(|rank| worker(invitation, rank)?.env(TRACED, "1").spawn()).collect()
     })
     .unwrap();
     let trace = recorder.finish().unwrap();
     assert_eq!(trace.check(), Vec::<String>::new());
     let named = |stage: u32| trace.stages[stage as usize].name.as_str();
-    // Long tasks are recorded each.
+    // Every long task is recorded.
     let mixed: Vec<_> = trace.sampled_tasks.iter().filter(|task| named(task.stage) == "mix").collect();
     assert_eq!(mixed.iter().map(|task| task.weight).sum::<f64>(), 150.0 * 8.0);
     assert_eq!(mixed.iter().map(|task| task.partition).collect::<BTreeSet<_>>(), (0..8).collect());
@@ -209,18 +213,18 @@ fn a_trace_has_the_tasks_of_all_processes_and_what_they_sent() {
     assert!(mixed.iter().all(|task| (begun..ended).contains(&task.started_ns)));
     // One machine, whose threads share its cores.
     assert_eq!((trace.machines.len(), trace.resources[0].concurrency), (1, Some(2)));
-    // The model goes to the other process once an iteration, for all of its partitions.
+    // The model is sent to the other process once per iteration, for all of its partitions.
     let sent = trace.exchanges.iter().filter(|sent| named(sent.stage).starts_with("model to all"));
     let (messages, bytes) = sent.fold((0, 0), |all, sent| (all.0 + sent.messages, all.1 + sent.bytes));
     assert_eq!(messages, 150);
     assert!((8 * 150..200 * 150).contains(&bytes), "{bytes}");
 }
 
-/// Kills all workers; whoever started them starts as many again, under other ranks.
+/// Kills all workers and starts as many again with other ranks.
 #[test]
-fn workers_that_all_come_again_go_on_from_the_snapshot() {
-    let made = made();
-    let expected = run_sequentially(made.plan.clone(), u64::MAX).unwrap();
+fn restarted_workers_resume_from_the_snapshot() {
+    let program = test_program();
+    let expected = run_sequentially(program.plan.clone(), u64::MAX).unwrap();
     for snapshot in [true, false] {
         let folder = tempfile::tempdir().unwrap();
         let place = Url::from_directory_path(folder.path()).unwrap();
@@ -236,7 +240,7 @@ fn workers_that_all_come_again_go_on_from_the_snapshot() {
                     let _ = Command::new("kill").args(["-9", &child.to_string()]).status();
                 }
                 for rank in [10, 11] {
-                    // They end with the job.
+                    // They exit with the job.
                     drop(start(&invitation, rank, again.as_ref()).unwrap());
                 }
             }
@@ -246,25 +250,25 @@ fn workers_that_all_come_again_go_on_from_the_snapshot() {
             progress: Some(Box::new(progress)),
             ..options()
         };
-        let outcome = control(made.plan.clone(), &cluster, options, |invitation| {
+        let outcome = control(program.plan.clone(), &cluster, options, |invitation| {
             let children: Vec<Child> =
                 (0..2).map(|rank| start(invitation, rank, place.as_ref())).collect::<Result<_, _>>()?;
             *known.lock().unwrap() = Some((invitation.clone(), children.iter().map(Child::id).collect()));
             Ok(children)
         })
         .unwrap();
-        assert_eq!(outcome.single(made.model).unwrap(), expected.single(made.model).unwrap());
-        assert_eq!(outcome.partitions(made.data).unwrap(), expected.partitions(made.data).unwrap());
+        assert_eq!(outcome.single(program.model).unwrap(), expected.single(program.model).unwrap());
+        assert_eq!(outcome.partitions(program.data).unwrap(), expected.partitions(program.data).unwrap());
         assert!(outcome.recoveries > 0);
     }
 }
 
 #[test]
-fn a_launcher_that_gives_up_ends_the_job() {
+fn launcher_failure_fails_the_job() {
     let control_handle = JobControl::default();
     let launcher = control_handle.clone();
     let options = RunOptions { control: Some(control_handle), ..options() };
-    let outcome = control(made().plan, &Cluster::default(), options, |_| {
+    let outcome = control(test_program().plan, &Cluster::default(), options, |_| {
         launcher.fail(JobError::Connection { peer: "launcher".into(), cause: "no machine is left".into() });
         Ok(Vec::new())
     });
@@ -272,9 +276,9 @@ fn a_launcher_that_gives_up_ends_the_job() {
 }
 
 #[test]
-fn a_worker_that_leaves_hands_everything_over() {
-    let made = made();
-    let expected = run_sequentially(made.plan.clone(), u64::MAX).unwrap();
+fn leaving_worker_hands_over_its_partitions() {
+    let program = test_program();
+    let expected = run_sequentially(program.plan.clone(), u64::MAX).unwrap();
     let control_handle = JobControl::default();
     let leaves = control_handle.clone();
     let mut left = false;
@@ -286,52 +290,52 @@ fn a_worker_that_leaves_hands_everything_over() {
     let options =
         RunOptions { control: Some(control_handle), progress: Some(Box::new(progress)), ..options() };
     let cluster = Cluster { workers: 3, balances: false, ..Cluster::default() };
-    let outcome = control(made.plan.clone(), &cluster, options, |invitation| {
+    let outcome = control(program.plan.clone(), &cluster, options, |invitation| {
         (0..3).map(|rank| start(invitation, rank, None)).collect()
     })
     .unwrap();
-    assert_eq!(outcome.partitions(made.data).unwrap(), expected.partitions(made.data).unwrap());
+    assert_eq!(outcome.partitions(program.data).unwrap(), expected.partitions(program.data).unwrap());
     assert_eq!(outcome.recoveries, 0);
-    // Two or three of the eight, in each of the groups that have eight.
+    // Two or three of the eight bundles, in each group with eight.
     assert!(outcome.migrations >= 2, "{}", outcome.migrations);
 }
 
 #[test]
-fn a_slow_worker_is_relieved() {
-    let made = made();
-    let expected = run_sequentially(made.plan.clone(), u64::MAX).unwrap();
-    let outcome = control(made.plan.clone(), &Cluster::default(), options(), |invitation| {
+fn partitions_move_away_from_a_slow_worker() {
+    let program = test_program();
+    let expected = run_sequentially(program.plan.clone(), u64::MAX).unwrap();
+    let outcome = control(program.plan.clone(), &Cluster::default(), options(), |invitation| {
         (0..2).map(|rank| worker(invitation, rank)?.env(SLOW, "1").spawn()).collect()
     })
     .unwrap();
-    assert_eq!(outcome.single(made.model).unwrap(), expected.single(made.model).unwrap());
-    assert_eq!(outcome.partitions(made.data).unwrap(), expected.partitions(made.data).unwrap());
+    assert_eq!(outcome.single(program.model).unwrap(), expected.single(program.model).unwrap());
+    assert_eq!(outcome.partitions(program.data).unwrap(), expected.partitions(program.data).unwrap());
     assert!(outcome.migrations > 0, "nothing moved");
 }
 
 #[test]
-fn a_kernel_that_fails_in_another_process_is_named_and_all_processes_end() {
-    for (how, says) in [("error", "it does not like seven"), ("panic", "it panicked: seven")] {
+fn kernel_failure_in_a_worker_process_is_reported_and_ends_all_processes() {
+    for (how, expected) in [("error", "seven is not allowed"), ("panic", "the kernel panicked: seven")] {
         let mut ids = Vec::new();
-        let outcome = control(made().plan, &Cluster::default(), options(), |invitation| {
+        let outcome = control(test_program().plan, &Cluster::default(), options(), |invitation| {
             let start = |rank| worker(invitation, rank)?.env(FAILS, how).spawn();
             let children: Vec<Child> = (0..2).map(start).collect::<Result<_, _>>()?;
             ids.extend(children.iter().map(Child::id));
             Ok(children)
         });
-        assert_eq!(outcome.unwrap_err().to_string(), format!(r#"stage "mix", partition 7: {says}"#));
+        assert_eq!(outcome.unwrap_err().to_string(), format!(r#"stage "mix", partition 7: {expected}"#));
         for id in ids {
-            // They were waited for, so that not even their numbers are left.
-            assert!(!std::path::Path::new(&format!("/proc/{id}")).exists(), "process {id} goes on");
+            // The job waited for them, so they are not even zombies.
+            assert!(!std::path::Path::new(&format!("/proc/{id}")).exists(), "process {id} still exists");
         }
     }
 }
 
-/// One that is stopped, as a machine that hangs is: nobody hears of it, and its connections stay.
+/// Stops a worker, like a machine that hangs: it sends nothing, but its connections stay open.
 #[test]
-fn a_worker_that_hangs_is_given_up_and_the_others_go_on() {
-    let made = made();
-    let expected = run_sequentially(made.plan.clone(), u64::MAX).unwrap();
+fn hanging_worker_is_dropped_and_the_job_continues() {
+    let program = test_program();
+    let expected = run_sequentially(program.plan.clone(), u64::MAX).unwrap();
     let known = Arc::new(Mutex::new(None));
     let hangs = known.clone();
     let progress = move |progress: &pellucid_iterate::Progress| {
@@ -346,44 +350,44 @@ fn a_worker_that_hangs_is_given_up_and_the_others_go_on() {
         progress: Some(Box::new(progress)),
         ..RunOptions::default()
     };
-    let outcome = control(made.plan.clone(), &Cluster::default(), options, |invitation| {
+    let outcome = control(program.plan.clone(), &Cluster::default(), options, |invitation| {
         let children: Vec<Child> =
             (0..2).map(|rank| start(invitation, rank, None)).collect::<Result<_, _>>()?;
         *known.lock().unwrap() = Some(children[1].id());
         Ok(children)
     })
     .unwrap();
-    assert_eq!(outcome.partitions(made.data).unwrap(), expected.partitions(made.data).unwrap());
+    assert_eq!(outcome.partitions(program.data).unwrap(), expected.partitions(program.data).unwrap());
     assert_eq!(outcome.recoveries, 1);
 }
 
 #[test]
-fn a_peer_of_another_version_is_told_so() {
+fn peer_of_another_version_is_reported() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let controller = listener.local_addr().unwrap().to_string();
     let later = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        stream.write_all(b"PLCDITR9 and what later versions say").unwrap();
-        // Until the other end has gone.
+        stream.write_all(b"PLCDITR9 and the rest of a later version").unwrap();
+        // Wait until the other end closes the connection.
         let _ = stream.read_to_end(&mut Vec::new());
     });
     let invitation = Invitation { controller, secret: "theirs".into() };
-    let error = work(made().plan, &invitation, &WorkerSettings::default()).unwrap_err();
+    let error = work(test_program().plan, &invitation, &WorkerSettings::default()).unwrap_err();
     assert!(error.to_string().contains("another version"), "{error}");
     later.join().unwrap();
 }
 
 #[test]
-fn a_worker_with_another_secret_is_refused() {
-    let made = made();
+fn worker_with_wrong_secret_is_rejected() {
+    let program = test_program();
     let cluster = Cluster { workers: 1, ..Cluster::default() };
     let error = Arc::new(Mutex::new(None));
-    let told = error.clone();
-    let plan = made.plan.clone();
+    let reported = error.clone();
+    let plan = program.plan.clone();
     let limit = RunOptions { wait_limit: Duration::from_secs(1), ..RunOptions::default() };
-    let outcome = control(made.plan, &cluster, limit, move |invitation| {
+    let outcome = control(program.plan, &cluster, limit, move |invitation| {
         let wrong = Invitation { secret: "a guess".into(), ..invitation.clone() };
-        *told.lock().unwrap() = work(plan, &wrong, &WorkerSettings::default()).err();
+        *reported.lock().unwrap() = work(plan, &wrong, &WorkerSettings::default()).err();
         Ok(Vec::new())
     });
     let text = error.lock().unwrap().take().unwrap().to_string();
@@ -393,8 +397,8 @@ fn a_worker_with_another_secret_is_refused() {
 }
 
 #[test]
-fn a_peer_of_another_program_is_refused() {
-    let made = made();
+fn peer_with_another_program_is_rejected() {
+    let program = test_program();
     let mut other = Program::new("another");
     let one = other.dataset("one", 1, |_| Ok(0u64));
     other.transform("nothing", one, (), |_, ()| Ok(()));
@@ -402,9 +406,9 @@ fn a_peer_of_another_program_is_refused() {
     let cluster = Cluster { workers: 1, ..Cluster::default() };
     let limit = RunOptions { wait_limit: Duration::from_secs(1), ..RunOptions::default() };
     let error = Arc::new(Mutex::new(None));
-    let told = error.clone();
-    let _ = control(made.plan, &cluster, limit, move |invitation| {
-        *told.lock().unwrap() = work(other, invitation, &WorkerSettings::default()).err();
+    let reported = error.clone();
+    let _ = control(program.plan, &cluster, limit, move |invitation| {
+        *reported.lock().unwrap() = work(other, invitation, &WorkerSettings::default()).err();
         Ok(Vec::new())
     });
     let text = error.lock().unwrap().take().unwrap().to_string();
@@ -412,32 +416,32 @@ fn a_peer_of_another_program_is_refused() {
 }
 
 #[test]
-fn a_stranger_is_dropped_and_the_job_goes_on() {
-    let made = made();
-    let expected = run_sequentially(made.plan.clone(), u64::MAX).unwrap();
+fn unknown_client_is_dropped_and_the_job_continues() {
+    let program = test_program();
+    let expected = run_sequentially(program.plan.clone(), u64::MAX).unwrap();
     let cluster = Cluster { workers: 1, ..Cluster::default() };
-    let outcome = control(made.plan.clone(), &cluster, options(), |invitation| {
+    let outcome = control(program.plan.clone(), &cluster, options(), |invitation| {
         let mut stranger = std::net::TcpStream::connect(&invitation.controller)?;
         stranger.write_all(b"GET / HTTP/1.1\r\n\r\n")?;
-        // Another says nothing at all.
+        // Another client sends nothing.
         std::mem::forget(std::net::TcpStream::connect(&invitation.controller)?);
         Ok(vec![start(invitation, 0, None)?])
     })
     .unwrap();
-    assert_eq!(outcome.single(made.model).unwrap(), expected.single(made.model).unwrap());
+    assert_eq!(outcome.single(program.model).unwrap(), expected.single(program.model).unwrap());
 }
 
 #[test]
-fn a_place_that_takes_no_snapshot_fails_the_job() {
-    let made = made();
+fn unwritable_snapshot_location_fails_the_job() {
+    let program = test_program();
     let (kept, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let run = |place: &Url| {
         let options = RunOptions { snapshots: Some(snapshots(place)), threads: 1, ..options() };
-        pellucid_iterate::run(made.plan.clone(), options)
+        pellucid_iterate::run(program.plan.clone(), options)
     };
     run(&Url::from_directory_path(kept.path()).unwrap()).unwrap();
     let job = std::fs::read_dir(kept.path()).unwrap().next().unwrap().unwrap().file_name();
-    // A file where the folder of its partitions should be: nothing can be written under it.
+    // A file in place of the partitions' folder makes writes fail.
     std::fs::create_dir(folder.path().join(&job)).unwrap();
     std::fs::write(folder.path().join(&job).join("partitions"), b"").unwrap();
     let place = Url::from_directory_path(folder.path()).unwrap();

@@ -1,4 +1,4 @@
-//! Whole jobs in the simulator, against the program run one statement after the other.
+//! Compares whole jobs in the simulator with sequential execution.
 
 mod programs;
 
@@ -6,45 +6,45 @@ use std::sync::Arc;
 
 use pellucid_iterate::simulator::{Event, Random, Simulation, simulate};
 use pellucid_iterate::{Plan, Program, run_sequentially};
-use programs::{Made, random_program};
+use programs::{TestProgram, random_program};
 
-/// Signals that a random program may pass; more, and it is another program's turn.
+/// Maximum number of signals of a random program; longer programs are skipped.
 const SIGNALS: u64 = 3_000;
 
-/// Programs whose run is short, with what it leaves behind.
-fn programs(seeds: std::ops::Range<u64>) -> impl Iterator<Item = (u64, Made, Vec<Vec<Vec<u64>>>)> {
+/// Generates short random programs, with their expected results.
+fn programs(seeds: std::ops::Range<u64>) -> impl Iterator<Item = (u64, TestProgram, Vec<Vec<Vec<u64>>>)> {
     seeds.filter_map(|seed| {
-        let made = random_program(seed);
-        let outcome = run_sequentially(made.plan.clone(), SIGNALS).ok()?;
-        let contents = made.contents(&outcome);
-        Some((seed, made, contents))
+        let program = random_program(seed);
+        let outcome = run_sequentially(program.plan.clone(), SIGNALS).ok()?;
+        let contents = program.contents(&outcome);
+        Some((seed, program, contents))
     })
 }
 
-fn check(seed: u64, made: &Made, expected: &[Vec<Vec<u64>>], simulation: &Simulation) -> u64 {
-    let done = simulate(&made.plan, simulation)
-        .unwrap_or_else(|error| panic!("seed {seed}: {error}\n{:?}", made.plan));
-    assert!(made.contents(&done.outcome) == expected, "seed {seed}: another answer\n{:?}", made.plan);
+fn check(seed: u64, program: &TestProgram, expected: &[Vec<Vec<u64>>], simulation: &Simulation) -> u64 {
+    let done = simulate(&program.plan, simulation)
+        .unwrap_or_else(|error| panic!("seed {seed}: {error}\n{:?}", program.plan));
+    assert!(program.contents(&done.outcome) == expected, "seed {seed}: wrong result\n{:?}", program.plan);
     done.outcome.migrations
 }
 
 #[test]
-fn any_program_on_any_number_of_workers_gives_the_same_answer() {
+fn results_do_not_depend_on_the_number_of_workers() {
     let mut ran = 0;
-    for (seed, made, expected) in programs(0..300) {
+    for (seed, program, expected) in programs(0..300) {
         let workers = 1 + (seed % 7) as u32;
         let simulation =
             Simulation { workers, seed, jitter_ns: 50_000, repeated: 50, ..Simulation::default() };
-        check(seed, &made, &expected, &simulation);
+        check(seed, &program, &expected, &simulation);
         ran += 1;
     }
     assert!(ran > 200, "{ran}");
 }
 
 #[test]
-fn a_thousand_migrations_under_way_change_no_answer() {
+fn migrations_do_not_change_results() {
     let mut migrations = 0;
-    for (seed, made, expected) in programs(1_000..1_400) {
+    for (seed, program, expected) in programs(1_000..1_400) {
         let mut random = Random::new(seed);
         let workers = 2 + random.below(4) as u32;
         let simulation = Simulation {
@@ -55,15 +55,15 @@ fn a_thousand_migrations_under_way_change_no_answer() {
             events: (0..60).map(|_| (random.below(3_000_000), Event::Migrate)).collect(),
             ..Simulation::default()
         };
-        migrations += check(seed, &made, &expected, &simulation);
+        migrations += check(seed, &program, &expected, &simulation);
     }
     assert!(migrations >= 1_000, "only {migrations}");
 }
 
 #[test]
-fn workers_that_die_at_any_moment_change_no_answer() {
+fn lost_workers_do_not_change_results() {
     let mut recoveries = 0;
-    for (seed, made, expected) in programs(2_000..2_300) {
+    for (seed, program, expected) in programs(2_000..2_300) {
         let mut random = Random::new(seed);
         let workers = 3 + random.below(3) as u32;
         let mut events: Vec<(u64, Event)> =
@@ -80,17 +80,17 @@ fn workers_that_die_at_any_moment_change_no_answer() {
             events,
             ..Simulation::default()
         };
-        let done = simulate(&made.plan, &simulation)
-            .unwrap_or_else(|error| panic!("seed {seed}: {error}\n{:?}", made.plan));
-        assert!(made.contents(&done.outcome) == expected, "seed {seed}: another answer\n{:?}", made.plan);
+        let done = simulate(&program.plan, &simulation)
+            .unwrap_or_else(|error| panic!("seed {seed}: {error}\n{:?}", program.plan));
+        assert!(program.contents(&done.outcome) == expected, "seed {seed}: wrong result\n{:?}", program.plan);
         recoveries += done.outcome.recoveries;
     }
     assert!(recoveries > 100, "only {recoveries}");
 }
 
 #[test]
-fn workers_that_come_and_go_change_no_answer() {
-    for (seed, made, expected) in programs(3_000..3_200) {
+fn joining_and_leaving_workers_do_not_change_results() {
+    for (seed, program, expected) in programs(3_000..3_200) {
         let mut random = Random::new(seed);
         let mut events: Vec<(u64, Event)> =
             (0..10).map(|_| (random.below(2_000_000), Event::Migrate)).collect();
@@ -107,11 +107,11 @@ fn workers_that_come_and_go_change_no_answer() {
             events,
             ..Simulation::default()
         };
-        check(seed, &made, &expected, &simulation);
+        check(seed, &program, &expected, &simulation);
     }
 }
 
-/// Iterations with all to all: every partition computes, a total is reduced, and decides.
+/// A program of all-to-all iterations: every partition computes, and a reduced total decides whether to continue.
 fn rounds(partitions: u32, iterations: u64) -> Arc<Plan> {
     let mut program = Program::new("rounds");
     let data = program.dataset("data", partitions, |index| Ok(u64::from(index)));
@@ -135,13 +135,13 @@ fn rounds(partitions: u32, iterations: u64) -> Arc<Plan> {
     program.build().unwrap()
 }
 
-/// A millisecond a partition; all else is fast.
+/// One millisecond per partition of stage `compute`; everything else is fast.
 fn compute_costs(stage: &str, _: u32) -> u64 {
     if stage == "compute" { 1_000_000 } else { 1_000 }
 }
 
 #[test]
-fn a_healthy_job_needs_no_controller_message_per_iteration() {
+fn healthy_job_sends_no_controller_messages_per_iteration() {
     let counts = [10, 1_000].map(|iterations| {
         let simulation = Simulation { workers: 8, ..Simulation::default() };
         simulate(&rounds(32, iterations), &simulation).unwrap().controller_messages
@@ -149,14 +149,14 @@ fn a_healthy_job_needs_no_controller_message_per_iteration() {
     assert_eq!(counts[0], counts[1]);
 }
 
-/// Mean time of the iterations in a range.
+/// Returns the mean duration of the iterations in a range.
 fn mean_ns(iterations_ns: &[u64], range: std::ops::Range<usize>) -> f64 {
     (iterations_ns[range.end] - iterations_ns[range.start]) as f64 / range.len() as f64
 }
 
 #[test]
-fn a_worker_slowed_by_half_is_relieved_within_ten_iterations() {
-    // 32 partitions of 1 ms on four workers: 8 ms an iteration; the slowdown comes in the 20th.
+fn load_balances_within_ten_iterations_of_a_slowdown() {
+    // 32 partitions of 1 ms on four workers take 8 ms per iteration; the slowdown happens in the 20th.
     let simulation = Simulation {
         workers: 4,
         report_ns: 10_000_000,
@@ -171,12 +171,12 @@ fn a_worker_slowed_by_half_is_relieved_within_ten_iterations() {
     assert!(before < 8_500_000.0, "{before}");
     let ideal = 32.0e6 / 3.5;
     let after = mean_ns(&done.iterations_ns, slowed + 10..slowed + 20);
-    assert!(after < 1.15 * ideal, "{after} ns an iteration, ideal {ideal}; {:?}", done.bundles);
+    assert!(after < 1.15 * ideal, "{after} ns per iteration, ideal {ideal}; {:?}", done.bundles);
     let last = mean_ns(&done.iterations_ns, 50..59);
-    assert!(last < 1.15 * ideal, "{last} ns an iteration at the end: it does not stay");
+    assert!(last < 1.15 * ideal, "{last} ns per iteration at the end: the balance did not last");
 }
 
-/// 16 bundles of a thousand numbers each, which wait for each other in every round.
+/// A program with 16 bundles of a thousand numbers each, which wait for each other in every round.
 fn heavy() -> Arc<Plan> {
     let mut program = Program::new("heavy");
     let data = program.dataset("data", 16, |index| Ok(vec![u64::from(index); 1_000]));
@@ -203,7 +203,7 @@ fn heavy() -> Arc<Plan> {
 }
 
 #[test]
-fn what_a_slow_worker_cannot_do_stays_where_there_is_room() {
+fn balancing_respects_memory_limits() {
     let slow = |memory_bytes| Simulation {
         workers: 2,
         report_ns: 50_000_000,
@@ -215,13 +215,13 @@ fn what_a_slow_worker_cannot_do_stays_where_there_is_room() {
     };
     let free = simulate(&heavy(), &slow(None)).unwrap();
     assert!(free.bundles[&1] >= 11, "{:?}", free.bundles);
-    // Room for 9 of 16 at each.
+    // Each worker has room for 9 of the 16 bundles.
     let tight = simulate(&heavy(), &slow(Some(9 * 8_100))).unwrap();
     assert!((9..=10).contains(&tight.bundles[&1]), "{:?}", tight.bundles);
 }
 
 #[test]
-fn partitions_that_fit_nowhere_end_the_job() {
+fn job_fails_when_partitions_do_not_fit() {
     let small = Simulation {
         workers: 3,
         report_ns: 10_000_000,
@@ -237,7 +237,7 @@ fn partitions_that_fit_nowhere_end_the_job() {
 }
 
 #[test]
-fn the_controller_says_as_much_to_a_thousand_workers_in_ten_times_as_many_iterations() {
+fn controller_messages_do_not_grow_with_iterations() {
     for workers in [1, 10, 100, 1_000] {
         let counts = [2, 20].map(|iterations| {
             let simulation = Simulation { workers, limit_ns: u64::MAX, ..Simulation::default() };
@@ -248,7 +248,7 @@ fn the_controller_says_as_much_to_a_thousand_workers_in_ten_times_as_many_iterat
 }
 
 #[test]
-fn a_worker_that_joins_holds_its_share_within_ten_iterations() {
+fn joining_worker_gets_its_share_within_ten_iterations() {
     let simulation = Simulation {
         workers: 2,
         report_ns: 12_000_000,
@@ -260,12 +260,12 @@ fn a_worker_that_joins_holds_its_share_within_ten_iterations() {
     let done = simulate(&rounds(24, 40), &simulation).unwrap();
     let joined = done.iterations_ns.iter().position(|&at| at > 100_000_000).unwrap();
     let after = mean_ns(&done.iterations_ns, joined + 10..joined + 20);
-    assert!(after < 1.15 * 8.0e6, "{after} ns an iteration; {:?}", done.bundles);
+    assert!(after < 1.15 * 8.0e6, "{after} ns per iteration; {:?}", done.bundles);
     assert!((7..=11).contains(&done.bundles[&2]), "{:?}", done.bundles);
 }
 
 #[test]
-fn a_worker_that_leaves_costs_no_iteration() {
+fn leaving_worker_does_not_delay_iterations() {
     let simulation = Simulation {
         workers: 3,
         cost_ns: Box::new(compute_costs),
@@ -276,5 +276,5 @@ fn a_worker_that_leaves_costs_no_iteration() {
     assert_eq!((done.bundles[&1], done.outcome.recoveries), (0, 0));
     let left = done.iterations_ns.iter().position(|&at| at > 85_000_000).unwrap();
     let during = done.iterations_ns[left + 1] - done.iterations_ns[left - 1];
-    assert!(during < 26_000_000, "{during} ns for the two iterations in which it left");
+    assert!(during < 26_000_000, "the two iterations around its departure took {during} ns");
 }

@@ -1,4 +1,4 @@
-//! Jobs on real threads of this process, against the program run one statement after the other.
+//! Compares jobs on real threads with sequential execution.
 
 mod programs;
 
@@ -14,22 +14,25 @@ fn options(threads: usize) -> RunOptions {
 }
 
 #[test]
-fn any_program_on_any_number_of_threads_gives_the_same_answer() {
+fn results_do_not_depend_on_the_number_of_threads() {
     for seed in 0..200 {
-        let made = random_program(seed);
-        let Ok(expected) = run_sequentially(made.plan.clone(), 3_000) else { continue };
+        let program = random_program(seed);
+        let Ok(expected) = run_sequentially(program.plan.clone(), 3_000) else { continue };
         for threads in [1, 2, 4] {
-            let outcome = run(made.plan.clone(), options(threads)).unwrap();
-            assert!(made.contents(&outcome) == made.contents(&expected), "seed {seed}, {threads} threads");
+            let outcome = run(program.plan.clone(), options(threads)).unwrap();
+            assert!(
+                program.contents(&outcome) == program.contents(&expected),
+                "seed {seed}, {threads} threads"
+            );
             assert_eq!(outcome.iterations, expected.iterations, "seed {seed}");
         }
     }
 }
 
-/// Rounds so short that bundles are told of what arrived while they are about to wait, over and over: where a single
-/// one of these is missed, the job stands still.
+/// Short rounds, in which bundles are repeatedly notified just as they begin to wait. A single lost notification
+/// stalls the job.
 #[test]
-fn nobody_waits_for_ever_in_many_short_rounds() {
+fn notifications_are_not_lost_in_short_rounds() {
     const ROUNDS: u64 = 100_000;
     let mut program = Program::new("rounds");
     let (model, total) =
@@ -55,7 +58,7 @@ fn nobody_waits_for_ever_in_many_short_rounds() {
 }
 
 #[test]
-fn programs_of_other_data_are_others() {
+fn fingerprint_differs_for_other_data() {
     let made_from = |what: &str| {
         let mut program = Program::new("same");
         program.made_from(what);
@@ -67,7 +70,7 @@ fn programs_of_other_data_are_others() {
     assert_ne!(made_from("january"), made_from("february"));
 }
 
-/// A program whose kernel fails in one partition.
+/// Runs a program whose kernel fails in one partition, and returns the error.
 fn failing(kernel: fn(u64) -> pellucid_iterate::KernelResult) -> JobError {
     let mut program = Program::new("failing");
     let numbers = program.dataset("numbers", 4, |index| Ok(u64::from(index)));
@@ -76,23 +79,23 @@ fn failing(kernel: fn(u64) -> pellucid_iterate::KernelResult) -> JobError {
 }
 
 #[test]
-fn a_kernel_that_fails_is_named_with_its_partition() {
+fn kernel_error_names_stage_and_partition() {
     let error = failing(|number| if number == 2 { Err("two is not allowed".into()) } else { Ok(()) });
     assert_eq!(error.to_string(), r#"stage "check", partition 2: two is not allowed"#);
 }
 
 #[test]
-fn a_kernel_that_panics_is_named_with_its_partition() {
+fn kernel_panic_names_stage_and_partition() {
     let error = failing(|number| {
         assert_ne!(number, 3, "three");
         Ok(())
     });
     let text = error.to_string();
-    assert!(text.starts_with(r#"stage "check", partition 3: it panicked"#), "{text}");
+    assert!(text.starts_with(r#"stage "check", partition 3: the kernel panicked"#), "{text}");
 }
 
 #[test]
-fn a_loader_that_fails_is_named_with_its_partition() {
+fn loader_error_names_dataset_and_partition() {
     let mut program = Program::new("no data");
     let load = |index| if index == 1 { Err("no such file".into()) } else { Ok(0u64) };
     let numbers = program.dataset("numbers", 2, load);
@@ -102,7 +105,7 @@ fn a_loader_that_fails_is_named_with_its_partition() {
 }
 
 #[test]
-fn a_chunk_off_the_route_fails_the_task() {
+fn sending_off_the_route_fails_the_task() {
     let mut program = Program::new("astray");
     let numbers = program.dataset("numbers", 2, |_| Ok(0u64));
     let route = Route::fixed(2, |source| vec![source]);
@@ -113,11 +116,11 @@ fn a_chunk_off_the_route_fails_the_task() {
         })
         .gather((), numbers, |(), _, _| Ok(()));
     let text = run(program.build().unwrap(), options(1)).unwrap_err().to_string();
-    assert!(text.contains("wrong way: scatter") && text.contains("not on its route"), "{text}");
+    assert!(text.contains("wrong way: scatter") && text.contains("it is not on the route"), "{text}");
 }
 
 #[test]
-fn a_job_pauses_resumes_and_is_cancelled() {
+fn job_can_be_paused_resumed_and_cancelled() {
     let mut program = Program::new("for ever");
     let one = program.dataset("one", 1, |_| Ok(0u64));
     program.repeat("for ever", |body| {
@@ -131,13 +134,13 @@ fn a_job_pauses_resumes_and_is_cancelled() {
     let (handle, mut seen) = (control.clone(), Vec::new());
     let progress = move |progress: &pellucid_iterate::Progress| {
         seen.push(progress.iteration);
-        // What is shown was reported a round before.
+        // Progress lags by one round.
         match seen.len() {
             2 => handle.pause(),
             6 => handle.resume(),
             9.. => {
-                assert_eq!(seen[5], seen[4], "a paused job went on: {seen:?}");
-                assert!(seen[8] > seen[5], "a resumed job did not go on: {seen:?}");
+                assert_eq!(seen[5], seen[4], "a paused job continued: {seen:?}");
+                assert!(seen[8] > seen[5], "a resumed job did not continue: {seen:?}");
                 handle.cancel();
             }
             _ => {}
@@ -147,49 +150,49 @@ fn a_job_pauses_resumes_and_is_cancelled() {
     assert_eq!(run(program.build().unwrap(), options).unwrap_err(), JobError::Cancelled);
 }
 
-fn mistake(make: impl FnOnce(&mut Program)) -> String {
+fn build_error(make: impl FnOnce(&mut Program)) -> String {
     let mut program = Program::new("mistaken");
     make(&mut program);
     program.build().unwrap_err().to_string()
 }
 
 #[test]
-fn mistakes_are_found_when_a_program_is_built() {
-    let several = mistake(|p| {
+fn building_reports_invalid_programs() {
+    let several = build_error(|p| {
         let many = p.dataset("many", 3, |_| Ok(0u64));
         p.repeat("loop", |body| body.while_signal("go on", many, |_| true));
     });
     assert!(several.contains(r#""go on""#) && several.contains(r#""many" has 3"#), "{several}");
-    let partitionings = mistake(|p| {
+    let partitionings = build_error(|p| {
         let (a, b) = (p.dataset("a", 3, |_| Ok(0u64)), p.dataset("b", 4, |_| Ok(0u64)));
         p.transform("both", a, b, |_, _| Ok(()));
     });
-    assert!(partitionings.contains(r#""a" of 3 partitions with "b" of 4"#), "{partitionings}");
-    let endless = mistake(|p| {
+    assert!(partitionings.contains(r#""a" with 3 partitions and "b" with 4"#), "{partitionings}");
+    let endless = build_error(|p| {
         let a = p.dataset("a", 1, |_| Ok(0u64));
         p.repeat("round and round", |body| body.transform("nothing", a, (), |_, ()| Ok(())));
     });
     assert!(endless.contains("round and round") && endless.contains("no signal"), "{endless}");
-    let twice = mistake(|p| {
+    let twice = build_error(|p| {
         let a = p.dataset("a", 1, |_| Ok(0u64));
         p.transform("alias", a, a, |_, _| Ok(()));
     });
     assert!(twice.contains(r#""a" twice"#), "{twice}");
-    let outside = mistake(|p| {
+    let outside = build_error(|p| {
         let a = p.dataset("a", 1, |_| Ok(0u64));
         p.while_signal("lost", a, |_| true);
     });
-    assert!(outside.contains("in no loop"), "{outside}");
+    assert!(outside.contains("outside a loop"), "{outside}");
     let mut other = Program::new("other");
     let foreign = other.dataset("foreign", 1, |_| Ok(0u64));
-    let foreign = mistake(|p| p.transform("use", foreign, (), |_, ()| Ok(())));
+    let foreign = build_error(|p| p.transform("use", foreign, (), |_, ()| Ok(())));
     assert!(foreign.contains("another program"), "{foreign}");
     assert_eq!(Program::new("empty").build().unwrap_err(), ProgramError::Empty);
-    let route = mistake(|p| {
+    let route = build_error(|p| {
         let a = p.dataset("a", 2, |_| Ok(0u64));
         let scatter =
             p.scatter("far", a, Route::fixed(2, |_| vec![7]), |_, _: &mut Outgoing<'_, u64>| Ok(()));
         scatter.gather((), a, |(), _, _| Ok(()));
     });
-    assert!(route.contains("partition 7 is not one of 2"), "{route}");
+    assert!(route.contains("partition 7 is out of range; there are 2"), "{route}");
 }

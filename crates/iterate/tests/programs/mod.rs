@@ -1,5 +1,5 @@
-//! Random programs: nested loops and branches over datasets of several partitionings, whose arithmetic
-//! depends on every order that has to be kept.
+//! Random programs: nested loops and branches over datasets with several partitionings. Their arithmetic is
+//! sensitive to every order that execution must preserve.
 
 use std::sync::Arc;
 
@@ -8,31 +8,31 @@ use pellucid_iterate::{Dataset, Incoming, Outcome, Outgoing, Plan, Program, Rout
 
 type Numbers = Vec<u64>;
 
-/// A program with all of its datasets, which are all results.
-pub struct Made {
+/// A program with its datasets, all of which are outputs.
+pub struct TestProgram {
     pub plan: Arc<Plan>,
     pub datasets: Vec<Dataset<Numbers>>,
 }
 
-/// Datasets that stages use together.
+/// A set of datasets that stages use together.
 struct Family {
     partitions: u32,
     datasets: Vec<Dataset<Numbers>>,
 }
 
-struct Maker {
+struct Generator {
     random: Random,
     families: Vec<Family>,
     stages: u32,
 }
 
-/// Neither commutative nor associative: any other order of operations gives another number.
+/// Combines two numbers by an operation that is neither commutative nor associative, to detect reordering.
 fn mix(a: u64, b: u64) -> u64 {
     (a.rotate_left(7) ^ b).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(a >> 9)
 }
 
-/// The program of a seed.
-pub fn random_program(seed: u64) -> Made {
+/// Generates a program from a seed.
+pub fn random_program(seed: u64) -> TestProgram {
     let mut random = Random::new(seed);
     let mut program = Program::new(format!("random {seed}"));
     let mut families = Vec::new();
@@ -44,14 +44,14 @@ pub fn random_program(seed: u64) -> Made {
         });
         families.push(Family { partitions, datasets: datasets.collect() });
     }
-    let mut maker = Maker { random, families, stages: 0 };
-    maker.block(&mut program, 0);
-    let datasets: Vec<_> = maker.families.into_iter().flat_map(|family| family.datasets).collect();
+    let mut generator = Generator { random, families, stages: 0 };
+    generator.block(&mut program, 0);
+    let datasets: Vec<_> = generator.families.into_iter().flat_map(|family| family.datasets).collect();
     datasets.iter().for_each(|&dataset| program.output(dataset));
-    Made { plan: program.build().unwrap(), datasets }
+    TestProgram { plan: program.build().unwrap(), datasets }
 }
 
-impl Maker {
+impl Generator {
     fn block(&mut self, program: &mut Program, depth: u32) {
         for _ in 0..2 + self.random.below(4) {
             self.stages += 1;
@@ -119,7 +119,7 @@ impl Maker {
                 Route::All => (0..out.partitions()).collect(),
                 Route::Fixed(routes) => routes[source as usize].clone(),
             };
-            // Nothing is sent along some of the routes.
+            // Send nothing along some routes.
             for target in targets.into_iter().filter(|target| (numbers[0] ^ u64::from(*target)) & 3 != 0) {
                 out.send(target, mix(numbers[1], u64::from(target)));
             }
@@ -150,17 +150,17 @@ impl Maker {
 
     fn branch(&mut self, program: &mut Program, name: String, depth: u32) {
         let on = self.pick(0);
-        let maker = std::cell::RefCell::new(self);
+        let generator = std::cell::RefCell::new(self);
         program.if_signal(
             name,
             on,
             |numbers| numbers[0] & 4 == 0,
-            |then| maker.borrow_mut().block(then, depth + 1),
-            |otherwise| maker.borrow_mut().block(otherwise, depth + 1),
+            |then| generator.borrow_mut().block(then, depth + 1),
+            |otherwise| generator.borrow_mut().block(otherwise, depth + 1),
         );
     }
 
-    /// A loop with its signal in the middle of its body.
+    /// Adds a loop with its signal in the middle of the body.
     fn repeat(&mut self, program: &mut Program, name: String, depth: u32) {
         let times = 1 + self.random.below(3);
         let counter = program.dataset(format!("{name}: mine"), 1, |_| Ok(0u64));
@@ -184,8 +184,8 @@ fn same(a: Dataset<Numbers>, b: Dataset<Numbers>) -> bool {
     format!("{a:?}") == format!("{b:?}")
 }
 
-impl Made {
-    /// Everything that a run left behind.
+impl TestProgram {
+    /// Returns the content of all datasets after a run.
     pub fn contents(&self, outcome: &Outcome) -> Vec<Vec<Numbers>> {
         self.datasets.iter().map(|&dataset| outcome.partitions(dataset).unwrap()).collect()
     }
