@@ -492,4 +492,4 @@ def test_bad_graphs_are_refused(tmp_path):
         assert re.search(said, message), f"{said!r} is not in: {message}"
     graph.write_text("0 1\n1 0\n")
     assert "--damping 1" in refused(USAGE, "pagerank", graph, "--damping", 1)
-    assert "cannot be divided into 50" in refused(USAGE, "pagerank", graph, "--partitions", 50)
+    assert "into 50 partitions; use fewer" in refused(USAGE, "pagerank", graph, "--partitions", 50)

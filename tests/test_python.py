@@ -393,7 +393,7 @@ def test_programs_that_cannot_run_are_refused(pellucid):
         ("needs a dataset with one partition", lambda: program.broadcast(four, one)),
         ("they must match", lambda: program.broadcast(program.zeros("three", 3), four)),
         ('unknown reduction "mean"', lambda: program.reduce(four, one, "mean")),
-        ("cannot be divided into 5", lambda: program.array("few", np.arange(4), 5)),
+        ("cannot divide 4 rows into 5", lambda: program.array("few", np.arange(4), 5)),
         ("has no partition", lambda: program.arrays("none", [])),
         ("cannot be partitions", lambda: program.array("text", np.array(["a"]))),
         ("does not compile", lambda: program.transform(pellucid.kernel(lambda a: a.nothing()), writes=[one])),

@@ -155,7 +155,10 @@ class Program:
         if array.ndim == 0:
             array = array.reshape(1)
         if partitions < 1 or partitions > max(len(array), 1):
-            raise ProgramError(f"dataset {name!r}: {len(array)} rows cannot be divided into {partitions} partitions")
+            raise ProgramError(
+                f"dataset {name!r}: cannot divide {len(array)} rows into {partitions} partitions; "
+                f"use 1 to {max(len(array), 1)}"
+            )
         bounds = [len(array) * at // partitions for at in range(partitions + 1)]
         return self.arrays(name, [array[low:high] for low, high in zip(bounds, bounds[1:])])
 

@@ -70,7 +70,7 @@ enum Open {
 struct Content {
     name: String,
     partitions: Arc<[Array]>,
-    /// Whether any stage writes the dataset: then it is copied on load, and is an output.
+    /// True if any stage writes the dataset: then it is copied on load, and is an output.
     written: bool,
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct Balancer {
     uneven: u32,
     round: u32,
     moved: BTreeMap<BundleIx, u32>,
-    /// Whether to skip a round whose reports span migrations.
+    /// True to skip the next round, whose reports span migrations.
     skip: bool,
     /// Mean divided by maximum of the workers' loads in the last round.
     pub balance: Option<f64>,

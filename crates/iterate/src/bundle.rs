@@ -124,9 +124,9 @@ pub(crate) struct Bundle {
     /// The statement whose kernel is running or ran last.
     pub running: u32,
     pub tasks: u64,
-    /// Whether partitions must still be loaded.
+    /// True if partitions must still be loaded.
     pub unloaded: bool,
-    /// Whether the controller was told that this bundle reached the end.
+    /// True if the controller was told that this bundle reached the end.
     pub end_reported: bool,
 }
 

@@ -1,9 +1,8 @@
 //! Slots that hold a worker's bundles, and the run queues of ready bundles.
 //!
-//! A slot holds a bundle, its inbox and, in a cache line of its own, its scheduling state. The bundle
-//! belongs to the thread that runs it. Each thread has one run queue; idle threads steal from the tail of
-//! the others' queues. A stolen bundle stays with the thief, so that load evens out once and not in every
-//! iteration.
+//! A slot holds a bundle, its inbox, and its scheduling state in a separate cache line. The bundle belongs to
+//! the thread that runs it. Each thread has one run queue; idle threads steal from the tail of the others'
+//! queues. A stolen bundle stays with the thief, so that load evens out once and not in every iteration.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -31,9 +30,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[repr(align(128))]
 pub(crate) struct Slot {
     state: AtomicU8,
-    /// Whether the inbox is not empty.
+    /// True if the inbox is not empty.
     mail: AtomicBool,
-    /// Whether the bundle must leave this worker.
+    /// True if the bundle must leave this worker.
     pub migration_requested: AtomicBool,
     /// The thread whose run queue the bundle goes to.
     pub home: AtomicU32,
@@ -54,7 +53,7 @@ pub(crate) struct Slot {
 /// Arrivals that a bundle has not received yet.
 #[derive(Default)]
 pub(crate) struct Inbox {
-    /// Whether the bundle is on this worker.
+    /// True if the bundle is on this worker.
     pub resident: bool,
     pub arrivals: Vec<Arrival>,
 }
@@ -162,9 +161,9 @@ impl Slot {
 pub(crate) struct RunQueue {
     queue: Mutex<VecDeque<BundleIx>>,
     len: AtomicUsize,
-    /// Whether the thread sleeps or is about to.
+    /// True if the thread sleeps or is about to.
     pub parked: AtomicBool,
-    /// Whether the thread runs no turn.
+    /// True if the thread runs no turn.
     pub idle: AtomicBool,
     /// Core time of the thread's turns, without loading, and the tasks run in them.
     pub busy_ns: AtomicU64,

@@ -31,7 +31,7 @@ pub(crate) struct Controller {
     /// Number of workers that must join before the job starts.
     expected: usize,
     balances: bool,
-    /// Whether the launcher starts new workers when all are lost.
+    /// True if the launcher starts new workers when all are lost.
     pub restarts: bool,
     phase: Phase,
     generation: u32,

@@ -34,7 +34,8 @@ impl fmt::Display for ProgramError {
             }
             Self::TooManyDatasets { dataset } => write!(
                 f,
-                "cannot add dataset {dataset:?}: a program has at most {} datasets, including those of tree reduces and counters; use fewer",
+                "cannot add dataset {dataset:?}: a program has at most {} datasets, including those of tree reduces \
+                 and counters; use fewer",
                 crate::program::MAX_DATASETS
             ),
             Self::ForeignDataset { stage } => {
@@ -43,12 +44,14 @@ impl fmt::Display for ProgramError {
             Self::NoDatasets { stage } => {
                 write!(
                     f,
-                    "stage {stage:?} names no dataset, so no worker would run it; name a dataset that it reads or writes"
+                    "stage {stage:?} names no dataset, so no worker would run it; \
+                     name a dataset that it reads or writes"
                 )
             }
             Self::NamedTwice { stage, dataset } => write!(
                 f,
-                "stage {stage:?} names dataset {dataset:?} twice; a stage may read what it writes, so list it only under writes"
+                "stage {stage:?} names dataset {dataset:?} twice; a stage may read what it writes, \
+                 so list it only under writes"
             ),
             Self::Partitionings { stage, left, right, partitions: [l, r] } => write!(
                 f,
@@ -57,7 +60,8 @@ impl fmt::Display for ProgramError {
             ),
             Self::NotSingle { stage, dataset, partitions } => write!(
                 f,
-                "{stage:?} needs a dataset with one partition, but {dataset:?} has {partitions}; reduce it into one first"
+                "{stage:?} needs a dataset with one partition, but {dataset:?} has {partitions}; \
+                 reduce it into one first"
             ),
             Self::LoopWithoutSignal { name } => {
                 write!(f, "loop {name:?} has no signal and would never end; add while_signal to its body")

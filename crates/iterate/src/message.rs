@@ -64,8 +64,8 @@ pub(crate) enum Message {
     Pause(bool),
     /// Controller to worker: the program has ended on all workers; send the results.
     Finish,
-    /// Controller to worker, which holds no bundle any more: forward messages in flight, and stop once all
-    /// `members` have sent [`Message::Drained`].
+    /// Controller to a worker that no longer holds bundles: forward messages in flight, and stop once all `members`
+    /// have sent [`Message::Drained`].
     Drain { members: Vec<u32> },
     /// Controller to worker: stop immediately.
     Stop,
@@ -167,7 +167,7 @@ pub(crate) struct Report {
     pub threads: u32,
     /// Memory available for partitions; `None` is unlimited.
     pub memory_bytes: Option<u64>,
-    /// Whether a task is running now.
+    /// True if a task is running now.
     pub running: bool,
     /// For each bundle on the worker: core time in tasks since the last report, in ns, and size in bytes.
     pub bundles: Vec<(BundleIx, u64, u64)>,

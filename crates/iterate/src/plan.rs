@@ -41,7 +41,7 @@ pub(crate) struct DatasetSpec {
     pub partitions: u32,
     pub load: Box<dyn Fn(u32) -> LoadResult<Cause> + Send + Sync>,
     pub decode: fn(&[u8]) -> LoadResult<DataError>,
-    /// Whether no stage writes the dataset, so that its loader can recreate it at any time.
+    /// True if no stage writes the dataset, so that its loader can recreate it at any time.
     pub constant: bool,
     pub output: bool,
     pub group: u32,

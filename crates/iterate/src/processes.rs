@@ -89,9 +89,9 @@ pub struct Cluster {
     pub bind: String,
     /// Secret of the job; `None` generates one.
     pub secret: Option<String>,
-    /// Whether the controller balances load.
+    /// True if the controller balances load.
     pub balances: bool,
-    /// Whether the launcher restarts all workers when all are lost, as Spark does with the tasks of a stage. The job
+    /// True if the launcher restarts all workers when all are lost, as Spark does with the tasks of a stage. The job
     /// then waits for them, and resumes from its snapshot or restarts from the beginning.
     pub restarts: bool,
 }
@@ -115,7 +115,7 @@ pub struct WorkerSettings {
     pub snapshots: Option<Snapshots>,
     /// Memory available for partitions; `None` is unlimited. A job that does not fit fails with an error.
     pub memory_bytes: Option<u64>,
-    /// Whether the job is traced: the worker then samples tasks, and counts messages and bytes.
+    /// True if the job is traced: the worker then samples tasks, and counts messages and bytes.
     pub traced: bool,
     /// Maximum time without a message from the controller, which sends one per second.
     pub wait_limit: Duration,

@@ -48,7 +48,7 @@ impl Worker {
             Message::Install(packed) => self.install(from, *packed),
             Message::Installed { bundle, version } => {
                 let mut control = lock(&self.control);
-                if control.in_flight.get(&bundle).is_some_and(|away| away.0 <= version) {
+                if control.in_flight.get(&bundle).is_some_and(|moved| moved.0 <= version) {
                     control.in_flight.remove(&bundle);
                 }
             }
@@ -215,14 +215,14 @@ impl Worker {
         let mut control = lock(&self.control);
         let draining_peers = std::mem::take(&mut control.draining_peers);
         let holds = |worker: u32| (0..self.plan.bundles).any(|bundle| self.owner(bundle).worker == worker);
-        let (wait, part) = draining_peers.into_iter().partition::<Vec<_>, _>(|&worker| holds(worker));
-        control.draining_peers = wait;
+        let (waiting, drained) = draining_peers.into_iter().partition::<Vec<_>, _>(|&worker| holds(worker));
+        control.draining_peers = waiting;
         let drain = control.drain.as_mut().map(|(_, reports)| {
             *reports += 1;
             *reports
         });
         drop(control);
-        part.into_iter().for_each(|worker| self.send(Peer::Worker(worker), Message::Drained));
+        drained.into_iter().for_each(|worker| self.send(Peer::Worker(worker), Message::Drained));
         drain
     }
 

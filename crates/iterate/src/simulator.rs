@@ -81,7 +81,7 @@ pub struct Simulation {
     pub repeated: u64,
     /// Time between a worker's reports; 0 disables reports.
     pub report_ns: u64,
-    /// Whether the controller balances load.
+    /// True if the controller balances load.
     pub balances: bool,
     /// Iterations between snapshots; 0 takes them only on [`Event::Snapshot`].
     pub snapshot_every: u32,
@@ -228,7 +228,7 @@ struct Run<'s, 'w> {
     threads: Vec<Thread<'w, CostMeter<'s>>>,
     /// Arrival time of the last message of each connection.
     last: BTreeMap<(Peer, Peer), u64>,
-    /// Whether a worker's turn is running or scheduled.
+    /// By worker: true if a turn is running or scheduled.
     busy: Vec<bool>,
     alive: Vec<bool>,
     joined: u32,

@@ -102,22 +102,22 @@ impl<'w, M: Meter> Thread<'w, M> {
     fn give_turn(&mut self, ix: BundleIx) {
         let worker = self.worker;
         let slot = worker.slot(ix);
-        let mut held = slot.begin();
+        let mut guard = slot.begin();
         let mut again = false;
         // None: the bundle left after it was queued.
-        if let Some(mut bundle) = held.take() {
+        if let Some(mut bundle) = guard.take() {
             match self.run(slot, &mut bundle) {
                 Ok(turn) => {
                     again = turn == Turn::More;
-                    *held = self.finish(slot, bundle, turn);
+                    *guard = self.finish(slot, bundle, turn);
                 }
                 Err(error) => {
-                    *held = Some(bundle);
+                    *guard = Some(bundle);
                     worker.fail(error);
                 }
             }
         }
-        drop(held);
+        drop(guard);
         if slot.end(again) {
             worker.enqueue(ix, slot);
         }

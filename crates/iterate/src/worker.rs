@@ -290,8 +290,8 @@ impl Worker {
         for bundle in 0..self.plan.bundles {
             let worker = self.owner(bundle).worker;
             if worker != last {
-                let told = passed.iter().find(|p| p.0 == worker).map_or(0, |p| p.1);
-                behind = behind.min(told);
+                let reported = passed.iter().find(|p| p.0 == worker).map_or(0, |p| p.1);
+                behind = behind.min(reported);
                 last = worker;
             }
         }

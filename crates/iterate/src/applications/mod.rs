@@ -97,7 +97,7 @@ impl<R> Job<R> {
 pub struct Finished<R> {
     /// Number of passes over the data.
     pub iterations: u64,
-    /// Whether the tolerance was reached, rather than the limit of iterations or of numeric precision.
+    /// True if the tolerance was reached before the limit of iterations or of numeric precision.
     pub converged: bool,
     /// The result.
     pub result: R,

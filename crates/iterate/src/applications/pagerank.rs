@@ -81,23 +81,25 @@ pub fn job(graph: Graph, options: &Options) -> Result<Job<Ranks>, ApplicationErr
 }
 
 /// Returns the number of vertex blocks, the square root of the number of edge partitions.
-fn blocks(graph: &Graph, asked: Option<u32>) -> Result<u32, ApplicationError> {
+fn blocks(graph: &Graph, requested: Option<u32>) -> Result<u32, ApplicationError> {
     let root =
         |partitions: usize| (1..).find(|side: &u32| (*side as usize).pow(2) >= partitions).unwrap_or(1);
     let vertices = graph.vertices.len();
-    match asked {
+    match requested {
         // A power of two gives equal shares to a power-of-two number of workers.
         None => {
             let side = root(graph.edges.len().div_ceil(EDGES)).next_power_of_two();
             Ok(side.min(MAX_BLOCKS).min(vertices as u32))
         }
-        Some(asked) if asked as usize > graph.edges.len() || root(asked as usize) as usize > vertices => {
+        Some(requested)
+            if requested as usize > graph.edges.len() || root(requested as usize) as usize > vertices =>
+        {
             usage(format!(
-                "the graph has {} edges between {vertices} vertices, which cannot be divided into {asked} partitions; use fewer",
+                "cannot divide the graph of {} edges and {vertices} vertices into {requested} partitions; use fewer",
                 graph.edges.len()
             ))
         }
-        Some(asked) => Ok(root(asked as usize)),
+        Some(requested) => Ok(root(requested as usize)),
     }
 }
 

@@ -248,7 +248,7 @@ fn pagerank_equals_its_definition() -> Result<(), JobError> {
             .map(|error| error.to_string())
     };
     assert!(bad(4, 1.0).is_some_and(|message| message.contains("--damping 1")));
-    assert!(bad(100_000, 0.5).is_some_and(|message| message.contains("cannot be divided into 100000")));
+    assert!(bad(100_000, 0.5).is_some_and(|message| message.contains("into 100000 partitions; use fewer")));
     Ok(())
 }
 

@@ -17,7 +17,7 @@ const STRIDE: usize = 4096;
 #[derive(Debug)]
 pub struct Csv {
     separator: u8,
-    /// Whether the first line holds column names.
+    /// True if the first line holds column names.
     header: bool,
     /// Starts of rows 0, `STRIDE`, 2 × `STRIDE` and so on: offset in bytes, and line number from 1.
     places: Vec<(u64, usize)>,

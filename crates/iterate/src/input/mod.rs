@@ -86,7 +86,7 @@ impl Table {
         let shown = path.display();
         if shown.to_string().contains("://") {
             return Err(InputError::Usage(format!(
-                "{shown}: iterative jobs read local files; copy it with `pellucid sql \"SELECT * FROM '{shown}'\" -o FILE.parquet`"
+                "cannot read {shown}: iterative jobs read local files only; copy it with `pellucid sql \"SELECT * FROM '{shown}'\" -o FILE.parquet`"
             )));
         }
         let mut table = Table { path: path.into(), columns: Vec::new(), parts: Vec::new(), rows: 0 };
@@ -114,7 +114,7 @@ impl Table {
                 table.columns = columns;
             } else if names(&columns) != names(&table.columns) {
                 return Err(InputError::Failed(format!(
-                    "{} has other columns ({}) than {} ({}); all files of a table must have the same columns",
+                    "the columns of {} ({}) differ from those of {} ({}); all files of a table must have the same columns",
                     path.display(),
                     names(&columns).join(", "),
                     table.parts[0].path.display(),
@@ -185,9 +185,9 @@ impl Table {
         match requested {
             None => Ok(self.rows.div_ceil(ROWS).clamp(1, 64) as u32),
             Some(requested) if requested as usize > self.rows => Err(InputError::Usage(format!(
-                "{} has {} rows, which cannot be divided into {requested} partitions; use --partitions {} or fewer",
-                self.path.display(),
+                "cannot divide the {} rows of {} into {requested} partitions; use --partitions {} or fewer",
                 self.rows,
+                self.path.display(),
                 self.rows
             ))),
             Some(requested) => Ok(requested),

@@ -1,7 +1,7 @@
 //! Measures memory bandwidth, which is the reference for kernels and the capacity of the `memory_bandwidth`
 //! resource in traces.
 //!
-//! Each thread sums a buffer of its own, far larger than its caches, from start to end with the widest
+//! Each thread sums its own buffer, far larger than its caches, from start to end with the widest
 //! instructions: the access pattern of kernels, without other work. Rounds are timed between barriers. The
 //! fastest round counts, since other processes can only slow it down.
 

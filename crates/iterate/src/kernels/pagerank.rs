@@ -9,8 +9,6 @@
 //! Tiles are ordered by bands of 16,384 destinations, whose sums fit in the L2 cache beside the shares, and
 //! within a band by sources. The shares of vertices of low degree are still far apart, so they are prefetched
 //! some edges ahead.
-//! within a band by sources. The shares of vertices of low degree are far apart all the same, and are asked for
-//! some edges ahead.
 
 use super::pages::Pages;
 use super::simd::{Real, prefetch};
