@@ -54,7 +54,7 @@ enum Memory {
         _pages: Pages<u64>,
     },
     /// Memory of a Python object, which is kept alive and only read.
-    Lent {
+    Borrowed {
         start: *const u8,
         _owner: Py<PyAny>,
     },
@@ -79,7 +79,7 @@ impl Memory {
         match self {
             Memory::Small(words) => words.as_ptr().cast_mut().cast(),
             Memory::Large { start, .. } => *start,
-            Memory::Lent { start, .. } => start.cast_mut(),
+            Memory::Borrowed { start, .. } => start.cast_mut(),
         }
     }
 }
@@ -119,7 +119,7 @@ impl Array {
             )));
         }
         let (start, _): (usize, bool) = get("data")?.extract()?;
-        let memory = Memory::Lent { start: start as *const u8, _owner: object.clone().unbind() };
+        let memory = Memory::Borrowed { start: start as *const u8, _owner: object.clone().unbind() };
         Ok(Array { type_, shape: shape.into(), memory: Arc::new(memory) })
     }
 
@@ -267,7 +267,7 @@ impl Clone for Array {
     fn clone_from(&mut self, source: &Self) {
         if self.type_ == source.type_
             && self.shape == source.shape
-            && !matches!(*self.memory, Memory::Lent { .. })
+            && !matches!(*self.memory, Memory::Borrowed { .. })
         {
             // SAFETY: the same length, and memory of another partition.
             unsafe { source.start().copy_to(self.start(), self.len_bytes()) };

@@ -248,8 +248,8 @@ impl Program {
         for content in &self.datasets {
             let (partitions, written) = (content.partitions.clone(), content.written);
             let load = move |index: u32| -> Result<Array, Cause> {
-                let lent = &partitions[index as usize];
-                if written { Ok(lent.copied()?) } else { Ok(lent.share()) }
+                let initial = &partitions[index as usize];
+                if written { Ok(initial.copied()?) } else { Ok(initial.share()) }
             };
             let dataset = program.dataset(&content.name, content.partitions.len() as u32, load);
             if written {

@@ -119,17 +119,17 @@ impl Balancer {
             if rests || cost <= 0.0 {
                 continue;
             }
-            let there = cost * loads[idlest].slowness / loads[busiest].slowness;
+            let new_cost = cost * loads[idlest].slowness / loads[busiest].slowness;
             let left = highest - cost / loads[busiest].threads;
-            let higher = left.max(loads[idlest].load + there / loads[idlest].threads);
+            let higher = left.max(loads[idlest].load + new_cost / loads[idlest].threads);
             if higher < highest * 0.98 && best.is_none_or(|(lowest, ..)| higher < lowest) {
-                best = Some((higher, at, idlest, there));
+                best = Some((higher, at, idlest, new_cost));
             }
         }
-        let (_, at, to, there) = best?;
+        let (_, at, to, new_cost) = best?;
         let (bundle, cost) = loads[busiest].bundles.swap_remove(at);
         loads[busiest].load -= cost / loads[busiest].threads;
-        loads[to].load += there / loads[to].threads;
+        loads[to].load += new_cost / loads[to].threads;
         Some(Move { bundle, from: loads[busiest].worker, to: loads[to].worker })
     }
 }

@@ -29,7 +29,7 @@ pub(crate) trait Host {
     /// Returns the signal that ends an epoch, if it is known.
     fn signal(&self, epoch: u64) -> Option<Signal>;
     /// Returns whether a signal may be published, given the epochs that each worker has passed.
-    fn may_publish(&mut self, epoch: u64, behind: &[(u32, u64)]) -> bool;
+    fn may_publish(&mut self, epoch: u64, passed: &[(u32, u64)]) -> bool;
     /// Returns whether to take a snapshot at the signal about to be published. `since_snapshot` is the number of
     /// iterations since the last snapshot.
     fn wants_snapshot(&self, since_snapshot: u32) -> bool;
@@ -138,7 +138,7 @@ impl Bundle {
             ix,
             group,
             index,
-            position: Instance { epoch: 0, statement: plan.groups[group as usize].enter[0] },
+            position: Instance { epoch: 0, statement: plan.groups[group as usize].next_relevant[0] },
             deferred: Vec::new(),
             deferred_reads: 0,
             deferred_writes: 0,
@@ -325,7 +325,7 @@ impl Bundle {
     }
 
     fn go_to(&mut self, plan: &Plan, next: u32) {
-        self.position.statement = plan.groups[self.group as usize].enter[next as usize];
+        self.position.statement = plan.groups[self.group as usize].next_relevant[next as usize];
     }
 
     #[inline]

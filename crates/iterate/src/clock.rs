@@ -30,10 +30,10 @@ pub(crate) fn nanoseconds(ticks: u64) -> u64 {
 fn rate() -> f64 {
     static RATE: OnceLock<f64> = OnceLock::new();
     *RATE.get_or_init(|| {
-        let (begun, from) = (Instant::now(), ticks());
-        while begun.elapsed() < Duration::from_millis(1) {
+        let (start, from) = (Instant::now(), ticks());
+        while start.elapsed() < Duration::from_millis(1) {
             std::hint::spin_loop();
         }
-        begun.elapsed().as_nanos() as f64 / (ticks() - from).max(1) as f64
+        start.elapsed().as_nanos() as f64 / (ticks() - from).max(1) as f64
     })
 }

@@ -51,7 +51,7 @@ pub(crate) fn run(plan: Arc<Plan>, mut options: RunOptions) -> Result<Outcome, J
     let memory = std::mem::take(&mut options.memory);
     let trace = options.recorder.take().map(|recorder| LocalTrace::begin(&plan, recorder, threads, &memory));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let begun = Instant::now();
+    let start = Instant::now();
     std::thread::scope(|scope| {
         // Stops the threads even if the caller's `progress` panics.
         let _stop = StopAtEnd(&worker);
@@ -71,7 +71,7 @@ pub(crate) fn run(plan: Arc<Plan>, mut options: RunOptions) -> Result<Outcome, J
         trace.recording.end(controller.result.as_ref().and_then(|result| result.as_ref().err()));
     }
     let mut outcome = controller.into_outcome()?;
-    outcome.elapsed_ns = Some(begun.elapsed().as_nanos() as u64);
+    outcome.elapsed_ns = Some(start.elapsed().as_nanos() as u64);
     Ok(outcome)
 }
 

@@ -99,10 +99,11 @@ impl Room<'_> {
         limit.is_none_or(|limit| held.saturating_add(self.memory.size(bundle)) <= *limit)
     }
 
-    /// Places a bundle on the worker with the fewest bundles among those that satisfy `may` and have room.
-    pub fn take(&mut self, bundle: BundleIx, may: impl Fn(u32) -> bool) -> Option<u32> {
-        let able = self.held.iter().filter(|(worker, _)| may(**worker) && self.fits(bundle, **worker));
-        let to = able.min_by_key(|(_, held)| **held).map(|(worker, _)| *worker)?;
+    /// Places a bundle on the worker with the fewest bundles among those that satisfy `accepts` and have room.
+    pub fn take(&mut self, bundle: BundleIx, accepts: impl Fn(u32) -> bool) -> Option<u32> {
+        let candidates =
+            self.held.iter().filter(|(worker, _)| accepts(**worker) && self.fits(bundle, **worker));
+        let to = candidates.min_by_key(|(_, held)| **held).map(|(worker, _)| *worker)?;
         self.put(bundle, to);
         Some(to)
     }

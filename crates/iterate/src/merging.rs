@@ -89,14 +89,14 @@ impl TraceMerger {
     }
 
     fn register(&mut self, name: String, first: bool) {
-        let there = || self.workers.values().filter(|source| source.host.name == name);
-        let threads = there().map(|source| source.threads).sum();
-        let cores = there().map(|source| source.host.cores).max().unwrap_or(1);
-        let alone = self.workers.values().all(|source| source.host.name == name);
+        let sources = || self.workers.values().filter(|source| source.host.name == name);
+        let threads = sources().map(|source| source.threads).sum();
+        let cores = sources().map(|source| source.host.cores).max().unwrap_or(1);
+        let single_host = self.workers.values().all(|source| source.host.name == name);
         let host = Host { name: name.clone(), cores };
         let (machine, cores) = self.recording.machine(&host, threads);
         // Memory bandwidth was measured on this machine and does not apply to others.
-        if first && alone && host.name == Host::here().name {
+        if first && single_host && host.name == Host::here().name {
             self.recording.memory(machine, &self.memory);
         }
         self.hosts.insert(name, HostResources { machine, cores, link: None });

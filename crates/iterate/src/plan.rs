@@ -94,7 +94,7 @@ pub(crate) struct Group {
     /// The datasets, with one bit each.
     pub datasets: u64,
     /// By statement: the first statement from there on that concerns the group (its own, a signal, or the end).
-    pub enter: Vec<u32>,
+    pub next_relevant: Vec<u32>,
 }
 
 /// A checked program, which can be run any number of times.
@@ -173,7 +173,7 @@ pub(crate) fn build(mut program: Program) -> Result<Plan, ProgramError> {
     resolve_jumps(&mut statements);
     let mut groups = group(&mut datasets, &mut statements);
     for (index, group) in groups.iter_mut().enumerate() {
-        group.enter = (0..=end).map(|at| enter(&statements, index as u32, at)).collect();
+        group.next_relevant = (0..=end).map(|at| next_relevant(&statements, index as u32, at)).collect();
     }
     let bundles = groups.iter().map(|group| group.partitions).sum();
     let mut plan = Plan { program: id, name, datasets, statements, groups, bundles, fingerprint: 0 };
@@ -221,7 +221,7 @@ fn group(datasets: &mut [DatasetSpec], statements: &mut [Statement]) -> Vec<Grou
             }
         }
         let partitions = datasets[set.trailing_zeros() as usize].partitions;
-        groups.push(Group { partitions, first, datasets: set, enter: Vec::new() });
+        groups.push(Group { partitions, first, datasets: set, next_relevant: Vec::new() });
         first += partitions;
     }
     for statement in statements.iter_mut().filter(|s| s.reads | s.writes != 0) {
@@ -230,7 +230,7 @@ fn group(datasets: &mut [DatasetSpec], statements: &mut [Statement]) -> Vec<Grou
     groups
 }
 
-fn enter(statements: &[Statement], group: u32, mut at: u32) -> u32 {
+fn next_relevant(statements: &[Statement], group: u32, mut at: u32) -> u32 {
     loop {
         let statement = &statements[at as usize];
         match statement.kind {

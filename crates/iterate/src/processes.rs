@@ -167,7 +167,7 @@ pub fn control(
         children,
         last_heard: BTreeMap::new(),
         requested: RequestedState::Run,
-        begun: Instant::now(),
+        started: Instant::now(),
         gathering_since: Instant::now(),
         progress_at: Instant::now(),
         heartbeat_at: Instant::now(),
@@ -178,14 +178,14 @@ pub fn control(
         job.round(&mut options, store.as_deref());
     }
     job.round(&mut options, None);
-    let begun = job.begun;
+    let started = job.started;
     if let Some(trace) = job.trace.take() {
         trace.end(job.controller.result.as_ref().and_then(|result| result.as_ref().err()));
     }
     job.end_children();
     mesh.close();
     let mut outcome = job.controller.into_outcome()?;
-    outcome.elapsed_ns = Some(begun.elapsed().as_nanos() as u64);
+    outcome.elapsed_ns = Some(started.elapsed().as_nanos() as u64);
     Ok(outcome)
 }
 
@@ -199,7 +199,7 @@ struct JobDriver {
     /// Time of the last message from each worker.
     last_heard: BTreeMap<u32, Instant>,
     requested: RequestedState,
-    begun: Instant,
+    started: Instant,
     /// Start of the current wait for workers to connect.
     gathering_since: Instant,
     progress_at: Instant,
@@ -332,9 +332,9 @@ impl JobDriver {
             return;
         }
         let mut children = (0..).zip(&mut self.children);
-        let gone =
+        let exited =
             children.find_map(|(rank, child)| child.try_wait().ok().flatten().map(|status| (rank, status)));
-        if let Some((worker, status)) = gone.filter(|_| !self.controller.restarts) {
+        if let Some((worker, status)) = exited.filter(|_| !self.controller.restarts) {
             let cause = format!("it exited before the job began ({status})");
             self.controller.fail(JobError::WorkerLost { worker, cause });
         } else if self.children.is_empty()

@@ -139,7 +139,7 @@ impl Worker {
         }
         control.job_state = Some(job_state);
         let resident = control.resident.clone();
-        let held = std::mem::take(&mut control.deferred_messages);
+        let deferred = std::mem::take(&mut control.deferred_messages);
         drop(control);
         let waits = self.paused.load(Ordering::SeqCst) || self.stopped.load(Ordering::SeqCst);
         self.interrupt.store(waits, Ordering::SeqCst);
@@ -148,7 +148,7 @@ impl Worker {
         }
         // The bundles that compute signals must learn that every bundle has reached the snapshot.
         self.report_passed(true);
-        for (from, envelope) in held {
+        for (from, envelope) in deferred {
             self.handle(from, envelope);
         }
         self.wake_all();

@@ -46,7 +46,7 @@ pub(crate) struct Recording {
     job: record::JobIx,
     /// By statement.
     stages: Vec<StageIx>,
-    begun_ns: u64,
+    start_ns: u64,
 }
 
 impl Recording {
@@ -66,7 +66,7 @@ impl Recording {
             stage.after = before.map(|before| stages[before]).into_iter().collect();
             stages.push(recorder.stage(stage));
         }
-        Self { plan: plan.clone(), recorder, job, stages, begun_ns: now }
+        Self { plan: plan.clone(), recorder, job, stages, start_ns: now }
     }
 
     /// Registers a machine and the cores that `threads` threads of the job share.
@@ -117,7 +117,7 @@ impl Recording {
             partition: self.plan.locate(sample.bundle).1,
             resource: cores,
             iteration: Some(sample.iteration),
-            started_ns: started_ns.max(self.begun_ns),
+            started_ns: started_ns.max(self.start_ns),
             service_ns: sample.service_ns,
             weight: sample.weight,
             bytes: Some(sample.bytes),
@@ -132,7 +132,7 @@ impl Recording {
         interval_ns: u64,
         sent: &crate::sampling::Exchanged,
     ) {
-        let started_ns = ended_ns.saturating_sub(interval_ns).max(self.begun_ns);
+        let started_ns = ended_ns.saturating_sub(interval_ns).max(self.start_ns);
         self.recorder.record(Record::Exchange(Exchange {
             stage: self.stages[sent.statement as usize],
             resource: link,
@@ -180,13 +180,13 @@ impl LocalTrace {
         let recording = Recording::begin(plan, recorder);
         let (machine, cores) = recording.machine(&Host::here(), threads as u32);
         recording.memory(machine, memory);
-        Self { cores, origin_ns: recording.begun_ns, origin_ticks: clock::ticks(), recording }
+        Self { cores, origin_ns: recording.start_ns, origin_ticks: clock::ticks(), recording }
     }
 }
 
 impl Samples for LocalTrace {
     fn sample(&self, sample: Sample) {
-        let after = clock::nanoseconds(sample.begun.saturating_sub(self.origin_ticks));
+        let after = clock::nanoseconds(sample.start_ticks.saturating_sub(self.origin_ticks));
         self.recording.task(self.cores, self.origin_ns + after, &sample);
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct Sample {
     pub bundle: BundleIx,
     pub iteration: u64,
     /// Start, in ticks of the process's clock.
-    pub begun: u64,
+    pub start_ticks: u64,
     pub service_ns: u64,
     pub weight: f64,
     pub bytes: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Sampler<'s> {
     to: &'s dyn Samples,
     /// By statement.
     counts: Vec<StageCount>,
-    begun: Option<u64>,
+    start_ticks: Option<u64>,
 }
 
 /// The state of sampling for one stage.
@@ -69,7 +69,7 @@ impl<'s> Sampler<'s> {
         Self {
             to,
             counts: vec![StageCount { since: 0, every: 1, seen: 0 }; plan.statements.len()],
-            begun: None,
+            start_ticks: None,
         }
     }
 
@@ -78,16 +78,16 @@ impl<'s> Sampler<'s> {
         let count = &mut self.counts[statement as usize];
         count.since += 1;
         if count.since >= count.every {
-            self.begun = Some(clock::ticks());
+            self.start_ticks = Some(clock::ticks());
         }
     }
 
     #[inline]
     pub fn after(&mut self, bundle: BundleIx, statement: u32, iteration: u64, bytes: impl FnOnce() -> u64) {
-        if let Some(begun) = self.begun.take() {
-            let service_ns = clock::nanoseconds(clock::ticks() - begun);
+        if let Some(start_ticks) = self.start_ticks.take() {
+            let service_ns = clock::nanoseconds(clock::ticks() - start_ticks);
             let (weight, bytes) = (0.0, bytes());
-            self.sample(Sample { statement, bundle, iteration, begun, service_ns, weight, bytes });
+            self.sample(Sample { statement, bundle, iteration, start_ticks, service_ns, weight, bytes });
         }
     }
 
@@ -106,7 +106,7 @@ impl<'s> Sampler<'s> {
 pub(crate) struct SampleBuffer {
     host: Host,
     threads: u32,
-    begun: Instant,
+    origin: Instant,
     pending: Mutex<Pending>,
 }
 
@@ -121,7 +121,7 @@ struct Pending {
 impl SampleBuffer {
     pub fn new(threads: usize) -> Self {
         let (host, pending) = (Host::here(), Mutex::default());
-        Self { host, threads: threads as u32, begun: Instant::now(), pending }
+        Self { host, threads: threads as u32, origin: Instant::now(), pending }
     }
 
     /// Counts a message sent for a statement.
@@ -135,7 +135,7 @@ impl SampleBuffer {
     /// Removes all samples and counts, as a batch for the controller.
     pub fn drain(&self) -> TraceBatch {
         let mut pending = lock(&self.pending);
-        let now_ns = self.begun.elapsed().as_nanos() as u64;
+        let now_ns = self.origin.elapsed().as_nanos() as u64;
         let drained_ns = std::mem::replace(&mut pending.drained_ns, now_ns);
         let ticks = clock::ticks();
         let exchanged = std::mem::take(&mut pending.exchanged);
@@ -148,7 +148,10 @@ impl SampleBuffer {
                 .into_iter()
                 // Ticks are only valid in this process, so send the age instead.
                 .map(|task| {
-                    (clock::nanoseconds(ticks.saturating_sub(task.begun)), Sample { begun: 0, ..task })
+                    (
+                        clock::nanoseconds(ticks.saturating_sub(task.start_ticks)),
+                        Sample { start_ticks: 0, ..task },
+                    )
                 })
                 .collect(),
             exchanges: exchanged

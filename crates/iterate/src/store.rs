@@ -26,7 +26,7 @@ use crate::worker::{SaveDone, Store};
 /// Objects to save, and the callback for the end of the save.
 type Save = (Vec<(Path, Vec<u8>)>, SaveDone);
 
-/// Deletes run concurrently because the controller waits for them and each takes some ten milliseconds.
+/// Deletes run concurrently because the controller waits for them and each takes about ten milliseconds.
 const MAX_CONCURRENT_DELETES: usize = 64;
 
 /// See the [module](self).
@@ -112,17 +112,17 @@ impl SnapshotStore {
 
     /// Deletes the objects that only the previous snapshot refers to.
     fn remove_old(&self, plan: &Plan, before: &Manifest, now: &Manifest) {
-        let mut gone = Vec::new();
+        let mut obsolete = Vec::new();
         for (bundle, (old, new)) in (0..).zip(before.saved.iter().zip(&now.saved)) {
             for &(dataset, epoch) in old.iter().filter(|object| !new.contains(object)) {
                 let name = crate::thread::object(plan, dataset, plan.locate(bundle).1, epoch);
-                gone.push(self.path(&name));
+                obsolete.push(self.path(&name));
             }
         }
-        for some in gone.chunks(MAX_CONCURRENT_DELETES) {
+        for batch in obsolete.chunks(MAX_CONCURRENT_DELETES) {
             self.runtime.block_on(async {
                 let mut requests = JoinSet::new();
-                for path in some {
+                for path in batch {
                     let (objects, path) = (Arc::clone(&self.objects), path.clone());
                     requests.spawn(async move { objects.delete(&path).await });
                 }

@@ -33,13 +33,13 @@ pub(crate) trait Io: Sync {
 
 /// A meter that uses the real clock, and samples tasks if the job is traced.
 pub(crate) struct ClockMeter<'s> {
-    begun: u64,
+    start_ticks: u64,
     sampler: Option<Sampler<'s>>,
 }
 
 impl<'s> ClockMeter<'s> {
     pub fn new(sampler: Option<Sampler<'s>>) -> Self {
-        Self { begun: 0, sampler }
+        Self { start_ticks: 0, sampler }
     }
 }
 
@@ -59,11 +59,11 @@ impl Meter for ClockMeter<'_> {
     }
 
     fn turn_begins(&mut self) {
-        self.begun = clock::ticks();
+        self.start_ticks = clock::ticks();
     }
 
     fn turn_ends(&mut self) -> u64 {
-        clock::nanoseconds(clock::ticks() - self.begun)
+        clock::nanoseconds(clock::ticks() - self.start_ticks)
     }
 
     fn now_ns(&self) -> u64 {
@@ -111,12 +111,14 @@ fn spin_for_work(
     spin_ns: u64,
     io: Option<&dyn Io>,
 ) -> bool {
-    let begun = clock::ticks();
+    let start_ticks = clock::ticks();
     loop {
         if thread.has_work() || io.is_some_and(|io| io.poll(None)) {
             return true;
         }
-        if worker.interrupt.load(Ordering::Relaxed) || clock::nanoseconds(clock::ticks() - begun) >= spin_ns {
+        if worker.interrupt.load(Ordering::Relaxed)
+            || clock::nanoseconds(clock::ticks() - start_ticks) >= spin_ns
+        {
             return false;
         }
         for _ in 0..20 {

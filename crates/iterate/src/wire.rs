@@ -381,7 +381,10 @@ impl Input {
                 let (statement, bundle) = (input.u32()?, input.u32()?);
                 let (ago_ns, iteration, service_ns) = (input.u64()?, input.u64()?, input.u64()?);
                 let (weight, bytes) = (f64::from_bits(input.u64()?), input.u64()?);
-                Ok((ago_ns, Sample { statement, bundle, iteration, begun: 0, service_ns, weight, bytes }))
+                Ok((
+                    ago_ns,
+                    Sample { statement, bundle, iteration, start_ticks: 0, service_ns, weight, bytes },
+                ))
             })?,
             exchanges: self.list(|input| {
                 Ok(Exchanged { statement: input.u32()?, messages: input.u64()?, bytes: input.u64()? })

@@ -304,9 +304,9 @@ impl Worker {
     /// [`EPOCH_REPORT_INTERVAL`] epochs. `again` repeats the last report.
     pub fn report_passed(&self, again: bool) {
         let control = lock(&self.control);
-        let here = control.resident.iter().map(|&bundle| self.slot(bundle).epoch.load(Ordering::Acquire));
-        let away = control.in_flight.values().map(|&(_, epoch)| epoch);
-        let Some(behind) = here.chain(away).min() else { return };
+        let resident = control.resident.iter().map(|&bundle| self.slot(bundle).epoch.load(Ordering::Acquire));
+        let in_flight = control.in_flight.values().map(|&(_, epoch)| epoch);
+        let Some(behind) = resident.chain(in_flight).min() else { return };
         let behind = behind / EPOCH_REPORT_INTERVAL * EPOCH_REPORT_INTERVAL;
         let before = self.reported_epoch.fetch_max(behind, Ordering::AcqRel);
         if before < behind || again {

@@ -166,8 +166,8 @@ fn kmeans_finds_separate_clusters_and_agrees_with_lloyd() -> Result<(), JobError
     }
     let inertia: f64 = rows.iter().map(|row| nearest(row, &centers).0).sum();
     assert!((fitted.result.inertia / inertia - 1.0).abs() < 1e-9);
-    let right = rows.iter().map(|row| nearest(row, &centers).1 as u32);
-    assert!(fitted.result.assignments.iter().copied().eq(right));
+    let expected = rows.iter().map(|row| nearest(row, &centers).1 as u32);
+    assert!(fitted.result.assignments.iter().copied().eq(expected));
     assert!(
         found.result.inertia < 1.001 * 900.0 * 2.0,
         "inertia {} is too high for four groups of variance 1",
@@ -202,15 +202,15 @@ fn pagerank_equals_its_definition() -> Result<(), JobError> {
         (0..1500).map(|_| ((random.unit().powi(3) * 299.0) as usize, random.below(n) as usize)).collect();
     let text: String = edges.iter().map(|(a, b)| format!("{a} {b}\n")).collect();
     let path = file(&folder, "a.el", &text);
-    let mut right = vec![1.0 / n as f64; n as usize];
+    let mut expected = vec![1.0 / n as f64; n as usize];
     let degree = |vertex| edges.iter().filter(|(source, _)| *source == vertex).count();
     let degrees: Vec<usize> = (0..n as usize).map(degree).collect();
     for _ in 0..200 {
         let dangling: f64 =
-            right.iter().zip(&degrees).filter(|(_, degree)| **degree == 0).map(|(rank, _)| rank).sum();
+            expected.iter().zip(&degrees).filter(|(_, degree)| **degree == 0).map(|(rank, _)| rank).sum();
         let mut next = vec![0.15 / n as f64 + 0.85 * dangling / n as f64; n as usize];
-        edges.iter().for_each(|(a, b)| next[*b] += 0.85 * right[*a] / degrees[*a] as f64);
-        right = next;
+        edges.iter().for_each(|(a, b)| next[*b] += 0.85 * expected[*a] / degrees[*a] as f64);
+        expected = next;
     }
     for (partitions, precision, tolerance) in [
         (1, Precision::F64, 1e-12),
@@ -228,7 +228,7 @@ fn pagerank_equals_its_definition() -> Result<(), JobError> {
         let found = outcome(|| pagerank::job(edges::read(&path, Some(n)).expect("a graph"), &options))?;
         assert!(found.converged, "{partitions} partitions");
         assert_eq!(found.result.vertices, (0..n).collect::<Vec<_>>());
-        for (a, b) in found.result.ranks.iter().zip(&right) {
+        for (a, b) in found.result.ranks.iter().zip(&expected) {
             assert!((a - b).abs() < 10.0 * tolerance, "{partitions} partitions: {a}, not {b}");
         }
         let top = found.result.top(3);

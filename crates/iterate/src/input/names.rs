@@ -6,7 +6,7 @@ pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     known.sort();
     let max_distance = name.chars().count() / 3 + 1;
     let near: Vec<&str> =
-        known.iter().filter(|(far, _)| *far <= max_distance).take(3).map(|(_, name)| *name).collect();
+        known.iter().filter(|(edits, _)| *edits <= max_distance).take(3).map(|(_, name)| *name).collect();
     if near.is_empty() {
         let mut all: Vec<&str> = known.iter().take(12).map(|(_, name)| *name).collect();
         if known.len() > all.len() {

@@ -57,8 +57,9 @@ fn all_formats_return_the_same_rows_for_any_range() -> Result<(), InputError> {
         for _ in 0..50 {
             let (x, y) = (random.below(10_001) as usize, random.below(10_001) as usize);
             let range = x.min(y)..x.max(y);
-            let right: Vec<Vec<f64>> = rows[range.clone()].iter().map(|[a, b, c]| vec![*c, *a, *b]).collect();
-            assert_eq!(read(table, range, &["c", "a", "b"])?, right);
+            let expected: Vec<Vec<f64>> =
+                rows[range.clone()].iter().map(|[a, b, c]| vec![*c, *a, *b]).collect();
+            assert_eq!(read(table, range, &["c", "a", "b"])?, expected);
         }
     }
     Ok(())

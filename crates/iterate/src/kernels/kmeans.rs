@@ -18,7 +18,7 @@ use super::rows::Rows;
 use super::simd::{Four, Kernel, Line, Real, Vector, prefetch, run};
 
 /// Number of centers whose products with a block are computed together: their sums stay in registers.
-const TOGETHER: usize = 5;
+const CENTERS_PER_GROUP: usize = 5;
 
 /// Maximum number of centers: their indexes must be exact in `f32`.
 pub const MAX_CENTERS: usize = 1 << 23;
@@ -27,10 +27,10 @@ pub const MAX_CENTERS: usize = 1 << 23;
 #[derive(Debug, Clone)]
 pub struct Centers<T: Real> {
     columns: usize,
-    /// Negated coordinates, by group of [`TOGETHER`] centers, column, and center within the group.
-    negated: Vec<[T; TOGETHER]>,
+    /// Negated coordinates, by group of [`CENTERS_PER_GROUP`] centers, column, and center within the group.
+    negated: Vec<[T; CENTERS_PER_GROUP]>,
     /// Half of the squared norms, by group and center; infinite for the padding of the last group.
-    half_norms: Vec<[T; TOGETHER]>,
+    half_norms: Vec<[T; CENTERS_PER_GROUP]>,
     /// Coordinates as given, center by center.
     values: Vec<f64>,
 }
@@ -38,11 +38,11 @@ pub struct Centers<T: Real> {
 impl<T: Real> Centers<T> {
     /// Creates centers from `values`: center by center, with `columns` values each.
     pub fn new(values: &[f64], columns: usize) -> Self {
-        let groups = (values.len() / columns.max(1)).div_ceil(TOGETHER);
-        let mut negated = vec![[T::of(0.0); TOGETHER]; groups * columns];
-        let mut half_norms = vec![[T::of(f64::INFINITY); TOGETHER]; groups];
+        let groups = (values.len() / columns.max(1)).div_ceil(CENTERS_PER_GROUP);
+        let mut negated = vec![[T::of(0.0); CENTERS_PER_GROUP]; groups * columns];
+        let mut half_norms = vec![[T::of(f64::INFINITY); CENTERS_PER_GROUP]; groups];
         for (number, center) in values.chunks_exact(columns.max(1)).enumerate() {
-            let (group, at) = (number / TOGETHER, number % TOGETHER);
+            let (group, at) = (number / CENTERS_PER_GROUP, number % CENTERS_PER_GROUP);
             for (column, value) in center.iter().enumerate() {
                 negated[group * columns + column][at] = T::of(-value);
             }
@@ -272,7 +272,7 @@ fn nearest<T: Real, V: Vector<T>, const N: usize>(
         let mut scores = [half_norms.map(V::splat); N];
         for (column, values) in negated.iter().enumerate() {
             let x: [V; N] = std::array::from_fn(|n| V::load(&blocks[n][column]));
-            for c in 0..TOGETHER {
+            for c in 0..CENTERS_PER_GROUP {
                 let value = V::splat(values[c]);
                 for n in 0..N {
                     scores[n][c] = x[n].mul_add(value, scores[n][c]);
@@ -284,8 +284,8 @@ fn nearest<T: Real, V: Vector<T>, const N: usize>(
                 prefetch(block, N * columns + column);
             }
         }
-        for c in 0..TOGETHER {
-            let number = V::splat(T::of(T::ONES.wide() + (group * TOGETHER + c) as f64));
+        for c in 0..CENTERS_PER_GROUP {
+            let number = V::splat(T::of(T::ONES.wide() + (group * CENTERS_PER_GROUP + c) as f64));
             for n in 0..N {
                 let ((best, which), score) = (found[n], scores[n][c]);
                 found[n] = (score.if_less(best, score, best), score.if_less(best, number, which));
@@ -393,25 +393,29 @@ mod tests {
             let mut assignments = vec![0; n];
             let totals = assign(&rows, &centers, Some(&mut assignments));
             assert_eq!(assign(&rows, &centers, None), totals, "seed {seed}");
-            let (mut sums, mut counts, mut right) = (vec![0.0; k * d], vec![0; k], 0.0);
+            let (mut sums, mut counts, mut expected) = (vec![0.0; k * d], vec![0; k], 0.0);
             for (row, assigned) in assignments.iter().enumerate() {
                 let assigned = *assigned as usize;
                 let found = distance(&rows, row, &values[assigned * d..][..d]);
-                let least = values.chunks(d).map(|c| distance(&rows, row, c)).fold(f64::INFINITY, f64::min);
+                let smallest =
+                    values.chunks(d).map(|c| distance(&rows, row, c)).fold(f64::INFINITY, f64::min);
                 assert!(
-                    found <= least + tolerance * (1.0 + least),
-                    "seed {seed}, row {row}: {found}, not {least}"
+                    found <= smallest + tolerance * (1.0 + smallest),
+                    "seed {seed}, row {row}: {found}, not {smallest}"
                 );
-                right += found;
+                expected += found;
                 counts[assigned] += 1;
                 for column in 0..d {
                     sums[assigned * d + column] += rows.get(row, column).wide();
                 }
             }
             assert_eq!((&totals.sums, &totals.counts), (&sums, &counts), "seed {seed}");
-            assert!((inertia(&rows, &centers, &assignments) - right).abs() <= 1e-12 * (1.0 + right));
+            assert!((inertia(&rows, &centers, &assignments) - expected).abs() <= 1e-12 * (1.0 + expected));
             let near = 2.0 * totals.scores + squares(&rows);
-            assert!((near - right).abs() <= tolerance * (1.0 + right), "seed {seed}: {near}, not {right}");
+            assert!(
+                (near - expected).abs() <= tolerance * (1.0 + expected),
+                "seed {seed}: {near}, not {expected}"
+            );
             for level in Level::available() {
                 let mut again = vec![0; n];
                 let kernel = Assign { rows: &rows, centers: &centers, assignments: Some(&mut again) };
@@ -461,8 +465,8 @@ mod tests {
             let candidates = parts
                 .iter_mut()
                 .map(|(part, closest, first)| draw(part, last.as_deref(), closest, *first, round));
-            let least = candidates.min_by(|a, b| a.key.total_cmp(&b.key)).expect("three candidates");
-            assert_eq!(found, least, "round {round}");
+            let smallest = candidates.min_by(|a, b| a.key.total_cmp(&b.key)).expect("three candidates");
+            assert_eq!(found, smallest, "round {round}");
             last = Some(found.values);
         }
         let centers = closest.iter().filter(|squared| **squared == 0.0).count();
@@ -480,8 +484,8 @@ mod tests {
             let drawn = draw(&rows, Some(&[0.0]), &mut [f64::INFINITY; 3], 0, seed);
             counts[drawn.values[0] as usize - 1] += 1.0 / draws as f64;
         }
-        for (count, right) in counts.into_iter().zip([1.0 / 14.0, 4.0 / 14.0, 9.0 / 14.0]) {
-            assert!((count - right).abs() < 0.015, "{counts:?}");
+        for (count, expected) in counts.into_iter().zip([1.0 / 14.0, 4.0 / 14.0, 9.0 / 14.0]) {
+            assert!((count - expected).abs() < 0.015, "{counts:?}");
         }
     }
 }

@@ -189,10 +189,10 @@ mod tests {
             let mut random = Random::new(seed);
             let (rows, columns) = (random.below(3000) as usize, 1 + random.below(24) as usize);
             let (table, coefficients) = random_rows::<T>(&mut random, rows, columns);
-            let (found, right) = (evaluate(&table, &coefficients), naive(&table, &coefficients));
+            let (found, expected) = (evaluate(&table, &coefficients), naive(&table, &coefficients));
             let near = |a: f64, b: f64| (a - b).abs() <= tolerance * (1.0 + rows as f64);
-            assert!(near(found.loss, right.loss), "seed {seed}: {} not {}", found.loss, right.loss);
-            for (a, b) in found.gradient.iter().zip(&right.gradient) {
+            assert!(near(found.loss, expected.loss), "seed {seed}: {} not {}", found.loss, expected.loss);
+            for (a, b) in found.gradient.iter().zip(&expected.gradient) {
                 assert!(near(*a, *b), "seed {seed}: {a} not {b}");
             }
             for level in Level::available() {
@@ -241,8 +241,8 @@ mod tests {
                 table.set(row, 1, 1.0);
             }
             let found = evaluate(&table, &[1.0, 0.0]);
-            let right = if z < 0.0 { -9.0 * z } else { 0.0 };
-            assert!((found.loss - right).abs() < 1e-9, "{z}: {}", found.loss);
+            let expected = if z < 0.0 { -9.0 * z } else { 0.0 };
+            assert!((found.loss - expected).abs() < 1e-9, "{z}: {}", found.loss);
             assert!(found.gradient.iter().all(|value| value.is_finite()));
         }
     }

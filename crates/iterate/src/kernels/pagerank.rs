@@ -158,14 +158,14 @@ mod tests {
                 .map(|_| (random.below(sources) as u32, random.below(destinations) as u32))
                 .collect();
             let shares: Vec<f64> = (0..sources).map(|_| random.below(1000) as f64).collect();
-            let mut right = vec![0.0; destinations as usize];
+            let mut expected = vec![0.0; destinations as usize];
             for (source, destination) in &edges {
-                right[*destination as usize] += shares[*source as usize];
+                expected[*destination as usize] += shares[*source as usize];
             }
             let tiles = Tiles::new(sources as usize, destinations as usize, edges).expect("memory");
             let mut sums = vec![f64::NAN; destinations as usize];
             tiles.sum(&shares, &mut sums);
-            assert_eq!(sums, right, "seed {seed}: sums of integers are exact");
+            assert_eq!(sums, expected, "seed {seed}: sums of integers are exact");
         }
     }
 

@@ -426,8 +426,8 @@ mod tests {
         let narrow = lines::<f32>(&mut random, 86.0);
         for (x, y) in narrow.iter().zip(run(ExpOf(&narrow))) {
             for (x, y) in x.lanes().iter().zip(y.lanes()) {
-                let right = f64::from(*x).exp();
-                assert!((f64::from(*y) / right - 1.0).abs() < 2.5e-7, "exp({x}) = {y}, not {right}");
+                let expected = f64::from(*x).exp();
+                assert!((f64::from(*y) / expected - 1.0).abs() < 2.5e-7, "exp({x}) = {y}, not {expected}");
             }
         }
     }
