@@ -111,8 +111,8 @@ pub(crate) struct Bundle {
     pub iteration: u64,
     /// Iterations since the last snapshot, if this bundle computes the signal.
     pub since_snapshot: u32,
-    /// Datasets written since the last snapshot, and those written before earlier ones, by the epoch of the
-    /// snapshot that contains them.
+    /// Datasets written since the last snapshot; and those written before it, by the epoch of the snapshot that
+    /// contains them.
     pub written: u64,
     pub written_before: Vec<(u64, u64)>,
     /// By dataset: the epoch of the snapshot that holds its latest saved content.

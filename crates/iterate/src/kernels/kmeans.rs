@@ -143,7 +143,7 @@ impl<T: Real> Assign<'_, T> {
         let columns = rows.columns();
         let mut sums = Sums::new(centers.len(), columns);
         let (whole, rest) = rows.split();
-        let mut places = Places { wanted: assignments, unwanted: [0; MAX_ROWS] };
+        let mut places = AssignmentSink { assignments, scratch: [0; MAX_ROWS] };
         let mut groups = whole.chunks_exact(N * columns);
         for group in &mut groups {
             assign_blocks::<T, V, N>(group, centers, places.next(N * T::LANES), &mut sums);
@@ -163,22 +163,22 @@ impl<T: Real> Assign<'_, T> {
 const MAX_ROWS: usize = 64;
 
 /// The destination of center indexes, group by group; discards them if none is given.
-struct Places<'a> {
-    wanted: Option<&'a mut [u32]>,
-    unwanted: [u32; MAX_ROWS],
+struct AssignmentSink<'a> {
+    assignments: Option<&'a mut [u32]>,
+    scratch: [u32; MAX_ROWS],
 }
 
-impl Places<'_> {
+impl AssignmentSink<'_> {
     /// Returns the destination for the next rows.
     #[inline(always)]
     fn next(&mut self, rows: usize) -> &mut [u32] {
-        match self.wanted.take() {
+        match self.assignments.take() {
             Some(all) => {
                 let (next, rest) = all.split_at_mut(rows);
-                self.wanted = Some(rest);
+                self.assignments = Some(rest);
                 next
             }
-            None => &mut self.unwanted[..rows],
+            None => &mut self.scratch[..rows],
         }
     }
 }
@@ -219,13 +219,13 @@ fn assign_blocks<T: Real, V: Vector<T>, const N: usize>(
         }
         let left = N.saturating_sub(centers.half_norms.len());
         let next = (2 * N - left) * columns + n * left * columns / N;
-        let later = Later { lines: group, next, each: 4 * left / N };
-        add_block::<T, V>(blocks[n], later, &at, centers.len() + 1, &mut sums.sums);
+        let upcoming = Prefetch { lines: group, next, each: 4 * left / N };
+        add_block::<T, V>(blocks[n], upcoming, &at, centers.len() + 1, &mut sums.sums);
     }
 }
 
 /// Lines to prefetch while a block is added: those of the next blocks that [`nearest`] did not prefetch.
-struct Later<'a, T: Real> {
+struct Prefetch<'a, T: Real> {
     /// The lines, and the index of the first one to prefetch.
     lines: &'a [Line<T>],
     next: usize,
@@ -237,17 +237,17 @@ struct Later<'a, T: Real> {
 #[inline(always)]
 fn add_block<T: Real, V: Vector<T>>(
     block: &[Line<T>],
-    later: Later<'_, T>,
+    upcoming: Prefetch<'_, T>,
     at: &[u32; 16],
     stride: usize,
     sums: &mut [Four],
 ) {
     let mut groups = block.chunks_exact(4);
     let mut places = sums.chunks_exact_mut(stride);
-    let mut next = later.next;
+    let mut next = upcoming.next;
     for (group, sums) in (&mut groups).zip(&mut places) {
-        for _ in 0..later.each {
-            prefetch(later.lines, next);
+        for _ in 0..upcoming.each {
+            prefetch(upcoming.lines, next);
             next += 1;
         }
         V::add_rows([&group[0], &group[1], &group[2], &group[3]], at, sums);
