@@ -66,7 +66,7 @@ def test_a_bad_composition_is_named_with_line_and_way_out(tmp_path):
     file = tmp_path / "bad.toml"
     file.write_text((SCENARIOS / "gc.toml").read_text().replace("copies = 3", "copies = 0"))
     ran = binary.run("storage", "rank", file)
-    assert ran.code == 1 and f"{file}:11: 0 copies hold no data; say 1 or more" in ran.err, ran.err
+    assert ran.code == 1 and f"{file}:11: 0 copies hold no data; use 1 or more" in ran.err, ran.err
     file.write_text((SCENARIOS / "gc.toml").read_text().replace("copies = 3", "copies = 2000000000"))
     many = binary.run("storage", "rank", file)
     assert many.code == 1 and f"{file}:11: 2000000000 copies are more than any system keeps" in many.err, many.err

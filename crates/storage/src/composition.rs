@@ -1,8 +1,8 @@
-//! What a data path is made of: compute, data and storage layer, read from a TOML file.
+//! The layers of a data path (compute, data and storage), read from a TOML file.
 //!
-//! After "Experimental Performance Evaluation of Cloud-Based Analytics-as-a-Service" (CLOUD '16,
-//! §II-A and §IV-B): the compute layer runs the jobs, the data layer is the service that they
-//! read and write (HDFS, Swift, S3), the storage layer is what that service keeps its bytes on
+//! The layers follow "Experimental Performance Evaluation of Cloud-Based Analytics-as-a-Service"
+//! (CLOUD '16, §II-A and §IV-B). The compute layer runs the jobs. The data layer is the service
+//! that they read and write (HDFS, Swift, S3). The storage layer holds that service's bytes
 //! (a local disk, a volume of a distributed system). A file describes one composition:
 //!
 //! ```toml
@@ -11,11 +11,11 @@
 //! system = "Spark"
 //! [data]
 //! system = "Swift"
-//! runs = "rack"              # as seen from what stands before it
-//! replication = "parallel"   # none (as without the key), parallel, chain or erasure
+//! runs = "rack"              # relative to the preceding component
+//! replication = "parallel"   # none (the default), parallel, chain or erasure
 //! copies = 3
-//! acknowledge = "quorum"     # all (as without the key), quorum, or a number of copies
-//! [[data.mediators]]         # in the order in which a request meets them
+//! acknowledge = "quorum"     # all (the default), quorum, or a number of copies
+//! [[data.mediators]]         # in the order in which a request passes them
 //! name = "proxy"
 //! runs = "rack"
 //! [storage]
@@ -23,10 +23,10 @@
 //! runs = "machine"
 //! ```
 //!
-//! Where something runs is said relative to what stands before it on the way of a request: the
-//! layer above, or the last mediator. Only whether that is another machine matters for the
-//! count ([`crate::path`]); the words are for the reader. Nothing here measures: what a link
-//! carries is known where the file says it, or a probe.
+//! Locations are relative to the preceding component on the request path: the layer above, or
+//! the last mediator. The count ([`crate::path`]) depends only on whether a location is another
+//! machine; the finer distinctions document the setup. This module measures nothing: link rates
+//! come from the file or from a probe.
 
 use std::fmt;
 use std::ops::Range;
@@ -34,7 +34,7 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
-/// Where something runs, as seen from what stands before it.
+/// A location, relative to the preceding component on the request path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Place {
@@ -44,91 +44,91 @@ pub enum Place {
     Machine,
     /// On another machine of the same rack.
     Rack,
-    /// Further away.
+    /// Beyond the rack.
     Elsewhere,
 }
 
 impl Place {
-    /// Whether a request crosses a link to get there.
+    /// Returns true if a request crosses a link to get there.
     pub fn is_remote(self) -> bool {
         matches!(self, Place::Rack | Place::Elsewhere)
     }
 }
 
-/// How a layer keeps more than one copy.
+/// A layer's replication scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Replication {
     /// One copy.
     None,
-    /// All copies are written at once.
+    /// All copies are written concurrently.
     Parallel,
-    /// Each copy hands the bytes on to the next, the last one acknowledges.
+    /// Each copy forwards the bytes to the next; the last one acknowledges.
     Chain,
-    /// Fragments with parity, so that any `data_fragments` of them are enough.
+    /// Data and parity fragments; any `data_fragments` of them restore a record.
     Erasure,
 }
 
-/// Who sends a record to the copies of parallel replication or to the fragments of an
+/// The sender of a record to the copies of parallel replication or to the fragments of an
 /// erasure code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Forwarder {
-    /// What stands before the layer (Swift's proxy): no hop of its own.
+    /// The component before the layer (Swift's proxy); adds no hop.
     Writer,
-    /// The first copy (Ceph's primary): one more hop to the others.
+    /// The first copy (Ceph's primary); adds one hop to the others.
     Primary,
 }
 
-/// What must have written before a write is acknowledged.
+/// The copies that must be written before a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acknowledge {
     /// Every copy.
     All,
     /// More than half of the copies.
     Quorum,
-    /// So many.
+    /// This many copies.
     Copies(u32),
 }
 
-/// Something between two layers that every byte passes through.
+/// A component between two layers that every byte passes through.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mediator {
-    /// As people call it: `proxy`, `balancer`.
+    /// Name for reports: `proxy`, `balancer`.
     pub name: String,
-    /// As seen from what stands before it.
+    /// Location, relative to the preceding component.
     pub runs: Place,
-    /// How many share the load.
+    /// Number of instances that share the load.
     pub instances: u32,
-    /// Rate of the link of one, where the file says it.
+    /// Link rate of one instance, if the file gives it.
     pub link_bytes_per_s: Option<f64>,
 }
 
 /// The data layer or the storage layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layer {
-    /// As people call it: `HDFS`, `Ceph volume`.
+    /// Name for reports: `HDFS`, `Ceph volume`.
     pub system: String,
-    /// As seen from the layer above, or from the last mediator.
+    /// Location, relative to the layer above or the last mediator.
     pub runs: Place,
-    /// What every byte passes on the way to it.
+    /// Mediators on the way to this layer, in the order in which a request passes them.
     pub mediators: Vec<Mediator>,
-    /// How it keeps copies.
+    /// Replication scheme.
     pub replication: Replication,
     /// Copies of a record; 1 without replication and with an erasure code.
     pub copies: u32,
-    /// Data and parity fragments of an erasure code; 0 and 0 without one.
+    /// Data and parity fragments of an erasure code; `(0, 0)` without one.
     pub fragments: (u32, u32),
-    /// Who sends to the copies or fragments.
+    /// Sender of records to the copies or fragments.
     pub forwarded_by: Forwarder,
-    /// Where the copies are, as seen from each other.
+    /// Location of the copies, relative to each other.
     pub copies_run: Place,
-    /// What must have written before a write is acknowledged.
+    /// Copies that must be written before a write is acknowledged.
     pub acknowledge: Acknowledge,
 }
 
 impl Layer {
-    /// How many copies must have written before a write is acknowledged.
+    /// Returns the number of copies that must be written before a write is acknowledged.
     pub fn acknowledged_copies(&self) -> u32 {
         match self.acknowledge {
             Acknowledge::All => self.copies,
@@ -137,16 +137,16 @@ impl Layer {
         }
     }
 
-    /// How often the layer below stores a record: once a copy; with an erasure code once for
-    /// the fragment that holds it and once for each parity fragment.
-    pub fn stores_a_record(&self) -> u32 {
+    /// Returns how many times the layer below stores a record: once per copy or, with an erasure
+    /// code, once for the fragment that holds it and once for each parity fragment.
+    pub fn stores_per_record(&self) -> u32 {
         match self.replication {
             Replication::Erasure => 1 + self.fragments.1,
             _ => self.copies,
         }
     }
 
-    /// Bytes stored for each byte written.
+    /// Returns the number of bytes stored for each byte written.
     pub fn stored_per_byte(&self) -> f64 {
         match self.replication {
             Replication::Erasure => {
@@ -156,49 +156,49 @@ impl Layer {
         }
     }
 
-    /// Whether losing one machine loses no data.
-    pub fn survives_a_loss(&self) -> bool {
+    /// Returns true if losing one machine loses no data.
+    pub fn survives_machine_loss(&self) -> bool {
         self.stored_per_byte() > 1.0 && self.copies_run.is_remote()
     }
 }
 
-/// A composition of compute, data and storage layer.
+/// A composition of a compute, a data and a storage layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Composition {
-    /// As people call it.
+    /// Name for reports.
     pub name: String,
-    /// What runs the jobs.
+    /// System that runs the jobs.
     pub compute: String,
-    /// The service that jobs read and write.
+    /// Service that jobs read and write.
     pub data: Layer,
-    /// What that service keeps its bytes on.
+    /// Storage that holds the service's bytes.
     pub storage: Layer,
-    /// How jobs put their output in place, where the file says it.
+    /// How jobs commit their output, if the file says so.
     pub commit: Option<Commit>,
-    /// Whether a rename in the data layer copies, where the file says it.
+    /// True if a rename in the data layer copies, if the file says so.
     pub rename_copies: Option<bool>,
 }
 
-/// How a job's output comes into place.
+/// How a job commits its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Commit {
     /// Tasks write under temporary names; tasks and driver rename.
     Rename,
-    /// Uploads that are completed when the job commits.
+    /// Multipart uploads are completed when the job commits.
     Multipart,
-    /// Tasks write under the final names.
+    /// Tasks write directly under the final names.
     Direct,
 }
 
-/// Why a composition cannot be used: path, line, and what to do.
+/// An error in a composition file, with its path, line and remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompositionError {
     /// The file.
     pub path: String,
-    /// From 1; `None` where the file as a whole is meant.
+    /// Line, from 1; `None` if the error concerns the whole file.
     pub line: Option<usize>,
-    /// What is wrong, and the way out.
+    /// Cause and remedy.
     pub message: String,
 }
 
@@ -262,14 +262,14 @@ struct MediatorTable {
     link: Option<Spanned<String>>,
 }
 
-/// What is wrong, and where in the text.
-type Wrong = (Range<usize>, String);
+/// An error message and its span in the text.
+type SpannedError = (Range<usize>, String);
 
 impl Composition {
-    /// Reads a composition from the text of the file `path`.
+    /// Parses a composition from the text of the file `path`.
     ///
     /// # Errors
-    /// What is not understood or contradicts itself, with its line and the way out.
+    /// Returns an error if the text is invalid or contradicts itself; the error names the line and a remedy.
     pub fn parse(path: &str, text: &str) -> Result<Composition, CompositionError> {
         let at = |span: Option<Range<usize>>, message: String| CompositionError {
             path: path.to_string(),
@@ -277,7 +277,7 @@ impl Composition {
             message,
         };
         let file: File = toml::from_str(text).map_err(|e| {
-            let way_out = "crates/storage/scenarios and docs/storage.md show whole files";
+            let way_out = "see crates/storage/scenarios and docs/storage.md for complete files";
             at(e.span(), format!("{}; {way_out}", e.message().replace('\n', " ")))
         })?;
         let commit = file.data.commit.as_ref().map(|c| *c.get_ref());
@@ -290,7 +290,7 @@ impl Composition {
         {
             return Err(at(
                 Some(span),
-                "`commit` and `rename` are the data layer's; move them to [data]".to_string(),
+                "`commit` and `rename` belong to the data layer; move them to [data]".to_string(),
             ));
         }
         let layer = |table| layer(table).map_err(|(span, message)| at(Some(span), message));
@@ -305,7 +305,7 @@ impl Composition {
     }
 }
 
-fn layer(table: LayerTable) -> Result<Layer, Wrong> {
+fn layer(table: LayerTable) -> Result<Layer, SpannedError> {
     let replication = table.replication.as_ref().map_or(Replication::None, |r| *r.get_ref());
     let copies = copies(&table, replication)?;
     let fragments = fragments(&table, replication)?;
@@ -314,7 +314,7 @@ fn layer(table: LayerTable) -> Result<Layer, Wrong> {
         Some(by) if matches!(replication, Replication::None | Replication::Chain) => {
             return Err((
                 by.span(),
-                "`forwarded_by` is for parallel replication and erasure codes; leave it out".into(),
+                "`forwarded_by` needs parallel replication or an erasure code; remove it".into(),
             ));
         }
         by => by.as_ref().map_or(Forwarder::Writer, |by| *by.get_ref()),
@@ -332,60 +332,60 @@ fn layer(table: LayerTable) -> Result<Layer, Wrong> {
     })
 }
 
-/// More copies or fragments than any system keeps.
-const MOST: u32 = 1000;
+/// Largest accepted number of copies or fragments; no system keeps more.
+const MAX_COPIES: u32 = 1000;
 
-fn copies(table: &LayerTable, replication: Replication) -> Result<u32, Wrong> {
+fn copies(table: &LayerTable, replication: Replication) -> Result<u32, SpannedError> {
     match (&table.copies, replication) {
-        (Some(n), _) if *n.get_ref() > MOST => {
-            Err((n.span(), format!("{} copies are more than any system keeps; say {MOST} at most", n.get_ref())))
+        (Some(n), _) if *n.get_ref() > MAX_COPIES => {
+            Err((n.span(), format!("{} copies are more than any system keeps; use at most {MAX_COPIES}", n.get_ref())))
         }
         (Some(n), Replication::Parallel | Replication::Chain) if *n.get_ref() >= 1 => Ok(*n.get_ref()),
         (Some(n), Replication::None) if *n.get_ref() == 1 => Ok(1),
         (Some(n), Replication::None) => {
-            Err((n.span(), format!("{} copies, but no replication; say `replication = \"parallel\"` or \"chain\"", n.get_ref())))
+            Err((n.span(), format!("{} copies need replication; set `replication` to \"parallel\" or \"chain\"", n.get_ref())))
         }
         (Some(n), Replication::Erasure) => {
-            Err((n.span(), "an erasure code keeps fragments; say `data_fragments` and `parity_fragments` instead of `copies`".into()))
+            Err((n.span(), "an erasure code keeps fragments; set `data_fragments` and `parity_fragments` instead of `copies`".into()))
         }
-        (Some(n), _) => Err((n.span(), format!("{} copies hold no data; say 1 or more", n.get_ref()))),
+        (Some(n), _) => Err((n.span(), format!("{} copies hold no data; use 1 or more", n.get_ref()))),
         (None, Replication::None | Replication::Erasure) => Ok(1),
         (None, _) => {
             let span = table.replication.as_ref().map(Spanned::span).unwrap_or_default();
-            Err((span, "replication without a number; say how many with `copies`".into()))
+            Err((span, "replication without a number of copies; set `copies`".into()))
         }
     }
 }
 
-fn fragments(table: &LayerTable, replication: Replication) -> Result<(u32, u32), Wrong> {
+fn fragments(table: &LayerTable, replication: Replication) -> Result<(u32, u32), SpannedError> {
     let stray = table.data_fragments.as_ref().or(table.parity_fragments.as_ref());
     match (replication, &table.data_fragments, &table.parity_fragments) {
         (Replication::Erasure, Some(data), Some(parity)) => {
             if *data.get_ref() == 0 {
-                return Err((data.span(), "no data fragments hold no data; say 1 or more".into()));
+                return Err((data.span(), "0 data fragments hold no data; use 1 or more".into()));
             }
-            if let Some(n) = [data, parity].into_iter().find(|n| *n.get_ref() > MOST) {
-                let words =
-                    format!("{} fragments are more than any system keeps; say {MOST} at most", n.get_ref());
-                return Err((n.span(), words));
+            if let Some(n) = [data, parity].into_iter().find(|n| *n.get_ref() > MAX_COPIES) {
+                let message =
+                    format!("{} fragments are more than any system keeps; use at most {MAX_COPIES}", n.get_ref());
+                return Err((n.span(), message));
             }
             Ok((*data.get_ref(), *parity.get_ref()))
         }
         (Replication::Erasure, ..) => {
             let span = table.replication.as_ref().map(Spanned::span).unwrap_or_default();
-            Err((span, "an erasure code needs `data_fragments` and `parity_fragments`".into()))
+            Err((span, "an erasure code needs `data_fragments` and `parity_fragments`; set both".into()))
         }
         _ => match stray {
             Some(stray) => Err((
                 stray.span(),
-                "fragments without an erasure code; say `replication = \"erasure\"`".into(),
+                "fragments need an erasure code; set `replication` to \"erasure\"".into(),
             )),
             None => Ok((0, 0)),
         },
     }
 }
 
-fn acknowledge(table: &LayerTable, replication: Replication, copies: u32) -> Result<Acknowledge, Wrong> {
+fn acknowledge(table: &LayerTable, replication: Replication, copies: u32) -> Result<Acknowledge, SpannedError> {
     let Some(given) = &table.acknowledge else { return Ok(Acknowledge::All) };
     let wrong = |message: String| Err((given.span(), message));
     let rule = match given.get_ref() {
@@ -395,41 +395,41 @@ fn acknowledge(table: &LayerTable, replication: Replication, copies: u32) -> Res
             Ok(n) if (1..=copies).contains(&n) => Acknowledge::Copies(n),
             _ => {
                 return wrong(format!(
-                    "{n} of {copies} copies cannot acknowledge; say 1 to {copies}, \"quorum\" or \"all\""
+                    "cannot wait for {n} of {copies} copies; use 1 to {copies}, \"quorum\" or \"all\""
                 ));
             }
         },
         other => {
             return wrong(format!(
-                "acknowledge = {other} is not known; say \"all\", \"quorum\" or a number of copies"
+                "invalid `acknowledge = {other}`; use \"all\", \"quorum\" or a number of copies"
             ));
         }
     };
     if replication == Replication::Chain && rule != Acknowledge::All {
         return wrong(
-            "the last copy of a chain acknowledges for all; leave `acknowledge` out or say \"all\"".into(),
+            "the last copy of a chain acknowledges for all; remove `acknowledge` or set it to \"all\"".into(),
         );
     }
     Ok(rule)
 }
 
-fn mediator(table: MediatorTable) -> Result<Mediator, Wrong> {
+fn mediator(table: MediatorTable) -> Result<Mediator, SpannedError> {
     let instances = match &table.instances {
         Some(n) if *n.get_ref() == 0 => {
-            return Err((n.span(), "0 instances pass nothing on; say 1 or more".into()));
+            return Err((n.span(), "0 instances forward nothing; use 1 or more".into()));
         }
         n => n.as_ref().map_or(1, |n| *n.get_ref()),
     };
     let link_bytes_per_s = match &table.link {
         Some(link) => Some(rate(link.get_ref()).ok_or_else(|| {
-            (link.span(), format!("{} is not a rate; write it like 1Gbit/s or 100MB/s", link.get_ref()))
+            (link.span(), format!("invalid rate `{}`; write it like 1Gbit/s or 100MB/s", link.get_ref()))
         })?),
         None => None,
     };
     Ok(Mediator { name: table.name, runs: table.runs, instances, link_bytes_per_s })
 }
 
-/// Bytes per second of `1Gbit/s`, `100MB/s` and the like; decimal units.
+/// Parses `1Gbit/s`, `100MB/s` and the like (decimal units) into bytes per second.
 fn rate(text: &str) -> Option<f64> {
     let text = text.trim().strip_suffix("/s")?;
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
@@ -461,25 +461,25 @@ mod tests {
     const HEAD: &str = "name = \"X\"\n[compute]\nsystem = \"Spark\"\n[storage]\nsystem = \"disk\"\nruns = \"machine\"\n[data]\nsystem = \"HDFS\"\n";
 
     #[test]
-    fn errors_name_path_line_and_way_out() {
+    fn errors_name_path_line_and_remedy() {
         let data = |rest: &str| format!("{HEAD}{rest}");
         check(&data("runs = \"mars\""), "x.toml:9: ");
         check(&data("runs = \"rack\"\nreplicas = 3"), "x.toml:10: unknown field `replicas`");
-        check(&data("runs = \"rack\"\ncopies = 3"), "x.toml:10: 3 copies, but no replication; say");
+        check(&data("runs = \"rack\"\ncopies = 3"), "x.toml:10: 3 copies need replication; set");
         check(&data("runs = \"rack\"\nreplication = \"chain\""), "x.toml:10: replication without a number");
         let chain = "runs = \"rack\"\nreplication = \"chain\"\ncopies = 3\n";
         check(&data(&format!("{chain}acknowledge = 2")), "x.toml:12: the last copy of a chain");
         check(&data(&format!("{chain}forwarded_by = \"primary\"")), "x.toml:12: `forwarded_by`");
         let parallel = "runs = \"rack\"\nreplication = \"parallel\"\ncopies = 3\n";
-        check(&data(&format!("{parallel}acknowledge = 4")), "x.toml:12: 4 of 3 copies");
+        check(&data(&format!("{parallel}acknowledge = 4")), "x.toml:12: cannot wait for 4 of 3 copies");
         check(
             &data(&format!("{parallel}acknowledge = \"most\"")),
-            "x.toml:12: acknowledge = \"most\" is not known",
+            "x.toml:12: invalid `acknowledge = \"most\"`",
         );
         check(&data("runs = \"rack\"\nreplication = \"erasure\""), "x.toml:10: an erasure code needs");
         check(
             &data("runs = \"rack\"\n[[data.mediators]]\nname = \"p\"\nruns = \"rack\"\nlink = \"fast\""),
-            "x.toml:13: fast is not a rate; write it like",
+            "x.toml:13: invalid rate `fast`; write it like",
         );
         check("name = ", "x.toml:1: ");
         check("", "missing field");

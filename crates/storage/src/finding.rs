@@ -1,20 +1,20 @@
-//! What was found to cost more than it need: the same shape wherever it comes from.
+//! Findings: avoidable costs, in one form for every analysis.
 
 use serde::Serialize;
 
-/// A mismatch between layers, with what shows it and what would remove it.
+/// An avoidable cost, with its evidence and remedy.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    /// In a few words.
+    /// Short description.
     pub title: String,
-    /// What shows it: names and numbers.
+    /// Names and numbers that show it.
     pub evidence: String,
-    /// What to change.
+    /// Recommended change.
     pub change: String,
 }
 
 impl Finding {
-    /// A finding out of its three texts.
+    /// Creates a finding from its three texts.
     pub fn new(title: impl Into<String>, evidence: impl Into<String>, change: impl Into<String>) -> Self {
         Finding { title: title.into(), evidence: evidence.into(), change: change.into() }
     }

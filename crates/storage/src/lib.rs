@@ -1,16 +1,15 @@
-//! Where data lives: the stores behind URLs, and what the way to them costs.
+//! Storage backends, and analyses of the data path to them.
 //!
-//! One trait for all of them, `object_store`'s. [`open`] turns a URL into a store: the local
-//! file system ([`LocalStore`], whose reads move no byte that was not asked for), S3, and what other
-//! crates [`register`] (`crates/backends`: HDFS and Swift). Every remote store is guarded
-//! ([`guarded`]): its answers are right or errors ([`retry`]), and its errors hold no secret
-//! ([`wrap::secrets`]).
-//! Which monotask reads when is not decided here: the engine wraps these stores, and the
-//! runtime reads local data files itself.
+//! Every store implements `object_store`'s trait. [`open`] turns a URL into a store: the local
+//! file system ([`LocalStore`], which reads only the requested bytes), S3, or a scheme that another
+//! crate [`register`]s (`crates/backends`: HDFS and Swift). Remote stores are [`guarded`]: an answer
+//! is correct or an error ([`retry`]), and errors contain no secrets ([`wrap::secrets`]).
+//! This crate does not schedule reads: the engine wraps these stores, and the runtime reads local
+//! data files itself.
 //!
-//! Beside them stands what is known of a composition of layers without running it ([`path`],
-//! [`rank`], [`mismatch`]), what can be measured of a store ([`probe`]), and what is wrong with
-//! how it is used ([`doctor`]).
+//! Three analyses build on the stores: a static model of a composition of layers ([`path`],
+//! [`rank`], [`mismatch`]), measurements of a store ([`probe`]), and findings about its use
+//! ([`doctor`]).
 
 pub mod clock;
 pub mod composition;
@@ -40,10 +39,10 @@ use url::Url;
 
 pub use local::LocalStore;
 
-/// Why a store could not be opened.
+/// An error from opening a store.
 #[derive(Debug)]
 pub enum StorageError {
-    /// No backend for the URL's scheme.
+    /// The URL's scheme has no backend.
     UnknownScheme {
         /// The URL as given, without credentials.
         url: String,
@@ -61,9 +60,9 @@ impl fmt::Display for StorageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownScheme { url } => {
-                write!(f, "{url}: no store for this kind of URL")?;
-                if LEFT_OUT.iter().any(|scheme| url.starts_with(scheme)) {
-                    write!(f, " in this build; build with `--features pellucid-cli/all`,")?;
+                write!(f, "{url}: unsupported URL scheme")?;
+                if OPTIONAL_SCHEMES.iter().any(|scheme| url.starts_with(scheme)) {
+                    write!(f, " in this build; rebuild with `--features pellucid-cli/all`, or")?;
                 } else {
                     f.write_str(";")?;
                 }
@@ -88,40 +87,40 @@ impl std::error::Error for StorageError {
     }
 }
 
-/// An attempt at a request of a store that failed in a way that may pass. Most are repeated, and whoever
-/// asked hears only that it took longer.
+/// A request attempt that failed transiently. Most attempts are retried, so the caller sees only
+/// a longer request.
 #[derive(Debug, Clone)]
 pub struct FailedAttempt {
-    /// What was asked for.
+    /// Requested operation.
     pub operation: Operation,
-    /// When it was.
+    /// Time of the request.
     pub started: Instant,
-    /// When it could be asked for again: pauses are part of it, where they are made here.
+    /// Earliest time of the next attempt; includes the pauses made by this crate.
     pub ended: Instant,
-    /// What the store or the way to it said, without credentials.
+    /// Error of the store or the connection, without credentials.
     pub error: String,
 }
 
-/// Is told of attempts that fail. It is called where requests are made, so it must not wait.
+/// A callback for failed attempts. It runs on the request path, so it must not block.
 pub type Watch = Arc<dyn Fn(FailedAttempt) + Send + Sync>;
 
-/// An opened store.
+/// The result of opening a store.
 pub type Opened = Result<Arc<dyn ObjectStore>, StorageError>;
 
-/// How URLs of one scheme are opened.
+/// The backend for URLs of one scheme.
 #[derive(Debug, Clone, Copy)]
 pub struct Backend {
     /// The scheme, such as `s3`.
     pub scheme: &'static str,
-    /// What such a URL looks like, for error messages.
+    /// Example URL, for error messages.
     pub example: &'static str,
-    /// Where credentials and addresses come from, for error messages.
+    /// Source of credentials and addresses, for error messages.
     pub settings: &'static str,
-    /// Opens the store of a URL, telling of failed attempts.
+    /// Opens the store of a URL; reports failed attempts to the callback.
     pub open: fn(&Url, Watch) -> Opened,
 }
 
-/// S3, whose client DataFusion's own crates compile in any case.
+/// S3 is always built in, since DataFusion's crates compile its client anyway.
 const S3: Backend = Backend {
     scheme: "s3",
     example: "s3://BUCKET/KEY",
@@ -130,12 +129,12 @@ const S3: Backend = Backend {
     open: remote::s3,
 };
 
-/// Schemes that a complete build registers.
-const LEFT_OUT: [&str; 2] = ["swift://", "hdfs://"];
+/// Schemes that only a complete build registers.
+const OPTIONAL_SCHEMES: [&str; 2] = ["swift://", "hdfs://"];
 
 static BACKENDS: RwLock<Vec<Backend>> = RwLock::new(Vec::new());
 
-/// Makes [`open`] understand another scheme. A scheme that is registered already stays as it is.
+/// Registers a backend with [`open`]. A scheme that is already registered keeps its backend.
 pub fn register(backend: Backend) {
     let mut backends = BACKENDS.write().unwrap_or_else(PoisonError::into_inner);
     if !backends.iter().any(|known| known.scheme == backend.scheme) {
@@ -152,21 +151,21 @@ fn backend(scheme: &str) -> Option<Backend> {
     registered().into_iter().find(|backend| backend.scheme == scheme)
 }
 
-/// Opens the store that holds `url`: `file://`, `s3://`, or a scheme that was [`register`]ed.
+/// Opens the store that holds `url`: `file://`, `s3://`, or a [`register`]ed scheme.
 ///
 /// Credentials and endpoints come from the environment: the usual `AWS_*` variables, those of
-/// Swift's client, Hadoop's files. A remote store needs a Tokio runtime with timers.
+/// Swift's client, and Hadoop's files. A remote store needs a Tokio runtime with timers.
 ///
 /// # Errors
-/// A scheme without a backend, or settings that the backend refuses.
+/// Returns an error if the scheme has no backend or the backend rejects its settings.
 pub fn open(url: &Url) -> Opened {
     open_watched(url, Arc::new(|_| ()))
 }
 
-/// The same, and `watch` is told of attempts that fail.
+/// Opens the store that holds `url` and reports failed attempts to `watch`.
 ///
 /// # Errors
-/// As [`open`]'s.
+/// Returns the same errors as [`open`].
 pub fn open_watched(url: &Url, watch: Watch) -> Opened {
     if url.scheme() == "file" {
         return Ok(Arc::new(LocalStore::default()));
@@ -177,7 +176,7 @@ pub fn open_watched(url: &Url, watch: Watch) -> Opened {
     }
 }
 
-/// Wraps a remote store: its answers are right or errors, and its errors hold no secrets.
+/// Wraps a remote store so that every answer is correct or an error, and errors contain no secrets.
 pub fn guarded(
     store: Arc<dyn ObjectStore>,
     limits: retry::Limits,
@@ -190,12 +189,12 @@ pub fn guarded(
     wrap::Wrapped::new(retrying, secrets)
 }
 
-/// Tells `watch` no credentials.
+/// Wraps `watch` to receive errors without credentials.
 fn without_secrets(watch: Watch, secrets: wrap::secrets::Secrets) -> Watch {
     Arc::new(move |failed| watch(FailedAttempt { error: secrets.hide(&failed.error), ..failed }))
 }
 
-/// The name of a store as a resource: scheme and authority, without credentials.
+/// Returns the name of a store as a resource: scheme and authority, without credentials.
 pub fn name(url: &Url) -> String {
     match url.port() {
         Some(port) => format!("{}://{}:{port}", url.scheme(), url.host_str().unwrap_or("")),
@@ -208,13 +207,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_holds_no_credentials() {
+    fn name_contains_no_credentials() {
         let url = Url::parse("s3://key:secret@bucket/path/to?x=1").unwrap();
         assert_eq!(name(&url), "s3://bucket");
     }
 
     #[test]
-    fn an_unknown_scheme_names_the_known_ones() {
+    fn unknown_scheme_error_lists_known_schemes() {
         let error = open(&Url::parse("gopher://x/y").unwrap()).unwrap_err().to_string();
         assert!(error.contains("gopher://x/y") && error.contains("s3://"), "{error}");
         let error = open(&Url::parse("s3a://key:hunter2@bucket/y").unwrap()).unwrap_err().to_string();
@@ -222,9 +221,9 @@ mod tests {
     }
 
     #[test]
-    fn a_scheme_that_this_build_leaves_out_names_the_build_that_has_it() {
+    fn optional_scheme_error_names_the_build_feature() {
         let error = open(&Url::parse("hdfs://host:9000/y").unwrap()).unwrap_err().to_string();
-        assert!(error.contains("no store for this kind of URL in this build"), "{error}");
+        assert!(error.contains("unsupported URL scheme in this build"), "{error}");
         assert!(
             error.contains("--features pellucid-cli/all") && error.ends_with("s3://BUCKET/KEY"),
             "{error}"

@@ -1,27 +1,28 @@
-//! Impedance mismatches that a composition shows by itself, before anything is measured.
+//! Impedance mismatches that a composition file alone reveals.
 //!
-//! CLOUD '16, §V-A and §V-B: layers that are each well made cost more together than their
-//! path says: both replicate (GC-Vb), output is renamed where a rename copies (SWI), every
-//! byte passes one proxy (SWI). What needs numbers is [`crate::doctor`]'s.
+//! CLOUD '16, §V-A and §V-B: layers that are efficient on their own can cost more together than
+//! their path length suggests. Both layers replicate (GC-Vb), output is committed by a rename that
+//! copies (SWI), or every byte passes one proxy (SWI). [`crate::doctor`] finds the mismatches that
+//! need measurements.
 
 use crate::composition::{Commit, Composition, Layer, Mediator};
 use crate::finding::Finding;
 use crate::rank::RankFinding;
 
-/// Times that each byte is written where tasks and driver both rename and a rename copies:
-/// the output itself, the task's rename, the driver's (§V-A.3).
+/// Number of times that each byte is written if tasks and driver both rename and a rename copies:
+/// the output itself, the task's rename, and the driver's rename (§V-A.3).
 pub const RENAME_COMMIT_WRITES: f64 = 3.0;
 
-/// What is odd about a composition, costliest first.
+/// Returns the mismatches in a composition, costliest first.
 pub fn of_composition(composition: &Composition) -> Vec<RankFinding> {
     let found = [double_replication(composition), rename_commit(composition)];
     found.into_iter().flatten().chain(proxies(composition)).collect()
 }
 
-/// Both layers keep copies on several machines.
+/// Finds layers that both keep copies on several machines.
 pub(crate) fn double_replication(c: &Composition) -> Option<RankFinding> {
     let (data, storage) = (&c.data, &c.storage);
-    if !(data.survives_a_loss() && storage.survives_a_loss()) {
+    if !(data.survives_machine_loss() && storage.survives_machine_loss()) {
         return None;
     }
     let factor = data.stored_per_byte() * storage.stored_per_byte();
@@ -29,7 +30,7 @@ pub(crate) fn double_replication(c: &Composition) -> Option<RankFinding> {
         finding: Finding::new(
             format!("{}: both layers replicate", c.name),
             format!(
-                "{} keeps {} of each byte and {} {} of each of those: {} bytes are written for one, {} times what \
+                "{} keeps {} of each byte, and {} keeps {} of each of those: {} bytes are written for one, {} times what \
                  {} alone writes",
                 data.system,
                 copies(data),
@@ -55,7 +56,7 @@ fn copies(layer: &Layer) -> String {
     }
 }
 
-/// A number without needless digits.
+/// Formats a number with at most two decimal places.
 pub(crate) fn number(value: f64) -> String {
     let rounded = (value * 100.0).round() / 100.0;
     format!("{rounded}")
@@ -69,7 +70,7 @@ fn rename_commit(c: &Composition) -> Option<RankFinding> {
         finding: Finding::new(
             format!("{}: output is committed by rename, and a rename copies", c.name),
             format!(
-                "{} cannot rename: tasks and driver each copy the output once more, so that each byte is written {} times",
+                "{} renames by copying: tasks and driver each copy the output again, so each byte is written {} times",
                 c.data.system,
                 number(RENAME_COMMIT_WRITES)
             ),
@@ -80,21 +81,21 @@ fn rename_commit(c: &Composition) -> Option<RankFinding> {
     })
 }
 
-/// Mediators on other machines that all bytes pass.
+/// Finds mediators on other machines that every byte passes.
 fn proxies(c: &Composition) -> impl Iterator<Item = RankFinding> {
     [&c.data, &c.storage].into_iter().flat_map(|layer| {
         layer.mediators.iter().filter(|m| m.runs.is_remote()).map(|m| RankFinding {
             finding: Finding::new(
                 format!("{}: every byte passes a {}", c.name, m.name),
                 format!(
-                    "{} stands between {} and {}, and every byte of a read or a write crosses its link; it adds 2 \
-                     links to a read and to a write",
+                    "{} sits between {} and {}, and every byte of a read or write crosses its link; it adds 2 \
+                     links to each read and each write",
                     instances(m),
                     c.compute,
                     layer.system
                 ),
-                "let clients talk to the storage nodes themselves, give it a faster link, or run more of it; \
-                 `pellucid storage doctor FILE --probe probe.json` says how near its link it is",
+                "let clients access the storage nodes directly, use a faster link, or add instances; \
+                 `pellucid storage doctor FILE --probe probe.json` compares the measured rate with its link",
             ),
             factor: None,
         })

@@ -2,23 +2,23 @@
 //!
 //! The definition and the counts are those of CLOUD '16, §IV-C and figures 2 and 3, as rules:
 //!
-//! 1. What runs in one place has no hop between its parts; every mediator on another machine
-//!    is one more hop.
-//! 2. A read crosses each hop there and back. It is answered by one copy; an erasure code's
-//!    primary gathers fragments, which is one hop more, there and back.
-//! 3. A write to parallel copies counts one hop each way, since they are written at once and
-//!    the acknowledgement that completes the quorum is the last that is waited for. Where a
-//!    primary hands the record on, that is one hop more, there and back, if more than its own
-//!    copy must be acknowledged.
+//! 1. Components in one place have no hop between them; every mediator on another machine adds
+//!    one hop.
+//! 2. A read crosses each hop in both directions. One copy answers it; an erasure code's primary
+//!    gathers fragments, which adds one hop in both directions.
+//! 3. A write to parallel copies counts one hop each way, since the copies are written
+//!    concurrently and the acknowledgement that completes the quorum is the last one awaited. If
+//!    a primary forwards the record and more than its own copy must be acknowledged, that adds
+//!    one hop in both directions.
 //! 4. A chain counts each forward hop, and the way back from the last copy once.
 //! 5. The data layer's copies multiply the hops to the storage below them.
 //!
-//! A count is no time: what a link carries, and how many streams share it, is not in it (why
-//! NC lost to GC-V with the same count, §V-A). [`crate::doctor`] looks at that.
+//! A count is not a time: it ignores the rate of each link and how many streams share it, which
+//! is why NC lost to GC-V with the same count (§V-A). [`crate::doctor`] covers that.
 
 use crate::composition::{Composition, Forwarder, Layer, Place, Replication};
 
-/// Which way.
+/// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Direction {
     /// From the data to the compute layer.
@@ -27,38 +27,38 @@ pub enum Direction {
     Write,
 }
 
-/// The links of a record's way through a composition.
+/// The path of a record through a composition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Path {
-    /// Which way.
+    /// Direction of the transfer.
     pub direction: Direction,
-    /// In the order of the record's way.
+    /// Legs in the order in which the record travels them.
     pub legs: Vec<Leg>,
 }
 
-/// A part of the way that is gone once, or once a copy of the layer above.
+/// A part of a path that is travelled once, or once per copy of the layer above.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leg {
-    /// From whom to whom, in the order of the steps.
+    /// Steps in travel order.
     pub steps: Vec<Step>,
-    /// How often it is gone: once a copy of the layer above.
+    /// Number of times that the leg is travelled: once per copy of the layer above.
     pub times: u32,
 }
 
-/// From one node to the next.
+/// A step from one node to the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Where it begins.
+    /// Origin.
     pub from: String,
-    /// Where it ends; several nodes where they are reached at once.
+    /// Destination; may name several nodes that are reached concurrently.
     pub to: String,
-    /// Whether that is a hop; false within one place.
+    /// True if the step crosses a link; false within one place.
     pub is_hop: bool,
     /// True for the way back: an answer or an acknowledgement.
     pub back: bool,
 }
 
-/// A node on the way of a request, and whether a link leads to it.
+/// A node on the request path. `is_hop` is true if a link leads to it.
 #[derive(Clone)]
 struct Node {
     name: String,
@@ -66,7 +66,7 @@ struct Node {
 }
 
 impl Path {
-    /// The path of a record through `composition`.
+    /// Computes the path of a record through `composition`.
     pub fn of(composition: &Composition, direction: Direction) -> Path {
         let (data, storage) = (&composition.data, &composition.storage);
         let first = copy_name(data, 1);
@@ -78,20 +78,21 @@ impl Path {
             }
             Direction::Write => {
                 let above = Leg { steps: write(data, &composition.compute), times: 1 };
-                let who = if data.stores_a_record() > 1 { format!("each {}", data.system) } else { first };
-                let below = Leg { steps: write(storage, &who), times: data.stores_a_record() };
+                let writer =
+                    if data.stores_per_record() > 1 { format!("each {}", data.system) } else { first };
+                let below = Leg { steps: write(storage, &writer), times: data.stores_per_record() };
                 vec![above, below]
             }
         };
         Path { direction, legs }
     }
 
-    /// How many links the record crosses.
+    /// Returns the number of links that the record crosses.
     pub fn links(&self) -> u32 {
         self.legs.iter().map(|leg| leg.times * leg.hops()).sum()
     }
 
-    /// Every link by itself, as often as it is crossed: as many as [`Path::links`].
+    /// Returns one entry per crossing of a link; [`Path::links`] is their number.
     pub fn hops(&self) -> Vec<String> {
         let mut hops = Vec::new();
         for leg in &self.legs {
@@ -105,7 +106,8 @@ impl Path {
         hops
     }
 
-    /// The path as lines of text: `──▶` is a link, `═══` none; each line ends with its count.
+    /// Draws the path as lines of text: `──▶` is a link, `═══` is a step within one place. Each
+    /// line ends with its link count.
     pub fn drawing(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for leg in &self.legs {
@@ -134,7 +136,7 @@ impl Leg {
     }
 }
 
-/// The steps of one way in one line; `None` where there are none.
+/// Draws the steps of one direction on one line; `None` without steps.
 fn drawn(steps: &[&Step], back: bool) -> Option<String> {
     // The way back is drawn from its end, so that both lines have the same nodes below each other.
     let (first, arrow) =
@@ -148,12 +150,12 @@ fn drawn(steps: &[&Step], back: bool) -> Option<String> {
     Some(text)
 }
 
-/// A copy of a layer by its number; the layer's name where there is but one.
+/// Returns the name of a copy by its number, or the layer's name if it keeps one copy only.
 fn copy_name(layer: &Layer, number: u32) -> String {
     if layer.copies > 1 { format!("{} {number}", layer.system) } else { layer.system.clone() }
 }
 
-/// The mediators and the first copy of a layer.
+/// Returns the mediators and the first copy of a layer.
 fn way_to(layer: &Layer) -> Vec<Node> {
     let node = |name: String, runs: Place| Node { name, is_hop: runs.is_remote() };
     let mut nodes: Vec<Node> = layer.mediators.iter().map(|m| node(m.name.clone(), m.runs)).collect();
@@ -161,8 +163,8 @@ fn way_to(layer: &Layer) -> Vec<Node> {
     nodes
 }
 
-/// The way to what holds a record: with an erasure code to its fragments, which the primary
-/// or the asking side gathers and spreads.
+/// Returns the way to the copy that holds a record or, with an erasure code, to its fragments,
+/// which the primary or the client gathers and spreads.
 fn way_to_fragments(layer: &Layer) -> Vec<Node> {
     let mut nodes = way_to(layer);
     let fragments = layer.fragments.0 + layer.fragments.1;
@@ -172,9 +174,9 @@ fn way_to_fragments(layer: &Layer) -> Vec<Node> {
     nodes
 }
 
-/// Extends the way to the first copy to all of them: by a hop from the primary to the others,
-/// or by nothing where the asking side reaches them all at once. `several` names the copies
-/// from the first or second on.
+/// Extends the way to the first copy to all copies. A primary adds a hop to the others; a writer
+/// that reaches all copies concurrently adds none. `several` names the copies from the first or
+/// second on.
 fn spread(layer: &Layer, nodes: &mut Vec<Node>, several: impl Fn(u32) -> String) {
     let is_hop = layer.copies_run.is_remote();
     match (layer.forwarded_by, nodes.last_mut()) {
@@ -196,7 +198,7 @@ fn there(from: &str, nodes: &[Node]) -> Vec<Step> {
 fn there_and_back(from: &str, nodes: &[Node]) -> Vec<Step> {
     let mut steps = there(from, nodes);
     let back = |s: &Step| Step { from: s.to.clone(), to: s.from.clone(), is_hop: s.is_hop, back: true };
-    // No way back within one place: nothing would be drawn that the way there has not said.
+    // Within one place the way back would repeat the way there, so it is left out.
     let returned: Vec<Step> = steps.iter().rev().map(back).collect();
     if returned.iter().any(|s| s.is_hop) {
         steps.extend(returned);
@@ -211,13 +213,13 @@ fn write(layer: &Layer, from: &str) -> Vec<Step> {
         Replication::Parallel if layer.acknowledged_copies() > 1 => {
             spread(layer, &mut nodes, |first| several(layer, first));
         }
-        // What need not be acknowledged is not on the way of a write.
+        // Copies whose acknowledgement is not awaited are not on the path of a write.
         Replication::Parallel | Replication::None | Replication::Erasure => {}
     }
     there_and_back(from, &nodes)
 }
 
-/// The copies from `first` on, reached at once.
+/// Names the copies from `first` on, which are reached concurrently.
 fn several(layer: &Layer, first: u32) -> String {
     match layer.copies {
         n if n == first => copy_name(layer, n),
@@ -230,8 +232,8 @@ fn chain(layer: &Layer, from: &str, mut nodes: Vec<Node>) -> Vec<Step> {
     let between = layer.copies_run.is_remote();
     nodes.extend((2..=layer.copies).map(|n| Node { name: copy_name(layer, n), is_hop: between }));
     let mut steps = there(from, &nodes);
-    // The last copy answers whoever handed the record to the first: over a link where that
-    // one is on another machine than the last copy.
+    // The last copy answers the sender of the first copy, over a link if the two are on
+    // different machines.
     let crossed = way.last().is_some_and(|first| first.is_hop) || (between && layer.copies > 1);
     let mut back = Vec::new();
     let mut at = copy_name(layer, layer.copies);

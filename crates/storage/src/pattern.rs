@@ -1,11 +1,11 @@
-//! Patterns of local paths: `*` stands for any text of a name, `?` for any character.
+//! Glob patterns for local paths: `*` matches any text within a name, `?` any character.
 //!
-//! For commands that read files themselves. Those of SQL, which know `**` and `[a-z]` too and work in stores, are
-//! the engine's.
+//! Commands that read local files use these patterns. SQL uses the engine's, which also support
+//! `**` and `[a-z]` and work on stores.
 
 use std::path::{Path, PathBuf};
 
-/// The paths that a pattern matches, in order; a path without `*` and `?` is itself.
+/// Returns the paths that match a pattern, sorted; a path without `*` and `?` matches itself.
 pub fn matching(pattern: &Path) -> Vec<PathBuf> {
     let is_pattern = |text: &str| text.contains(['*', '?']);
     if pattern.exists() || !is_pattern(&pattern.to_string_lossy()) {
@@ -37,7 +37,7 @@ pub fn matching(pattern: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether a name fits a pattern of `*` (any text) and `?` (any character).
+/// Returns true if a name matches a pattern of `*` (any text) and `?` (any character).
 pub fn fits(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
     let (mut p, mut n) = (0, 0);
@@ -49,7 +49,7 @@ pub fn fits(pattern: &str, name: &str) -> bool {
                 p += 1;
             }
             Some(c) if *c == '?' || *c == name[n] => (p, n) = (p + 1, n + 1),
-            // The last star takes one character more.
+            // Backtrack: the last star consumes one more character.
             _ => match star {
                 Some((at, from)) => {
                     star = Some((at, from + 1));
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_of_names() {
+    fn patterns_match_names() {
         for (pattern, name) in
             [("app-*", "app-1"), ("*", ""), ("a?c", "abc"), ("*_1*", "x_1_12"), ("a*b*c", "aXbYbZc")]
         {
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_is_looked_for_in_each_folder_that_fits() {
+    fn pattern_matches_folders_and_files() {
         let folder = tempfile::tempdir().expect("a folder");
         for name in ["a1/x.log", "a2/x.log", "a2/y.txt", "b/x.log"] {
             let path = folder.path().join(name);

@@ -1,8 +1,8 @@
-//! Compositions in the order of their compute-to-data paths, and what is odd about them.
+//! Ranks compositions by the length of their compute-to-data paths.
 //!
-//! Ranks are dense: the shortest path is 1, equal paths share a rank, and the next longer one
-//! has the next number (CLOUD '16, Table I). The rank is of paths; where it should not be
-//! trusted for time, a finding says why.
+//! Ranks are dense: the shortest path has rank 1, paths of equal length share a rank, and the
+//! next longer path has the next number (CLOUD '16, Table I). The rank compares path lengths, not
+//! run times; findings report the cases in which the two differ.
 
 use std::fmt::Write;
 
@@ -13,39 +13,39 @@ use crate::finding::Finding;
 use crate::mismatch;
 use crate::path::{Direction, Path};
 
-/// A composition's place for reads or for writes.
+/// The rank of one composition for reads or for writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Place {
-    /// From 1, dense: ties share one.
+    /// Dense rank, from 1; ties share a rank.
     pub rank: u32,
-    /// Its name.
+    /// Name of the composition.
     pub composition: String,
-    /// Logical links that a record crosses.
+    /// Number of logical links that a record crosses.
     pub links: u32,
-    /// Each of them, as often as it is crossed.
+    /// Each crossing of a link.
     pub hops: Vec<String>,
 }
 
-/// A finding about one composition, and how often it makes each byte be written.
+/// A finding about one composition, with its write amplification.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RankFinding {
-    /// What was found.
+    /// The finding.
     #[serde(flatten)]
     pub finding: Finding,
-    /// How often each byte is written; `None` where the finding is not about that.
+    /// Number of times that each byte is written; `None` for findings about something else.
     pub factor: Option<f64>,
 }
 
-/// What `pellucid storage rank --json` prints.
+/// The document that `pellucid storage rank --json` prints.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Ranking {
     /// Name and version of the document.
     pub format: &'static str,
-    /// Shortest path first; ties in the order of the files.
+    /// Ranks for reads, shortest path first; ties keep the order of the files.
     pub read: Vec<Place>,
-    /// The same for writes.
+    /// Ranks for writes, in the same order.
     pub write: Vec<Place>,
-    /// What is odd about the compositions.
+    /// Mismatches in the compositions.
     pub findings: Vec<RankFinding>,
 }
 
@@ -79,7 +79,7 @@ fn places(compositions: &[Composition], direction: Direction) -> Vec<Place> {
     places
 }
 
-/// The ranking for people: two tables, a drawing of each path, the findings.
+/// Renders the ranking as text: two tables, a drawing of each path, and the findings.
 pub fn text(compositions: &[Composition], ranking: &Ranking) -> String {
     let mut out = String::new();
     let width = ranking.read.iter().map(|p| p.composition.chars().count()).max().unwrap_or(0).max(11);
