@@ -110,7 +110,7 @@ def test_a_finding_explains_what_it_bears_on_and_nothing_else():
         return [{"title": title} for title in titles]
 
     written = found("GC-VB: both layers replicate", "output waits for its uploads to be completed", "writes leave the link idle")
-    read = found("one stream a read leaves the link idle", "planning waits for listings", "more is read than the job asks for")
+    read = found("one stream per read leaves the link idle", "planning waits for listings", "more is read than the job asks for")
     renamed, proxy = found("output is committed by rename, and a rename copies"), found("the proxy is near its link's rate")
     memory = found("input was in memory: where it is stored makes no difference")
     every = [*written, *read, *renamed, *proxy, *memory]

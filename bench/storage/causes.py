@@ -22,7 +22,7 @@ BEARS_ON = {
         *ALWAYS,
         "more is read than the job asks for",
         "read slower than a probe reads it",
-        "one stream a read",
+        "one stream per read",
         "reads leave the link idle",
         "waits for listings",
         "small requests",

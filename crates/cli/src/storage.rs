@@ -227,11 +227,11 @@ fn predict_saving(advice: &mut Advice, trace: &Trace, probe: Option<&Report>) {
     let saving = match &advice.saving {
         Saving::Unknown => None,
         Saving::Time(ns) => Some(ns.map(ms)),
-        Saving::Tasks { less_ns, driver_ns, doubt_ns } => {
-            pellucid_model::saved_by_shorter_tasks_ms(trace, less_ns).map(|tasks_ms| {
-                let expected = tasks_ms + ms(*driver_ns);
-                let uncertainty = expected * SAVING_UNCERTAINTY + ms(*doubt_ns);
-                [(expected - uncertainty).max(0.0), expected, expected + uncertainty]
+        Saving::Tasks { saved_ns, driver_ns, uncertainty_ns } => {
+            pellucid_model::saved_by_shorter_tasks_ms(trace, saved_ns).map(|tasks_ms| {
+                let all = tasks_ms + ms(*driver_ns);
+                let doubt = all * SAVING_DOUBT + ms(*uncertainty_ns);
+                [(all - doubt).max(0.0), all, all + doubt]
             })
         }
         Saving::WhatIf { settings, share } => {

@@ -263,7 +263,7 @@ struct MediatorTable {
 }
 
 /// An error message and its span in the text.
-type SpannedError = (Range<usize>, String);
+type ParseError = (Range<usize>, String);
 
 impl Composition {
     /// Parses a composition from the text of the file `path`.
@@ -305,7 +305,7 @@ impl Composition {
     }
 }
 
-fn layer(table: LayerTable) -> Result<Layer, SpannedError> {
+fn layer(table: LayerTable) -> Result<Layer, ParseError> {
     let replication = table.replication.as_ref().map_or(Replication::None, |r| *r.get_ref());
     let copies = copies(&table, replication)?;
     let fragments = fragments(&table, replication)?;
@@ -335,7 +335,7 @@ fn layer(table: LayerTable) -> Result<Layer, SpannedError> {
 /// Largest accepted number of copies or fragments; no system keeps more.
 const MAX_COPIES: u32 = 1000;
 
-fn copies(table: &LayerTable, replication: Replication) -> Result<u32, SpannedError> {
+fn copies(table: &LayerTable, replication: Replication) -> Result<u32, ParseError> {
     match (&table.copies, replication) {
         (Some(n), _) if *n.get_ref() > MAX_COPIES => {
             Err((n.span(), format!("{} copies are more than any system keeps; use at most {MAX_COPIES}", n.get_ref())))
@@ -357,7 +357,7 @@ fn copies(table: &LayerTable, replication: Replication) -> Result<u32, SpannedEr
     }
 }
 
-fn fragments(table: &LayerTable, replication: Replication) -> Result<(u32, u32), SpannedError> {
+fn fragments(table: &LayerTable, replication: Replication) -> Result<(u32, u32), ParseError> {
     let stray = table.data_fragments.as_ref().or(table.parity_fragments.as_ref());
     match (replication, &table.data_fragments, &table.parity_fragments) {
         (Replication::Erasure, Some(data), Some(parity)) => {
@@ -365,8 +365,10 @@ fn fragments(table: &LayerTable, replication: Replication) -> Result<(u32, u32),
                 return Err((data.span(), "0 data fragments hold no data; use 1 or more".into()));
             }
             if let Some(n) = [data, parity].into_iter().find(|n| *n.get_ref() > MAX_COPIES) {
-                let message =
-                    format!("{} fragments are more than any system keeps; use at most {MAX_COPIES}", n.get_ref());
+                let message = format!(
+                    "{} fragments are more than any system keeps; use at most {MAX_COPIES}",
+                    n.get_ref()
+                );
                 return Err((n.span(), message));
             }
             Ok((*data.get_ref(), *parity.get_ref()))
@@ -376,16 +378,15 @@ fn fragments(table: &LayerTable, replication: Replication) -> Result<(u32, u32),
             Err((span, "an erasure code needs `data_fragments` and `parity_fragments`; set both".into()))
         }
         _ => match stray {
-            Some(stray) => Err((
-                stray.span(),
-                "fragments need an erasure code; set `replication` to \"erasure\"".into(),
-            )),
+            Some(stray) => {
+                Err((stray.span(), "fragments need an erasure code; set `replication` to \"erasure\"".into()))
+            }
             None => Ok((0, 0)),
         },
     }
 }
 
-fn acknowledge(table: &LayerTable, replication: Replication, copies: u32) -> Result<Acknowledge, SpannedError> {
+fn acknowledge(table: &LayerTable, replication: Replication, copies: u32) -> Result<Acknowledge, ParseError> {
     let Some(given) = &table.acknowledge else { return Ok(Acknowledge::All) };
     let wrong = |message: String| Err((given.span(), message));
     let rule = match given.get_ref() {
@@ -413,7 +414,7 @@ fn acknowledge(table: &LayerTable, replication: Replication, copies: u32) -> Res
     Ok(rule)
 }
 
-fn mediator(table: MediatorTable) -> Result<Mediator, SpannedError> {
+fn mediator(table: MediatorTable) -> Result<Mediator, ParseError> {
     let instances = match &table.instances {
         Some(n) if *n.get_ref() == 0 => {
             return Err((n.span(), "0 instances forward nothing; use 1 or more".into()));

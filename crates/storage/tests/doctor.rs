@@ -1,4 +1,4 @@
-//! What the doctor finds, and where it has nothing to say.
+//! Tests for the doctor's findings, and for inputs without findings.
 
 use pellucid_storage::composition::Composition;
 use pellucid_storage::doctor::{Advice, Saving, of_composition, of_spark, of_trace};
@@ -21,7 +21,7 @@ fn titles(found: &[Advice]) -> Vec<&str> {
     found.iter().map(|a| a.finding.title.as_str()).collect()
 }
 
-/// A store that reads at these rates with 1, 2, 4 … requests at once.
+/// Returns a probe report with these read rates for 1, 2, 4 … concurrent requests.
 fn probe(rates: &[f64], is_copy: bool) -> Report {
     let rate = |(i, bytes_per_s): (usize, &f64)| ReadRate {
         concurrency: 1 << i,
@@ -41,7 +41,7 @@ fn probe(rates: &[f64], is_copy: bool) -> Report {
 }
 
 #[test]
-fn good_compositions_are_met_with_silence() {
+fn healthy_compositions_have_no_findings() {
     for file in ["gc", "gc-vs", "nc", "swi", "s3", "erasure"] {
         assert_eq!(
             titles(&of_composition(&composition(&scenario(file)), None)),
@@ -54,14 +54,14 @@ fn good_compositions_are_met_with_silence() {
 }
 
 #[test]
-fn replication_at_two_layers_is_found() {
+fn double_replication_is_found() {
     let found = of_composition(&composition(&scenario("gc-vb")), None);
     assert_eq!(titles(&found), ["GC-Vb: both layers replicate"]);
     assert_eq!(found[0].saves_ms, None);
 }
 
 #[test]
-fn rename_commit_is_found_where_a_rename_copies_and_only_there() {
+fn rename_commit_is_found_only_if_renames_copy() {
     let commits = |rename: &str| {
         composition(
             &scenario("swi")
@@ -77,24 +77,24 @@ fn rename_commit_is_found_where_a_rename_copies_and_only_there() {
     );
     assert!(finding.change.contains("fs.s3a.committer.name=magic"), "{finding:?}");
     assert!(of_composition(&commits(""), Some(&probe(&[1e8], false))).is_empty());
-    assert!(of_composition(&commits(""), None).is_empty(), "whether it copies is not known");
+    assert!(of_composition(&commits(""), None).is_empty(), "unknown if it copies");
     assert_eq!(of_composition(&commits("\nrename = \"copy\""), None).len(), 1);
 }
 
 #[test]
-fn a_proxy_near_its_links_rate_and_idle_streams_are_found() {
+fn busy_proxy_and_single_streams_are_found() {
     let text = scenario("swi").replace("name = \"proxy\"", "name = \"proxy\"\nlink = \"1Gbit/s\"");
     let found = of_composition(&composition(&text), Some(&probe(&[4e7, 8e7, 1.1e8], false)));
     assert_eq!(
         titles(&found),
-        ["the proxy is near its link's rate", "one stream a read leaves the link idle"]
+        ["the proxy is near its link's rate", "one stream per read leaves the link idle"]
     );
     assert!(found[0].finding.evidence.contains("88 % of the 125 MB/s"), "{:?}", found[0]);
-    assert!(found[1].finding.change.contains("with 8 requests at once"), "{:?}", found[1]);
+    assert!(found[1].finding.change.contains("with 8 concurrent requests"), "{:?}", found[1]);
 }
 
 #[test]
-fn writes_that_are_much_slower_than_reads_are_found_where_a_link_is_between() {
+fn slow_writes_are_found_if_the_store_is_remote() {
     let writes = |bytes_per_s| Report { write_bytes_per_s: Some(bytes_per_s), ..probe(&[9e7, 1e8], false) };
     let (near, far) = (composition(&scenario("gc")), composition(&scenario("nc")));
     let found = of_composition(&far, Some(&writes(4e7)));
@@ -102,13 +102,13 @@ fn writes_that_are_much_slower_than_reads_are_found_where_a_link_is_between() {
     assert!(found[0].finding.evidence.contains("written at 40 MB/s, and read at 100 MB/s"), "{found:?}");
     assert!(of_composition(&far, Some(&writes(6e7))).is_empty());
     assert!(of_composition(&near, Some(&writes(4e7))).is_empty());
-    // The layer of files is here, what it lies on is not.
+    // The data layer is local, its storage is not.
     let volume = composition(&scenario("gc-vs"));
     assert_eq!(titles(&of_composition(&volume, Some(&writes(4e7)))), ["writes leave the link idle"]);
 }
 
 #[test]
-fn uploads_that_are_long_completed_are_found() {
+fn slow_upload_completions_are_found_by_a_probe() {
     // 24 MiB at 50 MB/s: 503 ms.
     let completes = |multipart_ms| Report {
         write_bytes_per_s: Some(5e7),
@@ -130,7 +130,7 @@ fn spark(text: &str, probe: Option<&Report>) -> Vec<Advice> {
 }
 
 #[test]
-fn spark_that_renames_on_s3_is_told_of_the_committers() {
+fn rename_commit_on_s3_names_the_committers() {
     let plain = "spark.hadoop.fs.defaultFS s3a://bucket\n";
     let found = spark(plain, None);
     assert_eq!(titles(&found), ["output to s3a:// is committed by rename, and a rename copies"]);
@@ -146,10 +146,10 @@ fn spark_that_renames_on_s3_is_told_of_the_committers() {
     let factory = "spark.hadoop.mapreduce.outputcommitter.factory.scheme.s3a \
                    org.apache.hadoop.mapreduce.lib.output.FileOutputCommitterFactory\n";
     let overruled = spark(&format!("{half}{protocol}{factory}"), None);
-    assert!(overruled[0].finding.evidence.contains("whatever committer is named"), "{overruled:?}");
+    assert!(overruled[0].finding.evidence.contains("overrides fs.s3a.committer.name"), "{overruled:?}");
     let databricks =
         "spark.sql.sources.commitProtocolClass com.databricks.sql.DirectoryAtomicCommitProtocol\n";
-    assert!(spark(&format!("{plain}{databricks}"), None).is_empty(), "what it does is not known");
+    assert!(spark(&format!("{plain}{databricks}"), None).is_empty(), "unknown protocol");
     let sparks = "spark.sql.sources.commitProtocolClass \
                   org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol\n";
     assert_eq!(spark(&format!("{plain}{sparks}"), None).len(), 1);
@@ -160,7 +160,7 @@ fn spark_that_renames_on_s3_is_told_of_the_committers() {
 }
 
 #[test]
-fn a_probe_of_another_store_changes_nothing() {
+fn probe_of_another_store_is_ignored() {
     let plain = "spark.hadoop.fs.defaultFS s3a://bucket\nspark.hadoop.fs.s3a.connection.maximum 4\n";
     for url in ["file:///data", "swift://container"] {
         let other = Report { url: url.to_string(), ..probe(&[1e8], false) };
@@ -169,18 +169,15 @@ fn a_probe_of_another_store_changes_nothing() {
 }
 
 #[test]
-fn slow_listings_and_few_connections_are_found_with_a_probe() {
+fn slow_listings_and_few_connections_are_found_by_a_probe() {
     let measured = Report { url: "s3://bucket".to_string(), ..probe(&[1e8], false) };
     let found = spark("spark.hadoop.fs.s3a.connection.maximum 4\n", Some(&measured));
-    assert_eq!(
-        titles(&found),
-        ["planning waits for listings", "fewer connections than the store has use for"]
-    );
+    assert_eq!(titles(&found), ["planning waits for listings", "fewer connections than the store can use"]);
     let threads = "spark.hadoop.mapreduce.input.fileinputformat.list-status.num-threads 20\n";
     assert!(spark(threads, Some(&measured)).is_empty());
 }
 
-/// A job of one second on a store.
+/// Returns a trace of one job of one second on a store.
 fn trace(operations: Vec<StorageOperation>) -> Trace {
     let machine = Machine { name: "m".to_string(), cores: Some(2), memory_bytes: None };
     let store = Resource { name: "s3://b".to_string(), kind: kind::STORE.to_string(), ..Resource::default() };
@@ -218,7 +215,7 @@ fn operation(operation: Operation, duration_ms: u64, error: Option<&str>) -> Sto
 }
 
 #[test]
-fn a_trace_shows_throttling_and_listing() {
+fn throttling_and_listings_are_found_in_a_trace() {
     let busy = trace(vec![
         operation(Operation::Read, 5, Some("503 SlowDown")),
         operation(Operation::Read, 5, Some("10.0.0.1:50300: connection refused (Client.java:429)")),
@@ -228,13 +225,13 @@ fn a_trace_shows_throttling_and_listing() {
     let found = of_trace(&busy, None);
     assert_eq!(titles(&found), ["the store throttles requests", "planning waits for listings"]);
     assert!(
-        found[0].finding.evidence.contains("1 requests were refused so")
+        found[0].finding.evidence.contains("1 requests were throttled")
             && found[1].finding.evidence.contains("30 %"),
         "{found:?}"
     );
     assert_eq!(found[0].saving, Saving::Time([0, 5_000_000, 5_000_000]));
     assert!(of_trace(&trace(vec![operation(Operation::List, 20, None)]), None).is_empty());
-    // The listing that went well has the time of the attempt that did not.
+    // The successful listing's duration includes the failed attempt.
     let once = trace(vec![
         operation(Operation::List, 280, Some("503 SlowDown")),
         operation(Operation::List, 300, None),
@@ -244,7 +241,7 @@ fn a_trace_shows_throttling_and_listing() {
     assert!(listing.finding.evidence.starts_with("1 listings took 300 ms"), "{listing:?}");
 }
 
-/// A job that read 100 MB of a store while so many came over the machine's link.
+/// Returns a trace of a job that read 100 MB from a store while `received_mb` came over the link.
 fn read_over_a_link(received_mb: u64) -> Trace {
     let mut reads = trace(Vec::new());
     reads.resources[0].link = Some(1);
@@ -282,7 +279,7 @@ fn read_over_a_link(received_mb: u64) -> Trace {
 }
 
 #[test]
-fn more_that_comes_over_the_link_than_was_asked_for_is_found() {
+fn read_amplification_over_a_link_is_found() {
     let found = of_trace(&read_over_a_link(141), None);
     assert_eq!(titles(&found), ["more is read than the job asks for"]);
     assert!(
@@ -295,7 +292,7 @@ fn more_that_comes_over_the_link_than_was_asked_for_is_found() {
         matches!(&found[0].saving, Saving::WhatIf { settings, .. } if settings == &["store.rate=x1.410"]),
         "{found:?}"
     );
-    // Heads of packets; what is served on this machine; what was written came back.
+    // Packet headers only, or data served from this machine.
     for received_mb in [104, 109, 0] {
         assert!(of_trace(&read_over_a_link(received_mb), None).is_empty(), "{received_mb}");
     }
@@ -304,7 +301,7 @@ fn more_that_comes_over_the_link_than_was_asked_for_is_found() {
     assert!(of_trace(&writes, None).is_empty());
 }
 
-/// A job that moved 100 MB in 900 of its 1000 ms.
+/// Returns a trace of a job that moved 100 MB in 900 of its 1000 ms.
 fn moved_in_turn(phase: Phase) -> Trace {
     let mut moved = read_over_a_link(0);
     for (turn, monotask) in (0..).zip(&mut moved.monotasks) {
@@ -314,7 +311,7 @@ fn moved_in_turn(phase: Phase) -> Trace {
 }
 
 #[test]
-fn input_that_comes_slower_than_a_probe_reads_it_is_found() {
+fn input_read_slower_than_by_the_probe_is_found() {
     let existing = |rate: f64| Report { read_from: ReadFrom::Existing, ..probe(&[rate], false) };
     let found = of_trace(&moved_in_turn(Phase::Fetch), Some(&existing(2e8)));
     assert_eq!(titles(&found), ["input is read slower than a probe reads it"]);
@@ -323,7 +320,7 @@ fn input_that_comes_slower_than_a_probe_reads_it_is_found() {
         matches!(&found[0].saving, Saving::WhatIf { settings, .. } if settings == &["store.rate=x1.800"]),
         "{found:?}"
     );
-    // Hardly faster; from a memory that input was not in; of another place.
+    // Hardly faster, possibly read from memory, or another kind of store.
     let silent =
         [existing(1.2e8), probe(&[2e8], false), Report { url: "file:///data".into(), ..existing(2e8) }];
     for probe in silent {
@@ -332,7 +329,7 @@ fn input_that_comes_slower_than_a_probe_reads_it_is_found() {
 }
 
 #[test]
-fn output_that_is_written_slower_than_the_store_is_read_is_found() {
+fn output_written_slower_than_the_store_is_read_is_found() {
     let found = of_trace(&moved_in_turn(Phase::Write), Some(&probe(&[2e8], false)));
     assert_eq!(titles(&found), ["output is written slower than the store is read"]);
     assert_eq!(found[0].saving, Saving::Time([0, 400 * MS, 400 * MS]));
@@ -340,7 +337,7 @@ fn output_that_is_written_slower_than_the_store_is_read_is_found() {
 }
 
 #[test]
-fn an_upload_that_is_long_completed_is_found_in_a_trace() {
+fn slow_upload_completion_is_found_in_a_trace() {
     let completed_in = |ms: u64| {
         let mut writes = read_over_a_link(0);
         writes.monotasks.iter_mut().for_each(|m| m.phase = Phase::Write);
@@ -355,7 +352,7 @@ fn an_upload_that_is_long_completed_is_found_in_a_trace() {
     );
     assert_eq!(found[0].saving, Saving::Time([150 * MS, 300 * MS, 300 * MS]));
     assert!(of_trace(&completed_in(80), None).is_empty());
-    // A file is renamed in place on a disk.
+    // A local file is only renamed, so it has no upload.
     let mut local = completed_in(300);
     local.resources[0].kind = kind::DISK.to_string();
     assert!(of_trace(&local, None).is_empty());
@@ -363,8 +360,8 @@ fn an_upload_that_is_long_completed_is_found_in_a_trace() {
 
 const MS: u64 = 1_000_000;
 
-/// An event log: one query of one job of one second on two slots, which the query outlives by
-/// 400 ms; eight tasks that each wrote 8 MB, 50 ms of it putting them in place.
+/// Returns an event log of one query with one job of one second on two slots. The query ends 400 ms
+/// after its job. Each of eight tasks wrote 8 MB and spent 50 ms on its commit.
 fn log(settings: &[(&str, &str)]) -> Trace {
     let mut log = trace(Vec::new());
     log.application = Some(Application {
@@ -395,38 +392,41 @@ fn log(settings: &[(&str, &str)]) -> Trace {
 const S3: (&str, &str) = ("spark.hadoop.fs.s3a.endpoint", "http://s3");
 
 #[test]
-fn a_logs_renames_are_found_with_the_tasks_and_the_drivers_part() {
+fn renames_in_a_log_are_split_into_tasks_and_driver() {
     let found = of_trace(&log(&[S3]), None);
     assert_eq!(titles(&found), ["output to s3a:// is committed by rename, and a rename copies"]);
     assert!(found[0].finding.evidence.contains("64 MB of output the tasks spent 400 ms"), "{found:?}");
     assert_eq!(
         found[0].saving,
-        Saving::Tasks { less_ns: vec![50 * MS; 8], driver_ns: 400 * MS, doubt_ns: 0 }
+        Saving::Tasks { saved_ns: vec![50 * MS; 8], driver_ns: 400 * MS, uncertainty_ns: 0 }
     );
-    // A probe that was not let send small requests says nothing of what uploads would take.
+    // A probe without small requests does not estimate the time of uploads.
     let found = of_trace(&log(&[S3]), Some(&probe(&[1e8], true)));
     assert_eq!(
         found[0].saving,
-        Saving::Tasks { less_ns: vec![50 * MS; 8], driver_ns: 400 * MS, doubt_ns: 0 }
+        Saving::Tasks { saved_ns: vec![50 * MS; 8], driver_ns: 400 * MS, uncertainty_ns: 0 }
     );
 }
 
 #[test]
-fn what_a_commit_by_uploads_takes_itself_is_not_saved() {
+fn saving_excludes_the_time_of_commits_by_upload() {
     let log = changed_log(|task| task.commit_ns = Some(200 * MS), 1_400);
-    // A request takes the store a millisecond, and S3A seven: 13 of a task, 14 of the driver; and eight uploads are completed.
+    // A request takes 1 ms in the store and 7 ms in S3A: 13 requests per task, 14 in the driver, and eight completed uploads.
     let found = of_trace(&log, Some(&with_requests(1.0)));
-    // What they take may be half as much, or half as much more: of two tasks at once half of 416 ms, and of the driver of 113.
-    let doubt_ns = 264_500_000;
-    assert_eq!(found[0].saving, Saving::Tasks { less_ns: vec![96 * MS; 8], driver_ns: 287 * MS, doubt_ns });
+    // The uncertainty is half of the request time: of 416 ms for two concurrent tasks, and of 113 ms for the driver.
+    let uncertainty_ns = 264_500_000;
+    assert_eq!(
+        found[0].saving,
+        Saving::Tasks { saved_ns: vec![96 * MS; 8], driver_ns: 287 * MS, uncertainty_ns }
+    );
     let evidence = &found[0].finding.evidence;
     assert!(evidence.contains("the tasks spent 1600 ms"), "{evidence}");
     assert!(evidence.contains("where uploads would take them 832 ms and 113 ms"), "{evidence}");
-    // Where small requests take long, nothing is saved that is worth a word.
+    // With slow small requests the saving is too small to report.
     assert!(of_trace(&log, Some(&with_requests(50.0))).is_empty());
 }
 
-/// A probe of a store that copies what it renames, and whose small requests take so many milliseconds.
+/// Returns a probe report of a store whose renames copy and whose small requests take `ms` each.
 fn with_requests(ms: f64) -> Report {
     let probe = probe(&[1e8], true);
     let commit = Commit { request_ms: Some(ms), ..probe.commit };
@@ -434,15 +434,15 @@ fn with_requests(ms: f64) -> Report {
 }
 
 #[test]
-fn a_log_that_renames_nothing_worth_a_word_is_met_with_silence() {
+fn log_without_costly_renames_has_no_findings() {
     assert!(of_trace(&log(&[("spark.hadoop.fs.defaultFS", "hdfs://n:9000")]), None).is_empty());
-    // Nothing was written; or it was put in place at once.
+    // Nothing was written, or the commit was fast.
     let nothing = |task: &mut PipelinedTask| (task.output_bytes, task.commit_ns) = (Some(0), None);
     assert!(of_trace(&changed_log(nothing, 1_400), None).is_empty());
     assert!(of_trace(&changed_log(|task| task.commit_ns = Some(MS), 1_010), None).is_empty());
 }
 
-/// A log as `log` makes it, with other tasks and another end of its query.
+/// Returns the log of `log` with changed tasks and another end of its query.
 fn changed_log(change: fn(&mut PipelinedTask), ended_ms: u64) -> Trace {
     let mut log = log(&[S3]);
     let tasks: Vec<_> = log.pipelined_tasks.iter().collect();
@@ -456,29 +456,29 @@ fn changed_log(change: fn(&mut PipelinedTask), ended_ms: u64) -> Trace {
 }
 
 #[test]
-fn what_was_committed_was_written_though_no_byte_of_it_was_counted() {
+fn committed_output_counts_even_without_output_bytes() {
     let found = of_trace(&changed_log(|task| task.output_bytes = Some(0), 1_400), None);
     assert!(found[0].finding.evidence.contains("of 8 tasks, the tasks spent 400 ms"), "{found:?}");
     assert_eq!(
         found[0].saving,
-        Saving::Tasks { less_ns: vec![50 * MS; 8], driver_ns: 400 * MS, doubt_ns: 0 }
+        Saving::Tasks { saved_ns: vec![50 * MS; 8], driver_ns: 400 * MS, uncertainty_ns: 0 }
     );
 }
 
 #[test]
-fn without_sparks_own_times_a_probe_says_how_fast_the_store_copies() {
+fn missing_commit_times_are_estimated_from_the_probes_copies() {
     let mut log = log(&[S3]);
     let tasks: Vec<_> = log.pipelined_tasks.iter().collect();
     log.pipelined_tasks = Default::default();
     tasks.into_iter().for_each(|task| log.pipelined_tasks.push(&PipelinedTask { commit_ns: None, ..task }));
     // 80 ms for 8 MiB.
     let found = of_trace(&log, Some(&probe(&[1e8], true)));
-    let Saving::Tasks { less_ns, .. } = &found[0].saving else { panic!("{found:?}") };
-    assert!(less_ns.iter().all(|ns| (76 * MS..77 * MS).contains(ns)), "{less_ns:?}");
+    let Saving::Tasks { saved_ns, .. } = &found[0].saving else { panic!("{found:?}") };
+    assert!(saved_ns.iter().all(|ns| (76 * MS..77 * MS).contains(ns)), "{saved_ns:?}");
 }
 
 #[test]
-fn a_log_shows_idle_links_small_reads_throttling_and_cached_input() {
+fn idle_links_small_reads_throttling_and_cached_input_are_found_in_a_log() {
     let mut reads = log(&[]);
     reads.pipelined_tasks = Default::default();
     for n in 0..4 {
@@ -508,7 +508,7 @@ fn a_log_shows_idle_links_small_reads_throttling_and_cached_input() {
         matches!(&found[0].saving, Saving::WhatIf { share, .. } if (share[1] - 0.33).abs() < 0.01),
         "{found:?}"
     );
-    // What two tasks wait for that read less than a request's worth is not a rate.
+    // Two tasks that read less than one large request have no meaningful rate.
     let mut few = reads.clone();
     few.pipelined_tasks = Default::default();
     for mut task in reads.pipelined_tasks.iter().take(2) {
@@ -530,7 +530,7 @@ fn a_log_shows_idle_links_small_reads_throttling_and_cached_input() {
     let found = of_trace(&refused, None);
     assert_eq!(titles(&found), ["the store throttles requests"]);
     assert!(
-        matches!(&found[0].saving, Saving::Tasks { less_ns, .. } if less_ns[8] == 9 * MS && less_ns[0] == 0)
+        matches!(&found[0].saving, Saving::Tasks { saved_ns, .. } if saved_ns[8] == 9 * MS && saved_ns[0] == 0)
     );
 
     let mut cached = log(&[]);

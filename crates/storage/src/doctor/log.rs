@@ -1,40 +1,46 @@
-//! What a Spark event log shows.
+//! Findings from a Spark event log.
 //!
-//! Its settings say how output is committed; its tasks say how long that took them (Spark's
-//! metric "task commit time"), and the driver's part is what a query goes on for after its last
-//! job (CLOUD '16, §V-A.3, splits the cost of Swift's renames so). A commit by uploads takes time, too:
-//! with a probe of the store its small requests count as long as the probe's, and what S3A takes for one. Where
-//! Spark did not record the tasks' part, what the probe's copying would take is all that is known.
+//! The log's settings tell how output is committed. Its tasks record their part of the commit time
+//! (Spark's metric "task commit time"); the driver's part is the time from a query's last job to
+//! the query's end. CLOUD '16, §V-A.3, splits the cost of Swift's renames in the same way. A commit
+//! by uploads takes time, too: with a probe of the store, each of its small requests costs as much as
+//! the probe's, plus S3A's own time. If Spark did not record the tasks' part, it is estimated from
+//! the time of the probe's copies.
 
 use pellucid_trace::{Application, Blocked, PipelinedTask, Trace, kind};
 
-use super::trace::{ASK_LESS, LARGE_REQUEST_BYTES, asks_for_less};
-use super::{Advice, MANY, NOTABLE, READ_SLOWER, SMALL_BYTES, STREAMS_PAY, Saving, percent, spark};
+use super::trace::{FEWER_REQUESTS, LARGE_REQUEST_BYTES, is_throttling};
+use super::{
+    Advice, MIN_REQUESTS, MIN_STREAM_SPEEDUP, MIN_TIME_SHARE, READ_SLOWER, SMALL_BYTES, Saving, percent,
+    spark,
+};
 use crate::finding::Finding;
 use crate::mismatch::number;
 use crate::probe::{ReadFrom, ReadRate, Report};
 use crate::spark::SparkConfiguration;
 
-/// A commit that takes less of the jobs' time than this is no mismatch.
-const COMMIT_COSTS: f64 = 0.05;
-/// Requests that S3A's magic committer makes one after another, as its audit log counts them (S3A 3.5.0,
-/// `org.apache.hadoop.fs.s3a.audit.impl.LoggingAuditor` at DEBUG). Of a task: a folder's marker, an upload begun, the file's
-/// marker and the note of its upload, each of which a task that renames does not make; and nine when it commits, which lists
-/// and reads the notes, writes one for the driver, and removes them.
+/// Minimum commit time to report, as a share of the jobs' time.
+const MIN_COMMIT_SHARE: f64 = 0.05;
+/// Sequential requests of one task with S3A's magic committer, as its audit log counts them (S3A 3.5.0,
+/// `org.apache.hadoop.fs.s3a.audit.impl.LoggingAuditor` at DEBUG). Four of them have no counterpart in a task that renames:
+/// a folder's marker, the start of an upload, the file's marker and the record of the pending upload. The task's commit
+/// takes the other nine: it lists and reads the records, writes one for the driver, and removes them.
 const TASK_REQUESTS: f64 = 13.0;
-/// Of the driver: it lists and reads the notes, and when it has completed the uploads, one request for each file, as many at once
-/// as the store takes, it notes success, looks for other uploads, and removes notes, markers and folders for staging.
+/// Sequential requests of the driver. It lists and reads the records of the pending uploads and completes the uploads, with
+/// one concurrent request per file, which this number leaves out. Then it writes the success marker, looks for other
+/// uploads, and removes records, markers and staging folders.
 const DRIVER_REQUESTS: f64 = 14.0;
-/// What S3A itself takes for such a request, beside the store: by how much its commits' nine requests took longer than the
-/// probe's, where client, tasks and store share two cores (`bench/STORAGE.md`, output committed by rename).
+/// S3A's own time per request, excluding the store: the difference between the nine requests of its commits and the probe's,
+/// with client, tasks and store on two cores (`bench/STORAGE.md`, output committed by rename).
 const S3A_NS: f64 = 7e6;
-/// By how much of their time the requests of a commit by uploads may be off: a probe sees one minute of a store, and other cores
+/// Relative uncertainty of the request times of a commit by uploads: a probe covers one minute of a store, and other cores
 /// are faster or slower.
-const REQUESTS_DOUBT: f64 = 0.5;
-/// Below this share of core time in their run time tasks wait.
-const WAITS: f64 = 0.5;
+const REQUEST_UNCERTAINTY: f64 = 0.5;
+/// Half of the time: tasks wait if they compute less than this share of their run time, and input counts as cached if the
+/// stages that read the cache take more than this share of the tasks' time.
+const HALF: f64 = 0.5;
 
-/// As the module's head says.
+/// Finds problems in the trace of an event log; see the module documentation.
 pub(super) fn of_log(trace: &Trace, application: &Application, probe: Option<&Report>) -> Vec<Advice> {
     let properties = application.properties.iter().map(|(k, v)| (k.clone(), v.clone()));
     let conf = SparkConfiguration::new(properties);
@@ -49,7 +55,7 @@ pub(super) fn of_log(trace: &Trace, application: &Application, probe: Option<&Re
     found.into_iter().flatten().collect()
 }
 
-/// Time of the jobs, one after another.
+/// Returns the sum of the jobs' durations.
 fn jobs_ns(trace: &Trace) -> u64 {
     let ends = trace.job_ends.iter();
     let took = ends.filter_map(|end| {
@@ -59,21 +65,21 @@ fn jobs_ns(trace: &Trace) -> u64 {
     took.sum()
 }
 
-/// What the commits of all queries took.
+/// The commit times of all queries.
 struct Commit {
-    /// What is saved of each task without renames, in the order of the trace.
+    /// Time saved in each task without renames, in the order of the trace.
     saved_ns: Vec<u64>,
-    /// What tasks took for it in all, and the driver.
+    /// Commit time of all tasks, and of the driver.
     took_ns: [u64; 2],
-    /// What committing by uploads takes them, where that is known.
+    /// Time of a commit by uploads for tasks and driver, if known.
     uploading_ns: Option<[u64; 2]>,
     output_bytes: u64,
-    /// Tasks that put something out.
+    /// Number of tasks that wrote output.
     files: u64,
 }
 
-/// Whether a task put something out. Where threads of the store's client write, Spark may count no byte of
-/// it; but what was committed was written.
+/// Returns true if a task wrote output. Spark may count no bytes if threads of the store's client
+/// write, but a commit time implies output.
 fn wrote(task: &PipelinedTask) -> bool {
     [task.output_bytes, task.output_records, task.commit_ns].into_iter().flatten().any(|amount| amount > 0)
 }
@@ -83,7 +89,7 @@ impl Commit {
         let recorded = trace.pipelined_tasks.iter().any(|t| t.commit_ns.is_some());
         let request_ns = probe.and_then(request_ns);
         let of_task_ns = request_ns.map_or(0, |ns| (TASK_REQUESTS * ns) as u64);
-        // What a task took, and what is saved of it.
+        // The commit time of a task, and the part of it that is saved.
         let committed_ns = |task: &PipelinedTask| {
             if recorded {
                 let took_ns = task.commit_ns.unwrap_or(0);
@@ -112,7 +118,7 @@ impl Commit {
         let writing = (0..writes.len()).filter(|query| writes[*query]);
         let driver_ns = writing.clone().filter_map(|query| after_jobs_ns(trace, query)).sum();
         let of_driver = DRIVER_REQUESTS * writing.count() as f64;
-        // Nobody waits for one of them alone.
+        // The driver completes uploads concurrently, so the probe's rate of small objects applies.
         let small_per_s = probe.and_then(|probe| probe.small_objects_per_s).filter(|per_s| *per_s > 0.0);
         let completed_ns = small_per_s.map_or(0.0, |per_s| files as f64 * 1e9 / per_s);
         let uploading_ns = request_ns.map(|ns| [files * of_task_ns, (of_driver * ns + completed_ns) as u64]);
@@ -120,18 +126,18 @@ impl Commit {
     }
 }
 
-/// What a small request to the store takes S3A while other tasks write.
+/// Returns the time of a small request of S3A while other tasks write.
 fn request_ns(probe: &Report) -> Option<f64> {
     Some(probe.commit.request_ms? * 1e6 + S3A_NS)
 }
 
-/// Tasks that run at once, at least one.
+/// Returns the number of tasks that can run concurrently, at least 1.
 fn slots(trace: &Trace) -> f64 {
     let slots = trace.resources.iter().filter(|r| r.kind == kind::SLOTS);
     slots.filter_map(|r| r.capacity).sum::<f64>().max(1.0)
 }
 
-/// For how long a query went on after its last job.
+/// Returns the time from the end of a query's last job to the end of the query.
 fn after_jobs_ns(trace: &Trace, query: usize) -> Option<u64> {
     let ended_ns = trace.query_ends.iter().find(|e| e.query as usize == query)?.ended_ns;
     let of_query = |job: u32| trace.jobs.get(job as usize).is_some_and(|j| j.query == Some(query as u32));
@@ -146,11 +152,11 @@ fn rename_commit(trace: &Trace, conf: &SparkConfiguration, probe: Option<&Report
     let uploading_ns = commit.uploading_ns.unwrap_or_default();
     let driver_ns = commit.took_ns[1].saturating_sub(uploading_ns[1]);
     let elapsed = |tasks_ns: u64, driver_ns: u64| tasks_ns as f64 / slots(trace) + driver_ns as f64;
-    if commit.files == 0 || elapsed(tasks_ns, driver_ns) < COMMIT_COSTS * jobs_ns(trace) as f64 {
+    if commit.files == 0 || elapsed(tasks_ns, driver_ns) < MIN_COMMIT_SHARE * jobs_ns(trace) as f64 {
         return None;
     }
     let output = match commit.output_bytes {
-        0 => format!("output whose size was not recorded, of {} tasks,", commit.files),
+        0 => format!("output of unrecorded size, of {} tasks,", commit.files),
         bytes => format!("{} MB of output", number(bytes as f64 / 1e6)),
     };
     let ms = |ns: u64| ns / 1_000_000;
@@ -161,24 +167,24 @@ fn rename_commit(trace: &Trace, conf: &SparkConfiguration, probe: Option<&Report
         finding.evidence +=
             &format!(", where uploads would take them {} ms and {} ms", ms(tasks), ms(driver));
     }
-    let doubt_ns = (REQUESTS_DOUBT * elapsed(uploading_ns[0], uploading_ns[1])) as u64;
-    Some(Advice::saving(finding, Saving::Tasks { less_ns: commit.saved_ns, driver_ns, doubt_ns }))
+    let uncertainty_ns = (REQUEST_UNCERTAINTY * elapsed(uploading_ns[0], uploading_ns[1])) as u64;
+    Some(Advice::saving(finding, Saving::Tasks { saved_ns: commit.saved_ns, driver_ns, uncertainty_ns }))
 }
 
 fn throttled(trace: &Trace) -> Option<Advice> {
-    let (mut refused, mut first, mut less_ns) = (0, None, Vec::new());
+    let (mut refused, mut first, mut saved_ns) = (0, None, Vec::new());
     for task in &trace.pipelined_tasks {
-        let error = task.error.filter(|error| asks_for_less(error));
-        less_ns.push(error.as_ref().map_or(0, |_| task.duration_ns));
+        let error = task.error.filter(|error| is_throttling(error));
+        saved_ns.push(error.as_ref().map_or(0, |_| task.duration_ns));
         refused += usize::from(error.is_some());
         first = first.or(error);
     }
-    let evidence = format!("{refused} attempts of tasks failed so, the first with: {}", first?);
-    let finding = Finding::new("the store throttles requests", evidence, ASK_LESS);
-    Some(Advice::saving(finding, Saving::Tasks { less_ns, driver_ns: 0, doubt_ns: 0 }))
+    let evidence = format!("{refused} task attempts failed with such an error, the first with: {}", first?);
+    let finding = Finding::new("the store throttles requests", evidence, FEWER_REQUESTS);
+    Some(Advice::saving(finding, Saving::Tasks { saved_ns, driver_ns: 0, uncertainty_ns: 0 }))
 }
 
-/// Spark lists many folders in a job of its own, which says so.
+/// Finds long listings. Spark lists many folders in a separate job, recognised by its name.
 fn listing(trace: &Trace) -> Option<Advice> {
     let lists = |job: u32| {
         let job = trace.jobs.get(job as usize)?;
@@ -187,7 +193,7 @@ fn listing(trace: &Trace) -> Option<Advice> {
     let took = trace.job_ends.iter().filter_map(|e| e.ended_ns.checked_sub(lists(e.job)?));
     let took: Vec<u64> = took.collect();
     let (listed, whole) = (took.iter().sum::<u64>(), jobs_ns(trace));
-    (listed as f64 > NOTABLE * whole as f64).then(|| {
+    (listed as f64 > MIN_TIME_SHARE * whole as f64).then(|| {
         let finding = Finding::new(
             "planning waits for listings",
             format!(
@@ -196,7 +202,7 @@ fn listing(trace: &Trace) -> Option<Advice> {
                 number(listed as f64 / 1e6),
                 percent(listed as f64 / whole as f64)
             ),
-            "fewer folders and larger files, or a table format that keeps its own list of files",
+            "use fewer folders and larger files, or a table format that keeps its own list of files",
         );
         Advice::saving(finding, Saving::Time([listed / 2, listed, listed]))
     })
@@ -211,7 +217,7 @@ fn small_objects(trace: &Trace) -> Option<Advice> {
         }
     }
     let (stage, bytes) = by_stage.iter_mut().enumerate().max_by_key(|(_, bytes)| bytes.len())?;
-    if bytes.len() < MANY {
+    if bytes.len() < MIN_REQUESTS {
         return None;
     }
     bytes.sort_unstable();
@@ -225,26 +231,26 @@ fn small_objects(trace: &Trace) -> Option<Advice> {
                 trace.stages[stage].id.unwrap_or(stage as u64),
                 number(median as f64 / 1e3)
             ),
-            "larger files (128 MiB and more), or fewer partitions: a task and a request cost more than so few bytes",
+            "use larger files (128 MiB or more) or fewer partitions: a task and its request cost more than so few bytes",
         );
         finding.into()
     })
 }
 
-/// What the tasks of a stage read, and what they did meanwhile.
+/// The input and the activity of the tasks of one stage.
 #[derive(Clone)]
 struct Reading {
     bytes: f64,
     run_ns: f64,
     cpu_ns: f64,
-    /// From the first task's launch to the last one's end.
+    /// Launch of the first task and end of the last one.
     span: (u64, u64),
-    /// Whether a task may have waited for input for a third of its time.
+    /// True if a task may have waited for input for a third of its time.
     waits: bool,
 }
 
 impl Reading {
-    /// Of each stage.
+    /// Collects the reading of each stage.
     fn of(trace: &Trace) -> Vec<Reading> {
         let nothing = Reading { bytes: 0.0, run_ns: 0.0, cpu_ns: 0.0, span: (u64::MAX, 0), waits: false };
         let mut stages = vec![nothing; trace.stages.len()];
@@ -267,8 +273,8 @@ impl Reading {
         self.span.1.saturating_sub(self.span.0).max(1) as f64
     }
 
-    /// Whether so much was read that its rate says what tasks waited for. Of ranges that a store's client fetches in threads of
-    /// its own Spark counts no byte.
+    /// Returns true if the stage read enough for its rate to be meaningful. Spark does not count ranges that a store's client
+    /// fetches in its own threads.
     fn has_a_rate(&self) -> bool {
         self.bytes >= LARGE_REQUEST_BYTES as f64
     }
@@ -277,20 +283,21 @@ impl Reading {
         self.bytes * 1e9 / self.span_ns()
     }
 
-    /// Of their time.
+    /// Returns the share of the tasks' run time spent computing.
     fn computing(&self) -> f64 {
         self.cpu_ns / self.run_ns.max(1.0)
     }
 
-    /// What reading at another rate would spare: at most the time in which tasks did not compute.
-    fn spared_ns(&self, bytes_per_s: f64) -> f64 {
+    /// Returns the time saved by reading at another rate: at most the time in which tasks did not compute.
+    fn saved_ns(&self, bytes_per_s: f64) -> f64 {
         self.span_ns() * (1.0 - self.bytes_per_s() / bytes_per_s).min(1.0 - self.computing())
     }
 
-    /// In words, beside what a probe read.
+    /// Describes the stage's read rate next to the probe's.
     fn evidence(&self, trace: &Trace, stage: usize, best: &ReadRate) -> String {
         format!(
-            "stage {} read {} MB/s while its tasks computed {} of their time; the probe read {} MB/s with {} at once",
+            "stage {} read {} MB/s while its tasks computed {} of their time; the probe read {} MB/s with {} concurrent \
+             requests",
             trace.stages[stage].id.unwrap_or(stage as u64),
             number(self.bytes_per_s() / 1e6),
             percent(self.computing()),
@@ -299,56 +306,56 @@ impl Reading {
         )
     }
 
-    /// Of the wait for input a store read at its best would leave so much.
+    /// Returns the share of the wait for input that reading at the store's best rate would save.
     fn saving(&self, best: &ReadRate) -> Saving {
         let gone = 1.0 - self.bytes_per_s() / best.bytes_per_s;
         Saving::WhatIf { settings: vec!["input=memory".to_string()], share: [0.0, gone, 1.0] }
     }
 }
 
-/// Stages that read slower than a probe.
+/// Finds stages that read slower than a probe.
 fn reads(trace: &Trace, probe: &Report) -> Option<Advice> {
     let (best, stages) = (probe.best_read()?, Reading::of(trace));
-    // What was just written may come out of a memory that the job's input was not in.
-    let is_of_memory = probe.read_from == ReadFrom::Written;
-    one_stream(trace, &stages, best).or_else(|| slow_reads(trace, &stages, best).filter(|_| !is_of_memory))
+    // The store may serve objects that were just written from memory, unlike the job's input.
+    let may_be_cached = probe.read_from == ReadFrom::Written;
+    one_stream(trace, &stages, best).or_else(|| slow_reads(trace, &stages, best).filter(|_| !may_be_cached))
 }
 
-/// A stage that reads while its tasks hardly compute, slower than the store can.
+/// Finds a stage that reads slower than the store can while its tasks hardly compute.
 fn one_stream(trace: &Trace, stages: &[Reading], best: &ReadRate) -> Option<Advice> {
     let slow = stages
         .iter()
         .enumerate()
-        .filter(|(_, stage)| stage.has_a_rate() && stage.waits && stage.computing() < WAITS);
+        .filter(|(_, stage)| stage.has_a_rate() && stage.waits && stage.computing() < HALF);
     let (ix, stage) = slow.max_by(|(_, a), (_, b)| a.bytes.total_cmp(&b.bytes))?;
-    (best.bytes_per_s >= STREAMS_PAY * stage.bytes_per_s()).then(|| {
+    (best.bytes_per_s >= MIN_STREAM_SPEEDUP * stage.bytes_per_s()).then(|| {
         let finding = Finding::new(
             "reads leave the link idle",
             stage.evidence(trace, ix, best),
-            "more tasks at once (spark.executor.cores), or a client that fetches ranges in parallel \
+            "run more concurrent tasks (spark.executor.cores), or use a client that fetches ranges in parallel \
              (spark.hadoop.parquet.hadoop.vectored.io.enabled=true, fs.s3a.experimental.input.fadvise=random)",
         );
         Advice::saving(finding, stage.saving(best))
     })
 }
 
-/// A stage whose tasks wait although a probe, which does nothing else, read the same bytes faster.
+/// Finds a stage whose tasks wait although the probe, which only reads, read faster.
 fn slow_reads(trace: &Trace, stages: &[Reading], best: &ReadRate) -> Option<Advice> {
     let read = stages.iter().enumerate().filter(|(_, stage)| stage.has_a_rate());
-    let spared = read.map(|(ix, stage)| (stage.spared_ns(best.bytes_per_s), ix, stage));
-    let (spared_ns, ix, stage) = spared.max_by(|a, b| a.0.total_cmp(&b.0))?;
-    (spared_ns > NOTABLE * jobs_ns(trace) as f64).then(|| {
+    let saved = read.map(|(ix, stage)| (stage.saved_ns(best.bytes_per_s), ix, stage));
+    let (saved_ns, ix, stage) = saved.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    (saved_ns > MIN_TIME_SHARE * jobs_ns(trace) as f64).then(|| {
         let finding = Finding::new(
             READ_SLOWER,
             stage.evidence(trace, ix, best),
-            "more tasks at once than cores (spark.executor.cores), so that some read while others compute, or a client \
-             that reads ahead; where the store's own processes share the tasks' cores, cores of their own",
+            "run more tasks than cores (spark.executor.cores), so that some read while others compute, or use a client \
+             that reads ahead; if the store's processes share the tasks' cores, give them separate cores",
         );
         Advice::saving(finding, stage.saving(best))
     })
 }
 
-/// Most of the tasks' time is in stages whose input Spark itself keeps in memory.
+/// Finds applications whose tasks spend most of their time in stages that read Spark's cache.
 fn cached(trace: &Trace) -> Option<Advice> {
     let from_memory = |stage: u32| {
         let stage = trace.stages.get(stage as usize);
@@ -359,14 +366,14 @@ fn cached(trace: &Trace) -> Option<Advice> {
         all += task.duration_ns;
         cached += if from_memory(task.stage) { task.duration_ns } else { 0 };
     }
-    (cached as f64 > WAITS * all as f64).then(|| {
+    (cached as f64 > HALF * all as f64).then(|| {
         let finding = Finding::new(
             "input was cached: where it is stored hardly matters",
             format!(
-                "{} of the tasks' time is in stages that scan what Spark keeps in memory",
+                "{} of the tasks' time is in stages that scan Spark's in-memory cache",
                 percent(cached as f64 / all as f64)
             ),
-            "nothing, while it fits; only reading it the first time depends on the store",
+            "none while it fits in memory; only the first read depends on the store",
         );
         let settings = vec!["input=memory".to_string()];
         Advice::saving(finding, Saving::WhatIf { settings, share: [0.0, 0.5, 1.0] })

@@ -1,4 +1,4 @@
-//! What a Spark configuration says by itself, and with a probe of the store.
+//! Findings from a Spark configuration, with an optional probe of the store.
 
 use super::{Advice, COMMITTER};
 use crate::finding::Finding;
@@ -6,7 +6,7 @@ use crate::mismatch::number;
 use crate::probe::Report;
 use crate::spark::SparkConfiguration;
 
-/// What is wrong with a Spark configuration.
+/// Finds problems in a Spark configuration.
 pub fn of_spark(conf: &SparkConfiguration, probe: Option<&Report>) -> Vec<Advice> {
     let mut found: Vec<Finding> = Vec::new();
     found.extend(rename_commit(conf, probe));
@@ -15,11 +15,11 @@ pub fn of_spark(conf: &SparkConfiguration, probe: Option<&Report>) -> Vec<Advice
     found.into_iter().map(Advice::from).collect()
 }
 
-/// Stores whose rename is a copy by their interface: S3 and Swift have none.
+/// Schemes whose renames copy, because S3 and Swift have no rename operation.
 const RENAME_IS_COPY: [&str; 4] = ["s3", "s3a", "s3n", "swift"];
 
-/// Whether a probe is of the store that a scheme of Hadoop's names: `s3a://` is S3, too. One of another store (a local
-/// folder) says nothing of it.
+/// Returns true if a probe measured the kind of store that a Hadoop scheme names; `s3a://` is S3. A probe of another
+/// store (a local folder) does not apply.
 fn is_of(probe: &Report, scheme: &str) -> bool {
     let probed = probe.url.split("://").next().unwrap_or_default();
     probed == scheme || (probed == "s3" && matches!(scheme, "s3a" | "s3n"))
@@ -34,7 +34,7 @@ pub(super) fn rename_commit(conf: &SparkConfiguration, probe: Option<&Report>) -
     let named = conf.hadoop("fs.s3a.committer.name").filter(|name| *name != "file");
     let protocol = conf.get("spark.sql.sources.commitProtocolClass");
     let bound = protocol.is_some_and(|c| c.contains("PathOutputCommitProtocol"));
-    // Hadoop's own committer is behind Spark's two; what another (Databricks's) does is not known.
+    // Both of Spark's commit protocols use Hadoop's committer; the behaviour of others (Databricks's) is not known.
     if !bound && protocol.is_some_and(|c| !c.ends_with("HadoopMapReduceCommitProtocol")) {
         return None;
     }
@@ -45,23 +45,24 @@ pub(super) fn rename_commit(conf: &SparkConfiguration, probe: Option<&Report>) -
         return None;
     }
     let version = conf.hadoop("mapreduce.fileoutputcommitter.algorithm.version").unwrap_or("1");
-    let (writes, who) = if version == "2" { ("2", "tasks rename") } else { ("3", "tasks and driver rename") };
+    let (writes, renamed_by) =
+        if version == "2" { ("2", "tasks rename") } else { ("3", "tasks and driver rename") };
     let because = match (factory, named, bound) {
         (Some(class), ..) => {
             format!(
-                "mapreduce.outputcommitter.factory.scheme.{scheme}={class} is set, whatever committer is named"
+                "mapreduce.outputcommitter.factory.scheme.{scheme}={class} overrides fs.s3a.committer.name"
             )
         }
         (None, Some(name), false) => format!(
-            "fs.s3a.committer.name={name} is set, but spark.sql.sources.commitProtocolClass is not, so that it is not used"
+            "fs.s3a.committer.name={name} is not used because spark.sql.sources.commitProtocolClass is not set"
         ),
         _ => "no committer for object stores is set".to_string(),
     };
     Some(Finding::new(
         format!("output to {scheme}:// is committed by rename, and a rename copies"),
         format!(
-            "{because}; with Hadoop's own committer (algorithm version {version}) {who} the output, and each byte is \
-             written {writes} times"
+            "{because}; with Hadoop's own committer (algorithm version {version}), {renamed_by} the output, and each byte \
+             is written {writes} times"
         ),
         COMMITTER,
     ))
@@ -75,26 +76,27 @@ fn listing(conf: &SparkConfiguration, probe: Option<&Report>) -> Option<Finding>
         .hadoop("mapreduce.input.fileinputformat.list-status.num-threads")
         .and_then(|n| n.parse().ok())
         .unwrap_or(1);
-    // A table of a hundred thousand files would take more than a minute and a half to list.
+    // At this rate, listing a table of 100,000 files takes more than 100 s.
     (list_per_s < 1000.0 && threads <= 1).then(|| {
         Finding::new(
             "planning waits for listings",
-            format!("the store lists {} entries a second, and one thread lists", number(list_per_s)),
-            "for tables spark.sql.sources.parallelPartitionDiscovery.threshold below its 32 folders, from which on tasks \
-             list; for RDDs of files spark.hadoop.mapreduce.input.fileinputformat.list-status.num-threads=20; fewer and \
-             larger files, or a table format that keeps its own list of files",
+            format!("the store lists {} entries per second, and one thread lists", number(list_per_s)),
+            "for tables, lower spark.sql.sources.parallelPartitionDiscovery.threshold, the number of folders (32) above \
+             which tasks list; for RDDs of files, set \
+             spark.hadoop.mapreduce.input.fileinputformat.list-status.num-threads=20; or use fewer and larger files, or \
+             a table format that keeps its own list of files",
         )
     })
 }
 
 fn streams(conf: &SparkConfiguration, probe: Option<&Report>) -> Option<Finding> {
-    let most: u32 = conf.hadoop("fs.s3a.connection.maximum")?.parse().ok()?;
+    let limit: u32 = conf.hadoop("fs.s3a.connection.maximum")?.parse().ok()?;
     let chosen = probe.filter(|probe| is_of(probe, "s3a"))?.chosen_concurrency?;
-    (most < chosen).then(|| {
+    (limit < chosen).then(|| {
         Finding::new(
-            "fewer connections than the store has use for",
-            format!("fs.s3a.connection.maximum={most}; the probe found that {chosen} requests at once pay"),
-            format!("spark.hadoop.fs.s3a.connection.maximum={}", chosen.max(64)),
+            "fewer connections than the store can use",
+            format!("fs.s3a.connection.maximum={limit}, and the probe was fastest with {chosen} concurrent requests"),
+            format!("set spark.hadoop.fs.s3a.connection.maximum={}", chosen.max(64)),
         )
     })
 }

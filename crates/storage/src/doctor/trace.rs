@@ -1,22 +1,22 @@
-//! What a trace of this engine shows.
+//! Findings from a trace of this engine.
 
 use pellucid_trace::{Monotask, Operation, Phase, StorageOperation, Trace, kind, union_ns};
 
 use super::{
-    Advice, CACHED, FASTER_WRITES, MANY, NOTABLE, READ_SLOWER, SMALL_BYTES, Saving, UPLOADS_IN_PLACE,
-    UPLOADS_WAIT, percent,
+    Advice, FASTER_WRITES, MIN_CACHED_SHARE, MIN_REQUESTS, MIN_TIME_SHARE, READ_SLOWER, SMALL_BYTES, Saving,
+    UPLOADS_IN_PLACE, UPLOADS_WAIT, percent,
 };
 use crate::finding::Finding;
 use crate::mismatch::number;
 use crate::probe::{ReadFrom, Report};
 
-/// As the module's head says.
+/// Finds problems in a trace of this engine.
 pub(super) fn of_trace(trace: &Trace, probe: Option<&Report>) -> Vec<Advice> {
     let found = [
         throttled(trace),
         listing(trace),
         small_objects(trace, probe),
-        more_than_asked(trace),
+        read_amplification(trace),
         probe.and_then(|probe| slow_reads(trace, probe)),
         probe.and_then(|probe| slow_writes(trace, probe)),
         completions(trace),
@@ -26,9 +26,9 @@ pub(super) fn of_trace(trace: &Trace, probe: Option<&Report>) -> Vec<Advice> {
     found.into_iter().flatten().collect()
 }
 
-/// Whether an error is a store's wish to be left alone.
-pub(super) fn asks_for_less(error: &str) -> bool {
-    // A status alone may be any number: a port, a line, a place in a file.
+/// Returns true if an error text reports throttling.
+pub(super) fn is_throttling(error: &str) -> bool {
+    // A bare status number could be anything: a port, a line, an offset in a file.
     const WORDS: [&str; 9] = [
         "SlowDown",
         "Slow Down",
@@ -43,36 +43,36 @@ pub(super) fn asks_for_less(error: &str) -> bool {
     WORDS.iter().any(|word| error.contains(word))
 }
 
-pub(super) const ASK_LESS: &str = "fewer and larger requests (larger files, larger row groups), fewer at once, or keys \
-                                   spread over more prefixes";
+pub(super) const FEWER_REQUESTS: &str = "send fewer and larger requests (larger files, larger row groups), fewer of them \
+                                         concurrently, or spread keys over more prefixes";
 
 fn throttled(trace: &Trace) -> Option<Advice> {
     let of_stores = stores(trace);
-    let refuses = |o: &&StorageOperation| o.error.as_deref().is_some_and(asks_for_less);
+    let refuses = |o: &&StorageOperation| o.error.as_deref().is_some_and(is_throttling);
     let refused: Vec<&StorageOperation> = trace.storage_operations.iter().filter(refuses).collect();
     let first = refused.first()?.error.as_deref()?;
     let made = trace.monotasks.iter().filter(|m| of_stores.contains(&m.resource)).count();
-    // One after another, or beside each other.
+    // Refused requests may overlap.
     let spans = refused.iter().map(|o| (o.started_ns, o.started_ns.saturating_add(o.duration_ns)));
     let waited = union_ns(spans.collect());
     let evidence = format!(
-        "{} requests were refused so, beside {made} reads and writes of the job's, the first with: {first}; answers and \
-         the pauses that they asked for took {} ms",
+        "{} requests were throttled, in addition to the job's {made} reads and writes, the first with: {first}; \
+         responses and the pauses that they requested took {} ms",
         refused.len(),
         number(waited as f64 / 1e6)
     );
-    let finding = Finding::new("the store throttles requests", evidence, ASK_LESS);
-    // Others may have been on their way meanwhile.
+    let finding = Finding::new("the store throttles requests", evidence, FEWER_REQUESTS);
+    // Other requests may have run meanwhile, so nothing may be saved.
     Some(Advice::saving(finding, Saving::Time([0, waited, waited])))
 }
 
-/// A request whose wait for the first byte hardly matters.
+/// A request size at which the wait for the first byte hardly matters.
 pub(super) const LARGE_REQUEST_BYTES: u64 = 8 << 20;
 
-/// What links add to what is asked for, heads of packets and of answers, is a twentieth or less.
-const MORE_THAN_ASKED: f64 = 1.1;
+/// Minimum ratio of received to requested bytes to report. Packet and response headers add a twentieth or less.
+const MIN_EXCESS_RATIO: f64 = 1.1;
 
-/// From the first submission to the last end of a job.
+/// Returns the time from the first submission to the last end of a job.
 fn duration_ns(trace: &Trace) -> Option<u64> {
     let begun = trace.jobs.iter().map(|j| j.submitted_ns).min()?;
     let ended = trace.job_ends.iter().map(|e| e.ended_ns).max()?;
@@ -83,12 +83,12 @@ fn listing(trace: &Trace) -> Option<Advice> {
     let lists: Vec<u64> = trace
         .storage_operations
         .iter()
-        // An attempt that failed is within the listing that it was repeated for.
+        // The successful listing's duration includes its failed attempts.
         .filter(|o| o.operation == Operation::List && o.error.is_none())
         .map(|o| o.duration_ns)
         .collect();
     let (listed, whole) = (lists.iter().sum::<u64>(), duration_ns(trace)?);
-    (listed as f64 > NOTABLE * whole as f64).then(|| {
+    (listed as f64 > MIN_TIME_SHARE * whole as f64).then(|| {
         let finding = Finding::new(
             "planning waits for listings",
             format!(
@@ -97,15 +97,15 @@ fn listing(trace: &Trace) -> Option<Advice> {
                 number(listed as f64 / 1e6),
                 percent(listed as f64 / whole as f64)
             ),
-            "fewer and larger files, or a table format that keeps its own list of files",
+            "use fewer and larger files, or a table format that keeps its own list of files",
         );
-        // They may have been made beside other work, and one is needed anyway.
+        // Listings may overlap other work, and one is needed anyway.
         let one = listed / lists.len() as u64;
         Advice::saving(finding, Saving::Time([0, listed - one, listed - one]))
     })
 }
 
-/// Indices of the resources that are stores.
+/// Returns the indices of the resources that are stores.
 fn stores(trace: &Trace) -> Vec<u32> {
     let resources = trace.resources.iter().enumerate();
     resources.filter(|(_, r)| r.kind == kind::STORE).map(|(i, _)| i as u32).collect()
@@ -120,7 +120,7 @@ fn small_objects(trace: &Trace, probe: Option<&Report>) -> Option<Advice> {
         .filter_map(|m| m.bytes)
         .filter(|bytes| *bytes > 0)
         .collect();
-    if bytes.len() < MANY {
+    if bytes.len() < MIN_REQUESTS {
         return None;
     }
     bytes.sort_unstable();
@@ -129,22 +129,23 @@ fn small_objects(trace: &Trace, probe: Option<&Report>) -> Option<Advice> {
         let finding = Finding::new(
             "many small requests",
             format!("half of {} requests moved {} kB or less", bytes.len(), number(median as f64 / 1e3)),
-            "larger files and row groups (128 MiB and more a file): each request costs a round trip",
+            "use larger files (128 MiB or more) and row groups: each request costs a round trip",
         );
         let service = probe.map(Report::service);
         let saving = service.map_or(Saving::Unknown, |service| {
             let needed = (bytes.iter().sum::<u64>() / LARGE_REQUEST_BYTES).max(1);
-            let spared = (bytes.len() as u64).saturating_sub(needed);
-            let waited_ns = spared * service.first_byte_ns / u64::from(service.at_once.max(1));
-            // They wait beside computing, as far as there is some.
+            let avoided = (bytes.len() as u64).saturating_sub(needed);
+            let waited_ns = avoided * service.first_byte_ns / u64::from(service.at_once.max(1));
+            // These waits may overlap computing, so nothing may be saved.
             Saving::Time([0, waited_ns, waited_ns])
         });
         Advice::saving(finding, saving)
     })
 }
 
-/// What came over the machine's link, by everyone, against what the job read of the stores behind it.
-fn more_than_asked(trace: &Trace) -> Option<Advice> {
+/// Compares the bytes that the machine's link received, for all processes, with those that the job read from the
+/// stores behind it.
+fn read_amplification(trace: &Trace) -> Option<Advice> {
     let links = trace.resources.iter().enumerate().filter(|(_, r)| r.kind == kind::NETWORK);
     links.map(|(link, _)| link).find_map(|link| {
         let samples = trace.utilization_samples.iter().filter(|s| s.resource as usize == link);
@@ -154,40 +155,38 @@ fn more_than_asked(trace: &Trace) -> Option<Advice> {
         let missed = trace.storage_operations.iter().filter(|o| o.operation == Operation::Read && behind(o.resource));
         let asked = reads.filter_map(|m| m.bytes).chain(missed.filter_map(|o| o.bytes)).sum::<u64>();
         let times = received as f64 / asked.max(1) as f64;
-        (asked >= LARGE_REQUEST_BYTES && times >= MORE_THAN_ASKED).then(|| {
+        (asked >= LARGE_REQUEST_BYTES && times >= MIN_EXCESS_RATIO).then(|| {
             let finding = Finding::new(
                 "more is read than the job asks for",
                 format!(
-                    "{} MB came over this machine's link while the job read {} MB: what serves it here brings more from \
-                     behind the link than it hands on, ahead of what is asked for or to each of several copies (another \
-                     process's bytes would count too)",
+                    "{} MB came over this machine's link while the job read {} MB: the local service fetches more than it \
+                     delivers, by reading ahead or for several copies (bytes of other processes would count, too)",
                     number(received as f64 / 1e6),
                     number(asked as f64 / 1e6)
                 ),
-                "one copy to read from, or none of it behind another link: the disks of the machine that serves it, or a \
-                 client that reads from behind the link itself",
+                "keep one copy, serve the data from local disks, or use a client that reads over the link directly",
             );
-            // Nothing, if the bytes were another process's.
+            // Nothing is saved if another process received the excess bytes.
             let settings = vec![format!("store.rate=x{times:.3}")];
             Advice::saving(finding, Saving::WhatIf { settings, share: [0.0, 1.0, 1.0] })
         })
     })
 }
 
-/// Bytes that a job moved to or from what was probed, and for how long that was under way.
+/// The bytes that a job moved to or from the probed kind of resource, and the time that took.
 struct Moved {
-    /// Of the resource.
+    /// Kind of the resource.
     kind: &'static str,
     bytes: u64,
     busy_ns: u64,
 }
 
 impl Moved {
-    /// What reads moved, or writes; `None` where that is little.
+    /// Sums up the job's reads or its writes; `None` if they moved little.
     fn of(trace: &Trace, probe: &Report, writes: bool) -> Option<Moved> {
         let kind = if probe.url.starts_with("file://") { kind::DISK } else { kind::STORE };
         let is_of = |r: u32| trace.resources.get(r as usize).is_some_and(|r| r.kind == kind);
-        // What completes an upload moves nothing itself.
+        // Completing an upload moves no bytes.
         let moving =
             trace.monotasks.iter().filter(|m| (m.phase == Phase::Write) == writes && m.bytes > Some(0));
         let moving: Vec<_> = moving.filter(|m| is_of(m.resource)).collect();
@@ -205,44 +204,44 @@ impl Moved {
         self.bytes as f64 * 1e9 / self.busy_ns as f64
     }
 
-    /// What moving them so much faster would spare, if it is worth a word beside the whole.
-    fn spared_ns(&self, bytes_per_s: f64, whole_ns: u64) -> Option<u64> {
-        let spared_ns = self.busy_ns as f64 * (1.0 - self.bytes_per_s() / bytes_per_s);
-        (spared_ns > NOTABLE * whole_ns as f64).then_some(spared_ns as u64)
+    /// Returns the time saved by moving the bytes at another rate, if it is a notable share of `whole_ns`.
+    fn saved_ns(&self, bytes_per_s: f64, whole_ns: u64) -> Option<u64> {
+        let saved_ns = self.busy_ns as f64 * (1.0 - self.bytes_per_s() / bytes_per_s);
+        (saved_ns > MIN_TIME_SHARE * whole_ns as f64).then_some(saved_ns as u64)
     }
 }
 
-/// The same bytes, or as many beside them, came faster to a probe, which does nothing else.
+/// Finds input that the job read slower than the probe, which only reads.
 fn slow_reads(trace: &Trace, probe: &Report) -> Option<Advice> {
-    // What was just written may come out of a memory that the job's input was not in.
+    // The store may serve objects that were just written from memory, unlike the job's input.
     let best = probe.best_read().filter(|_| probe.read_from == ReadFrom::Existing)?;
     let read = Moved::of(trace, probe, false)?;
-    read.spared_ns(best.bytes_per_s, duration_ns(trace)?)?;
+    read.saved_ns(best.bytes_per_s, duration_ns(trace)?)?;
     let finding = Finding::new(
         READ_SLOWER,
         format!(
-            "{} MB came at {} MB/s while reads were under way; the probe read what was there at {} MB/s with {} at once",
+            "{} MB came at {} MB/s while reads were running; the probe read existing objects at {} MB/s with {} \
+             concurrent requests",
             number(read.bytes as f64 / 1e6),
             number(read.bytes_per_s() / 1e6),
             number(best.bytes_per_s / 1e6),
             best.concurrency
         ),
-        "what hands on the bytes on this machine (a file system in user space, a client's threads) waits for the job's \
-         cores: leave it one (`--cores`), or read through the kernel's own client; where nothing does, look for others \
-         who use the store or its disks",
+        "if a process on this machine delivers the bytes (a user-space file system, a client's threads), leave it a core \
+         (`--cores`) or use the kernel's client; otherwise check for other users of the store or its disks",
     );
     let settings = vec![format!("{}.rate=x{:.3}", read.kind, best.bytes_per_s / read.bytes_per_s())];
     Some(Advice::saving(finding, Saving::WhatIf { settings, share: [0.0, 1.0, 1.0] }))
 }
 
-/// Over the same way as reads.
+/// Finds output that is written slower than the probe reads over the same path.
 fn slow_writes(trace: &Trace, probe: &Report) -> Option<Advice> {
     let (best, written) = (probe.best_read()?, Moved::of(trace, probe, true)?);
-    let spared_ns = written.spared_ns(best.bytes_per_s, duration_ns(trace)?)?;
+    let saved_ns = written.saved_ns(best.bytes_per_s, duration_ns(trace)?)?;
     let finding = Finding::new(
         "output is written slower than the store is read",
         format!(
-            "{} MB were taken at {} MB/s while writes were under way; the probe read {} MB/s with {} at once",
+            "{} MB were written at {} MB/s while writes were running; the probe read {} MB/s with {} concurrent requests",
             number(written.bytes as f64 / 1e6),
             number(written.bytes_per_s() / 1e6),
             number(best.bytes_per_s / 1e6),
@@ -250,29 +249,29 @@ fn slow_writes(trace: &Trace, probe: &Report) -> Option<Advice> {
         ),
         FASTER_WRITES,
     );
-    // At most: a disk behind the store may take bytes slower than it gives them.
-    Some(Advice::saving(finding, Saving::Time([0, spared_ns, spared_ns])))
+    // An upper bound: a disk behind the store may write slower than it reads.
+    Some(Advice::saving(finding, Saving::Time([0, saved_ns, saved_ns])))
 }
 
-/// Uploads that are completed when all their parts are there: write monotasks that move no bytes themselves.
+/// Finds uploads that take long to complete: write monotasks that move no bytes.
 fn completions(trace: &Trace) -> Option<Advice> {
     let (stores, whole) = (stores(trace), duration_ns(trace)?);
     let is_end =
         |m: &&Monotask| m.phase == Phase::Write && m.bytes.unwrap_or(0) == 0 && stores.contains(&m.resource);
     let took: Vec<u64> = trace.monotasks.iter().filter(is_end).map(|m| m.service_ns).collect();
-    // Several outputs are completed at once.
-    let longest = took.iter().copied().max().filter(|ns| *ns as f64 > NOTABLE * whole as f64)?;
+    // Several outputs are completed concurrently.
+    let longest = took.iter().copied().max().filter(|ns| *ns as f64 > MIN_TIME_SHARE * whole as f64)?;
     let finding = Finding::new(
         UPLOADS_WAIT,
         format!(
-            "completing {} took {} ms, {} of the job's time, when all bytes were there",
+            "completing {} took {} ms, {} of the job's time, after all bytes were sent",
             if took.len() == 1 { "the upload".to_string() } else { format!("{} uploads", took.len()) },
             number(longest as f64 / 1e6),
             percent(longest as f64 / whole as f64)
         ),
         UPLOADS_IN_PLACE,
     );
-    // A store that notes the parts' names takes next to nothing.
+    // A store that only records the names of the parts takes almost no time.
     Some(Advice::saving(finding, Saving::Time([longest / 2, longest, longest])))
 }
 
@@ -283,17 +282,17 @@ fn idle_streams(trace: &Trace, probe: Option<&Report>) -> Option<Advice> {
         let of_store: Vec<_> = trace.monotasks.iter().filter(|m| m.resource == store).collect();
         let busy: u64 = of_store.iter().map(|m| m.service_ns).sum();
         let waited: u64 = of_store.iter().map(|m| m.queue_ns).sum();
-        // One at a time, all the time, while others wait.
-        let always = busy as f64 > (1.0 - NOTABLE) * whole as f64 && waited > busy;
+        // The store is busy with one request at a time while others queue.
+        let always = busy as f64 > (1.0 - MIN_TIME_SHARE) * whole as f64 && waited > busy;
         (resource.concurrency == Some(1) && always).then(|| {
             let finding = Finding::new(
                 format!("{} is read with one request at a time", resource.name),
                 format!(
-                    "its queue was waited for {} ms in all, and it was busy {} of the jobs' time",
+                    "requests waited in its queue for {} ms in total, and it was busy for {} of the jobs' time",
                     number(waited as f64 / 1e6),
                     percent(busy as f64 / whole as f64)
                 ),
-                "let concurrency adapt: leave `--concurrency store=1` out",
+                "let concurrency adapt: remove `--concurrency store=1`",
             );
             Advice::saving(finding, probe.map_or(Saving::Unknown, |_| Saving::ProbedStorage))
         })
@@ -309,13 +308,13 @@ fn cached(trace: &Trace) -> Option<Advice> {
     let from_memory: u64 = of(kind::CPU).filter_map(|m| m.cached_bytes).sum();
     let read: u64 = of(kind::DISK).chain(of(kind::STORE)).filter_map(|m| m.bytes).sum();
     let share = from_memory as f64 / (from_memory + read).max(1) as f64;
-    (from_memory > 0 && share >= CACHED).then(|| {
+    (from_memory > 0 && share >= MIN_CACHED_SHARE).then(|| {
         let finding = Finding::new(
             "input was in memory: where it is stored makes no difference",
             format!("{} of the input came from the page cache", percent(share)),
-            "nothing, while it fits; measure with a cold cache to learn what storage would cost",
+            "none while it fits in memory; measure with a cold cache to see the cost of storage",
         );
-        // What storage that takes no time at all would save.
+        // Bounded by the saving of storage that takes no time.
         let used = |kind: &str| of(kind).next().is_some();
         let kinds = [kind::DISK, kind::STORE].into_iter().filter(|kind| used(kind));
         let settings: Vec<String> = kinds.map(|kind| format!("no={kind}")).collect();
