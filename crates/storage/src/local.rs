@@ -42,7 +42,7 @@ impl LocalStore {
 
     /// Writes a file to its device and takes it out of the page cache, where the system has a
     /// way to; a hint, for who is about to measure the device.
-    pub fn forget(&self, location: &Path) {
+    pub fn evict(&self, location: &Path) {
         #[cfg(target_os = "linux")]
         if let Some(file) = self.path(location).ok().and_then(|p| File::open(p).ok()) {
             use std::os::fd::AsRawFd;

@@ -10,7 +10,7 @@ use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use pellucid_storage::clock::{Clock, Virtual};
-use pellucid_storage::probe::{Budget, Folder, Folders, Pattern, Probe, ProbeError, ReadFrom, Report};
+use pellucid_storage::probe::{Budget, Folder, FolderKind, Pattern, Probe, ProbeError, ReadFrom, Report};
 use pellucid_storage::wrap::fault::{Fault, Faults};
 use pellucid_storage::wrap::pace::Pace;
 use pellucid_storage::wrap::{Around, Call, Wrapped};
@@ -70,14 +70,14 @@ async fn probe_at(
     let probe = Probe {
         store,
         uploads: None,
-        folder: Folder::new(place, Folders::Names),
+        folder: Folder::new(place, FolderKind::Prefix),
         url: "memory://x".to_string(),
         budget,
         clock: clock.clone(),
         cancelled: Arc::clone(cancelled),
         progress,
         existing: existing.map(Path::from),
-        forget: &|_| {},
+        evict: &|_| {},
     };
     probe.run().await
 }
@@ -359,7 +359,7 @@ fn an_upload_that_a_killed_probe_began_is_aborted_by_its_name() {
         .unwrap();
     let uploads: &dyn MultipartStore = &*inner;
     clock
-        .run(Folder::new(Path::from("data"), Folders::Names).remove_remains(&*inner, Some(uploads)))
+        .run(Folder::new(Path::from("data"), FolderKind::Prefix).remove_leftovers(&*inner, Some(uploads)))
         .unwrap()
         .unwrap();
     assert_eq!(left(&clock, &inner), Vec::<String>::new());
@@ -389,14 +389,14 @@ fn an_upload_that_cannot_be_noted_is_aborted_at_once() {
     let probe = Probe {
         store: Wrapped::new(store, NoNotes),
         uploads: Some(inner.clone()),
-        folder: Folder::new(Path::from("data"), Folders::Names),
+        folder: Folder::new(Path::from("data"), FolderKind::Prefix),
         url: "memory://x".to_string(),
         budget: BUDGET,
         clock: clock.clone(),
         cancelled: Arc::default(),
         progress: &|_, _| {},
         existing: None,
-        forget: &|_| {},
+        evict: &|_| {},
     };
     let ended = clock.run(probe.run()).expect("the probe hangs");
     assert!(matches!(&ended, Err(ProbeError::Store(e)) if e.to_string().contains("no room")), "{ended:?}");

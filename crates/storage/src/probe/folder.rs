@@ -1,10 +1,10 @@
-//! A folder that is the probe's own, and what is left of one whose probe was killed.
+//! The temporary folder of a probe, and the cleanup of folders of killed probes.
 //!
-//! Every object of a probe stands in a folder `pellucid-probe-ID/`, whose first object says
-//! who made it and is removed last. A later probe at the same place removes such a folder if
-//! its maker is a process of this machine that is no more, or is a day old. Nothing else is
-//! ever touched: neither what is named otherwise, nor what stands in such a folder under a
-//! name that no probe gives.
+//! A probe keeps all its objects in a folder `pellucid-probe-ID/`. The folder's first object
+//! identifies its owner and is removed last. A later probe at the same place removes such a folder
+//! if its owner was a process of this machine that has exited, or if the folder is over a day old.
+//! The cleanup touches nothing else: no object outside such folders, and no object in them whose
+//! name a probe does not use.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
@@ -16,84 +16,84 @@ use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutPayload, Result};
 use serde::{Deserialize, Serialize};
 
-/// What the names of all folders of probes begin with.
+/// Prefix of the names of probe folders.
 const PREFIX: &str = "pellucid-probe-";
-/// The object that says whose a folder is.
+/// Name of the object that identifies a folder's owner.
 const OWNER: &str = "owner.json";
-/// After so long a folder is nobody's, whoever made it.
+/// Age after which a folder counts as abandoned, whoever owns it.
 const ABANDONED_S: u64 = 24 * 3600;
-/// Where Swift keeps the parts of uploads, by the name of the whole.
+/// Folder in which Swift keeps the parts of uploads, by the name of the whole object.
 pub(super) const SEGMENTS: &str = ".segments";
-/// What objects of a probe are called: the first part of the name.
-const NAMES: [&str; 5] = ["object", "small", "renamed", "commit", "again"];
+/// First components of the names of a probe's objects.
+const OBJECT_NAMES: [&str; 5] = ["object", "small", "renamed", "commit", "again"];
 
-/// Who made a folder.
+/// The owner of a probe folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Owner {
     machine: String,
     process: u32,
-    /// When the process began, as its machine counts: process numbers are used again.
+    /// Start time of the process in ticks of its machine; process IDs are reused.
     process_started: Option<u64>,
     unix_s: u64,
-    /// How many folders down to the place were not there before.
+    /// Number of parent folders that the probe had to create.
     #[serde(default)]
     made_folders: usize,
 }
 
-/// What a folder is to a store. One that is a thing of its own stays when it is empty.
+/// A store's notion of a folder. Directories exist on their own, so they remain when empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Folders {
-    /// A beginning of names.
-    Names,
-    /// A folder of the store's.
-    Things,
-    /// A folder of this machine.
+pub enum FolderKind {
+    /// A prefix of object names.
+    Prefix,
+    /// A directory of the store.
+    Directory,
+    /// A directory of this machine.
     Local,
 }
 
 /// The folder of one probe.
 #[derive(Debug, Clone)]
 pub struct Folder {
-    /// The place that is probed.
+    /// The folder to probe.
     place: Path,
     name: String,
-    folders: Folders,
-    /// How many folders down to the place were not there before; known once it has begun.
+    kind: FolderKind,
+    /// Number of created parent folders; set by [`Folder::begin`].
     made: OnceLock<usize>,
 }
 
 impl Folder {
-    /// A new folder at a place.
-    pub fn new(place: Path, folders: Folders) -> Folder {
+    /// Creates a folder name below `place`.
+    pub fn new(place: Path, kind: FolderKind) -> Folder {
         Folder {
             place,
-            folders,
+            kind,
             made: OnceLock::new(),
             name: format!("{PREFIX}{:016x}", RandomState::new().hash_one(unix_s())),
         }
     }
 
-    /// Whether it is on another machine, or may be.
+    /// Returns true if the folder is, or may be, on another machine.
     pub fn is_remote(&self) -> bool {
-        self.folders != Folders::Local
+        self.kind != FolderKind::Local
     }
 
-    /// The folder itself.
+    /// Returns the path of the folder.
     pub fn path(&self) -> Path {
         self.place.clone().join(self.name.as_str())
     }
 
-    /// An object in it.
+    /// Returns the path of an object in the folder.
     pub fn object(&self, name: &str) -> Path {
         name.split('/').fold(self.path(), |at, part| at.join(part))
     }
 
-    /// Makes the folder known as ours before anything else is in it.
+    /// Writes the owner object, before any other object.
     ///
     /// # Errors
-    /// The store's.
+    /// Returns the store's error.
     pub async fn begin(&self, store: &dyn ObjectStore) -> Result<()> {
-        let made_folders = if self.folders == Folders::Things { self.missing(store).await? } else { 0 };
+        let made_folders = if self.kind == FolderKind::Directory { self.missing(store).await? } else { 0 };
         let _ = self.made.set(made_folders);
         let owner = Owner {
             made_folders,
@@ -106,7 +106,7 @@ impl Folder {
         store.put(&self.object(OWNER), PutPayload::from(text)).await.map(|_| ())
     }
 
-    /// How many folders, from the place upwards, are not there.
+    /// Returns the number of missing folders, from the place upwards.
     async fn missing(&self, store: &dyn ObjectStore) -> Result<usize> {
         let mut parts: Vec<_> = self.place.parts().collect();
         let mut missing = 0;
@@ -122,19 +122,19 @@ impl Folder {
         Ok(missing)
     }
 
-    /// Removes the folder with all that is in it.
+    /// Removes the folder and its contents.
     ///
     /// # Errors
-    /// The store's; another call goes on with what is left.
+    /// Returns the store's error; another call continues with the remaining objects.
     pub async fn remove(&self, store: &dyn ObjectStore, uploads: Option<&dyn MultipartStore>) -> Result<()> {
         self.remove_named(store, uploads, &self.name, self.made.get().copied().unwrap_or(0)).await
     }
 
-    /// Removes the folders of probes at this place that were killed.
+    /// Removes the folders of killed probes at this place.
     ///
     /// # Errors
-    /// The store's.
-    pub async fn remove_remains(
+    /// Returns the store's error.
+    pub async fn remove_leftovers(
         &self,
         store: &dyn ObjectStore,
         uploads: Option<&dyn MultipartStore>,
@@ -147,20 +147,20 @@ impl Folder {
                 answer => serde_json::from_slice::<Owner>(&answer?.bytes().await?).ok(),
             };
             match owner {
-                Some(owner) if owner.is_gone() => {
+                Some(owner) if owner.is_abandoned() => {
                     self.remove_named(store, uploads, name, owner.made_folders).await?;
                 }
                 Some(_) => {}
-                // Not known to be a probe's; but one that was killed while it removed its folders
-                // leaves them empty.
+                // This may not be a probe's folder, so only empty directories are removed: a probe
+                // killed during its cleanup leaves those.
                 None => self.remove_folders(store, &folder, 0).await,
             }
         }
         Ok(())
     }
 
-    /// Removes what probes put into the folder `name`, the owner last, and then the folders,
-    /// where the store has such things.
+    /// Removes the objects of a probe in the folder `name`, the owner last, and then the directories,
+    /// if the store has them.
     async fn remove_named(
         &self,
         store: &dyn ObjectStore,
@@ -177,34 +177,34 @@ impl Folder {
             let found: Vec<Path> = store.list(Some(at)).map_ok(|o| o.location).try_collect().await?;
             let named = |path: &&Path| {
                 let first = path.prefix_match(at).and_then(|mut parts| parts.next());
-                first.is_some_and(|part| is_made(part.as_ref()))
+                first.is_some_and(|part| is_probe_object(part.as_ref()))
             };
             let made: Vec<Path> = found.iter().filter(named).cloned().collect();
             let made = futures::stream::iter(made.into_iter().map(Ok)).boxed();
             store.delete_stream(made).try_for_each(|_| async { Ok(()) }).await?;
         }
-        if self.folders == Folders::Local {
-            remove_unseen(&folder);
+        if self.kind == FolderKind::Local {
+            remove_partial_files(&folder);
         }
-        gone(store.delete(&folder.clone().join(OWNER)).await)?;
+        ignore_not_found(store.delete(&folder.clone().join(OWNER)).await)?;
         self.remove_folders(store, &folder, made).await;
         Ok(())
     }
 
-    /// Removes the folders, where they are things of their own, and `made` of those above. One that
-    /// is not empty stays.
+    /// Removes the empty directories of a probe and `made` of their parents; does nothing for a store
+    /// of prefixes.
     async fn remove_folders(&self, store: &dyn ObjectStore, folder: &Path, made: usize) {
         let mut all = vec![folder.clone().join("small"), folder.clone().join("commit"), folder.clone()];
         let above: Vec<_> = self.place.parts().collect();
         all.extend((0..made.min(above.len())).map(|up| above[..above.len() - up].iter().cloned().collect()));
         for at in all {
-            match self.folders {
-                Folders::Names => {}
-                Folders::Local => _ = std::fs::remove_dir(format!("/{at}")),
-                Folders::Things => {
-                    let holds = store.list_with_delimiter(Some(&at)).await;
-                    if holds.is_ok_and(|h| h.objects.is_empty() && h.common_prefixes.is_empty()) {
-                        // What is not there, or was filled just now, is as it should be.
+            match self.kind {
+                FolderKind::Prefix => {}
+                FolderKind::Local => _ = std::fs::remove_dir(format!("/{at}")),
+                FolderKind::Directory => {
+                    let contents = store.list_with_delimiter(Some(&at)).await;
+                    if contents.is_ok_and(|c| c.objects.is_empty() && c.common_prefixes.is_empty()) {
+                        // Fails for a directory that is missing or was filled meanwhile; both are fine.
                         let _ = store.delete(&at).await;
                     }
                 }
@@ -213,33 +213,33 @@ impl Folder {
     }
 }
 
-/// Aborts the uploads whose names a probe has noted in its folder `commit`.
+/// Aborts the uploads whose IDs a probe has recorded in its folder `commit`.
 async fn abort(store: &dyn ObjectStore, uploads: &dyn MultipartStore, commit: &Path) -> Result<()> {
     let found: Vec<Path> = store.list(Some(commit)).map_ok(|o| o.location).try_collect().await?;
     for note in found {
         let Some(number) = note.filename().and_then(|name| name.strip_prefix("upload-")) else { continue };
         let id = store.get(&note).await?.bytes().await?;
         let whole = commit.clone().join(format!("whole-{number}"));
-        // One that was completed is no upload any more.
+        // Fails if the upload was completed.
         let _ = uploads.abort_multipart(&whole, &String::from_utf8_lossy(&id).into_owned()).await;
     }
     Ok(())
 }
 
-/// Whether a folder has a name that probes give.
-pub(super) fn is_ours(name: &str) -> bool {
+/// Returns true if `name` is the name of a probe folder.
+pub(super) fn is_probe_folder(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_some_and(|id| id.len() == 16 && id.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
-/// Whether probes give such a name, or a store on the way to it: HDFS writes `.NAME.tmp.1`, the
-/// local file system `NAME#1`, until the whole is there.
-fn is_made(name: &str) -> bool {
+/// Returns true if `name` is the name of a probe's object or of a partial write of one: HDFS writes
+/// `.NAME.tmp.1` and the local file system `NAME#1` until the object is complete.
+fn is_probe_object(name: &str) -> bool {
     let name = name.trim_start_matches('.');
-    NAMES.contains(&name.split(['-', '.', '#']).next().unwrap_or_default())
+    OBJECT_NAMES.contains(&name.split(['-', '.', '#']).next().unwrap_or_default())
 }
 
-/// Removes the files of a probe that was killed while it wrote them, which a listing leaves out.
-fn remove_unseen(folder: &Path) {
+/// Removes the partially written files of a killed probe, which listings omit.
+fn remove_partial_files(folder: &Path) {
     for at in [folder.clone(), folder.clone().join("small"), folder.clone().join("commit")] {
         for entry in std::fs::read_dir(format!("/{at}")).into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -247,14 +247,14 @@ fn remove_unseen(folder: &Path) {
             let unfinished =
                 number.next().is_some_and(|n| n.parse::<u32>().is_ok()) && number.next().is_some();
             if unfinished {
-                // One that does not go keeps its folder there, for the next probe.
+                // A file that cannot be removed keeps its folder for the next probe.
                 let _ = std::fs::remove_file(entry.path());
             }
         }
     }
 }
 
-fn gone(outcome: Result<()>) -> Result<()> {
+fn ignore_not_found(outcome: Result<()>) -> Result<()> {
     match outcome {
         Err(Error::NotFound { .. }) => Ok(()),
         outcome => outcome,
@@ -262,11 +262,11 @@ fn gone(outcome: Result<()>) -> Result<()> {
 }
 
 impl Owner {
-    fn is_gone(&self) -> bool {
+    fn is_abandoned(&self) -> bool {
         let old = unix_s().saturating_sub(self.unix_s) > ABANDONED_S;
-        // Where processes cannot be looked at, none is known to be gone.
-        let looked = started(std::process::id()).is_some();
-        let same = looked && self.machine == machine();
+        // Without access to process start times, no process is known to have exited.
+        let can_check = started(std::process::id()).is_some();
+        let same = can_check && self.machine == machine();
         old || (same && started(self.process) != self.process_started)
     }
 }
@@ -275,18 +275,18 @@ fn unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 
-/// Where a process number means one process: the machine as it was started, and the space of
-/// numbers (a container has its own).
+/// Returns the scope within which a process ID is unique: the boot of the machine and the PID
+/// namespace (a container has its own).
 fn machine() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let space = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     format!("{} {}", boot.trim(), space.display())
 }
 
-/// When a process began (field 22 of its line in `/proc`); `None` where there is none.
+/// Returns the start time of a process (field 22 of `/proc/PID/stat`); `None` without such a process.
 fn started(process: u32) -> Option<u64> {
     let line = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The second field is a name that may hold anything, in parentheses.
+    // The second field is a name in parentheses, which may contain any character.
     line.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn remains_of_a_dead_process_are_removed_and_nothing_else() {
+    fn leftovers_of_dead_processes_are_removed_and_nothing_else() {
         let run = async {
             let store = InMemory::new();
             let dead = Owner {
@@ -319,9 +319,9 @@ mod tests {
                 process_started: started(std::process::id()),
                 ..dead.clone()
             };
-            let elsewhere = Owner { machine: "another".to_string(), ..dead.clone() };
-            let old = Owner { unix_s: 1, ..elsewhere.clone() };
-            for (i, owner) in [dead, alive, elsewhere, old].iter().enumerate() {
+            let remote = Owner { machine: "another".to_string(), ..dead.clone() };
+            let old = Owner { unix_s: 1, ..remote.clone() };
+            for (i, owner) in [dead, alive, remote, old].iter().enumerate() {
                 let folder = format!("data/pellucid-probe-{i:016x}");
                 let text = serde_json::to_vec(owner).unwrap();
                 store.put(&Path::from(format!("{folder}/{OWNER}")), text.into()).await.unwrap();
@@ -334,8 +334,8 @@ mod tests {
             {
                 store.put(&Path::from(name), "x".into()).await.unwrap();
             }
-            let folder = Folder::new(Path::from("data"), Folders::Names);
-            folder.remove_remains(&store, None).await.unwrap();
+            let folder = Folder::new(Path::from("data"), FolderKind::Prefix);
+            folder.remove_leftovers(&store, None).await.unwrap();
             folder.begin(&store).await.unwrap();
             folder.remove(&store, None).await.unwrap();
             names(&store).await

@@ -1,4 +1,4 @@
-//! Requests at a store, so many at once, with the time of each.
+//! A load generator: timed concurrent requests to a store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +11,10 @@ use pellucid_scheduler::{Concurrency, Controller, Sample};
 use super::pieces::Place;
 use super::report::{FirstByte, Pattern, ReadRate};
 
-/// The controller has settled when its concurrency has not changed for so many rounds.
+/// Number of rounds without a change after which the controller counts as settled.
 const SETTLED_ROUNDS: u32 = 4;
 
-/// Where and until when to send requests.
+/// A generator of requests to a store, with a deadline.
 pub(super) struct Load {
     pub store: Arc<dyn ObjectStore>,
     pub clock: Arc<dyn crate::clock::Clock>,
@@ -22,28 +22,28 @@ pub(super) struct Load {
     pub until_ns: u64,
 }
 
-/// What a load measured.
+/// The measurements of one load.
 #[derive(Debug, Default)]
-pub(super) struct Measured {
+pub(super) struct LoadResult {
     pub bytes: u64,
     pub elapsed_ns: u64,
     pub first_byte_ns: Vec<u64>,
 }
 
-/// What the controller did with a load.
-pub(super) struct Tuned {
+/// The result of tuning: the bytes read and the chosen concurrency.
+pub(super) struct TuningResult {
     pub bytes: u64,
     pub chosen: Option<u32>,
 }
 
-/// One request that has ended.
+/// A completed request.
 struct Request {
     start_ns: u64,
     first_byte_ns: u64,
     bytes: u64,
 }
 
-impl Measured {
+impl LoadResult {
     pub fn rate(mut self, concurrency: u32, pattern: Pattern, request_bytes: u64) -> ReadRate {
         self.first_byte_ns.sort_unstable();
         let at = |share: f64| {
@@ -65,7 +65,7 @@ impl Load {
         self.cancelled.load(Ordering::Relaxed) || self.clock.now_ns() >= self.until_ns
     }
 
-    /// The request number `n` of those at `places`, which begin again after the last.
+    /// Sends request number `n`, cycling through `places`.
     async fn request(&self, places: &[Place], bytes: u64, n: u64) -> Result<Request> {
         let (at, start) = &places[n as usize % places.len()];
         let start_ns = self.clock.now_ns();
@@ -82,23 +82,24 @@ impl Load {
         Ok(read)
     }
 
-    /// Keeps `concurrency` requests running: at least `least`, unless the time `by_ns` comes before, at most
-    /// `most` of them, and in between until time is up.
+    /// Keeps `concurrency` requests running until the deadline. Sends at least `min_requests`, unless `by_ns` is
+    /// reached first, and at most `max_requests`.
     pub async fn read(
         &self,
         places: &[Place],
         bytes: u64,
         concurrency: u32,
-        (least, by_ns): (u64, u64),
-        most: u64,
-    ) -> Result<Measured> {
+        (min_requests, by_ns): (u64, u64),
+        max_requests: u64,
+    ) -> Result<LoadResult> {
         let begun = self.clock.now_ns();
-        let mut measured = Measured::default();
+        let mut measured = LoadResult::default();
         let mut running = FuturesUnordered::new();
         let mut next = 0;
         loop {
-            let few = next == 0 || next < least && self.clock.now_ns() < by_ns;
-            let more = next < most && (few || !self.is_over()) && !self.cancelled.load(Ordering::Relaxed);
+            let few = next == 0 || next < min_requests && self.clock.now_ns() < by_ns;
+            let more =
+                next < max_requests && (few || !self.is_over()) && !self.cancelled.load(Ordering::Relaxed);
             if more && running.len() < concurrency as usize {
                 running.push(self.request(places, bytes, next));
                 next += 1;
@@ -113,15 +114,15 @@ impl Load {
         Ok(measured)
     }
 
-    /// Lets a controller decide how many run, until it has settled; `None` where time or
-    /// bytes were up before.
+    /// Lets a controller set the concurrency until it has settled; the choice is `None` if time or
+    /// bytes run out first.
     pub async fn tune(
         &self,
         places: &[Place],
         request_bytes: u64,
         concurrency: Concurrency,
-        most_bytes: u64,
-    ) -> Result<Tuned> {
+        max_bytes: u64,
+    ) -> Result<TuningResult> {
         let mut controller = Controller::new(concurrency);
         let mut running = FuturesUnordered::new();
         let (mut next, mut bytes, mut unchanged) = (0, 0, 0);
@@ -131,7 +132,7 @@ impl Load {
             if settled {
                 chosen = Some(controller.concurrency());
             }
-            let more = !settled && !self.is_over() && (next + 1) * request_bytes <= most_bytes;
+            let more = !settled && !self.is_over() && (next + 1) * request_bytes <= max_bytes;
             if more && running.len() < controller.concurrency() as usize {
                 controller.started(self.clock.now_ns());
                 running.push(self.request(places, request_bytes, next));
@@ -147,6 +148,6 @@ impl Load {
             controller.completed(self.clock.now_ns(), sample);
             unchanged = if controller.concurrency() == before { unchanged + 1 } else { 0 };
         }
-        Ok(Tuned { bytes, chosen })
+        Ok(TuningResult { bytes, chosen })
     }
 }

@@ -1,13 +1,13 @@
-//! How output gets into a store: an upload as our own jobs make it, and commits of a job's tasks.
+//! Measures output to a store: an upload as the engine makes it, and commits of a job's tasks.
 //!
-//! A job writes one object in parts that run beside one another, and completes it at its end; an
-//! object that is put whole pays for its own end instead (HDFS syncs each file that is closed).
-//! What completing takes is a store's own: one joins the parts, byte for byte, another notes
-//! their names. So an upload of many bytes and one of next to none are completed, and what lies
-//! between them is in proportion to the bytes.
+//! A job writes one object in concurrent parts and completes it at the end. An object that is put
+//! whole pays for its own completion instead (HDFS syncs each file on close). The cost of completion
+//! depends on the store: some join the parts byte for byte, others record their names. The probe
+//! therefore completes a large and a tiny upload; the difference is proportional to the bytes.
 //!
-//! A committer that notes uploads in the store sends small requests besides, each task's one after another,
-//! while other tasks upload, which delays them; so they are sent beside uploads here, too.
+//! A committer that records pending uploads in the store also sends small requests. Each task sends
+//! its own sequentially while other tasks upload, which delays them. The probe therefore sends them
+//! during uploads, too.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,35 +25,35 @@ use super::{Commit, MAX_CONCURRENT, Outcome, Probe, RENAME_SHARE, Report, SMALL_
 use crate::conformance::content;
 use crate::probe::report::Upload;
 
-/// Bytes of a part: as large as those of the engine (DataFusion's `objectstore_writer_buffer_size`).
+/// Bytes of a part, as in the engine (DataFusion's `objectstore_writer_buffer_size`).
 const PART_BYTES: u64 = 10 << 20;
-/// Parts of an upload at most: enough that what a store's disk or cache takes in at once when it has
-/// rested is little of them, as it is little of a job's output.
-const PARTS: u64 = 32;
-/// Tasks that upload and take notes beside each other, and how often.
-const NOTING: u64 = 2;
-const NOTINGS: u64 = 4;
+/// Maximum number of parts of an upload. Many parts keep the burst that an idle disk or cache absorbs
+/// small in comparison, as it is for a job's output.
+const MAX_PARTS: u64 = 32;
+/// Concurrent tasks that upload and send commit requests, and their number of rounds.
+const COMMITTING_TASKS: u64 = 2;
+const COMMIT_ROUNDS: u64 = 4;
 
-/// An upload that nobody sees yet.
-enum Begun {
-    /// By its name, which aborts it even where its probe was killed.
+/// An upload that is not complete, so its object is not visible.
+enum PendingUpload {
+    /// An upload with an ID, which can abort it even after its probe was killed.
     Named { uploads: Arc<dyn MultipartStore>, at: Path, id: MultipartId, parts: Vec<(usize, PartId)> },
-    /// One whose store has no such names.
+    /// An upload to a store without upload IDs.
     Plain(Box<dyn MultipartUpload>),
 }
 
-impl Begun {
-    /// Sends part `number`; what it ends with goes to [`Begun::sent`].
+impl PendingUpload {
+    /// Sends part `number`; pass the result to [`PendingUpload::sent`].
     fn send(&mut self, number: usize, body: Bytes) -> BoxFuture<'static, Result<Option<(usize, PartId)>>> {
         match self {
-            Begun::Named { uploads, at, id, .. } => {
+            PendingUpload::Named { uploads, at, id, .. } => {
                 let (uploads, at, id) = (Arc::clone(uploads), at.clone(), id.clone());
                 Box::pin(async move {
                     let part = uploads.put_part(&at, &id, number, body.into()).await?;
                     Ok(Some((number, part)))
                 })
             }
-            Begun::Plain(upload) => {
+            PendingUpload::Plain(upload) => {
                 let part = upload.put_part(body.into());
                 Box::pin(async move { part.await.map(|()| None) })
             }
@@ -61,59 +61,64 @@ impl Begun {
     }
 
     fn sent(&mut self, part: Option<(usize, PartId)>) {
-        if let Begun::Named { parts, .. } = self {
+        if let PendingUpload::Named { parts, .. } = self {
             parts.extend(part);
         }
     }
 
     async fn complete(&mut self) -> Result<()> {
         match self {
-            Begun::Named { uploads, at, id, parts } => {
+            PendingUpload::Named { uploads, at, id, parts } => {
                 parts.sort_by_key(|(number, _)| *number);
                 let parts = std::mem::take(parts).into_iter().map(|(_, part)| part).collect();
                 uploads.complete_multipart(at, id, parts).await?;
             }
-            Begun::Plain(upload) => _ = upload.complete().await?,
+            PendingUpload::Plain(upload) => _ = upload.complete().await?,
         }
         Ok(())
     }
 
-    /// Has the store forget it, where it has no name; the folder's removal aborts the others.
+    /// Aborts an upload without an ID; removing the folder aborts the others.
     async fn abort(&mut self) {
-        if let Begun::Plain(upload) = self {
-            // What the error was is said already; a store that keeps the parts says so to nobody.
+        if let PendingUpload::Plain(upload) = self {
+            // The caller reports the error that led here, so a failed abort is not reported.
             let _ = upload.abort().await;
         }
     }
 }
 
 impl Probe<'_> {
-    /// Begins an upload; `None` where the store has none. Its name is noted before any byte is sent.
+    /// Starts an upload and records its ID before sending any bytes; `None` if the store has no uploads.
     ///
-    /// The store gives the name, and no call of the client lists those it has given: of a probe that is killed before the
-    /// note is there, the upload stays. It has no part then, so it takes no space and is in no listing of objects; who
-    /// wants it gone lists the uploads of the bucket, or lets a rule of the bucket's end those that are not completed.
-    async fn begin_upload(&self, number: usize) -> Outcome<Option<Begun>> {
+    /// The store assigns the ID, and the client cannot list uploads, so an upload stays if its probe is killed before the
+    /// ID is recorded. Such an upload has no parts, takes no space and appears in no listing of objects. It can be removed
+    /// by listing the bucket's uploads, or by a lifecycle rule for incomplete uploads.
+    async fn begin_upload(&self, number: usize) -> Outcome<Option<PendingUpload>> {
         let at = self.folder.object(&format!("commit/whole-{number}"));
         if let Some(uploads) = &self.uploads {
             let id = uploads.create_multipart(&at).await?;
             let note = self.folder.object(&format!("commit/upload-{number}"));
             if let Err(error) = self.store.put(&note, id.clone().into()).await {
-                // Without a note nobody else knows of it.
+                // Without a record no later probe can abort it.
                 let _ = uploads.abort_multipart(&at, &id).await;
                 return Err(error.into());
             }
-            return Ok(Some(Begun::Named { uploads: Arc::clone(uploads), at, id, parts: Vec::new() }));
+            return Ok(Some(PendingUpload::Named {
+                uploads: Arc::clone(uploads),
+                at,
+                id,
+                parts: Vec::new(),
+            }));
         }
         match self.store.put_multipart(&at).await {
             Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) => Ok(None),
-            upload => Ok(Some(Begun::Plain(upload?))),
+            upload => Ok(Some(PendingUpload::Plain(upload?))),
         }
     }
 
-    /// The output of a job of [`TASKS`] tasks put in place: by renames of tasks and driver
-    /// (Hadoop's output committer, version 1), and by uploads completed at the end. The bytes
-    /// are written before either clock starts.
+    /// Times the commit of a job of [`TASKS`] tasks: by renames of tasks and driver (Hadoop's output
+    /// committer, version 1), and by uploads completed at the end. The bytes are written before either
+    /// measurement starts.
     pub(super) async fn commit(&self, left: &mut u64) -> Outcome<Commit> {
         if *left < (2 * TASKS * TASK_BYTES) as u64 {
             return Ok(Commit::default());
@@ -138,10 +143,11 @@ impl Probe<'_> {
         Ok(Commit { rename_ms, multipart_ms: self.multipart(&body).await?, request_ms: None })
     }
 
-    /// What a small request takes of tasks that each write and then note what they wrote; `None` where no budget is left.
+    /// Returns the time of a small request of tasks that each write data and then commit it; `None` without a remaining
+    /// budget.
     pub(super) async fn request_ms(&self, left: &mut u64, until_ns: u64) -> Outcome<Option<f64>> {
-        let times = (*left / 4 / (NOTING * PART_BYTES)).min(NOTINGS);
-        *left -= times * NOTING * PART_BYTES;
+        let times = (*left / 4 / (COMMITTING_TASKS * PART_BYTES)).min(COMMIT_ROUNDS);
+        *left -= times * COMMITTING_TASKS * PART_BYTES;
         let body = &content(7, PART_BYTES as usize);
         let task = |task: u64| async move {
             let data = self.folder.object(&format!("commit/data-{task}"));
@@ -149,7 +155,7 @@ impl Probe<'_> {
             for _ in 0..times {
                 self.store.put(&data, body.clone().into()).await?;
                 let begun = self.clock.now_ns();
-                requests += self.note(task).await?;
+                requests += self.send_commit_requests(task).await?;
                 took_ns += self.clock.now_ns() - begun;
                 if self.clock.now_ns() >= until_ns || self.cancelled.load(Ordering::Relaxed) {
                     break;
@@ -157,14 +163,14 @@ impl Probe<'_> {
             }
             Outcome::Ok((requests, took_ns))
         };
-        let tasks = futures::future::try_join_all((0..NOTING).map(task)).await?;
+        let tasks = futures::future::try_join_all((0..COMMITTING_TASKS).map(task)).await?;
         let (requests, took_ns) = tasks.iter().fold((0, 0), |sum, task| (sum.0 + task.0, sum.1 + task.1));
         Ok((requests > 0).then(|| took_ns as f64 / 1e6 / requests as f64))
     }
 
-    /// Sends what S3A's magic committer sends when a task commits, as its audit log shows it: notes and markers are put,
-    /// looked for, listed, read and removed. How many requests those were.
-    async fn note(&self, task: u64) -> Result<u32> {
+    /// Sends the requests of S3A's magic committer for a task's commit, as its audit log shows them: it puts, looks up,
+    /// lists, reads and removes records and markers. Returns the number of requests.
+    async fn send_commit_requests(&self, task: u64) -> Result<u32> {
         let at = |name: &str| self.folder.object(&format!("commit/{name}-{task}"));
         let (note, nothing) = (at("note"), at("nothing"));
         let body = content(8, SMALL_BYTES);
@@ -198,16 +204,16 @@ impl Probe<'_> {
             uploads.push(upload);
         }
         let begun = self.clock.now_ns();
-        futures::future::try_join_all(uploads.iter_mut().map(Begun::complete)).await?;
+        futures::future::try_join_all(uploads.iter_mut().map(PendingUpload::complete)).await?;
         Ok(Some((self.clock.now_ns() - begun) as f64 / 1e6))
     }
 
-    /// One upload as the engine makes it, and one of next to nothing; `None` where the store has
-    /// no uploads, or no budget is left.
+    /// Times an upload as the engine makes it, and a tiny one; `None` if the store has no uploads or no
+    /// budget is left.
     pub(super) async fn upload(&self, report: &Report, left: &mut u64) -> Outcome<Option<Upload>> {
-        // As large as is soon written.
+        // As large as can be written quickly.
         let soon = report.write_bytes_per_s.unwrap_or(0.0) * self.budget.time_ns as f64 / 1e9 * RENAME_SHARE;
-        let parts = (soon as u64 / PART_BYTES).clamp(1, PARTS).min(*left / 4 / PART_BYTES);
+        let parts = (soon as u64 / PART_BYTES).clamp(1, MAX_PARTS).min(*left / 4 / PART_BYTES);
         if parts == 0 {
             return Ok(None);
         }
@@ -221,9 +227,9 @@ impl Probe<'_> {
         Ok(Some(Upload { bytes, sent_ms, complete_ms, complete_small_ms }))
     }
 
-    /// Sends so many parts, as many at once as the engine's controller lets, and completes; how
-    /// long each of the two took, in milliseconds.
-    async fn timed(&self, mut upload: Begun, body: Bytes, parts: u64) -> Outcome<[f64; 2]> {
+    /// Sends `parts` parts with the concurrency of the engine's controller, and completes the upload.
+    /// Returns the time of each of the two steps in milliseconds.
+    async fn timed(&self, mut upload: PendingUpload, body: Bytes, parts: u64) -> Outcome<[f64; 2]> {
         let begun = self.clock.now_ns();
         let sent = self.send(&mut upload, body, parts).await;
         let all_sent = self.clock.now_ns();
@@ -239,7 +245,7 @@ impl Probe<'_> {
         Ok([all_sent - begun, ended - all_sent].map(|ns| ns as f64 / 1e6))
     }
 
-    async fn send(&self, upload: &mut Begun, body: Bytes, parts: u64) -> Result<()> {
+    async fn send(&self, upload: &mut PendingUpload, body: Bytes, parts: u64) -> Result<()> {
         let adaptive = Concurrency::Adaptive { min: 2, max: MAX_CONCURRENT, policy: Policy::default() };
         let mut controller = Controller::new(adaptive);
         let (mut running, mut next) = (FuturesUnordered::new(), 0);

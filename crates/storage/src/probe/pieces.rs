@@ -1,47 +1,47 @@
-//! Which bytes a probe reads: of the objects that it wrote, or of objects that were there.
+//! Selects the bytes that a probe reads, from its own objects or from existing ones.
 //!
-//! What was written a moment ago a store may still hold in memory, and hands out faster than
-//! its disks could; a job that reads what was written last week waits for the disks. So a probe
-//! can be told where to read. Of objects that were there no byte is read twice: the second time
-//! it would come out of memory, too. Where all have been read, what is not measured by then is not.
+//! A store may serve objects that were just written from memory, faster than its disks could; a job
+//! that reads last week's data waits for the disks. A probe can therefore read existing objects. It
+//! reads each of their bytes at most once, since a second read would be served from memory, too. Once
+//! all bytes have been read, the remaining measurements are left out.
 
 use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, ObjectStore, Result};
 
-use super::folder::{SEGMENTS, is_ours};
+use super::folder::{SEGMENTS, is_probe_folder};
 use super::{OBJECT_BYTES, Pattern};
 
-/// Where a request begins: the object, and the byte.
+/// The start of a request: object and byte offset.
 pub(super) type Place = (Path, u64);
 
 /// Pieces of [`OBJECT_BYTES`] of several objects.
 pub(super) struct Pieces {
     all: Vec<Place>,
-    /// Pieces that are used up.
+    /// Number of used pieces.
     used: usize,
-    /// No byte twice.
+    /// True if no byte is read twice.
     once: bool,
 }
 
 impl Pieces {
-    /// Of objects of one piece each that the probe wrote: they may be read again and again.
+    /// Returns the pieces of the probe's own objects, one per object; they may be read repeatedly.
     pub fn written(objects: &[Path]) -> Pieces {
         Pieces { all: objects.iter().map(|at| (at.clone(), 0)).collect(), used: 0, once: false }
     }
 
-    /// Of all objects below a folder that are large enough; the rest of each is left out. Parts of uploads are
-    /// bytes of another object, and what a probe wrote is soon gone.
+    /// Returns the whole pieces of all objects below a folder. Excludes segments of uploads, which are bytes of another
+    /// object, and objects of probes, which are short-lived.
     pub async fn existing(store: &dyn ObjectStore, folder: &Path) -> Result<Pieces> {
         let mut objects: Vec<ObjectMeta> = match store.list(Some(folder)).try_collect().await {
-            // What has folders says that this one is not there; what has none finds nothing in it.
+            // Stores with directories report a missing one; others return an empty listing.
             Err(Error::NotFound { .. }) => Vec::new(),
             objects => objects?,
         };
         let is_other = |object: &ObjectMeta| {
             let mut parts = object.location.parts();
             let is_part = parts.next().is_some_and(|first| first.as_ref() == SEGMENTS);
-            is_part || object.location.parts().any(|part| is_ours(part.as_ref()))
+            is_part || object.location.parts().any(|part| is_probe_folder(part.as_ref()))
         };
         objects.retain(|object| !is_other(object));
         objects.sort_by(|a, b| a.location.cmp(&b.location));
@@ -52,37 +52,43 @@ impl Pieces {
         Ok(Pieces { all: objects.iter().flat_map(cut).collect(), used: 0, once: true })
     }
 
-    /// Whether there is nothing to read.
+    /// Returns true if there are no pieces to read.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Whether no byte is read twice.
-    pub fn once(&self) -> bool {
+    /// Returns true if no byte is read twice.
+    pub fn read_once(&self) -> bool {
         self.once
     }
 
-    /// Objects that the probe wrote, and whose bytes this machine may drop.
+    /// Returns the probe's own objects, which may be evicted from caches.
     pub fn own(&self) -> impl Iterator<Item = &Path> {
         self.all.iter().filter(|_| !self.once).map(|(at, _)| at)
     }
 
-    /// For one number of requests at once, of which `least` are to be sent: where they are; `None`
-    /// where too few bytes are left. A quarter of objects that were there is left to what comes after
-    /// their sequential reading. The first is measured with what there is.
-    pub fn level(&mut self, pattern: Pattern, bytes: u64, least: u64, first: bool) -> Option<Vec<Place>> {
+    /// Returns the places for one level of concurrency with at least `min_requests` requests; `None`
+    /// if too few bytes are left. Sequential reads leave a quarter of the existing objects to later
+    /// measurements. The first level uses whatever is available.
+    pub fn level(
+        &mut self,
+        pattern: Pattern,
+        bytes: u64,
+        min_requests: u64,
+        first: bool,
+    ) -> Option<Vec<Place>> {
         let count = self.all.len();
         let (share, kept) = match pattern {
             Pattern::Sequential => ((count * 3 / 16).max(8), count / 4),
             Pattern::Random => ((count / 64).max(1), 0),
         };
-        let few = (share as u64 * (OBJECT_BYTES / bytes)) < least || count - self.used < share + kept;
+        let few = (share as u64 * (OBJECT_BYTES / bytes)) < min_requests || count - self.used < share + kept;
         let places = if self.once && few && !first { Vec::new() } else { self.take(share, bytes) };
         (!places.is_empty()).then_some(places)
     }
 
-    /// So many pieces cut into requests of `bytes`, in an order that no read-ahead guesses; fewer
-    /// where fewer are left. Of objects that the probe wrote always all.
+    /// Takes up to `pieces` pieces and cuts them into requests of `bytes`, in an order that defeats
+    /// read-ahead. Always uses all of the probe's own objects.
     pub fn take(&mut self, pieces: usize, bytes: u64) -> Vec<Place> {
         let some = if self.once {
             let from = self.used;
@@ -96,7 +102,7 @@ impl Pieces {
             (0..OBJECT_BYTES / bytes).map(move |i| (at.clone(), from + i * bytes))
         };
         let mut requests: Vec<Place> = some.iter().flat_map(within).collect();
-        // Fisher and Yates, with a multiplicative hash for chance: the same order each time.
+        // Fisher-Yates shuffle with a multiplicative hash as the random source, so the order is deterministic.
         for last in (1..requests.len()).rev() {
             let drawn = (last as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
             requests.swap(last, drawn as usize % (last + 1));
@@ -114,7 +120,7 @@ mod tests {
     use crate::clock::Virtual;
 
     #[test]
-    fn of_objects_that_were_there_no_byte_is_read_twice() {
+    fn existing_bytes_are_read_at_most_once() {
         let store = InMemory::new();
         let pieces = Virtual::default().run(async {
             for (name, bytes) in [("a", 2 * OBJECT_BYTES + 5), ("b", OBJECT_BYTES), ("c", 100)] {
@@ -124,7 +130,7 @@ mod tests {
             Pieces::existing(&store, &Path::from("data")).await
         });
         let mut pieces = pieces.unwrap().unwrap();
-        assert!(pieces.once() && pieces.own().next().is_none());
+        assert!(pieces.read_once() && pieces.own().next().is_none());
         let mut all: Vec<Place> = pieces.take(1, OBJECT_BYTES);
         assert_eq!(all.len(), 1);
         all.extend(pieces.take(9, OBJECT_BYTES / 2));
@@ -136,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_shared_among_what_is_measured() {
+    fn existing_bytes_are_shared_among_levels() {
         let all: Vec<Place> = (0..96).map(|i| (Path::from("a"), i * OBJECT_BYTES)).collect();
         let mut pieces = Pieces { all, used: 0, once: true };
         let mut levels = [1, 2, 4, 8, 16].map(|n: u64| {
@@ -148,14 +154,14 @@ mod tests {
         });
         assert_eq!(levels, [Some(128); 5]);
         assert_eq!(pieces.take(usize::MAX, 1 << 20).len(), 19 * 8);
-        // Of a single piece there is one request.
+        // A single piece yields one request.
         let mut few = Pieces { all: vec![(Path::from("a"), 0)], used: 0, once: true };
         assert_eq!(few.level(Pattern::Sequential, OBJECT_BYTES, 8, true).map(|places| places.len()), Some(1));
         assert_eq!(few.level(Pattern::Sequential, OBJECT_BYTES, 8, false), None);
     }
 
     #[test]
-    fn of_objects_of_its_own_a_probe_reads_all_in_no_order_and_again() {
+    fn own_objects_are_all_read_repeatedly_in_shuffled_order() {
         let objects: Vec<Path> = (0..20).map(|i| Path::from(format!("{i:02}"))).collect();
         let mut pieces = Pieces::written(&objects);
         let first = pieces.take(1, OBJECT_BYTES);

@@ -1,4 +1,4 @@
-//! From what a person wrote to a probe of it, on a runtime of its own.
+//! Probes a folder or URL from the command line, on a separate runtime.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,23 +9,23 @@ use object_store::path::Path;
 use object_store::{Error, ObjectStore};
 use url::Url;
 
-use super::{Budget, Folder, Folders, Probe, ProbeError, Progress, Report};
+use super::{Budget, Folder, FolderKind, Probe, ProbeError, Progress, Report};
 use crate::{LocalStore, StorageError, clock};
 
-/// Why a place could not be probed.
+/// An error from probing a place.
 #[derive(Debug)]
 pub enum PlaceError {
-    /// Neither a folder nor a URL of a store; what it is, and what to write instead.
+    /// The place is neither a folder nor a URL of a store; the message includes the remedy.
     NotAPlace(String),
     /// The store could not be opened.
     Open(StorageError),
-    /// The probe was told to stop, and has cleaned up.
+    /// The probe was cancelled and has cleaned up.
     Cancelled,
     /// The store failed.
     Store {
-        /// The place as it was given, without credentials.
+        /// The place, without credentials.
         place: String,
-        /// The store's reason.
+        /// The store's error.
         source: Error,
     },
 }
@@ -33,13 +33,13 @@ pub enum PlaceError {
 impl fmt::Display for PlaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PlaceError::NotAPlace(words) => f.write_str(words),
+            PlaceError::NotAPlace(message) => f.write_str(message),
             PlaceError::Open(error) => error.fmt(f),
-            PlaceError::Cancelled => f.write_str("the probe was stopped"),
+            PlaceError::Cancelled => f.write_str("the probe was cancelled"),
             PlaceError::Store { place, source } => write!(
                 f,
-                "{place}: {source}; check that it exists and may be written to; what the probe left, if anything, \
-                 another one removes"
+                "cannot probe {place}: {source}; check that it exists and is writable; the next probe removes any \
+                 leftover objects"
             ),
         }
     }
@@ -47,11 +47,12 @@ impl fmt::Display for PlaceError {
 
 impl std::error::Error for PlaceError {}
 
-/// Probes a folder or a URL and waits for it; of the same store, objects below `existing` are read
-/// instead of the probe's own.
+/// Probes a folder or a URL and blocks until the probe ends. With `existing`, reads the objects below
+/// that folder of the same store instead of the probe's own.
 ///
 /// # Errors
-/// What is no place, what cannot be opened, what the store says.
+/// Returns an error if the place is invalid, the store cannot be opened or fails, or the probe is
+/// cancelled.
 pub fn probe(
     place: &str,
     existing: Option<&str>,
@@ -80,9 +81,9 @@ pub fn probe(
         _ => None,
     };
     let folders = match url.scheme() {
-        "file" => Folders::Local,
-        "hdfs" => Folders::Things,
-        _ => Folders::Names,
+        "file" => FolderKind::Local,
+        "hdfs" => FolderKind::Directory,
+        _ => FolderKind::Prefix,
     };
     let probe = Probe {
         store,
@@ -94,15 +95,15 @@ pub fn probe(
         clock: Arc::new(clock::Live::default()),
         cancelled,
         progress,
-        forget: &|at| {
+        evict: &|at| {
             if let Some(local) = &local {
-                local.forget(at);
+                local.evict(at);
             }
         },
     };
     let ended = runtime.block_on(probe.run());
     drop(inside);
-    // Not longer for a client's own tasks, which may wait for a store that is silent.
+    // A short timeout, since the client's background tasks may wait for a store that does not answer.
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended.map_err(|error| match error {
         ProbeError::Cancelled => PlaceError::Cancelled,
@@ -110,20 +111,20 @@ pub fn probe(
     })
 }
 
-/// Where to read, which must be in the store that is probed.
+/// Returns the path to read, which must be in the probed store.
 fn existing_in(store: &Url, read: &str) -> Result<Path, PlaceError> {
     let url = url_of(read)?;
     let (ours, theirs) = (crate::name(store), crate::name(&url));
     if ours != theirs {
-        let words =
-            format!("{theirs} is not the store that is probed, {ours}; name a folder of the same store");
-        return Err(PlaceError::NotAPlace(words));
+        let message =
+            format!("cannot read from {theirs} in a probe of {ours}; name a folder of the same store");
+        return Err(PlaceError::NotAPlace(message));
     }
     Path::from_url_path(url.path())
         .map_err(|e| PlaceError::NotAPlace(format!("{}: {e}; name a folder", without_user(read))))
 }
 
-/// A place without the user and password that may stand before an `@`.
+/// Returns a place without the user and password before an `@`.
 fn without_user(place: &str) -> String {
     match place.split_once("://") {
         Some((scheme, rest)) => {
@@ -133,23 +134,24 @@ fn without_user(place: &str) -> String {
     }
 }
 
-/// The URL of a place; a path must be of a folder that is there.
+/// Returns the URL of a place; a path must name an existing folder.
 fn url_of(place: &str) -> Result<Url, PlaceError> {
     let wrong = |why: String| PlaceError::NotAPlace(format!("{}: {why}", without_user(place)));
     if place.contains("://") && !place.starts_with("file://") {
         return Url::parse(place).map_err(|e| wrong(format!("{e}; write it like s3://BUCKET/FOLDER")));
     }
     let path = match Url::parse(place) {
-        Ok(url) if url.scheme() == "file" => {
-            url.to_file_path().map_err(|()| wrong("not a path of this machine".to_string()))?
-        }
+        Ok(url) if url.scheme() == "file" => url
+            .to_file_path()
+            .map_err(|()| wrong("not a local path; write it like file:///FOLDER".to_string()))?,
         _ => place.into(),
     };
     let whole = std::fs::canonicalize(&path).map_err(|e| wrong(format!("{e}; name a folder or a URL")))?;
     if !whole.is_dir() {
-        return Err(wrong("not a folder; name the folder that the probe may write into".to_string()));
+        return Err(wrong("not a folder; name a folder for the probe's objects".to_string()));
     }
-    Url::from_directory_path(&whole).map_err(|()| wrong("not a path that a URL can hold".to_string()))
+    Url::from_directory_path(&whole)
+        .map_err(|()| wrong("a URL cannot represent this path; choose another folder".to_string()))
 }
 
 #[cfg(test)]
@@ -157,16 +159,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_is_in_the_store_that_is_probed() {
+    fn existing_folder_must_be_in_the_probed_store() {
         let store = Url::parse("s3://bucket/scratch").unwrap();
         assert_eq!(existing_in(&store, "s3://bucket/data/big/").unwrap(), Path::from("data/big"));
-        let elsewhere = existing_in(&store, "s3://key:hunter2@other/data").unwrap_err().to_string();
-        assert!(elsewhere.contains("s3://other") && elsewhere.contains("s3://bucket"), "{elsewhere}");
-        assert!(!elsewhere.contains("hunter2"), "{elsewhere}");
+        let error = existing_in(&store, "s3://key:hunter2@other/data").unwrap_err().to_string();
+        assert!(error.contains("s3://other") && error.contains("s3://bucket"), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
     }
 
     #[test]
-    fn what_is_no_url_is_said_without_the_password_in_it() {
+    fn invalid_url_error_contains_no_password() {
         let error = url_of("s3://key:hunter/2@bucket/folder").unwrap_err().to_string();
         assert!(error.contains("s3://bucket/folder") && !error.contains("hunter"), "{error}");
     }
