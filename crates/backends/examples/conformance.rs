@@ -1,6 +1,6 @@
 //! Runs the conformance suite on the store behind a URL, plain, wrapped and with faults:
-//! `conformance s3://bucket/folder`. What `tests/test_storage.py` calls for each service that
-//! it has started. Prints what is wrong and exits with 1 then.
+//! `conformance s3://bucket/folder`. Prints deviations and exits with 1 if there are any.
+//! `tests/test_storage.py` calls it for each service that it starts.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use pellucid_storage::conformance::{check, check_failing, clear, content};
 use pellucid_storage::retry::{Limits, Retrying};
 use pellucid_storage::wrap::Wrapped;
 use pellucid_storage::wrap::count::Count;
-use pellucid_storage::wrap::fault::{ALL, Fault, Faults, passing};
+use pellucid_storage::wrap::fault::{ALL, Fault, Faults, transient};
 use pellucid_storage::wrap::limit::Limit;
 use pellucid_storage::wrap::pace::Pace;
 use url::Url;
 
 type Store = Arc<dyn ObjectStore>;
 
-/// Rounds of reads and writes with faults in between.
+/// Rounds of reads and writes with faults.
 const ROUNDS: u64 = 12;
 
-/// Of pauses and waits, for faults that are brief.
+/// Short pauses and timeouts, to match the brief faults.
 const LIMITS: Limits = Limits {
     attempts: 5,
     pause_ns: 1_000_000,
-    longest_pause_ns: 1_000_000_000,
-    answer_ns: 5_000_000_000,
-    piece_ns: 500_000_000,
-    repeats_calls: true,
+    max_pause_ns: 1_000_000_000,
+    response_timeout_ns: 5_000_000_000,
+    chunk_timeout_ns: 500_000_000,
+    retries_calls: true,
 };
 
 fn briefly(fault: Fault) -> Fault {
@@ -45,7 +45,10 @@ fn briefly(fault: Fault) -> Fault {
 async fn main() -> ExitCode {
     let wrong = match std::env::args().nth(1).map(|url| Url::parse(&url)) {
         Some(Ok(url)) => run(&url).await,
-        _ => vec!["say the URL of a folder to test in, such as s3://bucket/folder".to_string()],
+        _ => vec![
+            "usage: conformance URL, where URL is a folder to test in, such as s3://bucket/folder"
+                .to_string(),
+        ],
     };
     wrong.iter().for_each(|words| println!("{words}"));
     if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -70,18 +73,20 @@ async fn run(url: &Url) -> Vec<String> {
     let wrapped: Store = Wrapped::new(wrapped, Pace::new(clock.clone(), 1e9, 100_000));
     let wrapped = Wrapped::new(wrapped, Count::default());
     found("limited, paced and counted", check(&*wrapped, &folder).await);
-    if wrapped.around().read_bytes() == 0 {
-        found("counted", vec!["no byte was counted".to_string()]);
+    if wrapped.interceptor().read_bytes() == 0 {
+        found("counted", vec!["counted no bytes".to_string()]);
     }
-    // Briefer than on a bad day, since this clock does not jump. And without stalls, since a part is waited for a minute;
-    // those are in the rounds.
-    let brief: Vec<Fault> = passing().into_iter().filter(|f| *f != Fault::Stalled).map(briefly).collect();
+    // Brief faults, since the clock is real. Stalls are left to the rounds below, since the timeout of a part is a minute.
+    let brief: Vec<Fault> = transient().into_iter().filter(|f| *f != Fault::Stalled).map(briefly).collect();
     let failing = Wrapped::new(Arc::clone(&store), Faults::new(clock.clone(), 5, &brief));
     let repeated = Retrying::new(failing, clock.clone(), LIMITS, 1);
     found("repeated", check_failing(&*repeated, &folder).await);
     for fault in ALL.map(briefly) {
-        let limits =
-            if fault == Fault::Stalled { Limits { answer_ns: 500_000_000, ..LIMITS } } else { LIMITS };
+        let limits = if fault == Fault::Stalled {
+            Limits { response_timeout_ns: 500_000_000, ..LIMITS }
+        } else {
+            LIMITS
+        };
         let faulty = Wrapped::new(Arc::clone(&store), Faults::new(clock.clone(), 5, &[fault]));
         let guarded = Retrying::new(faulty, clock.clone(), limits, 1);
         let passes = !matches!(fault, Fault::Expired | Fault::TooLong);
@@ -93,7 +98,7 @@ async fn run(url: &Url) -> Vec<String> {
     wrong
 }
 
-/// Writes, reads, lists and deletes: the right bytes, or an error where the fault does not pass.
+/// Writes, reads, lists and deletes. The bytes must be correct; errors are allowed for permanent faults only.
 async fn rounds(store: &dyn ObjectStore, folder: &Path, passes: bool) -> Vec<String> {
     let mut wrong = Vec::new();
     for seed in 0..ROUNDS {
@@ -114,7 +119,7 @@ async fn rounds(store: &dyn ObjectStore, folder: &Path, passes: bool) -> Vec<Str
                     || ranges[1] != bytes[100_000..100_001]
                     || !listed
                 {
-                    wrong.push(format!("round {seed}: a wrong answer"));
+                    wrong.push(format!("round {seed}: wrong result"));
                 }
             }
             Err(error) if passes => wrong.push(format!("round {seed}: {error}")),

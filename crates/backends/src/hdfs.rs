@@ -1,9 +1,9 @@
 //! HDFS: `hdfs://HOST:PORT/PATH`, or the name of a name service.
 //!
-//! Name services, replication and the like are read from Hadoop's own files where
-//! `HADOOP_CONF_DIR` or `HADOOP_HOME` leads to them; the user is `HADOOP_USER_NAME`, or
-//! Kerberos's. A rename moves no bytes; a copy is read and written by the client. What the name
-//! node says in Java's words is said in the trait's ([`plain`]).
+//! Settings such as name services and replication come from Hadoop's configuration files in
+//! `HADOOP_CONF_DIR` or `HADOOP_HOME`. The user is `HADOOP_USER_NAME`, or Kerberos's. A rename moves
+//! no bytes; for a copy, the client reads and writes the bytes. [`map_error`] maps Java exceptions
+//! of the name node to `object_store`'s error kinds.
 
 use std::io;
 use std::sync::{Arc, LazyLock};
@@ -17,13 +17,13 @@ use pellucid_storage::{StorageError, Watch};
 use tokio::runtime::{Builder, Runtime};
 use url::Url;
 
-/// Runs the client's own tasks, its connections, for as long as the process lives. Left alone, the client spawns them
-/// where it is called: on a runtime that stands still as soon as the call has returned, if that is an operator's
-/// on a core, and the next caller waits for ever.
+/// The runtime for the client's connection tasks; it lives as long as the process. By default the client spawns them on
+/// the calling runtime. If that is an operator's runtime on a core, it stops as soon as the call has returned, and the
+/// next caller waits forever.
 static CONNECTIONS: LazyLock<io::Result<Runtime>> =
     LazyLock::new(|| Builder::new_multi_thread().worker_threads(1).thread_name("hdfs").enable_all().build());
 
-/// The file system of `url`.
+/// Opens the file system of `url`.
 pub(crate) fn open(url: &Url, watch: Watch) -> Result<Arc<dyn ObjectStore>, StorageError> {
     let name = pellucid_storage::name(url);
     let store = CONNECTIONS
@@ -35,19 +35,19 @@ pub(crate) fn open(url: &Url, watch: Watch) -> Result<Arc<dyn ObjectStore>, Stor
         })
         .map_err(|source| StorageError::Settings { url: name, source })?;
     Ok(pellucid_storage::guarded(
-        Wrapped::new(Arc::new(store), MapErrors(plain)),
+        Wrapped::new(Arc::new(store), MapErrors(map_error)),
         Limits::default(),
         Secrets::new([]),
         watch,
     ))
 }
 
-/// Returns an error of the name node with its kind by the exception's name, and without the stack.
-fn plain(error: Error) -> Error {
+/// Maps a Java exception of the name node to an error kind by its name, and removes the stack trace.
+fn map_error(error: Error) -> Error {
     let Error::Generic { store, source } = error else { return error };
     let whole = source.to_string();
     let first = whole.lines().next().unwrap_or_default();
-    // Where it has one line it may have a cause of its own below it.
+    // An error of one line may have a cause, so it is kept as it is.
     let source = if first.len() < whole.len() { first.into() } else { source };
     if first.contains("FileNotFoundException") {
         return Error::NotFound { path: String::new(), source };
@@ -63,18 +63,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn javas_exceptions_become_kinds_without_a_stack() {
-        let said = |words: &'static str| plain(Error::Generic { store: "HDFS", source: words.into() });
+    fn java_exceptions_map_to_error_kinds_without_stack_traces() {
+        let mapped =
+            |message: &'static str| map_error(Error::Generic { store: "HDFS", source: message.into() });
         let missing =
-            said("RPC error: java.io.FileNotFoundException File does not exist: /a\n\tat org.apache.X");
+            mapped("RPC error: java.io.FileNotFoundException File does not exist: /a\n\tat org.apache.X");
         assert!(
             matches!(&missing, Error::NotFound { .. }) && !missing.to_string().contains("apache"),
             "{missing}"
         );
         assert!(matches!(
-            said("org.apache.hadoop.security.AccessControlException: no"),
+            mapped("org.apache.hadoop.security.AccessControlException: no"),
             Error::PermissionDenied { .. }
         ));
-        assert!(matches!(said("connection refused"), Error::Generic { .. }));
+        assert!(matches!(mapped("connection refused"), Error::Generic { .. }));
     }
 }

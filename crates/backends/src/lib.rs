@@ -1,8 +1,8 @@
-//! Storage backends whose clients bring dozens of crates of their own: HDFS and OpenStack Swift.
+//! Storage backends whose clients pull in dozens of crates: HDFS and OpenStack Swift.
 //!
-//! [`register`] makes [`pellucid_storage::open`] understand `hdfs://` and `swift://`. Nothing else of the
-//! workspace depends on this crate, except for the command (with its feature `backends`) and the Python
-//! module: a build without it compiles nothing else differently.
+//! [`register`] adds `hdfs://` and `swift://` to [`pellucid_storage::open`]. Only the command-line tool
+//! (with its feature `backends`) and the Python module depend on this crate, so a build without it
+//! compiles the rest of the workspace unchanged.
 
 mod hdfs;
 mod segments;
@@ -32,7 +32,7 @@ mod tests {
     use url::Url;
 
     #[test]
-    fn registered_schemes_are_opened_and_named() {
+    fn registered_schemes_open_and_appear_in_errors() {
         let url = Url::parse("hdfs://127.0.0.1:9/x").unwrap();
         super::register();
         super::register();

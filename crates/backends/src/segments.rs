@@ -1,13 +1,13 @@
-//! Uploads to Swift: segments side by side, and a manifest that joins them at the end (a static large object).
+//! Multipart uploads to Swift as static large objects: concurrent segments, joined at the end by a manifest.
 //!
-//! A part is uploaded when its request has been answered. OpenDAL's own uploads say so as soon as they have taken a part
-//! into memory: who writes then neither feels how fast the service is, nor can bound what is under way.
+//! A part counts as uploaded when the service has answered its request. OpenDAL's own uploads report a part as uploaded
+//! once it is buffered, so a writer would neither notice the speed of the service nor be able to limit the bytes in flight.
 //!
-//! Segments and manifests are put as objects are, by a store that repeats what fails ([`pellucid_storage::retry`]): whatever number
-//! of times a segment is put under its name, or a manifest under its object's, it is the same one.
+//! Segments and manifests are ordinary objects, written through a retrying store ([`pellucid_storage::retry`]). Retries are
+//! safe because each segment and each manifest is always written with the same content under the same name.
 //!
-//! Segments are named as OpenDAL names them, below `.segments/` of the container, and a name is never used twice: what is
-//! left of an upload whose writer was killed is in nobody's way.
+//! Segments have the names that OpenDAL uses, below `.segments/` in the container. Names are never reused, so leftovers of
+//! a killed writer do no harm.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -25,11 +25,11 @@ use opendal::ErrorKind;
 use opendal::raw::percent_decode_path;
 use serde::Serialize;
 
-/// A container whose uploads are segments.
+/// A container whose multipart uploads consist of segments.
 #[derive(Debug, Clone)]
 pub(crate) struct Container {
     pub store: Arc<dyn ObjectStore>,
-    /// The same one, where what is put is taken for a manifest.
+    /// The same container; puts through this store create manifests.
     pub manifests: Arc<dyn ObjectStore>,
     pub name: String,
 }
@@ -40,22 +40,22 @@ impl fmt::Display for Container {
     }
 }
 
-/// One, as a manifest names it.
+/// A segment, as a manifest describes it.
 #[derive(Debug, Clone, Serialize)]
 struct Segment {
-    /// With its container.
+    /// Path, including the container.
     path: String,
     etag: String,
     size_bytes: u64,
 }
 
-/// An upload under way.
+/// A running upload.
 struct Upload {
     container: Container,
     location: Path,
-    /// What the names of its segments begin with.
+    /// Prefix of the names of its segments.
     folder: Path,
-    /// By their numbers; `None`: not answered yet.
+    /// Segments by part number; `None` until the service has answered.
     segments: Arc<Mutex<Vec<Option<Segment>>>>,
 }
 
@@ -73,7 +73,7 @@ fn failed(source: impl std::error::Error + Send + Sync + 'static) -> Error {
 impl MultipartUpload for Upload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         let size_bytes = data.content_length() as u64;
-        // A manifest may not name an empty one.
+        // A manifest must not contain empty segments.
         if size_bytes == 0 {
             return std::future::ready(Ok(())).boxed();
         }
@@ -99,8 +99,10 @@ impl MultipartUpload for Upload {
         let segments = self.segments.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let (all, there): (usize, Vec<Segment>) = (segments.len(), segments.into_iter().flatten().collect());
         if there.len() < all {
-            let words = format!("{}: {} of {all} parts were not uploaded", self.location, all - there.len());
-            return Err(failed(opendal::Error::new(ErrorKind::Unexpected, words)));
+            let missing = all - there.len();
+            let message =
+                format!("cannot complete {}: {missing} of {all} parts were not uploaded", self.location);
+            return Err(failed(opendal::Error::new(ErrorKind::Unexpected, message)));
         }
         if there.is_empty() {
             return self.container.store.put(&self.location, PutPayload::default()).await;
@@ -110,7 +112,7 @@ impl MultipartUpload for Upload {
     }
 
     async fn abort(&mut self) -> Result<()> {
-        // Those too whose answer nobody waited for.
+        // Lists the segments, to include those whose response was not awaited.
         let there = self.container.store.list(Some(&self.folder)).map_ok(|segment| segment.location).boxed();
         self.container.store.delete_stream(there).try_collect::<Vec<Path>>().await.map(|_| ())
     }
@@ -165,14 +167,14 @@ mod tests {
     use pellucid_storage::conformance::content;
     use pellucid_storage::retry::{Limits, Retrying};
     use pellucid_storage::wrap::Wrapped;
-    use pellucid_storage::wrap::fault::{Faults, passing};
+    use pellucid_storage::wrap::fault::{Faults, transient};
 
     #[test]
-    fn parts_and_their_manifest_are_put_again_until_it_goes_well() {
+    fn segments_and_manifests_are_retried() {
         for every in 2..9 {
             let clock = Arc::new(Virtual::default());
             let failing = |inner: &Arc<dyn ObjectStore>| -> Arc<dyn ObjectStore> {
-                let faults = Faults::new(clock.clone(), every, &passing());
+                let faults = Faults::new(clock.clone(), every, &transient());
                 Retrying::new(Wrapped::new(Arc::clone(inner), faults), clock.clone(), Limits::default(), 1)
             };
             let (objects, manifests): (Arc<dyn ObjectStore>, Arc<dyn ObjectStore>) =

@@ -1,15 +1,15 @@
 //! OpenStack Swift: `swift://CONTAINER/KEY`.
 //!
-//! Requests are OpenDAL's; how they reach the service is decided here, in [`Transport`]: it
-//! signs in when the first request comes and again when the token has expired, so that a store
-//! is opened without waiting and a long job outlives its token. The account comes from the
-//! variables of Swift's own client: `ST_AUTH`, `ST_USER` and `ST_KEY` (version 1, as tempauth
-//! and most object stores with Swift's interface have it), or `OS_STORAGE_URL` and
-//! `OS_AUTH_TOKEN` (`openstack token issue` prints one; it cannot be renewed from here).
+//! OpenDAL creates the requests, and [`Transport`] sends them. It signs in on the first request
+//! and again when the token has expired, so opening a store needs no network access and a long job
+//! outlives its token. The account comes from the variables of Swift's own client: `ST_AUTH`,
+//! `ST_USER` and `ST_KEY` (version 1 authentication, as in tempauth and most object stores with a
+//! Swift interface), or `OS_STORAGE_URL` and `OS_AUTH_TOKEN` (from `openstack token issue`; such a
+//! token cannot be renewed).
 //!
-//! Uploads in parts become static large objects (`segments.rs`), whose segments stand below
-//! `.segments/` of the container; a deletion takes them along. What is overwritten leaves its
-//! segments there.
+//! Multipart uploads become static large objects (`segments.rs`), whose segments are stored below
+//! `.segments/` in the container. Deleting an object deletes its segments; overwriting it leaves
+//! them.
 
 use std::env;
 use std::fmt;
@@ -36,18 +36,18 @@ use url::Url;
 
 use crate::segments::Container;
 
-/// Stands for the account's address until it is known; `.invalid` is never a host (RFC 2606).
-const SOMEWHERE: &str = "http://swift.invalid";
+/// Placeholder for the account's address until sign-in; `.invalid` is never a host (RFC 2606).
+const PLACEHOLDER_ENDPOINT: &str = "http://swift.invalid";
 
-/// How the account is named.
+/// Credentials of an account.
 enum Account {
-    /// Signs in at `auth` with a user and a key.
+    /// User and key for signing in at `auth`.
     SignIn { auth: String, user: String, key: String },
-    /// Has a token already.
+    /// An existing token.
     Token { url: String, token: String },
 }
 
-/// What signing in gives.
+/// The result of signing in.
 struct Session {
     url: String,
     token: String,
@@ -66,19 +66,19 @@ impl Account {
     }
 }
 
-/// The container of `url`.
+/// Opens the container of `url`.
 pub(crate) fn open(url: &Url, watch: Watch) -> Result<Arc<dyn ObjectStore>, StorageError> {
     let settings =
         |source: object_store::Error| StorageError::Settings { url: pellucid_storage::name(url), source };
     let missing = |what: &str| object_store::Error::Generic { store: "Swift", source: what.into() };
-    let account = Account::from_env().ok_or_else(|| settings(missing("no account is named")))?;
-    let container = url.host_str().ok_or_else(|| settings(missing("no container is named")))?;
+    let account = Account::from_env().ok_or_else(|| settings(missing("no account is set")))?;
+    let container = url.host_str().ok_or_else(|| settings(missing("the URL names no container")))?;
     let opened = container_of(account, container, &watch)
         .map_err(|source| settings(object_store::Error::Generic { store: "Swift", source }))?;
     Ok(Arc::new(opened))
 }
 
-/// A container whose requests are repeated, and whose errors hold no secret.
+/// Opens a container with retries, whose errors contain no secrets.
 fn container_of(
     account: Account,
     name: &str,
@@ -91,10 +91,10 @@ fn container_of(
     let client = reqwest::Client::builder().connect_timeout(Duration::from_secs(10)).build()?;
     let transporter = HttpTransporter::new(Transport { client, account, session: Mutex::new(None) });
     let store = |transporter| {
-        let builder = services::Swift::default().endpoint(SOMEWHERE).container(name);
+        let builder = services::Swift::default().endpoint(PLACEHOLDER_ENDPOINT).container(name);
         let operator =
             Operator::new(builder)?.with_context(OperationContext::new().with_http_transport(transporter));
-        let store = Wrapped::new(Arc::new(OpendalStore::new(operator)), MapErrors(marked));
+        let store = Wrapped::new(Arc::new(OpendalStore::new(operator)), MapErrors(mark_permanent));
         Ok::<_, Error>(pellucid_storage::guarded(
             store,
             Limits::default(),
@@ -106,8 +106,8 @@ fn container_of(
     Ok(Container { store: store(transporter)?, manifests, name: name.to_string() })
 }
 
-/// Marks the errors that OpenDAL says a repetition does not cure.
-fn marked(error: object_store::Error) -> object_store::Error {
+/// Marks errors as permanent that OpenDAL does not report as temporary.
+fn mark_permanent(error: object_store::Error) -> object_store::Error {
     match error {
         object_store::Error::Generic { store, source }
             if source.downcast_ref::<Error>().is_some_and(|error| !error.is_temporary()) =>
@@ -118,7 +118,7 @@ fn marked(error: object_store::Error) -> object_store::Error {
     }
 }
 
-/// Carries requests to the service, signed in.
+/// An HTTP transport that signs in and authenticates requests.
 struct Transport {
     client: reqwest::Client,
     account: Account,
@@ -126,25 +126,25 @@ struct Transport {
 }
 
 fn unreachable(error: &reqwest::Error) -> Error {
-    // The address is in the error; nothing secret is: tokens travel in headers.
-    let mut words = error.to_string();
+    // The error contains the address but no secrets: tokens are in headers only.
+    let mut message = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
-        words = format!("{words}: {inner}");
+        message = format!("{message}: {inner}");
         cause = inner.source();
     }
-    Error::new(ErrorKind::Unexpected, words).set_temporary()
+    Error::new(ErrorKind::Unexpected, message).set_temporary()
 }
 
-fn refused(words: impl fmt::Display) -> Error {
+fn refused(cause: impl fmt::Display) -> Error {
     Error::new(
         ErrorKind::PermissionDenied,
-        format!("{words}; check ST_AUTH, ST_USER and ST_KEY, or OS_STORAGE_URL and OS_AUTH_TOKEN"),
+        format!("{cause}; check ST_AUTH, ST_USER and ST_KEY, or OS_STORAGE_URL and OS_AUTH_TOKEN"),
     )
 }
 
 impl Transport {
-    /// The session, signed in if there is none or the one before, `stale`, is over.
+    /// Returns the session. Signs in if there is none yet or `stale`, the current one, has expired.
     async fn session(&self, stale: Option<&Arc<Session>>) -> Result<Arc<Session>, Error> {
         let mut session = self.session.lock().await;
         if let Some(known) = session.as_ref()
@@ -169,12 +169,12 @@ impl Transport {
             |name: &str| answer.headers().get(name).and_then(|v| v.to_str().ok()).map(str::to_string);
         match (header("X-Storage-Url"), header("X-Auth-Token")) {
             _ if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN => {
-                Err(refused(format_args!("{auth} does not let {user} in: {status}")))
+                Err(refused(format_args!("{auth} rejected user {user}: {status}")))
             }
             (Some(url), Some(token)) if status.is_success() => Ok(Session { url, token }),
             _ => {
                 let error =
-                    Error::new(ErrorKind::Unexpected, format!("{auth} answered {status} and gave no token"));
+                    Error::new(ErrorKind::Unexpected, format!("{auth} returned {status} without a token"));
                 Err(if status.is_server_error() { error.set_temporary() } else { error })
             }
         }
@@ -201,7 +201,7 @@ impl Transport {
         sent.send().await.map_err(|e| unreachable(&e))
     }
 
-    /// Whether an object is a static large one, whose deletion must name its segments.
+    /// Returns true if an object is a static large object, whose deletion must include its segments.
     async fn has_segments(&self, url: &str, session: &Session) -> Result<bool, Error> {
         let head = self.client.head(url).header("X-Auth-Token", &session.token);
         let answer = head.send().await.map_err(|e| unreachable(&e))?;
@@ -209,14 +209,14 @@ impl Transport {
             return Err(busy(throttled));
         }
         if answer.status().is_server_error() {
-            let words = format!("whether an object has segments was answered with {}", answer.status());
-            return Err(Error::new(ErrorKind::Unexpected, words).set_temporary());
+            let message = format!("cannot check an object for segments: {}", answer.status());
+            return Err(Error::new(ErrorKind::Unexpected, message).set_temporary());
         }
         Ok(answer.headers().contains_key("X-Static-Large-Object"))
     }
 }
 
-/// How long the service asked to be left alone.
+/// Returns the throttling error of a busy service, with the pause that it requested.
 fn retry_after(answer: &reqwest::Response) -> Option<Throttled> {
     let busy = matches!(answer.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
     let seconds = answer.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
@@ -227,8 +227,8 @@ fn busy(throttled: Throttled) -> Error {
     Error::new(ErrorKind::RateLimited, format!("{throttled}")).set_temporary().set_source(throttled)
 }
 
-/// A body that one owner polls: behind a lock that nobody else takes, since the trait asks
-/// for what may be shared.
+/// A body with a single owner. The lock is never contended; it only makes the body `Sync`, as the
+/// trait requires.
 struct Owned(std::sync::Mutex<BoxStream<'static, opendal::Result<Buffer>>>);
 
 impl Stream for Owned {
@@ -264,7 +264,7 @@ impl HttpTransport for Transport {
     }
 }
 
-/// The same way, on which what is put says that it is a manifest.
+/// A transport that marks puts as manifests.
 struct Manifests(HttpTransporter);
 
 impl HttpTransport for Manifests {
@@ -289,16 +289,17 @@ mod tests {
 
     const CREATED: &str = "201 Created\r\nETag: e";
 
-    /// What a service was asked: each request's method and path, and the token that came with it.
-    type Asked = Arc<std::sync::Mutex<Vec<String>>>;
+    /// The requests that a service received: method, path and token of each.
+    type Requests = Arc<std::sync::Mutex<Vec<String>>>;
 
-    /// A service that answers each request with the next of `answers`, in which `HERE` is its address.
-    fn service(answers: &[&str]) -> (String, Asked) {
+    /// Starts a service that answers each request with the next of `answers`; `HERE` in an answer stands
+    /// for its address.
+    fn service(answers: &[&str]) -> (String, Requests) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let here = format!("http://{}", listener.local_addr().unwrap());
         let answers: Vec<String> = answers.iter().map(|a| a.replace("HERE", &here)).collect();
-        let asked = Asked::default();
-        let told = Arc::clone(&asked);
+        let requests = Requests::default();
+        let sink = Arc::clone(&requests);
         std::thread::spawn(move || {
             for answer in answers {
                 let mut stream = BufReader::new(listener.accept().unwrap().0);
@@ -317,7 +318,7 @@ mod tests {
                 let sent = field("content-length").parse().unwrap_or(0);
                 stream.read_exact(&mut vec![0; sent]).unwrap();
                 let line = head[0].trim_end().trim_end_matches(" HTTP/1.1");
-                told.lock().unwrap().push(format!("{line} {}", field("x-auth-token")).trim_end().to_string());
+                sink.lock().unwrap().push(format!("{line} {}", field("x-auth-token")).trim_end().to_string());
                 write!(
                     stream.get_mut(),
                     "HTTP/1.1 {answer}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -325,7 +326,7 @@ mod tests {
                 .unwrap();
             }
         });
-        (here, asked)
+        (here, requests)
     }
 
     fn signs_in(here: &str) -> Container {
@@ -338,14 +339,14 @@ mod tests {
         format!("200 OK\r\nX-Storage-Url: HERE/v1/a\r\nX-Auth-Token: {token}")
     }
 
-    fn said(asked: &Asked) -> Vec<String> {
-        asked.lock().unwrap().clone()
+    fn received(requests: &Requests) -> Vec<String> {
+        requests.lock().unwrap().clone()
     }
 
     #[tokio::test]
-    async fn a_token_that_has_expired_is_renewed_and_the_request_made_again() {
+    async fn expired_token_is_renewed_and_the_request_retried() {
         let expired = "401 Unauthorized";
-        let (here, asked) =
+        let (here, requests) =
             service(&[&signed_in("one"), CREATED, expired, &signed_in("two"), CREATED, CREATED]);
         let container = signs_in(&here);
         for _ in 0..3 {
@@ -353,48 +354,48 @@ mod tests {
         }
         let put = |token: &str| format!("PUT /v1/a/c/x {token}");
         assert_eq!(
-            said(&asked),
+            received(&requests),
             ["GET /auth", &put("one"), &put("one"), "GET /auth", &put("two"), &put("two")]
         );
     }
 
     #[tokio::test]
-    async fn a_token_that_cannot_be_renewed_is_an_error_without_it() {
-        let (here, asked) = service(&["401 Unauthorized"]);
+    async fn fixed_token_that_expired_is_an_error_without_secrets() {
+        let (here, requests) = service(&["401 Unauthorized"]);
         let account = Account::Token { url: format!("{here}/v1/a"), token: "hunter2hunter2".to_string() };
         let container = container_of(account, "c", &(Arc::new(|_| ()) as Watch)).unwrap();
         let error = container.put(&Path::from("x"), "bytes".into()).await.unwrap_err();
         let words = format!("{error} {error:?}");
         assert!(words.contains("the token has expired; check") && words.contains("OS_AUTH_TOKEN"), "{words}");
         assert!(!words.contains("hunter2"), "{words}");
-        assert_eq!(said(&asked).len(), 1);
+        assert_eq!(received(&requests).len(), 1);
     }
 
     #[tokio::test]
-    async fn a_busy_service_is_come_back_to_when_it_says_but_not_the_next_day() {
-        let (here, asked) = service(&[&signed_in("one"), "503 Busy\r\nRetry-After: 0", CREATED]);
+    async fn retry_after_is_honoured_unless_it_is_too_long() {
+        let (here, requests) = service(&[&signed_in("one"), "503 Busy\r\nRetry-After: 0", CREATED]);
         signs_in(&here).put(&Path::from("x"), "bytes".into()).await.unwrap();
-        assert_eq!(said(&asked).len(), 3);
-        let (here, asked) = service(&[&signed_in("one"), "503 Busy\r\nRetry-After: 86400", CREATED]);
+        assert_eq!(received(&requests).len(), 3);
+        let (here, requests) = service(&[&signed_in("one"), "503 Busy\r\nRetry-After: 86400", CREATED]);
         let error = signs_in(&here).put(&Path::from("x"), "bytes".into()).await.unwrap_err().to_string();
-        assert!(error.contains("503") && error.contains("come again after 86400 s"), "{error}");
-        assert_eq!(said(&asked).len(), 2);
+        assert!(error.contains("503") && error.contains("retry after 86400 s"), "{error}");
+        assert_eq!(received(&requests).len(), 2);
     }
 
     #[tokio::test]
-    async fn a_segment_and_the_manifest_are_put_again_where_the_service_is_busy_or_broken() {
+    async fn segments_and_manifests_are_retried_on_busy_and_server_errors() {
         let (busy, broken) = ("503 Busy\r\nRetry-After: 0", "500 Broken");
-        let (here, asked) = service(&[&signed_in("one"), busy, broken, CREATED, broken, busy, CREATED]);
+        let (here, requests) = service(&[&signed_in("one"), busy, broken, CREATED, broken, busy, CREATED]);
         let container = signs_in(&here);
         let mut upload = container.put_multipart(&Path::from("x")).await.unwrap();
         upload.put_part("bytes".into()).await.unwrap();
         upload.complete().await.unwrap();
-        let asked = said(&asked);
+        let requests = received(&requests);
         assert!(
-            asked[1].starts_with("PUT /v1/a/c/.segments/x/") && asked[1].contains("/00000000"),
-            "{asked:?}"
+            requests[1].starts_with("PUT /v1/a/c/.segments/x/") && requests[1].contains("/00000000"),
+            "{requests:?}"
         );
-        assert!(asked[1..4].iter().all(|put| *put == asked[1]), "{asked:?}");
-        assert_eq!(asked[4..], ["PUT /v1/a/c/x?multipart-manifest=put one"; 3]);
+        assert!(requests[1..4].iter().all(|put| *put == requests[1]), "{requests:?}");
+        assert_eq!(requests[4..], ["PUT /v1/a/c/x?multipart-manifest=put one"; 3]);
     }
 }

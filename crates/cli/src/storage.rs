@@ -196,8 +196,8 @@ pub fn probe_report(path: &Path) -> Result<Report, Failure> {
 fn doctor(arguments: &DoctorArguments, console: &Console) -> Result<(), Failure> {
     let probe = arguments.probe.as_deref().map(probe_report).transpose()?;
     let path = &arguments.file;
-    let findings = match text_prefix(path)? {
-        Some(text) if SparkConfiguration::is_one(&text) => {
+    let findings = match opening(path)? {
+        Some(text) if SparkConfiguration::recognizes(&text) => {
             let conf = SparkConfiguration::parse(&read_text(path)?)
                 .map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
             doctor::of_spark(&conf, probe.as_ref())

@@ -1,9 +1,9 @@
-//! Time, injected: the machine's clock, or a virtual one that jumps.
+//! Injected time: the machine's clock, or a virtual clock for tests.
 //!
-//! What waits (pauses between attempts, paced bytes, deadlines) waits on a [`Clock`], so that
-//! tests of hours of waiting take milliseconds and come out the same each time. The virtual
-//! clock has an executor of its own, [`Virtual::run`], which moves time to the next awaited
-//! moment whenever nothing else can go on, and so notices a wait that nothing would ever end.
+//! All waits (pauses between attempts, paced bytes, deadlines) use a [`Clock`], so tests of hours of
+//! waiting take milliseconds and are deterministic. The virtual clock's executor, [`Virtual::run`],
+//! advances time to the next timer whenever no future can make progress, and detects waits that
+//! would never end.
 
 use std::fmt;
 use std::future::Future;
@@ -18,9 +18,9 @@ use async_trait::async_trait;
 /// A monotonic clock that can be waited on.
 #[async_trait]
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// Nanoseconds since an origin of its own.
+    /// Returns the nanoseconds since an arbitrary origin.
     fn now_ns(&self) -> u64;
-    /// Ends `ns` nanoseconds from now.
+    /// Waits for `ns` nanoseconds.
     async fn sleep(&self, ns: u64);
 }
 
@@ -45,31 +45,31 @@ impl Clock for Live {
     }
 }
 
-/// A clock that stands still until everyone waits for it.
+/// A clock that advances only when every future waits for it.
 #[derive(Debug, Default)]
 pub struct Virtual(Mutex<Waits>);
 
 #[derive(Debug, Default)]
 struct Waits {
     now_ns: u64,
-    /// Moments that are waited for, and whom to wake.
+    /// Pending timers and their wakers.
     wakers: Vec<(u64, Waker)>,
 }
 
-/// The future would wait for ever: nothing can go on, and nobody waits for the clock.
+/// An error for a future that would wait forever: it cannot make progress, and no timer is pending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Hangs;
+pub struct Deadlock;
 
 impl Virtual {
     fn waits(&self) -> MutexGuard<'_, Waits> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a future to its end; only futures that need nothing but this clock and each other.
+    /// Runs a future to completion. The future must depend on nothing but this clock.
     ///
     /// # Errors
-    /// Where it hangs.
-    pub fn run<F: Future>(&self, future: F) -> Result<F::Output, Hangs> {
+    /// Returns [`Deadlock`] if the future would wait forever.
+    pub fn run<F: Future>(&self, future: F) -> Result<F::Output, Deadlock> {
         let woken = Arc::new(Woken(AtomicBool::new(true)));
         let waker = Waker::from(Arc::clone(&woken));
         let mut future = pin!(future);
@@ -80,7 +80,7 @@ impl Virtual {
                 }
             }
             let mut waits = self.waits();
-            let next = waits.wakers.iter().map(|(at, _)| *at).min().ok_or(Hangs)?;
+            let next = waits.wakers.iter().map(|(at, _)| *at).min().ok_or(Deadlock)?;
             waits.now_ns = waits.now_ns.max(next);
             let due: Vec<Waker> =
                 waits.wakers.extract_if(.., |(at, _)| *at <= next).map(|(_, w)| w).collect();
@@ -118,8 +118,8 @@ impl Clock for Virtual {
     }
 }
 
-/// `future`, or `None` once `ns` have passed without its end.
-pub async fn within<T>(clock: &dyn Clock, ns: u64, future: impl Future<Output = T>) -> Option<T> {
+/// Runs `future`; returns `None` if it has not completed after `ns` nanoseconds.
+pub async fn timeout<T>(clock: &dyn Clock, ns: u64, future: impl Future<Output = T>) -> Option<T> {
     use futures::future::{Either, select};
     let deadline = clock.sleep(ns);
     match select(pin!(future), pin!(deadline)).await {
@@ -133,13 +133,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_jumps_to_what_is_awaited_and_a_hang_is_noticed() {
+    fn virtual_time_jumps_to_timers_and_detects_deadlocks() {
         let clock = Virtual::default();
         let hour = 3_600_000_000_000;
-        let ended = clock.run(within(&clock, hour, std::future::pending::<()>()));
+        let ended = clock.run(timeout(&clock, hour, std::future::pending::<()>()));
         assert_eq!((ended, clock.now_ns()), (Ok(None), hour));
-        assert_eq!(clock.run(within(&clock, hour, clock.sleep(5))), Ok(Some(())));
+        assert_eq!(clock.run(timeout(&clock, hour, clock.sleep(5))), Ok(Some(())));
         assert_eq!(clock.now_ns(), hour + 5);
-        assert_eq!(clock.run(std::future::pending::<()>()), Err(Hangs));
+        assert_eq!(clock.run(std::future::pending::<()>()), Err(Deadlock));
     }
 }

@@ -1,12 +1,11 @@
-//! What every store must do, whatever is behind it or round it: one suite for all.
+//! A conformance suite for every store and wrapper.
 //!
-//! [`check`] takes any store and a folder of its own in it, and says everything that was not
-//! as it must be. It is written against `object_store`'s trait, in terms of answers only, and
-//! leaves the folder empty. What a store does not offer (create if absent) may be refused as
-//! not implemented, but must not be done wrong.
+//! [`check`] takes any store and an empty folder in it, and returns every deviation. It uses
+//! `object_store`'s trait only, checks results only, and leaves the folder empty. A store may
+//! reject an operation (create if absent) as not implemented, but must not perform it incorrectly.
 //!
-//! [`check_failing`] is the same suite on a store under which calls fail now and then, and
-//! which repeats what may be repeated.
+//! [`check_failing`] runs the same suite on a store that retries over one whose calls fail
+//! occasionally.
 
 use std::collections::BTreeSet;
 
@@ -17,22 +16,18 @@ use object_store::{Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt, Put
 
 use crate::wrap::fault;
 
-/// Size of a part of a multipart upload: the least that S3 takes before the last one.
+/// Size of a part of a multipart upload: the minimum of S3 for all parts but the last.
 const PART_BYTES: usize = 5 << 20;
 
-/// Checks with calls that are made once only, since their answer may be lost and a second one would do
-/// something else: create if absent, rename, a part of an upload and its end ([`crate::retry`]).
-const MADE_ONCE: [&str; 4] = [
-    "creates_only_what_is_absent",
-    "copies_and_renames",
-    "uploads_in_parts",
-    "shows_nothing_of_an_aborted_upload",
-];
+/// Checks whose calls are not retried, because they are not idempotent and their response may be lost:
+/// create if absent, rename, uploading a part, and completing an upload ([`crate::retry`]).
+const NOT_RETRIED: [&str; 4] =
+    ["creates_only_if_absent", "copies_and_renames", "uploads_in_parts", "removes_aborted_uploads"];
 
-/// What one check found: nothing, or what is wrong.
+/// The result of one check; an error describes the deviation.
 type Found = std::result::Result<(), String>;
 
-/// Runs every check of the suite below `folder`; what it returns is wrong with the store.
+/// Runs every check of the suite below `folder` and returns the deviations.
 pub async fn check(store: &dyn ObjectStore, folder: &Path) -> Vec<String> {
     let mut wrong = Vec::new();
     macro_rules! checks {
@@ -50,26 +45,26 @@ pub async fn check(store: &dyn ObjectStore, folder: &Path) -> Vec<String> {
         reads_what_was_written,
         reads_ranges,
         overwrites,
-        misses_what_is_not_there,
-        creates_only_what_is_absent,
+        reports_missing_objects,
+        creates_only_if_absent,
         lists,
         lists_folders,
         copies_and_renames,
         deletes,
         uploads_in_parts,
-        shows_nothing_of_an_aborted_upload,
-        takes_odd_names
+        removes_aborted_uploads,
+        accepts_special_names
     );
     wrong
 }
 
-/// The same on a store that repeats ([`crate::retry::Retrying`]) round one that fails with the
-/// [`fault`]s that pass. A check of calls that are made once may end with such a failure; nothing else
-/// may be wrong.
+/// Runs the suite on a store that retries ([`crate::retry::Retrying`]) over one with transient
+/// [`fault`]s. Checks of calls that are not retried may fail with such a fault; returns all other
+/// deviations.
 pub async fn check_failing(store: &dyn ObjectStore, folder: &Path) -> Vec<String> {
     let failed = |found: &str| {
-        MADE_ONCE.iter().any(|check| found.starts_with(check))
-            && fault::WORDS.iter().any(|w| found.contains(w))
+        NOT_RETRIED.iter().any(|check| found.starts_with(check))
+            && fault::MESSAGES.iter().any(|message| found.contains(message))
     };
     check(store, folder).await.into_iter().filter(|found| !failed(found)).collect()
 }
@@ -77,14 +72,14 @@ pub async fn check_failing(store: &dyn ObjectStore, folder: &Path) -> Vec<String
 /// Removes all objects below `folder`.
 ///
 /// # Errors
-/// The store's.
+/// Returns the store's error.
 pub async fn clear(store: &dyn ObjectStore, folder: &Path) -> Result<()> {
     let found: Vec<Path> = store.list(Some(folder)).map_ok(|o| o.location).try_collect().await?;
     let found = futures::stream::iter(found.into_iter().map(Ok)).boxed();
     store.delete_stream(found).try_collect::<Vec<Path>>().await.map(|_| ())
 }
 
-/// Bytes that differ from place to place, and from seed to seed.
+/// Returns pseudorandom bytes for a seed.
 pub fn content(seed: u64, bytes: usize) -> Bytes {
     let mut state = seed;
     let word = || {
@@ -115,7 +110,7 @@ async fn get(store: &dyn ObjectStore, at: &Path) -> Result<Bytes> {
 
 async fn holds(store: &dyn ObjectStore, at: &Path, expected: &Bytes) -> Found {
     let read = get(store, at).await.map_err(words("get"))?;
-    ensure(read == expected, || format!("{at}: {} other bytes were read than written", read.len()))
+    ensure(read == expected, || format!("{at}: read {} bytes that differ from those written", read.len()))
 }
 
 async fn reads_what_was_written(store: &dyn ObjectStore, folder: &Path) -> Found {
@@ -124,7 +119,7 @@ async fn reads_what_was_written(store: &dyn ObjectStore, folder: &Path) -> Found
         put(store, &at, &content).await?;
         holds(store, &at, &content).await?;
         let meta = store.head(&at).await.map_err(words("head"))?;
-        ensure(meta.size == bytes as u64 && meta.location == at, || format!("head said {meta:?}"))?;
+        ensure(meta.size == bytes as u64 && meta.location == at, || format!("head returned {meta:?}"))?;
     }
     Ok(())
 }
@@ -137,18 +132,24 @@ async fn reads_ranges(store: &dyn ObjectStore, folder: &Path) -> Found {
     let read = store.get_ranges(&at, &ranges).await.map_err(words("get_ranges"))?;
     for (range, bytes) in ranges.iter().zip(&read) {
         let expected = &content[range.start as usize..range.end as usize];
-        ensure(bytes == expected, || format!("range {range:?}: {} other bytes", bytes.len()))?;
+        ensure(bytes == expected, || format!("range {range:?}: {} bytes that differ", bytes.len()))?;
     }
     let of = async |range: GetRange| {
         let options = GetOptions { range: Some(range), ..GetOptions::default() };
         store.get_opts(&at, options).await?.bytes().await
     };
     let rest = of(GetRange::Offset(size - 10)).await.map_err(words("read from an offset"))?;
-    ensure(rest == content[size as usize - 10..], || format!("from an offset: {} other bytes", rest.len()))?;
+    ensure(rest == content[size as usize - 10..], || {
+        format!("from an offset: {} bytes that differ", rest.len())
+    })?;
     let last = of(GetRange::Suffix(7)).await.map_err(words("read of the last bytes"))?;
-    ensure(last == content[size as usize - 7..], || format!("the last bytes: {} others", last.len()))?;
+    ensure(last == content[size as usize - 7..], || {
+        format!("the last bytes: {} bytes that differ", last.len())
+    })?;
     let beyond = of(GetRange::Bounded(size - 5..size + 5)).await.map_err(words("read beyond the end"))?;
-    ensure(beyond == content[size as usize - 5..], || format!("beyond the end: {} other bytes", beyond.len()))
+    ensure(beyond == content[size as usize - 5..], || {
+        format!("beyond the end: {} bytes that differ", beyond.len())
+    })
 }
 
 async fn overwrites(store: &dyn ObjectStore, folder: &Path) -> Found {
@@ -161,21 +162,21 @@ async fn overwrites(store: &dyn ObjectStore, folder: &Path) -> Found {
     Ok(())
 }
 
-async fn misses_what_is_not_there(store: &dyn ObjectStore, folder: &Path) -> Found {
+async fn reports_missing_objects(store: &dyn ObjectStore, folder: &Path) -> Found {
     let at = folder.clone().join("none");
-    let said = |what: &str, error: Option<Error>| match error {
+    let not_found = |call: &str, error: Option<Error>| match error {
         Some(Error::NotFound { .. }) => Ok(()),
-        Some(other) => Err(format!("{what}: not \"not found\" but {other}")),
-        None => Err(format!("{what} of what is not there went well")),
+        Some(other) => Err(format!("{call}: expected \"not found\", got {other}")),
+        None => Err(format!("{call} of a missing object succeeded")),
     };
-    said("get", get(store, &at).await.err())?;
-    said("head", store.head(&at).await.err())?;
-    said("copy", store.copy(&at, &folder.clone().join("to")).await.err())?;
+    not_found("get", get(store, &at).await.err())?;
+    not_found("head", store.head(&at).await.err())?;
+    not_found("copy", store.copy(&at, &folder.clone().join("to")).await.err())?;
     let listed: Vec<_> = store.list(Some(&at)).try_collect().await.map_err(words("list"))?;
     ensure(listed.is_empty(), || format!("listed {listed:?}"))
 }
 
-async fn creates_only_what_is_absent(store: &dyn ObjectStore, folder: &Path) -> Found {
+async fn creates_only_if_absent(store: &dyn ObjectStore, folder: &Path) -> Found {
     let at = folder.clone().join("a");
     let create = |content: Bytes| store.put_opts(&at, content.into(), PutMode::Create.into());
     let first = content(1, 100);
@@ -185,8 +186,10 @@ async fn creates_only_what_is_absent(store: &dyn ObjectStore, folder: &Path) -> 
     }
     match create(content(2, 100)).await {
         Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {}
-        Err(other) => return Err(format!("create of what is there: not \"already exists\" but {other}")),
-        Ok(_) => return Err("created what was there already".to_string()),
+        Err(other) => {
+            return Err(format!("create of an existing object: expected \"already exists\", got {other}"));
+        }
+        Ok(_) => return Err("create of an existing object succeeded".to_string()),
     }
     holds(store, &at, &first).await
 }
@@ -202,7 +205,9 @@ async fn lists(store: &dyn ObjectStore, folder: &Path) -> Found {
     let found: BTreeSet<(String, u64)> = listed.iter().map(|o| (o.location.to_string(), o.size)).collect();
     let expected = names.iter().enumerate().map(|(i, n)| (format!("{folder}/{n}"), i as u64 * 10)).collect();
     store.delete(&Path::from(format!("{folder}x"))).await.map_err(words("delete"))?;
-    ensure(found == expected && listed.len() == names.len(), || format!("listed {found:?}, not {expected:?}"))
+    ensure(found == expected && listed.len() == names.len(), || {
+        format!("listed {found:?}, expected {expected:?}")
+    })
 }
 
 async fn lists_folders(store: &dyn ObjectStore, folder: &Path) -> Found {
@@ -223,17 +228,17 @@ async fn copies_and_renames(store: &dyn ObjectStore, folder: &Path) -> Found {
     let content = content(1, 10_000);
     put(store, &a, &content).await?;
     match store.copy(&a, &b).await {
-        // HDFS has no copy within the store.
+        // HDFS cannot copy within the store.
         Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) => put(store, &b, &content).await?,
         outcome => outcome.map_err(words("copy"))?,
     }
     holds(store, &a, &content).await?;
     holds(store, &b, &content).await?;
-    // A folder to rename into, for stores that have folders.
+    // Creates the target folder, for stores with directories.
     put(store, &Path::from(format!("{folder}/sub/other")), &content).await?;
     store.rename(&b, &c).await.map_err(words("rename"))?;
     holds(store, &c, &content).await?;
-    ensure(store.head(&b).await.is_err(), || "what was renamed is still there".to_string())
+    ensure(store.head(&b).await.is_err(), || "the source of a rename still exists".to_string())
 }
 
 async fn deletes(store: &dyn ObjectStore, folder: &Path) -> Found {
@@ -243,11 +248,11 @@ async fn deletes(store: &dyn ObjectStore, folder: &Path) -> Found {
     }
     let gone: Vec<Result<Path>> = at[..20].iter().cloned().map(Ok).collect();
     let gone = futures::stream::iter(gone).boxed();
-    let said: Vec<Path> = store.delete_stream(gone).try_collect().await.map_err(words("delete"))?;
-    ensure(said.len() == 20, || format!("said that {} of 20 were deleted", said.len()))?;
+    let deleted: Vec<Path> = store.delete_stream(gone).try_collect().await.map_err(words("delete"))?;
+    ensure(deleted.len() == 20, || format!("reported {} of 20 deletions", deleted.len()))?;
     let left: BTreeSet<Path> =
         store.list(Some(folder)).map_ok(|o| o.location).try_collect().await.map_err(words("list"))?;
-    ensure(left == at[20..].iter().cloned().collect(), || format!("left {left:?}"))
+    ensure(left == at[20..].iter().cloned().collect(), || format!("remaining objects: {left:?}"))
 }
 
 async fn uploads_in_parts(store: &dyn ObjectStore, folder: &Path) -> Found {
@@ -259,7 +264,7 @@ async fn uploads_in_parts(store: &dyn ObjectStore, folder: &Path) -> Found {
             let part = content.slice(start..content.len().min(start + PART_BYTES));
             parts.push(upload.put_part(part.into()));
         }
-        // All of them, so that none is under way when one that failed has the upload aborted.
+        // Waits for all parts, so that none is running when a failed one leads to an abort.
         let sent: Result<Vec<()>> = futures::future::join_all(parts).await.into_iter().collect();
         sent.map_err(words("upload a part"))?;
         ensure(store.head(&at).await.is_err(), || {
@@ -270,17 +275,17 @@ async fn uploads_in_parts(store: &dyn ObjectStore, folder: &Path) -> Found {
     if let Err(failed) = uploaded.await {
         let aborted = upload.abort().await;
         return match get(store, &at).await {
-            // It was completed, and the answer was lost: there is nothing to abort.
+            // The upload was completed but the response was lost, so there is nothing to abort.
             Ok(read) if read == content => Err(failed),
-            Ok(read) => Err(format!("an upload that failed left {} other bytes", read.len())),
+            Ok(read) => Err(format!("a failed upload left {} bytes that differ", read.len())),
             Err(Error::NotFound { .. }) => aborted.map_err(words("abort an upload")).and(Err(failed)),
-            Err(error) => Err(format!("get after an upload that failed: {error}")),
+            Err(error) => Err(format!("get after a failed upload: {error}")),
         };
     }
     holds(store, &at, &content).await
 }
 
-async fn shows_nothing_of_an_aborted_upload(store: &dyn ObjectStore, folder: &Path) -> Found {
+async fn removes_aborted_uploads(store: &dyn ObjectStore, folder: &Path) -> Found {
     let at = folder.clone().join("a");
     let mut upload = store.put_multipart(&at).await.map_err(words("begin an upload"))?;
     let sent = async {
@@ -294,7 +299,7 @@ async fn shows_nothing_of_an_aborted_upload(store: &dyn ObjectStore, folder: &Pa
     sent
 }
 
-async fn takes_odd_names(store: &dyn ObjectStore, folder: &Path) -> Found {
+async fn accepts_special_names(store: &dyn ObjectStore, folder: &Path) -> Found {
     let names = ["a b", "x=1", "50%", "ü", "a+b&c", "a~b", "q?r", "h#i"];
     let expected: BTreeSet<Path> = names.iter().map(|n| folder.clone().join(*n)).collect();
     for (i, at) in expected.iter().enumerate() {
@@ -304,5 +309,5 @@ async fn takes_odd_names(store: &dyn ObjectStore, folder: &Path) -> Found {
     }
     let found: BTreeSet<Path> =
         store.list(Some(folder)).map_ok(|o| o.location).try_collect().await.map_err(words("list"))?;
-    ensure(found == expected, || format!("listed {found:?}, not {expected:?}"))
+    ensure(found == expected, || format!("listed {found:?}, expected {expected:?}"))
 }

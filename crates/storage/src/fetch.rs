@@ -1,8 +1,8 @@
-//! Objects as local files: for who keeps its input in memory and reads files by path.
+//! Downloads objects to local files.
 //!
-//! An iterative job reads its input once and then works in memory, so its files are brought here
-//! first, in ranges, many at once, and read from disk. It does not apply to queries, which read what
-//! they need of an object and no more: the engine reads stores itself.
+//! An iterative job reads its input once and then works in memory, so its objects are first
+//! downloaded in concurrent ranges and then read from disk. Queries do not use this module: they need
+//! parts of objects only, which the engine reads from the store.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -16,22 +16,22 @@ use url::Url;
 use crate::StorageError;
 use crate::retry::same_version;
 
-/// Bytes of one request, and requests at once.
+/// Bytes of one request, and number of concurrent requests.
 const RANGE_BYTES: u64 = 8 << 20;
-const AT_ONCE: usize = 16;
+const CONCURRENCY: usize = 16;
 
-/// Why objects could not be brought here.
+/// An error from downloading objects.
 #[derive(Debug)]
 pub enum FetchError {
     /// The store could not be opened.
     Open(StorageError),
-    /// Nothing is there.
+    /// No object was found.
     Nothing,
-    /// The store's reason.
+    /// The store failed.
     Store(Error),
-    /// Of the files here.
+    /// A local file could not be written.
     File(PathBuf, std::io::Error),
-    /// Told to stop.
+    /// The download was cancelled.
     Cancelled,
 }
 
@@ -39,12 +39,12 @@ impl fmt::Display for FetchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FetchError::Open(error) => error.fmt(f),
-            FetchError::Nothing => f.write_str("nothing is there; check bucket and path"),
+            FetchError::Nothing => f.write_str("no object found; check the bucket and path"),
             FetchError::Store(error) => error.fmt(f),
             FetchError::File(path, error) => {
-                write!(f, "cannot write {}: {error}; TMPDIR says where such files go", path.display())
+                write!(f, "cannot write {}: {error}; set TMPDIR to another folder", path.display())
             }
-            FetchError::Cancelled => f.write_str("stopped"),
+            FetchError::Cancelled => f.write_str("cancelled"),
         }
     }
 }
@@ -57,18 +57,19 @@ impl From<Error> for FetchError {
     }
 }
 
-/// Brings the object of a URL, or the objects of a folder, into a local folder, and says where the
-/// file or the folder then is. Objects in folders below, and hidden ones, stay where they are.
+/// Downloads the object of a URL, or the objects of a folder, into a local folder, and returns the
+/// path of the file or folder. Skips subfolders and hidden objects.
 ///
 /// # Errors
-/// What cannot be opened, read or written; where it was told to stop.
+/// Returns an error if the store cannot be opened or read, a file cannot be written, or the download
+/// is cancelled.
 pub fn fetch(url: &Url, into: &Path, cancelled: &(dyn Fn() -> bool + Sync)) -> Result<PathBuf, FetchError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|e| FetchError::File(into.to_path_buf(), e))?;
     runtime.block_on(async {
         let store = crate::open(url).map_err(FetchError::Open)?;
         let at = object_store::path::Path::from_url_path(url.path()).map_err(Error::from)?;
-        // What ends with a slash is a folder; a store on a file system may be at a loss for what else to say of it.
+        // A path with a trailing slash is a folder; `head` of one fails in store-specific ways.
         let only = match url.path().ends_with('/') {
             true => None,
             false => match store.head(&at).await {
@@ -85,13 +86,13 @@ pub fn fetch(url: &Url, into: &Path, cancelled: &(dyn Fn() -> bool + Sync)) -> R
         let objects: Vec<ObjectMeta> = objects.into_iter().filter(|o| !is_folder || !hidden(o)).collect();
         let Some(first) = objects.first() else { return Err(FetchError::Nothing) };
         let file = into.join(first.location.filename().unwrap_or("data"));
-        bring(&store, &objects, into, cancelled).await?;
+        download(&store, &objects, into, cancelled).await?;
         Ok(if is_folder { into.to_path_buf() } else { file })
     })
 }
 
-/// All ranges of all objects, so many at once.
-async fn bring(
+/// Downloads all ranges of all objects concurrently.
+async fn download(
     store: &Arc<dyn ObjectStore>,
     objects: &[ObjectMeta],
     into: &Path,
@@ -100,16 +101,16 @@ async fn bring(
     let mut ranges = Vec::new();
     for object in objects {
         let path = into.join(object.location.filename().unwrap_or("data"));
-        // Opened again for each range: of a folder there may be more than a process may have open.
+        // Reopened for each range, since a folder may hold more files than the process may keep open.
         File::create(&path).map_err(|e| FetchError::File(path.clone(), e))?;
         let file = Arc::new((path, OnceLock::new()));
         let starts = (0..object.size).step_by(RANGE_BYTES as usize);
         let pieces = starts.map(|start| start..object.size.min(start + RANGE_BYTES));
         ranges.extend(pieces.map(|range| (object.location.clone(), Arc::clone(&file), range)));
     }
-    // The file, and the version that its first range was of.
-    type Here = Arc<(PathBuf, OnceLock<ObjectMeta>)>;
-    let one = |(location, file, range): (object_store::path::Path, Here, std::ops::Range<u64>)| async move {
+    // A local file, and the version of its object as of the first range.
+    type Target = Arc<(PathBuf, OnceLock<ObjectMeta>)>;
+    let one = |(location, file, range): (object_store::path::Path, Target, std::ops::Range<u64>)| async move {
         if cancelled() {
             return Err(FetchError::Cancelled);
         }
@@ -117,7 +118,7 @@ async fn bring(
         let got = store.get_opts(&location, asked).await?;
         let is_same = same_version(file.1.get_or_init(|| got.meta.clone()), &got.meta);
         if !is_same || got.range != range {
-            let source = "it was written anew while it was read; run again".into();
+            let source = "the object changed while it was being read; run again".into();
             return Err(Error::Precondition { path: location.to_string(), source }.into());
         }
         let bytes = got.bytes().await?;
@@ -130,7 +131,7 @@ async fn bring(
         });
         written.await.map_err(|e| Error::Generic { store: "fetch", source: Box::new(e) })?
     };
-    futures::stream::iter(ranges.into_iter().map(one)).buffer_unordered(AT_ONCE).try_collect().await
+    futures::stream::iter(ranges.into_iter().map(one)).buffer_unordered(CONCURRENCY).try_collect().await
 }
 
 #[cfg(test)]
@@ -139,7 +140,7 @@ mod tests {
     use crate::conformance::content;
 
     #[test]
-    fn files_come_whole_and_hidden_ones_stay() {
+    fn fetch_downloads_whole_objects_and_skips_hidden_ones() {
         let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let large = content(1, (RANGE_BYTES * 2 + 3) as usize);
         for (name, bytes) in [("a.csv", &large[..]), ("b.csv", b"x"), ("_SUCCESS", b""), (".hidden", b"h")] {

@@ -1,9 +1,8 @@
-//! The local file system, read exactly.
+//! The local file system as a store, without read-ahead.
 //!
-//! The library's own store lets the kernel read ahead, which moves more than twice the bytes
-//! that scattered reads ask for (footers, page indexes). Here every file is read with
-//! read-ahead switched off, in pieces of at most a mebibyte. Everything else is the
-//! library's.
+//! `object_store`'s local store lets the kernel read ahead, which more than doubles the bytes that
+//! scattered reads (footers, page indexes) move. This store disables read-ahead and reads files in
+//! pieces of at most 1 MiB. All other operations delegate to `object_store`.
 
 use std::fmt;
 use std::fs::File;
@@ -22,31 +21,31 @@ use object_store::{
     ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
 };
 
-/// Most bytes of one read.
+/// Maximum bytes of one read.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// The local file system as a store; paths are absolute.
+/// A store for the local file system; locations are absolute paths.
 #[derive(Debug, Default)]
 pub struct LocalStore {
     inner: LocalFileSystem,
 }
 
 impl LocalStore {
-    /// The file of a location.
+    /// Returns the file path of a location.
     ///
     /// # Errors
-    /// A location that is no path of this system.
+    /// Returns an error if the location is not a valid path of this system.
     pub fn path(&self, location: &Path) -> Result<PathBuf> {
         self.inner.path_to_filesystem(location)
     }
 
-    /// Writes a file to its device and takes it out of the page cache, where the system has a
-    /// way to; a hint, for who is about to measure the device.
+    /// Syncs a file to its device and evicts it from the page cache, if the system supports that.
+    /// Best effort, for measurements of the device.
     pub fn evict(&self, location: &Path) {
         #[cfg(target_os = "linux")]
         if let Some(file) = self.path(location).ok().and_then(|p| File::open(p).ok()) {
             use std::os::fd::AsRawFd;
-            // Only what is on the device can be dropped.
+            // The kernel evicts clean pages only.
             let _ = file.sync_all();
             // SAFETY: the descriptor is open for as long as `file` lives.
             unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
@@ -69,7 +68,7 @@ fn failed(path: &std::path::Path, source: io::Error) -> Error {
 #[cfg(target_os = "linux")]
 fn without_read_ahead(file: &File) {
     use std::os::fd::AsRawFd;
-    // A hint: where the file system does not take it, reads are as right as before.
+    // Advisory: reads are correct even if the file system ignores it.
     // SAFETY: the descriptor is open for as long as `file` is borrowed.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
 }
@@ -90,7 +89,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
         .map_err(|e| Error::Generic { store: "local file system", source: Box::new(e) })?
 }
 
-/// The rest of `range`, a piece at a time.
+/// Streams `range` of a file in pieces.
 fn pieces(file: File, path: PathBuf, range: Range<u64>) -> BoxStream<'static, Result<Bytes>> {
     let start = (file, range);
     futures::stream::try_unfold(start, move |(file, range)| {
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reads_are_exact_in_pieces_and_in_ranges() {
+    async fn whole_reads_and_range_reads_return_exact_bytes() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("data");
         let content: Vec<u8> = (0..3_000_001u32).map(|i| (i % 251) as u8).collect();
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_missing_file_is_not_found_and_a_short_one_is_named() {
+    async fn missing_file_is_not_found_and_short_file_error_names_it() {
         let dir = tempfile::tempdir().unwrap();
         let store = LocalStore::default();
         let none = store

@@ -1,8 +1,7 @@
 //! S3: `s3://BUCKET/KEY`.
 //!
-//! The library's client repeats refused requests by itself, with growing pauses; what it does
-//! not know is `Retry-After`, which [`Patient`] waits for. What else can go wrong with a body
-//! is [`crate::retry`]'s.
+//! `object_store`'s client retries rejected requests with growing pauses but ignores `Retry-After`;
+//! [`RetryAfterClient`] honours it. [`crate::retry`] handles all other failures of response bodies.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,37 +24,37 @@ use crate::retry::Limits;
 use crate::wrap::secrets::Secrets;
 use crate::{FailedAttempt, StorageError, Watch};
 
-/// No answer that asks for more is waited for: the client's own pauses then apply.
-const LONGEST_RETRY_AFTER_S: u64 = 20;
+/// Maximum `Retry-After` to honour; for longer ones, the client's own pauses apply.
+const MAX_RETRY_AFTER_S: u64 = 20;
 
-/// For a whole request with its body: a part of 10 MiB may take long on a slow link, and so may a store that
-/// joins the parts of an upload.
-const REQUEST_LIMIT: &str = "300 s";
+/// Timeout of a whole request with its body: a part of 10 MiB may take long on a slow link, and a store may
+/// take long to join the parts of an upload.
+const REQUEST_TIMEOUT: &str = "300 s";
 
-/// The client keeps the cause to itself.
-const BROKE_OFF: &str = "the answer broke off before its end";
+/// Error for an interrupted body; the client does not expose the cause.
+const INTERRUPTED: &str = "the response body was interrupted";
 
-/// The variables whose values no error may hold.
+/// Environment variables whose values must not appear in errors.
 const SECRETS: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
 
-/// The bucket of `url`.
+/// Opens the bucket of `url`.
 pub(crate) fn s3(url: &Url, watch: Watch) -> Result<Arc<dyn ObjectStore>, StorageError> {
-    let limits = Limits { repeats_calls: false, answer_ns: 300_000_000_000, ..Limits::default() };
+    let limits = Limits { retries_calls: false, response_timeout_ns: 300_000_000_000, ..Limits::default() };
     let client = client(url, crate::without_secrets(Arc::clone(&watch), secrets()))?;
     Ok(crate::guarded(Arc::new(client), limits, secrets(), watch))
 }
 
-/// What no error may hold.
+/// Returns the secrets to hide in errors.
 fn secrets() -> Secrets {
     Secrets::new(SECRETS.iter().filter_map(|name| std::env::var(name).ok()))
 }
 
-/// Uploads of a bucket by their names, so that who was killed can abort them later.
+/// Opens a bucket for uploads by ID, so that those of a killed process can be aborted later.
 pub(crate) fn uploads(url: &Url) -> Result<Arc<dyn MultipartStore>, StorageError> {
     Ok(Arc::new(Uploads { client: client(url, Arc::new(|_| ()))?, secrets: secrets() }))
 }
 
-/// A client whose errors hold no secret.
+/// An upload client whose errors contain no secrets.
 struct Uploads {
     client: AmazonS3,
     secrets: Secrets,
@@ -91,82 +90,83 @@ impl MultipartStore for Uploads {
     }
 }
 
-/// A request that the store refuses is answered at once; one that it cannot serve just now is
-/// tried again with the client's growing pauses, for half a minute at most.
+/// Builds a client that fails immediately if the store rejects a request, and retries transient
+/// failures with growing pauses for at most 30 s.
 fn client(url: &Url, watch: Watch) -> Result<AmazonS3, StorageError> {
     let retry =
         RetryConfig { max_retries: 6, retry_timeout: Duration::from_secs(30), ..RetryConfig::default() };
     let mut builder = AmazonS3Builder::from_env();
     if std::env::var_os("AWS_TIMEOUT").is_none() {
-        builder = builder.with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), REQUEST_LIMIT);
+        builder = builder.with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), REQUEST_TIMEOUT);
     }
     builder
         .with_url(url.as_str())
         .with_retry(retry)
-        .with_http_connector(Patient { inner: ReqwestConnector::default(), watch })
+        .with_http_connector(RetryAfterClient { inner: ReqwestConnector::default(), watch })
         .build()
         .map_err(|source| StorageError::Settings { url: crate::name(url), source: secrets().hide_in(source) })
 }
 
-/// A client that waits as long as a busy store asks it to, before it hands the answer on, and tells of
-/// requests that failed.
-struct Patient<T> {
+/// A client that waits for the `Retry-After` of a busy store before it returns the response, and reports
+/// failed requests.
+struct RetryAfterClient<T> {
     inner: T,
     watch: Watch,
 }
 
-impl<T: fmt::Debug> fmt::Debug for Patient<T> {
+impl<T: fmt::Debug> fmt::Debug for RetryAfterClient<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Patient").field(&self.inner).finish()
+        f.debug_tuple("RetryAfterClient").field(&self.inner).finish()
     }
 }
 
-impl HttpConnector for Patient<ReqwestConnector> {
+impl HttpConnector for RetryAfterClient<ReqwestConnector> {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(Patient { inner: self.inner.connect(options)?, watch: Arc::clone(&self.watch) }))
+        let inner = self.inner.connect(options)?;
+        Ok(HttpClient::new(RetryAfterClient { inner, watch: Arc::clone(&self.watch) }))
     }
 }
 
-/// What a request of S3's interface asks for.
+/// Returns the operation of a request to S3's interface.
 fn operation(request: &HttpRequest) -> Operation {
-    let asks =
+    let has_parameter =
         |name: &str| request.uri().query().is_some_and(|q| q.split('&').any(|pair| pair.starts_with(name)));
     match request.method().as_str() {
-        "GET" if asks("list-type") => Operation::List,
+        "GET" if has_parameter("list-type") => Operation::List,
         "HEAD" => Operation::Head,
         "PUT" if request.headers().contains_key("x-amz-copy-source") => Operation::Copy,
         "PUT" => Operation::Write,
-        "POST" if asks("uploads") => Operation::Write,
-        "POST" if asks("uploadId") => Operation::Commit,
+        "POST" if has_parameter("uploads") => Operation::Write,
+        "POST" if has_parameter("uploadId") => Operation::Commit,
         "POST" | "DELETE" => Operation::Delete,
         _ => Operation::Read,
     }
 }
 
-/// When the answer began that the client reads a body from.
+/// The start time of the response that the client is reading a body from.
 ///
-/// The client resumes a body that broke off and tells nobody. [`crate::retry`] puts one of these into the
-/// options of each body, the client hands it on with every request for that body, and a request after an
-/// answer is then known to resume it.
+/// The client resumes an interrupted body without reporting it. [`crate::retry`] puts one of these into
+/// the options of each body, and the client attaches it to every request for that body. A request that
+/// follows a response is therefore known to resume the body.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Answered(Arc<Mutex<Option<Instant>>>);
+pub(crate) struct ResponseStart(Arc<Mutex<Option<Instant>>>);
 
-impl Answered {
-    fn replace(&self, answered: Option<Instant>) -> Option<Instant> {
-        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), answered)
+impl ResponseStart {
+    fn replace(&self, started: Option<Instant>) -> Option<Instant> {
+        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), started)
     }
 }
 
 #[async_trait]
-impl HttpService for Patient<HttpClient> {
+impl HttpService for RetryAfterClient<HttpClient> {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let (operation, started) = (operation(&request), Instant::now());
         let failed =
             |error: String| (self.watch)(FailedAttempt { operation, started, ended: Instant::now(), error });
-        let answered = request.extensions().get::<Answered>().cloned();
-        if let Some(begun) = answered.as_ref().and_then(|answered| answered.replace(None)) {
-            let error = BROKE_OFF.to_string();
-            (self.watch)(FailedAttempt { operation, started: begun, ended: started, error });
+        let response_start = request.extensions().get::<ResponseStart>().cloned();
+        if let Some(previous) = response_start.as_ref().and_then(|start| start.replace(None)) {
+            let error = INTERRUPTED.to_string();
+            (self.watch)(FailedAttempt { operation, started: previous, ended: started, error });
         }
         let response = match self.inner.execute(request).await {
             Ok(response) => response,
@@ -177,15 +177,15 @@ impl HttpService for Patient<HttpClient> {
         };
         let status = response.status();
         if status.as_u16() != 429 && !status.is_server_error() {
-            if let Some(answered) = answered.filter(|_| status.is_success()) {
-                answered.replace(Some(started));
+            if let Some(response_start) = response_start.filter(|_| status.is_success()) {
+                response_start.replace(Some(started));
             }
             return Ok(response);
         }
         if matches!(status.as_u16(), 429 | 503)
             && let Some(after) = response.headers().get("retry-after")
             && let Some(seconds) = after.to_str().ok().and_then(|s| s.parse::<u64>().ok())
-            && seconds <= LONGEST_RETRY_AFTER_S
+            && seconds <= MAX_RETRY_AFTER_S
         {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
         }
@@ -200,7 +200,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers with one status after the other.
+    /// A service that responds with the given statuses, last one first.
     #[derive(Debug)]
     struct Statuses(Mutex<Vec<u16>>);
 
@@ -214,30 +214,30 @@ mod tests {
         }
     }
 
-    /// The errors that are told of, where requests of one body get these answers.
-    fn told(marked: bool, mut statuses: Vec<u16>) -> Vec<String> {
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let of = Arc::clone(&told);
-        let watch: Watch = Arc::new(move |failed| of.lock().unwrap().push(failed.error));
+    /// Returns the errors reported if requests for one body get these responses.
+    fn reported(marked: bool, mut statuses: Vec<u16>) -> Vec<String> {
+        let errors = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&errors);
+        let watch: Watch = Arc::new(move |failed| sink.lock().unwrap().push(failed.error));
         let count = statuses.len();
         statuses.reverse();
-        let patient = Patient { inner: HttpClient::new(Statuses(Mutex::new(statuses))), watch };
-        let answered = Answered::default();
+        let client = RetryAfterClient { inner: HttpClient::new(Statuses(Mutex::new(statuses))), watch };
+        let response_start = ResponseStart::default();
         for _ in 0..count {
             let mut request = HttpRequest::new(HttpRequestBody::empty());
             if marked {
-                request.extensions_mut().insert(answered.clone());
+                request.extensions_mut().insert(response_start.clone());
             }
-            futures::executor::block_on(patient.call(request)).unwrap();
+            futures::executor::block_on(client.call(request)).unwrap();
         }
-        told.lock().unwrap().clone()
+        errors.lock().unwrap().clone()
     }
 
     #[test]
-    fn a_body_that_the_client_resumes_broke_off() {
-        assert_eq!(told(true, vec![206, 206, 206]), [BROKE_OFF, BROKE_OFF]);
-        assert_eq!(told(true, vec![206, 500, 206]), [BROKE_OFF, "500 Internal Server Error"]);
-        assert_eq!(told(true, vec![500, 206]), ["500 Internal Server Error"]);
-        assert_eq!(told(false, vec![206, 206]), [""; 0]);
+    fn resumed_body_is_reported_as_interrupted() {
+        assert_eq!(reported(true, vec![206, 206, 206]), [INTERRUPTED, INTERRUPTED]);
+        assert_eq!(reported(true, vec![206, 500, 206]), [INTERRUPTED, "500 Internal Server Error"]);
+        assert_eq!(reported(true, vec![500, 206]), ["500 Internal Server Error"]);
+        assert_eq!(reported(false, vec![206, 206]), [""; 0]);
     }
 }

@@ -1,15 +1,17 @@
-//! The right bytes or a clear error, in bounded time: attempts, pauses, deadlines, lengths.
+//! Retries, timeouts and length checks for a store over an unreliable link: an operation returns the
+//! correct bytes or a clear error, in bounded time.
 //!
-//! Round a store whose link may fail. What may be repeated is repeated, a few times, after
-//! pauses that double and are spread at random, so that clients which failed together do not
-//! come back together; a store that says when to come again is believed. Every answer and
-//! every piece of a body has a deadline. A body that breaks off goes on where it stopped, from
-//! the same version of the object, and one of another length than was asked for is an error.
+//! Idempotent calls are retried a few times, with exponential backoff and jitter so that clients that
+//! failed together do not retry together; a store's `Retry-After` is honoured. Every response and
+//! every chunk of a body has a timeout. An interrupted body resumes where it stopped, from the same
+//! version of the object. A body of the wrong length is an error.
 //!
-//! Not repeated: what may have been done although its answer was lost and cannot be done
-//! twice (create if absent, rename, the parts and the end of a multipart upload; Swift's are objects
-//! of their own and stand on this: `crates/backends/src/segments.rs`), and what will be refused again (not found, not allowed, expired). Where a client repeats requests by
-//! itself (S3's), [`Limits::repeats_calls`] is false and only bodies are gone on with here.
+//! Two kinds of calls are not retried. The first are calls that are not idempotent and may have
+//! succeeded although the response was lost: create if absent, rename, and the parts and completion
+//! of a multipart upload. (Swift's parts are separate objects and can be retried, see
+//! `crates/backends/src/segments.rs`.) The second are calls that would fail again: not found, not
+//! allowed, expired. If the client retries requests itself (S3's does), [`Limits::retries_calls`] is
+//! false and this module only resumes bodies.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,22 +28,22 @@ use object_store::{
 };
 use pellucid_trace::Operation;
 
-use crate::clock::{Clock, within};
-use crate::remote::Answered;
+use crate::clock::{Clock, timeout};
+use crate::remote::ResponseStart;
 use crate::wrap::{Body, map_body};
 use crate::{FailedAttempt, Watch};
 
-/// The store asked to be left alone for a while.
+/// An error of a store that throttles requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Throttled {
-    /// How long, where it said so.
+    /// Requested pause, if the store named one.
     pub retry_after_ns: Option<u64>,
 }
 
 impl fmt::Display for Throttled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.retry_after_ns {
-            Some(ns) => write!(f, "503 Service Unavailable, come again after {} s", ns / 1_000_000_000),
+            Some(ns) => write!(f, "503 Service Unavailable, retry after {} s", ns / 1_000_000_000),
             None => f.write_str("503 Service Unavailable"),
         }
     }
@@ -49,7 +51,7 @@ impl fmt::Display for Throttled {
 
 impl std::error::Error for Throttled {}
 
-/// An error that a repetition does not cure, although its store has no kind for it.
+/// A permanent error for which `object_store` has no error kind.
 #[derive(Debug)]
 pub struct Permanent(pub Box<dyn std::error::Error + Send + Sync>);
 
@@ -65,21 +67,21 @@ impl std::error::Error for Permanent {
     }
 }
 
-/// How often and how long.
+/// Limits of attempts, pauses and timeouts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Attempts at one call or one body, the first included.
+    /// Maximum attempts at one call or one body, including the first.
     pub attempts: u32,
-    /// Pause after the first; it doubles from attempt to attempt.
+    /// Pause after the first attempt; doubles with each attempt.
     pub pause_ns: u64,
-    /// No pause is longer; a store that asks for more is given up.
-    pub longest_pause_ns: u64,
-    /// Until an answer begins, beside the time for the bytes sent.
-    pub answer_ns: u64,
-    /// Between two pieces of a body.
-    pub piece_ns: u64,
-    /// False where the client repeats requests by itself.
-    pub repeats_calls: bool,
+    /// Maximum pause; a store that requests a longer one is not retried.
+    pub max_pause_ns: u64,
+    /// Timeout for the start of a response, excluding the time for the bytes sent.
+    pub response_timeout_ns: u64,
+    /// Timeout between two chunks of a body.
+    pub chunk_timeout_ns: u64,
+    /// False if the client retries requests itself.
+    pub retries_calls: bool,
 }
 
 impl Default for Limits {
@@ -87,22 +89,21 @@ impl Default for Limits {
         Limits {
             attempts: 5,
             pause_ns: 100_000_000,
-            longest_pause_ns: 20_000_000_000,
-            answer_ns: 60_000_000_000,
-            piece_ns: 30_000_000_000,
-            repeats_calls: true,
+            max_pause_ns: 20_000_000_000,
+            response_timeout_ns: 60_000_000_000,
+            chunk_timeout_ns: 30_000_000_000,
+            retries_calls: true,
         }
     }
 }
 
-/// Time that a deadline leaves for each byte sent: the slowest link that is waited for
-/// carries 100 kB/s.
-const NS_A_SENT_BYTE: u64 = 10_000;
+/// Additional timeout per byte sent: the slowest supported link carries 100 kB/s.
+const NS_PER_SENT_BYTE: u64 = 10_000;
 
-/// Deletions at once.
-const DELETIONS: usize = 8;
+/// Concurrent deletions.
+const DELETE_CONCURRENCY: usize = 8;
 
-/// A store whose answers are right or errors; see the module's head.
+/// A store that retries; see the module documentation.
 #[derive(Debug)]
 pub struct Retrying(Arc<Core>);
 
@@ -125,12 +126,12 @@ impl fmt::Debug for Core {
 }
 
 impl Retrying {
-    /// Round `inner`; `seed` decides how the pauses are spread.
+    /// Wraps `inner`; `seed` determines the jitter of the pauses.
     pub fn new(inner: Arc<dyn ObjectStore>, clock: Arc<dyn Clock>, limits: Limits, seed: u64) -> Arc<Self> {
         Self::watched(inner, clock, limits, seed, Arc::new(|_| ()))
     }
 
-    /// The same; `watch` is told of attempts that fail, but for those of a client that repeats calls by itself.
+    /// Wraps `inner` and reports failed attempts to `watch`, except for those of a client that retries calls itself.
     pub fn watched(
         inner: Arc<dyn ObjectStore>,
         clock: Arc<dyn Clock>,
@@ -146,12 +147,12 @@ fn failed(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error 
     Error::Generic { store: "store", source: source.into() }
 }
 
-/// Whether it may go well the next time. An error without a kind of its own may mean anything.
+/// Returns true if a retry may succeed. Generic errors count as transient unless marked [`Permanent`].
 fn is_transient(error: &Error) -> bool {
     matches!(error, Error::Generic { source, .. } if !source.is::<Permanent>())
 }
 
-/// How long the store asked to be left alone.
+/// Returns the pause that the store requested.
 fn retry_after_ns(error: &Error) -> Option<u64> {
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
@@ -164,18 +165,18 @@ fn retry_after_ns(error: &Error) -> Option<u64> {
 }
 
 impl Core {
-    /// The pause after attempt number `attempt` (from 1): half of it fixed, half at random.
+    /// Returns the pause after attempt number `attempt` (from 1): half fixed, half random.
     fn pause_ns(&self, attempt: u32) -> u64 {
         let whole =
-            self.limits.pause_ns.saturating_mul(1 << (attempt - 1).min(20)).min(self.limits.longest_pause_ns);
+            self.limits.pause_ns.saturating_mul(1 << (attempt - 1).min(20)).min(self.limits.max_pause_ns);
         let mut state = self.jitter.lock().unwrap_or_else(PoisonError::into_inner);
-        // Knuth's MMIX generator: nothing depends on its quality.
+        // Knuth's MMIX generator is good enough for jitter.
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         whole / 2 + (*state >> 33) * (whole - whole / 2) / (1 << 31)
     }
 
-    /// Waits before the attempt after number `attempt`, which began at `started`, or gives the error back
-    /// where there is to be none.
+    /// Pauses after the failed attempt number `attempt`, which started at `started`. Returns the error if
+    /// no retry follows.
     async fn wait(&self, operation: Operation, started: Instant, attempt: u32, error: Error) -> Result<()> {
         if !is_transient(&error) {
             return Err(error);
@@ -191,43 +192,47 @@ impl Core {
             return Err(failed(format!("{error} (after {attempt} attempts)")));
         }
         let asked = retry_after_ns(&error).unwrap_or(0);
-        if asked > self.limits.longest_pause_ns {
+        if asked > self.limits.max_pause_ns {
             return Err(error);
         }
         self.clock.sleep(self.pause_ns(attempt).max(asked)).await;
         Ok(())
     }
 
-    async fn in_time<T>(&self, sent_bytes: u64, call: impl Future<Output = Result<T>> + Send) -> Result<T> {
-        let ns = self.limits.answer_ns.saturating_add(sent_bytes.saturating_mul(NS_A_SENT_BYTE));
-        within(&*self.clock, ns, call)
+    async fn with_timeout<T>(
+        &self,
+        sent_bytes: u64,
+        call: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        let ns = self.limits.response_timeout_ns.saturating_add(sent_bytes.saturating_mul(NS_PER_SENT_BYTE));
+        timeout(&*self.clock, ns, call)
             .await
-            .unwrap_or_else(|| Err(failed(format!("no answer within {} s", ns / 1_000_000_000))))
+            .unwrap_or_else(|| Err(failed(format!("no response within {} s", ns / 1_000_000_000))))
     }
 
-    /// Calls, each time with a deadline, until it goes well, may not be repeated, or has been tried often
-    /// enough.
+    /// Repeats a call, each time with a timeout, until it succeeds, must not be retried, or has used up
+    /// its attempts.
     async fn attempts<T, F: Future<Output = Result<T>> + Send>(
         &self,
         operation: Operation,
         sent_bytes: u64,
-        repeats: bool,
+        retries: bool,
         mut call: impl FnMut(u32) -> F,
     ) -> Result<T> {
-        self.repeated(operation, repeats, |attempt| self.in_time(sent_bytes, call(attempt))).await
+        self.retried(operation, retries, |attempt| self.with_timeout(sent_bytes, call(attempt))).await
     }
 
-    async fn repeated<T, F: Future<Output = Result<T>>>(
+    async fn retried<T, F: Future<Output = Result<T>>>(
         &self,
         operation: Operation,
-        repeats: bool,
+        retries: bool,
         mut call: impl FnMut(u32) -> F,
     ) -> Result<T> {
         let mut attempt = 1;
         loop {
             let started = Instant::now();
             match call(attempt).await {
-                Err(error) if repeats && self.limits.repeats_calls => {
+                Err(error) if retries && self.limits.retries_calls => {
                     self.wait(operation, started, attempt, error).await?
                 }
                 outcome => return outcome,
@@ -236,19 +241,20 @@ impl Core {
         }
     }
 
-    /// All entries of a listing. A long one takes as long as it takes: the deadline is of each entry.
+    /// Collects the entries of a listing. The timeout applies to each entry, so a long listing may take
+    /// any time.
     async fn entries(&self, prefix: Option<&Path>) -> Result<Vec<ObjectMeta>> {
         let mut listing = self.inner.list(prefix);
         let mut entries = Vec::new();
-        while let Some(entry) = self.in_time(0, async { listing.next().await.transpose() }).await? {
+        while let Some(entry) = self.with_timeout(0, async { listing.next().await.transpose() }).await? {
             entries.push(entry);
         }
         Ok(entries)
     }
 
-    /// Opens a body; an answer about other bytes than those asked for is an error.
+    /// Opens a body; a response with another range than the requested one is an error.
     async fn open(&self, location: &Path, mut options: GetOptions) -> Result<GetResult> {
-        options.extensions.insert(Answered::default());
+        options.extensions.insert(ResponseStart::default());
         let asked = options.range.clone();
         let result = self.inner.get_opts(location, options).await?;
         let expected = match asked {
@@ -256,48 +262,49 @@ impl Core {
             None => 0..result.meta.size,
         };
         if result.range != expected {
-            return Err(failed(format!("asked for bytes {expected:?} and was answered {:?}", result.range)));
+            return Err(failed(format!("requested bytes {expected:?} but received {:?}", result.range)));
         }
         Ok(result)
     }
 }
 
-/// Whether two answers are about the same version of an object; where the store has no name for one (HDFS),
-/// by when it was written.
+/// Returns true if two responses describe the same version of an object. Compares modification times if
+/// the store has no version identifiers (HDFS).
 pub(crate) fn same_version(a: &ObjectMeta, b: &ObjectMeta) -> bool {
     let named = a.e_tag.is_some() || b.e_tag.is_some();
     a.e_tag == b.e_tag && a.size == b.size && (named || a.last_modified == b.last_modified)
 }
 
-/// A body on its way.
+/// A body that is being read.
 struct Reading {
     core: Arc<Core>,
     location: Path,
     options: GetOptions,
-    /// Of the version that the body began with.
+    /// Metadata of the version at the start of the body.
     meta: ObjectMeta,
-    /// The next byte, and the one after the last.
+    /// Offset of the next byte.
     at: u64,
+    /// End of the requested range.
     end: u64,
     body: Option<Body>,
     attempt: u32,
 }
 
 impl Reading {
-    /// The next piece; `None` at the end of the whole.
+    /// Returns the next chunk; `None` at the end of the range.
     async fn next(&mut self) -> Result<Option<bytes::Bytes>> {
         loop {
             let started = Instant::now();
-            let error = match self.piece().await {
-                Ok(Some(piece)) if self.at + piece.len() as u64 > self.end => {
-                    return Err(failed("the answer has more bytes than were asked for"));
+            let error = match self.chunk().await {
+                Ok(Some(chunk)) if self.at + chunk.len() as u64 > self.end => {
+                    return Err(failed("the response is longer than the requested range"));
                 }
-                Ok(Some(piece)) => {
-                    self.at += piece.len() as u64;
-                    return Ok(Some(piece));
+                Ok(Some(chunk)) => {
+                    self.at += chunk.len() as u64;
+                    return Ok(Some(chunk));
                 }
                 Ok(None) if self.at == self.end => return Ok(None),
-                Ok(None) => failed(format!("the answer ended {} bytes early", self.end - self.at)),
+                Ok(None) => failed(format!("the response ended {} bytes early", self.end - self.at)),
                 Err(error) => error,
             };
             self.body = None;
@@ -306,29 +313,29 @@ impl Reading {
         }
     }
 
-    async fn piece(&mut self) -> Result<Option<bytes::Bytes>> {
+    async fn chunk(&mut self) -> Result<Option<bytes::Bytes>> {
         if self.body.is_none() {
             let options = GetOptions {
                 range: Some(GetRange::Bounded(self.at..self.end)),
-                // From the same version, where the store has a name for it.
+                // Requests the same version, if the store has version identifiers.
                 if_match: self.meta.e_tag.clone().or(self.options.if_match.clone()),
                 ..self.options.clone()
             };
-            let result = self.core.in_time(0, self.core.open(&self.location, options)).await?;
+            let result = self.core.with_timeout(0, self.core.open(&self.location, options)).await?;
             if !same_version(&result.meta, &self.meta) {
                 let path = self.location.to_string();
                 return Err(Error::Precondition {
                     path,
-                    source: "it was written anew while it was read".into(),
+                    source: "the object changed while it was being read".into(),
                 });
             }
             self.body = Some(result.into_stream());
         }
         let Some(body) = &mut self.body else { return Ok(None) };
-        let ns = self.core.limits.piece_ns;
-        match within(&*self.core.clock, ns, body.next()).await {
-            Some(piece) => piece.transpose(),
-            None => Err(failed(format!("no byte within {} s", ns / 1_000_000_000))),
+        let ns = self.core.limits.chunk_timeout_ns;
+        match timeout(&*self.core.clock, ns, body.next()).await {
+            Some(chunk) => chunk.transpose(),
+            None => Err(failed(format!("no data received within {} s", ns / 1_000_000_000))),
         }
     }
 }
@@ -342,9 +349,9 @@ impl fmt::Display for Retrying {
 #[async_trait]
 impl ObjectStore for Retrying {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
-        let repeats = matches!(options.mode, PutMode::Overwrite);
+        let retries = matches!(options.mode, PutMode::Overwrite);
         let call = |_| self.0.inner.put_opts(location, payload.clone(), options.clone());
-        self.0.attempts(Operation::Write, payload.content_length() as u64, repeats, call).await
+        self.0.attempts(Operation::Write, payload.content_length() as u64, retries, call).await
     }
 
     async fn put_multipart_opts(
@@ -354,7 +361,7 @@ impl ObjectStore for Retrying {
     ) -> Result<Box<dyn MultipartUpload>> {
         let call = |_| self.0.inner.put_multipart_opts(location, options.clone());
         let inner = self.0.attempts(Operation::Write, 0, true, call).await?;
-        Ok(Box::new(InTime { inner, core: Arc::clone(&self.0), sent_bytes: 0 }))
+        Ok(Box::new(TimedUpload { inner, core: Arc::clone(&self.0), sent_bytes: 0 }))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
@@ -377,7 +384,7 @@ impl ObjectStore for Retrying {
         Ok(map_body(result, |body| {
             let begun = Reading { body: Some(body), ..reading };
             let next =
-                |mut reading: Reading| async move { Ok(reading.next().await?.map(|piece| (piece, reading))) };
+                |mut reading: Reading| async move { Ok(reading.next().await?.map(|chunk| (chunk, reading))) };
             futures::stream::try_unfold(begun, next).boxed()
         }))
     }
@@ -392,7 +399,7 @@ impl ObjectStore for Retrying {
                     let one = futures::stream::once(std::future::ready(Ok(location.clone()))).boxed();
                     let deleted = core.inner.delete_stream(one).try_collect::<Vec<Path>>();
                     deleted.map(move |outcome| match outcome {
-                        // The attempt before did it, and its answer was lost.
+                        // A previous attempt deleted the object, but its response was lost.
                         Err(Error::NotFound { .. }) if attempt > 1 => Ok(()),
                         outcome => outcome.map(|_| ()),
                     })
@@ -401,13 +408,13 @@ impl ObjectStore for Retrying {
                 Ok(location)
             }
         };
-        locations.map(delete).buffered(DELETIONS).boxed()
+        locations.map(delete).buffered(DELETE_CONCURRENCY).boxed()
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let (core, prefix) = (Arc::clone(&self.0), prefix.cloned());
         let listed = async move {
-            let entries = core.repeated(Operation::List, true, |_| core.entries(prefix.as_ref())).await?;
+            let entries = core.retried(Operation::List, true, |_| core.entries(prefix.as_ref())).await?;
             Ok(futures::stream::iter(entries.into_iter().map(Ok)))
         };
         listed.try_flatten_stream().boxed()
@@ -418,9 +425,9 @@ impl ObjectStore for Retrying {
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        let repeats = matches!(options.mode, CopyMode::Overwrite);
+        let retries = matches!(options.mode, CopyMode::Overwrite);
         let call = |_| self.0.inner.copy_opts(from, to, options.clone());
-        self.0.attempts(Operation::Copy, 0, repeats, call).await
+        self.0.attempts(Operation::Copy, 0, retries, call).await
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
@@ -429,34 +436,34 @@ impl ObjectStore for Retrying {
     }
 }
 
-/// A multipart upload with deadlines: which part a repeated one would be, nobody knows.
-struct InTime {
+/// A multipart upload with timeouts. Parts are not retried, since a retried part would get a new number.
+struct TimedUpload {
     inner: Box<dyn MultipartUpload>,
     core: Arc<Core>,
-    /// A store may write the parts once more when it makes them one.
+    /// Bytes of all parts, for the timeout of the completion: a store may rewrite the parts to join them.
     sent_bytes: u64,
 }
 
-impl fmt::Debug for InTime {
+impl fmt::Debug for TimedUpload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
     }
 }
 
 #[async_trait]
-impl MultipartUpload for InTime {
+impl MultipartUpload for TimedUpload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         let bytes = data.content_length() as u64;
         self.sent_bytes += bytes;
         let (part, core) = (self.inner.put_part(data), Arc::clone(&self.core));
-        async move { core.in_time(bytes, part).await }.boxed()
+        async move { core.with_timeout(bytes, part).await }.boxed()
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        self.core.in_time(self.sent_bytes, self.inner.complete()).await
+        self.core.with_timeout(self.sent_bytes, self.inner.complete()).await
     }
 
     async fn abort(&mut self) -> Result<()> {
-        self.core.in_time(0, self.inner.abort()).await
+        self.core.with_timeout(0, self.inner.abort()).await
     }
 }

@@ -1,5 +1,5 @@
-//! A Spark configuration as far as it says where data lives: `spark-defaults.conf`, or the
-//! properties of an event log.
+//! The storage settings of a Spark configuration: `spark-defaults.conf`, or the properties of an
+//! event log.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,17 +8,17 @@ use std::fmt;
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct SparkConfiguration(BTreeMap<String, String>);
 
-/// Names only: values may be credentials.
+/// Shows names only, since values may be credentials.
 impl fmt::Debug for SparkConfiguration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
     }
 }
 
-/// Not a property, where one was expected.
+/// An error for a line that is not a property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotAProperty {
-    /// From 1.
+    /// Line number, from 1.
     pub line: usize,
 }
 
@@ -26,7 +26,7 @@ impl fmt::Display for NotAProperty {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "line {}: a name without a value; write `spark.NAME VALUE` or `spark.NAME=VALUE`",
+            "line {}: property without a value; write `spark.NAME VALUE` or `spark.NAME=VALUE`",
             self.line
         )
     }
@@ -35,16 +35,16 @@ impl fmt::Display for NotAProperty {
 impl std::error::Error for NotAProperty {}
 
 impl SparkConfiguration {
-    /// Properties by name.
+    /// Creates a configuration from properties.
     pub fn new(properties: impl IntoIterator<Item = (String, String)>) -> Self {
         SparkConfiguration(properties.into_iter().collect())
     }
 
-    /// Reads the text of a `spark-defaults.conf`: a property a line, its value after blanks,
-    /// `=` or `:`; the last one of a name counts.
+    /// Parses the text of a `spark-defaults.conf`: one property per line, with whitespace, `=` or `:`
+    /// before its value. The last value of a property counts.
     ///
     /// # Errors
-    /// A name without a value.
+    /// Returns an error for a property without a value.
     pub fn parse(text: &str) -> Result<Self, NotAProperty> {
         let mut properties = BTreeMap::new();
         for (number, line) in text.lines().enumerate() {
@@ -64,24 +64,24 @@ impl SparkConfiguration {
         Ok(SparkConfiguration(properties))
     }
 
-    /// Whether the text looks like one: its first property is Spark's.
-    pub fn is_one(text: &str) -> bool {
+    /// Returns true if the text looks like a Spark configuration: its first property is Spark's.
+    pub fn recognizes(text: &str) -> bool {
         let mut lines = text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with(['#', '!']));
         lines.next().is_some_and(|line| line.starts_with("spark."))
     }
 
-    /// A property of Spark, or of Hadoop behind `spark.hadoop.`.
+    /// Returns a property of Spark, or of Hadoop with the prefix `spark.hadoop.`.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// A property of Hadoop.
+    /// Returns a property of Hadoop.
     pub fn hadoop(&self, name: &str) -> Option<&str> {
         self.get(&format!("spark.hadoop.{name}"))
     }
 
-    /// Schemes of the stores that are named: of default file system and warehouse, and those
-    /// that have settings of their own.
+    /// Returns the schemes of the configured stores: those of the default file system and the warehouse,
+    /// and those with their own settings.
     pub fn schemes(&self) -> Vec<&str> {
         let named = ["spark.hadoop.fs.defaultFS", "spark.sql.warehouse.dir"];
         let urls =
@@ -102,20 +102,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn properties_are_read_as_spark_reads_them() {
+    fn properties_parse_as_in_spark() {
         let text = "# a comment\nspark.a  1\nspark.b=2\n\n spark.c : s3a://x/y\nspark.a 3\n";
         let read = SparkConfiguration::parse(text).unwrap();
         assert_eq!(
             (read.get("spark.a"), read.get("spark.b"), read.get("spark.c")),
             (Some("3"), Some("2"), Some("s3a://x/y"))
         );
-        assert!(SparkConfiguration::is_one(text) && !SparkConfiguration::is_one("name = \"x\""));
+        assert!(SparkConfiguration::recognizes(text) && !SparkConfiguration::recognizes("name = \"x\""));
         let error = SparkConfiguration::parse("spark.a 1\nspark.b").unwrap_err().to_string();
         assert!(error.contains("line 2") && error.contains("write"), "{error}");
     }
 
     #[test]
-    fn stores_are_known_by_their_urls_and_settings_and_no_value_is_shown() {
+    fn schemes_come_from_urls_and_settings_and_debug_hides_values() {
         let text = "spark.hadoop.fs.defaultFS hdfs://n:9000\nspark.hadoop.fs.s3a.secret.key hunter2\n";
         let read = SparkConfiguration::parse(text).unwrap();
         assert_eq!(read.schemes(), ["hdfs", "s3a"]);

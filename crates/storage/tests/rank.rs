@@ -1,4 +1,4 @@
-//! Table I of CLOUD '16 from the shipped scenarios, and what holds for any composition.
+//! Reproduces Table I of CLOUD '16 from the shipped scenarios, and checks properties of random compositions.
 
 use pellucid_storage::composition::{
     Acknowledge, Composition, Forwarder, Layer, Mediator, Place, Replication,
@@ -20,7 +20,7 @@ fn places(places: &[rank::Place]) -> Vec<(u32, &str, u32)> {
 }
 
 #[test]
-fn the_shipped_scenarios_are_table_1() {
+fn shipped_scenarios_reproduce_table_1() {
     let ranking = Ranking::of(&five());
     assert_eq!(
         places(&ranking.read),
@@ -41,7 +41,7 @@ fn links(file: &str) -> (u32, u32) {
 }
 
 #[test]
-fn a_balancer_and_a_gateway_make_six_and_an_erasure_code_four() {
+fn balancer_and_gateway_make_six_links_and_erasure_code_four() {
     assert_eq!(links("s3"), (6, 6));
     assert_eq!(links("erasure"), (4, 4));
 }
@@ -59,7 +59,7 @@ fn findings_name_double_replication_with_its_factor_and_the_proxy() {
     let proxy =
         findings.iter().find(|f| f.finding.title.starts_with("SWI: every byte passes a proxy")).unwrap();
     assert_eq!(proxy.factor, None);
-    assert_eq!(findings.len(), 2, "GC, GC-Vs and NC have nothing to find: {findings:?}");
+    assert_eq!(findings.len(), 2, "GC, GC-Vs and NC have no findings: {findings:?}");
 }
 
 #[test]
@@ -70,10 +70,10 @@ fn paths_are_drawn_with_their_counts() {
     if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
         std::fs::write(file, &text).unwrap();
     }
-    assert_eq!(text, std::fs::read_to_string(file).unwrap(), "UPDATE_SNAPSHOTS=1 writes {file}");
+    assert_eq!(text, std::fs::read_to_string(file).unwrap(), "set UPDATE_SNAPSHOTS=1 to update {file}");
 }
 
-/// Numbers of a linear congruential generator (Knuth's MMIX constants).
+/// A linear congruential generator (Knuth's MMIX constants).
 struct Random(u64);
 
 impl Random {
@@ -131,7 +131,7 @@ fn counts(c: &Composition) -> (u32, u32) {
     (Path::of(c, Direction::Read).links(), Path::of(c, Direction::Write).links())
 }
 
-/// Every composition that is `c` and one thing more: a mediator, a copy, a fragment.
+/// Returns every composition with one more component than `c`: a mediator, a copy or a fragment.
 fn with_one_more(c: &Composition, random: &mut Random) -> Vec<Composition> {
     let mut more = Vec::new();
     for of in [(|c| &mut c.data) as fn(&mut Composition) -> &mut Layer, |c| &mut c.storage] {
@@ -162,7 +162,7 @@ fn with_one_more(c: &Composition, random: &mut Random) -> Vec<Composition> {
     more
 }
 
-/// Every composition that is `c` with one thing in the next place further away.
+/// Returns every composition with one component of `c` moved one step further away.
 fn with_one_further(c: &Composition) -> Vec<Composition> {
     let further = |place: &mut Place| {
         *place = match place {
@@ -188,7 +188,7 @@ fn with_one_further(c: &Composition) -> Vec<Composition> {
 }
 
 #[test]
-fn what_is_further_away_never_lowers_a_count() {
+fn greater_distance_never_lowers_a_count() {
     let mut raised = 0;
     for seed in 0..20_000 {
         let c = Random(seed).composition();
@@ -206,7 +206,7 @@ fn what_is_further_away_never_lowers_a_count() {
 }
 
 #[test]
-fn a_hop_or_a_copy_more_never_lowers_a_count() {
+fn additional_component_never_lowers_a_count() {
     for seed in 0..20_000 {
         let mut random = Random(seed);
         let c = random.composition();
@@ -229,7 +229,7 @@ fn a_hop_or_a_copy_more_never_lowers_a_count() {
 }
 
 #[test]
-fn what_runs_in_one_place_has_no_hop() {
+fn components_in_one_place_have_no_hops() {
     for seed in 0..2_000 {
         let mut random = Random(seed);
         let mut c = random.composition();

@@ -1,5 +1,5 @@
-//! The conformance suite through every wrapper, and every fault on a virtual clock: the right
-//! answer or a clear error, never a wrong answer, never a hang.
+//! The conformance suite on every wrapper, and every fault on a virtual clock. A call must return the
+//! correct result or a clear error; it must never return a wrong result or hang.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use pellucid_storage::conformance::{check, check_failing, content};
 use pellucid_storage::retry::{Limits, Retrying};
 use pellucid_storage::wrap::Wrapped;
 use pellucid_storage::wrap::count::Count;
-use pellucid_storage::wrap::fault::{ALL, Fault, Faults, passing};
+use pellucid_storage::wrap::fault::{ALL, Fault, Faults, transient};
 use pellucid_storage::wrap::limit::Limit;
 use pellucid_storage::wrap::pace::Pace;
 use pellucid_storage::wrap::secrets::Secrets;
@@ -30,7 +30,7 @@ fn memory() -> Store {
 type Store = Arc<dyn ObjectStore>;
 type Result<T> = object_store::Result<T>;
 
-/// A store bare, in each wrapper, and in all of them.
+/// Returns a store without wrappers, in each wrapper, and in all of them.
 fn every_wrapper(inner: &Store, clock: &Arc<dyn Clock>) -> Vec<(&'static str, Store)> {
     let inner = || Arc::clone(inner);
     let no_faults = Faults::new(clock.clone(), 1, &[]);
@@ -49,7 +49,7 @@ fn every_wrapper(inner: &Store, clock: &Arc<dyn Clock>) -> Vec<(&'static str, St
     ]
 }
 
-/// A store that fails, in one that repeats; one call in so many.
+/// Returns retrying stores over stores with faults, for several fault rates.
 fn every_rate(inner: &Store, clock: &Arc<dyn Clock>, limits: Limits, faults: &[Fault]) -> Vec<(u64, Store)> {
     let failing = |every| {
         let failing = Wrapped::new(Arc::clone(inner), Faults::new(clock.clone(), every, faults));
@@ -60,7 +60,7 @@ fn every_rate(inner: &Store, clock: &Arc<dyn Clock>, limits: Limits, faults: &[F
 }
 
 #[test]
-fn memory_conforms_through_every_wrapper() {
+fn memory_store_conforms_in_every_wrapper() {
     let virtual_clock = Arc::new(Virtual::default());
     let (clock, at): (Arc<dyn Clock>, _) = (virtual_clock.clone(), Path::from("folder"));
     let inner = memory();
@@ -68,7 +68,7 @@ fn memory_conforms_through_every_wrapper() {
         let wrong = virtual_clock.run(check(&*store, &at)).unwrap_or_else(|h| panic!("{name}: {h:?}"));
         assert!(wrong.is_empty(), "{name}: {wrong:#?}");
     }
-    for (every, store) in every_rate(&inner, &clock, Limits::default(), &passing()) {
+    for (every, store) in every_rate(&inner, &clock, Limits::default(), &transient()) {
         let wrong =
             virtual_clock.run(check_failing(&*store, &at)).unwrap_or_else(|h| panic!("{every}: {h:?}"));
         assert!(wrong.is_empty(), "one in {every} fails: {wrong:#?}");
@@ -76,7 +76,7 @@ fn memory_conforms_through_every_wrapper() {
 }
 
 #[tokio::test]
-async fn the_local_file_system_conforms_through_every_wrapper() {
+async fn local_store_conforms_in_every_wrapper() {
     let folder = tempfile::tempdir().unwrap();
     let (at, clock): (_, Arc<dyn Clock>) =
         (Path::from_absolute_path(folder.path()).unwrap(), Arc::new(Live::default()));
@@ -84,7 +84,7 @@ async fn the_local_file_system_conforms_through_every_wrapper() {
     for (name, store) in every_wrapper(&local, &clock) {
         assert_eq!(check(&*store, &at).await, Vec::<String>::new(), "{name}");
     }
-    // This clock does not jump: what is waited for is brief, and nothing stalls.
+    // The clock is real, so waits are brief and nothing stalls.
     let limits = Limits { pause_ns: 10_000, ..Limits::default() };
     let brief = |fault| match fault {
         Fault::Stalled => None,
@@ -92,23 +92,23 @@ async fn the_local_file_system_conforms_through_every_wrapper() {
         Fault::Throttled(_) => Some(Fault::Throttled(1_000_000)),
         fault => Some(fault),
     };
-    let faults: Vec<Fault> = passing().into_iter().filter_map(brief).collect();
+    let faults: Vec<Fault> = transient().into_iter().filter_map(brief).collect();
     for (every, store) in every_rate(&local, &clock, limits, &faults) {
         assert_eq!(check_failing(&*store, &at).await, Vec::<String>::new(), "one in {every} fails");
     }
     let counted = Wrapped::new(local, Count::default());
     assert_eq!(check(&*counted, &at).await, Vec::<String>::new());
-    assert!(counted.around().read_bytes() > 10_000_000, "{:?}", counted.around());
-    assert!(counted.around().calls(Operation::Commit) == 1 && counted.around().failed() > 0);
-    // A copy that is made twice is a second link to the same file, and a rename of one onto the other does nothing
-    // (rename(2)): the library's name for it stays.
+    assert!(counted.interceptor().read_bytes() > 10_000_000, "{:?}", counted.interceptor());
+    assert!(counted.interceptor().calls(Operation::Commit) == 1 && counted.interceptor().failed() > 0);
+    // A retried copy is a second link to the same file, and renaming one onto the other does nothing (rename(2)), so
+    // object_store's temporary name remains.
     let of_a_copy = folder.path().join("copies_and_renames");
     let mut left = local_files(folder.path());
     left.retain(|file| !file.starts_with(&of_a_copy));
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// Every file below a folder, those too that no listing shows.
+/// Returns every file below a folder, including those that listings omit.
 fn local_files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
     let entries: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
     let (folders, mut files): (Vec<_>, Vec<_>) = entries.into_iter().partition(|path| path.is_dir());
@@ -127,11 +127,11 @@ fn faulty(
 }
 
 #[test]
-fn what_passes_is_passed_over() {
+fn transient_faults_are_retried() {
     for every in 2..20 {
         let clock = Arc::new(Virtual::default());
         let inner = memory();
-        let store = faulty(&clock, Arc::clone(&inner), every, &passing());
+        let store = faulty(&clock, Arc::clone(&inner), every, &transient());
         let (at, to) = (Path::from("a/b"), Path::from("a/c"));
         for seed in 0..40 {
             let content = content(seed, 10_000 + seed as usize);
@@ -152,25 +152,25 @@ fn what_passes_is_passed_over() {
     }
 }
 
-/// What a call says that ends with a fault, and went on for as long as it is let.
+/// Returns the error of a call that fails with `fault` in every attempt.
 fn cause(fault: Fault, has_body: bool) -> &'static str {
     match fault {
         Fault::Refused => "500 Internal Server Error (after 5 attempts)",
-        Fault::Throttled(_) => "503 Service Unavailable, come again after 3 s (after 5 attempts)",
+        Fault::Throttled(_) => "503 Service Unavailable, retry after 3 s (after 5 attempts)",
         Fault::Expired => "the token has expired",
-        Fault::Stalled => "no answer within 60 s",
+        Fault::Stalled => "no response within 60 s",
         Fault::Slow(_) => "never",
-        // Without a body there is only the answer to spoil.
-        _ if !has_body => "connection closed before the answer (after 5 attempts)",
+        // A call without a body loses its response instead.
+        _ if !has_body => "connection closed before the response (after 5 attempts)",
         Fault::Lost | Fault::Reset => "connection reset by peer (after 5 attempts)",
         Fault::Truncated => "bytes early (after 5 attempts)",
-        Fault::TooLong => "the answer has more bytes than were asked for",
-        Fault::WrongRange => "asked for bytes 0..10000 and was answered 1..10001 (after 5 attempts)",
+        Fault::TooLong => "the response is longer than the requested range",
+        Fault::WrongRange => "requested bytes 0..10000 but received 1..10001 (after 5 attempts)",
     }
 }
 
 #[test]
-fn what_does_not_pass_is_an_error_that_says_why_in_bounded_time() {
+fn every_fault_ends_with_the_right_result_or_its_error_in_bounded_time() {
     for fault in ALL {
         for every in [1, 2, 3] {
             let clock = Arc::new(Virtual::default());
@@ -185,7 +185,7 @@ fn what_does_not_pass_is_an_error_that_says_why_in_bounded_time() {
                 let check = |what: &str, ended: Result<bool>, begun: u64| {
                     let here = format!("{what}, {fault:?}, every {every}");
                     match ended {
-                        Ok(right) => assert!(right, "{here}: a wrong answer"),
+                        Ok(right) => assert!(right, "{here}: wrong result"),
                         Err(error) => {
                             let words = error.to_string();
                             assert!(words.contains(cause(fault, what == "get")), "{here}: {words}");
@@ -201,7 +201,7 @@ fn what_does_not_pass_is_an_error_that_says_why_in_bounded_time() {
                             .run(async { $call })
                             .unwrap_or_else(|h| panic!("{}, {fault:?}: {h:?}", $what));
                         let always = every == 1 && !matches!(fault, Fault::Slow(_));
-                        assert!(ended.is_err() || !always, "{}, {fault:?}: went well", $what);
+                        assert!(ended.is_err() || !always, "{}, {fault:?}: succeeded", $what);
                         check($what, ended, begun);
                     }};
                 }
@@ -222,7 +222,7 @@ fn what_does_not_pass_is_an_error_that_says_why_in_bounded_time() {
 }
 
 #[test]
-fn an_upload_that_meets_a_fault_is_whole_or_an_error_that_says_why_and_not_there() {
+fn upload_with_faults_is_complete_or_fails_without_an_object() {
     let (mut whole, mut failed) = (0, 0);
     for fault in ALL {
         for every in 1..8 {
@@ -239,7 +239,7 @@ fn an_upload_that_meets_a_fault_is_whole_or_an_error_that_says_why_and_not_there
                 };
                 let sent = sent.await;
                 if sent.is_err() {
-                    upload.abort().await.expect("giving up goes well");
+                    upload.abort().await.expect("abort succeeds");
                 }
                 sent
             });
@@ -248,25 +248,25 @@ fn an_upload_that_meets_a_fault_is_whole_or_an_error_that_says_why_and_not_there
             match uploaded.unwrap_or_else(|h| panic!("{here}: {h:?}")) {
                 Ok(_) => {
                     whole += 1;
-                    assert!(seen.is_ok_and(|bytes| bytes == content), "{here}: not what was written");
+                    assert!(seen.is_ok_and(|bytes| bytes == content), "{here}: different bytes");
                 }
                 Err(error) => {
                     failed += 1;
-                    // Parts and the end are not repeated.
+                    // Parts and the completion are not retried.
                     let words = error.to_string();
                     let once = cause(fault, false).trim_end_matches(" (after 5 attempts)");
                     assert!(words.contains(once), "{here}: {words}");
-                    // Completed, and the answer lost: there, but then whole.
-                    assert!(seen.map_or(true, |bytes| bytes == content), "{here}: a part is seen as a whole");
+                    // If the response of the completion was lost, the object exists and is complete.
+                    assert!(seen.map_or(true, |bytes| bytes == content), "{here}: partial object");
                 }
             }
         }
     }
-    assert!(whole > 10 && failed > 40, "{whole} whole, {failed} failed");
+    assert!(whole > 10 && failed > 40, "{whole} complete, {failed} failed");
 }
 
 #[test]
-fn a_final_error_is_not_tried_again_and_a_store_that_asks_for_time_gets_it() {
+fn permanent_errors_are_not_retried_and_requested_pauses_are_honoured() {
     let clock = Arc::new(Virtual::default());
     let limits = Limits::default();
     let with = |fault| Wrapped::new(memory(), Faults::new(clock.clone(), 1, &[fault]));
@@ -274,22 +274,22 @@ fn a_final_error_is_not_tried_again_and_a_store_that_asks_for_time_gets_it() {
     let store = Retrying::new(expired.clone(), clock.clone(), limits, 1);
     let error = clock.run(store.get(&Path::from("a"))).unwrap().unwrap_err();
     assert!(matches!(error, Error::Unauthenticated { .. }), "{error}");
-    assert_eq!((expired.around().calls(), clock.now_ns()), (1, 0));
+    assert_eq!((expired.interceptor().calls(), clock.now_ns()), (1, 0));
 
     let throttled = with(Fault::Throttled(7_000_000_000));
     let store = Retrying::new(throttled.clone(), clock.clone(), limits, 1);
     let error = clock.run(store.put(&Path::from("a"), "x".into())).unwrap().unwrap_err();
     assert!(error.to_string().contains("after 5 attempts"), "{error}");
-    assert_eq!((throttled.around().calls(), clock.now_ns()), (5, 4 * 7_000_000_000));
+    assert_eq!((throttled.interceptor().calls(), clock.now_ns()), (5, 4 * 7_000_000_000));
 
     let day = with(Fault::Throttled(86_400_000_000_000));
     let store = Retrying::new(day.clone(), clock.clone(), limits, 1);
     assert!(clock.run(store.put(&Path::from("a"), "x".into())).unwrap().is_err());
-    assert_eq!(day.around().calls(), 1);
+    assert_eq!(day.interceptor().calls(), 1);
 }
 
 #[test]
-fn pauses_double_and_are_spread() {
+fn pauses_double_with_jitter() {
     let took = |seed| {
         let clock = Arc::new(Virtual::default());
         let refused = Wrapped::new(memory(), Faults::new(clock.clone(), 1, &[Fault::Refused]));
@@ -298,14 +298,14 @@ fn pauses_double_and_are_spread() {
         clock.now_ns()
     };
     let all: Vec<u64> = (0..50).map(took).collect();
-    // 100, 200, 400 and 800 ms, each by half of it at most shorter.
+    // 100, 200, 400 and 800 ms, each shortened by at most half.
     assert!(all.iter().all(|ns| (750_000_000..=1_500_000_000).contains(ns)), "{all:?}");
     let distinct: std::collections::BTreeSet<&u64> = all.iter().collect();
     assert!(distinct.len() > 40, "{all:?}");
     assert_eq!(took(7), took(7));
 }
 
-/// A store without names for versions of its objects, which lists an entry in 10 s.
+/// A store without version identifiers that takes 10 s to list an entry.
 #[derive(Debug)]
 struct Bare(Arc<dyn ObjectStore>, Arc<Virtual>);
 
@@ -361,7 +361,7 @@ impl ObjectStore for Bare {
 }
 
 #[test]
-fn a_listing_that_goes_on_is_waited_for_however_long_it_is() {
+fn long_listing_with_progress_does_not_time_out() {
     let clock = Arc::new(Virtual::default());
     let bare = Arc::new(Bare(memory(), clock.clone()));
     let store = Retrying::new(bare, clock.clone(), Limits::default(), 1);
@@ -375,11 +375,11 @@ fn a_listing_that_goes_on_is_waited_for_however_long_it_is() {
 }
 
 #[test]
-fn what_was_written_anew_in_the_middle_of_a_read_is_never_mixed() {
+fn read_of_an_overwritten_object_fails_instead_of_mixing_versions() {
     let clock = Arc::new(Virtual::default());
     let (inner, at) = (memory(), Path::from("a"));
     let bare: Arc<dyn ObjectStore> = Arc::new(Bare(Arc::clone(&inner), clock.clone()));
-    // The second call breaks in its middle.
+    // The second call breaks midway.
     let store = faulty(&clock, bare, 2, &[Fault::Reset]);
     let read = clock.run(async {
         inner.put(&at, content(1, 10_000).into()).await?;
@@ -387,7 +387,7 @@ fn what_was_written_anew_in_the_middle_of_a_read_is_never_mixed() {
         let mut body = store.get(&at).await?.into_stream();
         let first = body.next().await.expect("a first piece")?;
         assert!(first == content(1, 10_000)[..5_000]);
-        // As long as before.
+        // The new version has the same length.
         inner.put(&at, content(2, 10_000).into()).await?;
         body.try_collect::<Vec<_>>().await
     });

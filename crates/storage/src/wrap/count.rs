@@ -1,4 +1,4 @@
-//! How many calls of each kind, how many bytes, how many failures.
+//! An interceptor that counts calls, bytes and failures.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,7 +8,7 @@ use futures::StreamExt;
 use object_store::{GetResult, Result};
 use pellucid_trace::Operation;
 
-use super::{Around, Call, map_body};
+use super::{Call, Interceptor, map_body};
 
 /// The operations, in the order of [`Counts`].
 const OPERATIONS: [Operation; 8] = [
@@ -22,7 +22,7 @@ const OPERATIONS: [Operation; 8] = [
     Operation::Commit,
 ];
 
-/// Counts calls and bytes.
+/// Counters of calls, bytes and failures.
 #[derive(Debug, Default)]
 pub struct Count {
     calls: [AtomicU64; 8],
@@ -32,22 +32,22 @@ pub struct Count {
 }
 
 impl Count {
-    /// Calls of a kind, failed ones included.
+    /// Returns the number of calls of a kind, including failed ones.
     pub fn calls(&self, operation: Operation) -> u64 {
         self.calls[index(operation)].load(Relaxed)
     }
 
-    /// Calls that failed, before or in the middle of their answer.
+    /// Returns the number of calls that failed before or during their response.
     pub fn failed(&self) -> u64 {
         self.failed.load(Relaxed)
     }
 
-    /// Bytes of bodies that came.
+    /// Returns the number of body bytes received.
     pub fn read_bytes(&self) -> u64 {
         self.read_bytes.load(Relaxed)
     }
 
-    /// Bytes of calls that ended well.
+    /// Returns the number of bytes sent by successful calls.
     pub fn written_bytes(&self) -> u64 {
         self.written_bytes.load(Relaxed)
     }
@@ -58,8 +58,8 @@ fn index(operation: Operation) -> usize {
 }
 
 #[async_trait]
-impl Around for Count {
-    type Pass = u64;
+impl Interceptor for Count {
+    type State = u64;
 
     async fn enter(&self, call: Call) -> Result<u64> {
         self.calls[index(call.operation)].fetch_add(1, Relaxed);
@@ -74,7 +74,7 @@ impl Around for Count {
         outcome
     }
 
-    fn answer(self: Arc<Self>, _pass: u64, result: GetResult) -> GetResult {
+    fn answer(self: Arc<Self>, _state: u64, result: GetResult) -> GetResult {
         map_body(result, |body| {
             body.inspect(move |piece| {
                 match piece {

@@ -1,8 +1,8 @@
-//! Faults on purpose: what a store does to its clients on a bad day.
+//! Fault injection: the failures of a real store, for tests.
 //!
-//! Every so many calls one goes wrong, in turn in each of the given ways. Which call meets
-//! which fault depends on nothing but the order of the calls, so that a failing test fails
-//! again. Wrap it round any store, and [`crate::retry::Retrying`] round that.
+//! One in every `n` calls fails, cycling through the given faults. Faults depend only on the order of
+//! the calls, so a failing test is reproducible. Wrap any store with it, and the result with
+//! [`crate::retry::Retrying`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,36 +13,36 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::{Error, GetResult, Result};
 use pellucid_trace::Operation;
 
-use super::{Around, Call, map_body};
+use super::{Call, Interceptor, map_body};
 use crate::clock::Clock;
 use crate::retry::Throttled;
 
-/// One way to go wrong.
+/// A kind of failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Refused with an error; nothing was done.
+    /// The call is rejected with an error and has no effect.
     Refused,
-    /// Done, but the answer is lost.
+    /// The call takes effect, but its response is lost.
     Lost,
-    /// Answered, after so long.
+    /// The response takes this many nanoseconds.
     Slow(u64),
-    /// Never answered.
+    /// The store never responds.
     Stalled,
     /// The body ends early, without an error.
     Truncated,
-    /// The body is longer than it should be.
+    /// The body is longer than the requested range.
     TooLong,
-    /// The answer is of other bytes than were asked for.
+    /// The response is for another range than the requested one.
     WrongRange,
     /// The connection breaks in the middle of the body.
     Reset,
-    /// 503, with the time after which to come again.
+    /// The store responds with 503 and a `Retry-After` of this many nanoseconds.
     Throttled(u64),
     /// The credentials have expired.
     Expired,
 }
 
-/// Every fault; the slow one takes 2 s, the throttled one asks for 3 s.
+/// Every fault. The slow one takes 2 s, and the throttled one requests a pause of 3 s.
 pub const ALL: [Fault; 10] = [
     Fault::Refused,
     Fault::Lost,
@@ -56,19 +56,19 @@ pub const ALL: [Fault; 10] = [
     Fault::Expired,
 ];
 
-/// Those that another attempt gets round.
-pub fn passing() -> Vec<Fault> {
+/// Returns the transient faults, which a retry overcomes.
+pub fn transient() -> Vec<Fault> {
     ALL.into_iter().filter(|fault| !matches!(fault, Fault::Expired | Fault::TooLong)).collect()
 }
 
-/// What a call says that met one of these and was not repeated; of a stall it says that it was not answered in time.
-pub const WORDS: [&str; 5] = [REFUSED, "503 Service Unavailable", LOST, RESET, "no answer within"];
+/// Error messages of calls that met a transient fault and were not retried; a stall ends with a timeout.
+pub const MESSAGES: [&str; 5] = [REFUSED, "503 Service Unavailable", LOST, RESET, "no response within"];
 
 const REFUSED: &str = "500 Internal Server Error";
-const LOST: &str = "connection closed before the answer";
+const LOST: &str = "connection closed before the response";
 const RESET: &str = "connection reset by peer";
 
-/// Makes every so manieth call go wrong.
+/// An interceptor that injects a fault into one in every `n` calls.
 #[derive(Debug)]
 pub struct Faults {
     clock: Arc<dyn Clock>,
@@ -78,21 +78,21 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// One fault in `every` calls (1: all of them), in the order of `faults`.
+    /// Creates an interceptor that injects one fault in `every` calls (1: all of them), in the order of `faults`.
     pub fn new(clock: Arc<dyn Clock>, every: u64, faults: &[Fault]) -> Self {
         Faults { clock, every: every.max(1), faults: faults.to_vec(), calls: AtomicU64::new(0) }
     }
 
-    /// Calls so far.
+    /// Returns the number of calls so far.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
 
     fn next(&self) -> Option<Fault> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
-        let meets_one = call % self.every == self.every - 1;
+        let fails = call % self.every == self.every - 1;
         let turn = (call / self.every) as usize;
-        meets_one.then(|| self.faults.get(turn % self.faults.len().max(1)).copied()).flatten()
+        fails.then(|| self.faults.get(turn % self.faults.len().max(1)).copied()).flatten()
     }
 }
 
@@ -101,9 +101,9 @@ fn error(words: &str) -> Error {
 }
 
 #[async_trait]
-impl Around for Faults {
-    /// What will go wrong with the answer.
-    type Pass = Option<Fault>;
+impl Interceptor for Faults {
+    /// The fault to inject into the response.
+    type State = Option<Fault>;
 
     async fn enter(&self, call: Call) -> Result<Option<Fault>> {
         let fault = self.next();
@@ -121,7 +121,7 @@ impl Around for Faults {
                 Ok(None)
             }
             Some(Fault::Stalled) => std::future::pending().await,
-            // Without a body to spoil, its answer is lost.
+            // A call without a body loses its response instead.
             Some(_) if call.operation != Operation::Read => Ok(Some(Fault::Lost)),
             fault => Ok(fault),
         }
@@ -154,7 +154,7 @@ impl Around for Faults {
     }
 }
 
-/// The first `bytes` of a body, and then what comes instead of the rest.
+/// Truncates a body after `bytes`, optionally with an error in place of the rest.
 fn cut(body: super::Body, bytes: u64, instead: Option<Error>) -> super::Body {
     let mut left = bytes as usize;
     let begun = body.map_ok(move |piece| {

@@ -1,4 +1,4 @@
-//! At most so many calls at once.
+//! An interceptor that limits concurrency.
 
 use std::sync::Arc;
 
@@ -6,22 +6,22 @@ use async_trait::async_trait;
 use object_store::Result;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{Around, Call};
+use super::{Call, Interceptor};
 
-/// Lets at most so many calls run at once; a read runs until its body ends.
+/// A limit of concurrent calls; a read counts until its body ends.
 #[derive(Debug)]
 pub struct Limit(Arc<Semaphore>);
 
 impl Limit {
-    /// At most `calls` at once, at least one.
+    /// Creates a limit of `calls` concurrent calls, at least one.
     pub fn new(calls: u32) -> Self {
         Limit(Arc::new(Semaphore::new(calls.max(1) as usize)))
     }
 }
 
 #[async_trait]
-impl Around for Limit {
-    type Pass = OwnedSemaphorePermit;
+impl Interceptor for Limit {
+    type State = OwnedSemaphorePermit;
 
     async fn enter(&self, _call: Call) -> Result<OwnedSemaphorePermit> {
         Arc::clone(&self.0)

@@ -1,10 +1,10 @@
-//! Wrappers round a store: limits, pacing, counting, faults, secrets kept.
+//! Wrappers for stores: limits, pacing, counting, fault injection and hiding secrets.
 //!
-//! Every concern is an [`Around`]: what it does before a call, to an answer's body, and after.
-//! [`Wrapped`] is the one implementation of `object_store`'s trait for all of them, so that a
-//! new operation of the trait is delegated in one place. They nest in any order; the
-//! conformance suite ([`crate::conformance`]) runs on each. Attempts are repeated elsewhere
-//! ([`crate::retry`]): that needs a loop round the call, not a hook.
+//! Each wrapper is an [`Interceptor`] with hooks before a call, after it, and for the response body.
+//! [`Wrapped`] is the only implementation of `object_store`'s trait for them, so a new operation of
+//! the trait is delegated in one place. Wrappers nest in any order, and the conformance suite
+//! ([`crate::conformance`]) covers each of them. Retries ([`crate::retry`]) need a loop around the
+//! call instead of hooks, so they are separate.
 
 pub mod count;
 pub mod fault;
@@ -29,76 +29,76 @@ use pellucid_trace::Operation;
 /// A call that is about to be made.
 #[derive(Debug, Clone, Copy)]
 pub struct Call {
-    /// What will be done.
+    /// Requested operation.
     pub operation: Operation,
-    /// Bytes that it carries to the store.
+    /// Bytes sent to the store.
     pub sent_bytes: u64,
 }
 
-/// What a wrapper does round the calls to a store.
+/// Hooks around the calls to a store.
 #[async_trait]
-pub trait Around: fmt::Debug + Send + Sync + 'static {
-    /// What a call holds from its beginning to the end of its answer's body.
-    type Pass: Send + 'static;
+pub trait Interceptor: fmt::Debug + Send + Sync + 'static {
+    /// State of a call, held from its start to the end of its response body.
+    type State: Send + 'static;
 
-    /// Before a call. An error ends it without the store having seen it.
-    async fn enter(&self, call: Call) -> Result<Self::Pass>;
+    /// Runs before a call. An error ends the call before it reaches the store.
+    async fn enter(&self, call: Call) -> Result<Self::State>;
 
-    /// After a call without a body, or that failed; what it returns is the outcome.
-    async fn leave(&self, pass: Self::Pass, outcome: Result<()>) -> Result<()> {
-        drop(pass);
+    /// Runs after a call that has no body or that failed. The returned result replaces the outcome.
+    async fn leave(&self, state: Self::State, outcome: Result<()>) -> Result<()> {
+        drop(state);
         outcome
     }
 
-    /// An answer with a body; as it is, it holds the pass until the body ends.
-    fn answer(self: Arc<Self>, pass: Self::Pass, result: GetResult) -> GetResult {
-        map_body(result, move |body| body.inspect(move |_| _ = &pass).boxed())
+    /// Wraps a response with a body. The default holds the state until the body ends.
+    fn answer(self: Arc<Self>, state: Self::State, result: GetResult) -> GetResult {
+        map_body(result, move |body| body.inspect(move |_| _ = &state).boxed())
     }
 }
 
-/// Maps the errors of calls, such as a client's own words to kinds of error. Bodies keep theirs.
+/// Maps the errors of calls, such as a client's messages to error kinds. Errors of bodies are unchanged.
 #[derive(Debug)]
 pub struct MapErrors(pub fn(object_store::Error) -> object_store::Error);
 
 #[async_trait]
-impl Around for MapErrors {
-    type Pass = ();
+impl Interceptor for MapErrors {
+    type State = ();
 
     async fn enter(&self, _call: Call) -> Result<()> {
         Ok(())
     }
 
-    async fn leave(&self, _pass: (), outcome: Result<()>) -> Result<()> {
+    async fn leave(&self, _state: (), outcome: Result<()>) -> Result<()> {
         outcome.map_err(self.0)
     }
 }
 
-/// An answer's body.
+/// A response body.
 pub type Body = BoxStream<'static, Result<bytes::Bytes>>;
 
-/// The same answer with another body.
+/// Replaces the body of a response.
 pub(crate) fn map_body(result: GetResult, map: impl FnOnce(Body) -> Body) -> GetResult {
     let GetResult { meta, range, attributes, .. } = &result;
     let (meta, range, attributes) = (meta.clone(), range.clone(), attributes.clone());
     GetResult { payload: GetResultPayload::Stream(map(result.into_stream())), meta, range, attributes }
 }
 
-/// A store with something round it.
+/// A store with an interceptor.
 #[derive(Debug)]
-pub struct Wrapped<A> {
+pub struct Wrapped<I> {
     inner: Arc<dyn ObjectStore>,
-    around: Arc<A>,
+    interceptor: Arc<I>,
 }
 
-impl<A: Around> Wrapped<A> {
-    /// `around` round `inner`.
-    pub fn new(inner: Arc<dyn ObjectStore>, around: A) -> Arc<Self> {
-        Arc::new(Wrapped { inner, around: Arc::new(around) })
+impl<I: Interceptor> Wrapped<I> {
+    /// Wraps `inner` with `interceptor`.
+    pub fn new(inner: Arc<dyn ObjectStore>, interceptor: I) -> Arc<Self> {
+        Arc::new(Wrapped { inner, interceptor: Arc::new(interceptor) })
     }
 
-    /// What is round it.
-    pub fn around(&self) -> &A {
-        &self.around
+    /// Returns the interceptor.
+    pub fn interceptor(&self) -> &I {
+        &self.interceptor
     }
 
     async fn call<T>(
@@ -107,36 +107,36 @@ impl<A: Around> Wrapped<A> {
         sent_bytes: u64,
         run: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
-        through(&*self.around, operation, sent_bytes, run).await
+        intercept(&*self.interceptor, operation, sent_bytes, run).await
     }
 }
 
-async fn through<A: Around, T>(
-    around: &A,
+async fn intercept<I: Interceptor, T>(
+    interceptor: &I,
     operation: Operation,
     sent_bytes: u64,
     run: impl Future<Output = Result<T>> + Send,
 ) -> Result<T> {
-    let pass = around.enter(Call { operation, sent_bytes }).await?;
+    let state = interceptor.enter(Call { operation, sent_bytes }).await?;
     let (value, outcome) = match run.await {
         Ok(value) => (Some(value), Ok(())),
         Err(error) => (None, Err(error)),
     };
-    around.leave(pass, outcome).await?;
+    interceptor.leave(state, outcome).await?;
     value.ok_or_else(|| object_store::Error::Generic {
         store: "wrapper",
-        source: "a failed call cannot be made good afterwards".into(),
+        source: "an interceptor cannot turn a failed call into a success".into(),
     })
 }
 
-impl<A: Around> fmt::Display for Wrapped<A> {
+impl<I: Interceptor> fmt::Display for Wrapped<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
     }
 }
 
 #[async_trait]
-impl<A: Around> ObjectStore for Wrapped<A> {
+impl<I: Interceptor> ObjectStore for Wrapped<I> {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         let bytes = payload.content_length() as u64;
         self.call(Operation::Write, bytes, self.inner.put_opts(location, payload, options)).await
@@ -147,22 +147,22 @@ impl<A: Around> ObjectStore for Wrapped<A> {
         location: &Path,
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        let begun = self.inner.put_multipart_opts(location, options);
-        let inner = self.call(Operation::Write, 0, begun).await?;
-        Ok(Box::new(WrappedUpload { inner, around: Arc::clone(&self.around) }))
+        let upload = self.inner.put_multipart_opts(location, options);
+        let inner = self.call(Operation::Write, 0, upload).await?;
+        Ok(Box::new(WrappedUpload { inner, interceptor: Arc::clone(&self.interceptor) }))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         if options.head {
             return self.call(Operation::Head, 0, self.inner.get_opts(location, options)).await;
         }
-        let pass = self.around.enter(Call { operation: Operation::Read, sent_bytes: 0 }).await?;
+        let state = self.interceptor.enter(Call { operation: Operation::Read, sent_bytes: 0 }).await?;
         match self.inner.get_opts(location, options).await {
-            Ok(result) => Ok(Arc::clone(&self.around).answer(pass, result)),
+            Ok(result) => Ok(Arc::clone(&self.interceptor).answer(state, result)),
             Err(error) => {
-                let left = self.around.leave(pass, Err(error)).await;
+                let left = self.interceptor.leave(state, Err(error)).await;
                 Err(left.err().unwrap_or(object_store::Error::NotImplemented {
-                    operation: "making a failed read good".to_string(),
+                    operation: "turning a failed read into a success".to_string(),
                     implementer: "wrapper".to_string(),
                 }))
             }
@@ -170,17 +170,17 @@ impl<A: Around> ObjectStore for Wrapped<A> {
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        let (inner, around) = (Arc::clone(&self.inner), Arc::clone(&self.around));
+        let (inner, interceptor) = (Arc::clone(&self.inner), Arc::clone(&self.interceptor));
         locations
             .and_then(move |location| {
-                let (inner, around) = (Arc::clone(&inner), Arc::clone(&around));
+                let (inner, interceptor) = (Arc::clone(&inner), Arc::clone(&interceptor));
                 async move {
                     let one = futures::stream::once(async move { Ok(location) }).boxed();
                     let deleted = inner.delete_stream(one).try_collect::<Vec<Path>>();
-                    let mut deleted = through(&*around, Operation::Delete, 0, deleted).await?;
+                    let mut deleted = intercept(&*interceptor, Operation::Delete, 0, deleted).await?;
                     deleted.pop().ok_or_else(|| object_store::Error::Generic {
                         store: "wrapper",
-                        source: "the store did not say what it deleted".into(),
+                        source: "the store returned no location for a deletion".into(),
                     })
                 }
             })
@@ -188,15 +188,15 @@ impl<A: Around> ObjectStore for Wrapped<A> {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        let (around, entries) = (Arc::clone(&self.around), self.inner.list(prefix));
+        let (interceptor, entries) = (Arc::clone(&self.interceptor), self.inner.list(prefix));
         let listed = async move {
-            // One call for as many pages as there are: the pass is held for all of them.
-            let pass = around.enter(Call { operation: Operation::List, sent_bytes: 0 }).await?;
+            // A listing of several pages counts as one call, which holds its state throughout.
+            let state = interceptor.enter(Call { operation: Operation::List, sent_bytes: 0 }).await?;
             let entries: Vec<Result<ObjectMeta>> = entries.collect().await;
             let failed = entries.iter().position(Result::is_err);
             let mut entries = entries;
             let error = failed.map(|at| entries.swap_remove(at)).and_then(Result::err);
-            around.leave(pass, error.map_or(Ok(()), Err)).await?;
+            interceptor.leave(state, error.map_or(Ok(()), Err)).await?;
             Ok(futures::stream::iter(entries))
         };
         listed.try_flatten_stream().boxed()
@@ -215,34 +215,34 @@ impl<A: Around> ObjectStore for Wrapped<A> {
     }
 }
 
-/// A multipart upload, its parts and its end as calls of their own.
-struct WrappedUpload<A> {
+/// A multipart upload whose parts and completion are intercepted as separate calls.
+struct WrappedUpload<I> {
     inner: Box<dyn MultipartUpload>,
-    around: Arc<A>,
+    interceptor: Arc<I>,
 }
 
-impl<A> fmt::Debug for WrappedUpload<A> {
+impl<I> fmt::Debug for WrappedUpload<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
     }
 }
 
 #[async_trait]
-impl<A: Around> MultipartUpload for WrappedUpload<A> {
+impl<I: Interceptor> MultipartUpload for WrappedUpload<I> {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         let bytes = data.content_length() as u64;
-        // Asked for at once: the order of the calls is the order of the parts.
+        // Called eagerly, since the order of the calls determines the order of the parts.
         let part: BoxFuture<'static, Result<()>> = self.inner.put_part(data);
-        let around = Arc::clone(&self.around);
-        async move { through(&*around, Operation::Write, bytes, part).await }.boxed()
+        let interceptor = Arc::clone(&self.interceptor);
+        async move { intercept(&*interceptor, Operation::Write, bytes, part).await }.boxed()
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        through(&*self.around, Operation::Commit, 0, self.inner.complete()).await
+        intercept(&*self.interceptor, Operation::Commit, 0, self.inner.complete()).await
     }
 
     async fn abort(&mut self) -> Result<()> {
-        // Giving up must not be kept from happening.
+        // Not intercepted: an abort must always reach the store.
         self.inner.abort().await
     }
 }

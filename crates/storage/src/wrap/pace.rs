@@ -1,4 +1,4 @@
-//! A store as slow as a link: bytes in both directions share one rate.
+//! An interceptor that emulates a slow link: bytes in both directions share one rate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,26 +7,26 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use object_store::{GetResult, Result};
 
-use super::{Around, Call, map_body};
+use super::{Call, Interceptor, map_body};
 use crate::clock::Clock;
 
-/// Moves bytes at a rate, and answers after a latency.
+/// A link with a rate and a latency.
 #[derive(Debug)]
 pub struct Pace {
     clock: Arc<dyn Clock>,
     bytes_per_s: f64,
     latency_ns: u64,
-    /// When the link has moved all that was asked of it.
+    /// Time at which the link has moved all requested bytes.
     free_ns: AtomicU64,
 }
 
 impl Pace {
-    /// `bytes_per_s` (more than 0) for all calls together; each call waits `latency_ns` first.
+    /// Creates a link with `bytes_per_s` (more than 0) for all calls together; each call first waits `latency_ns`.
     pub fn new(clock: Arc<dyn Clock>, bytes_per_s: f64, latency_ns: u64) -> Self {
         Pace { clock, bytes_per_s: bytes_per_s.max(1.0), latency_ns, free_ns: AtomicU64::new(0) }
     }
 
-    /// Waits until the link has moved `bytes` after all that was asked before.
+    /// Waits until the link has moved all earlier bytes and then `bytes`.
     async fn moved(&self, bytes: u64) {
         let takes = (bytes as f64 * 1e9 / self.bytes_per_s) as u64;
         let now = self.clock.now_ns();
@@ -40,8 +40,8 @@ impl Pace {
 }
 
 #[async_trait]
-impl Around for Pace {
-    type Pass = ();
+impl Interceptor for Pace {
+    type State = ();
 
     async fn enter(&self, call: Call) -> Result<()> {
         self.clock.sleep(self.latency_ns).await;
@@ -49,7 +49,7 @@ impl Around for Pace {
         Ok(())
     }
 
-    fn answer(self: Arc<Self>, _pass: (), result: GetResult) -> GetResult {
+    fn answer(self: Arc<Self>, _state: (), result: GetResult) -> GetResult {
         map_body(result, |body| {
             body.then(move |piece| {
                 let pace = Arc::clone(&self);
@@ -73,7 +73,7 @@ mod tests {
     use object_store::{ObjectStore, ObjectStoreExt};
 
     #[test]
-    fn all_calls_share_one_rate() {
+    fn calls_share_one_rate() {
         let clock = Arc::new(Virtual::default());
         let pace = Pace::new(clock.clone(), 1e6, 1_000_000);
         let store: Arc<dyn ObjectStore> = Wrapped::new(Arc::new(InMemory::new()), pace);

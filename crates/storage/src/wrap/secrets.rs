@@ -1,8 +1,8 @@
-//! Errors without credentials in them.
+//! Removes credentials from errors.
 //!
-//! Stores repeat what they were sent: S3's answer to an expired token holds the token, and a
-//! client's error may hold a URL with its user. What a store was opened with is known, so it
-//! is taken out of every error's text before anyone can print, log or record it.
+//! Stores echo what they receive: S3's response to an expired token contains the token, and a
+//! client's error may contain a URL with user and password. The credentials that open a store are
+//! known, so they are removed from every error before it can be printed, logged or recorded.
 
 use std::error::Error as _;
 
@@ -13,19 +13,19 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use object_store::{Error, GetResult, Result};
 
-use super::{Around, Call, map_body};
+use super::{Call, Interceptor, map_body};
 
-/// What stands where a secret stood.
+/// Replacement for a secret.
 const HIDDEN: &str = "[hidden]";
 
-/// What stands round the token in S3's answer to one that has expired. It may be the client's own, which an
-/// instance or a web identity gave it.
+/// Tags around the token in S3's response to an expired one. The token may be unknown here, if the client
+/// got it from an instance profile or a web identity.
 const TOKEN: [&str; 2] = ["<Token-0>", "</Token-0>"];
 
-/// Shorter texts are no secrets, and would be found inside words.
+/// Minimum length of a secret; shorter texts would match inside words.
 const MIN_LENGTH: usize = 4;
 
-/// Takes secrets out of errors.
+/// A set of secrets to remove from errors.
 #[derive(Clone)]
 pub struct Secrets(Arc<Vec<String>>);
 
@@ -36,14 +36,14 @@ impl fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// Keeps `secrets`, longest first, so that none is left over inside another.
+    /// Creates a set of secrets. Longer ones are replaced first, since they may contain shorter ones.
     pub fn new(secrets: impl IntoIterator<Item = String>) -> Self {
         let mut kept: Vec<String> = secrets.into_iter().filter(|s| s.len() >= MIN_LENGTH).collect();
         kept.sort_by_key(|s| std::cmp::Reverse(s.len()));
         Secrets(Arc::new(kept))
     }
 
-    /// `text` without the secrets.
+    /// Returns `text` without the secrets.
     pub fn hide(&self, text: &str) -> String {
         self.0.iter().fold(without_tokens(text), |text, secret| text.replace(secret, HIDDEN))
     }
@@ -52,7 +52,7 @@ impl Secrets {
         text.contains(TOKEN[0]) || self.0.iter().any(|secret| text.contains(secret))
     }
 
-    /// The error as it is, unless it or what caused it holds a secret.
+    /// Returns the error without secrets; unchanged if neither it nor its causes contain one.
     pub fn hide_in(&self, error: Error) -> Error {
         let mut texts = vec![error.to_string(), format!("{error:?}")];
         let mut cause = error.source();
@@ -79,7 +79,7 @@ impl Secrets {
     }
 }
 
-/// `text` without tokens in it; one that is cut off takes the rest along.
+/// Returns `text` without tokens; a token without an end tag hides the rest of the text.
 fn without_tokens(text: &str) -> String {
     let (mut kept, mut rest) = (String::new(), text);
     while let Some((before, token)) = rest.split_once(TOKEN[0]) {
@@ -91,18 +91,18 @@ fn without_tokens(text: &str) -> String {
 }
 
 #[async_trait]
-impl Around for Secrets {
-    type Pass = ();
+impl Interceptor for Secrets {
+    type State = ();
 
     async fn enter(&self, _call: Call) -> Result<()> {
         Ok(())
     }
 
-    async fn leave(&self, _pass: (), outcome: Result<()>) -> Result<()> {
+    async fn leave(&self, _state: (), outcome: Result<()>) -> Result<()> {
         outcome.map_err(|e| self.hide_in(e))
     }
 
-    fn answer(self: Arc<Self>, _pass: (), result: GetResult) -> GetResult {
+    fn answer(self: Arc<Self>, _state: (), result: GetResult) -> GetResult {
         map_body(result, |body| body.map(move |piece| piece.map_err(|e| self.hide_in(e))).boxed())
     }
 }
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_hidden_in_the_error_and_in_its_cause() {
+    fn secrets_are_hidden_in_errors_and_their_causes() {
         let secrets = Secrets::new(["hunter2hunter2".to_string(), "hunter2".to_string(), String::new()]);
         let error = Error::Unauthenticated {
             path: "a/hunter2".into(),
@@ -126,9 +126,9 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_nobody_named_is_hidden_where_s3_repeats_it() {
-        let said = "<Code>ExpiredToken</Code><Token-0>FwoGZX</Token-0><RequestId>1</RequestId>";
-        let error = Error::Generic { store: "S3", source: said.into() };
+    fn unknown_token_in_an_s3_error_is_hidden() {
+        let message = "<Code>ExpiredToken</Code><Token-0>FwoGZX</Token-0><RequestId>1</RequestId>";
+        let error = Error::Generic { store: "S3", source: message.into() };
         let hidden = Secrets::new([]).hide_in(error);
         let shown = format!("{hidden} {hidden:?}");
         assert!(
