@@ -287,7 +287,7 @@ def test_a_full_disk_under_the_trace_does_not_cost_the_result(tmp_path):
         slowly = ("--solver", "gd", "--step", 1e-6, "--tolerance", 0, "--iterations", 100_000, "--partitions", 16)
         command = ("logistic-regression", data, "--label", "y", "--json", *slowly)
         ran = binary.run("iterate", *command, "--trace", disk.path / "q.trace")
-    assert ran.code == 1 and "q.trace is not whole" in ran.err and "space" in ran.err.lower(), ran.err
+    assert ran.code == 1 and "q.trace is incomplete" in ran.err and "space" in ran.err.lower(), ran.err
     assert len(ran.json()["result"]["coefficients"]) == 1
 
 

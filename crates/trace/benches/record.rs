@@ -1,5 +1,5 @@
-//! What recording costs the thread that ran the work: one monotask (budget:
-//! 100 ns, with no clock read in it), and one registration beside it.
+//! Measures the cost of recording for the thread that does the work: one monotask
+//! (budget: 100 ns, without a clock read), and one registration.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -67,19 +67,19 @@ fn monotask() -> Monotask {
     }
 }
 
-/// Core time of this thread: what recording takes from its work, on a machine
-/// that others use too.
+/// Returns the core time of this thread, which is independent of other load on the
+/// machine.
 fn core_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid timespec for the call to fill.
     let status = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    assert_eq!(status, 0, "no clock of the thread's core time");
+    assert_eq!(status, 0, "cannot read the thread's core time");
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Times `events` calls of `record`, in batches with a pause after each for the
-/// writer: without one, a loop that does nothing but record outruns it, which no
-/// job does, and measures how memory grows.
+/// Times `events` calls of `record` in batches, with a pause for the writer after
+/// each. Without pauses, a loop that only records would outrun the writer, unlike
+/// real jobs, and measure memory growth.
 fn in_batches(events: u64, record: impl Fn()) -> Duration {
     const BATCH: u64 = 2_000;
     let mut total = Duration::ZERO;

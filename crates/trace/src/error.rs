@@ -1,4 +1,4 @@
-//! What can go wrong with a trace. Every message says what, where, and the way out.
+//! Errors of writing and reading traces. Every message names the cause, the place and a remedy.
 
 use std::fmt;
 use std::io;
@@ -6,78 +6,78 @@ use std::path::{Path, PathBuf};
 
 use crate::{FORMAT_MAJOR, Trace};
 
-/// Why a trace could not be written or read.
+/// An error from writing or reading a trace.
 ///
-/// `path` is `None` where the trace did not come from a file.
+/// `path` is `None` if the trace is not a file.
 #[derive(Debug)]
 pub enum TraceError {
     /// The file could not be created, opened or read.
     Io {
         /// The file.
         path: Option<PathBuf>,
-        /// What was tried: `create`, `read`.
+        /// The attempted action: `create`, `read`.
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Writing failed on the way (disk full, file system gone). The job went on.
+    /// Writing failed midway (disk full, file system gone). The job was not affected.
     NotWritten {
-        /// The file; it holds what was written before the failure, in whole blocks.
+        /// The file; it holds the whole blocks written before the failure.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
-        /// What was kept in memory: everything, if the recorder was told to keep.
+        /// The records kept in memory: all of them if [`RecorderOptions::keep`](crate::RecorderOptions::keep) is set.
         kept: Box<Trace>,
     },
-    /// The file does not begin as a trace does.
+    /// The file does not start like a trace.
     NotATrace {
         /// The file.
         path: Option<PathBuf>,
-        /// What it begins with instead.
+        /// Cause.
         why: String,
     },
-    /// A later major version of Pellucid wrote it.
+    /// The trace has a newer major version.
     NewerMajor {
         /// The file.
         path: Option<PathBuf>,
-        /// Its `format`.
+        /// The `format` of its header.
         format: String,
     },
-    /// A whole block holds a line that is no record, or one that breaks the format.
+    /// A whole block contains a line that is not a record, or a record that violates the format.
     Malformed {
         /// The file.
         path: Option<PathBuf>,
         /// Line of the decompressed file, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// Cause.
         why: String,
     },
-    /// A record that cannot follow those before it (an index that was not registered).
+    /// A record does not fit the preceding ones (it refers to an unregistered index).
     Invalid {
-        /// What is wrong with it.
+        /// Cause.
         why: String,
     },
-    /// `finish` was called before.
+    /// `finish` was called more than once.
     Finished,
 }
 
-/// ` /path/to/it`, or nothing for a trace that is not a file.
+/// Returns ` /path/to/trace`, or an empty string for a trace that is not a file.
 fn at(path: &Option<PathBuf>) -> String {
     path.as_deref().map(|p: &Path| format!(" {}", p.display())).unwrap_or_default()
 }
 
-/// What the user can do about an I/O error, by its kind.
+/// Returns the remedy for an I/O error by its kind.
 fn way_out(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "free space there, or give --trace a path on another disk"
         }
-        io::ErrorKind::NotFound => "check the path; a trace's folder must exist before",
+        io::ErrorKind::NotFound => "check the path; the folder of a trace must exist",
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            "choose a path that you may use, or change its permissions"
+            "choose an accessible path, or change its permissions"
         }
-        io::ErrorKind::IsADirectory => "give the path of a file, not of a folder",
-        _ => "check the disk that it is on, or choose another path",
+        io::ErrorKind::IsADirectory => "give the path of a file instead of a folder",
+        _ => "check its disk, or choose another path",
     }
 }
 
@@ -89,7 +89,7 @@ impl fmt::Display for TraceError {
             }
             TraceError::NotWritten { path, source, .. } => write!(
                 f,
-                "trace {} is not whole: {source}; the job was not affected; {}",
+                "trace {} is incomplete: {source}; the job was not affected; {}",
                 path.display(),
                 way_out(source)
             ),
@@ -99,21 +99,21 @@ impl fmt::Display for TraceError {
             }
             TraceError::NewerMajor { path, format } => write!(
                 f,
-                "trace{} has format `{format}`, this build reads up to major version \
-                 {FORMAT_MAJOR}; upgrade pellucid to read it",
+                "cannot read trace{}: this build supports format major version {FORMAT_MAJOR}, not `{format}`; \
+                 upgrade pellucid",
                 at(path)
             ),
             TraceError::Malformed { path, line, why } => write!(
                 f,
-                "trace{}, line {line}: {why}; look at it with `zstdcat TRACE | sed -n {line}p` \
-                 and report it to whoever wrote the trace",
+                "malformed trace{}, line {line}: {why}; inspect it with `zstdcat TRACE | sed -n {line}p` \
+                 and report it to the producer of the trace",
                 at(path)
             ),
             TraceError::Invalid { why } => {
-                write!(f, "record does not fit its trace: {why}; register an entity before what refers to it")
+                write!(f, "invalid record: {why}; register an entity before records that refer to it")
             }
             TraceError::Finished => {
-                write!(f, "this recorder was finished before; start another for another trace")
+                write!(f, "the recorder has already finished; start another one for another trace")
             }
         }
     }

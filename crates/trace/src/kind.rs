@@ -1,4 +1,4 @@
-//! Kinds of resource that analyses know by name. Kinds are open: the field is a string.
+//! Kinds of resources with a meaning to analyses. The field is a string, so producers may use others.
 
 /// The cores of a machine; capacity in cores.
 pub const CPU: &str = "cpu";

@@ -1,14 +1,14 @@
-//! What a job did: the records of a trace, what collects them, and what reads them back.
+//! The trace format: the records of a job, a recorder that writes them, and a reader.
 //!
-//! Producers (engine, plugin, log readers, probes) hand records to a
-//! [`Recorder`]; analyses take a [`Trace`]. Neither knows the other: the format
-//! between them is specified in `docs/trace-format.md` and versioned
-//! ([`FORMAT_MAJOR`], [`FORMAT_MINOR`]), so that a trace outlives the build that
+//! Producers (engine, plugin, log readers, probes) pass records to a
+//! [`Recorder`]; analyses read a [`Trace`]. They depend only on the format,
+//! which is specified in `docs/trace-format.md` and versioned
+//! ([`FORMAT_MAJOR`], [`FORMAT_MINOR`]), so a trace outlives the build that
 //! wrote it.
 //!
-//! A trace is a file of zstd frames, each of whole JSON lines: `zstdcat` and
-//! `jq` read it, a cut costs at most its last frame, and an event takes less
-//! than 40 bytes on disk.
+//! A trace is a file of zstd frames, each of whole JSON lines. `zstdcat` and
+//! `jq` can read it, truncation loses at most the last frame, and an event takes
+//! less than 40 bytes on disk.
 //!
 //! ```
 //! use pellucid_trace::{Job, Machine, Recorder, RecorderOptions};
@@ -28,8 +28,8 @@
 //! # Ok::<(), pellucid_trace::TraceError>(())
 //! ```
 //!
-//! This crate judges nothing: what a trace means is the model's business. It
-//! depends on no other part of the project.
+//! This crate does not interpret traces; `pellucid-model` does. It depends on no
+//! other crate of the workspace.
 
 mod application;
 mod check;
@@ -51,11 +51,11 @@ pub use record::*;
 pub use recorder::{Recorder, RecorderOptions};
 pub use trace::{Trace, union_ns};
 
-/// Major version of the format that this build writes. It reads this one and every older one.
+/// Major version of the format that this build writes. It reads this version and all older ones.
 pub const FORMAT_MAJOR: u32 = 1;
-/// Minor version of the format that this build writes. Newer ones are read too, without what they added.
+/// Minor version of the format that this build writes. It also reads newer ones, but skips their additions.
 pub const FORMAT_MINOR: u32 = 3;
 
-/// Most bytes of lines in one block. A reader refuses more, so that a damaged
-/// file cannot make it hold more memory than this.
+/// Maximum bytes of lines in one block. The reader rejects larger blocks, which bounds its memory even
+/// for a damaged file.
 const MAX_BLOCK_BYTES: usize = 16 << 20;

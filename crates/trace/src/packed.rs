@@ -1,42 +1,42 @@
-//! Millions of pipelined tasks in memory.
+//! A compact in-memory encoding for millions of pipelined tasks.
 //!
-//! A [`PipelinedTask`] takes over 600 bytes, most of them room for what its log
-//! did not record or for the upper halves of small numbers. Packed, each takes
-//! what its numbers need: a word of which fields are there, then seven bits a
-//! byte. Logs count most times in milliseconds, so times of whole milliseconds are kept as
-//! such, and a launch as its distance from the one before it. Analyses pass over all
-//! tasks a few times and keep what they need, so reading in order is all that is offered;
-//! a pass costs about as much a task as a miss of the cache.
+//! A [`PipelinedTask`] takes over 600 bytes, mostly for absent fields and the upper
+//! halves of small numbers. The packed form is a bit mask of the present fields
+//! followed by variable-length integers of seven bits per byte. Logs record most
+//! times in milliseconds, so whole milliseconds are stored as such, and a launch is
+//! stored as the difference from the previous one. Analyses scan all tasks a few
+//! times and keep what they need, so only sequential reads are supported; reading a
+//! task costs about as much as a cache miss.
 //!
-//! What failed says why in words; there are few different ones, so those are
-//! kept once each, and no more than a fixed number of them.
+//! Error messages of failed tasks repeat, so each distinct message is stored once,
+//! up to a fixed number of messages.
 
 use crate::pipelined::*;
 use crate::record::Outcome;
 
-/// Bytes a chunk holds. Chunks, so that growing never copies what is there.
+/// Size of a chunk. Chunks avoid copying existing tasks on growth.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Different words of failures that are kept; past them a failure has its kind only.
+/// Maximum number of distinct error messages; further failures keep only their kind.
 const MAX_ERRORS: usize = 256;
-/// More than any task takes: 8 bytes of mask, 60 numbers of at most 10 bytes (a time may be two).
+/// Upper bound of a task's size: 8 bytes of mask, 60 numbers of at most 10 bytes (a time may take two).
 const MAX_TASK_BYTES: usize = 8 + 60 * 10;
 const MS: u64 = 1_000_000;
-/// Says that a time follows as it is. Greater than what any other time is kept as.
+/// Marks a time that follows in nanoseconds; greater than the encoding of any other time.
 const LONG: u64 = u64::MAX;
 
-/// Pipelined tasks in the order in which they were pushed; read by [`PipelinedTasks::iter`].
+/// A packed sequence of pipelined tasks, in the order of insertion.
 #[derive(Debug, Clone, Default)]
 pub struct PipelinedTasks {
     chunks: Vec<Vec<u8>>,
     tasks: usize,
     errors: Vec<String>,
-    /// Launch of the task that was pushed last.
+    /// Launch of the last task.
     last_launched_ns: u64,
-    /// Taken from every launch: see [`PipelinedTasks::count_from`].
+    /// Subtracted from every launch; see [`PipelinedTasks::count_from`].
     origin_ns: u64,
 }
 
-/// The times that may be absent, each with its bit in the mask.
+/// The optional times, each with its bit in the mask.
 macro_rules! with_times {
     ($then:ident, $task:ident) => {
         $then!($task:
@@ -45,7 +45,7 @@ macro_rules! with_times {
     };
 }
 
-/// The other fields that are numbers and may be absent.
+/// The other optional numbers, each with its bit in the mask.
 macro_rules! with_amounts {
     ($then:ident, $task:ident) => {
         $then!($task:
@@ -56,7 +56,7 @@ macro_rules! with_amounts {
     };
 }
 
-/// The blocked times, each with its bit; a second bit, [`BOUND`] higher, says that it is a bound.
+/// The blocked times, each with its bit; a second bit, [`BOUND`] higher, marks an upper bound.
 macro_rules! with_blocked {
     ($then:ident, $task:ident) => {
         $then!($task:
@@ -72,7 +72,7 @@ const OUTCOME: u32 = 41; // two bits
 const LOCALITY: u32 = 43; // three bits
 const FAILURE: u32 = 46; // four bits
 const ERROR: u32 = 50;
-/// It was launched before the task before it.
+/// The task was launched before its predecessor.
 const EARLIER: u32 = 54;
 
 const OUTCOMES: [Outcome; 3] = [Outcome::Ok, Outcome::Failed, Outcome::Cancelled];
@@ -90,30 +90,30 @@ const FAILURES: [Failure; 8] = [
 ];
 
 impl PipelinedTasks {
-    /// How many there are.
+    /// Returns the number of tasks.
     pub fn len(&self) -> usize {
         self.tasks
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no tasks.
     pub fn is_empty(&self) -> bool {
         self.tasks == 0
     }
 
-    /// Each task, in the order in which they were pushed.
+    /// Returns an iterator over the tasks in the order of insertion.
     pub fn iter(&self) -> Iter<'_> {
         Iter { tasks: self, chunk: 0, at: 0, left: self.tasks, launched_ns: 0 }
     }
 
-    /// Bytes that the tasks take in memory.
+    /// Returns the memory that the tasks take.
     pub fn memory_bytes(&self) -> usize {
         let errors: usize = self.errors.iter().map(String::capacity).sum();
         self.chunks.iter().map(Vec::capacity).sum::<usize>() + errors
     }
 
-    /// Counts every launch, so far and later, from `origin_ns` on the clock on
-    /// which it was given: for a producer that learns the trace's origin last.
-    /// What was launched before the origin is launched at it.
+    /// Makes every launch, past and future, relative to `origin_ns` on the clock of
+    /// the pushed launches, for producers that learn the trace's origin last.
+    /// Launches before the origin become 0.
     pub fn count_from(&mut self, origin_ns: u64) {
         self.origin_ns = origin_ns;
     }
@@ -122,11 +122,11 @@ impl PipelinedTasks {
     pub fn push(&mut self, task: &PipelinedTask) {
         let fits = |chunk: &Vec<u8>| chunk.len() + MAX_TASK_BYTES <= CHUNK_BYTES;
         if !self.chunks.last().is_some_and(fits) {
-            // The first few of them need no megabyte.
+            // The first chunk grows on demand, so a few tasks do not take a mebibyte.
             let room = if self.chunks.is_empty() { 0 } else { CHUNK_BYTES };
             self.chunks.push(Vec::with_capacity(room));
         }
-        let error = task.error.as_deref().and_then(|words| self.error(words));
+        let error = task.error.as_deref().and_then(|message| self.error(message));
         if let Some(chunk) = self.chunks.last_mut() {
             pack(task, self.last_launched_ns, error, chunk);
             self.last_launched_ns = task.launched_ns;
@@ -134,22 +134,22 @@ impl PipelinedTasks {
         }
     }
 
-    /// Changes the words of failures, each of them once.
+    /// Applies `change` to each distinct error message.
     pub fn map_errors(&mut self, mut change: impl FnMut(&mut String)) {
         self.errors.iter_mut().for_each(&mut change);
     }
 
-    fn error(&mut self, words: &str) -> Option<u64> {
-        let known = self.errors.iter().position(|known| known == words);
+    fn error(&mut self, message: &str) -> Option<u64> {
+        let known = self.errors.iter().position(|known| known == message);
         if known.is_none() && self.errors.len() < MAX_ERRORS {
-            self.errors.push(words.to_owned());
+            self.errors.push(message.to_owned());
             return Some(self.errors.len() as u64 - 1);
         }
         known.map(|at| at as u64)
     }
 }
 
-/// The same tasks in the same order, however they are packed.
+/// Compares the tasks and their order, regardless of their packing.
 impl PartialEq for PipelinedTasks {
     fn eq(&self, other: &PipelinedTasks) -> bool {
         self.tasks == other.tasks && self.iter().eq(other.iter())
@@ -179,14 +179,14 @@ impl FromIterator<PipelinedTask> for PipelinedTasks {
     }
 }
 
-/// See [`PipelinedTasks::iter`].
+/// An iterator over packed tasks; see [`PipelinedTasks::iter`].
 #[derive(Debug, Clone)]
 pub struct Iter<'a> {
     tasks: &'a PipelinedTasks,
     chunk: usize,
     at: usize,
     left: usize,
-    /// Of the last task.
+    /// Launch of the last task.
     launched_ns: u64,
 }
 
@@ -213,7 +213,7 @@ impl Iterator for Iter<'_> {
 
 impl ExactSizeIterator for Iter<'_> {}
 
-/// `before_ns` is the launch of the task before it, of the first one 0.
+/// Appends a packed task. `before_ns` is the launch of the previous task; 0 for the first one.
 fn pack(task: &PipelinedTask, before_ns: u64, error: Option<u64>, into: &mut Vec<u8>) {
     let place = into.len();
     into.extend_from_slice(&[0; 8]);
@@ -327,12 +327,12 @@ fn unpack(packed: &mut Packed<'_>, before_ns: u64, errors: &[String]) -> Pipelin
     task
 }
 
-/// Place of `value` in a table that holds every value of its type.
+/// Returns the index of `value` in a table of all values of its type.
 fn place_in<T: PartialEq>(table: &[T], value: &T) -> u64 {
     table.iter().position(|v| v == value).unwrap_or(0) as u64
 }
 
-/// Seven bits a byte, lowest first; the highest bit says that more follow.
+/// Appends seven bits per byte, lowest first; the highest bit of a byte marks that more follow.
 fn put(into: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         into.push(value as u8 | 0x80);
@@ -341,7 +341,7 @@ fn put(into: &mut Vec<u8>, mut value: u64) {
     into.push(value as u8);
 }
 
-/// Twice the milliseconds; of what is no whole number of them, twice the nanoseconds and one.
+/// Appends a time: even values are twice the milliseconds, odd values twice the nanoseconds plus one.
 fn put_time(into: &mut Vec<u8>, ns: u64) {
     if ns.is_multiple_of(MS) {
         put(into, ns / MS * 2);
@@ -353,7 +353,7 @@ fn put_time(into: &mut Vec<u8>, ns: u64) {
     }
 }
 
-/// What [`pack`] wrote; nothing else is ever read with it.
+/// A reader for the bytes that [`pack`] wrote. The bytes are trusted.
 struct Packed<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -394,8 +394,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_in_each_table() {
-        // A value that its table lacks would come back as another.
+    fn tables_contain_every_value_in_order() {
+        // A value missing from its table would decode as another one.
         let outcome = |outcome| match outcome {
             Outcome::Ok => 0,
             Outcome::Failed => 1,
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn few_different_words_are_kept() {
+    fn distinct_error_messages_are_limited() {
         let mut tasks = PipelinedTasks::default();
         for number in 0..MAX_ERRORS + 10 {
             let error = Some(format!("failure {number}"));
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn launches_count_from_the_origin() {
+    fn launches_are_relative_to_the_origin() {
         let launched = |launched_ns| PipelinedTask { launched_ns, ..Default::default() };
         let mut tasks: PipelinedTasks = [launched(105), launched(99)].into_iter().collect();
         tasks.count_from(100);
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn times_come_back_whatever_they_are() {
+    fn all_times_round_trip() {
         let long = 1 << 62;
         let times = [0, 1, MS - 1, MS, 7 * MS, MS + 1, long - 1, long, u64::MAX / MS * MS, u64::MAX];
         let of = |launched_ns| PipelinedTask {
@@ -453,15 +453,15 @@ mod tests {
             gc: Some(Blocked::AtMostNs(launched_ns)),
             ..Default::default()
         };
-        // Forwards and back, so that every distance is met in both directions.
+        // Forwards and backwards, to cover every difference with both signs.
         let tasks: Vec<_> = times.into_iter().chain(times.into_iter().rev()).map(of).collect();
         let packed: PipelinedTasks = tasks.iter().cloned().collect();
         assert!(packed.iter().eq(tasks));
     }
 
     #[test]
-    fn a_task_of_a_log_takes_few_bytes() {
-        // What most tasks of a log are: times in milliseconds, launched within seconds of each other.
+    fn typical_log_task_takes_at_most_60_bytes() {
+        // A typical task of a log: times in milliseconds, launches within seconds of each other.
         let ns = |ms: u64| Some(Blocked::MeasuredNs(ms * MS));
         let task = |n: u64| PipelinedTask {
             stage: 900,

@@ -1,12 +1,12 @@
-//! A task that used several resources at once, as Spark's do.
+//! Tasks that use several resources concurrently, as in Spark.
 //!
-//! Such a task cannot be taken apart into work on one resource each; what is
-//! known are totals, and how long it stalled on what. The parts of its duration
-//! that Spark tells apart follow one another:
+//! Such a task cannot be split into work on single resources; only its totals and
+//! blocked times are known. Spark distinguishes these sequential parts of its
+//! duration:
 //!
 //! ```text
 //! duration = scheduler + deserialize + run + result serialisation + getting the result
-//! run      ⊇ core time, fetch wait, shuffle write, GC, and what no metric tells apart
+//! run      ⊇ core time, fetch wait, shuffle write, GC, and time without a metric
 //! ```
 //!
 //! [`PipelinedTasks`](crate::PipelinedTasks) keeps millions of them in little memory.
@@ -15,79 +15,79 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::{Outcome, ResourceIx, StageIx};
 
-/// A time that was measured exactly, is only bounded, or was not measured (`None` around it).
+/// A blocked time that was measured or only has an upper bound. `None` of this type means not measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Blocked {
     /// Measured: stalled for this long.
     MeasuredNs(u64),
-    /// Only a bound is known: stalled for at most this long.
+    /// Upper bound: stalled for at most this long.
     AtMostNs(u64),
 }
 
-/// How near its data a task ran, nearest first.
+/// The distance between a task and its data, nearest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Locality {
-    /// In the process that holds it.
+    /// In the process that holds the data.
     Process,
-    /// On the machine that holds it.
+    /// On the machine that holds the data.
     Node,
-    /// Anywhere is as good.
+    /// The task has no preferred location.
     NoPreference,
-    /// In the rack that holds it.
+    /// In the rack that holds the data.
     Rack,
-    /// Elsewhere.
+    /// Further away.
     Any,
 }
 
-/// Why a task did not end well.
+/// The cause of a task's failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Failure {
     /// Its code failed.
     Exception,
-    /// Shuffle data that it needed was gone.
+    /// Its shuffle input was lost.
     FetchFailed,
     /// Its executor was lost.
     ExecutorLost,
     /// It ran out of memory.
     OutOfMemory,
-    /// It was told to stop: another attempt won, or its job was cancelled.
+    /// It was stopped: another attempt finished first, or its job was cancelled.
     Killed,
-    /// It was not allowed to publish its output.
+    /// It was not allowed to commit its output.
     CommitDenied,
-    /// It had ended well, then its output was lost with its executor.
+    /// It succeeded, but its output was lost with its executor.
     OutputLost,
     /// Anything else.
     Other,
 }
 
-/// A task that used several resources at once; what Spark logs hold.
+/// A task that used several resources concurrently, as in Spark logs.
 ///
 /// Demands are totals over the task; a part that its source did not record is `None`.
-/// Bounds (`AtMostNs`) of one task are each a bound of its own: they may be the
-/// same unexplained time, so they are not to be added.
+/// Upper bounds (`AtMostNs`) of one task may cover the same unexplained time, so they
+/// must not be added.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PipelinedTask {
-    /// Stage that it belongs to.
+    /// Stage of the task.
     pub stage: StageIx,
     /// Partition within the stage.
     pub partition: u32,
     /// Attempt, from 0.
     #[serde(default)]
     pub attempt: u32,
-    /// The slots that it ran on (a resource of kind `slots`).
+    /// The slots on which it ran (a resource of kind `slots`).
     pub resource: ResourceIx,
-    /// When it was launched.
+    /// Launch time.
     pub launched_ns: u64,
-    /// From launch to end.
+    /// Time from launch to end.
     pub duration_ns: u64,
-    /// Its number where it came from (Spark's task id).
+    /// ID in the source system (Spark's task ID).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u64>,
-    /// The part of `duration_ns` in which it computed or stalled: not the
-    /// scheduler, not (de)serialising.
+    /// The part of `duration_ns` in which it computed or stalled; excludes the
+    /// scheduler and (de)serialisation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_ns: Option<u64>,
     /// Core time within `run_ns`.
@@ -96,23 +96,23 @@ pub struct PipelinedTask {
     /// Core time within `deserialize`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deserialize_cpu_ns: Option<u64>,
-    /// Serialising its result, after it ran.
+    /// Time for serialising its result, after `run_ns`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_serialize_ns: Option<u64>,
-    /// Bringing a large result to the driver, after it ran.
+    /// Time for transferring a large result to the driver, after `run_ns`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub getting_result_ns: Option<u64>,
-    /// Spent in scans within `run_ns`: waiting for input, and decoding it.
+    /// Time in scans within `run_ns`: waiting for input, and decoding it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scan_ns: Option<u64>,
-    /// Putting its output in place within `run_ns`, after it was written.
+    /// Time for committing its output within `run_ns`, after it was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit_ns: Option<u64>,
-    /// Decoding and decompressing within `run_ns`, where the engine's operators measure it.
+    /// Time for decoding and decompressing within `run_ns`, if the engine's operators measure it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decode_ns: Option<u64>,
-    /// Waiting within `run_ns` for a permit of the scheduler that its executor has
-    /// (the plugin's): queue time, not blocked time.
+    /// Time waiting within `run_ns` for a permit of the executor's scheduler (the
+    /// plugin's): queue time, not blocked time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_ns: Option<u64>,
     /// Bytes of input read.
@@ -145,13 +145,13 @@ pub struct PipelinedTask {
     /// Bytes spilled to disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spill_bytes: Option<u64>,
-    /// What was spilled, as large as it was in memory.
+    /// Size of the spilled data in memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_spill_bytes: Option<u64>,
     /// Size of its result, as sent to the driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_bytes: Option<u64>,
-    /// Most memory that its operators held.
+    /// Peak memory of its operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_memory_bytes: Option<u64>,
     /// Blocked on the network (fetch wait).
@@ -181,25 +181,25 @@ pub struct PipelinedTask {
     /// Deserialising the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deserialize: Option<Blocked>,
-    /// How near its data it ran.
+    /// Distance from its data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locality: Option<Locality>,
     /// True for a speculative copy.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub speculative: bool,
-    /// How it ended.
+    /// Outcome.
     #[serde(default, skip_serializing_if = "Outcome::is_ok")]
     pub outcome: Outcome,
-    /// Why it did not end well.
+    /// Cause of a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
-    /// The same in its engine's words, cut short.
+    /// The engine's error message, shortened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
 impl PipelinedTask {
-    /// When it ended.
+    /// Returns the time at which it ended.
     pub fn ended_ns(&self) -> u64 {
         self.launched_ns.saturating_add(self.duration_ns)
     }

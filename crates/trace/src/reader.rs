@@ -1,13 +1,13 @@
-//! Reads a trace back, record by record, however it ended.
+//! Reads a trace record by record, even if it is truncated or damaged.
 //!
-//! A block (one zstd frame of whole JSON lines) is handed on only once all of it
-//! decompressed and its checksum held. So a trace that was cut anywhere reads
-//! back to the last record of its last whole block, and a damaged one to the
-//! block before the damage; [`Reader::truncated`] then says where it stopped and
-//! why. Memory is bounded by one block and its records, whatever the bytes say.
+//! The reader returns the records of a block (one zstd frame of whole JSON lines)
+//! only after the whole block was decompressed and its checksum verified. It thus
+//! reads a truncated trace up to the last whole block, and a damaged one up to the
+//! damage; [`Reader::truncated`] then returns the place and the cause. Memory is
+//! bounded by one block and its records, whatever the input.
 //!
-//! A whole block with a line that is no record is another matter: whoever wrote
-//! it is at fault, and the reader says which line.
+//! In contrast, a whole block with a malformed line is an error of the producer,
+//! and the reader returns an error that names the line.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -23,18 +23,18 @@ use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 use crate::record::Record;
 use crate::{FORMAT_MAJOR, FORMAT_MINOR, MAX_BLOCK_BYTES, TraceError};
 
-/// What precedes the version in [`Header::format`](crate::Header::format).
+/// Prefix of the version in [`Header::format`](crate::Header::format).
 const FORMAT_NAME: &str = "pellucid.trace/";
-/// Window that a frame may ask for: that of the largest block.
+/// Maximum window of a frame: that of the largest block.
 const WINDOW_LOG_MAX: u32 = MAX_BLOCK_BYTES.ilog2();
 const INPUT_BYTES: usize = 64 << 10;
-/// How often the same warning is worth its line.
+/// Maximum number of warnings to keep.
 const MAX_WARNINGS: usize = 20;
-/// Smaller blocks are parsed before a second thread has begun.
-const SHARED_BYTES: usize = 64 << 10;
+/// Minimum size of a block to parse with two threads; smaller ones are parsed before a thread starts.
+const MIN_SHARED_BYTES: usize = 64 << 10;
 
-/// A record of the types that a trace has most of, in a third of the time: its type is known before it is
-/// parsed, so that nothing need be kept until it is. `None`: of another type, written otherwise, or no record.
+/// Parses a record of a frequent type, in a third of the time of serde's tagged enum: reading the type first
+/// avoids buffering the other fields. Returns `None` for other types, other formatting, and malformed lines.
 fn frequent(line: &str) -> Option<Record> {
     match line.strip_prefix(r#"{"t":""#)?.split_once('"')?.0 {
         "monotask" => serde_json::from_str(line).ok().map(Record::Monotask),
@@ -45,7 +45,7 @@ fn frequent(line: &str) -> Option<Record> {
     }
 }
 
-/// The [`frequent`] records of a part of a block, and where their lines are: from, and their newline.
+/// The [`frequent`] records of a part of a block, with the start and the newline of each line.
 #[derive(Default)]
 struct Parsed {
     lines: VecDeque<(usize, usize)>,
@@ -53,7 +53,7 @@ struct Parsed {
 }
 
 impl Parsed {
-    /// Those of the lines between two places.
+    /// Parses the lines within a range of the block.
     fn between(text: &str, between: Range<usize>) -> Parsed {
         let (mut parsed, mut at) = (Parsed::default(), between.start);
         while let Some(length) = memchr(b'\n', &text.as_bytes()[at..between.end]) {
@@ -67,7 +67,7 @@ impl Parsed {
         parsed
     }
 
-    /// The record of the line that begins at a place, and where its newline is.
+    /// Takes the record of the line that starts at `from`, with the position of its newline.
     fn at(&mut self, from: usize) -> Option<(usize, Record)> {
         let newline = self.lines.front().filter(|line| line.0 == from)?.1;
         self.lines.pop_front();
@@ -75,18 +75,18 @@ impl Parsed {
     }
 }
 
-/// Streams the records of a trace: the header first, then as they were written.
+/// A streaming reader of the records of a trace: first the header, then the others in file order.
 ///
 /// Ends after the last record of the last whole block, or with the first error.
 pub struct Reader<R> {
     blocks: Blocks<R>,
     path: Option<PathBuf>,
-    /// The block in hand and how far it was read.
+    /// The current block and the read position in it.
     block: Vec<u8>,
     at: usize,
-    /// Those of its records that were parsed when it came, in two parts.
+    /// The frequent records of the current block, parsed in advance in two parts.
     parsed: [Parsed; 2],
-    /// The next block, where it was decompressed meanwhile.
+    /// The next block, if it was decompressed in advance.
     ahead: Option<(io::Result<Block>, Vec<u8>)>,
     lines: u64,
     minor: u32,
@@ -100,7 +100,7 @@ impl Reader<File> {
     /// Opens the trace at `path`.
     ///
     /// # Errors
-    /// When it cannot be read, is no trace, or has a newer major version.
+    /// Returns an error if the file cannot be read, is not a trace, or has a newer major version.
     pub fn open(path: &Path) -> Result<Reader<File>, TraceError> {
         let file = File::open(path).map_err(|source| TraceError::Io {
             path: Some(path.to_owned()),
@@ -112,10 +112,10 @@ impl Reader<File> {
 }
 
 impl<R: Read + Send> Reader<R> {
-    /// Reads the first block of `reader`, which needs no buffer around it.
+    /// Reads the first block of `reader`, which needs no buffering.
     ///
     /// # Errors
-    /// When it cannot be read, is no trace, or has a newer major version.
+    /// Returns an error if the input cannot be read, is not a trace, or has a newer major version.
     pub fn new(reader: R) -> Result<Reader<R>, TraceError> {
         Reader::begin(reader, None)
     }
@@ -152,22 +152,22 @@ impl<R: Read + Send> Reader<R> {
         Ok(reader)
     }
 
-    /// Why the trace is not whole; known once the iterator ended.
+    /// Returns the cause of an incomplete trace; known after the end of the iterator.
     pub fn truncated(&self) -> Option<&str> {
         self.truncated.as_deref()
     }
 
-    /// What was skipped or is odd so far, in words.
+    /// Returns messages about skipped or unusual records so far.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Bytes of the file that were read so far.
+    /// Returns the number of bytes read so far.
     pub fn bytes(&self) -> u64 {
         self.blocks.bytes
     }
 
-    /// Says of `error` in which line it is.
+    /// Adds the current line to a [`TraceError::Invalid`].
     pub(crate) fn malformed(&self, error: TraceError) -> TraceError {
         match error {
             TraceError::Invalid { why } => self.malformed_because(why),
@@ -190,21 +190,21 @@ impl<R: Read + Send> Reader<R> {
             format: String,
         }
         let header: Format = serde_json::from_slice(first)
-            .map_err(|_| self.not_a_trace("its first line is no header".into()))?;
+            .map_err(|_| self.not_a_trace("the first line is not a header".into()))?;
         let numbers = header
             .format
             .strip_prefix(FORMAT_NAME)
             .and_then(|version| version.split_once('.'))
             .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
         let (major, minor): (u32, u32) =
-            numbers.ok_or_else(|| self.not_a_trace(format!("its format is `{:.40}`", header.format)))?;
+            numbers.ok_or_else(|| self.not_a_trace(format!("unknown format `{:.40}`", header.format)))?;
         if major > FORMAT_MAJOR {
             return Err(TraceError::NewerMajor { path: self.path.clone(), format: header.format });
         }
         Ok(minor)
     }
 
-    /// Brings the next whole block; false at the end, whole or not.
+    /// Advances to the next whole block; returns false at the end of the trace or of its readable part.
     fn next_block(&mut self) -> Result<bool, TraceError> {
         self.at = 0;
         let found = match self.ahead.take() {
@@ -221,7 +221,7 @@ impl<R: Read + Send> Reader<R> {
             }
             Ok(Block::None) => {
                 if !self.ended {
-                    self.stopped("no end record; the job was killed or still runs; ends");
+                    self.stopped("no end record (the job was killed or is still running); ends");
                 }
                 Ok(false)
             }
@@ -237,31 +237,31 @@ impl<R: Read + Send> Reader<R> {
         }
     }
 
-    /// Parses the [`frequent`] records of the block in hand. Of a large one a second thread parses the last
-    /// third, once it has decompressed the next block: that is about half of what reading takes.
+    /// Parses the [`frequent`] records of the current block. For a large block, a second thread decompresses
+    /// the next block and then parses the last third, which is about half of the work.
     fn parse_ahead(&mut self) {
-        // What is not text is met, and said, when its turn comes.
+        // Invalid UTF-8 is reported later, when its line is parsed.
         let Ok(text) = std::str::from_utf8(&self.block) else { return };
-        let most = text.len() / 3 * 2;
-        let cut = memchr(b'\n', &self.block[most..]).filter(|_| text.len() >= SHARED_BYTES);
-        let Some(cut) = cut.map(|at| most + at + 1) else {
+        let two_thirds = text.len() / 3 * 2;
+        let cut = memchr(b'\n', &self.block[two_thirds..]).filter(|_| text.len() >= MIN_SHARED_BYTES);
+        let Some(cut) = cut.map(|at| two_thirds + at + 1) else {
             self.parsed = [Parsed::between(text, 0..text.len()), Parsed::default()];
             return;
         };
         let blocks = &mut self.blocks;
         thread::scope(|scope| {
-            let beside = thread::Builder::new().spawn_scoped(scope, move || {
+            let helper = thread::Builder::new().spawn_scoped(scope, move || {
                 let mut next = Vec::with_capacity(text.len());
                 let found = blocks.next(&mut next);
                 (Parsed::between(text, cut..text.len()), (found, next))
             });
             let first = Parsed::between(text, 0..cut);
-            let Ok(beside) = beside else {
-                // No more threads are to be had.
+            let Ok(helper) = helper else {
+                // The system cannot start another thread.
                 self.parsed = [first, Parsed::between(text, cut..text.len())];
                 return;
             };
-            let (last, next) = beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let (last, next) = helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             self.parsed = [first, last];
             self.ahead = Some(next);
         });
@@ -280,7 +280,7 @@ impl<R: Read + Send> Reader<R> {
         }
     }
 
-    /// The record in `line`; `None` when a newer minor version added its type.
+    /// Parses the record in `line`; returns `None` if a newer minor version added its type.
     fn parse(&mut self, line: &[u8]) -> Result<Option<Record>, TraceError> {
         #[derive(Deserialize)]
         struct Type {
@@ -291,13 +291,13 @@ impl<R: Read + Send> Reader<R> {
             Err(why) => match serde_json::from_slice::<Type>(line) {
                 Ok(Type { t }) if self.minor > FORMAT_MINOR && !Record::TYPES.contains(&&*t) => {
                     self.warn(format!(
-                        "line {}: skipped a `{t:.40}`, which format {FORMAT_MAJOR}.{} added; \
-                         upgrade pellucid to see it",
+                        "line {}: skipped a `{t:.40}` record of format {FORMAT_MAJOR}.{}; \
+                         upgrade pellucid to read it",
                         self.lines, self.minor
                     ));
                     Ok(None)
                 }
-                _ => Err(self.malformed_because(format!("no record: {why}"))),
+                _ => Err(self.malformed_because(format!("not a record: {why}"))),
             },
         }
     }
@@ -313,14 +313,14 @@ impl<R: Read + Send> Reader<R> {
             }
             self.lines += 1;
             if self.ended {
-                return Err(self.malformed_because("a record after the end".into()));
+                return Err(self.malformed_because("record after the end".into()));
             }
             if let Some((newline, record)) = self.parsed.iter_mut().find_map(|part| part.at(from)) {
                 self.at = newline + 1;
                 return Ok(Some(record));
             }
             let Some(length) = memchr(b'\n', &self.block[from..]) else {
-                return Err(self.malformed_because("a block that ends within a line".into()));
+                return Err(self.malformed_because("the block ends within a line".into()));
             };
             self.at += length + 1;
             let block = std::mem::take(&mut self.block);
@@ -331,7 +331,7 @@ impl<R: Read + Send> Reader<R> {
                 self.ended = true;
                 let read = self.lines - 1;
                 if end.records != read {
-                    self.warn(format!("its end counts {} records before it, there are {read}", end.records));
+                    self.warn(format!("the end counts {} records, but the trace has {read}", end.records));
                 }
             }
             return Ok(Some(record));
@@ -352,18 +352,18 @@ impl<R: Read + Send> Iterator for Reader<R> {
     }
 }
 
-/// What [`Blocks::next`] found.
+/// The result of [`Blocks::next`].
 enum Block {
     Whole,
-    /// The input is at its end.
+    /// The input has ended.
     None,
     /// The input ends within a frame.
     Cut,
-    /// The frame does not decompress; the rest cannot be trusted.
+    /// The frame cannot be decompressed; the rest is not trusted.
     Damaged(String),
 }
 
-/// Decompresses frame by frame.
+/// A decompressor that reads one frame at a time.
 struct Blocks<R> {
     input: R,
     decoder: Decoder<'static>,
@@ -381,11 +381,11 @@ impl<R: Read + Send> Blocks<R> {
         Ok(Blocks { input, decoder, buffer: vec![0; INPUT_BYTES], from: 0, to: 0, bytes: 0, whole: 0 })
     }
 
-    /// Puts the next frame's lines into `block`; errors are the input's own.
+    /// Decompresses the next frame into `block`. Errors are those of the input.
     fn next(&mut self, block: &mut Vec<u8>) -> io::Result<Block> {
         block.clear();
         let mut begun = false;
-        // The decoder may hold output that the last call had no room for.
+        // The decoder may hold output that did not fit in the last call.
         let mut pending = false;
         loop {
             if !pending && self.from == self.to && !self.fill()? {
@@ -414,7 +414,7 @@ impl<R: Read + Send> Blocks<R> {
                 }
                 Ok(_) if block.len() > MAX_BLOCK_BYTES => {
                     block.clear();
-                    let why = format!("a block over {} MiB", MAX_BLOCK_BYTES >> 20);
+                    let why = format!("a block exceeds {} MiB", MAX_BLOCK_BYTES >> 20);
                     return Ok(Block::Damaged(why));
                 }
                 Ok(_) => {}

@@ -1,12 +1,12 @@
 //! The records of a trace: one closed enum, every field documented.
 //!
 //! Entities (machine, resource, job, stage, multitask) are registered once and
-//! get an index, counted from 0 in order of registration within their own kind;
+//! get an index, counted from 0 in order of registration within their kind;
 //! later records carry that index. All times are nanoseconds since the trace's
-//! origin (`Header::origin_unix_ns`) on one monotonic clock. What was not
-//! measured is `None` and is left out of the line; it is never zero.
+//! origin (`Header::origin_unix_ns`) on one monotonic clock. A value that was not
+//! measured is `None` and absent from the line; it is never zero.
 //!
-//! `docs/trace-format.md` is the specification; this file and it change together.
+//! `docs/trace-format.md` is the specification and must be kept in sync.
 
 use serde::{Deserialize, Serialize};
 
@@ -47,32 +47,32 @@ pub enum Record {
     Multitask(Multitask),
     /// One unit of work on exactly one resource (engine, plugin).
     Monotask(Monotask),
-    /// One task that used several resources at once (Spark event logs).
+    /// One task that used several resources concurrently (Spark event logs).
     PipelinedTask(Box<PipelinedTask>),
-    /// One task that stands for many like it (iterate).
+    /// One task that represents several similar tasks (iterate).
     SampledTask(SampledTask),
-    /// What one worker sent to others in an interval (iterate).
+    /// The data that one worker sent to others in an interval (iterate).
     Exchange(Exchange),
     /// One operation on a store (storage probe, engine on object stores).
     StorageOperation(StorageOperation),
-    /// The machine's own counters over an interval.
+    /// Counters of the machine over an interval.
     UtilizationSample(UtilizationSample),
-    /// How much a resource runs at once changed.
+    /// A change of a resource's concurrency.
     ConcurrencyChange(ConcurrencyChange),
-    /// A stage ended.
+    /// The end of a stage.
     StageEnd(StageEnd),
-    /// A job ended.
+    /// The end of a job.
     JobEnd(JobEnd),
-    /// A query ended.
+    /// The end of a query.
     QueryEnd(QueryEnd),
-    /// The program that the jobs belong to.
+    /// The program that submitted the jobs.
     Application(Box<Application>),
     /// Last line of a complete trace.
     End(End),
 }
 
 impl Record {
-    /// The `t` of every record that this version knows.
+    /// The `t` of every record type in this version.
     pub const TYPES: [&'static str; 19] = [
         "header",
         "machine",
@@ -96,19 +96,19 @@ impl Record {
     ];
 }
 
-/// First line: what wrote the trace and how its times are to be read.
+/// The first line of a trace: its producer and the origin of its times.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Header {
-    /// `pellucid.trace/MAJOR.MINOR`. A reader refuses a newer major version.
+    /// `pellucid.trace/MAJOR.MINOR`. Readers reject a newer major version.
     pub format: String,
-    /// What wrote it: `engine`, `plugin`, `sparklog`, `iterate`, `storage`.
+    /// Producer: `engine`, `plugin`, `sparklog`, `iterate`, `storage`.
     pub producer: String,
     /// Version of the producer.
     pub producer_version: String,
     /// Unix time, in nanoseconds, of the instant that every `_ns` time counts from.
     pub origin_unix_ns: u64,
-    /// What makes this trace's times not those of the bare machine, in words
-    /// (`disk vda paced at 50 MB/s inside the engine`). Empty for a plain run.
+    /// Conditions under which this trace's times differ from those of the bare
+    /// machine (`disk vda paced at 50 MB/s inside the engine`). Empty for a plain run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
 }
@@ -116,12 +116,12 @@ pub struct Header {
 /// A machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Host name, or the name that the producer knows it by.
+    /// Host name, or the producer's name for the machine.
     pub name: String,
-    /// Cores that the job could use.
+    /// Cores available to the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<u32>,
-    /// Memory that the job could use.
+    /// Memory available to the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
 }
@@ -129,37 +129,37 @@ pub struct Machine {
 /// A resource: the cores of a machine, one disk, one link, one store.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Resource {
-    /// Name as its machine knows it: `cores`, `nvme0n1`, `eth0`, `s3://bucket`.
+    /// Name on its machine: `cores`, `nvme0n1`, `eth0`, `s3://bucket`.
     pub name: String,
-    /// One of [`kind`](crate::kind), or a producer's own.
+    /// One of [`kind`](crate::kind), or a kind defined by the producer.
     pub kind: String,
-    /// The machine that it belongs to.
+    /// Machine of the resource.
     pub machine: MachineIx,
     /// Cores or slots for `cpu` and `slots`, bytes per second for the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<f64>,
-    /// Where `capacity` is known from: `set`, `probed`, `counted` (cores), `quota` (core time
-    /// that a control group allows), `observed` (the most that was seen at once).
+    /// Source of `capacity`: `set`, `probed`, `counted` (cores), `quota` (core time
+    /// that a control group allows), `observed` (the maximum observed concurrency).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_from: Option<String>,
-    /// How many monotasks it runs at once at most. Where that adapts: the most
-    /// that it may adapt to.
+    /// Maximum number of concurrent monotasks; for adaptive concurrency, the
+    /// upper bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
-    /// Where that adapts: the least, from which each climb starts. Absent: it is
-    /// fixed, or not known.
+    /// Lower bound of adaptive concurrency, from which tuning starts. Absent if
+    /// the concurrency is fixed or not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency_min: Option<u32>,
     /// The link that a store's bytes cross.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<ResourceIx>,
-    /// When it came, where it was not there from the beginning (an executor).
+    /// Time of addition, if added after the start (an executor).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub added_ns: Option<u64>,
-    /// When it went, where it did before the end.
+    /// Removal time, if removed early.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed_ns: Option<u64>,
-    /// Why it went, in the producer's words.
+    /// Reason for the removal, as given by the producer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed_why: Option<String>,
 }
@@ -169,12 +169,12 @@ pub struct Resource {
 pub struct Job {
     /// SQL text, call site or name of the driver program.
     pub name: String,
-    /// When it was submitted.
+    /// Time of submission.
     pub submitted_ns: u64,
-    /// Its number where it came from (Spark's job id).
+    /// ID in the source system (Spark's job ID).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u64>,
-    /// The query that it is a part of.
+    /// Query of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query: Option<QueryIx>,
 }
@@ -182,28 +182,28 @@ pub struct Job {
 /// A stage: the work between two exchanges.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Stage {
-    /// The job that it belongs to.
+    /// Job of the stage.
     pub job: JobIx,
     /// Operators of the stage, outermost first.
     pub name: String,
     /// Attempt, from 0.
     #[serde(default)]
     pub attempt: u32,
-    /// Place in the user's program, where the producer knows it.
+    /// Place in the user's program, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_site: Option<String>,
     /// Stages that had to end before this one could start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<StageIx>,
-    /// When it could first run.
+    /// Earliest time at which it could run.
     pub submitted_ns: u64,
-    /// Operators that ran but were not split into single-resource work.
+    /// Operators that ran without being split into single-resource work.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_split: Vec<String>,
-    /// Its number where it came from (Spark's stage id, the same for each attempt).
+    /// ID in the source system (Spark's stage ID, the same for each attempt).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u64>,
-    /// How many tasks it was planned with.
+    /// Planned number of tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<u32>,
 }
@@ -211,13 +211,13 @@ pub struct Stage {
 /// One stage's work on one partition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Multitask {
-    /// The stage that it belongs to.
+    /// Stage of the multitask.
     pub stage: StageIx,
     /// Partition within the stage, from 0.
     pub partition: u32,
-    /// When it was admitted to the machine.
+    /// Time of admission to the machine.
     pub admitted_ns: u64,
-    /// Memory that it was admitted with.
+    /// Memory reserved at admission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
 }
@@ -232,17 +232,17 @@ pub enum Phase {
     Fetch,
     /// Decode, operators, encode; on a core.
     Compute,
-    /// Bytes that memory has no room for, to a disk.
+    /// Bytes that do not fit into memory, to a disk.
     Spill,
     /// Output, to a disk or over a link.
     Write,
 }
 
-/// How a unit of work ended.
+/// The outcome of a unit of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It did what it was for.
+    /// It succeeded.
     #[default]
     Ok,
     /// It failed.
@@ -252,7 +252,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// True for [`Outcome::Ok`], which is left out of a line.
+    /// Returns true for [`Outcome::Ok`], which is not written.
     pub fn is_ok(&self) -> bool {
         *self == Outcome::Ok
     }
@@ -260,30 +260,30 @@ impl Outcome {
 
 /// A unit of work that used exactly one resource, in one phase of one multitask.
 ///
-/// Plain data of a fixed size, so that recording one is a copy. It was queued at
-/// `queued_ns`, waited `queue_ns`, then ran `service_ns`.
+/// Plain data of a fixed size, so recording is a copy. The monotask was queued at
+/// `queued_ns`, waited for `queue_ns`, and then ran for `service_ns`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Monotask {
-    /// The multitask that it belongs to.
+    /// Multitask of the monotask.
     pub multitask: MultitaskIx,
     /// The resource that it used.
     pub resource: ResourceIx,
-    /// Its phase.
+    /// Phase.
     pub phase: Phase,
-    /// When it was queued at its resource.
+    /// Time at which it was queued at its resource.
     pub queued_ns: u64,
-    /// How long it waited there.
+    /// Queue time.
     pub queue_ns: u64,
-    /// How long it then ran on the resource.
+    /// Service time.
     pub service_ns: u64,
-    /// Bytes that it was asked to move (I/O), or decoded from its input (compute).
+    /// Requested bytes (I/O), or bytes decoded from the input (compute).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// Bytes that the device moved for it, as the kernel counts them for the
-    /// thread. Zero, if measured, on a core: it never waits for a device.
+    /// Bytes that the device moved, as counted by the kernel for the thread. If
+    /// measured, zero for compute, which never waits for a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_bytes: Option<u64>,
-    /// Input bytes of a compute monotask that the page cache held.
+    /// Input bytes of a compute monotask that came from the page cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_bytes: Option<u64>,
     /// Core time of the thread that ran it.
@@ -299,24 +299,24 @@ pub struct Monotask {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encode_ns: Option<u64>,
     /// Service time spent in operators that were not split (see
-    /// [`Stage::not_split`]); part of `operator_ns` where that was measured too.
+    /// [`Stage::not_split`]); part of `operator_ns` if that was measured, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_split_ns: Option<u64>,
-    /// Rows that it put out.
+    /// Output rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<u64>,
-    /// How it ended.
+    /// Outcome.
     #[serde(default, skip_serializing_if = "Outcome::is_ok")]
     pub outcome: Outcome,
 }
 
 impl Monotask {
-    /// When it began to run on its resource.
+    /// Returns the time at which it started to run on its resource.
     pub fn started_ns(&self) -> u64 {
         self.queued_ns.saturating_add(self.queue_ns)
     }
 
-    /// When it ended.
+    /// Returns the time at which it ended.
     pub fn ended_ns(&self) -> u64 {
         self.started_ns().saturating_add(self.service_ns)
     }
@@ -349,30 +349,30 @@ pub enum Operation {
 pub struct StorageOperation {
     /// The store or disk.
     pub resource: ResourceIx,
-    /// What was done.
+    /// Kind of operation.
     pub operation: Operation,
-    /// When it was issued.
+    /// Start time.
     pub started_ns: u64,
-    /// Until the first byte of the answer.
+    /// Time to the first byte of the response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_byte_ns: Option<u64>,
-    /// Until its end.
+    /// Duration.
     pub duration_ns: u64,
     /// Bytes moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// How many ran at once, this one included.
+    /// Number of concurrent operations, including this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
-    /// Status or error, where it did not end well (`503 SlowDown`).
+    /// Status or error of a failure (`503 SlowDown`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// How it ended.
+    /// Outcome.
     #[serde(default, skip_serializing_if = "Outcome::is_ok")]
     pub outcome: Outcome,
 }
 
-/// What the machine's own counters said of a resource over an interval; it checks the rest.
+/// The machine's counters for a resource over an interval; an independent check of the other records.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct UtilizationSample {
     /// The resource.
@@ -381,79 +381,79 @@ pub struct UtilizationSample {
     pub at_ns: u64,
     /// Length of the interval.
     pub interval_ns: u64,
-    /// Core time used by everyone on the machine (`cpu`).
+    /// Core time used by all processes on the machine (`cpu`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_ns: Option<u64>,
     /// Core time used by this process (`cpu`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_busy_ns: Option<u64>,
-    /// Bytes read or received, by everyone.
+    /// Bytes read or received by all processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_bytes: Option<u64>,
-    /// Bytes written or sent, by everyone.
+    /// Bytes written or sent by all processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_bytes: Option<u64>,
 }
 
-/// How much a resource runs at once was changed by its controller, for a stage.
+/// A change of a resource's concurrency by its controller, for a stage.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConcurrencyChange {
     /// The resource.
     pub resource: ResourceIx,
-    /// The stage that it was tuned for.
+    /// Stage for which it was tuned.
     pub stage: StageIx,
-    /// From when on.
+    /// Time of the change.
     pub at_ns: u64,
-    /// How much runs at once at most.
+    /// New maximum concurrency.
     pub concurrency: u32,
-    /// Why, in the producer's words (`bytes per second grew`).
+    /// Reason, as given by the producer (`bytes per second grew`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// A stage ended.
+/// The end of a stage.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct StageEnd {
     /// The stage.
     pub stage: StageIx,
-    /// When.
+    /// End time.
     pub ended_ns: u64,
-    /// How.
+    /// Outcome.
     #[serde(default, skip_serializing_if = "Outcome::is_ok")]
     pub outcome: Outcome,
-    /// The cause, where it failed.
+    /// Cause of a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// A job ended.
+/// The end of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobEnd {
     /// The job.
     pub job: JobIx,
-    /// When.
+    /// End time.
     pub ended_ns: u64,
-    /// How.
+    /// Outcome.
     #[serde(default, skip_serializing_if = "Outcome::is_ok")]
     pub outcome: Outcome,
-    /// The cause, where it failed.
+    /// Cause of a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Rows that it put out.
+    /// Output rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<u64>,
-    /// Most memory that the process held while it ran.
+    /// Peak memory of the process during the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_high_water_bytes: Option<u64>,
 }
 
-/// Last line of a complete trace.
+/// The last line of a complete trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct End {
-    /// Records before this one, the header included.
+    /// Number of preceding records, including the header.
     pub records: u64,
-    /// What recording cost the threads that recorded, in core time: number of
-    /// events times the measured cost of one (measured when the recorder starts).
+    /// Core time that recording cost the recording threads: the number of events
+    /// times the cost of one, as measured at the start of the recorder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recording_ns: Option<u64>,
     /// Core time of the thread that wrote the trace.

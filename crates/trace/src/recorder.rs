@@ -1,14 +1,14 @@
-//! Collects what happened without slowing what happens.
+//! Records events with low overhead.
 //!
-//! A worker that records a monotask copies it into a buffer of its own shard
-//! (an uncontended lock and a copy, tens of nanoseconds). One thread empties the
-//! shards a few times a second, writes and keeps ([`crate::writer`]). Nothing
-//! that a caller does waits for I/O; when the disk is slower than the job,
-//! records pile up in memory instead.
+//! A worker that records a monotask copies it into the buffer of its shard (an
+//! uncontended lock and a copy, tens of nanoseconds). One thread drains the shards
+//! a few times a second and writes and keeps the records ([`crate::writer`]).
+//! Callers never wait for I/O; if the disk is slower than the job, records
+//! accumulate in memory.
 //!
-//! Registrations and the rarer records share one lock; they are not for loops
-//! over rows. Times are read by the caller ([`Recorder::now_ns`]), so that
-//! recording costs no clock read of its own.
+//! Registrations and the rarer records share one lock, so they do not belong in
+//! loops over rows. Callers read the clock ([`Recorder::now_ns`]), so recording
+//! adds no clock read.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -23,54 +23,55 @@ use crate::trace::{Registered, Trace};
 use crate::writer::{Output, Writer};
 use crate::{FORMAT_MAJOR, FORMAT_MINOR, TraceError};
 
-/// A shard wakes the writer when it holds this many, so that memory stays small between its rounds.
+/// Number of records at which a shard wakes the writer, to bound memory between its rounds.
 const WAKE_AT: usize = 4096;
 
-/// How a [`Recorder`] is set up.
+/// The options of a [`Recorder`].
 #[derive(Debug, Clone, Default)]
 pub struct RecorderOptions {
-    /// What records: see [`Header::producer`].
+    /// Producer; see [`Header::producer`].
     pub producer: String,
-    /// Its version.
+    /// Version of the producer.
     pub producer_version: String,
-    /// What makes its times not those of the bare machine: see [`Header::labels`].
+    /// Conditions under which times differ from those of the bare machine; see [`Header::labels`].
     pub labels: Vec<String>,
-    /// File to write as it goes, created anew; `None`: memory only.
+    /// File to write, replaced if it exists; `None` for memory only.
     pub path: Option<PathBuf>,
-    /// Keep the records in memory too, for [`Recorder::finish`] to return them.
+    /// Keeps the records in memory, too, for [`Recorder::finish`] to return them.
     pub keep: bool,
 }
 
-/// Collects the records of one job or session. Cheap to clone; clones share one trace.
+/// A recorder of one job or session. Cheap to clone; clones share one trace.
 ///
-/// Dropping the last clone without [`Recorder::finish`] writes what there is and
-/// no end, so that the trace reads as truncated.
+/// Dropping the last clone without [`Recorder::finish`] writes the collected
+/// records without an end, so the trace reads as truncated.
 #[derive(Clone)]
 pub struct Recorder {
     handle: Arc<Handle>,
 }
 
-/// Ends the writer when the last recorder goes.
+/// The handle of the writer; ends it when the last recorder is dropped.
 struct Handle {
     shared: Arc<Shared>,
     writer: Mutex<Option<JoinHandle<Result<Trace, TraceError>>>>,
-    /// Of the writer; beside the lock, so that waking it takes none.
+    /// Thread of the writer; outside the lock, so that waking it takes no lock.
     thread: Thread,
 }
 
-/// What recorders and the writer share.
+/// State shared by recorders and the writer.
 pub(crate) struct Shared {
     origin: Instant,
     shards: Box<[Shard]>,
     rest: Mutex<Rest>,
-    /// No more rounds after the next; with an end record or without.
+    /// The next round is the last.
     pub closing: AtomicBool,
+    /// The trace ends with an end record.
     pub complete: AtomicBool,
-    /// What recording one monotask costs, measured at the start.
+    /// Cost of recording one monotask, measured at the start.
     pub event_ns: f64,
 }
 
-/// Own cache lines, so that two workers do not share one.
+/// A buffer for the monotasks of some threads; aligned to avoid false sharing.
 #[repr(align(128))]
 #[derive(Default)]
 struct Shard(Mutex<ShardState>);
@@ -82,7 +83,7 @@ struct ShardState {
     closed: bool,
 }
 
-/// Everything but monotasks.
+/// A buffer for all records except monotasks.
 #[derive(Default)]
 struct Rest {
     registered: Registered,
@@ -92,7 +93,7 @@ struct Rest {
     closed: bool,
 }
 
-/// What the writer took in one round, to be written in the order of the fields.
+/// The records of one round of the writer, written in the order of the fields.
 #[derive(Default)]
 pub(crate) struct Round {
     pub registrations: Vec<Record>,
@@ -100,12 +101,12 @@ pub(crate) struct Round {
     pub events: Vec<Record>,
 }
 
-/// A lock whose holders cannot panic half-way; a poisoned one is as good as another.
+/// Locks a mutex. Ignores poisoning, since holders do not panic midway through a change.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Number of this thread, counted up; spreads threads over shards.
+/// Returns a sequential number of this thread, which distributes threads over shards.
 fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local!(static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) });
@@ -118,10 +119,10 @@ fn thread_number() -> usize {
 }
 
 impl Recorder {
-    /// Creates the file, writes the header, measures what recording a monotask costs, starts the writer.
+    /// Creates the file, writes the header, measures the cost of recording a monotask, and starts the writer.
     ///
     /// # Errors
-    /// When the file cannot be created or the header not written.
+    /// Returns an error if the file cannot be created or the header cannot be written.
     pub fn start(options: RecorderOptions) -> Result<Recorder, TraceError> {
         let origin = Instant::now();
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -166,12 +167,12 @@ impl Recorder {
         })
     }
 
-    /// Nanoseconds since the trace's origin, monotonic.
+    /// Returns the monotonic time in nanoseconds since the trace's origin.
     pub fn now_ns(&self) -> u64 {
         self.at(Instant::now())
     }
 
-    /// `instant` as the trace counts time; 0 for one before its origin.
+    /// Converts `instant` to nanoseconds since the trace's origin; 0 for an earlier instant.
     pub fn at(&self, instant: Instant) -> u64 {
         instant.saturating_duration_since(self.handle.shared.origin).as_nanos() as u64
     }
@@ -206,9 +207,8 @@ impl Recorder {
         self.register(Record::Multitask(multitask))
     }
 
-    /// Records a monotask of a registered multitask on a registered resource. The
-    /// one call that is made for everything that runs: a lock that is hardly ever
-    /// contended, and a copy.
+    /// Records a monotask of a registered multitask on a registered resource. This
+    /// is the hot path: a lock that is rarely contended, and a copy.
     pub fn monotask(&self, monotask: Monotask) {
         let shards = &self.handle.shared.shards;
         let shard = &shards[thread_number() & (shards.len() - 1)];
@@ -217,9 +217,9 @@ impl Recorder {
         }
     }
 
-    /// Records anything else. A registration is registered (its index is the next
-    /// of its kind), a monotask goes the way of [`Recorder::monotask`]; header and
-    /// end are the recorder's own and ignored.
+    /// Records any record. Entities are registered with the next index of their
+    /// kind, and monotasks are passed to [`Recorder::monotask`]. Headers and ends are
+    /// ignored, since the recorder writes them itself.
     pub fn record(&self, record: Record) {
         match record {
             Record::Header(_) | Record::End(_) => {}
@@ -245,19 +245,19 @@ impl Recorder {
         }
     }
 
-    /// Writes the end, waits for the writer, and returns what was kept (without
-    /// `keep`: the header and the end). What other clones record from now on is
-    /// dropped.
+    /// Writes the end, waits for the writer, and returns the kept records (without
+    /// `keep`, only the header and the end). Records from other clones are dropped
+    /// from now on.
     ///
     /// # Errors
-    /// [`TraceError::NotWritten`], with what was kept, when writing failed on the
-    /// way; [`TraceError::Finished`] at the second call.
+    /// Returns [`TraceError::NotWritten`], with the kept records, if writing failed;
+    /// returns [`TraceError::Finished`] on later calls.
     pub fn finish(&self) -> Result<Trace, TraceError> {
         self.handle.shared.complete.store(true, Ordering::Release);
         self.handle.close().ok_or(TraceError::Finished)?
     }
 
-    /// Records so far, without header and end.
+    /// Returns the number of records so far, excluding the header and the end.
     pub fn events(&self) -> u64 {
         let shared = &self.handle.shared;
         let monotasks: u64 = shared.shards.iter().map(|s| lock(&s.0).recorded).sum();
@@ -276,7 +276,7 @@ impl Recorder {
 }
 
 impl Handle {
-    /// Asks the writer to end and waits for it; `None` when it ended before.
+    /// Ends the writer and waits for it; returns `None` if it has already ended.
     fn close(&self) -> Option<Result<Trace, TraceError>> {
         let writer = lock(&self.writer).take()?;
         self.shared.closing.store(true, Ordering::Release);
@@ -290,7 +290,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // Nobody is left to hear of an error; a panic would abort.
+        // Errors are ignored because no caller is left; a panic here could abort the process.
         if let Some(writer) = lock(&self.writer).take() {
             self.shared.closing.store(true, Ordering::Release);
             self.thread.unpark();
@@ -300,7 +300,7 @@ impl Drop for Handle {
 }
 
 impl Shard {
-    /// True when the writer should be woken.
+    /// Adds a monotask; returns true if the writer should be woken.
     fn push(&self, monotask: Monotask) -> bool {
         let mut state = lock(&self.0);
         if state.closed {
@@ -313,10 +313,11 @@ impl Shard {
 }
 
 impl Shared {
-    /// Swaps what was recorded for the empty buffers in `round`.
+    /// Swaps the recorded data with the empty buffers in `round`.
     ///
-    /// Taken last to first: what a record refers to was recorded before it, so it
-    /// is in this round or in an earlier one, and is written before it.
+    /// Takes the buffers in reverse order of writing. An entity is recorded before
+    /// the records that refer to it, so it is in the same round or an earlier one and
+    /// is written before them.
     pub fn take(&self, round: &mut Round, last: bool) {
         round.monotasks.resize_with(self.shards.len(), Vec::new);
         {
@@ -337,8 +338,8 @@ impl Shared {
     }
 }
 
-/// What one monotask costs its worker, in nanoseconds: the better of a few short
-/// runs on a shard of its own, over memory that was touched before.
+/// Measures the cost of recording one monotask in nanoseconds: the best of a few
+/// short runs on a separate shard, with memory that was touched before.
 fn measure_event_ns() -> f64 {
     const EVENTS: u32 = 512;
     let shard = Shard::default();

@@ -1,46 +1,46 @@
-//! What iterative jobs record: tasks of which one stands for many, and what went over links between workers.
+//! Records of iterative jobs: sampled tasks, and data sent between workers.
 
 use serde::{Deserialize, Serialize};
 
 use crate::record::{ResourceIx, StageIx};
 
-/// One task that was recorded for the many like it that were not.
+/// One task that represents several similar tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct SampledTask {
-    /// Stage that it belongs to.
+    /// Stage of the task.
     pub stage: StageIx,
-    /// Partition that it worked on.
+    /// Partition of the task.
     pub partition: u32,
     /// The resource that it used.
     pub resource: ResourceIx,
-    /// Iteration, where the stage is in a loop.
+    /// Iteration, if the stage is in a loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iteration: Option<u64>,
-    /// When it started.
+    /// Start time.
     pub started_ns: u64,
-    /// How long it ran.
+    /// Service time.
     pub service_ns: u64,
-    /// How many tasks it stands for, itself included; at least 1.
+    /// Number of tasks that it represents, including itself; at least 1.
     pub weight: f64,
-    /// Bytes that it touched, where known.
+    /// Bytes that it accessed, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
 }
 
-/// All that one worker sent to others for one stage in an interval. Nothing is left out; when each message went, and
-/// how long it was on its way, is not known.
+/// The data that one worker sent to others for one stage in an interval. The totals are complete, but the time and
+/// latency of each message are not recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exchange {
-    /// Stage whose output, or whose signal, was sent.
+    /// Stage whose output or signal was sent.
     pub stage: StageIx,
-    /// Link of the machine that sent it; of kind `network`.
+    /// Link of the sending machine; of kind `network`.
     pub resource: ResourceIx,
-    /// Beginning of the interval.
+    /// Start of the interval.
     pub started_ns: u64,
-    /// Its length.
+    /// Length of the interval.
     pub interval_ns: u64,
-    /// Messages; a message may carry the same data for several partitions.
+    /// Number of messages; one message may carry the same data for several partitions.
     pub messages: u64,
-    /// Bytes of the messages, heads and checksums included.
+    /// Bytes of the messages, including headers and checksums.
     pub bytes: u64,
 }

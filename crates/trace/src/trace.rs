@@ -1,8 +1,8 @@
-//! A whole trace in memory: entities by index, events by kind.
+//! A complete trace in memory: entities by index, events by kind.
 //!
-//! This is what analyses take. It holds every record: about a hundred bytes a
-//! monotask, half as much a pipelined task. A trace of ten million events needs
-//! a gigabyte; whoever needs less of it streams with [`Reader`](crate::Reader).
+//! Analyses read this type. It holds every record: about a hundred bytes per
+//! monotask, and half as much per pipelined task. A trace of ten million events
+//! takes a gigabyte; [`Reader`](crate::Reader) streams records instead.
 
 use std::io::Read;
 use std::path::Path;
@@ -12,17 +12,17 @@ use crate::packed::PipelinedTasks;
 use crate::reader::Reader;
 use crate::record::*;
 
-/// A whole trace in memory. An entity's index is its place in its vector; events
-/// are in the order of the file, which is not the order of time.
+/// A complete trace in memory. An entity's index is its position in its vector.
+/// Events are in file order, which is not chronological.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Trace {
-    /// First record; `None` only before it was pushed.
+    /// First record; `None` only until it is pushed.
     pub header: Option<Header>,
     /// Machines by [`MachineIx`].
     pub machines: Vec<Machine>,
     /// Resources by [`ResourceIx`].
     pub resources: Vec<Resource>,
-    /// The program that the jobs belong to, where there is one.
+    /// The program that submitted the jobs, if recorded.
     pub application: Option<Application>,
     /// Queries by [`QueryIx`].
     pub queries: Vec<Query>,
@@ -34,17 +34,17 @@ pub struct Trace {
     pub multitasks: Vec<Multitask>,
     /// Monotasks.
     pub monotasks: Vec<Monotask>,
-    /// Pipelined tasks, packed; read in order.
+    /// Pipelined tasks, packed for sequential reads.
     pub pipelined_tasks: PipelinedTasks,
     /// Sampled tasks.
     pub sampled_tasks: Vec<SampledTask>,
-    /// What workers sent to each other.
+    /// Data sent between workers.
     pub exchanges: Vec<Exchange>,
     /// Storage operations.
     pub storage_operations: Vec<StorageOperation>,
     /// Utilisation samples.
     pub utilization_samples: Vec<UtilizationSample>,
-    /// Changes of how much a resource runs at once.
+    /// Changes of resources' concurrency.
     pub concurrency_changes: Vec<ConcurrencyChange>,
     /// Ends of stages.
     pub stage_ends: Vec<StageEnd>,
@@ -52,29 +52,30 @@ pub struct Trace {
     pub job_ends: Vec<JobEnd>,
     /// Ends of queries.
     pub query_ends: Vec<QueryEnd>,
-    /// Last record; `None` when the trace is not whole.
+    /// Last record; `None` if the trace is incomplete.
     pub end: Option<End>,
-    /// Why the trace is not whole (`cut in block 12, after record 48000`); `None`: whole.
+    /// Cause of an incomplete trace (`cut after block 12, record 48000, of 1000 bytes`); `None` if complete.
     pub truncated: Option<String>,
-    /// What the reader skipped or found odd, in words.
+    /// Messages about skipped or unusual records.
     pub warnings: Vec<String>,
-    /// Bytes of the file that were read or written; 0 for a trace that was never a file.
+    /// Bytes of the file that were read or written; 0 if the trace was never a file.
     pub bytes: u64,
 }
 
 impl Trace {
-    /// Reads the file at `path`; one that is cut is read as far as it is whole.
+    /// Reads the file at `path`. Of a truncated file, reads all whole blocks.
     ///
     /// # Errors
-    /// When it cannot be read, is no trace, has a newer major version, or holds a malformed line.
+    /// Returns an error if the file cannot be read, is not a trace, has a newer major version, or
+    /// contains a malformed line.
     pub fn read(path: &Path) -> Result<Trace, TraceError> {
         Trace::collect(Reader::open(path)?)
     }
 
-    /// As [`Trace::read`], from anything.
+    /// Reads a trace from `reader`.
     ///
     /// # Errors
-    /// As [`Trace::read`].
+    /// Returns the same errors as [`Trace::read`].
     pub fn from_reader(reader: impl Read + Send) -> Result<Trace, TraceError> {
         Trace::collect(Reader::new(reader)?)
     }
@@ -93,8 +94,8 @@ impl Trace {
     /// Adds a record.
     ///
     /// # Errors
-    /// [`TraceError::Invalid`] when it refers to what was not registered, is a
-    /// second header, or follows the end. The trace is as before then.
+    /// Returns [`TraceError::Invalid`], and leaves the trace unchanged, if the record
+    /// refers to an unregistered entity, is a second header, or follows the end.
     pub fn push(&mut self, record: Record) -> Result<(), TraceError> {
         self.admits(&record)?;
         match record {
@@ -121,7 +122,7 @@ impl Trace {
         Ok(())
     }
 
-    /// Records so far, the header included, the end not: what [`End::records`] says.
+    /// Returns the number of records including the header and excluding the end, as in [`End::records`].
     pub fn records(&self) -> u64 {
         let lengths = [
             usize::from(self.header.is_some()),
@@ -148,7 +149,7 @@ impl Trace {
 
     fn admits(&self, record: &Record) -> Result<(), TraceError> {
         if self.end.is_some() {
-            return invalid("a record after the end".into());
+            return invalid("record after the end".into());
         }
         let registered = Registered {
             machines: self.machines.len(),
@@ -160,18 +161,17 @@ impl Trace {
         };
         match record {
             Record::Header(_) if self.header.is_some() => {
-                invalid("a second header; two traces in one file?".into())
+                invalid("second header; the file may contain two traces".into())
             }
             Record::Application(_) if self.application.is_some() => {
-                invalid("a second application; two traces in one file?".into())
+                invalid("second application; the file may contain two traces".into())
             }
             _ => registered.admits(record),
         }
     }
 }
 
-/// How many entities of each kind were registered: all that it takes to tell
-/// whether a record's indices are valid.
+/// The number of registered entities of each kind, for validating indices.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Registered {
     pub machines: usize,
@@ -183,7 +183,7 @@ pub(crate) struct Registered {
 }
 
 impl Registered {
-    /// Whether every index in `record` was registered before it.
+    /// Checks that every index in `record` is registered.
     pub fn admits(&self, record: &Record) -> Result<(), TraceError> {
         match record {
             Record::Header(_) | Record::Machine(_) | Record::Application(_) | Record::End(_) => Ok(()),
@@ -226,7 +226,7 @@ impl Registered {
         }
     }
 
-    /// Counts `record` and returns its index, if it registers an entity; else 0.
+    /// Counts `record` and returns its index if it registers an entity; otherwise returns 0.
     pub fn count(&mut self, record: &Record) -> u32 {
         let registered = match record {
             Record::Machine(_) => &mut self.machines,
@@ -246,14 +246,14 @@ fn known(what: &str, index: u32, registered: usize) -> Result<(), TraceError> {
     if (index as usize) < registered {
         return Ok(());
     }
-    invalid(format!("{what} {index} is not registered ({registered} are)"))
+    invalid(format!("{what} {index} is not registered (the trace has {registered})"))
 }
 
 fn invalid(why: String) -> Result<(), TraceError> {
     Err(TraceError::Invalid { why })
 }
 
-/// Total length of the union of intervals: their beginnings and ends, in nanoseconds.
+/// Returns the total length of the union of intervals, given by their starts and ends in nanoseconds.
 pub fn union_ns(mut intervals: Vec<(u64, u64)>) -> u64 {
     intervals.sort_unstable();
     let (mut total, mut reached) = (0, 0);

@@ -1,10 +1,10 @@
-//! The one thread that writes and keeps what recorders collect.
+//! The thread that writes and keeps the records of recorders.
 //!
-//! Each round takes everything that was recorded since the last, turns it into
-//! blocks (zstd frames of whole JSON lines) and appends them. A round is never
-//! further apart than [`ROUND`], so a killed job loses less than a second. When
-//! the file cannot be written any more, the thread goes on keeping and says so
-//! at the end: the job that is recorded does not notice.
+//! Each round takes the records since the previous one, converts them to blocks
+//! (zstd frames of whole JSON lines) and appends them. Rounds are at most [`ROUND`]
+//! apart, so a killed job loses less than a second. If writing the file fails, the
+//! thread still keeps records and reports the failure at the end, without affecting
+//! the recorded job.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -20,18 +20,18 @@ use crate::recorder::{Round, Shared};
 use crate::trace::{Registered, Trace};
 use crate::{MAX_BLOCK_BYTES, TraceError};
 
-/// Time between rounds; the rest of the promised second is for writing.
+/// Time between rounds; the rest of the guaranteed second is for writing.
 const ROUND: Duration = Duration::from_millis(700);
-/// A block is closed when its lines reach this. Larger ones compress no better.
+/// Size of lines at which a block is closed. Larger blocks do not compress better.
 const BLOCK_BYTES: usize = 1 << 20;
-/// The cheapest level, and the smallest but for those that cost 50 times as
-/// much: lines of digits have few matches worth a search (level 3 takes a sixth
-/// more room than level 1).
+/// The fastest level. It also compresses best, except for levels that cost 50 times
+/// as much, because lines of digits have few matches worth a search (level 3 takes a
+/// sixth more space than level 1).
 const LEVEL: i32 = 1;
-/// Longest text that a record carries; a query of megabytes would fill the trace.
+/// Maximum length of a text in a record; a query of megabytes would fill the trace.
 const MAX_TEXT_BYTES: usize = 64 << 10;
 
-/// The file, with the block that is being filled.
+/// The output file, with the current block.
 pub(crate) struct Output {
     file: File,
     path: PathBuf,
@@ -59,7 +59,7 @@ impl Output {
         self.block.push(b'\n');
         let length = self.block.len() - before;
         if length > MAX_BLOCK_BYTES - BLOCK_BYTES {
-            let why = format!("a record of {length} bytes is longer than a block may be");
+            let why = format!("a record of {length} bytes exceeds the maximum size of a block");
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         if self.block.len() >= BLOCK_BYTES {
@@ -68,7 +68,7 @@ impl Output {
         Ok(())
     }
 
-    /// Appends the block in hand.
+    /// Appends the current block to the file.
     fn flush(&mut self) -> io::Result<()> {
         if self.block.is_empty() {
             return Ok(());
@@ -81,10 +81,10 @@ impl Output {
     }
 }
 
-/// What the thread holds.
+/// The state of the writer thread.
 pub(crate) struct Writer {
     output: Option<Output>,
-    /// The first failure of the file, with its path; nothing is written after it.
+    /// The first write error, with the file's path; writing stops after it.
     failed: Option<(PathBuf, io::Error)>,
     keep: bool,
     trace: Trace,
@@ -94,7 +94,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Writes the header at once, so that even a job that is killed at birth leaves a trace.
+    /// Writes the header immediately, so that even a job that is killed at the start leaves a trace.
     pub fn start(header: Header, mut output: Option<Output>, keep: bool) -> Result<Writer, TraceError> {
         let record = Record::Header(header.clone());
         if let Some(output) = &mut output {
@@ -115,7 +115,7 @@ impl Writer {
         })
     }
 
-    /// Until the recorder closes.
+    /// Runs until the recorder closes.
     pub fn run(mut self, shared: &Shared) -> Result<Trace, TraceError> {
         let mut round = Round::default();
         loop {
@@ -125,8 +125,8 @@ impl Writer {
             if last {
                 break;
             }
-            // Woken early by a full shard or by the end; a wake between the load
-            // above and here makes this return at once.
+            // A full shard or the end wakes the thread early. A wake-up between the
+            // load above and this call makes it return immediately.
             std::thread::park_timeout(ROUND);
         }
         if shared.complete.load(Ordering::Acquire) {
@@ -159,12 +159,12 @@ impl Writer {
         self.flush();
     }
 
-    /// Writes and keeps one record; one whose indices are not registered would
-    /// make the whole trace unreadable, so it is left out and said.
+    /// Writes and keeps one record. Skips a record with unregistered indices, with a
+    /// warning, because it would make the whole trace unreadable.
     fn take(&mut self, mut record: Record) {
         clip(&mut record);
         if let Err(why) = self.registered.admits(&record) {
-            self.trace.warnings.push(format!("left out: {why}"));
+            self.trace.warnings.push(format!("skipped: {why}"));
             return;
         }
         self.records += 1;
@@ -179,23 +179,23 @@ impl Writer {
     fn append(&mut self, record: &Record) {
         if let Some(output) = &mut self.output {
             let result = output.line(record);
-            self.survive(result);
+            self.handle_failure(result);
         }
     }
 
     fn flush(&mut self) {
         if let Some(output) = &mut self.output {
             let result = output.flush();
-            self.survive(result);
+            self.handle_failure(result);
         }
     }
 
-    /// After the first failure the file is given up, cut to its whole blocks.
-    fn survive(&mut self, result: io::Result<()>) {
+    /// Closes the file after the first failure and truncates it to its whole blocks.
+    fn handle_failure(&mut self, result: io::Result<()>) {
         let Err(source) = result else { return };
         if let Some(output) = self.output.take() {
             self.bytes = output.written;
-            // What does not shrink is read up to its last whole block anyway.
+            // If truncation fails, readers still stop at the last whole block.
             drop(output.file.set_len(output.written));
             self.failed = Some((output.path, source));
         }
@@ -210,7 +210,7 @@ impl Writer {
     }
 }
 
-/// Cuts texts that come from outside to [`MAX_TEXT_BYTES`].
+/// Shortens texts of external origin to [`MAX_TEXT_BYTES`].
 fn clip(record: &mut Record) {
     let clip = |text: &mut String| {
         if text.len() > MAX_TEXT_BYTES {
@@ -235,7 +235,7 @@ fn clip(record: &mut Record) {
     }
 }
 
-/// Core time of the calling thread; `None` where the system does not tell.
+/// Returns the core time of the calling thread; `None` if the system does not provide it.
 fn thread_cpu_ns() -> Option<u64> {
     #[cfg(unix)]
     {

@@ -1,8 +1,8 @@
-//! Bytes and lines that were flipped, cut, doubled or put in: never a panic,
-//! never more memory than a block and what was read.
+//! Fuzz tests with flipped, truncated, duplicated and inserted bytes and lines. The
+//! reader must not panic or use more memory than a block and the records read.
 //!
-//! `PELLUCID_FUZZ_ITERATIONS` runs more than the default, `PELLUCID_FUZZ_SEED`
-//! runs one case again.
+//! `PELLUCID_FUZZ_ITERATIONS` sets the number of cases, `PELLUCID_FUZZ_SEED`
+//! repeats one case.
 
 mod common;
 
@@ -12,33 +12,33 @@ use std::cell::Cell;
 use common::*;
 use pellucid_trace::*;
 
-/// Counts what this thread holds, so that "bounded memory" is measured, not hoped.
+/// An allocator that counts the memory of each thread, to verify the memory bound.
 struct Counting;
 
 thread_local! {
     static HELD: Cell<i64> = const { Cell::new(0) };
-    static MOST: Cell<i64> = const { Cell::new(0) };
+    static PEAK: Cell<i64> = const { Cell::new(0) };
 }
 
 fn count(change: i64) {
-    // Not there any more while the thread ends, when nothing is measured.
+    // The counters are destroyed before the thread's last deallocations, which are not measured.
     let _ = HELD.try_with(|held| {
         held.set(held.get() + change);
-        let _ = MOST.try_with(|most| most.set(most.get().max(held.get())));
+        let _ = PEAK.try_with(|peak| peak.set(peak.get().max(held.get())));
     });
 }
 
-// SAFETY: hands everything on to the system's allocator, unchanged.
+// SAFETY: delegates to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller upholds the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(-(layout.size() as i64));
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller upholds the contract of `dealloc`.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Blocks are at most 16 MiB; a buffer that grows to it doubles on the way.
+/// Memory bound: blocks are at most 16 MiB, and a growing buffer doubles its size.
 const MAX_BYTES: i64 = 64 << 20;
 
 fn iterations(default: u64) -> u64 {
@@ -62,7 +62,7 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
     }
 }
 
-/// One to four changes of `bytes`; put in are single bytes and `words`.
+/// Applies one to four random changes to `bytes`; inserts single bytes and `words`.
 fn mutate(bytes: &mut Vec<u8>, random: &mut Random, words: &[&[u8]]) {
     for _ in 0..1 + random.below(4) {
         let length = bytes.len() as u64;
@@ -88,10 +88,10 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut Random, words: &[&[u8]]) {
     }
 }
 
-/// Reads and checks `bytes`, with how much memory that took at most.
-fn survive(seed: u64, bytes: &[u8]) -> Result<Trace, TraceError> {
+/// Reads and checks `bytes`, and asserts that this neither panics nor exceeds the memory bound.
+fn read_safely(seed: u64, bytes: &[u8]) -> Result<Trace, TraceError> {
     let before = HELD.get();
-    MOST.set(before);
+    PEAK.set(before);
     let case = std::panic::catch_unwind(|| {
         let result = Trace::from_reader(bytes);
         if let Ok(trace) = &result {
@@ -102,28 +102,28 @@ fn survive(seed: u64, bytes: &[u8]) -> Result<Trace, TraceError> {
         }
         result
     });
-    let took = MOST.get() - before;
-    assert!(took <= MAX_BYTES, "{took} bytes held; again with PELLUCID_FUZZ_SEED={seed}");
-    case.unwrap_or_else(|_| panic!("panicked; again with PELLUCID_FUZZ_SEED={seed}"))
+    let took = PEAK.get() - before;
+    assert!(took <= MAX_BYTES, "took {took} bytes; repeat with PELLUCID_FUZZ_SEED={seed}");
+    case.unwrap_or_else(|_| panic!("panicked; repeat with PELLUCID_FUZZ_SEED={seed}"))
 }
 
 #[test]
-fn any_change_of_the_file_is_survived() {
+fn reader_handles_changed_bytes() {
     let records = whole(job(21, 3, 20));
     let blocks = blocks(&records, 16);
     let bytes: Vec<u8> = blocks.iter().flat_map(|b| b.0.clone()).collect();
     // A frame's magic number, and a skippable frame of 4 GiB.
     let words: [&[u8]; 3] = [b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18\xff\xff\xff\xff", b"\xff"];
-    let (mut refused, mut partly) = (0, 0);
+    let (mut rejected, mut truncated) = (0, 0);
     for seed in seeds(3_000) {
         let mut random = Random(seed);
         let mut changed = bytes.clone();
         mutate(&mut changed, &mut random, &words);
-        match survive(seed, &changed) {
-            Err(_) => refused += 1,
+        match read_safely(seed, &changed) {
+            Err(_) => rejected += 1,
             Ok(trace) if trace.truncated.is_some() => {
-                partly += 1;
-                // Its checksum vouches for each block: what was read was written.
+                truncated += 1;
+                // Blocks have checksums, so every record read must be one that was written.
                 for monotask in &trace.monotasks {
                     let written = records.contains(&Record::Monotask(*monotask));
                     assert!(written, "PELLUCID_FUZZ_SEED={seed}: {monotask:?}");
@@ -133,12 +133,12 @@ fn any_change_of_the_file_is_survived() {
         }
     }
     if iterations(3_000) >= 1_000 && std::env::var("PELLUCID_FUZZ_SEED").is_err() {
-        assert!(refused > 50 && partly > 500, "{refused} {partly}");
+        assert!(rejected > 50 && truncated > 500, "{rejected} {truncated}");
     }
 }
 
 #[test]
-fn any_change_of_the_lines_is_survived() {
+fn reader_handles_changed_lines() {
     let records = every_kind();
     let text = lines(&records);
     let words: [&[u8]; 10] = [
@@ -158,7 +158,7 @@ fn any_change_of_the_lines_is_survived() {
         let mut random = Random(seed);
         let mut changed = text.clone().into_bytes();
         mutate(&mut changed, &mut random, &words);
-        match survive(seed, &frame(&changed)) {
+        match read_safely(seed, &frame(&changed)) {
             Err(TraceError::Malformed { .. }) => malformed += 1,
             Err(_) => {}
             Ok(_) => read += 1,

@@ -1,4 +1,4 @@
-//! What the reader makes of traces that are cut, damaged, foreign, newer or wrong.
+//! Tests of the reader with truncated, damaged, foreign, newer and malformed traces.
 
 mod common;
 
@@ -14,7 +14,7 @@ fn text(text: &str) -> Result<Trace, TraceError> {
 }
 
 #[test]
-fn cut_anywhere_it_reads_to_its_last_whole_block() {
+fn truncated_trace_reads_to_its_last_whole_block() {
     let records = whole(job(3, 2, 12));
     let blocks = blocks(&records, 7);
     let bytes: Vec<u8> = blocks.iter().flat_map(|b| b.0.clone()).collect();
@@ -30,12 +30,12 @@ fn cut_anywhere_it_reads_to_its_last_whole_block() {
         }
         let result = read(&bytes[..cut]);
         if blocks_left == 0 {
-            let error = result.expect_err("nothing is left of it");
+            let error = result.expect_err("no whole block");
             assert!(matches!(error, TraceError::NotATrace { .. }), "{error}");
             continue;
         }
         let trace = result.expect("the first block is whole");
-        let why = trace.truncated.clone().expect("it says that it is cut");
+        let why = trace.truncated.clone().expect("truncated");
         let place = format!("after block {blocks_left}, record {records_left}, of {cut} bytes");
         assert!(why.ends_with(&place), "cut at {cut}: {why}");
         assert_eq!(contents(trace), pushed(&records[..records_left]));
@@ -47,30 +47,30 @@ fn cut_anywhere_it_reads_to_its_last_whole_block() {
 }
 
 #[test]
-fn damage_ends_it_at_the_block_before() {
+fn damaged_trace_reads_to_the_block_before_the_damage() {
     let records = whole(job(4, 2, 12));
     let blocks = blocks(&records, 10);
     let mut bytes: Vec<u8> = blocks.iter().flat_map(|b| b.0.clone()).collect();
     let in_third = blocks[0].0.len() + blocks[1].0.len() + blocks[2].0.len() - 5;
     bytes[in_third] ^= 0x10;
     let trace = read(&bytes).expect("two blocks are whole");
-    let why = trace.truncated.clone().expect("it says so");
+    let why = trace.truncated.clone().expect("truncated");
     assert!(why.starts_with("damaged ("), "{why}");
     assert!(why.contains("after block 2, record 20"), "{why}");
     assert_eq!(contents(trace), pushed(&records[..20]));
 }
 
 #[test]
-fn without_an_end_it_is_not_whole() {
+fn trace_without_an_end_is_truncated() {
     let mut records = whole(job(5, 1, 3));
     records.pop();
     let trace = text(&lines(&records)).expect("readable");
-    let why = trace.truncated.expect("it says so");
+    let why = trace.truncated.expect("truncated");
     assert!(why.starts_with("no end record"), "{why}");
 }
 
 #[test]
-fn what_is_no_trace_is_refused() {
+fn other_files_are_rejected() {
     for bytes in [
         &b""[..],
         b"PAR1 and so on",
@@ -88,7 +88,7 @@ fn what_is_no_trace_is_refused() {
 }
 
 #[test]
-fn a_newer_major_version_is_refused_and_an_older_one_read() {
+fn newer_major_version_is_rejected_and_older_ones_are_read() {
     let versioned = |version: &str| lines(&whole(vec![])).replace("/1.3", version);
     let error = text(&versioned("/2.0")).expect_err("newer");
     assert!(matches!(error, TraceError::NewerMajor { .. }), "{error}");
@@ -100,7 +100,7 @@ fn a_newer_major_version_is_refused_and_an_older_one_read() {
 }
 
 #[test]
-fn what_a_newer_minor_version_added_is_skipped_and_said() {
+fn records_of_a_newer_minor_version_are_skipped_with_a_warning() {
     let with = |version: &str| {
         let header = lines(&[header()]).replace("/1.3", version);
         let machine = r#"{"t":"machine","name":"box","colour":"blue"}"#;
@@ -118,14 +118,14 @@ fn what_a_newer_minor_version_added_is_skipped_and_said() {
 }
 
 #[test]
-fn a_wrong_line_is_named() {
+fn malformed_line_error_names_the_line() {
     let head = lines(&[header()]);
     for (tail, why) in [
-        ("{\"t\":\"machine\",\"name\":7}\n", "no record"),
-        ("not json\n", "no record"),
-        ("\n", "no record"),
+        ("{\"t\":\"machine\",\"name\":7}\n", "not a record"),
+        ("not json\n", "not a record"),
+        ("\n", "not a record"),
         ("{\"t\":\"job_end\",\"job\":0,\"ended_ns\":1}\n", "job 0 is not registered"),
-        (head.as_str(), "a second header"),
+        (head.as_str(), "second header"),
         ("{\"t\":\"end\",\"records\":1}", "ends within a line"),
     ] {
         let error = text(&format!("{head}{tail}")).expect_err(why);
@@ -133,13 +133,13 @@ fn a_wrong_line_is_named() {
         assert!(error.to_string().contains(why), "{error}");
     }
     let after = format!("{}{}", lines(&whole(vec![])), lines(&[end(2)]));
-    let error = text(&after).expect_err("nothing follows the end");
+    let error = text(&after).expect_err("a record after the end");
     assert!(error.to_string().contains("after the end"), "{error}");
 }
 
 #[test]
-fn a_large_block_reads_as_small_ones_do() {
-    // Two threads parse its monotasks and multitasks; what lies between them is parsed when its turn comes.
+fn large_block_reads_like_small_ones() {
+    // Two threads parse the frequent records of a large block in advance; the others are parsed in turn.
     let records = whole(job(6, 40, 60));
     let small: Vec<u8> = blocks(&records, 7).iter().flat_map(|b| b.0.clone()).collect();
     let lines = lines(&records);
@@ -149,32 +149,32 @@ fn a_large_block_reads_as_small_ones_do() {
     assert_eq!(contents(trace), pushed(&records));
     let wrong = lines.trim_end().lines().count() - 3;
     let cut: Vec<&str> = lines.lines().take(wrong - 1).collect();
-    let error = text(&format!("{}\nnot json\n", cut.join("\n"))).expect_err("the last is no record");
+    let error = text(&format!("{}\nnot json\n", cut.join("\n"))).expect_err("the last line is not a record");
     assert!(matches!(error, TraceError::Malformed { line, .. } if line == wrong as u64), "{error}");
 }
 
 #[test]
-fn an_end_that_counts_otherwise_is_said() {
+fn wrong_count_in_the_end_record_is_a_warning() {
     let trace = text(&lines(&[header(), end(7)])).expect("readable");
-    assert!(trace.warnings[0].contains("counts 7 records before it, there are 1"));
+    assert!(trace.warnings[0].contains("counts 7 records, but the trace has 1"));
 }
 
 #[test]
-fn a_missing_file_is_named() {
+fn missing_file_error_names_the_file() {
     let error = Trace::read("/nowhere/job.trace".as_ref()).expect_err("missing");
-    let words = error.to_string();
-    assert!(words.starts_with("cannot read trace /nowhere/job.trace"), "{words}");
+    let message = error.to_string();
+    assert!(message.starts_with("cannot read trace /nowhere/job.trace"), "{message}");
 }
 
-/// A kilobyte that asks for gigabytes gets the memory of one block.
+/// A small file that decompresses to a large one takes at most the memory of one block.
 #[test]
-fn a_bomb_is_refused() {
+fn decompression_bomb_is_rejected() {
     let bomb = zstd::encode_all(&vec![b' '; 64 << 20][..], 19).expect("memory");
     assert!(bomb.len() < 64 << 10);
-    let error = read(&bomb).expect_err("no block");
+    let error = read(&bomb).expect_err("too large");
     assert!(error.to_string().contains("16 MiB"), "{error}");
     let mut bytes = frame(lines(&[header()]).as_bytes());
     bytes.extend(bomb);
     let trace = read(&bytes).expect("one block is whole");
-    assert!(trace.truncated.expect("it says so").contains("16 MiB"));
+    assert!(trace.truncated.expect("truncated").contains("16 MiB"));
 }

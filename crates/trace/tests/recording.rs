@@ -1,4 +1,4 @@
-//! What goes through the recorder comes back, from memory and from the file.
+//! Tests of the recorder: recorded data round-trips through memory and through files.
 
 mod common;
 
@@ -18,10 +18,10 @@ fn options(path: Option<&std::path::Path>, keep: bool) -> RecorderOptions {
 }
 
 #[test]
-fn what_is_kept_is_what_is_written() {
+fn kept_records_equal_written_records() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("job.trace");
-    std::fs::write(&path, "what was there before").expect("a file");
+    std::fs::write(&path, "previous content").expect("a file");
     let recorder = Recorder::start(options(Some(&path), true)).expect("a recorder");
     let records = job(11, 3, 2_000);
     for record in records.iter().cloned() {
@@ -38,10 +38,10 @@ fn what_is_kept_is_what_is_written() {
     assert!(matches!(recorder.finish(), Err(TraceError::Finished)));
 }
 
-/// Every record refers to what its own thread registered just before, so each
-/// round has the chance to write a record ahead of what it refers to.
+/// Every record refers to an entity that its thread has just registered, so each
+/// round could write a record before its entity.
 #[test]
-fn threads_record_in_an_order_that_reads_back() {
+fn concurrent_records_are_written_after_their_entities() {
     const THREADS: u32 = 8;
     const EACH: u32 = 3_000;
     let folder = tempfile::tempdir().expect("a folder");
@@ -97,13 +97,13 @@ fn threads_record_in_an_order_that_reads_back() {
 }
 
 #[test]
-fn a_running_recorder_leaves_a_readable_file_at_any_time() {
+fn file_is_readable_while_recording() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("job.trace");
     let recorder = Recorder::start(options(Some(&path), false)).expect("a recorder");
-    let trace = Trace::read(&path).expect("the header is there at once");
-    assert!(trace.truncated.expect("it says so").contains("no end"));
-    let records = job(13, 2, 3_000); // enough to wake the writer before its second is over
+    let trace = Trace::read(&path).expect("the header is written immediately");
+    assert!(trace.truncated.expect("truncated").contains("no end"));
+    let records = job(13, 2, 3_000); // enough to wake the writer early
     for record in records.iter().cloned() {
         recorder.record(record);
     }
@@ -115,14 +115,14 @@ fn a_running_recorder_leaves_a_readable_file_at_any_time() {
         std::thread::yield_now();
     };
     assert!(written.truncated.is_some());
-    drop(recorder); // without an end, as a job that dies
+    drop(recorder); // without an end, like a job that crashes
     let trace = Trace::read(&path).expect("readable");
     assert!(trace.truncated.as_ref().expect("no end").contains("no end"));
     assert_eq!(trace.records(), 1 + records.len() as u64);
 }
 
 #[test]
-fn memory_alone_needs_no_file() {
+fn recorder_without_a_file_keeps_records() {
     let recorder = Recorder::start(options(None, true)).expect("a recorder");
     let origin_ns = recorder.at(Instant::now());
     assert!(recorder.now_ns() >= origin_ns);
@@ -136,17 +136,17 @@ fn memory_alone_needs_no_file() {
 }
 
 #[test]
-fn a_record_that_refers_to_nothing_is_left_out_and_said() {
+fn record_with_unregistered_index_is_skipped_with_a_warning() {
     let recorder = Recorder::start(options(None, true)).expect("a recorder");
     recorder.monotask(monotask(3, 0, Phase::Compute));
     let trace = recorder.finish().expect("kept");
     assert_eq!(trace.monotasks, vec![]);
-    assert!(trace.warnings[0].contains("multitask 3 is not registered (0 are)"));
+    assert!(trace.warnings[0].contains("multitask 3 is not registered (the trace has 0)"));
     assert_eq!(trace.end.expect("an end").records, 1);
 }
 
 #[test]
-fn long_texts_are_cut() {
+fn long_texts_are_shortened() {
     let recorder = Recorder::start(options(None, true)).expect("a recorder");
     let name = "é".repeat(1 << 20);
     recorder.job(Job { name, submitted_ns: 0, ..Default::default() });
@@ -156,50 +156,50 @@ fn long_texts_are_cut() {
 }
 
 #[test]
-fn a_path_that_cannot_be_created_is_said_at_the_start() {
+fn unwritable_path_is_an_error_at_the_start() {
     let folder = tempfile::tempdir().expect("a folder");
     let missing = folder.path().join("missing").join("job.trace");
     for path in [folder.path(), &missing] {
         let Err(error) = Recorder::start(options(Some(path), false)) else {
             panic!("created {}", path.display());
         };
-        let words = error.to_string();
-        assert!(words.starts_with("cannot create trace"), "{words}");
-        assert!(words.contains(&path.display().to_string()), "{words}");
+        let message = error.to_string();
+        assert!(message.starts_with("cannot create trace"), "{message}");
+        assert!(message.contains(&path.display().to_string()), "{message}");
     }
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_is_said_with_its_way_out() {
+fn full_disk_error_names_a_remedy() {
     let Err(error) = Recorder::start(options(Some("/dev/full".as_ref()), false)) else {
         panic!("wrote to a full disk");
     };
-    let words = error.to_string();
-    assert!(words.starts_with("cannot write trace /dev/full"), "{words}");
-    assert!(words.contains("free space there"), "{words}");
+    let message = error.to_string();
+    assert!(message.starts_with("cannot write trace /dev/full"), "{message}");
+    assert!(message.contains("free space there"), "{message}");
 }
 
-/// A pipe whose reader has gone stands for the disk that fails on the way.
+/// A pipe without a reader emulates a disk that fails midway.
 #[cfg(unix)]
 #[test]
-fn a_file_that_fails_on_the_way_does_not_disturb_the_job() {
+fn write_failure_does_not_affect_the_job() {
     use std::os::unix::ffi::OsStrExt;
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("pipe");
     let name = std::ffi::CString::new(path.as_os_str().as_bytes()).expect("a path");
     // SAFETY: `name` is a valid C string.
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
-    // Both ends, or opening one would wait for the other.
+    // Opens both ends, since opening one would wait for the other.
     let reader = std::fs::OpenOptions::new().read(true).write(true).open(&path);
     let recorder = Recorder::start(options(Some(&path), true)).expect("a recorder");
     drop(reader);
     let records = job(15, 2, 100);
     records.iter().cloned().for_each(|r| recorder.record(r));
-    let error = recorder.finish().expect_err("nobody reads");
-    let words = error.to_string();
-    assert!(words.contains(&path.display().to_string()), "{words}");
-    assert!(words.contains("the job was not affected"), "{words}");
+    let error = recorder.finish().expect_err("the pipe has no reader");
+    let message = error.to_string();
+    assert!(message.contains(&path.display().to_string()), "{message}");
+    assert!(message.contains("the job was not affected"), "{message}");
     let TraceError::NotWritten { kept, .. } = error else {
         panic!("{error:?}");
     };

@@ -1,5 +1,5 @@
-//! Every type of record comes back as it was, from a line, from a file, and from
-//! the files that earlier versions wrote.
+//! Every type of record round-trips through a line, a file, and the files of
+//! earlier versions.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn back(record: &Record) -> Record {
 }
 
 #[test]
-fn each_type_and_field_comes_back() {
+fn every_type_and_field_round_trips_and_is_specified() {
     let records = every_kind();
     let mut types = std::collections::BTreeSet::new();
     let mut keys = std::collections::BTreeSet::new();
@@ -29,8 +29,8 @@ fn each_type_and_field_comes_back() {
         types.insert(t);
     }
     let known = Record::TYPES.map(str::to_owned).into_iter().collect();
-    assert_eq!(types, known, "a type has no case in `every_kind`, or `TYPES` is old");
-    // The specification names them all.
+    assert_eq!(types, known, "`every_kind` lacks a type, or `TYPES` is outdated");
+    // The specification documents every field.
     let specification = include_str!("../../../docs/trace-format.md");
     for key in keys {
         let (t, field) = key.split_once('.').expect("a dot");
@@ -42,19 +42,19 @@ fn each_type_and_field_comes_back() {
 }
 
 #[test]
-fn a_task_with_nothing_measured_says_nothing() {
+fn unmeasured_fields_are_not_written() {
     let record = Record::PipelinedTask(Box::default());
     let line = serde_json::to_string(&record).expect("a line");
-    let least = r#"{"t":"pipelined_task","stage":0,"partition":0,"attempt":0,"resource":0,"launched_ns":0,"duration_ns":0}"#;
-    assert_eq!(line, least);
+    let minimal = r#"{"t":"pipelined_task","stage":0,"partition":0,"attempt":0,"resource":0,"launched_ns":0,"duration_ns":0}"#;
+    assert_eq!(line, minimal);
     assert_eq!(back(&record), record);
 }
 
-/// Fixtures are written once, by a build of their version, and never again: they
-/// stand for the traces that people have. `PELLUCID_WRITE_FIXTURE=1` writes the
-/// one of a new version.
+/// A fixture is written once, by a build of its version, and never changed, since it
+/// represents existing traces. `PELLUCID_WRITE_FIXTURE=1` writes the fixture of a new
+/// version.
 #[test]
-fn traces_of_every_version_read_as_they_did() {
+fn traces_of_every_version_are_read_unchanged() {
     let folder = Path::new("tests/fixtures");
     let current = folder.join(format!("version-{FORMAT_MAJOR}.{FORMAT_MINOR}.trace"));
     if std::env::var_os("PELLUCID_WRITE_FIXTURE").is_some() && !current.exists() {
@@ -63,17 +63,17 @@ fn traces_of_every_version_read_as_they_did() {
         std::fs::write(&current, bytes).expect("written");
         std::fs::write(current.with_extension("jsonl"), lines(&records)).expect("written");
     }
-    assert!(current.exists(), "no fixture of the version that this build writes");
+    assert!(current.exists(), "the current version has no fixture; set PELLUCID_WRITE_FIXTURE=1");
     for entry in std::fs::read_dir(folder).expect("the fixtures") {
         let path = entry.expect("an entry").path();
         if path.extension().is_some_and(|ending| ending == "trace") {
-            reads_as_it_did(&path);
+            reads_unchanged(&path);
         }
     }
 }
 
-/// Beside the trace stand the lines that it was written from.
-fn reads_as_it_did(path: &Path) {
+/// Compares a fixture with the lines from which it was written, in a file next to it.
+fn reads_unchanged(path: &Path) {
     let name = path.display();
     let trace = Trace::read(path).expect("readable");
     assert_eq!(trace.check(), Vec::<String>::new(), "{name}");
@@ -102,7 +102,7 @@ fn some<T: std::fmt::Debug>(value: impl Strategy<Value = T>) -> impl Strategy<Va
     proptest::option::of(value)
 }
 
-/// As many digits as any reader keeps.
+/// Numbers that are exact in decimal notation.
 fn number() -> impl Strategy<Value = f64> {
     (1..1_000_000_000_u32).prop_map(|n| f64::from(n) / 8.0)
 }
@@ -299,20 +299,20 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_record_comes_back(
+    fn any_record_round_trips(
         record in prop_oneof![any_monotask(), any_pipelined_task(), any_other_event(), any_entity()]
     ) {
         prop_assert_eq!(back(&record), record);
     }
 
     #[test]
-    fn any_tasks_come_back_unpacked(tasks in proptest::collection::vec(any_pipelined_task(), 0..50)) {
+    fn packed_tasks_round_trip(tasks in proptest::collection::vec(any_pipelined_task(), 0..50)) {
         prop_assert_eq!(unpacked(&tasks), tasks);
     }
 
-    /// Through blocks and frames, however the records fall into them.
+    /// The distribution of records over blocks must not matter.
     #[test]
-    fn any_events_come_back_from_a_file(
+    fn events_round_trip_through_a_file(
         events in proptest::collection::vec(prop_oneof![any_monotask(), any_pipelined_task(), any_other_event()], 0..40),
         per_block in 1_usize..50,
     ) {
@@ -327,7 +327,7 @@ proptest! {
     }
 }
 
-/// What a trace holds of tasks is packed; nothing may be lost by that.
+/// Packs and unpacks the tasks in `records`.
 fn unpacked(records: &[Record]) -> Vec<Record> {
     let task = |record: &Record| match record {
         Record::PipelinedTask(task) => Some(task.as_ref().clone()),
@@ -337,7 +337,7 @@ fn unpacked(records: &[Record]) -> Vec<Record> {
     packed.iter().map(|task| Record::PipelinedTask(Box::new(task))).collect()
 }
 
-/// Refers to the first entities, which are registered.
+/// Changes the indices of a record to the first entities, which are registered.
 fn to_first(mut record: Record) -> Record {
     match &mut record {
         Record::Monotask(r) => (r.multitask, r.resource) = (0, 0),

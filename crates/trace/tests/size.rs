@@ -1,12 +1,12 @@
-//! An event takes at most 40 bytes on disk, everything else included.
+//! Limits the size of traces: at most 40 bytes on disk per event, including everything else.
 
 mod common;
 
 use pellucid_trace::*;
 
-/// Written by the recorder itself, in blocks as its rounds make them.
+/// Uses the recorder, so blocks have the sizes of its rounds.
 #[test]
-fn an_event_takes_at_most_40_bytes() {
+fn event_takes_at_most_40_bytes() {
     for (seed, stages, multitasks) in [(1, 4, 100), (2, 5, 4_000)] {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("job.trace");
@@ -25,8 +25,8 @@ fn an_event_takes_at_most_40_bytes() {
         assert_eq!(trace.bytes, bytes, "seed {seed}");
         let each = bytes as f64 / events as f64;
         println!("seed {seed}: {events} events, {each:.1} bytes each");
-        assert!(each <= 40.0, "seed {seed}: {each:.1} bytes an event");
-        // The numbers must really be in there: random digits do not shrink below this.
-        assert!(each >= 15.0, "seed {seed}: {each:.1} bytes an event");
+        assert!(each <= 40.0, "seed {seed}: {each:.1} bytes per event");
+        // Random digits cannot compress below this, so a smaller trace would have lost numbers.
+        assert!(each >= 15.0, "seed {seed}: {each:.1} bytes per event");
     }
 }

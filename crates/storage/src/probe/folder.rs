@@ -141,7 +141,7 @@ impl Folder {
     ) -> Result<()> {
         let here = store.list_with_delimiter(Some(&self.place)).await?;
         for folder in here.common_prefixes {
-            let Some(name) = folder.filename().filter(|name| is_ours(name)) else { continue };
+            let Some(name) = folder.filename().filter(|name| is_probe_folder(name)) else { continue };
             let owner = match store.get(&folder.clone().join(OWNER)).await {
                 Err(Error::NotFound { .. }) => None,
                 answer => serde_json::from_slice::<Owner>(&answer?.bytes().await?).ok(),

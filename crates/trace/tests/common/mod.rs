@@ -1,10 +1,10 @@
-//! Seeded jobs for the tests: a query of several stages on two cores and a disk,
-//! simulated, so that every time in it is consistent with every other.
-#![allow(dead_code)] // each test uses its part
+//! Seeded jobs for tests: a simulated query of several stages on two cores and a
+//! disk, with consistent times.
+#![allow(dead_code)] // each test uses a part of this module
 
 use pellucid_trace::*;
 
-/// SplitMix64: reproducible, and no dependency.
+/// A SplitMix64 generator: reproducible and without dependencies.
 pub struct Random(pub u64);
 
 impl Random {
@@ -16,7 +16,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// From `0..n`.
+    /// Returns a number from `0..n`.
     pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n.max(1)
     }
@@ -49,28 +49,28 @@ pub fn monotask(multitask: u32, resource: u32, phase: Phase) -> Monotask {
     }
 }
 
-/// When each place of a resource is free again.
-struct Places(Vec<u64>);
+/// The times at which the slots of a resource become free.
+struct Slots(Vec<u64>);
 
-impl Places {
-    /// Runs `service_ns` from `queued_ns` on at the place that is free first.
+impl Slots {
+    /// Runs a monotask for `service_ns` on the slot that is free first.
     fn run(&mut self, monotask: &mut Monotask, queued_ns: u64, service_ns: u64) -> u64 {
-        let place = self.0.iter_mut().min().expect("a place");
+        let slot = self.0.iter_mut().min().expect("a slot");
         monotask.queued_ns = queued_ns;
-        monotask.queue_ns = place.saturating_sub(queued_ns);
+        monotask.queue_ns = slot.saturating_sub(queued_ns);
         monotask.service_ns = service_ns;
-        *place = monotask.ended_ns();
+        *slot = monotask.ended_ns();
         *place
     }
 }
 
-/// The records of one query without header and end: `stages` scans, each of
+/// Returns the records of one query without header and end: `stages` scans, each of
 /// `multitasks` multitasks with a read, a compute and, in the last stage, a write.
 pub fn job(seed: u64, stages: u32, multitasks: u32) -> Vec<Record> {
     let mut random = Random(seed);
     let mut records = entities();
-    let mut cores = Places(vec![0; CORES as usize]);
-    let mut disk = Places(vec![0]);
+    let mut cores = Slots(vec![0; CORES as usize]);
+    let mut disk = Slots(vec![0]);
     let mut begin = 1_234_567;
     for stage in 0..stages {
         records.push(Record::Stage(Stage {
@@ -159,7 +159,7 @@ fn entities() -> Vec<Record> {
     ]
 }
 
-/// A compute monotask with its parts, not yet at a time.
+/// Returns a compute monotask with its parts, not yet scheduled.
 fn compute(random: &mut Random, multitask: u32, bytes: u64) -> Monotask {
     let mut compute = monotask(multitask, 0, Phase::Compute);
     let decode = bytes / 2 + random.below(3_000_000);
@@ -190,7 +190,7 @@ pub fn end(records: u64) -> Record {
     Record::End(End { records, recording_ns: Some(12_345), writer_ns: Some(6_789) })
 }
 
-/// `records` between header and end.
+/// Returns `records` between a header and an end.
 pub fn whole(mut records: Vec<Record>) -> Vec<Record> {
     records.insert(0, header());
     let count = records.len() as u64;
@@ -210,14 +210,13 @@ pub fn frame(lines: &[u8]) -> Vec<u8> {
     encoder.finish().expect("memory")
 }
 
-/// `records` as blocks of `per_block` lines, each with how many records it holds.
+/// Returns `records` as blocks of `per_block` lines, each with its number of records.
 pub fn blocks(records: &[Record], per_block: usize) -> Vec<(Vec<u8>, usize)> {
     let block = |chunk: &[Record]| (frame(lines(chunk).as_bytes()), chunk.len());
     records.chunks(per_block).map(block).collect()
 }
 
-/// Everything that `trace` holds, as one list; for comparing traces that were
-/// cut or written in another order.
+/// Builds a trace from `records`, for comparison with traces that were read.
 pub fn pushed(records: &[Record]) -> Trace {
     let mut trace = Trace::default();
     for record in records {
@@ -226,7 +225,7 @@ pub fn pushed(records: &[Record]) -> Trace {
     trace
 }
 
-/// What two traces must share: all but how they were read.
+/// Returns a trace without the details of reading, for comparison.
 pub fn contents(mut trace: Trace) -> Trace {
     trace.truncated = None;
     trace.warnings.clear();
@@ -234,7 +233,7 @@ pub fn contents(mut trace: Trace) -> Trace {
     trace
 }
 
-/// A whole, sound trace with every type of record and, between its events, every field.
+/// Returns the records of a complete, valid trace with every type of record and every field.
 pub fn every_kind() -> Vec<Record> {
     let mut records = job(99, 2, 4);
     let ends = records.len() - 1;
