@@ -60,7 +60,7 @@ impl Slots {
         monotask.queue_ns = slot.saturating_sub(queued_ns);
         monotask.service_ns = service_ns;
         *slot = monotask.ended_ns();
-        *place
+        *slot
     }
 }
 
