@@ -92,7 +92,7 @@ pub fn content(seed: u64, bytes: usize) -> Bytes {
     all.into()
 }
 
-fn words(what: &str) -> impl Fn(Error) -> String + '_ {
+fn context(what: &str) -> impl Fn(Error) -> String + '_ {
     move |error| format!("{what}: {error}")
 }
 
@@ -101,7 +101,7 @@ fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Found {
 }
 
 async fn put(store: &dyn ObjectStore, at: &Path, bytes: &Bytes) -> Found {
-    store.put(at, PutPayload::from_bytes(bytes.clone())).await.map(|_| ()).map_err(words("put"))
+    store.put(at, PutPayload::from_bytes(bytes.clone())).await.map(|_| ()).map_err(context("put"))
 }
 
 async fn get(store: &dyn ObjectStore, at: &Path) -> Result<Bytes> {
@@ -109,7 +109,7 @@ async fn get(store: &dyn ObjectStore, at: &Path) -> Result<Bytes> {
 }
 
 async fn holds(store: &dyn ObjectStore, at: &Path, expected: &Bytes) -> Found {
-    let read = get(store, at).await.map_err(words("get"))?;
+    let read = get(store, at).await.map_err(context("get"))?;
     ensure(read == expected, || format!("{at}: read {} bytes that differ from those written", read.len()))
 }
 
@@ -118,7 +118,7 @@ async fn reads_what_was_written(store: &dyn ObjectStore, folder: &Path) -> Found
         let (at, content) = (folder.clone().join(format!("{bytes}")), content(bytes as u64, bytes));
         put(store, &at, &content).await?;
         holds(store, &at, &content).await?;
-        let meta = store.head(&at).await.map_err(words("head"))?;
+        let meta = store.head(&at).await.map_err(context("head"))?;
         ensure(meta.size == bytes as u64 && meta.location == at, || format!("head returned {meta:?}"))?;
     }
     Ok(())
@@ -129,7 +129,7 @@ async fn reads_ranges(store: &dyn ObjectStore, folder: &Path) -> Found {
     let content = content(1, size as usize);
     put(store, &at, &content).await?;
     let ranges = [0..1, 5..1000, 999_999..1_000_001, size - 4..size, 0..size];
-    let read = store.get_ranges(&at, &ranges).await.map_err(words("get_ranges"))?;
+    let read = store.get_ranges(&at, &ranges).await.map_err(context("get_ranges"))?;
     for (range, bytes) in ranges.iter().zip(&read) {
         let expected = &content[range.start as usize..range.end as usize];
         ensure(bytes == expected, || format!("range {range:?}: {} bytes that differ", bytes.len()))?;
@@ -138,15 +138,15 @@ async fn reads_ranges(store: &dyn ObjectStore, folder: &Path) -> Found {
         let options = GetOptions { range: Some(range), ..GetOptions::default() };
         store.get_opts(&at, options).await?.bytes().await
     };
-    let rest = of(GetRange::Offset(size - 10)).await.map_err(words("read from an offset"))?;
+    let rest = of(GetRange::Offset(size - 10)).await.map_err(context("read from an offset"))?;
     ensure(rest == content[size as usize - 10..], || {
         format!("from an offset: {} bytes that differ", rest.len())
     })?;
-    let last = of(GetRange::Suffix(7)).await.map_err(words("read of the last bytes"))?;
+    let last = of(GetRange::Suffix(7)).await.map_err(context("read of the last bytes"))?;
     ensure(last == content[size as usize - 7..], || {
         format!("the last bytes: {} bytes that differ", last.len())
     })?;
-    let beyond = of(GetRange::Bounded(size - 5..size + 5)).await.map_err(words("read beyond the end"))?;
+    let beyond = of(GetRange::Bounded(size - 5..size + 5)).await.map_err(context("read beyond the end"))?;
     ensure(beyond == content[size as usize - 5..], || {
         format!("beyond the end: {} bytes that differ", beyond.len())
     })
@@ -172,7 +172,7 @@ async fn reports_missing_objects(store: &dyn ObjectStore, folder: &Path) -> Foun
     not_found("get", get(store, &at).await.err())?;
     not_found("head", store.head(&at).await.err())?;
     not_found("copy", store.copy(&at, &folder.clone().join("to")).await.err())?;
-    let listed: Vec<_> = store.list(Some(&at)).try_collect().await.map_err(words("list"))?;
+    let listed: Vec<_> = store.list(Some(&at)).try_collect().await.map_err(context("list"))?;
     ensure(listed.is_empty(), || format!("listed {listed:?}"))
 }
 
@@ -182,7 +182,7 @@ async fn creates_only_if_absent(store: &dyn ObjectStore, folder: &Path) -> Found
     let first = content(1, 100);
     match create(first.clone()).await {
         Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) => return Ok(()),
-        outcome => outcome.map(|_| ()).map_err(words("create"))?,
+        outcome => outcome.map(|_| ()).map_err(context("create"))?,
     }
     match create(content(2, 100)).await {
         Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {}
@@ -201,10 +201,10 @@ async fn lists(store: &dyn ObjectStore, folder: &Path) -> Found {
         put(store, &at, &content(i as u64, i * 10)).await?;
     }
     put(store, &Path::from(format!("{folder}x")), &content(9, 1)).await?;
-    let listed: Vec<_> = store.list(Some(folder)).try_collect().await.map_err(words("list"))?;
+    let listed: Vec<_> = store.list(Some(folder)).try_collect().await.map_err(context("list"))?;
     let found: BTreeSet<(String, u64)> = listed.iter().map(|o| (o.location.to_string(), o.size)).collect();
     let expected = names.iter().enumerate().map(|(i, n)| (format!("{folder}/{n}"), i as u64 * 10)).collect();
-    store.delete(&Path::from(format!("{folder}x"))).await.map_err(words("delete"))?;
+    store.delete(&Path::from(format!("{folder}x"))).await.map_err(context("delete"))?;
     ensure(found == expected && listed.len() == names.len(), || {
         format!("listed {found:?}, expected {expected:?}")
     })
@@ -214,7 +214,7 @@ async fn lists_folders(store: &dyn ObjectStore, folder: &Path) -> Found {
     for name in ["a", "b", "c/d", "e/f/g"] {
         put(store, &Path::from(format!("{folder}/{name}")), &content(1, 10)).await?;
     }
-    let found = store.list_with_delimiter(Some(folder)).await.map_err(words("list"))?;
+    let found = store.list_with_delimiter(Some(folder)).await.map_err(context("list"))?;
     let objects: BTreeSet<String> = found.objects.iter().map(|o| o.location.to_string()).collect();
     let folders: BTreeSet<String> = found.common_prefixes.iter().map(Path::to_string).collect();
     let expected = |names: [&str; 2]| names.map(|n| format!("{folder}/{n}")).into();
@@ -230,13 +230,13 @@ async fn copies_and_renames(store: &dyn ObjectStore, folder: &Path) -> Found {
     match store.copy(&a, &b).await {
         // HDFS cannot copy within the store.
         Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) => put(store, &b, &content).await?,
-        outcome => outcome.map_err(words("copy"))?,
+        outcome => outcome.map_err(context("copy"))?,
     }
     holds(store, &a, &content).await?;
     holds(store, &b, &content).await?;
     // Creates the target folder, for stores with directories.
     put(store, &Path::from(format!("{folder}/sub/other")), &content).await?;
-    store.rename(&b, &c).await.map_err(words("rename"))?;
+    store.rename(&b, &c).await.map_err(context("rename"))?;
     holds(store, &c, &content).await?;
     ensure(store.head(&b).await.is_err(), || "the source of a rename still exists".to_string())
 }
@@ -248,16 +248,16 @@ async fn deletes(store: &dyn ObjectStore, folder: &Path) -> Found {
     }
     let gone: Vec<Result<Path>> = at[..20].iter().cloned().map(Ok).collect();
     let gone = futures::stream::iter(gone).boxed();
-    let deleted: Vec<Path> = store.delete_stream(gone).try_collect().await.map_err(words("delete"))?;
+    let deleted: Vec<Path> = store.delete_stream(gone).try_collect().await.map_err(context("delete"))?;
     ensure(deleted.len() == 20, || format!("reported {} of 20 deletions", deleted.len()))?;
     let left: BTreeSet<Path> =
-        store.list(Some(folder)).map_ok(|o| o.location).try_collect().await.map_err(words("list"))?;
+        store.list(Some(folder)).map_ok(|o| o.location).try_collect().await.map_err(context("list"))?;
     ensure(left == at[20..].iter().cloned().collect(), || format!("remaining objects: {left:?}"))
 }
 
 async fn uploads_in_parts(store: &dyn ObjectStore, folder: &Path) -> Found {
     let (at, content) = (folder.clone().join("a"), content(1, 2 * PART_BYTES + 1000));
-    let mut upload = store.put_multipart(&at).await.map_err(words("begin an upload"))?;
+    let mut upload = store.put_multipart(&at).await.map_err(context("begin an upload"))?;
     let uploaded = async {
         let mut parts = Vec::new();
         for start in (0..content.len()).step_by(PART_BYTES) {
@@ -266,11 +266,11 @@ async fn uploads_in_parts(store: &dyn ObjectStore, folder: &Path) -> Found {
         }
         // Waits for all parts, so that none is running when a failed one leads to an abort.
         let sent: Result<Vec<()>> = futures::future::join_all(parts).await.into_iter().collect();
-        sent.map_err(words("upload a part"))?;
+        sent.map_err(context("upload a part"))?;
         ensure(store.head(&at).await.is_err(), || {
             "an object is visible before its upload is complete".to_string()
         })?;
-        upload.complete().await.map_err(words("complete an upload"))
+        upload.complete().await.map_err(context("complete an upload"))
     };
     if let Err(failed) = uploaded.await {
         let aborted = upload.abort().await;
@@ -278,7 +278,7 @@ async fn uploads_in_parts(store: &dyn ObjectStore, folder: &Path) -> Found {
             // The upload was completed but the response was lost, so there is nothing to abort.
             Ok(read) if read == content => Err(failed),
             Ok(read) => Err(format!("a failed upload left {} bytes that differ", read.len())),
-            Err(Error::NotFound { .. }) => aborted.map_err(words("abort an upload")).and(Err(failed)),
+            Err(Error::NotFound { .. }) => aborted.map_err(context("abort an upload")).and(Err(failed)),
             Err(error) => Err(format!("get after a failed upload: {error}")),
         };
     }
@@ -287,14 +287,14 @@ async fn uploads_in_parts(store: &dyn ObjectStore, folder: &Path) -> Found {
 
 async fn removes_aborted_uploads(store: &dyn ObjectStore, folder: &Path) -> Found {
     let at = folder.clone().join("a");
-    let mut upload = store.put_multipart(&at).await.map_err(words("begin an upload"))?;
+    let mut upload = store.put_multipart(&at).await.map_err(context("begin an upload"))?;
     let sent = async {
         upload.put_part(content(1, PART_BYTES).into()).await?;
         upload.put_part(content(2, 1000).into()).await
     };
-    let sent = sent.await.map_err(words("upload a part"));
-    upload.abort().await.map_err(words("abort an upload"))?;
-    let left: Vec<_> = store.list(Some(folder)).try_collect().await.map_err(words("list"))?;
+    let sent = sent.await.map_err(context("upload a part"));
+    upload.abort().await.map_err(context("abort an upload"))?;
+    let left: Vec<_> = store.list(Some(folder)).try_collect().await.map_err(context("list"))?;
     ensure(left.is_empty(), || format!("an aborted upload left {left:?}"))?;
     sent
 }
@@ -308,6 +308,6 @@ async fn accepts_special_names(store: &dyn ObjectStore, folder: &Path) -> Found 
         holds(store, at, &content).await?;
     }
     let found: BTreeSet<Path> =
-        store.list(Some(folder)).map_ok(|o| o.location).try_collect().await.map_err(words("list"))?;
+        store.list(Some(folder)).map_ok(|o| o.location).try_collect().await.map_err(context("list"))?;
     ensure(found == expected, || format!("listed {found:?}, expected {expected:?}"))
 }

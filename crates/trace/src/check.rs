@@ -169,7 +169,7 @@ impl Trace {
             );
             violations.unless(
                 self.jobs[stage.job as usize].submitted_ns <= stage.submitted_ns,
-                "a stage is submitted no sooner than its job",
+                "a stage is not submitted before its job",
                 what,
             );
         }
@@ -243,7 +243,7 @@ impl Trace {
             let submitted_ns = self.stages[multitask.stage as usize].submitted_ns;
             violations.unless(
                 submitted_ns <= multitask.admitted_ns,
-                "a multitask is admitted no sooner than its stage is submitted",
+                "a multitask is not admitted before its stage is submitted",
                 || format!("multitask {ix}"),
             );
         }
@@ -263,7 +263,7 @@ impl Trace {
             );
             violations.unless(
                 self.multitasks[monotask.multitask as usize].admitted_ns <= monotask.queued_ns,
-                "a monotask is queued no sooner than its multitask is admitted",
+                "a monotask is not queued before its multitask is admitted",
                 what,
             );
             let moves = [kind::DISK, kind::NETWORK, kind::STORE];
@@ -369,7 +369,7 @@ impl Trace {
             let what = || format!("pipelined task {ix}");
             violations.unless(
                 self.stages[task.stage as usize].submitted_ns <= task.launched_ns,
-                "a task is launched no sooner than its stage is submitted",
+                "a task is not launched before its stage is submitted",
                 what,
             );
             let blocked = [

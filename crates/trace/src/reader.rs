@@ -384,15 +384,15 @@ impl<R: Read + Send> Blocks<R> {
     /// Decompresses the next frame into `block`. Errors are those of the input.
     fn next(&mut self, block: &mut Vec<u8>) -> io::Result<Block> {
         block.clear();
-        let mut begun = false;
+        let mut in_frame = false;
         // The decoder may hold output that did not fit in the last call.
         let mut pending = false;
         loop {
             if !pending && self.from == self.to && !self.fill()? {
                 block.clear();
-                return Ok(if begun { Block::Cut } else { Block::None });
+                return Ok(if in_frame { Block::Cut } else { Block::None });
             }
-            begun = true;
+            in_frame = true;
             if block.len() == block.capacity() {
                 block.reserve(INPUT_BYTES);
             }

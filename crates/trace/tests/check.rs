@@ -40,13 +40,13 @@ fn violations_of_entities_are_reported() {
     violates("concurrency is at least 1", |t| t.resources[1].concurrency = Some(0));
     violates("link is a resource", |t| t.resources[3].link = Some(0));
     violates("of the same job", |t| (t.stages[0].job, t.jobs[1].submitted_ns) = (1, u64::MAX));
-    violates("submitted no sooner than its job", |t| t.stages[0].submitted_ns = 1);
+    violates("not submitted before its job", |t| t.stages[0].submitted_ns = 1);
     violates("a stage ends once", |t| t.stage_ends.push(t.stage_ends[0].clone()));
     violates("a stage ends after", |t| t.stage_ends[0].ended_ns = 1);
     violates("a job ends once", |t| t.job_ends.push(t.job_ends[0].clone()));
     violates("a job ends after", |t| t.job_ends[0].ended_ns = 1);
     violates("successful job has no error", |t| t.job_ends[1].error = Some("disk".into()));
-    violates("admitted no sooner than its stage", |t| t.multitasks[0].admitted_ns = 1);
+    violates("not admitted before its stage", |t| t.multitasks[0].admitted_ns = 1);
     violates("depends on have ended", |t| t.stage_ends[0].ended_ns = u64::MAX);
     violates("stage ends no later than its job", |t| t.job_ends[1].ended_ns = t.jobs[0].submitted_ns);
 }
@@ -54,7 +54,7 @@ fn violations_of_entities_are_reported() {
 #[test]
 fn violations_of_events_are_reported() {
     violates("fit into 64 bits", |t| t.monotasks[0].service_ns = u64::MAX);
-    violates("queued no sooner", |t| t.monotasks[0].queued_ns = 1);
+    violates("not queued before", |t| t.monotasks[0].queued_ns = 1);
     violates("runs on cores", |t| t.monotasks[0].resource = 0);
     violates("only the compute phase", |t| t.monotasks[0].decode_ns = Some(1));
     violates("parts are within", |t| t.monotasks[1].encode_ns = Some(t.monotasks[1].service_ns));
@@ -63,7 +63,7 @@ fn violations_of_events_are_reported() {
     violates("moves no device bytes", |t| t.monotasks[1].device_bytes = Some(4_096));
     violates("monotask ends no later", |t| t.stage_ends[0].ended_ns = t.monotasks[0].started_ns());
     violates("concurrency is not exceeded", |t| t.monotasks.extend([t.monotasks[1]; 2]));
-    violates("launched no sooner", |t| task(t, |task| task.launched_ns = 1));
+    violates("not launched before", |t| task(t, |task| task.launched_ns = 1));
     violates("times of a task are within", |t| task(t, |task| task.gc = Some(Blocked::AtMostNs(u64::MAX))));
     violates("times of a task are within", |t| task(t, |task| task.run_ns = Some(u64::MAX)));
     violates("successful task has no failure", |t| task(t, |task| task.outcome = Outcome::Ok));

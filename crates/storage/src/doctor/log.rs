@@ -36,9 +36,10 @@ const S3A_NS: f64 = 7e6;
 /// Relative uncertainty of the request times of a commit by uploads: a probe covers one minute of a store, and other cores
 /// are faster or slower.
 const REQUEST_UNCERTAINTY: f64 = 0.5;
-/// Half of the time: tasks wait if they compute less than this share of their run time, and input counts as cached if the
-/// stages that read the cache take more than this share of the tasks' time.
-const HALF: f64 = 0.5;
+/// Share of core time in their run time below which tasks count as waiting.
+const MAX_COMPUTING_SHARE: f64 = 0.5;
+/// Minimum share of the tasks' time in stages that read Spark's cache to report.
+const MIN_CACHED_TIME_SHARE: f64 = 0.5;
 
 /// Finds problems in the trace of an event log; see the module documentation.
 pub(super) fn of_log(trace: &Trace, application: &Application, probe: Option<&Report>) -> Vec<Advice> {
@@ -326,7 +327,7 @@ fn one_stream(trace: &Trace, stages: &[Reading], best: &ReadRate) -> Option<Advi
     let slow = stages
         .iter()
         .enumerate()
-        .filter(|(_, stage)| stage.has_a_rate() && stage.waits && stage.computing() < HALF);
+        .filter(|(_, stage)| stage.has_a_rate() && stage.waits && stage.computing() < MAX_COMPUTING_SHARE);
     let (ix, stage) = slow.max_by(|(_, a), (_, b)| a.bytes.total_cmp(&b.bytes))?;
     (best.bytes_per_s >= MIN_STREAM_SPEEDUP * stage.bytes_per_s()).then(|| {
         let finding = Finding::new(
@@ -366,7 +367,7 @@ fn cached(trace: &Trace) -> Option<Advice> {
         all += task.duration_ns;
         cached += if from_memory(task.stage) { task.duration_ns } else { 0 };
     }
-    (cached as f64 > HALF * all as f64).then(|| {
+    (cached as f64 > MIN_CACHED_TIME_SHARE * all as f64).then(|| {
         let finding = Finding::new(
             "input was cached: where it is stored hardly matters",
             format!(

@@ -74,9 +74,9 @@ const MIN_EXCESS_RATIO: f64 = 1.1;
 
 /// Returns the time from the first submission to the last end of a job.
 fn duration_ns(trace: &Trace) -> Option<u64> {
-    let begun = trace.jobs.iter().map(|j| j.submitted_ns).min()?;
+    let started_ns = trace.jobs.iter().map(|j| j.submitted_ns).min()?;
     let ended = trace.job_ends.iter().map(|e| e.ended_ns).max()?;
-    ended.checked_sub(begun).filter(|ns| *ns > 0)
+    ended.checked_sub(started_ns).filter(|ns| *ns > 0)
 }
 
 fn listing(trace: &Trace) -> Option<Advice> {
@@ -190,8 +190,8 @@ impl Moved {
         let moving =
             trace.monotasks.iter().filter(|m| (m.phase == Phase::Write) == writes && m.bytes > Some(0));
         let moving: Vec<_> = moving.filter(|m| is_of(m.resource)).collect();
-        let begun = |m: &Monotask| m.queued_ns.saturating_add(m.queue_ns);
-        let span = |m: &&Monotask| (begun(m), begun(m).saturating_add(m.service_ns));
+        let started = |m: &Monotask| m.queued_ns.saturating_add(m.queue_ns);
+        let span = |m: &&Monotask| (started(m), started(m).saturating_add(m.service_ns));
         let moved = Moved {
             kind,
             bytes: moving.iter().filter_map(|m| m.bytes).sum(),

@@ -92,7 +92,7 @@ impl Load {
         (min_requests, by_ns): (u64, u64),
         max_requests: u64,
     ) -> Result<LoadResult> {
-        let begun = self.clock.now_ns();
+        let started_ns = self.clock.now_ns();
         let mut measured = LoadResult::default();
         let mut running = FuturesUnordered::new();
         let mut next = 0;
@@ -110,7 +110,7 @@ impl Load {
             measured.bytes += request.bytes;
             measured.first_byte_ns.push(request.first_byte_ns);
         }
-        measured.elapsed_ns = self.clock.now_ns() - begun;
+        measured.elapsed_ns = self.clock.now_ns() - started_ns;
         Ok(measured)
     }
 
@@ -139,12 +139,12 @@ impl Load {
                 next += 1;
                 continue;
             }
-            let were = running.len() as u32;
+            let in_flight = running.len() as u32;
             let Some(request) = running.next().await else { break };
             let Request { start_ns, bytes: moved, .. } = request?;
             bytes += moved;
             let before = controller.concurrency();
-            let sample = Sample { start_ns, bytes: moved, wait_ns: None, running: were };
+            let sample = Sample { start_ns, bytes: moved, wait_ns: None, running: in_flight };
             controller.completed(self.clock.now_ns(), sample);
             unchanged = if controller.concurrency() == before { unchanged + 1 } else { 0 };
         }

@@ -193,9 +193,9 @@ impl Probe<'_> {
             Some(folder) => Some(self.existing(folder).await?),
             None => None,
         };
-        let begun = self.clock.now_ns();
+        let started_ns = self.clock.now_ns();
         // The end of a share of the time; each part can also use the time that earlier parts left.
-        let until = |share: f64| begun + (self.budget.time_ns as f64 * share) as u64;
+        let until = |share: f64| started_ns + (self.budget.time_ns as f64 * share) as u64;
         self.step("writing", 0.0)?;
         let objects = self.write(&mut report, &mut left, until(0.1)).await?;
         self.step("renaming", 0.1)?;
@@ -252,7 +252,7 @@ impl Probe<'_> {
         let count = (self.budget.bytes / 8 / OBJECT_BYTES).clamp(1, 32);
         let body = content(1, OBJECT_BYTES as usize);
         let mut written = Vec::new();
-        let begun = self.clock.now_ns();
+        let started_ns = self.clock.now_ns();
         // Four concurrent writes, as a machine with a few cores writes its output.
         for group in (0..count).collect::<Vec<_>>().chunks(4) {
             if !written.is_empty() && (self.clock.now_ns() >= until_ns || *left < 4 * OBJECT_BYTES) {
@@ -269,7 +269,7 @@ impl Probe<'_> {
             written.extend(these);
             *left = left.saturating_sub(group.len() as u64 * OBJECT_BYTES);
         }
-        let seconds = (self.clock.now_ns() - begun).max(1) as f64 / 1e9;
+        let seconds = (self.clock.now_ns() - started_ns).max(1) as f64 / 1e9;
         report.write_bytes_per_s = Some(written.len() as f64 * OBJECT_BYTES as f64 / seconds);
         Ok(written)
     }
@@ -333,7 +333,7 @@ impl Probe<'_> {
     /// Measures the rates of writing small objects and of listing entries.
     async fn small(&self, report: &mut Report, left: &mut u64, until_ns: u64) -> Outcome<()> {
         let body = content(2, SMALL_BYTES);
-        let begun = self.clock.now_ns();
+        let started_ns = self.clock.now_ns();
         let mut written = 0;
         while written < SMALL_OBJECTS && (written == 0 || self.clock.now_ns() < until_ns) && *left > 1 << 20 {
             self.step("small objects", 0.85 + 0.1 * written as f64 / SMALL_OBJECTS as f64)?;
@@ -347,14 +347,14 @@ impl Probe<'_> {
         }
         let per_s =
             |count: usize, since: u64| count as f64 * 1e9 / (self.clock.now_ns() - since).max(1) as f64;
-        report.small_objects_per_s = (written > 0).then(|| per_s(written, begun));
-        let begun = self.clock.now_ns();
+        report.small_objects_per_s = (written > 0).then(|| per_s(written, started_ns));
+        let started_ns = self.clock.now_ns();
         let mut listed = 0;
         for _ in 0..3 {
             let entries: Vec<_> = self.store.list(Some(&self.folder.object("small"))).try_collect().await?;
             listed += entries.len();
         }
-        report.list_per_s = (listed > 0).then(|| per_s(listed, begun));
+        report.list_per_s = (listed > 0).then(|| per_s(listed, started_ns));
         Ok(())
     }
 
@@ -379,9 +379,9 @@ impl Probe<'_> {
         for _ in 0..RENAMES {
             for (at, times) in [(&small, &mut small_ns), (&large, &mut large_ns)] {
                 let away = self.folder.object("renamed-away");
-                let begun = self.clock.now_ns();
+                let started_ns = self.clock.now_ns();
                 self.store.rename(at, &away).await?;
-                times.push(self.clock.now_ns() - begun);
+                times.push(self.clock.now_ns() - started_ns);
                 self.store.rename(&away, at).await?;
             }
         }

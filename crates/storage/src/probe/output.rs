@@ -129,7 +129,7 @@ impl Probe<'_> {
         for i in 0..TASKS {
             self.store.put(&at("attempt", i), body.clone().into()).await?;
         }
-        let begun = self.clock.now_ns();
+        let started_ns = self.clock.now_ns();
         let by_task = (0..TASKS).map(|i| (at("attempt", i), at("task", i)));
         futures::future::try_join_all(
             by_task.map(|(from, to)| async move { self.store.rename(&from, &to).await }),
@@ -138,7 +138,7 @@ impl Probe<'_> {
         for i in 0..TASKS {
             self.store.rename(&at("task", i), &at("part", i)).await?;
         }
-        let rename_ms = Some((self.clock.now_ns() - begun) as f64 / 1e6);
+        let rename_ms = Some((self.clock.now_ns() - started_ns) as f64 / 1e6);
         self.step("committing", 0.25)?;
         Ok(Commit { rename_ms, multipart_ms: self.multipart(&body).await?, request_ms: None })
     }
@@ -154,9 +154,9 @@ impl Probe<'_> {
             let (mut requests, mut took_ns) = (0, 0);
             for _ in 0..times {
                 self.store.put(&data, body.clone().into()).await?;
-                let begun = self.clock.now_ns();
+                let started_ns = self.clock.now_ns();
                 requests += self.send_commit_requests(task).await?;
-                took_ns += self.clock.now_ns() - begun;
+                took_ns += self.clock.now_ns() - started_ns;
                 if self.clock.now_ns() >= until_ns || self.cancelled.load(Ordering::Relaxed) {
                     break;
                 }
@@ -203,17 +203,18 @@ impl Probe<'_> {
             }
             uploads.push(upload);
         }
-        let begun = self.clock.now_ns();
+        let started_ns = self.clock.now_ns();
         futures::future::try_join_all(uploads.iter_mut().map(PendingUpload::complete)).await?;
-        Ok(Some((self.clock.now_ns() - begun) as f64 / 1e6))
+        Ok(Some((self.clock.now_ns() - started_ns) as f64 / 1e6))
     }
 
     /// Times an upload as the engine makes it, and a tiny one; `None` if the store has no uploads or no
     /// budget is left.
     pub(super) async fn upload(&self, report: &Report, left: &mut u64) -> Outcome<Option<Upload>> {
         // As large as can be written quickly.
-        let soon = report.write_bytes_per_s.unwrap_or(0.0) * self.budget.time_ns as f64 / 1e9 * RENAME_SHARE;
-        let parts = (soon as u64 / PART_BYTES).clamp(1, MAX_PARTS).min(*left / 4 / PART_BYTES);
+        let quick_bytes =
+            report.write_bytes_per_s.unwrap_or(0.0) * self.budget.time_ns as f64 / 1e9 * RENAME_SHARE;
+        let parts = (quick_bytes as u64 / PART_BYTES).clamp(1, MAX_PARTS).min(*left / 4 / PART_BYTES);
         if parts == 0 {
             return Ok(None);
         }
@@ -230,7 +231,7 @@ impl Probe<'_> {
     /// Sends `parts` parts with the concurrency of the engine's controller, and completes the upload.
     /// Returns the time of each of the two steps in milliseconds.
     async fn timed(&self, mut upload: PendingUpload, body: Bytes, parts: u64) -> Outcome<[f64; 2]> {
-        let begun = self.clock.now_ns();
+        let started_ns = self.clock.now_ns();
         let sent = self.send(&mut upload, body, parts).await;
         let all_sent = self.clock.now_ns();
         let completed = match sent {
@@ -242,7 +243,7 @@ impl Probe<'_> {
             return Err(error.into());
         }
         let ended = self.clock.now_ns();
-        Ok([all_sent - begun, ended - all_sent].map(|ns| ns as f64 / 1e6))
+        Ok([all_sent - started_ns, ended - all_sent].map(|ns| ns as f64 / 1e6))
     }
 
     async fn send(&self, upload: &mut PendingUpload, body: Bytes, parts: u64) -> Result<()> {
@@ -259,11 +260,11 @@ impl Probe<'_> {
                 next += 1;
                 continue;
             }
-            let were = running.len() as u32;
+            let in_flight = running.len() as u32;
             let Some(ended) = running.next().await else { return Ok(()) };
             let (start_ns, part) = ended?;
             upload.sent(part);
-            let sample = Sample { start_ns, bytes: body.len() as u64, wait_ns: None, running: were };
+            let sample = Sample { start_ns, bytes: body.len() as u64, wait_ns: None, running: in_flight };
             controller.completed(self.clock.now_ns(), sample);
         }
     }

@@ -96,8 +96,8 @@ impl Faults {
     }
 }
 
-fn error(words: &str) -> Error {
-    Error::Generic { store: "fault", source: words.into() }
+fn error(message: &str) -> Error {
+    Error::Generic { store: "fault", source: message.into() }
 }
 
 #[async_trait]
@@ -157,10 +157,10 @@ impl Interceptor for Faults {
 /// Truncates a body after `bytes`, optionally with an error in place of the rest.
 fn cut(body: super::Body, bytes: u64, instead: Option<Error>) -> super::Body {
     let mut left = bytes as usize;
-    let begun = body.map_ok(move |piece| {
+    let truncated = body.map_ok(move |piece| {
         let kept = piece.slice(..piece.len().min(left));
         left -= kept.len();
         kept
     });
-    begun.chain(futures::stream::iter(instead.map(Err))).boxed()
+    truncated.chain(futures::stream::iter(instead.map(Err))).boxed()
 }
