@@ -75,10 +75,10 @@ fn violations_of_events_are_reported() {
     violates("removed after it was added", |t| {
         t.resources.iter_mut().for_each(|r| r.removed_ns = r.added_ns.map(|ns| ns - 1))
     });
-    violates("least concurrency", |t| t.resources[0].concurrency_min = Some(99));
+    violates("`concurrency_min` is between", |t| t.resources[0].concurrency_min = Some(99));
     violates("weight is at least 1", |t| t.sampled_tasks[0].weight = 0.5);
     violates("first byte comes before", |t| t.storage_operations[0].first_byte_ns = Some(u64::MAX));
-    violates("counts itself", |t| t.storage_operations[0].concurrency = Some(0));
+    violates("concurrency includes itself", |t| t.storage_operations[0].concurrency = Some(0));
     violates("successful operation", |t| t.storage_operations[1].outcome = Outcome::Ok);
     violates("interval is positive", |t| t.utilization_samples[0].interval_ns = 0);
 }
