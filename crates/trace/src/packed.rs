@@ -95,7 +95,7 @@ impl PipelinedTasks {
         self.tasks
     }
 
-    /// Returns true if there are no tasks.
+    /// Returns true if the sequence is empty.
     pub fn is_empty(&self) -> bool {
         self.tasks == 0
     }

@@ -52,7 +52,7 @@ impl Pieces {
         Ok(Pieces { all: objects.iter().flat_map(cut).collect(), used: 0, once: true })
     }
 
-    /// Returns true if there are no pieces to read.
+    /// Returns true if the list of pieces is empty.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
