@@ -277,8 +277,8 @@ impl Composition {
             message,
         };
         let file: File = toml::from_str(text).map_err(|e| {
-            let way_out = "see crates/storage/scenarios and docs/storage.md for complete files";
-            at(e.span(), format!("{}; {way_out}", e.message().replace('\n', " ")))
+            let remedy = "see crates/storage/scenarios and docs/storage.md for complete files";
+            at(e.span(), format!("{}; {remedy}", e.message().replace('\n', " ")))
         })?;
         let commit = file.data.commit.as_ref().map(|c| *c.get_ref());
         let rename_copies = file.data.rename.as_ref().map(|r| matches!(r.get_ref(), Rename::Copy));

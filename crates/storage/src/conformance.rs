@@ -25,7 +25,7 @@ const NOT_RETRIED: [&str; 4] =
     ["creates_only_if_absent", "copies_and_renames", "uploads_in_parts", "removes_aborted_uploads"];
 
 /// The result of one check; an error describes the deviation.
-type Found = std::result::Result<(), String>;
+type CheckResult = std::result::Result<(), String>;
 
 /// Runs every check of the suite below `folder` and returns the deviations.
 pub async fn check(store: &dyn ObjectStore, folder: &Path) -> Vec<String> {
@@ -42,7 +42,7 @@ pub async fn check(store: &dyn ObjectStore, folder: &Path) -> Vec<String> {
         )*};
     }
     checks!(
-        reads_what_was_written,
+        reads_written_bytes,
         reads_ranges,
         overwrites,
         reports_missing_objects,
@@ -96,11 +96,11 @@ fn context(what: &str) -> impl Fn(Error) -> String + '_ {
     move |error| format!("{what}: {error}")
 }
 
-fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Found {
+fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> CheckResult {
     if holds { Ok(()) } else { Err(otherwise()) }
 }
 
-async fn put(store: &dyn ObjectStore, at: &Path, bytes: &Bytes) -> Found {
+async fn put(store: &dyn ObjectStore, at: &Path, bytes: &Bytes) -> CheckResult {
     store.put(at, PutPayload::from_bytes(bytes.clone())).await.map(|_| ()).map_err(context("put"))
 }
 
@@ -108,23 +108,23 @@ async fn get(store: &dyn ObjectStore, at: &Path) -> Result<Bytes> {
     store.get(at).await?.bytes().await
 }
 
-async fn holds(store: &dyn ObjectStore, at: &Path, expected: &Bytes) -> Found {
+async fn has_content(store: &dyn ObjectStore, at: &Path, expected: &Bytes) -> CheckResult {
     let read = get(store, at).await.map_err(context("get"))?;
     ensure(read == expected, || format!("{at}: read {} bytes that differ from those written", read.len()))
 }
 
-async fn reads_what_was_written(store: &dyn ObjectStore, folder: &Path) -> Found {
+async fn reads_written_bytes(store: &dyn ObjectStore, folder: &Path) -> CheckResult {
     for bytes in [0, 1, 1000, 3 << 20] {
         let (at, content) = (folder.clone().join(format!("{bytes}")), content(bytes as u64, bytes));
         put(store, &at, &content).await?;
-        holds(store, &at, &content).await?;
+        has_content(store, &at, &content).await?;
         let meta = store.head(&at).await.map_err(context("head"))?;
         ensure(meta.size == bytes as u64 && meta.location == at, || format!("head returned {meta:?}"))?;
     }
     Ok(())
 }
 
-async fn reads_ranges(store: &dyn ObjectStore, folder: &Path) -> Found {
+async fn reads_ranges(store: &dyn ObjectStore, folder: &Path) -> CheckResult {
     let (at, size) = (folder.clone().join("a"), 2_000_003u64);
     let content = content(1, size as usize);
     put(store, &at, &content).await?;
@@ -152,17 +152,17 @@ async fn reads_ranges(store: &dyn ObjectStore, folder: &Path) -> Found {
     })
 }
 
-async fn overwrites(store: &dyn ObjectStore, folder: &Path) -> Found {
+async fn overwrites(store: &dyn ObjectStore, folder: &Path) -> CheckResult {
     let at = folder.clone().join("a");
     for (seed, bytes) in [(1, 5000), (2, 100), (3, 7000)] {
         let content = content(seed, bytes);
         put(store, &at, &content).await?;
-        holds(store, &at, &content).await?;
+        has_content(store, &at, &content).await?;
     }
     Ok(())
 }
 
-async fn reports_missing_objects(store: &dyn ObjectStore, folder: &Path) -> Found {
+async fn reports_missing_objects(store: &dyn ObjectStore, folder: &Path) -> CheckResult {
     let at = folder.clone().join("none");
     let not_found = |call: &str, error: Option<Error>| match error {
         Some(Error::NotFound { .. }) => Ok(()),
@@ -176,7 +176,7 @@ async fn reports_missing_objects(store: &dyn ObjectStore, folder: &Path) -> Foun
     ensure(listed.is_empty(), || format!("listed {listed:?}"))
 }
 
-async fn creates_only_if_absent(store: &dyn ObjectStore, folder: &Path) -> Found {
+async fn creates_only_if_absent(store: &dyn ObjectStore, folder: &Path) -> CheckResult {
     let at = folder.clone().join("a");
     let create = |content: Bytes| store.put_opts(&at, content.into(), PutMode::Create.into());
     let first = content(1, 100);
@@ -191,10 +191,10 @@ async fn creates_only_if_absent(store: &dyn ObjectStore, folder: &Path) -> Found
         }
         Ok(_) => return Err("create of an existing object succeeded".to_string()),
     }
-    holds(store, &at, &first).await
+    has_content(store, &at, &first).await
 }
 
-async fn lists(store: &dyn ObjectStore, folder: &Path) -> Found {
+async fn lists(store: &dyn ObjectStore, folder: &Path) -> CheckResult {
     let names = ["a", "b/c", "b/d/e", "b/d/f"];
     for (i, name) in names.iter().enumerate() {
         let at = Path::from(format!("{folder}/{name}"));
@@ -210,7 +210,7 @@ async fn lists(store: &dyn ObjectStore, folder: &Path) -> Found {
     })
 }
 
-async fn lists_folders(store: &dyn ObjectStore, folder: &Path) -> Found {
+async fn lists_folders(store: &dyn ObjectStore, folder: &Path) -> CheckResult {
     for name in ["a", "b", "c/d", "e/f/g"] {
         put(store, &Path::from(format!("{folder}/{name}")), &content(1, 10)).await?;
     }
@@ -223,7 +223,7 @@ async fn lists_folders(store: &dyn ObjectStore, folder: &Path) -> Found {
     })
 }
 
-async fn copies_and_renames(store: &dyn ObjectStore, folder: &Path) -> Found {
+async fn copies_and_renames(store: &dyn ObjectStore, folder: &Path) -> CheckResult {
     let [a, b, c] = ["a", "b", "sub/c"].map(|n| Path::from(format!("{folder}/{n}")));
     let content = content(1, 10_000);
     put(store, &a, &content).await?;
@@ -232,16 +232,16 @@ async fn copies_and_renames(store: &dyn ObjectStore, folder: &Path) -> Found {
         Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) => put(store, &b, &content).await?,
         outcome => outcome.map_err(context("copy"))?,
     }
-    holds(store, &a, &content).await?;
-    holds(store, &b, &content).await?;
+    has_content(store, &a, &content).await?;
+    has_content(store, &b, &content).await?;
     // Creates the target folder, for stores with directories.
     put(store, &Path::from(format!("{folder}/sub/other")), &content).await?;
     store.rename(&b, &c).await.map_err(context("rename"))?;
-    holds(store, &c, &content).await?;
+    has_content(store, &c, &content).await?;
     ensure(store.head(&b).await.is_err(), || "the source of a rename still exists".to_string())
 }
 
-async fn deletes(store: &dyn ObjectStore, folder: &Path) -> Found {
+async fn deletes(store: &dyn ObjectStore, folder: &Path) -> CheckResult {
     let at: Vec<Path> = (0..25).map(|i| folder.clone().join(format!("{i}"))).collect();
     for place in &at {
         put(store, place, &content(1, 10)).await?;
@@ -255,7 +255,7 @@ async fn deletes(store: &dyn ObjectStore, folder: &Path) -> Found {
     ensure(left == at[20..].iter().cloned().collect(), || format!("remaining objects: {left:?}"))
 }
 
-async fn uploads_in_parts(store: &dyn ObjectStore, folder: &Path) -> Found {
+async fn uploads_in_parts(store: &dyn ObjectStore, folder: &Path) -> CheckResult {
     let (at, content) = (folder.clone().join("a"), content(1, 2 * PART_BYTES + 1000));
     let mut upload = store.put_multipart(&at).await.map_err(context("begin an upload"))?;
     let uploaded = async {
@@ -282,10 +282,10 @@ async fn uploads_in_parts(store: &dyn ObjectStore, folder: &Path) -> Found {
             Err(error) => Err(format!("get after a failed upload: {error}")),
         };
     }
-    holds(store, &at, &content).await
+    has_content(store, &at, &content).await
 }
 
-async fn removes_aborted_uploads(store: &dyn ObjectStore, folder: &Path) -> Found {
+async fn removes_aborted_uploads(store: &dyn ObjectStore, folder: &Path) -> CheckResult {
     let at = folder.clone().join("a");
     let mut upload = store.put_multipart(&at).await.map_err(context("begin an upload"))?;
     let sent = async {
@@ -299,13 +299,13 @@ async fn removes_aborted_uploads(store: &dyn ObjectStore, folder: &Path) -> Foun
     sent
 }
 
-async fn accepts_special_names(store: &dyn ObjectStore, folder: &Path) -> Found {
+async fn accepts_special_names(store: &dyn ObjectStore, folder: &Path) -> CheckResult {
     let names = ["a b", "x=1", "50%", "ü", "a+b&c", "a~b", "q?r", "h#i"];
     let expected: BTreeSet<Path> = names.iter().map(|n| folder.clone().join(*n)).collect();
     for (i, at) in expected.iter().enumerate() {
         let content = content(i as u64, 20);
         put(store, at, &content).await?;
-        holds(store, at, &content).await?;
+        has_content(store, at, &content).await?;
     }
     let found: BTreeSet<Path> =
         store.list(Some(folder)).map_ok(|o| o.location).try_collect().await.map_err(context("list"))?;

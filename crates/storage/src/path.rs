@@ -72,9 +72,9 @@ impl Path {
         let first = copy_name(data, 1);
         let legs = match direction {
             Direction::Read => {
-                let mut nodes = way_to_fragments(data);
-                nodes.extend(way_to_fragments(storage));
-                vec![Leg { steps: there_and_back(&composition.compute, &nodes), times: 1 }]
+                let mut nodes = nodes_to_fragments(data);
+                nodes.extend(nodes_to_fragments(storage));
+                vec![Leg { steps: round_trip(&composition.compute, &nodes), times: 1 }]
             }
             Direction::Write => {
                 let above = Leg { steps: write(data, &composition.compute), times: 1 };
@@ -156,7 +156,7 @@ fn copy_name(layer: &Layer, number: u32) -> String {
 }
 
 /// Returns the mediators and the first copy of a layer.
-fn way_to(layer: &Layer) -> Vec<Node> {
+fn nodes_to(layer: &Layer) -> Vec<Node> {
     let node = |name: String, runs: Place| Node { name, is_hop: runs.is_remote() };
     let mut nodes: Vec<Node> = layer.mediators.iter().map(|m| node(m.name.clone(), m.runs)).collect();
     nodes.push(node(copy_name(layer, 1), layer.runs));
@@ -165,8 +165,8 @@ fn way_to(layer: &Layer) -> Vec<Node> {
 
 /// Returns the way to the copy that holds a record or, with an erasure code, to its fragments,
 /// which the primary or the client gathers and spreads.
-fn way_to_fragments(layer: &Layer) -> Vec<Node> {
-    let mut nodes = way_to(layer);
+fn nodes_to_fragments(layer: &Layer) -> Vec<Node> {
+    let mut nodes = nodes_to(layer);
     let fragments = layer.fragments.0 + layer.fragments.1;
     if layer.replication == Replication::Erasure && fragments > 1 {
         spread(layer, &mut nodes, |first| format!("{} {} fragments", layer.system, fragments + 1 - first));
@@ -186,7 +186,7 @@ fn spread(layer: &Layer, nodes: &mut Vec<Node>, several: impl Fn(u32) -> String)
     }
 }
 
-fn there(from: &str, nodes: &[Node]) -> Vec<Step> {
+fn outbound(from: &str, nodes: &[Node]) -> Vec<Step> {
     let mut from = from.to_string();
     let step = |node: &Node| {
         let begin = std::mem::replace(&mut from, node.name.clone());
@@ -195,8 +195,8 @@ fn there(from: &str, nodes: &[Node]) -> Vec<Step> {
     nodes.iter().map(step).collect()
 }
 
-fn there_and_back(from: &str, nodes: &[Node]) -> Vec<Step> {
-    let mut steps = there(from, nodes);
+fn round_trip(from: &str, nodes: &[Node]) -> Vec<Step> {
+    let mut steps = outbound(from, nodes);
     let back = |s: &Step| Step { from: s.to.clone(), to: s.from.clone(), is_hop: s.is_hop, back: true };
     // Within one place the way back would repeat the way there, so it is left out.
     let returned: Vec<Step> = steps.iter().rev().map(back).collect();
@@ -207,7 +207,7 @@ fn there_and_back(from: &str, nodes: &[Node]) -> Vec<Step> {
 }
 
 fn write(layer: &Layer, from: &str) -> Vec<Step> {
-    let mut nodes = way_to_fragments(layer);
+    let mut nodes = nodes_to_fragments(layer);
     match layer.replication {
         Replication::Chain => return chain(layer, from, nodes),
         Replication::Parallel if layer.acknowledged_copies() > 1 => {
@@ -216,7 +216,7 @@ fn write(layer: &Layer, from: &str) -> Vec<Step> {
         // Copies whose acknowledgement is not awaited are not on the path of a write.
         Replication::Parallel | Replication::None | Replication::Erasure => {}
     }
-    there_and_back(from, &nodes)
+    round_trip(from, &nodes)
 }
 
 /// Names the copies from `first` on, which are reached concurrently.
@@ -231,7 +231,7 @@ fn chain(layer: &Layer, from: &str, mut nodes: Vec<Node>) -> Vec<Step> {
     let way = nodes.clone();
     let between = layer.copies_run.is_remote();
     nodes.extend((2..=layer.copies).map(|n| Node { name: copy_name(layer, n), is_hop: between }));
-    let mut steps = there(from, &nodes);
+    let mut steps = outbound(from, &nodes);
     // The last copy answers the sender of the first copy, over a link if the two are on
     // different machines.
     let crossed = way.last().is_some_and(|first| first.is_hop) || (between && layer.copies > 1);

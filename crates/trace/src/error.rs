@@ -67,7 +67,7 @@ fn at(path: &Option<PathBuf>) -> String {
 }
 
 /// Returns the remedy for an I/O error by its kind.
-fn way_out(source: &io::Error) -> &'static str {
+fn remedy(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "free space there, or give --trace a path on another disk"
@@ -85,13 +85,13 @@ impl fmt::Display for TraceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TraceError::Io { path, action, source } => {
-                write!(f, "cannot {action} trace{}: {source}; {}", at(path), way_out(source))
+                write!(f, "cannot {action} trace{}: {source}; {}", at(path), remedy(source))
             }
             TraceError::NotWritten { path, source, .. } => write!(
                 f,
                 "trace {} is incomplete: {source}; the job was not affected; {}",
                 path.display(),
-                way_out(source)
+                remedy(source)
             ),
             TraceError::NotATrace { path, why } => {
                 let name = path.as_deref().map(|p: &Path| format!("{} is ", p.display())).unwrap_or_default();

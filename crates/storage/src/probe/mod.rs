@@ -362,8 +362,9 @@ impl Probe<'_> {
     async fn rename(&self, report: &Report, objects: &[Path], left: &mut u64) -> Outcome<Option<Rename>> {
         let Some(first) = objects.first() else { return Ok(None) };
         // Large enough to make a copy within the store noticeable, but small enough to write quickly.
-        let soon = report.write_bytes_per_s.unwrap_or(0.0) * self.budget.time_ns as f64 / 1e9 * RENAME_SHARE;
-        let parts = (soon as u64).min(RENAMED_BYTES).min(*left / 2) / OBJECT_BYTES;
+        let quick_bytes =
+            report.write_bytes_per_s.unwrap_or(0.0) * self.budget.time_ns as f64 / 1e9 * RENAME_SHARE;
+        let parts = (quick_bytes as u64).min(RENAMED_BYTES).min(*left / 2) / OBJECT_BYTES;
         let large = if parts > 1 {
             let part = content(1, OBJECT_BYTES as usize);
             let at = self.folder.object("renamed-large");

@@ -177,12 +177,12 @@ impl Report {
     /// # Errors
     /// Returns a message with a remedy if the text is not a report of this version.
     pub fn parse(text: &str) -> Result<Report, String> {
-        let way_out = "create one with `pellucid storage probe URL -o probe.json`";
+        let remedy = "create one with `pellucid storage probe URL -o probe.json`";
         let report: Report =
-            serde_json::from_str(text).map_err(|e| format!("invalid probe report: {e}; {way_out}"))?;
+            serde_json::from_str(text).map_err(|e| format!("invalid probe report: {e}; {remedy}"))?;
         match report.format.as_str() {
             FORMAT => Ok(report),
-            other => Err(format!("unsupported format {other}, expected {FORMAT}; {way_out}")),
+            other => Err(format!("unsupported format {other}, expected {FORMAT}; {remedy}")),
         }
     }
 
