@@ -196,7 +196,7 @@ pub fn probe_report(path: &Path) -> Result<Report, Failure> {
 fn doctor(arguments: &DoctorArguments, console: &Console) -> Result<(), Failure> {
     let probe = arguments.probe.as_deref().map(probe_report).transpose()?;
     let path = &arguments.file;
-    let findings = match opening(path)? {
+    let findings = match text_prefix(path)? {
         Some(text) if SparkConfiguration::recognizes(&text) => {
             let conf = SparkConfiguration::parse(&read_text(path)?)
                 .map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
@@ -229,9 +229,9 @@ fn predict_saving(advice: &mut Advice, trace: &Trace, probe: Option<&Report>) {
         Saving::Time(ns) => Some(ns.map(ms)),
         Saving::Tasks { saved_ns, driver_ns, uncertainty_ns } => {
             pellucid_model::saved_by_shorter_tasks_ms(trace, saved_ns).map(|tasks_ms| {
-                let all = tasks_ms + ms(*driver_ns);
-                let doubt = all * SAVING_DOUBT + ms(*uncertainty_ns);
-                [(all - doubt).max(0.0), all, all + doubt]
+                let expected = tasks_ms + ms(*driver_ns);
+                let uncertainty = expected * SAVING_UNCERTAINTY + ms(*uncertainty_ns);
+                [(expected - uncertainty).max(0.0), expected, expected + uncertainty]
             })
         }
         Saving::WhatIf { settings, share } => {
