@@ -1,4 +1,4 @@
-//! The text of `pellucid compare`, and its document `pellucid.comparison/1`.
+//! The text and the JSON document (`pellucid.comparison/1`) of `pellucid compare`.
 
 use pellucid_model::{Change, Comparison, StageChange, Verdict};
 use serde_json::{Map, Value, json};
@@ -7,10 +7,10 @@ use crate::json::number;
 use crate::page::{Page, Style, cell, clean, columns, right};
 use crate::words::{noun, percent, time};
 
-/// Stages that are shown at most; those that changed most.
-const MOST: usize = 12;
+/// Maximum number of stages shown; those with the largest change are chosen.
+const MAX_STAGES: usize = 12;
 
-/// What `pellucid compare` prints: text of at most `width` columns a line.
+/// Renders a comparison as text with at most `width` columns a line.
 pub fn comparison(c: &Comparison, width: usize, color: bool) -> String {
     let mut page = Page::new(width, color);
     let (before, after) = c.duration_ms;
@@ -21,13 +21,13 @@ pub fn comparison(c: &Comparison, width: usize, color: bool) -> String {
     page.wrapped(Style::Plain, &format!("Difference {}", interval(&c.change)), 0, 2);
     let mut changed: Vec<&StageChange> = c.stages.iter().collect();
     changed.sort_by(|a, b| size(b).total_cmp(&size(a)));
-    changed.truncate(MOST);
+    changed.truncate(MAX_STAGES);
     changed.sort_by_key(|stage| (stage.b.or(stage.a), stage.a));
     if changed.is_empty() {
         return page.finish();
     }
     page.gap();
-    let of = format!(" · {} of {}, those that differ most", changed.len(), c.stages.len());
+    let of = format!(" · the {} of {} with the largest change", changed.len(), c.stages.len());
     let of = if changed.len() < c.stages.len() { of } else { String::new() };
     page.line(&[(Style::Strong, "Stages"), (Style::Faint, &of)]);
     let names: Vec<String> = changed.iter().map(|stage| clean(&stage.name)).collect();
@@ -50,14 +50,14 @@ fn headline(c: &Comparison) -> String {
     }
 }
 
-/// What a stage weighs in the list: its change, or all of it where it is in one run only.
+/// Returns a stage's sort key: its change, or its duration if only one run has it.
 fn size(stage: &StageChange) -> f64 {
     let one = || stage.duration_ms.0.or(stage.duration_ms.1).unwrap_or(0.0);
     stage.change.map_or_else(one, |change| change.ms.abs())
 }
 
 fn stage(page: &mut Page, stage: &StageChange, name: &str, label: usize) {
-    // As its engine counts them, where that did.
+    // The engine's own stage numbers are preferred over indices.
     let number = |of: Option<usize>, source: Option<u64>| source.or(of.map(|ix| ix as u64));
     let shown = |of: Option<u64>| of.map_or("–".into(), |ix| ix.to_string());
     let numbers = match (number(stage.a, stage.source_ids.0), number(stage.b, stage.source_ids.1)) {
@@ -67,7 +67,7 @@ fn stage(page: &mut Page, stage: &StageChange, name: &str, label: usize) {
     let duration = |ms: Option<f64>| ms.map_or("–".into(), time);
     let change = match (stage.a, stage.b, &stage.change) {
         (None, ..) => "new".into(),
-        (_, None, _) => "gone".into(),
+        (_, None, _) => "removed".into(),
         (.., None) => "–".into(),
         (.., Some(change)) => signed(change.ms),
     };
@@ -105,7 +105,7 @@ fn interval(change: &Change) -> String {
     format!("{} (90 % interval {} to {})", signed(change.ms), signed(change.low_ms), signed(change.high_ms))
 }
 
-/// The word of the contract for a verdict.
+/// Returns the verdict as `docs/json.md` spells it.
 fn word(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Faster => "faster",
@@ -114,7 +114,7 @@ fn word(verdict: Verdict) -> &'static str {
     }
 }
 
-/// The document `pellucid.comparison/1`; `a` and `b` are where the traces are from.
+/// Returns the document `pellucid.comparison/1`. `a` and `b` name the inputs.
 pub fn comparison_json(c: &Comparison, a: &str, b: &str) -> Value {
     let change = |change: Option<&Change>, of: fn(&Change) -> f64| number(change.map(of));
     let stages = c.stages.iter().map(|stage| {

@@ -1,10 +1,8 @@
-//! The analysis as a document for programs: `pellucid.analysis/1`.
+//! The JSON document of an analysis, `pellucid.analysis/1`, described in `docs/json.md`.
 //!
-//! Every key of the contract is in every document, so that a reader needs no
-//! case for its absence: `null` is what was not measured, an empty list is what there is nothing of.
-//! Blocked times, stragglers, bounds, replay and advice are those of tasks that used several resources
-//! at once; of monotasks, which say what they waited for, their keys are there with `null`. Keys beyond the
-//! contract (`core`, `limit_ms`, `imbalance`, …) carry what the text for a terminal shows.
+//! Every document has every key, so readers need not handle missing keys: `null` means not measured, and an
+//! empty list means that nothing was found. Blocked times, stragglers, bounds, replay and advice apply to
+//! pipelined tasks only; for monotasks, which record what they waited for, their keys are `null`.
 
 use std::collections::BTreeMap;
 
@@ -18,37 +16,38 @@ use serde_json::{Map, Value, json};
 
 use crate::tuning::tuning_json;
 
-/// Where an analysis has its data from.
+/// The source of an analysis.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Source {
     /// `pellucid-trace` or `spark-event-log`.
     pub kind: String,
-    /// File, where there is one.
+    /// Path of the file, if any.
     pub path: Option<String>,
-    /// Name that the application gave itself.
+    /// Name of the application.
     pub application: Option<String>,
-    /// What ran the jobs.
+    /// Engine that ran the jobs.
     pub engine: Option<String>,
-    /// Its version.
+    /// Version of the engine.
     pub engine_version: Option<String>,
-    /// Whether the source was whole.
+    /// Whether the source was complete, not truncated.
     pub complete: bool,
     /// Size of the file.
     pub bytes: Option<u64>,
-    /// Multitasks, or TaskEnd events.
+    /// Number of multitasks, or of TaskEnd events.
     pub tasks: u64,
-    /// Stages; attempts are counted.
+    /// Number of stages; each attempt counts.
     pub stages: u64,
-    /// Jobs.
+    /// Number of jobs.
     pub jobs: u64,
-    /// SQL executions; the engine's jobs are one each.
+    /// Number of SQL executions; each of the engine's own jobs counts as one.
     pub sql_executions: Option<u64>,
-    /// What reading it met with.
+    /// Warnings from reading the source.
     pub warnings: Vec<String>,
 }
 
 impl Source {
-    /// A trace, read from `path` or never in a file; of an event log, what the log says of itself.
+    /// Describes the source of a trace, which was read from `path` or never was in a file. For an event log,
+    /// the application's own data is used.
     pub fn of_trace(trace: &Trace, path: Option<&str>) -> Source {
         match &trace.application {
             Some(application) => Source::of_log(trace, application, path),
@@ -56,7 +55,7 @@ impl Source {
         }
     }
 
-    /// An event log. Its counts are those of its events, which a trace may hold fewer of.
+    /// Describes an event log. Counts are of the log's events, some of which the trace may not contain.
     fn of_log(trace: &Trace, application: &Application, path: Option<&str>) -> Source {
         let events = |name: &str| application.events_named(&format!("SparkListener{name}"));
         Source {
@@ -94,9 +93,9 @@ impl Source {
     }
 }
 
-/// The document `pellucid.analysis/1`. What is not finite in `a` becomes `null`.
+/// Returns the document `pellucid.analysis/1`. Numbers that are not finite become `null`.
 ///
-/// `source.warnings` is followed by the analysis' own, each once.
+/// The analysis' own warnings are appended to `source.warnings`, without duplicates.
 pub fn analysis_json(a: &Analysis, mut source: Source) -> Value {
     for warning in &a.warnings {
         if !source.warnings.iter().any(|known| warning.contains(known.as_str())) {
@@ -149,8 +148,8 @@ pub fn analysis_json(a: &Analysis, mut source: Source) -> Value {
     })
 }
 
-/// A document as text, on one line, ending with a line end. It opens with its `format`, so that a reader
-/// that sees only the beginning knows what it has; the other keys are in alphabetical order.
+/// Formats a document as a single line of text, with a line end. `format` is the first key, so that the
+/// beginning of a document identifies it; the other keys are in alphabetical order.
 pub fn document(value: &Value) -> String {
     let text = match value {
         Value::Object(map) => {
@@ -165,7 +164,7 @@ pub fn document(value: &Value) -> String {
     text + "\n"
 }
 
-/// One job, as in `jobs` of the document and as `job` of a query's result.
+/// Returns one job, as in `jobs` of an analysis and in `job` of a query's result.
 pub fn job_json(job: &JobAnalysis) -> Value {
     json!({
         "id": job.id,
@@ -245,9 +244,9 @@ fn blocked_json(blocked: Option<&BlockedTimes>, value: impl Fn(BlockedTime) -> O
     })
 }
 
-/// A bound that says more than what was measured.
+/// Returns the bound of a time if it exceeds the measured part.
 fn only_bounded(time: BlockedTime) -> Option<f64> {
-    time.at_most_ms.filter(|most| time.measured_ms.is_none_or(|measured| *most > measured))
+    time.at_most_ms.filter(|bound| time.measured_ms.is_none_or(|measured| *bound > measured))
 }
 
 fn skew_json(skew: &Skew) -> Value {
@@ -298,7 +297,7 @@ fn stage_stragglers_json(stragglers: Option<&Stragglers>) -> Value {
     })
 }
 
-/// The stragglers of all stages: how many, and how many each cause explains.
+/// Returns the number of stragglers over all stages, and how many each cause explains.
 fn stragglers_json(a: &Analysis) -> Value {
     let judged = a.stages.iter().filter_map(|s| s.stragglers.as_ref());
     let counts: Vec<u64> = judged.map(|s| s.count).collect();
@@ -310,7 +309,7 @@ fn stragglers_json(a: &Analysis) -> Value {
     })
 }
 
-/// The parts of the tasks' time that the screen shows as bars.
+/// Returns the parts of the task time that the terminal shows as bars.
 fn parts_json(a: &Analysis) -> Value {
     let whole = task_time_ms(a).unwrap_or(0.0);
     let parts = crate::pipelined::task_parts(a).into_iter();
@@ -365,7 +364,7 @@ fn advice_json(advice: &Advice) -> Value {
     })
 }
 
-/// How the improvements of each bound are spread over the jobs of several analyses.
+/// Returns percentiles of each bound's improvement over the jobs of several analyses.
 pub fn spreads_json(analyses: &[Analysis]) -> Value {
     let spread = |name: &str| {
         pellucid_model::spread(analyses, name).map(|s: Spread| {
@@ -408,7 +407,7 @@ fn bottleneck(of: Option<&Bottleneck>) -> Value {
     of.map_or(Value::Null, |b| json!({"kind": b.kind, "name": b.name}))
 }
 
-/// A map by kind: `cpu`, `disk` and `network` always, others where the trace has them.
+/// Returns a map by kind. `cpu`, `disk` and `network` are always present, other kinds if the trace has them.
 fn by_kind(kinds: &BTreeMap<String, KindUse>, value: impl Fn(&KindUse) -> Option<f64>) -> Value {
     let mut map: Map<String, Value> =
         ["cpu", "disk", "network"].map(|k| (k.to_owned(), Value::Null)).into_iter().collect();
@@ -420,11 +419,10 @@ fn nulls(keys: &[&str]) -> Value {
     Value::Object(keys.iter().map(|key| ((*key).to_owned(), Value::Null)).collect())
 }
 
-/// A number to twelve digits: sums of floating point would otherwise print digits
-/// that were never measured.
+/// Rounds a number to twelve significant digits, which removes the noise of floating-point sums.
 pub(crate) fn number(value: Option<f64>) -> Value {
     let rounded = value.filter(|v| v.is_finite()).and_then(|v| format!("{v:.11e}").parse::<f64>().ok());
-    // A sum over nothing is -0.0.
+    // An empty sum is -0.0; adding 0.0 removes the sign.
     rounded.map_or(Value::Null, |v| json!(v + 0.0))
 }
 
@@ -433,7 +431,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_rounded_and_never_minus_zero() {
+    fn number_is_rounded_and_never_negative_zero() {
         assert_eq!(number(Some(std::iter::empty::<f64>().sum())).to_string(), "0.0");
         assert_eq!(number(Some(0.1 + 0.2)).to_string(), "0.3");
         assert_eq!(number(Some(f64::NAN)), Value::Null);

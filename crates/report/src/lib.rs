@@ -1,14 +1,12 @@
-//! Shows analyses: text and pictures for a terminal, JSON for programs.
+//! Renders analyses as terminal text, JSON, an HTML page, and export formats.
 //!
-//! A renderer gets plain data (an [`Analysis`](pellucid_model::Analysis), and the trace where
-//! it names things) and gives back text. It measures nothing, asks no
-//! environment and writes nowhere: width and colour are the caller's, who knows
-//! the terminal, `NO_COLOR` and `--color`. So the same bytes come out
-//! in a test, live and from a trace read back.
+//! Renderers are pure functions from an [`Analysis`](pellucid_model::Analysis) and its trace to text. They
+//! read neither the environment nor the terminal: the caller passes width and colour. A live analysis, a
+//! replayed trace and a test therefore produce the same bytes.
 //!
-//! What was not measured is named as such in text and is `null` in JSON; nothing
-//! is filled in. Names and messages come from other people's jobs, so control
-//! characters in them never reach the terminal, and no line is longer than the width.
+//! Quantities that were not measured are listed as "not measured" in text and are `null` in JSON; they are
+//! never estimated. Names and messages in a trace are untrusted: control characters never reach the terminal,
+//! and no line exceeds the given width.
 //!
 //! ```
 //! let trace = pellucid_trace::Trace::default();
@@ -19,8 +17,8 @@
 //! assert_eq!(document["format"], "pellucid.analysis/1");
 //! ```
 //!
-//! Where a person is to explore, [`html`] writes one page with everything in it. What goes to people
-//! elsewhere is [`redact`]ed first.
+//! [`html`] renders a self-contained page for interactive exploration. Use [`redact`] on a trace before
+//! sharing anything rendered from it.
 
 mod activity;
 mod comparison;

@@ -1,45 +1,45 @@
-//! Several applications beside each other: one line each, worst first, then what could be gained over all their jobs.
+//! An overview of several applications: one line each, worst first, then the possible gain over all their jobs.
 //!
-//! Worst is what could be saved most by one change: the largest saving of any advice, else of any
-//! bound. The percentiles are those of blocked-time-nsdi15, figures 3, 8 and 12.
+//! Applications are ranked by the largest saving of any advice; failed ones come first. The percentiles
+//! are those of the blocked-time paper (NSDI '15), figures 3, 8 and 12.
 
 use pellucid_model::{Analysis, Spread, spread};
 
 use crate::page::{Page, Style, cell, right};
 use crate::words::{count, percent, time};
 
-/// Bounds whose spread is shown, with what they are called.
+/// Bounds whose distribution is shown: key and label.
 const BOUNDS: [(&str, &str); 4] =
     [("no_disk", "disk"), ("no_network", "network"), ("no_gc", "gc"), ("no_stragglers", "stragglers")];
 
-/// Indices into `analyses`, worst first.
+/// Returns indices into `analyses`, worst first.
 pub fn worst_first(analyses: &[Analysis]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..analyses.len()).collect();
-    order.sort_by(|a, b| to_save(&analyses[*b]).total_cmp(&to_save(&analyses[*a])));
+    order.sort_by(|a, b| severity(&analyses[*b]).total_cmp(&severity(&analyses[*a])));
     order
 }
 
-/// What one change may save; a failed job is worse than any time.
-fn to_save(a: &Analysis) -> f64 {
+/// Returns the largest saving of any advice. A failed job outranks any saving.
+fn severity(a: &Analysis) -> f64 {
     let failed = a.causes.first().is_some_and(|c| c.cause == "failure");
     let advised = a.advice.iter().map(|advice| advice.saves_ms).fold(0.0, f64::max);
     if failed { 1e15 + advised } else { advised }
 }
 
-/// A table of `analyses` under their names, worst first. A mark after the name says that an analysis has warnings.
+/// Renders `analyses` as a table, worst first. A `!` after the name marks an analysis with warnings.
 pub fn overview(analyses: &[Analysis], names: &[String], width: usize, color: bool) -> String {
     let mut page = Page::new(width, color);
-    let name = width.saturating_sub(2 + 10 + 13 + 10 + 12).max(12);
+    let name = width.saturating_sub(2 + 10 + 13 + 10 + 14).max(12);
     page.line(&[
         (Style::Strong, &cell("Log", name + 2)),
         (
             Style::Faint,
             &format!(
                 "{}  {}{}{}",
-                right("jobs ran", 10),
-                cell("slow for", 11),
-                right("to save", 10),
-                right("replay off", 12)
+                right("job time", 10),
+                cell("main cause", 11),
+                right("can save", 10),
+                right("replay error", 14)
             ),
         ),
     ]);
@@ -54,12 +54,12 @@ pub fn overview(analyses: &[Analysis], names: &[String], width: usize, color: bo
             (Style::Plain, &right(&ran, 10)),
             (Style::of_kind(cause), &format!("  {}", cell(cause, 11))),
             (Style::Plain, &right(&saves, 10)),
-            (Style::Faint, &right(&a.replay.map_or("–".into(), |r| percent(r.error)), 12)),
+            (Style::Faint, &right(&a.replay.map_or("–".into(), |r| percent(r.error)), 14)),
         ]);
     }
     let warned = analyses.iter().filter(|a| !a.warnings.is_empty()).count() as u64;
     if warned > 0 {
-        let text = format!("! {} with warnings: what is cut, left out or not measured", count(warned, "log"));
+        let text = format!("! {} with warnings: truncated, skipped or unmeasured data", count(warned, "log"));
         page.wrapped(Style::Warning, &text, 0, 2);
     }
     let spreads: Vec<_> =

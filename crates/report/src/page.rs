@@ -1,12 +1,11 @@
-//! Lines of styled text, cut to a width.
+//! Lines of styled text of limited width.
 //!
-//! Renderers say what a piece of text is; whether that becomes a colour, and
-//! where a line must end, is settled here, once. Widths are counted in
-//! terminal columns: wide characters as two, and rather too many than too few.
+//! Renderers give each piece of text a semantic style; this module decides about colours and line breaks.
+//! Widths are terminal columns. Wide characters count as two; characters of ambiguous width count as wide.
 
 use pellucid_trace::kind;
 
-/// What a piece of text is.
+/// The semantic style of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
     Plain,
@@ -20,7 +19,7 @@ pub(crate) enum Style {
 }
 
 impl Style {
-    /// The style of a kind of resource, or of a cause.
+    /// Returns the style of a kind of resource or of a cause.
     pub fn of_kind(kind: &str) -> Style {
         match kind {
             kind::CPU => Style::Cores,
@@ -32,7 +31,8 @@ impl Style {
         }
     }
 
-    /// Select graphic rendition, ECMA-48 §8.3.117: the sixteen colours that each terminal's theme adapts.
+    /// Returns the parameter of Select Graphic Rendition (ECMA-48 §8.3.117). Only the sixteen colours that
+    /// terminal themes adapt are used.
     fn code(self) -> Option<&'static str> {
         match self {
             Style::Plain => None,
@@ -47,7 +47,7 @@ impl Style {
     }
 }
 
-/// A text of styled lines, none longer than its width.
+/// A text of styled lines, none wider than a given width.
 #[derive(Debug)]
 pub(crate) struct Page {
     width: usize,
@@ -60,12 +60,12 @@ impl Page {
         Page { width, color, text: String::new() }
     }
 
-    /// Columns of a line.
+    /// Returns the maximum width of a line, in columns.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Adds a line of pieces, cut with an ellipsis where it is too long.
+    /// Adds a line of pieces. A line that is too long is truncated with an ellipsis.
     pub fn line(&mut self, pieces: &[(Style, &str)]) {
         let whole: usize = pieces.iter().map(|(_, text)| columns(text)).sum();
         let mut left = if whole > self.width { self.width.saturating_sub(1) } else { self.width };
@@ -95,14 +95,13 @@ impl Page {
         self.text.push('\n');
     }
 
-    /// Adds a line of one style.
+    /// Adds a line in one style.
     pub fn text(&mut self, style: Style, text: &str) {
         self.line(&[(style, text)]);
     }
 
-    /// Adds text indented by `first`, broken where it must be: before a part (parts are
-    /// set off by ` · `) if that fits on a line of its own, else at a space. Later
-    /// lines are indented by `later`.
+    /// Adds wrapped text, with the first line indented by `first` and the rest by `later`. Lines break before
+    /// a part (parts are separated by ` · `) that fits on one line, else at a space.
     pub fn wrapped(&mut self, style: Style, text: &str, first: usize, later: usize) {
         let text = clean(text);
         let room = self.width.saturating_sub(later);
@@ -130,14 +129,14 @@ impl Page {
         }
     }
 
-    /// Adds an empty line, unless there is one or nothing is above.
+    /// Adds an empty line, unless the page is empty or already ends with one.
     pub fn gap(&mut self) {
         if !self.text.is_empty() && !self.text.ends_with("\n\n") {
             self.text.push('\n');
         }
     }
 
-    /// Lines so far.
+    /// Returns the number of lines so far.
     pub fn lines(&self) -> usize {
         self.text.matches('\n').count()
     }
@@ -147,19 +146,19 @@ impl Page {
     }
 }
 
-/// Text with everything that could move a cursor, end a line or hide itself made a space.
+/// Replaces control and invisible characters by spaces, so that text cannot move the cursor or break a line.
 pub(crate) fn clean(text: &str) -> String {
     let hidden = |c: char| matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
     text.chars().map(|c| if c.is_control() || hidden(c) { ' ' } else { c }).collect()
 }
 
-/// Columns that a text takes.
+/// Returns the width of a text, in columns.
 pub(crate) fn columns(text: &str) -> usize {
     text.chars().map(char_columns).sum()
 }
 
-/// Scripts that terminals draw two columns wide begin at U+1100; below the ideographs,
-/// punctuation, arrows, box drawing and blocks are narrow. Signs between are of either width, and count as wide.
+/// Returns the width of a character, in columns. Wide scripts begin at U+1100. Below the ideographs,
+/// punctuation, arrows, box drawing and block elements are narrow. Other symbols are ambiguous and count as wide.
 fn char_columns(c: char) -> usize {
     match c as u32 {
         0..=0x10ff | 0x1e00..=0x2319 | 0x2500..=0x259f => 1,
@@ -167,7 +166,7 @@ fn char_columns(c: char) -> usize {
     }
 }
 
-/// The longest beginning of a text that takes at most so many columns.
+/// Returns the longest prefix of a text that fits `width` columns.
 fn fit(text: &str, width: usize) -> &str {
     let mut used = 0;
     for (at, c) in text.char_indices() {
@@ -179,7 +178,7 @@ fn fit(text: &str, width: usize) -> &str {
     text
 }
 
-/// A text cut or padded with spaces to exactly so many columns.
+/// Truncates or pads a text to exactly `width` columns, aligned left.
 pub(crate) fn cell(text: &str, width: usize) -> String {
     let mut out = clean(text);
     if columns(&out) > width {
@@ -190,12 +189,13 @@ pub(crate) fn cell(text: &str, width: usize) -> String {
     out + &" ".repeat(padding)
 }
 
-/// The same, at the right.
+/// Pads a text to at least `width` columns, aligned right.
 pub(crate) fn right(text: &str, width: usize) -> String {
     format!("{}{text}", " ".repeat(width.saturating_sub(columns(text))))
 }
 
-/// A bar of a share of so many columns, in eighths; a share above zero always shows.
+/// Draws a share as a bar of at most `width` columns, in eighths of a column. A share above zero is always
+/// visible.
 pub(crate) fn bar(share: f64, width: usize) -> String {
     let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
     let eighths = if share > 0.0 { eighths.max(1) } else { 0 };

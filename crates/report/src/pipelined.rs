@@ -1,8 +1,8 @@
-//! The screen of `pellucid analyze` for tasks that used several resources at once (Spark event logs).
+//! The screen of `pellucid analyze` for pipelined tasks (Spark event logs).
 //!
-//! One screen of 80 by 24: what was wrong, where the time went, the stages that matter, stragglers,
-//! what could be gained at most, and what to do. What does not fit is in the JSON, where every
-//! number of the screen is too. Advice is told in full while there is room, and by its title after that.
+//! The screen fits 80 by 24 characters: the main cause, where the time went, the stages that matter,
+//! stragglers, upper bounds and advice. Every number is also in the JSON, which is complete. Advice is given
+//! in full while there is room, then by title only.
 
 use pellucid_model::{Advice, Analysis, BlockedTime, Bound, Cause, StageAnalysis};
 use pellucid_trace::Trace;
@@ -12,20 +12,20 @@ use crate::words::{self, count, percent, shortened, time};
 
 /// Lines of a screen.
 const LINES: usize = 24;
-/// Parts of the tasks' time, and stages, that are shown at most: as many as fit, tried in this order.
-const SHOWN: [(usize, usize); 6] = [(5, 3), (4, 3), (3, 3), (3, 2), (2, 2), (2, 1)];
-/// Stages are shown until they carry this share of the tasks' time.
-const CARRY: f64 = 0.9;
+/// Limits on the parts of task time and on stages, in the order tried until the screen fits.
+const LIMITS: [(usize, usize); 6] = [(5, 3), (4, 3), (3, 3), (3, 2), (2, 2), (2, 1)];
+/// Stages are shown until they account for this share of the tasks' time.
+const COVERAGE: f64 = 0.9;
 
-/// Whether this screen is the one for an analysis.
+/// Returns whether an analysis is of pipelined tasks.
 pub(crate) fn applies(a: &Analysis, trace: &Trace) -> bool {
     a.blocked.is_some() || trace.application.is_some() && trace.monotasks.is_empty()
 }
 
-/// The screen.
+/// Renders the screen.
 pub(crate) fn screen(a: &Analysis, trace: &Trace, width: usize, color: bool) -> String {
     let mut page = Page::new(width, color);
-    for (parts, stages) in SHOWN {
+    for (parts, stages) in LIMITS {
         page = Page::new(width, color);
         compose(&mut page, a, trace, parts, stages);
         if page.lines() <= LINES {
@@ -47,7 +47,7 @@ fn compose(page: &mut Page, a: &Analysis, trace: &Trace, parts: usize, stages: u
     advice(page, a);
 }
 
-/// `Daily report · Spark 3.5.3 · 13,504 tasks, 49 stages, 49 jobs`.
+/// Adds a line such as `Daily report · Spark 3.5.3 · 13,504 tasks, 49 stages, 49 jobs`.
 fn application(page: &mut Page, a: &Analysis, trace: &Trace) {
     let application = trace.application.as_ref();
     let name = application.and_then(|x| x.name.clone().or(x.id.clone()));
@@ -64,8 +64,8 @@ fn headline(page: &mut Page, a: &Analysis, trace: &Trace) {
     let jobs: f64 = a.replay.map_or(0.0, |r| r.measured_ms);
     let text = match a.causes.first() {
         None if a.jobs.is_empty() => match trace.truncated.is_some() {
-            true => "No job was started, and the application did not end.".to_owned(),
-            false => "The application started no job.".to_owned(),
+            true => "The log contains no jobs, and no end of the application.".to_owned(),
+            false => "The application started no jobs.".to_owned(),
         },
         None => format!("Nothing stands out in {}.", time(jobs)),
         Some(cause) => {
@@ -75,8 +75,8 @@ fn headline(page: &mut Page, a: &Analysis, trace: &Trace) {
             format!("{what}: {at_most}{}{of}; {}", time(cause.ms), cause.evidence)
         }
     };
-    // Two lines: the evidence is whole in the JSON.
-    let in_two = (0..=2 * page.width()).rev().map(|most| shortened(&text, most)).find(|text| {
+    // Limited to two lines; the JSON has the full evidence.
+    let in_two = (0..=2 * page.width()).rev().map(|max| shortened(&text, max)).find(|text| {
         let mut lines = Page::new(page.width(), false);
         lines.wrapped(Style::Strong, text, 0, 2);
         lines.lines() <= 2
@@ -84,21 +84,21 @@ fn headline(page: &mut Page, a: &Analysis, trace: &Trace) {
     page.wrapped(Style::Strong, &in_two.unwrap_or_default(), 0, 2);
 }
 
-/// Which of several jobs a cause is of; `None` of one job, and of jobs that failed, which the evidence counts.
+/// Returns which of several jobs a cause belongs to. `None` if there is a single job, and for failures, whose
+/// evidence counts the jobs.
 pub(crate) fn of_jobs(a: &Analysis, cause: &Cause) -> Option<String> {
     if a.jobs.len() < 2 || cause.cause == "failure" {
         return None;
     }
     let Some(stage) = cause.stage.and_then(|ix| a.stages.get(ix)) else {
-        return Some(format!("over its {}", count(a.jobs.len() as u64, "job")));
+        return Some(format!("across its {}", count(a.jobs.len() as u64, "job")));
     };
     let job = a.jobs.get(stage.job).and_then(|job| job.source_id).unwrap_or(stage.job as u64);
     Some(format!("mostly in job {job}, stage {}", stage_name(stage)))
 }
 
-/// The application's time on the clock, then under a heading of their own the parts of the tasks' time, which
-/// is the sum over all tasks.
-fn time_bars(page: &mut Page, a: &Analysis, most: usize) {
+/// Adds the application's wall-clock time, then up to `max` parts of the task time, which sums over all tasks.
+fn time_bars(page: &mut Page, a: &Analysis, max: usize) {
     let wall = &a.wall_clock;
     let parts = [
         (wall.jobs_ms, "jobs"),
@@ -128,7 +128,7 @@ fn time_bars(page: &mut Page, a: &Analysis, most: usize) {
     }
     parts.retain(|(_, ms)| *ms >= 0.005 * tasks);
     parts.sort_by(|a, b| b.1.total_cmp(&a.1));
-    for (name, ms) in parts.iter().take(most) {
+    for (name, ms) in parts.iter().take(max) {
         let room = page.width().saturating_sub(2 + 20 + 13 + 8).min(44);
         page.line(&[
             (Style::Plain, &format!("  {}", cell(name, 20))),
@@ -139,10 +139,10 @@ fn time_bars(page: &mut Page, a: &Analysis, most: usize) {
     }
 }
 
-/// The parts of the tasks' time that were measured, by what they are called here.
+/// Returns the measured parts of the task time, with the names that screen and JSON use.
 pub(crate) fn task_parts(a: &Analysis) -> Vec<(&'static str, f64)> {
     let Some(blocked) = &a.blocked else { return Vec::new() };
-    // Stock Spark measures waits for the disks of shuffles only; the plugin also those for files.
+    // Stock Spark measures disk waits of shuffles only; the plugin measures those of files as well.
     let disk = if a.tuning.is_empty() { "disk (shuffle)" } else { "disk" };
     let parts: [(&str, BlockedTime); 7] = [
         ("core time", blocked.cpu),
@@ -166,13 +166,13 @@ fn style(part: &str) -> Style {
     }
 }
 
-/// `stage 3`, by the number that its engine gave it; later attempts with theirs.
+/// Returns the stage number that the engine assigned, with the attempt for later ones: `3`, `3.1`.
 pub(crate) fn stage_name(stage: &StageAnalysis) -> String {
     let id = stage.source_id.unwrap_or(stage.id as u64);
     if stage.attempt > 0 { format!("{id}.{}", stage.attempt) } else { id.to_string() }
 }
 
-/// `HashAggregate, Exchange at Report.scala:42`.
+/// Returns a stage's operators and call site: `HashAggregate, Exchange at Report.scala:42`.
 pub(crate) fn stage_work(stage: &StageAnalysis) -> String {
     let name = clean(stage.name.trim());
     match stage.call_site.as_deref().map(clean).filter(|site| !site.is_empty() && *site != name) {
@@ -181,7 +181,7 @@ pub(crate) fn stage_work(stage: &StageAnalysis) -> String {
     }
 }
 
-fn stages(page: &mut Page, a: &Analysis, most: usize) {
+fn stages(page: &mut Page, a: &Analysis, max: usize) {
     let all: f64 = a.stages.iter().filter_map(|s| s.task_time_ms).sum();
     let mut by_time: Vec<&StageAnalysis> =
         a.stages.iter().filter(|s| s.task_time_ms.is_some_and(|ms| ms > 0.0)).collect();
@@ -198,15 +198,15 @@ fn stages(page: &mut Page, a: &Analysis, most: usize) {
             &format!(
                 "{}{}{}{}",
                 right("tasks", 8),
-                right("lasted", 10),
-                right("of tasks", 10),
+                right("duration", 10),
+                right("task time", 10),
                 right("longest", 10)
             ),
         ),
     ]);
     let mut carried = 0.0;
-    for stage in by_time.into_iter().take(most) {
-        if carried >= CARRY * all {
+    for stage in by_time.into_iter().take(max) {
+        if carried >= COVERAGE * all {
             break;
         }
         let time_ms = stage.task_time_ms.unwrap_or(0.0);
@@ -224,12 +224,12 @@ fn stages(page: &mut Page, a: &Analysis, most: usize) {
     }
 }
 
-/// The longest task over the median.
+/// Formats the ratio of the longest task to the median.
 fn longest(stage: &StageAnalysis) -> String {
     stage.skew.duration_max_over_median.map_or("–".into(), |times| format!("{times:.1} ×"))
 }
 
-/// Stragglers of all stages by cause. Rates over different things are told apart.
+/// Adds the stragglers of all stages by cause, and the denominators of the rates that they were judged by.
 fn stragglers(page: &mut Page, a: &Analysis) {
     let judged = || a.stages.iter().filter_map(|s| s.stragglers.as_ref());
     let total: u64 = judged().map(|s| s.count).sum();
@@ -250,7 +250,7 @@ fn stragglers(page: &mut Page, a: &Analysis) {
     page.wrapped(Style::Plain, &text, 0, 2);
 }
 
-/// How many stragglers each cause explains in all stages, most first.
+/// Returns how many stragglers each cause explains over all stages, in descending order.
 pub(crate) fn straggler_causes(a: &Analysis) -> Vec<(&'static str, u64)> {
     let mut sums: std::collections::BTreeMap<&'static str, u64> = Default::default();
     for stragglers in a.stages.iter().filter_map(|s| s.stragglers.as_ref()) {
@@ -282,7 +282,7 @@ fn advice(page: &mut Page, a: &Analysis) {
     }
     page.gap();
     if a.advice.is_empty() {
-        page.wrapped(Style::Strong, "Nothing that this log shows is worth changing.", 0, 2);
+        page.wrapped(Style::Strong, "Nothing in this log suggests a change.", 0, 2);
         return;
     }
     page.text(Style::Strong, "What to do");

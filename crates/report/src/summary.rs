@@ -1,4 +1,4 @@
-//! The one line after each query: what came out, what limited it, what would limit next.
+//! The one-line summary of a job: its outcome, its bottleneck, the next bottleneck and the bytes moved.
 
 use pellucid_model::{BlockedTimes, JobAnalysis};
 use pellucid_trace::Outcome;
@@ -6,12 +6,12 @@ use pellucid_trace::Outcome;
 use crate::page::clean;
 use crate::words::{count, limiting, not_limited, noun, resource, size, time};
 
-/// The one honest line on a job, without a line end:
+/// Returns the one-line summary of a job, without a line end:
 /// `4 rows in 1.84 s · limited by disk nvme0n1 (ideal 1.67 s of 1.84 s) · next: cores (0.61 s) · 812 MB read, 96 MB cached`.
 ///
-/// `rows` is the number of rows of the answer, where there is one. Where a resource's
-/// capacity is not known the line says `busy` instead of `ideal`; where none limits it says what
-/// the time was: `not limited by one resource: planning 1.2 of 2.1 ms`.
+/// `rows` is the number of result rows, if the job has a result. `busy` replaces `ideal` for a resource
+/// of unknown capacity. If no resource limits the job, the line names its longest steps instead:
+/// `not limited by one resource: planning 1.2 of 2.1 ms`.
 pub fn summary_line(a: &JobAnalysis, rows: Option<u64>) -> String {
     let parts = [Some(outcome(a, rows)), Some(limit(a)), next(a), moved(a)];
     clean(&parts.into_iter().flatten().collect::<Vec<_>>().join(" · "))
@@ -24,7 +24,7 @@ fn outcome(a: &JobAnalysis, rows: Option<u64>) -> String {
         (Some(Outcome::Ok), Some(rows)) => (count(rows, "row"), "in"),
         (Some(Outcome::Ok), None) => ("done".to_owned(), "in"),
         (None, _) if a.observed_ms.is_none() => ("end not recorded".to_owned(), "after"),
-        (None, _) => ("end not recorded; seen".to_owned(), "for"),
+        (None, _) => ("end not recorded; observed".to_owned(), "for"),
     };
     match a.duration_ms.or(a.observed_ms) {
         Some(ms) => format!("{what} {after} {}", time(ms)),
@@ -34,13 +34,13 @@ fn outcome(a: &JobAnalysis, rows: Option<u64>) -> String {
 
 fn limit(a: &JobAnalysis) -> String {
     if let Some(blocked) = &a.blocked {
-        return of_tasks(blocked).unwrap_or_else(|| "where its time went was not measured".into());
+        return of_tasks(blocked).unwrap_or_else(|| "time breakdown not measured".into());
     }
     let Some((bottleneck, used)) = a.bottleneck.as_ref().and_then(|b| Some((b, a.kinds.get(&b.kind)?)))
     else {
         return match a.duration_ms.filter(|_| a.kinds.values().any(|used| used.limit_ms > 0.0)) {
             Some(whole) => not_limited(a.steps.as_ref(), whole),
-            None => "what limited it was not measured".into(),
+            None => "bottleneck not measured".into(),
         };
     };
     let (what, ms) = limiting(&bottleneck.kind, used);
@@ -49,7 +49,7 @@ fn limit(a: &JobAnalysis) -> String {
     format!("limited by {what} ({ideal} {}{of})", time(ms))
 }
 
-/// Where tasks that use several resources at once spent most: they have no ideal times.
+/// Describes the largest part of the task time. Pipelined tasks have no ideal times, so they have no bottleneck.
 fn of_tasks(blocked: &BlockedTimes) -> Option<String> {
     let whole: f64 = blocked.measured().iter().map(|(_, ms)| ms).sum();
     let (part, most) = blocked.largest()?;
@@ -57,10 +57,10 @@ fn of_tasks(blocked: &BlockedTimes) -> Option<String> {
         "cpu" => "computing",
         "disk" => "waiting for disks",
         "network" => "waiting for the network",
-        "gc" => "collecting garbage",
-        "scheduler" => "before they ran",
+        "gc" => "in garbage collection",
+        "scheduler" => "in scheduler delay",
         "deserialize" => "deserialising",
-        _ => "with what nothing explains",
+        _ => "in unexplained time",
     };
     Some(format!("tasks mostly {what} ({} of {})", time(most), time(whole)))
 }
@@ -73,7 +73,7 @@ fn next(a: &JobAnalysis) -> Option<String> {
     Some(format!("next: {what} ({})", time(next.ideal_ms)))
 }
 
-/// Bytes that were moved, as far as they were measured.
+/// Lists the bytes read, cached and written, as far as they were measured.
 fn moved(a: &JobAnalysis) -> Option<String> {
     let part = |bytes: Option<u64>, what: &str| bytes.map(|b| format!("{} {what}", size(b as f64)));
     let written = a.written_bytes.filter(|b| *b > 0);

@@ -1,8 +1,8 @@
-//! The text of `pellucid analyze`: what each job did, where its time went, and which stages matter.
+//! The text of `pellucid analyze`.
 //!
-//! From the answer to the evidence: the one line, the causes (which sum
-//! to the measured time), the resources, the stages, and at the end
-//! what nobody measured. Long lists are cut to what carries most of the time, and say so.
+//! The output goes from the answer to the evidence: the summary line, the causes (which sum to the
+//! measured time), the resources, the stages, and at the end the quantities that were not measured. Long
+//! lists are limited to the entries that account for most of the time, and say so.
 
 use pellucid_model::{Analysis, BlockedTime, BlockedTimes, JobAnalysis, StageAnalysis};
 use pellucid_trace::Trace;
@@ -12,18 +12,17 @@ use crate::pipelined;
 use crate::summary::summary_line;
 use crate::words::{self, capacity, count, noun, percent, resource, size, time};
 
-/// Jobs, and stages, that are shown at most.
-const MOST: usize = 5;
-/// Stages are shown until they carry this share of all stages' limits.
-const CARRY: f64 = 0.9;
+/// Maximum number of jobs, and of stages, shown.
+const MAX_SHOWN: usize = 5;
+/// Stages are shown until they account for this share of all stages' limits.
+const COVERAGE: f64 = 0.9;
 
-/// Columns for a time and for a share in a table; less where the page is narrow.
+/// Returns the widths of a table's time and share columns, which are narrower on a narrow page.
 fn table(page: &Page) -> (usize, usize) {
     if page.width() < 64 { (8, 6) } else { (11, 7) }
 }
 
-/// What `pellucid analyze` prints: text of at most `width` columns a line, ending with a line end.
-/// `trace` is the one that was analysed.
+/// Renders an analysis as text with at most `width` columns a line. `trace` is the trace that was analysed.
 pub fn terminal(a: &Analysis, trace: &Trace, width: usize, color: bool) -> String {
     if pipelined::applies(a, trace) {
         return pipelined::screen(a, trace, width, color);
@@ -32,7 +31,7 @@ pub fn terminal(a: &Analysis, trace: &Trace, width: usize, color: bool) -> Strin
     warnings(&mut page, a);
     let mut jobs: Vec<&JobAnalysis> = a.jobs.iter().collect();
     jobs.sort_by(|a, b| lasted(b).total_cmp(&lasted(a)));
-    jobs.truncate(MOST);
+    jobs.truncate(MAX_SHOWN);
     jobs.sort_by_key(|job| job.id);
     for job in &jobs {
         headline(&mut page, job);
@@ -41,10 +40,10 @@ pub fn terminal(a: &Analysis, trace: &Trace, width: usize, color: bool) -> Strin
     }
     if a.jobs.is_empty() {
         page.gap();
-        page.text(Style::Plain, "The trace holds no job.");
+        page.text(Style::Plain, "The trace contains no jobs.");
     } else if jobs.len() < a.jobs.len() {
         page.gap();
-        let text = format!("{} jobs in all; the {} that took longest are shown.", a.jobs.len(), jobs.len());
+        let text = format!("Showing the {} longest of {} jobs.", jobs.len(), a.jobs.len());
         page.wrapped(Style::Faint, &text, 0, 2);
     }
     resources(&mut page, a);
@@ -53,7 +52,7 @@ pub fn terminal(a: &Analysis, trace: &Trace, width: usize, color: bool) -> Strin
     page.finish()
 }
 
-/// Whether [`terminal`] prints the analysis' warnings. The screen of an event log has no room for them.
+/// Returns whether [`terminal`] prints the analysis' warnings. The screen for an event log has no room for them.
 pub fn shows_warnings(a: &Analysis, trace: &Trace) -> bool {
     !pipelined::applies(a, trace)
 }
@@ -71,14 +70,14 @@ fn warnings(page: &mut Page, a: &Analysis) {
 fn headline(page: &mut Page, job: &JobAnalysis) {
     page.gap();
     let name = clean(&job.name).split_whitespace().collect::<Vec<_>>().join(" ");
-    page.text(Style::Strong, if name.is_empty() { "(a job without a name)" } else { &name });
+    page.text(Style::Strong, if name.is_empty() { "(unnamed job)" } else { &name });
     page.wrapped(Style::Plain, &summary_line(job, job.rows), 0, 2);
     if let Some(error) = &job.error {
         page.wrapped(Style::Warning, error, 0, 2);
     }
 }
 
-/// Bars of the causes, against the job's time.
+/// Draws the causes as bars relative to the job's time.
 fn causes(page: &mut Page, a: &Analysis, job: &JobAnalysis) {
     let whole = job.duration_ms.or(job.modelled_ms).unwrap_or(0.0);
     let causes: Vec<_> = a.causes.iter().filter(|c| c.job == job.id && c.cause != "failure").collect();
@@ -88,7 +87,7 @@ fn causes(page: &mut Page, a: &Analysis, job: &JobAnalysis) {
     page.gap();
     let title = match job.duration_ms {
         Some(ms) => format!("Where {} went", time(ms)),
-        None => "Where the time went, as far as it was recorded".into(),
+        None => "Where the recorded time went".into(),
     };
     page.text(Style::Strong, &title);
     let label = causes.iter().map(|c| columns(noun(&c.cause))).max().unwrap_or(0).min(18);
@@ -121,13 +120,13 @@ fn core_time(page: &mut Page, job: &JobAnalysis) {
         text += &format!(": {}", shares.join(", "));
     }
     if let Some(bytes) = job.memory_high_water_bytes {
-        text += &format!(" · at most {} of memory", size(bytes as f64));
+        text += &format!(" · peak memory {}", size(bytes as f64));
     }
     page.gap();
     page.wrapped(Style::Plain, &text, 0, 2);
 }
 
-/// Every resource over the whole trace.
+/// Lists the use of every resource over the whole trace.
 fn resources(page: &mut Page, a: &Analysis) {
     let used: Vec<_> = a.resources.iter().filter(|r| r.ideal_ms.is_some_and(|ms| ms > 0.0)).collect();
     if used.is_empty() {
@@ -157,7 +156,7 @@ fn resources(page: &mut Page, a: &Analysis) {
     }
 }
 
-/// What a stage weighs in the list: the largest limit of its kinds.
+/// Returns a stage's sort key: the largest limit of its kinds.
 fn weight(stage: &StageAnalysis) -> f64 {
     stage.kinds.values().map(|k| k.limit_ms).fold(0.0, f64::max)
 }
@@ -167,8 +166,8 @@ fn stages(page: &mut Page, a: &Analysis, trace: &Trace) {
     let mut by_weight: Vec<&StageAnalysis> = a.stages.iter().filter(|s| weight(s) > 0.0).collect();
     by_weight.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
     let (mut shown, mut carried) = (Vec::new(), 0.0);
-    for stage in by_weight.into_iter().take(MOST) {
-        if carried >= CARRY * all {
+    for stage in by_weight.into_iter().take(MAX_SHOWN) {
+        if carried >= COVERAGE * all {
             break;
         }
         carried += weight(stage);
@@ -205,7 +204,7 @@ fn stage(page: &mut Page, stage: &StageAnalysis, many_jobs: bool) {
     }
     for (kind, used) in &stage.kinds {
         if let (Some(times), Some(name)) = (used.imbalance.filter(|i| *i > 1.1), &used.largest) {
-            facts.push(format!("{} has {times:.1} times the mean", resource(kind, Some(name))));
+            facts.push(format!("{} has {times:.1} times the mean load", resource(kind, Some(name))));
         }
     }
     if !stage.not_split.is_empty() {
@@ -230,7 +229,7 @@ fn stage(page: &mut Page, stage: &StageAnalysis, many_jobs: bool) {
     }
 }
 
-/// What a reader may miss in the text above, and the cost of what is in it.
+/// Lists the quantities that are missing above, and the overhead of recording the trace.
 fn not_measured(page: &mut Page, a: &Analysis, jobs: &[&JobAnalysis]) {
     let missing = missing(a, jobs);
     page.gap();
@@ -244,26 +243,26 @@ fn not_measured(page: &mut Page, a: &Analysis, jobs: &[&JobAnalysis]) {
     }
 }
 
-/// What was measured in none of some jobs, in words.
+/// Names the quantities that were measured in none of `jobs`.
 pub(crate) fn missing(a: &Analysis, jobs: &[&JobAnalysis]) -> Vec<&'static str> {
     let none = |of: fn(&JobAnalysis) -> bool| !jobs.is_empty() && jobs.iter().all(|job| of(job));
-    // Tasks that used several resources at once say how long they waited, where others say what they used.
+    // Pipelined tasks record how long they waited; monotasks record what they used.
     let waited = |of: fn(&BlockedTimes) -> BlockedTime| {
         jobs.iter().filter_map(|job| job.blocked.as_ref()).map(of).any(|time| time.measured_ms.is_some())
     };
     let bounded =
         jobs.iter().filter_map(|job| job.blocked.as_ref()).any(|b| b.disk.at_most_ms > b.disk.measured_ms);
     let missing = [
-        (none(|job| job.duration_ms.is_none()), "the jobs' ends"),
+        (none(|job| job.duration_ms.is_none()), "job end times"),
         (none(|job| !job.kinds.contains_key("cpu")) && !waited(|b| b.cpu), "cores"),
         (none(|job| !job.kinds.contains_key("disk")) && (bounded || !waited(|b| b.disk)), "disks"),
         (none(|job| !job.kinds.contains_key("network")) && !waited(|b| b.network), "network"),
         (none(|job| job.read_bytes.is_none()), "bytes read"),
-        (none(|job| job.cached_bytes.is_none()), "bytes from the page cache"),
+        (none(|job| job.cached_bytes.is_none()), "bytes read from the page cache"),
         (none(|job| job.core.decode_share.is_none()), "decoding"),
-        (none(|job| job.core.not_split_share.is_none()), "work that was not split"),
+        (none(|job| job.core.not_split_share.is_none()), "unsplit work"),
         (none(|job| job.memory_high_water_bytes.is_none()), "memory"),
-        (a.recording.recording_ms.is_none(), "what recording cost"),
+        (a.recording.recording_ms.is_none(), "recording overhead"),
     ];
     missing.iter().filter(|(missing, _)| *missing).map(|(_, what)| *what).collect()
 }

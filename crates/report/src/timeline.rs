@@ -1,8 +1,8 @@
-//! The use of each resource over time, as a picture of blocks.
+//! A text timeline of each resource's utilization.
 //!
-//! One row a resource: each column is a stretch of time, the height of its block the
-//! share of the resource in use, by the same capacities as the analysis. Below
-//! it the stages, so that the eye can tell which stage used what.
+//! Each resource has a row. A column is a span of time; the height of its block is the resource's
+//! utilization, by the same capacities as in the analysis. The rows of stages below show which stage
+//! used which resource.
 
 use pellucid_model::{Series, series};
 use pellucid_trace::{Trace, kind};
@@ -10,29 +10,29 @@ use pellucid_trace::{Trace, kind};
 use crate::page::{Page, Style, cell, clean, columns, right};
 use crate::words::{capacity, resource, time};
 
-/// Resources, and stages, that are drawn at most; the busiest and the longest.
-const MOST: usize = 8;
-/// Shares that a block can show; below half of the first it is idle.
+/// Maximum number of resources, and of stages, drawn: the busiest and the longest.
+const MAX_ROWS: usize = 8;
+/// Blocks for increasing utilization; below half of the first, the resource counts as idle.
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const IDLE: char = '·';
-/// Columns for the mean at the right.
-const MEAN: usize = 6;
+/// Width of the column of means, at the right.
+const MEAN_COLUMNS: usize = 6;
 
-/// The use of resources over time: a picture of at most `width` columns a line, with
-/// axis and legend, from the first job's submission to the last thing that was recorded.
+/// Renders the utilization of resources over time with at most `width` columns a line, from the first job's
+/// submission to the last recorded event.
 pub fn timeline(trace: &Trace, width: usize, color: bool) -> String {
     let mut page = Page::new(width, color);
     let (from_ns, to_ns) = span(trace);
     let names = |ix: usize| resource(&trace.resources[ix].kind, Some(&trace.resources[ix].name));
     let coarse = busiest(series(trace, from_ns, to_ns, 1));
     if coarse.is_empty() {
-        page.wrapped(Style::Plain, "No monotask was recorded, so there is no use over time to show.", 0, 2);
+        page.wrapped(Style::Plain, "No monotasks were recorded, so the timeline is empty.", 0, 2);
         return page.finish();
     }
     let stages = stages(trace);
     let labels = coarse.iter().map(|s| columns(&clean(&names(s.resource))));
     let label = labels.chain(stages.iter().map(|s| columns(&s.label))).max().unwrap_or(0).min(width / 4);
-    let cells = width.saturating_sub(label + 1 + MEAN).max(1);
+    let cells = width.saturating_sub(label + 1 + MEAN_COLUMNS).max(1);
     let drawn: Vec<usize> = coarse.iter().map(|s| s.resource).collect();
     let length_ms = (to_ns - from_ns) as f64 / 1e6;
     let title = format!("Resources over {}", time(length_ms));
@@ -44,7 +44,7 @@ pub fn timeline(trace: &Trace, width: usize, color: bool) -> String {
         page.line(&[
             (Style::Plain, &format!("{} ", cell(&names(one.resource), label))),
             (Style::of_kind(&trace.resources[one.resource].kind), &blocks),
-            (Style::Plain, &right(&format!("{:.0} %", mean * 100.0), MEAN)),
+            (Style::Plain, &right(&format!("{:.0} %", mean * 100.0), MEAN_COLUMNS)),
         ]);
     }
     axis(&mut page, label + 1, cells, length_ms);
@@ -58,7 +58,7 @@ pub fn timeline(trace: &Trace, width: usize, color: bool) -> String {
     page.finish()
 }
 
-/// From the first job's submission (the origin without jobs) to the last that was recorded.
+/// Returns the span from the first job's submission (the origin, without jobs) to the last recorded event.
 fn span(trace: &Trace) -> (u64, u64) {
     let from = trace.jobs.iter().map(|j| j.submitted_ns).min().unwrap_or(0);
     let work =
@@ -67,11 +67,11 @@ fn span(trace: &Trace) -> (u64, u64) {
     (from, to)
 }
 
-/// The busiest of them, in the trace's order.
+/// Keeps the busiest resources, in the trace's order.
 fn busiest(mut all: Vec<Series>) -> Vec<Series> {
     let mean = |s: &Series| s.utilization.first().copied().unwrap_or(0.0);
     all.sort_by(|a, b| mean(b).total_cmp(&mean(a)));
-    all.truncate(MOST);
+    all.truncate(MAX_ROWS);
     all.sort_by_key(|s| s.resource);
     all
 }
@@ -83,7 +83,7 @@ fn block(utilization: f64) -> char {
     }
 }
 
-/// When a stage had a monotask running, first to last.
+/// A stage's span from its first running monotask to its last.
 struct Stage {
     label: String,
     from_ns: u64,
@@ -101,7 +101,7 @@ impl Stage {
     }
 }
 
-/// The longest stages, by number.
+/// Returns the longest stages, ordered by number.
 fn stages(trace: &Trace) -> Vec<Stage> {
     let mut spans: Vec<Option<(u64, u64)>> = vec![None; trace.stages.len()];
     for monotask in &trace.monotasks {
@@ -115,20 +115,20 @@ fn stages(trace: &Trace) -> Vec<Stage> {
     let with_work = spans.iter().enumerate().filter_map(|(ix, span)| Some((ix, (*span)?)));
     let mut longest: Vec<(usize, (u64, u64))> = with_work.collect();
     longest.sort_by_key(|(ix, (from, to))| (std::cmp::Reverse(to - from), *ix));
-    longest.truncate(MOST);
+    longest.truncate(MAX_ROWS);
     longest.sort_unstable();
     let stage = |(ix, (from_ns, to_ns))| Stage { label: format!("stage {ix}"), from_ns, to_ns };
     longest.into_iter().map(stage).collect()
 }
 
-/// Largest of 1, 2 and 5 times a power of ten that leaves each tick at least `room` columns.
+/// Returns the smallest of 1, 2 and 5 times a power of ten that leaves at least `room` columns to each tick.
 fn step_ms(length_ms: f64, cells: usize, room: usize) -> f64 {
-    let least = length_ms * room as f64 / cells as f64;
-    let power = 10_f64.powf(least.max(1e-6).log10().floor());
-    [1.0, 2.0, 5.0].map(|n| n * power).into_iter().find(|step| *step >= least).unwrap_or(10.0 * power)
+    let min = length_ms * room as f64 / cells as f64;
+    let power = 10_f64.powf(min.max(1e-6).log10().floor());
+    [1.0, 2.0, 5.0].map(|n| n * power).into_iter().find(|step| *step >= min).unwrap_or(10.0 * power)
 }
 
-/// The axis: a tick for each step, its time below it.
+/// Draws the time axis, with a label below each tick.
 fn axis(page: &mut Page, indent: usize, cells: usize, length_ms: f64) {
     let step = step_ms(length_ms, cells, 12);
     let mut line = vec!['─'; cells];
@@ -140,7 +140,7 @@ fn axis(page: &mut Page, indent: usize, cells: usize, length_ms: f64) {
             break;
         }
         line[at] = '┬';
-        if at + columns(&label) <= cells + MEAN {
+        if at + columns(&label) <= cells + MEAN_COLUMNS {
             labels += &" ".repeat(at - columns(&labels).min(at));
             labels += &label;
         }
@@ -150,7 +150,7 @@ fn axis(page: &mut Page, indent: usize, cells: usize, length_ms: f64) {
     page.text(Style::Faint, &format!("{indent}{labels}"));
 }
 
-/// A tick's time, in one unit all along the axis and with as many digits as the step needs.
+/// Formats a tick's time. Unit and digits depend on the step alone, so that all ticks share them.
 fn tick_label(at_ms: f64, step_ms: f64) -> String {
     let (unit, per_unit) = match step_ms {
         s if s >= 60_000.0 => ("min", 60_000.0),
@@ -166,7 +166,7 @@ fn legend(page: &mut Page, drawn: &[Series], trace: &Trace, with_stages: bool) {
     page.gap();
     let blocks: String = BLOCKS.iter().collect();
     let bars = if with_stages { " · ━ a stage, from its first to its last monotask" } else { "" };
-    let text = format!("{blocks} share of the resource in use, up to 100 % · '{IDLE}' idle{bars}");
+    let text = format!("{blocks} utilization, up to 100 % · '{IDLE}' idle{bars}");
     page.wrapped(Style::Faint, &text, 0, 0);
     let full = drawn.iter().map(|one| {
         let resource = &trace.resources[one.resource];
@@ -176,7 +176,7 @@ fn legend(page: &mut Page, drawn: &[Series], trace: &Trace, with_stages: bool) {
                 let rate = capacity(&resource.kind, one.capacity, one.capacity_from.as_deref());
                 format!("{rate} of {}", resource.name)
             }
-            None => format!("always serving for {} (capacity not known)", resource.name),
+            None => format!("always busy for {} (capacity unknown)", resource.name),
         }
     });
     page.wrapped(Style::Faint, &format!("100 % is {}", full.collect::<Vec<_>>().join(" · ")), 0, 2);

@@ -1,16 +1,17 @@
-//! How many tasks executors let run at once, over time: the plugin's choices, as text and JSON.
+//! The concurrency that the plugin chose for each executor over time, as text and JSON.
 
 use pellucid_model::{Analysis, Tuning};
 use serde_json::{Value, json};
 
 use crate::page::clean;
 
-/// Stages that a line names; the others are in the JSON.
+/// Maximum number of stages in the line; the JSON has all of them.
 const MAX_STAGES: usize = 4;
-/// Executors of a stage that it names.
+/// Maximum number of executors of a stage in the line.
 const MAX_EXECUTORS: usize = 3;
 
-/// `Tasks at once: stage 3: 2, 4, 8, 4 (executor 1), 2, 4 (executor 2)`, the stages where most changed first.
+/// Returns a line such as `Tasks at once: stage 3: 2, 4, 8, 4 (executor 1), 2, 4 (executor 2)`, with the
+/// stages in descending order of changes.
 pub(crate) fn line(a: &Analysis) -> Option<String> {
     let mut stages: Vec<(usize, Vec<&Tuning>)> = Vec::new();
     for tuned in &a.tuning {
@@ -44,7 +45,7 @@ fn stage(of_stage: &[&Tuning]) -> String {
     format!("stage {id}: {}", shown.join(", "))
 }
 
-/// The same in full.
+/// Returns every change of every stage and executor as JSON.
 pub(crate) fn tuning_json(a: &Analysis) -> Value {
     let tuned = a.tuning.iter().map(|tuned| {
         let steps = tuned.steps.iter();
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_where_most_changed_come_first() {
+    fn line_sorts_stages_by_number_of_changes() {
         assert_eq!(line(&Analysis::default()), None);
         let tuning = vec![
             tuned(0, "executor 1", &[4]),
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_names_few() {
+    fn line_names_at_most_four_stages() {
         let tuning = (0..9).map(|stage| tuned(stage, "executor 1", &[2])).collect();
         let a = Analysis { tuning, ..Analysis::default() };
         assert!(line(&a).is_some_and(|line| line.ends_with("; 5 more")));

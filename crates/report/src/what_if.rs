@@ -1,48 +1,48 @@
-//! What-ifs as the page takes them: a baseline, and single changes with what each would give.
+//! What-if predictions for the page: a baseline, and the predicted effect of single changes.
 
 use pellucid_model::whatif::{WhatIfModel, residuals};
 use pellucid_trace::Trace;
 use serde::Serialize;
 
-/// The single changes to a trace's job, each with its prediction.
+/// Predictions for single changes to a trace's jobs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WhatIf {
-    /// What the job took.
+    /// Measured duration.
     pub measured_ms: f64,
-    /// What the model says that it took.
+    /// Modelled duration.
     pub modelled_ms: Option<f64>,
-    /// What a replay with nothing changed takes.
+    /// Duration of an unchanged replay.
     pub simulated_ms: Option<f64>,
-    /// Sorted, the one that helps most first.
+    /// Changes, in descending order of predicted gain.
     pub singles: Vec<Single>,
-    /// What the predictions rest on, in words.
+    /// Assumptions behind the predictions, as sentences.
     pub assumptions: Vec<String>,
 }
 
-/// One change and what it would give.
+/// A single change and its predicted effect.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Single {
-    /// As `--set` takes it: `disk.rate=x2`.
+    /// The change in the syntax of `--set`: `disk.rate=x2`.
     pub set: String,
-    /// Predicted.
+    /// Predicted duration.
     pub duration_ms: f64,
-    /// Where the 90 % interval begins.
+    /// Lower end of the 90 % interval.
     pub low_ms: f64,
-    /// Where it ends.
+    /// Upper end of the 90 % interval.
     pub high_ms: f64,
-    /// `simulated` or `analytic`.
+    /// Predictor: `simulated` or `analytic`.
     pub by: String,
-    /// The kind that would limit then.
+    /// Kind of resource that limits after the change.
     pub bottleneck: Option<String>,
-    /// It only takes a part of the time away: a bound of what can be gained, and nothing that can be done.
+    /// Whether the change removes a part of the time: an upper bound on the gain, not an actionable change.
     pub bound: bool,
 }
 
 impl WhatIf {
-    /// Predicts every single change that is worth asking about.
+    /// Predicts the effect of every applicable single change.
     ///
     /// # Errors
-    /// In words, where the trace says too little.
+    /// Returns the reason if the trace holds too little for a prediction.
     pub fn of(trace: &Trace) -> Result<WhatIf, String> {
         let refused = |refused: pellucid_model::whatif::WhatIfError| refused.message().to_owned();
         let model = WhatIfModel::of(trace, &residuals(None)).map_err(refused)?;
@@ -54,10 +54,10 @@ impl WhatIf {
             assumptions.extend(answer.assumptions.iter().map(|a| format!("{}: {a}", best.changes)));
         }
         assumptions.push(match model.backtests() {
-            0 => "No backtest of another query is known to this version, so the intervals rest on the spread of \
-                  service times and on how far the two predictors disagree alone"
+            0 => "This version includes no backtests of other queries, so the intervals reflect only the spread \
+                  of service times and the disagreement between the two predictors"
                 .into(),
-            n => format!("The intervals rest on {n} backtests of other queries too"),
+            n => format!("The intervals also reflect {n} backtests of other queries"),
         });
         let baseline = model.baseline();
         Ok(WhatIf {
@@ -80,13 +80,13 @@ impl WhatIf {
         })
     }
 
-    /// The change that is predicted to help most of those that can be made, if one helps by more than a hundredth.
+    /// Returns the actionable change with the largest predicted gain, if that gain is more than 1 %.
     pub fn best(&self) -> Option<&Single> {
         let changes = self.singles.iter().filter(|single| !single.bound);
-        // One whose interval reaches to nothing gained stands back behind those of which some gain is sure.
-        let unsure = |single: &Single| single.high_ms >= self.measured_ms;
+        // A change whose interval includes no gain ranks below those with a certain gain.
+        let uncertain = |single: &Single| single.high_ms >= self.measured_ms;
         let best =
-            changes.min_by(|a, b| unsure(a).cmp(&unsure(b)).then(a.duration_ms.total_cmp(&b.duration_ms)))?;
+            changes.min_by(|a, b| uncertain(a).cmp(&uncertain(b)).then(a.duration_ms.total_cmp(&b.duration_ms)))?;
         (best.duration_ms < 0.99 * self.measured_ms).then_some(best)
     }
 }

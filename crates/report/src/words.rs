@@ -1,9 +1,9 @@
-//! Numbers and names as people read them: three digits at most, and a unit.
+//! Formats numbers, units and names for people: at most three significant digits and a unit.
 
 use pellucid_model::{KindUse, Steps};
 use pellucid_trace::kind;
 
-/// A time: `1.84 s`, `85 ms`, `12 min 5 s`.
+/// Formats a duration: `1.84 s`, `85 ms`, `12 min 5 s`.
 pub fn time(ms: f64) -> String {
     let s = ms / 1000.0;
     match ms {
@@ -26,7 +26,7 @@ pub fn time(ms: f64) -> String {
     }
 }
 
-/// A time of a whole, with the unit once where both have the same: `1.2 of 2.1 ms`, `45 µs of 2.1 ms`.
+/// Formats a part of a duration. A unit that both share is given once: `1.2 of 2.1 ms`, `45 µs of 2.1 ms`.
 pub(crate) fn time_of(part_ms: f64, whole_ms: f64) -> String {
     let (part, whole) = (time(part_ms), time(whole_ms));
     match (part.split_once(' '), whole.split_once(' ')) {
@@ -35,7 +35,7 @@ pub(crate) fn time_of(part_ms: f64, whole_ms: f64) -> String {
     }
 }
 
-/// A size in powers of 1000: `812 MB`, `9.6 kB`.
+/// Formats a size in powers of 1000: `812 MB`, `9.6 kB`.
 pub(crate) fn size(bytes: f64) -> String {
     let units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
     let (mut value, mut unit) = (bytes, 0);
@@ -47,7 +47,7 @@ pub(crate) fn size(bytes: f64) -> String {
     format!("{value:.digits$} {}", units[unit])
 }
 
-/// A share of one: `92 %`, `0.3 %`, `<0.01 %`.
+/// Formats a fraction as a percentage: `92 %`, `0.3 %`, `<0.01 %`.
 pub(crate) fn percent(share: f64) -> String {
     match share * 100.0 {
         0.0 => "0 %".into(),
@@ -58,13 +58,13 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// How much of a resource was used. A share over one is an error of measurement: it is shown as 100 %, and
-/// the JSON has it as it was measured.
+/// Formats a resource's utilization. A value above 1 is a measurement error: it is shown as 100 %, while the
+/// JSON keeps the measured value.
 pub(crate) fn used(share: f64) -> String {
     percent(share.min(1.0))
 }
 
-/// A whole number in groups of three: `6,001,215`.
+/// Formats an integer in groups of three digits: `6,001,215`.
 pub(crate) fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
@@ -77,12 +77,12 @@ pub(crate) fn grouped(n: u64) -> String {
     out
 }
 
-/// A number of things: `1 row`, `4 rows`.
-pub(crate) fn count(n: u64, thing: &str) -> String {
-    format!("{} {thing}{}", grouped(n), if n == 1 { "" } else { "s" })
+/// Formats a count with its noun: `1 row`, `4 rows`.
+pub(crate) fn count(n: u64, noun: &str) -> String {
+    format!("{} {noun}{}", grouped(n), if n == 1 { "" } else { "s" })
 }
 
-/// A capacity and where it is known from: `2 cores (counted)`, `50 MB/s (set)`.
+/// Formats a capacity and its source: `2 cores (counted)`, `50 MB/s (set)`.
 pub(crate) fn capacity(kind: &str, capacity: Option<f64>, from: Option<&str>) -> String {
     let amount = match (capacity, kind) {
         (Some(c), kind::CPU) if (c - c.round()).abs() > 0.005 => {
@@ -96,12 +96,12 @@ pub(crate) fn capacity(kind: &str, capacity: Option<f64>, from: Option<&str>) ->
     match (amount, from) {
         (Some(amount), Some(from)) => format!("{amount} ({from})"),
         (Some(amount), None) => amount,
-        (None, Some(from)) => format!("not known ({from})"),
-        (None, None) => "not known".into(),
+        (None, Some(from)) => format!("unknown ({from})"),
+        (None, None) => "unknown".into(),
     }
 }
 
-/// A kind as a noun.
+/// Returns the noun for a kind of resource.
 pub(crate) fn noun(kind: &str) -> &str {
     match kind {
         kind::CPU => "cores",
@@ -110,31 +110,31 @@ pub(crate) fn noun(kind: &str) -> &str {
     }
 }
 
-/// What the time went to, for one of the causes of an analysis.
+/// Returns the noun for a cause of an analysis.
 pub fn cause(cause: &str) -> &str {
     match cause {
         kind::CPU => "computing",
         "gc" => "garbage collection",
         "straggler" => "stragglers",
-        "unexplained" => "time that nothing explains",
+        "unexplained" => "unexplained time",
         "failure" => "failed work",
         other => other,
     }
 }
 
-/// What limits where no resource does: the steps of the job that took longest, of its whole time.
+/// Describes a job that no resource limits: its longest steps, each with its share of the job's time.
 pub(crate) fn not_limited(steps: Option<&Steps>, whole_ms: f64) -> String {
     let mut steps: Vec<_> = steps.iter().flat_map(|steps| steps.each()).filter(|(_, ms)| *ms > 0.0).collect();
     steps.sort_by(|a, b| b.1.total_cmp(&a.1));
     let word = |step: &str| match step {
         "admission" => "waiting for admission".to_owned(),
-        // On several resources, of which none was full.
+        // Monotasks ran, but no resource was saturated.
         "working" => "running".to_owned(),
-        "pauses" => "pauses between work".to_owned(),
+        "pauses" => "idle between monotasks".to_owned(),
         step => step.to_owned(),
     };
-    let most = steps.first().map_or(0.0, |(_, ms)| *ms);
-    let shown = steps.iter().take(if most < whole_ms / 2.0 { 2 } else { 1 });
+    let longest = steps.first().map_or(0.0, |(_, ms)| *ms);
+    let shown = steps.iter().take(if longest < whole_ms / 2.0 { 2 } else { 1 });
     let shown: Vec<String> =
         shown.map(|(step, ms)| format!("{} {}", word(step), time_of(*ms, whole_ms))).collect();
     match shown.is_empty() {
@@ -143,10 +143,10 @@ pub(crate) fn not_limited(steps: Option<&Steps>, whole_ms: f64) -> String {
     }
 }
 
-/// Text of at most so many characters: cut after a clause where there is one, else after a word.
-pub(crate) fn shortened(text: &str, most: usize) -> String {
-    let Some((end, _)) = text.char_indices().nth(most.saturating_sub(1)) else { return text.to_owned() };
-    if text.chars().count() <= most {
+/// Truncates text to `max` characters, after a clause if possible, else after a word.
+pub(crate) fn shortened(text: &str, max: usize) -> String {
+    let Some((end, _)) = text.char_indices().nth(max.saturating_sub(1)) else { return text.to_owned() };
+    if text.chars().count() <= max {
         return text.to_owned();
     }
     let fits = &text[..end];
@@ -155,7 +155,7 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
     format!("{}…", fits[..at].trim_end())
 }
 
-/// One resource: its kind, and its name where that says more.
+/// Names a resource by its kind, and by its name where that adds information.
 pub(crate) fn resource(kind: &str, name: Option<&str>) -> String {
     match name {
         Some(name) if kind != kind::CPU && name != kind => format!("{} {name}", noun(kind)),
@@ -163,8 +163,8 @@ pub(crate) fn resource(kind: &str, name: Option<&str>) -> String {
     }
 }
 
-/// What limits within a kind, with its time: the one resource that is loaded most, or all of
-/// them where they are loaded alike.
+/// Returns the bottleneck within a kind and its time: the most loaded resource, or all of them if
+/// they are evenly loaded.
 pub(crate) fn limiting(kind: &str, used: &KindUse) -> (String, f64) {
     if used.resources > 1 && used.limit_ms <= 1.05 * used.ideal_ms {
         let all = match kind {
@@ -181,14 +181,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_a_time_has_the_unit_once() {
+    fn time_of_gives_a_shared_unit_once() {
         assert_eq!(time_of(1.2, 2.1), "1.2 of 2.1 ms");
         assert_eq!(time_of(0.045, 2.1), "45 µs of 2.1 ms");
         assert_eq!(time_of(599.0, 605_000.0), "0.60 s of 10 min 5 s");
     }
 
     #[test]
-    fn a_job_that_nothing_limits_has_its_longest_steps_named() {
+    fn unlimited_job_names_its_longest_steps() {
         let steps = Steps { planning_ms: 1.2, working_ms: 0.5, starting_ms: 0.4, ..Steps::default() };
         assert_eq!(not_limited(Some(&steps), 2.1), "not limited by one resource: planning 1.2 of 2.1 ms");
         let even = Steps { planning_ms: 1.0, admission_ms: 0.9, working_ms: 0.6, ..Steps::default() };
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_cut_after_a_clause_or_a_word() {
+    fn shortened_text_ends_after_a_clause_or_a_word() {
         assert_eq!(shortened("short", 5), "short");
         assert_eq!(shortened("core time was 6 s; another 18 s are not", 21), "core time was 6 s…");
         assert_eq!(shortened("Task 2 in stage 3.0 failed 4 times", 20), "Task 2 in stage…");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn part_of_a_core_is_no_whole_one() {
+    fn capacity_keeps_fractions_of_a_core() {
         let cores = |n: f64| capacity(kind::CPU, Some(n), Some("quota"));
         assert_eq!(cores(2.0), "2 cores (quota)");
         assert_eq!(cores(1.0), "1 core (quota)");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn no_resource_is_used_by_more_than_all_of_it() {
+    fn utilization_is_capped_at_100_percent() {
         assert_eq!(used(1.013), "100 %");
         assert_eq!(used(0.92), "92 %");
     }

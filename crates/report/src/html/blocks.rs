@@ -1,16 +1,16 @@
-//! Single monotasks, for the timeline once it is zoomed in: columns of whole numbers in blocks.
+//! Blocks of single activities, for the zoomed-in timeline.
 //!
-//! A resource's activities are sorted by their start, given the rows that they are drawn in, and cut
-//! into blocks of some thousands, each compressed on its own, so that the page unpacks only what is in
-//! view. A column is one unsigned LEB128 number an activity; starts are differences. Times are in ticks,
-//! a whole number of nanoseconds chosen so that the whole trace fits 31 bits: finer than any screen.
+//! A resource's activities are sorted by start, assigned to rows, and split into blocks of some thousands.
+//! Each block is compressed separately, so that the page unpacks only the blocks in view. A column holds one
+//! unsigned LEB128 number for each activity; starts are delta-encoded. A tick is a whole number of
+//! nanoseconds, chosen so that the whole trace fits 31 bits, which is finer than any screen.
 
 use crate::activity::{Activity, rows};
 
-/// Activities in a block.
-const BLOCK: usize = 16384;
+/// Maximum number of activities in a block.
+const BLOCK_LEN: usize = 16384;
 
-/// Nanoseconds of a tick, for a trace of this length.
+/// Returns the length of a tick for a trace of the given length.
 pub(crate) fn tick_ns(length_ns: u64) -> u64 {
     (length_ns >> 31) + 1
 }
@@ -18,30 +18,31 @@ pub(crate) fn tick_ns(length_ns: u64) -> u64 {
 /// A block of one resource's activities.
 #[derive(Debug)]
 pub(crate) struct Block {
-    /// First start and last end in it, in ticks.
+    /// First start, in ticks.
     pub from: u64,
+    /// Last end, in ticks.
     pub to: u64,
     pub count: usize,
-    /// Eight columns after each other: start, service, wait, row, phase (plus 32 if it did not end well),
-    /// and stage, partition and bytes, each plus 1, where 0 stands for not known.
+    /// Eight columns, one after another: start, service, wait, row, phase (plus 32 if the activity failed or
+    /// was cancelled), and stage, partition and bytes, each plus 1; 0 means unknown.
     pub columns: Vec<u8>,
 }
 
-/// The blocks of one resource's activities, and how many rows they are drawn in.
+/// Splits one resource's activities into blocks. Also returns the number of rows to draw them in.
 pub(crate) fn blocks(mut activities: Vec<Activity>, from_ns: u64, tick_ns: u64) -> (Vec<Block>, usize) {
     activities.sort_by_key(|a| (a.start_ns, a.end_ns));
     let rows = rows(&activities);
-    let most = rows.iter().max().map_or(0, |row| row + 1);
-    let cut = activities.chunks(BLOCK).zip(rows.chunks(BLOCK));
-    (cut.map(|(activities, rows)| block(activities, rows, from_ns, tick_ns)).collect(), most)
+    let row_count = rows.iter().max().map_or(0, |row| row + 1);
+    let chunks = activities.chunks(BLOCK_LEN).zip(rows.chunks(BLOCK_LEN));
+    (chunks.map(|(activities, rows)| block(activities, rows, from_ns, tick_ns)).collect(), row_count)
 }
 
 fn block(activities: &[Activity], rows: &[usize], from_ns: u64, tick_ns: u64) -> Block {
     let tick = |at: u64| at.saturating_sub(from_ns) / tick_ns;
     let mut columns = Vec::with_capacity(activities.len() * 12);
-    let mut put = |of: &mut dyn FnMut(usize, &Activity) -> u64| {
+    let mut put = |value: &mut dyn FnMut(usize, &Activity) -> u64| {
         for (ix, activity) in activities.iter().enumerate() {
-            leb128(&mut columns, of(ix, activity));
+            leb128(&mut columns, value(ix, activity));
         }
     };
     let mut last = 0;
@@ -84,19 +85,19 @@ mod tests {
     }
 
     #[test]
-    fn columns_hold_what_went_in() {
+    fn columns_encode_every_activity() {
         let (blocks, rows) = blocks(vec![activity(1300, 1400), activity(1000, 1010)], 1000, 2);
         assert_eq!((blocks.len(), rows), (1, 1));
         let block = &blocks[0];
         assert_eq!((block.from, block.to, block.count), (0, 200, 2));
-        // By column; 150 ticks and 200 + 1 bytes take two bytes each.
+        // One slice for each column. 150 ticks and 200 + 1 bytes take two bytes each.
         let expect: [&[u8]; 8] =
             [&[0, 150, 1], &[5, 50], &[0, 3], &[0, 0], &[34, 34], &[4, 4], &[0, 0], &[201, 1, 201, 1]];
         assert_eq!(block.columns, expect.concat());
     }
 
     #[test]
-    fn the_longest_trace_fits_31_bits() {
+    fn longest_trace_fits_31_bits() {
         for length in [0, 1, 1 << 31, (1 << 31) - 1, u64::MAX] {
             assert!(length / tick_ns(length) < 1 << 31, "{length}");
         }

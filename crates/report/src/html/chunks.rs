@@ -1,7 +1,7 @@
-//! Binary data inside a text file: gzip, then base64, one `<script type="text/plain">` element a chunk.
+//! Binary chunks embedded in the page: gzip, then base64, each in a `<script type="text/plain">` element.
 //!
-//! The browser keeps such an element as text and never runs it; the page unpacks the ones that it needs
-//! with `atob` and `DecompressionStream`.
+//! Browsers never run such an element. The page unpacks chunks on demand with `atob` and
+//! `DecompressionStream`.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flate2::{Compression, write::GzEncoder};
 
-/// Chunks so far, as they go into the page.
+/// The elements of all chunks so far.
 #[derive(Debug, Default)]
 pub(crate) struct Chunks {
     elements: String,
@@ -18,10 +18,10 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
-    /// Adds a chunk and returns its number: the page finds it as `chunk-NUMBER`.
+    /// Adds a chunk and returns its number. The chunk's element has the id `chunk-NUMBER`.
     pub fn add(&mut self, bytes: &[u8]) -> usize {
         let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 2), Compression::new(6));
-        // A vector takes whatever is written to it.
+        // Writing to a vector cannot fail.
         let packed = encoder.write_all(bytes).and_then(|()| encoder.finish()).unwrap_or_default();
         let _ = write!(self.elements, "<script type=\"text/plain\" id=\"chunk-{}\">", self.count);
         STANDARD.encode_string(packed, &mut self.elements);
@@ -30,7 +30,7 @@ impl Chunks {
         self.count - 1
     }
 
-    /// All elements.
+    /// Returns all elements.
     pub fn finish(self) -> String {
         self.elements
     }

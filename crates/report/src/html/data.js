@@ -1,7 +1,7 @@
 "use strict";
-// The data: chunks of the page unpacked, levels with their coarser ones, blocks of single activities.
+// Unpacks the page's data: chunks, utilization levels, and blocks of single activities.
 
-/** Bytes of a chunk: base64, then gzip. */
+/** Decodes a chunk from base64 and gzip. */
 async function chunk(number) {
   const text = document.getElementById(`chunk-${number}`).textContent;
   let packed;
@@ -16,12 +16,12 @@ async function chunk(number) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-/** A series with its coarser levels: `levels[k]` has bins 2^k times as long. */
+/** A series and its coarser levels: bins of `levels[k]` are 2^k times as long as those of `levels[0]`. */
 class Series {
-  constructor(values, of, bins) {
+  constructor(values, header, bins) {
     const base = new Float32Array(bins);
-    for (let i = 0; i < bins; i++) base[i] = (values[of.offset + i] / 65535) * of.largest;
-    this.phase = of.phase;
+    for (let i = 0; i < bins; i++) base[i] = (values[header.offset + i] / 65535) * header.largest;
+    this.phase = header.phase;
     this.levels = [base];
     for (let finer = base; finer.length > 64; finer = this.levels.at(-1)) {
       const coarser = new Float32Array(finer.length / 2);
@@ -31,14 +31,14 @@ class Series {
   }
 }
 
-/** Unpacks every lane's levels; `lane.highest` is the most that it ever shows. */
+/** Unpacks every lane's levels. `lane.highest` becomes the value at the top of the lane. */
 async function readLevels(timeline) {
   if (timeline.levels === null) return;
   const bytes = await chunk(timeline.levels);
   const values = new Uint16Array(bytes.length / 2);
   for (let i = 0; i < values.length; i++) values[i] = bytes[2 * i] | (bytes[2 * i + 1] << 8);
   for (const lane of timeline.lanes) {
-    lane.running = lane.running.map((of) => new Series(values, of, timeline.bins));
+    lane.running = lane.running.map((header) => new Series(values, header, timeline.bins));
     for (const key of ["waiting", "rate"]) {
       if (lane[key]) lane[key] = new Series(values, lane[key], timeline.bins);
     }
@@ -51,11 +51,11 @@ async function readLevels(timeline) {
   }
 }
 
-/** Columns of a block, as `blocks.rs` writes them: unsigned LEB128 numbers. */
+/** Decodes the columns of a block, which `blocks.rs` writes as unsigned LEB128 numbers. */
 function readColumns(bytes, count) {
   let at = 0;
-  const column = (make) => {
-    const values = new make(count);
+  const column = (ArrayType) => {
+    const values = new ArrayType(count);
     for (let i = 0; i < count; i++) {
       let value = 0, scale = 1, byte;
       do {
@@ -75,12 +75,12 @@ function readColumns(bytes, count) {
   return { count, start, service, wait, row, phase, stage, partition, bytes: bytesMoved };
 }
 
-/** A block's columns if they are unpacked; else starts unpacking them and calls `then` when they are. */
-function columnsOf(block, then) {
+/** Returns a block's columns if they are unpacked; otherwise unpacks them and then calls `onReady`. */
+function columnsOf(block, onReady) {
   if (!block.columns && !block.pending) {
     block.pending = chunk(block.chunk).then((bytes) => {
       block.columns = readColumns(bytes, block.count);
-      then();
+      onReady();
     });
   }
   return block.columns;

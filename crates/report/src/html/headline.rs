@@ -1,7 +1,7 @@
-//! The sentence at the top of the page: what limited the job, and what would help most.
+//! The headline of the page: the bottleneck, and the change that would help most.
 //!
-//! It claims no more than the analysis: of a job that no resource limits it says what the time was, a trace that holds nothing is said to hold nothing, and without a prediction the model's
-//! lower bound is named as what it is.
+//! The headline claims no more than the analysis. For a job that no resource limits, it names the longest
+//! steps. Without a what-if prediction, it gives the model's lower bound instead.
 
 use pellucid_model::{Analysis, Cause, JobAnalysis};
 use pellucid_trace::Outcome;
@@ -9,27 +9,27 @@ use pellucid_trace::Outcome;
 use crate::what_if::WhatIf;
 use crate::words::{self, count, limiting, not_limited, noun, percent, shortened, time};
 
-/// Parts of the time below which a cause does not carry a headline.
-const WORTH: f64 = 0.05;
-/// Characters of the first sentence: two lines of the page.
-const MOST: usize = 160;
+/// Minimum share of the time for a cause, or a gain, to appear in the headline.
+const MIN_SHARE: f64 = 0.05;
+/// Maximum length of the first sentence: two lines of the page.
+const MAX_CHARS: usize = 160;
 
-/// Two sentences: what limited, and what would help most.
+/// Two sentences: the bottleneck, and the most effective change.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub(crate) struct Headline {
     pub limit: String,
-    /// Empty where there is nothing to say.
+    /// Empty without a prediction or advice.
     pub help: String,
 }
 
-/// The headline of a trace; of several jobs, it is about the longest.
+/// Returns the headline of a trace. With several jobs, it is about the longest.
 pub(crate) fn headline(a: &Analysis, what_if: Option<&WhatIf>) -> Headline {
     if let Some(whole) = a.wall_clock.jobs_ms.filter(|ms| a.blocked.is_some() && *ms > 0.0) {
         return of_application(a, whole, what_if);
     }
     let lasted = |job: &&JobAnalysis| job.duration_ms.or(job.observed_ms).unwrap_or(0.0);
     let Some(job) = a.jobs.iter().rev().max_by(|a, b| lasted(a).total_cmp(&lasted(b))) else {
-        let limit = "This trace holds no job, so there is nothing that limited one.".into();
+        let limit = "This trace contains no jobs.".into();
         return Headline { limit, help: String::new() };
     };
     let which = if a.jobs.len() > 1 {
@@ -40,17 +40,17 @@ pub(crate) fn headline(a: &Analysis, what_if: Option<&WhatIf>) -> Headline {
     Headline { limit: capitalized(&limit(a, job, &which)), help: help(job, what_if) }
 }
 
-/// Of an application of pipelined tasks: its causes hold for all its jobs together.
+/// Returns the headline of an application of pipelined tasks, whose causes cover all its jobs together.
 fn of_application(a: &Analysis, whole_ms: f64, what_if: Option<&WhatIf>) -> Headline {
-    // That a job failed comes first, whatever its time.
+    // A failed job comes first, whatever its time.
     let failure = a.causes.iter().find(|cause| cause.cause == "failure").filter(|_| a.failed());
-    let limit = match (failure, a.first_cause().filter(|cause| cause.ms >= WORTH * whole_ms)) {
+    let limit = match (failure, a.first_cause().filter(|cause| cause.ms >= MIN_SHARE * whole_ms)) {
         (Some(failure), _) => format!("{}.", capitalized(&failure.evidence)),
         (None, Some(cause)) => took(a, &cause, whole_ms),
         (None, None) => format!("Nothing stands out in the {} in which jobs ran.", time(whole_ms)),
     };
     let worth = |what_if: &&WhatIf| {
-        what_if.best().is_some_and(|best| best.duration_ms <= (1.0 - WORTH) * what_if.measured_ms)
+        what_if.best().is_some_and(|best| best.duration_ms <= (1.0 - MIN_SHARE) * what_if.measured_ms)
     };
     let help = match (a.advice.first(), what_if.filter(worth)) {
         (Some(advice), _) => format!(
@@ -63,10 +63,10 @@ fn of_application(a: &Analysis, whole_ms: f64, what_if: Option<&WhatIf>) -> Head
         (None, Some(what_if)) if !a.failed() => predicted(what_if),
         _ => String::new(),
     };
-    Headline { limit: shortened(&limit, MOST), help }
+    Headline { limit: shortened(&limit, MAX_CHARS), help }
 }
 
-/// What a cause took of the time in which jobs ran.
+/// Describes a cause's share of the time in which jobs ran.
 fn took(a: &Analysis, cause: &Cause, whole_ms: f64) -> String {
     let what = capitalized(words::cause(&cause.cause));
     let at_most = if cause.at_most { "at most " } else { "" };
@@ -77,7 +77,7 @@ fn took(a: &Analysis, cause: &Cause, whole_ms: f64) -> String {
             "{what} took {at_most}{ms} of the {whole} in which jobs ran ({}){of}.",
             percent(cause.ms / whole_ms)
         ),
-        // Also of the time between jobs.
+        // The cause includes time between jobs.
         false => format!("{what} took {at_most}{ms}{of}, and jobs ran for {whole}."),
     }
 }
@@ -86,7 +86,7 @@ fn limit(a: &Analysis, job: &JobAnalysis, which: &str) -> String {
     let Some(ms) = job.duration_ms else {
         let seen = job
             .observed_ms
-            .map_or("nothing of it was recorded".into(), |ms| format!("it was seen for {}", time(ms)));
+            .map_or("it has no recorded activity".into(), |ms| format!("it was observed for {}", time(ms)));
         return format!("the end of {which} was not recorded; {seen}.");
     };
     match job.outcome {
@@ -97,7 +97,7 @@ fn limit(a: &Analysis, job: &JobAnalysis, which: &str) -> String {
     let Some(bottleneck) = &job.bottleneck else {
         return match job.kinds.values().any(|used| used.limit_ms > 0.0) {
             true => format!("{which} was {}.", not_limited(job.steps.as_ref(), ms)),
-            false => format!("what limited {which} ({}) was not measured.", time(ms)),
+            false => format!("the bottleneck of {which} ({}) was not measured.", time(ms)),
         };
     };
     let of_kind = |cause: &&Cause| cause.job == job.id && kind_of(cause) == bottleneck.kind;
@@ -114,12 +114,12 @@ fn limit(a: &Analysis, job: &JobAnalysis, which: &str) -> String {
     }
 }
 
-/// The kind of resource that a cause is of, or the cause.
+/// Returns the kind of resource of a cause, or the cause itself.
 fn kind_of(cause: &Cause) -> &str {
     if cause.cause == "disk input" { "disk" } else { &cause.cause }
 }
 
-/// What a cause names: the resource where it is one's, else the cause.
+/// Names the resource of a cause, or the cause itself if it is not about a resource.
 fn by(job: &JobAnalysis, cause: &Cause) -> String {
     let kind = kind_of(cause);
     if job.kinds.contains_key(kind) { name(job, kind).0 } else { noun(kind).to_owned() }
@@ -130,10 +130,10 @@ fn name(job: &JobAnalysis, kind: &str) -> (String, f64) {
     (if kind == "disk" || name == "cores" { format!("the {name}") } else { name }, ms)
 }
 
-/// The best single change, or that there is none.
+/// Describes the best single change, if any.
 fn predicted(what_if: &WhatIf) -> String {
     let Some(best) = what_if.best() else {
-        return "No single change that was tried is predicted to make it faster.".into();
+        return "None of the single changes tried is predicted to make it faster.".into();
     };
     format!(
         "What would help most: {} — {} ({} to {}), {} less.",
@@ -151,7 +151,7 @@ fn help(job: &JobAnalysis, what_if: Option<&WhatIf>) -> String {
     }
     match (&job.bottleneck, &job.next) {
         (Some(limit), Some(next)) if job.outcome == Some(Outcome::Ok) => format!(
-            "Were {} no limit at all, {} would limit next, at {} or more.",
+            "If {} were unlimited, {} would limit next, at {} or more.",
             name(job, &limit.kind).0,
             name(job, &next.kind).0,
             time(next.ideal_ms)

@@ -1,5 +1,5 @@
-// Draws lanes for a view: bins of the level that fits the screen, or single activities once they can
-// be told apart. Knows nothing of what a person does; `timeline.js` does.
+// Draws the lanes of the timeline: bins of the level that fits the screen, or single activities once these
+// are distinguishable. Input is handled in `timeline.js`.
 
 const LANE_HEAD = 19, LANE_GAP = 9, AXIS = 20, STAGE_ROW = 17, STAGE_ROWS = 8;
 
@@ -29,7 +29,7 @@ class Lanes {
     this.font = getComputedStyle(document.body).fontFamily;
   }
 
-  /** Lays everything out for a width; the canvas takes the height that this needs. */
+  /** Lays out all lanes for a width, and sets the canvas to the required height. */
   resize(width) {
     const many = this.shown.length > 24;
     this.laneHeight = many ? 22 : this.shown.length > 10 ? 40 : 58;
@@ -126,17 +126,17 @@ class Lanes {
     const x = c.measureText(name).width + 10;
     c.font = `11.5px ${this.font}`;
     c.fillStyle = this.colors.faint;
-    const texts = [`${lane.capacity} · ${numberText(lane.mean)} ${lane.unit} on average`, lane.capacity];
+    const texts = [`${lane.capacity} · mean ${numberText(lane.mean)} ${lane.unit}`, lane.capacity];
     const text = texts.find((text) => x + c.measureText(text).width + 12 < this.width - right);
     if (text) c.fillText(text, x, y);
   }
 
-  /** The level whose bins are at least a pixel wide, and the bins of it that are in view. */
+  /** Returns the level whose bins fit the screen's pixels, and the range of its bins in view. */
   level(view) {
     const { bins, length_ns: length } = this.timeline;
-    const least = (view.to - view.from) / this.width;
+    const pixel = (view.to - view.from) / this.width;
     let level = 0;
-    while (length / bins * 2 ** (level + 1) <= least * 1.5 && bins / 2 ** (level + 1) >= 64) level++;
+    while (length / bins * 2 ** (level + 1) <= pixel * 1.5 && bins / 2 ** (level + 1) >= 64) level++;
     const bin = (length / bins) * 2 ** level, count = bins / 2 ** level;
     const first = Math.max(0, Math.floor(view.from / bin)), last = Math.min(count - 1, Math.floor(view.to / bin));
     return { level, bin, first, last };
@@ -163,7 +163,7 @@ class Lanes {
     }
   }
 
-  /** The blocks in view, if what is in them can be told apart on the screen and they are unpacked. */
+  /** Returns the unpacked blocks in view, or null if their activities are too dense or not unpacked yet. */
   singleBlocks(view, lane) {
     if (!this.timeline.single || lane.blocks.length === 0) return null;
     const tick = this.timeline.tick_ns, from = view.from / tick, to = view.to / tick;
@@ -185,21 +185,21 @@ class Lanes {
     for (let phase = 0; phase < this.phaseColors.length; phase++) {
       c.fillStyle = this.phaseColors[phase];
       c.beginPath();
-      for (const of of blocks) {
-        for (let i = 0; i < of.count; i++) {
-          if ((of.phase[i] & 31) !== phase) continue;
-          const start = of.start[i] * tick, end = start + of.service[i] * tick;
+      for (const block of blocks) {
+        for (let i = 0; i < block.count; i++) {
+          if ((block.phase[i] & 31) !== phase) continue;
+          const start = block.start[i] * tick, end = start + block.service[i] * tick;
           if (end < view.from || start > view.to) continue;
           const x = Math.max(-2, this.xOf(view, start)), to = Math.min(this.width + 2, this.xOf(view, end));
           const width = Math.max(to - x - (to - x > 3 ? 0.75 : 0), 0.6);
-          c.rect(x, bottom - (of.row[i] + 1) * row + gap / 2, width, row - gap);
+          c.rect(x, bottom - (block.row[i] + 1) * row + gap / 2, width, row - gap);
         }
       }
       c.fill();
     }
   }
 
-  /** How many wait, as the darkness of a thin line at the top: no height could show 1 and 1000. */
+  /** Draws the queue length as the darkness of a thin line at the top, since a height cannot show both 1 and 1000. */
   waiting(c, view, { lane, top }) {
     if (!lane.waiting) return;
     const { level, bin, first, last } = this.level(view);
@@ -220,12 +220,12 @@ class Lanes {
     c.lineWidth = 1.25;
     c.globalAlpha = 0.75;
     c.beginPath();
-    let begun = false;
+    let started = false;
     for (const [at, share] of lane.samples) {
       const x = this.xOf(view, at), full = lane.kind === "cpu" ? lane.full / lane.highest : 1;
       const y = bottom - Math.min(1, share * full) * (bottom - top - 1);
-      begun ? c.lineTo(x, y) : c.moveTo(x, y);
-      begun = true;
+      started ? c.lineTo(x, y) : c.moveTo(x, y);
+      started = true;
     }
     c.stroke();
     c.lineWidth = 1;
@@ -250,7 +250,7 @@ class Lanes {
     }
   }
 
-  /** What is under a point: a lane with the activity there, or a stage or job. */
+  /** Returns the item under a point: a lane with its activity, or the span of a stage or job. */
   at(view, x, y) {
     const ns = this.nsOf(view, x);
     const lane = this.places.findIndex((place) => y >= place.head && y < place.bottom + LANE_GAP / 2);
@@ -270,15 +270,15 @@ class Lanes {
   activityAt(view, lane, ns, row) {
     const blocks = row === null ? null : this.singleBlocks(view, lane);
     const at = ns / this.timeline.tick_ns;
-    for (const of of blocks ?? []) {
-      for (let i = 0; i < of.count; i++) {
-        if (of.row[i] === row && of.start[i] <= at && at <= of.start[i] + of.service[i]) return { of, i };
+    for (const block of blocks ?? []) {
+      for (let i = 0; i < block.count; i++) {
+        if (block.row[i] === row && block.start[i] <= at && at <= block.start[i] + block.service[i]) return { block, i };
       }
     }
     return null;
   }
 
-  /** The values of a lane's series at a time, in the level that is shown. */
+  /** Returns the values of a lane's series at a time, from the level that is drawn. */
   valuesAt(view, lane, ns) {
     const { level, bin } = this.level(view);
     const at = (series) => {
@@ -294,7 +294,7 @@ class Lanes {
   }
 }
 
-/** Spans in as few rows as they need: each in the first row that is free. */
+/** Packs spans into rows: each goes into the first free row. */
 function strip(title, spans, label) {
   const ends = [];
   const sorted = [...spans].sort((a, b) => a.from_ns - b.from_ns);

@@ -1,56 +1,57 @@
-//! The use of each resource over time in equal bins: what the timeline draws until it is zoomed in so
-//! far that single monotasks can be told apart.
+//! The use of each resource over time in equal bins. The timeline draws these until the zoom is close
+//! enough to distinguish single activities.
 //!
-//! A bin holds how many ran on average, by phase, how many waited, and how many bytes a second were
-//! moved. Only the finest level is stored; the page adds pairs of bins for each coarser one. A million
-//! monotasks thus cost as much to draw as a thousand.
+//! A bin holds the mean number of running activities by phase, the mean number waiting, and the bytes moved
+//! per second. Only the finest level is stored; the page merges pairs of bins for each coarser level. Drawing
+//! a million monotasks thus costs as much as drawing a thousand.
 
 use std::collections::BTreeMap;
 
 use crate::activity::{Activity, Part};
 
-/// Bins at most; four to a pixel of a wide screen.
+/// Maximum number of bins: four to a pixel of a wide screen.
 const MAX_BINS: usize = 16384;
-/// Bins at least, however many series there are.
+/// Minimum number of bins, however many series there are.
 const MIN_BINS: usize = 512;
-/// Values in all: two bytes each, before compression.
-const BUDGET: usize = 4 << 20;
+/// Maximum number of values of all series together, at two bytes each before compression.
+const MAX_VALUES: usize = 4 << 20;
 
-/// What a series says.
+/// The quantity of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Of {
-    /// Mean number that ran in this phase.
+pub(crate) enum Quantity {
+    /// Mean number of running activities in this phase.
     Running(u8),
-    /// Mean number that waited.
+    /// Mean number of waiting activities.
     Waiting,
-    /// Bytes a second.
+    /// Bytes per second.
     Rate,
 }
 
-/// Sums by bin, built from differences, so that an interval costs the same however long it is.
+/// Sums by bin. They are built from differences, so that adding an interval takes constant time.
 #[derive(Debug)]
 pub(crate) struct Levels {
     from_ns: u64,
     bin_ns: f64,
     bins: usize,
-    /// Differences between neighbouring bins, for what fills whole bins, and what is added to single ones.
-    series: BTreeMap<(u32, Of), (Vec<f64>, Vec<f64>)>,
+    /// For each series, the differences between neighbouring bins (for intervals that fill bins), and the
+    /// amounts added to single bins.
+    series: BTreeMap<(u32, Quantity), (Vec<f64>, Vec<f64>)>,
 }
 
-/// One series with its values as 16-bit parts of the largest.
+/// A series whose values are quantized to 16 bits, relative to the largest.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Series {
     pub resource: u32,
-    pub of: Of,
-    /// What 65535 stands for.
+    pub quantity: Quantity,
+    /// The value that 65535 represents.
     pub largest: f64,
     pub values: Vec<u16>,
 }
 
 impl Levels {
-    /// Bins between two times, for about so many series.
+    /// Creates empty bins between two times, sized for about `series` series.
     pub fn new(from_ns: u64, to_ns: u64, series: usize) -> Levels {
-        let affordable = (BUDGET / series.max(1)).clamp(MIN_BINS, MAX_BINS);
+        let affordable = (MAX_VALUES / series.max(1)).clamp(MIN_BINS, MAX_BINS);
         let bins = 1 << affordable.ilog2();
         let bin_ns = (to_ns.saturating_sub(from_ns)).max(1) as f64 / bins as f64;
         Levels { from_ns, bin_ns, bins, series: BTreeMap::new() }
@@ -63,18 +64,18 @@ impl Levels {
     pub fn add(&mut self, activity: &Activity, parts: &[Part]) {
         let (from, to) = (activity.start_ns, activity.end_ns);
         for (phase, share) in parts {
-            self.spread((activity.resource, Of::Running(*phase)), from, to, activity.weight * share);
+            self.spread((activity.resource, Quantity::Running(*phase)), from, to, activity.weight * share);
         }
-        self.spread((activity.resource, Of::Waiting), activity.queued_ns, from, activity.weight);
+        self.spread((activity.resource, Quantity::Waiting), activity.queued_ns, from, activity.weight);
         let service_s = to.saturating_sub(from) as f64 / 1e9;
         if let Some(bytes) = activity.bytes.filter(|bytes| *bytes > 0 && service_s > 0.0) {
             let rate = activity.weight * bytes as f64 / service_s;
-            self.spread((activity.resource, Of::Rate), from, to, rate);
+            self.spread((activity.resource, Quantity::Rate), from, to, rate);
         }
     }
 
-    /// Adds `height` over the time between two instants.
-    fn spread(&mut self, key: (u32, Of), from_ns: u64, to_ns: u64, height: f64) {
+    /// Adds `height` over the span between two instants.
+    fn spread(&mut self, key: (u32, Quantity), from_ns: u64, to_ns: u64, height: f64) {
         if to_ns <= from_ns {
             return;
         }
@@ -94,23 +95,23 @@ impl Levels {
         steps[last] -= height;
     }
 
-    /// The series that hold anything, by resource, phases first.
+    /// Returns the series that are not empty, ordered by resource, phases first.
     pub fn finish(self) -> Vec<Series> {
-        let series = self.series.into_iter().map(|((resource, of), (steps, single))| {
+        let series = self.series.into_iter().map(|((resource, quantity), (steps, single))| {
             let mut whole = 0.0;
             let sums: Vec<f64> = steps
                 .iter()
                 .zip(&single)
                 .map(|(step, single)| {
                     whole += step;
-                    // Rounding of the running sum must not leave less than nothing.
+                    // Rounding of the running sum must not produce negative values.
                     (whole + single).max(0.0)
                 })
                 .collect();
             let largest = sums.iter().copied().fold(0.0, f64::max);
             let quantized = |v: &f64| (v / largest * 65535.0).round() as u16;
             let values = if largest > 0.0 { sums.iter().map(quantized).collect() } else { Vec::new() };
-            Series { resource, of, largest, values }
+            Series { resource, quantity, largest, values }
         });
         series.filter(|s| s.largest > 0.0).collect()
     }
@@ -132,9 +133,9 @@ mod tests {
         sum / 65535.0 * series.largest / (to - from) as f64
     }
 
-    /// Against the definition: the mean number running in a bin is the service within it over its length.
+    /// By definition, the mean number running in a bin is the service time within it over its length.
     #[test]
-    fn bins_hold_the_mean_number_that_ran() {
+    fn bins_hold_the_mean_number_running() {
         let mut levels = Levels::new(1000, 1000 + 16384 * 10, 3);
         assert_eq!(levels.bins(), 16384);
         let all = [(1000, 1000, 1055), (1000, 1020, 1033), (1000, 1040, 1000 + 16384 * 10)];
@@ -142,8 +143,8 @@ mod tests {
             levels.add(&activity(queued, start, end, Some(100)), &[(2, 1.0)]);
         }
         let series = levels.finish();
-        let of: Vec<Of> = series.iter().map(|s| s.of).collect();
-        assert_eq!(of, [Of::Running(2), Of::Waiting, Of::Rate]);
+        let quantities: Vec<Quantity> = series.iter().map(|s| s.quantity).collect();
+        assert_eq!(quantities, [Quantity::Running(2), Quantity::Waiting, Quantity::Rate]);
         for bin in [0, 1, 2, 3, 4, 5, 6, 7000, 16383] {
             let (from, to) = (1000 + bin as u64 * 10, 1010 + bin as u64 * 10);
             let within = |(_, start, end): &(u64, u64, u64)| {

@@ -1,15 +1,14 @@
-//! One self-contained HTML page: headline, timeline, stages, what-ifs, and what was not measured.
+//! The report page: one self-contained HTML file.
 //!
-//! The page is a frame (`page.html`), its look (`page.css`) and its behaviour (`*.js`), all in this
-//! folder and all inside the one file, beside the data: the analysis as the same document that
-//! `analyze --json` prints, and the timeline. Whatever the analysis learns to say is thus in the page's
-//! data already. It asks nothing of any network; its own policy forbids that.
+//! The file embeds a frame (`page.html`), its style (`page.css`), its scripts (`*.js`) and the data: the
+//! document that `analyze --json` prints, and the timeline. The page makes no network requests; its content
+//! security policy forbids them.
 //!
-//! Size and speed come from two forms of the same thing. `levels` holds the use of each resource in
-//! equal bins and is all that the first picture needs; `blocks` holds single monotasks, and the page
-//! unpacks those in view once they are few enough to be told apart.
+//! The timeline is stored in two forms to keep the page small and fast. `levels` holds the use of each
+//! resource in equal bins, which is all that the first picture needs. `blocks` holds single activities; the
+//! page unpacks those in view once they are few enough to be distinguished.
 //!
-//! Nothing is drawn without a script, but the headline and the reason are still read then.
+//! Without JavaScript, only the headline and a notice are shown.
 
 mod blocks;
 mod chunks;
@@ -28,7 +27,7 @@ use chunks::Chunks;
 
 const FRAME: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
-/// In the order in which they run; each is a part of one script.
+/// Parts of the page's script, in execution order.
 const SCRIPTS: [&str; 6] = [
     include_str!("data.js"),
     include_str!("words.js"),
@@ -38,7 +37,7 @@ const SCRIPTS: [&str; 6] = [
     include_str!("start.js"),
 ];
 
-/// The page of a trace. Where nothing could be predicted, `what_if` is the reason, and the page gives it.
+/// Renders the page of a trace. If no prediction is possible, `what_if` is the reason, which the page shows.
 pub fn html(trace: &Trace, a: &Analysis, source: Source, what_if: Result<&WhatIf, &str>) -> String {
     let mut chunks = Chunks::default();
     let timeline = timeline::timeline(trace, a, &mut chunks);
@@ -73,7 +72,7 @@ pub fn html(trace: &Trace, a: &Analysis, source: Source, what_if: Result<&WhatIf
             "chunks" => page.push_str(&std::mem::take(&mut chunks).finish()),
             "document" => page.push_str(&document.to_string()),
             "script" => SCRIPTS.iter().for_each(|script| page.push_str(script)),
-            // No other is in the frame; a test opens the page.
+            // The frame has no other slots; a test checks that none is left.
             _ => {}
         }
         rest = after;
@@ -82,7 +81,7 @@ pub fn html(trace: &Trace, a: &Analysis, source: Source, what_if: Result<&WhatIf
     page
 }
 
-/// A title that fits a tab.
+/// Truncates a title to fit a browser tab.
 fn shortened(title: &str) -> String {
     match title.char_indices().nth(80) {
         Some((end, _)) => format!("{}…", &title[..end]),
@@ -90,7 +89,7 @@ fn shortened(title: &str) -> String {
     }
 }
 
-/// Text whose numbers are not parted from their units at the end of a line.
+/// Replaces the spaces between numbers and units by no-break spaces.
 fn unbroken(text: &str) -> String {
     const UNITS: [&str; 7] = ["h", "min", "s", "ms", "µs", "ns", "%"];
     let (mut out, mut after_number) = (String::new(), false);

@@ -1,4 +1,4 @@
-// Unpacks the document, draws the timeline first, then the rest.
+// Unpacks the document and draws the page, timeline first.
 
 function provenance(document) {
   const { source } = document.analysis, parts = [];
@@ -21,28 +21,28 @@ function warnings(document) {
 function job(document) {
   const [only, ...others] = document.analysis.jobs;
   if (!only || others.length > 0) return;
-  byId("job").append(element("pre", { class: "sql", tabindex: "0", "aria-label": "The job" }, only.name.trim() || "(a job without a name)"));
+  byId("job").append(element("pre", { class: "sql", tabindex: "0", "aria-label": "Job" }, only.name.trim() || "(unnamed job)"));
   if (only.error) byId("job").append(element("p", { class: "notice" }, only.error));
 }
 
-/** The switch of colours; what was chosen is kept where the browser allows. */
+/** Connects the theme switch. The choice is saved if the browser provides storage. */
 function theme(changed) {
   const set = (value) => {
     document.documentElement.dataset.theme = value;
     changed();
   };
   const inputs = [...document.querySelectorAll("input[name=theme]")];
-  let kept = null;
-  try { kept = localStorage.getItem("pellucid-theme"); } catch { /* A file may have no storage. */ }
+  let saved = null;
+  try { saved = localStorage.getItem("pellucid-theme"); } catch { /* Browsers may deny storage to local files. */ }
   for (const input of inputs) {
     input.addEventListener("change", () => {
       set(input.value);
       try { localStorage.setItem("pellucid-theme", input.value); } catch { /* As above. */ }
     });
-    if (input.value === kept) input.checked = true;
+    if (input.value === saved) input.checked = true;
   }
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
-  if (kept) set(kept);
+  if (saved) set(saved);
 }
 
 async function start() {
@@ -80,7 +80,7 @@ async function start() {
 }
 
 start().catch((error) => {
-  const old = typeof DecompressionStream === "undefined" ? " This page needs a browser of 2023 or later." : "";
-  byId("failure").textContent = `The page could not be drawn: ${error.message}.${old}`;
+  const remedy = typeof DecompressionStream === "undefined" ? "; open it in a browser from 2023 or later" : "";
+  byId("failure").textContent = `Cannot draw this page: ${error.message}${remedy}.`;
   byId("failure").hidden = false;
 });

@@ -1,12 +1,12 @@
-// Everything of the page that is text: facts, causes, what-ifs, jobs, stages, resources, what is missing.
+// The text of the page: facts, causes, what-ifs, jobs, stages, resources, and missing measurements.
 
 const MAX_ROWS = 60;
 
 /**
- * A table whose columns can be sorted. `columns` has each column under its name, in the order shown: title,
- * cell(row) → text or element, value(row) to sort by (without it the column is not sorted), group (a heading
- * over neighbours that share it). The first column names its row. `sorted` is the name of the column that
- * the rows are sorted by at first, largest first; without it they stay as they are.
+ * Creates a sortable table. `columns` maps names to columns, in display order. A column has a title,
+ * cell(row) → text or element, an optional value(row) to sort by, and an optional group (a heading shared by
+ * neighbours). The first column is the row header. `sorted` names the column of the initial order, which is
+ * descending; by default, rows keep their order.
  */
 function table(caption, columns, rows, sorted) {
   const names = Object.keys(columns), heads = {};
@@ -26,7 +26,7 @@ function table(caption, columns, rows, sorted) {
     }))));
     more.replaceChildren(...(shown < rows.length
       ? [element("button", { type: "button", class: "link", onclick: () => { shown = rows.length; fill(); } },
-        `Show all ${countText(rows.length)} (${countText(shown)} are shown)`)] : []));
+        `Show all ${countText(rows.length)} (${countText(shown)} shown)`)] : []));
   };
   const sort = (name, descending) => {
     const { value } = columns[name], sign = descending ? -1 : 1;
@@ -48,14 +48,14 @@ function table(caption, columns, rows, sorted) {
   }
   const whole = element("table", {}, element("caption", { class: "unseen" }, caption),
     element("thead", {}, groupsRow(names.map((name) => columns[name].group)), element("tr", {}, ...Object.values(heads))), body);
-  // The tests take an error on the console for a failure; a reader still gets the rows, and the rest of the page.
+  // A console error fails the tests, but readers still get the rows and the rest of the page.
   const sortable = sorted === undefined || Boolean(columns[sorted]?.value);
-  if (!sortable) console.error(`table ${caption}: cannot sort by ${sorted}; it can by ${names.filter((name) => columns[name].value)}`);
+  if (!sortable) console.error(`table ${caption}: cannot sort by ${sorted}; sortable columns: ${names.filter((name) => columns[name].value)}`);
   sorted !== undefined && sortable ? sort(sorted, true) : fill();
   return [element("div", { class: "wide", tabindex: "0", role: "region", "aria-label": caption }, whole), more];
 }
 
-/** The row of headings over groups of neighbouring columns, where any column has one. */
+/** Returns the row of group headings, or null if no column has a group. */
 function groupsRow(groups) {
   if (!groups.some(Boolean)) return null;
   const starts = groups.flatMap((group, ix) => ix === 0 || group !== groups[ix - 1] ? [ix] : []);
@@ -72,14 +72,14 @@ function facts(document, jobs) {
   const only = jobs.length === 1 ? jobs[0] : null;
   const span = document.analysis.wall_clock_ms.jobs;
   const entries = [
-    [only ? "took" : "jobs ran for", timeText(only ? only.duration_ms : span)],
-    ["the model says", only ? timeText(only.modelled_ms) : null],
+    [only ? "duration" : "job time", timeText(only ? only.duration_ms : span)],
+    ["modelled", only ? timeText(only.modelled_ms) : null],
     ["rows", only ? countText(only.rows) : null],
     ["stages", countText(document.analysis.stages.length)],
     ["read", sizeText(sum("read_bytes"))],
-    ["from the page cache", sizeText(sum("cached_bytes"))],
+    ["from page cache", sizeText(sum("cached_bytes"))],
     ["written", sizeText(sum("written_bytes"))],
-    ["most memory", only ? sizeText(only.memory_high_water_bytes) : null],
+    ["peak memory", only ? sizeText(only.memory_high_water_bytes) : null],
     ["core time", only ? timeText(only.core.total_ms) : null],
   ];
   byId("facts").replaceChildren(...entries.filter(([, text]) => text !== null).map(([name, text]) =>
@@ -88,20 +88,20 @@ function facts(document, jobs) {
 }
 
 function causes(document, job) {
-  // Causes of pipelined tasks hold for all jobs together.
+  // Causes of pipelined tasks cover all jobs together.
   const together = Boolean(document.analysis.parts?.length);
   const all = document.analysis.causes.filter((cause) => together || cause.job === job.id);
   const shown = all.filter((cause) => cause.ms > 0 && cause.cause !== "failure");
-  // What the driver cost between jobs is no part of the time in which they ran.
+  // Driver time between jobs lies outside the time in which jobs ran.
   const { application_ms: application, wall_clock_ms: { jobs: ran } } = document.analysis;
   const beyond = shown.some((cause) => cause.ms > ran) && application > ran;
   const whole = together ? beyond ? application : ran : job.duration_ms ?? job.modelled_ms;
   if (shown.length === 0 || !whole) return;
   byId("causes").hidden = false;
-  const many = document.analysis.jobs.length > 1 ? ` The longest job, ${job.id}, is shown.` : "";
+  const many = document.analysis.jobs.length > 1 ? ` Shown: job ${job.id}, the longest.` : "";
   byId("causes-about").textContent = together
-    ? `Of the ${timeText(whole)} of wall-clock time ${beyond ? "that the application took" : "in which jobs ran"}. Causes overlap, so they need not sum to it.`
-    : `What the ${timeText(whole)} are put down to: in each stretch of time, the resource that the work there needed longest.${many}`;
+    ? `Shares are of the ${timeText(whole)} of wall-clock time ${beyond ? "that the application took" : "in which jobs ran"}. Causes overlap, so they need not add up to it.`
+    : `How the ${timeText(whole)} are attributed: each span of time counts towards the resource that its work needed longest.${many}`;
   byId("causes-bars").replaceChildren(...shown.map((cause) => {
     const share = cause.ms / whole, stage = cause.stage === null ? "" : ` Mostly in stage ${cause.stage}.`;
     return element("div", { class: "cause" },
@@ -114,9 +114,9 @@ function causes(document, job) {
   }));
 }
 
-/** An interval on an axis from 0 to `most`, with the measured time as a dashed line. */
-function intervalPicture(one, measured, most) {
-  const at = (ms) => `${(Math.max(0, ms) / most) * 100}%`;
+/** Draws an interval on an axis from 0 to `max`, with the measured time as a dashed line. */
+function intervalPicture(one, measured, max) {
+  const at = (ms) => `${(Math.max(0, ms) / max) * 100}%`;
   return element("div", { class: "interval", role: "img",
     "aria-label": `${timeText(one.low_ms)} to ${timeText(one.high_ms)}, measured ${timeText(measured)}` },
   element("span", { class: "measured", style: { left: at(measured) } }),
@@ -124,45 +124,45 @@ function intervalPicture(one, measured, most) {
   element("span", { class: "point", style: { left: at(one.duration_ms) } }));
 }
 
-/** A table of predicted times, each with its interval drawn. */
-function predictions(caption, what, rows, measured) {
-  const most = Math.max(measured, ...rows.map((one) => one.high_ms)) * 1.02;
+/** Creates a table of predicted times with their intervals drawn. */
+function predictions(caption, title, rows, measured) {
+  const max = Math.max(measured, ...rows.map((one) => one.high_ms)) * 1.02;
   const change = (one) => one.duration_ms / measured - 1;
   return table(caption, {
-    set: { title: what, text: true, cell: (s) => s.set },
+    set: { title, text: true, cell: (s) => s.set },
     predicted: { title: "predicted", cell: (s) => timeText(s.duration_ms), value: (s) => -s.duration_ms },
     change: { title: "change", cell: (s) => Math.abs(change(s)) < 0.005 ? "±0 %" : `${change(s) > 0 ? "+" : "−"}${percentText(Math.abs(change(s)))}` },
-    picture: { title: `0 to ${timeText(most)}`, text: true, picture: true, cell: (s) => intervalPicture(s, measured, most) },
+    picture: { title: `0 to ${timeText(max)}`, text: true, picture: true, cell: (s) => intervalPicture(s, measured, max) },
     interval: { title: "90 % interval", cell: (s) => `${timeText(s.low_ms)} – ${timeText(s.high_ms)}` },
-    limit: { title: "then limits", text: true, cell: (s) => s.bottleneck ? kindText(s.bottleneck) : "–" },
+    limit: { title: "bottleneck", text: true, cell: (s) => s.bottleneck ? kindText(s.bottleneck) : "–" },
   }, rows);
 }
 
-/** The single changes that were predicted, and what they rest on; or why there are none. */
+/** Adds the predicted single changes and their assumptions, or the reason why nothing is predicted. */
 function whatIf(whatIf, reason) {
   const body = byId("what-if-body");
   if (!whatIf || whatIf.singles.length === 0) {
     body.append(element("p", { class: "empty" }, reason ? `Nothing is predicted: ${reason}.`
-      : "No single change to what this trace names is worth asking about."));
+      : "No single change applies to the resources of this trace."));
     return;
   }
   const measured = whatIf.measured_ms;
   body.append(element("p", { class: "about" },
-    "Predicted time for single changes, as ", element("code", {}, "pellucid whatif --set"), ` takes them. Bars are 90 % intervals; the dashed line is the measured ${timeText(measured)}.`),
-  ...predictions("Predicted times", "change to", whatIf.singles.filter((one) => !one.bound), measured));
+    "Predicted times for single changes, in the syntax of ", element("code", {}, "pellucid whatif --set"), `. Bars are 90 % intervals; the dashed line is the measured ${timeText(measured)}.`),
+  ...predictions("Predicted times", "change", whatIf.singles.filter((one) => !one.bound), measured));
   const bound = whatIf.singles.filter((one) => one.bound);
   if (bound.length > 0) {
-    body.append(element("p", { class: "about bounds" }, "Upper bounds: what taking a part of the time away altogether would give. Nobody can do that; no change to that part gains more."),
+    body.append(element("p", { class: "about bounds" }, "Upper bounds: predicted times if one part took no time at all. That is not achievable, but no change to that part can gain more."),
       ...predictions("Upper bounds", "without", bound, measured));
   }
   const replay = whatIf.simulated_ms === null ? [] : [
-    `A replay with nothing changed takes ${timeText(whatIf.simulated_ms)}: ${percentText(Math.abs(whatIf.simulated_ms - measured) / measured)} off what was measured`];
+    `An unchanged replay takes ${timeText(whatIf.simulated_ms)}, ${percentText(Math.abs(whatIf.simulated_ms - measured) / measured)} off the measured time`];
   const notes = [...replay, ...whatIf.assumptions];
-  body.append(element("details", {}, element("summary", {}, "What the predictions rest on"),
+  body.append(element("details", {}, element("summary", {}, "Assumptions and accuracy"),
     element("ul", { class: "plain" }, ...notes.map((note) => element("li", {}, `${note}.`)))));
 }
 
-/** The time without a part, where blocked times say that and no what-if does. */
+/** Adds upper bounds from blocked times, unless the what-ifs already include bounds. */
 function bounds(document) {
   if (document.what_if?.singles.some((one) => one.bound)) return;
   const found = Object.entries(document.analysis.bounds ?? {}).filter(([, bound]) => bound?.duration_ms > 0);
@@ -170,8 +170,8 @@ function bounds(document) {
   if (found.length === 0 || !measured) return;
   const rows = found.map(([key, bound]) => ({ ...bound, set: key.replaceAll("_", " ") })).sort((a, b) => a.duration_ms - b.duration_ms);
   byId("what-if-body").append(element("p", { class: "about bounds" },
-    `Upper bounds: the jobs' time without a part of it. Measured: ${timeText(measured)}.`),
-  ...predictions("Time without a part", "with", rows, measured));
+    `Upper bounds: job time with one part removed. Measured: ${timeText(measured)}.`),
+  ...predictions("Upper bounds", "with", rows, measured));
 }
 
 function advice(document) {
@@ -190,18 +190,18 @@ function jobs(document) {
   byId("jobs-body").append(...table("Jobs", {
     job: { title: "job", cell: (j) => `${j.id}`, value: (j) => -j.id },
     name: { title: "name", text: true, long: true, cell: (j) => short(j.name, 160) },
-    ended: { title: "ended", text: true, cell: (j) => j.outcome ?? "–" },
-    took: { title: "took", cell: (j) => timeText(j.duration_ms), value: (j) => j.duration_ms },
-    model: { title: "model", cell: (j) => timeText(j.modelled_ms), value: (j) => j.modelled_ms },
+    ended: { title: "outcome", text: true, cell: (j) => j.outcome ?? "–" },
+    took: { title: "duration", cell: (j) => timeText(j.duration_ms), value: (j) => j.duration_ms },
+    model: { title: "modelled", cell: (j) => timeText(j.modelled_ms), value: (j) => j.modelled_ms },
     limit: { title: "limited by", text: true, cell: (j) => limitText(j.bottleneck) },
     stages: { title: "stages", cell: (j) => countText(j.stages.length), value: (j) => j.stages.length },
   }, [...all], "took"));
 }
 
-const short = (text, most) => text.length > most ? `${text.slice(0, most)}…` : text;
+const short = (text, max) => text.length > max ? `${text.slice(0, max)}…` : text;
 const limitText = (b) => !b ? "–" : b.name && b.kind !== "cpu" && b.name !== b.kind ? `${kindText(b.kind)} ${b.name}` : kindText(b.kind);
 
-/** The kinds that some stage says anything of, in the order that people expect. */
+/** Returns the kinds of resources that the stages used, in conventional order. */
 function kindsOf(stages) {
   const kinds = new Set(stages.flatMap((stage) => Object.entries(stage.ideal_ms)
     .filter(([kind, ms]) => ms > 0 || stage.service_ms[kind] > 0).map(([kind]) => kind)));
@@ -212,40 +212,40 @@ function kindsOf(stages) {
 function stages(document, show) {
   const all = document.analysis.stages, body = byId("stages-body");
   if (all.length === 0) {
-    body.append(element("p", { class: "empty" }, "The trace holds no stage."));
+    body.append(element("p", { class: "empty" }, "The trace contains no stages."));
     return;
   }
   const kinds = kindsOf(all), drawn = new Set(document.timeline.stages.map((span) => span.stage));
   const weight = (stage) => Math.max(stage.duration_ms ?? 0, ...Object.values(stage.limit_ms ?? {}).map((ms) => ms ?? 0));
   const name = (stage) => element("span", {}, stage.name,
-    element("small", {}, [things(stage.tasks, "task"), stage.failed_tasks > 0 && `${countText(stage.failed_tasks)} failed`,
+    element("small", {}, [plural(stage.tasks, "task"), stage.failed_tasks > 0 && `${countText(stage.failed_tasks)} failed`,
       stage.attempt > 0 && `attempt ${stage.attempt}`,
       stage.skew.duration_max_over_median > 1.5 && `longest task ${stage.skew.duration_max_over_median.toFixed(1)} × the median`,
       stage.not_split.length > 0 && `not split: ${stage.not_split.join(", ")}`].filter(Boolean).join(" · ")));
   const columns = {
     stage: { title: "stage", cell: (s) => drawn.has(s.id)
-      ? element("button", { type: "button", class: "link", title: "Show it in the timeline", onclick: () => show(s.id) }, stageLabel(s)) : stageLabel(s),
+      ? element("button", { type: "button", class: "link", title: "Show in the timeline", onclick: () => show(s.id) }, stageLabel(s)) : stageLabel(s),
     value: (s) => -s.id },
-    work: { title: "what it does", text: true, long: true, cell: name, value: (s) => s.name },
-    took: { title: "took", cell: (s) => timeText(s.duration_ms), value: weight },
+    work: { title: "name", text: true, long: true, cell: name, value: (s) => s.name },
+    took: { title: "duration", cell: (s) => timeText(s.duration_ms), value: weight },
     limit: { title: "limited by", text: true, cell: (s) => limitText(s.bottleneck), value: (s) => limitText(s.bottleneck) },
   };
   for (const kind of kinds) {
-    const of = (title, key, show) => ({ title, group: kindText(kind), cell: (s) => show(s[key][kind] ?? null),
+    const column = (title, key, show) => ({ title, group: kindText(kind), cell: (s) => show(s[key][kind] ?? null),
       value: (s) => s[key][kind] ?? null, strong: (s) => key === "ideal_ms" && s.bottleneck?.kind === kind });
-    columns[`${kind}-ideal`] = of("ideal", "ideal_ms", timeText);
-    columns[`${kind}-used`] = of("used", "utilization", useText);
-    columns[`${kind}-queue`] = of("queue", "queue_ms", timeText);
-    columns[`${kind}-service`] = of("service", "service_ms", timeText);
+    columns[`${kind}-ideal`] = column("ideal", "ideal_ms", timeText);
+    columns[`${kind}-used`] = column("used", "utilization", useText);
+    columns[`${kind}-queue`] = column("queue", "queue_ms", timeText);
+    columns[`${kind}-service`] = column("service", "service_ms", timeText);
   }
   byId("stages-about").hidden = kinds.length === 0;
   body.append(...table("Stages", columns, [...all], "took"));
 }
 
-/** Blocked times and stragglers, where the trace's source says anything of them. */
+/** Adds blocked times and stragglers, if the trace has any. */
 function blocked(document) {
   const parts = ["disk", "network", "gc", "scheduler", "deserialize", "other"];
-  const some = (of) => of && Object.values(of).some((v) => v !== null);
+  const some = (times) => times && Object.values(times).some((v) => v !== null);
   const rows = document.analysis.stages.filter((s) => some(s.blocked_ms) || some(s.blocked_at_most_ms) || s.stragglers?.count !== null);
   if (rows.length === 0) return;
   byId("blocked").hidden = false;
@@ -268,15 +268,15 @@ function blocked(document) {
   };
   byId("blocked-body").append(...table("Blocked time and stragglers by stage", {
     stage: { title: "stage", cell: stageLabel, value: (s) => -s.id },
-    work: { title: "what it does", text: true, long: true, cell: (s) => short(s.name, 120) },
+    work: { title: "name", text: true, long: true, cell: (s) => short(s.name, 120) },
     tasks: { title: "task time", cell: (s) => timeText(s.task_time_ms), value: (s) => s.task_time_ms },
     ...Object.fromEntries(parts.map((part) => [part, { title: part === "deserialize" ? "deserialisation" : part, cell: text(part), value: value(part) }])),
     stragglers: { title: "stragglers", cell: (s) => countText(s.stragglers?.count), value: (s) => s.stragglers?.count ?? null },
-    causes: { title: "their causes", text: true, long: true, cell: stragglers },
+    causes: { title: "causes", text: true, long: true, cell: stragglers },
   }, [...rows], "tasks"), element("ul", { class: "plain" }, ...(document.analysis.notes ?? []).map((note) => element("li", {}, note))));
 }
 
-/** How many tasks executors let run at once, where a controller chose it. */
+/** Adds the concurrency of executors, if a controller chose it. */
 function tuned(document) {
   const rows = document.analysis.concurrency ?? [];
   if (rows.length === 0) return;
@@ -287,33 +287,33 @@ function tuned(document) {
     stage: { title: "stage", cell: (row) => `${row.source_id ?? row.stage}`, value: (row) => -row.stage },
     executor: { title: "executor", text: true, cell: (row) => row.executor, value: (row) => row.executor },
     steps: { title: "tasks at once", text: true, long: true, cell: steps },
-    last: { title: "in the end", cell: (row) => countText(last(row).concurrency), value: (row) => last(row).concurrency },
-    because: { title: "because", text: true, long: true, cell: (row) => last(row).reason ?? "–" },
+    last: { title: "final", cell: (row) => countText(last(row).concurrency), value: (row) => last(row).concurrency },
+    because: { title: "reason", text: true, long: true, cell: (row) => last(row).reason ?? "–" },
   }, [...rows], "stage"));
 }
 
 function resources(document) {
   const all = document.analysis.resources, jobs = document.analysis.wall_clock_ms.jobs;
   const lane = (ix) => document.timeline.lanes.find((lane) => lane.resource === ix);
-  // Slots hold tasks and do no work of their own: they have no ideal time.
+  // Slots only hold tasks, so they have no ideal time.
   const rows = all.map((resource, ix) => ({ ...resource, lane: lane(ix),
     ideal_ms: resource.kind === "slots" ? null : resource.ideal_ms }));
   if (rows.length === 0) {
-    byId("resources-body").append(element("p", { class: "empty" }, "The trace names no resource."));
+    byId("resources-body").append(element("p", { class: "empty" }, "The trace contains no resources."));
     return;
   }
-  const capacity = (r) => r.capacity === null ? "not known" : r.kind === "cpu" ? things(r.capacity, "core")
-    : r.kind === "slots" ? things(r.capacity, "slot") : `${sizeText(r.capacity)}/s`;
+  const capacity = (r) => r.capacity === null ? "unknown" : r.kind === "cpu" ? plural(r.capacity, "core")
+    : r.kind === "slots" ? plural(r.capacity, "slot") : `${sizeText(r.capacity)}/s`;
   byId("resources-body").append(...table("Resources", {
     resource: { title: "resource", text: true, cell: (r) => element("span", {}, element("i", { class: "swatch", style: { background: kindColor(r.kind) } }), r.name) },
     kind: { title: "kind", text: true, cell: (r) => kindText(r.kind) },
     machine: { title: "machine", text: true, cell: (r) => r.machine ?? "–" },
     capacity: { title: "capacity", cell: capacity, value: (r) => r.capacity },
-    from: { title: "known from", text: true, cell: (r) => r.capacity_from ?? "–" },
+    from: { title: "source", text: true, cell: (r) => r.capacity_from ?? "–" },
     ideal: { title: "ideal time", cell: (r) => timeText(r.ideal_ms), value: (r) => r.ideal_ms },
-    used: { title: "in use", cell: (r) => r.ideal_ms !== null && jobs > 0 ? useText(r.ideal_ms / jobs) : "–" },
-    mean: { title: "at once, mean", cell: (r) => r.lane ? numberText(r.lane.mean) : "–" },
-    most: { title: "at once, most", cell: (r) => r.lane ? countText(r.lane.rows) : "–" },
+    used: { title: "used", cell: (r) => r.ideal_ms !== null && jobs > 0 ? useText(r.ideal_ms / jobs) : "–" },
+    mean: { title: "mean concurrency", cell: (r) => r.lane ? numberText(r.lane.mean) : "–" },
+    most: { title: "max concurrency", cell: (r) => r.lane ? countText(r.lane.rows) : "–" },
   }, rows, "ideal"));
 }
 
@@ -321,16 +321,16 @@ function missing(document) {
   const notes = document.not_measured.map((what) => `${what[0].toUpperCase()}${what.slice(1)}.`);
   const { timeline } = document;
   if (timeline.lanes.length > 0 && !timeline.lanes.some((lane) => lane.samples.length > 0)) {
-    notes.push("The machine's own counters: nothing checks the trace from outside.");
+    notes.push("Machine counters, so the trace cannot be cross-checked.");
   }
   if (timeline.lanes.some((lane) => lane.kind === "slots")) {
-    notes.push("When within a task it was blocked: only totals over each task are recorded.");
+    notes.push("When a task was blocked: only totals per task are recorded.");
   }
   if (!timeline.single) {
-    notes.push(`Single activities are not in this page, since there are ${countText(timeline.activities)} of them; the timeline shows means over ${timeText(timeline.length_ns / timeline.bins / 1e6)} at its finest.`);
+    notes.push(`Single activities are omitted: ${countText(timeline.activities)} are too many for a page. The finest resolution of the timeline is the mean over ${timeText(timeline.length_ns / timeline.bins / 1e6)}.`);
   }
   const recording = document.analysis.recording;
-  byId("missing-body").append(notes.length === 0 ? element("p", {}, "Everything that this page shows was measured.")
+  byId("missing-body").append(notes.length === 0 ? element("p", {}, "Everything on this page was measured.")
     : element("ul", { class: "plain" }, ...notes.map((note) => element("li", {}, note))));
   if (recording.share !== null) {
     byId("missing-body").append(element("p", { class: "about" }, `Recording the trace took ${percentText(recording.share)} of the core time.`));

@@ -1,4 +1,4 @@
-// The timeline as a person uses it: view, cursor, pointer, keys, legend and readout.
+// The interactive timeline: view, cursor, pointer, keyboard, legend and readout.
 
 const MAX_LANES = 12;
 
@@ -15,12 +15,12 @@ class TimelineView {
     this.resize();
   }
 
-  /** Everything now; what follows an event waits for the next frame. */
+  /** Schedules a redraw for the next frame; repeated calls are merged. */
   draw() {
-    if (this.asked) return;
-    this.asked = true;
+    if (this.scheduled) return;
+    this.scheduled = true;
     requestAnimationFrame(() => {
-      this.asked = false;
+      this.scheduled = false;
       this.drawNow();
     });
   }
@@ -30,7 +30,7 @@ class TimelineView {
     this.overview();
     const { from, to } = this.view;
     const whole = from <= 0 && to >= this.timeline.length_ns;
-    byId("view").textContent = whole ? `${timeText((to - from) / 1e6)} in all`
+    byId("view").textContent = whole ? `${timeText((to - from) / 1e6)} in total`
       : `${timeText((to - from) / 1e6)} from ${timeText(from / 1e6)}`;
   }
 
@@ -39,7 +39,7 @@ class TimelineView {
     this.drawNow();
   }
 
-  /** The busiest lanes of each kind of choice; all where they are few. */
+  /** Offers a choice of lanes, with the busiest shown first; a few lanes are all shown. */
   chooseLanes() {
     const { lanes } = this.timeline;
     const share = (lane) => lane.mean / lane.highest;
@@ -70,19 +70,19 @@ class TimelineView {
     });
     if (this.timeline.lanes.some((lane) => lane.waiting)) {
       entries.push(element("span", {}, element("i", { class: "thin", style: { background: "var(--faint)", height: "3px" } }),
-        "waiting in the queue: darker is more"));
+        "queue length (darker: longer)"));
     }
     if (this.timeline.lanes.some((lane) => lane.samples.length > 0)) {
       entries.push(element("span", {}, element("i", { class: "thin", style: { background: "var(--counter)" } }),
-        "the machine's own counter, everyone's use"));
+        "machine counter, all processes"));
     }
     if (this.timeline.lanes.some((lane) => lane.kind === "slots")) {
-      entries.push(element("span", {}, "When in a task it was blocked is not recorded: parts are spread evenly over it."));
+      entries.push(element("span", {}, "Only totals per task are recorded, so each part is spread evenly over its task."));
     }
     byId("legend").replaceChildren(...entries);
   }
 
-  /** All lanes' use in one strip, and where in it the view is. */
+  /** Draws the mean utilization of all lanes as one strip, and marks the view in it. */
   overview() {
     const canvas = byId("overview"), c = canvas.getContext("2d"), scale = window.devicePixelRatio || 1;
     const width = canvas.clientWidth, height = 34;
@@ -122,8 +122,8 @@ class TimelineView {
   }
 
   show(from, to) {
-    const whole = this.timeline.length_ns, least = Math.min(whole, this.timeline.tick_ns * 100);
-    const length = Math.min(whole, Math.max(least, to - from));
+    const whole = this.timeline.length_ns, min = Math.min(whole, this.timeline.tick_ns * 100);
+    const length = Math.min(whole, Math.max(min, to - from));
     const start = Math.min(Math.max(0, from + (to - from - length) / 2), whole - length);
     this.view = { from: start, to: start + length };
     this.draw();
@@ -145,13 +145,13 @@ class TimelineView {
     return ns >= this.view.from && ns <= this.view.to ? ns : null;
   }
 
-  /** Shows a stage with a little around it. */
+  /** Zooms to a stage, with a margin on both sides. */
   showStage(stage) {
     const span = this.timeline.stages.find((span) => span.stage === stage);
     if (!span) return;
-    const around = Math.max((span.to_ns - span.from_ns) * 0.06, this.timeline.tick_ns * 100);
+    const margin = Math.max((span.to_ns - span.from_ns) * 0.06, this.timeline.tick_ns * 100);
     this.lanes.highlighted = span;
-    this.show(span.from_ns - around, span.to_ns + around);
+    this.show(span.from_ns - margin, span.to_ns + margin);
     byId("timeline").scrollIntoView({ block: "start" });
   }
 
@@ -190,7 +190,7 @@ class TimelineView {
     }).observe(canvas.parentElement);
   }
 
-  /** One pointer moves the view, two zoom it, none pressed shows what is under it. */
+  /** Handles pointers: dragging one pans, two pinch to zoom, and hovering shows the readout. */
   pointers(canvas) {
     const down = new Map();
     canvas.addEventListener("pointerdown", (event) => {
@@ -231,7 +231,7 @@ class TimelineView {
     this.draw();
   }
 
-  /** What there is to say of a place, as lines. */
+  /** Returns the lines of the readout for a place. */
   readout({ ns, lane, activity, span }) {
     const line = (...parts) => element("div", {}, ...parts);
     if (span) {
@@ -240,13 +240,13 @@ class TimelineView {
         line(`${timeText((span.to_ns - span.from_ns) / 1e6)}, from ${timeText(span.from_ns / 1e6)}`)];
     }
     if (lane === undefined) return [];
-    const of = this.lanes.shown[lane];
-    if (activity) return [element("b", {}, of.name), ...this.activityLines(activity).map((text) => line(text))];
-    const { bin, running, waiting, rate } = this.lanes.valuesAt(this.view, of, ns);
-    const lines = [element("b", {}, `${of.name} at ${timeText(ns / 1e6)}`)];
+    const shown = this.lanes.shown[lane];
+    if (activity) return [element("b", {}, shown.name), ...this.activityLines(activity).map((text) => line(text))];
+    const { bin, running, waiting, rate } = this.lanes.valuesAt(this.view, shown, ns);
+    const lines = [element("b", {}, `${shown.name} at ${timeText(ns / 1e6)}`)];
     for (const [phase, value] of running) {
       const { key, label } = this.timeline.phases[phase];
-      lines.push(line(element("i", { style: { background: `var(${PHASE_COLORS[key]})` } }), `${label}: ${numberText(value)} ${of.unit}`));
+      lines.push(line(element("i", { style: { background: `var(${PHASE_COLORS[key]})` } }), `${label}: ${numberText(value)} ${shown.unit}`));
     }
     if (running.length === 0) lines.push(line("idle"));
     if (waiting >= 0.05) lines.push(line(`${numberText(waiting)} waiting`));
@@ -255,15 +255,15 @@ class TimelineView {
     return lines;
   }
 
-  activityLines({ of, i }) {
-    const tick = this.timeline.tick_ns / 1e6, phase = this.timeline.phases[of.phase[i] & 31];
-    const service = of.service[i] * tick, bytes = of.bytes[i] > 0 ? of.bytes[i] - 1 : null;
-    const lines = [`${phase.label}: ${timeText(service)} from ${timeText(of.start[i] * tick)}`];
-    if (of.wait[i] > 0) lines.push(`waited ${timeText(of.wait[i] * tick)} before`);
+  activityLines({ block, i }) {
+    const tick = this.timeline.tick_ns / 1e6, phase = this.timeline.phases[block.phase[i] & 31];
+    const service = block.service[i] * tick, bytes = block.bytes[i] > 0 ? block.bytes[i] - 1 : null;
+    const lines = [`${phase.label}: ${timeText(service)} from ${timeText(block.start[i] * tick)}`];
+    if (block.wait[i] > 0) lines.push(`queued for ${timeText(block.wait[i] * tick)}`);
     if (bytes !== null) lines.push(sizeText(bytes) + (service > 0 ? `, ${sizeText((bytes / service) * 1000)}/s` : ""));
-    if (of.stage[i] > 0) lines.push(`stage ${this.stageLabel(of.stage[i] - 1)}: ${this.stageName(of.stage[i] - 1)}`);
-    if (of.partition[i] > 0) lines.push(`partition ${of.partition[i] - 1}`);
-    if (of.phase[i] >= 32) lines.push("did not end well");
+    if (block.stage[i] > 0) lines.push(`stage ${this.stageLabel(block.stage[i] - 1)}: ${this.stageName(block.stage[i] - 1)}`);
+    if (block.partition[i] > 0) lines.push(`partition ${block.partition[i] - 1}`);
+    if (block.phase[i] >= 32) lines.push("failed or cancelled");
     return lines;
   }
 
@@ -295,7 +295,7 @@ class TimelineView {
     this.draw();
   }
 
-  /** The readout beside the cursor that keys moved. */
+  /** Shows the readout beside the keyboard cursor. */
   tipAtCursor(found) {
     const tip = byId("tip"), x = this.lanes.xOf(this.view, found.ns);
     tip.replaceChildren(...this.readout(found));

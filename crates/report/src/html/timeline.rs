@@ -1,5 +1,5 @@
-//! The timeline as the page takes it: a lane for each resource, with its levels, its single monotasks
-//! and what the machine's own counters said; and the stages below.
+//! The timeline's data: a lane for each resource, with its levels, single activities and machine counters,
+//! and the spans of stages and jobs.
 
 use pellucid_model::Analysis;
 use pellucid_trace::{Trace, kind};
@@ -7,31 +7,32 @@ use serde::Serialize;
 
 use super::blocks::{Block, blocks, tick_ns};
 use super::chunks::Chunks;
-use super::levels::{Levels, Of};
+use super::levels::{Levels, Quantity};
 use crate::activity::{Activity, PHASES, activities};
 use crate::words::{capacity, noun, resource};
 
-/// Activities that the page holds one by one at most. More would make a file that no browser opens
-/// quickly; the levels hold them all the same.
+/// Maximum number of activities that the page holds one by one, since browsers open larger files slowly.
+/// The levels include all activities in any case.
 const MAX_SINGLE: usize = 1_200_000;
-/// Points of a counter that are drawn at most.
+/// Maximum number of points drawn for a counter.
 const MAX_SAMPLES: usize = 2000;
 
-/// All that is drawn over time.
+/// Everything drawn over time.
 #[derive(Debug, Serialize)]
 pub(crate) struct Timeline {
-    /// Length of what is drawn, which begins with the first job.
+    /// Length of the timeline, which begins with the first job.
     length_ns: u64,
     tick_ns: u64,
     bins: usize,
-    /// The chunk with the values of every series after each other, 16 bits each, low byte first.
+    /// Chunk of the values of every series, one after another, in 16 bits each, little-endian.
     levels: Option<usize>,
     phases: Vec<Phase>,
     lanes: Vec<Lane>,
     stages: Vec<StageSpan>,
     jobs: Vec<JobSpan>,
-    /// How many activities there are, and whether each is in the page.
+    /// Number of activities in the trace.
     activities: usize,
+    /// Whether the page holds them one by one.
     single: bool,
 }
 
@@ -41,32 +42,32 @@ struct Phase {
     label: &'static str,
 }
 
-/// A resource.
+/// The lane of a resource.
 #[derive(Debug, Serialize)]
 struct Lane {
     resource: usize,
     name: String,
     kind: String,
     machine: Option<String>,
-    /// In words: `2 cores (counted)`.
+    /// Formatted capacity: `2 cores (counted)`.
     capacity: String,
-    /// What runs: `cores`, `slots`, `reads`, …
+    /// Unit of concurrency: `cores`, `slots` or `at once`.
     unit: &'static str,
-    /// Most that ran at once.
+    /// Maximum concurrency.
     rows: usize,
-    /// The height that is full: cores or slots of `cpu` and `slots`, else `rows`.
+    /// Height of a saturated lane: the capacity of `cpu` and `slots`, else `rows`.
     full: f64,
-    /// Mean number that ran over the whole time.
+    /// Mean concurrency over the whole timeline.
     mean: f64,
     running: Vec<SeriesRef>,
     waiting: Option<SeriesRef>,
     rate: Option<SeriesRef>,
-    /// What the machine's counters said: time and share of the capacity.
+    /// Points of the machine's counters: time and share of the capacity.
     samples: Vec<(u64, f64)>,
     blocks: Vec<BlockRef>,
 }
 
-/// Where a series is in the chunk of levels, in values.
+/// The location of a series in the chunk of levels; `offset` counts values.
 #[derive(Debug, Clone, Serialize)]
 struct SeriesRef {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,7 +84,7 @@ struct BlockRef {
     count: usize,
 }
 
-/// From a stage's first service to its last.
+/// A stage's span, from its first service to its last.
 #[derive(Debug, Serialize)]
 struct StageSpan {
     stage: usize,
@@ -98,7 +99,7 @@ struct JobSpan {
     to_ns: u64,
 }
 
-/// Builds the timeline; its data goes into `chunks`.
+/// Builds the timeline and adds its data to `chunks`.
 pub(crate) fn timeline(trace: &Trace, a: &Analysis, chunks: &mut Chunks) -> Timeline {
     let mut by_resource: Vec<Vec<Activity>> = vec![Vec::new(); trace.resources.len()];
     let mut stages = vec![None::<(u64, u64)>; trace.stages.len()];
@@ -158,7 +159,7 @@ pub(crate) fn timeline(trace: &Trace, a: &Analysis, chunks: &mut Chunks) -> Time
     }
 }
 
-/// The first submission, or what was before it.
+/// Returns the time of the first submission or activity.
 fn first(trace: &Trace, by_resource: &[Vec<Activity>]) -> u64 {
     let submitted = trace.jobs.iter().map(|job| job.submitted_ns);
     let queued = by_resource.iter().flatten().map(|activity| activity.queued_ns);
@@ -179,7 +180,7 @@ fn jobs(trace: &Trace, a: &Analysis, from_ns: u64, to_ns: u64) -> Vec<JobSpan> {
     spans.collect()
 }
 
-/// The chunk of levels, and a lane for each resource that has any.
+/// Returns the chunk of levels, and a lane for each resource that ran anything.
 fn lanes(trace: &Trace, a: &Analysis, levels: Levels, chunks: &mut Chunks) -> (Option<usize>, Vec<Lane>) {
     let bins = levels.bins();
     let mut values: Vec<u8> = Vec::new();
@@ -190,16 +191,16 @@ fn lanes(trace: &Trace, a: &Analysis, levels: Levels, chunks: &mut Chunks) -> (O
             lanes.push(lane(trace, a, resource));
         }
         let lane = lanes.len() - 1;
-        let phase = if let Of::Running(phase) = series.of { Some(phase) } else { None };
+        let phase = if let Quantity::Running(phase) = series.quantity { Some(phase) } else { None };
         let place = SeriesRef { phase, largest: series.largest, offset: values.len() / 2 };
         let sum: f64 = series.values.iter().map(|v| f64::from(*v)).sum();
-        match series.of {
-            Of::Running(_) => {
+        match series.quantity {
+            Quantity::Running(_) => {
                 lanes[lane].mean += sum / 65535.0 * series.largest / bins as f64;
                 lanes[lane].running.push(place);
             }
-            Of::Waiting => lanes[lane].waiting = Some(place),
-            Of::Rate => lanes[lane].rate = Some(place),
+            Quantity::Waiting => lanes[lane].waiting = Some(place),
+            Quantity::Rate => lanes[lane].rate = Some(place),
         }
         values.extend(series.values.iter().flat_map(|v| v.to_le_bytes()));
     }
@@ -217,7 +218,7 @@ fn lane(trace: &Trace, a: &Analysis, ix: usize) -> Lane {
         kind: of.kind.clone(),
         machine: machine.filter(|_| trace.machines.len() > 1),
         capacity: used
-            .map_or("not known".into(), |r| capacity(&r.kind, r.capacity, r.capacity_from.as_deref())),
+            .map_or("unknown".into(), |r| capacity(&r.kind, r.capacity, r.capacity_from.as_deref())),
         unit: match of.kind.as_str() {
             kind::CPU => "cores",
             kind::SLOTS => "slots",
@@ -238,7 +239,7 @@ fn given_rate(a: &Analysis, resource: usize) -> Option<f64> {
     a.resources.get(resource).and_then(|r| r.capacity).filter(|c| *c > 0.0)
 }
 
-/// A resource's counters as shares of its capacity; neighbours are joined where they are too many.
+/// Returns a resource's counters as shares of its capacity. If there are too many, neighbours are averaged.
 fn samples(trace: &Trace, resource: usize, capacity: Option<f64>, from_ns: u64) -> Vec<(u64, f64)> {
     let Some(capacity) = capacity else { return Vec::new() };
     let timed = matches!(trace.resources[resource].kind.as_str(), kind::CPU | kind::SLOTS);

@@ -1,4 +1,5 @@
-// Numbers as people read them: three digits at most, and a unit. The same rules as in the terminal.
+// Formats numbers and units for people, by the rules of the terminal (`words.rs`). Beyond those, times below
+// 1 µs are given in ns for the timeline's zoom, and a missing value is a dash.
 
 function timeText(ms) {
   if (ms === null || ms === undefined) return "–";
@@ -31,24 +32,24 @@ function percentText(share) {
   return `${p.toFixed(Math.abs(p) < 0.095 ? 2 : Math.abs(p) < 9.95 ? 1 : 0)} %`;
 }
 
-/** How much of a resource was used: over 100 % is an error of measurement, which the JSON keeps. */
+/** A resource's utilization. Above 100 % is a measurement error: it is capped here, and kept in the JSON. */
 const useText = (share) => percentText(share === null || share === undefined ? null : Math.min(1, share));
 
 const countText = (n) => n === null || n === undefined ? "–" : Math.round(n).toLocaleString("en-US");
 const numberText = (n) => n >= 99.5 ? countText(n) : n >= 9.95 ? n.toFixed(0) : n >= 0.995 ? n.toFixed(1) : n.toFixed(2);
-const things = (n, thing) => `${countText(n)} ${thing}${n === 1 ? "" : "s"}`;
+const plural = (n, noun) => `${countText(n)} ${noun}${n === 1 ? "" : "s"}`;
 
 const KIND_NOUNS = { cpu: "cores", memory_bandwidth: "memory bandwidth" };
 const kindText = (kind) => KIND_NOUNS[kind] ?? kind;
 
-/** The colour of a kind of resource, or of a cause. */
+/** Colours of kinds of resources and of causes. */
 const KIND_COLORS = {
   cpu: "--compute", disk: "--read", "disk input": "--read", network: "--fetch", store: "--fetch", slots: "--green",
   gc: "--spill", scheduling: "--write", skew: "--spill", failure: "--spill", straggler: "--write", unexplained: "--rest",
 };
 const kindColor = (kind) => `var(${KIND_COLORS[kind] ?? "--green"})`;
 
-/** The colour of each phase, by its key. */
+/** Colours of phases, by key. */
 const PHASE_COLORS = {
   read: "--read", fetch: "--fetch", compute: "--compute", spill: "--spill", write: "--write",
   blocked_network: "--fetch", blocked_disk: "--read", gc: "--spill", scheduler: "--write",
@@ -56,27 +57,27 @@ const PHASE_COLORS = {
   rest_or_disk: "--maybe",
 };
 
-/** An element with attributes and children; text is text, never markup. */
+/** Creates an element with attributes and children. Text children are never parsed as markup. */
 function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
+  const created = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
-    if (key === "style") Object.assign(made.style, value);
-    else if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value);
+    if (key === "style") Object.assign(created.style, value);
+    else if (key.startsWith("on")) created.addEventListener(key.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) created.setAttribute(key, value);
   }
-  made.append(...children.filter((child) => child !== null && child !== undefined));
-  return made;
+  created.append(...children.filter((child) => child !== null && child !== undefined));
+  return created;
 }
 
 const byId = (id) => document.getElementById(id);
 
-/** Ticks of an axis: a step of 1, 2 or 5 times a power of ten, at least `least` long. */
-function tickStep(least) {
-  const power = 10 ** Math.floor(Math.log10(least));
-  return [1, 2, 5, 10].map((n) => n * power).find((step) => step >= least);
+/** Returns the smallest of 1, 2 and 5 times a power of ten that is at least `min`. */
+function tickStep(min) {
+  const power = 10 ** Math.floor(Math.log10(min));
+  return [1, 2, 5, 10].map((n) => n * power).find((step) => step >= min);
 }
 
-/** A tick's time in one unit all along an axis whose ticks are `stepNs` apart. */
+/** Formats a tick's time. The unit depends on the step alone, so that all ticks of an axis share it. */
 function tickText(ns, stepNs) {
   const [unit, per] = stepNs >= 6e10 ? ["min", 6e10] : stepNs >= 1e8 ? ["s", 1e9] : stepNs >= 1e5 ? ["ms", 1e6]
     : stepNs >= 1e2 ? ["µs", 1e3] : ["ns", 1];
