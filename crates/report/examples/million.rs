@@ -1,7 +1,8 @@
-//! Makes a trace of many monotasks, for the page's size and speed: `million FILE.trace [MONOTASKS]`.
+//! Generates a trace with a million monotasks, to test the page's size and speed:
+//! `million FILE.trace [MONOTASKS]`.
 //!
-//! Four disks feed sixteen cores through two stages after one another, with queues, skew and a machine
-//! that counts. All of it is computed; a seed makes each run the same.
+//! Four disks feed sixteen cores through two consecutive stages, with queues, skew and machine counters. The
+//! trace is synthetic and deterministic.
 
 use std::collections::BinaryHeap;
 use std::{cmp::Reverse, path::PathBuf};
@@ -14,7 +15,7 @@ use pellucid_trace::{
 const CORES: u32 = 16;
 const DISKS: u32 = 4;
 
-/// A linear congruential generator (Knuth's MMIX constants): the same numbers everywhere.
+/// A linear congruential generator with Knuth's MMIX constants.
 struct Random(u64);
 
 impl Random {
@@ -24,15 +25,15 @@ impl Random {
     }
 }
 
-/// When each place of a resource is free again.
-struct Places(BinaryHeap<Reverse<u64>>);
+/// The time at which each slot of a resource becomes free.
+struct Slots(BinaryHeap<Reverse<u64>>);
 
-impl Places {
+impl Slots {
     fn new(count: u32) -> Self {
-        Places((0..count).map(|_| Reverse(0)).collect())
+        Slots((0..count).map(|_| Reverse(0)).collect())
     }
 
-    /// Runs something that is ready at a time; says when it starts.
+    /// Runs an activity that is ready at `ready_ns` and returns its start.
     fn run(&mut self, ready_ns: u64, service_ns: u64) -> u64 {
         let free = self.0.pop().map_or(0, |Reverse(at)| at);
         let start = ready_ns.max(free);
@@ -53,17 +54,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         keep: false,
     })?;
     recorder.machine(Machine { name: "box".into(), cores: Some(CORES), memory_bytes: None });
-    let places = |name: String, of: &str, capacity: f64, concurrency: u32| Resource {
+    let resource = |name: String, kind: &str, capacity: f64, concurrency: u32| Resource {
         name,
-        kind: of.into(),
+        kind: kind.into(),
         capacity: Some(capacity),
         capacity_from: Some("set".into()),
         concurrency: Some(concurrency),
         ..Resource::default()
     };
-    recorder.resource(places("cores".into(), kind::CPU, CORES.into(), CORES));
+    recorder.resource(resource("cores".into(), kind::CPU, CORES.into(), CORES));
     for disk in 0..DISKS {
-        recorder.resource(places(format!("nvme{disk}n1"), kind::DISK, 800e6, 2));
+        recorder.resource(resource(format!("nvme{disk}n1"), kind::DISK, 800e6, 2));
     }
     let name = "SELECT l_returnflag, l_linestatus, sum(l_quantity), avg(l_extendedprice), count(*)\nFROM lineitem\nWHERE l_shipdate <= DATE '1998-09-02'\nGROUP BY l_returnflag, l_linestatus\nORDER BY l_returnflag, l_linestatus";
     recorder.job(Job { name: name.into(), submitted_ns: 1_000_000, ..Job::default() });
@@ -104,10 +105,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A stage's multitasks: a read, then a compute. Returns when the last has ended.
+/// Records a stage whose multitasks are a read and a compute. Returns the end of the last one.
 fn stage_of(recorder: &Recorder, random: &mut Random, stage: u32, multitasks: u64, from_ns: u64) -> u64 {
-    let mut cores = Places::new(CORES);
-    let mut disks: Vec<Places> = (0..DISKS).map(|_| Places::new(2)).collect();
+    let mut cores = Slots::new(CORES);
+    let mut disks: Vec<Slots> = (0..DISKS).map(|_| Slots::new(2)).collect();
     let mut admitted: BinaryHeap<Reverse<u64>> = (0..64).map(|_| Reverse(from_ns)).collect();
     let mut last = from_ns;
     for partition in 0..multitasks {
@@ -139,7 +140,7 @@ fn stage_of(recorder: &Recorder, random: &mut Random, stage: u32, multitasks: u6
         };
         recorder.monotask(read);
         let ready = started + read_ns;
-        // Now and then one that takes ten times as long.
+        // One in 2,000 takes ten times as long.
         let compute_ns = (bytes * 4 + random.below(100_000)) * if random.below(2000) == 0 { 10 } else { 1 };
         let started = cores.run(ready, compute_ns);
         recorder.monotask(Monotask {

@@ -1,5 +1,5 @@
-//! Writes pages without the command, for work on the page and for the browser's tests:
-//! `page FILE.trace OUT.html` writes a trace's, `page FOLDER` those of the traces that the tests make by hand.
+//! Writes report pages without the `pellucid` command, for development and browser tests.
+//! `page FILE.trace OUT.html` renders a trace; `page FOLDER` renders the handmade traces of the tests.
 
 #[path = "../tests/cases/mod.rs"]
 mod cases;

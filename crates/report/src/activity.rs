@@ -1,16 +1,16 @@
-//! From records to what is drawn over time, here and in other tools: intervals on resources, each in one phase.
+//! Activities: intervals on resources, each in one phase, as the timeline and other tools draw them.
 //!
-//! A monotask is one interval in its phase. A pipelined task used several things at once; what its
-//! source says of it (core time, blocked times) are parts of its duration, but not *when* in it they
-//! were. So a part is spread evenly over the task, as a share of it, and what no part accounts for is
-//! its own phase. A sampled task counts as often as it stands for tasks.
+//! A monotask is one interval in its phase. For a pipelined task, which uses several resources at once, the
+//! source records the length of each part (core time, blocked times) but not *when* it happened. Parts are
+//! therefore spread evenly over the task, and the unattributed rest is a phase of its own. A sampled task
+//! counts by its weight.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use pellucid_trace::{Blocked, Operation, Outcome, Phase, PipelinedTask, Trace};
 
-/// Phases that are told apart by colour: key, and label for people. A phase's number is its place here.
+/// Phases, each with its key and label. A phase's number is its index here.
 pub(crate) const PHASES: [(&str, &str); 14] = [
     ("read", "read"),
     ("fetch", "fetch"),
@@ -22,40 +22,39 @@ pub(crate) const PHASES: [(&str, &str); 14] = [
     ("gc", "garbage collection"),
     ("scheduler", "scheduler delay"),
     ("deserialize", "deserialisation"),
-    ("rest", "rest of the task, not measured"),
+    ("rest", "unattributed"),
     ("sampled", "sampled tasks, by weight"),
     ("other", "other storage operations"),
-    ("rest_or_disk", "not told apart: disk at most"),
+    ("rest_or_disk", "unattributed, disk at most"),
 ];
 const COMPUTE: u8 = 2;
 const REST: u8 = 10;
 const SAMPLED: u8 = 11;
 const REST_OR_DISK: u8 = 13;
 
-/// An interval on a resource.
+/// An interval of work on a resource.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Activity {
     pub resource: u32,
-    /// Number of its phase; of a pipelined task, the one with the largest part.
+    /// Number of its phase; for a pipelined task, that of its largest part.
     pub phase: u8,
-    /// When it began to wait for the resource.
+    /// Time at which it was queued for the resource.
     pub queued_ns: u64,
     pub start_ns: u64,
     pub end_ns: u64,
-    /// How many it stands for.
+    /// Number of activities that it represents.
     pub weight: f64,
-    /// `None` for what belongs to no stage.
+    /// `None` for storage operations outside stages.
     pub stage: Option<u32>,
     pub partition: Option<u32>,
     pub bytes: Option<u64>,
     pub outcome: Outcome,
 }
 
-/// A part of an activity: the share of its service in one phase.
+/// A part of an activity: a phase, and its share of the service.
 pub(crate) type Part = (u8, f64);
 
-/// Calls `each` with every activity of a trace and its parts. What refers to a resource that the trace
-/// does not hold is left out.
+/// Calls `each` with every activity of a trace and its parts. Activities on unknown resources are skipped.
 pub(crate) fn activities(trace: &Trace, mut each: impl FnMut(Activity, &[Part])) {
     let known = |resource: u32| (resource as usize) < trace.resources.len();
     for m in trace.monotasks.iter().filter(|m| known(m.resource)) {
@@ -97,7 +96,8 @@ pub(crate) fn activities(trace: &Trace, mut each: impl FnMut(Activity, &[Part]))
     operations(trace, each);
 }
 
-/// Storage operations of resources that no monotask used: the engine's own are monotasks already.
+/// Calls `each` with the storage operations of resources that no monotask used. The engine's own operations
+/// are already monotasks.
 fn operations(trace: &Trace, mut each: impl FnMut(Activity, &[Part])) {
     let mut served = vec![false; trace.resources.len()];
     for m in &trace.monotasks {
@@ -154,9 +154,9 @@ fn pipelined(task: &PipelinedTask, phase: u8) -> Activity {
     }
 }
 
-/// The parts of a pipelined task, as shares that sum to 1. Times that are only bounded all bound the same
-/// rest of the task, so the largest of them is the part of the rest that may be theirs. Parts that overlap are scaled
-/// down together.
+/// Returns the parts of a pipelined task, as shares that sum to 1. Upper bounds all cover the same
+/// unattributed rest, so the largest of them is the part of the rest that may be disk. Overlapping parts are
+/// scaled down together.
 fn parts(task: &PipelinedTask) -> Vec<Part> {
     let measured = |blocked: Option<Blocked>| match blocked {
         Some(Blocked::MeasuredNs(ns)) => ns as f64,
@@ -193,8 +193,7 @@ fn parts(task: &PipelinedTask) -> Vec<Part> {
     shares.filter(|(_, share)| *share > 0.0).collect()
 }
 
-/// The row that each of some activities is drawn in: the lowest that is free when it begins. They are in the
-/// order of their starts.
+/// Assigns each activity to the lowest row that is free when it starts. `activities` must be sorted by start.
 pub(crate) fn rows(activities: &[Activity]) -> Vec<usize> {
     let mut free: BinaryHeap<Reverse<usize>> = BinaryHeap::new();
     let mut taken: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
@@ -221,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pipelined_tasks_parts_sum_to_one_even_where_they_overlap() {
+    fn parts_of_a_pipelined_task_sum_to_one_even_if_they_overlap() {
         let mut task = PipelinedTask { duration_ns: 100, cpu_ns: Some(40), ..PipelinedTask::default() };
         task.blocked_network = Some(Blocked::MeasuredNs(20));
         task.blocked_output = Some(Blocked::AtMostNs(10));
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_share_a_row_while_both_run() {
+    fn concurrent_activities_are_in_different_rows() {
         let starts = [(0, 100), (10, 20), (10, 40), (20, 30), (35, 36), (100, 100), (100, 120)];
         let all: Vec<Activity> = starts.iter().map(|(start, end)| at(*start, *end)).collect();
         assert_eq!(rows(&all), [0, 1, 2, 1, 1, 0, 0]);

@@ -1,21 +1,21 @@
-//! A trace as OpenTelemetry spans: OTLP in JSON, as a collector's file receiver and most tools take it.
+//! Export as OpenTelemetry spans in OTLP/JSON, the format of the collector's file receiver.
 //!
-//! A job is a trace of its own: its span holds those of its stages, a stage's those of its multitasks
-//! and pipelined tasks, and a multitask's those of its monotasks. What each says of itself is in
-//! attributes `pellucid.…`. A span needs an end, so what was not seen to end is left out, with all below
-//! it. Identifiers are made from the trace's origin and the index of what they name: the same
-//! trace gives the same spans. Sampled tasks and counters are not spans and are not here.
+//! Each job becomes a trace. A job's span contains those of its stages, a stage's span those of its
+//! multitasks and pipelined tasks, and a multitask's span those of its monotasks. Measurements are attributes
+//! named `pellucid.…`. A span needs an end, so jobs and stages without a recorded end are omitted, with all
+//! their descendants. Identifiers derive from the trace's origin and the record's index, so exporting a trace
+//! twice gives the same spans. Sampled tasks and counters are not exported.
 //!
-//! The mapping of protobuf to JSON is OTLP's: identifiers in hexadecimal, 64-bit integers as text.
+//! Protobuf maps to JSON by OTLP's rules: identifiers in hexadecimal, 64-bit integers as strings.
 
 use std::io::{self, Write};
 
 use pellucid_trace::{Outcome, Trace};
 use serde_json::{Value, json};
 
-/// What a span is of; the first byte of its identifier.
+/// The kind of record behind a span. Its value is the first byte of the span's identifier.
 #[derive(Clone, Copy)]
-enum Of {
+enum RecordKind {
     Job = 1,
     Stage,
     Multitask,
@@ -23,13 +23,13 @@ enum Of {
     PipelinedTask,
 }
 
-fn span_id(of: Of, index: usize) -> String {
-    format!("{:02x}{:014x}", of as u8, index)
+fn span_id(kind: RecordKind, index: usize) -> String {
+    format!("{:02x}{:014x}", kind as u8, index)
 }
 
-/// A span before it is written.
+/// A span to be written.
 struct Span {
-    of: Of,
+    kind: RecordKind,
     index: usize,
     job: usize,
     parent: Option<String>,
@@ -50,7 +50,7 @@ fn number(key: &str, value: u64) -> Value {
     json!({"key": key, "value": {"intValue": value.min(i64::MAX as u64).to_string()}})
 }
 
-/// Attributes of those numbers that were measured.
+/// Returns an attribute for each number that was measured.
 fn numbers<const N: usize>(all: [(&str, Option<u64>); N]) -> impl Iterator<Item = Value> {
     all.into_iter().filter_map(|(key, value)| value.map(|v| number(&format!("pellucid.{key}"), v)))
 }
@@ -58,7 +58,7 @@ fn numbers<const N: usize>(all: [(&str, Option<u64>); N]) -> impl Iterator<Item 
 /// Writes a trace as one OTLP/JSON document.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns errors of `out`.
 pub fn otlp(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     let origin = trace.header.as_ref().map_or(0, |h| h.origin_unix_ns);
     let mut ended = vec![None; trace.stages.len()];
@@ -86,7 +86,7 @@ pub fn otlp(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
         let (from_ns, to_ns, error) = (job.submitted_ns, end.ended_ns, end.error.clone());
         let (outcome, name) = (end.outcome, format!("job {ix}"));
         writer.span(Span {
-            of: Of::Job,
+            kind: RecordKind::Job,
             index: ix,
             job: ix,
             parent: None,
@@ -105,10 +105,10 @@ pub fn otlp(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
         let attributes =
             attributes.chain([text("pellucid.operators", &stage.name), text("pellucid.after", &after)]);
         writer.span(Span {
-            of: Of::Stage,
+            kind: RecordKind::Stage,
             index: ix,
             job,
-            parent: Some(span_id(Of::Job, job)),
+            parent: Some(span_id(RecordKind::Job, job)),
             name: format!("stage {ix}"),
             from_ns: stage.submitted_ns,
             to_ns: end.ended_ns,
@@ -131,7 +131,7 @@ pub fn otlp(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
 type Whole<'w> = dyn Fn(usize) -> Option<usize> + 'w;
 
 fn multitasks(trace: &Trace, whole: &Whole, writer: &mut Writer) -> io::Result<()> {
-    // A multitask has no end of its own: it is over when the last of its monotasks is.
+    // Traces do not record the end of a multitask: it ends with its last monotask.
     let mut ends = vec![None; trace.multitasks.len()];
     for m in &trace.monotasks {
         ends.get_mut(m.multitask as usize).into_iter().for_each(|end| *end = (*end).max(Some(m.ended_ns())));
@@ -139,10 +139,10 @@ fn multitasks(trace: &Trace, whole: &Whole, writer: &mut Writer) -> io::Result<(
     for (ix, (multitask, end)) in trace.multitasks.iter().zip(ends).enumerate() {
         let (Some(job), Some(end)) = (whole(multitask.stage as usize), end) else { continue };
         writer.span(Span {
-            of: Of::Multitask,
+            kind: RecordKind::Multitask,
             index: ix,
             job,
-            parent: Some(span_id(Of::Stage, multitask.stage as usize)),
+            parent: Some(span_id(RecordKind::Stage, multitask.stage as usize)),
             name: "multitask".into(),
             from_ns: multitask.admitted_ns,
             to_ns: end,
@@ -180,10 +180,10 @@ fn monotasks(trace: &Trace, machine: usize, whole: &Whole, writer: &mut Writer) 
         ]);
         let named = [text("pellucid.resource", &resource.name), text("pellucid.kind", &resource.kind)];
         writer.span(Span {
-            of: Of::Monotask,
+            kind: RecordKind::Monotask,
             index: ix,
             job,
-            parent: Some(span_id(Of::Multitask, m.multitask as usize)),
+            parent: Some(span_id(RecordKind::Multitask, m.multitask as usize)),
             name: format!("{:?}", m.phase).to_lowercase(),
             from_ns: m.started_ns(),
             to_ns: m.ended_ns(),
@@ -212,10 +212,10 @@ fn pipelined_tasks(trace: &Trace, machine: usize, whole: &Whole, writer: &mut Wr
             ("spill_bytes", task.spill_bytes),
         ]);
         writer.span(Span {
-            of: Of::PipelinedTask,
+            kind: RecordKind::PipelinedTask,
             index: ix,
             job,
-            parent: Some(span_id(Of::Stage, task.stage as usize)),
+            parent: Some(span_id(RecordKind::Stage, task.stage as usize)),
             name: "task".into(),
             from_ns: task.launched_ns,
             to_ns: task.ended_ns(),
@@ -227,11 +227,11 @@ fn pipelined_tasks(trace: &Trace, machine: usize, whole: &Whole, writer: &mut Wr
     Ok(())
 }
 
-/// Writes spans one by one, so that no document is ever whole in memory.
+/// A streaming writer of spans; the document is never held in memory.
 struct Writer<'w> {
     out: &'w mut dyn Write,
     origin: u64,
-    /// Nothing came before, so no comma is due.
+    /// Whether the next element is the first of its array, and needs no comma.
     first: bool,
 }
 
@@ -263,9 +263,9 @@ impl Writer<'_> {
             }
         };
         let mut document = json!({
-            // A job is a trace; the origin keeps those of different runs apart.
+            // The origin keeps the traces of different runs apart.
             "traceId": format!("{:016x}{:016x}", self.origin, span.job + 1),
-            "spanId": span_id(span.of, span.index),
+            "spanId": span_id(span.kind, span.index),
             "name": span.name,
             "kind": 1,
             "startTimeUnixNano": at(span.from_ns),

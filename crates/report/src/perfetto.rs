@@ -1,10 +1,9 @@
-//! A trace for Perfetto: its protobuf format, with a track for each place of each resource.
+//! Export to Perfetto's protobuf trace format.
 //!
-//! A machine is a process, a resource a track of it, and below that one track for each row that its
-//! monotasks need, since slices of one track must not overlap. Jobs and stages are tracks of a process
-//! of their own. Queue time, bytes and all else that a monotask says of itself are annotations of its
-//! slice; the machine's own counters are counter tracks. Names are interned, which makes an event about
-//! fifty bytes.
+//! Each machine is a process and each resource a track of it. A resource has one child track for each row of
+//! concurrent activities, since slices of a track must not overlap. Jobs and stages are tracks of a separate
+//! process. Queue time, bytes and other measurements are debug annotations of slices; machine counters are
+//! counter tracks. Names are interned, which keeps an event at about fifty bytes.
 //!
 //! Field numbers are those of Perfetto's `trace_packet.proto`, `track_event.proto`,
 //! `track_descriptor.proto`, `debug_annotation.proto`, `interned_data.proto` and `clock_snapshot.proto`.
@@ -16,7 +15,7 @@ use pellucid_trace::{Trace, UtilizationSample};
 use crate::activity::{Activity, PHASES, activities, rows};
 use crate::words::{noun, resource};
 
-/// All packets are of one sequence; interned names hold within it.
+/// Sequence of all packets; interned names are valid within a sequence.
 const SEQUENCE: u64 = 1;
 const CLEARED: u64 = 1;
 const NEEDS_STATE: u64 = 2;
@@ -25,14 +24,14 @@ const SLICE_END: u64 = 2;
 const COUNTER: u64 = 4;
 const BOOTTIME: u64 = 6;
 const REALTIME: u64 = 1;
-/// Process of jobs and stages, beside those of the machines.
+/// Process id of jobs and stages; machines follow.
 const DRIVER_PID: u64 = 1;
 const ANNOTATIONS: [&str; 6] = ["stage", "partition", "queue_ns", "bytes", "outcome", "stands for"];
 
-/// Writes a trace as Perfetto's importer reads it.
+/// Writes a trace in Perfetto's format.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns errors of `out`.
 pub fn perfetto(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     let mut writer = Writer { out, next_track: 1 };
     writer.start(trace)?;
@@ -56,7 +55,7 @@ pub fn perfetto(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// A protobuf message being written.
+/// A protobuf message under construction.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
@@ -108,7 +107,7 @@ impl Writer<'_> {
         self.out.write_all(&Message::default().message(1, packet).0)
     }
 
-    /// What the clock is, and the names that slices refer to.
+    /// Writes the clock snapshot and the interned names.
     fn start(&mut self, trace: &Trace) -> io::Result<()> {
         let origin = trace.header.as_ref().map_or(0, |h| h.origin_unix_ns);
         let clock = |id, at| Message::default().number(1, id).number(2, at);
@@ -150,7 +149,7 @@ impl Writer<'_> {
         self.event(to_ns, Message::default().number(9, SLICE_END).number(11, track))
     }
 
-    /// Named spans in as many rows as they need.
+    /// Writes named spans, with as many tracks as concurrent spans need.
     fn spans(&mut self, process: u64, name: &str, mut spans: Vec<(u64, u64, String)>) -> io::Result<()> {
         spans.sort();
         let mut rows: Vec<(u64, u64)> = Vec::new();
@@ -194,7 +193,7 @@ impl Writer<'_> {
         let rows = rows(&all);
         let mut tracks: Vec<u64> = Vec::new();
         for (activity, row) in all.iter().zip(rows) {
-            // A new row is always the next one.
+            // Rows are numbered in order of first use.
             if row == tracks.len() {
                 tracks.push(self.track(Some(parent), |track| track.text(2, &format!("{name} {row}")))?);
             }
@@ -222,7 +221,7 @@ impl Writer<'_> {
                 let Some(amount) = value(sample) else { continue };
                 let rate = amount as f64 / sample.interval_ns as f64 * scale;
                 let event = Message::default().number(9, COUNTER).number(11, track).double(44, rate);
-                // A counter's value holds from its time on: that is the interval's beginning.
+                // A counter's value is valid from its timestamp on, so it is dated to the interval's start.
                 self.event(sample.at_ns.saturating_sub(sample.interval_ns), event)?;
             }
         }
@@ -230,7 +229,7 @@ impl Writer<'_> {
     }
 }
 
-/// A slice's name and what is known of it.
+/// Returns the event of a slice, with its name and annotations.
 fn annotated(activity: &Activity) -> Message {
     let mut event = Message::default().number(10, u64::from(activity.phase) + 1);
     let number = |ix: u64, value: u64| Message::default().number(1, ix).number(3, value);

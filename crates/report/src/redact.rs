@@ -1,18 +1,18 @@
-//! Takes out of a trace what must not be shared: SQL text, paths, names of hosts and stores, errors.
+//! Redaction of a trace: replaces SQL text, paths, names of hosts and stores, and errors.
 //!
-//! Each is replaced by a word for what it was and eight hexadecimal digits of a hash, so that the same
-//! text stays the same name all through the trace. The hash is SHA-256 over the text and a salt that
-//! is itself the hash of everything that is replaced and of the trace's origin: the same trace
-//! gives the same names, but a name cannot be found by hashing guesses at one text alone.
+//! Each text is replaced by a word for its category and eight hexadecimal digits of a hash, so that equal
+//! texts get equal replacements. The hash is SHA-256 over a salt and the text. The salt is a hash of all
+//! replaced texts and the trace's origin: redacting a trace again gives the same names, but hashing a guess
+//! at a single text does not reveal it.
 //!
-//! What stays: times, sizes, counts, kinds and names of local devices (`vda`, `eth0`), the names of
-//! operators, which are the engine's own, and labels and warnings of fixed words (`page cache bypassed (direct
-//! I/O)`): without them a reader would not know what was emulated or is missing.
+//! Times, sizes, counts, kinds, names of local devices (`vda`, `eth0`) and names of operators are kept. So are
+//! labels and warnings that consist of plain words (`page cache bypassed (direct I/O)`), since they tell the
+//! reader which hardware was emulated and which data is missing.
 
 use pellucid_trace::{Trace, kind};
 use sha2::{Digest, Sha256};
 
-/// Replaces what must not be shared, in place.
+/// Redacts a trace in place.
 pub fn redact(trace: &mut Trace) {
     let mut salt = Sha256::new();
     each_text(trace, |what, text| {
@@ -29,7 +29,7 @@ pub fn redact(trace: &mut Trace) {
     });
 }
 
-/// Every text that is replaced, with the word for what it is.
+/// Calls `each` with every text to be replaced and the word for its category.
 fn each_text(trace: &mut Trace, mut each: impl FnMut(&str, &mut String)) {
     let labels = trace.header.iter_mut().flat_map(|h| &mut h.labels);
     labels.for_each(|label| sentence("label", label, &mut each));
@@ -68,10 +68,10 @@ fn each_text(trace: &mut Trace, mut each: impl FnMut(&str, &mut String)) {
     trace.warnings.iter_mut().for_each(|warning| sentence("warning", warning, &mut each));
 }
 
-/// Keeps a sentence of fixed words, numbers and local devices. Of one about a file, the file's name goes; else
-/// one with anything other goes whole.
+/// Keeps a sentence of plain words, numbers and local devices. In a sentence about a file, only the file's name
+/// is replaced; any other sentence is replaced as a whole.
 fn sentence(what: &str, text: &mut String, each: &mut impl FnMut(&str, &mut String)) {
-    let about_file = [" is cut", " is read up to"].iter().filter_map(|verb| text.rfind(verb)).max();
+    let about_file = [" is truncated", " is readable up to"].iter().filter_map(|verb| text.rfind(verb)).max();
     match about_file {
         Some(end) if text[end..].split_whitespace().all(is_fixed) => {
             let mut name = text[..end].to_owned();
@@ -83,7 +83,8 @@ fn sentence(what: &str, text: &mut String, each: &mut impl FnMut(&str, &mut Stri
     }
 }
 
-/// A word, an amount (`1,234`, `1.5`) or a local device (`vda1`), maybe with marks around it: no path, host or URL.
+/// Returns whether a word, apart from punctuation around it, is plain: a word, an amount (`1,234`, `1.5`) or a
+/// local device (`vda1`), but not a path, host or URL.
 fn is_fixed(word: &str) -> bool {
     let word = word.trim_start_matches('(').trim_end_matches([',', ';', ':', '.', ')']);
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '\'' | '’');
@@ -92,17 +93,18 @@ fn is_fixed(word: &str) -> bool {
         || word.chars().all(is_name)
 }
 
-/// A switch or an amount (`true`, `200`, `4g`, `0.6`): it names nothing, and what is advised rests on it.
+/// Returns whether a setting's value is a boolean or an amount (`true`, `200`, `4g`, `0.6`). Such values
+/// identify nobody, and advice depends on them.
 fn is_plain(value: &str) -> bool {
     let unit = value.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
     let is_unit = unit.len() <= 2 && unit.chars().all(|c| c.is_ascii_alphabetic());
     let is_amount = value[..value.len() - unit.len()].parse::<f64>().is_ok();
-    // Longer ones may be somebody's number.
+    // Longer numbers may be account or phone numbers.
     matches!(value, "true" | "false") || is_unit && is_amount && value.len() <= 8
 }
 
-/// Keeps an operator's own words and replaces what it works on (`Scan lineitem.parquet`): whatever
-/// is not a word of letters alone, and all that follows a scan.
+/// Keeps the names of operators and replaces their arguments (`Scan lineitem.parquet`): anything but
+/// alphabetic words, and everything after a scan.
 fn operators(name: &mut String, each: &mut impl FnMut(&str, &mut String)) {
     let parts = name.split(", ").map(|operator| match operator.split_once(' ') {
         None if is_word(operator) => operator.to_owned(),
@@ -127,7 +129,7 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphabetic())
 }
 
-/// Operators that name what they read.
+/// Returns whether an operator's arguments name its input.
 fn scans(operator: &str) -> bool {
     operator.contains("Scan") || operator.contains("Source")
 }
@@ -143,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_stay_and_what_they_work_on_goes() {
+    fn operators_are_kept_and_arguments_replaced() {
         assert_eq!(operators_of("Aggregate Partial, HashJoin Inner"), "Aggregate Partial, HashJoin Inner");
         assert_eq!(operators_of("Repartition, Scan secret"), "Repartition, Scan source-6");
         assert_eq!(operators_of("Scan a b.parquet …"), "Scan source-15");
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences_of_fixed_words_stay_and_names_of_files_go() {
+    fn plain_sentences_are_kept_and_file_names_replaced() {
         let redacted = |text: &str| {
             let mut text = text.to_owned();
             sentence("warning", &mut text, &mut |what, text| *text = format!("{what}-#"));
@@ -160,20 +162,23 @@ mod tests {
         for fixed in [
             "page cache bypassed (direct I/O)",
             "disk nvme0n1 paced at 62.5 MB/s inside the engine",
-            "line 7 is left out: no valid JSON at byte 12 of 1,345",
-            "1 line left out: JSON, but no event of Spark",
+            "skipped line 7: invalid JSON at byte 12 of 1,345",
+            "skipped 1 line: JSON, but not a Spark event",
             "parts between 2 and 10 are missing",
             "core time was not measured: computing is the rest of the run time",
         ] {
             assert_eq!(redacted(fixed), fixed);
         }
-        assert_eq!(redacted("/home/me/acme payroll is cut within line 7"), "file-# is cut within line 7");
         assert_eq!(
-            redacted("payroll is read up to line 7 only: corrupt input"),
-            "file-# is read up to line 7 only: corrupt input"
+            redacted("/home/me/acme payroll is truncated within line 7"),
+            "file-# is truncated within line 7"
+        );
+        assert_eq!(
+            redacted("payroll is readable up to line 7 only: corrupt input"),
+            "file-# is readable up to line 7 only: corrupt input"
         );
         for secret in [
-            "payroll is cut: /home/me is full",
+            "payroll is truncated: /home/me is full",
             "disk //acme/share paced",
             "input of s3://acme",
             "host a.acme.com",
@@ -184,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_and_amounts_name_nothing() {
+    fn booleans_and_amounts_are_plain() {
         assert!(["true", "false", "200", "4g", "60s", "0.6", "512mb"].into_iter().all(is_plain));
         let names = ["", "yarn", "s3://b", "acme", "4 goats", "123456789012", "10.0.0.7", "g4"];
         assert!(!names.into_iter().any(is_plain));

@@ -1,5 +1,4 @@
-//! The analysis document has the keys of the command line's contract, in every case, and no others
-//! than those that are named here as additions.
+//! Checks that every analysis document has exactly the keys listed here.
 
 #[path = "../../model/tests/builder/mod.rs"]
 mod builder;
@@ -12,8 +11,8 @@ use pellucid_report::{Source, analysis_json, document, job_json};
 use pellucid_trace::{Phase, Trace, kind};
 use serde_json::Value;
 
-/// The contract, transcribed: a path, and the keys that the object there has. `[]` is each element of a list.
-/// After `+`, keys that this document has beyond the contract. Maps by kind are checked apart.
+/// Expected keys of the object at each path. `[]` means each element of a list. Keys after `+` are later
+/// additions to the format. Maps by kind are checked separately.
 const KEYS: &[(&str, &str)] = &[
     (
         "",
@@ -77,7 +76,7 @@ const BY_KIND: &[&str] = &[
     "stages[].imbalance",
 ];
 
-/// Every value at a path.
+/// Returns every value at a path.
 fn at<'v>(value: &'v Value, path: &str) -> Vec<&'v Value> {
     let mut found = vec![value];
     for step in path.split('.').filter(|step| !step.is_empty()) {
@@ -96,7 +95,7 @@ fn check_keys(value: &Value) {
     for (path, keys) in KEYS {
         let expect: BTreeSet<&str> = keys.split_whitespace().filter(|key| *key != "+").collect();
         for object in at(value, path) {
-            // A bottleneck and what is next may be null as a whole.
+            // `bottleneck` and `next` may be null.
             let nullable = path.ends_with("bottleneck") || path.ends_with("next");
             if nullable && object.is_null() {
                 continue;
@@ -114,16 +113,15 @@ fn check_keys(value: &Value) {
     }
 }
 
-/// Tasks that used several resources at once say what engine tasks do not, under the same keys.
 #[test]
-fn an_event_log_has_the_same_keys() {
+fn event_log_has_the_same_keys() {
     let value = of(&builder::spark::skewed().trace);
     check_keys(&value);
     assert_eq!(value["source"]["kind"], "spark-event-log");
     assert_eq!(value["stages"][1]["skew"]["partitions"][0]["partition"], 7);
     assert_eq!(value["stages"][1]["stragglers"]["denominator"], "bytes");
     assert!(value["bounds"]["no_stragglers"]["duration_ms"].is_f64(), "{}", value["bounds"]);
-    assert!(value["bounds"]["no_gc"].is_null(), "nobody measured it");
+    assert!(value["bounds"]["no_gc"].is_null(), "GC time was not measured");
     assert!(value["replay"]["error"].is_f64());
     assert_eq!(value["causes"][0]["cause"], "skew");
     assert!(value["advice"][0]["change"].is_string());
@@ -135,7 +133,7 @@ fn of(trace: &Trace) -> Value {
 }
 
 #[test]
-fn every_key_is_there() {
+fn every_document_has_every_key() {
     let whole = Build::query().trace;
     check_keys(&of(&whole));
     check_keys(&of(&Trace::default()));
@@ -150,7 +148,7 @@ fn every_key_is_there() {
 }
 
 #[test]
-fn the_contract_is_transcribed_where_lists_are_not_empty() {
+fn every_path_is_checked() {
     let query = of(&Build::query().trace);
     for path in KEYS.iter().map(|(path, _)| path).chain(BY_KIND) {
         assert!(!at(&query, path).is_empty(), "{path} is never checked");
@@ -158,7 +156,7 @@ fn the_contract_is_transcribed_where_lists_are_not_empty() {
 }
 
 #[test]
-fn other_kinds_are_in_the_maps() {
+fn maps_by_kind_include_other_kinds() {
     let mut b = Build::on_cores(1);
     let store = b.resource("s3://bucket", kind::STORE, None);
     let job = b.job("remote", 0.0);
@@ -176,7 +174,7 @@ fn other_kinds_are_in_the_maps() {
 }
 
 #[test]
-fn what_is_not_finite_is_null() {
+fn non_finite_numbers_are_null() {
     let mut a = analyze(&Build::query().trace);
     a.jobs[0].modelled_ms = Some(f64::NAN);
     a.causes[0].ms = f64::INFINITY;
@@ -186,7 +184,7 @@ fn what_is_not_finite_is_null() {
 }
 
 #[test]
-fn the_source_says_whether_it_is_whole() {
+fn source_tells_whether_it_is_complete() {
     let mut trace = Build::query().trace;
     let source = Source::of_trace(&trace, Some("job.trace"));
     assert!(source.complete && source.warnings.is_empty());
@@ -197,11 +195,11 @@ fn the_source_says_whether_it_is_whole() {
     assert_eq!(document["source"]["complete"], false);
     let warnings = document["source"]["warnings"].as_array().expect("a list");
     assert!(warnings[0].as_str().expect("text").contains("cut in block 1"), "{warnings:?}");
-    assert_eq!(warnings.len(), 1, "said once: {warnings:?}");
+    assert_eq!(warnings.len(), 1, "duplicated: {warnings:?}");
 }
 
 #[test]
-fn a_document_opens_with_its_format() {
+fn document_begins_with_its_format() {
     let value = of(&Build::query().trace);
     let text = document(&value);
     assert!(text.starts_with(r#"{"format":"pellucid.analysis/1","advice":["#), "{text}");

@@ -1,4 +1,4 @@
-//! The head of the page and of the screen: what limited, of which job, and what a person can do about it.
+//! The headlines of the page and of the terminal: the bottleneck, its job, and the suggested change.
 
 #[path = "../../model/tests/builder/mod.rs"]
 mod builder;
@@ -10,7 +10,7 @@ use pellucid_report::{Source, WhatIf, html, job_json, summary_line, terminal};
 use pellucid_trace::{Failure, Outcome, Trace};
 use serde_json::Value;
 
-/// The two sentences at the top of a page.
+/// Returns the two sentences at the top of a page.
 fn head(trace: &Trace) -> (String, String) {
     let what_if = WhatIf::of(trace);
     let page =
@@ -22,13 +22,13 @@ fn head(trace: &Trace) -> (String, String) {
     (between("<h1>", "</h1>"), between("<p class=\"help\">", "</p>"))
 }
 
-/// The lines of a screen below the application's, up to the first gap.
+/// Returns the lines of a screen below the application's, up to the first empty one.
 fn screen_head(trace: &Trace) -> Vec<String> {
     let text = terminal(&analyze(trace), trace, 80, false);
     text.lines().skip(1).take_while(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
-/// A query of 2.1 ms, planned for 1.2.
+/// A query of 2.1 ms, of which planning takes 1.2 ms.
 fn short() -> Build {
     let mut b = Build::on_cores(2);
     let job = b.job("SELECT count(*) FROM t", 0.0);
@@ -41,7 +41,7 @@ fn short() -> Build {
 }
 
 #[test]
-fn screen_document_and_page_agree_that_no_resource_limits() {
+fn terminal_json_and_page_agree_on_an_unlimited_job() {
     let trace = short().trace;
     let job = &analyze(&trace).jobs[0];
     assert_eq!(
@@ -55,7 +55,7 @@ fn screen_document_and_page_agree_that_no_resource_limits() {
 }
 
 #[test]
-fn a_bound_is_no_advice() {
+fn headline_does_not_suggest_a_bound() {
     let mut b = Build::on_cores(1);
     let job = b.job("SELECT sum(x) FROM t", 0.0);
     let stage = b.stage(job, "scan", 0.0);
@@ -74,7 +74,7 @@ fn a_bound_is_no_advice() {
     assert!(help.starts_with("What would help most: cores=x2 "), "{help}");
 }
 
-/// An application of three jobs, of which the last failed with so long a message.
+/// An application of three jobs, the last of which failed with a long message.
 fn failed() -> Spark {
     let mut s = skewed();
     s.trace.resources[0].added_ns = Some(ms(100.0));
@@ -91,7 +91,7 @@ fn failed() -> Spark {
 }
 
 #[test]
-fn the_head_of_a_failed_application_is_two_lines_about_the_failure() {
+fn headline_of_a_failed_application_is_two_lines_about_the_failure() {
     let trace = failed().trace;
     let (limit, help) = head(&trace);
     assert!(limit.starts_with("1 of 3 jobs failed") && limit.chars().count() <= 160, "{limit}");
@@ -106,7 +106,7 @@ fn the_head_of_a_failed_application_is_two_lines_about_the_failure() {
 }
 
 #[test]
-fn a_head_of_several_jobs_says_which_it_is_about() {
+fn headline_of_several_jobs_names_the_job() {
     let mut s = skewed();
     let other = s.job(1450.0, 1500.0);
     let stage = s.stage(other, &[], 1450.0, 1500.0);
@@ -115,6 +115,6 @@ fn a_head_of_several_jobs_says_which_it_is_about() {
     assert!(limit.starts_with("Skew took ") && limit.ends_with(", mostly in job 0, stage 1."), "{limit}");
     assert!(help.starts_with("What to do first: Split the skewed partition"), "{help}");
     assert!(screen_head(&s.trace)[0].contains(", mostly in job 0, stage 1; "));
-    // One job needs no number.
+    // A single job is not numbered.
     assert!(!head(&skewed().trace).0.contains("job 0"));
 }

@@ -1,5 +1,5 @@
-//! The one-file page: what is in it, what is not, and how large it gets. How it looks and behaves is
-//! checked in a browser (`tests/test_report.py`).
+//! The content and size of the report page. Its look and behaviour are checked in a browser
+//! (`tests/test_report.py`).
 
 mod cases;
 
@@ -18,7 +18,7 @@ fn page(trace: &Trace) -> String {
     html(trace, &analyze(trace), Source::of_trace(trace, None), what_if.as_ref().map_err(String::as_str))
 }
 
-/// A chunk of a page, unpacked.
+/// Unpacks a chunk of a page.
 fn chunk(page: &str, number: u64) -> Vec<u8> {
     let begin = format!("<script type=\"text/plain\" id=\"chunk-{number}\">");
     let text = page.split_once(&begin).expect("the chunk is there").1.split_once('<').expect("it ends").0;
@@ -35,7 +35,7 @@ fn document(page: &str) -> Value {
 }
 
 #[test]
-fn nothing_in_it_refers_to_anything_outside() {
+fn page_has_no_external_references() {
     let page = page(&Build::query().trace);
     for reference in
         ["http:", "https:", " src=", "<link", "url(", "@import", "fetch(", "XMLHttpRequest", "{{"]
@@ -46,7 +46,7 @@ fn nothing_in_it_refers_to_anything_outside() {
 }
 
 #[test]
-fn names_are_text_and_never_markup() {
+fn names_are_escaped() {
     let page = page(&hostile().trace);
     assert!(!page.contains("<img"));
     assert!(page.contains("<title>&lt;/script&gt;&lt;img onerror=alert(1)&gt;&quot;"));
@@ -54,7 +54,7 @@ fn names_are_text_and_never_markup() {
 }
 
 #[test]
-fn lanes_hold_the_service_that_was_recorded() {
+fn lanes_hold_the_recorded_service_time() {
     let b = Build::query();
     let page = page(&b.trace);
     let timeline = &document(&page)["timeline"];
@@ -78,7 +78,7 @@ fn lanes_hold_the_service_that_was_recorded() {
 }
 
 #[test]
-fn pipelined_tasks_are_drawn_on_their_slots() {
+fn pipelined_tasks_are_drawn_on_slots() {
     let mut b = Build::on_cores(2);
     let slots = b.resource("executor 1", kind::SLOTS, Some((2.0, "set")));
     let job = b.job("save at Report.scala:42", 0.0);
@@ -109,7 +109,7 @@ fn pipelined_tasks_are_drawn_on_their_slots() {
 }
 
 #[test]
-fn a_redacted_trace_names_nothing_and_stays_the_same_trace() {
+fn redaction_replaces_names_and_keeps_measurements() {
     let mut b = Build::query();
     b.resource("s3://warehouse", kind::STORE, None);
     b.trace.stages[0].name = "Aggregate Partial, Scan lineitem.parquet".into();
@@ -125,17 +125,17 @@ fn a_redacted_trace_names_nothing_and_stays_the_same_trace() {
     assert_eq!((&b.trace.monotasks, &b.trace.multitasks), (&before.monotasks, &before.multitasks));
     let mut again = before.clone();
     redact(&mut again);
-    assert_eq!(again, b.trace, "the same trace gives the same names");
-    // Another trace with the same host has another name for it: a hash of the name alone could be guessed.
+    assert_eq!(again, b.trace, "redaction is deterministic");
+    // The same host gets another name in another trace, since a hash of the name alone could be guessed.
     let mut other = before;
     other.jobs[0].name.push(' ');
     redact(&mut other);
     assert_ne!(other.machines[0].name, b.trace.machines[0].name);
 }
 
-/// The limit: thirty megabytes for a million monotasks.
+/// A page of a million monotasks must stay below 30 MB.
 #[test]
-fn a_million_monotasks_fit() {
+fn million_monotasks_fit_into_30_mb() {
     let mut b = Build::on_cores(16);
     let disk = b.disk("nvme0n1", Some(2e9));
     let job = b.job("SELECT", 0.0);

@@ -1,5 +1,5 @@
-//! Whatever a trace holds and however narrow the terminal is: no line is longer than the width,
-//! nothing moves the cursor, no number is made up, and nothing panics.
+//! Properties of the text for any trace and width: no line exceeds the width, no control characters, no
+//! NaN or infinity, and no panic.
 
 #[path = "../../model/tests/builder/mod.rs"]
 mod builder;
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use serde_json::Value;
 
-/// Names as people and attackers choose them.
+/// Ordinary and malicious names.
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![
         Just(String::new()),
@@ -82,13 +82,13 @@ fn any_trace() -> impl Strategy<Value = Trace> {
     )
 }
 
-/// Columns by the Unicode ranges that this file's names come from, counted apart from the code under test.
-/// Names of `any::<String>()` may hold other wide characters: each counts at least one.
-fn at_least_columns(line: &str) -> usize {
+/// Returns a lower bound of a line's width, independently of the code under test. Only the wide characters of
+/// the names above count as two.
+fn min_columns(line: &str) -> usize {
     line.chars().map(|c| if matches!(c, '\u{3000}'..='\u{9fff}') { 2 } else { 1 }).sum()
 }
 
-/// The text without the escapes that set colours. Any other is left, and found.
+/// Removes escape sequences that set colours. Other escape sequences are kept, and fail the test.
 fn without_color(text: &str) -> String {
     let mut out = String::new();
     for (ix, piece) in text.split("\x1b[").enumerate() {
@@ -101,7 +101,7 @@ fn without_color(text: &str) -> String {
 
 fn fits(text: &str, width: usize) -> Result<(), TestCaseError> {
     for line in without_color(text).lines() {
-        prop_assert!(at_least_columns(line) <= width, "longer than {width}: {line:?}");
+        prop_assert!(min_columns(line) <= width, "longer than {width}: {line:?}");
         prop_assert!(!line.chars().any(char::is_control), "control character: {line:?}");
         prop_assert!(!line.contains('\u{202e}'), "overrides the direction: {line:?}");
     }
@@ -109,7 +109,7 @@ fn fits(text: &str, width: usize) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Equal, but for the last digit of a number, which the reader rounds its own way.
+/// Compares values, allowing for a difference in the last digit of numbers, which parsing may round.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
@@ -125,7 +125,7 @@ fn same(a: &Value, b: &Value) -> bool {
 }
 
 proptest! {
-    // The same cases in every run; PROPTEST_RNG_SEED and PROPTEST_CASES try others.
+    // Cases are the same in every run unless PROPTEST_RNG_SEED or PROPTEST_CASES is set.
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
         rng_seed: std::env::var("PROPTEST_RNG_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(RngSeed::Fixed(80)),
@@ -133,7 +133,7 @@ proptest! {
     })]
 
     #[test]
-    fn nothing_is_wider_than_asked(trace in any_trace(), width in prop_oneof![0..30_usize, 30..200_usize], color: bool) {
+    fn text_fits_the_width(trace in any_trace(), width in prop_oneof![0..30_usize, 30..200_usize], color: bool) {
         let analysis = analyze(&trace);
         let text = terminal(&analysis, &trace, width, color);
         fits(&text, width)?;
@@ -148,7 +148,7 @@ proptest! {
     }
 
     #[test]
-    fn json_is_json(trace in any_trace()) {
+    fn json_round_trips(trace in any_trace()) {
         let value = analysis_json(&analyze(&trace), Source::of_trace(&trace, None));
         let read: Value = serde_json::from_str(&document(&value)).expect("it is JSON");
         prop_assert!(same(&read, &value), "{read} is not {value}");

@@ -1,5 +1,5 @@
-//! What renderers print, against files in `snapshots/`. `UPDATE_SNAPSHOTS=1 cargo test` rewrites
-//! them; the difference is then for a reviewer.
+//! Compares the renderers' output with files in `snapshots/`. `UPDATE_SNAPSHOTS=1 cargo test` rewrites the
+//! files.
 
 mod cases;
 
@@ -20,7 +20,7 @@ fn check(name: &str, got: &str) {
     let expect = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         got == expect,
-        "{} differs; UPDATE_SNAPSHOTS=1 accepts this:\n{got}\n--- instead of:\n{expect}",
+        "{} differs; set UPDATE_SNAPSHOTS=1 to accept:\n{got}\n--- expected:\n{expect}",
         path.display()
     );
 }
@@ -51,9 +51,8 @@ fn document() {
     check("query.json", &(serde_json::to_string_pretty(&document).expect("it is JSON") + "\n"));
 }
 
-/// The line of the contract, from figures that give exactly it.
 #[test]
-fn the_line() {
+fn summary_line_of_each_outcome() {
     let mut b = Build::on_cores(2);
     let disk = b.disk("nvme0n1", Some(486e6));
     let job = b.job("q", 0.0);
@@ -72,10 +71,10 @@ fn the_line() {
     assert!(line(&b, Some(6_001_215)).starts_with("6,001,215 rows in "));
     assert!(line(&b, None).starts_with("done in 1.84 s · "));
 
-    // Without a capacity the busy time stands in, and the line says so.
+    // Without a capacity, the line gives the busy time.
     b.trace.resources[disk as usize].capacity = None;
     assert!(line(&b, None).contains("limited by disk nvme0n1 (busy 1.70 s of 1.84 s)"), "{}", line(&b, None));
-    // Most of the time nothing was in use: nothing limited.
+    // Resources were idle most of the time: none is the bottleneck.
     b.trace.job_ends[0].ended_ns = ms(20_000.0);
     assert!(
         line(&b, None).contains(" · not limited by one resource: finishing 18.2 of 20.0 s · "),
@@ -84,9 +83,9 @@ fn the_line() {
     );
     b.trace.job_ends[0].outcome = Outcome::Cancelled;
     assert!(line(&b, None).starts_with("cancelled after 20.0 s · "));
-    assert_eq!(line(&bare(), Some(1)), "1 row in 3.2 ms · what limited it was not measured");
+    assert_eq!(line(&bare(), Some(1)), "1 row in 3.2 ms · bottleneck not measured");
     assert!(
-        line(&truncated(), None).starts_with("end not recorded; seen for 1.82 s · "),
+        line(&truncated(), None).starts_with("end not recorded; observed for 1.82 s · "),
         "{}",
         line(&truncated(), None)
     );
@@ -94,9 +93,9 @@ fn the_line() {
     let mut nothing_seen = bare();
     nothing_seen.trace.job_ends.clear();
     nothing_seen.trace.truncated = Some("cut in block 1, after record 4".into());
-    assert_eq!(line(&nothing_seen, None), "end not recorded · what limited it was not measured");
+    assert_eq!(line(&nothing_seen, None), "end not recorded · bottleneck not measured");
 
-    // Two disks that are loaded alike limit together.
+    // Evenly loaded disks are the bottleneck together.
     let mut b = Build::on_cores(2);
     let job = b.job("q", 0.0);
     let stage = b.stage(job, "scan", 0.0);
@@ -113,7 +112,7 @@ fn the_line() {
 }
 
 #[test]
-fn an_application_of_spark_fits_one_screen() {
+fn spark_application_fits_one_screen() {
     let trace = spark().trace;
     let text = terminal(&analyze(&trace), &trace, 80, false);
     assert!(text.lines().count() <= 24);
@@ -121,9 +120,9 @@ fn an_application_of_spark_fits_one_screen() {
 }
 
 #[test]
-fn several_applications_are_a_table_worst_first() {
+fn overview_lists_the_worst_application_first() {
     let analyses = [analyze(&builder::spark::skewed().trace), analyze(&spark().trace)];
     let names = ["logs/nightly".to_owned(), "logs/hourly".to_owned()];
-    assert_eq!(pellucid_report::worst_first(&analyses), [1, 0], "a failed job is worse than any time");
+    assert_eq!(pellucid_report::worst_first(&analyses), [1, 0], "a failed job outranks any saving");
     check("overview.txt", &pellucid_report::overview(&analyses, &names, 80, false));
 }

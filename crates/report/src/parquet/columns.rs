@@ -1,4 +1,4 @@
-//! A column: its name, and how to take it from a row.
+//! Columns of the Parquet tables: a name, and a function from a row to a value.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use arrow::datatypes::{DataType, Field};
 
 type Take<'t, R, V> = Box<dyn Fn(usize, &R) -> Option<V> + 't>;
 
-/// Where a column's values come from. Whole numbers are signed, as most tools have no others;
-/// one beyond 2^63 is cut to that.
+/// The source of a column's values. Integers are signed, since many tools lack unsigned types; larger values
+/// saturate at 2^63 - 1.
 enum Values<'t, R> {
     Whole(Take<'t, R, u64>),
     Float(Take<'t, R, f64>),
@@ -16,14 +16,14 @@ enum Values<'t, R> {
     Flag(Take<'t, R, bool>),
 }
 
-/// A column of a table whose rows are `R`.
+/// A column of a table with rows of type `R`.
 pub(super) struct Column<'t, R> {
     name: &'static str,
     values: Values<'t, R>,
 }
 
 impl<'t, R> Column<'t, R> {
-    /// The row's index in the trace.
+    /// Creates the column of the row's index in the trace.
     pub fn id() -> Self {
         Column { name: "id", values: Values::Whole(Box::new(|ix, _| Some(ix as u64))) }
     }
@@ -32,7 +32,7 @@ impl<'t, R> Column<'t, R> {
         Column { name, values: Values::Whole(Box::new(move |_, row| take(row))) }
     }
 
-    /// A whole number that another table says of the row with the same index.
+    /// Creates an integer column whose values are looked up by the row's index.
     pub fn whole_at(name: &'static str, take: impl Fn(usize) -> Option<u64> + 't) -> Self {
         Column { name, values: Values::Whole(Box::new(move |ix, _| take(ix))) }
     }
@@ -54,16 +54,16 @@ impl<'t, R> Column<'t, R> {
     }
 
     pub fn field(&self) -> Field {
-        let of = match self.values {
+        let data_type = match self.values {
             Values::Whole(_) => DataType::Int64,
             Values::Float(_) => DataType::Float64,
             Values::Text(_) => DataType::Utf8,
             Values::Flag(_) => DataType::Boolean,
         };
-        Field::new(self.name, of, true)
+        Field::new(self.name, data_type, true)
     }
 
-    /// The column of some rows, each with its index.
+    /// Returns the column's values for rows with their indices.
     pub fn array(&self, rows: &[(usize, R)]) -> ArrayRef {
         let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         match &self.values {

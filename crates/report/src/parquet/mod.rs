@@ -1,8 +1,8 @@
-//! A trace as Parquet files, one for each kind of record, for DuckDB, Spark or pandas.
+//! Export to Parquet files, one for each kind of record.
 //!
-//! The columns are listed in `docs/exports.md`. A record's index in the trace is its `id`, and what it
-//! refers to stands beside it by index and, where that saves a join, by name. Every kind has its file,
-//! if only with no rows, so that a query need not ask which there are. What was not measured is NULL.
+//! `docs/exports.md` lists the columns. `id` is a record's index in the trace. References to other records are
+//! indices and, where that saves a join, names. Every kind has a file, even without rows, so that queries
+//! work on any trace. Values that were not measured are NULL.
 
 mod columns;
 mod tables;
@@ -19,13 +19,13 @@ use pellucid_trace::Trace;
 
 use columns::Column;
 
-/// Rows that are turned into columns at once.
+/// Number of rows in a batch.
 const BATCH: usize = 65_536;
 
-/// Writes a trace's records; `open` is asked for each file by its name (`monotasks.parquet`).
+/// Writes a trace's records. `open` creates each file by its name, such as `monotasks.parquet`.
 ///
 /// # Errors
-/// Those of `open` and of what it gave.
+/// Returns errors of `open` and of its writers.
 pub fn parquet<W: Write + Send>(
     trace: &Trace,
     mut open: impl FnMut(&str) -> io::Result<W>,
@@ -50,7 +50,7 @@ pub fn parquet<W: Write + Send>(
     Ok(())
 }
 
-/// Writes one table: an index first, then the columns.
+/// Writes one table.
 fn table<R>(
     columns: Vec<Column<'_, R>>,
     mut rows: impl Iterator<Item = (usize, R)>,

@@ -21,7 +21,7 @@ fn resource(trace: &Trace, ix: u32) -> Option<&Resource> {
     trace.resources.get(ix as usize)
 }
 
-/// Name, kind and machine of a row's resource.
+/// Returns the columns of a row's resource: index, name, kind and machine.
 fn of_resource<'t, R: 't>(trace: &'t Trace, ix: fn(&R) -> u32) -> [Column<'t, R>; 4] {
     let machine = move |row: &R| trace.machines.get(resource(trace, ix(row))?.machine as usize);
     [
@@ -151,7 +151,7 @@ pub(super) fn monotasks<'t>(trace: &'t Trace) -> Columns<'t, &'t Monotask> {
     columns
 }
 
-/// A blocked time: one column where it was measured, one where it is only bounded.
+/// Returns the two columns of a blocked time: the measured time, and the upper bound.
 fn blocked<'t>(
     measured: &'static str,
     at_most: &'static str,

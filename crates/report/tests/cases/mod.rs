@@ -1,6 +1,6 @@
-//! Traces made by hand, one of each kind that a screen or a page has to tell apart. Tests hold what is
-//! printed of them; `examples/page.rs` makes their pages, which are opened in a browser.
-#![allow(dead_code, missing_docs)] // each test file uses a part of it
+//! Handmade traces, one for each case that the terminal or the page handles differently. Snapshot tests render
+//! them; `examples/page.rs` writes their pages for browser tests.
+#![allow(dead_code, missing_docs)] // Each test file uses a part of this module.
 
 #[path = "../../../model/tests/builder/mod.rs"]
 pub mod builder;
@@ -8,7 +8,7 @@ pub mod builder;
 use builder::{Build, ms};
 use pellucid_trace::{Outcome, Phase, Trace, kind};
 
-/// Those of monotasks, with their names.
+/// Returns the traces of monotasks, with their names.
 pub fn of_monotasks() -> [(&'static str, Build); 6] {
     [
         ("query", Build::query()),
@@ -20,7 +20,7 @@ pub fn of_monotasks() -> [(&'static str, Build); 6] {
     ]
 }
 
-/// All of them, with their names.
+/// Returns all traces, with their names.
 pub fn all() -> Vec<(&'static str, Trace)> {
     let mut all: Vec<_> = of_monotasks().into_iter().map(|(name, b)| (name, b.trace)).collect();
     all.push(("hostile", hostile().trace));
@@ -30,7 +30,7 @@ pub fn all() -> Vec<(&'static str, Trace)> {
     all
 }
 
-/// What must stay text where it is shown.
+/// Markup that must be shown as text.
 pub const HOSTILE: &str = "</script><img onerror=alert(1)>\"'&\u{1b}[31m";
 
 /// A query whose every name is markup.
@@ -43,8 +43,8 @@ pub fn hostile() -> Build {
     b
 }
 
-/// Three stages on two unequal disks and a store; the first two overlap, one monotask failed
-/// and was not retried, and a CJK name stands in it.
+/// Three stages on two unevenly loaded disks and a store. The first two overlap, one multitask is much longer
+/// than the others, and a name has CJK characters.
 pub fn uneven() -> Build {
     let mut b = Build::on_cores(4);
     let (left, right) = (b.disk("sda", Some(200e6)), b.disk("sdb", Some(200e6)));
@@ -96,7 +96,7 @@ pub fn failed() -> Build {
     b
 }
 
-/// One with nothing but a job, as `SELECT 1` leaves it.
+/// A trace with a job only, as `SELECT 1` leaves it.
 pub fn bare() -> Build {
     let mut b = Build::on_cores(2);
     let job = b.job("SELECT 1", 0.0);
@@ -120,7 +120,7 @@ pub fn many_jobs() -> Build {
     b
 }
 
-/// An application of Spark with a skewed partition, and a job of it that failed.
+/// A Spark application with a skewed partition and a failed job.
 pub fn spark() -> builder::spark::Spark {
     let mut s = builder::spark::skewed();
     s.set("spark.sql.shuffle.partitions", "8");
