@@ -154,12 +154,12 @@ def test_what_is_cut_or_no_log_among_others_is_said(tmp_path):
     (whole,) = [line for line in ran.out.splitlines() if "app-1" in line]
     (cut,) = [line for line in ran.out.splitlines() if "app-2" in line]
     assert "!" in cut and "!" not in whole and "1 log with warnings" in ran.out, ran.out
-    assert ran.err.count("cut within line") == 1 and "app-2" in ran.err, ran.err
+    assert ran.err.count("truncated within line") == 1 and "app-2" in ran.err, ran.err
     assert "skipped 1 file" in ran.err and "app-3.bz2" in ran.err, ran.err
     document = binary.run("analyze", "--json", logs).check().json()
     assert [name for name in document["not_read"] if "app-3.bz2" in name] == document["not_read"] != []
     warnings = {analysis["source"]["path"]: analysis["source"]["warnings"] for analysis in document["analyses"]}
-    assert len([text for text in warnings[str(logs / "app-2")] if "cut within line" in text]) == 1
+    assert len([text for text in warnings[str(logs / "app-2")] if "truncated within line" in text]) == 1
     assert warnings[str(logs / "app-1")] == []
     quiet = binary.run("analyze", "--redact", logs).check()
     assert "app-" not in quiet.out + quiet.err and "skipped 1 file" in quiet.err, quiet.err
@@ -179,7 +179,7 @@ def test_a_warning_keeps_its_words_and_loses_the_name_when_redacted(tmp_path):
     lines = events("app-1")
     log.write_bytes(b"".join([*lines[:4], b"{broken\n", *lines[4:], b'{"Event":"Spark']))
     ran = binary.run("analyze", log, "--redact").check()
-    assert "is left out: no valid JSON at byte" in ran.err and "is cut within line" in ran.err, ran.err
+    assert "invalid JSON at byte" in ran.err and "is truncated within line" in ran.err, ran.err
     assert "acme" not in ran.out + ran.err and "payroll" not in ran.out + ran.err
 
 

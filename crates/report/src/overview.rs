@@ -1,4 +1,5 @@
-//! An overview of several applications: one line each, worst first, then the possible gain over all their jobs.
+//! An overview of several applications: one line each, worst first, then the possible gain over all their
+//! jobs.
 //!
 //! Applications are ranked by the largest saving of any advice; failed ones come first. The percentiles
 //! are those of the blocked-time paper (NSDI '15), figures 3, 8 and 12.

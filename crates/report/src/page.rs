@@ -158,7 +158,8 @@ pub(crate) fn columns(text: &str) -> usize {
 }
 
 /// Returns the width of a character, in columns. Wide scripts begin at U+1100. Below the ideographs,
-/// punctuation, arrows, box drawing and block elements are narrow. Other symbols are ambiguous and count as wide.
+/// punctuation, arrows, box drawing and block elements are narrow. Other symbols are ambiguous and count as
+/// wide.
 fn char_columns(c: char) -> usize {
     match c as u32 {
         0..=0x10ff | 0x1e00..=0x2319 | 0x2500..=0x259f => 1,

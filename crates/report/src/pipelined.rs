@@ -97,7 +97,8 @@ pub(crate) fn of_jobs(a: &Analysis, cause: &Cause) -> Option<String> {
     Some(format!("mostly in job {job}, stage {}", stage_name(stage)))
 }
 
-/// Adds the application's wall-clock time, then up to `max` parts of the task time, which sums over all tasks.
+/// Adds the application's wall-clock time, then up to `max` parts of the task time, which sums over all
+/// tasks.
 fn time_bars(page: &mut Page, a: &Analysis, max: usize) {
     let wall = &a.wall_clock;
     let parts = [

@@ -5,9 +5,9 @@
 //! replaced texts and the trace's origin: redacting a trace again gives the same names, but hashing a guess
 //! at a single text does not reveal it.
 //!
-//! Times, sizes, counts, kinds, names of local devices (`vda`, `eth0`) and names of operators are kept. So are
-//! labels and warnings that consist of plain words (`page cache bypassed (direct I/O)`), since they tell the
-//! reader which hardware was emulated and which data is missing.
+//! Times, sizes, counts, kinds, names of local devices (`vda`, `eth0`) and names of operators are kept. So
+//! are labels and warnings that consist of plain words (`page cache bypassed (direct I/O)`), since they
+//! tell the reader which hardware was emulated and which data is missing.
 
 use pellucid_trace::{Trace, kind};
 use sha2::{Digest, Sha256};
@@ -68,8 +68,8 @@ fn each_text(trace: &mut Trace, mut each: impl FnMut(&str, &mut String)) {
     trace.warnings.iter_mut().for_each(|warning| sentence("warning", warning, &mut each));
 }
 
-/// Keeps a sentence of plain words, numbers and local devices. In a sentence about a file, only the file's name
-/// is replaced; any other sentence is replaced as a whole.
+/// Keeps a sentence of plain words, numbers and local devices. In a sentence about a file, only the file's
+/// name is replaced; any other sentence is replaced as a whole.
 fn sentence(what: &str, text: &mut String, each: &mut impl FnMut(&str, &mut String)) {
     let about_file = [" is truncated", " is readable up to"].iter().filter_map(|verb| text.rfind(verb)).max();
     match about_file {
@@ -83,8 +83,8 @@ fn sentence(what: &str, text: &mut String, each: &mut impl FnMut(&str, &mut Stri
     }
 }
 
-/// Returns whether a word, apart from punctuation around it, is plain: a word, an amount (`1,234`, `1.5`) or a
-/// local device (`vda1`), but not a path, host or URL.
+/// Returns whether a word, apart from punctuation around it, is plain: a word, an amount (`1,234`, `1.5`)
+/// or a local device (`vda1`), but not a path, host or URL.
 fn is_fixed(word: &str) -> bool {
     let word = word.trim_start_matches('(').trim_end_matches([',', ';', ':', '.', ')']);
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '\'' | '’');

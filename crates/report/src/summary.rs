@@ -49,7 +49,8 @@ fn limit(a: &JobAnalysis) -> String {
     format!("limited by {what} ({ideal} {}{of})", time(ms))
 }
 
-/// Describes the largest part of the task time. Pipelined tasks have no ideal times, so they have no bottleneck.
+/// Describes the largest part of the task time. Pipelined tasks have no ideal times, so they have no
+/// bottleneck.
 fn of_tasks(blocked: &BlockedTimes) -> Option<String> {
     let whole: f64 = blocked.measured().iter().map(|(_, ms)| ms).sum();
     let (part, most) = blocked.largest()?;

@@ -52,7 +52,8 @@ pub fn terminal(a: &Analysis, trace: &Trace, width: usize, color: bool) -> Strin
     page.finish()
 }
 
-/// Returns whether [`terminal`] prints the analysis' warnings. The screen for an event log has no room for them.
+/// Returns whether [`terminal`] prints the analysis' warnings. The screen for an event log has no room for
+/// them.
 pub fn shows_warnings(a: &Analysis, trace: &Trace) -> bool {
     !pipelined::applies(a, trace)
 }

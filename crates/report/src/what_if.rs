@@ -85,8 +85,8 @@ impl WhatIf {
         let changes = self.singles.iter().filter(|single| !single.bound);
         // A change whose interval includes no gain ranks below those with a certain gain.
         let uncertain = |single: &Single| single.high_ms >= self.measured_ms;
-        let best =
-            changes.min_by(|a, b| uncertain(a).cmp(&uncertain(b)).then(a.duration_ms.total_cmp(&b.duration_ms)))?;
+        let best = changes
+            .min_by(|a, b| uncertain(a).cmp(&uncertain(b)).then(a.duration_ms.total_cmp(&b.duration_ms)))?;
         (best.duration_ms < 0.99 * self.measured_ms).then_some(best)
     }
 }

@@ -1,5 +1,5 @@
-//! Reads event logs and says what was in them, for `bench` and for a look at a
-//! log's speed alone: `read LOG…`. One line of JSON a log.
+//! Reads event logs and prints a summary of each as a line of JSON: `read LOG…`. Used by `bench` to measure
+//! the reader alone.
 
 use std::fs::File;
 use std::path::Path;

@@ -1,38 +1,37 @@
-//! The ZIP archive that a History Server sends when it is asked for a log.
+//! Reader of the ZIP archives in which a History Server sends logs.
 //!
-//! Its entries are the files of one log, named as they lie in the log folder.
-//! Only what Java's `ZipOutputStream` writes is read: stored or deflated entries,
-//! found by the directory at the archive's end (the headers before the entries
-//! do not know their lengths yet).
+//! The entries are the files of one log, with their paths in the log folder. Only the features that Java's
+//! `ZipOutputStream` uses are supported: stored and deflated entries, located by the central directory at the
+//! archive's end, since the local headers do not have the lengths.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
 /// A file in an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its path, with `/`.
+    /// Path, separated by `/`.
     pub name: String,
     compressed: u64,
     deflated: bool,
     header_at: u64,
 }
 
-/// Longest comment that may stand behind the directory's end.
+/// Maximum length of the comment after the end of the central directory.
 const MAX_COMMENT_BYTES: u64 = 0xffff;
 const DIRECTORY_END: [u8; 4] = *b"PK\x05\x06";
 const DIRECTORY_END_64: [u8; 4] = *b"PK\x06\x06";
 const DIRECTORY_ENTRY: [u8; 4] = *b"PK\x01\x02";
-/// Largest directory that is believed: some hundred thousand entries.
+/// Maximum size of the central directory, enough for some hundred thousand entries.
 const MAX_DIRECTORY_BYTES: u64 = 64 << 20;
 
-/// The entries of an archive that are files.
+/// Returns the files in an archive.
 ///
 /// # Errors
-/// When it is no archive, or cannot be read.
+/// Fails if the archive is invalid or cannot be read.
 pub fn entries(archive: &mut (impl Read + Seek)) -> io::Result<Vec<Entry>> {
     let (at, length) = directory(archive)?;
     if length > MAX_DIRECTORY_BYTES {
-        return Err(broken("a directory of more than 64 MiB"));
+        return Err(invalid("its directory exceeds 64 MiB"));
     }
     archive.seek(SeekFrom::Start(at))?;
     let mut bytes = Vec::new();
@@ -40,7 +39,7 @@ pub fn entries(archive: &mut (impl Read + Seek)) -> io::Result<Vec<Entry>> {
     let mut found = Vec::new();
     let mut rest = &bytes[..];
     while rest.starts_with(&DIRECTORY_ENTRY) {
-        let (entry, length) = entry(rest).ok_or_else(|| broken("a directory that is cut"))?;
+        let (entry, length) = entry(rest).ok_or_else(|| invalid("its directory is truncated"))?;
         if !entry.name.ends_with('/') {
             found.push(entry);
         }
@@ -49,16 +48,16 @@ pub fn entries(archive: &mut (impl Read + Seek)) -> io::Result<Vec<Entry>> {
     Ok(found)
 }
 
-/// What an entry holds, decompressed.
+/// Returns a reader of an entry's decompressed content.
 ///
 /// # Errors
-/// When the archive cannot be read there.
+/// Fails if the entry's header is invalid or cannot be read.
 pub fn open<'a>(archive: &'a mut (impl Read + Seek), entry: &Entry) -> io::Result<Box<dyn Read + 'a>> {
     archive.seek(SeekFrom::Start(entry.header_at))?;
     let mut header = [0; 30];
     archive.read_exact(&mut header)?;
     if !header.starts_with(b"PK\x03\x04") {
-        return Err(broken("an entry without its header"));
+        return Err(invalid("an entry has no header"));
     }
     let skipped = u64::from(two(&header, 26)) + u64::from(two(&header, 28));
     archive.seek(SeekFrom::Current(skipped as i64))?;
@@ -66,7 +65,7 @@ pub fn open<'a>(archive: &'a mut (impl Read + Seek), entry: &Entry) -> io::Resul
     Ok(if entry.deflated { Box::new(flate2::read::DeflateDecoder::new(bytes)) } else { Box::new(bytes) })
 }
 
-/// Where the directory begins, and how long it is.
+/// Returns the offset and the length of the central directory.
 fn directory(archive: &mut (impl Read + Seek)) -> io::Result<(u64, u64)> {
     let length = archive.seek(SeekFrom::End(0))?;
     let tail_at = length.saturating_sub(22 + MAX_COMMENT_BYTES + 76);
@@ -74,9 +73,9 @@ fn directory(archive: &mut (impl Read + Seek)) -> io::Result<(u64, u64)> {
     let mut tail = Vec::new();
     archive.take(length - tail_at).read_to_end(&mut tail)?;
     let end = memchr::memmem::rfind(&tail, &DIRECTORY_END).filter(|at| at + 22 <= tail.len());
-    let end = end.ok_or_else(|| broken("no directory at its end; was the download cut?"))?;
+    let end = end.ok_or_else(|| invalid("it has no directory; the download may be incomplete"))?;
     let (length, at) = (four(&tail, end + 12), four(&tail, end + 16));
-    // Beyond 4 GiB the true numbers stand in a record before.
+    // Numbers beyond 4 GiB are in the ZIP64 record before.
     if (length == u32::MAX || at == u32::MAX)
         && let Some(end) =
             memchr::memmem::rfind(&tail[..end], &DIRECTORY_END_64).filter(|at| at + 56 <= tail.len())
@@ -86,7 +85,7 @@ fn directory(archive: &mut (impl Read + Seek)) -> io::Result<(u64, u64)> {
     Ok((u64::from(at), u64::from(length)))
 }
 
-/// The entry that `bytes` begin with, and how long it is in the directory.
+/// Parses the directory entry at the start of `bytes`. Also returns the entry's length in the directory.
 fn entry(bytes: &[u8]) -> Option<(Entry, usize)> {
     if bytes.len() < 46 {
         return None;
@@ -115,7 +114,7 @@ fn entry(bytes: &[u8]) -> Option<(Entry, usize)> {
     Some((entry, length))
 }
 
-/// Numbers beyond 4 GiB: those that do not fit their field stand here, in this order.
+/// Reads the ZIP64 extra field, which holds, in this order, the numbers that do not fit their 32-bit fields.
 fn large(field: &[u8], original_too: bool, entry: &mut Entry) {
     let mut at = if original_too { 8 } else { 0 };
     for number in [&mut entry.compressed, &mut entry.header_at] {
@@ -138,8 +137,8 @@ fn eight(bytes: &[u8], at: usize) -> u64 {
     u64::from(four(bytes, at)) | u64::from(four(bytes, at + 4)) << 32
 }
 
-fn broken(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("no ZIP archive: {what}"))
+fn invalid(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("invalid ZIP archive: {why}"))
 }
 
 #[cfg(test)]
@@ -147,7 +146,7 @@ mod tests {
     use super::*;
     use std::io::{Cursor, Write};
 
-    /// As Java writes it: lengths behind each entry, and in the directory.
+    /// Builds an archive as Java writes it, with lengths after each entry and in the directory.
     fn zip(files: &[(&str, &[u8], bool)]) -> Vec<u8> {
         let (mut bytes, mut directory) = (Vec::new(), Vec::new());
         for (name, content, deflated) in files {
@@ -177,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_come_back() {
+    fn entries_round_trip() {
         let files: [(&str, &[u8], bool); 3] = [
             ("eventlog_v2_a/", b"", false),
             ("eventlog_v2_a/events_1_a", b"one\n", true),
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_archive_is_refused_and_nothing_panics() {
+    fn damaged_archives_are_rejected_without_panic() {
         let whole = zip(&[("a", b"content", true)]);
         for cut in 0..whole.len() {
             let refused = entries(&mut Cursor::new(&whole[..cut]));

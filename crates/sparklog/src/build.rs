@@ -1,21 +1,20 @@
-//! From what was read of a log to its trace.
+//! Conversion of a [`Log`] to a trace.
 //!
-//! All of a log's times are the driver's, in milliseconds. The trace counts from
-//! the application's start, or from the earliest time that the log knows. What
-//! the format promises (`docs/trace-format.md`, "Invariants") is made true where
-//! a log is loose: a job is submitted no later than its first stage, a stage no
-//! later than its first task, and a job that ended well ended no sooner than its stages.
+//! All times in a log come from the driver's clock, in milliseconds. The trace's origin is the start of the
+//! application, or else the earliest time in the log. Times are adjusted to satisfy the invariants in
+//! `docs/trace-format.md`: a job is submitted no later than its first stage, a stage no later than its first
+//! task, and a successful job ends no earlier than its stages.
 
 use std::collections::{BTreeMap, HashMap};
 
 use pellucid_trace::*;
 
-use crate::event::Ended;
+use crate::event::EndEvent;
 use crate::log::{Executor, Log};
 use crate::redact::Redaction;
 use crate::task::ns;
 
-/// Time of the trace, from Unix time.
+/// Converts Unix time to the trace's time.
 struct Clock {
     origin_ms: u64,
 }
@@ -30,7 +29,7 @@ impl Clock {
     }
 }
 
-/// The trace of a log.
+/// Converts a log to a trace.
 pub fn trace(mut log: Log) -> Trace {
     order_times(&mut log);
     let clock = Clock { origin_ms: origin_ms(&log) };
@@ -38,7 +37,8 @@ pub fn trace(mut log: Log) -> Trace {
     let early =
         log.stages.iter().filter(|stage| stage.submitted_ms.is_some_and(|ms| ms < clock.origin_ms)).count();
     if early > 0 {
-        log.warnings.say(format!("{early} stages before the application's own start: shown as at its start"));
+        log.warnings
+            .add(format!("{early} stages were submitted before the application's start: moved to its start"));
     }
     let mut trace = Trace {
         header: Some(Header {
@@ -61,7 +61,7 @@ pub fn trace(mut log: Log) -> Trace {
         trace.truncated = Some(unfinished(&log));
     }
     trace.application = Some(application(&mut log, &clock));
-    trace.warnings = log.warnings.into_words();
+    trace.warnings = log.warnings.into_messages();
     if complete {
         trace.end = Some(End { records: trace.records(), recording_ns: None, writer_ns: None });
     }
@@ -70,12 +70,14 @@ pub fn trace(mut log: Log) -> Trace {
 
 fn unfinished(log: &Log) -> String {
     if log.databricks {
-        return "Databricks logs no end of the application; what was logged so far is read".into();
+        return "Databricks does not log the end of an application".into();
     }
-    "the log has no end of the application: it still runs, its driver died, or the log is cut".into()
+    "the log does not record the end of the application: it is still running, its driver died, or the log is \
+     truncated"
+        .into()
 }
 
-/// A stage begins no later than its first task, a job no later than its first stage.
+/// Moves stages to no later than their first task, and jobs to no later than their first stage.
 fn order_times(log: &mut Log) {
     for stage in &mut log.stages {
         let earliest = [stage.submitted_ms, stage.first_launch_ms].into_iter().flatten().min();
@@ -89,8 +91,8 @@ fn order_times(log: &mut Log) {
     for stage in &mut log.stages {
         stage.submitted_ms = stage.submitted_ms.or(log.jobs[stage.job].submitted_ms);
     }
-    // Spark 1.2 does not say when a job ended: it is when its last stage did. A job
-    // that ended well did so no sooner.
+    // Spark 1.2 does not log when a job ended: the job ends with its last stage. A successful job cannot end
+    // before its stages.
     let mut last_ms: Vec<Option<u64>> = vec![None; log.jobs.len()];
     for stage in &log.stages {
         if let Some(end) = stage.end.as_ref().filter(|end| !end.failed) {
@@ -116,7 +118,7 @@ fn origin_ms(log: &Log) -> u64 {
     log.start.at_ms.or(earliest).or(log.ended_ms).unwrap_or(0)
 }
 
-/// One machine a host, one resource an executor; a resource's index is the executor's.
+/// Adds a machine for each host and a resource for each executor, with the executor's index.
 fn add_executors(trace: &mut Trace, log: &mut Log, clock: &Clock) {
     let default_cpus = log.settings.get("spark.task.cpus").and_then(|cpus| cpus.parse::<f64>().ok());
     let slots = |executor: &Executor, profiles: &HashMap<u64, f64>| {
@@ -124,7 +126,7 @@ fn add_executors(trace: &mut Trace, log: &mut Log, clock: &Clock) {
         executor.cores.map(|cores| (cores as f64 / cpus.unwrap_or(1.0)).floor().max(1.0))
     };
     let known: Vec<Option<f64>> = log.executors.iter().map(|e| slots(e, &log.profiles)).collect();
-    let observed = most_at_once(&trace.pipelined_tasks, &known);
+    let observed = max_concurrency(&trace.pipelined_tasks, &known);
     let mut machines: HashMap<String, MachineIx> = HashMap::new();
     for ((executor, known), observed) in
         std::mem::take(&mut log.executors).into_iter().zip(known).zip(observed)
@@ -152,9 +154,9 @@ fn add_executors(trace: &mut Trace, log: &mut Log, clock: &Clock) {
     }
 }
 
-/// How many tasks ran at once on each executor whose cores are not known. Times
-/// are in milliseconds of the trace, so that a million tasks take few megabytes.
-fn most_at_once(tasks: &PipelinedTasks, known: &[Option<f64>]) -> Vec<Option<u32>> {
+/// Returns the maximum number of concurrent tasks on each executor whose cores are unknown. Times are kept as
+/// 32-bit milliseconds, so that a million tasks need only a few megabytes.
+fn max_concurrency(tasks: &PipelinedTasks, known: &[Option<f64>]) -> Vec<Option<u32>> {
     let mut times: Vec<(Vec<u32>, Vec<u32>)> = vec![Default::default(); known.len()];
     if known.iter().any(Option::is_none) {
         let ms = |time_ns: u64| (time_ns / ns(1)).min(u64::from(u32::MAX)) as u32;
@@ -166,21 +168,21 @@ fn most_at_once(tasks: &PipelinedTasks, known: &[Option<f64>]) -> Vec<Option<u32
             }
         }
     }
-    let most = |(mut begins, mut ends): (Vec<u32>, Vec<u32>)| {
+    let max = |(mut begins, mut ends): (Vec<u32>, Vec<u32>)| {
         begins.sort_unstable();
         ends.sort_unstable();
         let mut ended = 0;
         let at_once = begins.iter().enumerate().map(|(begun, at)| {
-            // At the same instant ends come first: the place is free for the next.
+            // At the same instant, ends precede starts: a freed slot is reused.
             ended += ends[ended..].iter().take_while(|end| *end <= at).count();
             begun + 1 - ended.min(begun)
         });
-        at_once.max().map(|most| most as u32)
+        at_once.max().map(|max| max as u32)
     };
-    times.into_iter().map(most).collect()
+    times.into_iter().map(max).collect()
 }
 
-/// Index of each SQL execution's query, by its id.
+/// Adds a query for each SQL execution. Returns the index of each query by the execution's id.
 fn add_queries(trace: &mut Trace, log: &mut Log, clock: &Clock) -> HashMap<u64, QueryIx> {
     let mut queries = HashMap::new();
     for execution in std::mem::take(&mut log.executions) {
@@ -201,7 +203,7 @@ fn add_queries(trace: &mut Trace, log: &mut Log, clock: &Clock) -> HashMap<u64, 
     queries
 }
 
-fn outcome(end: &Ended) -> Outcome {
+fn outcome(end: &EndEvent) -> Outcome {
     if end.failed { Outcome::Failed } else { Outcome::Ok }
 }
 
@@ -228,13 +230,13 @@ fn add_jobs(trace: &mut Trace, log: &mut Log, clock: &Clock, queries: &HashMap<u
 }
 
 fn add_stages(trace: &mut Trace, log: &mut Log, clock: &Clock) {
-    // The latest attempt so far of each stage, with its job; and what ran last for each RDD.
+    // The latest attempt of each stage so far, with its job, and the last stage that computed each RDD.
     let mut latest: HashMap<u64, (StageIx, usize)> = HashMap::new();
     let mut computed: HashMap<u64, StageIx> = HashMap::new();
     for (ix, stage) in std::mem::take(&mut log.stages).into_iter().enumerate() {
         let ix = ix as StageIx;
-        // Where a parent did not run in this job, another job's stage has made its output: adaptive
-        // execution makes a job of every stage, and caches and shuffles are used again.
+        // If a parent did not run in this job, a stage of another job produced its output: adaptive execution
+        // runs every stage as a job, and caches and shuffles are reused.
         let parent = |id: &u64| {
             let in_job = latest.get(id).filter(|(_, job)| *job == stage.job).map(|(ix, _)| *ix);
             let elsewhere = || log.rdd_of_stage.get(id).and_then(|rdd| computed.get(rdd)).copied();
@@ -271,7 +273,7 @@ fn application(log: &mut Log, clock: &Clock) -> Application {
     let settings = std::mem::take(&mut log.settings);
     let redaction = Redaction::of(&settings);
     if let Some(why) = &redaction.fell_back {
-        log.warnings.say(why.clone());
+        log.warnings.add(why.clone());
     }
     let start = std::mem::take(&mut log.start);
     let name_of = |key: &str| settings.get(key).cloned();

@@ -1,23 +1,21 @@
-//! What a log is compressed with, and how that is undone.
+//! Detection of a log's compression, and decompression.
 //!
-//! Found by the first bytes, never by the name: logs are renamed, `.gz` is given
-//! to what is not, and vendors have endings of their own. Spark's own framings
-//! of LZ4, LZF and Snappy are those of the Java libraries that it uses, not the
-//! standard ones; its zstd files are many frames one after another, since each
-//! flush ends one.
+//! The codec is detected by the first bytes, not by the name: logs get renamed, `.gz` files are not always
+//! gzip, and vendors use their own extensions. Spark frames LZ4, LZF and Snappy as its Java libraries do, not
+//! by the standard formats. Its zstd files consist of many frames, since each flush ends a frame.
 //!
-//! All of it streams, in memory that does not depend on what the bytes claim.
+//! Decompression is streaming, and its memory does not depend on lengths that the input claims.
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 
-/// How a log is compressed.
+/// The compression of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Codec {
-    /// Not at all.
+    /// Uncompressed.
     Plain,
-    /// gzip, one member or several.
+    /// gzip with one or more members.
     Gzip,
-    /// zstd, one frame or many.
+    /// zstd with one or more frames.
     Zstd,
     /// lz4-java's `LZ4BlockOutputStream`.
     Lz4,
@@ -27,22 +25,21 @@ pub enum Codec {
     Snappy,
 }
 
-/// Bytes that [`Codec::of`] looks at.
+/// Number of bytes that [`Codec::of`] inspects.
 const MAGIC_BYTES: usize = 8;
-/// Largest chunk of Snappy or LZ4 that is believed: lz4-java's largest block.
-/// Spark writes chunks of 32 kB.
+/// Maximum size of a Snappy or LZ4 chunk: lz4-java's largest block. Spark writes chunks of 32 kB.
 const MAX_CHUNK_BYTES: usize = 32 << 20;
 
 const LZ4_MAGIC: &[u8] = b"LZ4Block";
 const SNAPPY_MAGIC: &[u8] = b"\x82SNAPPY\0";
 
 impl Codec {
-    /// What a log that begins with `start` is compressed with.
+    /// Detects the codec of a log that begins with `start`.
     pub fn of(start: &[u8]) -> Codec {
         match start {
             [0x1f, 0x8b, ..] => Codec::Gzip,
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Codec::Zstd,
-            // A skippable frame, which may stand before others.
+            // A skippable frame, which may precede others.
             [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Codec::Zstd,
             [b'Z', b'V', 0 | 1, ..] => Codec::Lzf,
             _ if start.starts_with(LZ4_MAGIC) => Codec::Lz4,
@@ -52,11 +49,11 @@ impl Codec {
     }
 }
 
-/// Finds the codec and undoes it. A log that is cut gives what is whole, then
-/// [`io::ErrorKind::UnexpectedEof`].
+/// Detects the codec and returns a decompressing reader. The reader of a truncated log returns the complete
+/// part, then [`io::ErrorKind::UnexpectedEof`].
 ///
 /// # Errors
-/// When the first bytes cannot be read.
+/// Fails if the first bytes cannot be read.
 pub fn open<'a>(mut reader: impl Read + 'a) -> io::Result<(Codec, Box<dyn Read + 'a>)> {
     let mut start = Vec::with_capacity(MAGIC_BYTES);
     reader.by_ref().take(MAGIC_BYTES as u64).read_to_end(&mut start)?;
@@ -73,10 +70,10 @@ pub fn open<'a>(mut reader: impl Read + 'a) -> io::Result<(Codec, Box<dyn Read +
     Ok((codec, decoded))
 }
 
-/// Reads one chunk from `.0`, leaves it decompressed in `.1`; false at the end.
+/// Reads and decompresses one chunk into the vector; returns false at the end.
 type NextChunk<R> = fn(&mut BufReader<R>, &mut Vec<u8>) -> io::Result<bool>;
 
-/// A sequence of compressed chunks, as one stream.
+/// A reader of a sequence of compressed chunks.
 struct Chunked<R: Read> {
     reader: BufReader<R>,
     next: NextChunk<R>,
@@ -105,10 +102,10 @@ impl<R: Read> Read for Chunked<R> {
     }
 }
 
-/// Header of 21 bytes: magic, token (method and block size), lengths compressed
-/// and original, checksum; all little-endian. The checksum is not compared: a
-/// damaged block hardly ever decompresses to its length, and then its lines say
-/// so. A block of no bytes ends a stream; another may follow.
+/// Reads an LZ4 block. Its header of 21 bytes has the magic, a token (method and block size), the
+/// compressed and the original length, and a checksum, all little-endian. The checksum is not verified:
+/// damaged blocks rarely decompress to their length, and those that do produce malformed lines. An empty
+/// block ends a stream, which another may follow.
 fn lz4_block<R: Read>(reader: &mut BufReader<R>, into: &mut Vec<u8>) -> io::Result<bool> {
     const RAW: u8 = 0x10;
     const COMPRESSED: u8 = 0x20;
@@ -118,7 +115,7 @@ fn lz4_block<R: Read>(reader: &mut BufReader<R>, into: &mut Vec<u8>) -> io::Resu
         }
         let header: [u8; 21] = exactly(reader)?;
         if !header.starts_with(LZ4_MAGIC) {
-            return Err(damaged("an LZ4 block without its magic"));
+            return Err(damaged("LZ4 block has no magic number"));
         }
         let length =
             |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
@@ -127,7 +124,7 @@ fn lz4_block<R: Read>(reader: &mut BufReader<R>, into: &mut Vec<u8>) -> io::Resu
             continue;
         }
         if original > MAX_CHUNK_BYTES || compressed > MAX_CHUNK_BYTES + MAX_CHUNK_BYTES / 128 {
-            return Err(damaged("an LZ4 block of more than 32 MiB"));
+            return Err(damaged("LZ4 block exceeds 32 MiB"));
         }
         match header[8] & 0xf0 {
             RAW => take(reader, compressed, into)?,
@@ -137,23 +134,23 @@ fn lz4_block<R: Read>(reader: &mut BufReader<R>, into: &mut Vec<u8>) -> io::Resu
                 into.resize(original, 0);
                 let written = lz4_flex::block::decompress_into(&block, into);
                 if written.ok() != Some(original) {
-                    return Err(damaged("an LZ4 block that does not decompress to its length"));
+                    return Err(damaged("LZ4 block does not decompress to its length"));
                 }
             }
-            _ => return Err(damaged("an LZ4 block of unknown method")),
+            _ => return Err(damaged("LZ4 block has an unknown compression method")),
         }
         return Ok(true);
     }
 }
 
-/// `ZV`, type (0: as it is, 1: compressed), lengths in two bytes, big-endian.
+/// Reads an LZF chunk: `ZV`, a type (0: stored, 1: compressed), and big-endian lengths of two bytes.
 fn lzf_chunk<R: Read>(reader: &mut BufReader<R>, into: &mut Vec<u8>) -> io::Result<bool> {
     if reader.fill_buf()?.is_empty() {
         return Ok(false);
     }
     let [z, v, method, high, low] = exactly(reader)?;
     if [z, v] != *b"ZV" || method > 1 {
-        return Err(damaged("an LZF chunk without its magic"));
+        return Err(damaged("LZF chunk has no magic number"));
     }
     let length = usize::from(u16::from_be_bytes([high, low]));
     if method == 0 {
@@ -165,13 +162,13 @@ fn lzf_chunk<R: Read>(reader: &mut BufReader<R>, into: &mut Vec<u8>) -> io::Resu
     take(reader, length, &mut chunk)?;
     match lzf::decompress(&chunk, original) {
         Ok(decompressed) if decompressed.len() == original => *into = decompressed,
-        _ => return Err(damaged("an LZF chunk that does not decompress to its length")),
+        _ => return Err(damaged("LZF chunk does not decompress to its length")),
     }
     Ok(true)
 }
 
-/// After a header of 16 bytes (which may come again), chunks of raw Snappy, each
-/// behind its length, big-endian.
+/// Reads a Snappy chunk. A header of 16 bytes, which may be repeated, is followed by raw Snappy chunks, each
+/// preceded by its big-endian length.
 fn snappy_chunk<R: Read>(reader: &mut BufReader<R>, into: &mut Vec<u8>) -> io::Result<bool> {
     loop {
         if reader.fill_buf()?.is_empty() {
@@ -181,23 +178,23 @@ fn snappy_chunk<R: Read>(reader: &mut BufReader<R>, into: &mut Vec<u8>) -> io::R
         if SNAPPY_MAGIC.starts_with(&head) {
             let rest: [u8; 12] = exactly(reader)?;
             if rest[..4] != SNAPPY_MAGIC[4..] {
-                return Err(damaged("a Snappy header that is none"));
+                return Err(damaged("invalid Snappy header"));
             }
             continue;
         }
         let length = u32::from_be_bytes(head) as usize;
         if length > MAX_CHUNK_BYTES {
-            return Err(damaged("a Snappy chunk of more than 32 MiB"));
+            return Err(damaged("Snappy chunk exceeds 32 MiB"));
         }
         let mut chunk = Vec::new();
         take(reader, length, &mut chunk)?;
         let original = snap::raw::decompress_len(&chunk).unwrap_or(usize::MAX);
         if original > MAX_CHUNK_BYTES {
-            return Err(damaged("a Snappy chunk of more than 32 MiB"));
+            return Err(damaged("Snappy chunk exceeds 32 MiB"));
         }
         into.resize(original, 0);
         if snap::raw::Decoder::new().decompress(&chunk, into) != Ok(original) {
-            return Err(damaged("a Snappy chunk that does not decompress"));
+            return Err(damaged("cannot decompress a Snappy chunk"));
         }
         if original > 0 {
             return Ok(true);
@@ -211,7 +208,7 @@ fn exactly<const N: usize>(reader: &mut impl Read) -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// Appends exactly `length` bytes; memory grows with what is there, not with `length`.
+/// Appends exactly `length` bytes. Memory grows with the bytes read, not with `length`.
 fn take(reader: &mut impl Read, length: usize, into: &mut Vec<u8>) -> io::Result<()> {
     let read = reader.take(length as u64).read_to_end(into)?;
     if read < length {
@@ -265,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn each_codec_is_found_and_undone_also_where_streams_follow_one_another() {
+    fn each_codec_is_detected_and_reads_concatenated_streams() {
         let text = b"{\"Event\":\"SparkListenerLogStart\"}\n".repeat(40);
         let zstd = zstd::encode_all(&text[..], 3).expect("compressed");
         for (codec, once, tail) in [
@@ -282,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_gives_what_is_whole() {
+    fn truncated_stream_returns_its_complete_chunks() {
         let text = b"0123456789abcdef\n".repeat(2000);
         for bytes in [lz4(&text), snappy(&text)] {
             let twice = [&bytes[..], &bytes[..bytes.len() - 1]].concat();
@@ -296,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_lie_take_no_memory() {
+    fn false_lengths_are_rejected_without_allocating() {
         let mut lying = SNAPPY_MAGIC.to_vec();
         lying.extend([0, 0, 0, 1, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 0]);
         assert_eq!(read(&lying).1.map_err(|e| e.kind()), Err(io::ErrorKind::InvalidData));

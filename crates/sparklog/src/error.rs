@@ -1,28 +1,27 @@
-//! Why a log could not be read at all. What is wrong with parts of one is said
-//! in its trace's warnings instead.
+//! Errors for logs that cannot be read at all. Partial damage becomes a warning in the trace instead.
 
 use std::{fmt, io};
 
-/// Why there is no trace. Every message says what, where, and the way out.
+/// An error that prevents reading a log.
 #[derive(Debug)]
 pub enum Error {
     /// The first bytes of a part could not be read.
     Io {
-        /// The part.
+        /// Name of the part.
         name: String,
-        /// What the system said.
+        /// The underlying error.
         source: io::Error,
     },
-    /// It is cut or damaged before its first event.
-    Cut {
-        /// Which part, and where.
+    /// The log is truncated or damaged before its first event.
+    Truncated {
+        /// The part and the position of the damage.
         why: String,
     },
-    /// Nothing in it is an event of Spark.
+    /// The input contains no Spark events.
     NotAnEventLog {
-        /// The part that the log begins with.
+        /// Name of the first part.
         name: String,
-        /// What it holds instead.
+        /// What the input contains instead.
         why: String,
     },
 }
@@ -33,14 +32,14 @@ impl fmt::Display for Error {
             Error::Io { name, source } => {
                 write!(f, "cannot read {name}: {source}; check the path and its permissions")
             }
-            Error::Cut { why } => write!(
+            Error::Truncated { why } => write!(
                 f,
-                "cannot read an event of Spark: {why}; copy the log again, or wait until Spark has written more"
+                "cannot read any Spark event: {why}; copy the log again, or wait until Spark has written more"
             ),
             Error::NotAnEventLog { name, why } => write!(
                 f,
-                "{name} is not a Spark event log: {why}; pass what Spark wrote to spark.eventLog.dir, \
-                 or a trace that `pellucid sql --trace` wrote"
+                "{name} is not a Spark event log: {why}; pass a log from spark.eventLog.dir, or a trace from \
+                 `pellucid sql --trace`"
             ),
         }
     }
@@ -50,7 +49,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Error::Io { source, .. } => Some(source),
-            Error::Cut { .. } | Error::NotAnEventLog { .. } => None,
+            Error::Truncated { .. } | Error::NotAnEventLog { .. } => None,
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The escapes of JSON's texts.
+//! Escape sequences of JSON strings.
 
 use std::borrow::Cow;
 
-/// A text with its escapes resolved. What is no valid escape, or no UTF-8, is
-/// replaced by `U+FFFD`: a name may be damaged, the event still counts.
+/// Resolves the escapes of a string. Invalid escapes and invalid UTF-8 become `U+FFFD`, so that a damaged
+/// name does not discard its event.
 pub fn unescaped(raw: &[u8]) -> Cow<'_, str> {
     if !raw.contains(&b'\\') {
         return String::from_utf8_lossy(raw);
@@ -23,7 +23,7 @@ pub fn unescaped(raw: &[u8]) -> Cow<'_, str> {
     Cow::Owned(String::from_utf8_lossy(&out).into_owned())
 }
 
-/// The character of the escape that `raw` begins with, and the escape's length.
+/// Returns the character of the escape at the start of `raw`, and the escape's length.
 fn escape(raw: &[u8]) -> (char, usize) {
     let simple = match raw.get(1) {
         Some(b'n') => '\n',
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn broken_escapes_damage_a_name_and_nothing_else() {
+    fn invalid_escapes_become_replacement_characters() {
         assert_eq!(unescaped(br"a\qb\u12"), "a\u{fffd}b\u{fffd}12");
         assert_eq!(unescaped(br"\ud83dx"), "\u{fffd}x");
         assert_eq!(unescaped(b"\xff"), "\u{fffd}");

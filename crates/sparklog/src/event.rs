@@ -1,21 +1,21 @@
-//! Every event but a task's end: what it is called, and the fields of those that
-//! are needed. Times are in milliseconds of Unix time.
+//! Parsers for all events but task ends: their names, and the fields that a trace needs. Times are Unix
+//! times in milliseconds.
 
 use std::borrow::Cow;
 
-use crate::scan::{Bad, Raw, Scanner};
+use crate::scan::{Malformed, Raw, Scanner};
 use crate::task::time;
 
-/// Name of the event of a line, as `SparkListenerTaskEnd` or
-/// `org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart`; `None`
-/// for an object that is no event. Spark writes it first, others may not.
+/// Returns the name of a line's event, such as `SparkListenerTaskEnd` or
+/// `org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart`, or `None` if the object is not an
+/// event. Spark writes the name first; other writers may not.
 ///
 /// # Errors
-/// When the line is no JSON object.
-pub fn name(line: &[u8]) -> Result<Option<Cow<'_, [u8]>>, Bad> {
+/// Fails if the line is not a JSON object.
+pub fn name(line: &[u8]) -> Result<Option<Cow<'_, [u8]>>, Malformed> {
     const FIRST: &[u8] = b"{\"Event\":\"";
     if let Some(rest) = line.strip_prefix(FIRST) {
-        let end = memchr::memchr2(b'"', b'\\', rest).ok_or(Bad { at: line.len() })?;
+        let end = memchr::memchr2(b'"', b'\\', rest).ok_or(Malformed { offset: line.len() })?;
         if rest[end] == b'"' {
             return Ok(Some(Cow::Borrowed(&rest[..end])));
         }
@@ -31,18 +31,18 @@ pub fn name(line: &[u8]) -> Result<Option<Cow<'_, [u8]>>, Bad> {
     Ok(found.map(|name| Cow::Owned(name.into_owned().into_bytes())))
 }
 
-/// `SparkListenerTaskEnd` of a name with its package.
+/// Strips the package from an event's name.
 pub fn short(name: &[u8]) -> &[u8] {
     memchr::memrchr(b'.', name).map_or(name, |dot| &name[dot + 1..])
 }
 
-/// Whether an event, by its short name, is one that Spark or a vendor of it logs.
+/// Returns whether a short name is that of an event of Spark or one of its vendors.
 pub fn is_spark(short: &[u8]) -> bool {
-    let beginnings: [&[u8]; 3] = [b"SparkListener", b"StreamingQueryListener", b"DBCEventLogging"];
-    beginnings.iter().any(|beginning| short.starts_with(beginning))
+    let prefixes: [&[u8]; 3] = [b"SparkListener", b"StreamingQueryListener", b"DBCEventLogging"];
+    prefixes.iter().any(|prefix| short.starts_with(prefix))
 }
 
-/// `SparkListenerApplicationStart`.
+/// The fields of a `SparkListenerApplicationStart`.
 #[derive(Debug, Default)]
 pub struct ApplicationStart {
     pub name: Option<String>,
@@ -52,23 +52,23 @@ pub struct ApplicationStart {
     pub at_ms: Option<u64>,
 }
 
-/// `SparkListenerJobStart`.
+/// The fields of a `SparkListenerJobStart`.
 #[derive(Debug, Default)]
 pub struct JobStart {
     pub id: Option<u64>,
     pub submitted_ms: Option<u64>,
     pub stages: Vec<u64>,
-    /// What each of its stages computes: the stage, and the RDD that [`rdd`] gives.
+    /// For each stage, its id and the RDD that it computes, as returned by [`rdd`].
     pub rdds: Vec<(u64, u64)>,
-    /// Name of its last stage, which is what Spark calls the job.
+    /// Name of the last stage, which Spark uses as the job's name.
     pub name: Option<String>,
     pub description: Option<String>,
     pub execution: Option<u64>,
-    /// Settings of SQL that were changed for it.
+    /// SQL settings that were changed for this job.
     pub sql_settings: Vec<(String, String)>,
 }
 
-/// `Stage Info` of a stage's submission or completion.
+/// The `Stage Info` of a stage's submission or completion.
 #[derive(Debug, Default)]
 pub struct StageInfo {
     pub id: Option<u64>,
@@ -84,7 +84,7 @@ pub struct StageInfo {
     pub accumulators: Vec<u64>,
 }
 
-/// An executor or its block manager came or went.
+/// The addition or removal of an executor or its block manager.
 #[derive(Debug, Default)]
 pub struct ExecutorEvent {
     pub id: Vec<u8>,
@@ -95,7 +95,7 @@ pub struct ExecutorEvent {
     pub why: Option<String>,
 }
 
-/// An SQL execution started, or its plan changed.
+/// The start of an SQL execution, or a change of its plan.
 #[derive(Debug, Default)]
 pub struct Execution<'a> {
     pub id: Option<u64>,
@@ -106,21 +106,21 @@ pub struct Execution<'a> {
     pub sql_settings: Vec<(String, String)>,
 }
 
-/// Something that ended, and how.
+/// The end of a job, stage or SQL execution.
 #[derive(Debug, Default)]
-pub struct Ended {
+pub struct EndEvent {
     pub id: Option<u64>,
     pub at_ms: Option<u64>,
     pub failed: bool,
     pub error: Option<String>,
 }
 
-fn owned(scanner: &mut Scanner<'_>) -> Result<Option<String>, Bad> {
+fn owned(scanner: &mut Scanner<'_>) -> Result<Option<String>, Malformed> {
     Ok(scanner.text()?.map(Cow::into_owned))
 }
 
-/// Settings: an object of texts.
-pub fn settings(scanner: &mut Scanner<'_>, mut found: impl FnMut(String, String)) -> Result<(), Bad> {
+/// Reads an object of string settings.
+pub fn settings(scanner: &mut Scanner<'_>, mut found: impl FnMut(String, String)) -> Result<(), Malformed> {
     scanner.object_or_skip(|key, value| {
         if let Some(text) = value.text()? {
             found(crate::escape::unescaped(key).into_owned(), text.into_owned());
@@ -130,15 +130,18 @@ pub fn settings(scanner: &mut Scanner<'_>, mut found: impl FnMut(String, String)
 }
 
 /// Reads a `SparkListenerEnvironmentUpdate`.
-pub fn environment(scanner: &mut Scanner<'_>, mut found: impl FnMut(String, String)) -> Result<(), Bad> {
+pub fn environment(
+    scanner: &mut Scanner<'_>,
+    mut found: impl FnMut(String, String),
+) -> Result<(), Malformed> {
     scanner.object(|key, value| match key {
         b"Spark Properties" => settings(value, &mut found),
         _ => value.skip(),
     })
 }
 
-/// Reads the text of one field of an event.
-pub fn field(scanner: &mut Scanner<'_>, wanted: &[u8]) -> Result<Option<String>, Bad> {
+/// Reads one string field of an event.
+pub fn field(scanner: &mut Scanner<'_>, wanted: &[u8]) -> Result<Option<String>, Malformed> {
     let mut found = None;
     scanner.object(|key, value| {
         if key == wanted {
@@ -151,8 +154,8 @@ pub fn field(scanner: &mut Scanner<'_>, wanted: &[u8]) -> Result<Option<String>,
     Ok(found)
 }
 
-/// Reads the time of an event of the application or of a block manager.
-pub fn timestamp(scanner: &mut Scanner<'_>) -> Result<Option<u64>, Bad> {
+/// Reads the `Timestamp` of an event.
+pub fn timestamp(scanner: &mut Scanner<'_>) -> Result<Option<u64>, Malformed> {
     let mut found = None;
     scanner.object(|key, value| {
         if key == b"Timestamp" {
@@ -165,8 +168,8 @@ pub fn timestamp(scanner: &mut Scanner<'_>) -> Result<Option<u64>, Bad> {
     Ok(found)
 }
 
-/// Reads a [`ApplicationStart`].
-pub fn application_start(scanner: &mut Scanner<'_>) -> Result<ApplicationStart, Bad> {
+/// Reads an [`ApplicationStart`].
+pub fn application_start(scanner: &mut Scanner<'_>) -> Result<ApplicationStart, Malformed> {
     let mut start = ApplicationStart::default();
     scanner.object(|key, value| {
         match key {
@@ -183,7 +186,7 @@ pub fn application_start(scanner: &mut Scanner<'_>) -> Result<ApplicationStart, 
 }
 
 /// Reads a [`JobStart`].
-pub fn job_start(scanner: &mut Scanner<'_>) -> Result<JobStart, Bad> {
+pub fn job_start(scanner: &mut Scanner<'_>) -> Result<JobStart, Malformed> {
     let mut job = JobStart::default();
     let mut last = None;
     scanner.object(|key, value| {
@@ -221,9 +224,9 @@ pub fn job_start(scanner: &mut Scanner<'_>) -> Result<JobStart, Bad> {
     Ok(job)
 }
 
-/// What a stage computes: the first of its RDDs is its own, the others are what that is made of. A
-/// stage that was planned again for the same data has another number and the same RDD.
-fn rdd(scanner: &mut Scanner<'_>) -> Result<Option<u64>, Bad> {
+/// Returns the RDD that a stage computes, which is the first in its list; the others are that RDD's
+/// ancestors. A stage that is planned again for the same data has a new id but the same RDD.
+fn rdd(scanner: &mut Scanner<'_>) -> Result<Option<u64>, Malformed> {
     let mut own = None;
     let mut is_first = true;
     scanner.array_or_skip(|info| {
@@ -241,7 +244,7 @@ fn rdd(scanner: &mut Scanner<'_>) -> Result<Option<u64>, Bad> {
     Ok(own)
 }
 
-fn job_properties(scanner: &mut Scanner<'_>, job: &mut JobStart) -> Result<(), Bad> {
+fn job_properties(scanner: &mut Scanner<'_>, job: &mut JobStart) -> Result<(), Malformed> {
     scanner.object_or_skip(|key, value| {
         match key {
             b"spark.sql.execution.id" => job.execution = value.number()?,
@@ -260,7 +263,7 @@ fn job_properties(scanner: &mut Scanner<'_>, job: &mut JobStart) -> Result<(), B
 }
 
 /// Reads a stage's submission or completion.
-pub fn stage(scanner: &mut Scanner<'_>) -> Result<StageInfo, Bad> {
+pub fn stage(scanner: &mut Scanner<'_>) -> Result<StageInfo, Malformed> {
     let mut stage = StageInfo::default();
     scanner.object(|key, value| match key {
         b"Stage Info" => stage_info(value, &mut stage),
@@ -269,7 +272,7 @@ pub fn stage(scanner: &mut Scanner<'_>) -> Result<StageInfo, Bad> {
     Ok(stage)
 }
 
-fn stage_info(scanner: &mut Scanner<'_>, stage: &mut StageInfo) -> Result<(), Bad> {
+fn stage_info(scanner: &mut Scanner<'_>, stage: &mut StageInfo) -> Result<(), Malformed> {
     scanner.object_or_skip(|key, value| {
         match key {
             b"Stage ID" => stage.id = value.number()?,
@@ -301,8 +304,8 @@ fn stage_info(scanner: &mut Scanner<'_>, stage: &mut StageInfo) -> Result<(), Ba
 }
 
 /// Reads a `SparkListenerJobEnd`.
-pub fn job_end(scanner: &mut Scanner<'_>) -> Result<Ended, Bad> {
-    let mut end = Ended::default();
+pub fn job_end(scanner: &mut Scanner<'_>) -> Result<EndEvent, Malformed> {
+    let mut end = EndEvent::default();
     scanner.object(|key, value| {
         match key {
             b"Job ID" => end.id = value.number()?,
@@ -329,7 +332,7 @@ pub fn job_end(scanner: &mut Scanner<'_>) -> Result<Ended, Bad> {
 }
 
 /// Reads an `ExecutorAdded`, `ExecutorRemoved`, `BlockManagerAdded` or `BlockManagerRemoved`.
-pub fn executor(scanner: &mut Scanner<'_>) -> Result<ExecutorEvent, Bad> {
+pub fn executor(scanner: &mut Scanner<'_>) -> Result<ExecutorEvent, Malformed> {
     let mut event = ExecutorEvent::default();
     let e = &mut event;
     scanner.object(|key, value| {
@@ -361,8 +364,8 @@ pub fn executor(scanner: &mut Scanner<'_>) -> Result<ExecutorEvent, Bad> {
     Ok(event)
 }
 
-/// Reads a `SparkListenerResourceProfileAdded`: its id, and the cores that a task takes.
-pub fn resource_profile(scanner: &mut Scanner<'_>) -> Result<(Option<u64>, Option<f64>), Bad> {
+/// Reads a `SparkListenerResourceProfileAdded`: its id, and the number of cores for each task.
+pub fn resource_profile(scanner: &mut Scanner<'_>) -> Result<(Option<u64>, Option<f64>), Malformed> {
     let (mut id, mut cpus) = (None, None);
     scanner.object(|key, value| {
         match key {
@@ -386,8 +389,8 @@ pub fn resource_profile(scanner: &mut Scanner<'_>) -> Result<(Option<u64>, Optio
     Ok((id, cpus))
 }
 
-/// Reads an SQL execution's start, or an adaptive change of its plan.
-pub fn execution<'a>(scanner: &mut Scanner<'a>) -> Result<Execution<'a>, Bad> {
+/// Reads the start of an SQL execution, or an adaptive change of its plan.
+pub fn execution<'a>(scanner: &mut Scanner<'a>) -> Result<Execution<'a>, Malformed> {
     let mut execution = Execution::default();
     scanner.object(|key, value| {
         match key {
@@ -404,9 +407,9 @@ pub fn execution<'a>(scanner: &mut Scanner<'a>) -> Result<Execution<'a>, Bad> {
     Ok(execution)
 }
 
-/// Reads an SQL execution's end.
-pub fn execution_end(scanner: &mut Scanner<'_>) -> Result<Ended, Bad> {
-    let mut end = Ended::default();
+/// Reads the end of an SQL execution.
+pub fn execution_end(scanner: &mut Scanner<'_>) -> Result<EndEvent, Malformed> {
+    let mut end = EndEvent::default();
     scanner.object(|key, value| {
         match key {
             b"executionId" => end.id = value.number()?,

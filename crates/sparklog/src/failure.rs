@@ -1,37 +1,37 @@
-//! Why a task did not end well, from what Spark says of it.
+//! Classification of task failures by Spark's end reasons.
 
 use pellucid_trace::Failure;
 
-use crate::scan::{Bad, Scanner};
+use crate::scan::{Malformed, Scanner};
 use crate::text;
 
-/// Longest text of a failure that is kept.
+/// Maximum length of an error message.
 const MAX_ERROR_CHARS: usize = 200;
 
-/// How a task ended.
+/// The result of a task.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// It did what it was for.
+pub enum TaskResult {
+    /// The task succeeded.
     #[default]
-    Well,
-    /// It had; now its output was lost.
+    Succeeded,
+    /// The task had succeeded, but its output was lost later.
     OutputLost,
-    /// It did not.
+    /// The task failed or was stopped.
     Failed(Failure),
 }
 
-/// Reads a `Task End Reason`: how the task ended, and in what words if not well.
+/// Reads a `Task End Reason`: the task's result, and the error message if it failed.
 ///
 /// # Errors
-/// When there is no value here.
-pub fn reason(scanner: &mut Scanner<'_>) -> Result<(Ended, Option<String>), Bad> {
+/// Fails if there is no value at this position.
+pub fn reason(scanner: &mut Scanner<'_>) -> Result<(TaskResult, Option<String>), Malformed> {
     let mut reason = &b""[..];
-    let (mut class, mut words) = (None, None);
+    let (mut class, mut message) = (None, None);
     scanner.object_or_skip(|key, value| {
         match key {
             b"Reason" => reason = value.raw_text()?.unwrap_or_default(),
             b"Class Name" => class = value.text()?,
-            b"Description" | b"Message" | b"Loss Reason" | b"Kill Reason" => words = value.text()?,
+            b"Description" | b"Message" | b"Loss Reason" | b"Kill Reason" => message = value.text()?,
             _ => value.skip()?,
         }
         Ok(())
@@ -39,13 +39,13 @@ pub fn reason(scanner: &mut Scanner<'_>) -> Result<(Ended, Option<String>), Bad>
     let out_of_memory = |text: &str| {
         ["OutOfMemory", "exceeding memory limits", "exceeding physical memory limits", "OOMKilled"]
             .iter()
-            .any(|sign| text.contains(sign))
+            .any(|marker| text.contains(marker))
     };
-    let told = class.as_deref().into_iter().chain(words.as_deref());
-    let memory = told.into_iter().any(out_of_memory);
+    let texts = class.as_deref().into_iter().chain(message.as_deref());
+    let memory = texts.into_iter().any(out_of_memory);
     let failure = match reason {
-        b"Success" | b"" => return Ok((Ended::Well, None)),
-        b"Resubmitted" => return Ok((Ended::OutputLost, None)),
+        b"Success" | b"" => return Ok((TaskResult::Succeeded, None)),
+        b"Resubmitted" => return Ok((TaskResult::OutputLost, None)),
         b"FetchFailed" => Failure::FetchFailed,
         b"TaskKilled" => Failure::Killed,
         b"TaskCommitDenied" => Failure::CommitDenied,
@@ -54,12 +54,12 @@ pub fn reason(scanner: &mut Scanner<'_>) -> Result<(Ended, Option<String>), Bad>
         b"ExecutorLostFailure" => Failure::ExecutorLost,
         _ => Failure::Other,
     };
-    let words = words.as_deref().map(text::first_line).filter(|line| !line.is_empty());
-    let said = match (class.as_deref(), words) {
-        (Some(class), Some(words)) if !words.starts_with(class) => format!("{class}: {words}"),
-        (_, Some(words)) => words.to_owned(),
+    let message = message.as_deref().map(text::first_line).filter(|line| !line.is_empty());
+    let error = match (class.as_deref(), message) {
+        (Some(class), Some(message)) if !message.starts_with(class) => format!("{class}: {message}"),
+        (_, Some(message)) => message.to_owned(),
         (Some(class), None) => class.to_owned(),
         (None, None) => String::from_utf8_lossy(reason).into_owned(),
     };
-    Ok((Ended::Failed(failure), Some(text::clipped(&said, MAX_ERROR_CHARS))))
+    Ok((TaskResult::Failed(failure), Some(text::clipped(&error, MAX_ERROR_CHARS))))
 }

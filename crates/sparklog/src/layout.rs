@@ -1,4 +1,4 @@
-//! Which files make up which log, and in which order.
+//! The layout of logs: which files belong to which log, and in which order.
 //!
 //! | layout | files |
 //! |---|---|
@@ -7,9 +7,8 @@
 //! | Spark 1.2 | a folder of `EVENT_LOG_1`, `SPARK_VERSION_1.2.0`, `APPLICATION_COMPLETE` |
 //! | Databricks | a folder of `eventlog-2021-06-15--15-00.gz` and so on, and `eventlog`, the newest |
 //!
-//! Numbers of rolling files count as numbers; a compacted one stands for all up
-//! to its own. This works on names, so that it serves local folders
-//! ([`local`]) and object stores ([`logs`]) alike.
+//! Rolling files are ordered by number. A compacted file replaces all files up to its number. The layout is
+//! derived from names alone, so it works for local folders ([`local`]) and object stores ([`logs`]) alike.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,21 +17,21 @@ use std::path::Path;
 /// The files of one application's log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogFiles {
-    /// Its file or its folder.
+    /// Path of the file or folder.
     pub name: String,
-    /// Its parts, first to last.
+    /// Paths of the parts, in order.
     pub parts: Vec<String>,
-    /// What is odd about them, in words.
+    /// Warnings about missing or duplicate parts.
     pub warnings: Vec<String>,
 }
 
-/// Deepest folder below the one that was asked for.
+/// Maximum depth of folders below the given path.
 const MAX_DEPTH: u32 = 16;
 
-/// The logs at a local path: a file, a log's folder, or a folder of logs.
+/// Returns the logs at a local path, which may be a file, a log's folder, or a folder of logs.
 ///
 /// # Errors
-/// When the path, or a folder below it, cannot be read.
+/// Fails if the path, or a folder below it, cannot be read.
 pub fn local(path: &Path) -> io::Result<Vec<LogFiles>> {
     let name = path.to_string_lossy().into_owned();
     if !std::fs::metadata(path)?.is_dir() {
@@ -46,7 +45,7 @@ pub fn local(path: &Path) -> io::Result<Vec<LogFiles>> {
 fn walk(folder: &Path, depth: u32, files: &mut Vec<String>) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
-        // A link that leads nowhere is no part of any log.
+        // Dangling links are ignored.
         match std::fs::metadata(&path) {
             Ok(found) if found.is_dir() && depth < MAX_DEPTH => walk(&path, depth + 1, files)?,
             Ok(found) if found.is_file() => files.push(path.to_string_lossy().into_owned()),
@@ -56,7 +55,7 @@ fn walk(folder: &Path, depth: u32, files: &mut Vec<String>) -> io::Result<()> {
     Ok(())
 }
 
-/// The logs among files, given by their paths with `/` between folders.
+/// Returns the logs among files. Paths are separated by `/`.
 pub fn logs(files: impl IntoIterator<Item = String>) -> Vec<LogFiles> {
     let mut folders: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for file in files {
@@ -85,7 +84,7 @@ fn in_folder(folder: &str, mut names: Vec<String>) -> Vec<LogFiles> {
         return one(names.iter().filter(|name| name.starts_with("EVENT_LOG_")).collect(), Vec::new());
     }
     if any(is_databricks) {
-        // By date; `eventlog` itself is the newest.
+        // Ordered by date; `eventlog` itself is the newest.
         let mut parts: Vec<&String> = names.iter().filter(|name| is_databricks(name)).collect();
         parts.sort_by_key(|name| (!name.starts_with("eventlog-"), *name));
         return one(parts, Vec::new());
@@ -94,7 +93,7 @@ fn in_folder(folder: &str, mut names: Vec<String>) -> Vec<LogFiles> {
     names.iter().filter(|name| !is_marker(name)).map(single).collect()
 }
 
-/// Number of a rolling file, and whether it stands for those before it.
+/// Returns the number of a rolling file, and whether it is compacted.
 fn rolled(name: &str) -> Option<(u64, bool)> {
     let (number, rest) = name.strip_prefix("events_")?.split_once('_')?;
     Some((number.parse().ok()?, rest.ends_with(".compact")))
@@ -126,17 +125,17 @@ fn rolling(names: &[String]) -> (Vec<&String>, Vec<String>) {
     let mut warnings = Vec::new();
     if compacted.is_some() {
         warnings.push(
-            "the log is compacted: Spark dropped events of jobs that had ended from its oldest parts"
+            "the log is compacted: Spark dropped the events of finished jobs from its oldest parts"
                 .to_owned(),
         );
     }
     let begins = parts.first().map_or(1, |part| part.0);
     if begins > 1 && compacted.is_none() {
-        warnings.push(format!("the log begins with part {begins}: what came before is not there"));
+        warnings.push(format!("the log begins with part {begins}: earlier parts are missing"));
     }
     for pair in parts.windows(2) {
         if pair[0].0 == pair[1].0 {
-            warnings.push(format!("part {} is there twice", pair[0].0));
+            warnings.push(format!("part {} exists twice", pair[0].0));
         } else if pair[0].0 + 1 != pair[1].0 {
             warnings.push(format!("parts between {} and {} are missing", pair[0].0, pair[1].0));
         }
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn rolling_parts_count_as_numbers() {
+    fn rolling_parts_are_ordered_by_number() {
         let files =
             ["d/events_10_a", "d/events_2_a.zstd", "d/events_1_a", "d/appstatus_a.inprogress", "d/.x.crc"];
         assert_eq!(found(&files), one("d", &["events_1_a", "events_2_a.zstd", "events_10_a"]));
@@ -167,18 +166,18 @@ mod tests {
     }
 
     #[test]
-    fn a_compacted_part_stands_for_those_before_it() {
+    fn compacted_part_replaces_earlier_parts() {
         let files = ["d/events_1_a", "d/events_2_a", "d/events_2_a.compact", "d/events_3_a", "d/appstatus_a"];
         assert_eq!(found(&files), one("d", &["events_2_a.compact", "events_3_a"]));
     }
 
     #[test]
-    fn an_application_that_died_at_once_is_one_without_parts() {
+    fn application_without_events_has_no_parts() {
         assert_eq!(found(&["d/appstatus_a.inprogress"]), one("d", &[]));
     }
 
     #[test]
-    fn folders_of_spark_1_2_and_of_databricks() {
+    fn folders_of_spark_1_2_and_databricks_are_one_log() {
         let old = ["d/EVENT_LOG_1", "d/SPARK_VERSION_1.2.0", "d/APPLICATION_COMPLETE"];
         assert_eq!(found(&old), one("d", &["EVENT_LOG_1"]));
         let new = ["d/eventlog", "d/eventlog-2021-06-15--15-00.gz", "d/eventlog-2021-06-14--01-00.gz"];
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_logs_is_as_many_logs() {
+    fn folder_of_logs_is_split_into_logs() {
         let files = ["l/app-1", "l/app-2.lz4", "l/.app-1.crc", "l/eventlog_v2_x/events_1_x", "l/_SUCCESS"];
         let names: Vec<String> = found(&files).into_iter().map(|log| log.0).collect();
         assert_eq!(names, ["l/app-1", "l/app-2.lz4", "l/eventlog_v2_x"]);

@@ -1,18 +1,16 @@
-//! Spark event logs in, trace out.
+//! Reads Spark event logs into traces.
 //!
-//! A Spark application logs its events as lines of JSON, compressed or not, in
-//! one file or many. This crate reads what Spark 1.2 to 4.x and its vendors wrote
-//! and makes the same trace of it that every other producer writes: executors as
-//! resources of kind `slots`, tasks as pipelined tasks. What Spark did not record
-//! is absent from the trace, never zero.
+//! A Spark application logs its events as lines of JSON, compressed or not, in one or more files. This crate
+//! reads the logs of Spark 1.2 to 4.x and its vendors. The resulting [`Trace`](pellucid_trace::Trace) has the
+//! same format as that of other producers: executors are resources of kind `slots`, and tasks are pipelined
+//! tasks. Values that Spark did not record are absent from the trace, never zero.
 //!
-//! One pass, in memory that grows with tasks by well under a hundred bytes each:
+//! A log is read in one pass, with less than 200 bytes of memory for each task:
 //!
-//! 1. [`layout`] tells which files make up which application's log, in which order;
-//! 2. [`codec`] finds how a file is compressed, and undoes it;
-//! 3. lines are events; [`read`] takes the few dozen fields that matter from
-//!    each, and passes everything else unread;
-//! 4. at the end, names and times are resolved into a [`Trace`](pellucid_trace::Trace).
+//! 1. [`layout`] determines which files make up an application's log, and their order;
+//! 2. [`codec`] detects the compression of a file and decompresses it;
+//! 3. each line is an event; [`read`] extracts the few dozen fields that matter and skips the rest;
+//! 4. at the end, names and times are resolved into the trace.
 //!
 //! ```
 //! let log = br#"{"Event":"SparkListenerLogStart","Spark Version":"3.5.6"}
@@ -25,9 +23,8 @@
 //! # Ok::<(), pellucid_sparklog::Error>(())
 //! ```
 //!
-//! It judges nothing: what a trace means is the model's business. It opens no
-//! files by itself, so that a log may come from anywhere; [`layout`] needs names
-//! only.
+//! This crate does not analyse logs; that is the task of `pellucid-model`. It does not open files either, so
+//! that logs can come from anywhere, except that [`layout::local`] lists local folders.
 
 pub mod archive;
 mod build;

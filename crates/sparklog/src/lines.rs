@@ -1,70 +1,70 @@
-//! The lines of a log, in memory that is bounded whatever the log holds.
+//! A line reader with bounded memory.
 //!
-//! A line is an event. Plans of SQL executions make lines of megabytes; a line
-//! beyond [`MAX_LINE_BYTES`] is passed without being held, and said.
+//! Plans of SQL executions can make lines of several megabytes. A line beyond [`MAX_LINE_BYTES`] is skipped
+//! without being buffered, and reported.
 
 use std::io::{self, Read};
 
-/// Longest line that is read. Real ones stay under a tenth of it.
+/// Maximum length of a line. Lines of real logs stay below a tenth of it.
 pub const MAX_LINE_BYTES: usize = 64 << 20;
-/// A line that goes on for so long ends the reading: no log has such lines, and
-/// a few kilobytes of compressed bytes could otherwise keep us busy for hours.
+/// Length at which a line stops the reader. Real logs have no such lines, but a few kilobytes of compressed
+/// data could otherwise take hours to skip.
 const ENDLESS_LINE_BYTES: u64 = 8 << 30;
 const FIRST_BUFFER_BYTES: usize = 1 << 18;
 
-/// What was found.
+/// A line of a log.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line<'a> {
-    /// A line, without its end.
+    /// A complete line, without its terminator.
     Whole(&'a [u8]),
-    /// The last one, which has no end: cut, or its writer left it out.
-    Unended(&'a [u8]),
-    /// One that is too long; how long it is.
+    /// The last line, without a terminator: it may be truncated.
+    Unterminated(&'a [u8]),
+    /// A line that exceeds the limit, with its length.
     TooLong(u64),
 }
 
-/// Reads lines.
+/// A reader of lines.
 pub struct Lines<R> {
     reader: R,
     buffer: Vec<u8>,
-    /// What was read and not yet handed out is `buffer[begin..end]`.
+    /// Start of the unread bytes, which are `buffer[begin..end]`.
     begin: usize,
     end: usize,
-    /// Lines handed out.
+    /// Number of lines returned.
     pub lines: u64,
-    /// Bytes handed out, line ends included.
+    /// Number of bytes returned, including line terminators.
     pub bytes: u64,
 }
 
 impl<R: Read> Lines<R> {
-    /// Of `reader`.
+    /// Creates a reader of the lines of `reader`.
     pub fn new(reader: R) -> Lines<R> {
         Lines { reader, buffer: vec![0; FIRST_BUFFER_BYTES], begin: 0, end: 0, lines: 0, bytes: 0 }
     }
 
-    /// The next line; `None` at the end.
+    /// Returns the next line, or `None` at the end.
     ///
     /// # Errors
-    /// What the reader says, once all that came before it was handed out.
+    /// Returns errors of the reader, after all lines before it.
     pub fn next(&mut self) -> io::Result<Option<Line<'_>>> {
         let mut looked = 0;
         loop {
             let held = &self.buffer[self.begin..self.end];
             if let Some(at) = memchr::memchr(b'\n', &held[looked..]) {
-                return Ok(Some(Line::Whole(self.hand_out(looked + at, 1))));
+                return Ok(Some(Line::Whole(self.consume(looked + at, 1))));
             }
             looked = held.len();
             if looked >= MAX_LINE_BYTES {
                 return self.too_long().map(Some);
             }
             if self.fill()? == 0 {
-                let rest = self.hand_out(looked, 0);
-                return Ok(Some(Line::Unended(rest)).filter(|_| looked > 0));
+                let rest = self.consume(looked, 0);
+                return Ok(Some(Line::Unterminated(rest)).filter(|_| looked > 0));
             }
         }
     }
 
-    fn hand_out(&mut self, length: usize, ending: usize) -> &[u8] {
+    fn consume(&mut self, length: usize, ending: usize) -> &[u8] {
         let begin = self.begin;
         self.begin += length + ending;
         self.bytes += (length + ending) as u64;
@@ -72,7 +72,7 @@ impl<R: Read> Lines<R> {
         &self.buffer[begin..begin + length]
     }
 
-    /// Reads more behind what is held; how much came.
+    /// Reads more bytes into the buffer and returns their number.
     fn fill(&mut self) -> io::Result<usize> {
         if self.begin > 0 {
             self.buffer.copy_within(self.begin..self.end, 0);
@@ -93,7 +93,7 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// Passes the rest of a line of which a buffer is full.
+    /// Skips the rest of a line that fills the buffer.
     fn too_long(&mut self) -> io::Result<Line<'_>> {
         let mut length = 0;
         self.lines += 1;
@@ -111,7 +111,7 @@ impl<R: Read> Lines<R> {
         if length > ENDLESS_LINE_BYTES {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("line {} goes on for more than {ENDLESS_LINE_BYTES} bytes", self.lines),
+                format!("line {} exceeds {ENDLESS_LINE_BYTES} bytes", self.lines),
             ));
         }
         self.buffer.truncate(FIRST_BUFFER_BYTES.max(self.end));
@@ -124,7 +124,7 @@ impl<R: Read> Lines<R> {
 mod tests {
     use super::*;
 
-    /// Hands out its bytes in pieces of given lengths, over and over.
+    /// A reader that returns its bytes in pieces of a given length.
     struct Pieces<'a>(&'a [u8], usize);
 
     impl Read for Pieces<'_> {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_the_same_however_they_arrive() {
+    fn lines_do_not_depend_on_read_sizes() {
         let long = "y".repeat(FIRST_BUFFER_BYTES * 3);
         let text = format!("one\n\n{long}\ntwo\nrest");
         for piece in [1, 7, 4096, 1 << 20] {
@@ -146,7 +146,7 @@ mod tests {
             while let Some(line) = lines.next().expect("read") {
                 found.push(match line {
                     Line::Whole(line) => String::from_utf8_lossy(line).into_owned(),
-                    Line::Unended(line) => format!("{}…", String::from_utf8_lossy(line)),
+                    Line::Unterminated(line) => format!("{}…", String::from_utf8_lossy(line)),
                     Line::TooLong(length) => length.to_string(),
                 });
             }
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_beyond_the_limit_is_passed_and_not_held() {
+    fn line_beyond_the_limit_is_skipped_without_buffering() {
         let endless = io::repeat(b'x').take(3 * MAX_LINE_BYTES as u64);
         let mut lines = Lines::new(b"a\n".chain(endless).chain(&b"\nb\n"[..]));
         assert_eq!(lines.next().expect("read"), Some(Line::Whole(b"a")));

@@ -1,37 +1,36 @@
-//! One application's log, event by event.
+//! The state of one application's log while its events are read.
 //!
-//! [`Log`] takes lines and remembers what a trace needs of them: applications,
-//! executors, jobs, stages and SQL executions as they are, tasks packed. What
-//! refers to what is resolved as far as the order of the log allows; times stay
-//! Unix time until [`Log::finish`] knows where they begin.
+//! [`Log`] takes lines and keeps what a trace needs: the application, executors, jobs, stages and SQL
+//! executions, and tasks in packed form. References are resolved as far as the order of the log allows.
+//! Times remain Unix times until [`Log::finish`] determines the origin.
 //!
-//! Logs contradict their own format: tasks end after their stage, stages come
-//! without their job, an event is cut in its middle. So nothing is taken for
-//! granted: what is referred to and was not seen comes into being with what is
-//! known of it, and what was odd is counted and said once.
+//! Real logs violate their own format: tasks end after their stage, stages appear without their job, events
+//! are truncated. A referenced but unknown item is therefore created with the data at hand, and
+//! inconsistencies are counted and reported once.
 
 use std::collections::{BTreeMap, HashMap};
 
 use pellucid_trace::{PipelinedTasks, Trace};
 
-use crate::event::{self, ApplicationStart, Ended, Execution, ExecutorEvent, StageInfo};
+use crate::event::{self, ApplicationStart, EndEvent, Execution, ExecutorEvent, StageInfo};
 use crate::plan::Plans;
-use crate::plugin::Concurrencies;
-use crate::scan::{Bad, Scanner};
+use crate::plugin::ConcurrencyHistory;
+use crate::scan::{Malformed, Scanner};
 use crate::task::{self, TaskEnd, ns};
 use crate::warnings::Warnings;
 use crate::{build, text};
 
-/// Different names of events that are counted by name.
+/// Maximum number of event names that are counted separately.
 const MAX_NAMES: usize = 300;
-/// Settings that are kept, and the longest value.
+/// Maximum number of settings.
 const MAX_SETTINGS: usize = 10_000;
+/// Maximum length of a setting's value.
 const MAX_SETTING_CHARS: usize = 1000;
 const MAX_ERROR_CHARS: usize = 500;
-/// Descriptions of jobs and executions may be whole SQL texts.
+/// Maximum length of the names of jobs and executions, which may be whole SQL texts.
 const MAX_NAME_CHARS: usize = 2000;
 
-/// What was read of a log so far.
+/// The contents of a log so far.
 #[derive(Debug, Default)]
 pub struct Log {
     pub(crate) start: ApplicationStart,
@@ -42,26 +41,26 @@ pub struct Log {
     pub(crate) events: HashMap<Vec<u8>, u64>,
     pub(crate) executors: Vec<Executor>,
     executor_by_id: HashMap<Vec<u8>, u32>,
-    /// Cores that a task takes, by resource profile.
+    /// Cores for each task, by resource profile.
     pub(crate) profiles: HashMap<u64, f64>,
     pub(crate) jobs: Vec<Job>,
     job_by_id: HashMap<u64, usize>,
     /// Jobs that have not ended, with their stages.
     active: Vec<(usize, Vec<u64>)>,
-    /// The job that stands for all whose start the log lacks.
-    lost_job: Option<usize>,
+    /// The job that collects all stages whose job has no recorded start.
+    orphan_job: Option<usize>,
     pub(crate) stages: Vec<Stage>,
     stage_by_id: HashMap<(u64, u64), u32>,
-    /// The RDD that each planned stage computes, whether it ran or its output was there already.
+    /// The RDD of each planned stage, whether the stage ran or its output already existed.
     pub(crate) rdd_of_stage: HashMap<u64, u64>,
-    /// The stage of the last task: most tasks are of the same.
+    /// The stage of the last task, cached since consecutive tasks usually share a stage.
     last_stage: Option<((u64, u64), u32)>,
     pub(crate) executions: Vec<SqlExecution>,
     execution_by_id: HashMap<u64, usize>,
     plans: Plans,
     pub(crate) tasks: PipelinedTasks,
-    pub(crate) concurrencies: Concurrencies,
-    /// When the last task ended: the time of what has none.
+    pub(crate) concurrencies: ConcurrencyHistory,
+    /// End of the last task, used for tasks without times.
     latest_ms: Option<u64>,
     pub(crate) warnings: Warnings,
     task_ends: u64,
@@ -73,9 +72,9 @@ pub struct Log {
 pub struct Executor {
     pub id: String,
     pub host: Option<String>,
-    /// As Spark was told: of its slots.
+    /// Cores that Spark was configured to use.
     pub cores: Option<u64>,
-    /// Of its machine, where the plugin says so.
+    /// Cores of the machine, as reported by the plugin.
     pub machine_cores: Option<u32>,
     pub profile: u64,
     pub added_ms: Option<u64>,
@@ -90,7 +89,7 @@ pub struct Job {
     pub name: String,
     pub execution: Option<u64>,
     pub submitted_ms: Option<u64>,
-    pub end: Option<Ended>,
+    pub end: Option<EndEvent>,
 }
 
 /// An attempt of a stage.
@@ -107,8 +106,8 @@ pub struct Stage {
     pub tasks: Option<u64>,
     pub submitted_ms: Option<u64>,
     pub first_launch_ms: Option<u64>,
-    pub end: Option<Ended>,
-    /// The bytes that its tasks say they read cannot be believed.
+    pub end: Option<EndEvent>,
+    /// Whether the input bytes of its tasks are unreliable.
     pub distrust_input: bool,
 }
 
@@ -120,31 +119,31 @@ pub struct SqlExecution {
     pub root: Option<u64>,
     pub submitted_ms: Option<u64>,
     pub local_parquet: bool,
-    pub end: Option<Ended>,
+    pub end: Option<EndEvent>,
 }
 
 impl Log {
-    /// Takes one line, which is number `number` of its file (for warnings).
+    /// Reads a line. `number` is its number in the file, for warnings.
     pub fn line(&mut self, line: &[u8], number: u64) {
         if line.trim_ascii().is_empty() {
             return;
         }
-        if let Err(bad) = self.event(line) {
-            self.warnings.malformed(number, bad.at, line.len());
+        if let Err(error) = self.event(line) {
+            self.warnings.malformed(number, error.offset, line.len());
         }
     }
 
-    /// Takes the last line, which has no end; whether it was whole all the same.
+    /// Reads the last line, which has no terminator. Returns false if the line is truncated.
     pub fn last_line(&mut self, line: &[u8]) -> bool {
         line.trim_ascii().is_empty() || self.event(line).is_ok()
     }
 
-    /// Whether anything in it was an event of Spark.
+    /// Returns whether the log contains any Spark event.
     pub fn is_event_log(&self) -> bool {
         self.task_ends > 0 || self.task_starts > 0 || self.events.keys().any(|name| event::is_spark(name))
     }
 
-    /// The trace.
+    /// Converts the log to a trace.
     pub fn finish(mut self) -> Trace {
         for (name, count) in
             [("SparkListenerTaskEnd", self.task_ends), ("SparkListenerTaskStart", self.task_starts)]
@@ -156,8 +155,8 @@ impl Log {
         build::trace(self)
     }
 
-    /// Nothing of the log changes where this fails.
-    fn event(&mut self, line: &[u8]) -> Result<(), Bad> {
+    /// Reads an event. On failure, the log is unchanged.
+    fn event(&mut self, line: &[u8]) -> Result<(), Malformed> {
         let Some(name) = event::name(line)? else {
             self.warnings.no_event += 1;
             return Ok(());
@@ -178,7 +177,7 @@ impl Log {
                 self.task_starts += 1;
                 return Ok(());
             }
-            _ => self.rare(short, &mut scanner)?,
+            _ => self.other_event(short, &mut scanner)?,
         }
         if let Some(count) = self.events.get_mut(short) {
             *count += 1;
@@ -190,7 +189,8 @@ impl Log {
         Ok(())
     }
 
-    fn rare(&mut self, name: &[u8], scanner: &mut Scanner<'_>) -> Result<(), Bad> {
+    /// Reads any event but those of tasks.
+    fn other_event(&mut self, name: &[u8], scanner: &mut Scanner<'_>) -> Result<(), Malformed> {
         match name {
             b"SparkListenerLogStart" => {
                 self.version = event::field(scanner, b"Spark Version")?.or(self.version.take())
@@ -260,7 +260,7 @@ impl Log {
 
     fn application_start(&mut self, start: ApplicationStart) {
         if self.start.at_ms.is_some() && self.start.id != start.id {
-            self.warnings.say("holds the starts of several applications; they are read as one");
+            self.warnings.add("the log contains several applications; they are read as one");
         } else {
             self.start = start;
         }
@@ -274,7 +274,7 @@ impl Log {
         }
     }
 
-    /// The executor of this id, as it stands between its quotes.
+    /// Returns the executor with this id, which still has its escapes.
     fn executor_of(&mut self, id: &[u8]) -> u32 {
         if let Some(known) = self.executor_by_id.get(id) {
             return *known;
@@ -287,7 +287,7 @@ impl Log {
     }
 
     fn executor_added(&mut self, event: ExecutorEvent, itself: bool) {
-        // Every application has a block manager in its driver; that runs no tasks.
+        // The driver's own block manager runs no tasks.
         if !itself && matches!(&event.id[..], b"driver" | b"<driver>") {
             return;
         }
@@ -296,7 +296,7 @@ impl Log {
         executor.host = event.host.or(executor.host.take());
         executor.cores = event.cores.filter(|cores| *cores > 0).or(executor.cores);
         executor.profile = event.profile.unwrap_or(executor.profile);
-        // Its block manager comes at about the same time; either may be missing.
+        // Executor and block manager are added at about the same time; either event may be missing.
         executor.added_ms = match (executor.added_ms, event.at_ms) {
             (Some(known), Some(at)) => Some(known.min(at)),
             (known, at) => known.or(at),
@@ -329,29 +329,29 @@ impl Log {
         self.active.push((ix, job.stages));
     }
 
-    fn job_end(&mut self, end: Ended) {
+    fn job_end(&mut self, end: EndEvent) {
         let Some(ix) = end.id.and_then(|id| self.job_by_id.get(&id)).copied() else {
             self.warnings.unknown_jobs += 1;
             return;
         };
         self.active.retain(|(active, _)| *active != ix);
         let error = end.error.map(|error| text::clipped(text::first_line(&error), MAX_ERROR_CHARS));
-        self.jobs[ix].end = Some(Ended { error, ..end });
+        self.jobs[ix].end = Some(EndEvent { error, ..end });
     }
 
-    /// The job that a stage runs for: the first that needs it and has not ended.
+    /// Returns the job of a stage: the first active job that needs it.
     fn job_of(&mut self, stage: u64) -> usize {
         let needs = |(_, stages): &&(usize, Vec<u64>)| stages.binary_search(&stage).is_ok();
         if let Some((job, _)) = self.active.iter().find(needs) {
             return *job;
         }
-        // Events may be late: the job of an earlier attempt, or the last at all.
+        // Events may be late, so the job of an earlier attempt is the next candidate.
         let earlier = self.stages.iter().rev().take(1000).find(|s| s.id == stage).map(|s| s.job);
         if let Some(job) = earlier {
             return job;
         }
-        *self.lost_job.get_or_insert_with(|| {
-            self.jobs.push(Job { name: "jobs whose start the log lacks".into(), ..Job::default() });
+        *self.orphan_job.get_or_insert_with(|| {
+            self.jobs.push(Job { name: "jobs without a recorded start".into(), ..Job::default() });
             self.jobs.len() - 1
         })
     }
@@ -405,12 +405,12 @@ impl Log {
         if completed {
             let error = info.failure.filter(|why| !why.is_empty());
             let error = error.map(|why| text::clipped(text::first_line(&why), MAX_ERROR_CHARS));
-            stage.end = Some(Ended { id: None, at_ms: info.completed_ms, failed: error.is_some(), error });
+            stage.end = Some(EndEvent { id: None, at_ms: info.completed_ms, failed: error.is_some(), error });
         }
     }
 
-    /// Whether this Spark reads Parquet by vectored reads, whose bytes it does
-    /// not count on a local file system.
+    /// Returns whether this Spark uses vectored reads for Parquet. It does not count their bytes on a local
+    /// file system.
     fn reads_vectored(&self) -> bool {
         let set = self.settings.get("spark.hadoop.parquet.hadoop.vectored.io.enabled");
         let major = self.version.as_deref().and_then(|version| version.split('.').next());
@@ -418,7 +418,7 @@ impl Log {
         set.map_or(by_default, |set| set == "true")
     }
 
-    fn execution(&mut self, execution: Execution<'_>, starts: bool) -> Result<(), Bad> {
+    fn execution(&mut self, execution: Execution<'_>, starts: bool) -> Result<(), Malformed> {
         let Some(id) = execution.id else {
             self.warnings.no_id += 1;
             return Ok(());
@@ -444,12 +444,12 @@ impl Log {
         Ok(())
     }
 
-    fn execution_end(&mut self, end: Ended) {
+    fn execution_end(&mut self, end: EndEvent) {
         let Some(id) = end.id else { return };
         self.plans.ended(id);
         if let Some(ix) = self.execution_by_id.get(&id) {
             let error = end.error.map(|error| text::clipped(text::first_line(&error), MAX_ERROR_CHARS));
-            self.executions[*ix].end = Some(Ended { error, ..end });
+            self.executions[*ix].end = Some(EndEvent { error, ..end });
         }
     }
 
@@ -485,8 +485,8 @@ impl Log {
     }
 }
 
-/// An object, and nothing after it.
-fn whole(scanner: &mut Scanner<'_>) -> Result<(), Bad> {
-    let at = scanner.place();
-    if scanner.at_end() { Ok(()) } else { Err(Bad { at }) }
+/// Checks that nothing follows the object.
+fn whole(scanner: &mut Scanner<'_>) -> Result<(), Malformed> {
+    let offset = scanner.offset();
+    if scanner.at_end() { Ok(()) } else { Err(Malformed { offset }) }
 }

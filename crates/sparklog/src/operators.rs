@@ -1,9 +1,9 @@
-//! Times that the operators of a plan measure themselves, by the names of their metrics.
+//! Times that SQL operators measure themselves, from the accumulables of tasks.
 //!
-//! A log has no place for them but the accumulables of its tasks, and no unit beside a name, so each name
-//! stands here with its unit. Stock Spark times scans (waiting and decoding together) and commits. Engines
-//! that run in its place say more: Comet and Photon how long they decoded and decompressed, and how long
-//! they waited for input. What RAPIDS decodes on a GPU takes no core time, and is not read.
+//! Accumulables have a name but no unit, so each supported name is listed here with its unit. Stock Spark
+//! times scans (waiting and decoding together) and commits. Native engines measure more: Comet and Photon
+//! time decoding and decompression, and waits for input. RAPIDS decodes on the GPU, which takes no core
+//! time, so its metrics are ignored.
 
 use memchr::memmem::Finder;
 use pellucid_trace::{Blocked, PipelinedTask};
@@ -11,29 +11,29 @@ use std::sync::LazyLock;
 
 use crate::task::ns;
 
-/// Text that is in every list with a name of [`Operators::place`], and in few others.
-static TELLING: LazyLock<[Finder<'static>; 4]> =
+/// Texts that occur in every list with a name known to [`OperatorMetrics::slot`], and in few others.
+static MARKERS: LazyLock<[Finder<'static>; 4]> =
     LazyLock::new(|| ["\"scan time\"", "\"task commit time\"", "ecod", "ecompress"].map(Finder::new));
 
-/// What the operators of one task measured.
+/// The operator metrics of one task.
 #[derive(Debug, Default)]
-pub struct Operators {
-    /// In scans: waiting, and decoding; milliseconds, or nanoseconds of native ones.
+pub struct OperatorMetrics {
+    /// Waiting and decoding in scans, in milliseconds; native scans count nanoseconds.
     scan_time: Option<u64>,
-    /// Putting files of output in place.
+    /// Committing output files.
     commit_ms: Option<u64>,
     decode_ns: Option<u64>,
     input_wait_ns: Option<u64>,
 }
 
-impl Operators {
-    /// Whether a list of accumulables may hold a name that is read here.
+impl OperatorMetrics {
+    /// Returns whether a list of accumulables may contain a known name.
     pub fn are_in(list: &[u8]) -> bool {
-        TELLING.iter().any(|text| text.find(list).is_some())
+        MARKERS.iter().any(|text| text.find(list).is_some())
     }
 
-    /// The place of an accumulable of this name; `None` for one that nothing here reads.
-    pub fn place(&mut self, name: &[u8]) -> Option<&mut Option<u64>> {
+    /// Returns the field for an accumulable of this name, or `None` if the name is unknown.
+    pub fn slot(&mut self, name: &[u8]) -> Option<&mut Option<u64>> {
         Some(match name {
             b"scan time" => &mut self.scan_time,
             b"task commit time" => &mut self.commit_ms,
@@ -52,18 +52,18 @@ impl Operators {
         })
     }
 
-    /// Adds what was measured to the task, each within its run time.
+    /// Adds the metrics to the task, each limited to the task's run time.
     pub fn add(&self, task: &mut PipelinedTask) {
         let run_ns = task.run_ns.unwrap_or(task.duration_ns);
         let within = |time_ns: u64| time_ns.min(run_ns);
-        // Comet's and Gluten's scans count nanoseconds under the name for which Spark's count milliseconds.
+        // Comet and Gluten count nanoseconds under a name that Spark uses for milliseconds.
         let scan_ns = |time: u64| {
             if ns(time) > run_ns.saturating_mul(2).saturating_add(ns(1)) { time } else { ns(time) }
         };
         task.scan_ns = self.scan_time.map(scan_ns).map(within);
         task.commit_ns = self.commit_ms.map(ns).map(within);
         task.decode_ns = self.decode_ns.map(within);
-        // The plugin sees the waits of the task's own thread: that is better.
+        // The plugin's measurement takes precedence, since it covers all waits of the task's thread.
         let waited = self.input_wait_ns.map(within).map(Blocked::MeasuredNs);
         task.blocked_input = task.blocked_input.or(waited);
     }
@@ -74,15 +74,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_engine_measures_is_read_with_its_unit() {
-        let mut operators = Operators::default();
-        let said = [
+    fn metrics_are_converted_from_their_units() {
+        let mut operators = OperatorMetrics::default();
+        let metrics = [
             ("scan time", 120),
             ("executor time CPU - decoding columns", 70_000_000),
             ("executor time IO wait", 30_000_000),
         ];
-        for (name, value) in said {
-            *operators.place(name.as_bytes()).expect(name) = Some(value);
+        for (name, value) in metrics {
+            *operators.slot(name.as_bytes()).expect(name) = Some(value);
         }
         let mut task = PipelinedTask { run_ns: Some(100_000_000), ..PipelinedTask::default() };
         operators.add(&mut task);
@@ -92,18 +92,18 @@ mod tests {
     }
 
     #[test]
-    fn a_native_scan_counts_nanoseconds() {
-        let mut operators = Operators::default();
-        *operators.place(b"scan time").expect("a name") = Some(1_051_660_304);
+    fn scan_time_of_native_scans_is_in_nanoseconds() {
+        let mut operators = OperatorMetrics::default();
+        *operators.slot(b"scan time").expect("a name") = Some(1_051_660_304);
         let mut task = PipelinedTask { run_ns: Some(3_837_000_000), ..PipelinedTask::default() };
         operators.add(&mut task);
         assert_eq!(task.scan_ns, Some(1_051_660_304));
     }
 
     #[test]
-    fn parts_of_a_wait_are_not_added_to_it() {
-        assert!(Operators::default().place(b"executor time IO wait - footers").is_none());
+    fn parts_of_a_wait_are_ignored() {
+        assert!(OperatorMetrics::default().slot(b"executor time IO wait - footers").is_none());
         let list = br#"[{"Name":"executor time CPU - decoding columns"}]"#;
-        assert!(Operators::are_in(list) && !Operators::are_in(br#"[{"Name":"peak memory"}]"#));
+        assert!(OperatorMetrics::are_in(list) && !OperatorMetrics::are_in(br#"[{"Name":"peak memory"}]"#));
     }
 }

@@ -1,48 +1,48 @@
-//! Which operators of which SQL plan a stage ran.
+//! Mapping from stages to the operators of their SQL plan.
 //!
-//! Spark does not say. But each operator of a plan has metrics, each metric an
-//! accumulator, and a completed stage lists the accumulators that its tasks
-//! added to. So the operators of a stage are those whose accumulators it lists.
-//! Adaptive execution logs a new plan whenever it changed its mind; an operator
-//! keeps its accumulators then, and the newest plan counts.
+//! Spark does not log this mapping. However, each operator has metrics, each metric has an accumulator, and
+//! a completed stage lists the accumulators that its tasks updated. The operators of a stage are thus those
+//! whose accumulators it lists. Adaptive execution logs a new plan after each change; operators keep their
+//! accumulators, and the newest plan applies.
 
 use std::collections::HashMap;
 
-use crate::scan::{Bad, Raw, Scanner};
+use crate::scan::{Malformed, Raw, Scanner};
 use crate::text;
 
-/// Deepest plan that is read; each level takes stack. Deeper ones lose their ends.
+/// Maximum depth of a plan, since each level uses stack. Deeper operators are ignored.
 const MAX_DEPTH: u32 = 300;
-/// Accumulators that are kept of executions that have ended, since a stage may
-/// complete after its execution. Beyond it the oldest executions go.
+/// Maximum number of accumulators kept for ended executions, since a stage may complete after its execution.
+/// Beyond it, the oldest executions are removed.
 const MAX_ENDED: usize = 200_000;
 const MAX_NAME_CHARS: usize = 60;
-/// Operators named of one stage.
+/// Maximum number of operators in a stage's name.
 const MAX_NAMED: usize = 8;
 
-/// The operators of all executions that may still have a stage.
+/// The operators of all executions that may still complete stages.
 #[derive(Debug, Default)]
 pub struct Plans {
-    /// By accumulator: whose execution's, its place in the plan, its name.
+    /// For each accumulator, the execution, the operator's position in the plan, and the index of its name.
     operators: HashMap<u64, (u64, u32, u32)>,
     names: Vec<String>,
     numbers: HashMap<String, u32>,
     accumulators: HashMap<u64, Vec<u64>>,
-    /// Executions that ended, oldest first, and how many accumulators they have.
+    /// Ended executions, oldest first.
     ended: std::collections::VecDeque<u64>,
+    /// Number of accumulators of ended executions.
     held: usize,
 }
 
-/// What a plan says besides its operators.
+/// Properties of a plan.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct PlanFacts {
-    /// It scans Parquet files of the local file system.
+    /// Whether the plan scans Parquet files on the local file system.
     pub local_parquet: bool,
-    /// It is deeper than what is read.
+    /// Whether the plan exceeds the maximum depth.
     pub too_deep: bool,
 }
 
-/// A walk over one plan.
+/// A traversal of one plan.
 struct Walk<'p> {
     plans: &'p mut Plans,
     execution: u64,
@@ -51,17 +51,17 @@ struct Walk<'p> {
 }
 
 impl Plans {
-    /// Reads a `sparkPlanInfo` of an execution.
+    /// Reads the `sparkPlanInfo` of an execution.
     ///
     /// # Errors
-    /// When it is no such object.
-    pub fn read(&mut self, execution: u64, plan: Raw<'_>) -> Result<PlanFacts, Bad> {
+    /// Fails if the JSON is malformed.
+    pub fn read(&mut self, execution: u64, plan: Raw<'_>) -> Result<PlanFacts, Malformed> {
         let mut walk = Walk { plans: self, execution, next_place: 0, facts: PlanFacts::default() };
         walk.node(&mut Scanner::new(plan.0), 0)?;
         Ok(walk.facts)
     }
 
-    /// An execution ended: its operators are forgotten once newer ones need the room.
+    /// Marks an execution as ended. Its operators are removed once newer ones need the space.
     pub fn ended(&mut self, execution: u64) {
         if let Some(accumulators) = self.accumulators.get(&execution) {
             self.held += accumulators.len();
@@ -80,7 +80,7 @@ impl Plans {
         }
     }
 
-    /// The operators that have these accumulators, outermost first.
+    /// Returns the names of the operators with these accumulators, outermost first.
     pub fn operators_of(&self, accumulators: impl Iterator<Item = u64>) -> Option<String> {
         let mut found: Vec<_> = accumulators.filter_map(|a| self.operators.get(&a)).copied().collect();
         found.sort_unstable();
@@ -107,9 +107,9 @@ impl Plans {
 }
 
 impl Walk<'_> {
-    /// Places count from the root down, whatever the order of the keys: a node
-    /// takes its place when it begins.
-    fn node(&mut self, scanner: &mut Scanner<'_>, depth: u32) -> Result<(), Bad> {
+    /// Reads a node. Positions are assigned on entry, so that they run from the root down whatever the
+    /// order of the keys.
+    fn node(&mut self, scanner: &mut Scanner<'_>, depth: u32) -> Result<(), Malformed> {
         if depth > MAX_DEPTH {
             self.facts.too_deep = true;
             return scanner.skip();
@@ -155,7 +155,7 @@ impl Walk<'_> {
     }
 }
 
-/// Nodes that do nothing themselves.
+/// Returns whether a node only wraps other operators.
 fn is_wrapper(name: &str) -> bool {
     const WRAPPERS: [&str; 9] = [
         "WholeStageCodegen",
@@ -186,7 +186,7 @@ mod tests {
          "nodeName":"Sort"}]}"#;
 
     #[test]
-    fn operators_stand_outermost_first_without_wrappers() {
+    fn operators_are_listed_outermost_first_without_wrappers() {
         let mut plans = Plans::default();
         let facts = plans.read(7, Raw(PLAN)).expect("a plan");
         assert!(facts.local_parquet && !facts.too_deep);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn executions_long_ended_are_forgotten() {
+    fn oldest_ended_executions_are_removed() {
         let mut plans = Plans::default();
         for execution in 0..MAX_ENDED as u64 {
             let id = execution * 2;
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_deeper_than_the_stack_is_said() {
+    fn plan_beyond_the_maximum_depth_is_reported() {
         let deep = r#"{"nodeName":"Union","children":["#.repeat(100_000) + &"]}".repeat(100_000);
         let facts = Plans::default().read(0, Raw(deep.as_bytes())).expect("a plan");
         assert!(facts.too_deep);

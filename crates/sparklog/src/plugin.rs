@@ -1,12 +1,12 @@
-//! What Pellucid's plugin adds to a log: waits that stock Spark does not measure, and how many
-//! tasks each executor let run.
+//! Metrics that Pellucid's plugin adds to a log: waits that stock Spark does not measure, and the concurrency
+//! of each executor.
 //!
-//! It comes as accumulables of tasks. One that is always there, the concurrency, says that the plugin
-//! was. A wait that is missing beside it was not measured: the task's bytes went past the plugin
-//! (an object store's file system). Bytes and queue time that are missing are none.
+//! The plugin logs its metrics as accumulables of tasks. It always logs the concurrency, which marks its
+//! presence. If a wait is missing then, it was not measured, because the task's I/O bypassed the plugin (as
+//! with the file system of an object store). If bytes or queue time are missing, they are zero.
 //!
-//! The concurrency comes with the end of each task, so a change is seen when the first task ends
-//! under it. Of thousands of tasks that say the same, one is kept.
+//! The concurrency is logged at the end of each task, so a change becomes visible when the first task under
+//! it ends. Only changes are kept.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use pellucid_trace::{Blocked, ConcurrencyChange, PipelinedTask};
 
 use crate::task::ns;
 
-/// Why the plugin chose a number, by its code from 1 on; the codes are part of what the plugin logs.
+/// Reasons for the plugin's choices. The plugin logs their codes, which start at 1.
 const REASONS: [&str; 7] = [
     "start",
     "more at once moved more bytes a second",
@@ -25,10 +25,10 @@ const REASONS: [&str; 7] = [
     "fixed",
 ];
 
-/// What the plugin says of a task.
+/// The plugin's metrics of a task.
 #[derive(Debug, Default)]
-pub struct Measured {
-    /// How many tasks its executor let run when it ended.
+pub struct PluginMetrics {
+    /// Concurrency of the executor when the task ended.
     concurrency: Option<u64>,
     reason: Option<u64>,
     read_wait_ns: Option<u64>,
@@ -36,13 +36,13 @@ pub struct Measured {
     read_bytes: Option<u64>,
     queue_ns: Option<u64>,
     io_wait_ns: Option<u64>,
-    /// That the executor's machine gives it. Said by a few tasks of each stage.
+    /// Cores available to the executor. A few tasks of each stage report them.
     cores: Option<u64>,
 }
 
-impl Measured {
-    /// The place of an accumulable of this name; `None` for one that nothing here reads.
-    pub fn place(&mut self, name: &[u8]) -> Option<&mut Option<u64>> {
+impl PluginMetrics {
+    /// Returns the field for an accumulable of this name, or `None` if the name is unknown.
+    pub fn slot(&mut self, name: &[u8]) -> Option<&mut Option<u64>> {
         Some(match name.strip_prefix(b"pellucid.")? {
             b"concurrency" => &mut self.concurrency,
             b"reason" => &mut self.reason,
@@ -56,28 +56,28 @@ impl Measured {
         })
     }
 
-    /// Adds to a task what was measured where stock Spark measures nothing.
+    /// Adds the metrics that stock Spark lacks to a task.
     pub fn add(&self, task: &mut PipelinedTask) {
         let run_ns = task.run_ns.unwrap_or(task.duration_ns);
         let within = |wait: Option<u64>| wait.map(|ns| ns.min(run_ns));
         task.blocked_input = within(self.read_wait_ns).map(Blocked::MeasuredNs);
         task.blocked_output = within(self.write_wait_ns).map(Blocked::MeasuredNs);
         task.queue_ns = within(self.queue_ns.or(self.concurrency.map(|_| 0)));
-        // Spark's own count misses what is read by vectored reads.
+        // Spark does not count vectored reads.
         task.input_bytes = self.read_bytes.max(task.input_bytes);
     }
 
-    /// Whether the plugin saw all reads of files, so that the bytes of input can be believed.
+    /// Returns whether the plugin saw all file reads, so that the input bytes are reliable.
     pub fn counted_input(&self) -> bool {
         self.read_bytes.is_some() || self.read_wait_ns.is_some()
     }
 
-    /// All that the task's thread waited for, where that was measured: a bound of every wait that was not.
+    /// Returns the total wait of the task's thread, if measured. It bounds every wait that was not measured.
     pub fn waited_ns(&self) -> Option<u64> {
         self.io_wait_ns
     }
 
-    /// Cores that the executor's machine gives it, whatever slots Spark was told.
+    /// Returns the cores available to the executor, whatever its number of slots.
     pub fn cores(&self) -> Option<u32> {
         self.cores.and_then(|cores| u32::try_from(cores).ok()).filter(|cores| *cores > 0)
     }
@@ -89,29 +89,29 @@ impl Measured {
     }
 }
 
-/// Changes of how many tasks executors let run.
+/// The history of the executors' concurrency.
 #[derive(Debug, Default)]
-pub struct Concurrencies {
-    /// By executor and stage.
+pub struct ConcurrencyHistory {
+    /// Last known concurrency, by executor and stage.
     last: HashMap<(u32, u32), u32>,
     changes: Vec<(u64, ConcurrencyChange)>,
 }
 
-impl Concurrencies {
-    /// A task ended, of which the plugin said this. Its times count from Unix time's beginning.
-    pub fn ended(&mut self, task: &PipelinedTask, measured: &Measured) {
+impl ConcurrencyHistory {
+    /// Adds a task that ended, with the plugin's metrics. Its times are Unix times.
+    pub fn ended(&mut self, task: &PipelinedTask, measured: &PluginMetrics) {
         let Some((concurrency, reason)) = measured.chosen() else { return };
         let known = self.last.insert((task.resource, task.stage), concurrency);
         if known == Some(concurrency) {
             return;
         }
-        // What a stage begins with was in force when its first task was launched.
+        // The initial concurrency of a stage applies from the launch of its first task.
         let at_ns = if known.is_none() { task.launched_ns } else { task.ended_ns() };
         let (resource, stage, reason) = (task.resource, task.stage, reason.map(str::to_owned));
         self.changes.push((at_ns, ConcurrencyChange { resource, stage, at_ns, concurrency, reason }));
     }
 
-    /// The changes in the order of time, which counts from `origin_ms`.
+    /// Returns the changes in chronological order, with times relative to `origin_ms`.
     pub fn since(mut self, origin_ms: u64) -> Vec<ConcurrencyChange> {
         self.changes.sort_by_key(|(at_ns, _)| *at_ns);
         let changes = self.changes.into_iter();
@@ -125,33 +125,33 @@ impl Concurrencies {
 mod tests {
     use super::*;
 
-    fn measured(said: &[(&str, u64)]) -> Measured {
-        let mut measured = Measured::default();
+    fn measured(said: &[(&str, u64)]) -> PluginMetrics {
+        let mut measured = PluginMetrics::default();
         for (name, value) in said {
-            *measured.place(name.as_bytes()).expect(name) = Some(*value);
+            *measured.slot(name.as_bytes()).expect(name) = Some(*value);
         }
         measured
     }
 
     #[test]
-    fn what_is_missing_was_not_measured_or_is_none() {
+    fn missing_waits_are_unmeasured_and_missing_amounts_are_zero() {
         let mut task = PipelinedTask { run_ns: Some(500), input_bytes: Some(9), ..Default::default() };
         let said = [("pellucid.concurrency", 4), ("pellucid.read_wait_ns", 900), ("pellucid.read_bytes", 70)];
         measured(&said).add(&mut task);
-        assert_eq!(task.blocked_input, Some(Blocked::MeasuredNs(500)), "never more than it ran");
+        assert_eq!(task.blocked_input, Some(Blocked::MeasuredNs(500)), "limited to the run time");
         assert_eq!((task.blocked_output, task.queue_ns, task.input_bytes), (None, Some(0), Some(70)));
         let mut stock = PipelinedTask { run_ns: Some(500), ..Default::default() };
         measured(&[]).add(&mut stock);
         assert_eq!((stock.blocked_input, stock.queue_ns), (None, None));
         let cores = |said| measured(&[("pellucid.cores", said)]).cores();
         assert_eq!((cores(2), cores(0), cores(u64::MAX), measured(&[]).cores()), (Some(2), None, None, None));
-        assert!(Measured::default().place(b"scan time").is_none());
-        assert!(Measured::default().place(b"pellucid.newer").is_none());
+        assert!(PluginMetrics::default().slot(b"scan time").is_none());
+        assert!(PluginMetrics::default().slot(b"pellucid.newer").is_none());
     }
 
     #[test]
     fn only_changes_of_concurrency_are_kept() {
-        let mut seen = Concurrencies::default();
+        let mut seen = ConcurrencyHistory::default();
         let mut ended = |resource, stage, launched_ns, duration_ns, concurrency, reason| {
             let task = PipelinedTask { resource, stage, launched_ns, duration_ns, ..Default::default() };
             seen.ended(

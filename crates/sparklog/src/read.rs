@@ -1,4 +1,4 @@
-//! From the parts of a log to its trace.
+//! Reads the parts of a log into a trace.
 
 use std::io::{self, Read};
 
@@ -10,137 +10,135 @@ use crate::event;
 use crate::lines::{Line, Lines, MAX_LINE_BYTES};
 use crate::log::Log;
 
-/// One file of a log, under the name that messages call it by.
+/// One file of a log, with its name for messages.
 pub struct Part<R> {
     name: String,
     reader: R,
 }
 
 impl<R: Read> Part<R> {
-    /// A part that is read from `reader`; compressed or not.
+    /// Creates a part. `reader` may be compressed.
     pub fn new(name: impl Into<String>, reader: R) -> Part<R> {
         Part { name: name.into(), reader }
     }
 }
 
-/// How a part ended before its end.
-enum Stopped {
-    /// It is cut: the rest is not there.
-    Cut(String),
-    /// Not at all.
-    No,
+/// The end of a part.
+enum PartEnd {
+    /// The part is truncated, with the reason.
+    Truncated(String),
+    /// The part was read completely.
+    Complete,
 }
 
-/// Reads one application's log from its parts, in their order. Parts that are
-/// cut, damaged or malformed are read as far as they go; the trace's `truncated`
-/// and `warnings` say what is missing.
+/// Reads one application's log from its parts, in order. Truncated, damaged or malformed parts are read as
+/// far as possible; `truncated` and `warnings` of the trace describe what is missing.
 ///
 /// # Errors
-/// When a part cannot be read from its first byte on, or nothing in any of them
-/// is an event of Spark.
+/// Fails if the first bytes of a part cannot be read, or if no part contains a Spark event.
 pub fn read<R: Read>(parts: impl IntoIterator<Item = Part<R>>) -> Result<Trace, Error> {
     let mut log = Log::default();
     let mut bytes = 0;
     let mut first: Option<(String, Codec, u64)> = None;
-    let mut cut = None;
+    let mut truncated = None;
     for part in parts {
         let io = |source| Error::Io { name: part.name.clone(), source };
         let (codec, reader) = codec::open(part.reader).map_err(io)?;
         let mut lines = Lines::new(reader);
-        let stopped = read_part(&mut log, &mut lines, &part.name);
+        let end = read_part(&mut log, &mut lines, &part.name);
         first.get_or_insert((part.name, codec, lines.bytes));
         bytes += lines.bytes;
-        if let Stopped::Cut(why) = stopped {
-            cut.get_or_insert(why);
+        if let PartEnd::Truncated(why) = end {
+            truncated.get_or_insert(why);
         }
     }
     if !log.is_event_log() {
-        return Err(no_events(first, &log, cut));
+        return Err(no_events(first, &log, truncated));
     }
     let mut trace = log.finish();
     trace.bytes = bytes;
-    if let Some(cut) = cut {
-        // Either is shown: a cut that is said in both would be said twice.
+    if let Some(why) = truncated {
+        // Both are shown to the user, so the reason goes into only one of them.
         if trace.end.is_none() {
-            trace.truncated = Some(cut);
+            trace.truncated = Some(why);
         } else {
-            trace.warnings.push(cut);
+            trace.warnings.push(why);
         }
     }
     Ok(trace)
 }
 
-fn read_part<R: Read>(log: &mut Log, lines: &mut Lines<R>, name: &str) -> Stopped {
+fn read_part<R: Read>(log: &mut Log, lines: &mut Lines<R>, name: &str) -> PartEnd {
     loop {
         let number = lines.lines + 1;
         match lines.next() {
-            Ok(None) => return Stopped::No,
+            Ok(None) => return PartEnd::Complete,
             Ok(Some(Line::Whole(line))) => log.line(without_mark(line, number), number),
-            Ok(Some(Line::Unended(line))) => {
+            Ok(Some(Line::Unterminated(line))) => {
                 let line = without_mark(line, number);
-                // What wrote it may have left out the last line's end, or been
-                // stopped within it; only then it is no JSON.
-                let cut = Stopped::Cut(format!("{name} is cut within line {number}"));
-                return if log.last_line(line) { Stopped::No } else { cut };
+                // The writer may have omitted the last terminator. Only a truncated line is invalid JSON.
+                let truncated = PartEnd::Truncated(format!("{name} is truncated within line {number}"));
+                return if log.last_line(line) { PartEnd::Complete } else { truncated };
             }
             Ok(Some(Line::TooLong(length))) => {
                 let limit = MAX_LINE_BYTES >> 20;
-                log.warnings
-                    .say(format!("line {number} of {length} bytes is left out: longer than {limit} MiB"));
+                log.warnings.add(format!("skipped line {number} of {length} bytes: longer than {limit} MiB"));
             }
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Stopped::Cut(format!(
-                    "{name} is cut: its compressed bytes end early, after line {}",
+                return PartEnd::Truncated(format!(
+                    "{name} is truncated: its compressed data ends early, after line {}",
                     number - 1
                 ));
             }
             Err(error) => {
-                return Stopped::Cut(format!("{name} is read up to line {} only: {error}", number - 1));
+                return PartEnd::Truncated(format!(
+                    "{name} is readable up to line {} only: {error}",
+                    number - 1
+                ));
             }
         }
     }
 }
 
-/// Editors on Windows put it at the beginning of a text.
+/// The mark that editors on Windows put at the beginning of a text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 fn without_mark(line: &[u8], number: u64) -> &[u8] {
     line.strip_prefix(BYTE_ORDER_MARK).filter(|_| number == 1).unwrap_or(line)
 }
 
-/// What a log without events is instead.
-fn no_events(first: Option<(String, Codec, u64)>, log: &Log, cut: Option<String>) -> Error {
+/// Returns the error for a log without events.
+fn no_events(first: Option<(String, Codec, u64)>, log: &Log, truncated: Option<String>) -> Error {
     let Some((name, codec, bytes)) = first else {
         return Error::NotAnEventLog { name: "the input".into(), why: "it has no files".into() };
     };
     let malformed = log.warnings.malformed_lines() > 0;
-    let why = match (cut, bytes) {
-        (Some(why), _) if !malformed => return Error::Cut { why },
-        (Some(cut), _) => cut,
+    let why = match (truncated, bytes) {
+        (Some(why), _) if !malformed => return Error::Truncated { why },
+        (Some(why), _) => why,
         (None, 0) => "it is empty".into(),
-        (None, _) if !malformed => "its lines are JSON, but no events of Spark".into(),
-        (None, _) if codec == Codec::Plain => "its lines are no JSON".into(),
-        (None, _) => format!("its lines, decompressed as {codec:?}, are no JSON"),
+        (None, _) if !malformed => "its lines are JSON, but not Spark events".into(),
+        (None, _) if codec == Codec::Plain => "its lines are not JSON".into(),
+        (None, _) => format!("its lines, decompressed as {codec:?}, are not JSON"),
     };
     Error::NotAnEventLog { name, why }
 }
 
-/// What a file holds, decompressed if it is compressed in a way that logs are.
+/// Returns a reader of a file's content, decompressed if it has one of the codecs of logs.
 ///
 /// # Errors
-/// When its first bytes cannot be read.
+/// Fails if the first bytes cannot be read.
 pub fn decompressed<'a>(reader: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     codec::open(reader).map(|(_, reader)| reader)
 }
 
-/// Whether a file that begins with `start` is compressed in a way that logs are.
+/// Returns whether a file that begins with `start` is compressed with one of the codecs of logs.
 pub fn is_compressed(start: &[u8]) -> bool {
     Codec::of(start) != Codec::Plain
 }
 
-/// Whether a file that begins with `start` (some kilobytes of it) may be an
-/// event log: its first whole line is an event, or it is compressed in a way
-/// that only Spark does.
+/// Returns whether a file that begins with `start` (some kilobytes) may be an event log: either its first
+/// complete line is an event, or it has a codec that only Spark uses.
 pub fn looks_like_event_log(start: &[u8]) -> bool {
     match Codec::of(start) {
         Codec::Lz4 | Codec::Lzf | Codec::Snappy => return true,
@@ -149,7 +147,7 @@ pub fn looks_like_event_log(start: &[u8]) -> bool {
     let Ok((_, mut reader)) = codec::open(start) else { return false };
     let mut head = vec![0; 1 << 12];
     let mut length = 0;
-    // A start that is cut within a frame gives what it holds, then an error.
+    // If `start` ends within a frame, the reader returns the content so far, then an error.
     while let Ok(read @ 1..) = reader.read(&mut head[length..]) {
         length += read;
     }
@@ -158,7 +156,7 @@ pub fn looks_like_event_log(start: &[u8]) -> bool {
     match event::name(line) {
         Ok(Some(name)) => event::is_spark(event::short(&name)),
         Ok(None) => false,
-        // A first line longer than what was looked at: its beginning must do.
+        // The first line exceeds the inspected bytes, so only its beginning is checked.
         Err(_) => {
             text.starts_with(b"{") && memchr::memmem::find(line, b"\"Event\":\"SparkListener").is_some()
         }
@@ -177,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_is_passed_over() {
+    fn byte_order_mark_is_skipped() {
         let marked = [BYTE_ORDER_MARK, LOG.as_bytes()].concat();
         for bytes in [zstd::encode_all(&marked[..], 3).expect("compressed"), marked] {
             assert!(looks_like_event_log(&bytes));
@@ -188,11 +186,11 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_cut_before_its_first_event_says_so() {
+    fn errors_tell_truncated_logs_from_other_files() {
         let whole = zstd::encode_all(LOG.as_bytes(), 3).expect("compressed");
         let error = of(&whole[..whole.len() / 2]).expect_err("cut").to_string();
-        assert!(error.contains("app is cut") && error.contains("copy the log again"), "{error}");
+        assert!(error.contains("app is truncated") && error.contains("copy the log again"), "{error}");
         let error = of(b"[1]\nno JSON\n").expect_err("no log").to_string();
-        assert!(error.contains("not a Spark event log: its lines are no JSON"), "{error}");
+        assert!(error.contains("not a Spark event log: its lines are not JSON"), "{error}");
     }
 }

@@ -1,29 +1,28 @@
-//! Secrets in an application's settings, by the application's own rule.
+//! Redaction of secrets in an application's settings.
 //!
-//! Spark redacts what it logs by `spark.redaction.regex`, but versions before
-//! 2.2 did not, and logs are copied with a rule that someone tightened later. So
-//! the rule of the log is applied once more, to names and to values.
+//! Spark redacts its logs by `spark.redaction.regex` since version 2.2 only. The rule of the log is therefore
+//! applied again, to both names and values.
 
 use std::collections::BTreeMap;
 
 use regex::Regex;
 
 const RULE: &str = "spark.redaction.regex";
-/// Spark's own default.
+/// Spark's default rule.
 const DEFAULT: &str = "(?i)secret|password|token|access[.]?key";
-/// What Spark writes instead of a secret.
+/// Spark's replacement for a secret.
 const REDACTED: &str = "*********(redacted)";
 
-/// What is a secret.
+/// The rules that identify secrets.
 #[derive(Debug)]
 pub struct Redaction {
     rules: Vec<Regex>,
-    /// Why the log's own rule is not used, if it is not.
+    /// The reason why the log's own rule is not used, if so.
     pub fell_back: Option<String>,
 }
 
 impl Redaction {
-    /// As the settings say; Spark's default always holds too.
+    /// Returns the rules of an application's settings. Spark's default rule always applies as well.
     pub fn of(settings: &BTreeMap<String, String>) -> Redaction {
         let mut redaction = Redaction { rules: Regex::new(DEFAULT).into_iter().collect(), fell_back: None };
         match settings.get(RULE).filter(|rule| *rule != REDACTED).map(|rule| (rule, Regex::new(rule))) {
@@ -31,7 +30,7 @@ impl Redaction {
             Some((_, Ok(rule))) => redaction.rules.push(rule),
             Some((rule, Err(_))) => {
                 let why = format!(
-                    "{RULE} ({rule}) is written in a way that only Java knows; Spark's default is used"
+                    "cannot apply {RULE} ({rule}): it uses syntax specific to Java; Spark's default is used"
                 );
                 redaction.fell_back = Some(why);
             }
@@ -39,7 +38,7 @@ impl Redaction {
         redaction
     }
 
-    /// A setting without its secret.
+    /// Returns a setting with its value redacted if it is a secret.
     pub fn apply(&self, key: String, value: String) -> (String, String) {
         let secret =
             key != RULE && self.rules.iter().any(|rule| rule.is_match(&key) || rule.is_match(&value));
@@ -59,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_go_by_name_and_by_value() {
+    fn secrets_are_found_by_name_and_by_value() {
         assert!(redacted(None, "spark.hadoop.fs.s3a.access.key", "AKIA"));
         assert!(redacted(None, "spark.executor.extraJavaOptions", "-Dpassword=x"));
         assert!(!redacted(None, "spark.executor.memory", "4g"));
@@ -69,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_cannot_be_read_is_said() {
+    fn unsupported_rule_is_reported() {
         let settings = [(RULE.to_owned(), "(?<!a)key".to_owned())].into();
         assert!(Redaction::of(&settings).fell_back.is_some_and(|why| why.contains("(?<!a)key")));
     }

@@ -1,49 +1,46 @@
-//! A scanner for one line of JSON.
+//! A pull scanner for one line of JSON.
 //!
-//! An event has hundreds of fields, of which a dozen are needed; a task's end is
-//! mostly a list of accumulables that repeats its metrics. So nothing is built:
-//! the scanner walks along the line, hands out borrowed values, and skips what
-//! nobody asks for, 32 bytes at a step where the machine has the instructions
-//! that the project's build asks for.
+//! An event has hundreds of fields, of which a dozen are needed; the end of a task is mostly a list of
+//! accumulables that repeats its metrics. The scanner therefore builds no tree. It walks along the line,
+//! returns borrowed values, and skips unused ones, 32 bytes at a time if the build targets AVX2.
 //!
-//! It takes any valid JSON: keys in any order, any whitespace, escapes, nesting
-//! of any depth (skipping takes no stack). It does not prove that what it
-//! skipped is valid; it does count brackets and quotes, so that a value is
-//! never taken from the wrong level.
+//! The scanner accepts any valid JSON: keys in any order, whitespace, escapes, and nesting of any depth
+//! (skipping uses no stack). It does not fully validate skipped values, but it counts brackets and quotes,
+//! so that a value is never read from the wrong level.
 
 use std::borrow::Cow;
 
 use crate::escape::unescaped;
 
-/// The line is no JSON from here on, or not of the expected shape.
+/// An error: the line is not valid JSON at this position, or not of the expected shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bad {
+pub struct Malformed {
     /// Offset in the line.
-    pub at: usize,
+    pub offset: usize,
 }
 
-/// A place in a line.
+/// A position in a line.
 #[derive(Debug, Clone)]
 pub struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-/// A value that was not looked into yet.
+/// The text of a value that is not parsed yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Raw<'a>(pub &'a [u8]);
 
 impl<'a> Scanner<'a> {
-    /// At the beginning of `bytes`.
+    /// Creates a scanner at the beginning of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Scanner<'a> {
         Scanner { bytes, at: 0 }
     }
 
-    fn bad<T>(&self) -> Result<T, Bad> {
-        Err(Bad { at: self.at })
+    fn malformed<T>(&self) -> Result<T, Malformed> {
+        Err(Malformed { offset: self.at })
     }
 
-    /// The next byte that is no whitespace; it is not passed.
+    /// Skips whitespace and returns the next byte without consuming it.
     #[inline]
     fn peek(&mut self) -> Option<u8> {
         while let Some(&byte) = self.bytes.get(self.at) {
@@ -56,35 +53,34 @@ impl<'a> Scanner<'a> {
     }
 
     #[inline]
-    fn pass(&mut self, byte: u8) -> Result<(), Bad> {
+    fn pass(&mut self, byte: u8) -> Result<(), Malformed> {
         if self.peek() != Some(byte) {
-            return self.bad();
+            return self.malformed();
         }
         self.at += 1;
         Ok(())
     }
 
-    /// Offset in the line.
-    pub fn place(&self) -> usize {
+    /// Returns the offset in the line.
+    pub fn offset(&self) -> usize {
         self.at
     }
 
-    /// Whether nothing but whitespace is left.
+    /// Returns whether only whitespace is left.
     pub fn at_end(&mut self) -> bool {
         self.peek().is_none()
     }
 
-    /// Calls `field` for each field of the object that begins here, with its key
-    /// as it stands (escapes and all: no key that we ask for has any). `field`
-    /// must pass the value.
+    /// Reads an object and calls `field` for each field. Escapes in keys are not resolved, since no key of
+    /// interest has any. `field` must consume the value.
     ///
     /// # Errors
-    /// When this is no object, or what `field` says.
+    /// Fails if the next value is not an object, or if `field` fails.
     #[inline]
     pub fn object(
         &mut self,
-        mut field: impl FnMut(&'a [u8], &mut Scanner<'a>) -> Result<(), Bad>,
-    ) -> Result<(), Bad> {
+        mut field: impl FnMut(&'a [u8], &mut Scanner<'a>) -> Result<(), Malformed>,
+    ) -> Result<(), Malformed> {
         self.pass(b'{')?;
         if self.peek() == Some(b'}') {
             self.at += 1;
@@ -100,17 +96,20 @@ impl<'a> Scanner<'a> {
                     self.at += 1;
                     return Ok(());
                 }
-                _ => return self.bad(),
+                _ => return self.malformed(),
             }
         }
     }
 
-    /// Calls `item` for each item of the array that begins here; `item` must pass it.
+    /// Reads an array and calls `item` for each item, which `item` must consume.
     ///
     /// # Errors
-    /// When this is no array, or what `item` says.
+    /// Fails if the next value is not an array, or if `item` fails.
     #[inline]
-    pub fn array(&mut self, mut item: impl FnMut(&mut Scanner<'a>) -> Result<(), Bad>) -> Result<(), Bad> {
+    pub fn array(
+        &mut self,
+        mut item: impl FnMut(&mut Scanner<'a>) -> Result<(), Malformed>,
+    ) -> Result<(), Malformed> {
         self.pass(b'[')?;
         if self.peek() == Some(b']') {
             self.at += 1;
@@ -124,41 +123,41 @@ impl<'a> Scanner<'a> {
                     self.at += 1;
                     return Ok(());
                 }
-                _ => return self.bad(),
+                _ => return self.malformed(),
             }
         }
     }
 
-    /// As [`Scanner::object`], and passes anything that is no object without a call.
+    /// Reads an object like [`Scanner::object`], and skips any other value.
     ///
     /// # Errors
     /// As [`Scanner::object`].
     pub fn object_or_skip(
         &mut self,
-        field: impl FnMut(&'a [u8], &mut Scanner<'a>) -> Result<(), Bad>,
-    ) -> Result<(), Bad> {
+        field: impl FnMut(&'a [u8], &mut Scanner<'a>) -> Result<(), Malformed>,
+    ) -> Result<(), Malformed> {
         if self.peek() == Some(b'{') { self.object(field) } else { self.skip() }
     }
 
-    /// As [`Scanner::array`], and passes anything that is no array without a call.
+    /// Reads an array like [`Scanner::array`], and skips any other value.
     ///
     /// # Errors
     /// As [`Scanner::array`].
     pub fn array_or_skip(
         &mut self,
-        item: impl FnMut(&mut Scanner<'a>) -> Result<(), Bad>,
-    ) -> Result<(), Bad> {
+        item: impl FnMut(&mut Scanner<'a>) -> Result<(), Malformed>,
+    ) -> Result<(), Malformed> {
         if self.peek() == Some(b'[') { self.array(item) } else { self.skip() }
     }
 
-    /// A whole number. Anything else is passed and gives `None`: a negative or
-    /// broken number, one beyond 64 bits, null. Numbers in quotes count: Spark
-    /// writes the values of SQL metrics so.
+    /// Reads an unsigned integer, which may be in quotes, as Spark writes the values of SQL metrics. Any
+    /// other value is skipped and returns `None`: a negative or fractional number, one beyond 64 bits,
+    /// null.
     ///
     /// # Errors
-    /// When there is no value here.
+    /// Fails if there is no value at this position.
     #[inline]
-    pub fn number(&mut self) -> Result<Option<u64>, Bad> {
+    pub fn number(&mut self) -> Result<Option<u64>, Malformed> {
         let quoted = self.peek() == Some(b'"');
         let begin = self.at + usize::from(quoted);
         let mut at = begin;
@@ -184,21 +183,21 @@ impl<'a> Scanner<'a> {
         Ok(None)
     }
 
-    /// A number of any kind; anything else is passed and gives `None`.
+    /// Reads a number of any kind. Any other value is skipped and returns `None`.
     ///
     /// # Errors
-    /// When there is no value here.
-    pub fn float(&mut self) -> Result<Option<f64>, Bad> {
+    /// Fails if there is no value at this position.
+    pub fn float(&mut self) -> Result<Option<f64>, Malformed> {
         let Raw(raw) = self.raw()?;
         Ok(std::str::from_utf8(raw).ok().and_then(|text| text.parse().ok()).filter(|n: &f64| n.is_finite()))
     }
 
-    /// `true` or `false`; anything else is passed and gives `None`.
+    /// Reads a boolean. Any other value is skipped and returns `None`.
     ///
     /// # Errors
-    /// When there is no value here.
+    /// Fails if there is no value at this position.
     #[inline]
-    pub fn boolean(&mut self) -> Result<Option<bool>, Bad> {
+    pub fn boolean(&mut self) -> Result<Option<bool>, Malformed> {
         let Raw(raw) = self.raw()?;
         Ok(match raw {
             b"true" => Some(true),
@@ -207,11 +206,11 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    /// A text, its escapes resolved; anything else is passed and gives `None`.
+    /// Reads a string and resolves its escapes. Any other value is skipped and returns `None`.
     ///
     /// # Errors
-    /// When there is no value here.
-    pub fn text(&mut self) -> Result<Option<Cow<'a, str>>, Bad> {
+    /// Fails if there is no value at this position.
+    pub fn text(&mut self) -> Result<Option<Cow<'a, str>>, Malformed> {
         if self.peek() != Some(b'"') {
             self.skip()?;
             return Ok(None);
@@ -219,13 +218,12 @@ impl<'a> Scanner<'a> {
         Ok(Some(unescaped(self.quoted()?)))
     }
 
-    /// What is between the quotes of the text that begins here, as it stands;
-    /// anything else is passed and gives `None`.
+    /// Reads a string without resolving its escapes. Any other value is skipped and returns `None`.
     ///
     /// # Errors
-    /// When there is no value here.
+    /// Fails if there is no value at this position.
     #[inline]
-    pub fn raw_text(&mut self) -> Result<Option<&'a [u8]>, Bad> {
+    pub fn raw_text(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
         if self.peek() != Some(b'"') {
             self.skip()?;
             return Ok(None);
@@ -233,24 +231,24 @@ impl<'a> Scanner<'a> {
         self.quoted().map(Some)
     }
 
-    /// The value that begins here, to be looked into later.
+    /// Returns the text of a value, to be parsed later.
     ///
     /// # Errors
-    /// When there is no value here.
+    /// Fails if there is no value at this position.
     #[inline]
-    pub fn raw(&mut self) -> Result<Raw<'a>, Bad> {
+    pub fn raw(&mut self) -> Result<Raw<'a>, Malformed> {
         self.peek();
         let begin = self.at;
         self.skip()?;
         Ok(Raw(&self.bytes[begin..self.at]))
     }
 
-    /// Passes the value that begins here.
+    /// Skips a value.
     ///
     /// # Errors
-    /// When there is none, or its quotes or brackets do not match.
+    /// Fails if there is no value, or if its quotes or brackets do not match.
     #[inline]
-    pub fn skip(&mut self) -> Result<(), Bad> {
+    pub fn skip(&mut self) -> Result<(), Malformed> {
         match self.peek() {
             Some(b'"') => self.quoted().map(drop),
             Some(b'{' | b'[') => match closing(&self.bytes[self.at..]) {
@@ -258,7 +256,7 @@ impl<'a> Scanner<'a> {
                     self.at += length;
                     Ok(())
                 }
-                None => self.bad(),
+                None => self.malformed(),
             },
             Some(byte) if byte.is_ascii_alphanumeric() || byte == b'-' => {
                 let rest = &self.bytes[self.at..];
@@ -268,39 +266,39 @@ impl<'a> Scanner<'a> {
                 self.at += rest.iter().position(ends).unwrap_or(rest.len());
                 Ok(())
             }
-            _ => self.bad(),
+            _ => self.malformed(),
         }
     }
 
-    /// What is between the quotes that begin here.
+    /// Returns the text between quotes.
     #[inline]
-    fn quoted(&mut self) -> Result<&'a [u8], Bad> {
+    fn quoted(&mut self) -> Result<&'a [u8], Malformed> {
         self.pass(b'"')?;
         let begin = self.at;
-        // Most keys and values are short: bytes first, wide steps for the rest.
+        // Most keys and values are short, so the first bytes are checked one by one.
         let short = &self.bytes[begin..self.bytes.len().min(begin + 32)];
         let found = short.iter().position(|b| matches!(b, b'"' | b'\\'));
         let mut at = begin + found.unwrap_or(short.len());
         loop {
             let rest = self.bytes.get(at..).unwrap_or_default();
             match memchr::memchr2(b'"', b'\\', rest) {
-                None => return self.bad(),
+                None => return self.malformed(),
                 Some(offset) if rest[offset] == b'"' => {
                     self.at = at + offset + 1;
                     return Ok(&self.bytes[begin..at + offset]);
                 }
-                Some(offset) => at += offset + 2, // what is escaped is no end
+                Some(offset) => at += offset + 2, // skips the escaped byte, which may be a quote
             }
         }
     }
 }
 
-/// Length of the object or array that `bytes` begin with, its last bracket included.
+/// Returns the length of the object or array at the start of `bytes`, including its closing bracket.
 #[inline]
 fn closing(bytes: &[u8]) -> Option<usize> {
     let mut depth = 0_i64;
-    let mut inside = false; // a text
-    let mut escaped = false; // the first byte of the next block
+    let mut inside = false; // within a string
+    let mut escaped = false; // the first byte of the next block is escaped
     let mut at = 0;
     while at < bytes.len() {
         let mut last = [0_u8; 64];
@@ -313,7 +311,7 @@ fn closing(bytes: &[u8]) -> Option<usize> {
         };
         let masks = Masks::of(block);
         let quotes = masks.quotes & !escaped_bits(masks.backslashes, &mut escaped);
-        // Between an odd quote and the next: inside a text.
+        // Bits between an odd quote and the next are within a string.
         let texts = prefix_xor(quotes) ^ if inside { u64::MAX } else { 0 };
         inside = texts >> 63 == 1;
         let opens = masks.opens & !texts;
@@ -322,7 +320,7 @@ fn closing(bytes: &[u8]) -> Option<usize> {
         if depth > closing {
             depth += i64::from(opens.count_ones()) - closing;
         } else {
-            // The end may be in this block.
+            // The closing bracket may be in this block.
             while closes != 0 {
                 let place = closes.trailing_zeros();
                 let before = opens & ((1_u64 << place) - 1);
@@ -340,7 +338,7 @@ fn closing(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// Which bytes follow an odd run of backslashes; `carry` goes from block to block.
+/// Returns the bits of bytes that follow an odd run of backslashes. `carry` is the state between blocks.
 #[inline]
 fn escaped_bits(backslashes: u64, carry: &mut bool) -> u64 {
     if backslashes == 0 {
@@ -358,12 +356,12 @@ fn escaped_bits(backslashes: u64, carry: &mut bool) -> u64 {
             break;
         }
         escaped |= 1 << (place + 1);
-        left &= !(3_u64 << place); // the next byte is escaped, and escapes nothing
+        left &= !(3_u64 << place); // an escaped backslash does not escape the byte after it
     }
     escaped
 }
 
-/// Each bit the parity of the bits up to it.
+/// Replaces each bit by the parity of the bits up to and including it.
 #[inline]
 fn prefix_xor(mut bits: u64) -> u64 {
     for shift in [1, 2, 4, 8, 16, 32] {
@@ -372,7 +370,7 @@ fn prefix_xor(mut bits: u64) -> u64 {
     bits
 }
 
-/// Where in 64 bytes something stands that matters for skipping.
+/// Bit masks of the structural characters in 64 bytes.
 struct Masks {
     quotes: u64,
     backslashes: u64,
@@ -385,18 +383,18 @@ impl Masks {
     #[inline]
     fn of(block: &[u8; 64]) -> Masks {
         use std::arch::x86_64::*;
-        // SAFETY: AVX2 is there (the condition above), and each load is of 32 of the 64 bytes.
+        // SAFETY: the `cfg` above guarantees AVX2, and each load reads 32 of the 64 bytes.
         let (low, high) = unsafe {
             let begin = block.as_ptr().cast::<__m256i>();
             (_mm256_loadu_si256(begin), _mm256_loadu_si256(begin.add(1)))
         };
         let equal = |half: __m256i, byte: u8| {
-            // SAFETY: AVX2 is there.
+            // SAFETY: the `cfg` above guarantees AVX2.
             unsafe { _mm256_movemask_epi8(_mm256_cmpeq_epi8(half, _mm256_set1_epi8(byte as i8))) as u32 }
         };
-        // `[` and `{`, `]` and `}` differ in one bit.
+        // `[` and `{` differ in one bit only, as do `]` and `}`.
         let folded = |half: __m256i| {
-            // SAFETY: AVX2 is there.
+            // SAFETY: the `cfg` above guarantees AVX2.
             unsafe { _mm256_or_si256(half, _mm256_set1_epi8(0x20)) }
         };
         let both = |of: &dyn Fn(__m256i) -> u32| u64::from(of(low)) | u64::from(of(high)) << 32;
@@ -410,11 +408,11 @@ impl Masks {
 
     #[cfg(not(all(target_arch = "x86_64", target_feature = "avx2")))]
     fn of(block: &[u8; 64]) -> Masks {
-        Masks::plainly(block)
+        Masks::scalar(block)
     }
 
     #[cfg(any(test, not(all(target_arch = "x86_64", target_feature = "avx2"))))]
-    fn plainly(block: &[u8; 64]) -> Masks {
+    fn scalar(block: &[u8; 64]) -> Masks {
         let mut masks = Masks { quotes: 0, backslashes: 0, opens: 0, closes: 0 };
         for (at, byte) in block.iter().enumerate() {
             match byte {
@@ -434,7 +432,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_of_every_kind() {
+    fn values_of_every_type_are_read() {
         let line = br#" { "a" : 12 , "b":"x\"y\u00e9\ud83d\ude00","c":[1,{"d":[]},"]"],"e":true,"f":null,"g":-1,"h":"34" } "#;
         let mut seen = Vec::new();
         let mut scanner = Scanner::new(line);
@@ -457,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn skipping_ends_where_the_value_does_however_it_falls_into_blocks() {
+    fn skip_finds_the_end_at_any_block_alignment() {
         for before in 0..130 {
             let text = format!(r#"{}\\\"}}]{{["#, "x".repeat(before));
             let value = format!(r#"{{"k":"{text}","l":[{{}},[],"{text}"]}}"#);
@@ -469,14 +467,14 @@ mod tests {
     }
 
     #[test]
-    fn depth_costs_no_stack() {
+    fn skip_uses_no_stack_for_deep_nesting() {
         let deep = "[".repeat(3_000_000) + &"]".repeat(3_000_000);
         assert_eq!(Scanner::new(deep.as_bytes()).skip(), Ok(()));
         assert!(Scanner::new(&deep.as_bytes()[..deep.len() - 1]).skip().is_err());
     }
 
     #[test]
-    fn what_does_not_match_is_refused() {
+    fn unbalanced_json_is_rejected() {
         for line in ["", "{", "[1,2", r#""abc"#, r#"{"a":}"#, "}", r#"{"a" 1}"#, r#"{"a":1"#, r#""\"#] {
             let mut scanner = Scanner::new(line.as_bytes());
             let whole = scanner.object_or_skip(|_, value| value.skip());
@@ -485,15 +483,15 @@ mod tests {
     }
 
     #[test]
-    fn wide_and_plain_masks_agree() {
+    fn simd_and_scalar_masks_agree() {
         let mut block = [b'a'; 64];
         for (at, byte) in block.iter_mut().enumerate() {
             *byte = b"\"\\{}[]az,:;\x5b\x7d0\xdb\xfb"[at % 16];
         }
-        let (wide, plain) = (Masks::of(&block), Masks::plainly(&block));
+        let (simd, scalar) = (Masks::of(&block), Masks::scalar(&block));
         assert_eq!(
-            (wide.quotes, wide.backslashes, wide.opens, wide.closes),
-            (plain.quotes, plain.backslashes, plain.opens, plain.closes)
+            (simd.quotes, simd.backslashes, simd.opens, simd.closes),
+            (scalar.quotes, scalar.backslashes, scalar.opens, scalar.closes)
         );
     }
 }

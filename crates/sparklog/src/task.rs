@@ -1,29 +1,26 @@
-//! The end of a task: nine tenths of most logs, so the one event that is read
-//! with care for every byte.
+//! Task-end events, which make up nine tenths of most logs and are therefore parsed with particular care
+//! for speed.
 //!
-//! [`TaskEnd`] is what the line says; [`TaskEnd::measured`] is what follows from
-//! it for a [`PipelinedTask`]. No metric of Spark says how long a task waited for
-//! the disk that it read from. What is known is a bound: what is left of its run
-//! time once core time, garbage collection, fetch wait and shuffle write are
-//! taken away.
+//! [`TaskEnd`] holds the fields of the line; [`TaskEnd::measured`] derives a [`PipelinedTask`] from it.
+//! Spark has no metric for the time that a task waits for the disk it reads from. It is bounded by the rest
+//! of the run time after core time, garbage collection, fetch wait and shuffle write.
 
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 use pellucid_trace::{Blocked, Failure, Locality, Outcome, PipelinedTask};
 
-use crate::failure::{self, Ended};
-use crate::operators::Operators;
-use crate::plugin::Measured;
-use crate::scan::{Bad, Raw, Scanner};
+use crate::failure::{self, TaskResult};
+use crate::operators::OperatorMetrics;
+use crate::plugin::PluginMetrics;
+use crate::scan::{Malformed, Raw, Scanner};
 
-/// Latest time that is believed: in 2554, the last that nanoseconds in 64 bits can say.
+/// Latest valid time, in the year 2554: the last that 64 bits of nanoseconds can represent.
 const LAST_MS: u64 = u64::MAX / 1_000_000;
-/// Times of a task are cut to milliseconds, each by itself; more than that apart is a contradiction.
+/// Tolerance for contradictions between a task's times, which Spark truncates to milliseconds separately.
 const ROUNDING_NS: u64 = 3_000_000;
 
-/// What a `SparkListenerTaskEnd` says. Times are in milliseconds of Unix time,
-/// or as their names say.
+/// The fields of a `SparkListenerTaskEnd`. Times are Unix times in milliseconds.
 #[derive(Debug, Default)]
 pub struct TaskEnd<'a> {
     pub stage: Option<u64>,
@@ -35,18 +32,18 @@ pub struct TaskEnd<'a> {
     pub launched_ms: Option<u64>,
     pub finished_ms: Option<u64>,
     pub getting_result_ms: Option<u64>,
-    /// As it stands between its quotes.
+    /// Executor id, with escapes.
     pub executor: &'a [u8],
     pub host: &'a [u8],
     locality: Option<Locality>,
     speculative: bool,
-    ended: Ended,
+    ended: TaskResult,
     error: Option<String>,
     metrics: Option<Metrics>,
     accumulated: Accumulated,
 }
 
-/// `Task Metrics`; milliseconds, but where a name says otherwise.
+/// The `Task Metrics`, in milliseconds unless a name has another unit.
 #[derive(Debug, Default)]
 struct Metrics {
     deserialize: Option<u64>,
@@ -72,29 +69,29 @@ struct Metrics {
     output_records: Option<u64>,
 }
 
-/// What accumulables say beyond the metrics.
+/// Metrics from accumulables.
 #[derive(Debug, Default)]
 struct Accumulated {
-    operators: Operators,
-    plugin: Measured,
+    operators: OperatorMetrics,
+    plugin: PluginMetrics,
 }
 
-/// What was found wrong with times that contradict each other.
+/// Contradictions between a task's times.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Oddities {
-    /// More garbage collection than run time.
+pub struct Contradictions {
+    /// Garbage collection exceeds the run time.
     pub gc_over_run: bool,
-    /// Another part over the whole.
+    /// Another part exceeds the whole.
     pub part_over_whole: bool,
-    /// It ended before it was launched.
+    /// The task ended before its launch.
     pub backwards: bool,
 }
 
-/// Reads the fields of the event's object; `scanner` stands at its beginning.
+/// Reads the event's object.
 ///
 /// # Errors
-/// When the line is no JSON object.
-pub fn task_end<'a>(scanner: &mut Scanner<'a>) -> Result<TaskEnd<'a>, Bad> {
+/// Fails if the line is not a JSON object.
+pub fn task_end<'a>(scanner: &mut Scanner<'a>) -> Result<TaskEnd<'a>, Malformed> {
     let mut task = TaskEnd::default();
     scanner.object(|key, value| {
         match key {
@@ -110,7 +107,7 @@ pub fn task_end<'a>(scanner: &mut Scanner<'a>) -> Result<TaskEnd<'a>, Bad> {
     Ok(task)
 }
 
-fn info<'a>(scanner: &mut Scanner<'a>, task: &mut TaskEnd<'a>) -> Result<(), Bad> {
+fn info<'a>(scanner: &mut Scanner<'a>, task: &mut TaskEnd<'a>) -> Result<(), Malformed> {
     scanner.object_or_skip(|key, value| {
         match key {
             b"Task ID" => task.id = value.number()?,
@@ -131,8 +128,8 @@ fn info<'a>(scanner: &mut Scanner<'a>, task: &mut TaskEnd<'a>) -> Result<(), Bad
     })
 }
 
-/// A time; 0 stands for none.
-pub fn time(scanner: &mut Scanner<'_>) -> Result<Option<u64>, Bad> {
+/// Reads a time; 0 means that it was not recorded.
+pub fn time(scanner: &mut Scanner<'_>) -> Result<Option<u64>, Malformed> {
     Ok(scanner.number()?.filter(|ms| (1..=LAST_MS).contains(ms)))
 }
 
@@ -147,7 +144,7 @@ fn locality(name: &[u8]) -> Option<Locality> {
     }
 }
 
-fn metrics(scanner: &mut Scanner<'_>) -> Result<Option<Metrics>, Bad> {
+fn metrics(scanner: &mut Scanner<'_>) -> Result<Option<Metrics>, Malformed> {
     let mut found = Metrics::default();
     let m = &mut found;
     let mut any = false;
@@ -206,12 +203,12 @@ fn metrics(scanner: &mut Scanner<'_>) -> Result<Option<Metrics>, Bad> {
     Ok(Some(found).filter(|_| any))
 }
 
-/// The list repeats the metrics, and is most of a line; so it is passed in one
-/// step and only looked through for names that are worth reading it.
-fn accumulables(Raw(list): Raw<'_>) -> Result<Accumulated, Bad> {
+/// Reads accumulables. The list makes up most of a line and mostly repeats the metrics, so it is parsed
+/// only if a text search finds a name of interest.
+fn accumulables(Raw(list): Raw<'_>) -> Result<Accumulated, Malformed> {
     static PLUGIN: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"pellucid."));
     let mut found = Accumulated::default();
-    if !Operators::are_in(list) && PLUGIN.find(list).is_none() {
+    if !OperatorMetrics::are_in(list) && PLUGIN.find(list).is_none() {
         return Ok(found);
     }
     Scanner::new(list).array_or_skip(|item| {
@@ -224,7 +221,7 @@ fn accumulables(Raw(list): Raw<'_>) -> Result<Accumulated, Bad> {
             }
             Ok(())
         })?;
-        let Some(total) = found.operators.place(name).or(found.plugin.place(name)) else { return Ok(()) };
+        let Some(total) = found.operators.slot(name).or(found.plugin.slot(name)) else { return Ok(()) };
         *total = update.map_or(*total, |more| Some(total.unwrap_or(0).saturating_add(more)));
         Ok(())
     })?;
@@ -232,10 +229,10 @@ fn accumulables(Raw(list): Raw<'_>) -> Result<Accumulated, Bad> {
 }
 
 impl TaskEnd<'_> {
-    /// The task without the indices of its stage and executor, and what
-    /// contradicted itself. Times count from Unix time's beginning.
-    pub fn measured(&mut self) -> (PipelinedTask, Oddities) {
-        let mut odd = Oddities::default();
+    /// Returns the task, without the indices of its stage and executor, and its contradictions. Times are
+    /// Unix times.
+    pub fn measured(&mut self) -> (PipelinedTask, Contradictions) {
+        let mut odd = Contradictions::default();
         let launched = self.launched_ms.or(self.finished_ms).unwrap_or(0);
         let finished = self.finished_ms.unwrap_or(launched);
         odd.backwards = finished < launched;
@@ -251,17 +248,17 @@ impl TaskEnd<'_> {
             ..PipelinedTask::default()
         };
         match self.ended {
-            Ended::Well => {}
-            Ended::OutputLost => {
-                // The same task ended well before, with all its times: a second
-                // record of them would count them twice.
+            TaskResult::Succeeded => {}
+            TaskResult::OutputLost => {
+                // The task's times were recorded when it succeeded; recording them again would count them
+                // twice.
                 task.launched_ns = ns(finished);
                 task.duration_ns = 0;
                 task.outcome = Outcome::Failed;
                 task.failure = Some(Failure::OutputLost);
                 return (task, odd);
             }
-            Ended::Failed(failure) => {
+            TaskResult::Failed(failure) => {
                 let stopped = matches!(failure, Failure::Killed | Failure::CommitDenied);
                 task.outcome = if stopped { Outcome::Cancelled } else { Outcome::Failed };
                 task.failure = Some(failure);
@@ -278,17 +275,17 @@ impl TaskEnd<'_> {
         (task, odd)
     }
 
-    /// What Pellucid's plugin says of it.
-    pub fn plugin(&self) -> &Measured {
+    /// Returns the metrics of Pellucid's plugin.
+    pub fn plugin(&self) -> &PluginMetrics {
         &self.accumulated.plugin
     }
 }
 
 impl Metrics {
-    /// The parts of the duration, each within what is left by those before it.
-    fn add_times(&self, getting_result_ns: u64, task: &mut PipelinedTask, odd: &mut Oddities) {
+    /// Adds the parts of the duration, each limited to the time that the parts before it leave.
+    fn add_times(&self, getting_result_ns: u64, task: &mut PipelinedTask, odd: &mut Contradictions) {
         let mut left = task.duration_ns;
-        let mut part = |recorded: Option<u64>, odd: &mut Oddities| {
+        let mut part = |recorded: Option<u64>, odd: &mut Contradictions| {
             let within = recorded?.min(left);
             odd.part_over_whole |= recorded > Some(within + ROUNDING_NS);
             left -= within;
@@ -299,7 +296,7 @@ impl Metrics {
         task.result_serialize_ns = part(self.result_serialize.map(ns), odd);
         task.getting_result_ns = part(Some(getting_result_ns), odd);
         task.deserialize = deserialize.map(Blocked::MeasuredNs);
-        // The difference means something only where what it is the rest of is known.
+        // Scheduler delay is the rest of the duration, which is meaningful only if the run time is known.
         task.scheduler = task.run_ns.map(|_| Blocked::MeasuredNs(left));
 
         let run_ns = task.run_ns.unwrap_or(task.duration_ns);
@@ -311,7 +308,7 @@ impl Metrics {
         task.gc = within_run(self.gc.map(ns), &mut odd.gc_over_run);
         task.blocked_network = within_run(self.fetch_wait.map(ns), &mut odd.part_over_whole);
         task.blocked_shuffle_write = within_run(self.shuffle_write_ns, &mut odd.part_over_whole);
-        // A JVM that cannot measure core time says 0; a task that ran cannot.
+        // A JVM that cannot measure core time reports 0, which is impossible for a task that ran.
         let measured = |cpu: Option<u64>, ran: bool| cpu.filter(|ns| *ns > 0 || !ran);
         task.cpu_ns = measured(self.cpu_ns, run_ns > 0);
         task.deserialize_cpu_ns = measured(self.deserialize_cpu_ns, deserialize > Some(0));
@@ -334,7 +331,7 @@ impl Metrics {
     }
 }
 
-/// What may hide in the part of the run time that no metric explains.
+/// Adds upper bounds for waits that may be part of the unexplained run time.
 fn add_bounds(task: &mut PipelinedTask, accumulated: &Accumulated) {
     let Some(run_ns) = task.run_ns else { return };
     let known = |blocked: Option<Blocked>| match blocked {
@@ -365,7 +362,7 @@ fn add_bounds(task: &mut PipelinedTask, accumulated: &Accumulated) {
     task.blocked_spill = bound(some([task.spill_bytes, None]), rest);
 }
 
-/// Milliseconds, of which more than [`LAST_MS`] are as many.
+/// Converts milliseconds to nanoseconds, saturating.
 pub fn ns(ms: u64) -> u64 {
     ms.saturating_mul(1_000_000)
 }
@@ -377,8 +374,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A task of 1,000 ms from 5,000 on, with these metrics, accumulables and reason.
-    fn task(metrics: &str, accumulables: &str, reason: &str) -> (PipelinedTask, Oddities) {
+    /// Parses a task that runs from 5,000 ms to 6,000 ms.
+    fn task(metrics: &str, accumulables: &str, reason: &str) -> (PipelinedTask, Contradictions) {
         let line = format!(
             r#"{{"Task Metrics":{{{metrics}}},"Task Info":{{"Task ID":7,"Index":3,"Attempt":1,"Launch Time":5000,
                "Executor ID":"1","Host":"h","Locality":"NODE_LOCAL","Speculative":true,"Getting Result Time":5980,
@@ -396,9 +393,9 @@ mod tests {
         "Input Metrics":{"Bytes Read":8,"Records Read":9},"Output Metrics":{"Bytes Written":0,"Records Written":0}"#;
 
     #[test]
-    fn the_parts_of_a_task_sum_to_its_duration() {
+    fn parts_of_a_task_sum_to_its_duration() {
         let (task, odd) = task(FULL, "", GOOD);
-        assert_eq!(odd, Oddities::default());
+        assert_eq!(odd, Contradictions::default());
         assert_eq!((task.duration_ns, task.run_ns), (1000 * MS, Some(900 * MS)));
         // 1000 - 900 - 30 - 10 - 20 of getting the result
         assert_eq!(task.scheduler, Some(MeasuredNs(40 * MS)));
@@ -408,11 +405,11 @@ mod tests {
     }
 
     #[test]
-    fn what_no_metric_explains_bounds_what_it_did() {
+    fn unexplained_time_bounds_waits() {
         let rest = Some(AtMostNs((900 - 400 - 100 - 50 - 60) * MS));
         let (plain, _) = task(FULL, "", GOOD);
         assert_eq!((plain.blocked_input, plain.blocked_shuffle_read), (rest, rest));
-        // It neither spilled nor put anything out.
+        // The task neither spilled nor wrote output.
         assert_eq!((plain.blocked_spill, plain.blocked_output), (None, None));
         assert_eq!(
             (plain.blocked_network, plain.gc),
@@ -426,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plugin_measures_what_stock_spark_cannot() {
+    fn plugin_waits_replace_bounds() {
         let waits = r#"{"Name":"pellucid.read_wait_ns","Update":200000000},{"Name":"pellucid.write_wait_ns","Update":"0"}"#;
         let (task, _) = task(FULL, waits, GOOD);
         assert_eq!(
@@ -437,12 +434,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_recorded_is_absent() {
+    fn unrecorded_metrics_are_absent() {
         let (old, _) = task(r#""Host Name":"h","Executor Run Time":900,"JVM GC Time":0"#, "", GOOD);
         assert_eq!((old.cpu_ns, old.input_bytes, old.blocked_network), (None, None, None));
         assert_eq!((old.shuffle_write_bytes, old.deserialize, old.blocked_input), (None, None, None));
         let (no_cpu, _) = task(r#""Executor Run Time":900,"Executor CPU Time":0"#, "", GOOD);
-        assert_eq!(no_cpu.cpu_ns, None, "a JVM that cannot measure core time says 0");
+        assert_eq!(no_cpu.cpu_ns, None, "a JVM that cannot measure core time reports 0");
         let (lost, _) =
             task("", "", r#"{"Reason":"ExecutorLostFailure","Loss Reason":"Command exited with code 137"}"#);
         assert_eq!((lost.run_ns, lost.scheduler, lost.gc), (None, None, None));
@@ -451,16 +448,16 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_cut_and_said() {
+    fn contradictory_times_are_capped_and_reported() {
         let (task, odd) =
             task(r#""Executor Run Time":1200,"JVM GC Time":5000,"Executor Deserialize Time":9"#, "", GOOD);
         assert_eq!((task.run_ns, task.gc), (Some(1000 * MS), Some(MeasuredNs(1000 * MS))));
         assert_eq!(task.scheduler, Some(MeasuredNs(0)));
-        assert_eq!(odd, Oddities { gc_over_run: true, part_over_whole: true, backwards: false });
+        assert_eq!(odd, Contradictions { gc_over_run: true, part_over_whole: true, backwards: false });
     }
 
     #[test]
-    fn failures_have_kinds_and_words() {
+    fn failures_are_classified_with_their_message() {
         let failed = |reason: &str| {
             let (task, _) = task("", "", reason);
             (task.failure, task.outcome, task.error.unwrap_or_default(), task.duration_ns)
@@ -479,7 +476,7 @@ mod tests {
         assert_eq!(
             (again.0, again.3),
             (Some(Failure::OutputLost), 0),
-            "its time was counted when it ended well"
+            "its time was counted when it succeeded"
         );
         assert_eq!(failed(r#"{"Reason":"SomethingNew"}"#).0, Some(Failure::Other));
     }

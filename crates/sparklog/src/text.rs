@@ -1,11 +1,11 @@
-//! Texts of a log as a person reads them: first lines, lengths, places in code.
+//! Shortening of texts in a log, and parsing of call sites.
 
-/// The first line that is not empty.
+/// Returns the first line that is not empty.
 pub fn first_line(text: &str) -> &str {
     text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("")
 }
 
-/// At most `chars` characters, `…` where more were.
+/// Truncates a text to `chars` characters, with `…` at the end if it was longer.
 pub fn clipped(text: &str, chars: usize) -> String {
     match text.char_indices().nth(chars) {
         None => text.to_owned(),
@@ -13,7 +13,7 @@ pub fn clipped(text: &str, chars: usize) -> String {
     }
 }
 
-/// `count` and `reduce.py:39` of Spark's `count at reduce.py:39`.
+/// Splits Spark's `count at reduce.py:39` into `count` and `reduce.py:39`.
 pub fn action_and_place(name: &str) -> (&str, Option<&str>) {
     match name.rsplit_once(" at ") {
         Some((action, place)) if place.contains(':') => (action, Some(place)),
@@ -21,8 +21,8 @@ pub fn action_and_place(name: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Whether a place (`FutureTask.java:264`) is in code that no user wrote: Spark
-/// names it when the action ran on a thread of a pool or was called from Python.
+/// Returns whether a call site (`FutureTask.java:264`) is not in user code. Spark logs such call sites for
+/// actions on pool threads or from Python.
 pub fn is_internal(place: &str) -> bool {
     const FILES: [&str; 12] = [
         "FutureTask.java",
@@ -41,7 +41,7 @@ pub fn is_internal(place: &str) -> bool {
     FILES.iter().any(|file| place.starts_with(file))
 }
 
-/// The place of the first frame of the user's own code in a stack trace.
+/// Returns the call site of the first frame of user code in a stack trace.
 pub fn user_frame(stack: &str) -> Option<&str> {
     const FOREIGN: [&str; 11] = [
         "org.apache.spark.",
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places() {
+    fn call_sites_are_parsed() {
         assert_eq!(action_and_place("count at a b.py:3"), ("count", Some("a b.py:3")));
         assert_eq!(action_and_place("Delta: at rest"), ("Delta: at rest", None));
         assert!(is_internal("NativeMethodAccessorImpl.java:0"));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_of_characters() {
+    fn clipped_counts_characters() {
         assert_eq!(clipped("äöü", 2), "äö…");
         assert_eq!(clipped("äö", 2), "äö");
         assert_eq!(first_line("\n  \n one \ntwo"), "one");

@@ -1,91 +1,93 @@
-//! What was odd about a log, counted while it is read and said at its end.
+//! Warnings about a log, counted while it is read and reported at its end.
 
-use crate::task::Oddities;
+use crate::task::Contradictions;
 
-/// Malformed lines that are named; the rest are counted.
-const NAMED: usize = 5;
+/// Maximum number of malformed lines that are listed; further ones are counted.
+const MAX_LISTED: usize = 5;
 
-/// Counts of what was odd.
+/// Counts of the problems in a log.
 #[derive(Debug, Default)]
 pub struct Warnings {
-    /// Numbers of malformed lines, and offset and length of each.
+    /// Line number, offset of the error and length of each listed malformed line.
     malformed: Vec<(u64, usize, usize)>,
     more_malformed: u64,
-    /// Objects that are no events.
+    /// JSON objects that are not events.
     pub no_event: u64,
-    /// Events without the id that they are about.
+    /// Events without the id of their subject.
     pub no_id: u64,
-    /// Ends of jobs whose start was not seen.
+    /// Ends of jobs without a recorded start.
     pub unknown_jobs: u64,
-    /// Plans deeper than what is read.
+    /// Plans beyond the maximum depth.
     pub deep_plans: u64,
-    /// Tasks whose input bytes are left out.
+    /// Tasks whose input bytes are ignored.
     pub distrusted_inputs: u64,
     gc_over_run: u64,
     part_over_whole: u64,
     backwards: u64,
-    words: Vec<String>,
+    messages: Vec<String>,
 }
 
 impl Warnings {
-    /// A line that is no JSON, from `at` on.
+    /// Counts a line that is invalid JSON at offset `at`.
     pub fn malformed(&mut self, line: u64, at: usize, length: usize) {
-        if self.malformed.len() < NAMED {
+        if self.malformed.len() < MAX_LISTED {
             self.malformed.push((line, at, length));
         } else {
             self.more_malformed += 1;
         }
     }
 
-    /// Lines that were no JSON.
+    /// Returns the number of malformed lines.
     pub fn malformed_lines(&self) -> u64 {
         self.malformed.len() as u64 + self.more_malformed
     }
 
-    /// Something that is said as it is.
-    pub fn say(&mut self, words: impl Into<String>) {
-        let words = words.into();
-        if !self.words.contains(&words) {
-            self.words.push(words);
+    /// Adds a message, unless it exists already.
+    pub fn add(&mut self, message: impl Into<String>) {
+        let message = message.into();
+        if !self.messages.contains(&message) {
+            self.messages.push(message);
         }
     }
 
-    /// What one task contradicted.
-    pub fn odd(&mut self, odd: Oddities) {
+    /// Counts the contradictions of a task.
+    pub fn odd(&mut self, odd: Contradictions) {
         self.gc_over_run += u64::from(odd.gc_over_run);
         self.part_over_whole += u64::from(odd.part_over_whole);
         self.backwards += u64::from(odd.backwards);
     }
 
-    /// In words.
-    pub fn into_words(self) -> Vec<String> {
-        let mut words = self.words;
+    /// Returns the messages.
+    pub fn into_messages(self) -> Vec<String> {
+        let mut messages = self.messages;
         for (line, at, length) in self.malformed {
-            words.push(format!("line {line} is left out: no valid JSON at byte {at} of {length}"));
+            messages.push(format!("skipped line {line}: invalid JSON at byte {at} of {length}"));
         }
-        let mut count = |number: u64, what: &str, then: &str| {
+        let mut count = |before: &str, number: u64, noun: &str, after: &str| {
             if number > 0 {
                 let plural = if number == 1 { "" } else { "s" };
-                words.push(format!("{number} {}{then}", what.replace("(s)", plural)));
+                messages.push(format!("{before}{number} {noun}{plural}{after}"));
             }
         };
-        count(self.more_malformed, "more line(s)", " left out: no valid JSON");
-        count(self.no_event, "line(s)", " left out: JSON, but no event of Spark");
-        count(self.no_id, "event(s)", " left out: without the id of what they are about");
-        count(self.unknown_jobs, "job(s)", " ended whose start is not in the log");
-        count(self.deep_plans, "SQL plan(s)", " deeper than 300 operators: read to that depth");
+        count("skipped ", self.more_malformed, "further line", ": invalid JSON");
+        count("skipped ", self.no_event, "line", ": JSON, but not a Spark event");
+        count("skipped ", self.no_id, "event", ": no id of a stage or SQL execution");
+        count("", self.unknown_jobs, "job", " ended without a recorded start");
+        count("", self.deep_plans, "SQL plan", " deeper than 300 operators: read to that depth");
         count(
+            "",
             self.distrusted_inputs,
-            "task(s)",
-            ": input bytes not used, since Spark does not count vectored reads of local Parquet files",
+            "task",
+            ": input bytes ignored, since Spark does not count vectored reads of local Parquet files",
         );
         count(
+            "",
             self.gc_over_run,
-            "task(s)",
-            " with more garbage collection than run time: cut to the run time",
+            "task",
+            " with more garbage collection than run time: limited to the run time",
         );
-        count(self.part_over_whole, "task(s)", " with a part longer than the whole: cut to the whole");
-        count(self.backwards, "task(s)", " that ended before they were launched: taken as of no duration");
-        words
+        count("", self.part_over_whole, "task", " with a part longer than the whole: limited to the whole");
+        count("", self.backwards, "task", " with an end before the launch: duration set to zero");
+        messages
     }
 }

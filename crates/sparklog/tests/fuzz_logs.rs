@@ -1,8 +1,7 @@
-//! Logs that were damaged, and logs made to harm: never a panic, never more
-//! memory than a line and what was read.
+//! Fuzz tests with damaged and malicious logs: the reader must not panic, and its memory must stay bounded.
 //!
-//! Seeded logs are damaged as text and as compressed bytes. `PELLUCID_FUZZ_SECONDS`
-//! goes on for so long after the first cases, `PELLUCID_FUZZ_SEED` runs one again.
+//! Seeded logs are damaged both as text and as compressed bytes. `PELLUCID_FUZZ_SECONDS` extends the run;
+//! `PELLUCID_FUZZ_SEED` repeats a single case.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -13,33 +12,33 @@ use std::time::{Duration, Instant};
 use pellucid_sparklog::{Part, looks_like_event_log, read};
 use pellucid_trace::Trace;
 
-/// Counts what this thread holds, so that "bounded memory" is measured, not hoped.
+/// An allocator that tracks the memory held by each thread.
 struct Counting;
 
 thread_local! {
     static HELD: Cell<i64> = const { Cell::new(0) };
-    static MOST: Cell<i64> = const { Cell::new(0) };
+    static PEAK: Cell<i64> = const { Cell::new(0) };
 }
 
 fn count(change: i64) {
-    // Not there any more while the thread ends, when nothing is measured.
+    // Thread-local storage is unavailable while a thread ends, when nothing is measured.
     let _ = HELD.try_with(|held| {
         held.set(held.get() + change);
-        let _ = MOST.try_with(|most| most.set(most.get().max(held.get())));
+        let _ = PEAK.try_with(|peak| peak.set(peak.get().max(held.get())));
     });
 }
 
-// SAFETY: hands everything on to the system's allocator, unchanged.
+// SAFETY: every call is forwarded unchanged to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller upholds the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(-(layout.size() as i64));
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller upholds the contract of `dealloc`.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -47,22 +46,22 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What `action` held at most, beyond what was held before, and what it gave.
-fn held<T>(action: impl FnOnce() -> T) -> (i64, T) {
+/// Runs `action`. Returns the peak of its additional memory, and its result.
+fn peak_memory<T>(action: impl FnOnce() -> T) -> (i64, T) {
     let before = HELD.get();
-    MOST.set(before);
+    PEAK.set(before);
     let result = action();
-    (MOST.get() - before, result)
+    (PEAK.get() - before, result)
 }
 
-/// A line of at most 64 MiB, in a buffer that doubles as it grows to it.
+/// Memory limit: a line of up to 64 MiB in a buffer that grows by doubling.
 const MAX_BYTES: i64 = 200 << 20;
 
 fn trace_of(reader: impl Read) -> Result<Trace, String> {
     read([Part::new("log", reader)]).map_err(|error| error.to_string())
 }
 
-/// SplitMix64: reproducible, and no dependency.
+/// SplitMix64, a reproducible generator.
 struct Random(u64);
 
 impl Random {
@@ -87,7 +86,7 @@ const HEAD: &str = r#"{"Event":"SparkListenerLogStart","Spark Version":"3.5.6"}
 {"Event":"org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart","executionId":0,"rootExecutionId":0,"description":"save at Report.scala:42","time":1700000000500,"sparkPlanInfo":{"nodeName":"HashAggregate","simpleString":"","children":[{"nodeName":"Exchange","children":[{"nodeName":"Scan parquet ","simpleString":"[file:/x]","metrics":[{"name":"scan time","accumulatorId":7,"metricType":"timing"}]}],"metrics":[{"name":"data size","accumulatorId":8}]}],"metrics":[{"name":"time","accumulatorId":9}]}}
 "#;
 
-/// A log of `jobs` jobs of two stages of a few tasks.
+/// Generates a log with `jobs` jobs of two stages with a few tasks each.
 fn log(random: &mut Random, jobs: u64) -> String {
     let mut log = HEAD.to_owned();
     let mut at = 1_700_000_001_000_u64;
@@ -142,7 +141,7 @@ fn log(random: &mut Random, jobs: u64) -> String {
     log
 }
 
-/// Damages bytes as accidents and enemies do.
+/// Damages bytes at random.
 fn damage(random: &mut Random, bytes: &mut Vec<u8>) {
     const TOKENS: [&[u8]; 14] = [
         b"\"",
@@ -222,11 +221,11 @@ fn one_case(seed: u64) {
             damage(&mut random, &mut bytes);
         }
     }
-    let (most, result) = held(|| {
+    let (peak, result) = peak_memory(|| {
         looks_like_event_log(&bytes);
         trace_of(&bytes[..])
     });
-    assert!(most < MAX_BYTES, "seed {seed}: held {most} bytes");
+    assert!(peak < MAX_BYTES, "seed {seed}: held {peak} bytes");
     match result {
         Ok(trace) => {
             let broken = trace.check();
@@ -237,7 +236,7 @@ fn one_case(seed: u64) {
 }
 
 #[test]
-fn damaged_logs_never_panic_and_never_take_much_memory() {
+fn damaged_logs_cause_neither_panics_nor_unbounded_memory() {
     if let Some(seed) = std::env::var("PELLUCID_FUZZ_SEED").ok().and_then(|seed| seed.parse().ok()) {
         return one_case(seed);
     }
@@ -252,7 +251,7 @@ fn damaged_logs_never_panic_and_never_take_much_memory() {
 }
 
 #[test]
-fn an_undamaged_log_is_read_whole() {
+fn undamaged_log_is_read_completely() {
     for seed in 0..50 {
         let log = log(&mut Random(seed), 5);
         let trace = trace_of(log.as_bytes()).expect("a log");
@@ -270,15 +269,15 @@ fn an_undamaged_log_is_read_whole() {
 }
 
 #[test]
-fn a_line_of_a_gigabyte_is_left_out_and_said() {
+fn line_of_a_gigabyte_is_skipped_and_reported() {
     let long = (&b"{\"Event\":\"SparkListenerTaskEnd\",\"x\":\""[..]).chain(io::repeat(b'x').take(1 << 30));
     let text = HEAD
         .as_bytes()
         .chain(long)
         .chain(&b"\"}\n{\"Event\":\"SparkListenerApplicationEnd\",\"Timestamp\":1700000009000}\n"[..]);
-    let (most, trace) = held(|| trace_of(text));
+    let (peak, trace) = peak_memory(|| trace_of(text));
     let trace = trace.expect("the rest is a log");
-    assert!(most < MAX_BYTES, "held {most} bytes");
+    assert!(peak < MAX_BYTES, "held {peak} bytes");
     assert!(
         trace.end.is_some() && trace.warnings.iter().any(|w| w.contains("longer than 64 MiB")),
         "{:?}",
@@ -287,18 +286,18 @@ fn a_line_of_a_gigabyte_is_left_out_and_said() {
 }
 
 #[test]
-fn a_bomb_of_zstd_frames_takes_no_memory() {
+fn zstd_bomb_is_read_in_bounded_memory() {
     let frame = zstd::encode_all(io::repeat(b' ').take(256 << 20), 1).expect("memory");
     let head = zstd::encode_all(HEAD.as_bytes(), 1).expect("memory");
     let bomb = [head, frame.repeat(4)].concat();
-    let (most, trace) = held(|| trace_of(&bomb[..]));
-    assert!(most < MAX_BYTES, "held {most} bytes");
+    let (peak, trace) = peak_memory(|| trace_of(&bomb[..]));
+    assert!(peak < MAX_BYTES, "held {peak} bytes");
     let trace = trace.expect("its first frame is a log");
-    assert!(trace.warnings.iter().any(|w| w.contains("is left out")), "{:?}", trace.warnings);
+    assert!(trace.warnings.iter().any(|w| w.contains("skipped line")), "{:?}", trace.warnings);
 }
 
 #[test]
-fn nesting_of_any_depth_is_passed() {
+fn nesting_of_any_depth_is_skipped() {
     let depth = 10 << 20;
     let deep = "[".repeat(depth) + &"]".repeat(depth);
     let plan = r#"{"nodeName":"Union","children":["#.repeat(50_000) + &"]}".repeat(50_000);
@@ -312,10 +311,9 @@ fn nesting_of_any_depth_is_passed() {
     assert!(warnings.iter().any(|w| w.contains("deeper than")), "{warnings:?}");
 }
 
-/// Task, stage, job and execution ids from the last to the first, and twice: what
-/// is kept of a task is less than 200 bytes, whatever its ids.
+/// Tasks must take less than 200 bytes each even if their ids run backwards and repeat.
 #[test]
-fn ids_that_run_backwards_cost_no_more() {
+fn memory_of_a_task_does_not_depend_on_ids() {
     const TASKS: u64 = 300_000;
     struct Backwards {
         left: u64,
@@ -342,10 +340,10 @@ fn ids_that_run_backwards_cost_no_more() {
             Ok(read)
         }
     }
-    let (most, trace) = held(|| trace_of(Backwards { left: TASKS, line: Vec::new(), at: 0 }));
+    let (peak, trace) = peak_memory(|| trace_of(Backwards { left: TASKS, line: Vec::new(), at: 0 }));
     let trace = trace.expect("a log");
     assert_eq!(trace.pipelined_tasks.len() as u64, TASKS);
-    let each = most / TASKS as i64;
+    let each = peak / TASKS as i64;
     assert!(each < 200, "{each} bytes a task");
     assert_eq!(trace.check(), Vec::<String>::new());
 }

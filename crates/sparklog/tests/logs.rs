@@ -1,8 +1,8 @@
-//! Real logs of many versions and vendors: each gives a trace whose counts are
-//! those of its index, or a clear message; the trace keeps the format's promises.
+//! Reads real logs of many versions and vendors. Each must give a valid trace with the counts in the index,
+//! or a clear error.
 //!
-//! The logs are test data that is not part of the project. They are looked for in
-//! `$PELLUCID_EVENTLOGS` and in `../shared/eventlogs` beside the checkout.
+//! The logs are not part of the repository. The test looks for them in `$PELLUCID_EVENTLOGS` and in
+//! `../shared/eventlogs` next to the checkout.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,8 +25,8 @@ fn trace_of(log: &layout::LogFiles) -> Result<Trace, Error> {
     read(log.parts.iter().map(|part| Part::new(part, File::open(part).expect("a file"))))
 }
 
-/// Tasks, stages, jobs and SQL executions of each log, as its index counts them;
-/// the parts of one log are added up.
+/// Returns each log's number of tasks, stages, jobs and SQL executions from the index, and its version. The
+/// counts of a log's parts are added up.
 fn indexed(folder: &Path) -> BTreeMap<String, ([u64; 4], String)> {
     let index = std::fs::read_to_string(folder.join("index.tsv")).expect("an index");
     let mut logs: BTreeMap<String, ([u64; 4], String)> = BTreeMap::new();
@@ -67,14 +67,14 @@ fn counted(trace: &Trace) -> [u64; 4] {
 fn counts_agree_with_the_index() {
     let Some(folder) = folder() else { return };
     let logs = indexed(&folder);
-    assert!(logs.len() > 50, "the index is not what it was");
+    assert!(logs.len() > 50, "the index lists only {} logs", logs.len());
     for (name, (expected, version)) in logs {
         let found = layout::local(Path::new(&name)).expect("readable");
         assert_eq!(found.len(), 1, "{name}: {found:?}");
         let trace = match trace_of(&found[0]) {
             Ok(trace) => trace,
             Err(error) => {
-                // Only what has no event at all may give no trace.
+                // Only a log without events may fail.
                 assert_eq!(expected, [0; 4], "{error}");
                 assert!(error.to_string().contains(&name), "{error}");
                 continue;
@@ -94,7 +94,7 @@ fn counts_agree_with_the_index() {
     }
 }
 
-/// For a look at what a reader makes of each: `cargo test -- --ignored --nocapture`.
+/// Prints a summary of each log: `cargo test -- --ignored --nocapture`.
 #[test]
 #[ignore = "prints"]
 fn print_each() {
@@ -119,10 +119,10 @@ fn print_each() {
     }
 }
 
-/// Adaptive execution runs a shuffle as a job of its own; the next job plans it again under another
-/// number, and skips it.
+/// Adaptive execution runs each shuffle as a separate job. The next job plans its stage again with another
+/// id, and skips it.
 #[test]
-fn what_a_stage_reads_is_found_though_another_job_made_it() {
+fn parent_stage_is_found_in_an_earlier_job() {
     let info = |id: u64, parents: &str, rdd: u64, times: &str| {
         format!(
             r#"{{"Stage ID":{id},"Stage Attempt ID":0,"Stage Name":"collect at a.py:1","Number of Tasks":1,"RDD Info":[{{"RDD ID":{rdd},"Parent IDs":[7]}},{{"RDD ID":1}}],"Parent IDs":[{parents}]{times}}}"#
@@ -161,16 +161,20 @@ fn what_a_stage_reads_is_found_though_another_job_made_it() {
     assert_eq!(ids, [(Some(0), 0, vec![]), (Some(2), 1, vec![0])]);
 }
 
-/// A log that is cut while its application ran is truncated, one that is cut after its end has a warning: never both.
+/// A log that breaks off before the application's end is truncated; one that breaks off after it has a
+/// warning.
 #[test]
-fn a_cut_is_said_once() {
+fn truncation_is_reported_once() {
     let start = r#"{"Event":"SparkListenerLogStart","Spark Version":"3.5.6"}"#;
     let application =
         r#"{"Event":"SparkListenerApplicationStart","App Name":"a","App ID":"a","Timestamp":1,"User":"u"}"#;
     let end = r#"{"Event":"SparkListenerApplicationEnd","Timestamp":9}"#;
     let read = |lines: &[&str]| read([Part::new("log", lines.join("\n").as_bytes())]).expect("events");
     let running = read(&[start, application, r#"{"Event":"Spark"#]);
-    assert_eq!((running.truncated.as_deref(), running.warnings.len()), (Some("log is cut within line 3"), 0));
+    assert_eq!(
+        (running.truncated.as_deref(), running.warnings.len()),
+        (Some("log is truncated within line 3"), 0)
+    );
     let ended = read(&[start, application, end, r#"{"Event":"Spark"#]);
-    assert_eq!((ended.truncated, ended.warnings), (None, vec!["log is cut within line 4".to_owned()]));
+    assert_eq!((ended.truncated, ended.warnings), (None, vec!["log is truncated within line 4".to_owned()]));
 }

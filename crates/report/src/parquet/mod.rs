@@ -1,8 +1,8 @@
 //! Export to Parquet files, one for each kind of record.
 //!
-//! `docs/exports.md` lists the columns. `id` is a record's index in the trace. References to other records are
-//! indices and, where that saves a join, names. Every kind has a file, even without rows, so that queries
-//! work on any trace. Values that were not measured are NULL.
+//! `docs/exports.md` lists the columns. `id` is a record's index in the trace. References to other records
+//! are indices and, where that saves a join, names. Every kind has a file, even without rows, so that
+//! queries work on any trace. Values that were not measured are NULL.
 
 mod columns;
 mod tables;

@@ -1,5 +1,5 @@
-//! Handmade traces, one for each case that the terminal or the page handles differently. Snapshot tests render
-//! them; `examples/page.rs` writes their pages for browser tests.
+//! Handmade traces, one for each case that the terminal or the page handles differently. Snapshot tests
+//! render them; `examples/page.rs` writes their pages for browser tests.
 #![allow(dead_code, missing_docs)] // Each test file uses a part of this module.
 
 #[path = "../../../model/tests/builder/mod.rs"]
