@@ -2,7 +2,7 @@
 //!
 //! A monotask is one interval in its phase. For a pipelined task, which uses several resources at once, the
 //! source records the length of each part (core time, blocked times) but not *when* it happened. Parts are
-//! therefore spread evenly over the task, and the unattributed rest is a phase of its own. A sampled task
+//! therefore spread evenly over the task, and the unattributed rest is a separate phase. A sampled task
 //! counts by its weight.
 
 use std::cmp::Reverse;

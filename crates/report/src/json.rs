@@ -29,7 +29,7 @@ pub struct Source {
     pub engine: Option<String>,
     /// Version of the engine.
     pub engine_version: Option<String>,
-    /// Whether the source was complete, not truncated.
+    /// False if the source was truncated.
     pub complete: bool,
     /// Size of the file.
     pub bytes: Option<u64>,

@@ -231,7 +231,7 @@ fn pipelined_tasks(trace: &Trace, machine: usize, whole: &Whole, writer: &mut Wr
 struct Writer<'w> {
     out: &'w mut dyn Write,
     origin: u64,
-    /// Whether the next element is the first of its array, and needs no comma.
+    /// True if the next element is the first of its array, which needs no comma.
     first: bool,
 }
 

@@ -94,7 +94,7 @@ fn is_fixed(word: &str) -> bool {
 }
 
 /// Returns whether a setting's value is a boolean or an amount (`true`, `200`, `4g`, `0.6`). Such values
-/// identify nobody, and advice depends on them.
+/// reveal no identity, and advice depends on them.
 fn is_plain(value: &str) -> bool {
     let unit = value.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
     let is_unit = unit.len() <= 2 && unit.chars().all(|c| c.is_ascii_alphabetic());

@@ -1,4 +1,4 @@
-//! What-if predictions for the page: a baseline, and the predicted effect of single changes.
+//! The what-if section of the page: a baseline, and the predicted effects of single changes.
 
 use pellucid_model::whatif::{WhatIfModel, residuals};
 use pellucid_trace::Trace;
@@ -34,7 +34,7 @@ pub struct Single {
     pub by: String,
     /// Kind of resource that limits after the change.
     pub bottleneck: Option<String>,
-    /// Whether the change removes a part of the time: an upper bound on the gain, not an actionable change.
+    /// True if the change only removes a part of the time: an upper bound on the gain, not an actionable change.
     pub bound: bool,
 }
 

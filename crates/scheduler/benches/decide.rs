@@ -1,10 +1,9 @@
-//! What a decision costs with 10,000 monotasks queued: at most 1 µs.
+//! Measures the cost of a decision with 10,000 queued monotasks, which must be at most 1 µs.
 //!
-//! One step is what a driver does for a monotask: it tells that one completed, then
-//! asks until there is nothing more to start. Multitasks are of 400 monotasks; one
-//! that ends is followed by another, so that the queues stay full. A step is two
-//! decisions or more (what starts, and that nothing else does) and its share of
-//! planning, so its time bounds a decision's from above.
+//! A step is a driver's work for one monotask: it reports a completion, then takes decisions until there
+//! are none. Multitasks have 400 monotasks; each one that ends is replaced, so that the queues stay full. A
+//! step comprises at least two decisions (a start, and the final `None`) and a share of planning, so its
+//! time is an upper bound for a decision.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -16,7 +15,7 @@ const QUEUED: usize = 10_000;
 const MULTITASKS: u64 = 60;
 const MONOTASKS: u64 = 400;
 
-/// A scheduler with many monotasks queued, and those that run.
+/// A scheduler with many queued monotasks, and its running monotasks.
 struct Machine {
     scheduler: Scheduler,
     jobs: Vec<JobId>,
@@ -52,7 +51,7 @@ impl Machine {
         self.scheduler.submit(self.now, MultitaskSpec { job, stage: 0, memory_bytes: 1 });
     }
 
-    /// The first multitasks are of all sizes, so that they do not end together.
+    /// Plans a multitask. The first multitasks have different sizes, so that they do not end together.
     fn plan(&mut self) -> Vec<MonotaskSpec> {
         let (cores, flash, link) = (ResourceId(0), ResourceId(1), ResourceId(2));
         let kinds = [

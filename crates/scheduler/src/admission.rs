@@ -1,15 +1,13 @@
-//! Which multitask may start: places and memory.
+//! Admission of multitasks, limited by places and memory.
 //!
-//! Places: as many as all resources can run together, plus one, so that a queue is
-//! not skipped while its next multitask is on its way (monotasks §3.4). Memory: what
-//! the admitted multitasks need and what jobs hold between stages stays within the
-//! budget. When nothing is admitted, the next multitask is, whatever its size: so
-//! everything ends.
+//! The number of places is the concurrency of all resources plus one, so that no queue runs empty while its
+//! next multitask is being planned (monotasks §3.4). The memory of admitted multitasks and the memory that
+//! jobs hold between stages must fit the budget. If no multitask is admitted, the next one is admitted
+//! whatever its size, which guarantees progress.
 //!
-//! Fair over jobs: the job with the fewest admitted multitasks is next, among equals
-//! the one that has waited longest; within a job, in the order of submission. A
-//! multitask that does not fit in memory is waited for, not overtaken: overtaken by
-//! small ones it would never run.
+//! Admission is fair over jobs: the job with the fewest admitted multitasks is next, then the one that has
+//! waited longest. Within a job, multitasks are admitted in the order of submission. A multitask that does
+//! not fit into memory blocks those behind it, since it might otherwise starve.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,21 +16,22 @@ use crate::{JobId, MultitaskId};
 #[derive(Debug)]
 pub(crate) struct Admission {
     budget_bytes: Option<u64>,
-    /// Wide, because a sum of sizes that drivers guess must not overflow.
+    /// 128 bits, since the sum of the drivers' estimates must not overflow.
     held_bytes: u128,
     admitted: u32,
-    jobs: BTreeMap<JobId, Line>,
-    /// Jobs with something waiting: fewest admitted, then longest without a turn.
+    jobs: BTreeMap<JobId, JobQueue>,
+    /// Jobs with waiting multitasks, ordered by admitted multitasks, then by their last turn.
     order: BTreeSet<(u32, u64, JobId)>,
     turns: u64,
     waits_for_memory: bool,
 }
 
+/// The multitasks of a job.
 #[derive(Debug)]
-struct Line {
+struct JobQueue {
     waiting: VecDeque<(MultitaskId, u64)>,
     admitted: u32,
-    /// Count of admissions when it came or was last admitted from.
+    /// Number of admissions when the job was added or last had its turn.
     turn: u64,
     held_bytes: u128,
 }
@@ -51,22 +50,22 @@ impl Admission {
     }
 
     pub fn add_job(&mut self, job: JobId) {
-        let line = Line { waiting: VecDeque::new(), admitted: 0, turn: self.turns, held_bytes: 0 };
-        self.jobs.insert(job, line);
+        let queue = JobQueue { waiting: VecDeque::new(), admitted: 0, turn: self.turns, held_bytes: 0 };
+        self.jobs.insert(job, queue);
     }
 
-    /// Forgets a job of which nothing is left.
+    /// Removes a job that has ended.
     pub fn remove_job(&mut self, job: JobId) {
         self.jobs.remove(&job);
     }
 
-    /// Changes a job's line and keeps `order` true to it.
-    fn change<T>(&mut self, job: JobId, change: impl FnOnce(&mut Line) -> T) -> Option<T> {
-        let line = self.jobs.get_mut(&job)?;
-        let key = (line.admitted, line.turn, job);
-        let was = !line.waiting.is_empty();
-        let result = change(line);
-        let (after, is) = ((line.admitted, line.turn, job), !line.waiting.is_empty());
+    /// Changes a job's queue and updates `order`.
+    fn change<T>(&mut self, job: JobId, change: impl FnOnce(&mut JobQueue) -> T) -> Option<T> {
+        let queue = self.jobs.get_mut(&job)?;
+        let key = (queue.admitted, queue.turn, job);
+        let was = !queue.waiting.is_empty();
+        let result = change(queue);
+        let (after, is) = ((queue.admitted, queue.turn, job), !queue.waiting.is_empty());
         if was && !(is && key == after) {
             self.order.remove(&key);
         }
@@ -77,10 +76,10 @@ impl Admission {
     }
 
     pub fn submit(&mut self, job: JobId, id: MultitaskId, memory_bytes: u64) {
-        self.change(job, |line| line.waiting.push_back((id, memory_bytes)));
+        self.change(job, |queue| queue.waiting.push_back((id, memory_bytes)));
     }
 
-    /// Admits the next multitask, if one waits and there is room.
+    /// Admits the next multitask, if one is waiting and there are a place and memory for it.
     pub fn admit(&mut self, places: u32) -> Option<MultitaskId> {
         self.waits_for_memory = false;
         if self.admitted >= places {
@@ -96,49 +95,50 @@ impl Admission {
         }
         self.turns += 1;
         let turn = self.turns;
-        self.change(job, |line| {
-            line.waiting.pop_front();
-            line.admitted += 1;
-            line.turn = turn;
+        self.change(job, |queue| {
+            queue.waiting.pop_front();
+            queue.admitted += 1;
+            queue.turn = turn;
         });
         self.admitted += 1;
         self.held_bytes += u128::from(bytes);
         Some(id)
     }
 
-    /// An admitted multitask ended.
+    /// Frees the place and memory of an admitted multitask.
     pub fn ended(&mut self, job: JobId, memory_bytes: u64) {
-        self.change(job, |line| line.admitted -= 1);
+        self.change(job, |queue| queue.admitted -= 1);
         self.admitted -= 1;
         self.held_bytes -= u128::from(memory_bytes);
     }
 
-    /// Takes out all that waits of a job.
+    /// Removes and returns all waiting multitasks of a job.
     pub fn drop_waiting(&mut self, job: JobId) -> VecDeque<(MultitaskId, u64)> {
-        self.change(job, |line| std::mem::take(&mut line.waiting)).unwrap_or_default()
+        self.change(job, |queue| std::mem::take(&mut queue.waiting)).unwrap_or_default()
     }
 
     pub fn hold(&mut self, job: JobId, bytes: u64) {
-        if let Some(line) = self.jobs.get_mut(&job) {
-            line.held_bytes += u128::from(bytes);
+        if let Some(queue) = self.jobs.get_mut(&job) {
+            queue.held_bytes += u128::from(bytes);
             self.held_bytes += u128::from(bytes);
         }
     }
 
     pub fn release(&mut self, job: JobId, bytes: u64) {
-        if let Some(line) = self.jobs.get_mut(&job) {
-            let bytes = line.held_bytes.min(bytes.into());
-            line.held_bytes -= bytes;
+        if let Some(queue) = self.jobs.get_mut(&job) {
+            let bytes = queue.held_bytes.min(bytes.into());
+            queue.held_bytes -= bytes;
             self.held_bytes -= bytes;
         }
     }
 
-    /// The job holds nothing between stages.
+    /// Returns whether the job holds no memory between stages.
     pub fn holds_nothing(&self, job: JobId) -> bool {
-        self.jobs.get(&job).is_none_or(|line| line.held_bytes == 0)
+        self.jobs.get(&job).is_none_or(|queue| queue.held_bytes == 0)
     }
 
-    /// Over 80 % of the budget is held, or the last try to admit waited for memory.
+    /// Returns whether over 80 % of the budget is held, or the last call of `admit` failed for lack of
+    /// memory.
     pub fn memory_is_short(&self) -> bool {
         self.waits_for_memory
             || self.budget_bytes.is_some_and(|budget| self.held_bytes > u128::from(budget - budget / 5))
@@ -153,6 +153,6 @@ impl Admission {
     }
 
     pub fn waiting(&self) -> usize {
-        self.jobs.values().map(|line| line.waiting.len()).sum()
+        self.jobs.values().map(|queue| queue.waiting.len()).sum()
     }
 }

@@ -1,73 +1,68 @@
-//! How many monotasks a resource runs at once, when that is tuned.
+//! Adaptive concurrency: tunes the number of monotasks that a resource runs at once.
 //!
-//! The climb of self-adaptive executors (Middleware '19, §5.1 and §5.2): start at
-//! the least concurrency; an interval ends when as many monotasks have completed
-//! as run; double while that pays, else step back and stay until the set of
-//! running stages changes. What "pays" means is a [`Policy`]:
+//! The algorithm is that of self-adaptive executors (Middleware '19, §5.1 and §5.2). It starts at the
+//! minimum concurrency. An interval ends when as many monotasks have completed as may run. The controller
+//! doubles the concurrency while that pays; otherwise it steps back and stays there until the set of
+//! running stages changes. The [`Policy`] defines when a step pays:
 //!
-//! - `Index`, the paper's: the congestion index ζ = ε ÷ µ must not rise, with ε the
-//!   interval's accumulated wait for I/O and µ its bytes per second. Every completion
-//!   counts. Equal indices climb: the paper rolls back on a worse one only.
-//! - `Throughput`, the default: bytes per second must grow by `gain`. Measured tables
-//!   showed the index lowest at the fewest threads, because wait grows with them.
+//! - `Index`, the paper's: the congestion index ζ = ε ÷ µ must not increase, where ε is the interval's
+//!   accumulated wait for I/O and µ its bytes per second. Every completion counts. Equal indices count as
+//!   an improvement, since the paper rolls back only if the index gets worse.
+//! - `Throughput`, the default: bytes per second must increase by `gain`. In measurements, the index was
+//!   lowest at the fewest threads, because the wait grows with their number.
 //!
-//! `Throughput` is careful about what it compares. The first half of an interval is
-//! ignored: its monotasks began under the concurrency before. A completion counts
-//! only when as many ran as may, because a resource that lacks work says nothing
-//! about whether more at once would pay. And bytes per second are the concurrency
-//! times bytes over service time (Little's law), not bytes over the time between
-//! completions: monotasks that start together end together, so that time can be
-//! next to nothing.
+//! `Throughput` filters its samples. It ignores the first half of an interval, whose monotasks started
+//! under the previous concurrency. It counts a completion only if the resource was fully used, since a
+//! resource without enough work does not show whether more concurrency would pay. It computes bytes per
+//! second as the concurrency times bytes over service time (Little's law) rather than from the time between
+//! completions, which can be close to zero because monotasks that start together end together.
 //!
-//! Its guard: when the wait is under 1 % of the service time, the stage is not bound
-//! by I/O and gets the maximum at once. That is meant for slots, whose tasks compute
-//! and wait in turns (Spark). On a disk or a store a monotask does nothing but I/O:
-//! the I/O thread waits for as long as it is served, `wait_ns` is `None`, the whole
-//! service time is wait, and the guard never applies.
+//! `Throughput` has a guard: if the wait is under 1 % of the service time, the stage is not bound by I/O
+//! and gets the maximum concurrency at once. The guard is meant for slots, whose tasks (Spark) alternate
+//! between computing and waiting. On a disk or a store, a monotask does nothing but I/O: `wait_ns` is
+//! `None`, the whole service time counts as wait, and the guard never applies.
 //!
-//! `tests/controller_cases.tsv` holds the table of cases that this, and any other
-//! implementation, must pass. It does not apply to cores: one monotask a core. It is
-//! a poor judge where the monotasks of a stage differ a hundredfold in size and each
-//! has a cost of its own: an interval is short, so that the climb is, and may then
-//! end a step or two beside the best.
+//! `tests/controller_cases.tsv` holds the cases that every implementation of the controller must pass. The
+//! controller is not meant for cores, which run one monotask each. It works poorly if the monotasks of a
+//! stage differ a hundredfold in size and have a fixed cost each: intervals are short to keep the search
+//! short, so the result may then be a step or two off the best.
 
 use crate::{Concurrency, Nanos, Policy};
 
-/// Below this share of wait in service time a stage is not bound by I/O.
+/// Share of wait in service time below which a stage is not bound by I/O.
 const GUARD_WAIT_SHARE: f64 = 0.01;
 
-/// One completed monotask, as the controller sees it.
+/// The controller's view of a completed monotask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
-    /// When it started.
+    /// Start time.
     pub start_ns: Nanos,
-    /// Bytes that it moved.
+    /// Bytes moved.
     pub bytes: u64,
-    /// Time stalled on I/O; `None`: all of its service time.
+    /// Time stalled on I/O; `None` means the whole service time.
     pub wait_ns: Option<u64>,
-    /// How many ran on the resource until it completed, itself included.
+    /// Number of monotasks running on the resource before this one completed, including itself.
     pub running: u32,
 }
 
-/// Tunes one resource's concurrency. Told of starts and completions; see the
-/// module's head.
+/// A controller of one resource's concurrency. The [module documentation](self) describes the algorithm.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Controller {
     min: u32,
     max: u32,
-    /// `None`: the concurrency is fixed.
+    /// `None` if the concurrency is fixed.
     policy: Option<Policy>,
     concurrency: u32,
-    /// Concurrency and worth of the interval before; `None` in the first.
-    before: Option<(u32, f64)>,
+    /// Concurrency and score of the previous interval; `None` during the first.
+    previous: Option<(u32, f64)>,
     settled: bool,
     interval: Interval,
 }
 
-/// Sums over the completions since the concurrency was set.
+/// Sums over the completions since the concurrency was last set.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Interval {
-    /// `None` until something runs in it: idle time is nobody's throughput.
+    /// Start of the interval. `None` until a monotask runs, since idle time must not lower the throughput.
     begin_ns: Option<Nanos>,
     completed: u32,
     bytes: u64,
@@ -76,7 +71,7 @@ struct Interval {
 }
 
 impl Controller {
-    /// A controller at its least concurrency.
+    /// Creates a controller at the minimum concurrency.
     pub fn new(concurrency: Concurrency) -> Self {
         let (min, max, policy) = match concurrency {
             Concurrency::Fixed(n) => (n, n, None),
@@ -89,56 +84,57 @@ impl Controller {
             max,
             policy: policy.filter(|_| max > min),
             concurrency: min,
-            before: None,
+            previous: None,
             settled: false,
             interval: Interval::default(),
         }
     }
 
-    /// How many may run at once now.
+    /// Returns the current concurrency.
     pub fn concurrency(&self) -> u32 {
         self.concurrency
     }
 
-    /// The most that may ever run at once.
+    /// Returns the maximum concurrency.
     pub fn max(&self) -> u32 {
         self.max
     }
 
-    /// False for a fixed concurrency, and where least and most are the same.
+    /// Returns whether the concurrency can change, that is, whether it is adaptive and its minimum and
+    /// maximum differ.
     pub fn is_adaptive(&self) -> bool {
         self.policy.is_some()
     }
 
-    /// The set of running stages changed: climb again from the least.
+    /// Restarts from the minimum concurrency, after the set of running stages changed.
     pub fn restart(&mut self) {
         self.concurrency = self.min;
-        self.before = None;
+        self.previous = None;
         self.settled = false;
         self.interval = Interval::default();
     }
 
-    /// A monotask starts.
+    /// Records the start of a monotask.
     pub fn started(&mut self, now: Nanos) {
         self.interval.begin_ns.get_or_insert(now);
     }
 
-    /// A monotask ended well; may change the concurrency. One that failed or was
-    /// cut short moved an unknown part of its bytes and is not reported.
+    /// Records a successful monotask; this may change the concurrency. Failed or cancelled monotasks must
+    /// not be recorded, since the bytes that they moved are unknown.
     pub fn completed(&mut self, now: Nanos, sample: Sample) {
         let Some(policy) = self.policy.filter(|_| !self.settled) else {
             return;
         };
         if self.interval.begin_ns.is_none() {
-            return; // it ran before the restart: nothing has started since
+            return; // It started before the restart; no monotask has started since.
         }
         if !self.interval_ends(now, policy, sample) {
             return;
         }
         let interval = self.interval;
         self.interval = Interval { begin_ns: (sample.running > 1).then_some(now), ..Interval::default() };
-        // Worth: the larger, the better, so that one comparison serves both.
-        let (worth, pays) = match policy {
+        // A larger score is better under both policies.
+        let (score, pays) = match policy {
             Policy::Throughput { gain } => {
                 let service_ns = interval.service_ns.max(1) as f64;
                 if (interval.wait_ns as f64) < GUARD_WAIT_SHARE * service_ns {
@@ -147,18 +143,19 @@ impl Controller {
                     return;
                 }
                 let rate = f64::from(self.concurrency) * interval.bytes as f64 / service_ns;
-                let least = |before: f64| before * (1.0 + gain);
-                (rate, self.before.is_none_or(|(_, before)| rate >= least(before)))
+                let threshold = |previous: f64| previous * (1.0 + gain);
+                (rate, self.previous.is_none_or(|(_, previous)| rate >= threshold(previous)))
             }
             Policy::Index => {
-                let worth = -interval.index(now);
-                (worth, self.before.is_none_or(|(_, before)| worth >= before))
+                let score = -interval.index(now);
+                (score, self.previous.is_none_or(|(_, previous)| score >= previous))
             }
         };
-        self.step(worth, pays);
+        self.step(score, pays);
     }
 
-    /// Adds the sample; true when as many have completed as run.
+    /// Adds a sample. Returns true if the interval has ended, that is, as many monotasks have completed as
+    /// may run.
     fn interval_ends(&mut self, now: Nanos, policy: Policy, sample: Sample) -> bool {
         if matches!(policy, Policy::Throughput { .. }) {
             if sample.running < self.concurrency {
@@ -177,15 +174,15 @@ impl Controller {
         self.interval.completed >= self.concurrency
     }
 
-    fn step(&mut self, worth: f64, pays: bool) {
-        match self.before {
+    fn step(&mut self, score: f64, pays: bool) {
+        match self.previous {
             Some((concurrency, _)) if !pays => {
                 self.concurrency = concurrency;
                 self.settled = true;
             }
             _ if self.concurrency == self.max => self.settled = true,
             _ => {
-                self.before = Some((self.concurrency, worth));
+                self.previous = Some((self.concurrency, score));
                 self.concurrency = self.concurrency.saturating_mul(2).min(self.max);
             }
         }
@@ -193,8 +190,8 @@ impl Controller {
 }
 
 impl Interval {
-    /// ζ = ε ÷ µ (§5.1, equation 1), in ns² a byte: 0 without wait, endless where
-    /// there was wait and not one byte.
+    /// Returns the congestion index ζ = ε ÷ µ (§5.1, equation 1) in ns² per byte: 0 without wait, infinite
+    /// with wait but without bytes.
     fn index(&self, now: Nanos) -> f64 {
         if self.wait_ns == 0 {
             return 0.0;

@@ -1,22 +1,20 @@
-//! Which monotask runs next: a pure state machine.
+//! The monotask scheduler: a pure state machine that decides which monotask runs next.
 //!
-//! A [`Scheduler`] is told what arrived and what ended, and at what time, and
-//! answers with what to start. It has no thread, clock, I/O or random source, and
-//! decides by ordered sets only: the same calls give the same answers, bit for bit.
-//! So one piece of code serves the live engine, the what-ifs of the model, on a
-//! virtual clock, and tests that run thousands of workloads in seconds.
+//! A driver reports arrivals and completions with their times, and the [`Scheduler`] answers with
+//! decisions. It has no threads, clock, I/O or source of randomness, and iterates over ordered sets only,
+//! so the same calls always give the same decisions. The live engine, the model's what-ifs on a virtual
+//! clock, and tests over thousands of workloads therefore share one scheduler.
 //!
-//! Three layers, after the monotasks paper (SOSP '17, §3.3 to §3.5):
+//! The scheduler has three layers, after the monotasks paper (SOSP '17, §3.3 to §3.5):
 //!
-//! 1. **Admission** (`admission.rs`): at most as many multitasks at once as all
-//!    resources can run together, and one more (§3.4), within the memory budget.
-//! 2. **Local DAG** (`multitask.rs`): a monotask is queued once all that it comes
-//!    after has ended.
-//! 3. **Queues** (`queue.rs`): one a resource; fair over jobs, round robin over a
-//!    job's phases, oldest multitask first within a phase. How many run at once is
-//!    fixed, or tuned by a [`Controller`] (`controller.rs`).
+//! 1. **Admission** (`admission.rs`): the number of admitted multitasks is limited to the concurrency of all
+//!    resources plus one (§3.4), and by the memory budget.
+//! 2. **Local DAG** (`multitask.rs`): a monotask is queued once all its predecessors have ended.
+//! 3. **Queues** (`queue.rs`): each resource has a queue that is fair over jobs, round robin over a job's
+//!    phases, and oldest multitask first within a phase. The concurrency is fixed, or tuned by a
+//!    [`Controller`] (`controller.rs`).
 //!
-//! A driver tells one thing, then calls [`Scheduler::next`] until it says `None`:
+//! After each call, a driver calls [`Scheduler::next`] until it returns `None`:
 //!
 //! ```
 //! use pellucid_scheduler::*;
@@ -39,9 +37,8 @@
 //! # Ok::<(), Invalid>(())
 //! ```
 //!
-//! It does not apply to how long a monotask runs (that is the driver's: hardware,
-//! or a service model), to what a stage is, or to work spread over machines: one
-//! scheduler serves one machine.
+//! The scheduler does not decide how long a monotask runs, which depends on the driver's hardware or service
+//! model. A scheduler serves one machine; it does not distribute work over machines.
 
 mod admission;
 pub mod controller;
@@ -65,8 +62,8 @@ pub struct ResourceId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u32);
 
-/// A multitask. Its slot is free for another once its `Ended` was handed out, so
-/// that a driver can keep bodies in a vector; the generation tells the two apart.
+/// A multitask. Its slot is reused after its `Ended` decision, so that a driver can keep its own data in a
+/// vector; the generation distinguishes multitasks with the same slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MultitaskId {
     slot: u32,
@@ -74,183 +71,184 @@ pub struct MultitaskId {
 }
 
 impl MultitaskId {
-    /// Place in a vector: below the largest number of multitasks that were ever
-    /// submitted and not ended, and unique among those.
+    /// Returns an index for use in a vector. It is unique among live multitasks, and less than the maximum
+    /// number of multitasks that were live at the same time.
     pub fn slot(self) -> usize {
         self.slot as usize
     }
 }
 
-/// A monotask: its multitask, and its place among that multitask's monotasks in
-/// the order in which `expand` and then each `complete` listed them.
+/// A monotask: its multitask, and its index among that multitask's monotasks, in the order in which `expand`
+/// and then each `complete` listed them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MonotaskId {
-    /// The multitask that it is part of.
+    /// The multitask of the monotask.
     pub multitask: MultitaskId,
-    /// Place in that multitask, from 0.
+    /// Index within the multitask, from 0.
     pub index: u32,
 }
 
-/// A monotask's step within its multitask. Queues go round over these.
+/// A monotask's step within its multitask. Queues are round robin over phases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// Bytes from a disk into memory.
+    /// Reads bytes from a disk into memory.
     Read,
-    /// Bytes over a link into memory.
+    /// Fetches bytes over a link into memory.
     Fetch,
-    /// Decode, operators, encode; on a core.
+    /// Decodes, runs operators and encodes, on a core.
     Compute,
-    /// Bytes that memory has no room for, to a disk.
+    /// Writes bytes that do not fit into memory to a disk.
     Spill,
-    /// Output, to a disk or over a link.
+    /// Writes output to a disk or over a link.
     Write,
 }
 
-/// What "it pays" means to the adaptive controller.
+/// The condition under which the adaptive controller keeps increasing the concurrency.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Policy {
-    /// Bytes per second grow.
+    /// The bytes per second increase.
     Throughput {
-        /// Least growth that pays, as a share: 0.07 is 7 %.
+        /// Minimum relative increase: 0.07 is 7 %.
         gain: f64,
     },
-    /// The congestion index does not rise (self-adaptive executors, §5.1 and §5.2).
+    /// The congestion index does not increase (self-adaptive executors, Middleware '19, §5.1 and §5.2).
     Index,
 }
 
 impl Default for Policy {
-    /// The policy that found the optimum where the index misled (DESIGN, Execution).
+    /// Returns the throughput policy. In measurements it found the best concurrency where the congestion
+    /// index, which is lowest at the fewest threads, did not.
     fn default() -> Self {
         Policy::Throughput { gain: 0.07 }
     }
 }
 
-/// How many monotasks a resource runs at once. A number below 1 counts as 1.
+/// The number of monotasks that a resource runs at once. Values below 1 count as 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Concurrency {
-    /// Always this many: cores, a spinning disk.
+    /// A fixed number, for cores and spinning disks.
     Fixed(u32),
-    /// As many as pay: flash, object stores.
+    /// A number tuned by a [`Controller`], for flash and object stores.
     Adaptive {
-        /// Where each climb starts; the paper's is 2.
+        /// Initial number; 2 in the paper.
         min: u32,
-        /// Never more than this; below `min` counts as `min`.
+        /// Maximum number; values below `min` count as `min`.
         max: u32,
-        /// When a doubling pays.
+        /// Condition for increasing the number.
         policy: Policy,
     },
 }
 
-/// A resource as it is registered.
+/// The specification of a resource.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ResourceSpec {
-    /// How many monotasks it runs at once.
+    /// The number of monotasks that the resource runs at once.
     pub concurrency: Concurrency,
-    /// Fetches of at most this many multitasks at once, oldest first, so that one
-    /// has all its bytes before the next gets bandwidth (§3.3 found 4 best). Below
-    /// 1 counts as 1; `None`: no such limit. Other phases are not limited by it.
+    /// Maximum number of multitasks that fetch at once, oldest first, so that one multitask has all its bytes
+    /// before the next gets bandwidth (§3.3 found 4 best). Values below 1 count as 1; `None` means no limit.
+    /// Other phases are not limited.
     pub multitasks_at_once: Option<u32>,
 }
 
-/// What holds for the whole machine.
+/// Settings of the whole machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Config {
-    /// Memory budget; `None`: no limit.
+    /// Memory budget; `None` means no limit.
     pub memory_bytes: Option<u64>,
 }
 
-/// One monotask of a multitask, as it is planned.
+/// The specification of a monotask.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MonotaskSpec {
-    /// The one resource that it uses.
+    /// The resource that the monotask uses.
     pub resource: ResourceId,
-    /// Its step within its multitask.
+    /// The monotask's step within its multitask.
     pub phase: Phase,
-    /// Monotasks of the same multitask that must end first, by index. Each is
-    /// listed before this one, so that no cycle can be written down.
+    /// Indices of predecessors in the same multitask. Predecessors must be listed before this monotask, which
+    /// rules out cycles.
     pub after: Vec<u32>,
-    /// Bytes that it is expected to move; 0 for none. For the driver, whose plan this
-    /// is: no decision depends on a guess of how long something will run.
+    /// Bytes that the monotask is expected to move, or 0. Decisions do not depend on this estimate; it is for
+    /// the driver's use.
     pub bytes: u64,
 }
 
-/// A multitask as it is submitted.
+/// The specification of a multitask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MultitaskSpec {
-    /// The job that it is part of.
+    /// The job of the multitask.
     pub job: JobId,
-    /// Its stage, by any key that is unique within the job.
+    /// The stage of the multitask, as any key that is unique within the job.
     pub stage: u32,
-    /// Memory that it needs from its admission to its end.
+    /// Memory that the multitask needs from its admission to its end.
     pub memory_bytes: u64,
 }
 
-/// What a monotask that ended well has to say.
+/// The result of a monotask that succeeded.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Completion {
-    /// Bytes that it moved.
+    /// Bytes moved.
     pub bytes: u64,
-    /// Time stalled on I/O. `None`: it did nothing but I/O, as on a disk or a
-    /// store, and its whole service time counts.
+    /// Time stalled on I/O. `None` means that the monotask did nothing but I/O, as on a disk or a store, so
+    /// that its whole service time counts.
     pub wait_ns: Option<u64>,
-    /// More monotasks of the same multitask; they continue its numbering, and the
-    /// one that just ended counts as ended.
+    /// Additional monotasks of the same multitask, which continue its numbering. They may depend on the
+    /// monotask that just ended.
     pub then: Vec<MonotaskSpec>,
 }
 
-/// How a multitask ended.
+/// The outcome of a multitask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// Every monotask ended well.
+    /// Every monotask succeeded.
     Done,
-    /// It failed, and its job with it: the first of its job to do so.
+    /// The multitask failed, as the first of its job, and caused the job to fail.
     Failed,
-    /// Its job failed elsewhere, or was cancelled.
+    /// The job failed in another multitask, or was cancelled.
     Cancelled,
 }
 
-/// What the driver is to do.
+/// An action for the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// The multitask has memory and a place: say its monotasks with
-    /// [`Scheduler::expand`], or [`Scheduler::fail_expand`].
+    /// The multitask is admitted: plan its monotasks and call [`Scheduler::expand`], or
+    /// [`Scheduler::fail_expand`].
     Admit(MultitaskId),
-    /// Run it, then tell [`Scheduler::complete`] or [`Scheduler::fail`].
+    /// Run the monotask, then call [`Scheduler::complete`] or [`Scheduler::fail`].
     Start {
-        /// What to run.
+        /// The monotask to run.
         monotask: MonotaskId,
-        /// Where.
+        /// The resource to run it on.
         resource: ResourceId,
     },
-    /// Nothing of it runs or will run, and its memory is free. Comes exactly once
-    /// for every submitted multitask; its id means nothing from here on.
+    /// The multitask has ended: none of its monotasks runs or will run, and its memory is free. Every
+    /// submitted multitask ends exactly once; its id is invalid afterwards.
     Ended {
-        /// Which one.
+        /// The multitask that ended.
         multitask: MultitaskId,
-        /// How.
+        /// Its outcome.
         outcome: Outcome,
     },
 }
 
-/// A call that cannot be: nothing was changed by it.
+/// An error for an invalid call, which leaves the scheduler unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Invalid {
-    /// The multitask does not wait to be expanded.
+    /// The multitask is not waiting for `expand`.
     NotAdmitted(MultitaskId),
-    /// The monotask does not run.
+    /// The monotask is not running.
     NotRunning(MonotaskId),
-    /// A monotask names a resource that was never added.
+    /// A monotask uses an unknown resource.
     Resource {
-        /// Index of that monotask.
+        /// Index of the monotask.
         index: u32,
-        /// What it names.
+        /// The unknown resource.
         resource: ResourceId,
     },
-    /// A monotask comes after one that is not listed before it.
+    /// A monotask depends on one that is not listed before it.
     After {
-        /// Index of that monotask.
+        /// Index of the monotask.
         index: u32,
-        /// The index that it names.
+        /// Index of the predecessor.
         after: u32,
     },
 }
@@ -260,19 +258,27 @@ impl fmt::Display for Invalid {
         match self {
             Invalid::NotAdmitted(id) => write!(
                 f,
-                "multitask {} does not wait for its monotasks: expand it once, after Admit",
+                "cannot expand multitask {}: it is not waiting for monotasks; expand it once, after Admit",
                 id.slot
             ),
             Invalid::NotRunning(id) => write!(
                 f,
-                "monotask {} of multitask {} does not run: complete it once, after Start",
+                "cannot complete monotask {} of multitask {}: it is not running; complete it once, after Start",
                 id.index, id.multitask.slot
             ),
             Invalid::Resource { index, resource } => {
-                write!(f, "monotask {index} names resource {}, which was never added", resource.0)
+                write!(
+                    f,
+                    "cannot add monotask {index}: resource {} is unknown; call add_resource first",
+                    resource.0
+                )
             }
             Invalid::After { index, after } => {
-                write!(f, "monotask {index} comes after {after}, which is not listed before it")
+                write!(
+                    f,
+                    "cannot add monotask {index}: its predecessor {after} is not listed before it; list \
+                     predecessors first"
+                )
             }
         }
     }

@@ -1,25 +1,24 @@
-//! The local DAG: what a multitask's monotasks wait for (monotasks §3.3).
+//! The local DAG: dependencies between the monotasks of a multitask (monotasks §3.3).
 //!
-//! A monotask is ready once all that it comes after has ended; only then is it
-//! queued for its resource, so that nothing on a resource ever waits for another.
-//! Edges point to monotasks listed earlier, so the DAG has no cycle by
-//! construction and needs no search for one. Multitasks stand in a vector of
-//! slots that are used again, so that memory follows what is live.
+//! A monotask is queued for its resource only after all its predecessors have ended, so a monotask that
+//! occupies a resource never waits for another. Edges point to monotasks listed earlier, so the DAG is
+//! acyclic by construction. Multitasks are kept in a vector of reusable slots, so memory follows the number
+//! of live multitasks.
 
 use crate::{
     Invalid, JobId, MonotaskId, MonotaskSpec, MultitaskId, MultitaskSpec, Nanos, Outcome, Phase, ResourceId,
 };
 
-/// Where a multitask is on its way.
+/// The state of a multitask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stand {
-    /// Waits for a place and memory.
+pub(crate) enum MultitaskState {
+    /// Waiting for a place and memory.
     Waiting,
-    /// Admitted; the driver says its monotasks next.
+    /// Admitted; the driver is planning its monotasks.
     Expanding,
     /// Its monotasks are known.
     Expanded,
-    /// It ended; the driver has yet to hear of it.
+    /// Ended, but the driver has not been notified yet.
     Ended,
 }
 
@@ -28,12 +27,12 @@ pub(crate) struct Multitask {
     pub job: JobId,
     pub stage: u32,
     pub memory_bytes: u64,
-    pub stand: Stand,
-    /// Count of admissions when it was admitted: the order of age.
+    pub state: MultitaskState,
+    /// Number of admissions before its own; older multitasks have smaller values.
     pub age: u64,
-    /// Running on some resource.
+    /// Number of running monotasks.
     pub running: u32,
-    /// It is the one that its job failed by.
+    /// True if this multitask caused its job to fail.
     pub failed: bool,
     unended: u32,
     monotasks: Vec<Monotask>,
@@ -43,15 +42,15 @@ pub(crate) struct Multitask {
 struct Monotask {
     resource: ResourceId,
     phase: Phase,
-    /// Predecessors that have not ended.
+    /// Number of predecessors that have not ended.
     waits_for: u32,
-    /// Monotasks that come after it.
-    before: Vec<u32>,
-    state: State,
+    /// Indices of its successors.
+    successors: Vec<u32>,
+    state: MonotaskState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum MonotaskState {
     Blocked,
     Queued,
     Running { start_ns: Nanos, charged_ns: u64 },
@@ -72,7 +71,7 @@ pub(crate) struct Stopped {
     pub resource: ResourceId,
     pub phase: Phase,
     pub start_ns: Nanos,
-    /// What its job was charged for it when it started.
+    /// Time that its job was charged when it started.
     pub charged_ns: u64,
 }
 
@@ -82,7 +81,7 @@ impl Multitask {
             job: spec.job,
             stage: spec.stage,
             memory_bytes: spec.memory_bytes,
-            stand: Stand::Waiting,
+            state: MultitaskState::Waiting,
             age: 0,
             running: 0,
             failed: false,
@@ -91,12 +90,12 @@ impl Multitask {
         }
     }
 
-    /// Nothing is left to do.
+    /// Returns whether all monotasks have ended.
     pub fn is_done(&self) -> bool {
         self.unended == 0
     }
 
-    /// Would `add` take these? Changes nothing.
+    /// Checks whether `add` may be called with these monotasks.
     pub fn check(&self, specs: &[MonotaskSpec], resources: usize) -> Result<(), Invalid> {
         let first = self.monotasks.len();
         for (index, spec) in (first..).zip(specs) {
@@ -111,15 +110,15 @@ impl Multitask {
         Ok(())
     }
 
-    /// Adds checked monotasks, and those of them to `ready` that wait for nothing.
+    /// Adds monotasks that passed `check`. Those without pending predecessors are also added to `ready`.
     pub fn add(&mut self, specs: Vec<MonotaskSpec>, ready: &mut Vec<Ready>) {
         for spec in specs {
             let index = self.monotasks.len() as u32;
             let mut waits_for = 0;
             for after in spec.after {
                 let after = &mut self.monotasks[after as usize];
-                if after.state != State::Ended {
-                    after.before.push(index);
+                if after.state != MonotaskState::Ended {
+                    after.successors.push(index);
                     waits_for += 1;
                 }
             }
@@ -127,8 +126,8 @@ impl Multitask {
                 resource: spec.resource,
                 phase: spec.phase,
                 waits_for,
-                before: Vec::new(),
-                state: State::Blocked,
+                successors: Vec::new(),
+                state: MonotaskState::Blocked,
             });
             self.unended += 1;
             if waits_for == 0 {
@@ -139,37 +138,37 @@ impl Multitask {
 
     fn queue(&mut self, index: u32) -> Ready {
         let monotask = &mut self.monotasks[index as usize];
-        monotask.state = State::Queued;
+        monotask.state = MonotaskState::Queued;
         let (resource, phase) = (monotask.resource, monotask.phase);
         Ready { index, resource, phase }
     }
 
     pub fn start(&mut self, index: u32, start_ns: Nanos, charged_ns: u64) {
-        self.monotasks[index as usize].state = State::Running { start_ns, charged_ns };
+        self.monotasks[index as usize].state = MonotaskState::Running { start_ns, charged_ns };
         self.running += 1;
     }
 
     pub fn is_running(&self, index: u32) -> bool {
         let monotask = self.monotasks.get(index as usize);
-        monotask.is_some_and(|m| matches!(m.state, State::Running { .. }))
+        monotask.is_some_and(|m| matches!(m.state, MonotaskState::Running { .. }))
     }
 
-    /// The monotask runs no more, well or not; `None`: it did not run.
+    /// Marks a running monotask as ended, whatever its outcome. Returns `None` if it was not running.
     pub fn stop(&mut self, index: u32) -> Option<Stopped> {
         let monotask = self.monotasks.get_mut(index as usize)?;
-        let State::Running { start_ns, charged_ns } = monotask.state else {
+        let MonotaskState::Running { start_ns, charged_ns } = monotask.state else {
             return None;
         };
-        monotask.state = State::Ended;
+        monotask.state = MonotaskState::Ended;
         self.running -= 1;
         self.unended -= 1;
         let (resource, phase) = (monotask.resource, monotask.phase);
         Some(Stopped { resource, phase, start_ns, charged_ns })
     }
 
-    /// What waited only for this one is ready now.
+    /// Adds the successors that have no other pending predecessor to `ready`.
     pub fn release(&mut self, index: u32, ready: &mut Vec<Ready>) {
-        for next in std::mem::take(&mut self.monotasks[index as usize].before) {
+        for next in std::mem::take(&mut self.monotasks[index as usize].successors) {
             let monotask = &mut self.monotasks[next as usize];
             monotask.waits_for -= 1;
             if monotask.waits_for == 0 {
@@ -178,7 +177,7 @@ impl Multitask {
         }
     }
 
-    /// How it ended, once its job is stopped or it is done.
+    /// Returns the outcome of a multitask that is done, or whose job was stopped.
     pub fn outcome(&self, job_runs: bool) -> Outcome {
         match (self.failed, job_runs) {
             (true, _) => Outcome::Failed,
@@ -188,7 +187,7 @@ impl Multitask {
     }
 }
 
-/// All multitasks that were submitted and whose end was not yet handed out.
+/// All live multitasks, that is, those that were submitted and whose end was not yet returned.
 #[derive(Debug, Default)]
 pub(crate) struct Multitasks {
     slots: Vec<Slot>,

@@ -1,35 +1,33 @@
-//! One resource's queue: which of the waiting monotasks is next.
+//! The queue of one resource, which picks the next monotask.
 //!
-//! 1. The job that the resource has served least so far. A job is charged the mean
-//!    service time when a monotask starts and the difference when it ends, so that
-//!    one with many places does not look idle meanwhile. A job that comes, or comes
-//!    back, begins at the service of the one served last: it can neither claim the
-//!    time before nor be made to pay for it.
-//! 2. Of that job, the phase after the one served last (monotasks §3.3: otherwise
-//!    new reads stand behind a line of writes while the cores run dry).
-//! 3. Of that phase, the multitask admitted first: so multitasks end one by one and
-//!    their memory comes free early.
+//! 1. The job with the least service so far is next. A job is charged the mean service time when a monotask
+//!    starts, and the difference when it ends, so that a job with many running monotasks does not appear
+//!    idle. A job that is new, or returns, starts at the service of the job served last, so it gets neither
+//!    credit nor debt for the time before.
+//! 2. Within the job, the phase after the one served last is next. Otherwise new reads would queue behind
+//!    many writes while the cores run out of work (monotasks §3.3).
+//! 3. Within the phase, the multitask admitted first is next, so that multitasks end one by one and free
+//!    their memory early.
 //!
-//! When memory is short, writes and spills go before all else (§3.5), of whatever
-//! job; but after [`WRITES_IN_A_ROW`] of them one other is let through, so that no
-//! phase starves.
+//! When memory is short, writes and spills of any job take precedence (§3.5). After [`MAX_WRITES_IN_A_ROW`]
+//! of them, one other monotask runs, so that no phase starves.
 //!
-//! Fetches may be limited to those of a few multitasks at once (§3.3): each new one
-//! waits until one of these has no fetch running or queued.
+//! Fetches may be limited to a few multitasks at once (§3.3). Another multitask may then fetch only after
+//! one of these has no more fetches running or queued.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{JobId, MonotaskId, MultitaskId, Nanos, Phase};
 
-/// Writes that may pass others in a row when memory is short.
-pub(crate) const WRITES_IN_A_ROW: u32 = 8;
+/// Maximum number of consecutive writes that take precedence when memory is short.
+pub(crate) const MAX_WRITES_IN_A_ROW: u32 = 8;
 
-/// Least charge for a monotask: even those of no duration use up a turn.
+/// Minimum charge for a monotask, so that even monotasks of no duration use up a turn.
 const MIN_CHARGE_NS: u64 = 1_000;
 
 const PHASES: [Phase; 5] = [Phase::Read, Phase::Fetch, Phase::Compute, Phase::Spill, Phase::Write];
 
-/// A set of phases, one bit each.
+/// A bit set of phases.
 type PhaseSet = u8;
 
 const fn only(phase: Phase) -> PhaseSet {
@@ -41,28 +39,28 @@ const WRITES: PhaseSet = only(Phase::Spill) | only(Phase::Write);
 
 #[derive(Debug)]
 pub(crate) struct Queue {
-    jobs: BTreeMap<JobId, Line>,
-    /// For each phase, the jobs with work queued in it, least served first.
+    jobs: BTreeMap<JobId, JobQueue>,
+    /// For each phase, the jobs with queued monotasks, ordered by service.
     by_phase: [BTreeSet<(u64, JobId)>; 5],
     queued: usize,
-    /// Service of the job that was picked last.
+    /// Service of the job that was picked last, at which new jobs start.
     floor_ns: u64,
     mean_ns: u64,
     writes_in_a_row: u32,
     window: Option<Window>,
 }
 
-/// One job's monotasks.
+/// The queued monotasks of a job.
 #[derive(Debug, Default)]
-struct Line {
+struct JobQueue {
     served_ns: u64,
     /// Index of the phase that was served last.
     last: usize,
-    /// For each phase, what is queued, by age of its multitask.
+    /// For each phase, the queued monotasks, ordered by the age of their multitask.
     phases: [BTreeSet<(u64, MonotaskId)>; 5],
 }
 
-/// The multitasks whose fetches may run.
+/// The window of multitasks that may fetch.
 #[derive(Debug)]
 struct Window {
     limit: usize,
@@ -76,15 +74,15 @@ struct Fetching {
     running: u32,
 }
 
-/// A monotask as it is taken from the queue.
+/// A monotask taken from the queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Picked {
     pub monotask: MonotaskId,
-    /// What its job was charged for it.
+    /// Time that its job was charged.
     pub charged_ns: u64,
 }
 
-impl Line {
+impl JobQueue {
     fn is_queued(&self, phase: usize) -> bool {
         !self.phases[phase].is_empty()
     }
@@ -93,11 +91,11 @@ impl Line {
         (0..PHASES.len()).filter(|&p| self.is_queued(p)).fold(0, |set, p| set | 1 << p)
     }
 
-    /// Its next fetch of the multitask of that age.
+    /// Returns the next queued fetch of the multitask with this age.
     fn fetch_of(&self, age: u64) -> Option<(u64, MonotaskId)> {
-        let least = MultitaskId { slot: 0, generation: 0 };
-        let least = MonotaskId { multitask: least, index: 0 };
-        let mut from = self.phases[Phase::Fetch as usize].range((age, least)..);
+        let min = MultitaskId { slot: 0, generation: 0 };
+        let min = MonotaskId { multitask: min, index: 0 };
+        let mut from = self.phases[Phase::Fetch as usize].range((age, min)..);
         from.next().filter(|entry| entry.0 == age).copied()
     }
 }
@@ -121,33 +119,32 @@ impl Queue {
     }
 
     pub fn push(&mut self, job: JobId, age: u64, monotask: MonotaskId, phase: Phase) {
-        let line = self.jobs.entry(job).or_default();
-        if line.queued() == 0 {
-            line.served_ns = line.served_ns.max(self.floor_ns);
+        let job_queue = self.jobs.entry(job).or_default();
+        if job_queue.queued() == 0 {
+            job_queue.served_ns = job_queue.served_ns.max(self.floor_ns);
         }
-        self.by_phase[phase as usize].insert((line.served_ns, job));
-        line.phases[phase as usize].insert((age, monotask));
+        self.by_phase[phase as usize].insert((job_queue.served_ns, job));
+        job_queue.phases[phase as usize].insert((age, monotask));
         self.queued += 1;
     }
 
-    /// Takes what is next; `None`: nothing is queued, or only fetches that wait for
-    /// others to end.
+    /// Takes the next monotask. Returns `None` if the queue is empty, or has only fetches outside the window.
     pub fn pick(&mut self, memory_is_short: bool) -> Option<Picked> {
         if self.queued == 0 {
             return None;
         }
         let first = match memory_is_short {
-            true if self.writes_in_a_row < WRITES_IN_A_ROW => WRITES,
+            true if self.writes_in_a_row < MAX_WRITES_IN_A_ROW => WRITES,
             true => ALL & !WRITES,
             false => ALL,
         };
         let job = self.least_served(first).or_else(|| self.least_served(ALL))?;
         let phases = self.open_phases(job);
-        // The job has one of `first`, unless no job has.
+        // The job has a phase in `first`, unless no job has.
         let phases = if phases & first != 0 { phases & first } else { phases };
-        let line = self.jobs.get_mut(&job)?;
+        let job_queue = self.jobs.get_mut(&job)?;
         let phase = (1..=PHASES.len())
-            .map(|step| (line.last + step) % PHASES.len())
+            .map(|step| (job_queue.last + step) % PHASES.len())
             .find(|&p| phases & (1 << p) != 0)?;
         self.writes_in_a_row = match WRITES & (1 << phase) {
             0 => 0,
@@ -157,7 +154,7 @@ impl Queue {
         Some(self.take(job, phase, entry))
     }
 
-    /// The least served job that could start something of these phases.
+    /// Returns the job with the least service that can start a monotask of these phases.
     fn least_served(&self, phases: PhaseSet) -> Option<JobId> {
         (0..PHASES.len())
             .filter(|p| phases & (1 << p) != 0)
@@ -172,21 +169,21 @@ impl Queue {
             Some(window) => window
                 .iter()
                 .filter_map(|f| Some((f, self.jobs.get(&f.job)?)))
-                .filter(|(f, line)| line.fetch_of(f.age).is_some())
-                .map(|(f, line)| (line.served_ns, f.job))
+                .filter(|(f, job_queue)| job_queue.fetch_of(f.age).is_some())
+                .map(|(f, job_queue)| (job_queue.served_ns, f.job))
                 .min(),
         }
     }
 
-    /// The multitasks that alone may start a monotask of this phase; `None`: any may.
+    /// Returns the only multitasks that may start a monotask of this phase, or `None` if all may.
     fn full_window(&self, phase: usize) -> Option<&[Fetching]> {
         let window = self.window.as_ref().filter(|_| phase == Phase::Fetch as usize)?;
         (window.fetching.len() >= window.limit).then_some(&window.fetching[..])
     }
 
-    /// The phases that the job could start a monotask of.
+    /// Returns the phases of which the job can start a monotask.
     fn open_phases(&self, job: JobId) -> PhaseSet {
-        let queued = self.jobs.get(&job).map_or(0, Line::queued);
+        let queued = self.jobs.get(&job).map_or(0, JobQueue::queued);
         let fetch = only(Phase::Fetch);
         if queued & fetch != 0 && self.next_of(job, Phase::Fetch as usize).is_none() {
             return queued & !fetch;
@@ -194,12 +191,14 @@ impl Queue {
         queued
     }
 
-    /// The job's oldest monotask of the phase that may start.
+    /// Returns the job's oldest monotask of the phase that may start.
     fn next_of(&self, job: JobId, phase: usize) -> Option<(u64, MonotaskId)> {
-        let line = self.jobs.get(&job)?;
+        let job_queue = self.jobs.get(&job)?;
         match self.full_window(phase) {
-            None => line.phases[phase].first().copied(),
-            Some(window) => window.iter().filter(|f| f.job == job).filter_map(|f| line.fetch_of(f.age)).min(),
+            None => job_queue.phases[phase].first().copied(),
+            Some(window) => {
+                window.iter().filter(|f| f.job == job).filter_map(|f| job_queue.fetch_of(f.age)).min()
+            }
         }
     }
 
@@ -212,21 +211,21 @@ impl Queue {
             }
         }
         let charged_ns = self.mean_ns;
-        if let Some(line) = self.jobs.get_mut(&job) {
-            self.floor_ns = self.floor_ns.max(line.served_ns);
-            line.last = phase;
-            line.phases[phase].remove(&entry);
+        if let Some(job_queue) = self.jobs.get_mut(&job) {
+            self.floor_ns = self.floor_ns.max(job_queue.served_ns);
+            job_queue.last = phase;
+            job_queue.phases[phase].remove(&entry);
             self.queued -= 1;
-            if !line.is_queued(phase) {
-                self.by_phase[phase].remove(&(line.served_ns, job));
+            if !job_queue.is_queued(phase) {
+                self.by_phase[phase].remove(&(job_queue.served_ns, job));
             }
         }
         self.charge(job, i128::from(charged_ns));
         Picked { monotask, charged_ns }
     }
 
-    /// A monotask runs no more. Told after what became ready by it was pushed, so
-    /// that a multitask with more to fetch keeps its place.
+    /// Records that a monotask stopped running. To be called after its successors are pushed, so that a
+    /// multitask with further fetches stays in the window.
     pub fn stopped(&mut self, job: JobId, age: u64, phase: Phase, charged_ns: u64, took_ns: Nanos) {
         let took_ns = took_ns.max(MIN_CHARGE_NS);
         self.mean_ns = (self.mean_ns / 8 * 7).saturating_add(took_ns / 8).max(MIN_CHARGE_NS);
@@ -234,44 +233,46 @@ impl Queue {
         let Some(window) = self.window.as_mut().filter(|_| phase == Phase::Fetch) else {
             return;
         };
-        let line = self.jobs.get(&job);
+        let job_queue = self.jobs.get(&job);
         window.fetching.retain_mut(|f| {
             if f.age == age {
                 f.running -= 1;
             }
-            f.running > 0 || line.is_some_and(|line| line.fetch_of(f.age).is_some()) || f.job != job
+            f.running > 0
+                || job_queue.is_some_and(|job_queue| job_queue.fetch_of(f.age).is_some())
+                || f.job != job
         });
     }
 
     fn charge(&mut self, job: JobId, by_ns: i128) {
-        let Some(line) = self.jobs.get_mut(&job) else {
+        let Some(job_queue) = self.jobs.get_mut(&job) else {
             return;
         };
-        let before = line.served_ns;
+        let before = job_queue.served_ns;
         let after = (i128::from(before) + by_ns).clamp(0, i128::from(u64::MAX)) as u64;
-        line.served_ns = after;
-        for phase in (0..PHASES.len()).filter(|&p| line.is_queued(p)) {
+        job_queue.served_ns = after;
+        for phase in (0..PHASES.len()).filter(|&p| job_queue.is_queued(p)) {
             self.by_phase[phase].remove(&(before, job));
             self.by_phase[phase].insert((after, job));
         }
     }
 
-    /// Drops all that is queued of a job; what runs is still to be `stopped`.
+    /// Removes all queued monotasks of a job. Its running monotasks are still to be reported with `stopped`.
     pub fn drop_queued(&mut self, job: JobId) {
-        let Some(line) = self.jobs.get_mut(&job) else {
+        let Some(job_queue) = self.jobs.get_mut(&job) else {
             return;
         };
-        for (phase, queued) in line.phases.iter_mut().enumerate() {
+        for (phase, queued) in job_queue.phases.iter_mut().enumerate() {
             self.queued -= queued.len();
             queued.clear();
-            self.by_phase[phase].remove(&(line.served_ns, job));
+            self.by_phase[phase].remove(&(job_queue.served_ns, job));
         }
         if let Some(window) = &mut self.window {
             window.fetching.retain(|f| f.running > 0 || f.job != job);
         }
     }
 
-    /// Forgets a job of which nothing is queued or runs.
+    /// Removes a job without queued or running monotasks.
     pub fn remove_job(&mut self, job: JobId) {
         self.jobs.remove(&job);
     }

@@ -1,24 +1,24 @@
-//! The state machine itself: what a driver tells, and what it is answered.
+//! The state machine behind [`Scheduler`].
 //!
-//! Each call changes the state at once; [`Scheduler::next`] then draws decisions
-//! from it one by one: ends first (they free memory), then admissions (their
-//! planning runs beside what is started), then starts, resource by resource.
+//! Each call changes the state at once; [`Scheduler::next`] then returns decisions one by one: first ends,
+//! which free memory, then admissions, whose planning overlaps with running monotasks, then starts,
+//! resource by resource.
 //!
-//! A job that failed or was cancelled is *stopped*: what is queued of it is dropped
-//! there and then, what runs may end, and nothing of it starts again.
+//! A job that failed or was cancelled is *stopped*: its queued monotasks are dropped at once, running ones
+//! may end, and no more are started.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::admission::Admission;
 use crate::controller::{Controller, Sample};
-use crate::multitask::{Multitasks, Ready, Stand, Stopped};
+use crate::multitask::{MultitaskState, Multitasks, Ready, Stopped};
 use crate::queue::Queue;
 use crate::{
     Completion, Config, Decision, Invalid, JobId, MonotaskId, MonotaskSpec, MultitaskId, MultitaskSpec,
     Nanos, Outcome, ResourceId, ResourceSpec,
 };
 
-/// Decides which monotask runs next on one machine. See the crate's head.
+/// A scheduler of the monotasks of one machine. The [crate documentation](crate) has an example.
 #[derive(Debug)]
 pub struct Scheduler {
     resources: Vec<Resource>,
@@ -27,11 +27,11 @@ pub struct Scheduler {
     multitasks: Multitasks,
     admission: Admission,
     ages: u64,
-    /// Multitasks that ended, to be handed out.
+    /// Ended multitasks that `next` has not returned yet.
     ended: VecDeque<(MultitaskId, Outcome)>,
     /// Stages with a multitask that has not ended.
     stages: BTreeMap<(JobId, u32), Stage>,
-    /// Kept to be used again: what the call at hand made ready.
+    /// Monotasks made ready by the current call; kept to reuse the allocation.
     ready: Vec<Ready>,
 }
 
@@ -42,16 +42,16 @@ struct Resource {
     queue: Queue,
     /// Stages that use it and have a multitask that has not ended.
     stages: BTreeSet<(JobId, u32)>,
-    /// Those that the controller climbed for.
-    climbed_for: BTreeSet<(JobId, u32)>,
+    /// Stages that the controller is tuned for.
+    tuned_for: BTreeSet<(JobId, u32)>,
 }
 
 #[derive(Debug, Default)]
 struct Job {
     stopped: bool,
-    /// Nothing more will be submitted.
+    /// True once `end_job` was called.
     closed: bool,
-    /// Submitted, and the end not yet handed out.
+    /// Number of submitted multitasks whose end was not yet returned.
     live: u32,
     admitted: BTreeSet<MultitaskId>,
 }
@@ -59,23 +59,23 @@ struct Job {
 #[derive(Debug, Default)]
 struct Stage {
     live: u32,
-    /// Resources with a tuned concurrency that it has used.
+    /// Resources with adaptive concurrency that the stage has used.
     tuned: BTreeSet<ResourceId>,
 }
 
 impl Resource {
-    /// Climbs again if the running stages are others. Between two multitasks of one
-    /// stage there may be none at all; that is no change.
+    /// Restarts tuning when the running stages change. An empty set does not count as a change, since a
+    /// stage may have no multitask for a moment.
     fn stages_changed(&mut self) {
-        if !self.stages.is_empty() && self.stages != self.climbed_for {
-            self.climbed_for = self.stages.clone();
+        if !self.stages.is_empty() && self.stages != self.tuned_for {
+            self.tuned_for = self.stages.clone();
             self.controller.restart();
         }
     }
 }
 
 impl Scheduler {
-    /// A scheduler without resources or jobs.
+    /// Creates a scheduler without resources or jobs.
     pub fn new(config: Config) -> Self {
         Scheduler {
             resources: Vec::new(),
@@ -90,20 +90,20 @@ impl Scheduler {
         }
     }
 
-    /// Adds a resource; at any time, also while jobs run.
+    /// Adds a resource. Resources may be added at any time, even while jobs are running.
     pub fn add_resource(&mut self, spec: ResourceSpec) -> ResourceId {
         self.resources.push(Resource {
             controller: Controller::new(spec.concurrency),
             running: 0,
             queue: Queue::new(spec.multitasks_at_once),
             stages: BTreeSet::new(),
-            climbed_for: BTreeSet::new(),
+            tuned_for: BTreeSet::new(),
         });
         ResourceId(self.resources.len() as u32 - 1)
     }
 
-    /// Adds a job. It is kept until [`Scheduler::end_job`] was called, each of its
-    /// multitasks' ends was handed out, and all that it held was released.
+    /// Adds a job. It is kept until [`Scheduler::end_job`] was called, the ends of all its multitasks were
+    /// returned, and all memory that it held was released.
     pub fn add_job(&mut self, _now: Nanos) -> JobId {
         let job = JobId(self.jobs_added);
         self.jobs_added += 1;
@@ -112,8 +112,8 @@ impl Scheduler {
         job
     }
 
-    /// Submits a multitask, to wait for admission. Of a job that was stopped, or is
-    /// not known any more, it ends at once, as cancelled.
+    /// Submits a multitask, which then waits for admission. If its job was stopped or is unknown, the
+    /// multitask is cancelled at once.
     pub fn submit(&mut self, _now: Nanos, spec: MultitaskSpec) -> MultitaskId {
         let id = self.multitasks.insert(spec);
         let stage = self.stages.entry((spec.job, spec.stage)).or_default();
@@ -129,12 +129,12 @@ impl Scheduler {
         id
     }
 
-    /// Says the monotasks of a multitask that was admitted. None at all is well: it
-    /// is done. If its job was stopped meanwhile it ends as cancelled.
+    /// Sets the monotasks of an admitted multitask. Without monotasks, it is done at once. If its job was
+    /// stopped in the meantime, it is cancelled.
     ///
     /// # Errors
-    /// [`Invalid`]; the multitask still waits to be expanded (or to be failed, by
-    /// [`Scheduler::fail_expand`]).
+    /// Returns [`Invalid`] if the multitask is not waiting for its monotasks, or if these are invalid. An
+    /// admitted multitask then still waits for `expand` or [`Scheduler::fail_expand`].
     pub fn expand(
         &mut self,
         _now: Nanos,
@@ -145,23 +145,24 @@ impl Scheduler {
         let multitask = self
             .multitasks
             .get_mut(id)
-            .filter(|multitask| multitask.stand == Stand::Expanding)
+            .filter(|multitask| multitask.state == MultitaskState::Expanding)
             .ok_or(Invalid::NotAdmitted(id))?;
         multitask.check(&monotasks, resources)?;
-        multitask.stand = Stand::Expanded;
+        multitask.state = MultitaskState::Expanded;
         if self.jobs.get(&multitask.job).is_some_and(|job| !job.stopped) {
             multitask.add(monotasks, &mut self.ready);
             self.queue_ready(id);
         }
-        self.end_if_over(id);
+        self.end_if_finished(id);
         Ok(())
     }
 
-    /// A monotask ended well. What comes after it is queued; so is what it adds,
-    /// unless its job was stopped.
+    /// Records that a monotask succeeded. Unless its job was stopped, its successors and its additional
+    /// monotasks are queued once they are ready.
     ///
     /// # Errors
-    /// [`Invalid`]; a monotask that ran, runs still (end it with [`Scheduler::fail`]).
+    /// Returns [`Invalid`] if the monotask is not running, or if its additional monotasks are invalid. A
+    /// running monotask then still counts as running, and may be ended with [`Scheduler::fail`].
     pub fn complete(&mut self, now: Nanos, id: MonotaskId, completion: Completion) -> Result<(), Invalid> {
         let resources = self.resources.len();
         let multitask = self.multitasks.running(id).ok_or(Invalid::NotRunning(id))?;
@@ -187,13 +188,13 @@ impl Scheduler {
         };
         resource.controller.completed(now, sample);
         resource.free(now, job, age, stopped);
-        self.end_if_over(id.multitask);
+        self.end_if_finished(id.multitask);
         Ok(())
     }
 
-    /// A monotask failed: so does its job. What is queued of the job is dropped, what
-    /// runs may end. Of a job that was stopped before, it only ends. One that does
-    /// not run is ignored.
+    /// Records that a monotask failed, which fails its job: queued monotasks of the job are dropped,
+    /// running ones may end. If the job is stopped already, only the monotask ends. A monotask that is not
+    /// running is ignored.
     pub fn fail(&mut self, now: Nanos, id: MonotaskId) {
         let Some(multitask) = self.multitasks.running(id) else {
             return;
@@ -203,64 +204,64 @@ impl Scheduler {
             self.resources[stopped.resource.0 as usize].free(now, job, age, stopped);
         }
         self.stop_job(job, Some(id.multitask));
-        self.end_if_over(id.multitask);
+        self.end_if_finished(id.multitask);
     }
 
-    /// A multitask that was admitted could not say its monotasks: its job fails. One
-    /// that does not wait to be expanded is ignored.
+    /// Records that planning the monotasks of an admitted multitask failed, which fails its job. A
+    /// multitask that is not waiting for its monotasks is ignored.
     pub fn fail_expand(&mut self, _now: Nanos, id: MultitaskId) {
         let Some(multitask) = self.multitasks.get_mut(id) else {
             return;
         };
-        if multitask.stand == Stand::Expanding {
-            multitask.stand = Stand::Expanded;
+        if multitask.state == MultitaskState::Expanding {
+            multitask.state = MultitaskState::Expanded;
             let job = multitask.job;
             self.stop_job(job, Some(id));
-            self.end_if_over(id);
+            self.end_if_finished(id);
         }
     }
 
-    /// Cancels a job: as if it failed, with nobody to blame.
+    /// Cancels a job. All its multitasks that have not ended are cancelled.
     pub fn cancel(&mut self, _now: Nanos, job: JobId) {
         self.stop_job(job, None);
     }
 
-    /// Nothing more will be submitted for the job: it is forgotten once nothing of
-    /// it is left. Called once for every job, however it ended.
+    /// Declares that no more multitasks will be submitted for the job, which is removed once it has
+    /// finished. To be called once for every job, whatever its outcome.
     pub fn end_job(&mut self, _now: Nanos, job: JobId) {
         if let Some(closed) = self.jobs.get_mut(&job) {
             closed.closed = true;
-            self.forget_if_over(job);
+            self.remove_if_finished(job);
         }
     }
 
-    /// The job keeps memory between stages (what exchanges hold): counts towards the
-    /// budget until it is released. Never refused, because it is there already.
+    /// Counts memory that a job holds between stages, as in exchanges, towards the budget until it is
+    /// released. The memory is already in use, so the call always succeeds.
     pub fn hold(&mut self, job: JobId, bytes: u64) {
         self.admission.hold(job, bytes);
     }
 
-    /// The job gives memory back that it held; at most what it holds.
+    /// Releases memory that a job holds between stages, up to the amount that it holds.
     pub fn release(&mut self, job: JobId, bytes: u64) {
         self.admission.release(job, bytes);
-        self.forget_if_over(job);
+        self.remove_if_finished(job);
     }
 
-    /// The next decision, which counts as carried out. To be called after each of
-    /// the other calls until it says `None`.
+    /// Returns the next decision, which counts as carried out. To be called after every other call until it
+    /// returns `None`.
     pub fn next(&mut self, now: Nanos) -> Option<Decision> {
         if let Some((multitask, outcome)) = self.ended.pop_front() {
             if let Some(removed) = self.multitasks.remove(multitask)
                 && let Some(job) = self.jobs.get_mut(&removed.job)
             {
                 job.live -= 1;
-                self.forget_if_over(removed.job);
+                self.remove_if_finished(removed.job);
             }
             return Some(Decision::Ended { multitask, outcome });
         }
         if let Some(id) = self.admission.admit(self.places()) {
             if let Some(multitask) = self.multitasks.get_mut(id) {
-                multitask.stand = Stand::Expanding;
+                multitask.state = MultitaskState::Expanding;
                 multitask.age = self.ages;
                 self.ages += 1;
                 if let Some(job) = self.jobs.get_mut(&multitask.job) {
@@ -289,61 +290,61 @@ impl Scheduler {
         None
     }
 
-    /// Monotasks that run on a resource; 0 for one that was never added.
+    /// Returns the number of monotasks running on a resource, or 0 if the resource is unknown.
     pub fn running(&self, resource: ResourceId) -> u32 {
         self.resources.get(resource.0 as usize).map_or(0, |r| r.running)
     }
 
-    /// Monotasks that wait for a resource; 0 for one that was never added.
+    /// Returns the number of monotasks queued for a resource, or 0 if the resource is unknown.
     pub fn queued(&self, resource: ResourceId) -> usize {
         self.resources.get(resource.0 as usize).map_or(0, |r| r.queue.len())
     }
 
-    /// How many monotasks a resource may run at once now; 0 for one never added.
+    /// Returns the current concurrency of a resource, or 0 if the resource is unknown.
     pub fn concurrency(&self, resource: ResourceId) -> u32 {
         let resource = self.resources.get(resource.0 as usize);
         resource.map_or(0, |r| r.controller.concurrency())
     }
 
-    /// Multitasks that may be admitted at once now: the resources' concurrency
-    /// summed, plus one (§3.4).
+    /// Returns the number of multitasks that may be admitted at once: the sum of the resources' concurrency
+    /// plus one (§3.4).
     pub fn places(&self) -> u32 {
         let sum = |sum: u32, r: &Resource| sum.saturating_add(r.controller.concurrency());
         self.resources.iter().fold(1, sum)
     }
 
-    /// Multitasks that are admitted and have not ended.
+    /// Returns the number of admitted multitasks that have not ended.
     pub fn admitted(&self) -> u32 {
         self.admission.admitted()
     }
 
-    /// Multitasks that wait for admission.
+    /// Returns the number of multitasks waiting for admission.
     pub fn waiting(&self) -> usize {
         self.admission.waiting()
     }
 
-    /// Multitasks whose end was not yet handed out.
+    /// Returns the number of multitasks whose end was not yet returned.
     pub fn live(&self) -> usize {
         self.multitasks.len()
     }
 
-    /// Jobs that are not forgotten yet.
+    /// Returns the number of jobs that were not removed yet.
     pub fn jobs(&self) -> usize {
         self.jobs.len()
     }
 
-    /// Memory of admitted multitasks and what jobs hold between stages, in bytes.
+    /// Returns the memory of admitted multitasks and that held by jobs between stages, in bytes.
     pub fn memory_held(&self) -> u64 {
         self.admission.held_bytes()
     }
 
-    /// Writes go first: over 80 % of the budget is held, or a multitask waits for
-    /// memory.
+    /// Returns whether over 80 % of the budget is held or a multitask waits for memory, in which case
+    /// writes take precedence.
     pub fn memory_is_short(&self) -> bool {
         self.admission.memory_is_short()
     }
 
-    /// Moves what became ready to its queues.
+    /// Moves ready monotasks to their queues.
     fn queue_ready(&mut self, id: MultitaskId) {
         let Some(multitask) = self.multitasks.get(id) else {
             return;
@@ -373,21 +374,21 @@ impl Scheduler {
             resource.queue.drop_queued(id);
         }
         for multitask in admitted {
-            self.end_if_over(multitask);
+            self.end_if_finished(multitask);
         }
         for (multitask, _) in self.admission.drop_waiting(id) {
             self.end(multitask);
         }
     }
 
-    /// Ends an expanded multitask of which nothing runs and nothing will.
-    fn end_if_over(&mut self, id: MultitaskId) {
+    /// Ends an expanded multitask if none of its monotasks runs or will run.
+    fn end_if_finished(&mut self, id: MultitaskId) {
         let Some(multitask) = self.multitasks.get(id) else {
             return;
         };
         let stopped = self.jobs.get(&multitask.job).is_none_or(|job| job.stopped);
-        let over = multitask.running == 0 && (stopped || multitask.is_done());
-        if multitask.stand == Stand::Expanded && over {
+        let finished = multitask.running == 0 && (stopped || multitask.is_done());
+        if multitask.state == MultitaskState::Expanded && finished {
             self.end(id);
         }
     }
@@ -399,8 +400,8 @@ impl Scheduler {
         let (job, key) = (multitask.job, (multitask.job, multitask.stage));
         let job_runs = self.jobs.get(&job).is_some_and(|job| !job.stopped);
         self.ended.push_back((id, multitask.outcome(job_runs)));
-        let stand = std::mem::replace(&mut multitask.stand, Stand::Ended);
-        if stand != Stand::Waiting {
+        let state = std::mem::replace(&mut multitask.state, MultitaskState::Ended);
+        if state != MultitaskState::Waiting {
             self.admission.ended(job, multitask.memory_bytes);
             if let Some(job) = self.jobs.get_mut(&job) {
                 job.admitted.remove(&id);
@@ -420,9 +421,9 @@ impl Scheduler {
         }
     }
 
-    fn forget_if_over(&mut self, id: JobId) {
-        let over = |job: &Job| job.closed && job.live == 0 && self.admission.holds_nothing(id);
-        if self.jobs.get(&id).is_some_and(over) {
+    fn remove_if_finished(&mut self, id: JobId) {
+        let finished = |job: &Job| job.closed && job.live == 0 && self.admission.holds_nothing(id);
+        if self.jobs.get(&id).is_some_and(finished) {
             self.jobs.remove(&id);
             self.admission.remove_job(id);
             for resource in &mut self.resources {

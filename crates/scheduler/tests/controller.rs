@@ -1,5 +1,5 @@
-//! The adaptive controller: its table of cases, what holds for any input, and where
-//! it ends on resources whose rate curves were measured.
+//! Tests of the adaptive controller: the table of cases, properties for any input, and the result on
+//! resources with measured rate curves.
 
 mod device;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 const CASES: &str = include_str!("controller_cases.tsv");
 
-/// One row against the controller: what it is then, and what it should be.
+/// Applies a row to the controller. Returns the actual and the expected concurrency.
 fn check_row(controller: &mut Controller, row: &[&str]) -> (u32, u32) {
     let number = |at: usize| row[at].parse::<u64>().expect(row[at]);
     let expect = number(row.len() - 1) as u32;
@@ -30,13 +30,13 @@ fn check_row(controller: &mut Controller, row: &[&str]) -> (u32, u32) {
                 }
             }
         }
-        other => panic!("no such row: {other}"),
+        other => panic!("unknown row: {other}"),
     }
     (controller.concurrency(), expect)
 }
 
 #[test]
-fn table_of_cases() {
+fn controller_passes_the_table_of_cases() {
     let mut controller = Controller::new(Concurrency::Fixed(1));
     let (mut name, mut cases) = ("", 0);
     for (line, text) in (1..).zip(CASES.lines()) {
@@ -54,8 +54,8 @@ fn table_of_cases() {
                 cases += 1;
             }
             _ => {
-                let (is, expect) = check_row(&mut controller, &row);
-                assert_eq!(is, expect, "{name}, line {line}: {text}");
+                let (actual, expected) = check_row(&mut controller, &row);
+                assert_eq!(actual, expected, "{name}, line {line}: {text}");
             }
         }
     }
@@ -73,10 +73,10 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Whatever it is told: within its bounds, on a step of the climb, a step at a
-    /// time, and still again after one step back or at the top until a restart.
+    /// For any input, the concurrency is a doubling of the minimum within the bounds, and does not change
+    /// after a step back until a restart.
     #[test]
-    fn stays_on_its_ladder(
+    fn concurrency_moves_by_doublings_and_settles_after_a_step_back(
         min in 0..9u32, max in 0..65u32, index: bool,
         samples in prop::collection::vec(sample(), 0..400),
     ) {
@@ -103,17 +103,16 @@ proptest! {
     }
 }
 
-/// Where the default policy ends on a device with this curve, and how many monotasks
-/// it took to get there.
-fn ends_at(curve: &device::Curve, seed: u64) -> u32 {
+/// Returns the concurrency that the default policy reaches on a device with this curve.
+fn settled_concurrency(curve: &device::Curve, seed: u64) -> u32 {
     let policy = Policy::default();
     device::settle(curve, Concurrency::Adaptive { min: 2, max: 32, policy }, seed)
 }
 
 #[test]
-fn ends_where_the_measured_disks_are_best() {
-    // Device MB/s by streams 1, 2, 4, 8, 16, 32, as measured on emulated disks, and
-    // two flash curves: one that two streams fill, one that eight do.
+fn concurrency_settles_at_the_best_of_measured_curves() {
+    // Device throughput in MB/s with 1, 2, 4, 8, 16 and 32 streams. The disks were measured on emulated
+    // hardware.
     let cases: [(&str, device::Curve, u32); 5] = [
         ("pessimistic spinning disk", [146.0, 82.0, 82.0, 71.0, 69.0, 31.0], 2),
         ("spinning disk with NCQ", [146.0, 93.0, 88.0, 89.0, 92.0, 35.0], 2),
@@ -123,7 +122,7 @@ fn ends_where_the_measured_disks_are_best() {
     ];
     for (name, curve, best) in cases {
         for seed in 0..20 {
-            assert_eq!(ends_at(&curve, seed), best, "{name}, seed {seed}");
+            assert_eq!(settled_concurrency(&curve, seed), best, "{name}, seed {seed}");
         }
     }
 }

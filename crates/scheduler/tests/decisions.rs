@@ -1,13 +1,13 @@
-//! Rules that are seen best one at a time.
+//! Tests of single scheduling rules.
 
 use pellucid_scheduler::*;
 
-/// A scheduler whose multitasks have no memory and no delay, and what ran in it.
-struct Bench {
+/// A scheduler with immediate planning, and a record of its decisions.
+struct Harness {
     scheduler: Scheduler,
     now: Nanos,
     running: Vec<(MonotaskId, Phase, JobId)>,
-    /// Phases and jobs in the order in which they were started.
+    /// Phase and job of each started monotask, in order.
     started: Vec<(Phase, JobId)>,
     plans: Vec<(MultitaskId, JobId, Vec<MonotaskSpec>)>,
     admitted: Vec<MultitaskId>,
@@ -24,13 +24,13 @@ fn on_disk(phase: Phase) -> MonotaskSpec {
     MonotaskSpec { resource: DISK, phase, after: Vec::new(), bytes: 1 }
 }
 
-impl Bench {
+impl Harness {
     fn new(resources: &[ResourceSpec], memory_bytes: Option<u64>) -> Self {
         let mut scheduler = Scheduler::new(Config { memory_bytes });
         for spec in resources {
             scheduler.add_resource(*spec);
         }
-        Bench {
+        Harness {
             scheduler,
             now: 0,
             running: Vec::new(),
@@ -71,7 +71,7 @@ impl Bench {
         self.plans.iter().rfind(|plan| plan.0 == id).unwrap()
     }
 
-    /// Ends what has run longest, after so long, and drains.
+    /// Completes the monotask that started first, `took_ns` later, and takes all decisions.
     fn step(&mut self, took_ns: Nanos) {
         self.now += took_ns;
         let (id, _, _) = self.running.remove(0);
@@ -85,166 +85,168 @@ impl Bench {
 }
 
 #[test]
-fn a_queue_goes_round_over_phases() {
-    let mut bench = Bench::new(&[fixed(1)], None);
-    let job = bench.scheduler.add_job(0);
+fn queue_is_round_robin_over_phases() {
+    let mut harness = Harness::new(&[fixed(1)], None);
+    let job = harness.scheduler.add_job(0);
     let write = || on_disk(Phase::Write);
-    bench.submit(job, 0, vec![write(), write(), write()]);
-    bench.submit(job, 0, vec![on_disk(Phase::Read), on_disk(Phase::Read)]);
-    bench.drain();
+    harness.submit(job, 0, vec![write(), write(), write()]);
+    harness.submit(job, 0, vec![on_disk(Phase::Read), on_disk(Phase::Read)]);
+    harness.drain();
     for _ in 0..5 {
-        bench.step(10_000);
+        harness.step(10_000);
     }
     use Phase::{Read, Write};
-    assert_eq!(bench.phases(), [Write, Read, Write, Read, Write], "§3.3");
-    assert_eq!(bench.ended.len(), 2);
+    assert_eq!(harness.phases(), [Write, Read, Write, Read, Write], "§3.3");
+    assert_eq!(harness.ended.len(), 2);
 }
 
 #[test]
-fn writes_go_first_when_memory_is_short_but_reads_do_not_starve() {
-    let mut bench = Bench::new(&[fixed(1)], Some(100));
-    let job = bench.scheduler.add_job(0);
-    bench.scheduler.hold(job, 81);
+fn writes_take_precedence_when_memory_is_short_without_starving_reads() {
+    let mut harness = Harness::new(&[fixed(1)], Some(100));
+    let job = harness.scheduler.add_job(0);
+    harness.scheduler.hold(job, 81);
     let mut plan: Vec<_> = (0..20).map(|_| on_disk(Phase::Write)).collect();
     plan.extend((0..3).map(|_| on_disk(Phase::Read)));
-    bench.submit(job, 0, plan);
-    bench.drain();
-    assert!(bench.scheduler.memory_is_short());
+    harness.submit(job, 0, plan);
+    harness.drain();
+    assert!(harness.scheduler.memory_is_short());
     for _ in 0..23 {
-        bench.step(10_000);
+        harness.step(10_000);
     }
-    let reads = bench.phases().into_iter().enumerate().filter(|(_, p)| *p == Phase::Read);
+    let reads = harness.phases().into_iter().enumerate().filter(|(_, p)| *p == Phase::Read);
     let reads: Vec<usize> = reads.map(|(at, _)| at).collect();
     assert_eq!(reads, [8, 17, 22], "one after eight writes, and after the last");
 }
 
 #[test]
-fn a_multitask_that_waits_for_memory_makes_it_short() {
-    let mut bench = Bench::new(&[fixed(4)], Some(100));
-    let job = bench.scheduler.add_job(0);
-    bench.submit(job, 60, vec![on_disk(Phase::Read)]);
-    bench.drain();
-    assert!(!bench.scheduler.memory_is_short());
-    bench.submit(job, 60, vec![on_disk(Phase::Read)]);
-    bench.drain();
-    assert_eq!((bench.scheduler.memory_is_short(), bench.admitted.len()), (true, 1));
-    bench.step(10_000);
-    assert_eq!((bench.scheduler.memory_is_short(), bench.admitted.len()), (false, 2));
+fn memory_is_short_while_a_multitask_waits_for_it() {
+    let mut harness = Harness::new(&[fixed(4)], Some(100));
+    let job = harness.scheduler.add_job(0);
+    harness.submit(job, 60, vec![on_disk(Phase::Read)]);
+    harness.drain();
+    assert!(!harness.scheduler.memory_is_short());
+    harness.submit(job, 60, vec![on_disk(Phase::Read)]);
+    harness.drain();
+    assert_eq!((harness.scheduler.memory_is_short(), harness.admitted.len()), (true, 1));
+    harness.step(10_000);
+    assert_eq!((harness.scheduler.memory_is_short(), harness.admitted.len()), (false, 2));
 }
 
 #[test]
-fn jobs_share_a_resource_by_service_not_by_count() {
-    let mut bench = Bench::new(&[fixed(1), fixed(9)], None);
-    let (long, short) = (bench.scheduler.add_job(0), bench.scheduler.add_job(0));
-    bench.submit(long, 0, (0..50).map(|_| on_disk(Phase::Read)).collect());
-    bench.submit(short, 0, (0..500).map(|_| on_disk(Phase::Read)).collect());
-    bench.drain();
+fn jobs_share_a_resource_by_service_time() {
+    let mut harness = Harness::new(&[fixed(1), fixed(9)], None);
+    let (long, short) = (harness.scheduler.add_job(0), harness.scheduler.add_job(0));
+    harness.submit(long, 0, (0..50).map(|_| on_disk(Phase::Read)).collect());
+    harness.submit(short, 0, (0..500).map(|_| on_disk(Phase::Read)).collect());
+    harness.drain();
     for _ in 0..110 {
-        let of_long = bench.running[0].2 == long;
-        bench.step(if of_long { 100_000 } else { 10_000 });
+        let of_long = harness.running[0].2 == long;
+        harness.step(if of_long { 100_000 } else { 10_000 });
     }
-    let long = bench.started.iter().filter(|s| s.1 == long).count();
+    let long = harness.started.iter().filter(|s| s.1 == long).count();
     assert!((9..=12).contains(&long), "{long} of 111, each ten times as long");
 }
 
 #[test]
-fn a_job_that_comes_late_does_not_claim_the_time_before() {
-    let mut bench = Bench::new(&[fixed(1), fixed(9)], None);
-    let early = bench.scheduler.add_job(0);
-    bench.submit(early, 0, (0..200).map(|_| on_disk(Phase::Read)).collect());
-    bench.drain();
+fn late_job_gets_no_credit_for_earlier_time() {
+    let mut harness = Harness::new(&[fixed(1), fixed(9)], None);
+    let early = harness.scheduler.add_job(0);
+    harness.submit(early, 0, (0..200).map(|_| on_disk(Phase::Read)).collect());
+    harness.drain();
     for _ in 0..100 {
-        bench.step(10_000);
+        harness.step(10_000);
     }
-    let late = bench.scheduler.add_job(bench.now);
-    bench.submit(late, 0, (0..200).map(|_| on_disk(Phase::Read)).collect());
-    bench.drain();
+    let late = harness.scheduler.add_job(harness.now);
+    harness.submit(late, 0, (0..200).map(|_| on_disk(Phase::Read)).collect());
+    harness.drain();
     for _ in 0..40 {
-        bench.step(10_000);
+        harness.step(10_000);
     }
-    let late = bench.started.iter().skip(101).filter(|s| s.1 == late).count();
+    let late = harness.started.iter().skip(101).filter(|s| s.1 == late).count();
     assert!((19..=21).contains(&late), "{late} of the next 40");
 }
 
 #[test]
-fn fetches_of_four_multitasks_oldest_first() {
+fn fetches_are_limited_to_the_four_oldest_multitasks() {
     let link = ResourceSpec { multitasks_at_once: Some(4), ..fixed(16) };
-    let mut bench = Bench::new(&[link], None);
-    let job = bench.scheduler.add_job(0);
-    let ids: Vec<_> = (0..6).map(|_| bench.submit(job, 0, vec![on_disk(Phase::Fetch); 2])).collect();
-    bench.drain();
-    let fetching = |bench: &Bench| {
-        let mut ids: Vec<_> = bench.running.iter().map(|r| r.0.multitask).collect();
+    let mut harness = Harness::new(&[link], None);
+    let job = harness.scheduler.add_job(0);
+    let ids: Vec<_> = (0..6).map(|_| harness.submit(job, 0, vec![on_disk(Phase::Fetch); 2])).collect();
+    harness.drain();
+    let fetching = |harness: &Harness| {
+        let mut ids: Vec<_> = harness.running.iter().map(|r| r.0.multitask).collect();
         ids.dedup();
         ids
     };
-    assert_eq!(fetching(&bench), ids[..4], "8 of 16 places used, 4 fetches wait");
-    assert_eq!(bench.scheduler.queued(DISK), 4);
-    bench.step(10_000);
-    assert_eq!(bench.running.len(), 7, "the oldest has one to go");
-    bench.step(10_000);
-    assert_eq!(fetching(&bench), ids[1..5], "it has all its bytes: the next may");
-    let other = bench.scheduler.add_job(bench.now);
-    bench.submit(other, 0, vec![on_disk(Phase::Write)]);
-    bench.drain();
-    assert_eq!(bench.running.last().map(|r| r.1), Some(Phase::Write), "only fetches wait");
+    assert_eq!(fetching(&harness), ids[..4], "8 of 16 slots are used, 4 fetches wait");
+    assert_eq!(harness.scheduler.queued(DISK), 4);
+    harness.step(10_000);
+    assert_eq!(harness.running.len(), 7, "the oldest has one fetch left");
+    harness.step(10_000);
+    assert_eq!(fetching(&harness), ids[1..5], "it has all its bytes, so the next may fetch");
+    let other = harness.scheduler.add_job(harness.now);
+    harness.submit(other, 0, vec![on_disk(Phase::Write)]);
+    harness.drain();
+    assert_eq!(harness.running.last().map(|r| r.1), Some(Phase::Write), "only fetches wait");
 }
 
 #[test]
-fn as_many_multitasks_as_can_run_and_one() {
+fn admission_is_limited_to_the_total_concurrency_plus_one() {
     let adaptive = Concurrency::Adaptive { min: 2, max: 8, policy: Policy::default() };
     let flash = ResourceSpec { concurrency: adaptive, multitasks_at_once: None };
-    let mut bench = Bench::new(&[fixed(4), flash], None);
-    let job = bench.scheduler.add_job(0);
+    let mut harness = Harness::new(&[fixed(4), flash], None);
+    let job = harness.scheduler.add_job(0);
     for _ in 0..20 {
-        bench.submit(job, 0, vec![on_disk(Phase::Compute)]);
+        harness.submit(job, 0, vec![on_disk(Phase::Compute)]);
     }
-    bench.drain();
-    assert_eq!((bench.admitted.len(), bench.scheduler.places()), (7, 7), "§3.4");
-    assert_eq!((bench.scheduler.running(DISK), bench.scheduler.waiting()), (4, 13));
+    harness.drain();
+    assert_eq!((harness.admitted.len(), harness.scheduler.places()), (7, 7), "§3.4");
+    assert_eq!((harness.scheduler.running(DISK), harness.scheduler.waiting()), (4, 13));
 }
 
 #[test]
 fn admission_takes_turns_over_jobs() {
-    let mut bench = Bench::new(&[fixed(2)], None);
-    let (one, other) = (bench.scheduler.add_job(0), bench.scheduler.add_job(0));
+    let mut harness = Harness::new(&[fixed(2)], None);
+    let (one, other) = (harness.scheduler.add_job(0), harness.scheduler.add_job(0));
     let ids: Vec<_> = (0..8)
-        .map(|n| bench.submit(if n < 6 { one } else { other }, 0, vec![on_disk(Phase::Read)]))
+        .map(|n| harness.submit(if n < 6 { one } else { other }, 0, vec![on_disk(Phase::Read)]))
         .collect();
-    bench.drain();
+    harness.drain();
     for _ in 0..8 {
-        bench.step(10_000);
+        harness.step(10_000);
     }
-    let order: Vec<_> = bench.admitted.iter().map(|id| ids.iter().position(|i| i == id).unwrap()).collect();
+    let order: Vec<_> = harness.admitted.iter().map(|id| ids.iter().position(|i| i == id).unwrap()).collect();
     assert_eq!(order, [0, 6, 1, 7, 2, 3, 4, 5]);
 }
 
 #[test]
-fn what_is_larger_than_the_budget_runs_alone() {
-    let mut bench = Bench::new(&[fixed(8)], Some(100));
-    let job = bench.scheduler.add_job(0);
-    let ids: Vec<_> =
-        [40, 500, 10].into_iter().map(|bytes| bench.submit(job, bytes, vec![on_disk(Phase::Read)])).collect();
-    bench.drain();
-    assert_eq!(bench.admitted, ids[..1], "the small one behind does not overtake");
-    bench.step(10_000);
-    assert_eq!((&bench.admitted[..], bench.scheduler.memory_held()), (&ids[..2], 500));
-    bench.step(10_000);
-    assert_eq!((&bench.admitted[..], bench.scheduler.memory_held()), (&ids[..], 10));
+fn multitask_larger_than_the_budget_runs_alone() {
+    let mut harness = Harness::new(&[fixed(8)], Some(100));
+    let job = harness.scheduler.add_job(0);
+    let ids: Vec<_> = [40, 500, 10]
+        .into_iter()
+        .map(|bytes| harness.submit(job, bytes, vec![on_disk(Phase::Read)]))
+        .collect();
+    harness.drain();
+    assert_eq!(harness.admitted, ids[..1], "the small one does not overtake");
+    harness.step(10_000);
+    assert_eq!((&harness.admitted[..], harness.scheduler.memory_held()), (&ids[..2], 500));
+    harness.step(10_000);
+    assert_eq!((&harness.admitted[..], harness.scheduler.memory_held()), (&ids[..], 10));
 }
 
 #[test]
-fn a_failure_ends_the_job_once_what_runs_has_ended() {
-    let mut bench = Bench::new(&[fixed(2)], None);
-    let (job, other) = (bench.scheduler.add_job(0), bench.scheduler.add_job(0));
-    let ids: Vec<_> = (0..4).map(|_| bench.submit(job, 7, vec![on_disk(Phase::Read); 2])).collect();
-    let spared = bench.submit(other, 0, vec![on_disk(Phase::Read)]);
-    bench.drain();
-    let (failing, running) = (bench.running.remove(0), bench.running[0]);
-    bench.scheduler.fail(1, failing.0);
-    bench.drain();
-    let outcomes = |bench: &Bench| {
-        ids.iter().map(|id| bench.ended.iter().find(|e| e.0 == *id).map(|e| e.1)).collect::<Vec<_>>()
+fn failed_job_ends_after_its_running_monotasks() {
+    let mut harness = Harness::new(&[fixed(2)], None);
+    let (job, other) = (harness.scheduler.add_job(0), harness.scheduler.add_job(0));
+    let ids: Vec<_> = (0..4).map(|_| harness.submit(job, 7, vec![on_disk(Phase::Read); 2])).collect();
+    let unaffected = harness.submit(other, 0, vec![on_disk(Phase::Read)]);
+    harness.drain();
+    let (failing, running) = (harness.running.remove(0), harness.running[0]);
+    harness.scheduler.fail(1, failing.0);
+    harness.drain();
+    let outcomes = |harness: &Harness| {
+        ids.iter().map(|id| harness.ended.iter().find(|e| e.0 == *id).map(|e| e.1)).collect::<Vec<_>>()
     };
     let (failed, cancelled) = (Some(Outcome::Failed), Some(Outcome::Cancelled));
     let same = failing.0.multitask == running.0.multitask;
@@ -255,23 +257,23 @@ fn a_failure_ends_the_job_once_what_runs_has_ended() {
     if let Some(at) = at(running.0.multitask) {
         before[at] = None;
     }
-    assert_eq!(outcomes(&bench), before, "one still runs (the same: {same})");
-    bench.step(10_000);
-    while !bench.running.is_empty() {
-        bench.step(10_000);
+    assert_eq!(outcomes(&harness), before, "one still runs (the same: {same})");
+    harness.step(10_000);
+    while !harness.running.is_empty() {
+        harness.step(10_000);
     }
-    assert_eq!(outcomes(&bench), expect);
-    assert!(bench.ended.contains(&(spared, Outcome::Done)), "{:?}", bench.ended);
-    let late = bench.submit(job, 0, Vec::new());
-    bench.drain();
-    assert!(bench.ended.contains(&(late, Outcome::Cancelled)));
-    bench.scheduler.end_job(bench.now, job);
-    bench.scheduler.end_job(bench.now, other);
-    assert_eq!((bench.scheduler.jobs(), bench.scheduler.memory_held()), (0, 0));
+    assert_eq!(outcomes(&harness), expect);
+    assert!(harness.ended.contains(&(unaffected, Outcome::Done)), "{:?}", harness.ended);
+    let late = harness.submit(job, 0, Vec::new());
+    harness.drain();
+    assert!(harness.ended.contains(&(late, Outcome::Cancelled)));
+    harness.scheduler.end_job(harness.now, job);
+    harness.scheduler.end_job(harness.now, other);
+    assert_eq!((harness.scheduler.jobs(), harness.scheduler.memory_held()), (0, 0));
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_changes_nothing() {
+fn invalid_calls_fail_without_changes() {
     let mut scheduler = Scheduler::new(Config::default());
     scheduler.add_resource(fixed(1));
     let job = scheduler.add_job(0);
@@ -295,21 +297,21 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     let then = vec![ahead.clone(), MonotaskSpec { after: vec![2], ..ahead }];
     let refused = scheduler.complete(0, monotask, Completion { then, ..nothing() });
     assert_eq!(refused, Err(Invalid::After { index: 2, after: 2 }));
-    assert_eq!(scheduler.running(DISK), 1, "it runs still");
+    assert_eq!(scheduler.running(DISK), 1, "it is still running");
     scheduler.complete(0, monotask, nothing()).unwrap();
     let outcome = Outcome::Done;
     assert_eq!(scheduler.next(0), Some(Decision::Ended { multitask: id, outcome }));
     scheduler.fail(0, monotask);
     scheduler.fail_expand(0, id);
-    assert_eq!(scheduler.next(0), None, "what is over cannot fail");
-    let stranger = scheduler.submit(0, MultitaskSpec { job: JobId(99), ..spec });
-    assert_eq!(stranger.slot(), id.slot(), "a slot is used again");
-    let ended = Decision::Ended { multitask: stranger, outcome: Outcome::Cancelled };
-    assert_eq!(scheduler.next(0), Some(ended), "of a job that nobody knows");
+    assert_eq!(scheduler.next(0), None, "an ended multitask cannot fail");
+    let unknown = scheduler.submit(0, MultitaskSpec { job: JobId(99), ..spec });
+    assert_eq!(unknown.slot(), id.slot(), "the slot is reused");
+    let ended = Decision::Ended { multitask: unknown, outcome: Outcome::Cancelled };
+    assert_eq!(scheduler.next(0), Some(ended), "its job is unknown");
 }
 
 #[test]
-fn planning_that_fails_or_is_overtaken_by_a_cancel_ends_the_multitask() {
+fn multitask_ends_if_planning_fails_or_its_job_is_cancelled() {
     let mut scheduler = Scheduler::new(Config::default());
     scheduler.add_resource(fixed(1));
     for cancel in [false, true] {
@@ -319,7 +321,7 @@ fn planning_that_fails_or_is_overtaken_by_a_cancel_ends_the_multitask() {
         let outcome = match cancel {
             true => {
                 scheduler.cancel(0, job);
-                assert_eq!(scheduler.next(0), None, "it is being planned");
+                assert_eq!(scheduler.next(0), None, "it is still being planned");
                 scheduler.expand(0, id, vec![on_disk(Phase::Read)]).unwrap();
                 Outcome::Cancelled
             }
@@ -334,7 +336,7 @@ fn planning_that_fails_or_is_overtaken_by_a_cancel_ends_the_multitask() {
 }
 
 #[test]
-fn what_a_job_holds_outlives_its_multitasks_and_no_more_is_released() {
+fn held_memory_outlives_multitasks_and_is_released_at_most_once() {
     let mut scheduler = Scheduler::new(Config { memory_bytes: Some(10) });
     let job = scheduler.add_job(0);
     scheduler.hold(job, u64::MAX);
@@ -348,7 +350,7 @@ fn what_a_job_holds_outlives_its_multitasks_and_no_more_is_released() {
 }
 
 #[test]
-fn concurrency_is_climbed_for_the_stages_that_use_the_resource() {
+fn tuning_restarts_when_the_stages_of_the_resource_change() {
     let adaptive = Concurrency::Adaptive { min: 2, max: 16, policy: Policy::default() };
     let flash = ResourceSpec { concurrency: adaptive, multitasks_at_once: None };
     let mut scheduler = Scheduler::new(Config::default());
@@ -356,7 +358,7 @@ fn concurrency_is_climbed_for_the_stages_that_use_the_resource() {
     let cores = scheduler.add_resource(fixed(1));
     let job = scheduler.add_job(0);
     let mut now = 0;
-    // One multitask of eight reads at a time: between two there is none.
+    // Runs one multitask of eight reads; between two calls, the stage has no multitask.
     let mut stage = |scheduler: &mut Scheduler, stage: u32, resource: ResourceId| {
         let id = scheduler.submit(now, MultitaskSpec { job, stage, memory_bytes: 0 });
         let mut running = Vec::new();
@@ -378,11 +380,11 @@ fn concurrency_is_climbed_for_the_stages_that_use_the_resource() {
         }
     };
     let first = stage(&mut scheduler, 0, disk);
-    assert!(first > 2, "it climbed to {first}");
-    assert!(stage(&mut scheduler, 1, cores) == first, "that stage does not use the disk");
-    assert!(stage(&mut scheduler, 0, disk) >= first, "the same stage goes on from there");
+    assert!(first > 2, "tuning reached {first}");
+    assert!(stage(&mut scheduler, 1, cores) == first, "stage 1 does not use the disk");
+    assert!(stage(&mut scheduler, 0, disk) >= first, "the same stage continues from there");
     let id = scheduler.submit(now, MultitaskSpec { job, stage: 2, memory_bytes: 0 });
     assert_eq!(scheduler.next(now), Some(Decision::Admit(id)));
     scheduler.expand(now, id, vec![on_disk(Phase::Read)]).unwrap();
-    assert_eq!(scheduler.concurrency(disk), 2, "another stage: from the least again");
+    assert_eq!(scheduler.concurrency(disk), 2, "another stage restarts from the minimum");
 }

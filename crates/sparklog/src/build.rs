@@ -37,8 +37,7 @@ pub fn trace(mut log: Log) -> Trace {
     let early =
         log.stages.iter().filter(|stage| stage.submitted_ms.is_some_and(|ms| ms < clock.origin_ms)).count();
     if early > 0 {
-        log.warnings
-            .add(format!("{early} stages were submitted before the application's start: moved to its start"));
+        log.warnings.add(format!("{early} stages precede the application's start: moved to its start"));
     }
     let mut trace = Trace {
         header: Some(Header {

@@ -21,7 +21,7 @@ pub enum Error {
     NotAnEventLog {
         /// Name of the first part.
         name: String,
-        /// What the input contains instead.
+        /// Content of the input.
         why: String,
     },
 }

@@ -23,7 +23,7 @@ pub enum TaskResult {
 /// Reads a `Task End Reason`: the task's result, and the error message if it failed.
 ///
 /// # Errors
-/// Fails if there is no value at this position.
+/// Fails if the scanner is not at a value.
 pub fn reason(scanner: &mut Scanner<'_>) -> Result<(TaskResult, Option<String>), Malformed> {
     let mut reason = &b""[..];
     let (mut class, mut message) = (None, None);

@@ -107,7 +107,7 @@ pub struct Stage {
     pub submitted_ms: Option<u64>,
     pub first_launch_ms: Option<u64>,
     pub end: Option<EndEvent>,
-    /// Whether the input bytes of its tasks are unreliable.
+    /// True if the input bytes of its tasks are unreliable.
     pub distrust_input: bool,
 }
 

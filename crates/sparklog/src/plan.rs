@@ -36,9 +36,9 @@ pub struct Plans {
 /// Properties of a plan.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct PlanFacts {
-    /// Whether the plan scans Parquet files on the local file system.
+    /// True if the plan scans Parquet files on the local file system.
     pub local_parquet: bool,
-    /// Whether the plan exceeds the maximum depth.
+    /// True if the plan exceeds the maximum depth.
     pub too_deep: bool,
 }
 

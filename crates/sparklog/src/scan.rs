@@ -155,7 +155,7 @@ impl<'a> Scanner<'a> {
     /// null.
     ///
     /// # Errors
-    /// Fails if there is no value at this position.
+    /// Fails if the scanner is not at a value.
     #[inline]
     pub fn number(&mut self) -> Result<Option<u64>, Malformed> {
         let quoted = self.peek() == Some(b'"');
@@ -186,7 +186,7 @@ impl<'a> Scanner<'a> {
     /// Reads a number of any kind. Any other value is skipped and returns `None`.
     ///
     /// # Errors
-    /// Fails if there is no value at this position.
+    /// Fails if the scanner is not at a value.
     pub fn float(&mut self) -> Result<Option<f64>, Malformed> {
         let Raw(raw) = self.raw()?;
         Ok(std::str::from_utf8(raw).ok().and_then(|text| text.parse().ok()).filter(|n: &f64| n.is_finite()))
@@ -195,7 +195,7 @@ impl<'a> Scanner<'a> {
     /// Reads a boolean. Any other value is skipped and returns `None`.
     ///
     /// # Errors
-    /// Fails if there is no value at this position.
+    /// Fails if the scanner is not at a value.
     #[inline]
     pub fn boolean(&mut self) -> Result<Option<bool>, Malformed> {
         let Raw(raw) = self.raw()?;
@@ -209,7 +209,7 @@ impl<'a> Scanner<'a> {
     /// Reads a string and resolves its escapes. Any other value is skipped and returns `None`.
     ///
     /// # Errors
-    /// Fails if there is no value at this position.
+    /// Fails if the scanner is not at a value.
     pub fn text(&mut self) -> Result<Option<Cow<'a, str>>, Malformed> {
         if self.peek() != Some(b'"') {
             self.skip()?;
@@ -221,7 +221,7 @@ impl<'a> Scanner<'a> {
     /// Reads a string without resolving its escapes. Any other value is skipped and returns `None`.
     ///
     /// # Errors
-    /// Fails if there is no value at this position.
+    /// Fails if the scanner is not at a value.
     #[inline]
     pub fn raw_text(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
         if self.peek() != Some(b'"') {
@@ -234,7 +234,7 @@ impl<'a> Scanner<'a> {
     /// Returns the text of a value, to be parsed later.
     ///
     /// # Errors
-    /// Fails if there is no value at this position.
+    /// Fails if the scanner is not at a value.
     #[inline]
     pub fn raw(&mut self) -> Result<Raw<'a>, Malformed> {
         self.peek();
@@ -246,7 +246,7 @@ impl<'a> Scanner<'a> {
     /// Skips a value.
     ///
     /// # Errors
-    /// Fails if there is no value, or if its quotes or brackets do not match.
+    /// Fails if the scanner is not at a value, or if quotes or brackets do not match.
     #[inline]
     pub fn skip(&mut self) -> Result<(), Malformed> {
         match self.peek() {

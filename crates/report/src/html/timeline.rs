@@ -32,7 +32,7 @@ pub(crate) struct Timeline {
     jobs: Vec<JobSpan>,
     /// Number of activities in the trace.
     activities: usize,
-    /// Whether the page holds them one by one.
+    /// True if the page holds them one by one.
     single: bool,
 }
 

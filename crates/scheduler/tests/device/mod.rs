@@ -1,9 +1,9 @@
-//! A device on a virtual clock: a total rate for each number that run, shared
-//! equally, under a whole scheduler with more work than it can run.
+//! A device on a virtual clock. Its total rate depends on the number of running monotasks, which share it
+//! equally. A scheduler keeps the device saturated.
 
 use pellucid_scheduler::*;
 
-/// MB/s with 1, 2, 4, 8, 16 and 32 running.
+/// Throughput in MB/s with 1, 2, 4, 8, 16 and 32 running monotasks.
 pub type Curve = [f64; 6];
 
 fn rate(curve: &Curve, running: usize) -> f64 {
@@ -12,7 +12,7 @@ fn rate(curve: &Curve, running: usize) -> f64 {
     curve[low] + part * (curve[(low + 1).min(5)] - curve[low])
 }
 
-/// Runs 300 reads of 7 to 9 MB, and returns the concurrency at the end.
+/// Runs 300 reads of 7 to 9 MB and returns the final concurrency.
 pub fn settle(curve: &Curve, concurrency: Concurrency, seed: u64) -> u32 {
     let mut scheduler = Scheduler::new(Config::default());
     let spec = ResourceSpec { concurrency, multitasks_at_once: None };
@@ -39,16 +39,16 @@ pub fn settle(curve: &Curve, concurrency: Concurrency, seed: u64) -> u32 {
                 Decision::Ended { .. } => {}
             }
         }
-        // The one with the least left is next; the others have moved as much.
-        let least = running.iter().map(|r| r.1).fold(f64::INFINITY, f64::min);
-        let Some(at) = running.iter().position(|r| r.1 <= least) else {
+        // The monotask with the fewest bytes left completes next; the others move the same number of bytes.
+        let min = running.iter().map(|r| r.1).fold(f64::INFINITY, f64::min);
+        let Some(at) = running.iter().position(|r| r.1 <= min) else {
             return scheduler.concurrency(disk);
         };
         // One byte per µs is one MB/s.
         let ns_per_byte = 1_000.0 * running.len() as f64 / rate(curve, running.len());
-        now += (least * ns_per_byte).ceil() as u64;
+        now += (min * ns_per_byte).ceil() as u64;
         for one in &mut running {
-            one.1 -= least;
+            one.1 -= min;
         }
         let (monotask, _, bytes) = running.swap_remove(at);
         let completion = Completion { bytes, ..Completion::default() };

@@ -1,35 +1,35 @@
-//! A naive oracle: the rules of admission, local DAG and queues once more, over
-//! plain lists that are searched from end to end at each question, with nothing kept
-//! that can be counted anew. It replays a world's calls and must give its answers.
+//! A naive oracle that implements admission, local DAG and queues by linear searches over plain lists,
+//! without derived state. It replays the calls of a [`World`](crate::workload::World) and must make the
+//! same decisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::workload::{Shape, Told, run};
+use crate::workload::{LogEntry, Shape, run};
 use pellucid_scheduler::*;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum State {
-    Waits,
-    Runs { start_ns: Nanos, charged_ns: u64 },
-    Over,
+enum MonotaskState {
+    Waiting,
+    Running { start_ns: Nanos, charged_ns: u64 },
+    Ended,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Stand {
+enum MultitaskState {
     Waiting,
     Expanding,
     Expanded,
-    Over,
+    Ended,
 }
 
 struct Body {
     id: MultitaskId,
     spec: MultitaskSpec,
-    stand: Stand,
+    state: MultitaskState,
     age: u64,
     failed: bool,
-    monotasks: Vec<(MonotaskSpec, State)>,
-    /// Resources that a monotask of it was ever ready for.
+    monotasks: Vec<(MonotaskSpec, MonotaskState)>,
+    /// Resources for which one of its monotasks was ever ready.
     used: BTreeSet<usize>,
 }
 
@@ -43,7 +43,7 @@ struct Job {
 struct Resource {
     spec: ResourceSpec,
     controller: Controller,
-    climbed_for: BTreeSet<(JobId, u32)>,
+    tuned_for: BTreeSet<(JobId, u32)>,
     served_ns: BTreeMap<JobId, u64>,
     last: BTreeMap<JobId, usize>,
     window: Vec<MultitaskId>,
@@ -52,7 +52,7 @@ struct Resource {
     writes_in_a_row: u32,
 }
 
-/// A monotask that is ready: its job, multitask's age, id and phase.
+/// A ready monotask: its job, the age of its multitask, its id and its phase.
 type Ready = (JobId, u64, MonotaskId, Phase);
 
 struct Naive {
@@ -75,7 +75,7 @@ impl Naive {
         let resource = |spec: &ResourceSpec| Resource {
             spec: *spec,
             controller: Controller::new(spec.concurrency),
-            climbed_for: BTreeSet::new(),
+            tuned_for: BTreeSet::new(),
             served_ns: BTreeMap::new(),
             last: BTreeMap::new(),
             window: Vec::new(),
@@ -96,7 +96,7 @@ impl Naive {
     }
 
     fn body(&mut self, id: MultitaskId) -> &mut Body {
-        self.bodies.iter_mut().find(|b| b.id == id && b.stand != Stand::Over).unwrap()
+        self.bodies.iter_mut().find(|b| b.id == id && b.state != MultitaskState::Ended).unwrap()
     }
 
     fn runs(&self, job: JobId) -> bool {
@@ -105,11 +105,11 @@ impl Naive {
 
     fn ready(&self, resource: usize) -> Vec<Ready> {
         let mut ready = Vec::new();
-        for body in self.bodies.iter().filter(|b| b.stand == Stand::Expanded) {
+        for body in self.bodies.iter().filter(|b| b.state == MultitaskState::Expanded) {
             for (index, (spec, state)) in (0..).zip(&body.monotasks) {
-                let over = |a: &u32| body.monotasks[*a as usize].1 == State::Over;
+                let over = |a: &u32| body.monotasks[*a as usize].1 == MonotaskState::Ended;
                 let here = spec.resource.0 as usize == resource && self.runs(body.spec.job);
-                if here && *state == State::Waits && spec.after.iter().all(over) {
+                if here && *state == MonotaskState::Waiting && spec.after.iter().all(over) {
                     let id = MonotaskId { multitask: body.id, index };
                     ready.push((body.spec.job, body.age, id, spec.phase));
                 }
@@ -118,7 +118,7 @@ impl Naive {
         ready
     }
 
-    /// Jobs with something ready, for each resource.
+    /// Returns the jobs with ready monotasks, for each resource.
     fn queued_jobs(&self) -> Vec<BTreeSet<JobId>> {
         let jobs = |r| self.ready(r).into_iter().map(|(job, ..)| job).collect();
         (0..self.resources.len()).map(jobs).collect()
@@ -127,7 +127,7 @@ impl Naive {
     fn running(&self, resource: usize) -> u32 {
         let monotasks = self.bodies.iter().flat_map(|b| &b.monotasks);
         let runs = monotasks.filter(|(spec, state)| {
-            spec.resource.0 as usize == resource && matches!(state, State::Runs { .. })
+            spec.resource.0 as usize == resource && matches!(state, MonotaskState::Running { .. })
         });
         runs.count() as u32
     }
@@ -138,26 +138,31 @@ impl Naive {
 
     fn admitted(&self, job: Option<JobId>) -> u32 {
         let admitted = self.bodies.iter().filter(|b| {
-            matches!(b.stand, Stand::Expanding | Stand::Expanded) && job.is_none_or(|job| b.spec.job == job)
+            matches!(b.state, MultitaskState::Expanding | MultitaskState::Expanded)
+                && job.is_none_or(|job| b.spec.job == job)
         });
         admitted.count() as u32
     }
 
     fn held_bytes(&self) -> u64 {
-        let admitted = self.bodies.iter().filter(|b| matches!(b.stand, Stand::Expanding | Stand::Expanded));
+        let admitted = self
+            .bodies
+            .iter()
+            .filter(|b| matches!(b.state, MultitaskState::Expanding | MultitaskState::Expanded));
         admitted.map(|b| b.spec.memory_bytes).sum::<u64>()
             + self.jobs.values().map(|job| job.held_bytes).sum::<u64>()
     }
 
-    /// The multitask whose turn it is to be admitted, and whether there is memory.
+    /// Returns the next multitask to be admitted, and whether there is memory for it.
     fn candidate(&self) -> Option<(usize, bool)> {
         if self.admitted(None) >= self.places() {
             return None;
         }
-        let waiting = || self.bodies.iter().filter(|b| b.stand == Stand::Waiting);
+        let waiting = || self.bodies.iter().filter(|b| b.state == MultitaskState::Waiting);
         let jobs = waiting().map(|b| b.spec.job);
         let job = jobs.min_by_key(|job| (self.admitted(Some(*job)), self.jobs[job].turn, *job))?;
-        let place = self.bodies.iter().position(|b| b.stand == Stand::Waiting && b.spec.job == job)?;
+        let place =
+            self.bodies.iter().position(|b| b.state == MultitaskState::Waiting && b.spec.job == job)?;
         let held = self.held_bytes() + self.bodies[place].spec.memory_bytes;
         let fits = self.config.memory_bytes.is_none_or(|budget| held <= budget);
         Some((place, fits || self.admitted(None) == 0))
@@ -165,13 +170,15 @@ impl Naive {
 
     fn has_fetch(&self, id: MultitaskId, resource: usize) -> bool {
         let fetch = |spec: &MonotaskSpec| spec.resource.0 as usize == resource && spec.phase == Phase::Fetch;
-        let runs = |(spec, state): &(MonotaskSpec, State)| fetch(spec) && matches!(state, State::Runs { .. });
+        let runs = |(spec, state): &(MonotaskSpec, MonotaskState)| {
+            fetch(spec) && matches!(state, MonotaskState::Running { .. })
+        };
         let ready = self.ready(resource);
         ready.iter().any(|r| r.2.multitask == id && r.3 == Phase::Fetch)
             || self.bodies.iter().any(|b| b.id == id && b.monotasks.iter().any(runs))
     }
 
-    /// Windows and stages as they are now.
+    /// Updates windows and stages.
     fn settle(&mut self) {
         for r in 0..self.resources.len() {
             let mut window = std::mem::take(&mut self.resources[r].window);
@@ -184,15 +191,15 @@ impl Naive {
             let used = self.bodies.iter().filter(|b| b.used.contains(&r));
             let used: BTreeSet<_> = used.map(|b| (b.spec.job, b.spec.stage)).collect();
             let resource = &mut self.resources[r];
-            if !used.is_empty() && used != resource.climbed_for {
-                resource.climbed_for = used;
+            if !used.is_empty() && used != resource.tuned_for {
+                resource.tuned_for = used;
                 resource.controller.restart();
             }
         }
     }
 
-    /// A job whose work comes back to a queue begins at the service served last.
-    fn come_back(&mut self, before: &[BTreeSet<JobId>]) {
+    /// Starts jobs that return to a queue at the service of the job served last.
+    fn raise_returning_jobs(&mut self, before: &[BTreeSet<JobId>]) {
         let after = self.queued_jobs();
         for (resource, (before, after)) in self.resources.iter_mut().zip(before.iter().zip(after)) {
             for job in after.difference(before) {
@@ -202,13 +209,13 @@ impl Naive {
         }
     }
 
-    /// The monotask runs no more; its resource, and when it started.
+    /// Ends a running monotask. Returns its resource, start time and charge.
     fn stop(&mut self, id: MonotaskId) -> (usize, Nanos, u64) {
         let monotask = &mut self.body(id.multitask).monotasks[id.index as usize];
-        let State::Runs { start_ns, charged_ns } = monotask.1 else {
-            panic!("does not run");
+        let MonotaskState::Running { start_ns, charged_ns } = monotask.1 else {
+            panic!("not running");
         };
-        monotask.1 = State::Over;
+        monotask.1 = MonotaskState::Ended;
         (monotask.0.resource.0 as usize, start_ns, charged_ns)
     }
 
@@ -220,19 +227,19 @@ impl Naive {
         *served = (*served + took_ns).saturating_sub(charged_ns);
     }
 
-    fn end_if_over(&mut self, id: MultitaskId) {
-        let Some(body) = self.bodies.iter().find(|b| b.id == id && b.stand != Stand::Over) else {
+    fn end_if_finished(&mut self, id: MultitaskId) {
+        let Some(body) = self.bodies.iter().find(|b| b.id == id && b.state != MultitaskState::Ended) else {
             return;
         };
         let runs = self.runs(body.spec.job);
-        let is = |state: fn(&State) -> bool| body.monotasks.iter().any(|(_, s)| state(s));
-        let running = is(|s| matches!(s, State::Runs { .. }));
-        let left = is(|s| *s == State::Waits);
-        let over = match body.stand {
-            Stand::Waiting => !runs,
-            Stand::Expanding => false,
-            Stand::Expanded => !running && (!runs || !left),
-            Stand::Over => false,
+        let is = |state: fn(&MonotaskState) -> bool| body.monotasks.iter().any(|(_, s)| state(s));
+        let running = is(|s| matches!(s, MonotaskState::Running { .. }));
+        let left = is(|s| *s == MonotaskState::Waiting);
+        let over = match body.state {
+            MultitaskState::Waiting => !runs,
+            MultitaskState::Expanding => false,
+            MultitaskState::Expanded => !running && (!runs || !left),
+            MultitaskState::Ended => false,
         };
         if over {
             let outcome = match (body.failed, runs) {
@@ -242,9 +249,9 @@ impl Naive {
             };
             self.ended.push((id, outcome));
             let stage = (body.spec.job, body.spec.stage);
-            self.body(id).stand = Stand::Over;
+            self.body(id).state = MultitaskState::Ended;
             let same = |b: &Body| (b.spec.job, b.spec.stage) == stage;
-            if !self.bodies.iter().any(|b| same(b) && b.stand != Stand::Over) {
+            if !self.bodies.iter().any(|b| same(b) && b.state != MultitaskState::Ended) {
                 self.bodies.retain(|b| !same(b));
             }
             self.settle();
@@ -260,66 +267,66 @@ impl Naive {
             self.body(culprit).failed = true;
         }
         self.settle();
-        let of_job = |b: &&Body| b.spec.job == job && b.stand != Stand::Over;
+        let of_job = |b: &&Body| b.spec.job == job && b.state != MultitaskState::Ended;
         let (waiting, mut admitted): (Vec<_>, Vec<_>) =
-            self.bodies.iter().filter(of_job).partition(|b| b.stand == Stand::Waiting);
+            self.bodies.iter().filter(of_job).partition(|b| b.state == MultitaskState::Waiting);
         admitted.sort_by_key(|b| b.id);
         let ids: Vec<_> = admitted.iter().chain(&waiting).map(|b| b.id).collect();
         for id in ids {
-            self.end_if_over(id);
+            self.end_if_finished(id);
         }
     }
 
-    fn hear(&mut self, told: Told) {
+    fn apply(&mut self, entry: LogEntry) {
         let before = self.queued_jobs();
-        match told {
-            Told::AddJob(job) => {
+        match entry {
+            LogEntry::AddJob(job) => {
                 let turn = self.turns;
                 self.jobs.insert(job, Job { turn, ..Job::default() });
             }
-            Told::Submit(id, spec) => {
+            LogEntry::Submit(id, spec) => {
                 self.bodies.push(Body {
                     id,
                     spec,
-                    stand: Stand::Waiting,
+                    state: MultitaskState::Waiting,
                     age: 0,
                     failed: false,
                     monotasks: Vec::new(),
                     used: BTreeSet::new(),
                 });
-                self.end_if_over(id);
+                self.end_if_finished(id);
             }
-            Told::Expand(id, specs) => {
+            LogEntry::Expand(id, specs) => {
                 let job = self.body(id).spec.job;
                 let runs = self.runs(job);
                 let body = self.body(id);
-                body.stand = Stand::Expanded;
+                body.state = MultitaskState::Expanded;
                 if runs {
-                    body.monotasks = specs.into_iter().map(|s| (s, State::Waits)).collect();
+                    body.monotasks = specs.into_iter().map(|s| (s, MonotaskState::Waiting)).collect();
                 }
-                self.come_back(&before);
+                self.raise_returning_jobs(&before);
                 self.settle();
-                self.end_if_over(id);
+                self.end_if_finished(id);
             }
-            Told::Complete(id, completion) => self.complete(id, completion, &before),
-            Told::Fail(id) => {
+            LogEntry::Complete(id, completion) => self.complete(id, completion, &before),
+            LogEntry::Fail(id) => {
                 let (resource, start_ns, charged_ns) = self.stop(id);
                 let job = self.body(id.multitask).spec.job;
                 self.charge(job, resource, start_ns, charged_ns);
                 self.stop_job(job, Some(id.multitask));
-                self.end_if_over(id.multitask);
+                self.end_if_finished(id.multitask);
             }
-            Told::FailExpand(id) => {
-                self.body(id).stand = Stand::Expanded;
+            LogEntry::FailExpand(id) => {
+                self.body(id).state = MultitaskState::Expanded;
                 let job = self.body(id).spec.job;
                 self.stop_job(job, Some(id));
-                self.end_if_over(id);
+                self.end_if_finished(id);
             }
-            Told::Cancel(job) => self.stop_job(job, None),
-            Told::EndJob(_) | Told::Answer(_) => {}
-            Told::Hold(job, bytes, true) => self.jobs.get_mut(&job).unwrap().held_bytes += bytes,
-            Told::Hold(_, _, false) => {}
-            Told::Release(job, bytes) => self.jobs.get_mut(&job).unwrap().held_bytes -= bytes,
+            LogEntry::Cancel(job) => self.stop_job(job, None),
+            LogEntry::EndJob(_) | LogEntry::Next(_) => {}
+            LogEntry::Hold(job, bytes, true) => self.jobs.get_mut(&job).unwrap().held_bytes += bytes,
+            LogEntry::Hold(_, _, false) => {}
+            LogEntry::Release(job, bytes) => self.jobs.get_mut(&job).unwrap().held_bytes -= bytes,
         }
     }
 
@@ -329,19 +336,19 @@ impl Naive {
         let (resource, start_ns, charged_ns) = self.stop(id);
         let job = self.body(id.multitask).spec.job;
         if self.runs(job) {
-            let then = completion.then.into_iter().map(|spec| (spec, State::Waits));
+            let then = completion.then.into_iter().map(|spec| (spec, MonotaskState::Waiting));
             self.body(id.multitask).monotasks.extend(then);
         }
-        self.come_back(before);
+        self.raise_returning_jobs(before);
         self.settle();
         let (bytes, wait_ns) = (completion.bytes, completion.wait_ns);
         let sample = Sample { start_ns, bytes, wait_ns, running };
         self.resources[resource].controller.completed(self.now, sample);
         self.charge(job, resource, start_ns, charged_ns);
-        self.end_if_over(id.multitask);
+        self.end_if_finished(id.multitask);
     }
 
-    fn answer(&mut self) -> Option<Decision> {
+    fn decide(&mut self) -> Option<Decision> {
         if !self.ended.is_empty() {
             let (multitask, outcome) = self.ended.remove(0);
             return Some(Decision::Ended { multitask, outcome });
@@ -351,7 +358,7 @@ impl Naive {
             let job = self.bodies[place].spec.job;
             self.turns += 1;
             self.jobs.get_mut(&job).unwrap().turn = self.turns;
-            self.bodies[place].stand = Stand::Expanding;
+            self.bodies[place].state = MultitaskState::Expanding;
             self.bodies[place].age = self.ages;
             self.ages += 1;
             return Some(Decision::Admit(self.bodies[place].id));
@@ -395,13 +402,13 @@ impl Naive {
         resource.controller.started(self.now);
         let start_ns = self.now;
         let monotask = &mut self.body(id.multitask).monotasks[id.index as usize];
-        monotask.1 = State::Runs { start_ns, charged_ns };
+        monotask.1 = MonotaskState::Running { start_ns, charged_ns };
         Some(Decision::Start { monotask: id, resource: ResourceId(r as u32) })
     }
 }
 
 #[test]
-fn answers_are_the_naive_oracles() {
+fn decisions_equal_those_of_the_oracle() {
     let shapes = [
         Shape { jobs: 1, multitasks: 3, monotasks: 3, uniform: false },
         Shape { jobs: 3, multitasks: 6, monotasks: 5, uniform: false },
@@ -411,13 +418,13 @@ fn answers_are_the_naive_oracles() {
         for seed in 0..1_000 {
             let run = run(seed, shape);
             let mut naive = Naive::new(run.config, &run.resources);
-            for (step, (now, told)) in run.log.into_iter().enumerate() {
+            for (step, (now, entry)) in run.log.into_iter().enumerate() {
                 naive.now = now;
-                if let Told::Answer(answer) = told {
-                    let expect = naive.answer();
-                    assert_eq!(answer, expect, "seed {seed} of {shape:?}, step {step}");
+                if let LogEntry::Next(decision) = entry {
+                    let expect = naive.decide();
+                    assert_eq!(decision, expect, "seed {seed} of {shape:?}, step {step}");
                 } else {
-                    naive.hear(told);
+                    naive.apply(entry);
                 }
             }
         }

@@ -1,9 +1,9 @@
-//! Seeded random workloads on a virtual clock, with their own books.
+//! Seeded random workloads on a virtual clock.
 //!
-//! A [`World`] drives a scheduler as an engine would: jobs arrive, multitasks are
-//! submitted, planned with a delay, run, extended, failed, cancelled, and memory is
-//! held between stages. It keeps books of its own and checks every decision against
-//! them; all that is told and answered goes into a log, which others compare.
+//! A [`World`] drives a scheduler as an engine would: jobs arrive, multitasks are submitted, planned with a
+//! delay, run, extended, failed and cancelled, and memory is held between stages. The world tracks its own
+//! state and checks every decision against it. All calls and decisions are logged, for comparison with the
+//! oracle.
 
 mod check;
 
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use pellucid_scheduler::*;
 
-/// SplitMix64: small, seeded, the same everywhere.
+/// SplitMix64, a small seeded generator.
 pub struct Random(pub u64);
 
 impl Random {
@@ -23,7 +23,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// From 0 to below `n`.
+    /// Returns a number from 0 to below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
         self.draw() % n.max(1)
     }
@@ -33,22 +33,22 @@ impl Random {
     }
 }
 
-/// What kind of workload to draw.
+/// The shape of a random workload.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     pub jobs: u64,
-    /// At most so many multitasks a job.
+    /// Maximum number of multitasks of a job.
     pub multitasks: u64,
-    /// At most so many monotasks a multitask, as planned.
+    /// Maximum number of planned monotasks of a multitask.
     pub monotasks: u64,
-    /// Every monotask takes 10 µs, no memory budget, no limit on fetches, and
-    /// nothing goes wrong: what waits, waits for its turn alone.
+    /// Every monotask takes 10 µs, without memory budget, fetch limits or failures, so that monotasks wait
+    /// only for their turn.
     pub uniform: bool,
 }
 
-/// One call, or one answer of `next`.
+/// A logged call, or a result of `next`.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Told {
+pub enum LogEntry {
     AddJob(JobId),
     Submit(MultitaskId, MultitaskSpec),
     Expand(MultitaskId, Vec<MonotaskSpec>),
@@ -57,19 +57,18 @@ pub enum Told {
     Fail(MonotaskId),
     Cancel(JobId),
     EndJob(JobId),
-    /// The last says whether the job was still known, so that it counts.
+    /// The flag tells whether the job was still known, so that the memory counts.
     Hold(JobId, u64, bool),
     Release(JobId, u64),
-    Answer(Option<Decision>),
+    Next(Option<Decision>),
 }
 
-/// What a run leaves to look at.
+/// The result of a run.
 pub struct Run {
     pub config: Config,
     pub resources: Vec<ResourceSpec>,
-    pub log: Vec<(Nanos, Told)>,
-    /// Most starts on a resource while a job's phase had work ready there and was
-    /// passed by.
+    pub log: Vec<(Nanos, LogEntry)>,
+    /// Maximum number of starts on a resource while a job's phase with ready work was not served.
     pub longest_wait: u64,
     pub outcomes: BTreeMap<&'static str, u64>,
 }
@@ -86,31 +85,31 @@ enum Event {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stand {
+enum MultitaskState {
     Waiting,
     Expanding,
     Expanded,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Waits,
-    Runs,
-    Over,
+enum MonotaskState {
+    Waiting,
+    Running,
+    Ended,
 }
 
 #[derive(Debug)]
 struct Body {
     spec: MultitaskSpec,
-    stand: Stand,
+    state: MultitaskState,
     failed: bool,
-    monotasks: Vec<(MonotaskSpec, State)>,
+    monotasks: Vec<(MonotaskSpec, MonotaskState)>,
 }
 
 #[derive(Debug, Default)]
-struct JobBook {
+struct JobState {
     stopped: bool,
-    /// Multitasks that ended as the one that failed; at most 1.
+    /// Number of multitasks that ended as failed; at most 1.
     failures: u32,
     failed: bool,
     held_bytes: u64,
@@ -126,21 +125,21 @@ pub struct World {
     events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
     scheduled: u64,
     bodies: BTreeMap<MultitaskId, Body>,
-    jobs: BTreeMap<JobId, JobBook>,
-    /// Starts since a job's phase with ready work was served last.
+    jobs: BTreeMap<JobId, JobState>,
+    /// Number of starts since a job's phase with ready work was last served.
     passed: BTreeMap<(ResourceId, JobId, Phase), u64>,
     longest_wait: u64,
     submitted: u64,
     outcomes: BTreeMap<&'static str, u64>,
-    log: Vec<(Nanos, Told)>,
+    log: Vec<(Nanos, LogEntry)>,
 }
 
-/// Runs one workload to its end, checking all the way.
+/// Runs one workload to its end and checks every decision.
 pub fn run(seed: u64, shape: Shape) -> Run {
     let mut world = World::new(seed, shape);
     while let Some(Reverse((at, _, event))) = world.events.pop() {
         world.now = at;
-        world.happen(event);
+        world.handle(event);
         world.drain();
     }
     world.check_end();
@@ -206,27 +205,27 @@ impl World {
         self.events.push(Reverse((self.now + after_ns, self.scheduled, event)));
     }
 
-    fn tell(&mut self, told: Told) {
-        self.log.push((self.now, told));
+    fn record(&mut self, entry: LogEntry) {
+        self.log.push((self.now, entry));
     }
 
-    fn happen(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         match event {
             Event::Arrive => self.arrive(),
             Event::Submit(job, stage) => self.submit(job, stage),
             Event::Plan(id) => self.plan(id),
             Event::Stop(id) => self.stop(id),
             Event::Cancel(job) => {
-                self.tell(Told::Cancel(job));
+                self.record(LogEntry::Cancel(job));
                 self.scheduler.cancel(self.now, job);
                 self.jobs.get_mut(&job).unwrap().stopped = true;
             }
             Event::EndJob(job) => {
-                self.tell(Told::EndJob(job));
+                self.record(LogEntry::EndJob(job));
                 self.scheduler.end_job(self.now, job);
             }
             Event::Release(job, bytes) => {
-                self.tell(Told::Release(job, bytes));
+                self.record(LogEntry::Release(job, bytes));
                 self.scheduler.release(job, bytes);
                 self.jobs.get_mut(&job).unwrap().held_bytes -= bytes;
             }
@@ -235,8 +234,8 @@ impl World {
 
     fn arrive(&mut self) {
         let job = self.scheduler.add_job(self.now);
-        self.tell(Told::AddJob(job));
-        self.jobs.insert(job, JobBook::default());
+        self.record(LogEntry::AddJob(job));
+        self.jobs.insert(job, JobState::default());
         let together = self.random.chance(60);
         let mut after_ns = 0;
         for _ in 0..self.random.below(self.shape.multitasks + 1) {
@@ -256,16 +255,16 @@ impl World {
         let memory_bytes = self.random.below(if large { 2_000 } else { 120 });
         let spec = MultitaskSpec { job, stage, memory_bytes };
         let id = self.scheduler.submit(self.now, spec);
-        self.tell(Told::Submit(id, spec));
+        self.record(LogEntry::Submit(id, spec));
         self.submitted += 1;
-        let body = Body { spec, stand: Stand::Waiting, failed: false, monotasks: Vec::new() };
-        assert!(self.bodies.insert(id, body).is_none(), "an id was given twice");
+        let body = Body { spec, state: MultitaskState::Waiting, failed: false, monotasks: Vec::new() };
+        assert!(self.bodies.insert(id, body).is_none(), "an id was reused");
     }
 
-    /// A random DAG whose indices begin at `first`.
-    fn draw_monotasks(&mut self, first: u32, most: u64) -> Vec<MonotaskSpec> {
+    /// Draws a random DAG of at most `max` monotasks, with indices from `first`.
+    fn draw_monotasks(&mut self, first: u32, max: u64) -> Vec<MonotaskSpec> {
         let phases = [Phase::Read, Phase::Fetch, Phase::Compute, Phase::Spill, Phase::Write];
-        let last = first + self.random.below(most + 1) as u32;
+        let last = first + self.random.below(max + 1) as u32;
         let mut monotasks = Vec::new();
         for index in first..last {
             let edges = self.random.below(3).min(index.into());
@@ -282,20 +281,20 @@ impl World {
 
     fn plan(&mut self, id: MultitaskId) {
         if !self.shape.uniform && self.random.chance(1) {
-            self.tell(Told::FailExpand(id));
+            self.record(LogEntry::FailExpand(id));
             self.scheduler.fail_expand(self.now, id);
-            self.bodies.get_mut(&id).unwrap().stand = Stand::Expanded;
+            self.bodies.get_mut(&id).unwrap().state = MultitaskState::Expanded;
             self.job_fails(id);
             return;
         }
         let monotasks = self.draw_monotasks(0, self.shape.monotasks);
-        self.tell(Told::Expand(id, monotasks.clone()));
+        self.record(LogEntry::Expand(id, monotasks.clone()));
         self.scheduler.expand(self.now, id, monotasks.clone()).unwrap();
         let stopped = self.jobs[&self.bodies[&id].spec.job].stopped;
         let body = self.bodies.get_mut(&id).unwrap();
-        body.stand = Stand::Expanded;
+        body.state = MultitaskState::Expanded;
         if !stopped {
-            body.monotasks.extend(monotasks.into_iter().map(|m| (m, State::Waits)));
+            body.monotasks.extend(monotasks.into_iter().map(|m| (m, MonotaskState::Waiting)));
         }
     }
 
@@ -310,9 +309,9 @@ impl World {
     }
 
     fn stop(&mut self, id: MonotaskId) {
-        self.bodies.get_mut(&id.multitask).unwrap().monotasks[id.index as usize].1 = State::Over;
+        self.bodies.get_mut(&id.multitask).unwrap().monotasks[id.index as usize].1 = MonotaskState::Ended;
         if !self.shape.uniform && self.random.below(1_000) < 8 {
-            self.tell(Told::Fail(id));
+            self.record(LogEntry::Fail(id));
             self.scheduler.fail(self.now, id);
             self.job_fails(id.multitask);
             return;
@@ -324,31 +323,31 @@ impl World {
         }
         let wait_ns = self.random.chance(50).then(|| self.random.below(1_000));
         let completion = Completion { bytes: self.random.below(5_000), wait_ns, then };
-        self.tell(Told::Complete(id, completion.clone()));
+        self.record(LogEntry::Complete(id, completion.clone()));
         self.scheduler.complete(self.now, id, completion.clone()).unwrap();
         let body = self.bodies.get_mut(&id.multitask).unwrap();
         if !self.jobs[&body.spec.job].stopped {
-            body.monotasks.extend(completion.then.into_iter().map(|m| (m, State::Waits)));
+            body.monotasks.extend(completion.then.into_iter().map(|m| (m, MonotaskState::Waiting)));
         }
     }
 
-    /// Takes every decision, checks it, does what it says.
+    /// Takes, checks and carries out all decisions.
     fn drain(&mut self) {
         loop {
             let decision = self.scheduler.next(self.now);
-            self.tell(Told::Answer(decision));
+            self.record(LogEntry::Next(decision));
             match decision {
                 None => break,
                 Some(Decision::Admit(id)) => {
                     self.check_admit(id);
-                    self.bodies.get_mut(&id).unwrap().stand = Stand::Expanding;
+                    self.bodies.get_mut(&id).unwrap().state = MultitaskState::Expanding;
                     let after_ns = self.random.below(2) * self.random.below(20_000);
                     self.schedule(after_ns, Event::Plan(id));
                 }
                 Some(Decision::Start { monotask, resource }) => {
                     self.check_start(monotask, resource);
                     let body = self.bodies.get_mut(&monotask.multitask).unwrap();
-                    body.monotasks[monotask.index as usize].1 = State::Runs;
+                    body.monotasks[monotask.index as usize].1 = MonotaskState::Running;
                     let after_ns = match self.shape.uniform {
                         true => 10_000,
                         false => self.random.below(100_000),
@@ -364,16 +363,16 @@ impl World {
                 }
             }
         }
-        self.check_rest();
+        self.check_drained();
     }
 
     fn hold(&mut self, job: JobId) {
         let bytes = self.random.below(200);
-        // The job may be gone by now, and what it then says is not heard.
+        // The scheduler ignores the call if it has already removed the job.
         let before = self.scheduler.memory_held();
         self.scheduler.hold(job, bytes);
         let counts = self.scheduler.memory_held() > before;
-        self.tell(Told::Hold(job, bytes, counts));
+        self.record(LogEntry::Hold(job, bytes, counts));
         if counts {
             self.jobs.get_mut(&job).unwrap().held_bytes += bytes;
             let after_ns = self.random.below(400_000);
