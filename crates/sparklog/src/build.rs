@@ -171,10 +171,10 @@ fn max_concurrency(tasks: &PipelinedTasks, known: &[Option<f64>]) -> Vec<Option<
         begins.sort_unstable();
         ends.sort_unstable();
         let mut ended = 0;
-        let at_once = begins.iter().enumerate().map(|(begun, at)| {
+        let at_once = begins.iter().enumerate().map(|(started, at)| {
             // At the same instant, ends precede starts: a freed slot is reused.
             ended += ends[ended..].iter().take_while(|end| *end <= at).count();
-            begun + 1 - ended.min(begun)
+            started + 1 - ended.min(started)
         });
         at_once.max().map(|max| max as u32)
     };

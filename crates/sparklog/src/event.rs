@@ -141,10 +141,10 @@ pub fn environment(
 }
 
 /// Reads one string field of an event.
-pub fn field(scanner: &mut Scanner<'_>, wanted: &[u8]) -> Result<Option<String>, Malformed> {
+pub fn field(scanner: &mut Scanner<'_>, name: &[u8]) -> Result<Option<String>, Malformed> {
     let mut found = None;
     scanner.object(|key, value| {
-        if key == wanted {
+        if key == name {
             found = owned(value)?
         } else {
             value.skip()?

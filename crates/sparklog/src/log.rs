@@ -470,7 +470,7 @@ impl Log {
             ended.launched_ms = known.submitted_ms.or(self.latest_ms);
         }
         self.latest_ms = ended.finished_ms.or(self.latest_ms);
-        let (mut task, odd) = ended.measured();
+        let (mut task, contradictions) = ended.measured();
         let launched_ms = task.launched_ns / ns(1);
         known.first_launch_ms =
             Some(known.first_launch_ms.map_or(launched_ms, |first| first.min(launched_ms)));
@@ -480,7 +480,7 @@ impl Log {
         }
         (task.stage, task.resource) = (stage, executor);
         self.concurrencies.ended(&task, ended.plugin());
-        self.warnings.odd(odd);
+        self.warnings.add_contradictions(contradictions);
         self.tasks.push(&task);
     }
 }

@@ -125,9 +125,9 @@ impl ConcurrencyHistory {
 mod tests {
     use super::*;
 
-    fn measured(said: &[(&str, u64)]) -> PluginMetrics {
+    fn measured(metrics: &[(&str, u64)]) -> PluginMetrics {
         let mut measured = PluginMetrics::default();
-        for (name, value) in said {
+        for (name, value) in metrics {
             *measured.slot(name.as_bytes()).expect(name) = Some(*value);
         }
         measured
@@ -136,14 +136,15 @@ mod tests {
     #[test]
     fn missing_waits_are_unmeasured_and_missing_amounts_are_zero() {
         let mut task = PipelinedTask { run_ns: Some(500), input_bytes: Some(9), ..Default::default() };
-        let said = [("pellucid.concurrency", 4), ("pellucid.read_wait_ns", 900), ("pellucid.read_bytes", 70)];
-        measured(&said).add(&mut task);
+        let metrics =
+            [("pellucid.concurrency", 4), ("pellucid.read_wait_ns", 900), ("pellucid.read_bytes", 70)];
+        measured(&metrics).add(&mut task);
         assert_eq!(task.blocked_input, Some(Blocked::MeasuredNs(500)), "limited to the run time");
         assert_eq!((task.blocked_output, task.queue_ns, task.input_bytes), (None, Some(0), Some(70)));
         let mut stock = PipelinedTask { run_ns: Some(500), ..Default::default() };
         measured(&[]).add(&mut stock);
         assert_eq!((stock.blocked_input, stock.queue_ns), (None, None));
-        let cores = |said| measured(&[("pellucid.cores", said)]).cores();
+        let cores = |value| measured(&[("pellucid.cores", value)]).cores();
         assert_eq!((cores(2), cores(0), cores(u64::MAX), measured(&[]).cores()), (Some(2), None, None, None));
         assert!(PluginMetrics::default().slot(b"scan time").is_none());
         assert!(PluginMetrics::default().slot(b"pellucid.newer").is_none());
@@ -166,13 +167,13 @@ mod tests {
         ended(0, 3, 160 * ms, 140 * ms, 4, 2);
         ended(0, 4, 310 * ms, 10 * ms, 4, 99);
         ended(0, 4, 310 * ms, 10 * ms, 0, 1);
-        let said = seen.since(50);
-        let said: Vec<_> = said
+        let changes = seen.since(50);
+        let changes: Vec<_> = changes
             .iter()
             .map(|c| (c.resource, c.stage, c.at_ns / ms, c.concurrency, c.reason.as_deref()))
             .collect();
         assert_eq!(
-            said,
+            changes,
             [
                 (0, 3, 50, 2, Some("start")),
                 (1, 3, 50, 2, Some("start")),

@@ -232,10 +232,10 @@ impl TaskEnd<'_> {
     /// Returns the task, without the indices of its stage and executor, and its contradictions. Times are
     /// Unix times.
     pub fn measured(&mut self) -> (PipelinedTask, Contradictions) {
-        let mut odd = Contradictions::default();
+        let mut contradictions = Contradictions::default();
         let launched = self.launched_ms.or(self.finished_ms).unwrap_or(0);
         let finished = self.finished_ms.unwrap_or(launched);
-        odd.backwards = finished < launched;
+        contradictions.backwards = finished < launched;
         let mut task = PipelinedTask {
             partition: self.partition.or(self.index).map_or(0, |n| n.min(u64::from(u32::MAX)) as u32),
             attempt: self.attempt.map_or(0, |n| n.min(u64::from(u32::MAX)) as u32),
@@ -256,7 +256,7 @@ impl TaskEnd<'_> {
                 task.duration_ns = 0;
                 task.outcome = Outcome::Failed;
                 task.failure = Some(Failure::OutputLost);
-                return (task, odd);
+                return (task, contradictions);
             }
             TaskResult::Failed(failure) => {
                 let stopped = matches!(failure, Failure::Killed | Failure::CommitDenied);
@@ -266,13 +266,13 @@ impl TaskEnd<'_> {
         }
         if let Some(metrics) = &self.metrics {
             let getting_result = self.getting_result_ms.map_or(0, |began| finished.saturating_sub(began));
-            metrics.add_times(ns(getting_result), &mut task, &mut odd);
+            metrics.add_times(ns(getting_result), &mut task, &mut contradictions);
             metrics.add_sizes(&mut task);
             self.accumulated.plugin.add(&mut task);
             self.accumulated.operators.add(&mut task);
             add_bounds(&mut task, &self.accumulated);
         }
-        (task, odd)
+        (task, contradictions)
     }
 
     /// Returns the metrics of Pellucid's plugin.
@@ -283,18 +283,23 @@ impl TaskEnd<'_> {
 
 impl Metrics {
     /// Adds the parts of the duration, each limited to the time that the parts before it leave.
-    fn add_times(&self, getting_result_ns: u64, task: &mut PipelinedTask, odd: &mut Contradictions) {
+    fn add_times(
+        &self,
+        getting_result_ns: u64,
+        task: &mut PipelinedTask,
+        contradictions: &mut Contradictions,
+    ) {
         let mut left = task.duration_ns;
-        let mut part = |recorded: Option<u64>, odd: &mut Contradictions| {
+        let mut part = |recorded: Option<u64>, contradictions: &mut Contradictions| {
             let within = recorded?.min(left);
-            odd.part_over_whole |= recorded > Some(within + ROUNDING_NS);
+            contradictions.part_over_whole |= recorded > Some(within + ROUNDING_NS);
             left -= within;
             Some(within)
         };
-        task.run_ns = part(self.run.map(ns), odd);
-        let deserialize = part(self.deserialize.map(ns), odd);
-        task.result_serialize_ns = part(self.result_serialize.map(ns), odd);
-        task.getting_result_ns = part(Some(getting_result_ns), odd);
+        task.run_ns = part(self.run.map(ns), contradictions);
+        let deserialize = part(self.deserialize.map(ns), contradictions);
+        task.result_serialize_ns = part(self.result_serialize.map(ns), contradictions);
+        task.getting_result_ns = part(Some(getting_result_ns), contradictions);
         task.deserialize = deserialize.map(Blocked::MeasuredNs);
         // Scheduler delay is the rest of the duration, which is meaningful only if the run time is known.
         task.scheduler = task.run_ns.map(|_| Blocked::MeasuredNs(left));
@@ -305,9 +310,9 @@ impl Metrics {
             *over |= recorded > Some(within + ROUNDING_NS);
             Some(Blocked::MeasuredNs(within))
         };
-        task.gc = within_run(self.gc.map(ns), &mut odd.gc_over_run);
-        task.blocked_network = within_run(self.fetch_wait.map(ns), &mut odd.part_over_whole);
-        task.blocked_shuffle_write = within_run(self.shuffle_write_ns, &mut odd.part_over_whole);
+        task.gc = within_run(self.gc.map(ns), &mut contradictions.gc_over_run);
+        task.blocked_network = within_run(self.fetch_wait.map(ns), &mut contradictions.part_over_whole);
+        task.blocked_shuffle_write = within_run(self.shuffle_write_ns, &mut contradictions.part_over_whole);
         // A JVM that cannot measure core time reports 0, which is impossible for a task that ran.
         let measured = |cpu: Option<u64>, ran: bool| cpu.filter(|ns| *ns > 0 || !ran);
         task.cpu_ns = measured(self.cpu_ns, run_ns > 0);
@@ -394,8 +399,8 @@ mod tests {
 
     #[test]
     fn parts_of_a_task_sum_to_its_duration() {
-        let (task, odd) = task(FULL, "", GOOD);
-        assert_eq!(odd, Contradictions::default());
+        let (task, contradictions) = task(FULL, "", GOOD);
+        assert_eq!(contradictions, Contradictions::default());
         assert_eq!((task.duration_ns, task.run_ns), (1000 * MS, Some(900 * MS)));
         // 1000 - 900 - 30 - 10 - 20 of getting the result
         assert_eq!(task.scheduler, Some(MeasuredNs(40 * MS)));
@@ -449,11 +454,14 @@ mod tests {
 
     #[test]
     fn contradictory_times_are_capped_and_reported() {
-        let (task, odd) =
+        let (task, contradictions) =
             task(r#""Executor Run Time":1200,"JVM GC Time":5000,"Executor Deserialize Time":9"#, "", GOOD);
         assert_eq!((task.run_ns, task.gc), (Some(1000 * MS), Some(MeasuredNs(1000 * MS))));
         assert_eq!(task.scheduler, Some(MeasuredNs(0)));
-        assert_eq!(odd, Contradictions { gc_over_run: true, part_over_whole: true, backwards: false });
+        assert_eq!(
+            contradictions,
+            Contradictions { gc_over_run: true, part_over_whole: true, backwards: false }
+        );
     }
 
     #[test]

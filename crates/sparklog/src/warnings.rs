@@ -51,10 +51,10 @@ impl Warnings {
     }
 
     /// Counts the contradictions of a task.
-    pub fn odd(&mut self, odd: Contradictions) {
-        self.gc_over_run += u64::from(odd.gc_over_run);
-        self.part_over_whole += u64::from(odd.part_over_whole);
-        self.backwards += u64::from(odd.backwards);
+    pub fn add_contradictions(&mut self, contradictions: Contradictions) {
+        self.gc_over_run += u64::from(contradictions.gc_over_run);
+        self.part_over_whole += u64::from(contradictions.part_over_whole);
+        self.backwards += u64::from(contradictions.backwards);
     }
 
     /// Returns the messages.

@@ -101,7 +101,7 @@ function causes(document, job) {
   const many = document.analysis.jobs.length > 1 ? ` Shown: job ${job.id}, the longest.` : "";
   byId("causes-about").textContent = together
     ? `Shares are of the ${timeText(whole)} of wall-clock time ${beyond ? "that the application took" : "in which jobs ran"}. Causes overlap, so they need not add up to it.`
-    : `How the ${timeText(whole)} are attributed: each span of time counts towards the resource that its work needed longest.${many}`;
+    : `Attribution of the ${timeText(whole)}: each span of time counts towards the resource that its work needed longest.${many}`;
   byId("causes-bars").replaceChildren(...shown.map((cause) => {
     const share = cause.ms / whole, stage = cause.stage === null ? "" : ` Mostly in stage ${cause.stage}.`;
     return element("div", { class: "cause" },
