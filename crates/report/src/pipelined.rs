@@ -200,7 +200,7 @@ fn stages(page: &mut Page, a: &Analysis, max: usize) {
                 "{}{}{}{}",
                 right("tasks", 8),
                 right("duration", 10),
-                right("task time", 10),
+                right("share", 10),
                 right("longest", 10)
             ),
         ),

@@ -259,7 +259,7 @@ pub(crate) fn missing(a: &Analysis, jobs: &[&JobAnalysis]) -> Vec<&'static str> 
         (none(|job| !job.kinds.contains_key("disk")) && (bounded || !waited(|b| b.disk)), "disks"),
         (none(|job| !job.kinds.contains_key("network")) && !waited(|b| b.network), "network"),
         (none(|job| job.read_bytes.is_none()), "bytes read"),
-        (none(|job| job.cached_bytes.is_none()), "bytes read from the page cache"),
+        (none(|job| job.cached_bytes.is_none()), "cached bytes"),
         (none(|job| job.core.decode_share.is_none()), "decoding"),
         (none(|job| job.core.not_split_share.is_none()), "unsplit work"),
         (none(|job| job.memory_high_water_bytes.is_none()), "memory"),

@@ -26,7 +26,7 @@ fn check(name: &str, got: &str) {
 }
 
 #[test]
-fn analyses() {
+fn analyses_match_snapshots() {
     for (name, b) in cases::of_monotasks() {
         let a = analyze(&b.trace);
         check(&format!("{name}.txt"), &terminal(&a, &b.trace, 80, false));
@@ -35,7 +35,7 @@ fn analyses() {
 }
 
 #[test]
-fn other_widths_and_colours() {
+fn other_widths_and_colours_match_snapshots() {
     let b = uneven();
     let a = analyze(&b.trace);
     check("uneven.narrow.txt", &(terminal(&a, &b.trace, 48, false) + "\n" + &timeline(&b.trace, 48, false)));
@@ -44,7 +44,7 @@ fn other_widths_and_colours() {
 }
 
 #[test]
-fn document() {
+fn document_matches_snapshot() {
     let b = Build::query();
     let a = analyze(&b.trace);
     let document = analysis_json(&a, Source::of_trace(&b.trace, Some("job.trace")));
