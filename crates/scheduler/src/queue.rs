@@ -2,8 +2,8 @@
 //!
 //! 1. The job with the least service so far is next. A job is charged the mean service time when a monotask
 //!    starts, and the difference when it ends, so that a job with many running monotasks does not appear
-//!    idle. A job that is new, or returns, starts at the service of the job served last, so it gets neither
-//!    credit nor debt for the time before.
+//!    idle. A job that is new, or returns, starts with at least the service of the job served last, so it
+//!    gets no credit for the time before.
 //! 2. Within the job, the phase after the one served last is next. Otherwise new reads would queue behind
 //!    many writes while the cores run out of work (monotasks §3.3).
 //! 3. Within the phase, the multitask admitted first is next, so that multitasks end one by one and free

@@ -221,7 +221,7 @@ impl Scheduler {
         }
     }
 
-    /// Cancels a job. All its multitasks that have not ended are cancelled.
+    /// Cancels a job: queued monotasks are dropped, running ones may end, and its multitasks end as cancelled.
     pub fn cancel(&mut self, _now: Nanos, job: JobId) {
         self.stop_job(job, None);
     }

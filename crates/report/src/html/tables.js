@@ -149,7 +149,7 @@ function whatIf(whatIf, reason) {
   const measured = whatIf.measured_ms;
   body.append(element("p", { class: "about" },
     "Predicted times for single changes, in the syntax of ", element("code", {}, "pellucid whatif --set"), `. Bars are 90 % intervals; the dashed line is the measured ${timeText(measured)}.`),
-  ...predictions("Predicted times", "change", whatIf.singles.filter((one) => !one.bound), measured));
+  ...predictions("Predicted times", "setting", whatIf.singles.filter((one) => !one.bound), measured));
   const bound = whatIf.singles.filter((one) => one.bound);
   if (bound.length > 0) {
     body.append(element("p", { class: "about bounds" }, "Upper bounds: predicted times if one part took no time at all. That is not achievable, but no change to that part can gain more."),
