@@ -1,4 +1,4 @@
-"""Goals, and whether what was measured meets them."""
+"""Goals, and whether measurements meet them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Goal:
-    """One goal, as measured."""
+    """A goal with its measurement and verdict."""
 
     what: str
     measured: str
     limit: str
     verdict: str
-    # The row of a table that says it already; else it is an item of a list.
+    # The row of a table that shows the goal; without one it is shown as an item of a list.
     shown: str | None = None
 
     def __str__(self) -> str:
@@ -28,7 +28,7 @@ def at_most(
     interval: Sequence[float] | None = None,
     unit: str = "",
 ) -> Goal:
-    """A goal that is a limit. `failed`: cases of ours without an answer; `lacks`: what was not measured."""
+    """Returns a goal with an upper limit. `failed` names Pellucid's cases without an answer, `lacks` what was not measured."""
     low, high = interval or (value, value)
     if failed:
         verdict = f"not met: failed on {', '.join(failed)}"
@@ -44,5 +44,5 @@ def at_most(
 
 
 def of_all(measured: int, all_of_them: int, name: str) -> str:
-    """What is lacking, in words; empty: nothing."""
+    """Returns "3 of 5 `name`" if measurements are missing, else an empty text."""
     return "" if measured >= all_of_them else f"{measured} of {all_of_them} {name}"

@@ -1,9 +1,8 @@
 """Makes `bench/RESULTS.md` from the lines of `bench/results/`: `python -m bench.table`.
 
-Pure but for reading and writing those files. A figure that a line does not have is "–";
-one that was measured while others used the machine is marked. A goal counts as met only
-when all of its cases were measured and none of ours failed, and where there is an
-interval, all of it is within.
+Only `main` reads and writes files. A figure missing from a line is "–"; one that was measured
+while other processes used the machine is marked. A goal is met only if all of its cases were
+measured, Pellucid failed in none of them, and the whole interval, if any, is within the limit.
 """
 
 import statistics
@@ -17,15 +16,15 @@ from bench.goals import Goal, at_most, of_all
 from bench.sessions import ENGINES
 from bench.stats import geometric_mean, median_ratio, ratio_interval, resolved
 
-# The issue's goals: geometric mean, worst query, memory; cold over ideal, bytes, two disks over one; recording.
+# Goals. Warm: geometric mean, worst query, memory. Cold: time over ideal, bytes, two disks over one. Recording.
 WARM_MEAN, WARM_WORST, WARM_MEMORY = 0.85, 1.2, 1.5
 COLD_TIME, COLD_BYTES, TWO_DISKS = 1.05, 1.05, 0.55
 RECORDING, EVENT_BYTES = 0.01, 40
-# Event logs: core seconds of the faster peer over ours, by how the log is compressed; memory for a million tasks.
+# Event logs: core seconds of the faster peer over ours, by codec; memory for a million tasks; the reader's rate.
 FEWER_CORE_S, MILLION_BYTES, READER_MB_A_CORE_S = {"plain": 15, "zstd": 10}, 300e6, 500
-# A million monotasks: an answer, the page's size, its first picture.
+# A million monotasks: an answer, the page's size, the time to draw its timeline.
 ANSWER_MS, PAGE_BYTES, PICTURE_MS = 2000, 30e6, 3000
-# And of single operations, by how their names begin. A registration is no event, so it has none.
+# Limits of single operations, by prefix of their names. A registration is not an event, so it has no limit.
 MICRO = {
     "record/monotask": 100,
     "complete_and_start_with_10000_queued/": 1000,
@@ -36,7 +35,7 @@ NAMES = {"pellucid": "Pellucid", "datafusion": "plain DataFusion", "duckdb": "Du
 
 
 def newest(lines: Iterable[dict]) -> list[dict]:
-    """The last line of each case, in the order in which cases first came."""
+    """Returns the last line of each case, in order of first appearance."""
     last: dict[str, dict] = {}
     for line in lines:
         last[repr(line["case"])] = line
@@ -44,12 +43,12 @@ def newest(lines: Iterable[dict]) -> list[dict]:
 
 
 def mark(line: dict) -> str:
-    """A star where others used the machine meanwhile."""
+    """Returns a star if other processes used the machine during the measurement."""
     return "*" if line["others_cores"] > results.NOISE_CORES else ""
 
 
 def title(text: str, lines: list[dict]) -> str:
-    """A heading, marked if any of its lines is: the goals are listed under it."""
+    """Returns a heading, marked if any of its lines is; the table of goals repeats it."""
     return f"## {text}{'*' if any(map(mark, lines)) else ''}"
 
 
@@ -62,30 +61,30 @@ def header(*cells) -> list[str]:
 
 
 def origin(lines: list[dict], command: str | None = None) -> list[str]:
-    """What measured, when, among what noise, and how to do it again."""
+    """Returns the build, dates, noise and number of runs of the lines, and the command that repeats them."""
     builds = Counter(line["build"] for line in lines)
     named = ", ".join(f"{build} ({count} cases)" if len(builds) > 1 else build for build, count in builds.items())
     dates = sorted({line["at"][:10] for line in lines})
     others = [line["others_cores"] for line in lines]
-    again = f" Again: `{command}`." if command else ""
+    again = f" Repeat: `{command}`." if command else ""
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    busy = f"others used {statistics.median(others):.2f} cores meanwhile (median; at most {max(others):.2f})"
+    busy = f"Other processes used {statistics.median(others):.2f} cores (median; at most {max(others):.2f})"
     counts = sorted({line["runs"] for line in lines if "runs" in line})
-    runs = f" Runs of each: {' to '.join(map(str, counts))}, in turns." if counts else ""
+    runs = f" Runs per case: {' to '.join(map(str, counts))}, in turns." if counts else ""
     memory = "".join(f" Freed memory: {state}." for state in sorted({line["memory"] for line in lines if line.get("memory")}))
-    return [f"Build {named}, {when}; {busy}.{memory}{runs}{again}", ""]
+    return [f"Build {named}, {when}. {busy}.{memory}{runs}{again}", ""]
 
 
 def milliseconds(values: list[float]) -> str:
-    """Median, or a dash where nothing was measured."""
+    """Formats the median, or a dash without measurements."""
     return f"{statistics.median(values):.0f}" if values else "–"
 
 
 def micro_section(lines: list[dict]) -> list:
-    """Each figure with its limit and its command."""
+    """Returns the section of single operations: each figure with its limit and its command."""
     lines = newest(lines)
     out = ["## Single operations", "", *origin(lines)]
-    out += header("what", "median", "interval", "limit", "", "others (cores)", "again")
+    out += header("operation", "median", "interval", "limit", "verdict", "other processes (cores)", "repeat")
     for line in lines:
         name, unit = line["case"]["name"], f" {line['unit']}"
         limit = next((limit for begins, limit in MICRO.items() if name.startswith(begins)), None)
@@ -107,17 +106,17 @@ def micro_section(lines: list[dict]) -> list:
     return [
         *out,
         "",
-        "- `record`: the thread's core time. `multitask` is a registration, once a multitask; events are "
-        "`monotask` and its like, and the limit is theirs.",
-        "- `complete_and_start…`: two decisions or more, so it bounds one from above.",
-        "- `trace of …`: the whole file over all of its records; of real queries: see what recording costs.",
+        "- `record`: core time of the recording thread. `record/multitask` registers a multitask, once; the limit "
+        "applies to events, such as `record/monotask`.",
+        "- `complete_and_start…`: at least two decisions, so the time is an upper bound for one.",
+        "- `trace of …`: the file's size over its number of records. \"Cost of recording\" has the same for real queries.",
         *lacking,
         "",
     ]
 
 
 def warm_ratios(lines: list[dict]) -> tuple[dict[str, list[float]], list[float]]:
-    """Each engine's medians over plain DataFusion's, and our peak memory over its."""
+    """Returns each engine's medians over plain DataFusion's, and Pellucid's peak memory over its."""
     ratios: dict[str, list[float]] = {engine: [] for engine in ENGINES}
     memory = []
     for line in lines:
@@ -132,13 +131,13 @@ def warm_ratios(lines: list[dict]) -> tuple[dict[str, list[float]], list[float]]
 
 
 def answered(engines: dict) -> bool:
-    """Whether Pellucid gave an answer, with as many rows as plain DataFusion's, if that gave one."""
+    """Returns whether Pellucid answered, with as many rows as plain DataFusion if that answered too."""
     plain, ours = engines["datafusion"], engines["pellucid"]
     return ours["error"] is None and (plain["error"] is not None or ours["rows"] == plain["rows"])
 
 
 def warm_table(lines: list[dict]) -> list:
-    """One scale and mode: medians by query, then means of the ratios over plain DataFusion."""
+    """Returns one scale and mode: medians by query, then the geometric means of their ratios over plain DataFusion."""
     by_query = sorted(lines, key=lambda line: line["case"]["query"])
     out = header("query", *(f"{NAMES[e]} (ms)" for e in ENGINES), "Pellucid ÷ plain")
     ratios, memory = warm_ratios(by_query)
@@ -170,7 +169,7 @@ def warm_table(lines: list[dict]) -> list:
 
 
 def warm_section(lines: list[dict]) -> list:
-    """All scales and modes."""
+    """Returns the sections of all scales and modes."""
     out = []
     groups: dict[tuple, list[dict]] = {(scale, mode): [] for scale in SCALES for mode in warm.RUNS}
     for line in newest(lines):
@@ -186,7 +185,7 @@ def warm_section(lines: list[dict]) -> list:
 
 
 def cold_cell(line: dict, runs: list[dict]) -> tuple[float | None, float | None, str]:
-    """Median time over ideal and bytes over needed, and both as text with what failed."""
+    """Returns median time over ideal, median bytes over needed, and a cell with both and the failed runs."""
     good = [run for run in runs if run["ms"] is not None]
     if not good:
         return None, None, "failed"
@@ -197,7 +196,7 @@ def cold_cell(line: dict, runs: list[dict]) -> tuple[float | None, float | None,
 
 
 def cold_section(lines: list[dict]) -> list:
-    """Time over ideal and bytes over needed, by engine and read-ahead."""
+    """Returns the section of cold queries: time over ideal and bytes over needed, by engine and read-ahead."""
     lines = sorted(newest(lines), key=lambda line: (line["case"]["read_ahead_kb"], line["case"]["query"]))
     out = [title("Cold, one throttled disk", lines), "", *origin(lines, "python -m bench.run --again cold")]
     out += header(
@@ -238,19 +237,19 @@ def cold_section(lines: list[dict]) -> list:
         "",
         at_most("Pellucid's time over ideal, worst", max(filter(None, times), default=None), COLD_TIME, failed, lacks),
         at_most("Bytes moved over needed, worst", max(filter(None, moves), default=None), COLD_BYTES, failed, lacks),
-        Goal("Runs with the right bottleneck", f"{right} of {all_named}", "cold the disk, warm the cores", verdict),
+        Goal("Runs with the right bottleneck", f"{right} of {all_named}", "disk when cold, cores when warm", verdict),
         *(f"- Disk: {label}" for label in sorted({line["disk"].split(", read_ahead")[0] for line in lines})),
         "",
     ]
 
 
 def _bottleneck(found: dict) -> str:
-    """The kind that was named, or that none was."""
+    """Returns the kind of bottleneck that a run named, or "none named"."""
     return found["bottleneck"]["kind"] if found["bottleneck"] else "none named"
 
 
 def two_disks_section(lines: list[dict]) -> list:
-    """Two disks over one."""
+    """Returns the section that compares two disks with one."""
     lines = sorted(newest(lines), key=lambda line: line["case"]["query"])
     out = [title("Cold, two throttled disks", lines), "", *origin(lines, "python -m bench.run --again cold")]
     out += header("query", "one disk (s)", "two disks (s)", "two ÷ one")
@@ -272,9 +271,9 @@ def two_disks_section(lines: list[dict]) -> list:
 
 
 def recording_section(lines: list[dict]) -> list:
-    """The share of core time, and the ratio that a user sees."""
+    """Returns the section on tracing: its share of core time, and the ratio of times with and without it."""
     lines = newest(lines)
-    out = [title("What recording costs", lines), "", *origin(lines, "python -m bench.run --again recording")]
+    out = [title("Cost of recording", lines), "", *origin(lines, "python -m bench.run --again recording")]
     parts = ("recording_ns", "writer_ns", "core_ns")
     shares = [
         line for line in lines if line["case"]["what"] == "share" and all(line[part] is not None for part in parts)
@@ -287,8 +286,8 @@ def recording_section(lines: list[dict]) -> list:
         worst = max(shares, key=lambda line: line["recording_ns"] / line["core_ns"])
         out += [
             at_most("Share of core time, recording and writing together", cost, RECORDING, lacks=lacks),
-            at_most("Bytes a record on disk, of all these traces", each, EVENT_BYTES, lacks=lacks),
-            f"- Most on workers' threads: Q{worst['case']['query']}, {worst['recording_ns'] / worst['core_ns']:.4%}",
+            at_most("Bytes per record on disk, all traces", each, EVENT_BYTES, lacks=lacks),
+            f"- Largest share on worker threads: Q{worst['case']['query']}, {worst['recording_ns'] / worst['core_ns']:.4%}",
             f"- {len(shares)} TPC-H queries, {total['events']} records",
         ]
     for line in lines:
@@ -297,19 +296,19 @@ def recording_section(lines: list[dict]) -> list:
             verdict = "" if resolved(low, high) else ": not resolved"
             lacks = of_all(len(line["pairs_ms"]), recording.PAIRS, "pairs") or f"{len(line['pairs_ms'])} pairs"
             out.append(
-                f"- Time with `--trace` over without, {lacks} in turns{mark(line)}: "
+                f"- Time with `--trace` over time without, {lacks} in turns{mark(line)}: "
                 f"{ratio:.4f} (95 % interval {low:.4f} to {high:.4f}){verdict}"
             )
     return [*out, ""]
 
 
 def sparklog_table(line: dict) -> list:
-    """One log: what each program took for it."""
+    """Returns the table of one log: each program's core time, time and memory."""
     case, programs = line["case"], line["programs"]
     size = f"{line['bytes'] / 1e6:.0f} MB"
     kept = f", {line['log_bytes'] / 1e6:.0f} MB as {case['codec']}" if case["codec"] != "plain" else ""
-    out = [f"{line['tasks']} tasks, {size}{kept}{mark(line)} (`{case['base']}`, {case['copies']} times over)", ""]
-    out += header("program", "core (s)", "time (s)", "peak memory (MB)", "MB a core second")
+    out = [f"{line['tasks']} tasks, {size}{kept}{mark(line)} ({case['copies']} copies of `{case['base']}`)", ""]
+    out += header("program", "core time (s)", "time (s)", "peak memory (MB)", "MB per core second")
     for name, found in programs.items():
         if found["error"]:
             out.append(row(name, found["error"].splitlines()[-1][:80], "", "", ""))
@@ -323,12 +322,12 @@ def sparklog_table(line: dict) -> list:
 
 
 def core_s(found: dict) -> float | None:
-    """Median core seconds of a program that gave an answer."""
+    """Returns the median core seconds of a program that answered."""
     return statistics.median(found["core_s"]) if found["core_s"] and not found["error"] else None
 
 
 def sparklog_section(lines: list[dict]) -> list:
-    """Reading Spark's event logs beside the tools that people read them with."""
+    """Returns the section on reading Spark event logs, compared with other tools that read them."""
     lines = newest(lines)
     out = [title("Spark event logs", lines), "", *origin(lines, "python -m bench.run --again sparklog")]
     for line in lines:
@@ -342,43 +341,44 @@ def sparklog_section(lines: list[dict]) -> list:
             limit = FEWER_CORE_S[line["case"]["codec"]]
             verdict = "not measured" if ratio is None else "not met" if ratio < limit else f"not decided: {lacks}" if lacks else "met"
             measured = "–" if ratio is None else f"{ratio:.1f} times fewer"
-            what = f"Core seconds beside the faster peer, {line['case']['codec']}"
+            what = f"Core seconds compared with the faster peer, {line['case']['codec']}"
             out.append(Goal(what, measured, f"at least {limit} times fewer", verdict))
             alone = core_s(line["programs"]["reader"])
             if alone and line["case"]["codec"] == "plain":
                 rate, least = line["bytes"] / 1e6 / alone, READER_MB_A_CORE_S
                 verdict = "met" if rate >= least else "not met"
-                out.append(Goal("MB a core second of the reader, plain", f"{rate:.0f}", f"at least {least}", verdict))
+                out.append(Goal("MB per core second of the reader, plain", f"{rate:.0f}", f"at least {least}", verdict))
         elif line["tasks"] >= 1e6:
             peak = statistics.median(line["programs"]["pellucid analyze"]["peak_bytes"] or [0]) or None
             failed = [error for error in [line["programs"]["pellucid analyze"]["error"]] if error]
             out.append(at_most("Peak memory for a million tasks", peak and peak / 1e6, MILLION_BYTES / 1e6, failed, unit=" MB"))
-    return [*out, ""]
+        out.append("")
+    return out
 
 
 def million_section(lines: list[dict]) -> list:
-    """Questions about a million monotasks, and the page of them."""
+    """Returns the section on a trace of a million monotasks: what-if questions, and the report's page."""
     lines = newest(lines)
     out = [title("A million monotasks", lines), "", *origin(lines, "python -m bench.run --again million")]
     out += header("question", "time (ms)", "core time (ms)", "peak memory (MB)")
     asked = [line for line in lines if "wall_ms" in line]
     for line in asked:
-        cells = f"{milliseconds(line['wall_ms'])} ({max(line['wall_ms']):.0f} at most)", milliseconds(line["core_ms"])
+        cells = f"{milliseconds(line['wall_ms'])} (at most {max(line['wall_ms']):.0f})", milliseconds(line["core_ms"])
         out.append(row(f"`{line['case']['ask']}`{mark(line)}", *cells, f"{line['peak_bytes'] / 1e6:.0f}"))
-    # A sweep and the list of single changes are many questions.
+    # Only `--set` asks one question; a sweep and the bare command ask many.
     single = [statistics.median(line["wall_ms"]) for line in asked if "--set" in line["case"]["ask"]]
-    out += ["", at_most("`whatif --set`, the slowest question's median", max(single, default=None), ANSWER_MS, unit=" ms")]
+    out += ["", at_most("`whatif --set`, median of the slowest question", max(single, default=None), ANSWER_MS, unit=" ms")]
     for line in lines:
         if "page_bytes" in line:
-            out.append(at_most("The page's size", line["page_bytes"] / 1e6, PAGE_BYTES / 1e6, unit=" MB"))
+            out.append(at_most("Size of the report's page", line["page_bytes"] / 1e6, PAGE_BYTES / 1e6, unit=" MB"))
             shown = [statistics.median(line[f"{scheme}_ms"]) for scheme in ("light", "dark")]
-            out.append(at_most("The page's first picture, the later of light and dark", max(shown), PICTURE_MS, unit=" ms"))
+            out.append(at_most("Time to draw its timeline, the slower of light and dark", max(shown), PICTURE_MS, unit=" ms"))
     return [*out, ""]
 
 
 def adaptive_section(lines: list[dict]) -> list:
-    """The goals alone: the tables have a page of their own."""
-    out = [title("Self-adaptive executors", newest(lines)), "", "Tables: [ADAPTIVE.md](ADAPTIVE.md).", ""]
+    """Returns the goals of the adaptive suite; its tables are on another page."""
+    out = [title("Self-adaptive executors", newest(lines)), "", "Goals only; the tables are in [ADAPTIVE.md](ADAPTIVE.md).", ""]
     out += [*adaptive.WHY, ""]
     for group, settings in adaptive.newest(lines).items():
         disk, job, _ = group
@@ -400,20 +400,21 @@ SECTIONS = {
 
 
 def page(of_suite: dict[str, list[dict]]) -> str:
-    """The whole page; a suite without results is said to be missing."""
+    """Returns the whole page; a suite without results is reported as not measured."""
     every = [line for lines in of_suite.values() for line in newest(lines)]
     machines = sorted({line["machine"] for line in every})
-    out = ["# Results", "", "Made by `make bench` from `bench/results/`; how and what: `bench/README.md`.", ""]
+    out = ["# Results", "", "Generated by `python -m bench.table` from the lines in `bench/results/`; do not edit it. [README.md](README.md)"]
+    out += ["explains the suites and how they are measured.", ""]
     out += [f"- Machine: {machine}" for machine in machines]
     if len(machines) > 1:
-        out.append("- Lines are of several machines: their times are not comparable.")
-    out += [f"- \\*: other processes used more than {results.NOISE_CORES} cores meanwhile"]
+        out.append("- The lines come from several machines. Do not compare times across machines.")
+    out += [f"- \\*: other processes used more than {results.NOISE_CORES} cores during the measurement"]
     others = [path.name for path in sorted(results.FOLDER.parent.glob("*.md")) if path.name not in ("RESULTS.md", "README.md")]
-    out += ["- Pages of their own: " + ", ".join(f"[{name}]({name})" for name in others), ""]
-    body, goals, heading = [], header("goal", "measured", "limit", ""), ""
+    out += ["- More pages: " + ", ".join(f"[{name}]({name})" for name in others), ""]
+    body, goals, heading = [], header("goal", "measured", "limit", "verdict"), ""
     for suite, section in SECTIONS.items():
         if not of_suite.get(suite):
-            goals.append(row(f"those of `{suite}`", "–", "–", "not measured"))
+            goals.append(row(f"goals of `{suite}`", "–", "–", "not measured"))
             body += [f"*No results of `{suite}` yet.*", ""]
             continue
         for part in section(of_suite[suite]):
@@ -426,7 +427,7 @@ def page(of_suite: dict[str, list[dict]]) -> str:
 
 
 def main() -> None:
-    """Reads, writes, and says where."""
+    """Writes the page and prints its path."""
     target = results.FOLDER.parent / "RESULTS.md"
     target.write_text(page({suite: results.load(suite) for suite in SECTIONS}))
     print(target)

@@ -1,4 +1,4 @@
-"""The benchmarks' pure parts: statistics, resuming, reading what measures, and the page."""
+"""Tests of the benchmarks' pure parts: statistics, resuming, reading of measurements, and the page."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_each_engine_is_first_in_turn():
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
-    """A folder of results of its own, and a build that needs no binary."""
+    """Uses an empty folder of results, and a build that needs no binary."""
     monkeypatch.setattr(results, "FOLDER", tmp_path / "results")
     monkeypatch.setattr(results, "build", lambda: "b1")
 
@@ -56,18 +56,18 @@ def test_a_case_is_done_once_it_is_appended(kept, monkeypatch):
     assert not results.done("warm", case)
 
 
-def test_few_runs_do_not_stand_for_many(kept):
+def test_case_with_too_few_runs_is_not_done(kept):
     results.append("warm", {"query": 1}, {"runs": 2})
     assert results.done("warm", {"query": 1}, runs=2) and not results.done("warm", {"query": 1}, runs=5)
 
 
-def test_what_is_from_before_does_not_count_when_measuring_again(kept, monkeypatch):
+def test_measuring_again_ignores_older_lines(kept, monkeypatch):
     results.append("warm", {"query": 1}, {})
     monkeypatch.setattr(results, "since", "9999-01-01T00:00:00+00:00")
     assert not results.done("warm", {"query": 1})
 
 
-def test_a_line_can_be_of_another_program(kept, tmp_path):
+def test_lines_are_keyed_by_the_fingerprint_of_their_program(kept, tmp_path):
     one, other = tmp_path / "one", tmp_path / "other"
     one.write_bytes(b"1"), other.write_bytes(b"2")
     assert results.fingerprint([one]) != results.fingerprint([other])
@@ -76,7 +76,7 @@ def test_a_line_can_be_of_another_program(kept, tmp_path):
 
 
 def criterion_leaves(home, name, median, low, high):
-    """The two files that are read of what criterion writes, as it writes them."""
+    """Writes the two files of criterion that are read."""
     folder = home / name / "new"
     folder.mkdir(parents=True)
     (folder / "benchmark.json").write_text(json.dumps({"full_id": name, "directory_name": name}))
@@ -85,7 +85,7 @@ def criterion_leaves(home, name, median, low, high):
     (folder / "estimates.json").write_text(json.dumps({"mean": estimate | {"point_estimate": -1}, "median": estimate}))
 
 
-def test_estimates_are_criterions_medians(tmp_path):
+def test_estimates_are_medians_of_criterion(tmp_path):
     criterion_leaves(tmp_path, "record/monotask", 25.7, 24.5, 31.7)
     (tmp_path / "record" / "monotask" / "base").mkdir()
     assert micro.estimates(tmp_path) == {
@@ -93,7 +93,7 @@ def test_estimates_are_criterions_medians(tmp_path):
     }
 
 
-def test_sizes_are_the_size_tests_lines():
+def test_sizes_are_read_from_the_size_test():
     said = "running 1 test\nseed 1: 1210 events, 33.1 bytes each\nseed 2: 44020 events, 29.0 bytes each\nok"
     assert {name: figure["median"] for name, figure in micro.sizes(said).items()} == {
         "trace of 1210 events": 33.1,
@@ -103,7 +103,7 @@ def test_sizes_are_the_size_tests_lines():
 
 @pytest.fixture
 def cargo(kept, monkeypatch, tmp_path):
-    """Stands for cargo: names a program, and leaves estimates where it is told to. Gives the runs."""
+    """Replaces cargo: names a program and writes estimates. Returns the list of its runs."""
     program, ran = tmp_path / "program", []
     program.write_bytes(b"1")
 
@@ -156,7 +156,7 @@ def warm_line(query, pellucid, plain, **more):
     return line(case, engines=engines, rows_agree=True, runs=1, **more)
 
 
-def test_the_page_of_nothing_says_so():
+def test_page_without_lines_says_so():
     page = table.page({})
     assert page.count("No results of") == page.count("not measured") == len(table.SECTIONS)
 
@@ -184,33 +184,33 @@ def test_warm_page_has_means_goals_and_marks():
     lines = [warm_line(1, 99, 100), *(warm_line(query, 80, 100) for query in range(1, 22))]
     page = table.page({"warm": [*lines, warm_line(22, 125, 100, others_cores=0.5)]})
     assert "| Q1 | 80 | 100 | 10 | 10 | 0.80 |" in page, "the newest line of a case counts"
-    assert "Q22*" in page and "others used 0.00 cores meanwhile (median; at most 0.50)" in page
+    assert "Q22*" in page and "Other processes used 0.00 cores (median; at most 0.50)" in page
     assert "- Geometric mean over plain DataFusion: **0.8164** (goal: at most 0.85): met" in page
     assert "**1.25** (goal: at most 1.2): not met" in page
     assert "**1.5** (goal: at most 1.5): met" in page
     assert "`python -m bench.run --again warm --scales 1`" in page
     worst = "Warm TPC-H, scale 1, fresh process*: Worst query over plain DataFusion"
     assert f"| {worst} | 1.25 | at most 1.2 | not met |" in page
-    assert "Runs of each: 1, in turns." in page
+    assert "Runs per case: 1, in turns." in page
     missing = "**–** (goal: at most 0.85): not measured"
     assert page.count(missing) == 3, "the other scale, and the other mode of this one"
 
 
-def test_some_of_the_queries_meet_no_goal():
+def test_goal_with_missing_queries_is_not_decided():
     page = table.page({"warm": [warm_line(1, 80, 100)]})
     assert "(goal: at most 0.85): not decided: 1 of 22 queries" in page
 
 
 @pytest.mark.parametrize("broken", [{"ms": [], "rows": None, "error": "no memory"}, {"rows": 2}])
-def test_a_query_without_our_right_answer_meets_no_goal(broken):
+def test_failed_or_wrong_query_misses_the_goal(broken):
     lines = [warm_line(query, 80, 100) for query in range(1, 23)]
     lines[6]["engines"]["pellucid"] |= broken
     assert "(goal: at most 0.85): not met: failed on Q7" in table.page({"warm": lines})
 
 
-def test_lines_of_several_builds_say_so():
+def test_every_build_of_a_section_is_named():
     page = table.page({"warm": [warm_line(1, 80, 100), warm_line(2, 80, 100) | {"build": "b2"}]})
-    assert "Build b1 (1 cases), b2 (1 cases), 2026-01-01;" in page
+    assert "Build b1 (1 cases), b2 (1 cases), 2026-01-01." in page
 
 
 def test_an_engine_that_failed_is_named_and_not_counted():
@@ -244,7 +244,7 @@ def test_cold_page():
     page = table.page({"cold": cold_lines()})
     assert "| 1.030, 1.020 | failed | disk; cpu |" in page
     assert "**1.03** (goal: at most 1.05): met" in page and "**1.02** (goal: at most 1.05): met" in page
-    assert "**18 of 18** (goal: cold the disk, warm the cores): met" in page
+    assert "**18 of 18** (goal: disk when cold, cores when warm): met" in page
 
 
 def test_cold_goals_need_every_run():
@@ -260,7 +260,7 @@ def test_cold_goals_need_a_long_ideal_time_and_the_right_bottleneck():
     page = table.page({"cold": cold_lines(ideal_ms=4900)})
     assert "not decided: an ideal time below 5 s" in page
     page = table.page({"cold": cold_lines(warm="disk")})
-    assert "**12 of 18** (goal: cold the disk, warm the cores): not met" in page
+    assert "**12 of 18** (goal: disk when cold, cores when warm): not met" in page
 
 
 def test_two_disks_page():
@@ -285,7 +285,7 @@ def test_recording_page():
     assert f"3 of {recording.PAIRS} pairs" in page and "not resolved" in page
 
 
-def test_a_share_that_was_not_measured_is_not_taken_for_nothing():
+def test_missing_share_leaves_the_goal_undecided():
     page = table.page({"recording": [share(1), share(2, writer_ns=None)]})
     assert "not decided: 1 of 22 queries" in page
 
@@ -324,20 +324,20 @@ def sparklog_line(ours_s: float, peer_s: float | None, codec: str = "plain") -> 
     return {"case": case, "build": "b", "at": "2026-01-01", "programs": programs, **rest}
 
 
-def test_event_logs_beside_the_faster_peer():
+def test_event_logs_are_compared_with_the_faster_peer():
     text = "\n".join(map(str, table.sparklog_section([sparklog_line(2.0, 36.0), sparklog_line(4.0, 36.0, "zstd")])))
     assert "**18.0 times fewer** (goal: at least 15 times fewer): met" in text
     assert "**9.0 times fewer** (goal: at least 10 times fewer): not met" in text
     assert "| reader | 2.00 | 1.00 | 50 | 500 |" in text
-    assert "MB a core second of the reader, plain: **500** (goal: at least 500): met" in text
+    assert "MB per core second of the reader, plain: **500** (goal: at least 500): met" in text
 
 
-def test_a_peer_that_is_not_there_leaves_a_goal_open():
+def test_missing_peer_leaves_the_goal_undecided():
     text = "\n".join(map(str, table.sparklog_section([sparklog_line(2.0, None)])))
     assert "**20.0 times fewer** (goal: at least 15 times fewer): not decided: 1 of 2 peers" in text
 
 
-def test_a_million_monotasks_by_the_slowest_answer_and_the_later_picture():
+def test_million_is_judged_by_the_slowest_answer_and_timeline():
     line = {"build": "b", "at": "2026-01-01", "runs": 3, "others_cores": 0.0}
     asked = {"wall_ms": [1400.0, 1500.0, 2600.0], "core_ms": [1800.0] * 3, "peak_bytes": 9e8}
     slower = asked | {"wall_ms": [2100.0] * 3}
@@ -347,13 +347,13 @@ def test_a_million_monotasks_by_the_slowest_answer_and_the_later_picture():
         line | {"case": {"ask": "report"}, "page_bytes": 16e6, "light_ms": [900.0] * 3, "dark_ms": [3100.0] * 3},
     ]
     text = "\n".join(map(str, table.million_section(lines)))
-    assert "| `whatif --set no=disk` | 1500 (2600 at most) | 1800 | 900 |" in text
-    assert "slowest question's median: **1500 ms** (goal: at most 2000 ms): met" in text
+    assert "| `whatif --set no=disk` | 1500 (at most 2600) | 1800 | 900 |" in text
+    assert "median of the slowest question: **1500 ms** (goal: at most 2000 ms): met" in text
     assert "**16 MB** (goal: at most 30 MB): met" in text
-    assert "later of light and dark: **3100 ms** (goal: at most 3000 ms): not met" in text
+    assert "slower of light and dark: **3100 ms** (goal: at most 3000 ms): not met" in text
 
 
-def test_a_multiplied_log_has_ids_and_times_of_its_own(tmp_path):
+def test_copies_of_a_log_have_distinct_ids_and_times(tmp_path):
     events = [
         {"Event": "SparkListenerApplicationStart", "Timestamp": 100},
         {"Event": "SparkListenerJobStart", "Job ID": 0, "Submission Time": 110, "Stage IDs": [0, 1]},

@@ -1,4 +1,4 @@
-"""`bench/ADAPTIVE.md` from `bench/results/adaptive.jsonl`: `python -m bench.adaptive.table`. Measures nothing."""
+"""Makes `bench/ADAPTIVE.md` from `bench/results/adaptive.jsonl`: `python -m bench.adaptive.table`. Measures nothing."""
 
 import math
 import statistics
@@ -12,31 +12,34 @@ from bench.stats import ratio_interval, resolved
 
 SUITE = "adaptive"
 PAGE = results.ROOT / "bench" / "ADAPTIVE.md"
-# The goals: against the best fixed setting of each stage, and, for the sort on spinning disks, against the default.
+# Goals: time over the best fixed setting of each stage; for the sort on spinning disks also over the default setting.
 OVER_BEST, UNDER_DEFAULT = 1.10, 0.85
 SPINNING = (("H150R", "sort"), ("H150", "sort"))
-# Queues per disk: stock's time over theirs.
+# Goal of the queues per disk: stock Spark's time over theirs.
 FASTER = 1.15
 REPEATS = 5
-# Of a stage.
+# The fields of a stage that `medians` summarises.
 NUMBERS = ("tasks", "ms", "wait_ms", "bytes", "concurrency")
-# Enough pairs to say that something costs nothing.
+# Pairs of runs that suffice to resolve an overhead of `COSTS_NOTHING`.
 PAIRS = 15
 COSTS_NOTHING = 1.02
 
 WHY = [
-    "Why a policy misses the best fixed setting: it knows a number of tasks by trying it. A stage of 64 tasks is over after a few",
-    "intervals, each judged by four tasks or some more, which differ among themselves; where the least is best, as on H150,",
-    "each trial is slower, and chance makes some of them look as if they paid. `remembered` begins with what was found: what it takes",
-    "less is what trying costs. Where settings differ by a few percent it chooses among them by chance, at that cost. A doubling that gains",
-    "less than 7 % is not to be taken at all: where two of them gain a tenth together, as on H150R, the policies stop before the best.",
-    "From the jar dbacb211901f on, `throughput` tries no number that so short a stage leaves no time to judge: of 64 tasks, none above 8,",
-    "unless each doubling doubled. Tables by jars before have it end at 16 and more that nobody had judged.",
+    "Why a policy can miss the best fixed setting:",
+    "",
+    "- It learns the speed of a number of tasks only by trying it. A stage of 64 tasks lasts a few intervals, and an interval is judged by",
+    "  about four tasks, whose times vary. Where the smallest number is fastest, as on H150, each trial costs time, and by chance some",
+    "  trials seem to pay off. `remembered` starts from the numbers of its previous run: the time that it saves is the cost of the trials.",
+    "- Where settings differ by a few percent, the choice between them is chance.",
+    "- The policies reject a doubling that gains less than 7 %. Where two doublings together gain a tenth, as on H150R, they stop early.",
+    "",
+    "Since jar dbacb211901f, `throughput` tries no number of tasks that a short stage leaves no time to judge: with 64 tasks none above 8,",
+    "unless each doubling doubled the throughput. Tables of older jars contain settings of 16 and more that were never judged.",
 ]
 
 
 def newest(lines: list[dict]) -> dict[tuple, dict[str, dict[int, dict]]]:
-    """By disk, job and size: setting, repeat, its newest line of the newest build."""
+    """Returns, by disk, job and size, the newest line of each setting and repeat; only the newest build counts."""
     found: dict = defaultdict(lambda: defaultdict(dict))
     builds = {}
     for line in lines:
@@ -50,7 +53,7 @@ def newest(lines: list[dict]) -> dict[tuple, dict[str, dict[int, dict]]]:
 
 
 def medians(runs: dict[int, dict]) -> tuple[float, list[dict]]:
-    """Of a setting's repeats: its time, and each stage with the medians of its numbers."""
+    """Returns the median time of a setting's repeats, and its stages with the median of each number."""
     lines = list(runs.values())
     count = min(len(line["stages"]) for line in lines)
     stages = []
@@ -62,26 +65,26 @@ def medians(runs: dict[int, dict]) -> tuple[float, list[dict]]:
 
 
 def swept(settings: dict) -> dict[str, tuple[float, list[dict]]]:
-    """The medians of what stock Spark took, by setting."""
+    """Returns stock Spark's medians, by setting."""
     return {name: medians(runs) for name, runs in settings.items() if name.startswith("stock-")}
 
 
 def job_of(settings: dict) -> str:
-    """What all of these runs ran."""
+    """Returns the job that all of these runs execute."""
     return next(line["case"]["job"] for runs in settings.values() for line in runs.values())
 
 
 def has_choice(stage: dict) -> bool:
-    """Whether it has more tasks than run at once in any setting."""
+    """Returns whether a stage has more tasks than the smallest setting runs at once."""
     return stage["tasks"] > SWEEP[0]
 
 
 def best_fixed(settings: dict) -> tuple[float, list[str]] | None:
-    """The sweep's best setting of each stage, and what the job would take with those (the paper's BestFit, §4).
+    """Returns the job's time with the sweep's best setting of each stage (the paper's BestFit, §4), and those settings.
 
-    What is not within a stage is taken from the setting that is best as a whole: where one is best in every stage, the
-    job takes what it takes with that one. Of a job whose stages run beside each other one setting is best, as a whole.
-    A stage that has nothing to choose, too, takes what it takes with that.
+    Time outside of stages, and stages without a choice, are those of the setting that is best for the whole job. If one
+    setting is best in every stage, the result is therefore its time. A job whose stages run concurrently has one best
+    setting, for the whole job.
     """
     sweep = swept(settings)
     if len(sweep) < 2:
@@ -99,18 +102,18 @@ def best_fixed(settings: dict) -> tuple[float, list[str]] | None:
 
 
 def side_by_side(settings: dict) -> dict:
-    """The repeats that every setting has: of what was measured at other times a noisy machine makes another comparison."""
+    """Returns the repeats that every setting has, since the machine's noise differs between repeats."""
     common = set.intersection(*(set(runs) for runs in settings.values()))
     return {name: {repeat: runs[repeat] for repeat in common} for name, runs in settings.items()} if common else settings
 
 
 def seconds(ms: float | None) -> str:
-    """A time in a table."""
+    """Formats a time for a table."""
     return "–" if ms is None else f"{ms / 1000:.1f}"
 
 
 def pairs(settings: dict, name: str, other: str = DEFAULT, place: int | None = None) -> list[tuple[float, float]]:
-    """Times of a setting and of another, of the same repeat; of the stage at a place, where one is told."""
+    """Returns the times of two settings in the same repeat, of the whole job or of the stage at `place`."""
 
     def ms(line: dict) -> float:
         return (line if place is None else line["stages"][place])["ms"]
@@ -120,7 +123,7 @@ def pairs(settings: dict, name: str, other: str = DEFAULT, place: int | None = N
 
 
 def against_default(settings: dict, name: str) -> str:
-    """Ratio to the default with its interval, or that it is not resolved."""
+    """Formats the ratio to the default setting with its interval, and "not resolved" where that contains 1."""
     both = pairs(settings, name)
     if not both or name == DEFAULT:
         return "–"
@@ -132,18 +135,18 @@ def against_default(settings: dict, name: str) -> str:
 
 
 def group_page(group: tuple, settings: dict) -> list[str]:
-    """One disk and job."""
+    """Returns the section of one disk and job."""
     disk, job, size = group
     lines = [f"## {job} on {disk}, {size / 2**20:.0f} MiB", ""]
     measured = [line for runs in settings.values() for line in runs.values()]
     lines += [f"- {label}" for label in sorted({line["label"] for line in measured})]
-    # Never of several: the newest jar's lines alone count.
-    lines += [f"- by the jar {measured[0]['build']}", ""]
+    # `newest` keeps the lines of one jar only.
+    lines += [f"- plugin jar {measured[0]['build']}", ""]
     order = sorted(settings, key=lambda name: (not name.startswith("stock-"), int(name[6:]) if name.startswith("stock-") else name))
     queues = "monotasks" in settings
-    columns = ["setting", "runs", "seconds", "over stock-32 (95 %)", "drive busy, s", "of it positioning, s", "queue depth"]
-    columns += ["in gated I/O at most, by disk (ever more than permits by)"] if queues else []
-    columns += ["stages, s (tasks at once in the end)"]
+    columns = ["setting", "runs", "seconds", "over stock-32 (95 %)", "drive busy, s", "positioning, s", "queue depth"]
+    columns += ["peak gated I/O, by disk (over permits)"] if queues else []
+    columns += ["stages, s (final tasks at once)"]
     lines += [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name in order:
         ms, stages = medians(settings[name])
@@ -151,7 +154,7 @@ def group_page(group: tuple, settings: dict) -> list[str]:
         counters = ("busy_ns", "positioning_ns", "in_flight_ns")
         busy, positioning, flight = (statistics.median(sum(drive[key] for drive in each) for each in drives) / 1e9 for key in counters)
         shown = ", ".join(seconds(s["ms"]) + (f" ({s['concurrency']:.0f})" if s["concurrency"] else "") for s in stages)
-        shown = "they change places" if job in CHANGE_PLACES else shown
+        shown = "order varies" if job in CHANGE_PLACES else shown
         depth = f"{flight / busy:.1f}" if busy else "–"
         cells = [name, len(settings[name]), seconds(ms), against_default(settings, name), f"{busy:.1f}", f"{positioning:.1f}", depth]
         cells += [in_queues(settings[name]) if name == "monotasks" else "–"] if queues else []
@@ -160,7 +163,7 @@ def group_page(group: tuple, settings: dict) -> list[str]:
 
 
 def in_queues(runs: dict[int, dict]) -> str:
-    """The most threads that the plugin had in gated I/O at once on each disk in any of these runs, and by how many more than permits."""
+    """Formats each disk's largest number of threads in gated I/O, and by how many that exceeded the permits."""
     told = [line.get("gated") for line in runs.values()]
     if not all(told):
         return "not measured"
@@ -169,36 +172,76 @@ def in_queues(runs: dict[int, dict]) -> str:
 
 
 def signals(settings: dict, order: list[str]) -> list[str]:
-    """ε, µ and ζ of each stage over the sweep (the paper's figure 7): wait, bytes read and written a second, and ε ÷ µ (§5.1).
-
-    µ is of the bytes that the plugin counts in the same stage, since stock Spark leaves out most of what it reads of Parquet.
-    """
-    sweep = [name for name in order if name.startswith("stock-")]
-    plugged = [medians(settings[name])[1] for name in order if name in POLICIES]
-    if len(sweep) < 2 or not plugged or job_of(settings) in CHANGE_PLACES:
+    """Returns the table of ε, µ and ζ over the sweep (the paper's figure 7)."""
+    stages = congestion(settings)
+    if not stages:
         return []
-    found = {name: medians(settings[name])[1] for name in sweep}
-    count = min(len(stages) for stages in (*found.values(), *plugged))
-    moved = [statistics.median(stages[place]["bytes"] for stages in plugged) for place in range(count)]
+    sweep = [name for name in order if name.startswith("stock-")]
     lines = [
-        "ε (wait of all threads, s) / µ (MB/s, by the plugin's count of bytes) / ζ (ms of wait a MB/s):",
+        "ε (wait of all threads, s) / µ (MB/s, by the plugin's byte count) / ζ (ms of wait per MB/s), by tasks at once:",
         "",
         f"| stage | {' | '.join(name.removeprefix('stock-') for name in sweep)} |",
         f"|---|{'---|' * len(sweep)}",
     ]
-    for place in range(count):
+    for place, stage in enumerate(stages):
         cells = []
-        for name in sweep:
-            stage = found[name][place]
-            mb_s = moved[place] / 1e6 / (stage["ms"] / 1000)
-            index = f"{stage['wait_ms'] / mb_s:.0f}" if mb_s else "–"
-            cells.append(f"{stage['wait_ms'] / 1000:.1f} / {mb_s:.1f} / {index}")
+        for wait_ms, mb_s in (stage[name] for name in sweep):
+            index = f"{wait_ms / mb_s:.0f}" if mb_s else "–"
+            cells.append(f"{wait_ms / 1000:.1f} / {mb_s:.1f} / {index}")
         lines.append(f"| {place} | {' | '.join(cells)} |")
     return [*lines, ""]
 
 
+def congestion(settings: dict) -> list[dict[str, tuple[float, float]]]:
+    """Returns, for each stage and setting of the sweep, ε in ms and µ in MB/s (§5.1).
+
+    µ uses the plugin's byte count of the same stage, since stock Spark omits most of what it reads of Parquet.
+    """
+    sweep = swept(settings)
+    plugged = [medians(settings[name])[1] for name in settings if name in POLICIES]
+    if len(sweep) < 2 or not plugged or job_of(settings) in CHANGE_PLACES:
+        return []
+    count = min(len(stages) for stages in (*(stages for _, stages in sweep.values()), *plugged))
+    moved = [statistics.median(stages[place]["bytes"] for stages in plugged) for place in range(count)]
+    return [
+        {name: (stages[place]["wait_ms"], moved[place] / 1e6 / (stages[place]["ms"] / 1000)) for name, (_, stages) in sweep.items()}
+        for place in range(count)
+    ]
+
+
+def index_and_best(groups: dict[tuple, dict]) -> list[str]:
+    """Compares the number of tasks at which ζ is lowest with the best fixed setting, as figure 7 of the paper does."""
+    lowest, differing, unresolved, have_best, waits, rates = [], 0, 0, 0, [], []
+    for settings in groups.values():
+        beside = side_by_side(settings)
+        best = None if job_of(settings) in BESIDE else best_fixed(beside)
+        stages = next(iter(swept(settings).values()), (0, []))[1]
+        for place, by_setting in enumerate(congestion(settings)):
+            if not all(mb_s for _, mb_s in by_setting.values()):
+                continue
+            names = sorted(by_setting, key=lambda name: int(name.removeprefix("stock-")))
+            lowest.append(min(names, key=lambda name: by_setting[name][0] / by_setting[name][1]).removeprefix("stock-"))
+            waits.append(by_setting[names[-1]][0] / by_setting[names[0]][0])
+            rates.append(max(mb_s for _, mb_s in by_setting.values()) / by_setting[names[0]][1])
+            if best and has_choice(stages[place]):
+                have_best += 1
+                differing += best[1][place] != lowest[-1]
+                unresolved += lowest[-1] in alike(beside, place, best[1][place])
+    if not lowest:
+        return []
+    counts = " and ".join(f"{lowest.count(name)} of {len(lowest)} at {name}" for name in sorted(set(lowest), key=int))
+    where = f"at {lowest[0]} tasks in each of the {len(lowest)} measured stages" if len(set(lowest)) == 1 else f"in {counts} tasks"
+    return [
+        f"**The congestion index ζ = ε ÷ µ is lowest {where}.** Yet the best fixed setting is another",
+        f"number in {differing} of the {have_best} stages that have one (in {unresolved} of them, five repeats do not tell the two numbers apart). In figure 7 of the",
+        f"paper they agree. The reason is ε, which sums the waits of all tasks: from {SWEEP[0]} to {SWEEP[-1]} tasks at once it grows {min(waits):.0f} to {max(waits):.0f} times,",
+        f"roughly with their number or faster, while throughput µ never exceeds {max(rates):.1f} times its value at {SWEEP[0]} tasks.",
+        "",
+    ]
+
+
 def verdict(group: tuple, settings: dict) -> list[Goal | str]:
-    """The goals, where what they need was measured; fewer repeats than they ask for decide nothing."""
+    """Returns the goals whose data was measured; with fewer repeats than `REPEATS` they are not decided."""
     found: list[Goal | str] = []
     fewest = min(len(runs) for runs in settings.values())
     absent = [name for name in settings_of(group[:2]) if name not in settings]
@@ -208,19 +251,19 @@ def verdict(group: tuple, settings: dict) -> list[Goal | str]:
     beside = side_by_side(settings)
     best = best_fixed(beside)
     default = medians(beside[DEFAULT])[0] if DEFAULT in settings else None
-    of = "" if beside == settings else f" (of the {len(next(iter(beside.values())))} repeats that every setting has)"
+    of = "" if beside == settings else f" (over the {len(next(iter(beside.values())))} repeats that every setting has)"
     by_stage = job_of(settings) not in BESIDE
     if best and by_stage:
         found.append(f"- Best fixed setting of each stage: {', '.join(best[1])}; together {seconds(best[0])} s{of}.")
     elif best:
-        found.append(f"- Stages run beside each other, so that they have no best of their own. Best fixed setting of the job: {best[1][0]}, {seconds(best[0])} s{of}.")
+        found.append(f"- Stages run concurrently, so only the whole job has a best fixed setting: {best[1][0]}, {seconds(best[0])} s{of}.")
     for policy in (*POLICIES, REMEMBERED):
         if policy not in settings:
             continue
         ms, stages = medians(beside[policy])
         if best:
             found.append(at_most(f"{policy} over the best fixed setting", ms / best[0], OVER_BEST, lacks=lacks))
-            found += [chosen(policy, stages, best[1], beside, lacks)] if by_stage else []
+            found += chosen(policy, stages, best[1], beside, lacks) if by_stage else []
         if default and group[:2] in SPINNING:
             found.append(at_most(f"{policy} over {DEFAULT}", ms / default, UNDER_DEFAULT, lacks=lacks))
         both = pairs(settings, policy)
@@ -233,75 +276,89 @@ def verdict(group: tuple, settings: dict) -> list[Goal | str]:
     if default and "monotasks" in settings:
         gain = default / medians(beside["monotasks"])[0]
         word = f"not decided: {lacks}" if lacks else "met" if gain >= FASTER else "not met"
-        found.append(Goal(f"throughput of monotasks over that of {DEFAULT}", f"{gain:.2f}", f"at least {FASTER}", word))
+        found.append(Goal(f"throughput of monotasks over {DEFAULT}", f"{gain:.2f}", f"at least {FASTER}", word))
     return found
 
 
 def a_task(settings: dict, name: str) -> str:
-    """What each task takes longer than on stock Spark, with its interval."""
+    """Formats the plugin's cost per task compared with stock Spark, with its interval."""
     both = pairs(settings, name)
     if len(both) < 2:
-        return f"- {name}: what it costs a task takes two pairs at least."
+        return f"- {name}: the cost per task needs at least two pairs."
     each_us = statistics.median(theirs for _, theirs in both) * 1000 / EMPTY_TASKS
     mean, low, high = ((ratio - 1) * each_us for ratio in ratio_interval(both))
-    return f"- {name}: {mean:.0f} µs a task more (95 %: {low:.0f} to {high:.0f}) than {each_us:.0f} µs on stock Spark; {EMPTY_TASKS} tasks that do nothing."
+    return f"- {name} adds {mean:.0f} µs per task (95 %: {low:.0f} to {high:.0f}) to stock Spark's {each_us:.0f} µs; {EMPTY_TASKS} empty tasks."
 
 
 def alike(settings: dict, place: int, best: str) -> list[str]:
-    """Settings of the sweep whose time for a stage is not told from the best one's (95 %, runs of the same repeat)."""
+    """Returns the settings whose time for a stage is not resolved from the best one's (95 %, runs of the same repeat)."""
     others = {str(n): pairs(settings, f"stock-{n}", f"stock-{best}", place) for n in SWEEP if str(n) != best}
     return [name for name, both in others.items() if len(both) > 1 and ratio_interval(both)[1] <= 1]
 
 
 def near(chosen: float, name: str) -> bool:
-    """Within one doubling."""
+    """Returns whether a choice is within one doubling of a setting."""
     return 0.5 <= chosen / int(name) <= 2
 
 
-def chosen(policy: str, stages: list[dict], best: list[str], settings: dict, lacks: str) -> Goal:
-    """Whether a policy came within one doubling of each stage's best fixed setting; where not, what that costs in the sweep.
+def chosen(policy: str, stages: list[dict], best: list[str], settings: dict, lacks: str) -> list[Goal | str]:
+    """Returns the goal that a policy ends within one doubling of each stage's best fixed setting, and a line for each miss.
 
-    Not resolved: it did not, but of a setting that the sweep does not tell from the best.
+    A miss is "not resolved" if the policy is within one doubling of a setting that the sweep cannot tell from the best.
     """
-    said, words = [], []
+    said, words, misses = [], [], []
     for place, (stage, name) in enumerate(zip(stages, best, strict=False)):
         if stage["concurrency"] is None or not has_choice(stage):
             continue
-        costs, word = "", "met"
+        word = "met"
         if not near(stage["concurrency"], name):
             like = min((n for n in SWEEP if f"stock-{n}" in settings), key=lambda n: abs(math.log(n / stage["concurrency"])))
             theirs, ours = (medians(settings[f"stock-{n}"])[1][place]["ms"] for n in (name, like))
-            costs, word = f"{like} of the sweep takes {ours / theirs:.2f} of {name}'s time", "not met"
+            costs, word = f"stock-{like} takes {ours / theirs:.2f} times as long as stock-{name}", "not met"
             others = [other for other in alike(settings, place, name) if near(stage["concurrency"], other)]
             if others:
-                costs, word = f"{costs}, but {' and '.join(others)} cannot be told from {name}", "not resolved"
-            costs = f" ({word}: {costs})"
-        said.append(f"{place}: {stage['concurrency']:.0f} beside {name}{costs}")
+                listed = " and ".join(filter(None, (", ".join(others[:-1]), others[-1])))
+                costs, word = f"{costs}, but {listed} cannot be told from {name}", "not resolved"
+            misses.append(f"  - stage {place}: {word}: {costs}")
+        said.append(f"{place}: {stage['concurrency']:.0f} ({name})")
         words.append(word)
-    # The worst of them.
+    # The worst stage decides.
     word = next((word for word in ("not met", "not resolved") if word in words), f"not decided: {lacks}" if lacks else "met" if said else "not measured")
-    return Goal(f"tasks at once by {policy}, by stage", "; ".join(said) or "–", "within one doubling of the best", word)
+    return [Goal(f"tasks at once by {policy} (best), by stage", "; ".join(said) or "–", "within one doubling of the best", word), *misses]
 
 
 def page(lines: list[dict]) -> str:
-    """The whole page."""
+    """Returns the whole page."""
     out = [
         "# Self-adaptive executors on emulated spinning disks",
         "",
-        "Made by `python -m bench.adaptive.run` from `bench/results/adaptive.jsonl`; never by hand. One executor with 32 slots",
-        "(`local-cluster[1,32,…]`), input, shuffle files and output on one emulated disk (`lab/README.md`). `stock-N`: stock Spark with",
-        "N slots; `throughput` and `index`: the plugin's policies with 32, each run from the start; `remembered`: the default policy with what",
-        "its run before found, as a job that comes back has it (`spark.pellucid.memory`). Settings take turns. When a stage begins the page",
-        "cache forgets the disk's files, as if they were more than the memory. `H150x2`: input on one disk, output on another, shuffle files",
-        "on both; `monotasks`: queues per disk, with as many cores as there are. No core sleeps meanwhile (`run.py`, `awake`). Each table is",
-        "of one build of the plugin's jar, the newest that measured it; what is compared is within a table. Numbers are medians of the runs;",
-        "\"over stock-32\" in a table is the geometric mean of pairs of the same repeat, below it the ratio of medians. The best fixed setting",
-        "of each stage, together: what the job takes with the setting that is best as a whole, but each stage with its own best. Tasks at",
-        "once that are not within one doubling of the best, but of a setting that five repeats do not tell from it (95 %): not resolved. In a",
-        "stage of one or two tasks there is nothing to choose.",
+        "How fast does Spark run with the plugin's policies for the number of tasks at once, compared with fixed numbers? The page is generated",
+        "by `python -m bench.adaptive.table` from `bench/results/adaptive.jsonl`; do not edit it.",
         "",
-        "Not here: ordinary jobs, which `throughput` and `index` (the plugin's mode `adaptive`, not its default) slow, some more than six-fold:",
+        "**This page leaves out ordinary jobs.** The policies (mode `adaptive`, not the plugin's default) slow those down, some more than six-fold:",
         "[docs/spark-plugin.md](../docs/spark-plugin.md#what-adaptive-costs-ordinary-jobs).",
+        "",
+    ]
+    found = newest(lines)
+    out += index_and_best(found)
+    out += [
+        "| setting | meaning |",
+        "|---|---|",
+        "| `stock-N` | stock Spark with N slots |",
+        "| `throughput`, `index` | the plugin's policies with 32 slots, without knowledge of earlier runs |",
+        "| `remembered` | `throughput`, starting from the numbers that its previous run found (`spark.pellucid.memory`) |",
+        "| `monotasks` | the plugin's queues per disk, with as many slots as the machine has cores |",
+        "",
+        "- One executor (`local-cluster[1,32,…]`) keeps input, shuffle files and output on one emulated disk (`lab/README.md`). On `H150x2` the",
+        "  input is on one disk, the output on another, and shuffle files are on both.",
+        "- Settings take turns. Each stage starts with the disk's files evicted from the page cache, as if they exceeded the memory. No core",
+        "  sleeps during a run (`awake` in `run.py`).",
+        "- Each table belongs to one build of the plugin's jar, the newest measured. Compare numbers within a table only.",
+        "- Numbers are medians of the runs. \"Over stock-32\" in a table is the geometric mean over pairs of the same repeat; below the table it",
+        "  is the ratio of medians.",
+        "- The best fixed setting combines each stage's best time; the rest is the time of the setting that is best for the whole job.",
+        "- A policy should end within one doubling of each stage's best setting. A miss is \"not resolved\" if it is within one doubling of a",
+        "  setting that five repeats cannot tell from the best (95 %). Stages of one or two tasks have no choice and are left out.",
         "",
         *WHY,
         "",
@@ -316,8 +373,7 @@ def page(lines: list[dict]) -> str:
     for line in lines:
         answers[line["case"]["job"], line["case"]["bytes"]].add(line["answer"])
     different = [job for (job, _), found in answers.items() if len(found) > 1]
-    out += [f"**Answers differ: {', '.join(different)}.**" if different else "Every setting gave the same answer.", ""]
-    found = newest(lines)
+    out += [f"**Answers differ: {', '.join(different)}.**" if different else "All settings gave the same answer.", ""]
     for group, settings in found.items():
         out += group_page(group, settings)
     absent = [f"{job} on {disk}" for disk, job in GROUPS if (disk, job) not in {group[:2] for group in found}]
@@ -327,7 +383,7 @@ def page(lines: list[dict]) -> str:
 
 
 def main() -> int:
-    """Writes the page."""
+    """Writes the page and reports its path."""
     PAGE.write_text(page(results.load(SUITE)))
     print(f"wrote {PAGE.relative_to(results.ROOT)}", file=sys.stderr)
     return 0
