@@ -1,4 +1,4 @@
-"""Makes `bench/ITERATE.md` from the lines of `bench/results/iterate.jsonl`; nothing is measured."""
+"""Makes `bench/ITERATE.md` from the lines of `bench/results/iterate.jsonl`. Measures nothing."""
 
 import statistics
 from collections import defaultdict
@@ -9,29 +9,29 @@ from tests.binary import ROOT
 
 PAGE = ROOT / "bench" / "ITERATE.md"
 TITLES = {
-    "regression": "Logistic regression, a pass of gradient descent",
-    "kmeans": "k-means, 10 centers, a pass",
-    "pagerank": "PageRank, a pass",
+    "regression": "Logistic regression, one pass of gradient descent",
+    "kmeans": "k-means, 10 centers, one pass",
+    "pagerank": "PageRank, one pass",
 }
 # Bytes of a row of 20 features (and its label), by application.
 ROW_BYTES = {"regression": 168, "kmeans": 160}
-# Bytes of an edge by which the streaming limit is stated.
+# Bytes per edge that the streaming limit assumes.
 EDGE_BYTES = 8
-# What no registry has, from earlier measurements on another machine; so there is no ratio.
-ELSEWHERE = {
-    "regression": "C compiled without vector instructions 0.221 s at a limit of 0.087 s (20 million rows)",
-    "kmeans": "C compiled without vector instructions 0.296 s at a limit of 0.085 s (20 million rows)",
-    "pagerank": "GAPBS 461 million edges a second at a limit of 6,270",
+# Peers that no registry has, measured earlier on another machine; their times allow no ratio.
+OTHER_MACHINE = {
+    "regression": "C without vector instructions took 0.221 s, with a limit of 0.087 s (20 million rows)",
+    "kmeans": "C without vector instructions took 0.296 s, with a limit of 0.085 s (20 million rows)",
+    "pagerank": "GAPBS processed 461 million edges per second, with a limit of 6,270",
 }
 
 
 def newest() -> list[dict]:
-    """The newest line of each case, in the order of the first."""
+    """Returns the newest line of each case, in order of first appearance."""
     return list({tuple(line["case"].items()): line for line in results.load("iterate")}.values())
 
 
 def limit_s(line: dict) -> float | None:
-    """The shortest time in which this machine's memory can be read, as measured in the same run."""
+    """Returns the time to read the data once at the memory bandwidth that the same run measured."""
     case, rate = line["case"], line.get("memory_bytes_per_s")
     if not rate:
         return None
@@ -42,19 +42,20 @@ def limit_s(line: dict) -> float | None:
 
 
 def median_s(line: dict) -> float:
-    """Seconds of an iteration."""
+    """Returns the median seconds of an iteration."""
     return statistics.median(line["iteration_s"])
 
 
 def section(application: str, lines: list[dict]) -> list[str]:
-    """One application beside its peers."""
+    """Returns the section that compares Pellucid with its peers on one application."""
     peers = defaultdict(list)
     for line in lines:
         peers[line["case"]["peer"]].append(line)
     base = [median_s(line) for line in peers.get("Pellucid f64", [])]
-    size = ", ".join(f"{value:,} {key}" for key, value in lines[0]["case"].items() if key in ("rows", "scale"))
+    case = lines[0]["case"]
+    size = f"scale {case['scale']}" if "scale" in case else f"{case['rows']:,} rows"
     page = [f"## {TITLES[application]} ({size})", ""]
-    page += ["| | s a pass | turns | Pellucid f64 is faster by | × the memory's limit | check | others' cores |"]
+    page += ["| program | s per pass | turns | ÷ Pellucid f64 | ÷ memory limit | check | other processes (cores) |"]
     page += ["|---|---|---|---|---|---|---|"]
     for peer, turns in peers.items():
         failed = next((line["error"] for line in turns if "error" in line), None)
@@ -72,21 +73,21 @@ def section(application: str, lines: list[dict]) -> list[str]:
     own = [line for peer, turns in peers.items() if "Pellucid" in peer for line in turns if "error" not in line]
     rates = sorted(line["memory_bytes_per_s"] / 1e9 for line in own if line.get("memory_bytes_per_s"))
     if rates:
-        page += ["", f"The memory was read at {rates[0]:.1f} to {rates[-1]:.1f} GB/s in the same runs."]
+        page += ["", f"Memory bandwidth in the same runs: {rates[0]:.1f} to {rates[-1]:.1f} GB/s."]
     if application == "pagerank" and base:
         line = peers["Pellucid f64"][0]
         rate = 16 * 2 ** line["case"]["scale"] / median_s(line) / 1e6
         share = limit_s(line) / median_s(line)
-        page.append(f"{rate:,.0f} million edges a second: {share:.2f} of the streaming limit at {EDGE_BYTES} bytes an edge.")
-    page += ["", f"Not side by side, from another machine: {ELSEWHERE[application]}."]
+        page.append(f"{rate:,.0f} million edges per second: {share:.2f} of the streaming limit at {EDGE_BYTES} bytes per edge.")
+    page += ["", f"On another machine, so not comparable: {OTHER_MACHINE[application]}."]
     return page + ["", f"`{own[0]['command']}`" if own else "", ""]
 
 
 def micropartitions(lines: list[dict]) -> list[str]:
-    """The paper's figures 7 to 9."""
-    page = ["## Micropartitioning (§5.4, figs. 7 to 9)", ""]
-    page += ["Idle: share of the cores' time outside of tasks. Durations are those of the stage that takes most time.", ""]
-    page += ["| application | partitions a core | | s a pass | tasks/s | task ms: 10 %, median, 90 %, 99 % | idle |"]
+    """Returns the section for the paper's figures 7 to 9."""
+    page = ["## Micropartitioning (canary §5.4, figs. 7 to 9)", ""]
+    page += ["Idle is the share of the cores' time outside tasks. Task durations are those of the stage that takes the most time.", ""]
+    page += ["| application | partitions per core | program | s per pass | tasks/s | task ms: 10 %, median, 90 %, 99 % | idle |"]
     page += ["|---|---|---|---|---|---|---|"]
     applications = list(TITLES)
 
@@ -109,8 +110,8 @@ def micropartitions(lines: list[dict]) -> list[str]:
 
 
 def workers(lines: list[dict]) -> list[str]:
-    """One core and all."""
-    page = ["## From one core to all", "", "| application | workers | s a pass | faster than one |", "|---|---|---|---|"]
+    """Returns the section that compares one core with all."""
+    page = ["## From one core to all", "", "| application | workers | s per pass | speedup |", "|---|---|---|---|"]
     ones = {line["case"]["application"]: median_s(line) for line in lines if line["case"]["workers"] == 1}
     for line in lines:
         case = line["case"]
@@ -121,9 +122,9 @@ def workers(lines: list[dict]) -> list[str]:
 
 
 def whatif(lines: list[dict]) -> list[str]:
-    """Predictions from one core."""
-    page = ["## All cores, predicted from a trace of one", "", "Medians of three; the whole job, with loading.", ""]
-    page += ["| application | one worker, s | all: predicted, s | measured, s | off |", "|---|---|---|---|---|"]
+    """Returns the section on predictions from one core."""
+    page = ["## All cores, predicted from a trace of one core", "", "Medians of three runs of the whole job, including loading.", ""]
+    page += ["| application | one worker, s | all predicted, s | all measured, s | error |", "|---|---|---|---|---|"]
     for line in lines:
 
         def median(side, key):
@@ -136,10 +137,10 @@ def whatif(lines: list[dict]) -> list[str]:
 
 
 def uneven(line: dict) -> list[str]:
-    """A worker that gets slow, one that comes, one that goes."""
-    page = ["## A worker slowed by half, one that comes, one that goes", ""]
-    page += ["Processes of one thread, 24 partitions; mean milliseconds an iteration. Ideal: for the remaining speed.", ""]
-    page += ["| | before | the ten after | the twenty after those | ideal | over ideal | partitions moved | rollbacks |"]
+    """Returns the section on a worker that slows down, joins or leaves."""
+    page = ["## A worker slows to half its speed, joins, or leaves", ""]
+    page += ["Single-threaded processes with 24 partitions; mean milliseconds per iteration. The ideal is that of the speed after the event.", ""]
+    page += ["| event | before | first ten after | next twenty | ideal | over ideal | partitions moved | rollbacks |"]
     page += ["|---|---|---|---|---|---|---|---|"]
     for run in sorted(line["lines"], key=lambda run: run["case"]):
         over = run["after_ms"] / run["ideal_ms"] - 1
@@ -149,16 +150,16 @@ def uneven(line: dict) -> list[str]:
 
 
 def scaling(line: dict) -> list[str]:
-    """The simulator's."""
+    """Returns the section on simulated workers."""
     page = ["## 1 to 1,000 workers, simulated", ""]
     if "error" in line:
         return [*page, f"Not measured: {line['error']}", ""]
     first = line["lines"][0]
     page += [
-        f"{first['partitions']:,} partitions of {first['task_ns'] / 1e6:g} ms each, 10 µs a message. The controller's "
-        "messages are those of a job and of one of ten times as many iterations, reports left out.",
+        f"{first['partitions']:,} partitions of {first['task_ns'] / 1e6:g} ms each, 10 µs per message. The controller's messages "
+        "are those of a job and of one with ten times the iterations, without reports.",
         "",
-        "| workers | ms an iteration | faster than one | messages between workers an iteration | controller's messages |",
+        "| workers | ms per iteration | speedup | worker messages per iteration | controller messages |",
         "|---|---|---|---|---|",
     ]
     for row in line["lines"]:
@@ -171,33 +172,37 @@ def scaling(line: dict) -> list[str]:
 
 
 def floors(line: dict) -> list[str]:
-    """What scheduling costs."""
-    page = ["## What scheduling costs", ""]
+    """Returns the section on the cost of scheduling."""
+    page = ["## Cost of scheduling", ""]
     if "error" in line:
         return [*page, f"Not measured: {line['error']}", ""]
-    page += ["| | median | 95 % interval |", "|---|---|---|"]
+    page += ["| operation | median | 95 % interval |", "|---|---|---|"]
     for name, (median, low, high) in line["ns"].items():
         page.append(f"| {name} | {median:,.1f} ns | {low:,.1f} to {high:,.1f} ns |")
     ns = {name: median for name, (median, *_) in line["ns"].items()}
-    told = []
+    totals = []
     if "empty task/threads/1" in ns:
-        told.append(f"{1e3 / ns['empty task/threads/1']:,.0f} million empty tasks a second on a core.")
+        totals.append(f"{1e3 / ns['empty task/threads/1']:,.0f} million empty tasks per second on one core.")
     if {"task with work/threads/1", "the work alone"} <= set(ns):
         whole, alone = ns["task with work/threads/1"], ns["the work alone"]
-        told.append(f"{1e3 / whole:.1f} million useful tasks a second on a core, {1 - alone / whole:.1%} of it overhead.")
-    return [*page, "", *told, "", "`cargo bench -p pellucid-iterate --bench floors`", ""]
+        totals.append(f"{1e3 / whole:.1f} million useful tasks per second on one core; overhead is {1 - alone / whole:.1%} of their time.")
+    return [*page, "", *totals, "", "`cargo bench -p pellucid-iterate --bench floors`", ""]
 
 
 def main() -> None:
     """Writes the page."""
     lines = newest()
-    page = ["# Iterative jobs beside others", "", "Made by `python -m bench.iterate.table`; how it is measured: `bench/iterate/run.py`.", ""]
+    page = ["# Iterative jobs compared with other systems", ""]
+    page += ["How fast is a pass over the data, compared with other libraries and with the memory bandwidth? Generated by"]
+    page += ["`python -m bench.iterate.table`; do not edit it. `bench/iterate/run.py` says how it is measured.", ""]
     if not lines:
-        page += ["Nothing has been measured yet. `make bench-iterate` does it, in parts that can be stopped and go on.", ""]
+        page += ["Nothing is measured yet. Run `make bench-iterate`, which you can interrupt and continue.", ""]
         PAGE.write_text("\n".join(page))
         return
-    page += [f"Machine: {machine}." for machine in sorted({line["machine"] for line in lines})]
-    page += [f"Freed memory: {', '.join(sorted({str(line['memory']) for line in lines}))} (`lab/memory.py`).", ""]
+    page += [f"- Machine: {machine}" for machine in sorted({line["machine"] for line in lines})]
+    page += [f"- Freed memory: {', '.join(sorted({str(line['memory']) for line in lines}))} (`lab/memory.py`)"]
+    page += ["- `turns` are the times before and after the peers. `÷ Pellucid f64` and `÷ memory limit` are ratios of times; the limit is the time"]
+    page += ["  to read the data once at the memory bandwidth that the same run measured. `check` is the loss, inertia or rank sum at the end.", ""]
     page += targets.section(lines, limit_s)
     for application in TITLES:
         found = [line for line in lines if line["case"].get("application") == application and "turn" in line["case"]]
