@@ -1,4 +1,4 @@
-"""What the storage matrix's pages rest on: agreement of rankings, intervals, the page itself."""
+"""Tests of the storage matrix: agreement of rankings, intervals, kept files, and the page."""
 
 import json
 import math
@@ -13,31 +13,31 @@ from bench.storage.rig import Place
 
 
 def apart(*seconds: float) -> list[tuple[float, float]]:
-    """Intervals that touch nobody's."""
+    """Returns disjoint intervals."""
     return [(s - 0.1, s + 0.1) for s in seconds]
 
 
-def test_tau_is_one_where_paths_and_times_agree_and_minus_one_where_they_are_opposite():
+def test_tau_is_one_for_equal_orders_and_minus_one_for_opposite_ones():
     links = {"a": 0, "b": 2, "c": 4}
     assert agreement.tau_b(links, dict(zip("abc", apart(1, 2, 3), strict=True))) == 1.0
     assert agreement.tau_b(links, dict(zip("abc", apart(3, 2, 1), strict=True))) == -1.0
 
 
-def test_tau_counts_ties_on_both_sides_as_scipy_does():
+def test_tau_treats_ties_as_scipy_does():
     from scipy.stats import kendalltau
 
     numbers = random.Random(7)
     for _ in range(200):
         n = numbers.randint(2, 7)
         links = {str(i): numbers.randint(0, 3) for i in range(n)}
-        # Equal times are the same interval, others do not touch: then ties are transitive, as scipy's are.
+        # Equal times share an interval and different ones are disjoint, so ties are transitive as in scipy.
         values = {str(i): numbers.randint(1, 4) for i in range(n)}
         ours = agreement.tau_b(links, {name: (v, v) for name, v in values.items()})
         theirs = kendalltau([links[k] for k in links], [values[k] for k in links]).statistic
         assert (ours is None and theirs != theirs) or ours == pytest.approx(theirs), (links, values)
 
 
-def test_overlapping_intervals_are_tied_and_what_is_against_the_path_is_named():
+def test_overlapping_intervals_are_tied_and_outliers_are_named():
     links = {"GC": 0, "NC": 2, "GC-V": 2}
     times = {"GC": (1.0, 1.2), "NC": (1.5, 1.7), "GC-V": (1.1, 1.3)}
     assert agreement.order_of_times(times["GC"], times["GC-V"]) == 0
@@ -45,7 +45,7 @@ def test_overlapping_intervals_are_tied_and_what_is_against_the_path_is_named():
     assert agreement.tau_b(links, times) == pytest.approx(1 / 2)
 
 
-def test_every_workload_has_a_command_and_something_to_ask_spark():
+def test_every_workload_has_a_command_and_a_spark_request():
     files = ["text/part-0.csv", "points/part-0.parquet", *(f"{name}/part-0.parquet" for name in data.TABLES)]
     place = Place("S3", "s3://b", "s3a://b", files=files)
     for workload in workloads.WORKLOADS:
@@ -60,7 +60,7 @@ def line(case: dict, build: str = "x", **found) -> str:
     return json.dumps(common | {"case": case} | found)
 
 
-def test_an_engine_s_workload_is_of_the_newest_build_that_measured_it(tmp_path, monkeypatch):
+def test_lines_are_of_the_newest_build_per_engine_and_workload(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "FOLDER", tmp_path)
 
     def run_of(engine, workload, number=0):
@@ -74,7 +74,7 @@ def test_an_engine_s_workload_is_of_the_newest_build_that_measured_it(tmp_path, 
     assert [one["case"] for one in table.lines()] == [sparks, {"tasks": sparks}, words, later, {"probe": "NC"}]
 
 
-def test_the_page_says_what_was_measured_and_what_was_not(tmp_path, monkeypatch):
+def test_page_shows_measured_compositions_only(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "FOLDER", tmp_path)
     assert "Nothing is measured" in table.page()
     use = {key: [0.1, 0.2, 0.3, 0.4, 0.5] for key in ("compute_cores", "data_cores", "disk_mb_s", "link_mb_s")}
@@ -92,20 +92,20 @@ def test_the_page_says_what_was_measured_and_what_was_not(tmp_path, monkeypatch)
     page = table.page()
     assert "- **NC**: HDFS, one replica, behind a link." in page and "**MINIO**" not in page, page
     assert "| NC | 2 | 2.02 | 2.00 to 2.04 | 5 |" in page, page
-    # NC and S3 are equally far by path, and one is slower.
-    assert "τ-b 0.82" in page and "S3 is slower than NC: nothing is found" in page and "S3 0, 0.3; NC 0, 0.3" in page, page
+    # NC and S3 have paths of the same length, and S3 is slower.
+    assert "τ-b 0.82" in page and "S3 is slower than NC: no cause found" in page and "S3 0, 0.3; NC 0, 0.3" in page, page
     assert "| S3 | 576 | 30.0 | 21.0 | 9.0 ± 0.0 | 9.0 (0%) | met | 8.0 to 10.0: inside |" in page, page
 
 
 @pytest.mark.parametrize(
     ("predicted_s", "verdict"), [(8.6, "met"), (11.4, "met"), (12.5, "not resolved"), (8.0, "not resolved"), (13.0, "not met"), (7.5, "not met")]
 )
-def test_a_goal_is_resolved_as_far_as_what_was_saved_is(predicted_s, verdict):
+def test_goal_is_not_resolved_within_the_interval_of_the_saving(predicted_s, verdict):
     assert table.verdict(predicted_s * 1e3, saved_s=10.0, half_s=1.0) == verdict
     assert table.verdict(None, 10.0, 1.0) == "not seen"
 
 
-def test_a_finding_explains_what_it_bears_on_and_nothing_else():
+def test_findings_explain_only_their_direction_of_io():
     def found(*titles: str) -> list[dict]:
         return [{"title": title} for title in titles]
 
@@ -121,9 +121,9 @@ def test_a_finding_explains_what_it_bears_on_and_nothing_else():
     assert causes.reasons(every, [], "read", "Spark") == titles(read, proxy)
     assert causes.reasons(every, [], "write", "Spark") == titles(written, renamed, proxy)
     assert causes.reasons(every, memory, "write", "Pellucid") == titles(written, proxy)
-    assert causes.reasons(written, memory, "read", "Pellucid") == f"there {titles(memory)}"
+    assert causes.reasons(written, memory, "read", "Pellucid") == f"for the faster, {titles(memory)}"
     assert causes.reasons(memory, written, "read", "Pellucid") == ""
-    # What the faster one has just as well explains nothing.
+    # A finding that the faster one shares explains nothing.
     assert causes.reasons(every, [*written, *proxy], "write", "Spark") == titles(renamed)
     slow, slower = ([{"title": "output waits for its uploads", "saves_ms": ms}] for ms in (100.0, 900.0))
     assert causes.reasons(slower, slow, "write", "Spark") == "output waits for its uploads"
@@ -131,12 +131,12 @@ def test_a_finding_explains_what_it_bears_on_and_nothing_else():
     assert causes.reasons([slower[0] | {"saves_ms": 110.0}], slow, "write", "Spark") == ""
 
 
-def test_findings_of_several_queries_are_one_with_their_numbers():
+def test_findings_of_several_queries_are_merged():
     each = [{"title": title, "query": query} for title, query in (("a", 1), ("b", 2), ("a", 3))]
     assert causes.titled([*each, {"title": "c"}]) == ["a (in query 1, 3 of 5)", "b (in query 2 of 5)", "c"]
 
 
-def test_what_was_examined_is_told_by_condition(tmp_path, monkeypatch):
+def test_examined_runs_are_shown_by_condition(tmp_path, monkeypatch):
     assert table.examined([]) == []
     lines = []
     for number in range(5):
@@ -148,17 +148,17 @@ def test_what_was_examined_is_told_by_condition(tmp_path, monkeypatch):
     assert "| GC-V | as it is | 1.42 (1.40 to 1.44) | 90 | 0.70 | 5 |\n| GC-V | a core each | 1.22 (1.20 to 1.24) | 90 | 0.60 | 5 |" in page, page
 
 
-def test_kept_traces_are_diagnosed_by_the_build_that_makes_the_page(monkeypatch):
+def test_kept_traces_are_diagnosed_when_the_page_is_made(monkeypatch):
     monkeypatch.setattr(causes, "diagnosed", lambda log, report: [{"title": log.name, "report": report}])
     kept = {("word count", "NC"): ["w.trace"], ("TPC-DS", "NC"): ["0.trace", "1.trace"], ("word count", "GC"): ["g.trace"]}
     found = causes.traced_findings(kept, {"NC": {"a": 1}})
     assert found["word count", "NC"] == [{"title": "w.trace", "report": {"a": 1}, "query": None}]
     assert [(f["title"], f["query"]) for f in found["TPC-DS", "NC"]] == [("0.trace", 1), ("1.trace", 2)]
-    # One that was not probed so is diagnosed without.
+    # A composition without such a probe is diagnosed without one.
     assert [f["report"] for f in found["word count", "GC"]] == [None]
 
 
-def test_of_all_repeats_the_median_s_files_stay_and_of_fewer_each_run_s(tmp_path, monkeypatch):
+def test_only_the_median_run_keeps_its_files_once_all_repeats_exist(tmp_path, monkeypatch):
     def run_of(number: int, seconds: float, engine: str, name: str, **more) -> dict:
         return {"case": {"round": number, "workload": "word count", "composition": name, "engine": engine}, "s": seconds, **more}
 
@@ -166,7 +166,7 @@ def test_of_all_repeats_the_median_s_files_stay_and_of_fewer_each_run_s(tmp_path
     sparks = [run_of(number, seconds, "Spark", "NC") for number, seconds in enumerate((5.0, 4.0, 6.0))]
     tasks = [{"case": {"tasks": run["case"]}, "files": [f"spark-{n}"], "task_s": []} for n, run in enumerate(sparks)]
     fewer = [run_of(number, 1.0, "Pellucid", "S3", files=[f"fewer-{number}"]) for number in range(2)]
-    # One whose session was lost has none; it is the median all the same.
+    # A run whose session was lost has no files, but can still be the median.
     lost = [run_of(number, seconds, "Spark", "S3") for number, seconds in enumerate((1.0, 2.0, 3.0))]
     found = [*ours, *sparks, *tasks, *fewer, *lost]
     assert table.kept(found, "Pellucid") == {("word count", "NC"): ["ours-2"], ("word count", "S3"): ["fewer-1"]}
@@ -183,7 +183,7 @@ def test_of_all_repeats_the_median_s_files_stay_and_of_fewer_each_run_s(tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(others)
 
 
-def test_what_median_runs_moved_is_told_by_engine():
+def test_totals_of_median_runs_are_shown_by_engine():
     def run_of(engine: str, seconds: float, disk_mb: float) -> dict:
         use = {"disk_mb": disk_mb, "link_mb": 142.4, "data_core_s": 1.11}
         return {"case": {"round": 0, "workload": "word count", "composition": "GC-VB", "engine": engine}, "s": seconds, "use": use}
@@ -192,7 +192,7 @@ def test_what_median_runs_moved_is_told_by_engine():
     assert "| word count | Pellucid | GC-VB | 1.50 | 141 | 142 | 1.11 |\n| word count | Spark | GC-VB | 2.00 | 9 | 142 | 1.11 |" in page, page
 
 
-def test_predictions_are_held_against_the_jobs_own_times(tmp_path, monkeypatch):
+def test_predictions_are_compared_with_the_jobs_own_times(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "FOLDER", tmp_path)
     assert table.predicted() == []
     first = {"median": 1.0, "p99": 1.0}
@@ -208,11 +208,11 @@ def test_predictions_are_held_against_the_jobs_own_times(tmp_path, monkeypatch):
         written.append(line(case, job_s=9.0, publish_s=1.5, others_cores=0.0, hardware="h"))
     (tmp_path / "storage-predicted.jsonl").write_text("\n".join(written) + "\n")
     (row,) = (part for part in table.predicted() if part.startswith("| DFSIO"))
-    # By the kept trace 384 MB are written, at 52 MB/s by this probe: 7.3 s, and then their completion.
+    # The kept trace writes 384 MB; at this probe's 52 MB/s that takes 7.3 s, before the completion.
     assert row.startswith("| DFSIO | S3 | 9.00 (9.00 to 9.00) | ") and row.endswith(" % | inside | 1.50 | 1.47 |"), row
 
 
-def test_a_log_says_where_its_time_went(tmp_path):
+def test_log_is_split_into_jobs_driver_commits_and_tasks(tmp_path):
     def task(run_ms: int, commit_ms: str) -> dict:
         updates = [{"Name": "task commit time", "Update": commit_ms}, {"Name": "duration", "Update": "9"}]
         return {"Event": "SparkListenerTaskEnd", "Task Info": {"Accumulables": updates}, "Task Metrics": {"Executor Run Time": run_ms}}
@@ -223,24 +223,24 @@ def test_a_log_says_where_its_time_went(tmp_path):
     log = tmp_path / "log"
     log.write_text("".join(json.dumps(event) + "\n" for event in [*events, {"Event": sql, "time": 3500}]))
     found = table.parts(log)
-    expected = {"jobs": 2.0, "the driver after them": 0.5, "commits of tasks": 0.4, "tasks beside their commits": 0.9}
+    expected = {"jobs": 2.0, "driver after the jobs": 0.5, "task commits": 0.4, "tasks without commits": 0.9}
     assert found == pytest.approx(expected)
     [said] = table.requests(log, {"commit": {"request_ms": 4.0}})
-    assert "took 200 ms in the mean" in said and "22.2 ms, the probe's 4.0 ms" in said
+    assert "took 200 ms on average" in said and "22.2 ms, against 4.0 ms in the probe" in said
     assert table.requests(log, {"commit": {}}) == table.requests(tmp_path / "none", {"commit": {"request_ms": 4.0}}) == []
 
 
-def test_what_spark_cannot_write_to_is_not_asked_for():
+def test_spark_does_not_write_to_stores_that_refuse_it():
     assert not run.runs("DFSIO", "S3", "Spark")
     assert run.runs("DFSIO", "S3", "Pellucid") and run.runs("word count", "S3", "Spark") and run.runs("DFSIO", "SWI", "Spark")
 
 
-def test_compositions_are_ranked_by_their_files_and_the_doubly_replicated_one_is_found():
+def test_compositions_are_ranked_and_double_replication_is_found():
     links = table.ranks()
     assert {name: links["read"][name] for name in rig.ALL} == dict.fromkeys(rig.ALL, 2) | {"GC": 0, "SWI": 4}
     volumes = {name: links["write"][name] for name in ("GC", *rig.VOLUMES)}
     assert volumes == {"GC": 0, "GC-V": 2, "GC-VS": 4, "GC-VB": 10}
-    # Here copies stand on one machine: no link lies between them.
+    # On this machine no link lies between copies.
     here = table.ranks(as_placed=True)
     assert here["write"] == links["write"] | {"GC-VS": 2, "GC-VB": 4} and here["read"] == links["read"]
     report = {"format": "pellucid.probe/1", "url": "file:///v", "read": [], "commit": dict.fromkeys(("rename_ms", "multipart_ms"))}
@@ -250,7 +250,7 @@ def test_compositions_are_ranked_by_their_files_and_the_doubly_replicated_one_is
     assert titles == {"GC-V": [], "GC-VS": [], "GC-VB": ["GC-VB: both layers replicate"]}
 
 
-def test_what_is_told_to_stop_ends_with_a_word(capsys, monkeypatch, tmp_path):
+def test_interrupted_run_says_how_to_continue(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(results, "FOLDER", tmp_path)
 
     def stopped(*_) -> None:
@@ -260,7 +260,7 @@ def test_what_is_told_to_stop_ends_with_a_word(capsys, monkeypatch, tmp_path):
     assert "goes on from here" in capsys.readouterr().err
 
 
-def test_a_sessions_log_gives_its_runs_their_tasks_and_is_kept_without_this_machine(tmp_path):
+def test_session_log_is_split_by_run_and_kept_without_machine_details(tmp_path):
     def ended(launched: int, took: int) -> dict:
         return {"Event": "SparkListenerTaskEnd", "Task Info": {"Launch Time": launched, "Finish Time": launched + took}}
 
@@ -276,7 +276,7 @@ def test_a_sessions_log_gives_its_runs_their_tasks_and_is_kept_without_this_mach
     assert rest == events[1:]
 
 
-def test_a_log_s_parts_have_what_began_within_them_and_what_is_of_no_job():
+def test_log_parts_have_their_jobs_and_all_events_without_a_job():
     def job(number: int, at: int, stages: list[int]) -> list[dict]:
         job = {"Event": "SparkListenerJobStart", "Job ID": number, "Submission Time": at, "Stage IDs": stages}
         query = {"Event": "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart", "executionId": number, "time": at}

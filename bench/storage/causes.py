@@ -1,4 +1,4 @@
-"""What `pellucid storage doctor` finds of each composition and in each kept trace and log, and which of it explains what was measured."""
+"""Findings of `pellucid storage doctor` on compositions, traces and logs, and the ones that explain measured times."""
 
 import json
 import tempfile
@@ -14,7 +14,7 @@ TRACES = results.FOLDER / "storage"
 # The suite of `bench.storage.examined`, and its conditions.
 EXAMINED = "storage-examined"
 CONDITIONS = ("as it is", "eight reads at once", "lines counted only", "a core each")
-# Words of findings' titles, by what they make slow.
+# Words in the titles of findings, by the direction of I/O that they slow down.
 RENAMED = "committed by rename"
 ALWAYS = ("near its link's rate", "throttles requests")
 BEARS_ON = {
@@ -30,26 +30,26 @@ BEARS_ON = {
     ),
     "write": (*ALWAYS, RENAMED, "both layers replicate", "writes leave the link idle", "written slower than", "waits for its uploads"),
 }
-# So many times as much is more, in one trace of each.
+# With one trace of each, a cost counts as larger from this ratio on.
 CLEARLY = 1.2
-# And of the one that says why something was fast.
+# The title of the finding that explains why a composition was fast.
 IN_MEMORY = "input was in memory"
 
 
 def reasons(slower: list[dict], faster: list[dict], way: str, engine: str) -> str:
-    """What was found that makes reads, or writes, slow, and more so than in what is faster; or that makes that fast.
+    """Returns the findings that slow down reads or writes more than in the faster composition, or that made that one fast.
 
-    Pellucid commits without renames. What both have explains something where it costs more, by what mending saves.
+    A finding of both compositions counts if it costs clearly more in the slower one. Pellucid commits without renames.
     """
     bears = [words for words in BEARS_ON[way] if engine != "Pellucid" or words != RENAMED]
     there_ms, here_ms = costs(faster), costs(slower)
     why = [f for f in slower if any(words in f["title"] for words in bears) and here_ms[f["title"]] > CLEARLY * there_ms.get(f["title"], -1.0)]
-    there = [f | {"title": f"there {f['title']}"} for f in faster if way == "read" and IN_MEMORY in f["title"]]
+    there = [f | {"title": f"for the faster, {f['title']}"} for f in faster if way == "read" and IN_MEMORY in f["title"]]
     return "; ".join(titled([*why, *there]))
 
 
 def costs(some: list[dict]) -> dict[str, float]:
-    """What mending each saves in all, in milliseconds; 0 where that is not predicted."""
+    """Returns the total saving of each finding in ms, or 0 where none is predicted."""
     saved: dict[str, float] = {}
     for finding in some:
         saved[finding["title"]] = saved.get(finding["title"], 0.0) + (finding.get("saves_ms") or 0.0)
@@ -57,17 +57,17 @@ def costs(some: list[dict]) -> dict[str, float]:
 
 
 def titled(some: list[dict]) -> list[str]:
-    """Titles, each once; with the queries that it was found in, where a workload has several."""
+    """Returns the distinct titles, with the queries of the findings where a workload has several."""
     queries: dict[str, list[int]] = {}
     for finding in some:
-        # A log names the store's scheme, a composition has none.
+        # A finding in a log names the store's scheme; one of a composition does not.
         title = finding["title"].replace("output to s3a:// is", "output is")
         queries.setdefault(title, []).extend([finding["query"]] if finding.get("query") else [])
     return [title + (f" (in query {', '.join(map(str, found))} of {len(TPCDS)})" if found else "") for title, found in queries.items()]
 
 
 def traced_findings(kept: dict[tuple[str, str], list[str]], reports: dict[str, dict]) -> dict[tuple[str, str], list[dict]]:
-    """What the doctor finds in kept traces and logs, by workload and composition, with probes that read what was there."""
+    """Returns the doctor's findings in kept traces and logs, with probes that read stored data."""
     by = {}
     for (workload, name), files in kept.items():
         each = [(n if len(files) > 1 else None, diagnosed(TRACES / file, reports.get(name))) for n, file in enumerate(files, 1)]
@@ -76,7 +76,7 @@ def traced_findings(kept: dict[tuple[str, str], list[str]], reports: dict[str, d
 
 
 def compositions(reports: dict[str, dict]) -> dict[str, list[dict]]:
-    """What the doctor finds on each composition with its probe."""
+    """Returns the doctor's findings on each composition with its probe."""
     named = {tomllib.loads(file.read_text())["name"]: file for file in COMPOSITIONS.glob("*.toml")}
     explained = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -89,7 +89,7 @@ def compositions(reports: dict[str, dict]) -> dict[str, list[dict]]:
 
 
 def diagnosed(log: Path, report: dict | None) -> list[dict]:
-    """What the doctor finds in a log that was kept."""
+    """Returns the doctor's findings in a kept log or trace, or none if the file does not exist."""
     if not log.exists():
         return []
     with tempfile.TemporaryDirectory() as folder:

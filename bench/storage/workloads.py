@@ -44,7 +44,7 @@ TPCDS = (
 
 # What S3A cannot do on a composition, and why. The matrix and the commits leave it out.
 NO_WRITES_BY_SPARK = {
-    "S3": "s3s-fs answers 500 where S3A asks for a folder as an object, which it does before each write",
+    "S3": "s3s-fs answers 500 when S3A requests a folder as an object, as it does before each write",
 }
 
 
