@@ -1,4 +1,4 @@
-"""The matrix, the rules by which a measurement counts, manifest and page: on recorded samples, nothing is run."""
+"""Tests of the backtest's matrix, validity rules, manifest and page, on recorded samples."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from bench.backtest import cases, judge, manifest, run, table
 from bench.backtest.cases import Config
 from bench.backtest.rig import QUERIES as TEXTS
 
-# A sort at 100 MB/s, as it was measured once.
+# Measured times of a sort at 100 MB/s.
 STEADY = [4012.1, 4025.7, 3998.4, 4031.0, 4007.9]
 RESTLESS = [4012.1, 4525.7, 3998.4, 4431.0, 4007.9]
 
@@ -19,7 +19,7 @@ def runs(ms, **more):
 
 
 def line(name="sort-10 2c-1x100mb to 2c-1x50mb", void=None, **more):
-    """A case as `run` appends it."""
+    """Returns a case as `run` appends it."""
     query, _, rest = name.partition(" ")
     base, target = rest.split(" to ")
     found = {
@@ -47,7 +47,7 @@ def line(name="sort-10 2c-1x100mb to 2c-1x50mb", void=None, **more):
     return found | more
 
 
-def test_the_matrix_has_what_the_issue_asks_for():
+def test_matrix_covers_the_goals_and_the_papers_figures():
     matrix = cases.full()
     names = [case.name for case in matrix]
     assert len(set(names)) == len(names) >= table.CASES
@@ -63,12 +63,12 @@ def test_the_matrix_has_what_the_issue_asks_for():
         assert (TEXTS / f"{query.path}.sql").exists() and query.data in cases.DATA
 
 
-def test_a_group_is_short_enough_for_a_chunk_of_time():
+def test_groups_take_less_than_five_minutes():
     for _, _, several in cases.groups(cases.full()):
         assert run.expected_s(several, []) < 300
 
 
-def test_the_setting_follows_from_the_difference():
+def test_settings_follow_from_the_configurations():
     base = Config(2, 100)
     assert cases.settings(base, Config(1, 100)) == {"cores": "1"}
     assert cases.settings(base, Config(1.5, 50)) == {"cores": "1.5", "disk.rate": "50MB/s"}
@@ -77,7 +77,7 @@ def test_the_setting_follows_from_the_difference():
     assert cases.settings(base, Config(2, 100, input="cached")) == {"no": "disk"}
     linked = Config(2, link_mbit=100)
     assert cases.settings(linked, Config(2, link_mbit=500)) == {"store.rate": "500Mbit/s"}
-    # a trace counts threads, and a thread under a quota is less than a core
+    # A trace counts threads, and a thread under a quota is less than a core.
     assert cases.settings(Config(0.5, 50), Config(2, 200, input="memory")) == {"cores": "x4", "input": "memory"}
     with pytest.raises(ValueError, match="nothing differs"):
         cases.settings(base, base)
@@ -85,7 +85,7 @@ def test_the_setting_follows_from_the_difference():
         cases.settings(base, linked)
 
 
-def test_the_median_lies_where_the_ranks_say():
+def test_interval_of_the_median_follows_from_ranks():
     assert judge.median_interval(STEADY) == (3998.4, 4031.0)
     assert judge.median_interval(list(range(1, 12))) == (3, 9)
     assert judge.uncertainty(STEADY) == pytest.approx((4031.0 - 3998.4) / 2 / 4012.1)
@@ -93,8 +93,8 @@ def test_the_median_lies_where_the_ranks_say():
         judge.median_interval(STEADY[:4])
 
 
-def test_ranks_hold_the_median_in_nine_of_ten():
-    """The table of ranks against the binomial distribution itself."""
+def test_ranks_cover_the_median_at_90_percent():
+    """Checks the table of ranks against the binomial distribution."""
     from math import comb
 
     for count, rank in judge.RANKS.items():
@@ -116,12 +116,12 @@ def test_ranks_hold_the_median_in_nine_of_ten():
         (runs(STEADY, server_cores=0.11), "server took 0.11"),
     ],
 )
-def test_what_voids_a_configuration(of, reason):
+def test_configuration_is_void_with_a_reason(of, reason):
     why = judge.void(of)
     assert (why is None) if reason is None else (reason in why)
 
 
-def test_a_busy_run_is_repeated_and_does_not_count():
+def test_disturbed_run_is_repeated_and_not_counted():
     disturbed = runs(STEADY[:4]) + runs([9000.0], canary=0.5)
     assert not judge.enough(disturbed)
     assert judge.enough(disturbed + runs(STEADY[4:]))
@@ -137,13 +137,13 @@ def test_short_runs_are_repeated_more_often():
     assert not judge.ended(short) and judge.ended(short + short)
 
 
-def test_balance_is_between_the_two_largest():
+def test_balance_compares_the_two_largest_ideal_times():
     assert judge.balanced({"cpu": 100, "disk": 81, "network": None})
     assert not judge.balanced({"cpu": 100, "disk": 79, "network": None})
     assert not judge.balanced({"cpu": 100, "disk": None, "network": None})
 
 
-def test_what_was_void_is_missing_and_what_counts_stays():
+def test_void_cases_are_missing_and_valid_ones_are_kept():
     matrix = cases.full()[:2]
     void, good = line(matrix[0].name, void="busy"), line(matrix[0].name)
     assert run.missing(matrix, [void]) == matrix
@@ -153,14 +153,14 @@ def test_what_was_void_is_missing_and_what_counts_stays():
     assert manifest.newest([void, good]) == [good]
 
 
-def test_the_estimate_learns_from_what_was_measured():
+def test_estimated_time_uses_measured_times():
     case = next(case for case in cases.full() if case.query.name == "sort-10")
     slow = line(case.name)
     slow["baseline_ms"] = [60_000.0] * 5
     assert run.expected_s([case], [slow]) > run.expected_s([case], []) + 200
 
 
-def test_the_manifest_names_traces_of_what_counts():
+def test_manifest_names_traces_of_valid_cases():
     document = manifest.document([line(), line("bdb-4 1c-2x100mb to 1c-1x100mb", void="busy")])
     assert document["format"] == "pellucid.manifest/1"
     (good,) = document["cases"]
@@ -170,7 +170,7 @@ def test_the_manifest_names_traces_of_what_counts():
     json.dumps(document)
 
 
-def test_the_page_counts_and_does_not_round_in_favour(monkeypatch, tmp_path):
+def test_page_counts_cases_and_judges_unrounded_values(monkeypatch, tmp_path):
     monkeypatch.setattr(table, "same_work_ns", lambda paths: [93 if path.name.startswith("target") else 100 for path in paths])
     name = line()["case"]["name"]
     predicted = {"name": name, "measured_ms": 8024.0, "predicted_ms": 8634.0, "low_ms": 8100.0, "high_ms": 9000.0, "error": 0.076}

@@ -1,4 +1,4 @@
-"""One disk or two on stock Spark: which runs there are, the two models, the page. No Spark runs here."""
+"""Tests of one disk against two on stock Spark: runs, models and page. No Spark runs here."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from bench import results
 from bench.onetwo import cases, models, run, table
 
 
-def test_what_is_compared_takes_turns():
+def test_disks_and_settings_take_turns():
     wanted = cases.cases(1 << 20, 2)
     sort = [(case.disks, case.setting) for case in wanted if case.job == "sort"]
     assert sort[:4] == [(1, "stock"), (1, "measure"), (2, "stock"), (2, "measure")] == sort[4:]
@@ -14,7 +14,7 @@ def test_what_is_compared_takes_turns():
     assert [case.repeat for case in wanted] == sorted(case.repeat for case in wanted)
 
 
-def test_use_is_read_between_two_looks():
+def test_use_is_interpolated_between_samples():
     looks = [(10.0, [1.0, 0.0, 100.0]), (12.0, [3.0, 50.0, 100.0]), (14.0, [4.0, 50.0, 500.0])]
     assert models.between(looks, 11.0) == [2.0, 25.0, 100.0]
     assert models.between(looks, 9.0) == looks[0][1] and models.between(looks, 15.0) == looks[-1][1]
@@ -33,7 +33,7 @@ def test_the_bottleneck_of_each_stage_decides():
 
 
 def line(job: str, disk: str, setting: str, repeat: int, s: float, build: str = "b") -> dict:
-    """A run of one stage that reads 100 MB."""
+    """Returns a run of one stage that reads 100 MB."""
     count = int(disk.partition("x")[2] or 1)
     stage = {"s": s, "core_s": 1.0, "disk_bytes": [100e6 / count] * count}
     drive = {"busy_ns": s * 5e8, "read_bytes": 100e6 / count, "write_bytes": 0}
@@ -46,21 +46,21 @@ def line(job: str, disk: str, setting: str, repeat: int, s: float, build: str = 
 
 @pytest.fixture
 def lines() -> list[dict]:
-    """Two repeats of everything of one job: 10 s on one disk, 6 on two."""
+    """Returns two repeats of every setting of one job: 10 s on one disk, 6 s on two."""
     return [line("scan", disk, setting, repeat, s) for repeat in range(2) for disk, s in (("H150R", 10.0), ("H150Rx2", 6.0)) for setting in cases.SETTINGS]
 
 
-def test_the_manifest_asks_both_logs_for_what_stock_spark_took(lines):
+def test_manifest_predicts_stock_times_from_both_logs(lines):
     found = table.manifest(table.newest(lines))["cases"]
     assert [case["name"] for case in found] == ["scan, 1 to 2, stock", "scan, 1 to 2, measure", "scan, 2 to 1, stock", "scan, 2 to 1, measure"]
     assert found[1]["baseline"] == ["scan-H150R-measure-0", "scan-H150R-measure-1"]
     assert found[1]["measured"] == ["scan-H150Rx2-stock-0", "scan-H150Rx2-stock-1"]
     assert [case["set"]["disk.rate"] for case in found] == ["x2", "x2", "x0.5", "x0.5"]
-    # Without one of the four nothing is asked.
+    # Without one of the four, the manifest is empty.
     assert not table.manifest(table.newest([one for one in lines if one["case"]["setting"] == "stock"]))["cases"]
 
 
-def test_the_page_says_how_far_off_each_model_is(lines):
+def test_page_shows_the_error_of_each_model(lines):
     said = [("1 to 2, stock", 10e3, 5e3, 6e3), ("1 to 2, measure", 10.1e3, 6.6e3, 6e3), ("2 to 1, stock", 6e3, 12e3, 10e3), ("2 to 1, measure", 6e3, 9e3, 10e3)]
     document = {
         "cases": [
@@ -76,19 +76,19 @@ def test_the_page_says_how_far_off_each_model_is(lines):
     assert "| scan | 1 → 2 | 10.0 (± 2%) | 6.0 (± 5%) | 10.0 (+67%) | 5.0 (-17%) | 5.0 (-17%) | 5.0 (-17%; 4.0 to 6.0) | 6.6 (+10%; 5.6 to 7.6) |" in page
     assert "| scan | 2 → 1 | 6.0 (± 2%) | 10.0 (± 5%) | 6.0 (-40%) | 12.0 (+20%) | 12.0 (+20%) | 12.0 (+20%; 11.0 to 13.0) | 9.0 (-10%; 8.0 to 10.0) |" in page
     assert "| median error |  |  |  | 53% | 18% | 18% | 18% | 10% |" in page
-    assert "stock log: what was measured is in 1 of 2 of" in page and "plugin's trace: what was measured is in 2 of 2 of" in page
+    assert "stock log: 1 of 2 of its 90 % intervals" in page and "plugin's trace: 2 of 2 of its 90 % intervals" in page
     assert "(job, disks): scan, 1: 1.010; scan, 2: 1.000" in page
-    assert "In 4 of 8 runs other processes" in page and "2 at the least of 5" in page
+    assert "In 4 of 8 runs other processes" in page and "at least 2 of 5" in page
     assert "| scan | 2 | 0 | 6.0 | 1.0 | 0.5 | 50 + 50 | 1.0 | 3.0 | 17 |" in page
     assert "Nothing is measured yet." in table.page([], None)
 
 
-def test_a_newer_build_starts_anew(lines):
+def test_newer_build_replaces_older_lines(lines):
     runs = table.newest([*lines, line("scan", "H150R", "measure", 1, 9.0, build="c")])
     assert [one["build"] for one in runs["scan", 1, "measure"]] == ["c"] and len(runs["scan", 1, "stock"]) == 2
 
 
-def test_a_run_counts_while_its_log_is_there(tmp_path, monkeypatch):
+def test_run_is_missing_without_its_log(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "LOGS", tmp_path)
     monkeypatch.setattr(run, "version", lambda: "b")
     first, second = cases.cases(1, 1)[:2]
@@ -100,7 +100,7 @@ def test_a_run_counts_while_its_log_is_there(tmp_path, monkeypatch):
     assert run.missing([first, second]) == [first, second]
 
 
-def test_only_one_of_the_settings_has_the_plugin(tmp_path):
+def test_only_measure_runs_have_the_plugin(tmp_path):
     class OneDisk:
         def folders(self, case):
             return [tmp_path / str(number) for number in range(case.disks)]

@@ -1,4 +1,4 @@
-"""What is measured of Spark event logs: the runs that are missing, the manifest, the page. No Spark runs here."""
+"""Tests of the benchmark of Spark event logs: missing runs, manifest and page. No Spark runs here."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from bench.spark import cases, run, table
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
-    """A folder of logs, and a function that adds the line of a run with its log."""
+    """Returns a function that writes a run's log into a temporary folder, and returns its line."""
     monkeypatch.setattr(run, "LOGS", tmp_path)
     monkeypatch.setattr(table, "LOGS", tmp_path)
 
@@ -21,7 +21,7 @@ def kept(tmp_path, monkeypatch):
     return line
 
 
-def test_each_way_is_run_in_each_round_and_another_one_is_first():
+def test_every_configuration_runs_in_each_round_and_the_first_one_rotates():
     runs = run.wanted({"pairs"}, "4.3.0")
     names = {way.name for way in cases.ways()}
     for turn in range(cases.ROUNDS):
@@ -31,7 +31,7 @@ def test_each_way_is_run_in_each_round_and_another_one_is_first():
     assert {case.settings["disk.rate"] for case in cases.pairs() if "disk.rate" in case.settings} == {"x2", "x0.5"}
 
 
-def test_a_run_counts_if_nobody_else_computed_and_its_log_is_there(kept):
+def test_run_is_missing_if_it_was_disturbed_or_has_no_log(kept):
     first, second, third = run.wanted({"pairs"}, "4.3.0")[:3]
     lines = [kept(first), kept(second, canary=0.5), kept(third)]
     (run.LOGS / lines[2]["log"]).unlink()
@@ -40,7 +40,7 @@ def test_a_run_counts_if_nobody_else_computed_and_its_log_is_there(kept):
     assert run.expected_s(first, lines) == 12.0 and run.expected_s({"way": "another"}, lines) == cases.RUN_S
 
 
-def test_the_manifest_has_what_was_measured_of_both_ways(kept):
+def test_manifest_has_pairs_measured_in_both_configurations(kept):
     case = cases.pairs()[0]
     lines = [kept({"suite": "pairs", "way": case.base.name, "spark": "4.3.0", "round": 0})]
     assert table.manifest(table.newest(lines))["cases"] == []
@@ -53,7 +53,7 @@ def test_the_manifest_has_what_was_measured_of_both_ways(kept):
 
 
 @pytest.mark.parametrize(("predicted", "verdict"), [(1100.0, "not decided"), (1300.0, "not met")])
-def test_the_goal_is_each_within_its_interval_and_fifteen_percent(kept, predicted, verdict):
+def test_goal_needs_every_pair_inside_its_interval_and_within_15_percent(kept, predicted, verdict):
     case = cases.pairs()[0]
     lines = [kept({"suite": "pairs", "way": way.name, "spark": "4.3.0", "round": 0}) for way in (case.base, case.target)]
     one = {"name": case.name, "set": case.settings, "baseline_ms": 2000.0, "predicted_ms": predicted, "measured_ms": 1000.0}
@@ -74,6 +74,6 @@ def test_the_goal_is_each_within_its_interval_and_fifteen_percent(kept, predicte
         ("disk input", ["gc", "disk input"], False),
     ],
 )
-def test_the_first_cause_is_compared_with_the_known_one(expected, causes, right):
+def test_first_cause_is_compared_with_the_known_one(expected, causes, right):
     document = {"causes": [{"cause": cause, "at_most": cause == "disk input"} for cause in causes]}
     assert table.first_cause(document, expected)[1] == right

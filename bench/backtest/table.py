@@ -1,8 +1,8 @@
 """Makes `bench/BACKTEST.md` from the measured cases and their predictions: `python -m bench.backtest.table`.
 
-The measured part is `bench/results/backtest.jsonl`; predictions are what `pellucid backtest`
-says of the manifest beside the traces. Nothing is rounded in favour of a goal: a goal counts as
-met only when all that it asks for was measured.
+Measurements come from `bench/results/backtest.jsonl`; predictions are the answer of
+`pellucid backtest` to the manifest next to the traces. Goals are judged by unrounded values, and
+are met only if everything that they cover was measured.
 """
 
 import json
@@ -17,53 +17,53 @@ from tests import binary, traces
 
 SUITE = "backtest"
 PAGE = binary.ROOT / "bench" / "BACKTEST.md"
-# The issue's goals.
+# Goals: the breadth of the matrix, then the accuracy of the predictions.
 CASES, QUERIES, KERNEL, CHANGING, MOVING, BALANCED = 60, 10, 30, 40, 15, 15
 CHANGE = 1.3
 MEDIAN, WORST, COVERAGE, HALF_WIDTH = 0.02, 0.07, 0.9, 0.05
 
 
 def median(line: dict, end: str) -> float:
-    """Of the repeats of the baseline or the target."""
+    """Returns the median of the repeats of the baseline or the target."""
     return statistics.median(line[f"{end}_ms"])
 
 
 def change(line: dict) -> float:
-    """By how much the target differs, whichever way; at least 1."""
+    """Returns the ratio of target and baseline, the larger over the smaller."""
     ratio = median(line, "target") / median(line, "baseline")
     return max(ratio, 1 / ratio)
 
 
 def moved(line: dict) -> bool:
-    """Whether another kind of resource limits the target."""
+    """Returns whether another kind of resource limits the target."""
     return line["baseline_bottleneck"] != line["target_bottleneck"]
 
 
 def balanced(line: dict) -> bool:
-    """Whether two ideal times are close at either end."""
+    """Returns whether two ideal times are close, in the baseline or the target."""
     return any(judge.balanced(line[f"{end}_ideal_ms"] or {}) for end in ("baseline", "target"))
 
 
 def goal(what: str, measured, limit: str, met: bool | None) -> str:
-    """A row of the table of goals."""
+    """Formats a row of the table of goals."""
     return row(what, measured, limit, {True: "met", False: "not met", None: "not decided: cases are missing"}[met])
 
 
 def breadth(lines: list[dict]) -> list[tuple[str, int, int]]:
-    """What the issue asks of the matrix itself: what, how many there are, how many at least."""
+    """Returns the goals for the matrix itself: description, count and minimum."""
     kernel = [line for line in lines if line["emulation"] == "kernel"]
     return [
         ("cases", len(lines), CASES),
         ("different queries", len({line["query"] for line in lines}), QUERIES),
-        ("cases on kernel-throttled disks, links, quota or pinned cores", len(kernel), KERNEL),
-        (f"cases that change the time by over {CHANGE} times", sum(change(line) > CHANGE for line in lines), CHANGING),
+        ("cases on hardware limited by the kernel (disk, link, quota, cores)", len(kernel), KERNEL),
+        (f"cases that change the time more than {CHANGE} times", sum(change(line) > CHANGE for line in lines), CHANGING),
         ("cases that move the bottleneck", sum(map(moved, lines)), MOVING),
-        ("cases with two ideal times within 20 % of each other, before or after the change", sum(map(balanced, lines)), BALANCED),
+        ("cases with two ideal times within 20 %, before or after", sum(map(balanced, lines)), BALANCED),
     ]
 
 
 def accuracy(scored: list[dict], broad: bool) -> list[str]:
-    """What the issue asks of the predictions; decided as met only where the matrix is broad enough."""
+    """Returns the goals for the predictions; they are met only if the matrix is broad enough."""
     if not scored:
         return [goal("error of the predictions", "–", f"median {MEDIAN:.0%}, worst {WORST:.0%}", None)]
     errors = [case["error"] for case in scored]
@@ -78,14 +78,14 @@ def accuracy(scored: list[dict], broad: bool) -> list[str]:
     rows = []
     for what, got, limit, bound, sign in found:
         good = sign * got >= sign * bound
-        # A worst case stays, whatever is still to come.
+        # Further cases cannot improve the worst error.
         final = broad or (what.startswith("worst") and not good)
         rows.append(goal(what, f"{got:.1%}", limit, good if final else None))
     return rows
 
 
 def case_row(line: dict, predicted: dict | None) -> str:
-    """A case of the table."""
+    """Formats a case of the table."""
     spread = max(judge.uncertainty(line[f"{end}_ms"]) for end in ("baseline", "target"))
     found = [f"{median(line, 'baseline'):.0f}", f"{median(line, 'target'):.0f}"]
     found += ["–"] * 3 if predicted is None else [
@@ -100,7 +100,7 @@ def case_row(line: dict, predicted: dict | None) -> str:
 
 
 def sections(lines: list[dict], predictions: dict[str, dict]) -> list[str]:
-    """A table for each experiment, engine-paced cases apart."""
+    """Returns a table for each experiment, with engine-paced cases in tables of their own."""
     out = []
     kinds = dict.fromkeys((line["emulation"], line["why"]) for line in lines)
     for emulation, why in kinds:
@@ -115,7 +115,7 @@ def sections(lines: list[dict], predictions: dict[str, dict]) -> list[str]:
 
 
 def same_work_ns(paths: list[Path]) -> list[int]:
-    """Of traces of one query: core time of the stages that read in none of them, which is the same work in all."""
+    """Returns, for each trace of a query, the core time of the stages that read nothing in any of them: equal work."""
     found, reading = [], set()
     for path in paths:
         of = traces.read(path).of
@@ -126,34 +126,34 @@ def same_work_ns(paths: list[Path]) -> list[int]:
 
 
 def misses(lines: list[dict], every: list[dict], predictions: dict[str, dict], folder: Path) -> list[str]:
-    """Of each prediction that is further off than the worst may be: whether its cores did the same work as fast."""
+    """Returns the section of predictions that miss the goal for the worst error, with the core time of equal work."""
     rows = []
     for line in lines:
-        told = predictions.get(line["case"]["name"])
-        if told is None or told["error"] <= WORST:
+        predicted = predictions.get(line["case"]["name"])
+        if predicted is None or predicted["error"] <= WORST:
             continue
         *of_baseline, after = same_work_ns([folder / name for name in [*line["baseline_traces"], line["target_trace"]]])
         before = statistics.median(of_baseline)
         ratio = after / before if before else None
-        left = abs(told["predicted_ms"] * ratio / told["measured_ms"] - 1) if ratio else None
+        left = abs(predicted["predicted_ms"] * ratio / predicted["measured_ms"] - 1) if ratio else None
         shown = ["–", "–"] if ratio is None else [f"{ratio:.2f}", f"{left:.1%}"]
         same = [other["target_ms"] for other in every if other["case"]["name"] == line["case"]["name"]]
         whenever = ", ".join(f"{statistics.median(ms):.0f}" for ms in same)
-        rows.append(row(line["case"]["name"], f"{told['error']:.1%}", *shown, whenever))
+        rows.append(row(line["case"]["name"], f"{predicted['error']:.1%}", *shown, whenever))
     if not rows:
         return []
-    said = (
-        f"Predictions that are off by more than {WORST:.0%}. A prediction takes core times from the baseline. Stages that read nothing "
-        "do the same work at both ends; where they took another core time, the cores themselves were faster or slower (another "
-        "virtual machine's load, caches, the pauses of a quota), which no trace of the baseline says. Then the error of the "
-        "prediction times that ratio; last, what the very same target took whenever it was measured, void ones included."
-    )
-    heads = header("case", "error", "core time of the same work, target ÷ baseline", "error with it", "target at several times (ms)")
-    return ["", "## Misses", "", said, "", *heads, *rows]
+    said = [
+        f"Predictions with an error above {WORST:.0%}. A prediction uses the baseline's core times. Stages that read nothing do equal work in",
+        "baseline and target; if their core times differ, the cores themselves were faster or slower (load of other virtual machines, caches,",
+        "pauses of a quota), which no baseline trace can show. `corrected` is the error after scaling the prediction by that ratio. The last",
+        "column lists every measurement of the same target, including void ones.",
+    ]
+    heads = header("case", "error", "core time of equal work, target ÷ baseline", "corrected", "target, each time (ms)")
+    return ["", "## Misses", "", *said, "", *heads, *rows]
 
 
 def page(lines: list[dict], predictions: dict[str, dict], wanted: int, folder: Path) -> str:
-    """The whole page."""
+    """Returns the whole page."""
     chosen = manifest.newest(lines)
     good = [line for line in chosen if not line["void"]]
     void = [line for line in chosen if line["void"]]
@@ -162,35 +162,36 @@ def page(lines: list[dict], predictions: dict[str, dict], wanted: int, folder: P
     broad = len(scored) == len(good) and all(got >= least for _, got, least in counts)
     goals = [goal(what, got, f"at least {least}", got >= least) for what, got, least in counts]
     out = [
-        "# Backtest: predictions against what was measured",
+        "# Backtest: predictions compared with measurements",
         "",
-        "Made by `make backtest` from `bench/results/backtest.jsonl` and the traces in "
-        "`bench/results/backtest/`; how and what: `bench/README.md`. The same predictions, without measuring: "
-        "`pellucid backtest bench/results/backtest/manifest.json`.",
+        "How well does a trace of one configuration predict the time on another? Generated by `python -m bench.backtest.table` from",
+        "`bench/results/backtest.jsonl` and the traces in `bench/results/backtest/`; do not edit it. [README.md](README.md) says how it is",
+        "measured. `pellucid backtest bench/results/backtest/manifest.json` makes the same predictions without measuring.",
         "",
-        f"**{len(good)} of {wanted} cases measured, {len(scored)} of them predicted**; "
-        f"{len(void)} are void so far.",
+        f"**{len(good)} of {wanted} cases measured, {len(scored)} of them predicted**; {len(void)} are void so far. The model was developed with",
+        "these queries. `python -m bench.causal` scores predictions on all of TPC-H, for which nothing was tuned.",
         "",
     ]
     out += [f"- Machine: {machine}" for machine in sorted({line["machine"] for line in chosen})]
     out += [f"- Build {line}" for line in sorted({f"{line['build']}, {line['at'][:10]}" for line in chosen})]
-    out += ["", "## Goals", "", *header("goal", "measured", "limit", ""), *goals, *accuracy(scored, broad)]
+    out += ["", "## Goals", "", *header("goal", "measured", "limit", "verdict"), *goals, *accuracy(scored, broad)]
+    if good:
+        out += [
+            "",
+            "In the tables below, baseline and target took turns, and times are medians. `spread` is half the width of the median's 90 %",
+            "interval over the median, the larger of baseline's and target's. `limited by` names the bottleneck of baseline → target.",
+        ]
     out += misses(good, lines, predictions, folder)
     if good:
         out += sections(good, predictions)
-        out += [
-            "",
-            "Baseline and target are measured in turns; times are medians. Spread: half the width of the 90 % interval of the "
-            "median, over it, the larger of baseline's and target's. Limited by: baseline's → target's bottleneck.",
-        ]
     if void:
-        out += ["", "## Void", "", *header("case", "why")]
+        out += ["", "## Void", "", *header("case", "reason")]
         out += [row(line["case"]["name"], line["void"]) for line in void]
     return "\n".join(out) + "\n"
 
 
 def predict(folder: Path) -> dict[str, dict]:
-    """What `pellucid backtest` says of each case of the manifest, kept beside it; what was kept, where it cannot."""
+    """Runs `pellucid backtest` on the manifest, keeps its answer next to it, and returns it; on failure, the kept answer."""
     kept = folder / "predictions.json"
     if (folder / manifest.NAME).exists():
         ran = binary.run("backtest", "--json", folder / manifest.NAME)
@@ -202,7 +203,7 @@ def predict(folder: Path) -> dict[str, dict]:
 
 
 def noted(folder: Path) -> dict[str, dict]:
-    """The predictions that were kept, by the name of their case."""
+    """Returns the kept predictions, by case."""
     kept = folder / "predictions.json"
     return {case["name"]: case for case in json.loads(kept.read_text())["cases"]} if kept.exists() else {}
 

@@ -1,4 +1,4 @@
-"""The manifest of the logs and `bench/ONETWO.md`, from lines and logs: `python -m bench.onetwo.table`. Measures nothing."""
+"""Makes the manifest and `bench/ONETWO.md` from lines and logs: `python -m bench.onetwo.table`. Measures nothing."""
 
 import json
 import statistics
@@ -16,20 +16,22 @@ MODELS = ("slots: a core's", "slots: a disk's", "resources", "stock log", "plugi
 OF_SETTING = {"stock": "stock log", "measure": "plugin's trace"}
 
 PREDICTED = (
-    "Seconds. Measured: the median of stock Spark's runs (± half of longest less shortest), the time in which a job ran, by their logs. Of each",
-    "model, the prediction, how far off it is, and the 90 % interval where the model has one. Those intervals rest on other jobs, on one disk whose",
-    "rate the kernel limited ([SPARK.md](SPARK.md)): that they hold on spinning disks, on which what runs at once costs, is not known before.",
-    "Stock's log does not tell how many cores a machine has, so that its what-if takes each of the 8 slots for one: where waits halve,",
-    "tasks compute at once for what the machine's two cores do not suffice (`core time`, below), and it expects too much of a second disk.",
-    "The plugin's log tells (`pellucid.cores`), and its what-if has what is not waiting for disks wait for cores; how wide its intervals are was set",
-    "by an earlier measurement of these six (a tenth more to either side).",
+    "Times are in seconds. `measured` is the median job time of stock Spark's runs, from their logs (± half the range). Each model's cell has",
+    "the prediction, its error, and its 90 % interval if the model has one.",
+    "",
+    "- The intervals were derived from other jobs on one disk limited by the kernel ([SPARK.md](SPARK.md)). Whether they hold on spinning",
+    "  disks, where concurrent requests cost time, was not known before.",
+    "- Stock Spark's log does not record the machine's cores, so its what-if counts each of the 8 slots as one. When waits halve, more tasks",
+    "  compute at once than the two cores can serve (`core time` below), so it expects too much of a second disk.",
+    "- The plugin's log records the cores (`pellucid.cores`), so in its what-if, tasks that do not wait for disks wait for cores. An earlier",
+    "  measurement of these six cases set the width of its intervals (a tenth wider on each side).",
 )
 
 Runs = dict[tuple[str, int, str], list[dict]]
 
 
 def newest(lines: list[dict]) -> Runs:
-    """By job, number of disks and setting, the runs of the newest build and size, by repeat."""
+    """Returns, by job, number of disks and setting, the runs of the newest build and size, in order of repeat."""
     found: dict = defaultdict(dict)
     numbers = {disk: number for number, disk in DISKS.items()}
     last = {}
@@ -45,12 +47,12 @@ def newest(lines: list[dict]) -> Runs:
 
 
 def asked(runs: Runs) -> list[Question]:
-    """The questions of which all logs are there."""
+    """Returns the questions whose logs all exist."""
     return [q for q in questions() if all((q.job, disks, setting) in runs for disks in (q.before, q.after) for setting in SETTINGS)]
 
 
 def manifest(runs: Runs) -> dict:
-    """As `pellucid backtest` takes it: by stock Spark's log, and by the plugin's; what came of it is stock Spark's."""
+    """Returns the manifest for `pellucid backtest`: baselines of stock Spark and the plugin, targets of stock Spark."""
     found = []
     for q in asked(runs):
         target = [line["log"] for line in runs[q.job, q.after, "stock"]]
@@ -64,7 +66,7 @@ def manifest(runs: Runs) -> dict:
 
 
 def used(lines: list[dict]) -> list[dict]:
-    """What each stage used: the medians of the runs."""
+    """Returns each stage's use of resources, as medians of the runs."""
     of_stages = zip(*(line["stages"] for line in lines), strict=False)
     return [
         {
@@ -77,12 +79,12 @@ def used(lines: list[dict]) -> list[dict]:
 
 
 def hardware(line: dict) -> tuple[int, float]:
-    """Cores, and bytes per second of a disk."""
+    """Returns the number of cores and the bytes per second of a disk."""
     return line["cores"], statistics.mean(line["calibration"])
 
 
 def predictions(q: Question, runs: Runs, said: dict[str, dict]) -> dict[str, float]:
-    """By each model, in ms."""
+    """Returns each model's prediction, in ms."""
     stock = runs[q.job, q.before, "stock"]
     ms, disks = said[q.name("stock")]["baseline_ms"], (q.before, q.after)
     found = models.by_slots(ms, disks)
@@ -91,17 +93,17 @@ def predictions(q: Question, runs: Runs, said: dict[str, dict]) -> dict[str, flo
 
 
 def row(*cells) -> str:
-    """A row of a table."""
+    """Formats a row of a table."""
     return "| " + " | ".join(str(cell) for cell in cells) + " |"
 
 
 def interval(case: dict) -> str:
-    """Of a prediction, in seconds, as its cell goes on."""
+    """Formats a prediction's interval in seconds, as the end of its cell."""
     return f"; {case['low_ms'] / 1e3:.1f} to {case['high_ms'] / 1e3:.1f}"
 
 
 def errors_table(runs: Runs, document: dict) -> list[str]:
-    """Predicted, and how far off, by each model; positive: too long."""
+    """Returns the table of predictions and their errors by model; positive errors are too long."""
     said = {case["name"]: case for case in document["cases"]}
     out = [row("job", "disks", "measured before, s", "after, s", *MODELS), row(*["---"] * (4 + len(MODELS)))]
     errors, inside = defaultdict(list), defaultdict(list)
@@ -117,20 +119,20 @@ def errors_table(runs: Runs, document: dict) -> list[str]:
             inside[OF_SETTING[setting]].append(said[q.name(setting)]["inside"])
         measured = (f"{case[f'{when}_ms'] / 1e3:.1f} (± {case[f'{when}_spread'] / 2:.0%})" for when in ("baseline", "measured"))
         out.append(row(q.job, f"{q.before} → {q.after}", *measured, *cells))
-    for name, of in (("median error", statistics.median), ("worst", max)):
+    for name, of in (("median error", statistics.median), ("worst error", max)):
         out.append(row(name, "", "", "", *(f"{of(errors[model]):.0%}" for model in MODELS)))
-    out += ["", *(f"- {name}: what was measured is in {sum(told)} of {len(told)} of its 90 % intervals" for name, told in inside.items())]
+    out += ["", *(f"- {name}: {sum(hits)} of {len(hits)} of its 90 % intervals contain the measured time" for name, hits in inside.items())]
     costs = (
         f"{q.job}, {q.before}: {said[q.name('measure')]['baseline_ms'] / said[q.name('stock')]['baseline_ms']:.3f}" for q in asked(runs)
     )
-    out.append(f"- Medians with the plugin over stock Spark's (job, disks): {'; '.join(costs)}")
+    out.append(f"- Median time with the plugin over stock Spark's (job, disks): {'; '.join(costs)}")
     fewest = min(len(lines) for lines in runs.values())
-    return [*out, *([f"- Runs of each kind: {fewest} at the least of {REPEATS}"] if fewest < REPEATS else []), ""]
+    return [*out, *([f"- Runs of each kind: at least {fewest} of {REPEATS}"] if fewest < REPEATS else []), ""]
 
 
 def uses_table(runs: Runs) -> list[str]:
-    """What the model by resources has to go by, and what the drives gave."""
-    head = ("job", "disks", "stage", "took, s", "core time, s", "ideal, s", "MB of each disk", "ideal, s", "whole job: a drive busy for, s", "MB/s while busy")
+    """Returns the table of the resource model's inputs, and the drives' own counters."""
+    head = ("job", "disks", "stage", "time, s", "core time, s", "cores, ideal s", "MB per disk", "disks, ideal s", "job: each drive busy, s", "MB/s while busy")
     out = [row(*head), row(*["---"] * len(head))]
     for (job, disks, setting), lines in sorted(runs.items()):
         if setting != "stock":
@@ -148,38 +150,39 @@ def uses_table(runs: Runs) -> list[str]:
 
 
 def page(lines: list[dict], document: dict | None) -> str:
-    """The whole page."""
+    """Returns the whole page."""
     out = [
-        "# One disk or two: what predicts it on stock Spark",
+        "# One disk or two: predictions for Spark",
         "",
-        "Made by `python -m bench.onetwo.run` from `bench/results/onetwo.jsonl` and the logs beside it; never by hand. The question is that of",
-        "monotasks-sosp17 §6.6 (figures 15 and 17), asked both ways: a job on one disk, from what was measured on two, and the other way",
-        "round. One executor with 8 slots; every second file of the input and every second shuffle file lie on the other disk; no job",
-        "writes a result (`bench/onetwo/jobs.py`). When a stage begins, the page cache forgets the disks' files.",
+        "Which model predicts the time of a Spark job on two disks from runs on one, and the reverse? This is the question of",
+        "monotasks-sosp17 §6.6 (figures 15 and 17). Generated by `python -m bench.onetwo.table` from `bench/results/onetwo.jsonl` and",
+        "the logs in `bench/results/onetwo/`; do not edit it.",
         "",
-        "| model | goes by |",
+        "| model | prediction |",
         "|---|---|",
-        "| slots: a core's | Spark's slots stay as they are: nothing changes (figure 15) |",
-        "| slots: a disk's | half as many disks, half as many slots: twice as long |",
-        "| resources | core time of the executor's process and bytes of the disks, by the operating system's counters; the disks' rate (figure 17) |",
-        "| stock log | `pellucid whatif LOG --set disk.rate=x2` (or x0.5): waits for disks are only bounded |",
-        "| plugin's trace | the same, of a run with the plugin in `measure` mode |",
+        "| slots: a core's | Spark's slots stay the same, so nothing changes (figure 15) |",
+        "| slots: a disk's | half the disks have half the slots and take twice as long |",
+        "| resources | from the executor's core time, the disks' bytes (both by the OS) and the disks' rate (figure 17) |",
+        "| stock log | `pellucid whatif LOG --set disk.rate=x2` (or x0.5); waits for disks are only upper bounds |",
+        "| plugin's trace | the same, from a run with the plugin in `measure` mode |",
         "",
+        "- One executor with 8 slots. Every second input file and every second shuffle file is on the other disk; no job writes a result",
+        "  (`bench/onetwo/jobs.py`). Each stage starts with the disks' files evicted from the page cache.",
     ]
     if document is None:
-        return "\n".join([*out, "Nothing is measured yet.", ""])
+        return "\n".join([*out, "", "Nothing is measured yet.", ""])
     out += [f"- Machine: {machine}" for machine in sorted({line["machine"] for line in lines})]
     out += [f"- Spark {version}" for version in sorted({line["spark"] for line in lines})]
     out += [f"- Disks: {label}" for label in sorted({line["label"].split(" (measured")[0] for line in lines})]
     noisy = sum(line["others_cores"] > results.NOISE_CORES for line in lines)
     out += [f"- In {noisy} of {len(lines)} runs other processes used more than {results.NOISE_CORES} cores.", ""]
     runs = newest(lines)
-    out += ["## Predicted", "", *PREDICTED, "", *errors_table(runs, document)]
-    return "\n".join([*out, "## What the stages used", "", *uses_table(runs)])
+    out += ["## Predictions", "", *PREDICTED, "", *errors_table(runs, document)]
+    return "\n".join([*out, "## Resource use of the stages", "", *uses_table(runs)])
 
 
 def main() -> int:
-    """Writes the manifest, asks for its predictions, writes the page, and says where."""
+    """Writes the manifest, runs its predictions, writes the page and prints its path."""
     lines = [line for line in results.load(SUITE) if (LOGS / line["log"]).exists()]
     found, document = manifest(newest(lines)), None
     if found["cases"]:

@@ -1,4 +1,4 @@
-"""The manifest of the pairs and `bench/SPARK.md`, from the lines and the logs: `python -m bench.spark.table`."""
+"""Makes the manifest of pairs and `bench/SPARK.md` from lines and logs: `python -m bench.spark.table`. Measures nothing."""
 
 import json
 import statistics
@@ -16,7 +16,7 @@ PREDICTIONS = LOGS / "predictions.json"
 
 
 def newest(lines: list[dict]) -> dict[tuple, dict]:
-    """Of each run the last line that counts."""
+    """Returns the last valid line of each run."""
     found = {}
     for line in lines:
         case = line["case"]
@@ -26,13 +26,13 @@ def newest(lines: list[dict]) -> dict[tuple, dict]:
 
 
 def logs_of(way: Way, version: str, lines: dict[tuple, dict]) -> list[str]:
-    """The logs of a way's rounds."""
+    """Returns the logs of a configuration's rounds."""
     rounds = (lines.get(("pairs", version, way.name, turn)) for turn in range(ROUNDS))
     return [line["log"] for line in rounds if line]
 
 
 def manifest(lines: dict[tuple, dict]) -> dict:
-    """As `pellucid backtest` takes it: the cases of which both ways were measured."""
+    """Returns the manifest for `pellucid backtest`: the cases of which both configurations were measured."""
     cases = []
     for version in sorted({version for suite, version, *_ in lines if suite == "pairs"}):
         for case in pairs():
@@ -55,19 +55,19 @@ def manifest(lines: dict[tuple, dict]) -> dict:
 
 
 def row(*cells) -> str:
-    """A row of a table."""
+    """Formats a row of a table."""
     return "| " + " | ".join(str(cell) for cell in cells) + " |"
 
 
 def seconds(ms: float) -> str:
-    """With two digits after the point."""
+    """Formats a time in seconds, with two decimals."""
     return f"{ms / 1e3:.2f}"
 
 
 def pairs_table(document: dict, found: dict) -> list[str]:
-    """Predicted beside measured."""
-    out = ["## What-if from one log to another", ""]
-    out += [row("from to", "asked", "from (s)", "predicted (s)", "90 % interval (s)", "measured (s)", "off by", "inside")]
+    """Returns the table that compares predictions with measurements."""
+    out = ["## What-ifs from one log to another", ""]
+    out += [row("case", "what if", "baseline (s)", "predicted (s)", "90 % interval (s)", "measured (s)", "error", "inside")]
     out += [row(*["---"] * 8)]
     inside, errors = [], []
     for case in document["cases"]:
@@ -81,13 +81,13 @@ def pairs_table(document: dict, found: dict) -> list[str]:
     short = [case["name"] for case in found["cases"] if min(len(case["baseline"]), len(case["measured"])) < ROUNDS]
     whole = len(errors) >= len(pairs()) and not short
     met = "not met" if not all(inside) or max(errors) > ERROR else "met" if whole else "not decided: rounds are missing"
-    out += ["", f"- Goal (each within its interval and within {ERROR:.0%}): {met}; "]
+    out += ["", f"- Goal (each inside its interval and within {ERROR:.0%}): {met}; "]
     out[-1] += f"{sum(inside)} of {len(inside)} inside, median error {statistics.median(errors):.1%}, worst {max(errors):.1%}"
     return [*out, ""]
 
 
 def first_cause(document: dict, expected: str) -> tuple[str, bool]:
-    """What `analyze` names first, and whether that is the known cause."""
+    """Returns the causes that `analyze` names, and whether the known cause is first."""
     causes = document["causes"]
     names = [cause["cause"] for cause in causes]
     if expected == "none":
@@ -100,9 +100,9 @@ def first_cause(document: dict, expected: str) -> tuple[str, bool]:
 
 
 def causes_table(lines: dict[tuple, dict]) -> list[str]:
-    """Each job that is slow by a known cause, and what `analyze` says."""
-    out = ["## Jobs slow by one known cause", ""]
-    out += [row("job", "Spark", "took (s)", "known cause", "causes that `analyze` names", "first is right"), row(*["---"] * 6)]
+    """Returns the table of jobs with a known cause, and the causes that `analyze` names."""
+    out = ["## Jobs with one known cause", ""]
+    out += [row("job", "Spark", "time (s)", "known cause", "causes that `analyze` names", "first is right"), row(*["---"] * 6)]
     right, asked = 0, 0
     for (suite, version, way, _), line in sorted(lines.items()):
         if suite != "causes":
@@ -113,28 +113,29 @@ def causes_table(lines: dict[tuple, dict]) -> list[str]:
         right, asked = right + is_right, asked + 1
         out.append(row(f"`{job}`", version, seconds(line["ms"]), CAUSES[job], named, "yes" if is_right else "**no**"))
     if not asked:
-        return ["*No job that is slow by a known cause is measured yet.*", ""]
+        return ["*No job with a known cause is measured yet.*", ""]
     return [*out, "", f"- Goal (each named first): {right} of {len(CAUSES)}", ""]
 
 
 def page(lines: dict[tuple, dict], document: dict | None) -> str:
-    """The whole page."""
-    out = ["# What Spark event logs tell, against what is known", ""]
-    out += ["Made by `make bench-spark` from `bench/results/spark/`; how and what: `bench/README.md`.", ""]
+    """Returns the whole page."""
+    out = ["# Predictions and causes from Spark event logs", ""]
+    out += ["How well do event logs predict other hardware, and do they reveal the known cause of a slow job? Generated by"]
+    out += ["`python -m bench.spark.table` from `bench/results/spark/`; do not edit it. [README.md](README.md) says how it is measured.", ""]
     out += [f"- Machine: {machine}" for machine in sorted({line["machine"] for line in lines.values()})]
     disks = sorted({line["disk"] for line in lines.values() if line["disk"]})
     out += [f"- Disk: {label}" for label in sorted({disk.split(" (measured")[0] for disk in disks})]
     noise = max((line["others_cores"] for line in lines.values()), default=0.0)
-    out += [f"- Other processes used at most {noise:.2f} cores beside a run", ""] if lines else []
+    out += [f"- Other processes used at most {noise:.2f} cores during a run", ""] if lines else []
     if document:
         out += pairs_table(document, manifest(lines))
     else:
-        out += ["*No pair is measured yet: `make bench-spark`, as root on a quiet machine, about 12 minutes.*", ""]
+        out += ["*No pair is measured yet. Run `make bench-spark` as root on a quiet machine; it takes about 12 minutes.*", ""]
     return "\n".join(out + causes_table(lines))
 
 
 def main() -> None:
-    """Writes the manifest, asks for its predictions, writes the page, and says where."""
+    """Writes the manifest, runs its predictions, writes the page and prints its path."""
     lines = newest(results.load(SUITE))
     document = None
     found = manifest(lines)
