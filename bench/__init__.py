@@ -1,1 +1,1 @@
-"""Side-by-side runs against peers. See `bench/README.md`."""
+"""Benchmarks. See `bench/README.md`."""

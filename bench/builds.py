@@ -1,10 +1,10 @@
-"""Two builds of the command beside each other: TPC-H and TPC-DS, planned and run, in fresh processes.
+"""Compares two builds of the command: TPC-H and TPC-DS, planned and run, in fresh processes.
 
     python -m bench.builds OLD NEW [--scale 1] [--runs 5]
 
-Both binaries take turns, query by query. Each finished query is a line of `bench/results/builds.jsonl`, so that
-a run that was stopped goes on where it was. The table is printed from those lines: per suite the geometric
-mean over queries of new over old, each query by its medians, with a 95 % interval.
+The binaries take turns, query by query. Each finished query is a line of `bench/results/builds.jsonl`, so a stopped
+run resumes. The table is printed from those lines: for each suite the geometric mean of new over old, from each
+query's medians, with a 95 % interval.
 """
 
 import argparse
@@ -23,16 +23,16 @@ SUITE = "builds"
 
 
 def timed(program: Path, query: Path, tables: list[str]) -> float:
-    """Seconds of one process."""
+    """Returns the seconds of one process."""
     start = time.perf_counter()
     command = [program, "sql", "-f", query, "--quiet", *tables]
-    # Without a time limit: Python waits for a process that has one in steps of up to 50 ms.
+    # No timeout: with one, Python polls the process in steps of up to 50 ms.
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - start
 
 
 def measure(programs: dict[str, Path], query: Path, tables: list[str], runs: int) -> dict:
-    """Seconds of each binary's runs, in turns, the other one first each time; the first run warms."""
+    """Returns the seconds of each binary's runs, with alternating order; the first run is a warm-up."""
     seconds: dict[str, list[float]] = {name: [] for name in programs}
     with results.quiet() as others:
         for run in range(runs + 1):
@@ -44,7 +44,7 @@ def measure(programs: dict[str, Path], query: Path, tables: list[str], runs: int
 
 
 def table(lines: list[dict]) -> list[str]:
-    """Markdown, a row for each suite."""
+    """Returns a Markdown table with a row for each suite."""
     rows = ["| suite | queries | old, s | new, s | new over old | 95 % | slowest query |", "|---|---|---|---|---|---|---|"]
     suites = sorted({(line["case"]["benchmark"], line["case"]["what"]) for line in lines})
     for benchmark, what in suites:

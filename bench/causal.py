@@ -1,4 +1,4 @@
-"""Predictions for queries that nobody prepared: TPC-H through `pellucid backtest --causal`.
+"""Scores predictions for queries that nothing was tuned for: TPC-H through `pellucid backtest --causal`.
 
     python -m bench.causal [--scale 1] [--repeats 5]
 
@@ -21,7 +21,7 @@ SUITE = "causal"
 
 
 def measure(text: str, tables: list[str], repeats: int) -> dict:
-    """The cases of one query, as `pellucid backtest --json` reports them."""
+    """Returns the cases of one query, as `pellucid backtest --json` reports them."""
     command = [binary.binary(), "backtest", "--causal", text, "--repeats", str(repeats), "--json", "--quiet", *tables]
     with results.quiet() as others:
         found = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -30,7 +30,7 @@ def measure(text: str, tables: list[str], repeats: int) -> dict:
 
 
 def row(name: str, cases: list[dict]) -> str:
-    """A Markdown row: the errors of some cases, and how many lie inside their intervals."""
+    """Formats a row: the errors of some cases, and the share inside their intervals."""
     errors = sorted(case["error"] for case in cases)
     inside = sum(case["low_ms"] <= case["measured_ms"] <= case["high_ms"] for case in cases)
     ninth = errors[min(len(errors) - 1, len(errors) * 9 // 10)]
@@ -38,7 +38,7 @@ def row(name: str, cases: list[dict]) -> str:
 
 
 def table(lines: list[dict]) -> list[str]:
-    """Markdown, a row for each resource that was slowed, and one for all."""
+    """Returns a Markdown table with a row for each slowed resource, and one for all."""
     cases = [case for line in lines for case in line["cases"]]
     keys = sorted({next(iter(case["set"])) for case in cases})
     head = ["| slowed | cases | median error | 90th percentile | worst | inside the 90 % interval |", "|---|---|---|---|---|---|"]

@@ -1,8 +1,7 @@
-"""Cold TPC-H on throttled disks: how close to the disk's own time, and does a second disk halve it.
+"""Measures cold TPC-H on throttled disks: the time over the disk's own, and the effect of a second disk.
 
-Needs the kernel's throttle, which slows every engine alike; on an engine-paced disk there
-is nothing to compare. Each run starts with the tables out of the page cache and ends with
-the device's own count of bytes.
+Needs the kernel's throttle, since an engine-paced disk does not slow the other engines. Each run
+starts with the tables evicted from the page cache; bytes are those of the device's counter.
 """
 
 import json
@@ -22,7 +21,7 @@ IDEAL_S = 5.0
 RUNS = 3
 READ_AHEAD_KB = (128, 2560)
 SHIPPED = ["l_extendedprice", "l_discount", "l_shipdate"]
-# What each query must read: all chunks of these columns, as no statistics rule any out.
+# The columns that each query must read completely, since statistics prune none of their chunks.
 COLUMNS = {
     1: {"lineitem": [*SHIPPED, "l_quantity", "l_tax", "l_returnflag", "l_linestatus"]},
     6: {"lineitem": [*SHIPPED, "l_quantity"]},
@@ -34,18 +33,18 @@ FILES = 8
 
 
 def duck(*arguments: str | Path) -> str:
-    """Something that needs DuckDB, in a process of its own."""
+    """Runs a subcommand of `bench.duckdb_session` in a separate process, and returns its output."""
     command = [sys.executable, "-B", "-m", "bench.duckdb_session", *map(str, arguments)]
     return subprocess.run(command, check=True, capture_output=True, text=True, cwd=binary.ROOT).stdout
 
 
 def needed_bytes(data: Path, query: int) -> int:
-    """What the query must read of this data."""
+    """Returns the bytes that a query must read."""
     return int(duck("--needed", data, json.dumps(COLUMNS[query])))
 
 
 def choose_data() -> tuple[Path, float]:
-    """The smallest scale at which each query's ideal time on the disk is long enough to judge."""
+    """Returns the data and scale factor at which each query's ideal time is at least `IDEAL_S`."""
     for scale in (1, 2, 5, 10):
         data = binary.ensure_data("tpch", scale)
         if min(needed_bytes(data, query) for query in COLUMNS) >= IDEAL_S * RATE:
@@ -53,9 +52,9 @@ def choose_data() -> tuple[Path, float]:
     return data, scale
 
 
-def run(texts: Path, say, most_runs: int | None = None) -> None:
-    """All cases that this build lacks; says why there are none where the kernel cannot throttle."""
-    runs = min(RUNS, most_runs or RUNS)
+def run(texts: Path, say, max_runs: int | None = None) -> None:
+    """Measures all cases that this build lacks, or says why the kernel cannot throttle."""
+    runs = min(RUNS, max_runs or RUNS)
     if kernel.missing():
         say({"skipped": f"no kernel-throttled disk: {kernel.missing()}"}, {})
         return
@@ -69,12 +68,12 @@ def run(texts: Path, say, most_runs: int | None = None) -> None:
 
 
 def image_size(data: Path) -> str:
-    """Room for the tables that are read, and for a file system round them."""
+    """Returns a disk size for the tables and the file system."""
     return f"{int(sum((data / f'{table}.parquet').stat().st_size for table in TABLES) * 1.15) + (128 << 20)}B"
 
 
 def one_disk(data: Path, cases: list[dict], texts: Path, say, runs: int) -> None:
-    """Pellucid and its peers on one disk, at both settings of read-ahead."""
+    """Measures Pellucid and its peers on one disk, at both settings of read-ahead."""
     with disks.throttled(f"{RATE}B/s", mode="kernel", size=image_size(data)) as disk:
         for table in TABLES:
             shutil.copy(data / f"{table}.parquet", disk.path)
@@ -102,7 +101,7 @@ def one_disk(data: Path, cases: list[dict], texts: Path, say, runs: int) -> None
 
 
 def two_disks(data: Path, cases: list[dict], texts: Path, say, runs: int) -> None:
-    """The same files on one disk, and spread over two: folders of links to where they lie."""
+    """Measures Pellucid on the same files on one disk and spread over two, by folders of links."""
     size = image_size(data)
     with (
         disks.throttled(f"{RATE}B/s", name="bench-a", mode="kernel", size=size) as a,
@@ -133,9 +132,9 @@ def two_disks(data: Path, cases: list[dict], texts: Path, say, runs: int) -> Non
 
 
 def once(engine: str, used: list[disks.Disk], tables: Path, query: Path) -> dict:
-    """One cold run in a fresh process: time, bytes that the devices moved, and the bottleneck named.
+    """Makes a cold run in a fresh process, and returns its time, moved bytes and bottleneck.
 
-    Pellucid runs as its users run it, by the command; its time is the job's own.
+    Pellucid runs as a command, as for its users; its time is the job's `duration_ms`.
     """
     cache.evict(path.resolve() for path in tables.glob("**/*.parquet"))
     before = sum(disk.moved_bytes()[0] for disk in used)
@@ -157,7 +156,7 @@ def once(engine: str, used: list[disks.Disk], tables: Path, query: Path) -> dict
 
 
 def warm(tables: Path, query: Path) -> dict:
-    """What limits the same query once its bytes are in memory."""
+    """Returns the time and bottleneck of the same query with its data in memory."""
     cache.warm(sorted(tables.glob("*.parquet")))
     job = json.loads(binary.run("sql", "--json", "-f", query, *binary.tables(tables)).check().out)["job"]
     return {"ms": job["duration_ms"], "bottleneck": job["bottleneck"]}

@@ -1,6 +1,6 @@
-"""DuckDB as a session (`bench/sessions.py`), and what else needs DuckDB: texts, splitting, Parquet sizes.
+"""A DuckDB session (`bench/sessions.py`), and other uses of DuckDB: query texts, splitting, Parquet sizes.
 
-A process of its own, so that the runner stays small: `python -m bench.duckdb_session DATA`.
+Runs as a separate process, so that the runner stays small: `python -m bench.duckdb_session DATA`.
 """
 
 import json
@@ -18,7 +18,7 @@ def serve(data: Path) -> None:
         text = Path(line.strip()).read_text()
         start = time.perf_counter()
         try:
-            # kept as DuckDB's own columns: fetching would time the making of Python objects
+            # The answer stays in DuckDB's columns; fetching it would time the creation of Python objects.
             connection.execute(f"CREATE OR REPLACE TEMP TABLE answer AS {text.strip().rstrip(';')}")
             ms = (time.perf_counter() - start) * 1e3
             said = {"ms": ms, "rows": connection.execute("SELECT count(*) FROM answer").fetchone()[0]}
@@ -28,13 +28,13 @@ def serve(data: Path) -> None:
 
 
 def write_texts(folder: Path) -> None:
-    """The 22 TPC-H texts as files `01.sql` to `22.sql`."""
+    """Writes the 22 TPC-H queries to files `01.sql` to `22.sql`."""
     for number in oracle.texts("tpch"):
         (folder / f"{number:02}.sql").write_text(oracle.text_for_pellucid("tpch", number))
 
 
 def needed_bytes(data: Path, columns: dict[str, list[str]]) -> int:
-    """Compressed bytes of these columns' chunks in all row groups, by the files' own footers."""
+    """Returns the compressed bytes of these columns in all row groups, from the files' footers."""
     connection = oracle.connect()
     total = 0
     for table, names in columns.items():
@@ -47,7 +47,7 @@ def needed_bytes(data: Path, columns: dict[str, list[str]]) -> int:
 
 
 def split(source: Path, folder: Path, key: str, files: int) -> None:
-    """A table as so many files of about equal size, by ranges of a key."""
+    """Splits a table into files of about equal size, by ranges of a key."""
     connection = oracle.connect()
     folder.mkdir(parents=True)
     (last,) = connection.execute(f"SELECT max({key}) + 1 FROM '{source}'").fetchone()
@@ -60,7 +60,7 @@ def split(source: Path, folder: Path, key: str, files: int) -> None:
 
 
 def cut(source: Path, folder: Path, files: int) -> None:
-    """A table as so many files of about equal size, by the order of its rows, in row groups as they were."""
+    """Splits a table into files of about equal size, in row order and with its size of row groups."""
     connection = oracle.connect()
     folder.mkdir(parents=True)
     rows, longest = connection.execute(

@@ -1,8 +1,8 @@
-"""A large event log out of a real one: its jobs, stages and tasks over and over, with new ids and later times.
+"""Makes a large event log from a real one by copying its jobs, stages and tasks with new ids and later times.
 
-`python -m bench.event_logs SOURCE COPIES TARGET [--zstd]`. What stands once in a log (the
-application's start and end, its settings and executors) stands once here too; SQL executions
-are left as they are. zstd is written as Spark does: a frame ends at every flush.
+`python -m bench.event_logs SOURCE COPIES TARGET [--zstd]`. Events that occur once (the application's
+start and end, its settings and executors) still occur once; SQL executions are not changed. zstd is
+written as Spark does: a frame ends at every flush.
 """
 
 import argparse
@@ -21,13 +21,13 @@ TIMES = ("Submission Time", "Completion Time", "Launch Time", "Finish Time", "Ge
 EVENT = re.compile(rb'^\{"Event":"SparkListener(\w+)"')
 NUMBER = re.compile(rb'"(Job ID|Stage ID|Task ID|Submission Time|Completion Time|Launch Time|Finish Time)":(\d+)')
 LISTS = re.compile(rb'"(Parent IDs|Stage IDs)":\[([\d,]*)\]')
-# Of RDDs, which have lists of parents too; these keep theirs.
+# RDDs also have lists of parents, which are not changed.
 RDDS = re.compile(rb'"RDD Info":\[.*?\],"Parent IDs"')
 FRAME_BYTES = 8 << 20
 
 
 def lines_of(source: Path) -> Iterator[bytes]:
-    """The lines of a log that is plain, gzip or zstd."""
+    """Yields the lines of a plain, gzip or zstd log."""
     start = source.read_bytes()[:4]
     if start.startswith(b"\x28\xb5\x2f\xfd"):
         with open(source, "rb") as file:
@@ -39,7 +39,7 @@ def lines_of(source: Path) -> Iterator[bytes]:
 
 
 class Template:
-    """A line with its ids and times cut out, so that a copy is one join."""
+    """A line split at its ids and times, so that a copy is one join."""
 
     def __init__(self, line: bytes):
         self.parts: list[tuple[bytes, str, int]] = []
@@ -58,7 +58,7 @@ class Template:
         self.rest = line[at:]
 
     def copy(self, shift: dict[str, int]) -> bytes:
-        """The line with its numbers moved."""
+        """Returns the line with its numbers shifted."""
         out = []
         for before, kind, value in self.parts:
             out += [before, str(value + shift[kind]).encode()]
@@ -66,7 +66,7 @@ class Template:
 
 
 def multiplied(source: Path, copies: int) -> Iterator[bytes]:
-    """The lines of the large log."""
+    """Yields the lines of the large log."""
     begin, repeated, end = [], [], []
     for line in lines_of(source):
         event = EVENT.match(line)
@@ -96,7 +96,7 @@ def multiplied(source: Path, copies: int) -> Iterator[bytes]:
 
 
 def write(source: Path, copies: int, target: Path, zstd: bool) -> None:
-    """Makes the log, under a temporary name until it is whole."""
+    """Writes the log, under a temporary name until it is complete."""
     part = target.with_name(target.name + ".part")
     compressor = zstandard.ZstdCompressor(level=1)
     with open(part, "wb") as file:
@@ -116,12 +116,12 @@ def write(source: Path, copies: int, target: Path, zstd: bool) -> None:
 
 
 def main() -> int:
-    """The command line."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(prog="python -m bench.event_logs", description=__doc__.split("\n")[0])
     parser.add_argument("source", type=Path)
     parser.add_argument("copies", type=int)
     parser.add_argument("target", type=Path)
-    parser.add_argument("--zstd", action="store_true", help="compress it as Spark does")
+    parser.add_argument("--zstd", action="store_true", help="compress the log as Spark does")
     chosen = parser.parse_args()
     write(chosen.source, chosen.copies, chosen.target, chosen.zstd)
     return 0

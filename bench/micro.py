@@ -1,10 +1,9 @@
-"""What one operation of the innermost crates costs: recording an event, a decision, a byte on disk.
+"""Measures single operations of the innermost crates: recording an event, a decision, bytes on disk.
 
-criterion times the first two (`crates/trace/benches`, `crates/scheduler/benches`) and gives
-each median with its interval; the size test of `crates/trace` counts the third. A line is
-one figure. What identifies it is the content of the program that measured, not of `pellucid`:
-these programs hold neither engine nor DataFusion. How much time they need is theirs to
-choose; `--runs` does not apply.
+criterion times the first two (`crates/trace/benches`, `crates/scheduler/benches`) and reports medians with
+intervals; the size test of `crates/trace` counts the third. Each figure is a line. It is identified by the
+content of the measuring program instead of `pellucid`, since these programs contain neither the engine nor
+DataFusion. They choose their own number of runs, so `--runs` does not apply.
 """
 
 import json
@@ -19,7 +18,7 @@ from bench import results
 from tests.binary import ROOT
 
 SUITE = "micro"
-# By the target's name. Always the whole workspace: see the profile in Cargo.toml.
+# Commands by name of their target. They select the whole workspace: see the profile in Cargo.toml.
 COMMANDS = {
     "record": "cargo bench --locked --workspace --bench record",
     "decide": "cargo bench --locked --workspace --bench decide",
@@ -29,21 +28,21 @@ SIZE = re.compile(r"(\d+) events, ([\d.]+) bytes each")
 
 
 class MeasureError(Exception):
-    """A program that measures was not built, failed, or said nothing that can be read."""
+    """A measuring program that was not built, failed, or printed no figure."""
 
 
 def run(say) -> None:
-    """All figures whose program has none yet."""
+    """Measures all figures that the current programs lack."""
     for target, command in COMMANDS.items():
         by = results.fingerprint([built(target, command)])
         if any(line["case"]["target"] == target for line in results.made(SUITE, by)):
             continue
-        # A folder of its own: no estimate of an earlier run can be taken for this one's.
+        # A new folder excludes estimates of earlier runs.
         with results.quiet() as others, tempfile.TemporaryDirectory() as home:
             said = _cargo(shlex.split(command), CRITERION_HOME=home)
             figures = sizes(said) if target == "size" else estimates(Path(home))
         if not figures:
-            raise MeasureError(f"{command}: no figure in what it left:\n{said}")
+            raise MeasureError(f"{command}: no figure in its output:\n{said}")
         for name, figure in figures.items():
             case = {"target": target, "name": name}
             found = figure | {"command": command, "others_cores": others()}
@@ -52,17 +51,17 @@ def run(say) -> None:
 
 
 def built(target: str, command: str) -> Path:
-    """The program that the command will run, compiled where it is not yet."""
+    """Builds the program of a command, and returns its path."""
     build = shlex.split(command.partition(" -- ")[0])
     for line in _cargo([*build, "--no-run", "--message-format=json"]).splitlines():
         message = json.loads(line)
         if message["reason"] == "compiler-artifact" and message["target"]["name"] == target and message["executable"]:
             return Path(message["executable"])
-    raise MeasureError(f"{command}: cargo names no program")
+    raise MeasureError(f"{command}: cargo reports no executable")
 
 
 def estimates(home: Path) -> dict[str, dict]:
-    """criterion's own medians and intervals, by the benchmark's full name."""
+    """Reads criterion's medians and intervals, by full name of the benchmark."""
     found = {}
     for path in sorted(home.glob("**/new/estimates.json")):
         name = json.loads(path.with_name("benchmark.json").read_text())["full_id"]
@@ -78,7 +77,7 @@ def estimates(home: Path) -> dict[str, dict]:
 
 
 def sizes(said: str) -> dict[str, dict]:
-    """Bytes an event of each trace that the size test wrote: counted, so without an interval."""
+    """Reads the bytes per event of each trace of the size test; counts have no interval."""
     return {
         f"trace of {events} events": {"unit": "bytes", "median": float(each), "interval": None, "confidence": None}
         for events, each in SIZE.findall(said)
@@ -86,7 +85,7 @@ def sizes(said: str) -> dict[str, dict]:
 
 
 def _cargo(command: list[str], **environment: str) -> str:
-    """Runs it at the checkout's root; what it said on standard output."""
+    """Runs cargo in the checkout's root, and returns its standard output."""
     ran = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True)
     if ran.returncode != 0:
         raise MeasureError(f"exit {ran.returncode}: {shlex.join(command)}\n{ran.stdout}{ran.stderr}")

@@ -1,8 +1,8 @@
-"""Questions about a trace of a million monotasks: how long an answer takes, and the page of it.
+"""Measures what-if questions about a trace of a million monotasks, and the report's page.
 
-The trace is made (`crates/report/examples/million.rs`). Each question is a fresh process, its time
-from start to exit; the page's is from the start of loading until its timeline was drawn, in a
-headless Chromium, light and dark in turns.
+The trace is generated (`crates/report/examples/million.rs`). Each question is a fresh process, timed from
+start to exit. The page is timed from the start of loading until its timeline is drawn, in headless
+Chromium, in light and dark mode in turns.
 """
 
 import subprocess
@@ -17,19 +17,19 @@ from tests.binary import binary
 SUITE = "million"
 RUNS = 5
 MONOTASKS = 1_000_000
-# What is asked, as the rest of the command line says it.
+# Options of `pellucid whatif`, one question each.
 QUESTIONS = ("--set disk.rate=x2", "--set cores=x2", "--set no=disk", "--sweep disk.rate=x0.5..x2", "")
 
 
 class MissingError(Exception):
-    """Something that measures is not there."""
+    """A question that failed."""
 
 
-def run(say, most_runs: int | None = None) -> None:
-    """All cases that this build lacks."""
+def run(say, max_runs: int | None = None) -> None:
+    """Measures all cases that this build lacks."""
     maker = binary().parent / "examples" / "million"
     by = results.fingerprint([binary(), maker])
-    runs = min(RUNS, most_runs or RUNS)
+    runs = min(RUNS, max_runs or RUNS)
     cases = [{"ask": f"whatif {question}".strip()} for question in QUESTIONS] + [{"ask": "report"}]
     lacking = [
         case
@@ -50,7 +50,7 @@ def run(say, most_runs: int | None = None) -> None:
 
 
 def questions(ask: str, trace: Path, runs: int) -> dict:
-    """One question, asked so often."""
+    """Measures `runs` answers to one question."""
     verb, *options = ask.split()
     asked = [timed([binary(), verb, "--json", trace, *options]) for _ in range(runs)]
     if failed := [said for said in asked if isinstance(said, str)]:
@@ -63,7 +63,7 @@ def questions(ask: str, trace: Path, runs: int) -> dict:
 
 
 def page(trace: Path, runs: int) -> dict:
-    """The page's size and how soon it shows something."""
+    """Measures the page's size and the time until it draws its timeline."""
     html = trace.with_suffix(".html")
     subprocess.run([binary(), "report", trace, "-o", html, "--quiet"], check=True)
     first: dict[str, list[float]] = {"light_ms": [], "dark_ms": []}

@@ -1,4 +1,4 @@
-"""Polars as a session (`bench/sessions.py`): its SQL front end, lazily, over the same files and texts."""
+"""A Polars session (`bench/sessions.py`): its lazy SQL interface on the same files and queries."""
 
 import json
 import sys

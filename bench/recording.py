@@ -1,10 +1,9 @@
-"""What recording costs: its share of core time, and the wall-clock time with and without a trace.
+"""Measures the cost of recording: its share of core time, and wall-clock time with and without a trace.
 
-The share is arithmetic, and precise: events times the measured cost of one, and the
-writing thread's own time, over the job's core time, all from the trace's last record. The
-ratio is what a user would see, and noisy: 15 pairs in turns, with their 90 % interval. A
-job always collects its events, as its bottleneck comes from them; what a pair compares is
-`--trace FILE` with none.
+The share is computed and precise: events times the measured cost of one, plus the time of the
+writing thread, over the job's core time, all from the trace's last record. The ratio of times is
+what users see, and is noisy: 15 pairs in turns, with their interval. A job always collects its
+events, since its bottleneck is derived from them; a pair compares `--trace FILE` with no trace file.
 """
 
 import tempfile
@@ -16,12 +15,12 @@ from tests import binary, traces
 
 SUITE = "recording"
 PAIRS = 15
-# Scans, joins, many groups: enough to see a cost, short enough to repeat thirty times.
+# Scans, joins and many groups, short enough to repeat thirty times.
 QUERIES = (1, 3, 6, 9, 13, 18, 21)
 
 
-def run(data: Path, scale: float, texts: Path, say, most_runs: int | None = None) -> None:
-    """Both cases, where this build lacks them; at most so many pairs, but two, if it is said."""
+def run(data: Path, scale: float, texts: Path, say, max_runs: int | None = None) -> None:
+    """Measures both cases if this build lacks them, with at most `max_runs` pairs, but at least two."""
     cache.warm(sorted(data.glob("*.parquet")))
     for query in range(1, 23):
         case = {"scale": scale, "what": "share", "query": query}
@@ -31,8 +30,8 @@ def run(data: Path, scale: float, texts: Path, say, most_runs: int | None = None
             results.append(SUITE, case, found | {"others_cores": others()})
             say(case, found)
     case = {"scale": scale, "what": "pairs", "queries": list(QUERIES)}
-    # An interval needs two.
-    runs = min(PAIRS, max(2, most_runs or PAIRS))
+    # An interval needs two pairs.
+    runs = min(PAIRS, max(2, max_runs or PAIRS))
     if not results.done(SUITE, case, runs):
         with results.quiet() as others, tempfile.TemporaryDirectory() as folder:
             pairs = [pair(data, texts, Path(folder), first_with=bool(index % 2)) for index in range(runs)]
@@ -41,7 +40,7 @@ def run(data: Path, scale: float, texts: Path, say, most_runs: int | None = None
 
 
 def share(data: Path, query: Path) -> dict:
-    """One query's recording cost and core time, from its own trace."""
+    """Returns one query's recording cost and core time, from its trace."""
     with tempfile.TemporaryDirectory() as folder:
         kept = Path(folder) / "q.trace"
         binary.run("sql", "--json", "-f", query, *binary.tables(data), "--trace", kept).check()
@@ -57,7 +56,7 @@ def share(data: Path, query: Path) -> dict:
 
 
 def pair(data: Path, texts: Path, folder: Path, first_with: bool) -> tuple[float, float]:
-    """Milliseconds of all the queries with a trace and without, one right after the other."""
+    """Returns the milliseconds of all queries with and without a trace, alternating per query."""
     took = {True: 0.0, False: 0.0}
     for query in QUERIES:
         for traced in (first_with, not first_with):

@@ -1,8 +1,7 @@
-"""Runs what is missing of the benchmarks and writes the table: `python -m bench.run [SUITE…]`.
+"""Measures the cases that this build lacks and writes `bench/RESULTS.md`: `python -m bench.run [SUITE…]`.
 
-Suites: `micro`, `warm`, `recording`, `cold`, `sparklog`, `million`, in this order; none named: all.
-Each finished case is appended to `bench/results/SUITE.jsonl`; a run that was stopped goes on where
-it was.
+Suites run in the order `micro`, `warm`, `recording`, `cold`, `sparklog`, `million`; the default is all.
+Each finished case is appended to `bench/results/SUITE.jsonl`, so a stopped run resumes.
 """
 
 import argparse
@@ -19,14 +18,14 @@ SUITES = ("micro", "warm", "recording", "cold", "sparklog", "million")
 
 
 def say(case: dict, found: dict) -> None:
-    """One line a finished case, on stderr."""
+    """Reports a finished case on stderr, in one line."""
     what = ", ".join(f"{key} {value}" for key, value in case.items())
     times = "; ".join(f"{name} {_short(value)}" for name, value in found.items() if isinstance(value, (dict, list)))
     print(f"{what}: {times}" if times else what, file=sys.stderr, flush=True)
 
 
 def _short(value) -> str:
-    """The times in whatever a suite found."""
+    """Formats the times in a suite's result."""
     if isinstance(value, dict):
         return value.get("error") or " ".join(f"{ms:.0f}" for ms in value["ms"]) + " ms"
     if value and isinstance(value[0], dict):
@@ -35,38 +34,38 @@ def _short(value) -> str:
 
 
 def main() -> int:
-    """The command line."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__.split("\n")[0])
     parser.add_argument("suites", nargs="*", help="default: all", metavar="SUITE")
     parser.add_argument("--scales", default="1,5", help="TPC-H scale factors of `warm` (default 1,5)")
-    parser.add_argument("--runs", type=_positive, metavar="N", help="at most N runs (pairs) of each case; not `micro`")
-    parser.add_argument("--again", action="store_true", help="measure what this build has, too")
-    parser.add_argument("--queries", default=",".join(map(str, range(1, 23))), help="queries of `warm`")
+    parser.add_argument("--runs", type=_positive, metavar="N", help="run each case at most N times (N pairs); not for `micro`")
+    parser.add_argument("--again", action="store_true", help="also measure the cases that this build has")
+    parser.add_argument("--queries", default=",".join(map(str, range(1, 23))), help="TPC-H queries of `warm` (default all)")
     chosen = parser.parse_args()
     if unknown := set(chosen.suites) - set(SUITES):
-        parser.error(f"no suite {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
+        parser.error(f"unknown suite {', '.join(sorted(unknown))}; expected one of {', '.join(SUITES)}")
     suites = set(chosen.suites or SUITES)
     results.since = results.now() if chosen.again else ""
     if "micro" in suites:
         micro.run(say)
-    if beside := suites - {"micro"}:
+    if others := suites - {"micro"}:
         for path in (binary.binary(), example()):
             if not path.exists():
-                print(f"{path} does not exist: cargo build --release --workspace --bins --examples", file=sys.stderr)
+                print(f"{path} does not exist; run cargo build --release --workspace --bins --examples", file=sys.stderr)
                 return 1
         with memory.kept() as results.memory:
-            if queries := beside - {"sparklog", "million"}:
-                beside_peers(queries, chosen)
-            if "sparklog" in beside:
+            if queries := others - {"sparklog", "million"}:
+                run_queries(queries, chosen)
+            if "sparklog" in others:
                 sparklog.run(say, chosen.runs)
-            if "million" in beside:
+            if "million" in others:
                 million.run(say, chosen.runs)
     table.main()
     return 0
 
 
-def beside_peers(suites: set[str], chosen: argparse.Namespace) -> None:
-    """The suites that run queries."""
+def run_queries(suites: set[str], chosen: argparse.Namespace) -> None:
+    """Runs the suites that execute TPC-H queries."""
     with tempfile.TemporaryDirectory() as folder:
         texts = Path(folder)
         cold.duck("--texts", texts)
@@ -81,9 +80,9 @@ def beside_peers(suites: set[str], chosen: argparse.Namespace) -> None:
 
 
 def _positive(text: str) -> int:
-    """A number of runs."""
+    """Parses a number of runs."""
     if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of runs: at least 1")
+        raise argparse.ArgumentTypeError(f"invalid number of runs `{text}`; expected at least 1")
     return int(text)
 
 

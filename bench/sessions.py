@@ -1,10 +1,9 @@
-"""Engines as processes that answer one query a line.
+"""Engines as processes that answer one query per line.
 
-Protocol, the same for all: a process is started on a folder of `TABLE.parquet` files,
-reads the path of a file with one query a line on standard input, runs it, holds the whole
-answer in memory, and writes one JSON line: `{"ms": float, "rows": int}` or `{"error": text}`.
-`ms` is from the query's text to its last row. The memory peak is the kernel's, of the
-whole process, taken when it ends.
+Protocol: a process is started on a folder of `TABLE.parquet` files. Each line of its standard input
+is the path of a file with one query. The process runs it, holds the whole answer in memory, and
+writes one JSON line: `{"ms": float, "rows": int}` or `{"error": text}`. `ms` runs from the query's
+text to its last row. The peak memory is that of the whole process, from the kernel when it ends.
 """
 
 import json
@@ -18,12 +17,12 @@ from tests.binary import ROOT, binary
 
 
 def example() -> Path:
-    """`crates/engine/examples/plain.rs`, built beside the binary: plain DataFusion, and with `--monotasks` ours."""
+    """Returns the path of the built `crates/engine/examples/plain.rs`: plain DataFusion, or Pellucid with `--monotasks`."""
     return Path(os.environ.get("PELLUCID_PLAIN") or binary().parent / "examples" / "plain")
 
 
 def command(engine: str, data: Path) -> list[str]:
-    """How an engine's process is started."""
+    """Returns the command that starts an engine's process."""
     return {
         "pellucid": [str(example()), "--monotasks", str(data)],
         "datafusion": [str(example()), str(data)],
@@ -36,19 +35,19 @@ ENGINES = ("pellucid", "datafusion", "duckdb", "polars")
 
 
 class EngineError(Exception):
-    """An engine refused a query or ended."""
+    """A query that an engine refused, or the end of its process."""
 
 
 @dataclass
 class Answer:
-    """What a session says of one query."""
+    """The answer of a session to one query."""
 
     ms: float
     rows: int
 
 
 class Session:
-    """One engine's process. Use in a `with`, so that it ends with its caller."""
+    """An engine's process. Use it in a `with`, so that it ends with its caller."""
 
     def __init__(self, engine: str, data: Path):
         self.engine = engine
@@ -65,7 +64,7 @@ class Session:
         self.close()
 
     def ask(self, query: Path) -> Answer:
-        """Runs one query; raises `EngineError` with the engine's own words."""
+        """Runs one query; raises `EngineError` with the engine's message."""
         self.process.stdin.write(f"{query}\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
@@ -77,10 +76,9 @@ class Session:
         return Answer(said["ms"], said["rows"])
 
     def close(self) -> None:
-        """Lets the process end and takes its peak memory and core time from the kernel.
+        """Waits for the process to end, and takes its peak memory and core time from the kernel.
 
-        The peak is of the whole process since it was started; the kernel also counts
-        the few MB of this one that it was forked from, so keep this one small.
+        The peak includes the few MB of this process that the other was forked from, so this one must stay small.
         """
         if self.core_s is not None:
             return
@@ -92,6 +90,6 @@ class Session:
 
 
 def core_seconds(pid: int) -> float:
-    """Core time that a running process has used."""
+    """Returns the core time that a running process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,17 +1,17 @@
-"""What reading a Spark event log costs, beside the tools that people read them with.
+"""Measures the cost of reading a Spark event log, compared with other tools.
 
-One log for all, made of a real one whose tasks are multiplied (`bench.event_logs`) and kept with the
-generated data, plain and as zstd. Each program is a fresh process; its core seconds and peak memory are the kernel's, its
-children's included. What is compared is how long each takes until it can answer:
+All programs read the same log, a real one with multiplied tasks (`bench.event_logs`), plain and as zstd. Each
+program is a fresh process; core seconds and peak memory are the kernel's, including its children. A program is
+measured until it can answer:
 
 - `pellucid analyze --json`: the whole command, reading and analysing;
 - `reader`: `crates/sparklog/examples/read.rs`, reading alone;
 - Spark's History Server: from its start until its REST interface lists the log's jobs;
 - NVIDIA's profiling tool for event logs: the whole command, with its defaults.
 
-Peers come from PyPI on first use, and are kept outside of the checkout: PySpark 4 for the History Server
-(`tests/spark.py`); NVIDIA's jar out of `spark-rapids-user-tools`, which is built for Scala 2.12 and so
-needs the jars of PySpark 3.5. One that cannot be had is left out with the reason.
+Peers are installed from PyPI on first use, outside the checkout: PySpark 4 for the History Server (`tests/spark.py`),
+and the jar in `spark-rapids-user-tools`, which is built for Scala 2.12 and so needs the jars of PySpark 3.5. A peer
+that cannot be installed is left out with the reason.
 """
 
 import json
@@ -32,7 +32,7 @@ from tests.binary import ROOT, binary, data_home
 
 SUITE = "sparklog"
 RUNS = 3
-# Tasks of the log: the base's 13,504, times this. The last case is of a million, for our memory alone.
+# Codec, copies of the base log's 13,504 tasks, and whether peers run. The last case measures Pellucid's memory for a million tasks.
 CASES = (("plain", 15, True), ("zstd", 15, True), ("zstd", 75, False))
 OURS = ("pellucid analyze", "reader")
 BASE = "nvidia/nds_q72_dataproc_2_2.zstd"
@@ -41,12 +41,12 @@ RAPIDS = "spark-rapids-user-tools==26.8.4"
 
 
 def logs_folder() -> Path:
-    """Where real logs are: not a part of the project."""
+    """Returns the folder of real logs, which are not part of the project."""
     return Path(os.environ.get("PELLUCID_EVENTLOGS") or ROOT.parent / "shared" / "eventlogs")
 
 
 def made_log(base: Path, codec: str, copies: int) -> Path:
-    """The log of a case. It takes minutes and a gigabyte, so it is made once."""
+    """Returns the log of a case, made once, since it takes minutes and a gigabyte."""
     folder = data_home() / "event-logs"
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / f"{base.stem}-{copies}{'' if codec == 'plain' else '.' + codec}"
@@ -56,12 +56,12 @@ def made_log(base: Path, codec: str, copies: int) -> Path:
 
 
 def reader() -> Path:
-    """The example, built beside the binary."""
+    """Returns the path of the built example."""
     return binary().parent / "examples" / "read"
 
 
 def rapids_jar() -> Path:
-    """NVIDIA's tools, as their Python package brings them."""
+    """Returns the jar of NVIDIA's tools, from their Python package."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pellucid" / RAPIDS
     if not cache.is_dir():
         part = cache.with_name(cache.name + ".part")
@@ -71,28 +71,28 @@ def rapids_jar() -> Path:
     return next(cache.rglob("rapids-4-spark-tools*.jar"))
 
 
-def run(say, most_runs: int | None = None) -> None:
-    """Each case that this build lacks."""
+def run(say, max_runs: int | None = None) -> None:
+    """Measures the cases that this build lacks."""
     base = logs_folder() / BASE
     if not base.exists():
-        print(f"sparklog: {base} is not there (PELLUCID_EVENTLOGS)")
+        print(f"sparklog: {base} does not exist; set PELLUCID_EVENTLOGS to a folder with event logs")
         return
     by = results.fingerprint([binary(), reader()])
-    for codec, copies, beside in CASES:
+    for codec, copies, with_peers in CASES:
         case = {"codec": codec, "base": BASE, "copies": copies}
-        runs = min(RUNS, most_runs or RUNS)
+        runs = min(RUNS, max_runs or RUNS)
         if any(line["case"] == case and line["runs"] >= runs for line in results.made(SUITE, by)):
             continue
         log = made_log(base, codec, copies)
         size = log.stat().st_size
-        # Also into the page cache, for all alike.
+        # This also reads the log into the page cache, for all programs.
         said = subprocess.run([reader(), log], capture_output=True, text=True, check=True).stdout
         shape = {key: json.loads(said)[key] for key in ("bytes", "tasks", "task_memory_bytes")}
         found: dict[str, dict] = {}
         with results.quiet() as others:
             for _ in range(runs):
                 for name, program in programs().items():
-                    if not beside and name not in OURS:
+                    if not with_peers and name not in OURS:
                         continue
                     measured = program(log)
                     kept = found.setdefault(name, {"core_s": [], "wall_s": [], "peak_bytes": [], "error": None})
@@ -107,7 +107,7 @@ def run(say, most_runs: int | None = None) -> None:
 
 
 def programs() -> dict:
-    """What runs, in the order of the table."""
+    """Returns the programs, in the order of the table."""
     return {
         "pellucid analyze": lambda log: timed([binary(), "analyze", "--json", log]),
         "reader": lambda log: timed([reader(), log]),
@@ -117,7 +117,7 @@ def programs() -> dict:
 
 
 def timed(command: list, cwd: Path | None = None) -> dict | str:
-    """Core seconds, wall seconds and peak memory of a process and those that it waited for."""
+    """Measures core seconds, wall seconds and peak memory of a process and its children; on failure returns its error."""
     begin = time.monotonic()
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen([str(part) for part in command], stdout=subprocess.DEVNULL, stderr=errors, cwd=cwd)
@@ -129,7 +129,7 @@ def timed(command: list, cwd: Path | None = None) -> dict | str:
 
 
 def measured(usage: resource.struct_rusage, begin: float) -> dict:
-    """As a line holds it."""
+    """Converts a measurement into the fields of a line."""
     return {
         "core_s": round(usage.ru_utime + usage.ru_stime, 3),
         "wall_s": round(time.monotonic() - begin, 3),
@@ -138,11 +138,11 @@ def measured(usage: resource.struct_rusage, begin: float) -> dict:
 
 
 def history_server(log: Path) -> dict | str:
-    """Until the REST interface has replayed the log."""
+    """Measures Spark's History Server until its REST interface has replayed the log."""
     try:
         home = spark.home("4")
     except (OSError, subprocess.SubprocessError) as error:
-        return f"not there: {error}"
+        return f"not installed: {error}"
     with tempfile.TemporaryDirectory(dir=log.parent) as folder, socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -170,8 +170,8 @@ def history_server(log: Path) -> dict | str:
 
 
 def _until_answered(url: str, process: subprocess.Popen, begin: float) -> bool:
-    """Asks for the jobs of the first application until they are there."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is on this machine
+    """Polls for the jobs of the first application, up to `WAIT_S`."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the server is on this machine
     while time.monotonic() - begin < WAIT_S and process.poll() is None:
         try:
             with opener.open(url, timeout=WAIT_S) as answer:
@@ -183,17 +183,17 @@ def _until_answered(url: str, process: subprocess.Popen, begin: float) -> bool:
                 with opener.open(jobs, timeout=WAIT_S) as answer:
                     return bool(json.load(answer))
         except (urllib.error.URLError, ConnectionError, ValueError):
-            pass  # it starts, or says so in a page that is no JSON
+            pass  # The server is starting, and may say so in a page that is not JSON.
         time.sleep(0.2)
     return False
 
 
 def rapids(log: Path) -> dict | str:
-    """NVIDIA's profiling tool, into a folder that goes."""
+    """Measures NVIDIA's profiling tool, with a temporary output folder."""
     try:
         jar, home = rapids_jar(), spark.home("3.5")
     except (OSError, subprocess.SubprocessError) as error:
-        return f"not there: {error}"
+        return f"not installed: {error}"
     with tempfile.TemporaryDirectory() as folder:
         main = "com.nvidia.spark.rapids.tool.profiling.ProfileMain"
         return timed(["java", "-Xmx4g", "-cp", f"{jar}:{home}/jars/*", main, "-o", folder, log])

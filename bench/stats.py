@@ -1,4 +1,4 @@
-"""The few statistics that the tables use. Pure."""
+"""Statistics for the tables. Pure."""
 
 import math
 import statistics
@@ -32,17 +32,17 @@ T_975 = {
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Of ratios: a half and a double cancel."""
+    """Returns the geometric mean, in which ratios of a half and a double cancel."""
     return math.exp(statistics.fmean(map(math.log, values)))
 
 
 def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Ratio of medians."""
+    """Returns the ratio of medians."""
     return statistics.median(ours) / statistics.median(theirs)
 
 
 def ratio_interval(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
-    """Geometric mean of `a / b` over pairs, and its 95 % interval (Student's t on logarithms)."""
+    """Returns the geometric mean of `a / b` over pairs, and its 95 % interval (Student's t on logarithms)."""
     logs = [math.log(a / b) for a, b in pairs]
     mean, freedom = statistics.fmean(logs), len(logs) - 1
     if freedom < 1:
@@ -53,5 +53,5 @@ def ratio_interval(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, 
 
 
 def resolved(low: float, high: float) -> bool:
-    """Whether an interval of a ratio tells it from 1."""
+    """Returns whether a ratio's interval excludes 1."""
     return not low <= 1 <= high

@@ -317,7 +317,7 @@ def sparklog_line(ours_s: float, peer_s: float | None, codec: str = "plain") -> 
         return {"core_s": [core_s] if core_s else [], "wall_s": [1.0], "peak_bytes": [50e6], "error": error}
 
     programs = {"pellucid analyze": of(ours_s), "reader": of(ours_s)}
-    programs["Spark History Server"] = of(peer_s, None if peer_s else "not there: no pyspark")
+    programs["Spark History Server"] = of(peer_s, None if peer_s else "not installed: no pyspark")
     programs["NVIDIA profiling"] = of(40.0)
     case = {"codec": codec, "base": "a.zstd", "copies": 15}
     rest = {"runs": 1, "log_bytes": 9e6, "bytes": 1e9, "tasks": 200000, "others_cores": 0.0}

@@ -1,7 +1,7 @@
-"""Warm TPC-H beside the peers: all queries in one process each, and a fresh process a query.
+"""Measures warm TPC-H against peers: all queries in one process per engine, and a fresh process per query.
 
-Engines take turns query by query, in rotating order, so that what slows the machine for a
-while slows all alike. In one process the first run of a query warms and is not counted.
+Engines take turns query by query, in rotating order, so that temporary slowness affects all of them. In
+one process the first run of a query is a warm-up and is not counted.
 """
 
 import contextlib
@@ -16,16 +16,16 @@ RUNS = {"one process": 5, "fresh process": 3}
 
 
 def rotated(run: int) -> list[str]:
-    """The engines, another one first each time."""
+    """Returns the engines, rotated by the run's number."""
     at = run % len(ENGINES)
     return [*ENGINES[at:], *ENGINES[:at]]
 
 
-def run(data: Path, scale: float, texts: Path, queries: list[int], say, most_runs: int | None = None) -> None:
-    """All cases of one scale that this build lacks; at most so many runs of each, if it is said."""
+def run(data: Path, scale: float, texts: Path, queries: list[int], say, max_runs: int | None = None) -> None:
+    """Measures all cases of one scale that this build lacks, with at most `max_runs` runs of each."""
     cache.warm(sorted(data.glob("*.parquet")))
     for mode, usual in RUNS.items():
-        runs = min(usual, most_runs or usual)
+        runs = min(usual, max_runs or usual)
         cases = [{"scale": scale, "query": query, "mode": mode} for query in queries]
         missing = [case for case in cases if not results.done(SUITE, case, runs)]
         if not missing:
@@ -41,7 +41,7 @@ def run(data: Path, scale: float, texts: Path, queries: list[int], say, most_run
 
 
 def measure(data: Path, query: Path, kept: dict[str, Session], runs: int) -> dict:
-    """One query on all engines, in turns."""
+    """Measures one query on all engines, in turns."""
     engines = {engine: {"ms": [], "peak_bytes": [], "rows": None, "error": None} for engine in ENGINES}
     with results.quiet([session.process.pid for session in kept.values()]) as others:
         for run in range(runs + bool(kept)):
@@ -57,7 +57,7 @@ def measure(data: Path, query: Path, kept: dict[str, Session], runs: int) -> dic
 
 
 def _once(found: dict, engine: str, data: Path, query: Path, kept: dict[str, Session], counted: bool) -> None:
-    """One run, in the kept process or a fresh one; only a fresh one has a peak of its own."""
+    """Makes one run, in the kept process or a fresh one; only a fresh process has the query's own peak."""
     if kept:
         answer = kept[engine].ask(query)
     else:
