@@ -110,7 +110,7 @@ def test_ranks_cover_the_median_at_90_percent():
         (runs(STEADY), None),
         (runs(STEADY[:4]), "4 of 5 repeats"),
         (runs(RESTLESS), "uncertain by"),
-        (runs(STEADY, canary=0.8), "0 of 5 repeats, the machine was busy beside 5 (canary 0.80)"),
+        (runs(STEADY, canary=0.8), "0 of 5 repeats, the machine was busy during 5 (canary 0.80)"),
         (runs(STEADY) + runs([9000.0], canary=0.8), None),
         (runs(STEADY, server_cores=0.09), None),
         (runs(STEADY, server_cores=0.11), "server took 0.11"),

@@ -1,1 +1,1 @@
-"""Stock Spark beside the plugin on emulated spinning disks."""
+"""Compares stock Spark with the plugin on emulated spinning disks."""

@@ -1,11 +1,11 @@
-"""Measures the plugin's cost for ordinary jobs: `python -m bench.adaptive.everyday` (Java, some ten minutes; neither root nor a disk).
+"""Measures the plugin's cost for ordinary jobs: `python -m bench.adaptive.everyday` (Java, ten minutes; no root, no disk).
 
-Jobs that use no disk (`shapes.py`), for which a number of tasks at once that is tuned can bring nothing, on one executor with 16
-slots: stock Spark, `measure` and `adaptive` take turns. Each application is a line in `bench/results/everyday.jsonl`.
-Prints the table of docs/spark-plugin.md, medians of the newest jar that was measured.
+The jobs use no disk (`shapes.py`), so tuning the number of tasks at once cannot help them. Stock Spark, `measure` and
+`adaptive` take turns on one executor with 16 slots. Each application is a line in `bench/results/everyday.jsonl`. Prints
+the table of docs/spark-plugin.md: medians of the newest measured jar.
 
     python -m bench.adaptive.everyday --repeats 3
-    python -m bench.adaptive.everyday --table       # again, nothing measured
+    python -m bench.adaptive.everyday --table       # only prints the table
 """
 
 import argparse
@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from bench import results
-from bench.adaptive.run import JAR, PLUGIN, say, spark_says, version
+from bench.adaptive.run import JAR, PLUGIN, run_spark, say, version
 from bench.adaptive.shapes import SHAPES
 from tests import spark
 
@@ -26,7 +26,7 @@ SETTINGS = ("stock", "measure", "adaptive")
 
 
 def spark_settings(setting: str, folder: Path) -> dict[str, str]:
-    """Of the application, which keeps its files there."""
+    """Returns the settings of an application with its files in `folder`."""
     found = {
         "spark.master": "local-cluster[1,16,1024]",
         "spark.app.name": f"everyday {setting}",
@@ -42,22 +42,22 @@ def spark_settings(setting: str, folder: Path) -> dict[str, str]:
 
 
 def measure(setting: str) -> dict:
-    """One application: how long each of its jobs took, and how many cores others used just before."""
+    """Runs one application, and returns the times of its jobs and the cores that other processes used just before."""
     with results.quiet() as others:
         time.sleep(2)
     with tempfile.TemporaryDirectory() as name:
         request = {"settings": spark_settings(setting, Path(name))}
-        return spark_says(setting, ["-m", "bench.adaptive.shapes"], request, Path(name)) | {"others_cores": others()}
+        return run_spark(setting, ["-m", "bench.adaptive.shapes"], request, Path(name)) | {"others_cores": others()}
 
 
 def newest(lines: list[dict]) -> list[dict]:
-    """Those of the newest build that every setting was measured beside."""
+    """Returns the lines of the newest build with all settings."""
     by_build = {line["build"]: [other for other in lines if other["build"] == line["build"]] for line in reversed(lines)}
     return next((group for group in by_build.values() if {line["case"]["setting"] for line in group} == set(SETTINGS)), [])
 
 
 def table(lines: list[dict]) -> list[str]:
-    """Medians in seconds, and how much longer than on stock Spark; of one build."""
+    """Returns the table of median seconds of one build, with ratios to stock Spark."""
     by_setting = {setting: [line["ms"] for line in lines if line["case"]["setting"] == setting] for setting in SETTINGS}
     out = ["| job | " + " | ".join(SETTINGS) + " |", "|---|" + "---|" * len(SETTINGS)]
     for shape in SHAPES:
@@ -68,20 +68,20 @@ def table(lines: list[dict]) -> list[str]:
 
 
 def about(lines: list[dict]) -> str:
-    """Of which jar and machine the table is, and how busy others kept it."""
+    """Describes the jar and machine of the table, and the noise."""
     busy = max(line["others_cores"] for line in lines)
     runs = len(lines) // len(SETTINGS)
     return f"jar {lines[-1]['build']}, {lines[-1]['machine']}, {runs} runs of each; before them others used up to {busy:.1f} cores"
 
 
 def main() -> int:
-    """The command line."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(prog="python -m bench.adaptive.everyday", description=__doc__.split("\n")[0])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--table", action="store_true", help="measures nothing")
+    parser.add_argument("--table", action="store_true", help="print the table; measure nothing")
     chosen = parser.parse_args()
     if not chosen.table:
-        if why_not := spark.missing() or (None if JAR.exists() else f"the plugin is not built: {JAR} (make spark-plugin/target/pellucid-spark.jar)"):
+        if why_not := spark.missing() or (None if JAR.exists() else f"{JAR} does not exist; run make spark-plugin/target/pellucid-spark.jar"):
             say(f"{SUITE}: {why_not}")
             return 1
         done = [line["case"] for line in results.load(SUITE) if line["build"] == version()]
@@ -95,11 +95,11 @@ def main() -> int:
             say(f"{SUITE}: {error}")
             return 1
         except KeyboardInterrupt:
-            say("stopped; the same command goes on from here")
+            say("stopped; run the same command to continue")
             return 130
     lines = newest(results.load(SUITE))
     if not lines:
-        say(f"{SUITE}: nothing is measured yet")
+        say(f"{SUITE}: nothing is measured yet; run without --table")
         return 1
     print("\n".join([*table(lines), "", about(lines)]))
     return 0

@@ -1,15 +1,14 @@
-"""The Spark applications of the matrix; run by a Python that has PySpark.
+"""The Spark applications of the matrix, run by a Python that has PySpark.
 
     PYTHON bench/adaptive/jobs.py REQUEST.json
 
-A request names a job, the folder of its input, the folder for its output, and Spark's settings. One
-application is one run. Prints one JSON line: how long the job took from its first action to its
-last, without the start of Spark.
+A request names a job, the folders of its input and output, and Spark's settings. One application is one run. It
+prints one JSON line: the job's time from its first action to its last, without the start of Spark.
 
-After HiBench as in self-adaptive-executors-middleware19 (table 3), smaller: sort (Terasort), join and
-aggregation over page visits, PageRank. All work is done by the JVM: no Python in the tasks. As there, what
-a stage reads comes from the disk: when a stage begins, the page cache forgets what lies on the
-disks that the request names. Else a machine's memory, which is larger than all of it, would hide them.
+The jobs follow HiBench as in self-adaptive-executors-middleware19 (table 3), with less data: sort (Terasort), join and
+aggregation over page visits, PageRank. The JVM does all work, without Python in the tasks. As in the paper, stages read
+from the disk: when a stage begins, the files on the request's disks are evicted from the page cache. Otherwise the
+machine's memory, which exceeds the data, would hide the disks.
 """
 
 import contextlib
@@ -29,10 +28,10 @@ LINE_BYTES = 16 + 7 * 128 + 1
 
 
 def make_sort(spark, folder, size_bytes, files):
-    """Lines of 913 bytes, of which the first 16 are the key; hashes, so that no codec makes them small.
+    """Writes lines of 913 bytes with a key of 16; hashes, so that no codec shrinks them.
 
-    Terasort's are of 100. But a few cores stand here for the paper's 32 beside a disk, and it is the balance of the two
-    that decides: of longer lines the cores sort as many bytes in less time.
+    Terasort has lines of 100 bytes. Here a few cores replace the paper's 32 per disk, and with longer lines they sort
+    the same bytes in less time, which keeps the balance of cores and disk.
     """
     rows = spark.range(0, size_bytes // LINE_BYTES, numPartitions=files)
     hashes = ", ".join(f"sha2(concat(CAST(id AS STRING), ' {n}'), 512)" for n in range(7))
@@ -40,12 +39,12 @@ def make_sort(spark, folder, size_bytes, files):
 
 
 def sort(spark, source, target):
-    """Read (for the ranges), exchange by range, write: the paper's three stages."""
+    """Samples the ranges, exchanges by range, and writes: the paper's three stages."""
     spark.read.text(source).sort("value").write.text(target)
 
 
 def make_visits(spark, folder, size_bytes, files):
-    """Visits and pages, about four bytes of visits to one of pages."""
+    """Writes visits and pages, about four bytes of visits per byte of pages."""
     options = {"compression": "uncompressed"}
     visits = spark.range(0, size_bytes * 4 // 5 // 110, numPartitions=files).selectExpr(
         "concat_ws('.', id % 199, xxhash64(id) & 255, xxhash64(id, 1) & 255) AS ip",
@@ -61,7 +60,7 @@ def make_visits(spark, folder, size_bytes, files):
 
 
 def join(spark, source, target):
-    """Revenue and mean rank by address, the rows of both sides exchanged."""
+    """Computes revenue and mean rank by address, with an exchange of both sides."""
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
     visits, pages = (spark.read.parquet(f"{source}/{name}") for name in ("visits", "pages"))
     both = visits.join(pages, "page").selectExpr("ip", "revenue", "rank", "length(text) + length(agent) AS size")
@@ -69,13 +68,13 @@ def join(spark, source, target):
 
 
 def aggregation(spark, source, target):
-    """Sums by address, and what the visits said, so that the exchange carries it all."""
+    """Sums by address, and keeps the other columns, so that the exchange carries all data."""
     visits = spark.read.parquet(f"{source}/visits")
     visits.groupBy("ip").agg({"revenue": "sum", "agent": "max", "page": "count"}).write.parquet(target)
 
 
 def make_edges(spark, folder, size_bytes, files):
-    """Edges between a fiftieth as many vertices."""
+    """Writes edges between vertices, fifty edges per vertex."""
     count = size_bytes // 16
     edges = spark.range(0, count, numPartitions=files).selectExpr(
         f"pmod(xxhash64(id), {count // 50}) AS src", f"pmod(xxhash64(id, 1), {count // 50}) AS dst"
@@ -84,7 +83,7 @@ def make_edges(spark, folder, size_bytes, files):
 
 
 def pagerank(spark, source, target):
-    """Three iterations, the edges read in each."""
+    """Runs three iterations, each of which reads the edges."""
     from pyspark.sql import functions as f
 
     edges = spark.read.parquet(source)
@@ -97,11 +96,11 @@ def pagerank(spark, source, target):
 
 
 def make_nothing(spark, folder, size_bytes, files):
-    """For a job without input."""
+    """Writes nothing, for jobs without input."""
 
 
 def cpu(spark, source, target):
-    """No I/O but one number's: what the plugin costs."""
+    """Computes with almost no I/O, to measure the plugin's cost."""
     from pyspark.sql import functions as f
 
     column = f.col("id")
@@ -111,7 +110,7 @@ def cpu(spark, source, target):
 
 
 def tasks(spark, source, target):
-    """Tasks that do nothing: what the plugin costs each of them."""
+    """Runs empty tasks, to measure the plugin's cost per task."""
     spark.range(0, EMPTY_TASKS, numPartitions=EMPTY_TASKS).selectExpr("max(id) AS most").write.parquet(target)
 
 
@@ -126,11 +125,11 @@ JOBS = {
 
 
 def forget(disks: list[str]) -> None:
-    """Writes out what is dirty on these disks, and drops all their files from the page cache."""
+    """Writes back dirty pages of these disks, and drops all their files from the page cache."""
     for disk in disks:
         subprocess.run(["sync", "--file-system", disk], check=True)
         for path in Path(disk).rglob("*"):
-            with contextlib.suppress(OSError):  # it was there a moment ago
+            with contextlib.suppress(OSError):  # the file may be gone by now
                 file = os.open(path, os.O_RDONLY)
                 try:
                     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -140,7 +139,7 @@ def forget(disks: list[str]) -> None:
 
 @contextlib.contextmanager
 def forgetting(spark, disks: list[str]):
-    """While this lasts, each stage begins with a cold page cache (within a twentieth of a second)."""
+    """Empties the page cache at the start of each stage (within a twentieth of a second)."""
     tracker, ended, seen = spark.sparkContext.statusTracker(), threading.Event(), set()
 
     def watch():
@@ -160,7 +159,7 @@ def forgetting(spark, disks: list[str]):
 
 
 def session(settings: dict):
-    """A session of which an executor is there."""
+    """Starts a session, and waits for its executor."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
@@ -175,7 +174,7 @@ def session(settings: dict):
 
 
 def end(spark) -> None:
-    """Ends Spark, its JVM too, so that its core time is known; takes away what a local cluster leaves in Spark's folder."""
+    """Ends Spark and its JVM, so that its core time is known, and deletes the local cluster's files in Spark's folder."""
     import pyspark
 
     gateway, name = spark.sparkContext._gateway, spark.sparkContext.applicationId
@@ -186,7 +185,7 @@ def end(spark) -> None:
 
 
 def main() -> None:
-    """One application."""
+    """Runs one application."""
     with open(sys.argv[1]) as file:
         request = json.load(file)
     spark = session(request["settings"])

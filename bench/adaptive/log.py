@@ -1,7 +1,7 @@
-"""What a stock event log says of each stage, as figures 2 and 7 of the paper need it; and what the plugin says of disks.
+"""Reads each stage's numbers from a Spark event log, for figures 2 and 7 of the paper, and the plugin's disk metrics.
 
-ε (self-adaptive-executors-middleware19 §5.1): the threads' wait, executorRunTime − cpuTime − gc, summed over a
-stage's tasks (with the plugin also less its queue time and the run queue's wait, which stock logs lack).
+ε (self-adaptive-executors-middleware19 §5.1) is the threads' wait, executorRunTime − cpuTime − gc, summed over a
+stage's tasks. With the plugin it also excludes queue time and the wait in the run queue, which stock logs lack.
 """
 
 import json
@@ -11,8 +11,8 @@ from pathlib import Path
 
 
 def stages(log: Path) -> list[dict]:
-    """Each stage that ran, in order: id, tasks, ms, wait_ms (ε), bytes read and written, and how many tasks ran at once
-    in the end where the plugin said so."""
+    """Returns the completed stages in order: id, tasks, ms, wait_ms (ε), bytes read and written, and the plugin's final
+    number of tasks at once, if recorded."""
     tasks, ended = defaultdict(list), {}
     with open(log) as lines:
         for line in lines:
@@ -26,7 +26,7 @@ def stages(log: Path) -> list[dict]:
 
 
 def stage(info: dict, tasks: list[dict]) -> dict:
-    """One of them."""
+    """Summarises one stage."""
     ms = info["Completion Time"] - info["Submission Time"]
     wait_ns = moved = 0
     chosen = []
@@ -34,16 +34,16 @@ def stage(info: dict, tasks: list[dict]) -> dict:
         metrics = task.get("Task Metrics")
         if not metrics:
             continue
-        told = {a.get("Name"): int(a["Update"]) for a in task["Task Info"]["Accumulables"] if plugin(a)}
+        own = {a.get("Name"): int(a["Update"]) for a in task["Task Info"]["Accumulables"] if is_plugin_metric(a)}
         waited = metrics["Executor Run Time"] * 10**6 - metrics["Executor CPU Time"] - metrics["JVM GC Time"] * 10**6
-        wait_ns += told.get("pellucid.io_wait_ns", max(0, waited))
-        moved += max(metrics["Input Metrics"]["Bytes Read"], told.get("pellucid.read_bytes", 0))
-        moved += max(metrics["Output Metrics"]["Bytes Written"], told.get("pellucid.write_bytes", 0))
+        wait_ns += own.get("pellucid.io_wait_ns", max(0, waited))
+        moved += max(metrics["Input Metrics"]["Bytes Read"], own.get("pellucid.read_bytes", 0))
+        moved += max(metrics["Output Metrics"]["Bytes Written"], own.get("pellucid.write_bytes", 0))
         read = metrics["Shuffle Read Metrics"]
         moved += read["Remote Bytes Read"] + read["Local Bytes Read"]
         moved += metrics["Shuffle Write Metrics"]["Shuffle Bytes Written"] + metrics["Disk Bytes Spilled"]
-        if "pellucid.concurrency" in told:
-            chosen.append((task["Task Info"]["Finish Time"], told["pellucid.concurrency"]))
+        if "pellucid.concurrency" in own:
+            chosen.append((task["Task Info"]["Finish Time"], own["pellucid.concurrency"]))
     return {
         "id": info["Stage ID"],
         "tasks": len(tasks),
@@ -54,31 +54,30 @@ def stage(info: dict, tasks: list[dict]) -> dict:
     }
 
 
-def plugin(accumulable: dict) -> bool:
-    """Whether it is one of the plugin's, of a task."""
+def is_plugin_metric(accumulable: dict) -> bool:
+    """Returns whether an accumulable is a task metric of the plugin."""
     return accumulable.get("Name", "").startswith("pellucid.") and "Update" in accumulable
 
 
 def sink(folder: Path) -> dict[str, str]:
-    """Settings that have Spark write its metrics to files in a folder, each second and at the end."""
+    """Returns the settings with which Spark writes its metrics to files in a folder, each second and at the end."""
     options = {"class": "org.apache.spark.metrics.sink.CsvSink", "directory": str(folder), "period": "1", "unit": "seconds"}
     return {f"spark.metrics.conf.executor.sink.csv.{key}": value for key, value in options.items()}
 
 
 def gated(metrics: Path, folders: list[Path]) -> list[dict] | None:
-    """By disk, the most threads that the plugin had in gated I/O at once, and by how many they were ever more than its permits.
-    None where it did not say."""
+    """Returns, by disk, the largest number of threads in gated I/O, and by how many it exceeded the permits; None if not recorded."""
     found = []
     for folder in folders:
         name = "_".join(re.findall(r"[A-Za-z0-9_-]+", str(folder)))
-        one = {what: most(metrics, f"disk.{name}.{what}") for what in ("peak", "over")}
+        one = {what: max_gauge(metrics, f"disk.{name}.{what}") for what in ("peak", "over")}
         if None in one.values():
             return None
         found.append(one)
     return found
 
 
-def most(metrics: Path, gauge: str) -> int | None:
-    """The most that executors told of one of the plugin's numbers."""
-    told = [path.read_text().splitlines()[1:] for path in metrics.glob(f"*.plugin.*.{gauge}.csv")]
-    return max((int(line.split(",")[1]) for lines in told for line in lines), default=None)
+def max_gauge(metrics: Path, gauge: str) -> int | None:
+    """Returns the largest value that executors reported for one of the plugin's gauges."""
+    files = [path.read_text().splitlines()[1:] for path in metrics.glob(f"*.plugin.*.{gauge}.csv")]
+    return max((int(line.split(",")[1]) for lines in files for line in lines), default=None)

@@ -1,7 +1,6 @@
-"""Which runs there are: jobs, disks and settings, in the order in which they run.
+"""The matrix of runs: jobs, disks and settings, in the order in which they run.
 
-Rounds go over all groups, and settings take turns within each, so that a run that is stopped leaves
-whole comparisons.
+Each round covers all groups, and settings take turns within a group, so a stopped run leaves complete comparisons.
 """
 
 from dataclasses import dataclass
@@ -10,9 +9,9 @@ SWEEP = (2, 4, 8, 16, 32)
 SLOTS = 32
 DEFAULT = f"stock-{SLOTS}"
 POLICIES = ("throughput", "index")
-# The default policy once more, with what its run before found (`spark.pellucid.memory`), as a job that comes back has it.
+# The default policy with the numbers that its previous run found (`spark.pellucid.memory`).
 REMEMBERED = "remembered"
-# Which jobs on which disks: sort on all, the others on the main model. `H150x2`: two of them.
+# Disks and jobs: the sort runs on all disks, the others on the main model. `H150x2` is two disks.
 GROUPS = (
     ("H150R", "sort"),
     ("H150", "sort"),
@@ -24,14 +23,14 @@ GROUPS = (
     ("memory", "cpu"),
     ("memory", "tasks"),
 )
-# Jobs without input or shuffled bytes, and how many tasks of the second do nothing.
+# Jobs without input or shuffled bytes, and the number of empty tasks of the second.
 WITHOUT_INPUT = ("cpu", "tasks")
 EMPTY_TASKS = 6000
-# Jobs of which some stages run beside each other (both sides of a join), and the one where these change places between runs.
-BESIDE = ("join", "pagerank")
-CHANGE_PLACES = ("pagerank",)
+# Jobs with concurrent stages (both sides of a join), and those in which the order of these varies between runs.
+CONCURRENT_STAGES = ("join", "pagerank")
+VARYING_ORDER = ("pagerank",)
 
-# Input, so that a run takes about half a minute; PageRank reads its edges three times, and one disk is slower.
+# Input sizes for runs of about half a minute; PageRank reads its edges three times, and one disk is slower.
 MIB = 1 << 20
 BYTES = {"sort": 384 * MIB, "pagerank": 96 * MIB, "join": 192 * MIB, "aggregation": 192 * MIB, **dict.fromkeys(WITHOUT_INPUT, 0)}
 SLOW = {"SSD50": 2}
@@ -49,22 +48,22 @@ class Case:
 
     @property
     def name(self) -> str:
-        """For people and `--only`."""
+        """The name in messages and for `--only`."""
         return f"{self.disk}/{self.job}/{self.setting}/{self.repeat}"
 
     @property
     def kind(self) -> str:
-        """Of its disks."""
+        """The kind of its disks."""
         return self.disk.partition("x")[0]
 
     @property
     def disks(self) -> int:
-        """How many there are."""
+        """The number of its disks."""
         return int(self.disk.partition("x")[2] or 1)
 
 
 def settings_of(group: tuple[str, str]) -> list[str]:
-    """What takes turns. Where nothing can be gained, only what the plugin costs; on two disks, queues per disk."""
+    """Returns the settings that take turns: the sweep, or the plugin's cost in jobs without disks, or queues per disk on two."""
     disk, job = group
     if job == "cpu":
         return [DEFAULT, *POLICIES]
@@ -77,7 +76,7 @@ def settings_of(group: tuple[str, str]) -> list[str]:
 
 
 def cases(size_bytes: int | None, repeats: int) -> list[Case]:
-    """All of them, with inputs of this size or each job's own."""
+    """Returns all cases, with inputs of this size or of each job's default."""
     return [
         Case(*group, setting, BYTES[group[1]] // SLOW.get(group[0], 1) if size_bytes is None else size_bytes, repeat)
         for repeat in range(repeats)

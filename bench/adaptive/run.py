@@ -1,9 +1,8 @@
-"""Measures what is missing of the matrix: `python -m bench.adaptive.run` (root, Java, some hours in all).
+"""Measures the missing runs of the adaptive matrix: `python -m bench.adaptive.run` (root, Java, some hours in all).
 
-One executor with 32 slots on emulated spinning disks (`lab/hdd.py`), which hold input, shuffle files and output.
-Stock Spark with 2, 4, 8, 16 and 32 tasks at once, and the plugin with both policies, take turns; each
-finished run is a line in `bench/results/adaptive.jsonl`, so that what was stopped goes on where it
-was. At the end `bench/ADAPTIVE.md` is made anew.
+One executor with 32 slots runs on emulated spinning disks (`lab/hdd.py`), which hold input, shuffle files and
+output. Stock Spark with 2, 4, 8, 16 and 32 tasks at once and the plugin's policies take turns. Each finished run is
+a line in `bench/results/adaptive.jsonl`, so a stopped run resumes. The command ends by writing `bench/ADAPTIVE.md`.
 
     python -m bench.adaptive.run --list
     python -m bench.adaptive.run --only H150R/sort,H150/sort --time-limit 600
@@ -41,23 +40,23 @@ FILES = 64
 JAR = ROOT / "spark-plugin" / "target" / "pellucid-spark.jar"
 PLUGIN = "org.pellucid.spark.PellucidPlugin"
 HEAP = "2g"
-LONGEST_S = 900
-# What disks and JVMs need of the memory; to fetch back all of a large machine's would take minutes.
+TIMEOUT_S = 900
+# Memory for disks and JVMs; touching all of a large machine's memory would take minutes.
 MEMORY_BYTES = 6 << 30
 
 
 def say(text: str) -> None:
-    """Progress, on stderr."""
+    """Reports progress on stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
 def policy(case: Case) -> str:
-    """Of the plugin, if the case runs it."""
+    """Returns the plugin's policy in a case that runs one."""
     return POLICIES[0] if case.setting == REMEMBERED else case.setting
 
 
 def spark_settings(case: Case, folders: list[Path], logs: Path, memory: Path) -> dict[str, str]:
-    """Of the application, on the disks with these folders; what the plugin finds is kept in `memory`."""
+    """Returns the application's settings, on disks with these folders; the plugin keeps its findings in `memory`."""
     stock = case.setting.removeprefix("stock-")
     cores = int(stock) if stock != case.setting else SLOTS
     found = {
@@ -72,7 +71,7 @@ def spark_settings(case: Case, folders: list[Path], logs: Path, memory: Path) ->
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.files.maxPartitionBytes": "1g",
         "spark.sql.files.openCostInBytes": "1g",
-        # Else each map task of so few reducers opens a file for each of them.
+        # Otherwise map tasks with few reducers open a file for each.
         "spark.shuffle.sort.bypassMergeThreshold": "1",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": f"file:{logs}",
@@ -82,7 +81,7 @@ def spark_settings(case: Case, folders: list[Path], logs: Path, memory: Path) ->
     if stock == case.setting:
         found |= {"spark.jars": str(JAR), "spark.plugins": PLUGIN}
         if case.setting == "monotasks":
-            # As many cores as there are: this mode adds its own slots to them.
+            # The machine's number of cores, to which this mode adds its own slots.
             found |= {"spark.pellucid.mode": "monotasks", "spark.pellucid.disks": ",".join(map(str, folders))}
             found["spark.master"] = f"local-cluster[1,{os.cpu_count()},3072]"
         elif case.setting == "measure":
@@ -93,7 +92,7 @@ def spark_settings(case: Case, folders: list[Path], logs: Path, memory: Path) ->
 
 
 class Rig:
-    """The emulated disks: input on the first, output on the last, shuffle files on all that a case uses."""
+    """The emulated disks: input is on the first, output on the last, shuffle files on all that a case uses."""
 
     def __init__(self, disks: list[hdd.Disk], idlers: list[int], learnt: Path):
         self.disks = disks
@@ -102,33 +101,33 @@ class Rig:
         self.rates: dict[str, list[float | None]] = {}
 
     def of(self, case: Case) -> list[hdd.Disk]:
-        """Those of a case."""
+        """Returns a case's disks."""
         return self.disks[: case.disks]
 
     def folders(self, case: Case) -> list[Path]:
-        """Where their files go."""
+        """Returns the folders of a case's disks."""
         return [disk.path for disk in self.of(case)]
 
     def source(self, case: Case) -> Path:
-        """A job's input; joins and aggregations share theirs."""
+        """Returns the folder of a job's input, which join and aggregation share."""
         kind = "visits" if case.job in ("join", "aggregation") else case.job
         return self.disks[0].path / f"{kind}-{case.bytes}"
 
     def target(self, case: Case) -> Path:
-        """Its output."""
+        """Returns the folder of a job's output."""
         return self.of(case)[-1].path / "out"
 
     def memory(self, case: Case) -> Path:
-        """What the last run of its policy found that began without knowing anything."""
+        """Returns the file with the findings of the policy's last run without earlier knowledge."""
         return self.learnt / f"{case.disk}-{case.job}-{case.bytes}-{policy(case)}"
 
     def set_kind(self, case: Case, kind: str) -> None:
-        """From now on the case's disks are of this kind."""
+        """Switches a case's disks to a kind."""
         for disk in self.of(case):
             disk.set_kind(kind)
 
     def clear(self, case: Case) -> None:
-        """Takes away what a run left, at memory's speed, and has nothing in the page cache."""
+        """Deletes a run's files, at memory speed, and evicts all others from the page cache."""
         self.set_kind(case, "memory")
         for disk in self.of(case):
             for name in ("out", "local"):
@@ -137,7 +136,7 @@ class Rig:
             disk.evict(path for path in disk.path.rglob("*") if path.is_file())
 
     def calibrate(self, case: Case) -> None:
-        """Measures each kind once. A second of somebody else's work is over a second later, a wrong rate is not."""
+        """Calibrates each kind once. Retries, since another process's work may pass, while a wrong rate does not."""
         for attempt in range(8):
             if case.kind in self.rates and len(self.rates[case.kind]) >= case.disks:
                 return
@@ -152,13 +151,13 @@ class Rig:
         raise refused
 
     def calibration(self, case: Case) -> dict:
-        """How it is told: what the disks were, and their rates."""
+        """Returns the disks' label and measured rates."""
         for disk, rate in zip(self.of(case), self.rates[case.kind], strict=False):
-            disk.kind, disk.measured = case.kind, rate  # that it was another meanwhile, to clear up, changes nothing
+            disk.kind, disk.measured = case.kind, rate  # `clear` may have switched the kind since calibration
         return {"label": self.disks[0].label(), "calibration": self.rates[case.kind]}
 
     def application(self, case: Case, make: bool, settings: dict[str, str]) -> dict:
-        """Runs one, and gives what it said."""
+        """Runs an application, and returns its answer."""
         request = {
             "job": case.job,
             "make": make,
@@ -170,10 +169,10 @@ class Rig:
             "settings": settings,
         }
         with tempfile.TemporaryDirectory() as folder:
-            return spark_says(case.name, [str(Path(__file__).with_name("jobs.py"))], request, Path(folder))
+            return run_spark(case.name, [str(Path(__file__).with_name("jobs.py"))], request, Path(folder))
 
     def place(self, case: Case) -> None:
-        """Makes the job's input, at memory's speed, once."""
+        """Makes the job's input once, at memory speed."""
         if self.source(case).exists():
             return
         self.clear(case)
@@ -183,7 +182,7 @@ class Rig:
         self.source(case).mkdir(exist_ok=True)
 
     def measure(self, case: Case) -> dict:
-        """One run: its time, its stages, what the drives and the plugin's queues counted, its answer."""
+        """Measures a run: its time, stages, answer, and the counters of the drives and the plugin's queues."""
         memory = self.memory(case)
         if case.setting != REMEMBERED:
             memory.unlink(missing_ok=True)
@@ -213,22 +212,22 @@ class Rig:
         }
 
 
-def spark_says(name: str, program: list[str], request: dict, folder: Path) -> dict:
-    """Runs one of Spark's programs (a script, or `-m` and a module of this checkout) in a folder of its own; gives what it said."""
+def run_spark(name: str, program: list[str], request: dict, folder: Path) -> dict:
+    """Runs a PySpark program (a script, or `-m` and a module of this checkout) in a folder, and returns its answer."""
     file = folder / "request.json"
     file.write_text(json.dumps(request))
     plain = {key: value for key, value in os.environ.items() if key not in ("SPARK_HOME", "SPARK_CONF_DIR")}
     command, environment = [str(spark.python()), "-B", *program, str(file)], plain | {"PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, cwd=folder, env=environment)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, cwd=folder, env=environment)
     said = [line for line in ran.stdout.splitlines() if line.startswith("{")]
     if ran.returncode or not said:
         last = "\n".join(ran.stderr.strip().splitlines()[-20:])
-        raise RuntimeError(f"{name}: Spark ended with {ran.returncode}: {last}")
+        raise RuntimeError(f"{name}: Spark exited with {ran.returncode}: {last}")
     return json.loads(said[-1])
 
 
 def answer(case: Case, folder: Path) -> str:
-    """A check of the output that every setting must share: all bytes in order of a sort, else how many rows there are."""
+    """Returns a check of the output that all settings must share: a digest of a sort's bytes, or the number of rows."""
     if case.job == "sort":
         digest = hashlib.sha256()
         for path in sorted(folder.glob("part-*")):
@@ -238,23 +237,23 @@ def answer(case: Case, folder: Path) -> str:
 
 
 def missing(wanted: list[Case]) -> list[Case]:
-    """Those without a line of this jar."""
+    """Returns the cases without a line of this jar."""
     by = version()
     done = [line["case"] for line in results.load(SUITE) if line["build"] == by]
     return [case for case in wanted if asdict(case) not in done]
 
 
 def version() -> str:
-    """Of what is measured: the jar."""
+    """Returns the fingerprint of the jar."""
     return results.fingerprint([JAR])
 
 
 @contextlib.contextmanager
 def awake() -> Iterator[list[int]]:
-    """Keeps each core awake by a process that runs where nothing else does; gives their ids.
+    """Keeps each core awake by a process with idle priority; yields the processes' ids.
 
-    A virtual machine's core that sleeps is woken late: on an idle machine that adds a twelfth to each random read,
-    which is a drive's time and not the machine's.
+    A sleeping core of a virtual machine wakes up late. On an idle machine that adds a twelfth to each random read,
+    whose time should be the drive's alone.
     """
     command = ["chrt", "--idle", "0", sys.executable, "-c", "while True: pass"]
     idlers = [subprocess.Popen(command) for _ in range(os.cpu_count())]
@@ -268,7 +267,7 @@ def awake() -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def rig(wanted: list[Case]) -> Iterator[Rig]:
-    """As many disks as any case needs, large enough for all."""
+    """Sets up as many disks as the cases need, large enough for all of them."""
     size = 12 * max(case.bytes for case in wanted) + (1 << 30)
     with contextlib.ExitStack() as stack:
         stack.enter_context(guard.watch())
@@ -281,12 +280,12 @@ def rig(wanted: list[Case]) -> Iterator[Rig]:
 
 
 def run(wanted: list[Case], limit_s: float, trying_out: bool) -> None:
-    """Runs those that are missing until there may be no time for another. Trying out, nothing is calibrated, and nothing kept."""
+    """Runs cases until another might exceed the time limit. With `trying_out`, calibrates and keeps nothing."""
     until, longest = time.monotonic() + limit_s, 0.0
     with rig(wanted) as disks:
         for case in wanted:
             if time.monotonic() + longest > until:
-                say("time is up; the same command goes on from here")
+                say("time limit reached; run the same command to continue")
                 return
             disks.place(case)
             if not trying_out:
@@ -303,13 +302,13 @@ def run(wanted: list[Case], limit_s: float, trying_out: bool) -> None:
 
 
 def options(name: str, doc: str) -> argparse.ArgumentParser:
-    """What every matrix on these disks is told; `doc` is its module's."""
+    """Returns the options of every matrix on these disks; `doc` is its module's docstring."""
     parser = argparse.ArgumentParser(prog=f"python -m bench.{name}.run", description=doc.split("\n")[0])
-    parser.add_argument("--only", default="", metavar="TEXT,…", help="only runs whose DISK/JOB/SETTING/REPEAT holds one of these")
+    parser.add_argument("--only", default="", metavar="TEXT,…", help="only runs whose DISK/JOB/SETTING/REPEAT contains one of these")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
-    parser.add_argument("--try-out", action="store_true", help="calibrates nothing and keeps nothing: does it run?")
-    parser.add_argument("--list", action="store_true", help="says what there is, and ends")
+    parser.add_argument("--try-out", action="store_true", help="check that it runs; calibrate and keep nothing")
+    parser.add_argument("--list", action="store_true", help="list the runs and exit")
     return parser
 
 
@@ -321,16 +320,16 @@ def carry_out(
     run: Callable[[list[Case], float, bool], None],
     page: Callable[[], int],
 ) -> int:
-    """Runs what was chosen of a matrix and is missing, then makes its page."""
+    """Runs the chosen missing cases of a matrix, then makes its page."""
     wanted = [case for case in all_cases if any(text in case.name for text in chosen.only.split(","))]
     if not JAR.exists():
-        say(f"{name}: the plugin is not built: {JAR} (make spark-plugin/target/pellucid-spark.jar)")
+        say(f"{name}: {JAR} does not exist; run make spark-plugin/target/pellucid-spark.jar")
         return 1
     if why_not := hdd.missing() or spark.missing():
         say(f"{name}: {why_not}")
         return 1
     todo = wanted if chosen.try_out else missing(wanted)
-    say(f"{len(wanted)} runs, {len(todo)} to be measured")
+    say(f"{len(wanted)} runs, {len(todo)} to measure")
     if chosen.list:
         for case in wanted:
             print(case.name, "" if case in todo else "measured", sep="\t")
@@ -342,15 +341,15 @@ def carry_out(
         say(f"{name}: {error}")
         return 1
     except KeyboardInterrupt:
-        say("stopped; the same command goes on from here")
+        say("stopped; run the same command to continue")
         return 130
     return 0 if chosen.try_out else page()
 
 
 def main() -> int:
-    """The command line."""
+    """Runs the command."""
     parser = options(SUITE, __doc__)
-    parser.add_argument("--bytes", type=parse_bytes, metavar="SIZE", help="of each job's input (default: its own)")
+    parser.add_argument("--bytes", type=parse_bytes, metavar="SIZE", help="size of each job's input (default: by job)")
     chosen = parser.parse_args()
     return carry_out(SUITE, chosen, cases(chosen.bytes, chosen.repeats), missing, run, table.main)
 

@@ -1,6 +1,6 @@
-"""Jobs of tasks that only wait, only compute, or do nothing: `PYTHON -m bench.adaptive.shapes REQUEST.json`, by a Python that has PySpark.
+"""Jobs of tasks that only wait, only compute, or do nothing: `PYTHON -m bench.adaptive.shapes REQUEST.json`, with PySpark.
 
-A request holds Spark's settings. Prints one JSON line: how long each shape took, in ms.
+A request has Spark's settings. Prints one JSON line with the time of each shape in ms.
 """
 
 import json
@@ -11,12 +11,12 @@ from bench.adaptive.jobs import end, session
 
 
 def waits(seconds):
-    """A task that uses no resource of this machine, as one that waits for a service does."""
+    """Returns a task that uses no resource of this machine, like one that waits for a service."""
     return lambda _: time.sleep(seconds)
 
 
 def computes(seconds):
-    """A task that needs so much core time, however long it takes to get it."""
+    """Returns a task that uses a fixed amount of core time."""
 
     def task(_):
         until = time.thread_time() + seconds
@@ -27,35 +27,35 @@ def computes(seconds):
 
 
 def nothing(_):
-    """An empty task."""
+    """Does nothing."""
 
 
 def one_wave(context):
-    """As many as there are slots."""
+    """Runs as many tasks as there are slots."""
     context.parallelize(range(16), 16).foreach(waits(1))
 
 
 def four_waves(context):
-    """Four times as many."""
+    """Runs four times as many tasks as slots."""
     context.parallelize(range(64), 64).foreach(waits(0.7))
 
 
 def short_waits(context):
-    """Twenty times as many, for a twentieth of the time."""
+    """Runs twenty times as many tasks as slots, each a twentieth as long."""
     context.parallelize(range(320), 320).foreach(waits(0.05))
 
 
 def computing(context):
-    """More than cores, of which slots only take turns."""
+    """Runs computing tasks in more slots than there are cores."""
     context.parallelize(range(64), 64).foreach(computes(0.1))
 
 
 def empty(context):
-    """Only Spark's own work."""
+    """Runs empty tasks: Spark's own work."""
     context.parallelize(range(640), 640).foreach(nothing)
 
 
-# Jobs of one stage, each of a line of its own: stages of one line are alike to the plugin, and learn from each other.
+# Jobs of one stage, each with its own call site: the plugin treats stages of one call site alike, and they share what it learns.
 SHAPES = {
     "one wave: 16 tasks that wait 1 s": one_wave,
     "the same again": one_wave,
@@ -67,10 +67,10 @@ SHAPES = {
 
 
 def main() -> None:
-    """One application."""
+    """Runs one application."""
     with open(sys.argv[1]) as file:
         spark = session(json.load(file)["settings"])
-    # Starts Python's workers, and has the JVM load what any job needs.
+    # A warm-up starts Python's workers and loads the JVM's classes.
     spark.sparkContext.parallelize(range(16), 16).map(waits(0.5)).count()
     took = {}
     for name, shape in SHAPES.items():

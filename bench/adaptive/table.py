@@ -6,7 +6,7 @@ import sys
 from collections import defaultdict
 
 from bench import results
-from bench.adaptive.matrix import BESIDE, CHANGE_PLACES, DEFAULT, EMPTY_TASKS, GROUPS, POLICIES, REMEMBERED, SWEEP, settings_of
+from bench.adaptive.matrix import CONCURRENT_STAGES, DEFAULT, EMPTY_TASKS, GROUPS, POLICIES, REMEMBERED, SWEEP, VARYING_ORDER, settings_of
 from bench.goals import Goal, at_most, of_all
 from bench.stats import ratio_interval, resolved
 
@@ -91,7 +91,7 @@ def best_fixed(settings: dict) -> tuple[float, list[str]] | None:
         return None
     whole = min(sweep, key=lambda name: sweep[name][0])
     ms, stages = sweep[whole]
-    if job_of(settings) in BESIDE:
+    if job_of(settings) in CONCURRENT_STAGES:
         return ms, [whole.removeprefix("stock-")]
     count = min(len(stages) for _, stages in sweep.values())
     names = [
@@ -154,7 +154,7 @@ def group_page(group: tuple, settings: dict) -> list[str]:
         counters = ("busy_ns", "positioning_ns", "in_flight_ns")
         busy, positioning, flight = (statistics.median(sum(drive[key] for drive in each) for each in drives) / 1e9 for key in counters)
         shown = ", ".join(seconds(s["ms"]) + (f" ({s['concurrency']:.0f})" if s["concurrency"] else "") for s in stages)
-        shown = "order varies" if job in CHANGE_PLACES else shown
+        shown = "order varies" if job in VARYING_ORDER else shown
         depth = f"{flight / busy:.1f}" if busy else "–"
         cells = [name, len(settings[name]), seconds(ms), against_default(settings, name), f"{busy:.1f}", f"{positioning:.1f}", depth]
         cells += [in_queues(settings[name]) if name == "monotasks" else "–"] if queues else []
@@ -199,7 +199,7 @@ def congestion(settings: dict) -> list[dict[str, tuple[float, float]]]:
     """
     sweep = swept(settings)
     plugged = [medians(settings[name])[1] for name in settings if name in POLICIES]
-    if len(sweep) < 2 or not plugged or job_of(settings) in CHANGE_PLACES:
+    if len(sweep) < 2 or not plugged or job_of(settings) in VARYING_ORDER:
         return []
     count = min(len(stages) for stages in (*(stages for _, stages in sweep.values()), *plugged))
     moved = [statistics.median(stages[place]["bytes"] for stages in plugged) for place in range(count)]
@@ -214,7 +214,7 @@ def index_and_best(groups: dict[tuple, dict]) -> list[str]:
     lowest, differing, unresolved, have_best, waits, rates = [], 0, 0, 0, [], []
     for settings in groups.values():
         beside = side_by_side(settings)
-        best = None if job_of(settings) in BESIDE else best_fixed(beside)
+        best = None if job_of(settings) in CONCURRENT_STAGES else best_fixed(beside)
         stages = next(iter(swept(settings).values()), (0, []))[1]
         for place, by_setting in enumerate(congestion(settings)):
             if not all(mb_s for _, mb_s in by_setting.values()):
@@ -252,7 +252,7 @@ def verdict(group: tuple, settings: dict) -> list[Goal | str]:
     best = best_fixed(beside)
     default = medians(beside[DEFAULT])[0] if DEFAULT in settings else None
     of = "" if beside == settings else f" (over the {len(next(iter(beside.values())))} repeats that every setting has)"
-    by_stage = job_of(settings) not in BESIDE
+    by_stage = job_of(settings) not in CONCURRENT_STAGES
     if best and by_stage:
         found.append(f"- Best fixed setting of each stage: {', '.join(best[1])}; together {seconds(best[0])} s{of}.")
     elif best:

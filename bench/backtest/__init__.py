@@ -1,1 +1,1 @@
-"""Predictions scored against reality: emulated hardware, measured pairs, a manifest. See `bench/README.md`."""
+"""Scores predictions against measurements on emulated hardware. See `bench/README.md`."""

@@ -1,43 +1,42 @@
-"""What is measured: configurations, queries, and the cases that pair two configurations. Pure data.
+"""The backtest's matrix: configurations, queries, and the cases that pair two configurations. Pure data.
 
-A case asks what a query would take on a target configuration, given its run on a baseline; its
-`set` follows from what differs between the two, so that it cannot say something else. Cases with
-the same baseline form a group, whose runs take turns.
+A case asks for a query's time on a target configuration, given its run on a baseline. Its `set` is derived from the
+difference of the two. Cases with the same baseline form a group, whose runs take turns.
 """
 
 import math
 from dataclasses import dataclass, replace
 from functools import cache
 
-# The same in all runs: it would otherwise follow the number of cores, and change the plan.
+# Fixed in all runs, since the default follows the number of cores and would change the plan.
 PARTITIONS = 8
 
 
 @dataclass(frozen=True)
 class Config:
-    """A configuration of the hardware, and where the input is."""
+    """A configuration of the hardware and the location of the input."""
 
     cores: float = 2
     disk_mb: int = 100  # MB/s of each disk
     disks: int = 1
-    link_mbit: int | None = None  # the input lies in an S3 server behind a link of this rate
-    input: str = "storage"  # or memory, memory-decoded; cached: on a disk, but all of it in the page cache
+    link_mbit: int | None = None  # rate of the link to the S3 server with the input
+    input: str = "storage"  # or memory, memory-decoded; cached: on a disk, but in the page cache
 
     @property
     def threads(self) -> int:
-        """Cores that the engine is told of."""
+        """The engine's number of cores."""
         return math.ceil(self.cores)
 
     @property
     def name(self) -> str:
-        """Short, and different for each."""
+        """A short unique name."""
         storage = f"{self.link_mbit}mbit" if self.link_mbit else f"{self.disks}x{self.disk_mb}mb"
         return f"{self.cores:g}c-{storage}" + ("" if self.input == "storage" else f"-{self.input}")
 
 
 @dataclass(frozen=True)
 class Query:
-    """A query over a table of a data set; the text is `bench/queries/PATH.sql`."""
+    """A query over tables of a data set; its text is `bench/queries/PATH.sql`."""
 
     name: str
     path: str
@@ -57,25 +56,24 @@ BDB = [
     _bdb("4", "documents", "documents"),
 ]
 QUERIES = {query.name: query for query in (*SORTS, *BDB)}
-# How each data set is made: arguments of `pellucid generate`.
+# Arguments of `pellucid generate` for each data set.
 DATA = {
     **{f"sort-{values}": ("sort", "--values", str(values), "--scale", "0.4") for values in (10, 20, 50)},
     "rankings": ("bdb", "--tables", "rankings", "--scale", "4"),
     "bdb": ("bdb", "--tables", "rankings,uservisits", "--scale", "1.5"),
     "documents": ("bdb", "--tables", "documents", "--scale", "0.6"),
 }
-# Rate of each of two disks (MB/s) with which a query's disks and cores are about equally busy, or
-# with which a run takes long enough.
+# Rate of each of two disks (MB/s) at which a query's disks and cores are about equally busy, or a run takes long enough.
 TWO_DISKS_MB = {"rankings": 25, "bdb-2": 30, "bdb-3": 60, "documents": 100}
-# Rate of one disk (MB/s) with which reading a query's input takes about as long as one core computes on it.
+# Rate of one disk (MB/s) at which reading a query's input takes about as long as computing on it with one core.
 BALANCED_MB = {"bdb-2a": 125, "bdb-2c": 75, "bdb-3c": 200, "bdb-4": 200, "sort-10": 200, "sort-20": 250}
-# About what a run takes, for the estimate before anything is known.
+# Estimated time of a run that was never measured.
 RUN_S = 4.0
 
 
 @dataclass(frozen=True)
 class Case:
-    """One what-if, to be measured."""
+    """A what-if to be measured."""
 
     query: Query
     base: Config
@@ -84,20 +82,20 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Unique."""
+        """A unique name."""
         return f"{self.query.name} {self.base.name} to {self.target.name}"
 
     @property
     def settings(self) -> dict[str, str]:
-        """What differs, as `pellucid whatif --set` takes it."""
+        """The difference, as `pellucid whatif --set` takes it."""
         return settings(self.base, self.target)
 
 
 def settings(base: Config, target: Config) -> dict[str, str]:
-    """The what-if that leads from one configuration to another."""
+    """Returns the what-if that leads from one configuration to another."""
     found = {}
     if base.cores != target.cores:
-        # A thread under a quota is a whole core to its trace, so only the ratio is sure.
+        # A trace counts a thread under a quota as a whole core, so only the ratio is exact.
         whole = base.cores == base.threads
         found["cores"] = f"{target.cores:g}" if whole else f"x{target.cores / base.cores:g}"
     if target.input == "cached":
@@ -107,7 +105,7 @@ def settings(base: Config, target: Config) -> dict[str, str]:
     elif base.link_mbit != target.link_mbit:
         if not (base.link_mbit and target.link_mbit):
             raise ValueError(f"{base.name} to {target.name}: no setting moves the input to another place")
-        # The link leads to the store alone, and a trace names the store.
+        # The link leads only to the store, and a trace names the store.
         found["store.rate"] = f"{target.link_mbit}Mbit/s"
     elif not base.link_mbit:
         if base.disks != target.disks:
@@ -121,7 +119,7 @@ def settings(base: Config, target: Config) -> dict[str, str]:
 
 @cache
 def full() -> list[Case]:
-    """The whole matrix."""
+    """Returns the whole matrix."""
     found = []
 
     def add(query: Query, base: Config, **targets: list[Config]) -> None:
@@ -143,7 +141,7 @@ def full() -> list[Case]:
     for query in BDB:
         rate = TWO_DISKS_MB.get(query.data) or TWO_DISKS_MB[query.name[:5]]
         base = Config(2, rate, disks=2)
-        # Without its disk the scan of rankings takes 0.15 s, of which no number of repeats is certain.
+        # Without its disk the scan of rankings takes 0.15 s, too short for a certain median.
         bound = [] if query.data == "rankings" else [replace(base, input="cached")]
         add(
             query,
@@ -172,7 +170,7 @@ def full() -> list[Case]:
 
 @cache
 def short() -> list[Case]:
-    """What runs in CI, paced by the engine, on a tenth of the data: disks limit, so that others may compute."""
+    """Returns CI's cases, paced by the engine, on a tenth of the data; they are limited by disks, so others may compute."""
     found = []
     for name in ("sort-50", "bdb-1c", "bdb-2a"):
         base = Config(2, 10)
@@ -181,7 +179,7 @@ def short() -> list[Case]:
 
 
 def groups(cases: list[Case]) -> list[tuple[Query, Config, list[Case]]]:
-    """Cases by query and baseline, in the order in which they come."""
+    """Groups cases by query and baseline, in order of appearance."""
     found: dict[tuple[str, str], list[Case]] = {}
     for case in cases:
         found.setdefault((case.query.name, case.base.name), []).append(case)

@@ -1,7 +1,7 @@
-"""The data of the matrix: made once, each table as eight files of about equal size.
+"""The data of the matrix, made once, each table in eight files of about equal size.
 
-Eight, so that one or two disks can hold them; with the generator's own row groups. The text is
-DuckDB's to write: reading it needs no order, so any reader of Parquet does.
+Eight files can be split over two disks. They have the generator's row groups. DuckDB writes them, since the
+queries do not depend on the order of rows.
 """
 
 import shutil
@@ -16,12 +16,12 @@ FILES = 8
 
 
 def home() -> Path:
-    """Where the data is."""
+    """Returns the folder of the data."""
     return binary.data_home() / "backtest"
 
 
 def ensure(query: Query, small: bool = False) -> dict[str, Path]:
-    """The folders of a query's tables; made if they are not there."""
+    """Returns the folders of a query's tables, and makes missing ones."""
     return {table: _table(query.data, table, small) for table in query.tables}
 
 

@@ -1,8 +1,8 @@
-"""The manifest that `pellucid backtest` takes, from the measured cases. Pure, but for writing it.
+"""The manifest for `pellucid backtest`, from the measured cases. Only `write` writes files.
 
-The format is specified in `docs/backtest.md`. Only cases that count are in it: what is void may
-have no run at all. Paths are relative to the manifest's folder, where all traces of baselines are, and
-of each target the one of median time; of its other repeats only the time is kept.
+`docs/backtest.md` specifies the format. Void cases are left out, since they may have no run at all. Paths are
+relative to the manifest's folder, which has all traces of baselines and each target's trace of median time; of a
+target's other repeats only the times are kept.
 """
 
 import json
@@ -13,7 +13,7 @@ NAME = "manifest.json"
 
 
 def newest(lines: list[dict]) -> list[dict]:
-    """Of each case the last line that counts, else the last; in the order in which cases first came."""
+    """Returns each case's last valid line, or its last line, in order of first appearance."""
     found: dict[str, dict] = {}
     for line in lines:
         name = line["case"]["name"]
@@ -23,7 +23,7 @@ def newest(lines: list[dict]) -> list[dict]:
 
 
 def case(line: dict) -> dict:
-    """One case as the manifest has it."""
+    """Converts a case to the manifest's format."""
     others = list(line["target_ms"])
     del others[line["target_middle"]]
     return {
@@ -39,14 +39,14 @@ def case(line: dict) -> dict:
 
 
 def document(lines: list[dict]) -> dict:
-    """The whole manifest."""
+    """Returns the whole manifest."""
     chosen = [line for line in newest(lines) if not line["void"]]
     machines = sorted({line["machine"] for line in chosen})
     return {"format": FORMAT, "machine": "; ".join(machines), "cases": [case(line) for line in chosen]}
 
 
 def write(lines: list[dict], folder: Path) -> Path:
-    """Writes the manifest beside the traces."""
+    """Writes the manifest next to the traces."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / NAME
     path.write_text(json.dumps(document(lines), indent=1) + "\n")

@@ -1,13 +1,13 @@
-"""The emulated hardware of the matrix: two disks, cores, a link with an S3 server behind it.
+"""The emulated hardware of the matrix: two disks, cores, and a link to an S3 server.
 
     with rig.rig("kernel") as hardware:
         hardware.place(query)
         hardware.calibrate(config)      # raises LabError: void
         run = hardware.run(query, config, trace)
 
-It is set up once; a configuration is a matter of rates, of links to files on one disk or two,
-and of how a command is started. In mode `engine` there is no root: disks are folders and the engine
-paces itself, cores are threads, and there are no links.
+It is set up once. A configuration sets rates, selects links to files on one disk or two, and determines how a
+command is started. Mode `engine` needs no root: disks are folders on which the engine paces itself, cores are
+threads, and links are not supported.
 """
 
 import contextlib
@@ -32,12 +32,12 @@ KEYS = {"AWS_ACCESS_KEY_ID": "backtest", "AWS_SECRET_ACCESS_KEY": "backtest"}
 
 
 def missing(mode: str) -> str | None:
-    """Why this machine cannot do it; None if it can."""
+    """Returns why this machine cannot emulate the hardware, or None."""
     return (kernel.missing() or cores.missing()) if mode == "kernel" else None
 
 
 class Rig:
-    """See the module's head. Made by `rig`."""
+    """The emulated hardware; see the module's documentation. Created by `rig`."""
 
     def __init__(self, mode: str, small: bool, stack: contextlib.ExitStack):
         self.mode, self.small, self.stack = mode, small, stack
@@ -49,13 +49,13 @@ class Rig:
         self.calibrated: dict[Config, str] = {}
 
     def _disk(self, letter: str) -> disks.Disk:
-        # Of memory, only what is copied onto it is taken; the second holds every other file.
+        # A disk takes memory only for its files; the second has every other file.
         options = {"size": {"a": "4GiB", "b": "2GiB"}[letter], "mode": self.mode, "calibrated": False}
         name = f"backtest-{os.getpid()}-{letter}"
         return self.stack.enter_context(disks.throttled("100MB/s", name=name, **options))
 
     def place(self, query: Query) -> None:
-        """Puts the query's tables on the first disk, and every second file on the second as well."""
+        """Copies the query's tables to the first disk, and every second file also to the second."""
         if query.name in self.tables:
             return
         self.tables[query.name] = data.ensure(query, self.small)
@@ -76,14 +76,14 @@ class Rig:
                     link = folder / f"{index}.parquet"
                     if not link.is_symlink():
                         link.symlink_to(disk.path / query.data / table / link.name)
-        # What is still to be written would be written beside the first calibration.
+        # Pending writes would disturb the first calibration.
         os.sync()
 
     def _links(self, query: Query, table: str, count: int) -> Path:
         return self.disks[0].folder / f"on-{count}" / query.data / table
 
     def apply(self, config: Config) -> None:
-        """Makes the hardware so; takes no time. `LabError` where it cannot be had without root."""
+        """Applies a configuration, in no time. Raises `LabError` if it needs root."""
         if self.mode != "kernel" and (config.disks > 1 or config.link_mbit or config.cores != config.threads):
             raise LabError(f"{config.name}: an engine-paced machine has one disk, whole cores and no links")
         for disk in self.disks:
@@ -95,7 +95,7 @@ class Rig:
             self.link.set(f"{config.link_mbit}Mbit/s")
 
     def calibrate(self, config: Config) -> str:
-        """Measures the hardware of a configuration and says what it is; `LabError` where it is not so."""
+        """Measures and describes a configuration's hardware. Raises `LabError` if it differs from the configuration."""
         self.apply(config)
         if self.mode != "kernel":
             return f"engine-paced {config.disk_mb} MB/s, {config.threads} threads"
@@ -109,7 +109,7 @@ class Rig:
         return ", ".join(said)
 
     def _serve(self) -> None:
-        """Starts the S3 server behind the link, once, on the folders where the data was made."""
+        """Starts the S3 server behind the link once, on the folders of the data."""
         if self.server:
             return
         self.link = self.stack.enter_context(links.link())
@@ -123,7 +123,7 @@ class Rig:
         raise LabError("the S3 server does not answer")
 
     def _server_core_s(self) -> float | None:
-        """Core time of the server so far: that of the process itself, not of `ip` which became it."""
+        """Returns the server's core time so far."""
         if not self.server:
             return None
         fields = Path(f"/proc/{self.server.pid}/stat").read_text().rpartition(")")[2].split()
@@ -144,22 +144,22 @@ class Rig:
         return command
 
     def _prepare(self, query: Query, config: Config) -> None:
-        """Brings the input to where the configuration has it."""
+        """Brings the input to the configuration's location."""
         tables = self.tables[query.name]
         if config.link_mbit:
-            # The server's own disk is no part of what is measured.
+            # The server's own disk must not be measured.
             return cache.warm(sorted(file for folder in tables.values() for file in folder.iterdir()))
         folders = [self._links(query, table, count) for table in tables for count in (1, 2)]
         files = sorted({file.resolve() for folder in folders for file in folder.iterdir()})
         if config.input == "storage":
             return cache.evict(files)
-        # What fills the cache, or the memory, is not what is measured: the disk need not be slow.
+        # Filling the cache or memory is not measured, so the disk need not be slow.
         for disk in self.disks:
             disk.set_rate(None)
         cache.warm(files)
 
     def run(self, query: Query, config: Config, trace: Path) -> dict:
-        """One run; its time, bottleneck and ideal times from its trace, and what the machine did meanwhile."""
+        """Measures a run: time, bottleneck and ideal times from its trace, canary and server load."""
         self.apply(config)
         self._prepare(query, config)
         environment = os.environ | KEYS
@@ -185,7 +185,7 @@ class Rig:
 
 
 def described(trace: Path) -> dict:
-    """What `pellucid analyze` says of a run."""
+    """Returns a run's time, bottleneck and ideal times from `pellucid analyze`."""
     (job,) = json.loads(binary.run("analyze", "--json", trace).check().out)["jobs"]
     return {
         "ms": round(job["duration_ms"], 3),
@@ -196,7 +196,7 @@ def described(trace: Path) -> dict:
 
 @contextlib.contextmanager
 def rig(mode: str, small: bool = False) -> Iterator[Rig]:
-    """The hardware for the length of a `with`; gone afterwards, whatever happens."""
+    """Sets up the hardware for a `with`, and always removes it afterwards."""
     if why_not := missing(mode):
         raise LabError(f"no emulated hardware here: {why_not}")
     with contextlib.ExitStack() as stack:

@@ -1,10 +1,9 @@
-"""Measures what is missing of the matrix: `python -m bench.backtest.run`.
+"""Measures the missing cases of the backtest: `python -m bench.backtest.run`.
 
-One baseline and the targets that are asked of it take turns, five rounds and more, until each
-median is certain to 2 %. What is void is said, and measured again up to `--attempts` times. Each
-case that has ended is appended to `bench/results/backtest.jsonl`, with traces in
-`bench/results/backtest/`, so a run that was stopped (or reached `--time-limit`) goes on where
-it was. At the end the manifest and `bench/BACKTEST.md` are made anew.
+A baseline and its targets take turns, for at least five rounds, until each median is certain to 2 %. Void cases are
+reported and measured again, up to `--attempts` times. Each finished case is appended to `bench/results/backtest.jsonl`,
+with traces in `bench/results/backtest/`, so a stopped run resumes. The command ends by writing the manifest and
+`bench/BACKTEST.md`.
 """
 
 import argparse
@@ -24,25 +23,25 @@ from tests import binary
 
 SUITE = "backtest"
 TRACES = results.FOLDER / SUITE
-# Of the harness itself, besides the queries: eviction, canary, analysis of each run.
-BESIDE_S = 1.0
+# The harness's time per run: eviction, canary and analysis.
+OVERHEAD_S = 1.0
 CALIBRATION_S = 4.0
 CALIBRATIONS = 4
 
 
 def say(text: str) -> None:
-    """Progress, on stderr."""
+    """Reports progress on stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
 def missing(wanted: list[Case], lines: list[dict]) -> list[Case]:
-    """Those cases that have not been measured, or only void."""
+    """Returns the cases without a valid measurement."""
     done = {line["case"]["name"] for line in lines if not line["void"]}
     return [case for case in wanted if case.name not in done]
 
 
 def expected_s(wanted: list[Case], lines: list[dict]) -> float:
-    """How long these will take: each configuration once calibrated and run five times."""
+    """Estimates the time for these cases: one calibration and five runs of each configuration."""
     known = {}
     for line in lines:
         for end in ("baseline", "target"):
@@ -52,17 +51,17 @@ def expected_s(wanted: list[Case], lines: list[dict]) -> float:
     for query, base, several in cases.groups(wanted):
         for config in (base, *(case.target for case in several)):
             run_s = known.get((query.name, config.name), RUN_S)
-            total += CALIBRATION_S + judge.REPEATS * (run_s + BESIDE_S)
+            total += CALIBRATION_S + judge.REPEATS * (run_s + OVERHEAD_S)
     return total
 
 
 def measure(hardware: Rig, query: Query, base: Config, several: list[Case], folder: Path) -> list[dict]:
-    """One group: what was found of each case, void or not."""
+    """Measures one group, and returns the line of each case, void or not."""
     configs = list(dict.fromkeys([base, *(case.target for case in several)]))
     hardware.place(query)
     calibration, refused = {}, {}
     for config in configs:
-        # Somebody else's second of work is over a second later; a wrong rate is not.
+        # Retries, since another process's work may pass, while a wrong rate does not.
         for attempt in range(CALIBRATIONS):
             try:
                 calibration[config] = hardware.calibrate(config)
@@ -84,9 +83,9 @@ def measure(hardware: Rig, query: Query, base: Config, several: list[Case], fold
 
 
 def _rounds(hardware: Rig, query: Query, runs: dict[Config, list[dict]], folder: Path) -> None:
-    """Runs all in turns, until each median is certain or there were enough repeats."""
+    """Runs all configurations in turns, until each median is certain or the maximum of repeats is reached."""
     base = next(iter(runs))
-    # One that is not counted: the binary's own pages, and the query's first touch of memory.
+    # A warm-up loads the binary's pages and touches memory.
     hardware.run(query, base, folder / "first.trace")
     stamp = time.strftime("%Y%m%dT%H%M%S")
     (folder / "first.trace").unlink()
@@ -97,7 +96,7 @@ def _rounds(hardware: Rig, query: Query, runs: dict[Config, list[dict]], folder:
 
 
 def line(case: Case, runs: dict, calibration: dict, void: str | None) -> dict:
-    """What is kept of a case."""
+    """Returns the line of a case."""
     ends = {"baseline": case.base, "target": case.target}
     found = {"query": case.query.name, "set": case.settings, "why": case.why, "void": void}
     found["configs"] = {end: config.name for end, config in ends.items()}
@@ -118,7 +117,7 @@ def line(case: Case, runs: dict, calibration: dict, void: str | None) -> dict:
 
 
 def keep(lines: list[dict], mode: str, folder: Path) -> None:
-    """Appends the cases; baseline's traces of those that count are kept beside the results."""
+    """Appends the lines, and keeps the traces of valid cases next to the results."""
     TRACES.mkdir(parents=True, exist_ok=True)
     build = results.fingerprint([binary.binary()])
     for line in lines:
@@ -138,7 +137,7 @@ def _times(line: dict) -> str:
 
 
 def run(wanted: list[Case], todo: list[Case], mode: str, small: bool, limit_s: float, attempts: int, folder: Path) -> None:
-    """Measures groups, first those to do, until none is missing or time is up; a group that was begun is ended."""
+    """Measures whole groups, first those of `todo`, until none is missing or the time limit is reached."""
     until = time.monotonic() + limit_s
     with rig(mode, small) as hardware, kept() as memory:
         say(f"memory: {memory}")
@@ -146,27 +145,27 @@ def run(wanted: list[Case], todo: list[Case], mode: str, small: bool, limit_s: f
             for query, base, several in cases.groups(todo):
                 lines = results.load(SUITE)
                 if time.monotonic() + expected_s(several, lines) > until:
-                    say("time is up; the same command goes on from here")
+                    say("time limit reached; run the same command to continue")
                     return
                 keep(measure(hardware, query, base, several, folder), mode, folder)
             todo = missing(wanted, results.load(SUITE))
 
 
 def main() -> int:
-    """The command line."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(prog="python -m bench.backtest.run", description=__doc__.split("\n")[0])
     parser.add_argument("--mode", choices=("kernel", "engine"), default="kernel")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only cases whose name or purpose holds this")
-    parser.add_argument("--again", action="store_true", help="also what has been measured; the newest counts")
-    parser.add_argument("--small", action="store_true", help="a tenth of the data, for trying out")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only cases whose name or purpose contains this")
+    parser.add_argument("--again", action="store_true", help="also measure finished cases; the newest line counts")
+    parser.add_argument("--small", action="store_true", help="use a tenth of the data, to try it out")
     parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
-    parser.add_argument("--attempts", type=int, default=3, help="how often what is void is measured")
-    parser.add_argument("--list", action="store_true", help="says what there is and how long it takes, and ends")
+    parser.add_argument("--attempts", type=int, default=3, help="measure a void case up to this many times (default 3)")
+    parser.add_argument("--list", action="store_true", help="list the cases and the estimated time, and exit")
     chosen = parser.parse_args()
     wanted = [case for case in cases.full() if chosen.only in f"{case.name} {case.why}"]
     lines = results.load(SUITE)
     todo = wanted if chosen.again else missing(wanted, lines)
-    say(f"{len(wanted)} cases, {len(todo)} to be measured: about {expected_s(todo, lines) / 60:.0f} minutes")
+    say(f"{len(wanted)} cases, {len(todo)} to measure: about {expected_s(todo, lines) / 60:.0f} minutes")
     if chosen.list:
         for case in wanted:
             print(case.name, case.settings, case.why, "" if case in todo else "measured", sep="\t")

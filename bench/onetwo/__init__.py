@@ -1,1 +1,1 @@
-"""One disk or two on stock Spark: what predicts it (monotasks-sosp17 §6.6)."""
+"""Predicts stock Spark on two disks from one, and the reverse (monotasks-sosp17 §6.6)."""

@@ -1,4 +1,4 @@
-"""Which runs there are, and what is asked of them. Pure."""
+"""The runs of the suite, and the questions that they answer. Pure."""
 
 from dataclasses import dataclass
 
@@ -9,14 +9,14 @@ from bench.onetwo.jobs import JOBS
 SUITE = "onetwo"
 LOGS = results.FOLDER / SUITE
 KIND = "H150R"
-# By how many there are.
+# Names of the disks, by their number.
 DISKS = {1: KIND, 2: f"{KIND}x2"}
 SETTINGS = ("stock", "measure")
 REPEATS = 5
 
 
 def cases(size_bytes: int, repeats: int) -> list[Case]:
-    """All runs, in their order: what is compared takes turns."""
+    """Returns all runs in order; compared runs take turns."""
     return [
         Case(disk, job, setting, size_bytes, repeat)
         for repeat in range(repeats)
@@ -28,17 +28,17 @@ def cases(size_bytes: int, repeats: int) -> list[Case]:
 
 @dataclass(frozen=True)
 class Question:
-    """What does a job on so many disks take on so many others? The paper asks from two to one (§6.6)."""
+    """The question of a job's time on another number of disks. The paper asks from two to one (§6.6)."""
 
     job: str
     before: int
     after: int
 
     def name(self, setting: str) -> str:
-        """In the manifest: by whose log it is answered."""
+        """Returns the name in the manifest, with the setting whose log answers the question."""
         return f"{self.job}, {self.before} to {self.after}, {setting}"
 
 
 def questions() -> list[Question]:
-    """All of them."""
+    """Returns all questions."""
     return [Question(job, *disks) for job in JOBS for disks in ((1, 2), (2, 1))]

@@ -1,10 +1,10 @@
-"""The Spark applications: `PYTHON bench/onetwo/jobs.py REQUEST.json`, by a Python that has PySpark.
+"""The Spark applications: `PYTHON bench/onetwo/jobs.py REQUEST.json`, with a Python that has PySpark.
 
-A request names a job, the folders of its input, and Spark's settings; with `make`, where input is to be
-made. Prints one JSON line. What a stage reads comes from the disks, as in `bench/adaptive/jobs.py`.
+A request names a job, the folders of its input, and Spark's settings; `make` names a folder to fill with input.
+Prints one JSON line. Stages read from the disks, as in `bench/adaptive/jobs.py`.
 
-No job writes a result: Hadoop's local file system has a folder on one disk only, and the question is what
-becomes of a job whose bytes lie on all disks evenly.
+No job writes a result, since a folder of Hadoop's local file system is on one disk, and the suite needs jobs whose
+bytes are spread evenly.
 """
 
 import json
@@ -18,18 +18,18 @@ HASHES = 12
 
 
 def scan(spark, sources):
-    """Reads everything, several times, file by file: the disk's work. To find lines would be the cores'."""
+    """Reads all files several times, which the disk limits; splitting lines would need the cores."""
     for _ in range(SCANS):
         spark.read.format("binaryFile").load(sources).selectExpr("sum(length(content))").collect()
 
 
 def sort(spark, sources):
-    """Read (for the ranges), exchange by range, sort: both have to work."""
+    """Samples the ranges, exchanges by range and sorts, which needs disk and cores."""
     spark.read.text(sources).sort("value").write.format("noop").mode("overwrite").save()
 
 
 def hashes(spark, sources):
-    """Reads everything once and hashes it, lengthened, over and over: the cores' work."""
+    """Reads all files once and hashes their repeated lines several times, which the cores limit."""
     from pyspark.sql import functions as f
 
     column = f.col("value")
@@ -42,7 +42,7 @@ JOBS = {"scan": scan, "sort": sort, "hashes": hashes}
 
 
 def main() -> None:
-    """One application."""
+    """Runs one application."""
     with open(sys.argv[1]) as file:
         request = json.load(file)
     spark = session(request["settings"])

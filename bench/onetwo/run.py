@@ -1,9 +1,9 @@
-"""Measures what is missing, then makes the page: `python -m bench.onetwo.run` (root, Java).
+"""Measures the missing runs, then makes the page: `python -m bench.onetwo.run` (root, Java).
 
-One executor with 8 slots on emulated spinning disks (`lab/hdd.py`). Each job runs on one disk and on two, where every second
-file of its input and every second shuffle file lie on the other; as stock Spark, and with the plugin that only measures. The
-four take turns. Each finished run is a line in `bench/results/onetwo.jsonl` and a log in `bench/results/onetwo/`, so that
-what was stopped goes on where it was; at the end `bench/ONETWO.md` is made anew.
+One executor with 8 slots runs on emulated spinning disks (`lab/hdd.py`). Each job runs on one disk and on two, with every
+second input file and shuffle file on the other, with stock Spark and with the plugin in `measure` mode. The four take
+turns. Each finished run is a line in `bench/results/onetwo.jsonl` and a log in `bench/results/onetwo/`, so a stopped run
+resumes. The command ends by writing `bench/ONETWO.md`.
 
     python -m bench.onetwo.run --list
     python -m bench.onetwo.run --only sort --time-limit 600
@@ -24,7 +24,7 @@ from pathlib import Path
 from bench import results
 from bench.adaptive.jobs import LINE_BYTES
 from bench.adaptive.matrix import Case
-from bench.adaptive.run import JAR, PLUGIN, Rig, carry_out, options, rig, say, spark_says, spark_settings, version
+from bench.adaptive.run import JAR, PLUGIN, Rig, carry_out, options, rig, run_spark, say, spark_settings, version
 from bench.onetwo import models, table
 from bench.onetwo.cases import DISKS, LOGS, SUITE, cases
 from bench.sessions import core_seconds
@@ -37,14 +37,14 @@ from tests.threads import below
 
 SLOTS = 8
 SPARK = spark.PACKAGES["4"][0].partition("==")[2]
-# Of the input: so large that a task is mostly reading, and not being sent and deserialised.
+# Input files, large enough that tasks mostly read instead of being sent and deserialised.
 FILES = 32
-LOOK_S = 0.05
+SAMPLE_S = 0.05
 EXECUTOR = b"CoarseGrainedExecutorBackend"
 
 
-class Looks(threading.Thread):
-    """Reads the executor's core time and the disks' counters again and again, as anybody on its machine could."""
+class UsageSampler(threading.Thread):
+    """A thread that samples the executor's core time and the disks' counters from outside."""
 
     def __init__(self, disks: list[hdd.Disk]):
         super().__init__(daemon=True)
@@ -53,17 +53,17 @@ class Looks(threading.Thread):
         self.samples: list[tuple[float, list[float]]] = []
 
     def run(self):
-        executor, looked = None, 0
-        while not self.ended.wait(LOOK_S):
-            looked += 1
-            # To look for it is a walk through all processes.
-            if executor is None and looked % 10 == 0:
+        executor, count = None, 0
+        while not self.ended.wait(SAMPLE_S):
+            count += 1
+            # The search walks through all processes, so it is rare.
+            if executor is None and count % 10 == 0:
                 executor = next((pid for pid in below(os.getpid()) if EXECUTOR in command(pid)), None)
             if executor is not None:
                 try:
                     used = core_seconds(executor)
                 except OSError:
-                    return  # it has ended, and with it all that is asked for
+                    return  # the executor has ended
                 self.samples.append((time.time(), [used, *(float(sum(kernel.moved_bytes(device))) for device in self.devices)]))
 
     def __enter__(self):
@@ -76,7 +76,7 @@ class Looks(threading.Thread):
 
 
 def command(pid: int) -> bytes:
-    """What a process runs; nothing where it has ended."""
+    """Returns a process's command line, or nothing if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -84,12 +84,12 @@ def command(pid: int) -> bytes:
 
 
 def folders(hardware: Rig, case: Case) -> list[Path]:
-    """Of the input: half of the files each. The second half lies on both disks, and is read from the case's last."""
+    """Returns the input folders, each with half the files. The second half is on both disks, and is read from the last."""
     return [hardware.disks[0].path / "a", hardware.of(case)[-1].path / "b"]
 
 
 def settings_of(hardware: Rig, case: Case, logs: Path) -> dict[str, str]:
-    """Of the application: as those of `bench/adaptive` with so many slots."""
+    """Returns the application's settings: those of `bench/adaptive` with `SLOTS` slots."""
     plain = replace(case, setting=f"stock-{SLOTS}")
     found = spark_settings(plain, hardware.folders(case), logs, logs / "nothing") | {"spark.app.name": case.name}
     if case.setting == "measure":
@@ -98,19 +98,19 @@ def settings_of(hardware: Rig, case: Case, logs: Path) -> dict[str, str]:
 
 
 def application(hardware: Rig, case: Case, request: dict, folder: Path) -> tuple[dict, Path]:
-    """Runs one in a folder of its own, and gives what it said, and its event log."""
+    """Runs an application in a folder, and returns its answer and its event log."""
     logs = folder / "events"
     logs.mkdir()
-    said = spark_says(case.name, ["-m", "bench.onetwo.jobs"], request | {"settings": settings_of(hardware, case, logs)}, folder)
+    said = run_spark(case.name, ["-m", "bench.onetwo.jobs"], request | {"settings": settings_of(hardware, case, logs)}, folder)
     (log,) = [path for path in logs.iterdir() if not path.name.startswith(".")]
     return said, log
 
 
 def place(hardware: Rig, case: Case) -> None:
-    """Makes the input, at memory's speed.
+    """Makes the input, at memory speed.
 
-    Spark reads long files first, and files of one length folder by folder. So each is made a little shorter
-    than the one before, and they go to the two folders in turn: neighbours lie on different disks.
+    Spark reads long files first, and files of equal length folder by folder. So each file is a little shorter than the
+    previous one, and they go to the two folders in turn: files that are read in sequence are on different disks.
     """
     one = replace(case, disk=DISKS[1], setting="stock")
     hardware.clear(one)
@@ -125,24 +125,24 @@ def place(hardware: Rig, case: Case) -> None:
             shutil.copyfile(path, second / "b" / path.name)
         path.rename(first / ("b" if number % 2 else "a") / path.name)
     shutil.rmtree(whole)
-    # Written out before a disk is as slow as a drive, and calibrated.
+    # Writes back all pages while the disk is still fast, before it is calibrated.
     hardware.clear(case)
 
 
 def events(log: Path, name: str) -> Iterator[dict]:
-    """The events of this name."""
+    """Yields the events with a name."""
     with open(log) as lines:
         yield from (json.loads(line) for line in lines if f'"{name}"' in line[:100])
 
 
 def spans(log: Path) -> list[tuple[float, float]]:
-    """When each stage that ran began and ended, in seconds of the epoch."""
+    """Returns the start and end of each completed stage, in seconds of the epoch."""
     stages = [event["Stage Info"] for event in events(log, "SparkListenerStageCompleted")]
     return sorted((info["Submission Time"] / 1e3, info["Completion Time"] / 1e3) for info in stages)
 
 
 def measure(hardware: Rig, case: Case, kept: Path | None) -> dict:
-    """One run: its time, what each stage used, what the drives counted. Its log is kept where a file is named."""
+    """Measures a run: its time, each stage's use, and the drives' counters. Keeps its log in `kept`, if given."""
     hardware.clear(case)
     hardware.set_kind(case, case.kind)
     disks = hardware.of(case)
@@ -150,12 +150,12 @@ def measure(hardware: Rig, case: Case, kept: Path | None) -> dict:
     request["disks"] = [str(folder) for folder in hardware.folders(case)]
     with tempfile.TemporaryDirectory() as own:
         before = [disk.stats() for disk in disks]
-        with results.quiet([disk.server for disk in disks] + hardware.idlers) as others, Looks(disks) as looks:
+        with results.quiet([disk.server for disk in disks] + hardware.idlers) as others, UsageSampler(disks) as sampler:
             said, log = application(hardware, case, request, Path(own))
         drives = [asdict(disk.stats().since(was)) for disk, was in zip(disks, before, strict=True)]
-        if not looks.samples:
-            raise RuntimeError(f"{case.name}: its executor was not found among the processes")
-        stages = models.uses(spans(log), looks.samples)
+        if not sampler.samples:
+            raise RuntimeError(f"{case.name}: found no process of its executor")
+        stages = models.uses(spans(log), sampler.samples)
         names = {str(disk.path): f"/disk{number}" for number, disk in enumerate(disks)}
         names |= {event["Executor Info"]["Host"]: "host" for event in events(log, "SparkListenerExecutorAdded")}
         cleaned(log, names | {own: "/own", str(ROOT): ""})
@@ -166,21 +166,21 @@ def measure(hardware: Rig, case: Case, kept: Path | None) -> dict:
 
 
 def missing(wanted: list[Case]) -> list[Case]:
-    """Those without a line of this jar: stock Spark too is measured anew beside each."""
+    """Returns the cases without a line of this jar; stock Spark is measured again with each jar."""
     by = version()
     done = [line["case"] for line in results.load(SUITE) if line["build"] == by and (LOGS / line["log"]).exists()]
     return [case for case in wanted if asdict(case) not in done]
 
 
 def run(wanted: list[Case], limit_s: float, trying_out: bool) -> None:
-    """Runs these until there may be no time for another. Trying out, nothing is calibrated, and nothing kept."""
+    """Runs cases until another might exceed the time limit. With `trying_out`, calibrates and keeps nothing."""
     until, longest = time.monotonic() + limit_s, 0.0
     both = [replace(case, disk=DISKS[2]) for case in wanted]
     with rig(both) as hardware:
         place(hardware, both[0])
         for case in wanted:
             if time.monotonic() + longest > until:
-                say("time is up; the same command goes on from here")
+                say("time limit reached; run the same command to continue")
                 return
             if not trying_out:
                 hardware.calibrate(case)
@@ -196,9 +196,9 @@ def run(wanted: list[Case], limit_s: float, trying_out: bool) -> None:
 
 
 def main() -> int:
-    """The command line."""
+    """Runs the command."""
     parser = options(SUITE, __doc__)
-    parser.add_argument("--mib", type=int, default=384, help="size of the input")
+    parser.add_argument("--mib", type=int, default=384, help="size of the input in MiB (default 384)")
     chosen = parser.parse_args()
     return carry_out(SUITE, chosen, cases(chosen.mib << 20, chosen.repeats), missing, run, table.main)
 

@@ -1,1 +1,1 @@
-"""Spark event logs made on a quiet machine: what `analyze` and `whatif` say of them, against what is known."""
+"""Compares `analyze` and `whatif` on Spark event logs with known causes and measured times."""

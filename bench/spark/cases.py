@@ -1,23 +1,22 @@
-"""What is run, what is known of it, and which question each pair of runs answers. Pure.
+"""The suite's runs, their known causes, and the questions that pairs of runs answer. Pure.
 
-A *way* is one way to run one of the jobs of `lab/spark_logs.py`. A *case* asks of the log of one way
-what the job would take another way, which was measured too. A *cause* is a job that is slow for
-one known reason.
+A *way* is a configuration of one of the jobs of `lab/spark_logs.py`. A *case* predicts the time of one way from the log
+of another, and both are measured. A *cause* is a job that is slow for one known reason.
 """
 
 from dataclasses import dataclass, field
 
 ROUNDS = 3
 RATES = ("50MB/s", "100MB/s")
-# Seconds of a way's run, the start of Spark included, before any is known.
+# Estimated seconds of a run that was never measured, including the start of Spark.
 RUN_S = 20.0
-# Off by at most so much: the goal of the pairs.
+# The goal of the pairs: the largest error.
 ERROR = 0.15
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to run a job; `rate` is that of the disk that its text is on."""
+    """A configuration of a job; `rate` is that of the disk with its text."""
 
     job: str
     cores: int = 2
@@ -25,14 +24,14 @@ class Way:
 
     @property
     def name(self) -> str:
-        """As results and files call it."""
+        """The name in results and files."""
         disk = "" if self.rate is None else "-" + self.rate.replace("/", "")
         return f"{self.job}-{self.cores}c{disk}"
 
 
 @dataclass(frozen=True)
 class Case:
-    """From the log of `base`: what would it take if `settings`? It was measured as `target`."""
+    """A what-if on the log of `base` with `settings`, measured as `target`."""
 
     base: Way
     target: Way
@@ -40,7 +39,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Unique."""
+        """A unique name."""
         return f"{self.base.name} to {self.target.name}"
 
 
@@ -49,7 +48,7 @@ def _both(slow: Way, fast: Way, slower: dict, faster: dict) -> list[Case]:
 
 
 def pairs() -> list[Case]:
-    """The same job at two disk rates, on one core and two, with and without skew."""
+    """Returns the pairs: a job at two disk rates, on one core and two, with and without skew."""
     found = []
     for job in ("disk", "words"):
         slow, fast = (Way(job, rate=rate) for rate in RATES)
@@ -60,12 +59,12 @@ def pairs() -> list[Case]:
 
 
 def ways() -> list[Way]:
-    """Each way that a case names, once."""
+    """Returns the distinct ways of all cases."""
     return list(dict.fromkeys(way for case in pairs() for way in (case.base, case.target)))
 
 
-# The first cause that `analyze` has to name; "none": no cause, or nothing but cpu. Of `disk input` the
-# first among those other than cpu and unexplained, said of the stage that reads.
+# The cause that `analyze` has to name first. "none" allows no cause or cpu. "disk input" has to be the first
+# cause other than cpu and unexplained, for the stage that reads.
 CAUSES = {
     "cpu": "cpu",
     "skew": "skew",
@@ -81,5 +80,5 @@ CAUSES = {
 
 
 def cause_of(job: str) -> Way:
-    """How a job that is slow by a cause is run."""
+    """Returns the configuration of a job with a known cause."""
     return Way(job, rate=RATES[0] if job == "disk" else None)

@@ -1,4 +1,4 @@
-"""One throttled disk with a text on it, one group of cores, and Spark on both."""
+"""The hardware of the suite: a throttled disk with a text, a group of cores, and Spark on both."""
 
 import base64
 import contextlib
@@ -22,13 +22,13 @@ LAB = Path(__file__).resolve().parents[2] / "lab" / "spark_logs.py"
 TEXT_BYTES = 400 << 20
 LINE_BYTES = 100
 FRAME_BYTES = 1 << 16
-# Spark's start, its job at the slowest, and room.
+# Covers Spark's start and the slowest job.
 TIMEOUT_S = 300
 
 
 @dataclass
 class Rig:
-    """What the runs share."""
+    """The hardware that runs share."""
 
     python: Path
     disk: disks.Disk
@@ -36,13 +36,13 @@ class Rig:
 
     @property
     def text(self) -> Path:
-        """What `disk` and `words` read."""
+        """The input of `disk` and `words`."""
         return self.disk.path / "text"
 
     def run(self, way: Way, log: Path, size: str = "large") -> dict:
-        """Runs a job and keeps its event log; what was measured, and how quiet it was.
+        """Runs a job, keeps its event log, and returns its measurements and noise.
 
-        Raises `LabError` where the disk or the cores are not what they should be.
+        Raises `LabError` if the calibration of the disk fails.
         """
         disk = None
         if way.rate:
@@ -70,7 +70,7 @@ class Rig:
 
 
 def keep(raw: Path, log: Path) -> None:
-    """A log as Spark compresses it: many frames. Under its name once it is whole."""
+    """Compresses a log in many frames, as Spark does, under a temporary name until it is complete."""
     log.parent.mkdir(parents=True, exist_ok=True)
     part = log.with_name(log.name + ".part")
     compressor = zstandard.ZstdCompressor(level=10)
@@ -81,7 +81,7 @@ def keep(raw: Path, log: Path) -> None:
 
 
 def write_text(path: Path, size: int) -> None:
-    """Lines of letters that no compression shortens, some MB at random and then again."""
+    """Writes a text from a repeated random block of some MB, so large that compression hardly shortens it."""
     block = b"".join(base64.b64encode(os.urandom(LINE_BYTES * 3 // 4)) + b"\n" for _ in range(20_000))
     with open(path, "wb") as file:
         written = 0
@@ -93,7 +93,7 @@ def write_text(path: Path, size: int) -> None:
 
 @contextlib.contextmanager
 def rig(python: Path) -> Iterator[Rig]:
-    """Sets everything up, and takes it down whatever happens. Needs root, as the lab does."""
+    """Sets up the hardware, and always removes it afterwards. Needs root."""
     with (
         guard.watch(),
         cores.group() as group,

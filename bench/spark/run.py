@@ -1,12 +1,11 @@
-"""Measures what is missing, then makes the page: `python -m bench.spark.run`.
+"""Measures the missing runs, then makes the page: `python -m bench.spark.run`.
 
-Two suites, `causes` and `pairs`. The ways of the pairs take turns, three rounds, each round from another
-one on; each job that is slow by one known cause runs once for every version of Spark. Every run is
-kept as soon as it has ended: its log in `bench/results/spark/`, a line in `bench/results/spark.jsonl`. So a
-run that was stopped, or reached `--time-limit`, goes on where it was. A run beside which somebody
-else computed (the canary of `lab/cores.py`) does not count, and is repeated.
+There are two suites, `causes` and `pairs`. The configurations of the pairs take turns for three rounds, each starting
+with another one. Each job with a known cause runs once per version of Spark. Every finished run is kept: its log in
+`bench/results/spark/`, a line in `bench/results/spark.jsonl`, so a stopped run resumes. A run that another process
+disturbed (the canary of `lab/cores.py`) does not count, and is repeated.
 
-Spark is PySpark, installed on first use (`tests/spark.py`): 4 unless `--spark` says otherwise.
+Spark is PySpark, installed on first use (`tests/spark.py`), version 4 by default.
 """
 
 import argparse
@@ -33,12 +32,12 @@ ATTEMPTS = 3
 
 
 def say(text: str) -> None:
-    """Progress, on stderr."""
+    """Reports progress on stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
 def wanted(suites: set[str], version: str) -> list[dict]:
-    """Every run of these suites, in the order in which they are made."""
+    """Returns every run of these suites, in order."""
     runs = []
     if "pairs" in suites:
         all_ways = ways()
@@ -47,29 +46,29 @@ def wanted(suites: set[str], version: str) -> list[dict]:
             runs += [{"suite": "pairs", "way": way.name, "spark": version, "round": turn} for way in turned]
     if "causes" in suites:
         runs += [{"suite": "causes", "way": cause_of(job).name, "spark": version, "round": 0} for job in CAUSES]
-    # So that a run that is stopped early has something of both.
+    # An early stop should leave runs of both suites.
     return sorted(runs, key=lambda run: run["round"])
 
 
 def counts(line: dict) -> bool:
-    """Whether nobody else computed beside it, and its log is there."""
+    """Returns whether a run was undisturbed and its log exists."""
     return line["canary"] >= CANARY and (LOGS / line["log"]).exists()
 
 
 def missing(runs: list[dict], lines: list[dict]) -> list[dict]:
-    """Those that have not been made, or do not count."""
+    """Returns the runs without a valid line."""
     done = [line["case"] for line in lines if counts(line)]
     return [run for run in runs if run not in done]
 
 
 def expected_s(run: dict, lines: list[dict]) -> float:
-    """How long it took before."""
+    """Estimates a run's time from earlier ones."""
     known = [line["took_s"] for line in lines if line["case"]["way"] == run["way"]]
     return statistics.median(known) if known else RUN_S
 
 
 def measure(hardware: Rig, run: dict, by: str) -> dict | None:
-    """One run that counts, if it can be had in a few attempts."""
+    """Measures a run, with a few attempts to get an undisturbed one."""
     way = next(way for way in [*ways(), *map(cause_of, CAUSES)] if way.name == run["way"])
     log = f"{run['suite']}-{run['spark']}-{way.name}-{run['round']}.zstd"
     for attempt in range(ATTEMPTS):
@@ -84,27 +83,27 @@ def measure(hardware: Rig, run: dict, by: str) -> dict | None:
         results.append(SUITE, run, found, by)
         if found["canary"] >= CANARY:
             return found
-        say(f"  somebody else computed (canary {found['canary']:.2f})")
+        say(f"  another process computed (canary {found['canary']:.2f})")
     return None
 
 
 def spark_version(python: Path) -> str:
-    """Of the PySpark that this Python has."""
+    """Returns the version of this Python's PySpark."""
     command = [python, "-c", "import pyspark; print(pyspark.__version__)"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def main() -> int:
-    """The command line."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(prog="python -m bench.spark.run", description=__doc__.split("\n")[0])
-    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"default: all of {', '.join(SUITES)}")
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"{' or '.join(SUITES)} (default both)")
     parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS", help="start no run that may end later")
-    parser.add_argument("--only", metavar="TEXT", default="", help="runs whose way has this in its name")
-    parser.add_argument("--spark", choices=sorted(spark.PACKAGES), default="4", help="version (default 4)")
-    parser.add_argument("--list", action="store_true", help="say what is missing, and how long it takes")
+    parser.add_argument("--only", metavar="TEXT", default="", help="only runs whose configuration's name contains this")
+    parser.add_argument("--spark", choices=sorted(spark.PACKAGES), default="4", help="version of Spark (default 4)")
+    parser.add_argument("--list", action="store_true", help="report the missing runs and their estimated time")
     chosen = parser.parse_args()
     if unknown := set(chosen.suites) - set(SUITES):
-        parser.error(f"no suite {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
+        parser.error(f"unknown suite {', '.join(sorted(unknown))}; expected one of {', '.join(SUITES)}")
     python = spark.python(chosen.spark)
     version = spark_version(python)
     runs = [run for run in wanted(set(chosen.suites or SUITES), version) if chosen.only in run["way"]]
@@ -120,7 +119,7 @@ def main() -> int:
         hardware = stack.enter_context(rig(python))
         for run in left:
             if time.monotonic() + expected_s(run, lines) > until:
-                say("the time is up; the rest is measured next time")
+                say("time limit reached; run the same command to continue")
                 break
             found = measure(hardware, run, f"spark-{version}")
             say(f"{run['suite']} {run['way']} {run['round']}: {found['ms']:.0f} ms" if found else f"{run['way']}: not measured")
