@@ -1,9 +1,10 @@
-"""Compares two builds of the command: TPC-H and TPC-DS, planned and run, in fresh processes.
+"""Compares two builds on TPC-H and TPC-DS, planned and run, in fresh processes.
 
     python -m bench.builds OLD NEW [--scale 1] [--runs 5]
 
-The binaries take turns, query by query. Each finished query is a line of `bench/results/builds.jsonl`, so a stopped
-run resumes. The table is printed from those lines: for each suite the geometric mean of new over old, from each
+The binaries take turns, query by query. Each finished query is a line of
+`bench/results/builds.jsonl`, so a stopped run resumes. The table is printed
+from those lines: for each suite the geometric mean of new over old, from each
 query's medians, with a 95 % interval.
 """
 

@@ -1,10 +1,11 @@
-"""Scores predictions for queries that nothing was tuned for: TPC-H through `pellucid backtest --causal`.
+"""Scores `pellucid backtest --causal` on TPC-H, for which nothing was tuned.
 
     python -m bench.causal [--scale 1] [--repeats 5]
 
-The command slows the cores and the disk by known factors, predicts each run from the unchanged one, and
-measures it. Each finished query is a line of `bench/results/causal.jsonl`, so that a stopped run resumes. The
-table is printed from those lines.
+The command slows the cores and the disk by known factors, predicts each run
+from the unchanged one, and measures it. Each finished query is a line of
+`bench/results/causal.jsonl`, so a stopped run resumes. The table is printed
+from those lines.
 """
 
 import argparse

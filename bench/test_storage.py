@@ -51,7 +51,7 @@ def test_every_workload_has_a_command_and_a_spark_request():
     for workload in workloads.WORKLOADS:
         command = workloads.command(workload, place, "x.trace")
         assert command[0] in ("sql", "iterate") and any("s3://b" in word for word in command)
-        asked = json.dumps(workloads.asked(workload, place))
+        asked = json.dumps(workloads.spark_request(workload, place))
         assert "s3a://b" in asked and "[]" not in asked
 
 
@@ -257,7 +257,7 @@ def test_interrupted_run_says_how_to_continue(capsys, monkeypatch, tmp_path):
         raise KeyboardInterrupt
 
     assert run.carry_out(stopped, None) == 130
-    assert "goes on from here" in capsys.readouterr().err
+    assert "run the same command to continue" in capsys.readouterr().err
 
 
 def test_session_log_is_split_by_run_and_kept_without_machine_details(tmp_path):

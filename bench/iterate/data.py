@@ -1,4 +1,4 @@
-"""Data of the iterative jobs: rows for regression and k-means, and a graph; made once, from a seed."""
+"""The data of the iterative jobs: rows for regression and k-means, and a graph; made once, from a seed."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ COLUMNS, CENTERS, EDGES_PER_VERTEX, SEED = 20, 10, 16, 1
 
 
 def points(folder: Path, rows: int) -> Path:
-    """Rows of 20 normally distributed columns f0… and labels of a model with noise; centers beside them."""
+    """Makes rows of 20 normally distributed columns f0… and labels of a noisy model, and a file of first centers."""
     path = folder / f"points-{rows}.parquet"
     if path.exists():
         return path
@@ -35,7 +35,7 @@ def points(folder: Path, rows: int) -> Path:
 
 
 def graph(folder: Path, scale: int) -> Path:
-    """R-MAT with GAP's and Graph500's parameters: 16 edges a vertex, names shuffled."""
+    """Makes an R-MAT graph with the parameters of GAP and Graph500: 16 edges per vertex, shuffled names."""
     path = folder / f"rmat-{scale}.parquet"
     if path.exists():
         return path

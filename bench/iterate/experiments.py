@@ -1,8 +1,8 @@
-"""The paper's experiments (canary §5.4, figs. 7–9): many partitions a core, and more workers.
+"""The paper's experiments (canary §5.4, figs. 7–9): many partitions per core, and more workers.
 
-Micropartitioning runs each application with 1, 2, 4, 8 and 16 partitions a core, ours and Spark's, on rows that
-are fewer than those beside peers, so that what a task costs can show. Workers are threads here: one core, and two.
-Up to a thousand workers are simulated (`crates/iterate/examples/scaling.rs`), counting messages.
+Micropartitioning runs each application with 1, 2, 4, 8 and 16 partitions per core, with Pellucid and Spark, on less
+data than the comparison with peers, so that the cost of tasks shows. Workers are threads here: one core, and all.
+Up to a thousand workers are simulated (`crates/iterate/examples/scaling.rs`), with a count of messages.
 """
 
 import argparse
@@ -22,20 +22,20 @@ from tests import binary, traces
 
 PARTITIONS_A_CORE = (1, 2, 4, 8, 16)
 ROWS, SCALE = 2_000_000, 20
-# Of micropartitions: 4 million edges, of which a pass takes some milliseconds.
+# Scale for micropartitions: 4 million edges, with passes of a few milliseconds.
 SMALL_SCALE = 18
-# Of Spark, the fastest peer of each application.
+# The fastest peer on Spark for each application.
 SPARK = {"regression": "Spark, hand-tuned", "kmeans": "Spark MLlib", "pagerank": "GraphX"}
 
 
 def data(folder: Path, scale: int = SCALE) -> dict[str, Path]:
-    """What each application runs on."""
+    """Returns the data of each application."""
     rows = points(folder, ROWS)
     return {"regression": rows, "kmeans": rows, "pagerank": graph(folder, scale)}
 
 
 def distribution(trace: Path) -> dict:
-    """Durations of the tasks of the stage that takes most time, each as often as it stands for tasks."""
+    """Returns percentiles of task durations in the stage that takes the most time, weighted by sampled tasks."""
     names, tasks = {}, defaultdict(list)
     for record in traces.lines(trace):
         if record["t"] == "stage":
@@ -58,7 +58,7 @@ def distribution(trace: Path) -> dict:
 
 
 def micropartitions(folder: Path, chosen: argparse.Namespace) -> Iterator[runs.Case]:
-    """1 to 16 partitions a core."""
+    """Yields the cases with 1 to 16 partitions per core."""
     build, cores = results.build(), os.cpu_count()
     peers = results.fingerprint([runs.HERE / "spark.scala", runs.HERE / "requirements.txt"])
     for application, path in data(folder, SMALL_SCALE).items():
@@ -81,7 +81,7 @@ def micropartitions(folder: Path, chosen: argparse.Namespace) -> Iterator[runs.C
 
 
 def workers(folder: Path, chosen: argparse.Namespace) -> Iterator[runs.Case]:
-    """The same partitions on one core and on all."""
+    """Yields the cases with the same partitions on one core and on all."""
     build = results.build()
     for application, path in data(folder).items():
         for threads in (1, os.cpu_count()):
@@ -91,12 +91,12 @@ def workers(folder: Path, chosen: argparse.Namespace) -> Iterator[runs.Case]:
 
 
 def job_ms(trace: Path) -> float:
-    """How long a trace's job took."""
+    """Returns the time of a trace's job in ms."""
     return json.loads(binary.run("analyze", trace, "--json").check().out)["jobs"][0]["duration_ms"]
 
 
 def whatif(folder: Path) -> Iterator[runs.Case]:
-    """All cores predicted from a trace of one, and measured; three times in turn."""
+    """Yields the cases that predict all cores from a trace of one core and measure them, three times in turn."""
     build, cores = results.build(), os.cpu_count()
     for application, path in data(folder).items():
 
@@ -118,7 +118,7 @@ def whatif(folder: Path) -> Iterator[runs.Case]:
 
 
 def example(name: str) -> list[dict]:
-    """The lines of JSON that an example of the crate prints."""
+    """Returns the JSON lines that an example of the crate prints."""
     ran = subprocess.run([runs.built(name)], cwd=binary.ROOT, capture_output=True, text=True)
     if ran.returncode != 0:
         raise RuntimeError((ran.stderr.strip().splitlines() or [f"{name} exits with {ran.returncode}"])[-1])
@@ -126,7 +126,7 @@ def example(name: str) -> list[dict]:
 
 
 def scaling() -> Iterator[runs.Case]:
-    """Up to a thousand workers, simulated; one line for all."""
+    """Yields the case of up to a thousand simulated workers."""
 
     def simulated():
         lines = example("scaling")
@@ -136,6 +136,6 @@ def scaling() -> Iterator[runs.Case]:
 
 
 def uneven() -> Iterator[runs.Case]:
-    """A worker slowed by half, one that comes and one that goes; three times each."""
+    """Yields the case of a worker that slows to half its speed, joins or leaves, three times each."""
     by = results.fingerprint([runs.built("uneven")])
     yield runs.Case({"experiment": "uneven"}, by, lambda: {"lines": [line for _ in range(3) for line in example("uneven")]})

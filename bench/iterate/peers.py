@@ -1,9 +1,8 @@
-"""Peers in Python: `python -m bench.iterate.peers PEER DATA ITERATIONS` runs one and prints what it took.
+"""Peers in Python: `python -m bench.iterate.peers APPLICATION PEER DATA ITERATIONS` runs one and prints its times.
 
-The document is `{"iteration_s": [...], "check": number}`; `check` is the loss, inertia or sum of the ten
-highest ranks after the last iteration, so that it shows whether all computed the same. Every peer keeps its
-data in memory as it likes best; reading them is not timed. The first iteration is left out where a peer
-compiles in it.
+The document is `{"iteration_s": [...], "check": number}`. `check` is the loss, inertia or sum of the ten highest ranks
+after the last iteration, and shows whether all peers computed the same. Every peer keeps its data in memory in its
+preferred form; reading is not timed. The first iteration is left out if a peer compiles in it.
 """
 
 import json
@@ -20,7 +19,7 @@ STEP, L2, DAMPING, BLOCK = 0.5, 1.0, 0.85, 50_000
 
 
 def points(path: str, label: bool = True):
-    """Rows (C order) and labels."""
+    """Reads rows (C order) and labels."""
     table = pq.read_table(path)
     names = [name for name in table.column_names if name != "y"]
     x = np.empty((table.num_rows, len(names)))
@@ -30,7 +29,7 @@ def points(path: str, label: bool = True):
 
 
 def timed(step, iterations: int) -> list[float]:
-    """Seconds of each call."""
+    """Returns the seconds of each call."""
     times = []
     for _ in range(iterations):
         start = time.perf_counter()
@@ -40,7 +39,7 @@ def timed(step, iterations: int) -> list[float]:
 
 
 def descent(gradient, columns: int, rows: int, iterations: int) -> tuple[list[float], float]:
-    """Gradient descent on sums of gradient and loss, as Pellucid's solver gd does it."""
+    """Runs gradient descent on sums of gradient and loss, like Pellucid's solver `gd`."""
     w, loss = np.zeros(columns + 1), [0.0]
 
     def step():
@@ -53,7 +52,7 @@ def descent(gradient, columns: int, rows: int, iterations: int) -> tuple[list[fl
 
 
 def part(x, y, w) -> tuple[np.ndarray, float]:
-    """Gradient and loss of some rows, block by block so that what is in between stays in cache."""
+    """Returns the gradient and loss of some rows, block by block, so that intermediate values stay in cache."""
     g, loss = np.zeros(len(w)), 0.0
     for start in range(0, len(x), BLOCK):
         rows, labels = x[start : start + BLOCK], y[start : start + BLOCK]
@@ -131,7 +130,7 @@ def ray_regression(data, iterations):
 
 
 def sklearn_regression(data, iterations):
-    """Its own solver, L-BFGS: what counts is a step, which takes one pass over the data or more."""
+    """Runs L-BFGS, scikit-learn's solver; each step takes one or more passes over the data."""
     from sklearn.linear_model import LogisticRegression
 
     x, y = points(data)
@@ -143,7 +142,7 @@ def sklearn_regression(data, iterations):
 
 
 def centers(data) -> np.ndarray:
-    """The first centers, which stand beside the data."""
+    """Reads the first centers from the file next to the data."""
     return np.loadtxt(data.replace("points", "centers").replace(".parquet", ".csv"), delimiter=",", skiprows=1)
 
 

@@ -1,12 +1,12 @@
-"""Iterative jobs side by side with what installs: `python -m bench.iterate.run`, or `make bench-iterate`.
+"""Compares iterative jobs with other systems: `python -m bench.iterate.run`, or `make bench-iterate`.
 
-Each finished case is a line in `bench/results/iterate.jsonl`; a run that was stopped, or that reached its
-`--time-limit`, goes on where it was. A peer's line counts as long as its program stays the same, ours as
-long as the binary does. `bench/ITERATE.md` is made from the lines. What keeps it fair: all read the same files
-and keep their data in memory as they like best; reading is not timed; every one has all cores; the same steps
-from the same start, and the loss, inertia or ranks after the last one stand beside the time. Ours is measured
-before its peers and once more after them. scikit-learn's and MLlib's regressions have solvers of their own, and
-MLlib's k-means starts elsewhere: there a step's time is compared, not the answer.
+Each finished case is a line in `bench/results/iterate.jsonl`, so a stopped run resumes. A peer's line counts while its
+program is unchanged, Pellucid's while the binary is. The command ends by writing `bench/ITERATE.md`.
+
+All programs read the same files, keep their data in memory in their preferred form, and use all cores; reading is not
+timed. They take the same steps from the same start, and the table shows the loss, inertia or ranks after the last one.
+Pellucid is measured before and after its peers. The regressions of scikit-learn and MLlib use other solvers, and MLlib's
+k-means starts from other centers: there only the time of a step is comparable.
 """
 
 import argparse
@@ -40,7 +40,7 @@ PARTS = [*OURS, "floors", "workers", "whatif", "uneven", "scaling", "micropartit
 
 
 def applications(chosen: argparse.Namespace, folder: Path) -> Iterator[Case]:
-    """Each application beside its peers."""
+    """Yields the cases of each application and its peers."""
     build = results.build()
     by = {
         run: results.fingerprint([HERE / program, HERE / "requirements.txt"])
@@ -68,7 +68,7 @@ def applications(chosen: argparse.Namespace, folder: Path) -> Iterator[Case]:
 
 
 def cases(chosen: argparse.Namespace, folder: Path) -> Iterator[Case]:
-    """All that is asked for, in order."""
+    """Yields all chosen cases, in order."""
     yield from applications(chosen, folder)
     if "floors" in chosen.parts:
         yield from floors.cases()
@@ -85,19 +85,20 @@ def cases(chosen: argparse.Namespace, folder: Path) -> Iterator[Case]:
 
 
 def is_done(case: dict, by: str, limit_s: float) -> bool:
-    """Whether there is a line for a case. What a peer did not end in time is tried again with more of it."""
+    """Returns whether a case has a line. A peer that timed out is repeated with a longer limit."""
     lines = (line for line in results.made(SUITE, by) if line["case"] == case)
     return any("error" not in line or line.get("limit_s", limit_s) >= limit_s for line in lines)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.iterate.run", description=__doc__.split("\n")[0])
-    parser.add_argument("--rows", type=int, default=20_000_000, help="of the table (default 20 million, 3.4 GB)")
-    parser.add_argument("--scale", type=int, default=22, help="of the graph: 2^SCALE vertices (default 22)")
-    parser.add_argument("--only", choices=PARTS, action="append", dest="parts", help="a part (default all)")
-    parser.add_argument("--without", action="append", default=[], help="a peer to leave out; `spark`: all on Spark")
-    parser.add_argument("--limit", type=float, default=1800.0, help="seconds that a peer may take (default 1800)")
-    parser.add_argument("--time-limit", type=float, default=float("inf"), help="begin no case after so many seconds")
+    parser.add_argument("--rows", type=int, default=20_000_000, help="rows of the table (default 20 million, 3.4 GB)")
+    parser.add_argument("--scale", type=int, default=22, help="the graph has 2^SCALE vertices (default 22)")
+    parts = f"run this part, repeatable: {', '.join(PARTS)} (default all)"
+    parser.add_argument("--only", choices=PARTS, action="append", dest="parts", metavar="PART", help=parts)
+    parser.add_argument("--without", action="append", default=[], metavar="PEER", help="leave out a peer; `spark` for all on Spark")
+    parser.add_argument("--limit", type=float, default=1800.0, metavar="SECONDS", help="time limit of a peer (default 1800)")
+    parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS", help="start no case after this time")
     parser.add_argument("--data-only", action="store_true", help="make the data and measure nothing")
     chosen = parser.parse_args()
     chosen.parts = chosen.parts or PARTS
@@ -123,19 +124,19 @@ def main() -> int:
                 with results.quiet() as others:
                     found = run()
             except (AssertionError, RuntimeError, subprocess.TimeoutExpired) as error:
-                # Ours: it is mended, not recorded. The others go on.
+                # Failures of Pellucid are reported, not recorded; the other cases continue.
                 print(f"{', '.join(map(str, case.values()))}: {error}", file=sys.stderr, flush=True)
                 failed += 1
                 continue
             results.append(SUITE, case, found | {"others_cores": others()}, by)
-            told = found.get("error") or ", ".join(
+            summary = found.get("error") or ", ".join(
                 f"{statistics.median(value):.4g} {key}" if isinstance(value, list) else f"{key} {value}"
                 for key, value in found.items()
                 if key in ("iteration_s", "tasks_per_s", "ns", "messages")
             )
-            print(f"{', '.join(map(str, case.values()))}: {told}", file=sys.stderr, flush=True)
+            print(f"{', '.join(map(str, case.values()))}: {summary}", file=sys.stderr, flush=True)
     if left:
-        print(f"{left} cases are left; the same command goes on with them", file=sys.stderr)
+        print(f"{left} cases are left; run the same command to continue", file=sys.stderr)
     table.main()
     return 1 if failed else 0
 

@@ -1,4 +1,4 @@
-"""One run: of ours, of a peer in Python, of a peer in Spark's shell. Each gives a document or an error."""
+"""Single runs of Pellucid, of a peer in Python, and of a peer in Spark's shell. Each returns a document or an error."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from bench.iterate.data import COLUMNS
 from tests import binary
 
 HERE = Path(__file__).parent
-# Options of ours by application; what follows `--iterations` is the number.
+# Arguments of `pellucid iterate`, by application.
 OURS = {
     "regression": ["logistic-regression", "{data}", "--label", "y", "--solver", "gd", "--step", "0.5"],
     "kmeans": ["kmeans", "{data}", "--features", ",".join(f"f{c}" for c in range(COLUMNS)), "--init", "{centers}"],
@@ -23,7 +23,7 @@ OURS = {
 
 
 class Case(NamedTuple):
-    """What is measured, of which programs, and how."""
+    """A case, the fingerprint of its programs, and the function that measures it."""
 
     case: dict
     by: str
@@ -31,7 +31,7 @@ class Case(NamedTuple):
 
 
 def ours(application: str, data: Path, iterations: int, *options: object) -> dict:
-    """One run of the command."""
+    """Runs the command once."""
     centers = data.with_name(data.name.replace("points", "centers")).with_suffix(".csv")
     words = [word.format(data=data, centers=centers) for word in OURS[application]]
     words += ["--iterations", iterations, "--tolerance", 0, *options, "--json"]
@@ -51,39 +51,39 @@ def ours(application: str, data: Path, iterations: int, *options: object) -> dic
 
 
 def python(application: str, peer: str, data: Path, iterations: int, limit_s: float) -> dict:
-    """One run of a peer in Python."""
+    """Runs a peer in Python once."""
     command = [sys.executable, "-m", "bench.iterate.peers", application, peer, str(data), str(iterations)]
     return _document(command, None, limit_s)
 
 
 def spark(application: str, peer: str, data: Path, iterations: int, limit_s: float, partitions: int = 0) -> dict:
-    """One run of a peer in Spark's shell, with so many partitions, or four a core."""
+    """Runs a peer in Spark's shell once, by default with four partitions per core."""
     import pyspark
 
     home = Path(pyspark.__file__).parent
     heap = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 6 // 10 >> 20
     command = [home / "bin" / "spark-shell", "--master", f"local[{os.cpu_count()}]", "--driver-memory", f"{heap}m"]
     command += ["--conf", "spark.ui.enabled=false", "--conf", "spark.driver.bindAddress=127.0.0.1"]
-    # Without adaptive execution a pass is one job, also where a shuffle comes before it.
+    # Without adaptive execution a pass is one job, even after a shuffle.
     command += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.sql.adaptive.enabled=false"]
     asked = f"{application}|{peer}|{data}|{iterations}|{partitions or 4 * os.cpu_count()}"
     with tempfile.TemporaryDirectory() as place:
-        # What is killed at its limit leaves nothing behind.
+        # A temporary folder, so that a killed process leaves no files.
         command += ["--conf", f"spark.local.dir={place}", "-i", HERE / "spark.scala"]
         given = {"BENCH_ITERATE": asked, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
         return _document([str(word) for word in command], given, limit_s)
 
 
 def built(name: str) -> Path:
-    """An example of `crates/iterate`, built beside the binary."""
+    """Returns the path of a built example of `crates/iterate`."""
     path = binary.binary().parent / "examples" / name
     if not path.exists():
-        sys.exit(f"{path} is not there; cargo build --release --locked --workspace --examples makes it")
+        sys.exit(f"{path} does not exist; run cargo build --release --locked --workspace --examples")
     return path
 
 
 def _document(command: list[str], given: dict | None, limit_s: float) -> dict:
-    """The last line that is a document; or what went wrong."""
+    """Runs a command, and returns the last document that it prints, or its error."""
     settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": binary.ROOT}
     process = subprocess.Popen(
         command, env=os.environ | (given or {}), stdin=subprocess.DEVNULL, start_new_session=True, **settings
@@ -93,17 +93,17 @@ def _document(command: list[str], given: dict | None, limit_s: float) -> dict:
     except subprocess.TimeoutExpired:
         return {"error": f"not done after {limit_s:.0f} s", "limit_s": limit_s}
     finally:
-        # What a peer has started ends with it: Ray's and Spark's own processes.
+        # Also ends the processes that Ray and Spark start.
         try:
             os.killpg(process.pid, 9)
         except ProcessLookupError:
             pass
         process.wait()
-    # Where this checkout lies is no result: Spark names its stages by files of it.
+    # Spark names stages by files, and results must not contain this checkout's path.
     out, err = (said.replace(f"{binary.ROOT}/", "") for said in (out, err))
     lines = [line for line in out.splitlines() if '{"iteration_s"' in line]
     if lines:
         return json.loads(lines[-1][lines[-1].index("{") :])
-    told = [line.partition("FAILED ")[2] for line in out.splitlines() if "FAILED " in line]
-    told = told or (err or out).strip().splitlines() or [f"exit {process.returncode}"]
-    return {"error": told[-1], "limit_s": limit_s}
+    errors = [line.partition("FAILED ")[2] for line in out.splitlines() if "FAILED " in line]
+    errors = errors or (err or out).strip().splitlines() or [f"exit {process.returncode}"]
+    return {"error": errors[-1], "limit_s": limit_s}

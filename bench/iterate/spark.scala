@@ -1,10 +1,10 @@
-// Peers on Spark, for its own shell: `spark-shell -i spark.scala` with what to run in BENCH_ITERATE:
-// "APPLICATION|PEER|DATA|ITERATIONS|PARTITIONS". Prints a line that begins with RESULT and holds the JSON document that
-// bench/iterate/peers.py describes, and how long tasks took; or one that begins with FAILED.
+// Peers on Spark, run by `spark-shell -i spark.scala` with BENCH_ITERATE set to
+// "APPLICATION|PEER|DATA|ITERATIONS|PARTITIONS". Prints a line that starts with RESULT and has the JSON document of
+// bench/iterate/peers.py with task times, or a line that starts with FAILED.
 //
-// An iteration of each of these is one job, and jobs of iterations have one call site: so the times between their
-// starts are those of the iterations, and what comes before and after them (reading, caching, a model's summary) needs
-// no second run to be subtracted. The first iterations, while the JVM compiles, are left out.
+// Each iteration is one job, and all jobs of iterations share a call site. The times between their starts are therefore
+// the times of the iterations, without reading, caching or a model's summary. The first iterations, during which the JVM
+// compiles, are left out.
 import org.apache.spark.scheduler._
 import org.apache.spark.sql.functions._
 import spark.implicits._
@@ -12,11 +12,11 @@ import spark.implicits._
 val Array(application, peer, data, count, partitions) = sys.env("BENCH_ITERATE").split('|')
 val warm = 3
 val parts = partitions.toInt
-// Each iteration lasts until the next begins, so one more has to begin.
+// An iteration ends when the next one starts, so one more has to start.
 val iterations = warm + count.toInt + 1
 val cores = sc.defaultParallelism
 
-// Call site, start and stages of each job; stage, start and end of each task. In ms.
+// Call site, start and stages of each job; stage, start and end of each task. Times are in ms.
 val jobs = scala.collection.mutable.ArrayBuffer[(String, Long, Set[Int])]()
 val tasks = scala.collection.mutable.ArrayBuffer[(Int, Long, Long)]()
 val stages = scala.collection.mutable.Map[Int, String]()
@@ -31,7 +31,7 @@ sc.addSparkListener(new SparkListener {
 
 def at(sorted: Seq[Long], share: Double): Long = sorted(math.min(sorted.length - 1, (sorted.length * share).toInt))
 
-// Once all events have been told.
+// Makes the document; must run after the listener has received all events.
 def document(check: Double): String = {
   val steps = jobs.groupBy(_._1).values.maxBy(_.length).sortBy(_._2).drop(warm).toSeq
   require(steps.length > 1, s"${steps.length + warm} jobs of one kind are no iterations")
@@ -49,7 +49,7 @@ def document(check: Double): String = {
     ", \"stage\": \"" + stage.replace('"', ' ') + "\", \"task_ms\": {" + shares + "}}"
 }
 
-// Read in even parts where each has at least four of the file's row groups; else dealt out.
+// Reads the file in even parts if each has at least four row groups; otherwise repartitions the rows.
 def frame = {
   val size = new java.io.File(data).length
   spark.conf.set("spark.sql.files.maxPartitionBytes", ((size + parts - 1) / parts).toString)
@@ -57,7 +57,7 @@ def frame = {
   if (size / parts >= (160L << 20)) read else read.repartition(parts)
 }
 
-// Gradient descent over rows in arrays, label last: the layout of hand-tuned code.
+// Gradient descent over rows in arrays, label last, the layout of hand-tuned code.
 def handTuned(): Double = {
   val all = frame
   val names = all.columns.filter(_ != "y") ++ Seq("y")
@@ -97,7 +97,7 @@ def handTuned(): Double = {
   loss
 }
 
-// Not cached: MLlib caches what it makes of it, and warns of doing so twice.
+// Not cached, since MLlib caches its own form of the data and warns if the input is cached too.
 def vectors(label: Boolean) = {
   val all = frame
   val assembler = new org.apache.spark.ml.feature.VectorAssembler()
@@ -134,7 +134,7 @@ try {
     case "kmeans/Spark MLlib" => kmeans()
     case "pagerank/GraphX" => pagerank()
   }
-  spark.stop() // which tells listeners all that is left
+  spark.stop() // delivers all remaining events to listeners
   println("RESULT " + document(check))
 } catch {
   case error: Throwable => println("FAILED " + error.toString.linesIterator.next())

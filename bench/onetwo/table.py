@@ -46,7 +46,7 @@ def newest(lines: list[dict]) -> Runs:
     return {key: [runs[repeat] for repeat in sorted(runs)] for key, runs in found.items()}
 
 
-def asked(runs: Runs) -> list[Question]:
+def complete_questions(runs: Runs) -> list[Question]:
     """Returns the questions whose logs all exist."""
     return [q for q in questions() if all((q.job, disks, setting) in runs for disks in (q.before, q.after) for setting in SETTINGS)]
 
@@ -54,7 +54,7 @@ def asked(runs: Runs) -> list[Question]:
 def manifest(runs: Runs) -> dict:
     """Returns the manifest for `pellucid backtest`: baselines of stock Spark and the plugin, targets of stock Spark."""
     found = []
-    for q in asked(runs):
+    for q in complete_questions(runs):
         target = [line["log"] for line in runs[q.job, q.after, "stock"]]
         for setting in SETTINGS:
             base = [line["log"] for line in runs[q.job, q.before, setting]]
@@ -107,7 +107,7 @@ def errors_table(runs: Runs, document: dict) -> list[str]:
     said = {case["name"]: case for case in document["cases"]}
     out = [row("job", "disks", "measured before, s", "after, s", *MODELS), row(*["---"] * (4 + len(MODELS)))]
     errors, inside = defaultdict(list), defaultdict(list)
-    for q in asked(runs):
+    for q in complete_questions(runs):
         case = said[q.name("stock")]
         between = {OF_SETTING[setting]: interval(said[q.name(setting)]) for setting in SETTINGS}
         cells = []
@@ -123,7 +123,7 @@ def errors_table(runs: Runs, document: dict) -> list[str]:
         out.append(row(name, "", "", "", *(f"{of(errors[model]):.0%}" for model in MODELS)))
     out += ["", *(f"- {name}: {sum(hits)} of {len(hits)} of its 90 % intervals contain the measured time" for name, hits in inside.items())]
     costs = (
-        f"{q.job}, {q.before}: {said[q.name('measure')]['baseline_ms'] / said[q.name('stock')]['baseline_ms']:.3f}" for q in asked(runs)
+        f"{q.job}, {q.before}: {said[q.name('measure')]['baseline_ms'] / said[q.name('stock')]['baseline_ms']:.3f}" for q in complete_questions(runs)
     )
     out.append(f"- Median time with the plugin over stock Spark's (job, disks): {'; '.join(costs)}")
     fewest = min(len(lines) for lines in runs.values())

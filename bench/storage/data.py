@@ -1,4 +1,4 @@
-"""What the workloads read: text, tables, points; made once, and put on each composition as it is."""
+"""The workloads' input: text, tables and points, made once and copied to each composition."""
 
 import contextlib
 import os
@@ -14,23 +14,23 @@ from bench.storage.rig import Place
 from tests import binary
 
 SEED, FILES = 1, 8
-# Copies of the text that a probe reads of what is there.
+# Copies of the text that probes read.
 COPIES = 3
 TEXT_BYTES = 96 << 20
 WORDS = 20_000
 ROWS, COLUMNS, CENTERS = 400_000, 20, 10
-# Of TPC-DS at scale 1: what the queries of `workloads` read.
+# The tables of TPC-DS, at scale 1, that the queries of `workloads` read.
 TABLES = ("store_sales", "date_dim", "item", "customer_demographics", "promotion", "store")
 
 
 def home() -> Path:
-    """Where it is made."""
+    """Returns the folder of the generated data."""
     return binary.data_home() / "storage"
 
 
 @contextlib.contextmanager
 def whole(folder: Path) -> Iterator[Path]:
-    """A folder to fill, which gets its name when it is full."""
+    """Yields a temporary folder, renamed to `folder` when it is complete."""
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -39,7 +39,7 @@ def whole(folder: Path) -> Iterator[Path]:
 
 
 def text() -> Path:
-    """Lines of ten words whose frequencies follow Zipf's law, as CSV of one column in eight files."""
+    """Makes lines of ten words with Zipf-distributed frequencies, as CSV of one column in eight files."""
     folder = home() / "text"
     if folder.exists():
         return folder
@@ -58,7 +58,7 @@ def text() -> Path:
 
 
 def points() -> Path:
-    """Normally distributed rows round ten centers, as Parquet in eight files; the first centers beside them."""
+    """Makes normally distributed rows around ten centers, as Parquet in eight files, and a file of first centers."""
     folder = home() / "points"
     if folder.exists():
         return folder
@@ -76,7 +76,7 @@ def points() -> Path:
 
 
 def sources() -> list[tuple[Path, str]]:
-    """Every file, with its path on a composition."""
+    """Returns every file with its path on a composition."""
     tpcds = binary.ensure_data("tpcds", 1)
     files = [(file, f"{folder.name}/{file.name}") for folder in (text(), points()) for file in sorted(folder.iterdir())]
     for name, path in (part.split("=", 1) for part in binary.tables(tpcds)[1::2]):
@@ -87,7 +87,7 @@ def sources() -> list[tuple[Path, str]]:
 
 
 def put(place: Place) -> None:
-    """Copies all files to a composition; everywhere by the same writer, so that all hold the same bytes."""
+    """Copies all files to a composition with the same writer, so that all compositions have the same bytes."""
     copies = []
     for source, path in sources():
         if "://" not in place.url:
@@ -99,7 +99,7 @@ def put(place: Place) -> None:
 
 
 def put_copies(place: Place, copies: int = COPIES) -> None:
-    """So many copies of the text, each one file: more than is read at a time, and what a probe reads of a composition."""
+    """Writes copies of the text, each as one file, for probes to read."""
     if "://" not in place.url:
         Path(place.url, "large").mkdir()
     to_each = [f"COPY (SELECT * FROM '{text()}/*.csv') TO '{place.url}/large/{i}.csv' STORED AS CSV" for i in range(copies)]

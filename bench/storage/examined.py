@@ -1,8 +1,8 @@
-"""Looks for causes of what is against the path: `python -m bench.storage.examined` (root; about 7 minutes).
+"""Tests causes of slow compositions: `python -m bench.storage.examined` (root, 7 minutes).
 
 The word count runs on volumes, and on HDFS behind the same link, under conditions that differ in one thing each
-(`CONDITIONS`). Lines go to `bench/results/storage-examined.jsonl`, so that what was stopped goes on where it was;
-`bench/STORAGE.md` is made anew at the end.
+(`CONDITIONS`). Each run is a line in `bench/results/storage-examined.jsonl`, so a stopped run resumes. The command
+ends by writing `bench/STORAGE.md`.
 """
 
 import argparse
@@ -29,11 +29,11 @@ COUNT = "SELECT count(*) FROM lines"
 
 @contextlib.contextmanager
 def on_cores(pids: list[int], cores: set[int]) -> Iterator[None]:
-    """All threads of processes on these cores, and afterwards where they were."""
+    """Moves all threads of processes to these cores, and back afterwards."""
 
     def move(to: set[int]) -> None:
         for thread in (int(path.name) for pid in pids for path in Path(f"/proc/{pid}/task").glob("*")):
-            # One that has ended by now needs no core.
+            # The thread may have ended.
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(thread, to)
 
@@ -46,7 +46,7 @@ def on_cores(pids: list[int], cores: set[int]) -> Iterator[None]:
 
 
 def examined(hardware: Rig, place: Place, condition: str, trace: Path) -> dict:
-    """The word count once under a condition."""
+    """Runs the word count once under a condition."""
     word_count, *_ = WORKLOADS
     command = workloads.command(word_count, place, str(trace))
     first, *rest = sorted(os.sched_getaffinity(0))
@@ -63,7 +63,7 @@ def examined(hardware: Rig, place: Place, condition: str, trace: Path) -> dict:
 
 
 def run(chosen: argparse.Namespace, folder: Path) -> None:
-    """Everything that is missing, in rounds, until time is up."""
+    """Measures everything that is missing, in rounds, until the time limit."""
     until = time.monotonic() + chosen.time_limit
     with rig(set(chosen.only)) as hardware, kept() as results.memory:
         ready(hardware)
@@ -76,7 +76,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
 
 
 def note(hardware: Rig, place: Place, case: dict, trace: Path) -> None:
-    """One run, and its line."""
+    """Measures a run, and appends its line."""
     with results.quiet(place.pids) as others:
         found = examined(hardware, place, case["condition"], trace)
     if "error" not in found:
@@ -85,9 +85,9 @@ def note(hardware: Rig, place: Place, case: dict, trace: Path) -> None:
 
 
 def main() -> int:
-    """The command line."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(prog="python -m bench.storage.examined", description=__doc__.split("\n")[0])
-    parser.add_argument("--only", nargs="*", default=PLACES, metavar="COMPOSITION", help=f"default: {', '.join(PLACES)}")
+    parser.add_argument("--only", nargs="*", default=PLACES, metavar="COMPOSITION", help=f"compositions (default {', '.join(PLACES)})")
     parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
     chosen = parser.parse_args()
     results.build = lambda by=results.fingerprint([binary.binary()]): by

@@ -1,11 +1,11 @@
-"""Jobs predicted on other storage, beside the same jobs really run there: `python -m bench.storage.predicted`.
+"""Compares jobs predicted on other storage with the same jobs run there: `python -m bench.storage.predicted`.
 
 A job is recorded on the local disk, and `pellucid whatif --set storage=PROBE` predicts it on every other composition.
-What is compared is the job's own time as its traces say, not the command's. Both sides meet the store alike: before each
-run and each probe what is on the disk leaves the page cache, and the probe reads the job's own input, no byte twice
-(`storage probe --read`). Input and output are larger than the matrix's, since the emulated disk lets the first 25 MB or
-so through faster than its rate. Lines go to `bench/results/storage-predicted.jsonl`, so that what was stopped goes on
-where it was; `bench/STORAGE.md` is made anew at the end.
+The job's own time, from its traces, is compared, not the command's. Probe and job find the store in the same state: the
+page cache is emptied before each, and the probe reads the job's own input, no byte twice (`storage probe --read`). Input
+and output are larger than the matrix's, since the emulated disk takes the first 25 MB or so faster than its rate. Each
+run is a line in `bench/results/storage-predicted.jsonl`, so a stopped run resumes. The command ends by writing
+`bench/STORAGE.md`.
 """
 
 import argparse
@@ -28,12 +28,12 @@ PROBE = ("--seconds", "60", "--bytes", "4GiB")
 
 
 def put(place: Place) -> None:
-    """The word count's input."""
+    """Writes the word count's input."""
     data.put_copies(place, workloads.LARGE["word count"])
 
 
 def probe(hardware: Rig, place: Place) -> None:
-    """Notes what a probe says of a place."""
+    """Probes a composition, and appends the report."""
     with results.quiet(place.pids) as others:
         found = probed(hardware, place, PROBE)
     if "report" in found:
@@ -42,7 +42,7 @@ def probe(hardware: Rig, place: Place) -> None:
 
 
 def job(hardware: Rig, place: Place, workload: str, number: int, folder: Path) -> None:
-    """One run; its trace is kept where others are predicted from it."""
+    """Measures a run, and keeps its trace if predictions start from it."""
     trace = folder / "run.trace"
     (asked,) = (w for w in workloads.WORKLOADS if w.name == workload)
     command = workloads.command(asked, place, str(trace), "large", workloads.LARGE["DFSIO"])
@@ -54,7 +54,7 @@ def job(hardware: Rig, place: Place, workload: str, number: int, folder: Path) -
         say(f"{workload}, {place.name}: {ran.err.strip()[:300]}")
         return
     durations = [one["duration_ms"] for one in analysis(trace)["jobs"]]
-    # What makes an output of its parts moves no bytes itself.
+    # The monotask that completes an upload moves no bytes.
     rows = exported(trace, monotasks=["phase", "bytes", "service_ns"])["monotasks"]
     ends = [row["service_ns"] for row in rows if row["phase"] == "write" and not row["bytes"]]
     found = {"job_s": max(durations) / 1e3, "publish_s": sum(ends) / 1e9, "others_cores": others(), "hardware": hardware.said}
@@ -66,7 +66,7 @@ def job(hardware: Rig, place: Place, workload: str, number: int, folder: Path) -
 
 
 def run(chosen: argparse.Namespace, folder: Path) -> None:
-    """Everything that is missing, until time is up: the probes, then rounds."""
+    """Measures everything that is missing, until the time limit: the probes, then rounds."""
     until = time.monotonic() + chosen.time_limit
     rounds = [(number, workload) for number in range(REPEATS) for workload in PREDICTED_WORKLOADS]
     with rig(set(chosen.only) or {table.BASIS, *SERVICES}) as hardware, kept() as results.memory:
@@ -78,16 +78,16 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
             for place in hardware.places:
                 case = {"workload": workload, "composition": place.name, "round": number}
                 if time.monotonic() > until:
-                    say("time is up; the same command goes on from here")
+                    say("time limit reached; run the same command to continue")
                     return
                 if not results.done(SUITE, case):
                     job(hardware, place, workload, number, folder)
 
 
 def main() -> int:
-    """The command line."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(prog="python -m bench.storage.predicted", description=__doc__.split("\n")[0])
-    parser.add_argument("--only", nargs="*", default=[], metavar="COMPOSITION", help=f"{table.BASIS} and others (default: it and the services)")
+    parser.add_argument("--only", nargs="*", default=[], metavar="COMPOSITION", help=f"compositions, with {table.BASIS} (default: it and the services)")
     parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
     chosen = parser.parse_args()
     results.build = lambda by=results.fingerprint([binary.binary()]): by

@@ -1,12 +1,12 @@
-"""The compositions that this machine hosts, all at once, and what their layers do meanwhile.
+"""The compositions that this machine hosts at once, and the use of their layers.
 
     with rig.rig() as hardware:
         for place in hardware.places: …
 
-One throttled disk holds every store's data, and one shaped link lies between compute and all stores but
-the local disk (`lab/README.md`). All services run all the time, so that runs on different compositions can
-take turns; one that is not asked does nothing. Core time of a service is taken on the same two cores as the
-engine's: what a result says is about these compositions on this machine, not about the systems at large.
+One throttled disk has every store's data, and one shaped link is between compute and all stores but the local disk
+(`lab/README.md`). All services run all the time, so that runs on different compositions can take turns; idle services
+use nothing. Services share the engine's two cores, so the results hold for these compositions on this machine, not for
+the systems in general.
 
 A Ceph volume is a file system on this side of the link, and its daemons are on the other (`tests/ceph.py`).
 """
@@ -28,7 +28,7 @@ DISK, LINK = "100MB/s", "1000Mbit/s"
 DISK_SIZE = "36GiB"
 # Compositions and their services behind the link.
 SERVICES = {"NC": "hdfs", "SWI": "swift", "S3": "s3s-fs", "MINIO": "minio"}
-# Compositions on volumes, with how many copies each of their volumes keeps; where there are several, HDFS has a replica on each.
+# Compositions on volumes, with the copies of each volume; with several volumes, HDFS has a replica on each.
 VOLUMES = {"GC-V": (1,), "GC-VS": (2,), "GC-VB": (2, 2)}
 ALL = ("GC", *VOLUMES, *SERVICES)
 SAMPLE_S = 0.1
@@ -38,36 +38,36 @@ LARGE_BYTES = 256 << 10
 
 @dataclass
 class Place:
-    """A composition that runs: where Pellucid and Spark find it."""
+    """A running composition, with the URLs and settings for Pellucid and Spark."""
 
     name: str
     url: str
     spark_url: str
     environment: dict[str, str] = field(default_factory=dict)
     spark: dict[str, str] = field(default_factory=dict)
-    # Processes of the data and the storage layer; none where they are the kernel.
+    # Processes of the data and storage layers; none if the kernel does their work.
     pids: list[int] = field(default_factory=list)
-    # File systems on this side that it writes to.
+    # File systems on this side to which it writes.
     volumes: list[Path] = field(default_factory=list)
-    # Copies that a client of Spark's is to ask for, where the store's own is not what it takes.
+    # Copies that Spark's client requests, if not the store's default.
     replication: int | None = None
-    # What was put there to be read, below the URL.
+    # Paths of the input, below the URL.
     files: list[str] = field(default_factory=list)
 
     def as_s3(self) -> "Place":
-        """The same store, over the interface by which Spark writes to it."""
+        """Returns the same store over the S3 interface that Spark uses."""
         endpoint, key = (next(value for name, value in self.spark.items() if name.endswith(of)) for of in (".endpoint", ".access.key"))
         return replace(self, url=self.spark_url.replace("s3a://", "s3://"), environment=services.s3_environment(endpoint, key))
 
 
 def percentiles(values: list[float]) -> list[float]:
-    """5, 25, 50, 75 and 95 of a hundred."""
+    """Returns the percentiles 5, 25, 50, 75 and 95."""
     ordered = sorted(values) or [0.0]
     return [round(ordered[min(len(ordered) - 1, int(len(ordered) * share))], 6) for share in (0.05, 0.25, 0.5, 0.75, 0.95)]
 
 
 class Rig:
-    """See the module's head. Made by `rig`."""
+    """The running compositions; see the module's documentation. Created by `rig`."""
 
     def __init__(self, stack: contextlib.ExitStack, only: set[str]):
         self.stack, self.only = stack, only
@@ -76,14 +76,14 @@ class Rig:
         self.disk = stack.enter_context(disks.throttled(DISK, name=name, **options))
         self.link = stack.enter_context(links.link())
         self.folder = Path(self.disk.path)
-        # What `slow` said; each result carries it.
+        # The calibration by `slow`, which each result includes.
         self.said = ""
         self.places: list[Place] = []
         self.missing: dict[str, str] = {}
         self._start()
 
     def _start(self) -> None:
-        """Starts what is wanted and can be; what cannot says why. The disk is fast until `slow`."""
+        """Starts the wanted compositions, and records why others cannot run. The disk is fast until `slow`."""
         self.fast()
         if self._wanted("GC"):
             local = self.folder / "local"
@@ -102,14 +102,14 @@ class Rig:
             try:
                 folder = self.folder / service
                 folder.mkdir()
-                # A bucket of its own, by which Spark's settings tell the stores apart; "minio" MinIO keeps to itself.
+                # Each store has its own bucket, by which Spark's settings differ; MinIO reserves the name "minio".
                 at = services.Place(self.link.server, self.link.inside, f"on-{service}")
                 self.places.append(place(name, self.stack.enter_context(services.ALL[service](folder, at))))
             except services.Missing as why:
                 self.missing[name] = str(why)
 
     def _on_volumes(self, name: str, cluster: ceph.Cluster) -> Place:
-        """A composition whose bytes lie on volumes: their files, or HDFS on this side with a data node on each."""
+        """Starts a composition on volumes: files on one, or HDFS on this side with a data node on each."""
         volumes = [cluster.volume(f"{name.lower()}-{number}", copies) for number, copies in enumerate(VOLUMES[name])]
         if len(volumes) == 1:
             return replace(files_in(name, volumes[0]), pids=cluster.pids, volumes=volumes)
@@ -123,43 +123,43 @@ class Rig:
         return not self.only or name in self.only
 
     def fast(self) -> None:
-        """Lifts the limits, for what is not measured."""
+        """Lifts the limits, for unmeasured work."""
         self.disk.write_rate = None
         self.disk.set_rate(None)
         self.link.set(None)
 
     def slow(self) -> str:
-        """Sets the limits and calibrates them; says what they are. `LabError`: what runs then is void."""
+        """Sets, calibrates and describes the limits. Runs after a `LabError` are void."""
         self.disk.write_rate = parse_rate(DISK)
         self.disk.set_rate(DISK)
         self.link.set(LINK)
         return f"disk {self.disk.calibrate() / 1e6:.0f} MB/s, link {self.link.calibrate() * 8e-6:.0f} Mbit/s"
 
     def forget(self) -> None:
-        """Writes all that is to be written, and takes it out of the page cache."""
+        """Writes back all files, and evicts them from the page cache."""
         volumes = [volume for place in self.places for volume in place.volumes]
         for top in (*volumes, self.folder):
             subprocess.run(["sync", "-f", str(top)], check=True)
             for at, folders, files in os.walk(top):
-                # What is mounted there is looked at by itself, if its pages are on this side at all.
+                # Mounted volumes are walked separately, if their pages are on this side.
                 folders[:] = [name for name in folders if not os.path.ismount(os.path.join(at, name))]
                 for name in files:
                     self._evict(Path(at, name))
 
     def _evict(self, file: Path) -> None:
-        # One that is gone by now, or that a service has mapped, needs no more.
+        # The file may be gone, or mapped by a service.
         with contextlib.suppress(OSError, RuntimeError):
             if file.is_file() and file.stat().st_size >= LARGE_BYTES:
                 cache.evict([file])
 
     def flush(self, place: Place) -> None:
-        """Waits until all that was written to a composition is on the disk."""
+        """Waits until a composition's output is on the disk."""
         for top in (*place.volumes, self.folder):
             subprocess.run(["sync", "-f", str(top)], check=True)
 
     @contextlib.contextmanager
     def watched(self, place: Place, compute: list[int]) -> Iterator[dict]:
-        """Samples the layers' use meanwhile; `compute`: processes of the engine, more may be added."""
+        """Samples the use of the layers during the `with`. `compute` are the engine's processes; more may be added."""
         samples: list[tuple[float, float, float, float, float]] = []
         done = threading.Event()
 
@@ -187,13 +187,13 @@ class Rig:
             found |= {"data_core_s": round(in_all[2], 2), "disk_mb": round(in_all[3] / 1e6, 1), "link_mb": round(in_all[4] / 1e6, 1)}
 
     def _crossed(self) -> float:
-        """Bytes over the link, both ways."""
+        """Returns the bytes over the link, both ways."""
         here = Path("/sys/class/net") / self.link.ends[0] / "statistics"
         return float(sum(int((here / f"{way}_bytes").read_text()) for way in ("rx", "tx")))
 
 
 def core_s(pids: list[int]) -> float:
-    """Core time of processes that are still there."""
+    """Returns the core time of the processes that still run."""
     total = 0.0
     for pid in list(pids):
         with contextlib.suppress(OSError):
@@ -203,15 +203,15 @@ def core_s(pids: list[int]) -> float:
 
 
 def files_in(name: str, folder: Path) -> Place:
-    """A folder as Pellucid's and Spark's settings."""
+    """Returns the place of a folder."""
     return Place(name, str(folder), f"file://{folder}")
 
 
 def place(name: str, running: services.Service) -> Place:
-    """A service as Pellucid's and Spark's settings."""
+    """Returns the place of a service."""
     pids = running.pids
     if running.name == "hdfs":
-        # One replica, whatever the client's own files say.
+        # One replica, regardless of the client's configuration files.
         return Place(name, running.url, running.url, running.environment, {"spark.hadoop.dfs.replication": "1"}, pids)
     bucket = running.url.removeprefix("swift://").removeprefix("s3://")
     endpoint = running.environment.get("AWS_ENDPOINT_URL") or running.environment["ST_AUTH"].removesuffix("/auth/v1.0")
@@ -223,7 +223,7 @@ def place(name: str, running: services.Service) -> Place:
 
 @contextlib.contextmanager
 def rig(only: set[str] = frozenset()) -> Iterator[Rig]:
-    """Everything for the length of a `with`; gone afterwards, whatever happens."""
+    """Sets up the compositions for a `with`, and always removes them afterwards."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(guard.watch())
         yield Rig(stack, set(only))

@@ -1,10 +1,9 @@
-"""Measures what is missing of the storage matrix: `python -m bench.storage.run`, or `make bench-storage`.
+"""Measures the missing runs of the storage matrix: `python -m bench.storage.run`, or `make bench-storage`.
 
-Every composition runs all the time; rounds go through workloads, compositions and engines, so that those that are
-compared take turns. Before each run what is on the disk leaves the page cache; a run ends when what it wrote is on
-the disk. Each run that has ended is appended to `bench/results/storage.jsonl`, so that what was stopped (or reached
-`--time-limit`) goes on where it was; its traces, or its part of Spark's log, lie in `bench/results/storage`, and of five
-runs those of the one that took the median time stay. Then `bench/STORAGE.md` is made anew.
+Every composition runs all the time. Rounds go through workloads, compositions and engines, so compared runs take turns.
+The page cache is emptied before each run, and a run ends when its output is on the disk. Each finished run is appended to
+`bench/results/storage.jsonl`, so a stopped run resumes. Its traces, or its part of Spark's log, go to
+`bench/results/storage`, where those of the median of five runs stay. The command ends by writing `bench/STORAGE.md`.
 """
 
 import argparse
@@ -34,37 +33,37 @@ from tests import binary, services
 
 SUITE = "storage"
 REPEATS = 5
-# Writes of the session whose output is committed by rename, and of the one that does without, in turns, by how many times as
-# large as the matrix's each is: of small output less is saved, so that it takes more of them to say how much.
+# Writes by each of the sessions with and without renames, by their size over the matrix's. Small outputs save less, so
+# measuring their saving takes more writes.
 COMMITS = {1: 12, 4: 4}
 COMMITTERS = {"rename": RENAME, "magic": MAGIC}
 CALIBRATIONS = 4
-# So often a session that died is begun anew.
+# The maximum number of failed sessions.
 SESSIONS = 3
 PROBE = ("--seconds", "30", "--bytes", "640MiB")
-# Of what is there, in no memory.
+# For stored data that is not in memory.
 PROBE_THERE = ("--seconds", "20", "--bytes", "512MiB")
 
 
 def say(text: str) -> None:
-    """Progress, on stderr."""
+    """Reports progress on stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
 def runs(workload: str, place: str, engine: str) -> bool:
-    """Whether a composition can host it at all."""
+    """Returns whether a composition can run a workload by an engine."""
     return not (engine == "Spark" and workload == "DFSIO" and place in NO_WRITES_BY_SPARK)
 
 
 def missing(engines: tuple[str, ...], places: list[str]) -> list[tuple[int, str, str, str]]:
-    """Round, workload, composition and engine of every run that this build lacks."""
+    """Returns the round, workload, composition and engine of every run that this build lacks."""
     have = {tuple(line["case"].values()) for line in results.made(SUITE, results.build()) if line.get("s")}
     wanted = [(r, w.name, p, e) for r in range(REPEATS) for w in WORKLOADS for p in places for e in engines]
     return [case for case in wanted if case not in have and runs(*case[1:])]
 
 
 def watched(hardware: Rig, place: Place, commands: list[list[str]], cores: set[int] | None = None) -> dict:
-    """Commands one after another, start to exit and to the disk, with what the layers used; on these cores, where some are named."""
+    """Runs commands in sequence until their output is on the disk, on `cores` if given; returns the time and the layers' use."""
     within = {"preexec_fn": lambda: os.sched_setaffinity(0, cores)} if cores else {}
     pids: list[int] = []
     begun = time.monotonic()
@@ -75,7 +74,7 @@ def watched(hardware: Rig, place: Place, commands: list[list[str]], cores: set[i
             try:
                 out, err = process.communicate(timeout=binary.TIMEOUT_S)
             finally:
-                # Where the bench is told to stop, or waited long enough.
+                # Only an interrupt or a timeout leaves the process running.
                 process.kill()
             if process.returncode:
                 return {"error": (err or out).strip().splitlines()[0][:300]}
@@ -85,15 +84,15 @@ def watched(hardware: Rig, place: Place, commands: list[list[str]], cores: set[i
 
 
 def keep_trace(trace: Path, target: Path, disk: Path) -> None:
-    """A copy of a trace that names the emulated disk by what it is, not by where it was mounted."""
+    """Copies a trace, with the emulated disk's mount point replaced by `/disk`."""
     text = b"".join(lines_of(trace))
     target.write_bytes(zstandard.compress(text.replace(str(disk).encode(), b"/disk")))
 
 
 def pellucid(hardware: Rig, place: Place, workload: Workload, number: int, folder: Path) -> dict:
-    """One run of a workload, with what its traces say of it; where storage bears on it they are kept, under the run's number.
+    """Measures a run of a workload, and keeps its traces if the workload depends on storage.
 
-    Of several statements a trace is of the last, so each query of TPC-DS has a command and a trace of its own.
+    A trace covers only the last of several statements, so each query of TPC-DS has its own command and trace.
     """
     traces = [folder / f"{n}.trace" for n in range(len(TPCDS) if workload.name == "TPC-DS" else 1)]
     found = watched(hardware, place, [workloads.command(workload, place, str(trace), number=n) for n, trace in enumerate(traces)])
@@ -111,7 +110,7 @@ def pellucid(hardware: Rig, place: Place, workload: Workload, number: int, folde
 
 
 def keep_medians() -> None:
-    """Of the runs whose traces or logs were kept, those of each composition's median stay, once there are all."""
+    """Deletes kept traces and logs, except those of each composition's median run once all repeats exist."""
     stay = table.files_to_keep(table.lines(), REPEATS)
     for path in table.TRACES.glob("*-r[0-9]*"):
         if path.name not in stay:
@@ -119,29 +118,29 @@ def keep_medians() -> None:
 
 
 def findings(path: Path, options: list[str | Path]) -> list[dict]:
-    """What the doctor finds in a trace or an event log."""
+    """Returns the doctor's findings in a trace or event log."""
     return json.loads(binary.run("storage", "doctor", path, *options, "--json").check().out)["findings"]
 
 
 def analysis(path: Path) -> dict:
-    """What `pellucid analyze` says."""
+    """Returns the document of `pellucid analyze`."""
     return json.loads(binary.run("analyze", "--json", path).check().out)
 
 
 def bottleneck(traces: list[Path]) -> str | None:
-    """Of the job that took longest; an iterative job's trace has none."""
+    """Returns the bottleneck of the longest job; the trace of an iterative job has none."""
     jobs = [job for trace in traces for job in analysis(trace)["jobs"]]
     longest = max(jobs, key=lambda job: job["duration_ms"] or 0, default=None)
     return longest and (longest["bottleneck"] or {}).get("kind")
 
 
 def spread(seconds: list[float]) -> list[float]:
-    """Percentiles of what there is."""
+    """Returns percentiles, or nothing without values."""
     return percentiles(seconds) if seconds else []
 
 
 def exported(path: Path, **columns: list[str]) -> dict[str, list[dict]]:
-    """Columns of a trace's records, by their kind; no records where it cannot be exported."""
+    """Returns columns of a trace's records, by kind; no records if the export fails."""
     out = path.with_suffix(".parquet-export")
     shutil.rmtree(out, ignore_errors=True)
     if binary.run("export", path, "--to", "parquet", "-o", out).code:
@@ -154,25 +153,25 @@ def exported(path: Path, **columns: list[str]) -> dict[str, list[dict]]:
 
 
 def trace_task_times(path: Path) -> list[float]:
-    """Seconds that each multitask took, its monotasks' services; of a job that iterates, that the sampled tasks took."""
+    """Returns the seconds of each multitask (its monotasks' service times), or of an iterative job's sampled tasks."""
     rows = exported(path, monotasks=["multitask", "service_ns"], sampled_tasks=["service_ns", "weight"])
     total: dict[int, int] = {}
     for row in rows["monotasks"]:
         total[row["multitask"]] = total.get(row["multitask"], 0) + row["service_ns"]
-    # One that stands for several is there as often.
+    # A sample that represents several tasks is repeated.
     sampled = [row for row in rows["sampled_tasks"] for _ in range(round(row["weight"]))]
     return [ns / 1e9 for ns in total.values()] + [row["service_ns"] / 1e9 for row in sampled]
 
 
 class Spark:
-    """The session of the matrix: begun when it is first asked, and anew when it has died."""
+    """The Spark session of the matrix, started on first use and restarted after it has died."""
 
     def __init__(self, hardware: Rig, folder: Path):
         self.hardware, self.folder = hardware, folder
         self.stack = contextlib.ExitStack()
         self.running: Session | None = None
         self.failures = 0
-        # Cases of the session that runs, with when they began and ended.
+        # Cases of the running session, with their start and end.
         self.asked: list[tuple[dict, tuple[float, float]]] = []
 
     def __enter__(self) -> "Spark":
@@ -184,18 +183,18 @@ class Spark:
             self._note_tasks(self.running)
 
     def pids(self) -> list[int]:
-        """The program and its JVM."""
+        """Returns the processes of the program and its JVM."""
         return self.running.pids()[:2] if self.running else []
 
     def begin(self) -> bool:
-        """Starts the session, and runs every workload once, so that the JVM has compiled what it needs."""
+        """Starts the session, and runs every workload once to warm up the JVM."""
         if self.running or self.failures >= SESSIONS:
             return self.running is not None
         try:
             self.asked.clear()
             self.running = self.stack.enter_context(session("matrix", self.hardware.places, RENAME, self.folder))
             for workload in WORKLOADS:
-                answer = self.running.ask(workloads.asked(workload, self.hardware.places[0]))
+                answer = self.running.ask(workloads.spark_request(workload, self.hardware.places[0]))
                 if "error" in answer:
                     say(f"Spark, {workload.name}: {answer['error']}")
         except services.Missing as why:
@@ -209,11 +208,11 @@ class Spark:
         self.stack.close()
 
     def run(self, case: dict, place: Place, workload: Workload) -> dict:
-        """One action in the session, and to the disk."""
+        """Measures one action in the session, until its output is on the disk."""
         begun, at = time.monotonic(), time.time()
         try:
             with self.hardware.watched(place, self.running.pids()) as use:
-                answer = self.running.ask(workloads.asked(workload, place))
+                answer = self.running.ask(workloads.spark_request(workload, place))
                 self.hardware.flush(place)
                 took = time.monotonic() - begun
         except services.Missing as why:
@@ -223,7 +222,7 @@ class Spark:
         return answer if "error" in answer else {"s": round(took, 3), "use": use}
 
     def _note_tasks(self, ended: Session) -> None:
-        """How long tasks took stands in the session's log, once it has ended; each run's part of it is kept."""
+        """Appends the task times from the session's log after its end, and keeps each run's part of the log."""
         log, bears = log_of(ended.events), {workload.name for workload in WORKLOADS if workload.way}
         spans = [span for _, span in self.asked]
         names = [f"{table.stem(case['workload'], case['composition'], case['round'])}-spark.zstd" for case, _ in self.asked]
@@ -234,12 +233,12 @@ class Spark:
 
 
 def measure(hardware: Rig, spark: Spark, wanted: list, until: float, folder: Path) -> None:
-    """Runs what is wanted, in rounds, until time is up."""
+    """Measures the wanted runs, in rounds, until the time limit."""
     places = {place.name: place for place in hardware.places}
     by_name = {workload.name: workload for workload in WORKLOADS}
     for number, workload, name, engine in wanted:
         if time.monotonic() > until:
-            say("time is up; the same command goes on from here")
+            say("time limit reached; run the same command to continue")
             return
         case = {"round": number, "workload": workload, "composition": name, "engine": engine}
         if engine == "Spark" and not spark.begin():
@@ -255,7 +254,7 @@ def measure(hardware: Rig, spark: Spark, wanted: list, until: float, folder: Pat
 
 
 def probed(hardware: Rig, place: Place, limits: tuple[str, ...], there: bool = True) -> dict:
-    """The store as a client meets it alone, that reads what is there, or else what it has just written: a report, or an error."""
+    """Probes an otherwise idle store, which reads stored data if `there`, else its own writes; returns a report or an error."""
     hardware.forget()
     read = ["--read", f"{place.url}/large"] if there else []
     ran = binary.run("storage", "probe", place.url, *read, *limits, "--json", env=os.environ | place.environment)
@@ -263,7 +262,7 @@ def probed(hardware: Rig, place: Place, limits: tuple[str, ...], there: bool = T
 
 
 def probes(hardware: Rig) -> None:
-    """Each composition, probed both ways; the writing is the store written alone."""
+    """Probes each composition in both ways."""
     for place in hardware.places:
         for kind, limits in (("probe", PROBE), ("probed", PROBE_THERE)):
             if results.done(SUITE, {kind: place.name}):
@@ -275,14 +274,14 @@ def probes(hardware: Rig) -> None:
 
 
 def commits(hardware: Rig, place: Place, times_as_large: int, folder: Path) -> None:
-    """The same writes with and without renames, in turns, after a probe over the same interface; and what the doctor made of each log."""
+    """Measures writes with and without renames, in turns, after a probe over the same interface; adds the doctor's findings."""
     case = {"commits": place.name, "times": times_as_large}
     if results.done(SUITE, case):
         return
     found = probed(hardware, place.as_s3(), PROBE, there=False)
     if "error" in found:
         return say(f"{place.name}, with and without renames: {found['error']}")
-    write = workloads.asked(next(w for w in WORKLOADS if w.name == "DFSIO"), place)
+    write = workloads.spark_request(next(w for w in WORKLOADS if w.name == "DFSIO"), place)
     write["records"] *= times_as_large
     found |= {f"{name}_s": [] for name in COMMITTERS}
     with contextlib.ExitStack() as stack:
@@ -310,7 +309,7 @@ def commits(hardware: Rig, place: Place, times_as_large: int, folder: Path) -> N
 
 
 def calibrated(hardware: Rig) -> str:
-    """What disk and link are; where others compute so much that it cannot be measured, that."""
+    """Calibrates and describes disk and link, or says that the machine is too busy to calibrate."""
     why = ""
     for attempt in range(CALIBRATIONS):
         try:
@@ -322,15 +321,15 @@ def calibrated(hardware: Rig) -> str:
 
 
 def put(place: Place) -> None:
-    """What the workloads read, and what the probe does."""
+    """Writes the input of the workloads and of the probe."""
     data.put(place)
     data.put_copies(place)
 
 
 def ready(hardware: Rig, put: Callable[[Place], None] = data.put) -> None:
-    """Says what does not run here, and has data on the rest, whose limits are calibrated."""
+    """Reports the compositions that cannot run here, writes data to the others, and calibrates the limits."""
     for name, why in hardware.missing.items():
-        say(f"{name} does not run here: {why}")
+        say(f"{name} cannot run here: {why}")
     for place in hardware.places:
         put(place)
     hardware.said = calibrated(hardware)
@@ -338,7 +337,7 @@ def ready(hardware: Rig, put: Callable[[Place], None] = data.put) -> None:
 
 
 def run(chosen: argparse.Namespace, folder: Path) -> None:
-    """Everything that is missing, until time is up: one round of all, the commits, the other rounds."""
+    """Measures everything that is missing, until the time limit: one round, the commits, the other rounds."""
     until = time.monotonic() + chosen.time_limit
     table.TRACES.mkdir(parents=True, exist_ok=True)
     with rig(set(chosen.only)) as hardware, kept() as results.memory, Spark(hardware, folder) as spark:
@@ -360,7 +359,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
 
 
 def carry_out(run: Callable[[argparse.Namespace, Path], None], chosen: argparse.Namespace) -> int:
-    """Runs it with a folder that is gone afterwards, then makes the page."""
+    """Calls `run` with a temporary folder, then makes the page."""
     folder = results.FOLDER / ".storage"
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -369,7 +368,7 @@ def carry_out(run: Callable[[argparse.Namespace, Path], None], chosen: argparse.
         say(f"storage: {error}")
         return 1
     except KeyboardInterrupt:
-        say("stopped; the same command goes on from here")
+        say("stopped; run the same command to continue")
         return 130
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -377,15 +376,15 @@ def carry_out(run: Callable[[argparse.Namespace, Path], None], chosen: argparse.
 
 
 def main() -> int:
-    """The command line."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(prog="python -m bench.storage.run", description=__doc__.split("\n")[0])
-    parser.add_argument("--only", nargs="*", default=[], metavar="COMPOSITION", help=f"{', '.join(ALL)} (default: all)")
+    parser.add_argument("--only", nargs="*", default=[], metavar="COMPOSITION", help=f"compositions, of {', '.join(ALL)} (default all)")
     parser.add_argument("--engines", nargs="*", default=table.ENGINES, choices=table.ENGINES)
     parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
-    parser.add_argument("--no-matrix", action="store_true", help="leaves the four workloads out")
-    parser.add_argument("--no-probes", action="store_true", help="leaves the probes out")
-    parser.add_argument("--no-commits", action="store_true", help="leaves out what is written with and without renames")
-    parser.add_argument("--list", action="store_true", help="says what is missing, and ends")
+    parser.add_argument("--no-matrix", action="store_true", help="skip the four workloads")
+    parser.add_argument("--no-probes", action="store_true", help="skip the probes")
+    parser.add_argument("--no-commits", action="store_true", help="skip the writes with and without renames")
+    parser.add_argument("--list", action="store_true", help="list the missing runs and exit")
     chosen = parser.parse_args()
     results.build = lambda by=results.fingerprint([binary.binary()]): by
     if chosen.list:

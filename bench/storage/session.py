@@ -1,9 +1,9 @@
-"""Spark, for `bench.storage`: one application that runs what it is told, a JSON document a line.
+"""The Spark application of `bench.storage`, which runs requests, one JSON document per line.
 
     PYTHON session.py SETTINGS_FILE
 
-Answers each with a line that begins with RESULT: seconds, rows where there are some, and how long each task of it
-took. A program of its own, since only a Python that has PySpark can run it; it imports nothing of the project.
+It answers each with a line that starts with RESULT: seconds and rows, or an error. It runs in a Python that has PySpark,
+so it imports nothing of the project.
 """
 
 import json
@@ -12,7 +12,7 @@ import time
 
 
 def word_count(spark, asked: dict) -> list:
-    """As the paper's: words, counted, the most frequent ten."""
+    """Counts words, and returns the ten most frequent, as in the paper."""
     from pyspark.sql import functions as f
 
     words = spark.read.text(asked["text"]).select(f.explode(f.split("value", " ")).alias("word"))
@@ -20,14 +20,14 @@ def word_count(spark, asked: dict) -> list:
 
 
 def sql(spark, asked: dict) -> list:
-    """Queries over Parquet, read as they stand there."""
+    """Runs queries over Parquet files."""
     for name, paths in asked["tables"].items():
         spark.read.parquet(*paths).createOrReplaceTempView(name)
     return [row for query in asked["queries"] for row in spark.sql(query).collect()]
 
 
 def write(spark, asked: dict) -> list:
-    """Equal records by as many tasks."""
+    """Writes equal records, with a given number of tasks."""
     from pyspark.sql import functions as f
 
     rows = spark.range(0, asked["records"], numPartitions=asked["tasks"])
@@ -36,7 +36,7 @@ def write(spark, asked: dict) -> list:
 
 
 def k_means(spark, asked: dict) -> list:
-    """MLlib's, on rows that are cached first, from centers that it draws itself."""
+    """Runs MLlib's k-means on cached rows, from random centers."""
     from pyspark.ml.clustering import KMeans
     from pyspark.ml.feature import VectorAssembler
 
@@ -49,14 +49,14 @@ def k_means(spark, asked: dict) -> list:
 
 
 def delete(spark, path: str) -> None:
-    """Removes what an earlier run wrote; not timed."""
+    """Removes an earlier run's output; not timed."""
     jvm = spark.sparkContext._jvm
     there = jvm.org.apache.hadoop.fs.Path(path)
     there.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()).delete(there, True)
 
 
 def own_copies(spark, copies: dict[str, int]) -> None:
-    """Makes stores' clients, which then serve all that is asked of them, ask for as many copies as each is to keep."""
+    """Creates the stores' cached clients with the number of copies that each store should keep."""
     hadoop, common = spark.sparkContext._jvm.org.apache.hadoop, spark.sparkContext._jsc.hadoopConfiguration()
     for url, wanted in copies.items():
         own = hadoop.conf.Configuration(common)
@@ -87,7 +87,7 @@ def main() -> None:
             begun = time.monotonic()
             rows = DO[asked["do"]](spark, asked)
             answer = {"s": time.monotonic() - begun, "rows": len(rows)}
-        except Exception as error:  # whatever it is, the next one can be asked
+        except Exception as error:  # later requests can still run
             answer = {"error": str(error).splitlines()[0][:300]}
         spark.catalog.clearCache()
         print("RESULT " + json.dumps(answer), flush=True)

@@ -1,7 +1,7 @@
-"""The Spark session beside `bench.storage`: its jars, its settings, and asking it (`session.py` is the other end).
+"""The Spark session of `bench.storage`: its jars, settings, requests and logs (`session.py` is the other end).
 
-PySpark comes with Hadoop's client but without S3A and the committers for object stores; those are fetched once from
-Maven's registry and kept beside the services. Swift is asked through its S3 interface: Hadoop has no Swift client any more.
+PySpark includes Hadoop's client, but not S3A and the committers for object stores. Those are downloaded once from
+Maven's registry and kept with the services. Swift is used through its S3 interface, since Hadoop has dropped its client.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from tests import services, spark
 HADOOP, SPARK_CLOUD = "3.5.0", "4.1.2"
 START_S, ANSWER_S, END_S = 120, 180, 30
 EVERYTHING = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
-# Committers: Hadoop's own renames tasks' and the driver's output; the magic one completes uploads.
+# Committers: with Hadoop's, tasks and driver rename the output; the magic one completes uploads.
 RENAME = {
     "spark.hadoop.mapreduce.outputcommitter.factory.scheme.s3a": (
         "org.apache.hadoop.mapreduce.lib.output.FileOutputCommitterFactory"
@@ -44,7 +44,7 @@ MAGIC = {
 
 
 def jars() -> Path:
-    """S3A, Amazon's client and Spark's binding to committers; fetched once."""
+    """Returns the folder with S3A, Amazon's client and Spark's binding to committers, downloaded once."""
 
     def make(place: Path) -> None:
         def dependency(group: str, name: str, version: str, alone: bool) -> str:
@@ -72,12 +72,12 @@ class Session:
         self.version = self._answer(START_S)["ready"]
 
     def ask(self, what: dict) -> dict:
-        """Runs something and says how it went; `Missing` where the session is no more."""
+        """Runs a request, and returns its answer. Raises `Missing` if the session has ended."""
         try:
             self.process.stdin.write(json.dumps(what) + "\n")
             self.process.stdin.flush()
         except OSError as error:
-            raise services.Missing(f"the Spark session is gone: {error}") from None
+            raise services.Missing(f"the Spark session has ended: {error}") from None
         return self._answer(ANSWER_S)
 
     def _answer(self, limit_s: float) -> dict:
@@ -89,10 +89,10 @@ class Session:
                     return json.loads(line.removeprefix("RESULT "))
         finally:
             timer.cancel()
-        raise services.Missing(f"the Spark session ended with {self.process.wait()} or was silent for {limit_s:.0f} s")
+        raise services.Missing(f"the Spark session exited with {self.process.wait()} or did not answer within {limit_s:.0f} s")
 
     def pids(self) -> list[int]:
-        """The Python program and the JVM below it."""
+        """Returns the processes of the Python program and its descendants, such as the JVM."""
         found, last = [self.process.pid], [self.process.pid]
         while last:
             children = []
@@ -105,7 +105,7 @@ class Session:
 
 @contextlib.contextmanager
 def session(name: str, places: list[Place], committer: dict[str, str], folder: Path) -> Iterator[Session]:
-    """A session that knows all compositions; `Missing` where Spark cannot run here."""
+    """Starts a session with the settings of all compositions. Raises `Missing` if Spark cannot run here."""
     if why := spark.missing():
         raise services.Missing(why)
     events = folder / f"events-{name}"
@@ -128,7 +128,7 @@ def session(name: str, places: list[Place], committer: dict[str, str], folder: P
         "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
         "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
         "spark.hadoop.fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
-        # What a store cannot do it says at once, and not after minutes of attempts.
+        # An unsupported request should fail at once, not after minutes of retries.
         "spark.hadoop.fs.s3a.attempts.maximum": "3",
         "spark.hadoop.fs.s3a.retry.limit": "2",
         "spark.hadoop.fs.s3a.retry.interval": "100ms",
@@ -145,7 +145,7 @@ def session(name: str, places: list[Place], committer: dict[str, str], folder: P
         environment = os.environ | {"HADOOP_USER_NAME": "pellucid"}
         with open(folder / f"{name}.log", "w") as log:
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "text": True}
-            # A group of its own, so that its JVM ends with it.
+            # A new process group, so that the JVM ends with the program.
             process = subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
             try:
                 yield Session(process, events)
@@ -153,20 +153,20 @@ def session(name: str, places: list[Place], committer: dict[str, str], folder: P
                     process.stdin.close()
                     process.wait(END_S)
             finally:
-                # Nobody waits for what is under way when the bench is told to stop.
+                # An interrupted benchmark does not wait for the current request.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
 
 
 def log_of(events: Path) -> Path:
-    """The event log of a session that has ended."""
+    """Returns the event log of an ended session."""
     (log,) = [path for path in events.iterdir() if not path.name.startswith(".")]
     return log
 
 
 def task_times(log: Path, spans: list[tuple[float, float]]) -> list[list[float]]:
-    """Seconds of the tasks that were launched within each span of Unix time."""
+    """Returns the seconds of the tasks launched within each span of Unix time."""
     times: list[list[float]] = [[] for _ in spans]
     for line in lines_of(log):
         if not line.startswith(b'{"Event":"SparkListenerTaskEnd"'):
@@ -180,8 +180,8 @@ def task_times(log: Path, spans: list[tuple[float, float]]) -> list[list[float]]
 
 
 def began_within(spans: list[tuple[float, float]]) -> Callable[[dict], Iterable[int]]:
-    """Tells of one event of a log after another in which of these spans of Unix time its job or query began; of one that is
-    of neither, all."""
+    """Returns a function that takes the events of a log in order, and returns the spans of Unix time in which an event's
+    job or query began, or all spans for an event of neither."""
     jobs: dict[int, list[int]] = {}
     stages: dict[int, list[int]] = {}
     queries: dict[int, list[int]] = {}
@@ -202,8 +202,8 @@ def began_within(spans: list[tuple[float, float]]) -> Callable[[dict], Iterable[
 
 
 def keep(log: Path, parts: dict[Path, tuple[float, float]], disk: Path | None = None) -> None:
-    """Copies of parts of a log, each with the jobs and queries that began within a span of Unix time, without what is of this
-    machine: of its environment the settings of Spark, and no paths, an emulated disk's neither."""
+    """Copies parts of a log, each with the jobs and queries that began within a span of Unix time, without details of this
+    machine: the environment keeps only Spark's settings, and paths are replaced."""
     texts: list[list[str]] = [[] for _ in parts]
     numbers = began_within(list(parts.values()))
     names = {str(results.ROOT): "/project"} | ({str(disk): "/disk"} if disk else {})

@@ -1,7 +1,7 @@
-"""The paper's four workloads (CLOUD '16, §IV-D), as Pellucid's commands and as what the Spark session is asked.
+"""The paper's four workloads (CLOUD '16, §IV-D), as Pellucid's commands and as requests to the Spark session.
 
-Word count reads, the DFSIO-like one writes, five TPC-DS queries read some columns of some tables, k-means reads its
-input once and then works in memory (the paper took MLlib's decision tree: what counts is the cached input).
+Word count reads, DFSIO writes, five TPC-DS queries read some columns of some tables, and k-means reads its input once and
+then works in memory (the paper used MLlib's decision tree; the cached input is what matters).
 """
 
 import shlex
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from bench.storage import data
 from bench.storage.rig import Place
 
-# Bytes of a record that DFSIO writes, and records.
+# DFSIO: bytes of a record, number of records, and Spark's tasks.
 RECORD, RECORDS, TASKS = 1000, 96_000, 8
 ITERATIONS = 20
-# Where jobs are predicted on other storage: copies of the text that are read, and times the records that are written.
+# For predictions from a probe: copies of the text that are read, and multiples of the records that are written.
 LARGE = {"word count": 8, "DFSIO": 4}
 
 WORD_COUNT = (
@@ -42,7 +42,7 @@ TPCDS = (
 )
 
 
-# What S3A cannot do on a composition, and why. The matrix and the commits leave it out.
+# Compositions to which S3A cannot write, with the reason. The matrix and the commits leave these writes out.
 NO_WRITES_BY_SPARK = {
     "S3": "s3s-fs answers 500 when S3A requests a folder as an object, as it does before each write",
 }
@@ -50,7 +50,7 @@ NO_WRITES_BY_SPARK = {
 
 @dataclass(frozen=True)
 class Workload:
-    """One of the four; `way`: whose rank of the path it is compared with."""
+    """One of the four workloads; `way` is the direction of I/O whose rank by path is compared."""
 
     name: str
     way: str | None
@@ -62,7 +62,7 @@ WORKLOADS = (Workload("word count", "read"), Workload("TPC-DS", "read"), Workloa
 def command(
     workload: Workload, place: Place, trace: str, text: str = "text", times_as_large: int = 1, number: int = 0
 ) -> list[str]:
-    """Pellucid's command; the word count reads the folder `text`, DFSIO writes so many times its records, of TPC-DS one query runs."""
+    """Returns Pellucid's command. `text` is the word count's folder, `times_as_large` DFSIO's multiple, `number` TPC-DS's query."""
     if workload.name == "word count":
         query = WORD_COUNT.format(text="lines")
         return ["sql", "--quiet", "--format", "csv", "--trace", trace, "--table", f"lines={place.url}/{text}/", query]
@@ -78,8 +78,8 @@ def command(
     return ["iterate", "kmeans", f"{place.url}/points/", *options]
 
 
-def asked(workload: Workload, place: Place) -> dict:
-    """The same of the Spark session (`session.py`): files by name, since not every store has folders."""
+def spark_request(workload: Workload, place: Place) -> dict:
+    """Returns the request to the Spark session (`session.py`), with file names, since not every store has folders."""
     root = place.spark_url
     files = lambda folder: [f"{root}/{path}" for path in place.files if path.startswith(f"{folder}/")]  # noqa: E731
     if workload.name == "word count":
@@ -92,5 +92,5 @@ def asked(workload: Workload, place: Place) -> dict:
 
 
 def shown(command: list[str]) -> str:
-    """A command as one would type it."""
+    """Formats a command for a shell."""
     return shlex.join(["pellucid", *command])
