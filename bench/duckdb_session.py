@@ -77,7 +77,7 @@ def cut(source: Path, folder: Path, files: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """`DATA`, `--texts FOLDER`, `--needed DATA COLUMNS-AS-JSON`, `--split FILE FOLDER KEY FILES` or `--cut FILE FOLDER FILES`."""
+    """Usage: DATA | --texts FOLDER | --needed DATA COLUMNS-AS-JSON | --split FILE FOLDER KEY FILES | --cut FILE FOLDER FILES"""
     match arguments:
         case ["--texts", folder]:
             write_texts(Path(folder))

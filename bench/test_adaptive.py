@@ -134,7 +134,7 @@ def test_concurrent_stages_have_one_best_setting_for_the_job():
         page = table.page(lines)
         assert "only the whole job has a best fixed setting: 4, 6.0 s." in page and "throughput over the best fixed setting: **1.5**" in page
         assert "by stage:" not in page
-    # Where the order of stages varies, a median would mix several of them.
+    # If the order of stages varies, a median would mix several of them.
     assert "| order varies |" in page and "ζ (ms" not in page
 
 

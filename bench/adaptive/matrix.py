@@ -38,7 +38,7 @@ SLOW = {"SSD50": 2}
 
 @dataclass(frozen=True)
 class Case:
-    """One application."""
+    """A run of the matrix: one Spark application."""
 
     disk: str
     job: str

@@ -101,7 +101,7 @@ def best_fixed(settings: dict) -> tuple[float, list[str]] | None:
     return ms - gained, [name.removeprefix("stock-") for name in names]
 
 
-def side_by_side(settings: dict) -> dict:
+def common_repeats(settings: dict) -> dict:
     """Returns the repeats that every setting has, since the machine's noise differs between repeats."""
     common = set.intersection(*(set(runs) for runs in settings.values()))
     return {name: {repeat: runs[repeat] for repeat in common} for name, runs in settings.items()} if common else settings
@@ -213,8 +213,8 @@ def index_and_best(groups: dict[tuple, dict]) -> list[str]:
     """Compares the number of tasks at which ζ is lowest with the best fixed setting, as figure 7 of the paper does."""
     lowest, differing, unresolved, have_best, waits, rates = [], 0, 0, 0, [], []
     for settings in groups.values():
-        beside = side_by_side(settings)
-        best = None if job_of(settings) in CONCURRENT_STAGES else best_fixed(beside)
+        common = common_repeats(settings)
+        best = None if job_of(settings) in CONCURRENT_STAGES else best_fixed(common)
         stages = next(iter(swept(settings).values()), (0, []))[1]
         for place, by_setting in enumerate(congestion(settings)):
             if not all(mb_s for _, mb_s in by_setting.values()):
@@ -226,7 +226,7 @@ def index_and_best(groups: dict[tuple, dict]) -> list[str]:
             if best and has_choice(stages[place]):
                 have_best += 1
                 differing += best[1][place] != lowest[-1]
-                unresolved += lowest[-1] in alike(beside, place, best[1][place])
+                unresolved += lowest[-1] in alike(common, place, best[1][place])
     if not lowest:
         return []
     counts = " and ".join(f"{lowest.count(name)} of {len(lowest)} at {name}" for name in sorted(set(lowest), key=int))
@@ -248,10 +248,10 @@ def verdict(group: tuple, settings: dict) -> list[Goal | str]:
     if absent:
         found.append(f"- Not measured: {', '.join(absent)}.")
     lacks = of_all(fewest, REPEATS, "repeats")
-    beside = side_by_side(settings)
-    best = best_fixed(beside)
-    default = medians(beside[DEFAULT])[0] if DEFAULT in settings else None
-    of = "" if beside == settings else f" (over the {len(next(iter(beside.values())))} repeats that every setting has)"
+    common = common_repeats(settings)
+    best = best_fixed(common)
+    default = medians(common[DEFAULT])[0] if DEFAULT in settings else None
+    of = "" if common == settings else f" (over the {len(next(iter(common.values())))} repeats that every setting has)"
     by_stage = job_of(settings) not in CONCURRENT_STAGES
     if best and by_stage:
         found.append(f"- Best fixed setting of each stage: {', '.join(best[1])}; together {seconds(best[0])} s{of}.")
@@ -260,10 +260,10 @@ def verdict(group: tuple, settings: dict) -> list[Goal | str]:
     for policy in (*POLICIES, REMEMBERED):
         if policy not in settings:
             continue
-        ms, stages = medians(beside[policy])
+        ms, stages = medians(common[policy])
         if best:
             found.append(at_most(f"{policy} over the best fixed setting", ms / best[0], OVER_BEST, lacks=lacks))
-            found += chosen(policy, stages, best[1], beside, lacks) if by_stage else []
+            found += chosen(policy, stages, best[1], common, lacks) if by_stage else []
         if default and group[:2] in SPINNING:
             found.append(at_most(f"{policy} over {DEFAULT}", ms / default, UNDER_DEFAULT, lacks=lacks))
         both = pairs(settings, policy)
@@ -274,7 +274,7 @@ def verdict(group: tuple, settings: dict) -> list[Goal | str]:
     if group[1] == "tasks":
         found += [a_task(settings, name) for name in settings if name != DEFAULT]
     if default and "monotasks" in settings:
-        gain = default / medians(beside["monotasks"])[0]
+        gain = default / medians(common["monotasks"])[0]
         word = f"not decided: {lacks}" if lacks else "met" if gain >= FASTER else "not met"
         found.append(Goal(f"throughput of monotasks over {DEFAULT}", f"{gain:.2f}", f"at least {FASTER}", word))
     return found

@@ -34,7 +34,7 @@ def at(sorted: Seq[Long], share: Double): Long = sorted(math.min(sorted.length -
 // Makes the document; must run after the listener has received all events.
 def document(check: Double): String = {
   val steps = jobs.groupBy(_._1).values.maxBy(_.length).sortBy(_._2).drop(warm).toSeq
-  require(steps.length > 1, s"${steps.length + warm} jobs of one kind are no iterations")
+  require(steps.length > 1, s"found ${steps.length + warm} jobs with one call site; expected at least ${warm + 2}")
   val times = steps.zip(steps.tail).map { case (step, next) => (next._2 - step._2) / 1e3 }
   val (from, until) = (steps.head._2, steps.last._2)
   val own = steps.init.flatMap(_._3).toSet

@@ -51,14 +51,14 @@ five runs of each are disjoint by chance once in 126 pairs; a table of eight com
 def lines(suite: str = "storage") -> list[dict]:
     """Returns, for each engine's workload, for probes and for commits, the lines of the newest build, with failed ones."""
 
-    def beside(line: dict) -> tuple:
+    def group(line: dict) -> tuple:
         case = line["case"]
         of = case.get("tasks", case)
         return next(iter(case)), of.get("engine"), of.get("workload")
 
     every = results.load(suite)
-    newest = {beside(line): line["build"] for line in every}
-    return [line for line in every if line["build"] == newest[beside(line)]]
+    newest = {group(line): line["build"] for line in every}
+    return [line for line in every if line["build"] == newest[group(line)]]
 
 
 def ranks(as_placed: bool = False) -> dict[str, dict[str, int]]:
