@@ -240,7 +240,7 @@ fn plan_with_unknown_dependency_fails_job() {
             let rt = rt.clone();
             Task::new(move || Ok(vec![compute(&rt, vec![3], || {})]), || Ok(()))
         },
-        "comes after 3",
+        "predecessor 3",
     );
 }
 
@@ -271,7 +271,7 @@ fn added_monotask_with_unknown_dependency_fails_job() {
                 || Ok(()),
             )
         },
-        "comes after 9",
+        "predecessor 9",
     );
 }
 

@@ -440,6 +440,9 @@ fn log_without_costly_renames_has_no_findings() {
     let nothing = |task: &mut PipelinedTask| (task.output_bytes, task.commit_ns) = (Some(0), None);
     assert!(of_trace(&changed_log(nothing, 1_400), None).is_empty());
     assert!(of_trace(&changed_log(|task| task.commit_ns = Some(MS), 1_010), None).is_empty());
+    // The settings name S3, but the jobs wrote to the probed store, which renames without a copy.
+    let local = Report { url: "file:///data".to_string(), ..probe(&[1e8], false) };
+    assert!(of_trace(&log(&[S3]), Some(&local)).is_empty());
 }
 
 /// Returns the log of `log` with changed tasks and another end of its query.

@@ -147,6 +147,10 @@ fn after_jobs_ns(trace: &Trace, query: usize) -> Option<u64> {
 }
 
 fn rename_commit(trace: &Trace, conf: &SparkConfiguration, probe: Option<&Report>) -> Option<Advice> {
+    // The session may name other stores than the one that its jobs wrote to. The probe tells which one that is.
+    if probe.and_then(|probe| probe.rename).is_some_and(|rename| !rename.is_copy) {
+        return None;
+    }
     let mut finding = spark::rename_commit(conf, probe)?;
     let commit = Commit::of(trace, probe);
     let tasks_ns: u64 = commit.saved_ns.iter().sum();
@@ -297,8 +301,8 @@ impl Reading {
     /// Describes the stage's read rate next to the probe's.
     fn evidence(&self, trace: &Trace, stage: usize, best: &ReadRate) -> String {
         format!(
-            "stage {} read {} MB/s while its tasks computed {} of their time; the probe read {} MB/s with {} concurrent \
-             requests",
+            "stage {} read {} MB/s while its tasks computed {} of their time; the probe read {} MB/s at \
+             concurrency {}",
             trace.stages[stage].id.unwrap_or(stage as u64),
             number(self.bytes_per_s() / 1e6),
             percent(self.computing()),

@@ -180,7 +180,7 @@ fn busy_mediator(layer: &Layer, probe: &Report) -> Option<Finding> {
             Finding::new(
                 format!("the {} is near its link's rate", m.name),
                 format!(
-                    "{} of the {} MB/s of its link, measured with {} concurrent requests; every byte passes it",
+                    "{} of the {} MB/s of its link, measured at concurrency {}; every byte passes it",
                     percent(read.bytes_per_s / limit),
                     number(limit / 1e6),
                     read.concurrency

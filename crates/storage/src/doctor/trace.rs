@@ -220,8 +220,8 @@ fn slow_reads(trace: &Trace, probe: &Report) -> Option<Advice> {
     let finding = Finding::new(
         READ_SLOWER,
         format!(
-            "{} MB came at {} MB/s while reads were running; the probe read existing objects at {} MB/s with {} \
-             concurrent requests",
+            "{} MB came at {} MB/s while reads were running; the probe read existing objects at {} MB/s at \
+             concurrency {}",
             number(read.bytes as f64 / 1e6),
             number(read.bytes_per_s() / 1e6),
             number(best.bytes_per_s / 1e6),
@@ -241,7 +241,7 @@ fn slow_writes(trace: &Trace, probe: &Report) -> Option<Advice> {
     let finding = Finding::new(
         "output is written slower than the store is read",
         format!(
-            "{} MB were written at {} MB/s while writes were running; the probe read {} MB/s with {} concurrent requests",
+            "{} MB were written at {} MB/s while writes were running; the probe read {} MB/s at concurrency {}",
             number(written.bytes as f64 / 1e6),
             number(written.bytes_per_s() / 1e6),
             number(best.bytes_per_s / 1e6),
