@@ -1,6 +1,6 @@
-"""For all checks: signals reach what they start."""
+"""Restores the default Ctrl-C handler for all tests and the processes that they start."""
 
 import signal
 
-# A shell that starts something in the background has it ignore Ctrl-C, and so would everything below.
+# A process that a shell starts in the background ignores Ctrl-C, and its children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

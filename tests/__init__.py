@@ -1,1 +1,1 @@
-"""Checks from outside: they drive the real `pellucid` binary. See `tests/README.md`."""
+"""End-to-end tests that drive the real `pellucid` binary. See `tests/README.md`."""

@@ -13,29 +13,29 @@ from decimal import Decimal
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# What no message to a user may hold: a panic's text, or the name of a Rust type around it.
+# Signs of a panic, which no message to a user may contain: its text, or a Rust type's name around an error.
 PANIC = re.compile(r"panicked at|RUST_BACKTRACE|stack backtrace|called `(Option|Result)::")
-# Nothing here takes this long on two slow cores; what does hangs, and is ended by name of its query.
+# Far above what any command needs on two slow cores: a command that exceeds it hangs.
 TIMEOUT_S = 600
 
 
 def binary() -> Path:
-    """The binary: `PELLUCID_BIN`, or the release build."""
-    if named := os.environ.get("PELLUCID_BIN"):
-        return Path(named).resolve()
+    """Returns the path of the binary: `PELLUCID_BIN`, or the release build."""
+    if path := os.environ.get("PELLUCID_BIN"):
+        return Path(path).resolve()
     return built() / "release" / "pellucid"
 
 
 def built() -> Path:
-    """Where builds go, by the Makefile's rule: as the environment says, else a kept folder where there is one."""
-    if named := os.environ.get("CARGO_TARGET_DIR"):
-        return Path(named).resolve()
-    kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pellucid" / "target"
-    return kept if kept.is_dir() else ROOT / "target"
+    """Returns the build folder by the Makefile's rule: `CARGO_TARGET_DIR`, else the cache folder if it exists."""
+    if path := os.environ.get("CARGO_TARGET_DIR"):
+        return Path(path).resolve()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pellucid" / "target"
+    return cache if cache.is_dir() else ROOT / "target"
 
 
 def data_home() -> Path:
-    """Where generated data and cached answers are: `PELLUCID_DATA`, or `data/` in the checkout (ignored by git)."""
+    """Returns the folder of generated data and cached answers: `PELLUCID_DATA`, or `data/` (ignored by git)."""
     return Path(os.environ.get("PELLUCID_DATA") or ROOT / "data").resolve()
 
 
@@ -49,11 +49,11 @@ class Ran:
     err: str
 
     def json(self) -> dict:
-        """Standard output as its one JSON document; numbers keep their digits."""
+        """Parses standard output as one JSON document; numbers keep their digits."""
         return json.loads(self.out, parse_float=Decimal)
 
     def check(self) -> "Ran":
-        """Itself, if it went well."""
+        """Returns itself if the process succeeded; raises otherwise."""
         if self.code != 0:
             raise AssertionError(f"exit {self.code}: {' '.join(self.args)}\n{self.err}")
         return self
@@ -66,7 +66,7 @@ def start(*args: str | Path, **options) -> subprocess.Popen:
 
 
 def run(*args: str | Path, timeout: float = TIMEOUT_S, **options) -> Ran:
-    """Runs `pellucid ARGS` to its end."""
+    """Runs `pellucid ARGS` to completion."""
     process = start(*args, **options)
     try:
         out, err = process.communicate(timeout=timeout)
@@ -78,7 +78,7 @@ def run(*args: str | Path, timeout: float = TIMEOUT_S, **options) -> Ran:
 
 
 def tables(data: Path) -> list[str]:
-    """`--table` options for every `TABLE.parquet` (or folder `TABLE`) of a folder."""
+    """Returns a `--table` option for every `TABLE.parquet` (or folder `TABLE`) of a folder."""
     files = {path.parent if path.parent != data else path for path in data.glob("**/*.parquet")}
     named = [(path.stem, path) for path in sorted(files)]
     return [part for name, path in named for part in ("--table", f"{name}={path}")]
@@ -86,7 +86,7 @@ def tables(data: Path) -> list[str]:
 
 @dataclass
 class Result:
-    """What `pellucid sql --json` answered."""
+    """The answer of `pellucid sql --json`."""
 
     columns: list[str]
     types: list[str]
@@ -96,7 +96,7 @@ class Result:
 
 
 def result(ran: Ran) -> Result:
-    """Reads and checks the document of a query that went well."""
+    """Reads and checks the document of a successful query."""
     document = ran.check().json()
     assert document["format"] == "pellucid.result/1", document["format"]
     assert document["row_count"] == len(document["rows"])
@@ -106,7 +106,7 @@ def result(ran: Ran) -> Result:
 
 
 def sql(query: str, data: Path | None = None, *options: str | Path, **settings) -> Ran:
-    """`pellucid sql --json` on a query; `data` is a folder of tables."""
+    """Runs `pellucid sql --json` on a query; `data` is a folder of tables."""
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as file:
         file.write(query)
         file.flush()
@@ -114,7 +114,7 @@ def sql(query: str, data: Path | None = None, *options: str | Path, **settings) 
 
 
 def ensure_data(benchmark: str, scale: float) -> Path:
-    """The benchmark's tables at a scale, generated once; a half-made folder is never taken for whole."""
+    """Returns the benchmark's tables at a scale, generated once. A partial folder is never used."""
     folder = data_home() / f"{benchmark}-sf{scale:g}"
     if folder.is_dir():
         return folder
@@ -130,18 +130,18 @@ def ensure_data(benchmark: str, scale: float) -> Path:
 
 
 def wait_until(condition, process: subprocess.Popen, timeout: float = 60.0) -> None:
-    """Waits for a condition while the process runs; fails if it ends first or time is up."""
-    until = time.monotonic() + timeout
+    """Waits for a condition while the process runs; fails if the process exits first or on timeout."""
+    deadline = time.monotonic() + timeout
     while not condition():
         if process.poll() is not None:
             out, err = process.communicate()
             raise AssertionError(f"ended early with {process.returncode}: {out}{err}")
-        assert time.monotonic() < until, "waited too long"
+        assert time.monotonic() < deadline, f"timed out after {timeout:g} s"
         time.sleep(0.01)
 
 
 def kill(process: subprocess.Popen, with_signal: int = signal.SIGKILL) -> tuple[int, str, str]:
-    """Sends a signal and collects code and output."""
+    """Sends a signal and returns exit code and output."""
     process.send_signal(with_signal)
     try:
         out, err = process.communicate(timeout=60)

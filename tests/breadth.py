@@ -1,7 +1,6 @@
-"""Many statements in one process, and DuckDB's word for what they should give.
+"""Runs many statements in one process and compares them with DuckDB's answers.
 
-Used by `test_sql.py` and `test_random_sql.py`: a process start costs more than most of
-their queries.
+Starting a process costs more than most of the queries of `test_sql.py` and `test_random_sql.py`.
 """
 
 import json
@@ -13,8 +12,8 @@ import duckdb
 
 from tests import binary, compare, oracle
 
-# How the same queries are run: whatever cuts them must not change their answers.
-WAYS = {
+# Options that change how a query is split; its answer must not depend on them.
+VARIANTS = {
     "default": (),
     "one-core": ("--cores", "1"),
     "one-partition": ("--partitions", "1"),
@@ -24,7 +23,7 @@ WAYS = {
 
 @dataclass
 class Rows:
-    """What one statement answered."""
+    """The answer of one statement."""
 
     columns: list[str]
     types: list[str]
@@ -32,12 +31,12 @@ class Rows:
 
 
 def results(statements: list[str], *options: str | Path, **settings) -> list[Rows]:
-    """Runs statements one after another in one process; gives what each answered."""
-    return of(binary.sql(";\n".join(statements), None, *options, **settings), len(statements))
+    """Runs statements in order in one process and returns each answer."""
+    return split_results(binary.sql(";\n".join(statements), None, *options, **settings), len(statements))
 
 
-def of(ran: binary.Ran, statements: int) -> list[Rows]:
-    """What a process that ran so many statements answered to each."""
+def split_results(ran: binary.Ran, statements: int) -> list[Rows]:
+    """Splits a finished process's output into one answer for each statement."""
     document = json.loads(ran.check().out, parse_float=Decimal)
     assert document["format"] == "pellucid.result/1"
     documents = document.get("results", [document])
@@ -48,10 +47,10 @@ def of(ran: binary.Ran, statements: int) -> list[Rows]:
 
 
 def answers(queries: list[str], options) -> list:
-    """What each of many statements answered: rows, or the process that failed."""
+    """Returns the answer of each statement: its rows, or the process that failed on it."""
     ran = binary.sql(";\n".join(queries), None, *options)
     if ran.code == 0:
-        return of(ran, len(queries))
+        return split_results(ran, len(queries))
     if len(queries) == 1:
         return [ran]
     half = len(queries) // 2
@@ -59,13 +58,13 @@ def answers(queries: list[str], options) -> list:
 
 
 def rows(statement: str, *options: str | Path, **settings) -> list[list]:
-    """The rows of the last of one or more statements."""
+    """Returns the rows of the last of one or more statements."""
     statements = [part for part in statement.split(";") if part.strip()]
     return results(statements, *options, **settings)[-1].rows
 
 
 def expected(connection: duckdb.DuckDBPyConnection, query: str, ordered: bool) -> oracle.Answer:
-    """DuckDB's answer; an ordered one must be ordered by all of its columns, so that nothing ties."""
+    """Returns DuckDB's answer. An ordered query must order by all of its columns, so that no rows tie."""
     cursor = connection.execute(query)
     columns = [column[0] for column in cursor.description]
     types = [str(column[1]) for column in cursor.description]
@@ -75,12 +74,12 @@ def expected(connection: duckdb.DuckDBPyConnection, query: str, ordered: bool) -
 
 
 def is_ordered(query: str) -> bool:
-    """Whether the last word of a query is its order (or a limit after it)."""
+    """Returns whether a query ends with ORDER BY (or a LIMIT after it)."""
     return "ORDER BY" in query.rsplit(")", 1)[-1]
 
 
 def differences(connection, queries: list[str], *options: str | Path) -> list[str]:
-    """Runs the queries here and there; says what differs, query by query."""
+    """Runs the queries in both engines and describes each difference."""
     found = []
     for query, got in zip(queries, results(queries, *options), strict=True):
         answer = expected(connection, query, is_ordered(query))

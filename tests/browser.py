@@ -1,4 +1,4 @@
-"""A headless Chromium for checks of pages: the system's own, installed from the distribution where it can be."""
+"""Headless Chromium for tests of report pages; installed from the distribution if missing and allowed."""
 
 import os
 import shutil
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-# Pictures and measurements that a run leaves behind, for CI to keep.
+# Screenshots and measurements of a run, for CI to keep.
 ARTEFACTS = Path(os.environ.get("PELLUCID_ARTEFACTS") or Path(__file__).parent / "artefacts").resolve()
 TIMEOUT_MS = 60_000
 NAMES = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
 
 
 def chromium() -> str:
-    """Path of the browser; skips with the reason where there is none."""
+    """Returns the path of the browser; skips the test with the reason if there is none."""
     for name in [os.environ.get("PELLUCID_CHROMIUM", ""), *NAMES]:
         if name and (found := shutil.which(name)):
             return found
@@ -30,10 +30,10 @@ def chromium() -> str:
 
 @contextmanager
 def started():
-    """A browser."""
+    """Starts a browser."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (tests/requirements.txt)")
     with api.sync_playwright() as playwright:
-        # Without the sandbox, since root may not have one; the pages are our own.
+        # Root may be unable to use the sandbox; the pages are trusted.
         browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
         try:
             yield browser
@@ -41,7 +41,7 @@ def started():
             browser.close()
 
 
-# Clicks each heading that sorts, twice; returns what did not happen as it should.
+# Clicks each sortable heading twice and returns the failures.
 SORT = """() => {
     const wrong = [];
     for (const table of document.querySelectorAll("table")) {
@@ -58,12 +58,12 @@ SORT = """() => {
 
 
 class Page:
-    """A page that was opened from a file, and everything that it should not have done."""
+    """A page opened from a file, with the errors and requests that it caused."""
 
     def __init__(self, browser, path: Path | None = None, width: int = 1280, scheme: str = "light"):
         self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         self.page = self.context.new_page()
-        # What never comes fails by its name; a machine under load only takes longer.
+        # Generous: a loaded machine is slow, and a selector that never appears fails by name anyway.
         self.page.set_default_timeout(TIMEOUT_MS)
         self.errors: list[str] = []
         self.requests: list[str] = []
@@ -75,7 +75,7 @@ class Page:
             self.open(path)
 
     def open(self, path: Path) -> None:
-        """Opens a page in place of the one before it, which is three times as fast as a context of its own."""
+        """Opens another page in the same context, which is three times as fast as a new context."""
         self.errors.clear()
         self.requests.clear()
         self.url = path.resolve().as_uri()
@@ -83,28 +83,28 @@ class Page:
         self.page.wait_for_selector("html[data-ready=yes], #failure:not([hidden])", state="attached")
 
     def check(self) -> None:
-        """It drew itself to the end, fits its width, reported no error and asked nothing of anyone."""
+        """Asserts that the page rendered completely, fits its width, and made no error and no request."""
         assert self.page.locator("#failure").is_hidden(), self.page.inner_text("#failure")
         wide = self.page.evaluate("document.documentElement.scrollWidth")
         assert wide <= self.width, f"the page is {wide} pixels wide on a screen of {self.width}"
         assert not self.errors, self.errors
-        asked = [url for url in self.requests if url != self.url]
-        assert not asked, asked
+        unexpected = [url for url in self.requests if url != self.url]
+        assert not unexpected, unexpected
 
     def check_tables(self) -> None:
-        """Each table sorts by each of its columns that offers it, both ways."""
+        """Asserts that each table sorts both ways by every column that offers it."""
         wrong = self.page.evaluate(SORT)
         assert not wrong, wrong
         assert not self.errors, self.errors
 
     def first_picture_ms(self) -> float:
-        """From the start of loading until the timeline was drawn, and until anything was painted."""
+        """Returns the time from the start of loading until both the timeline and the first content were painted."""
         script = """() => Math.max(...["first-picture", "first-contentful-paint"].map(
             (name) => performance.getEntriesByName(name)[0]?.startTime ?? Infinity))"""
         return self.page.evaluate(script)
 
     def colors(self, canvas: str) -> int:
-        """How many different colours a canvas shows."""
+        """Returns the number of distinct colours on a canvas."""
         script = """(id) => {
             const canvas = document.getElementById(id);
             const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
@@ -115,7 +115,7 @@ class Page:
         return self.page.evaluate(script, canvas)
 
     def picture(self, name: str) -> Path:
-        """Keeps a picture of the whole page."""
+        """Saves a screenshot of the whole page."""
         ARTEFACTS.mkdir(parents=True, exist_ok=True)
         path = ARTEFACTS / f"{name}.png"
         self.page.screenshot(path=path, full_page=True)

@@ -1,16 +1,17 @@
-"""Ceph, really started: a monitor and two disks' daemons, and volumes on it that are file systems here.
+"""A real Ceph cluster: a monitor, two OSDs, and volumes mounted as local file systems.
 
     with ceph.cluster(folder, at) as ceph_:
         path = ceph_.volume("v", copies=2)
 
-This Linux may have neither the rbd nor the nbd module, so a volume is a file of `rbd-fuse` (Ceph's own client library
-behind FUSE) under a loop device with ext4: what a kernel's client would do takes a process and its core time here. Nothing
-but the volume's own file system keeps its bytes on this side: the loop device reads and writes past the page cache, and
-the client joins small writes until they are flushed but answers no read out of memory (write-around, its default). The
-daemons keep metadata alone in memory, and read and write their files past the page cache.
+This kernel may have neither the rbd nor the nbd module. A volume is therefore a file of `rbd-fuse` (Ceph's own client
+library over FUSE) under a loop device with ext4: a process does the work of the kernel client and uses core time for it.
+On the client side, only the volume's file system caches data: the loop device bypasses the page cache, and the client
+joins small writes until they are flushed but serves no reads from memory (write-around, its default). The OSDs cache
+only metadata, and bypass the page cache for their files.
 
-The daemons are the system's packages; `services.Missing` says which are not there. Needs root. A volume is cut off when
-its starter dies (`rbd-fuse` ends with it), so that whoever cleans up does not wait for daemons that are gone.
+The daemons come from the system's packages; `services.Missing` names those that are not installed. Needs root. A volume
+is cut off when the process that created it dies (`rbd-fuse` ends with it), so that a cleanup never waits for OSDs that
+are gone.
 """
 
 import contextlib
@@ -29,12 +30,12 @@ from tests.services import Missing
 PROGRAMS = ("ceph-mon", "ceph-osd", "ceph", "rbd", "rbd-fuse", "monmaptool", "ceph-authtool")
 PACKAGES = "ceph-mon ceph-osd ceph-common rbd-fuse"
 DAEMONS = 2
-# What a volume frees its daemons keep, so that in the end it takes as much as it has. A daemon that is nearly full stops
-# whoever writes, without a word: there is room for seven copies of volumes.
+# OSDs keep the space that a volume frees, so a volume finally takes its full size. A nearly full OSD blocks writers
+# silently: there is room for seven copies of volumes.
 DAEMON_BYTES, VOLUME = 12 << 30, "3G"
 GROUPS = "8"
 COMMAND_S, END_S = 60, 30
-# A small journal and few inodes: each volume's are written when it is made, as often as it has copies.
+# A small journal and few inodes: both are written once per copy when a volume is created.
 FILE_SYSTEM = ("-J", "size=16", "-i", "262144")
 
 CONF = """[global]
@@ -76,24 +77,24 @@ rbd default features = 1
 
 
 class Cluster:
-    """A running cluster. Made by `cluster`."""
+    """A running cluster, created by `cluster`."""
 
     def __init__(self, stack: contextlib.ExitStack, folder: Path, conf: Path, daemons: list[subprocess.Popen]):
         self.stack, self.folder, self.conf = stack, folder, conf
-        # The daemons, and the processes that the volumes are reached by.
+        # The daemons, and the `rbd-fuse` clients of the volumes.
         self.pids = [process.pid for process in daemons]
         self._pools: dict[int, tuple[Path, subprocess.Popen]] = {}
 
     def ceph(self, *command: str) -> str:
-        """What the monitor answers."""
+        """Runs a `ceph` command and returns its output."""
         return run("ceph", "-c", self.conf, "--connect-timeout", "20", *command)
 
     def stored_bytes(self) -> int:
-        """Bytes that the daemons' files take on their disk."""
+        """Returns the disk space that the OSDs' files take, in bytes."""
         return sum((self.folder / f"osd-{number}" / "block").stat().st_blocks * 512 for number in range(DAEMONS))
 
     def volume(self, name: str, copies: int) -> Path:
-        """A new volume whose bytes each lie with so many daemons, mounted; gone with the cluster."""
+        """Creates and mounts a volume with this many copies of each byte; removed with the cluster."""
         images, client = self._pool(copies)
         run("rbd", "-c", self.conf, "create", "--size", VOLUME, f"{pool(copies)}/{name}")
         path = self.folder / name
@@ -108,49 +109,49 @@ class Cluster:
         return path
 
     def _pool(self, copies: int) -> tuple[Path, subprocess.Popen]:
-        """The folder in which a pool's volumes are files, and the client whose folder it is."""
+        """Returns the folder that has a pool's volumes as files, and the client that serves it."""
         if copies not in self._pools:
             self.ceph("osd", "pool", "create", pool(copies), GROUPS, GROUPS)
             sure = ["--yes-i-really-mean-it"] if copies == 1 else []
             self.ceph("osd", "pool", "set", pool(copies), "size", str(copies), *sure)
             self.ceph("osd", "pool", "application", "enable", pool(copies), "rbd")
-            self._pools[copies] = self._reached(copies)
+            self._pools[copies] = self._start_client(copies)
         return self._pools[copies]
 
-    def _reached(self, copies: int) -> tuple[Path, subprocess.Popen]:
+    def _start_client(self, copies: int) -> tuple[Path, subprocess.Popen]:
         """Starts the client of a pool."""
         images, log = self.folder / f"images-{copies}", self.folder / "log"
         images.mkdir()
         command = ["rbd-fuse", "-f", "-c", str(self.conf), "-p", pool(copies), str(images)]
         with log.open("ab") as out:
             pipes = {"stdout": out, "stderr": out, "stdin": subprocess.DEVNULL}
-            client = subprocess.Popen(command, preexec_fn=services.ends_with_its_starter, **pipes)
+            client = subprocess.Popen(command, preexec_fn=services.die_with_parent, **pipes)
         self.pids.append(client.pid)
-        self.stack.callback(_ended, client)
+        self.stack.callback(_wait_for_exit, client)
         self.stack.callback(kernel.unmount, images)
-        services._until("rbd-fuse", lambda: os.path.ismount(images), log, client)
+        services._wait_until_ready("rbd-fuse", lambda: os.path.ismount(images), log, client)
         return images, client
 
 
 def pool(copies: int) -> str:
-    """The pool of volumes with so many copies."""
+    """Returns the name of the pool of volumes with this many copies."""
     return f"copies-{copies}"
 
 
 def _unmount(path: Path, client: subprocess.Popen) -> None:
-    """Unmounts a volume. Where its daemons answer no more it is cut off first: else this would wait for them for ever."""
+    """Unmounts a volume. If its OSDs no longer respond, kills the client first: umount would wait forever."""
     unmounting = subprocess.Popen(["umount", path])
     try:
         unmounting.wait(END_S)
     except subprocess.TimeoutExpired:
         client.kill()
         unmounting.wait()
-    # Where a file was still open.
+    # Detaches the mount if a file was still open.
     kernel.unmount(path)
 
 
-def _ended(process: subprocess.Popen) -> None:
-    """Waits for a process that has nothing left to do."""
+def _wait_for_exit(process: subprocess.Popen) -> None:
+    """Waits for a process that is about to exit; kills it on timeout."""
     try:
         process.wait(END_S)
     except subprocess.TimeoutExpired:
@@ -159,7 +160,7 @@ def _ended(process: subprocess.Popen) -> None:
 
 
 def run(*command: str | Path) -> str:
-    """What a command prints; `Missing` where it fails or hangs."""
+    """Runs a command and returns its output; raises `Missing` if it fails or hangs."""
     try:
         ran = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=COMMAND_S)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -170,7 +171,7 @@ def run(*command: str | Path) -> str:
 
 
 def missing() -> str | None:
-    """Why there can be no Ceph here; None if there can."""
+    """Returns why Ceph cannot run here; None if it can."""
     lacking = [name for name in PROGRAMS if not shutil.which(name)]
     if lacking:
         return f"Ceph needs {', '.join(lacking)} (apt-get install {PACKAGES})"
@@ -181,7 +182,7 @@ def missing() -> str | None:
 
 @contextlib.contextmanager
 def cluster(folder: Path, at: services.Place = services.HERE) -> Iterator[Cluster]:
-    """A cluster whose data lies in a folder, for the length of a `with`."""
+    """Runs a cluster with its data in a folder, for the length of a `with` block."""
     if why := missing():
         raise Missing(why)
     folder = folder / "ceph"
@@ -200,10 +201,10 @@ def cluster(folder: Path, at: services.Place = services.HERE) -> Iterator[Cluste
             disk = str(uuid.uuid4())
             (folder / f"osd-{number}").mkdir()
             started.ceph("osd", "new", disk, str(number))
-            # A daemon that does so itself may ask before it knows the cluster's name, and ends when it is refused.
+            # Done here because an OSD that does it at start may ask before it knows the cluster's id, and then exits.
             started.ceph("osd", "crush", "add", f"osd.{number}", "1", "root=default", "host=here")
             run(*at.inside("ceph-osd", "-c", str(conf), "--mkfs", "-i", str(number), "--osd-uuid", disk))
             daemons.append(stack.enter_context(services._process(log, at, "ceph-osd", "-c", conf, "-f", "-i", str(number))))
-        services._until("Ceph", lambda: f"{DAEMONS} up" in started.ceph("osd", "stat"), log, *daemons)
+        services._wait_until_ready("Ceph", lambda: f"{DAEMONS} up" in started.ceph("osd", "stat"), log, *daemons)
         started.pids = [process.pid for process in daemons]
         yield started

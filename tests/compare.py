@@ -1,7 +1,6 @@
-"""When two answers are the same: the rules of `tests/README.md`, in code.
+"""Compares answers by the rules of `tests/README.md`.
 
-Pure: takes the oracle's answer and rows that `pellucid sql --json` wrote. Says in words
-what differs first, or nothing.
+Pure: takes the oracle's answer and rows that `pellucid sql --json` wrote, and describes the first difference, if any.
 """
 
 import re
@@ -11,23 +10,23 @@ from decimal import Decimal
 from tests.oracle import Answer
 
 RELATIVE = Decimal("1e-6")
-# Below this a float is as good as zero: sums of cents that cancel leave such remainders.
+# Floats below this equal zero: sums of cents that cancel leave such remainders.
 ABSOLUTE = Decimal("1e-9")
-# However few digits a decimal has, more than a cent is a difference.
+# A difference of more than a cent counts, however few digits a decimal has.
 CENT = Decimal("0.01")
-# A mean is a float in DuckDB and a decimal of at least four further digits in DataFusion:
-# keys closer than this may be in either order.
+# A mean is a float in DuckDB and a decimal of at least four more digits in DataFusion:
+# keys closer than this may come in either order.
 KEY_ABSOLUTE = Decimal("2e-6")
 
 
 @dataclass(frozen=True)
 class Numeric:
-    """How a number column is compared: one unit in the last place of the coarser decimal."""
+    """The comparison rule of a number column: one unit in the last place of the coarser decimal."""
 
     unit: Decimal
 
     def same(self, expected: Decimal | None, actual: Decimal | None) -> bool:
-        """Equal within the unit or the relative bound, whichever is larger."""
+        """Returns whether both are equal within the unit or the relative bound, whichever is larger."""
         if expected is None or actual is None:
             return expected is actual
         if not (expected.is_finite() and actual.is_finite()):
@@ -36,13 +35,13 @@ class Numeric:
 
 
 def decimal_scale(type_name: str) -> int | None:
-    """Digits after the point of `DECIMAL(15,2)` or `Decimal128(15, 2)`; None for other types."""
+    """Returns the scale of `DECIMAL(15,2)` or `Decimal128(15, 2)`; None for other types."""
     match = re.search(r"decimal\d*\(\s*\d+\s*,\s*(-?\d+)\s*\)", type_name, re.IGNORECASE)
     return int(match[1]) if match else None
 
 
 def numeric(expected_type: str, actual_type: str) -> Numeric | None:
-    """The rule for a column, from both engines' types; None: compared exactly.
+    """Returns the rule for a column from both engines' types; None: compared exactly.
 
     Decimals of one scale must be equal to the digit; of two scales, to one unit of the
     coarser. A float against a decimal: one unit of the decimal. Two floats: relative only.
@@ -58,12 +57,12 @@ def numeric(expected_type: str, actual_type: str) -> Numeric | None:
 
 
 def number(value) -> Decimal | None:
-    """A JSON number or a decimal written as text."""
+    """Converts a JSON number or a decimal written as text."""
     return None if value is None else Decimal(str(value))
 
 
 def exact(value):
-    """Value of a column that is compared exactly: texts without trailing blanks, whole numbers as such."""
+    """Normalises a value for exact comparison: texts without trailing blanks, whole numbers as integers."""
     if isinstance(value, str):
         return value.rstrip(" ")
     if isinstance(value, (Decimal, float)) and value == value // 1:
@@ -72,13 +71,13 @@ def exact(value):
 
 
 def difference(answer: Answer, columns: list[str], types: list[str], rows: list[list]) -> str | None:
-    """What is wrong with these rows first, in words; None if they are a correct answer."""
+    """Describes the first difference between these rows and a correct answer; None if they match."""
     if len(columns) != answer.width:
         return f"{len(columns)} columns {columns}, expected {answer.width} {answer.columns}"
     full = len(answer.rows)
-    wanted = full if answer.limit is None else min(answer.limit, full)
-    if len(rows) != wanted:
-        return f"{len(rows)} rows, expected {wanted}"
+    expected_rows = full if answer.limit is None else min(answer.limit, full)
+    if len(rows) != expected_rows:
+        return f"{len(rows)} rows, expected {expected_rows}"
     rules = [numeric(expected, actual) for expected, actual in zip(answer.types, types)]
     at = 0
     for group in tie_groups(answer):
@@ -87,13 +86,13 @@ def difference(answer: Answer, columns: list[str], types: list[str], rows: list[
         if wrong is not None:
             return f"rows {at} to {at + len(part) - 1}: {wrong}"
         at += len(part)
-        if at == wanted:
+        if at == expected_rows:
             break
     return None
 
 
 def tie_groups(answer: Answer) -> list[list[list]]:
-    """The rows cut where ORDER BY decides; without ORDER BY, all of them in one group."""
+    """Splits the rows where ORDER BY determines the order; without ORDER BY, all rows are one group."""
     if not answer.keys:
         return [answer.rows] if answer.rows else []
     groups: list[list[list]] = []
@@ -106,14 +105,14 @@ def tie_groups(answer: Answer) -> list[list[list]]:
 
 
 def _tied(type_name: str, a, b) -> bool:
-    """Whether a sort key leaves two neighbours in either order."""
+    """Returns whether a sort key allows two adjacent rows in either order."""
     if re.fullmatch(r"DOUBLE|FLOAT|REAL", type_name, re.IGNORECASE):
         return Numeric(KEY_ABSOLUTE).same(number(a), number(b))
     return a == b
 
 
 def unmatched(expected: list[list], actual: list[list], rules: list[Numeric | None]) -> str | None:
-    """The first actual row that no expected row of its own stands for; in any order."""
+    """Describes the first actual row without an expected row that is still unmatched, in any order."""
     waiting: dict[tuple, list[list]] = {}
     for row in expected:
         waiting.setdefault(_exact_part(row, rules), []).append(row)
@@ -127,7 +126,7 @@ def unmatched(expected: list[list], actual: list[list], rules: list[Numeric | No
 
 
 def _exact_part(row: list, rules: list[Numeric | None]) -> tuple:
-    """What must be equal for two rows to be one; which numbers are NULL is part of it."""
+    """Returns the part of a row that must be equal exactly; it includes which numbers are NULL."""
     return tuple(exact(value) if rule is None else value is None for value, rule in zip(row, rules, strict=True))
 
 
@@ -136,5 +135,5 @@ def _numbers_same(expected: list, actual: list, rules: list[Numeric | None]) -> 
 
 
 def _nearest(row: list, candidates: list[list]) -> list:
-    """The candidate that shares most values with the row: what the reader wants to see beside it."""
+    """Returns the candidate that shares most values with the row, to show in the message."""
     return max(candidates, key=lambda other: sum(str(a) == str(b) for a, b in zip(row, other)))

@@ -1,4 +1,4 @@
-"""Fixtures: the binary, the data, and which checks this machine can run."""
+"""Fixtures: the binary, the data, and disks if this machine can make them."""
 
 import os
 
@@ -15,19 +15,19 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves the long matrices to `make test-full`."""
+    """Deselects the long matrices unless PELLUCID_FULL is set."""
     if os.environ.get("PELLUCID_FULL") == "1":
         return
-    kept, left = [], []
+    selected, deselected = [], []
     for item in items:
-        (left if item.get_closest_marker("full") else kept).append(item)
-    items[:] = kept
-    config.hook.pytest_deselected(items=left)
+        (deselected if item.get_closest_marker("full") else selected).append(item)
+    items[:] = selected
+    config.hook.pytest_deselected(items=deselected)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def built_binary():
-    """Every check needs the binary: without it the whole run fails, none is skipped."""
+    """Fails the whole run if the binary is missing, instead of skipping every test."""
     path = binary.binary()
     if not path.exists():
         pytest.exit(f"{path} does not exist: `cargo build --release --workspace`, or set PELLUCID_BIN", 1)
@@ -35,19 +35,19 @@ def built_binary():
 
 @pytest.fixture(scope="session")
 def tpch():
-    """TPC-H at `PELLUCID_SCALE` (1)."""
+    """TPC-H at `PELLUCID_SCALE` (default 1)."""
     return binary.ensure_data("tpch", SCALE)
 
 
 @pytest.fixture(scope="session")
 def tpcds():
-    """TPC-DS at `PELLUCID_SCALE` (1)."""
+    """TPC-DS at `PELLUCID_SCALE` (default 1)."""
     return binary.ensure_data("tpcds", SCALE)
 
 
 @pytest.fixture(scope="session")
 def slow_disk():
-    """A function that makes kernel-throttled disks for the session; skips with the reason where there are none."""
+    """A factory of kernel-throttled disks for the session; skips with the reason if none can be made."""
     if kernel.missing():
         pytest.skip(f"no kernel-throttled disk: {kernel.missing()}")
     made = []

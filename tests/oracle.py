@@ -1,14 +1,12 @@
-"""DuckDB's answers to TPC-H and TPC-DS, over the very files that Pellucid reads.
+"""DuckDB's answers to TPC-H and TPC-DS, over the same files that Pellucid reads.
 
-Texts come from `tpch_queries()` and `tpcds_queries()` of DuckDB's extensions, answers
-from DuckDB run over the Parquet files that `pellucid generate` wrote, so that a
-difference between generators plays no role and a difference in an answer is one of
-execution. Both extensions are wheels: nothing is fetched.
+The queries are those of `tpch_queries()` and `tpcds_queries()` in DuckDB's extensions. DuckDB answers them over the
+Parquet files that `pellucid generate` wrote, so a difference between generators has no effect, and a difference between
+answers is one of execution. Both extensions are wheels: nothing is downloaded at test time.
 
-An answer is more than DuckDB's rows. Where a text says `ORDER BY … LIMIT`, rows that tie
-at the cut may rightly differ between engines, so the oracle runs the text without its
-LIMIT and with the sort keys as further columns, and keeps every row that a correct answer
-could hold. It rewrites the parsed text (`json_serialize_sql`), not the characters.
+An answer is more than DuckDB's rows. With `ORDER BY … LIMIT`, engines may keep different rows of those that tie at the
+cut. The oracle therefore runs the query without its LIMIT and with the sort keys as additional columns, and keeps every
+row that a correct answer could contain. It rewrites the parsed query (`json_serialize_sql`), not its text.
 """
 
 import copy
@@ -25,35 +23,35 @@ from pathlib import Path
 import duckdb
 
 BENCHMARKS = {"tpch": 22, "tpcds": 99}
-# Part of the cache's key: raise it when what an answer holds changes.
+# Part of the cache's key: raise it when the content of an answer changes.
 ANSWER_VERSION = 1
-# Rows kept past the cut besides those that tie with it: a float key may be rounded over a neighbour.
+# Rows kept past the cut in addition to ties: rounding may move a float key past its neighbour.
 SLACK = 20
 REWRITES = Path(__file__).parent / "rewrites"
 
 
 @dataclass
 class Answer:
-    """What a correct answer may hold.
+    """The rows that a correct answer may contain.
 
-    `rows` are in DuckDB's order, values as JSON has them (decimals and dates as text);
-    each is the output's columns followed by the sort keys that are no output column.
+    `rows` are in DuckDB's order, with values as in JSON (decimals and dates as text). Each row has the output columns,
+    then the sort keys that are not output columns.
     """
 
     columns: list[str]
     types: list[str]  # DuckDB's, of output and key columns
-    keys: list[int]  # columns that the answer is ordered by, most significant first
+    keys: list[int]  # columns of the sort order, most significant first
     limit: int | None
     rows: list[list]
 
     @property
     def width(self) -> int:
-        """Number of output columns."""
+        """Returns the number of output columns."""
         return len(self.columns)
 
 
 def connect(data: Path | None = None, threads: int | None = None) -> duckdb.DuckDBPyConnection:
-    """DuckDB with both extensions, and a view for each `TABLE.parquet` in a folder."""
+    """Opens DuckDB with both extensions, and a view for each `TABLE.parquet` in a folder."""
     connection = duckdb.connect(config={"threads": threads or os.cpu_count()})
     for name in BENCHMARKS:
         package = importlib.import_module(f"duckdb_extension_{name}")
@@ -66,7 +64,7 @@ def connect(data: Path | None = None, threads: int | None = None) -> duckdb.Duck
 
 @cache
 def texts(benchmark: str) -> dict[int, str]:
-    """The benchmark's queries by number, as DuckDB words them."""
+    """Returns the benchmark's queries by number, in DuckDB's wording."""
     found = connect().execute(f"SELECT query_nr, query FROM {benchmark}_queries()").fetchall()
     if len(found) != BENCHMARKS[benchmark]:
         raise RuntimeError(f"{benchmark}: {len(found)} queries instead of {BENCHMARKS[benchmark]}")
@@ -74,18 +72,18 @@ def texts(benchmark: str) -> dict[int, str]:
 
 
 def rewrite_path(benchmark: str, number: int) -> Path:
-    """Where the query's rewrite is, if it has one."""
+    """Returns the path of a query's rewrite, which need not exist."""
     return REWRITES / benchmark / f"{number:02}.sql"
 
 
 def text_for_pellucid(benchmark: str, number: int) -> str:
-    """The query as Pellucid is given it: DuckDB's text, or its rewrite where there is one."""
+    """Returns the query for Pellucid: DuckDB's text, or its rewrite if there is one."""
     path = rewrite_path(benchmark, number)
     return path.read_text() if path.exists() else texts(benchmark)[number]
 
 
 def answer(benchmark: str, number: int, data: Path, text: str | None = None) -> Answer:
-    """DuckDB's answer over this data, from the cache in `DATA/../answers` where it is still right."""
+    """Returns DuckDB's answer over this data, from the cache in `DATA/../answers` if it is still valid."""
     text = text or texts(benchmark)[number]
     cached = data.parent / "answers" / f"{data.name}-{number:02}-{_fingerprint(text, data)}.json"
     if cached.exists():
@@ -100,18 +98,18 @@ def answer(benchmark: str, number: int, data: Path, text: str | None = None) -> 
 
 @cache
 def _over(data: Path) -> duckdb.DuckDBPyConnection:
-    """One connection a folder of data, for all its queries."""
+    """Returns one connection for each folder of data."""
     return connect(data)
 
 
 def _fingerprint(text: str, data: Path) -> str:
-    """Changes with the text, the files, DuckDB and what is kept of an answer."""
+    """Hashes everything that an answer depends on: the text, the files, DuckDB's version, the answer's content."""
     files = [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in sorted(data.glob("*.parquet"))]
     return hashlib.sha256(repr((ANSWER_VERSION, duckdb.__version__, text, files)).encode()).hexdigest()[:16]
 
 
 def compute(connection: duckdb.DuckDBPyConnection, text: str) -> Answer:
-    """Runs one query for all rows that a correct answer may hold."""
+    """Runs one query for all rows that a correct answer may contain."""
     tree = json.loads(connection.execute("SELECT json_serialize_sql(?)", [text]).fetchone()[0])
     if tree["error"]:
         raise RuntimeError(f"DuckDB cannot parse its own query: {tree['error_message']}")
@@ -128,10 +126,10 @@ def compute(connection: duckdb.DuckDBPyConnection, text: str) -> Answer:
 
 
 def _sort_keys(node: dict, columns: list[str]) -> tuple[list[int], list[dict]]:
-    """Columns that order the answer, and expressions to append for keys that are none yet.
+    """Returns the columns that order the answer, and expressions to append for keys that are not output columns.
 
-    A key is a position, or an expression in which an alias of the output stands for what
-    it names: ORDER BY prefers the alias, a select list the table's column.
+    A key is a position, or an expression in which an output alias stands for its expression: ORDER BY prefers the
+    alias, while a select list prefers the table's column.
     """
     orders = [order for m in node["modifiers"] if m["type"] == "ORDER_MODIFIER" for order in m["orders"]]
     aliases = {e["alias"]: e for e in node["select_list"] if e["alias"]}
@@ -149,7 +147,7 @@ def _sort_keys(node: dict, columns: list[str]) -> tuple[list[int], list[dict]]:
 
 
 def _without_aliases(tree, aliases: dict[str, dict]):
-    """A copy of an expression with each alias replaced by the expression behind it."""
+    """Copies an expression with each alias replaced by its expression."""
     if isinstance(tree, list):
         return [_without_aliases(part, aliases) for part in tree]
     if not isinstance(tree, dict):
@@ -162,7 +160,7 @@ def _without_aliases(tree, aliases: dict[str, dict]):
 
 
 def _take_limit(node: dict) -> int | None:
-    """Removes the LIMIT from the tree and says what it was; none of the texts has an OFFSET."""
+    """Removes the LIMIT from the tree and returns it. No query has an OFFSET."""
     limits = [m for m in node["modifiers"] if m["type"] == "LIMIT_MODIFIER"]
     node["modifiers"] = [m for m in node["modifiers"] if m["type"] != "LIMIT_MODIFIER"]
     if not limits:
@@ -174,7 +172,7 @@ def _take_limit(node: dict) -> int | None:
 
 
 def _rows_to_keep(cursor, keys: list[int], limit: int | None) -> list[list]:
-    """All rows without LIMIT or ORDER BY; else up to the cut, what ties with it, and a slack."""
+    """Returns all rows without LIMIT or ORDER BY; otherwise the rows to the cut, their ties, and `SLACK` more."""
     rows, cut, past = [], None, 0
     while batch := cursor.fetchmany(10_000):
         for row in batch:
@@ -191,7 +189,7 @@ def _rows_to_keep(cursor, keys: list[int], limit: int | None) -> list[list]:
 
 
 def as_json(value):
-    """A DuckDB value as `pellucid sql --json` would write it; decimals as text, to keep their digits."""
+    """Converts a DuckDB value to what `pellucid sql --json` writes; decimals become text, to keep their digits."""
     if isinstance(value, decimal.Decimal):
         return str(value)
     if isinstance(value, (datetime.date, datetime.datetime, datetime.time)):

@@ -1,8 +1,8 @@
-"""Makes SELECTs that call the functions and operators that engines see differently, from a seed.
+"""Generates SELECTs that call the functions and operators on which engines differ, from a seed.
 
-The SELECTs are those of `random_sql`, which DuckDB understands too; these are for two engines that both
-claim Pellucid's SQL: its own, and `pellucid sql --on spark`. Arguments are odd on purpose: negative starts
-and lengths, zero, empty and long texts, letters of several bytes, NULLs.
+The SELECTs of `random_sql` are valid in DuckDB too. These are for the two engines that implement Pellucid's SQL: its own,
+and `pellucid sql --on spark`. Arguments are unusual on purpose: negative starts and lengths, zero, empty and long texts,
+multi-byte letters, NULLs.
 """
 
 from tests import random_sql
@@ -16,7 +16,7 @@ TABLES = {
 
 
 class Maker(random_sql.Maker):
-    """One query from one seed."""
+    """Generates one query from one seed."""
 
     columns = random_sql.COLUMNS | {"t": "timestamp"}
     tables = TABLES
@@ -29,11 +29,11 @@ class Maker(random_sql.Maker):
     }
 
     def number(self) -> str:
-        """A small whole number, below zero too."""
+        """Returns a small whole number, possibly negative."""
         return self.pick("-3", "-1", "0", "1", "2", "5")
 
     def operations(self, type_name: str) -> list:
-        """The same, with more."""
+        """Returns the operations of `random_sql` and more."""
         more = getattr(self, f"_{type_name}", list)
         known = random_sql.OPERATIONS.get(type_name, lambda _: [])(self)
         return known + more()
@@ -128,7 +128,7 @@ class Maker(random_sql.Maker):
         ]
 
     def aggregate(self, scope: list[str]) -> str:
-        """The same, with those whose answers differ."""
+        """Returns an aggregate, including those whose results differ between engines."""
         if self.chance(0.5):
             return super().aggregate(scope)
         return self.pick(
@@ -142,7 +142,7 @@ class Maker(random_sql.Maker):
 
 
 def array(maker: random_sql.Maker) -> str:
-    """A query with `array_agg`, whose order is certain: each group has one value, often NULL."""
+    """Returns a query with `array_agg` whose order is determined: each group has one value, often NULL."""
     table, alias = maker.pick(*TABLES), maker.name()
     value = f"min({alias}.{maker.pick('i', 's', 'm')})"
     return f"SELECT k, array_agg(v) AS c1 FROM (SELECT {alias}.j AS k, {value} AS v FROM {table} {alias} GROUP BY 1) q GROUP BY k"

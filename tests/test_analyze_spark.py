@@ -1,7 +1,7 @@
 """`pellucid analyze` on Spark event logs, through the real binary.
 
-Real logs are those of `$PELLUCID_EVENTLOGS`, or of `../shared/eventlogs` beside the checkout; where
-neither is there, those tests are skipped and say so. `truth.tsv` names what is slow in some by design.
+Real logs are those of `$PELLUCID_EVENTLOGS`, or of `../shared/eventlogs` next to the checkout; without them, their tests
+are skipped with the reason. `truth.tsv` names the designed bottleneck of some of them.
 """
 
 import csv
@@ -21,20 +21,20 @@ from tests import binary
 
 LOGS = Path(os.environ.get("PELLUCID_EVENTLOGS") or binary.ROOT.parent / "shared" / "eventlogs")
 SCREEN_LINES, SCREEN_COLUMNS = 24, 80
-# What is printed as a number: digits with thousands apart by commas, maybe with a fraction.
+# A printed number: digits with commas between thousands, and an optional fraction.
 NUMBER = re.compile(r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?")
 
 real_logs = pytest.mark.skipif(not LOGS.is_dir(), reason=f"no event logs in {LOGS}; set PELLUCID_EVENTLOGS")
 
 
 def table(name: str) -> list[dict]:
-    """A table of the logs' folder; empty where there is none."""
+    """Returns a table of the logs' folder; empty if it is missing."""
     path = LOGS / name
     return list(csv.DictReader(path.open(), delimiter="\t")) if path.is_file() else []
 
 
 def application_of(row: dict) -> Path:
-    """The log that a file of the index is, or is a part of: a file, or the folder of a log in parts."""
+    """Returns the log that a file of the index belongs to: the file itself, or the folder of a rolling log."""
     path = LOGS / row["file"]
     folder = path.parent
     in_parts = folder.name.startswith("eventlog_v2_") or path.name.startswith(("EVENT_LOG", "eventlog-20")) or (folder / "EVENT_LOG_1").exists()
@@ -42,42 +42,42 @@ def application_of(row: dict) -> Path:
 
 
 def applications() -> list[Path]:
-    """Each application's log."""
+    """Returns the log of each application."""
     return sorted({application_of(row) for row in table("index.tsv")})
 
 
 def analysis(log: Path, *options: str) -> dict:
-    """The document that `analyze --json` prints for one log."""
+    """Returns the document that `analyze --json` prints for one log."""
     return json.loads(binary.run("analyze", log, "--json", *options).check().out)
 
 
 def on_screen(*args: str | Path) -> str:
-    """What the command prints on a terminal of 80 by 24."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", SCREEN_LINES, SCREEN_COLUMNS, 0, 0))
-    process = binary.start(*args, "--color", "never", stdout=theirs)
-    os.close(theirs)
+    """Returns the command's output on a terminal of 80 by 24."""
+    master_fd, slave_fd = pty.openpty()
+    fcntl.ioctl(slave_fd, termios.TIOCSWINSZ, struct.pack("HHHH", SCREEN_LINES, SCREEN_COLUMNS, 0, 0))
+    process = binary.start(*args, "--color", "never", stdout=slave_fd)
+    os.close(slave_fd)
     printed: list[bytes] = []
 
     def read() -> None:
         try:
-            while part := os.read(ours, 65536):
+            while part := os.read(master_fd, 65536):
                 printed.append(part)
-        except OSError:  # Linux: the other side is closed
+        except OSError:  # Linux reports that the other side is closed
             pass
 
     reader = threading.Thread(target=read)
     reader.start()
     _, err = process.communicate(timeout=binary.TIMEOUT_S)
     reader.join()
-    os.close(ours)
+    os.close(master_fd)
     assert process.returncode == 0, err
     return b"".join(printed).decode().replace("\r\n", "\n")
 
 
 @pytest.fixture(scope="module")
 def documents() -> dict[Path, dict]:
-    """The documents of all real logs that give one."""
+    """The documents of all real logs that can be analyzed."""
     out = {}
     for log in applications():
         ran = binary.run("analyze", log, "--json")
@@ -86,12 +86,12 @@ def documents() -> dict[Path, dict]:
             out[log] = json.loads(ran.out)
         else:
             assert str(log.name) in ran.err and len(ran.err) < 2000, ran.err
-    assert len(out) > 30, "hardly any log gave an answer"
+    assert len(out) > 30, "too few logs could be analyzed"
     return out
 
 
 @real_logs
-def test_counts_are_those_of_the_index(documents):
+def test_counts_match_the_index(documents):
     expected: dict[Path, list[int]] = {}
     for row in table("index.tsv"):
         if row["flavour"] != "marker file":
@@ -100,12 +100,12 @@ def test_counts_are_those_of_the_index(documents):
     keys = ("tasks", "stages", "jobs", "sql_executions")
     found = {log: [document["source"][key] for key in keys] for log, document in documents.items()}
     assert found == {log: counts for log, counts in expected.items() if log in found}
-    assert not any(any(counts) for log, counts in expected.items() if log not in found), "a log of events gave no answer"
+    assert not any(any(counts) for log, counts in expected.items() if log not in found), "a log with events could not be analyzed"
 
 
 @real_logs
 @pytest.mark.parametrize("row", table("truth.tsv"), ids=lambda row: row["log"])
-def test_the_first_cause_is_the_one_that_the_log_was_made_with(row):
+def test_first_cause_is_the_one_designed_into_the_log(row):
     causes = analysis(LOGS / row["log"])["causes"]
     names = [cause["cause"] for cause in causes]
     match row["first cause"]:
@@ -119,7 +119,7 @@ def test_the_first_cause_is_the_one_that_the_log_was_made_with(row):
 
 
 @real_logs
-def test_the_unchanged_jobs_simulate_to_what_was_measured(documents):
+def test_simulation_of_unchanged_job_matches_its_measured_time(documents):
     errors = {log: d["replay"]["error"] for log, d in documents.items() if d["source"]["tasks"] > 100 and d["replay"]["error"] is not None}
     assert len(errors) >= 10, "too few logs of over 100 tasks"
     within = sum(error <= 0.05 for error in errors.values())
@@ -131,7 +131,7 @@ def test_the_unchanged_jobs_simulate_to_what_was_measured(documents):
 
 
 @real_logs
-def test_parts_sum_to_the_application_and_bounds_are_ordered(documents):
+def test_parts_sum_to_application_time_and_bounds_are_ordered(documents):
     for log, d in documents.items():
         wall = [ms for ms in d["wall_clock_ms"].values() if ms is not None]
         assert sum(wall) == pytest.approx(d["application_ms"] or 0.0, abs=1.0), log
@@ -146,7 +146,7 @@ def test_parts_sum_to_the_application_and_bounds_are_ordered(documents):
 
 
 @real_logs
-def test_advice_is_pasteable_and_has_its_figures(documents):
+def test_advice_can_be_pasted_and_has_figures(documents):
     given = 0
     for log, d in documents.items():
         assert len(d["advice"]) <= 5
@@ -162,7 +162,7 @@ def test_advice_is_pasteable_and_has_its_figures(documents):
 
 
 def values(document, keys=()) -> tuple[list[tuple[str, float]], str]:
-    """Every number of a document with the key that it stands under, and all its text."""
+    """Returns every number of a document with its dotted key, and all its text."""
     numbers, texts = [], []
     match document:
         case dict():
@@ -183,7 +183,7 @@ def values(document, keys=()) -> tuple[list[tuple[str, float]], str]:
 
 
 def shown(value: float, key: str) -> set[str]:
-    """The ways in which a screen may print a value."""
+    """Returns the ways in which a screen may print a value."""
     out = {f"{value:,.0f}", f"{value:.1f}"}
     if key.endswith("_ms") or "_ms." in key or key.endswith(".ms") or "_ms" in key:
         s = value / 1e3
@@ -197,7 +197,7 @@ def shown(value: float, key: str) -> set[str]:
 
 
 @real_logs
-def test_the_screen_fits_and_every_number_on_it_is_in_the_document(documents):
+def test_screen_fits_and_shows_only_numbers_of_the_document(documents):
     too_long = {}
     for log, document in documents.items():
         out = on_screen("analyze", log)
@@ -206,7 +206,7 @@ def test_the_screen_fits_and_every_number_on_it_is_in_the_document(documents):
         if len(lines) > SCREEN_LINES:
             too_long[log] = len(lines)
         numbers, text = values(document)
-        # A stage's share of the tasks' time is shown; the document has both times.
+        # The screen shows a stage's share of task time; the document has both times.
         whole = document["task_time_ms"] or 1.0
         numbers += [("share", (stage["task_time_ms"] or 0.0) / whole) for stage in document["stages"]]
         known = set().union(*(shown(value, key) for key, value in numbers)) | set(NUMBER.findall(text)) | {"0.01"}
@@ -216,7 +216,7 @@ def test_the_screen_fits_and_every_number_on_it_is_in_the_document(documents):
 
 
 @real_logs
-def test_several_logs_are_a_table_worst_first():
+def test_several_logs_are_listed_worst_first():
     logs = [LOGS / row["log"] for row in table("truth.tsv")]
     out = binary.run("analyze", *logs).check().out
     assert len(out.splitlines()) <= SCREEN_LINES and "Gain over" in out, out
@@ -228,7 +228,7 @@ def test_several_logs_are_a_table_worst_first():
 
 
 @real_logs
-def test_whatif_answers_for_logs():
+def test_whatif_predicts_from_event_logs():
     log = LOGS / "gen/skew-a"
     document = json.loads(binary.run("whatif", log, "--set", "no=skew", "--json").check().out)
     prediction = document["prediction"]

@@ -1,8 +1,7 @@
-"""Cold runs on a throttled disk, watched from outside: every unit of work used one resource.
+"""Cold runs on a throttled disk, observed by the kernel's counters: every unit of work uses one resource.
 
-Core threads never wait for a device, disk threads hardly compute, and the bytes that the
-trace claims are those that the kernel counted. The disk is a kernel-throttled one; the
-checks skip with the reason where there is none.
+Core threads never wait for a device, disk threads hardly compute, and the trace's byte counts match the kernel's. Needs a
+kernel-throttled disk; the tests are skipped with the reason if there is none.
 """
 
 import re
@@ -17,11 +16,11 @@ from lab import cache, disks
 from tests import binary, compare, oracle, threads, traces
 
 RATE = 50_000_000
-# Core time of a disk thread over the service time of its reads (facts: copying costs about 1 %).
+# Maximum core time of a disk thread as a share of its reads' service time (copying costs about 1 %).
 DISK_THREAD_CORE = 0.03
-# Bytes that the device moves beyond what was asked: block sizes, and the file system's own.
+# Bytes that the device moves beyond the request: block sizes, and the file system's own.
 MORE_BYTES = 1.05
-# Q1, Q6 and Q14 scan; Q3 and Q18 join three tables with build sides first.
+# Q1, Q6 and Q14 scan; Q3 and Q18 join three tables and read the build sides first.
 QUERIES = (1, 3, 6, 14, 18)
 TABLES = ("lineitem", "orders", "customer", "part")
 
@@ -37,25 +36,25 @@ def cold_data(tpch, slow_disk):
 
 
 class Cold:
-    """One cold run: answer, trace, threads, and what the device moved."""
+    """One cold run: its answer, trace and threads, and the bytes that the device moved."""
 
     def __init__(self, disk, query: str, folder: Path, *options: str):
         files = sorted(disk.path.glob("*.parquet"))
         cache.evict(files)
-        # A page of the program that is not in memory would be a core's read of a device.
+        # A page of the binary that is not in memory would count as a device read by a core thread.
         cache.warm([binary.binary()])
         before = disk.moved_bytes()[0]
-        kept = folder / "cold.trace"
+        trace_path = folder / "cold.trace"
         streams = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
         with cache.locked(binary.binary()), threads.delay_accounting(), streams[0] as out, streams[1] as err:
             named = binary.tables(disk.path)
-            # output to files: a pipe that nobody reads would stop the process
-            process = binary.start("sql", "--json", query, *named, "--trace", kept, *options, stdout=out, stderr=err)
+            # Output goes to files: a full pipe would block the process.
+            process = binary.start("sql", "--json", query, *named, "--trace", trace_path, *options, stdout=out, stderr=err)
             self.threads = threads.watch(process)
             out.seek(0), err.seek(0)
             self.result = binary.result(binary.Ran(["sql", query], process.returncode, out.read(), err.read()))
         self.moved_bytes = disk.moved_bytes()[0] - before
-        self.trace = traces.read(kept)
+        self.trace = traces.read(trace_path)
 
     def named(self, pattern: str) -> list[threads.Thread]:
         return [thread for thread in self.threads.values() if re.fullmatch(pattern, thread.name)]
@@ -63,7 +62,7 @@ class Cold:
 
 @pytest.fixture(scope="module", params=QUERIES, ids=lambda number: f"q{number}")
 def cold(request, cold_data, tpch, tmp_path_factory):
-    """A cold run of one query; a run before it has the binary itself in memory."""
+    """A cold run of one query, after a warm-up run that loads the binary itself."""
     binary.run("--version").check()
     folder = tmp_path_factory.mktemp("cold")
     text = oracle.text_for_pellucid("tpch", request.param)
@@ -73,45 +72,45 @@ def cold(request, cold_data, tpch, tmp_path_factory):
     return run
 
 
-def test_the_answer_is_right(cold, tpch):
+def test_answer_matches_duckdb(cold, tpch):
     expected = oracle.answer("tpch", cold.number, tpch)
     got = cold.result
     assert compare.difference(expected, got.columns, got.types, got.rows) is None
 
 
-def test_the_trace_is_sound(cold):
-    assert traces.broken(cold.trace) == []
+def test_trace_keeps_its_invariants(cold):
+    assert traces.violations(cold.trace) == []
     assert cold.trace.monotasks("disk"), "nothing was read from the disk: the run was not cold"
 
 
-def test_core_threads_never_touch_a_device(cold):
+def test_core_threads_never_wait_for_a_device(cold):
     cores = cold.named(r"core-\d+")
     assert cores, f"no core thread among {sorted(t.name for t in cold.threads.values())}"
     for thread in cores:
         assert (thread.read_bytes, thread.blocked_ticks) == (0, 0), thread
 
 
-def test_only_disk_threads_read_the_bulk(cold):
-    """Planning reads footers on other threads; data comes through disk threads alone."""
+def test_disk_threads_read_nearly_all_bytes(cold):
+    """Planning reads footers on other threads; only disk threads read data."""
     by_disks = sum(thread.read_bytes for thread in cold.named(r"disk-.+"))
     assert by_disks >= 0.95 * cold.moved_bytes, [vars(t) for t in cold.threads.values() if t.read_bytes]
 
 
-def test_disk_threads_hardly_compute(cold):
+def test_disk_threads_use_little_core_time(cold):
     core_ns = sum(thread.cpu_ns for thread in cold.named(r"disk-.+"))
     service_ns = cold.trace.total("service_ns", "disk")
     assert core_ns < DISK_THREAD_CORE * service_ns, f"{core_ns / service_ns:.1%}"
 
 
-def test_bytes_are_what_the_kernel_counted(cold):
-    """Asked bytes, the trace's device bytes and the device's own counter agree."""
-    asked = cold.trace.total("bytes", "disk")
+def test_trace_bytes_match_kernel_counters(cold):
+    """Requested bytes, the trace's device bytes and the device's own counter agree."""
+    requested = cold.trace.total("bytes", "disk")
     device = cold.trace.total("device_bytes", "disk")
-    assert asked <= device * MORE_BYTES and device <= asked * MORE_BYTES, (asked, device)
+    assert requested <= device * MORE_BYTES and device <= requested * MORE_BYTES, (requested, device)
     assert device <= cold.moved_bytes <= device * MORE_BYTES, (device, cold.moved_bytes)
 
 
-def test_the_disk_is_named_as_the_system_names_it(cold, cold_data):
+def test_disk_has_its_system_name(cold, cold_data):
     (disk,) = [r for r in cold.trace.of["resource"] if r["kind"] == "disk" and _used(cold.trace, r)]
     assert disk["name"] == Path(cold_data.device).name
 
@@ -121,7 +120,7 @@ def _used(trace, resource) -> bool:
 
 
 @pytest.mark.parametrize("number", [1, 6, 14])
-def test_cold_the_disk_limits_and_warm_the_cores(cold_data, tmp_path, number):
+def test_bottleneck_is_disk_when_cold_and_cores_when_warm(cold_data, tmp_path, number):
     text = oracle.text_for_pellucid("tpch", number)
     cold = Cold(cold_data, text, tmp_path).result
     assert cold.job["bottleneck"]["kind"] == "disk", cold.job
@@ -131,24 +130,24 @@ def test_cold_the_disk_limits_and_warm_the_cores(cold_data, tmp_path, number):
     assert warm.job["bottleneck"]["kind"] == "cpu", warm.job
 
 
-def test_direct_io_leaves_the_page_cache_alone(cold_data, tmp_path):
+def test_direct_io_bypasses_the_page_cache(cold_data, tmp_path):
     files = sorted(cold_data.path.glob("*.parquet"))
     text = oracle.text_for_pellucid("tpch", 6)
     run = Cold(cold_data, text, tmp_path, "--io", "direct")
-    held = sum(map(cache.resident_bytes, files))
-    assert held < run.moved_bytes / 10, f"{held} bytes stayed in the page cache"
+    cached = sum(map(cache.resident_bytes, files))
+    assert cached < run.moved_bytes / 10, f"{cached} bytes stayed in the page cache"
     for thread in run.named(r"core-\d+"):
         assert (thread.read_bytes, thread.blocked_ticks) == (0, 0), thread
 
 
-def test_stat_and_io_are_read_right():
+def test_stat_and_io_files_are_parsed():
     fields = " ".join(str(number) for number in range(3, 53))
     assert threads.parse_stat(f"17 (a (b) c) {fields}") == ("a (b) c", 42)
     assert threads.parse_io("rchar: 1\nread_bytes: 4096\nwrite_bytes: 7\n") == 4096
 
 
-def test_a_thread_that_waits_for_a_device_is_seen(cold_data):
-    """The instrument itself: a plain cold read by `cat` shows in both counters."""
+def test_thread_that_waits_for_a_device_is_counted(cold_data):
+    """Tests the instrument itself: a cold read by `cat` shows in both counters."""
     file = cold_data.path / "ballast"
     disks.write_zeros(file, 16 << 20)
     try:

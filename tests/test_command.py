@@ -1,4 +1,4 @@
-"""What the command line promises besides answers: no silence, errors with a cause, output that fits its screen."""
+"""The command line apart from answers: every statement prints something, errors have a cause, output fits the screen."""
 
 import fcntl
 import os
@@ -18,7 +18,7 @@ FAILED, USAGE = 1, 2
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with `t.csv` (a 1 to 3, b x to z) and the folder `part` of two Parquet files (k 0 to 9)."""
+    """A folder with `t.csv` (a: 1 to 3, b: x to z) and the folder `part` of two Parquet files (k: 0 to 9)."""
     found = tmp_path_factory.mktemp("command")
     (found / "t.csv").write_text("a,b\n1,x\n2,y\n3,z\n")
     (found / "part").mkdir()
@@ -27,25 +27,25 @@ def folder(tmp_path_factory):
     return found
 
 
-def on_a_terminal(columns: int, *args) -> str:
-    """What the command prints on a terminal of this width."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+def on_terminal(columns: int, *args) -> str:
+    """Returns the command's output on a terminal of this width."""
+    master_fd, slave_fd = pty.openpty()
+    fcntl.ioctl(slave_fd, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"} | {"TERM": "xterm"}
-    process = binary.start(*args, stdout=theirs, stderr=theirs, env=environment)
-    os.close(theirs)
+    process = binary.start(*args, stdout=slave_fd, stderr=slave_fd, env=environment)
+    os.close(slave_fd)
     shown = b""
     try:
-        while piece := os.read(ours, 1 << 16):
+        while piece := os.read(master_fd, 1 << 16):
             shown += piece
     except OSError:  # the other end is closed
         pass
-    os.close(ours)
+    os.close(master_fd)
     process.wait()
     return shown.decode().replace("\r\n", "\n")
 
 
-# Statements that begin with FROM, and what they say in full.
+# Statements that start with FROM, and their complete forms.
 FROM_FIRST = {
     "FROM 't.csv' LIMIT 2": "SELECT * FROM 't.csv' LIMIT 2",
     "FROM 't.csv' WHERE a > 1 ORDER BY a DESC": "SELECT * FROM 't.csv' WHERE a > 1 ORDER BY a DESC",
@@ -60,12 +60,12 @@ FROM_FIRST = {
 
 
 @pytest.mark.parametrize("statement", FROM_FIRST)
-def test_a_query_that_begins_with_from_selects_everything(folder, statement):
+def test_from_first_query_selects_all_columns(folder, statement):
     got = breadth.rows(statement, cwd=folder)
     assert got == breadth.rows(FROM_FIRST[statement], cwd=folder) and got
 
 
-def test_a_query_that_begins_with_from_goes_to_files_too(folder, tmp_path):
+def test_from_first_query_can_be_written_to_files(folder, tmp_path):
     binary.run("sql", "FROM 't.csv' WHERE a > 1", "-o", tmp_path / "o.parquet", cwd=folder).check()
     assert breadth.rows(f"COPY (FROM 't.csv') TO '{tmp_path}/c.csv'", cwd=folder) == [[3]]
     assert breadth.rows(f"SELECT sum(a) FROM '{tmp_path}/o.parquet' UNION ALL SELECT sum(a) FROM '{tmp_path}/c.csv'") == [[5], [6]]
@@ -74,13 +74,13 @@ def test_a_query_that_begins_with_from_goes_to_files_too(folder, tmp_path):
 
 
 @pytest.mark.parametrize("statement", ["SELECT FROM 't.csv'", "CREATE VIEW v AS SELECT FROM 't.csv'", "COPY (SELECT FROM 't.csv') TO 'x.csv'"])
-def test_a_query_without_columns_is_an_error(folder, statement):
+def test_query_without_columns_is_an_error(folder, statement):
     ran = binary.run("sql", statement, cwd=folder)
     assert ran.code == USAGE and "no columns" in ran.err and ran.out == "", ran.err
     assert not (folder / "x.csv").exists()
 
 
-# Each prints no rows; each says so.
+# Statements without rows, each of which must be acknowledged.
 WITHOUT_ROWS = [
     "SET datafusion.execution.batch_size = 100",
     "CREATE VIEW v AS SELECT 1",
@@ -94,7 +94,7 @@ WITHOUT_ROWS = [
 
 
 @pytest.mark.parametrize("statement", WITHOUT_ROWS)
-def test_a_statement_without_rows_says_that_it_is_done(folder, statement):
+def test_statement_without_rows_is_acknowledged(folder, statement):
     ran = binary.run("sql", statement, cwd=folder).check()
     assert ran.out == "" and ran.err == f"done: {statement}\n", ran.err
     assert binary.run("sql", statement, "-q", cwd=folder).check().err == ""
@@ -108,38 +108,38 @@ def test_every_statement_prints_something_or_fails(folder):
         assert (ran.out or ran.err) and ran.code in (0, FAILED, USAGE), f"{statement}: {ran.code}"
 
 
-def test_a_folder_is_found_by_its_bare_name_after_tables(folder):
+def test_bare_name_resolves_to_tables_before_folders(folder):
     assert breadth.rows("SELECT count(*), sum(part.k) FROM 'part'", cwd=folder) == [[10, 45]]
     assert breadth.rows("DESCRIBE 't.csv'; WITH part AS (SELECT 7 AS k) SELECT k FROM 'part'", cwd=folder)[-1] == [7]
     assert breadth.rows("SELECT * FROM 'part'", "--table", "part=t.csv", cwd=folder) == [[1, "x"], [2, "y"], [3, "z"]]
-    # a folder is in nobody's way
+    # A folder does not prevent a new table of the same name.
     assert breadth.rows("CREATE TABLE part AS SELECT 1 AS x; SELECT x FROM part", cwd=folder) == [[1]]
     ran = binary.run("sql", "SELECT * FROM part", cwd=folder)
     assert ran.code == USAGE and "part does not exist" in ran.err, ran.err
 
 
 @pytest.mark.parametrize("name", ["UpperT", '"UpperT"', "uppert", "UPPERT"])
-def test_a_table_is_had_in_capitals_or_not(folder, name):
+def test_table_names_ignore_case(folder, name):
     assert breadth.rows(f"SELECT sum({name}.a) FROM {name}", "--table", "UpperT=t.csv", cwd=folder) == [[6]]
     quoted = binary.run("sql", "-q", "--format", "csv", f"SELECT sum(a) AS s FROM {name}", "--table", '"UpperT"=t.csv', cwd=folder)
     assert quoted.check().out == "s\n6\n"
 
 
 @pytest.mark.parametrize("query", ["SELECT a / 0 FROM 't.csv'", "SELECT b FROM 't.csv' WHERE 5 % (a - 1) = 0", "SELECT 1 / 0"])
-def test_a_division_by_zero_names_the_expression(folder, query):
+def test_division_by_zero_names_the_expression(folder, query):
     ran = binary.run("sql", query, cwd=folder)
     expression = re.search(r"a / 0|5 % \(a - 1\)|1 / 0", query)[0]
     assert ran.code == FAILED and ran.err.startswith(f"error: cannot compute {expression}: division by zero; "), ran.err
     assert "decoding" not in ran.err
 
 
-def test_a_failed_cast_is_no_fault_of_decoding(folder):
+def test_failed_cast_is_not_blamed_on_decoding(folder):
     ran = binary.run("sql", "SELECT CAST(b AS INT) FROM 't.csv'", cwd=folder)
     assert ran.code == FAILED and "while computing over" in ran.err and "'x'" in ran.err, ran.err
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "json"])
-def test_a_folder_that_cannot_be_written_is_named(folder, tmp_path, ending):
+def test_unwritable_folder_is_named(folder, tmp_path, ending):
     for target in (folder / "t.csv" / f"o.{ending}", f"/proc/o.{ending}"):
         for args in (["SELECT 1 AS x", "-o", target], [f"COPY (SELECT 1 AS x) TO '{target}'"]):
             ran = binary.run("sql", *args, "--trace", tmp_path / "failed.trace", cwd=folder)
@@ -149,14 +149,14 @@ def test_a_folder_that_cannot_be_written_is_named(folder, tmp_path, ending):
             assert str(target) in end["error"] and "bug" not in end["error"], end
 
 
-def test_a_map_that_json_cannot_hold_is_refused_with_a_way_out(tmp_path):
+def test_map_without_json_form_is_refused_with_remedy(tmp_path):
     ran = binary.run("sql", "SELECT MAP {1: 'a'} AS m", "-o", tmp_path / "m.json")
     assert ran.code == FAILED and "a MAP with keys of type Int64" in ran.err and "--format json" in ran.err, ran.err
     assert '{"1":"a"}' in binary.run("sql", "SELECT MAP {1: 'a'} AS m", "--format", "json").check().out
 
 
 @pytest.mark.parametrize("place", ["out/", "out"])
-def test_copy_does_not_add_to_the_files_of_a_folder(tmp_path, place):
+def test_copy_refuses_a_folder_that_has_files(tmp_path, place):
     copy = f"COPY (SELECT value AS x FROM range(25)) TO '{tmp_path}/{place}' STORED AS PARQUET"
     assert breadth.rows(copy) == [[25]]
     again = binary.run("sql", copy)
@@ -164,28 +164,28 @@ def test_copy_does_not_add_to_the_files_of_a_folder(tmp_path, place):
     parted = binary.run("sql", copy.replace("AS x", "AS x, value % 2 AS p") + " PARTITIONED BY (p)")
     assert parted.code == FAILED and "INSERT INTO" in parted.err, parted.err
     assert breadth.rows(f"SELECT count(*) FROM '{tmp_path}/out/'") == [[25]]
-    # into a file it replaces
+    # COPY replaces an existing file.
     for _ in range(2):
         assert breadth.rows(f"COPY (SELECT 1 AS x) TO '{tmp_path}/o.parquet'") == [[1]]
 
 
-def test_a_trace_says_what_is_not_the_bare_machine(folder, tmp_path):
-    kept = tmp_path / "kept.trace"
-    there_are = len(os.sched_getaffinity(0))
+def test_trace_labels_runs_not_on_the_bare_machine(folder, tmp_path):
+    path = tmp_path / "query.trace"
+    core_count = len(os.sched_getaffinity(0))
     labelled = {
-        ("--cores", str(2 * there_are)): f"{2 * there_are} compute threads on {there_are} core",
+        ("--cores", str(2 * core_count)): f"{2 * core_count} compute threads on {core_count} core",
         ("--input", "memory"): "tables read into the page cache before the job",
         ("--input", "memory-decoded"): "tables decoded into memory before the job",
     }
     for options, label in labelled.items():
-        ran = binary.run("sql", "SELECT sum(k) FROM 'part'", "--trace", kept, *options, cwd=folder).check()
-        assert label in ran.err and any(label in said for said in traces.read(kept).header["labels"]), ran.err
-    for cores in (1, there_are):
-        binary.run("sql", "SELECT 1", "--trace", kept, "--cores", str(cores)).check()
-        trace = traces.read(kept)
+        ran = binary.run("sql", "SELECT sum(k) FROM 'part'", "--trace", path, *options, cwd=folder).check()
+        assert label in ran.err and any(label in text for text in traces.read(path).header["labels"]), ran.err
+    for cores in (1, core_count):
+        binary.run("sql", "SELECT 1", "--trace", path, "--cores", str(cores)).check()
+        trace = traces.read(path)
         assert "labels" not in trace.header and trace.of["resource"][0]["capacity_from"] in ("set", "quota")
-    binary.run("sql", "SELECT 1", "--trace", kept).check()
-    assert traces.read(kept).of["resource"][0]["capacity_from"] in ("counted", "quota")
+    binary.run("sql", "SELECT 1", "--trace", path).check()
+    assert traces.read(path).of["resource"][0]["capacity_from"] in ("counted", "quota")
 
 
 def test_closed_standard_output_is_a_failure(folder):
@@ -194,29 +194,29 @@ def test_closed_standard_output_is_a_failure(folder):
         return ran.returncode, ran.stderr
 
     for command in ("sql 'SELECT 1'", "sql --json 'SELECT 1'"):
-        code, said = closed(command)
-        assert code == FAILED and "cannot write to standard output: it is closed" in said, said
-    # what writes nothing there does not miss it
+        code, stderr = closed(command)
+        assert code == FAILED and "cannot write to standard output: it is closed" in stderr, stderr
+    # A command that prints nothing does not need stdout.
     assert closed(f"sql 'SELECT 1' -o {shlex.quote(str(folder / 'closed.csv'))}")[0] == 0
     with open(os.devnull, "r+") as nothing:
         assert binary.run("sql", "SELECT 1", stdout=nothing).code == 0
 
 
-def test_colour_is_asked_for_in_help_and_usage_errors_too():
+def test_color_option_applies_to_help_and_usage_errors():
     for args in (["sql", "--help"], ["sql", "--nope"]):
         coloured = binary.run("--color", "always", *args)
         assert "\x1b[" in coloured.out + coloured.err, args
-        assert "\x1b[" in on_a_terminal(100, *args) and "\x1b[" not in on_a_terminal(100, "--color=never", *args)
+        assert "\x1b[" in on_terminal(100, *args) and "\x1b[" not in on_terminal(100, "--color=never", *args)
         plain = binary.run(*args)
         assert "\x1b[" not in plain.out + plain.err
 
 
-def test_the_version_names_the_program():
+def test_version_names_the_program():
     assert re.fullmatch(r"pellucid \d+\.\d+\.\d+\n", binary.run("--version").check().out)
 
 
 def commands() -> list[list[str]]:
-    """All commands and their subcommands."""
+    """Returns all commands and their subcommands."""
     def below(args: list[str]) -> list[list[str]]:
         help_text = binary.run(*args, "--help").check().out
         names = re.findall(r"^  ([a-z][a-z-]+)  ", help_text.partition("Commands:\n")[2].partition("\n\n")[0], re.MULTILINE)
@@ -225,36 +225,36 @@ def commands() -> list[list[str]]:
     return below([])
 
 
-def test_help_has_an_example_everywhere_and_reads_well():
+def test_help_of_every_command_has_an_example_and_fits():
     every = commands()
     assert len(every) > 15, every
     for args in every:
         text = binary.run(*args, "--help").check().out
         assert re.search(r"^Examples?:\n  .*pellucid ", text, re.MULTILINE), f"{args}: no example"
         for columns in (80, 100):
-            shown = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in on_a_terminal(columns, *args, "--help").splitlines()]
+            shown = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in on_terminal(columns, *args, "--help").splitlines()]
             assert max(map(len, shown)) <= columns, args
-            # a word alone in the middle of a paragraph is a line that was broken twice
+            # A single word in the middle of a paragraph means that a line was wrapped twice.
             alone = [line for line, after in zip(shown, shown[1:]) if re.fullmatch(r"\S+[^:]", line) and after]
             assert not alone, f"{args}: {alone}"
         assert "--spill-dir" not in text, args
 
 
-def test_a_box_fits_its_screen_and_says_what_it_hides():
+def test_table_fits_the_screen_and_says_what_it_hides():
     wide = "SELECT " + ", ".join(f"{i} + value AS column_{i}" for i in range(16)) + " FROM range(300)"
     many = "SELECT " + ", ".join(f"{i} AS c{i}" for i in range(3000))
     for columns in (120, 80, 40):
-        for query, said in ((wide, ["… 260 more rows", "more columns"]), (many, ["more columns"])):
-            shown = on_a_terminal(columns, "sql", "-q", query)
+        for query, notes in ((wide, ["… 260 more rows", "more columns"]), (many, ["more columns"])):
+            shown = on_terminal(columns, "sql", "-q", query)
             lines = shown.splitlines()
             assert len({len(line) for line in lines}) == 1 and len(lines[0]) <= columns, shown
-            for words in said:
+            for words in notes:
                 assert [line for line in lines if words in line and line.startswith("│ …")], shown
-    # not on a screen everything is there
+    # When not on a terminal, nothing is hidden.
     assert "column_8" in binary.run("sql", "-q", wide).check().out
 
 
-def test_a_folder_of_several_formats_offers_its_data_files(tmp_path):
+def test_folder_of_mixed_formats_suggests_a_pattern(tmp_path):
     (tmp_path / "a.txt").write_text("x\n1\n")
     (tmp_path / "b.csv").write_text("x\n1\n")
     (tmp_path / "c.csv").write_text("x\n1\n")
@@ -266,11 +266,11 @@ def test_a_folder_of_several_formats_offers_its_data_files(tmp_path):
     assert ".txt" in ran.err and ".feather" in ran.err, ran.err
 
 
-def test_the_demo_s_commands_can_be_pasted(tmp_path):
+def test_demo_commands_can_be_pasted(tmp_path):
     home = tmp_path / "d'ir $x"
-    said = binary.run("demo", "--scale", "0.01", "--dir", home).check().err
-    pasted = re.findall(r"^  (pellucid .*)$", said, re.MULTILINE)
-    assert len(pasted) == 2, said
+    output = binary.run("demo", "--scale", "0.01", "--dir", home).check().err
+    pasted = re.findall(r"^  (pellucid .*)$", output, re.MULTILINE)
+    assert len(pasted) == 2, output
     environment = os.environ | {"PATH": f"{binary.binary().parent}:{os.environ['PATH']}"}
     for command in pasted:
         ran = subprocess.run(["sh", "-c", command], capture_output=True, text=True, env=environment)

@@ -1,4 +1,4 @@
-"""`pellucid compare`: a real trace against itself changed by known factors."""
+"""`pellucid compare` on a real trace and on copies of it changed by known factors."""
 
 import json
 from pathlib import Path
@@ -21,14 +21,14 @@ def recorded(tmp_path_factory):
         duckdb.sql(f"""COPY (SELECT i AS k, hash(i) % 1000 AS v FROM range(200000) t(i))
                        TO '{folder}/part-{part}.parquet'""")
     path = folder / "query.trace"
-    # Long enough that what every run varies by does not hide a half more.
+    # Long enough that a change of 50 % exceeds the noise of any run.
     options = ["--io", "direct", "--disk-rate", f"{folder}=15MB/s"]
     binary.run("sql", QUERY, "--table", f"t={folder}/*.parquet", *options, "--trace", path).check()
     return path
 
 
 def changed(trace: Path, name: str, times: float, of=lambda record: record) -> Path:
-    """The same trace with every time multiplied, and each record passed through a function."""
+    """Writes a copy of the trace with every time multiplied and each record passed through a function."""
     path = trace.with_name(name)
     frames = []
     for record in traces.lines(trace):
@@ -44,7 +44,7 @@ def compare(a: Path, b: Path, *options: str) -> tuple[int, dict]:
     return ran.code, ran.json()
 
 
-def test_a_run_is_the_same_as_itself(recorded):
+def test_run_equals_itself(recorded):
     code, document = compare(recorded, recorded, "--fail-slower", "0%")
     assert code == 0 and document["verdict"] == "same within noise"
     assert document["format"] == "pellucid.comparison/1"
@@ -58,7 +58,7 @@ def test_a_run_is_the_same_as_itself(recorded):
     "times, verdict, code",
     [(1.5, "slower", 1), (0.5, "faster", 0), (1.02, "same within noise", 0), (0.98, "same within noise", 0)],
 )
-def test_known_changes(recorded, times, verdict, code):
+def test_known_change_gives_its_verdict(recorded, times, verdict, code):
     other = changed(recorded, f"times-{times}.trace", times)
     got, document = compare(recorded, other, "--fail-slower", "10%")
     assert (document["verdict"], got) == (verdict, code)
@@ -67,27 +67,27 @@ def test_known_changes(recorded, times, verdict, code):
     assert document["low_ms"] <= document["change_ms"] <= document["high_ms"]
 
 
-def test_slower_but_not_by_so_much(recorded):
+def test_gate_fails_only_beyond_its_limit(recorded):
     other = changed(recorded, "half-again.trace", 1.5)
     assert compare(recorded, other, "--fail-slower", "60%")[0] == 0
     assert compare(recorded, other)[0] == 0
     ran = binary.run("compare", recorded, other, "--fail-slower", "10%")
     assert ran.code == 1 and "Slower by" in ran.out and "half-again.trace is slower" in ran.err
-    # Nobody reads the answer: the gate closes all the same.
+    # With stdout closed, the gate must still fail.
     process = binary.start("compare", recorded, other, "--fail-slower", "10%")
     process.stdout.close()
     assert process.wait(timeout=60) == 1
 
 
-def test_the_resource_that_explains_it_is_named(recorded):
-    """All times are doubled: the scan is longer for the disk, which is paced."""
+def test_change_is_explained_by_its_resource(recorded):
+    """Doubles all times: the scan takes longer because of the disk, which is paced."""
     document = compare(recorded, changed(recorded, "twice.trace", 2.0))[1]
-    most = max(document["stages"], key=lambda stage: stage["change_ms"])
-    kinds = {kind: ms for kind, ms in most["explained_by"].items() if ms}
-    assert max(kinds, key=kinds.get) == "disk" and "on disk, over the same bytes" in most["why"], most
+    largest = max(document["stages"], key=lambda stage: stage["change_ms"])
+    kinds = {kind: ms for kind, ms in largest["explained_by"].items() if ms}
+    assert max(kinds, key=kinds.get) == "disk" and "on disk, over the same bytes" in largest["why"], largest
 
 
-def test_a_stage_that_is_new_shifts_none(recorded):
+def test_new_stage_does_not_shift_the_others(recorded):
     def renamed(record):
         return record | {"name": "Quite another operator"} if record["t"] == "stage" and not record.get("after") else record
 
@@ -97,7 +97,7 @@ def test_a_stage_that_is_new_shifts_none(recorded):
     assert any(stage["a"] == stage["b"] is not None for stage in document["stages"])
 
 
-def test_a_run_that_failed_is_not_faster(recorded):
+def test_failed_run_is_not_faster(recorded):
     def failed(record):
         return record | {"outcome": "failed", "error": "division by zero"} if record["t"] == "job_end" else record
 
@@ -105,7 +105,7 @@ def test_a_run_that_failed_is_not_faster(recorded):
     assert ran.code == 1 and "ended well in both" in ran.err, ran.out + ran.err
 
 
-def test_a_gate_refuses_two_different_queries(recorded):
+def test_gate_refuses_different_queries(recorded):
     def other(record):
         return record | {"name": "SELECT 2"} if record["t"] == "job" else record
 
@@ -116,7 +116,7 @@ def test_a_gate_refuses_two_different_queries(recorded):
     assert "different texts" in ran.err
 
 
-def test_what_cannot_be_compared(recorded, tmp_path):
+def test_truncated_trace_and_invalid_limit_are_refused(recorded, tmp_path):
     cut = tmp_path / "cut.trace"
     cut.write_bytes(recorded.read_bytes()[: recorded.stat().st_size // 2])
     ran = binary.run("compare", recorded, cut)

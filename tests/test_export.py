@@ -1,4 +1,4 @@
-"""What `pellucid export` writes, read by the other tools' own definitions: Perfetto's protobuf, DuckDB, OTLP's."""
+"""The output of `pellucid export`, read by other tools' own definitions: Perfetto's and OTLP's protobuf, and DuckDB."""
 
 import subprocess
 from collections import defaultdict
@@ -13,7 +13,7 @@ QUERY = "SELECT k % 7, count(*), max(v) FROM t GROUP BY 1 ORDER BY 1"
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """A trace, and itself as the tests' own reader has it."""
+    """A trace's path, and the trace as the tests' own reader parses it."""
     folder = tmp_path_factory.mktemp("export")
     for part in range(4):
         duckdb.sql(f"""COPY (SELECT i AS k, hash(i) % 1000 AS v FROM range(100000) t(i))
@@ -30,15 +30,17 @@ def export(trace, to: str):
     return path
 
 
-def test_a_pipe_is_written_and_stays_one(recorded):
+def test_export_writes_to_a_pipe(recorded):
     path, _ = recorded
     ran = subprocess.run([binary.binary(), "export", path, "--to", "otlp", "-o", "/dev/stdout"], capture_output=True, check=True)
     assert ran.stdout == export(path, "otlp").read_bytes()
 
 
-def test_perfetto(recorded):
-    """The importer itself is a program that its package downloads, which is not done here; its message
-    definitions come with the package and read the file."""
+def test_perfetto_export_matches_the_trace(recorded):
+    """Reads the file with Perfetto's message definitions.
+
+    The importer itself is a program that the Perfetto package downloads; tests download nothing.
+    """
     messages = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     path, trace = recorded
     parsed = messages.Trace()
@@ -59,9 +61,9 @@ def test_perfetto(recorded):
             assert event.track_uuid not in open_at, "slices of one track overlap"
             open_at[event.track_uuid] = (packet.timestamp, event)
         elif event.type == messages.TrackEvent.TYPE_SLICE_END:
-            started, begun = open_at.pop(event.track_uuid)
-            values = {annotations[a.name_iid]: a.uint_value for a in begun.debug_annotations}
-            slices[begun.name or names[begun.name_iid]].append((started, packet.timestamp - started, values))
+            started, begin_event = open_at.pop(event.track_uuid)
+            values = {annotations[a.name_iid]: a.uint_value for a in begin_event.debug_annotations}
+            slices[begin_event.name or names[begin_event.name_iid]].append((started, packet.timestamp - started, values))
         elif event.type == messages.TrackEvent.TYPE_COUNTER:
             counters += 1
     assert open_at == {}
@@ -75,7 +77,7 @@ def test_perfetto(recorded):
     assert QUERY in slices and counters >= len(trace.of["utilization_sample"])
 
 
-def test_parquet(recorded):
+def test_parquet_export_matches_the_trace(recorded):
     path, trace = recorded
     folder = export(path, "parquet")
     rows = lambda query: duckdb.sql(query.replace("$", str(folder))).fetchall()  # noqa: E731
@@ -88,7 +90,7 @@ def test_parquet(recorded):
     for phase, count, service_ns, moved, decode_ns in by_phase:
         of = [m for m in trace.of["monotask"] if m["phase"] == phase]
         assert (count, service_ns) == (len(of), sum(m["service_ns"] for m in of))
-        # What was not measured is NULL, never 0.
+        # A value that was not measured is NULL, never 0.
         for key, got in [("bytes", moved), ("decode_ns", decode_ns)]:
             measured = [m[key] for m in of if key in m]
             assert got == (sum(measured) if measured else None), (phase, key)
@@ -99,7 +101,7 @@ def test_parquet(recorded):
     assert (name, outcome) == (QUERY, "ok") and ended > submitted
 
 
-def test_otlp(recorded):
+def test_otlp_export_matches_the_trace(recorded):
     proto = pytest.importorskip("opentelemetry.proto.trace.v1.trace_pb2")
     from google.protobuf import json_format
 
@@ -111,7 +113,7 @@ def test_otlp(recorded):
         keys = {attribute.key for attribute in of_resource.resource.attributes}
         assert "service.name" in keys
         for span in of_resource.scope_spans[0].spans:
-            # The protobuf library takes identifiers for base64; OTLP/JSON has hexadecimal.
+            # The protobuf library parses identifiers as base64; OTLP/JSON has hexadecimal.
             ident = json_format.MessageToDict(span)["spanId"]
             assert len(ident) == 16 and int(ident, 16) and ident not in spans
             spans[ident] = span
@@ -129,7 +131,7 @@ def test_otlp(recorded):
         assert span.start_time_unix_nano >= origin
 
 
-def test_a_folder_that_is_taken_is_left_alone(recorded, tmp_path):
+def test_existing_folder_is_not_overwritten(recorded, tmp_path):
     (tmp_path / "kept.txt").write_text("mine")
     ran = binary.run("export", recorded[0], "--to", "parquet", "-o", tmp_path)
     assert ran.code == 2 and "already exists" in ran.err

@@ -1,4 +1,4 @@
-"""Generated data is the benchmarks' own, whole, and what a reader expects to find."""
+"""`pellucid generate`: tables equal the benchmarks' own, are complete, and stay so after an interruption."""
 
 import os
 import signal
@@ -29,11 +29,11 @@ def small(tmp_path_factory):
     return folder
 
 
-def test_tpch_is_what_dbgen_makes(small):
-    """Row by row, DuckDB's dbgen at the same scale gives the same tables.
+def test_tpch_equals_dbgen(small):
+    """Compares each row with DuckDB's dbgen at the same scale.
 
-    But for random texts (comments, addresses), which DuckDB draws from a pool of its own;
-    of those, the first customer's address is the official generator's.
+    Excludes random texts (comments, addresses), which DuckDB draws from a pool of its own. Of those, the first customer's
+    address equals the official generator's.
     """
     connection = oracle.connect(small, threads=1)
     connection.execute("CREATE SCHEMA reference")
@@ -49,13 +49,13 @@ def test_tpch_is_what_dbgen_makes(small):
     assert first == ("IVhzIApeRb ot,c,E",)
 
 
-def test_rows_at_this_scale(small):
+def test_tpch_has_its_row_counts(small):
     connection = oracle.connect(small, threads=1)
     for table, rows in TPCH_ROWS.items():
         assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (rows,), table
 
 
-def test_tpcds_has_all_tables_that_its_queries_name(tmp_path):
+def test_tpcds_has_all_tables_of_its_queries(tmp_path):
     generate("tpcds", 0.01, tmp_path / "tpcds").check()
     connection = oracle.connect(tmp_path / "tpcds", threads=1)
     for text in oracle.texts("tpcds").values():
@@ -63,7 +63,7 @@ def test_tpcds_has_all_tables_that_its_queries_name(tmp_path):
 
 
 @pytest.mark.parametrize("benchmark, options", [("bdb", ()), ("sort", ("--values", "50"))])
-def test_files_do_not_depend_on_the_cores(tmp_path, benchmark, options):
+def test_files_do_not_depend_on_core_count(tmp_path, benchmark, options):
     for cores in ("1", "3"):
         generate(benchmark, 0.02, tmp_path / cores, "--cores", cores, *options).check()
     names = sorted(path.name for path in (tmp_path / "1").iterdir())
@@ -72,8 +72,8 @@ def test_files_do_not_depend_on_the_cores(tmp_path, benchmark, options):
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "3" / name).read_bytes(), name
 
 
-def test_the_big_data_benchmark_joins_and_filters_as_published(tmp_path):
-    """Rows in the published ratio; the shares that queries 1 and 3 take; addresses that lead somewhere."""
+def test_big_data_benchmark_joins_and_filters_as_published(tmp_path):
+    """Checks row ratios and the selectivities of queries 1 and 3 as published, and that every link has a target."""
     generate("bdb", 0.05, tmp_path).check()
     connection = oracle.connect(tmp_path, threads=1)
 
@@ -91,7 +91,7 @@ def test_the_big_data_benchmark_joins_and_filters_as_published(tmp_path):
 
 
 @pytest.mark.parametrize("values", [10, 20, 50])
-def test_the_sort_has_as_many_longs_as_asked_and_always_the_same_bytes(tmp_path, values):
+def test_sort_rows_have_the_requested_longs_and_total_size(tmp_path, values):
     generate("sort", 0.02, tmp_path, "--values", str(values)).check()
     connection = oracle.connect(tmp_path, threads=1)
     rows, shortest, longest = connection.execute(
@@ -102,9 +102,9 @@ def test_the_sort_has_as_many_longs_as_asked_and_always_the_same_bytes(tmp_path,
 
 
 @pytest.mark.parametrize("text", sorted((binary.ROOT / "bench" / "queries").rglob("*.sql")), ids=lambda path: path.stem)
-def test_what_the_matrix_asks_is_answered_right(text, tmp_path_factory):
-    """The very texts of `make backtest`, against DuckDB; the sort's sum says that the order is right."""
-    folder = tmp_path_factory.getbasetemp() / f"asked-{text.parent.name}"
+def test_backtest_queries_match_duckdb(text, tmp_path_factory):
+    """Runs the queries of `make backtest` against DuckDB; the sort's sum shows that the order is right."""
+    folder = tmp_path_factory.getbasetemp() / f"queries-{text.parent.name}"
     if not folder.exists():
         generate("sort" if text.stem == "sort" else "bdb", 0.02, folder).check()
     connection = oracle.connect(folder, threads=1)
@@ -114,26 +114,26 @@ def test_what_the_matrix_asks_is_answered_right(text, tmp_path_factory):
     assert len(got.rows) == len(expected)
     assert _texts(got.rows) == _texts(expected)
     for ours, theirs in zip(_numbers(got.rows), _numbers(expected), strict=True):
-        # sums of single precision, in another order
+        # Sums of single-precision floats depend on the order.
         assert all(abs(one - other) <= 2e-3 + 1e-5 * abs(other) for one, other in zip(ours, theirs, strict=True))
 
 
 def _texts(rows):
-    """The texts of each row, in an order of their own: without ORDER BY, rows come in any."""
+    """Returns the sorted texts of all rows: without ORDER BY, rows come in any order."""
     return sorted([cell for cell in row if isinstance(cell, str)] for row in rows)
 
 
 def _numbers(rows):
-    """The numbers of each column, ascending."""
+    """Returns the numbers of each column, ascending."""
     return [sorted(float(row[at]) for row in rows) for at, cell in enumerate(rows[0]) if not isinstance(cell, str)]
 
 
-def test_longs_belong_to_the_sort_alone(tmp_path):
+def test_values_option_is_for_sort_only(tmp_path):
     ran = generate("tpch", 0.01, tmp_path / "none", "--values", "10")
     assert ran.code == 2 and "generate sort" in ran.err and not (tmp_path / "none").exists()
 
 
-def test_an_interrupted_generation_leaves_no_table_that_looks_whole(tmp_path):
+def test_interrupted_generation_leaves_only_complete_tables(tmp_path):
     folder = tmp_path / "tpch"
     process = binary.start("generate", "tpch", "--scale", "1", folder)
     binary.wait_until(lambda: folder.is_dir() and any(folder.iterdir()), process)
@@ -141,12 +141,12 @@ def test_an_interrupted_generation_leaves_no_table_that_looks_whole(tmp_path):
     assert code == 130 and not binary.PANIC.search(err), f"exit {code}: {err}"
     connection = oracle.connect(threads=1)
     for name in os.listdir(folder) if folder.exists() else []:
-        # a table that was finished before the interruption may stay; it must be whole
+        # A table finished before the interruption may stay, but must be complete.
         assert name.endswith(".parquet"), f"{name} was left behind"
         connection.execute(f"SELECT count(*) FROM '{folder / name}'")
 
 
-def test_wrong_requests_are_usage(tmp_path):
+def test_invalid_arguments_are_usage_errors(tmp_path):
     for arguments in (("tpcx", "1"), ("tpch", "0"), ("tpch", "-1"), ("tpch", "much")):
         ran = generate(*arguments, tmp_path / "none")
         assert ran.code == 2 and ran.out == "" and not binary.PANIC.search(ran.err), (arguments, ran.err)

@@ -1,9 +1,8 @@
-"""`pellucid iterate`: answers equal scikit-learn's, networkx's and scipy's; bit-equal for any number of
-workers; bad input is refused with its place and the way out.
+"""`pellucid iterate`: results equal those of scikit-learn, networkx and scipy, are bit-equal for any number of workers,
+and bad input is refused with its place and the remedy.
 
-Tolerances are stated where they are used. Both sides are run to convergence (gradients of 1e-11,
-assignments that no longer change, changes of ranks of 1e-13), so that what is compared is the answer and
-not where an iteration was cut off.
+Each test states its tolerance. Both sides run to convergence (gradients of 1e-11, assignments that no longer change,
+changes of ranks of 1e-13), so that tests compare solutions and not stopping points.
 """
 
 import json
@@ -31,13 +30,13 @@ SEED = 7
 
 
 def standardised(x):
-    """Columns of mean 0 and deviation 1, without those that are constant."""
+    """Scales columns to mean 0 and deviation 1; drops constant ones."""
     x = x[:, x.std(axis=0) > 0]
     return (x - x.mean(axis=0)) / x.std(axis=0)
 
 
 def bundled() -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """scikit-learn's bundled classification data, each with two labels."""
+    """Returns scikit-learn's bundled classification data, each with two labels."""
     cancer, digits = datasets.load_breast_cancer(return_X_y=True), datasets.load_digits(return_X_y=True)
     iris, wine = datasets.load_iris(return_X_y=True), datasets.load_wine(return_X_y=True)
     return {
@@ -52,7 +51,7 @@ DATA = bundled()
 
 
 def write(path, x, y=None, **columns):
-    """A table of columns f0, f1, … and perhaps `y`, as Parquet or CSV by the path's ending."""
+    """Writes columns f0, f1, … and optionally `y`, as Parquet or CSV by the path's extension."""
     table = {f"f{column}": x[:, column].astype(np.float64) for column in range(x.shape[1])} | columns
     if y is not None:
         table["y"] = np.asarray(y).astype(np.int64)
@@ -65,7 +64,7 @@ def write(path, x, y=None, **columns):
 
 
 def iterate(*args) -> dict:
-    """The document of a job that went well, with plain floats."""
+    """Runs a job that must succeed and returns its document, with plain floats."""
     document = json.loads(binary.run("iterate", *args, "--json").check().out)
     assert document["format"] == "pellucid.iterate/1"
     assert {"iterations", "converged", "iteration_ms", "tasks", "tasks_per_s", "scheduler_share"} <= set(document)
@@ -90,7 +89,7 @@ def regression(path, *options) -> tuple[np.ndarray, float, dict]:
 @pytest.mark.parametrize("name", DATA)
 @pytest.mark.parametrize("l2", [0.1, 1.0, 30.0])
 def test_logistic_regression_equals_scikit_learn(tmp_path, name, l2):
-    """Coefficients and intercept to 1e-5 absolute, where they are of the order of 1."""
+    """Compares coefficients and intercept to 1e-5 absolute; they are of the order of 1."""
     x, y = DATA[name]
     right = LogisticRegression(C=1.0 / l2, tol=1e-12, max_iter=1000, solver="newton-cholesky").fit(x, y)
     weights, intercept, document = regression(
@@ -103,8 +102,8 @@ def test_logistic_regression_equals_scikit_learn(tmp_path, name, l2):
     assert document["result"]["loss"] == pytest.approx(loss, rel=1e-12)
 
 
-def test_gradient_descent_and_f32_reach_the_same_model(tmp_path):
-    """Gradient descent to 1e-3, since its last digits need many passes; f32 to 1e-3, which is its precision here."""
+def test_gradient_descent_and_f32_match_the_default_solver(tmp_path):
+    """Both to 1e-3: gradient descent needs many passes for the last digits, and f32 has this precision here."""
     x, y = DATA["breast_cancer"]
     path = write(tmp_path / "a.parquet", x, y)
     weights, intercept, _ = regression(path, "--l2", 30, "--tolerance", 1e-9)
@@ -123,11 +122,11 @@ CLUSTERED = {"iris": 3, "wine": 5, "digits": 10, "breast_cancer": 2}
 @pytest.mark.parametrize("name", CLUSTERED)
 @pytest.mark.parametrize("tolerance", [0.0, 1e-4])
 def test_kmeans_equals_scikit_learn(tmp_path, name, tolerance):
-    """From the same centers: the same assignments and iterations, centers and inertia to 1e-9 of their size."""
+    """Starts both from the same centers: equal assignments and iterations; centers and inertia to 1e-9 relative."""
     x = getattr(datasets, f"load_{name}")().data.astype(np.float64)
     random = np.random.default_rng(SEED)
     first = x[random.choice(len(x), CLUSTERED[name], replace=False)]
-    # The data are whole numbers in part: without this, some rows are equally far from two centers.
+    # Part of the data are whole numbers: without this, some rows are equally far from two centers.
     first = first + 0.01 * x.std() * random.normal(size=first.shape)
     right = KMeans(len(first), init=first, n_init=1, tol=tolerance, max_iter=300, algorithm="lloyd").fit(x)
     data, init = write(tmp_path / "a.parquet", x), write(tmp_path / "init.csv", first)
@@ -142,8 +141,8 @@ def test_kmeans_equals_scikit_learn(tmp_path, name, tolerance):
     assert (assigned["center"].to_numpy() == right.labels_).all()
 
 
-def test_kmeans_plus_plus_is_as_good_as_scikit_learns(tmp_path):
-    """Best of ten seeds against the best of ten: inertia within 1 %; each seed gives the same answer twice."""
+def test_kmeans_plus_plus_inertia_is_close_to_scikit_learn(tmp_path):
+    """Compares the best of ten seeds: inertia within 1 %. Each seed is deterministic."""
     x = datasets.load_digits().data
     data = write(tmp_path / "a.parquet", x)
     right = KMeans(10, n_init=10, random_state=SEED).fit(x).inertia_
@@ -154,7 +153,7 @@ def test_kmeans_plus_plus_is_as_good_as_scikit_learns(tmp_path):
 
 
 def ranks(tmp_path, edges, *options) -> tuple[np.ndarray, np.ndarray]:
-    """Vertices and ranks of an edge list, from the file that -o writes."""
+    """Returns vertices and ranks of an edge list, from the file that -o writes."""
     path, out = tmp_path / "graph.el", tmp_path / "ranks.parquet"
     path.write_text("".join(f"{a} {b}\n" for a, b in edges))
     document = iterate("pagerank", path, "--tolerance", 1e-13, "--iterations", 5000, "-o", out, *options)
@@ -169,7 +168,7 @@ def ranks(tmp_path, edges, *options) -> tuple[np.ndarray, np.ndarray]:
 
 
 def graphs() -> dict[str, networkx.DiGraph]:
-    """Directed graphs with loops, hubs and vertices that no edge leaves."""
+    """Returns directed graphs with loops, hubs and vertices without outgoing edges."""
     gnp = networkx.gnp_random_graph(400, 0.01, seed=SEED, directed=True)
     return {
         "karate club": networkx.DiGraph(networkx.karate_club_graph()),
@@ -182,14 +181,14 @@ def graphs() -> dict[str, networkx.DiGraph]:
 @pytest.mark.parametrize("name, graph", graphs().items())
 @pytest.mark.parametrize("damping, partitions", [(0.85, 1), (0.85, 9), (0.5, 4)])
 def test_pagerank_equals_networkx(tmp_path, name, graph, damping, partitions):
-    """Each rank to 1e-12 absolute."""
+    """Compares each rank to 1e-12 absolute."""
     vertices, found = ranks(tmp_path, graph.edges(), "--damping", damping, "--partitions", partitions)
     right = networkx.pagerank(graph, alpha=damping, tol=1e-15, max_iter=10_000, weight=None)
     np.testing.assert_allclose(found, [right[vertex] for vertex in vertices], rtol=0, atol=1e-12)
 
 
 def test_pagerank_equals_scipy_on_a_larger_graph(tmp_path):
-    """200,000 edges between skewed vertices, isolated ones included; each rank to 1e-12 absolute."""
+    """Compares ranks to 1e-12 absolute on 200,000 edges between skewed vertices, some of them isolated."""
     n = 20_000
     random = np.random.default_rng(SEED)
     source, destination = (random.random((2, 200_000)) ** 3 * n).astype(np.int64)
@@ -205,8 +204,8 @@ def test_pagerank_equals_scipy_on_a_larger_graph(tmp_path):
 
 
 @pytest.mark.parametrize("precision", ["f64", "f32"])
-def test_answers_are_bit_equal_for_any_number_of_workers(tmp_path, precision):
-    """Results and written files of 1, 2 and 4 workers."""
+def test_results_are_bit_equal_for_any_number_of_workers(tmp_path, precision):
+    """Compares results and output files of 1, 2 and 4 workers."""
     x, y = DATA["digits: odd"]
     table = write(tmp_path / "a.parquet", x, y)
     edges = tmp_path / "graph.el"
@@ -226,16 +225,16 @@ def test_answers_are_bit_equal_for_any_number_of_workers(tmp_path, precision):
         assert found[0] == found[1] == found[2], f"{job[0]}: not bit-equal"
 
 
-def test_processes_give_the_same_answer_as_threads(tmp_path):
-    """Two processes over TCP: the same model to the bit."""
+def test_processes_give_the_same_result_as_threads(tmp_path):
+    """Runs two processes over TCP: the model must be bit-equal."""
     path = write(tmp_path / "a.parquet", *DATA["breast_cancer"])
     here = regression(path, "--partitions", 6)[2]
     there = regression(path, "--partitions", 6, "--processes", 2)[2]
     assert (here["result"], here["iterations"]) == (there["result"], there["iterations"])
 
 
-def test_two_network_namespaces_give_the_same_answer(tmp_path):
-    """A worker here and one behind a link, in a namespace of its own; nobody starts them but this test."""
+def test_workers_in_two_network_namespaces_give_the_same_result(tmp_path):
+    """Runs one worker here and one behind a link in another network namespace; the test starts both."""
     if links.missing():
         pytest.skip(f"no network namespaces: {links.missing()}")
     path = write(tmp_path / "a.parquet", *DATA["breast_cancer"])
@@ -253,16 +252,16 @@ def test_two_network_namespaces_give_the_same_answer(tmp_path):
             own = shared | {"PELLUCID_ITERATE_CONTROLLER": address, "PELLUCID_ITERATE_RANK": str(rank)}
             workers.append(subprocess.Popen(words, env=os.environ | own, stderr=subprocess.PIPE, text=True))
         out, err = controller.communicate(timeout=120)
-        told = [worker.communicate(timeout=60)[1] for worker in workers]
-    assert controller.returncode == 0, f"{err}{told}"
+        worker_errors = [worker.communicate(timeout=60)[1] for worker in workers]
+    assert controller.returncode == 0, f"{err}{worker_errors}"
     assert f"waiting for 2 workers at {address}" in err
     found = json.loads(out)
     assert (found["result"], found["iterations"]) == (expected["result"], expected["iterations"])
 
 
 @pytest.mark.parametrize("processes", [(), ("--processes", 2)])
-def test_a_full_snapshot_disk_ends_the_job_with_its_place(tmp_path, processes):
-    """Squared distances of 24 MB a snapshot, while first centers are drawn, on a disk of 16 MB."""
+def test_full_snapshot_disk_fails_the_job_and_is_named(tmp_path, processes):
+    """Drawing first centers snapshots 24 MB of squared distances, on a disk of 16 MB."""
     if kernel.missing():
         pytest.skip(f"no small file system can be made: {kernel.missing()}")
     random = np.random.default_rng(SEED)
@@ -274,8 +273,8 @@ def test_a_full_snapshot_disk_ends_the_job_with_its_place(tmp_path, processes):
     assert str(place) in message and "space" in message.lower(), message
 
 
-def test_a_full_disk_under_the_trace_does_not_cost_the_result(tmp_path):
-    """A trace of 40 kB and more, where 16 are free."""
+def test_full_trace_disk_does_not_lose_the_result(tmp_path):
+    """The trace is over 40 kB, of which 16 kB fit."""
     if kernel.missing():
         pytest.skip(f"no small file system can be made: {kernel.missing()}")
     random = np.random.default_rng(SEED)
@@ -291,8 +290,8 @@ def test_a_full_disk_under_the_trace_does_not_cost_the_result(tmp_path):
     assert len(ran.json()["result"]["coefficients"]) == 1
 
 
-def test_jobs_share_a_place_for_snapshots(tmp_path):
-    """Another penalty between a job's two runs; the second goes on from the first, and not from the other."""
+def test_jobs_can_share_a_snapshot_folder(tmp_path):
+    """Runs another penalty between a job's two runs; the second run resumes only from its own snapshot."""
     path, place = write(tmp_path / "a.parquet", *DATA["breast_cancer"]), tmp_path / "kept"
 
     def job(l2, iterations, *more):
@@ -310,29 +309,29 @@ def test_jobs_share_a_place_for_snapshots(tmp_path):
     assert json.loads(found.out)["result"] == json.loads(expected.out)["result"]
 
 
-def test_a_folder_of_more_files_than_may_be_open(tmp_path):
+def test_folder_with_more_files_than_the_open_file_limit(tmp_path):
     x, _ = DATA["iris: virginica"]
     (tmp_path / "rows").mkdir()
     for part in range(len(x)):
         write(tmp_path / "rows" / f"{part:03}.parquet", x[part : part + 1])
 
-    def few():
+    def limit_open_files():
         resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
 
     options = ("--k", 3, "--seed", 1)
-    ran = binary.run("iterate", "kmeans", (tmp_path / "rows").as_uri(), *options, "--json", preexec_fn=few).check()
+    ran = binary.run("iterate", "kmeans", (tmp_path / "rows").as_uri(), *options, "--json", preexec_fn=limit_open_files).check()
     assert json.loads(ran.out)["result"] == iterate("kmeans", tmp_path / "rows", *options)["result"]
 
 
-def test_bandwidth_and_trace_are_measured_when_asked_for(tmp_path):
+def test_bandwidth_and_trace_are_recorded_on_request(tmp_path):
     path, trace = write(tmp_path / "a.parquet", *DATA["breast_cancer"]), tmp_path / "a.trace"
     plain = regression(path)[2]
     assert plain["memory_bandwidth"] == {"bytes_per_s": None, "share": None}
-    asked = regression(path, "--bandwidth", "--trace", trace)[2]
-    assert asked["memory_bandwidth"]["bytes_per_s"] > 1e8 and asked["memory_bandwidth"]["share"] > 0
+    measured = regression(path, "--bandwidth", "--trace", trace)[2]
+    assert measured["memory_bandwidth"]["bytes_per_s"] > 1e8 and measured["memory_bandwidth"]["share"] > 0
     analysis = json.loads(binary.run("analyze", trace, "--json").check().out)
     assert {"evaluate", "step"} <= {stage["name"] for stage in analysis["stages"]}
-    # Small as the data is, starting may take more than the tasks.
+    # The data are small, so starting may take longer than the tasks.
     assert analysis["jobs"][0]["bottleneck"] is None or analysis["jobs"][0]["bottleneck"]["kind"] in ("cpu", "memory_bandwidth")
     kinds = {resource["kind"] for resource in analysis["resources"]}
     assert kinds == {"cpu", "memory_bandwidth"}
@@ -341,8 +340,8 @@ def test_bandwidth_and_trace_are_measured_when_asked_for(tmp_path):
     assert "workers" in binary.run("whatif", trace, "--set", "disks=2").err
 
 
-def test_a_trace_of_several_processes_is_one(tmp_path):
-    """Every task of two processes on one clock, and every byte that they sent each other."""
+def test_processes_share_one_trace(tmp_path):
+    """The trace has every task of two processes on one clock, and every byte that they exchanged."""
     path, trace = write(tmp_path / "a.parquet", *DATA["breast_cancer"]), tmp_path / "a.trace"
     document = regression(path, "--partitions", 6, "--processes", 2, "--trace", trace)[2]
     records = list(traces.lines(trace))
@@ -354,12 +353,12 @@ def test_a_trace_of_several_processes_is_one(tmp_path):
     assert [resource["concurrency"] for resource in resources if resource["kind"] == "cpu"] == [2 * max(1, os.cpu_count() // 2)]
     assert {task["partition"] for task in tasks if stages[task["stage"]]["name"] == "evaluate"} == set(range(6))
     assert all(job["submitted_ns"] <= task["started_ns"] <= end["ended_ns"] for task in tasks)
-    # Unsampled tasks of the end are fewer than a sample's weight, by stage and thread.
+    # By stage and thread, fewer tasks than a sample's weight remain unsampled at the end.
     counted = sum(task["weight"] for task in tasks)
     assert counted <= document["tasks"] <= counted + 256 * 2 * len(stages)
     sent = [record for record in records if record["t"] == "exchange"]
     assert {resources[record["resource"]]["kind"] for record in sent} == {"network"}
-    # In each iteration the model goes to the other process, and a sum comes back.
+    # Each iteration sends the model to the other process and a sum back.
     assert sum(record["messages"] for record in sent) >= 2 * document["iterations"]
     assert all(record["bytes"] > 8 * record["messages"] for record in sent)
     notes = json.loads(binary.run("analyze", trace, "--json").check().out)["notes"]
@@ -369,7 +368,7 @@ def test_a_trace_of_several_processes_is_one(tmp_path):
 
 
 def test_formats_give_the_same_model(tmp_path):
-    """CSV, Parquet and a folder of parts, with text columns that are passed over."""
+    """Compares CSV, Parquet and a folder of parts; unused text columns are ignored."""
     x, y = DATA["wine: first"]
     (tmp_path / "parts").mkdir()
     names = np.array([f"wine {row}" for row in range(len(y))])
@@ -382,15 +381,15 @@ def test_formats_give_the_same_model(tmp_path):
     np.testing.assert_allclose(together, models[0]["coefficients"], rtol=0, atol=1e-4)
 
 
-def test_a_pattern_names_several_files(tmp_path):
-    """Beside one that it does not match."""
+def test_pattern_matches_several_files(tmp_path):
+    """The folder also has a file that the pattern does not match."""
     x, y = DATA["iris: virginica"]
     write(tmp_path / "a1.csv", x[:70], y[:70]), write(tmp_path / "a2.csv", x[70:], y[70:]), write(tmp_path / "b.csv", x + 1, y)
     whole = regression(write(tmp_path / "whole.csv", x, y))[0]
     np.testing.assert_array_equal(regression(tmp_path / "a*.csv")[0], whole)
 
 
-def test_what_people_see(tmp_path):
+def test_text_output_shows_model_and_summary(tmp_path):
     x, y = DATA["iris: virginica"]
     ran = binary.run("iterate", "logistic-regression", write(tmp_path / "a.csv", x, y), "--label", "y").check()
     assert re.search(r"\(intercept\) +-?\d", ran.out) and re.search(r"f3 +\d", ran.out)
@@ -422,7 +421,7 @@ def test_bad_tables_are_refused(tmp_path):
     gone = refused(FAILED, "logistic-regression", tmp_path / "none.csv", "--label", "y")
     assert "none.csv" in gone and "check the path" in gone
     csv = tmp_path / "b.csv"
-    for text, said in [
+    for text, expected in [
         ("y,x\n1,1\nNaN,2\n0,3\n", r"b\.csv, row 2: column y is NaN"),
         ("y,x\n1,1\n0,inf\n", r"b\.csv, row 2: column x is inf"),
         ("y,x\n1,1\n0,two\n", r'b\.csv, line 3, column 2: "two" is not a number'),
@@ -433,7 +432,7 @@ def test_bad_tables_are_refused(tmp_path):
     ]:
         csv.write_text(text)
         message = refused(FAILED, "logistic-regression", csv, "--label", "y")
-        assert re.search(said, message), f"{said!r} is not in: {message}"
+        assert re.search(expected, message), f"{expected!r} is not in: {message}"
     assert not list(tmp_path.glob(".*")), "partial output was left"
 
 
@@ -451,14 +450,14 @@ def test_bad_clusters_are_refused(tmp_path):
     assert "cannot use --seed" in refused(USAGE, "kmeans", data, "--init", init, "--seed", 7)
 
 
-def test_a_worker_is_told_what_it_lacks(tmp_path, monkeypatch):
-    """And a controller, before the trace that is there is replaced."""
+def test_missing_worker_settings_are_named(tmp_path, monkeypatch):
+    """A controller too is checked before it replaces an existing trace."""
     data = write(tmp_path / "a.csv", np.array([[1.0], [2.0]]))
-    kept = tmp_path / "old.trace"
-    kept.write_text("old")
-    listens = ["--processes", 2, "--listen", "127.0.0.1:0", "--trace", kept]
+    trace = tmp_path / "old.trace"
+    trace.write_text("old")
+    listens = ["--processes", 2, "--listen", "127.0.0.1:0", "--trace", trace]
     assert "set PELLUCID_ITERATE_SECRET" in refused(USAGE, "kmeans", data, "--k", 2, *listens)
-    assert kept.read_text() == "old"
+    assert trace.read_text() == "old"
     monkeypatch.setenv("PELLUCID_ITERATE_CONTROLLER", "127.0.0.1:1")
     monkeypatch.setenv("PELLUCID_ITERATE_SECRET", "x")
     assert "PELLUCID_ITERATE_RANK is not set" in refused(USAGE, "kmeans", data, "--k", 2)
@@ -466,13 +465,13 @@ def test_a_worker_is_told_what_it_lacks(tmp_path, monkeypatch):
     assert "RANK=one: a worker's rank is a number" in refused(USAGE, "kmeans", data, "--k", 2)
 
 
-def test_more_threads_than_the_system_gives_are_an_error(tmp_path):
+def test_too_many_threads_are_an_error(tmp_path):
     data = write(tmp_path / "a.csv", np.array([[1.0], [2.0]]))
     words = [str(binary.binary()), "iterate", "kmeans", str(data), "--k", "2", "--workers", "5000"]
-    # What a process may map is what its threads' stacks need.
-    few = lambda: resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))  # noqa: E731
+    # Limits address space, which each thread's stack needs.
+    limit_address_space = lambda: resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))  # noqa: E731
     for more in ((), ("--processes", "1")):
-        ran = subprocess.run([*words, *more], preexec_fn=few, capture_output=True, text=True, timeout=120)
+        ran = subprocess.run([*words, *more], preexec_fn=limit_address_space, capture_output=True, text=True, timeout=120)
         assert ran.returncode == 1 and not binary.PANIC.search(ran.stderr), ran.stderr
         if not more:
             assert "of 5000 threads can be started" in ran.stderr
@@ -480,7 +479,7 @@ def test_more_threads_than_the_system_gives_are_an_error(tmp_path):
 
 def test_bad_graphs_are_refused(tmp_path):
     graph = tmp_path / "a.el"
-    for text, options, said in [
+    for text, options, expected in [
         ("0 1\n1 7\n", ("--vertices", 5), r"a\.el, line 2: vertex 7 is out of range: with --vertices 5 they are 0 to 4"),
         ("0 1\n1 x\n", (), r'line 2: "x" is not a vertex'),
         ("0 1\n1\n", (), r"line 2: .* is not a vertex; a line is two whole numbers"),
@@ -489,7 +488,7 @@ def test_bad_graphs_are_refused(tmp_path):
     ]:
         graph.write_text(text)
         message = refused(FAILED, "pagerank", graph, *options)
-        assert re.search(said, message), f"{said!r} is not in: {message}"
+        assert re.search(expected, message), f"{expected!r} is not in: {message}"
     graph.write_text("0 1\n1 0\n")
     assert "--damping 1" in refused(USAGE, "pagerank", graph, "--damping", 1)
     assert "into 50 partitions; use fewer" in refused(USAGE, "pagerank", graph, "--partitions", 50)

@@ -1,4 +1,4 @@
-"""`pellucid iterate --on spark`: workers in the tasks of a real Spark, with the answers of this machine's threads."""
+"""`pellucid iterate --on spark`: workers in the tasks of a real Spark give the same results as local threads."""
 
 import json
 import os
@@ -16,20 +16,20 @@ import pytest
 from tests import binary, spark
 
 needs_spark = pytest.mark.skipif(spark.missing() is not None, reason=f"no Spark: {spark.missing()}")
-# Two executors of one core each, as on a cluster, but on this machine.
+# Two executors of one core each: a cluster on this machine.
 CLUSTER = "spark=local-cluster[2,1,1024]"
 FEATURES = 5
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Of a user who has PySpark."""
+    """Returns the environment of a user with PySpark."""
     plain = {key: value for key, value in os.environ.items() if key not in ("SPARK_HOME", "SPARK_CONF_DIR")}
     return {**plain, "PYSPARK_PYTHON": str(spark.python()), **more}
 
 
 @pytest.fixture(scope="module")
 def points(tmp_path_factory) -> Path:
-    """Rows for a regression that takes some thousand iterations of gradient descent."""
+    """Rows for a regression that takes thousands of iterations of gradient descent."""
     random = np.random.default_rng(3)
     x = random.normal(size=(20_000, FEATURES))
     y = (x @ np.arange(1.0, FEATURES + 1) + random.logistic(size=len(x)) > 0).astype(np.int64)
@@ -39,36 +39,36 @@ def points(tmp_path_factory) -> Path:
 
 
 def job(points: Path, iterations: int) -> list:
-    """Gradient descent, always of so many iterations."""
+    """Returns the arguments of a gradient descent with a fixed number of iterations."""
     options = ["--label", "y", "--solver", "gd", "--tolerance", 0, "--iterations", iterations, "--partitions", 6]
     return ["iterate", "logistic-regression", points, *options, "--json"]
 
 
-def processes_with(text: str, among: str) -> list[int]:
-    """Processes whose command line has both texts."""
+def processes_with(text: str, other: str) -> list[int]:
+    """Returns the processes whose command line contains both texts."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = path.read_bytes().decode(errors="replace")
         except OSError:
             continue
-        if text in line and among in line and int(path.parent.name) != os.getpid():
+        if text in line and other in line and int(path.parent.name) != os.getpid():
             found.append(int(path.parent.name))
     return found
 
 
 @needs_spark
-def test_a_lost_executor_costs_time_and_nothing_else(points, tmp_path):
-    """An executor is killed once snapshots are there; Spark starts all workers again, and the answer is the same."""
+def test_lost_executor_only_costs_time(points, tmp_path):
+    """Kills an executor after the first snapshots: Spark restarts all workers, and the result is the same."""
     iterations = 20_000
     expected = json.loads(binary.run(*job(points, iterations)).check().out)
-    mark, place = f"-Dpellucid.test={tmp_path.name}-{os.getpid()}", tmp_path / "kept"
+    marker, place = f"-Dpellucid.test={tmp_path.name}-{os.getpid()}", tmp_path / "kept"
     options = ["--on", CLUSTER, "--processes", 2, "--snapshot", place, "--snapshot-every", 500]
-    options += ["--conf", f"spark.executor.extraJavaOptions={mark}", "--conf", "spark.executor.memory=700m"]
+    options += ["--conf", f"spark.executor.extraJavaOptions={marker}", "--conf", "spark.executor.memory=700m"]
     process = binary.start(*job(points, iterations), *options, env=environment())
     try:
         binary.wait_until(lambda: place.exists() and list(place.glob("**/*manifest*")), process, timeout=180)
-        victims = processes_with("CoarseGrainedExecutorBackend", mark)
+        victims = processes_with("CoarseGrainedExecutorBackend", marker)
         assert len(victims) == 2, victims
         os.kill(victims[0], signal.SIGKILL)
         out, err = process.communicate(timeout=240)
@@ -79,15 +79,15 @@ def test_a_lost_executor_costs_time_and_nothing_else(points, tmp_path):
     assert found["recoveries"] > 0, "the executor was killed too late"
     assert found["result"] == expected["result"] and found["iterations"] == iterations
     assert "2 workers in Spark tasks" in err
-    until = time.monotonic() + 60
-    while processes_with("CoarseGrainedExecutorBackend", mark) and time.monotonic() < until:
+    deadline = time.monotonic() + 60
+    while processes_with("CoarseGrainedExecutorBackend", marker) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert processes_with("CoarseGrainedExecutorBackend", mark) == []
+    assert processes_with("CoarseGrainedExecutorBackend", marker) == []
 
 
 @needs_spark
-def test_the_readme_s_examples_run_on_a_cluster(points, tmp_path):
-    """As they stand there, but for the master and the place of snapshots."""
+def test_readme_examples_run_on_a_cluster(points, tmp_path):
+    """Runs them with another master and snapshot folder."""
     shutil.copy(points, tmp_path / "points.parquet")
     found = spark.examples("iterate")
     assert found
@@ -106,9 +106,9 @@ def test_the_readme_s_examples_run_on_a_cluster(points, tmp_path):
 
 
 @needs_spark
-def test_a_local_master_has_a_worker_a_core(points):
+def test_local_master_runs_one_worker_per_core(points):
     expected = json.loads(binary.run(*job(points, 30)).check().out)
-    # What Spark makes of data by itself is no number of workers.
+    # Spark's own default parallelism must not affect the number of workers.
     more = ["--conf", "spark.default.parallelism=7"]
     found = binary.run(*job(points, 30), "--on", "spark=local[2]", *more, env=environment()).check()
     assert json.loads(found.out)["result"] == expected["result"]
@@ -116,8 +116,8 @@ def test_a_local_master_has_a_worker_a_core(points):
 
 
 @needs_spark
-def test_what_no_worker_can_do_is_said_once(points, tmp_path):
-    """Data that are not where the tasks run: here they are gone as soon as the command has read their schema."""
+def test_error_of_all_workers_is_reported_once(points, tmp_path):
+    """Deletes the data as soon as the command has read their schema, so that no task can read them."""
     copy = shutil.copy(points, tmp_path / "gone.parquet")
     process = binary.start(*job(copy, 30), "--on", "spark=local[2]", env=environment(TMPDIR=str(tmp_path)))
     try:
@@ -133,13 +133,13 @@ def test_what_no_worker_can_do_is_said_once(points, tmp_path):
 
 @needs_spark
 @pytest.mark.full
-def test_more_workers_than_slots_is_said(points):
+def test_more_workers_than_slots_is_an_error(points):
     ran = binary.run(*job(points, 30), "--on", "spark=local[2]", "--processes", 3, env=environment())
     assert ran.code == 1 and "slots" in ran.err, ran.err
 
 
 @needs_spark
-def test_ctrl_c_ends_spark_too(points, tmp_path):
+def test_ctrl_c_stops_spark(points, tmp_path):
     process = binary.start(
         *job(points, 100_000_000), "--on", "spark=local[2]", env=environment(TMPDIR=str(tmp_path)), start_new_session=True
     )
@@ -152,13 +152,13 @@ def test_ctrl_c_ends_spark_too(points, tmp_path):
         process.kill()
     assert process.returncode == 130, err
     assert not list(tmp_path.glob("pellucid-spark-*"))
-    until = time.monotonic() + 30
-    while processes_with(worker, str(points)) and time.monotonic() < until:
+    deadline = time.monotonic() + 30
+    while processes_with(worker, str(points)) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert processes_with(worker, str(points)) == []
 
 
-def test_wrong_usage_needs_no_spark(points):
+def test_usage_errors_need_no_spark(points):
     for options, message in [
         (["--on", "flink"], "expected spark or spark=MASTER"),
         (["--on", "spark", "--bandwidth"], "cannot use --bandwidth with --on spark"),
@@ -170,13 +170,13 @@ def test_wrong_usage_needs_no_spark(points):
         assert ran.code == 2 and message in ran.err, ran.err
 
 
-def test_no_pyspark(points, tmp_path):
+def test_missing_pyspark_is_reported(points, tmp_path):
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
     bare.chmod(0o755)
     trace = tmp_path / "job.trace"
-    trace.write_text("of a job before")
+    trace.write_text("of an earlier job")
     lacking = {**os.environ, "PYSPARK_PYTHON": str(bare)}
     ran = binary.run(*job(points, 30), "--on", "spark", "--trace", trace, env=lacking)
     assert ran.code == 1 and "cannot find PySpark" in ran.err, ran.err
-    assert trace.read_text() == "of a job before", "this one did not begin"
+    assert trace.read_text() == "of an earlier job", "a job that cannot start must not replace the trace"

@@ -1,8 +1,8 @@
-"""Whatever ends a query, its output is whole or absent, and its trace can be read.
+"""However a query ends, its output is complete or absent, and its trace can be read.
 
-Ends by kill -9, by Ctrl-C and by a full disk, while reading, computing and writing. Reads
-and writes are paced inside the engine (`--disk-rate`, `--network-rate`) so that the end comes in the middle
-without a sleep; where the machine can, a disk that is really full stands in for one.
+Queries are ended by kill -9, by Ctrl-C and by a full disk, while they read, compute and write. The engine paces reads and
+writes (`--disk-rate`, `--network-rate`), so that the end comes in the middle without a sleep. If the machine allows it, a
+small disk is really filled.
 """
 
 import contextlib
@@ -17,16 +17,16 @@ from lab import disks, kernel
 from tests import binary, oracle, s3, traces
 
 FORMATS = ("parquet", "csv", "json")
-# CLI: an interrupted command ends with this.
+# Exit code of an interrupted command.
 INTERRUPTED = 130
-# The engine's promise is 100 ms; ending a process that holds tables and drawing breath on
-# a loaded machine comes on top. The best of several tries is judged.
+# The engine promises 100 ms; ending a process that holds tables on a loaded machine comes on top. The best of several
+# attempts counts.
 INTERRUPT_S = 0.3
 
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
-    """A table of 2 million rows, about 30 MB, that compresses badly."""
+    """A table of 2 million rows, about 30 MB, that compresses poorly."""
     folder = tmp_path_factory.mktemp("rows")
     path = folder / "rows.parquet"
     oracle.connect().execute(
@@ -37,12 +37,12 @@ def rows(tmp_path_factory):
 
 
 def bytes_in(folder) -> int:
-    """Bytes of all files in a folder, temporary names included."""
+    """Returns the size of all files in a folder, temporary ones included."""
     return sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())
 
 
 def copying(rows, folder, ending, *options):
-    """Starts a COPY TO whose writes are paced to 2 MB/s, and waits until some of it is on disk."""
+    """Starts a COPY TO whose writes are paced to 2 MB/s, and waits until part of it is on disk."""
     target = folder / f"out.{ending}"
     process = binary.start(
         "sql", f"COPY (SELECT * FROM '{rows}') TO '{target}'", "--disk-rate", f"{folder}=2MB/s", *options
@@ -51,8 +51,8 @@ def copying(rows, folder, ending, *options):
     return process
 
 
-def taken_for_whole(folder, ending) -> list[str]:
-    """Files that a reader of the folder, or of `*.ENDING` in it, would pick up."""
+def visible_outputs(folder, ending) -> list[str]:
+    """Returns the files that a reader of the folder, or of `*.ENDING` in it, would use."""
     return [name for name in os.listdir(folder) if name.endswith(f".{ending}")]
 
 
@@ -64,10 +64,10 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("ending", FORMATS)
-def test_kill_9_while_writing_leaves_nothing_that_looks_whole(rows, folder, ending):
+def test_kill_9_while_writing_leaves_no_visible_output(rows, folder, ending):
     code, _, _ = binary.kill(copying(rows, folder, ending))
     assert code == -signal.SIGKILL
-    assert taken_for_whole(folder, ending) == []
+    assert visible_outputs(folder, ending) == []
 
 
 @pytest.mark.parametrize("ending", FORMATS)
@@ -80,16 +80,16 @@ def test_ctrl_c_while_writing_leaves_nothing(rows, folder, ending):
 @pytest.mark.parametrize("ending", FORMATS)
 def test_ctrl_c_while_uploading_leaves_nothing(rows, ending):
     with s3.serving() as (environment, bucket):
-        # A link so slow that the first parts are under way when the signal comes.
+        # The link is slow, so that the first parts are in flight when the signal comes.
         copy = f"COPY (SELECT * FROM '{rows}') TO 's3://bucket/out.{ending}'"
         process = binary.start("sql", copy, "--network-rate", "4MB/s", env=os.environ | environment)
-        binary.wait_until(lambda: any("partNumber" in request for request in bucket.asked), process)
+        binary.wait_until(lambda: any("partNumber" in request for request in bucket.requests), process)
         code, out, err = binary.kill(process, signal.SIGINT)
         assert code == INTERRUPTED and out == "" and not binary.PANIC.search(err), f"exit {code}: {err}"
-        assert bucket.objects == {} and bucket.uploads == {}, bucket.asked
+        assert bucket.objects == {} and bucket.uploads == {}, bucket.requests
 
 
-def test_an_older_output_stays_until_the_new_one_is_whole(rows, folder):
+def test_older_output_stays_until_the_new_one_is_complete(rows, folder):
     (folder / "out.parquet").write_text("the old one")
     code, _, _ = binary.kill(copying(rows, folder, "parquet"), signal.SIGINT)
     assert code == INTERRUPTED
@@ -97,7 +97,7 @@ def test_an_older_output_stays_until_the_new_one_is_whole(rows, folder):
 
 
 @pytest.mark.parametrize("ending", FORMATS)
-def test_output_that_was_let_finish_is_whole(rows, folder, ending):
+def test_finished_output_is_complete(rows, folder, ending):
     target = folder / f"out.{ending}"
     binary.run("sql", f"COPY (SELECT * FROM '{rows}') TO '{target}'").check()
     assert os.listdir(folder) == [target.name]
@@ -107,7 +107,7 @@ def test_output_that_was_let_finish_is_whole(rows, folder, ending):
 
 
 @pytest.mark.parametrize("ending", FORMATS)
-def test_full_disk(rows, ending):
+def test_full_disk_is_reported_and_leaves_nothing(rows, ending):
     if kernel.missing():
         pytest.skip(f"no small file system can be made: {kernel.missing()}")
     with disks.throttled("200MB/s", name=f"full-{os.getpid()}", size="16MiB", mode="kernel", calibrated=False) as disk:
@@ -121,7 +121,7 @@ def test_full_disk(rows, ending):
 
 
 def fill(path):
-    """Takes the file system's last block: each is on the disk before the next is asked for."""
+    """Fills the file system to its last block; O_SYNC writes each block before the next is allocated."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_SYNC)
     try:
         for size in (1 << 20, 4096, 512):
@@ -132,14 +132,14 @@ def fill(path):
         os.close(fd)
 
 
-def test_full_disk_under_the_trace_does_not_spoil_the_answer(rows):
+def test_full_trace_disk_does_not_lose_the_answer(rows):
     if kernel.missing():
         pytest.skip(f"no small file system can be made: {kernel.missing()}")
     with disks.throttled("200MB/s", name=f"full-{os.getpid()}", size="16MiB", mode="kernel", calibrated=False) as disk:
         fill(disk.path / "ballast")
         ran = binary.sql(f"SELECT count(*) FROM '{rows}'", None, "--trace", disk.path / "q.trace")
         assert not binary.PANIC.search(ran.err)
-        # The rows are there, and that the trace is not is a failure; a trace that cannot begin keeps the query from it.
+        # The rows are complete and the missing trace is a failure; a trace that cannot even be created prevents the query.
         assert ran.code == 1, ran.err
         if "cannot write" not in ran.err:
             assert binary.result(ran).rows == [[2_000_000]]
@@ -150,31 +150,31 @@ SLOW_READ = ("--io", "direct")
 
 
 def reading(rows, *options):
-    """Starts a query whose reads are paced so that it would take ten seconds."""
+    """Starts a query whose reads are paced so that it takes ten seconds."""
     query = f"SELECT sum(a), sum(b), sum(id) FROM '{rows}'"
     return binary.start("sql", query, *SLOW_READ, "--disk-rate", f"{rows.parent}=3MB/s", *options)
 
 
-def grown(path, least=1):
-    return lambda: path.exists() and path.stat().st_size >= least
+def grown(path, min_bytes=1):
+    return lambda: path.exists() and path.stat().st_size >= min_bytes
 
 
-def test_kill_9_leaves_a_trace_that_analyze_reads(rows, tmp_path):
-    kept = tmp_path / "killed.trace"
-    process = reading(rows, "--trace", kept)
-    # a trace is flushed at least once a second: wait for two blocks, so that the first is whole
-    binary.wait_until(grown(kept), process)
-    first = kept.stat().st_size
-    binary.wait_until(lambda: traces.read(kept).of["monotask"] and kept.stat().st_size > first, process)
+def test_kill_9_leaves_a_readable_trace(rows, tmp_path):
+    trace = tmp_path / "killed.trace"
+    process = reading(rows, "--trace", trace)
+    # A trace is flushed at least once a second: wait for two blocks, so that the first is complete.
+    binary.wait_until(grown(trace), process)
+    first = trace.stat().st_size
+    binary.wait_until(lambda: traces.read(trace).of["monotask"] and trace.stat().st_size > first, process)
     binary.kill(process)
-    ran = binary.run("analyze", "--json", kept).check()
+    ran = binary.run("analyze", "--json", trace).check()
     source = ran.json()["source"]
     assert source["complete"] is False and source["tasks"] >= 1
     assert any(re.search("truncated|cut|killed", warning) for warning in source["warnings"]), source["warnings"]
     assert not binary.PANIC.search(ran.err)
 
 
-def test_a_trace_cut_anywhere_is_read_up_to_there(rows, tmp_path):
+def test_truncated_trace_is_read_up_to_the_cut(rows, tmp_path):
     whole = tmp_path / "whole.trace"
     binary.run("sql", f"SELECT sum(a) FROM '{rows}'", "--trace", whole).check()
     data = whole.read_bytes()
@@ -185,12 +185,12 @@ def test_a_trace_cut_anywhere_is_read_up_to_there(rows, tmp_path):
         assert not binary.PANIC.search(ran.err)
         if ran.code == 0:
             assert ran.json()["source"]["complete"] is False
-        else:  # cut within its first block: nothing can be read, and it says so
+        else:  # truncated within its first block: nothing can be read, which is an error
             assert ran.code == 1 and str(cut) in ran.err and ran.out == "", ran.err
 
 
 def interrupted_after_s(start) -> float:
-    """Seconds from Ctrl-C to the end of a process that `start` gives while it works."""
+    """Returns the seconds from Ctrl-C to the exit of the process that `start` returns once it works."""
     process = start()
     sent = time.monotonic()
     code, out, err = binary.kill(process, signal.SIGINT)
@@ -199,34 +199,34 @@ def interrupted_after_s(start) -> float:
     return took
 
 
-def test_ctrl_c_while_reading_ends_at_once(rows, tmp_path):
+def test_ctrl_c_while_reading_stops_promptly(rows, tmp_path):
     def start():
-        kept = tmp_path / "reading.trace"
-        kept.unlink(missing_ok=True)
-        process = reading(rows, "--trace", kept)
-        binary.wait_until(lambda: kept.exists() and traces.read(kept).of["multitask"], process)
+        trace = tmp_path / "reading.trace"
+        trace.unlink(missing_ok=True)
+        process = reading(rows, "--trace", trace)
+        binary.wait_until(lambda: trace.exists() and traces.read(trace).of["multitask"], process)
         return process
 
     assert min(interrupted_after_s(start) for _ in range(3)) < INTERRUPT_S
 
 
-def test_ctrl_c_leaves_a_trace_with_its_end(rows, tmp_path):
-    kept = tmp_path / "cancelled.trace"
-    process = reading(rows, "--trace", kept)
-    binary.wait_until(lambda: kept.exists() and traces.read(kept).of["multitask"], process)
+def test_ctrl_c_leaves_a_complete_trace(rows, tmp_path):
+    path = tmp_path / "cancelled.trace"
+    process = reading(rows, "--trace", path)
+    binary.wait_until(lambda: path.exists() and traces.read(path).of["multitask"], process)
     assert binary.kill(process, signal.SIGINT)[0] == INTERRUPTED
-    trace = traces.read(kept)
+    trace = traces.read(path)
     assert [end["outcome"] for end in trace.of["job_end"]] == ["cancelled"] and trace.of["end"], dict(trace.of)
-    assert binary.run("analyze", "--json", kept).check().json()["source"]["complete"] is True
+    assert binary.run("analyze", "--json", path).check().json()["source"]["complete"] is True
 
 
-def test_ctrl_c_while_computing_ends_at_once(rows):
-    """A join whose condition no index helps: minutes of pure computing."""
+def test_ctrl_c_while_computing_stops_promptly(rows):
+    """A join whose condition no index supports: minutes of pure computing."""
     query = f"SELECT count(*) FROM '{rows}' x JOIN '{rows}' y ON x.a % 1000 < y.b % 1000 AND x.id < y.id"
 
     def start():
         process = binary.start("sql", query)
-        # core time, not time: until it computes for good
+        # Wait for core time rather than time: until it is really computing.
         binary.wait_until(lambda: core_seconds(process.pid) > 1.0, process)
         return process
 
@@ -234,7 +234,7 @@ def test_ctrl_c_while_computing_ends_at_once(rows):
 
 
 def core_seconds(pid: int) -> float:
-    """Core time that a process has used."""
+    """Returns the core time that a process has used."""
     with open(f"/proc/{pid}/stat") as file:
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,8 +1,8 @@
-"""Event logs that the project made itself, by `lab/spark_logs.py`: they are kept with it, so no test is skipped.
+"""Event logs that `lab/spark_logs.py` made and the repository keeps, so that no test is skipped.
 
-`tests/event_logs` has small ones of two versions of Spark in every compression, with what was counted
-in their text before they were compressed. `bench/results/spark` has those that were made on a quiet
-machine: jobs slow by one known cause, and the same job run two ways.
+`tests/event_logs` has small logs of two versions of Spark in every compression, with event counts taken from their text
+before compression. `bench/results/spark` has logs from a quiet machine: jobs with one known bottleneck, and the same job run
+in two ways.
 """
 
 import csv
@@ -19,14 +19,14 @@ from tests.test_analyze_spark import SCREEN_COLUMNS, SCREEN_LINES, on_screen
 
 SMALL = binary.ROOT / "tests" / "event_logs"
 COUNTED = ("tasks", "stages", "jobs", "sql_executions")
-# Damaged logs that are tried; the seed is the log's name.
+# Number of damaged logs to try; the seed is in the log's name.
 DAMAGED = 200
-# By how much a pair may be off more than when the page was made, as a share.
+# Tolerated growth of a pair's error since the page was made, as a share.
 SLACK = 0.02
 
 
 def small() -> list[dict]:
-    """The small logs: folder, file, cause, and the counts of events."""
+    """Returns the small logs: folder, file, cause, and event counts."""
     columns = ("log", "cause", *COUNTED)
     found = []
     for made in sorted(SMALL.glob("*/made.tsv")):
@@ -36,20 +36,20 @@ def small() -> list[dict]:
 
 
 def analysis(log) -> dict:
-    """The document that `analyze --json` prints for one log."""
+    """Returns the document that `analyze --json` prints for one log."""
     return binary.run("analyze", "--json", log).check().json()
 
 
-def test_both_versions_and_every_compression_are_there():
+def test_kept_logs_cover_both_versions_and_every_compression():
     rows = small()
     assert {row["path"].parent.name[:9] for row in rows} == {"spark-3.5", "spark-4.3"}
     files = [part.name for row in rows for part in ([row["path"]] if row["path"].is_file() else row["path"].iterdir())]
     assert {name.rpartition(".")[2] for name in files} >= {"zstd", "lz4", "lzf", "snappy"}
-    assert any(row["path"].is_dir() for row in rows), "none is rolling"
+    assert any(row["path"].is_dir() for row in rows), "no log is rolling"
 
 
 @pytest.mark.parametrize("row", small(), ids=lambda row: f"{row['path'].parent.name}/{row['log']}")
-def test_what_ended_is_what_stands_in_the_text(row):
+def test_counts_match_the_text_of_the_log(row):
     source = analysis(row["path"])["source"]
     assert [source[key] for key in COUNTED] == [int(row[key]) for key in COUNTED]
     assert source["complete"] and source["kind"] == "spark-event-log"
@@ -57,7 +57,7 @@ def test_what_ended_is_what_stands_in_the_text(row):
 
 
 @pytest.mark.parametrize("log", [row["path"] for row in small()] + sorted(table.LOGS.glob("causes-*")), ids=lambda log: log.name)
-def test_heads_are_two_lines_and_advise_what_can_be_done(log, tmp_path):
+def test_headline_is_short_and_advice_is_actionable(log, tmp_path):
     binary.run("report", log, "-o", tmp_path / "page.html").check()
     page = (tmp_path / "page.html").read_text()
     limit, advice = re.search(r"<h1>(.*?)</h1>", page)[1], re.search(r'<p class="help">(.*?)</p>', page)[1]
@@ -78,7 +78,7 @@ def test_heads_are_two_lines_and_advise_what_can_be_done(log, tmp_path):
 
 
 @pytest.mark.parametrize("row", small(), ids=lambda row: f"{row['path'].parent.name}/{row['log']}")
-def test_small_as_it_is_it_has_a_screen(row):
+def test_small_log_fits_the_screen_and_names_its_cause(row):
     out = on_screen("analyze", row["path"])
     lines = out.splitlines()
     assert row["cause"] in lines[0], out
@@ -86,7 +86,7 @@ def test_small_as_it_is_it_has_a_screen(row):
 
 
 def damaged(text: bytes, random: Random) -> bytes:
-    """A log in which some numbers are others, and some lines are gone, twice there, cut, or elsewhere."""
+    """Returns a log with changed numbers, and with lines removed, duplicated, truncated or moved."""
     lines = text.splitlines(keepends=True)
     for _ in range(random.randrange(1, 12)):
         at = random.randrange(len(lines))
@@ -110,8 +110,8 @@ def damaged(text: bytes, random: Random) -> bytes:
     return b"".join(lines)
 
 
-def test_a_damaged_log_is_judged_to_the_end_or_refused(tmp_path):
-    """The reader alone is tried harder (`crates/sparklog/tests/fuzz_logs.rs`); here what it reads is also analysed."""
+def test_damaged_log_is_analyzed_or_refused(tmp_path):
+    """Tests the analysis of damaged logs; `crates/sparklog/tests/fuzz_logs.rs` tests the reader more thoroughly."""
     paths = [row["path"] for row in small()]
     whole = [b"".join(event_logs.lines_of(path)) for path in paths if path.is_file() and path.suffix in ("", ".zstd")]
     assert len(whole) == 3
@@ -129,29 +129,29 @@ def test_a_damaged_log_is_judged_to_the_end_or_refused(tmp_path):
 
 
 def quiet(suite: str) -> list[dict]:
-    """The lines of a suite that count."""
+    """Returns the valid lines of a suite."""
     return [line for (of, *_), line in sorted(table.newest(results.load(table.SUITE)).items()) if of == suite]
 
 
 @pytest.mark.parametrize("line", quiet("causes"), ids=lambda line: line["log"])
-def test_a_job_that_is_slow_by_one_cause_has_that_named_first(line):
+def test_known_cause_of_a_slow_job_is_named_first(line):
     job = next(job for job in cases.CAUSES if cases.cause_of(job).name == line["case"]["way"])
     named, is_right = table.first_cause(analysis(table.LOGS / line["log"]), cases.CAUSES[job])
     assert is_right, f"{cases.CAUSES[job]} is not first in {named}"
 
 
 @pytest.mark.parametrize("line", [line for line in quiet("causes") if line["case"]["way"].startswith("skew")], ids=lambda line: line["log"])
-def test_the_stage_that_makes_the_skewed_key_is_named(line):
+def test_stage_that_makes_the_skewed_key_is_named(line):
     (cause,) = [cause for cause in analysis(table.LOGS / line["log"])["causes"] if cause["cause"] == "skew"]
     assert "by the key of stage" in cause["evidence"], "under adaptive execution another job ran that stage"
 
 
-def test_recorded_pairs_are_predicted_as_well_as_they_were():
+def test_recorded_pairs_are_predicted_as_well_as_before():
     if not table.PREDICTIONS.exists():
         pytest.skip("no recorded pairs: `make bench-spark` on a machine where the lab works")
     document = json.loads(binary.run("backtest", "--json", table.MANIFEST).check().out)
     noted = {case["name"]: case["error"] for case in json.loads(table.PREDICTIONS.read_text())["cases"]}
     found = {case["name"]: case["error"] for case in document["cases"]}
-    assert set(noted) == set(found), "the page is not of these logs: python -m bench.spark.table"
+    assert set(noted) == set(found), "the page describes other logs; run python -m bench.spark.table"
     worse = {name: (noted[name], error) for name, error in found.items() if error > noted[name] + SLACK}
     assert not worse, worse

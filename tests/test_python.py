@@ -1,8 +1,7 @@
-"""The Python package: programs give the right answers, kernels run without Python's lock, arrays are not
-copied, and errors say where.
+"""The Python package: programs give correct results, kernels run without the GIL, arrays are not copied, errors are located.
 
-The extension module is the one of the release build (`make test` builds it with all else); with
-PELLUCID_FULL=1 the wheel is built and installed as people do it.
+Uses the extension module of the release build, which `make test` builds too. With PELLUCID_FULL=1 the wheel is built and
+installed as users do it.
 """
 
 import ctypes
@@ -29,9 +28,9 @@ SEED = 11
 
 @pytest.fixture(scope="session")
 def package(tmp_path_factory):
-    """A folder that holds the package, with the module of the build."""
+    """A folder with the package and the extension module of the build."""
     built = binary.binary().parent / "lib_native.so"
-    assert built.exists(), f"{built} is not there: cargo build --release --workspace --lib"
+    assert built.exists(), f"{built} does not exist; run cargo build --release --workspace --lib"
     folder = tmp_path_factory.mktemp("package")
     shutil.copytree(ROOT / "python" / "pellucid", folder / "pellucid")
     shutil.copy(built, folder / "pellucid" / "_native.abi3.so")
@@ -47,14 +46,14 @@ def pellucid(package):
 
 
 def script(package, text: str, **options) -> subprocess.Popen:
-    """A Python process that runs a text."""
+    """Starts a Python process that runs a script."""
     environment = os.environ | {"PYTHONPATH": str(package), "NUMBA_NUM_THREADS": "1"}
     settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen([sys.executable, "-c", textwrap.dedent(text)], env=environment, **(settings | options))
 
 
 def examples() -> list[tuple[str, str, str]]:
-    """The examples of the pages: page, code, and what the page says that it prints."""
+    """Returns the examples of the pages: page, code, and the output that the page shows."""
     found = []
     for page in (ROOT / "README.md", ROOT / "python" / "README.md"):
         text = page.read_text()
@@ -65,7 +64,7 @@ def examples() -> list[tuple[str, str, str]]:
     return found
 
 
-def test_the_examples_run_as_printed(package):
+def test_examples_print_the_documented_output(package):
     assert examples(), "no page has an example"
     for page, code, printed in examples():
         out, err = script(package, code).communicate(timeout=300)
@@ -74,7 +73,7 @@ def test_the_examples_run_as_printed(package):
 
 
 def least_squares(pellucid, kernel, workers):
-    """Gradient descent on random rows; weights, and how many iterations."""
+    """Fits random rows by gradient descent; returns the result, the weights and the expected weights."""
     random = np.random.default_rng(SEED)
     x = random.normal(size=(5_000, 6))
     y = x @ random.normal(size=6) + 0.1 * random.normal(size=5_000)
@@ -107,7 +106,7 @@ def gradient(x, y, w, g):
 
 
 @pytest.mark.parametrize("kind", ["compiled", "nogil", "plain"])
-def test_a_program_gives_the_right_answer_for_any_number_of_workers(pellucid, kind):
+def test_program_is_correct_for_any_number_of_workers(pellucid, kind):
     import numba
 
     def plain(x, y, w, g):
@@ -121,8 +120,8 @@ def test_a_program_gives_the_right_answer_for_any_number_of_workers(pellucid, ki
         assert (weights == found[0][1]).all(), "not bit-equal"
 
 
-def test_a_compiled_kernel_runs_while_python_holds_its_lock(pellucid):
-    """A count that the kernel leaves in memory goes on within a call of C that does not give up the lock."""
+def test_compiled_kernel_runs_while_the_gil_is_held(pellucid):
+    """A counter that the kernel writes keeps rising during a C call that holds the GIL."""
     board, enough = np.zeros(1, np.int64), threading.Event()
 
     @pellucid.kernel
@@ -151,22 +150,22 @@ def test_a_compiled_kernel_runs_while_python_holds_its_lock(pellucid):
         while board[0] == 0:
             time.sleep(0.001)
         sys.setswitchinterval(1e3)
-        went_on = False
+        advanced = False
         for _ in range(200):
             before = board[0]
             sleep_locked(10_000)
-            went_on |= bool(board[0] > before)
-            if went_on:
+            advanced |= bool(board[0] > before)
+            if advanced:
                 break
     finally:
         sys.setswitchinterval(usual)
         enough.set()
         thread.join(timeout=60)
-    assert went_on and not thread.is_alive()
+    assert advanced and not thread.is_alive()
 
 
-def test_what_no_stage_writes_is_not_copied(pellucid):
-    """Kernels and the caller see the same memory: of numpy's array, and of Arrow's."""
+def test_read_only_arrays_are_not_copied(pellucid):
+    """Kernels and the caller see the same memory, for numpy's and Arrow's arrays."""
     for given in (np.arange(1000.0), pa.array(np.arange(1000.0))):
         array = np.asarray(given)
         program, seen = pellucid.Program("where"), []
@@ -179,7 +178,7 @@ def test_what_no_stage_writes_is_not_copied(pellucid):
         assert (result[rows] == array).all()
 
 
-def test_a_result_is_handed_over_without_a_copy(pellucid):
+def test_results_are_returned_without_a_copy(pellucid):
     program = pellucid.Program("out")
     out = program.zeros("out", 4)
 
@@ -195,7 +194,7 @@ def test_a_result_is_handed_over_without_a_copy(pellucid):
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "?"])
-def test_every_type_is_reduced(pellucid, dtype):
+def test_reduce_supports_every_type(pellucid, dtype):
     random = np.random.default_rng(SEED)
     values = random.integers(0, 2 if dtype == "?" else 4, size=(20, 3)).astype(dtype)
     right = {"sum": values.any(0) if dtype == "?" else values.sum(0).astype(dtype), "min": values.min(0), "max": values.max(0)}
@@ -208,7 +207,7 @@ def test_every_type_is_reduced(pellucid, dtype):
         assert found.dtype == expected.dtype and (found == expected).all(), (operation, found, expected)
 
 
-def test_an_empty_partition_is_no_error(pellucid):
+def test_empty_partitions_are_allowed(pellucid):
     program = pellucid.Program("empty")
     rows = program.arrays("rows", [np.ones((0, 3)), np.ones((2, 3)), np.ones((0, 3))])
     part, total = program.zeros("part", 3, 3), program.zeros("total", 3)
@@ -221,7 +220,7 @@ def test_an_empty_partition_is_no_error(pellucid):
     assert program.run()[total].tolist() == [2, 2, 2]
 
 
-def test_loops_nest_and_branches_choose(pellucid):
+def test_loops_nest_and_branches_select(pellucid):
     program = pellucid.Program("control")
     count, odd, sums = program.zeros("count", 1), program.zeros("odd", 1), program.zeros("sums", 2)
 
@@ -248,12 +247,12 @@ def test_loops_nest_and_branches_choose(pellucid):
     assert result[count].tolist() == [12]
     assert result[sums].tolist() == [2 + 4 + 6 + 8 + 10 + 12, 1 + 3 + 5 + 7 + 9 + 11]
     assert result.iterations == 3 and result.observed == {"count": 12.0}
-    assert program.run()[count].tolist() == [12], "a second run begins anew"
+    assert program.run()[count].tolist() == [12], "a second run must start from the initial values"
 
 
 @pytest.mark.parametrize("routed", [False, True])
-def test_exchanges_between_partitionings(pellucid, routed):
-    """Ranks of a graph whose edges are divided otherwise than its vertices, against numpy; bit-equal for any workers."""
+def test_exchange_connects_different_partitionings(pellucid, routed):
+    """Compares the ranks of a graph whose edges and vertices are partitioned differently with numpy; bit-equal."""
     n, parts, random = 60, 4, np.random.default_rng(SEED)
     edges = random.integers(0, n, size=(500, 2))
     edges = edges[np.argsort(edges[:, 1], kind="stable")]
@@ -303,7 +302,7 @@ def test_exchanges_between_partitionings(pellucid, routed):
     assert (found[0] == found[1]).all() and (found[0] == found[2]).all()
 
 
-def test_exchanges_that_are_wrong_say_so(pellucid):
+def test_invalid_exchanges_are_reported(pellucid):
     program = pellucid.Program("wrong")
     two, three = program.zeros("two", 1, 2), program.zeros("three", 1, 3)
 
@@ -326,7 +325,7 @@ def test_exchanges_that_are_wrong_say_so(pellucid):
     def silent(two, out):
         pass
 
-    for scatter, gather, stage, said in [
+    for scatter, gather, stage, expected in [
         (twice, ignore, "twice: scatter", "cannot send to partition 1 twice"),
         (astray, ignore, "astray: scatter", "partition 7: it is not on the route"),
         (text, ignore, "text: scatter", "cannot be partitions"),
@@ -335,27 +334,27 @@ def test_exchanges_that_are_wrong_say_so(pellucid):
         wrong = pellucid.Program("wrong")
         two, three = wrong.zeros("two", 1, 2), wrong.zeros("three", 1, 3)
         wrong.exchange(scatter, gather, sources=[two], writes=[three])
-        with pytest.raises(pellucid.KernelError, match=said) as raised:
+        with pytest.raises(pellucid.KernelError, match=expected) as raised:
             wrong.run()
         assert raised.value.kernel == stage
-    for said, options in [
+    for expected, options in [
         ("writes no dataset", {"sources": [two], "reads": [three], "writes": []}),
         ("names no dataset", {"sources": [], "writes": [three]}),
         ("of another program", {"sources": [program.zeros("own", 1)], "writes": [three]}),
     ]:
-        with pytest.raises(pellucid.ProgramError, match=said):
+        with pytest.raises(pellucid.ProgramError, match=expected):
             wrong.exchange(silent, ignore, **options)
     with pytest.raises(pellucid.ProgramError, match="is a compiled kernel, which cannot send"):
         wrong.exchange(pellucid.kernel(gradient), ignore, sources=[two], writes=[three])
-    for routes, said in [([[0], [3]], "partition 3 is out of range; there are 3"), ([[0]], "1 routes for 2 partitions")]:
+    for routes, expected in [([[0], [3]], "partition 3 is out of range; there are 3"), ([[0]], "1 routes for 2 partitions")]:
         routed = pellucid.Program("routed")
         two, three = routed.zeros("two", 1, 2), routed.zeros("three", 1, 3)
         routed.exchange(silent, ignore, sources=[two], writes=[three], routes=routes)
-        with pytest.raises(pellucid.ProgramError, match=said):
+        with pytest.raises(pellucid.ProgramError, match=expected):
             routed.run()
 
 
-def test_a_kernel_that_raises_is_named_with_its_partition(pellucid):
+def test_kernel_error_names_kernel_and_partition(pellucid):
     def plain(rows, out):
         if rows[0] == 6:
             raise ValueError("six is too much")
@@ -376,7 +375,7 @@ def test_a_kernel_that_raises_is_named_with_its_partition(pellucid):
         assert "test_python.py, line" in str(raised.value)
 
 
-def test_programs_that_cannot_run_are_refused(pellucid):
+def test_invalid_programs_are_refused(pellucid):
     program, other = pellucid.Program("a"), pellucid.Program("b")
     one, four = program.zeros("one", 2), program.zeros("four", 2, 4)
     foreign = other.zeros("foreign", 2)
@@ -413,8 +412,8 @@ def test_programs_that_cannot_run_are_refused(pellucid):
         twice.run()
 
 
-def test_a_result_is_of_its_run(pellucid):
-    """What later stages write is not in it."""
+def test_result_does_not_change_with_later_stages(pellucid):
+    """The result does not contain the output of stages added later."""
     program = pellucid.Program("grows")
     first, second = program.zeros("first", 1), program.zeros("second", 1)
 
@@ -434,8 +433,8 @@ def test_a_result_is_of_its_run(pellucid):
         program.run(trace="/nowhere/t")
 
 
-def test_a_job_that_stands_still_ends(package):
-    """Ctrl-C ends a job in the middle of an endless loop of Python's kernels."""
+def test_ctrl_c_ends_an_endless_job(package):
+    """Ctrl-C ends a job in an endless loop of Python kernels."""
     process = script(
         package,
         """
@@ -455,7 +454,7 @@ def test_a_job_that_stands_still_ends(package):
     assert code in (1, -signal.SIGINT, 130) and "KeyboardInterrupt" in err
 
 
-def test_what_progress_raises_ends_the_job(pellucid):
+def test_exception_in_progress_ends_the_job(pellucid):
     program = pellucid.Program("progress")
     one = program.zeros("one", 1)
 
@@ -473,8 +472,8 @@ def test_what_progress_raises_ends_the_job(pellucid):
         program.run(progress=refuse)
 
 
-def test_snapshots_and_traces(pellucid, tmp_path):
-    """A second run goes on from the first one's snapshot, which the first waits for; the trace names the kernels."""
+def test_run_resumes_from_a_snapshot_and_writes_a_trace(pellucid, tmp_path):
+    """A second run resumes from the snapshot that the first waited for; the trace names the kernels."""
     calls, saved = [], tmp_path / "saved"
 
     def build():
@@ -482,8 +481,8 @@ def test_snapshots_and_traces(pellucid, tmp_path):
         one = program.zeros("one", 1)
 
         def add(one):
-            until = time.monotonic() + 60
-            while one[0] == 20 and not list(saved.glob("*/manifest.json")) and time.monotonic() < until:
+            deadline = time.monotonic() + 60
+            while one[0] == 20 and not list(saved.glob("*/manifest.json")) and time.monotonic() < deadline:
                 time.sleep(0.001)
             calls.append(one[0])
             one += 1
@@ -501,24 +500,24 @@ def test_snapshots_and_traces(pellucid, tmp_path):
     assert "add" in binary.run("analyze", trace).check().out
 
 
-def test_a_snapshot_of_another_program_is_not_gone_on_from(pellucid, tmp_path):
-    """Other numbers at first, another shape or type, another number of iterations: each has a snapshot of its own."""
+def test_snapshot_of_another_program_is_not_used(pellucid, tmp_path):
+    """Programs with other initial values, shape, type or number of iterations have separate snapshots."""
 
-    def run(first, most, kept):
+    def run(first, iterations, snapshots):
         program = pellucid.Program("alike")
         one, times = program.arrays("one", [first]), []
 
         def add(one):
             times.append(1)
-            until = time.monotonic() + 60
-            while len(times) == 15 and len(list(tmp_path.glob("*/manifest.json"))) < kept and time.monotonic() < until:
+            deadline = time.monotonic() + 60
+            while len(times) == 15 and len(list(tmp_path.glob("*/manifest.json"))) < snapshots and time.monotonic() < deadline:
                 time.sleep(0.001)
             one += 1
 
-        with program.loop(most):
+        with program.loop(iterations):
             program.transform(add, writes=[one])
         result = program.run(snapshot=tmp_path, snapshot_every=7)
-        assert len(list(tmp_path.glob("*/manifest.json"))) == kept
+        assert len(list(tmp_path.glob("*/manifest.json"))) == snapshots
         return result[one].tolist(), result.resumed_at
 
     assert run(np.zeros(1), 40, 1) == ([40], None)
@@ -531,8 +530,8 @@ def test_a_snapshot_of_another_program_is_not_gone_on_from(pellucid, tmp_path):
 
 
 @pytest.mark.full
-def test_the_wheel_installs_by_itself(tmp_path):
-    """`pip install ./python` in a fresh environment, then the example."""
+def test_wheel_installs_and_runs_the_examples(tmp_path):
+    """Runs `pip install ./python` in a fresh environment, then the examples."""
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "-q", ROOT / "python", "numba"], check=True, timeout=3600)

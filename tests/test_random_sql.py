@@ -1,6 +1,6 @@
-"""Random SELECTs against DuckDB: seeded, a few hundred in CI, thousands with PELLUCID_FULL=1.
+"""Random SELECTs against DuckDB: seeded, a few hundred by default, thousands with PELLUCID_FULL=1.
 
-A failure prints the query and its seed; `PELLUCID_SEED=SEED` runs the round again.
+A failure prints the query and its seed; `PELLUCID_SEED=SEED` repeats the run.
 """
 
 import os
@@ -12,8 +12,8 @@ from tests import binary, breadth, compare, oracle, random_sql
 SEED = os.environ.get("PELLUCID_SEED", "1")
 ROUNDS = 80 if os.environ.get("PELLUCID_FULL") == "1" else 8
 QUERIES = 50
-# DataFusion refuses these itself, though DuckDB takes them: its optimizer drops the aliases of
-# expressions that it makes equal, or finds a union that it sorted not sorted enough.
+# Errors of DataFusion on valid queries: its optimizer drops the aliases of expressions that it makes equal, or does not
+# recognise the order of a union that it sorted.
 REFUSED = ("Projections require unique expression names", "SanityCheckPlan")
 
 
@@ -33,9 +33,9 @@ def tables(tmp_path_factory):
 
 
 @pytest.mark.parametrize("number", range(ROUNDS))
-def test_random_queries(tables, number):
+def test_random_queries_match_duckdb(tables, number):
     duck, options = tables
-    way = list(breadth.WAYS.values())[number % len(breadth.WAYS)]
+    variant_options = list(breadth.VARIANTS.values())[number % len(breadth.VARIANTS)]
     made = [random_sql.Maker(f"{SEED}-{number}-{i}").query() for i in range(QUERIES)]
     expected, queries = [], []
     for query in made:
@@ -43,14 +43,14 @@ def test_random_queries(tables, number):
             expected.append(breadth.expected(duck, query, breadth.is_ordered(query)))
             queries.append(query)
         except oracle.duckdb.Error as error:
-            # an overflow, say; that there are few is asserted below
+            # For example an overflow; the assertion below limits their number.
             print(f"DuckDB refuses {query}: {error}")
-    assert len(queries) >= QUERIES * 0.9, "the maker makes too much that DuckDB refuses"
+    assert len(queries) >= QUERIES * 0.9, "too many generated queries fail in DuckDB"
     wrong = []
-    for query, answer, got in zip(queries, expected, breadth.answers(queries, [*options, *way]), strict=True):
+    for query, answer, got in zip(queries, expected, breadth.answers(queries, [*options, *variant_options]), strict=True):
         if isinstance(got, binary.Ran) and any(words in got.err for words in REFUSED):
             continue
-        said = got.err if isinstance(got, binary.Ran) else compare.difference(answer, got.columns, got.types, got.rows)
-        if said:
-            wrong.append(f"{query}\n  {said}")
-    assert not wrong, f"PELLUCID_SEED={SEED}, round {number}, options {way}:\n" + "\n".join(wrong)
+        message = got.err if isinstance(got, binary.Ran) else compare.difference(answer, got.columns, got.types, got.rows)
+        if message:
+            wrong.append(f"{query}\n  {message}")
+    assert not wrong, f"PELLUCID_SEED={SEED}, round {number}, options {variant_options}:\n" + "\n".join(wrong)

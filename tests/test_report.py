@@ -1,4 +1,4 @@
-"""The page that `pellucid report` writes, in a real browser; pictures of it are kept in tests/artefacts."""
+"""The page of `pellucid report` in a real browser; screenshots are kept in tests/artefacts."""
 
 import base64
 import gzip
@@ -18,7 +18,7 @@ from tests.test_analyze_spark import applications, real_logs
 from tests.test_own_logs import small
 
 QUERY = "SELECT k % 7 AS bucket, count(*), sum(v) FROM secret_table GROUP BY 1 ORDER BY 1"
-# What the issue asks of a trace of a million monotasks.
+# Limits for the page of a trace with a million monotasks.
 MAX_BYTES, FIRST_PICTURE_MS = 30e6, 3000
 
 
@@ -49,7 +49,7 @@ def report(trace, name: str, *options: str):
 
 
 def unpacked(page) -> str:
-    """Everything in a page: its text, and every chunk decompressed."""
+    """Returns everything in a page: its text, and every chunk decompressed."""
     text = page.read_text()
     chunks = re.findall(r'<script type="text/plain" id="chunk-\d+">([^<]*)</script>', text)
     assert chunks
@@ -57,7 +57,7 @@ def unpacked(page) -> str:
     return re.sub(r'(<script type="text/plain" id="chunk-\d+">)[^<]*', r"\1", text) + "".join(whole)
 
 
-def test_the_page_in_light_dark_and_narrow(recorded, chromium):
+def test_page_renders_in_light_dark_and_narrow(recorded, chromium):
     path = report(recorded, "query.html")
     for name, width, scheme in [("light", 1280, "light"), ("dark", 1280, "dark"), ("narrow", 400, "light")]:
         page = browser.Page(chromium, path, width, scheme)
@@ -66,13 +66,13 @@ def test_the_page_in_light_dark_and_narrow(recorded, chromium):
         assert page.colors("lanes") > 10, "the timeline is empty"
         headline = page.page.inner_text("h1")
         assert "his job" in headline and ("limited by" in headline or "not limited by one resource: " in headline), headline
-        assert "no=" not in page.page.inner_text("p.help"), "a bound is no advice"
+        assert "no=" not in page.page.inner_text("p.help"), "an upper bound must not be advice"
         ground = page.page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (ground == "rgb(17, 20, 24)") == (scheme == "dark"), ground
         page.close()
 
 
-def test_what_the_page_says_is_what_the_analysis_says(recorded, chromium):
+def test_page_matches_the_analysis(recorded, chromium):
     page = browser.Page(chromium, report(recorded, "query.html"))
     analysis = binary.run("analyze", recorded, "--json").check().json()
     assert page.page.inner_text("#job pre") == QUERY
@@ -89,14 +89,14 @@ def test_what_the_page_says_is_what_the_analysis_says(recorded, chromium):
     page.close()
 
 
-def test_keyboard_pointer_and_colours(recorded, chromium):
+def test_page_supports_keyboard_pointer_and_themes(recorded, chromium):
     page = browser.Page(chromium, report(recorded, "query.html"))
     it, view = page.page, lambda: page.page.inner_text("#view")
     whole = view()
     it.focus("#lanes")
     it.keyboard.press("ArrowDown")
     it.keyboard.press("ArrowRight")
-    assert it.inner_text("#spoken"), "the cursor says nothing"
+    assert it.inner_text("#spoken"), "the cursor announces nothing"
     it.keyboard.press("+")
     it.wait_for_function("(before) => document.getElementById('view').textContent !== before", arg=whole)
     it.keyboard.press("0")
@@ -104,7 +104,7 @@ def test_keyboard_pointer_and_colours(recorded, chromium):
     box = it.locator("#lanes").bounding_box()
     it.mouse.move(box["x"] + box["width"] / 3, box["y"] + 60)
     it.wait_for_selector("#tip:not([hidden])")
-    # The second: the first stage may be as long as the job.
+    # The second stage: the first may be as long as the job.
     it.locator("#stages-body tbody button").nth(1).click()
     it.wait_for_function("(before) => document.getElementById('view').textContent !== before", arg=whole)
     it.locator("#stages-body thead button").first.click()
@@ -116,30 +116,30 @@ def test_keyboard_pointer_and_colours(recorded, chromium):
     page.close()
 
 
-def kept(*patterns: str) -> list[Path]:
-    """Files of the repository."""
+def repository_files(*patterns: str) -> list[Path]:
+    """Returns the repository's files that match the patterns."""
     return [path for pattern in patterns for path in sorted(binary.ROOT.glob(pattern))]
 
 
 def recorded_by_backtests() -> list[Path]:
-    """One trace of each query: the others are of the same on other hardware."""
-    return list({path.name.split("_")[0]: path for path in kept("bench/results/backtest/*.trace")}.values())
+    """Returns one trace of each query: the others are of the same query on other hardware."""
+    return list({path.name.split("_")[0]: path for path in repository_files("bench/results/backtest/*.trace")}.values())
 
 
-# What has a page, by where it is from; real logs may have no job at all, or none that can be read.
+# Inputs by origin. Real logs may have no job, or may be unreadable.
 SOURCES = {
-    "own logs": lambda: [row["path"] for row in small()] + kept("crates/sparklog/tests/fixtures/*"),
-    "logs of benchmarks": lambda: kept("bench/results/*/*.zstd"),
-    "traces of tests": lambda: kept("crates/*/tests/traces/*.trace", "crates/*/tests/fixtures/*.trace"),
-    "traces of benchmarks": lambda: kept("bench/results/storage/*.trace") + recorded_by_backtests(),
+    "own logs": lambda: [row["path"] for row in small()] + repository_files("crates/sparklog/tests/fixtures/*"),
+    "logs of benchmarks": lambda: repository_files("bench/results/*/*.zstd"),
+    "traces of tests": lambda: repository_files("crates/*/tests/traces/*.trace", "crates/*/tests/fixtures/*.trace"),
+    "traces of benchmarks": lambda: repository_files("bench/results/storage/*.trace") + recorded_by_backtests(),
     "real logs": applications,
 }
 
 
 @pytest.mark.parametrize("source", [pytest.param(name, marks=real_logs if name == "real logs" else ()) for name in SOURCES])
-def test_every_log_and_trace_has_a_page_that_draws_to_its_end(source, tmp_path, chromium):
+def test_page_of_every_log_and_trace_renders(source, tmp_path, chromium):
     inputs = SOURCES[source]()
-    assert inputs, "nothing is there"
+    assert inputs, "no inputs found"
 
     def made(number: int) -> Path | None:
         page = tmp_path / f"{number}.html"
@@ -153,12 +153,12 @@ def test_every_log_and_trace_has_a_page_that_draws_to_its_end(source, tmp_path, 
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         pages = {str(path): page for path, page in zip(inputs, pool.map(made, range(len(inputs))), strict=True) if page}
-    assert len(pages) > len(inputs) / 2, "hardly any has a page"
+    assert len(pages) > len(inputs) / 2, "too few inputs have a page"
     draw(chromium, pages)
 
 
-def test_the_page_of_each_kind_of_trace(tmp_path, chromium):
-    """Those that the tests of the crate make by hand."""
+def test_page_of_each_kind_of_trace_renders(tmp_path, chromium):
+    """Renders the pages of the traces that the crate's tests build."""
     maker = binary.binary().parent / "examples" / "page"
     if not maker.exists():
         pytest.skip(f"{maker} is not built (cargo build --release --workspace --examples)")
@@ -168,7 +168,7 @@ def test_the_page_of_each_kind_of_trace(tmp_path, chromium):
     draw(chromium, pages)
 
 
-def test_a_log_of_several_jobs_has_their_table_and_names_its_units(tmp_path, chromium):
+def test_page_of_several_jobs_lists_them_with_units(tmp_path, chromium):
     log = next(row["path"] for row in small() if row["cause"] == "failure")
     path = tmp_path / "failure.html"
     binary.run("report", log, "-o", path).check()
@@ -184,7 +184,7 @@ def test_a_log_of_several_jobs_has_their_table_and_names_its_units(tmp_path, chr
     page.close()
 
 
-def test_a_column_that_is_not_there_fails_the_check_and_not_the_page(tmp_path, chromium):
+def test_unknown_sort_column_fails_the_test_but_not_the_page(tmp_path, chromium):
     path = tmp_path / "wrong.html"
     binary.run("report", small()[0]["path"], "-o", path).check()
     path.write_text(path.read_text().replace('rows, "ideal")', 'rows, "no such column")'))
@@ -196,7 +196,7 @@ def test_a_column_that_is_not_there_fails_the_check_and_not_the_page(tmp_path, c
 
 
 def draw(chromium, pages: dict[str, Path]) -> None:
-    """Opens pages, wide and light, then narrow and dark: each draws to its end, and its tables sort."""
+    """Opens pages wide and light, then narrow and dark: each must render completely, and its tables must sort."""
     screens = [browser.Page(chromium), browser.Page(chromium, width=400, scheme="dark")]
     wrong = {}
     for name, path in pages.items():
@@ -212,7 +212,7 @@ def draw(chromium, pages: dict[str, Path]) -> None:
     assert not wrong, "\n".join(f"{name} at {width} pixels: {why}" for (name, width), why in wrong.items())
 
 
-def test_a_million_monotasks(tmp_path, chromium):
+def test_page_of_a_million_monotasks_is_small_and_fast(tmp_path, chromium):
     maker = binary.binary().parent / "examples" / "million"
     if not maker.exists():
         pytest.skip(f"{maker} is not built (cargo build --release --workspace --examples)")
@@ -224,7 +224,7 @@ def test_a_million_monotasks(tmp_path, chromium):
     page.check()
     first_ms = page.first_picture_ms()
     page.picture("report-million")
-    # As deep as single monotasks.
+    # Zooms in until single monotasks show.
     view = page.page.inner_text("#view")
     page.page.focus("#lanes")
     for _ in range(11):
@@ -245,24 +245,24 @@ def test_a_million_monotasks(tmp_path, chromium):
     print(json.dumps(measured))
     (browser.ARTEFACTS / "report-million.json").write_text(json.dumps(measured) + "\n")
     if first_ms > FIRST_PICTURE_MS:
-        # Not a failure: it may be the machine's other work.
+        # Not a failure: the machine may be busy.
         warnings.warn(f"the first picture took {first_ms:.0f} ms", stacklevel=1)
 
 
-def test_a_redacted_page_holds_nothing_of_the_original(recorded, chromium):
+def test_redacted_page_contains_no_original_names(recorded, chromium):
     path = report(recorded, "redacted.html", "--redact")
     draw(chromium, {"redacted": path})
     plain, redacted = unpacked(report(recorded, "plain.html")), unpacked(path)
     host = next(line for line in __import__("tests.traces").traces.lines(recorded) if line["t"] == "machine")["name"]
     for secret in ["secret_table", "part-0.parquet", "confidential", str(recorded.parent), host]:
-        assert secret in plain or secret in ["confidential"], f"{secret} is not even in the plain page"
+        assert secret in plain or secret in ["confidential"], f"{secret} is missing from the plain page"
         assert secret not in redacted, secret
     assert re.search(r"sql-[0-9a-f]{8}", redacted)
     again = unpacked(report(recorded, "again.html", "--redact"))
     assert again == redacted
 
 
-def test_what_a_trace_lacks_has_an_empty_state(tmp_path, chromium):
+def test_missing_data_has_an_empty_state(tmp_path, chromium):
     trace = tmp_path / "one.trace"
     binary.run("sql", "SELECT 1", "--trace", trace).check()
     page = browser.Page(chromium, report(trace, "one.html"))
@@ -273,7 +273,7 @@ def test_what_a_trace_lacks_has_an_empty_state(tmp_path, chromium):
     page.close()
 
 
-def test_a_cut_trace_has_a_page_that_says_so(recorded, tmp_path, chromium):
+def test_page_of_a_truncated_trace_says_so(recorded, tmp_path, chromium):
     cut = tmp_path / "cut.trace"
     cut.write_bytes(recorded.read_bytes()[: recorded.stat().st_size // 2])
     page = browser.Page(chromium, report(cut, "cut.html"))
@@ -283,7 +283,7 @@ def test_a_cut_trace_has_a_page_that_says_so(recorded, tmp_path, chromium):
     page.close()
 
 
-def test_what_cannot_be_written_leaves_nothing(recorded, tmp_path):
+def test_failed_report_leaves_no_files(recorded, tmp_path):
     ran = binary.run("report", recorded, "-o", tmp_path / "no" / "such" / "page.html")
     assert ran.code == 1 and "page.html" in ran.err and not binary.PANIC.search(ran.err)
     ran = binary.run("report", tmp_path / "none.trace", "-o", tmp_path / "page.html")

@@ -1,4 +1,4 @@
-"""A rewrite changes how a query is worded, never what it asks: DuckDB gives both the same answer."""
+"""Rewritten queries give the same answer as the originals in DuckDB."""
 
 import re
 
@@ -9,15 +9,15 @@ from tests import compare, oracle
 FILES = sorted(oracle.REWRITES.glob("*/*.sql"))
 
 
-def of(path):
+def query_of(path):
     return path.parent.name, int(path.stem)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_rewrite(path, request):
-    benchmark, number = of(path)
+def test_rewrite_gives_the_original_answer(path, request):
+    benchmark, number = query_of(path)
     text = path.read_text()
-    assert re.match(r"-- Reason: \S.{20,}", text), "a rewrite opens with its reason"
+    assert re.match(r"-- Reason: \S.{20,}", text), "a rewrite must start with its reason"
     data = request.getfixturevalue(benchmark)
     original, rewritten = oracle.answer(benchmark, number, data), oracle.answer(benchmark, number, data, text)
     rows = [row[: rewritten.width] for row in rewritten.rows]
@@ -26,8 +26,8 @@ def test_rewrite(path, request):
     assert compare.difference(original, rewritten.columns, types, rows[:limit]) is None
 
 
-def test_every_rewrite_is_of_a_query_and_differs_from_it():
+def test_rewrite_belongs_to_a_query_and_differs_from_it():
     for path in oracle.REWRITES.rglob("*.sql"):
-        benchmark, number = of(path)
+        benchmark, number = query_of(path)
         assert path == oracle.rewrite_path(benchmark, number)
         assert oracle.texts(benchmark)[number].split() != path.read_text().split()

@@ -1,7 +1,7 @@
-"""`pellucid sql --on spark` gives the rows of Pellucid's own engine, or refuses: checks, text files and random SELECTs.
+"""`pellucid sql --on spark` gives the rows of Pellucid's own engine, or refuses: constructs, text files, random SELECTs.
 
-All in one Spark session. Random SELECTs are seeded: sixty in CI, 500 with PELLUCID_FULL=1; a failure prints the
-statement and its seed, and `PELLUCID_SEED=SEED` runs them again.
+All statements run in one Spark session. Random SELECTs are seeded: sixty by default, 500 with PELLUCID_FULL=1. A failure
+prints the statement and its seed, and `PELLUCID_SEED=SEED` repeats the run.
 """
 
 import bz2
@@ -16,9 +16,9 @@ from tests import binary, breadth, compare, oracle, random_functions, spark, spa
 pytestmark = pytest.mark.skipif(spark.missing() is not None, reason=f"no Spark: {spark.missing()}")
 SEED = os.environ.get("PELLUCID_SEED", "1")
 QUERIES = 500 if os.environ.get("PELLUCID_FULL") == "1" else 60
-# More would say that the translation lags behind what people write.
+# A larger share would mean that the translation supports too little of everyday SQL.
 REFUSED_SHARE = 0.2
-# Rows that are read by the rules of the engine, or the file is refused; all of quotes, newlines, backslashes and types.
+# Files that Spark must read by the engine's rules or refuse: quotes, newlines, backslashes and type inference.
 TEXTS = {
     "quotes.csv": 'a,b\n1,"x, ""y""\nz"\n2,"back\\"\n3,"x ""y"" z"\n4,\n5,""\n6, spaced \n',
     "types.csv": "i,f,b,d,t,u,v,w,n\n1,1.5,true,2024-01-07,2024-01-07 10:00:00,1d,007,10:30,\n"
@@ -32,7 +32,7 @@ TEXTS = {
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
-    """The tables of the random SELECTs and of the checks."""
+    """The tables of the random SELECTs and of the constructs."""
     folder = tmp_path_factory.mktemp("tables")
     duck = oracle.connect()
     edges = f"SELECT id::BIGINT AS id, s, p, i::BIGINT AS i, j::INT AS j, f::DOUBLE AS f, m::DECIMAL(9, 2) AS m, d, t::TIMESTAMP AS t, b FROM ({spark_checks.EDGES})"
@@ -43,35 +43,35 @@ def tables(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def session(tables, tmp_path_factory):
-    """A Spark session over them."""
+    """A Spark session over the tables."""
     made = spark.Session(tmp_path_factory.mktemp("spark") / "session", tables)
     yield made
     made.close()
 
 
 def options(tables) -> list[str]:
-    """The same tables for the command."""
+    """Returns the command's options for the same tables."""
     return [part for name, path in tables.items() for part in ("--table", f"{name}={path}")]
 
 
 def wrong(query: str, here, there: dict) -> str | None:
-    """What differs between both answers to a statement, in words; None where nothing does, or Spark refuses."""
+    """Describes the difference between both answers to a statement; None if they match or one side refused."""
     if "rows" not in there or isinstance(here, binary.Ran):
         return None
-    # What is in a list is compared as text.
+    # Lists are compared as text.
     types, of_spark = (["list" if re.match("List|array", name) else name for name in names] for names in (here.types, there["types"]))
     types = ["DOUBLE" if name.startswith("Float") else name for name in types]
     order = re.findall(r"c(\d+) (?:ASC|DESC)", query.rsplit(")", 1)[-1])
     answer = oracle.Answer(here.columns, types, [int(key) for key in order], None, [[shown(value) for value in row] for row in here.rows])
     rows = [[shown(value) for value in row] for row in there["rows"]]
-    # The names of outputs without an alias are each engine's own.
-    if said := compare.difference(answer, here.columns, of_spark, rows):
-        return f"{query}\n  {said}\n  on Spark: {there['translated'] or 'as it is'}"
+    # Outputs without an alias are named differently by the engines.
+    if difference := compare.difference(answer, here.columns, of_spark, rows):
+        return f"{query}\n  {difference}\n  on Spark: {there['translated'] or 'as it is'}"
     return None
 
 
 def shown(value):
-    """Lists as text, and times without the zeros that one engine writes after the second."""
+    """Formats lists as text, and times without the trailing zeros that one engine writes."""
     if isinstance(value, list):
         return str([shown(one) for one in value])
     if isinstance(value, str) and re.match(r"\d{4}-\d\d-\d\dT", value):
@@ -80,31 +80,31 @@ def shown(value):
 
 
 def checks() -> list[str]:
-    """Whole statements."""
+    """Returns the constructs as complete statements."""
     return [f"SELECT {text}" + ("" if re.search(r"\bFROM (edges|\()", text) else " FROM edges") for text in spark_checks.CHECKS]
 
 
-def test_checked_constructs_give_the_same_rows(session, tables):
-    queries, said = checks(), []
+def test_checked_constructs_give_the_same_rows_on_spark(session, tables):
+    queries, differences = checks(), []
     for query, here in zip(queries, breadth.answers(queries, options(tables)), strict=True):
-        there = session.ask(query)
+        there = session.run(query)
         if isinstance(here, binary.Ran):
-            said.append(f"{query}\n  here: {here.err}")
+            differences.append(f"{query}\n  here: {here.err}")
         elif "rows" not in there:
-            said.append(f"{query}\n  on Spark: {there}")
+            differences.append(f"{query}\n  on Spark: {there}")
         elif found := wrong(query, here, there):
-            said.append(found)
-    assert not said, "\n".join(said)
+            differences.append(found)
+    assert not differences, "\n".join(differences)
 
 
-def test_what_differs_is_refused_by_name(session):
+def test_constructs_that_differ_are_refused_by_name(session):
     for text, words in spark_checks.REFUSED.items():
-        there = session.ask(f"SELECT {text} FROM edges")
+        there = session.run(f"SELECT {text} FROM edges")
         assert "rows" not in there, f"{text}: {there}"
         assert words in there.get("refused", there.get("failed")), f"{text}: {there}"
 
 
-def test_text_files_have_the_same_rows(session, tmp_path):
+def test_text_files_give_the_same_rows_on_spark(session, tmp_path):
     files = {}
     for name, text in TEXTS.items():
         files[name] = tmp_path / name
@@ -118,47 +118,47 @@ def test_text_files_have_the_same_rows(session, tmp_path):
     for name in ("nested/a.csv", "nested/below/b.csv", "nested/_hidden.csv"):
         (tmp_path / name).write_text(f"v\n{len(name)}\n")
     files |= {name: f"{tmp_path}/{name}" for name in ("parts/", "nested/", "parts/*/*/*.csv", "nested/*.csv")}
-    said = []
+    differences = []
     for name, path in files.items():
         query = f"SELECT * FROM '{path}'"
-        here, there = breadth.answers([query], [])[0], session.ask(query)
+        here, there = breadth.answers([query], [])[0], session.run(query)
         assert not isinstance(here, binary.Ran), here.err
         if "rows" not in there or [one.lower() for one in here.columns] != there["columns"] or (found := wrong(query, here, there)):
-            said.append(f"{name}: {here.columns} {here.types} {here.rows}\n  on Spark: {there}")
-    assert not said, "\n".join(said)
-    (found,) = session.ask(f"SELECT a FROM '{files['quotes.csv']}' WHERE b = 'x \"y\" z'")["rows"]
+            differences.append(f"{name}: {here.columns} {here.types} {here.rows}\n  on Spark: {there}")
+    assert not differences, "\n".join(differences)
+    (found,) = session.run(f"SELECT a FROM '{files['quotes.csv']}' WHERE b = 'x \"y\" z'")["rows"]
     assert found == [3]
     for name, words in (("x.arrow", "cannot read"), ("x.csv.zst", "cannot read")):
         (tmp_path / name).write_bytes(b"x")
-        assert words in session.ask(f"SELECT * FROM '{tmp_path / name}'")["refused"]
+        assert words in session.run(f"SELECT * FROM '{tmp_path / name}'")["refused"]
     (tmp_path / "ragged.csv").write_text("a,b\n1,2\n3\n4,5\n")
-    assert "failed" in session.ask(f"SELECT count(*) FROM '{tmp_path}/ragged.csv'")
-    assert "no such file or directory" in session.ask(f"SELECT * FROM '{tmp_path}/none.csv'")["failed"]
+    assert "failed" in session.run(f"SELECT count(*) FROM '{tmp_path}/ragged.csv'")
+    assert "no such file or directory" in session.run(f"SELECT * FROM '{tmp_path}/none.csv'")["failed"]
 
 
-def test_random_statements_give_the_same_rows_or_are_refused(session, tables):
+def test_random_statements_give_the_same_rows_or_are_refused_on_spark(session, tables):
     queries = []
     for number in range(QUERIES):
         maker = random_functions.Maker(f"{SEED}-{number}")
         queries.append(random_functions.array(maker) if number % 25 == 7 else maker.query())
-    said, refused, failed, nothing = [], [], [], 0
+    differences, refused, failed, engine_errors = [], [], [], 0
     for query, here in zip(queries, breadth.answers(queries, options(tables)), strict=True):
-        there = session.ask(query)
+        there = session.run(query)
         if isinstance(here, binary.Ran):
-            nothing += 1  # the engine itself refuses it, or fails
+            engine_errors += 1  # the engine itself refuses or fails
         elif "refused" in there:
             refused.append(f"{query}\n  {there['refused']}")
         elif "failed" in there:
             failed.append(f"{query}\n  {there['failed']}")
         elif found := wrong(query, here, there):
-            said.append(found)
-    print(f"seed {SEED}: {QUERIES} statements, {len(refused)} refused, {len(failed)} failed on Spark, {nothing} in the engine")
+            differences.append(found)
+    print(f"seed {SEED}: {QUERIES} statements, {len(refused)} refused, {len(failed)} failed on Spark, {engine_errors} in the engine")
     print("\n".join(refused + failed))
-    assert not said, f"PELLUCID_SEED={SEED}:\n" + "\n".join(said)
-    assert len(refused) + len(failed) <= QUERIES * REFUSED_SHARE and nothing <= QUERIES * 0.1
+    assert not differences, f"PELLUCID_SEED={SEED}:\n" + "\n".join(differences)
+    assert len(refused) + len(failed) <= QUERIES * REFUSED_SHARE and engine_errors <= QUERIES * 0.1
 
 
-def test_every_function_of_the_list_is_checked_and_documented():
+def test_listed_functions_are_checked_and_documented():
     names = spark.functions()
     assert len(names) > 100
     calls = " ".join(spark_checks.CHECKS).lower()

@@ -1,4 +1,4 @@
-"""What becomes of a statement on its way to Spark: the program that `pellucid sql --on spark` runs, without a Spark."""
+"""Translation of statements to Spark's SQL by the program that `pellucid sql --on spark` runs; needs no Spark."""
 
 import pytest
 
@@ -14,14 +14,14 @@ SESSION = spark.program("session")
 
 
 class Schema:
-    """Of a table, as PySpark shows one."""
+    """The schema of a table, in PySpark's form."""
 
     def __init__(self, columns: dict[str, str]):
         self.fields = [type("Field", (), {"name": n, "dataType": type("T", (), {"simpleString": lambda _, k=k: k})()}) for n, k in columns.items()]
 
 
 class Spark:
-    """A session that knows tables, and whose parser takes nothing, or all."""
+    """A session with tables, whose parser accepts nothing or everything."""
 
     def __init__(self, parses: bool):
         self.parses = parses
@@ -42,7 +42,7 @@ class Spark:
 
 
 def statements(parses: bool = False):
-    """Translates; paths are not looked for."""
+    """Returns a translator that does not look for paths."""
     made = SESSION.Statements(Spark(parses))
     made.view_of = lambda path: "path_0" if SESSION.files.is_path(path) else None
     return made
@@ -60,7 +60,7 @@ def statements(parses: bool = False):
         "CREATE OR REPLACE TEMPORARY VIEW v AS SELECT 1 AS a",
     ],
 )
-def test_what_both_say_runs_as_it_is_written(text):
+def test_shared_statements_run_as_written(text):
     assert statements(parses=True).prepared(text) == (text, False)
 
 
@@ -96,7 +96,7 @@ def test_what_both_say_runs_as_it_is_written(text):
         ("CREATE VIEW v AS SELECT 1 AS a", "CREATE TEMPORARY VIEW v"),
     ],
 )
-def test_what_would_mean_something_else_is_translated(text, expected):
+def test_statements_with_another_meaning_are_translated(text, expected):
     translated, changed = statements().prepared(text)
     assert changed and expected in translated, translated
 
@@ -116,47 +116,47 @@ def test_what_would_mean_something_else_is_translated(text, expected):
         ("COPY t TO 'x.parquet'", "use -o FILE for the rows"),
     ],
 )
-def test_what_neither_can_do_is_refused(text, message):
+def test_unsupported_statements_are_refused(text, message):
     with pytest.raises(SESSION.Refused, match=message):
         statements().prepared(text)
 
 
-def test_what_only_spark_understands_is_sparks():
+def test_spark_only_statements_run_as_written():
     text = "SELECT TRANSFORM (id) USING 'cat' AS (x) FROM t"
     assert statements(parses=True).prepared(text)[0] == text
 
 
-def test_without_sqlglot(monkeypatch, capsys):
-    said = []
+def test_missing_sqlglot_warns_once_and_refuses_translation(monkeypatch, capsys):
+    messages = []
     monkeypatch.setattr(SESSION, "dialect", lambda: None)
-    monkeypatch.setattr(SESSION, "say", lambda **what: said.append(what))
+    monkeypatch.setattr(SESSION, "say", lambda **message: messages.append(message))
     taken = statements(parses=True)
     assert taken.prepared("SELECT 1") == ("SELECT 1", False) == taken.prepared("SELECT 1")
-    assert len(said) == 1 and "NULLs sort first" in said[0]["warning"], "once a session"
+    assert len(messages) == 1 and "NULLs sort first" in messages[0]["warning"], "must be printed once per session"
     with pytest.raises(SESSION.Refused, match="pip install sqlglot"):
         statements(parses=False).prepared("SELECT 1")
 
 
-def test_what_the_engine_reads_and_sqlglot_does_not_is_refused():
-    """Spark may read it, and as something else."""
+def test_statements_unknown_to_sqlglot_are_refused():
+    """Spark may read the statement, but with another meaning."""
     made = statements(parses=True)
     made.ours = True
     with pytest.raises(SESSION.Refused, match="sqlglot, which translates it, cannot parse it"):
         made.prepared("SELECT TRANSFORM (id) USING 'cat' AS (x) FROM t")
 
 
-def test_types_of_text_columns_are_the_engine_s():
-    """Those that arrow-csv gives the same values."""
-    of = spark.program("files").csv_type
+def test_csv_column_types_match_the_engine():
+    """CSV types must be those for which arrow-csv gives the same values."""
+    csv_type = spark.program("files").csv_type
     for texts, kind in [
         (["1", "-2", None], "BIGINT"), (["1", "2.5", "1e3"], "DOUBLE"), (["nan", "1"], "DOUBLE"), (["true", "FALSE"], "BOOLEAN"),
         (["2024-01-07"], "DATE"), (["2024-01-07", "2024-01-07 10:00:00"], "TIMESTAMP_NTZ"), (["1d"], "STRING"), (["10:30"], "STRING"),
         (["99999999999999999999"], "STRING"), (["true", "1"], "STRING"), (["2024-01"], "STRING"), ([None], "STRING"), (["+1"], "STRING"),
     ]:  # fmt: skip
-        assert of(texts) == kind, texts
+        assert csv_type(texts) == kind, texts
 
 
-def test_values_as_json():
+def test_rows_are_converted_to_json():
     import datetime
     import decimal
 
@@ -164,7 +164,7 @@ def test_values_as_json():
     assert SESSION.plain(row) == [1, "é", "-10.50", "nan", "00ff", "2026-11-21", [None, True], {"7": [0.5]}]
 
 
-def test_settings_are_merged_with_the_users(tmp_path, monkeypatch):
+def test_settings_are_merged_with_spark_defaults(tmp_path, monkeypatch):
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     (tmp_path / "spark-defaults.conf").write_text(
         "# ours\nspark.plugins  com.nvidia.spark.SQLPlugin\nspark.jars=/a.jar, /b.jar\nspark.master local[3]\n\n"
@@ -181,7 +181,7 @@ def test_settings_are_merged_with_the_users(tmp_path, monkeypatch):
     assert "spark.driver.host" not in cluster and "spark.plugins" not in cluster
 
 
-def test_another_pyspark_is_named():
+def test_untested_pyspark_version_is_named():
     for version in ("3.5.0", "3.5.9", "4.0.1", "4.3.0.dev1"):
         assert SESSION.untested(version) is None
     for version in ("2.4.8", "3.3.2", "3.50.0", "4.1.0", "5.0.0"):

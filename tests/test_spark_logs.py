@@ -1,7 +1,7 @@
-"""Reading Spark's event logs by the command: every way in which a log may lie somewhere.
+"""Reading Spark's event logs from every kind of source: files, folders, patterns, pipes, S3, a History Server.
 
-What the logs say is checked elsewhere (`crates/sparklog`, `test_analyze_spark.py`); these are
-small ones, written here.
+Other tests check the content of logs (`crates/sparklog`, `test_analyze_spark.py`); the logs here are small and written by
+the tests.
 """
 
 import http.server
@@ -19,7 +19,7 @@ START = 1_700_000_000_000
 
 
 def events(application: str, tasks: int = 4, ended: bool = True) -> list[bytes]:
-    """The lines of a small log of one job."""
+    """Returns the lines of a small log of one job."""
     info = {
         "Stage ID": 0,
         "Stage Attempt ID": 0,
@@ -61,24 +61,24 @@ def events(application: str, tasks: int = 4, ended: bool = True) -> list[bytes]:
 
 
 def zstd(lines: list[bytes]) -> bytes:
-    """As Spark writes it: a frame ends at every flush."""
+    """Compresses lines as Spark does: one frame for each flush."""
     compressor = zstandard.ZstdCompressor()
     return b"".join(compressor.compress(line) for line in lines)
 
 
 def sources(ran: binary.Ran) -> list[dict]:
-    """What the command says that it read, by name."""
+    """Returns the sources that the command read, sorted by path."""
     document = ran.check().json()
     found = [analysis["source"] for analysis in document.get("analyses", [document])]
     return sorted(found, key=lambda source: source["path"])
 
 
 def analyzed(*args: object, **options) -> list[dict]:
-    """As `sources`, of `analyze ARGS`."""
+    """Returns the sources of `analyze ARGS`."""
     return sources(binary.run("analyze", "--json", *args, **options))
 
 
-def test_a_folder_of_logs_a_pattern_and_each_alone(tmp_path):
+def test_logs_are_read_from_folders_patterns_and_files(tmp_path):
     (tmp_path / "app-1").write_bytes(b"".join(events("app-1")))
     (tmp_path / "app-2.misnamed").write_bytes(zstd(events("app-2", 6)))
     rolling = tmp_path / "eventlog_v2_app-3"
@@ -96,7 +96,7 @@ def test_a_folder_of_logs_a_pattern_and_each_alone(tmp_path):
     assert (alone["application"], alone["engine_version"]) == ("a", "3.5.6")
 
 
-def test_a_log_in_progress_is_read_as_far_as_it_goes(tmp_path):
+def test_log_in_progress_is_read_to_its_end(tmp_path):
     log = tmp_path / "app-1.inprogress"
     log.write_bytes(b"".join(events("app-1", ended=False)) + b'{"Event":"SparkListenerTaskE')
     (source,) = analyzed(log)
@@ -104,12 +104,12 @@ def test_a_log_in_progress_is_read_as_far_as_it_goes(tmp_path):
     assert any("cut within line" in warning for warning in source["warnings"])
 
 
-def test_following_ends_when_the_application_does(tmp_path):
+def test_follow_ends_with_the_application(tmp_path):
     log, lines = tmp_path / "app-1.inprogress", events("app-1")
     log.write_bytes(b"".join(lines[:7]))
     process = binary.start("analyze", "--follow", log)
     try:
-        # It has shown what was there once it has printed a line.
+        # The first printed line shows that it has read the existing part.
         process.stdout.readline()
         with open(log, "ab") as file:
             file.writelines(lines[7:])
@@ -121,7 +121,7 @@ def test_following_ends_when_the_application_does(tmp_path):
     assert out.strip()
 
 
-def test_what_is_no_log_is_refused_in_words(tmp_path):
+def test_files_that_are_not_logs_are_refused(tmp_path):
     for name, content, why in [
         ("lines", b"not json\n", "trace"),
         ("json", b'{"a":1}\n', "no events of Spark"),
@@ -136,20 +136,20 @@ def test_what_is_no_log_is_refused_in_words(tmp_path):
     assert ran.code == 1 and "nothing-*" in ran.err
 
 
-def test_one_that_cannot_be_read_does_not_stop_the_others(tmp_path):
+def test_unreadable_log_does_not_stop_the_others(tmp_path):
     (tmp_path / "app-1").write_bytes(b"".join(events("app-1")))
     (tmp_path / "bad").write_bytes(b'{"a":1}\n')
     (good,) = analyzed(tmp_path / "app-1", tmp_path / "bad")
     assert good["tasks"] == 4
 
 
-def test_what_is_cut_or_no_log_among_others_is_said(tmp_path):
+def test_truncated_and_unreadable_logs_among_others_are_reported(tmp_path):
     logs = tmp_path / "logs"
     logs.mkdir()
     (logs / "app-1").write_bytes(b"".join(events("app-1")))
     (logs / "app-2").write_bytes(b"".join(events("app-2", ended=False)) + b'{"Event":"SparkListenerTaskE')
     (logs / "app-3.bz2").write_bytes(b"BZh91AY&SY")
-    # By a short name: long ones are cut in the table.
+    # A short name, because long ones are truncated in the table.
     ran = binary.run("analyze", "logs", cwd=tmp_path).check()
     (whole,) = [line for line in ran.out.splitlines() if "app-1" in line]
     (cut,) = [line for line in ran.out.splitlines() if "app-2" in line]
@@ -165,16 +165,16 @@ def test_what_is_cut_or_no_log_among_others_is_said(tmp_path):
     assert "app-" not in quiet.out + quiet.err and "skipped 1 file" in quiet.err, quiet.err
 
 
-def test_a_label_is_said_once_and_stays_readable_when_redacted(tmp_path):
-    kept = tmp_path / "direct.trace"
-    binary.sql("SELECT 1", None, "--io", "direct", "--trace", kept).check()
+def test_label_is_printed_once_and_survives_redaction(tmp_path):
+    trace = tmp_path / "direct.trace"
+    binary.sql("SELECT 1", None, "--io", "direct", "--trace", trace).check()
     label = "not the bare machine: page cache bypassed (direct I/O)"
     for options in ((), ("--redact",)):
-        ran = binary.run("analyze", kept, *options).check()
+        ran = binary.run("analyze", trace, *options).check()
         assert (ran.out + ran.err).count(label) == 1, ran.out + ran.err
 
 
-def test_a_warning_keeps_its_words_and_loses_the_name_when_redacted(tmp_path):
+def test_redacted_warning_omits_the_file_name(tmp_path):
     log = tmp_path / "acme payroll"
     lines = events("app-1")
     log.write_bytes(b"".join([*lines[:4], b"{broken\n", *lines[4:], b'{"Event":"Spark']))
@@ -183,8 +183,8 @@ def test_a_warning_keeps_its_words_and_loses_the_name_when_redacted(tmp_path):
     assert "acme" not in ran.out + ran.err and "payroll" not in ran.out + ran.err
 
 
-def test_a_log_out_of_a_pipe(tmp_path):
-    """More of it than is looked at to tell what it is."""
+def test_log_is_read_from_a_pipe(tmp_path):
+    """The log is longer than the part that is inspected to detect its format."""
     lines = events("app-1", 1000)
     assert sum(map(len, lines)) > 200_000
     for content in (b"".join(lines), zstd(lines)):
@@ -200,27 +200,27 @@ def test_a_log_out_of_a_pipe(tmp_path):
         pipe.unlink()
 
 
-def test_redacted_traces_have_no_names(tmp_path):
-    kept = []
+def test_redacted_traces_are_numbered(tmp_path):
+    paths = []
     for number in range(2):
-        kept.append(tmp_path / f"secret-{number}.trace")
-        binary.sql("SELECT 1", None, "--trace", kept[-1]).check()
-    text = binary.run("analyze", "--redact", *kept).check()
+        paths.append(tmp_path / f"secret-{number}.trace")
+        binary.sql("SELECT 1", None, "--trace", paths[-1]).check()
+    text = binary.run("analyze", "--redact", *paths).check()
     assert "trace 0:" in text.out and "trace 1:" in text.out
     assert "secret" not in text.out + text.err
-    assert "secret-1.trace:" in binary.run("analyze", *kept).check().out
+    assert "secret-1.trace:" in binary.run("analyze", *paths).check().out
 
 
-def test_a_trace_in_an_object_store(tmp_path):
-    kept = tmp_path / "q.trace"
-    binary.sql("SELECT 1", None, "--trace", kept).check()
+def test_trace_is_read_from_s3(tmp_path):
+    trace = tmp_path / "q.trace"
+    binary.sql("SELECT 1", None, "--trace", trace).check()
     with s3.serving() as (servers, bucket):
-        bucket.objects["kept/q.trace"] = kept.read_bytes()
-        (source,) = analyzed("s3://bucket/kept/q.trace", env=dict(os.environ) | servers)
-    assert (source["kind"], source["path"]) == ("pellucid-trace", "s3://bucket/kept/q.trace")
+        bucket.objects["folder/q.trace"] = trace.read_bytes()
+        (source,) = analyzed("s3://bucket/folder/q.trace", env=dict(os.environ) | servers)
+    assert (source["kind"], source["path"]) == ("pellucid-trace", "s3://bucket/folder/q.trace")
 
 
-def test_logs_in_an_object_store():
+def test_logs_are_read_from_s3():
     with s3.serving() as (servers, bucket):
         bucket.objects["logs/app-1"] = b"".join(events("app-1"))
         bucket.objects["logs/eventlog_v2_app-2/events_1_app-2"] = zstd(events("app-2", 6))
@@ -237,7 +237,7 @@ def test_logs_in_an_object_store():
 
 
 class History(http.server.BaseHTTPRequestHandler):
-    """Answers a download as a History Server does."""
+    """A History Server that answers one download."""
 
     def do_GET(self):
         if self.path != "/api/v1/applications/app-1/2/logs":
@@ -256,7 +256,7 @@ class History(http.server.BaseHTTPRequestHandler):
 
 
 class Unseekable(io.RawIOBase):
-    """Makes lengths follow the entries, as Java's writer does."""
+    """A file that cannot seek, so that lengths follow the entries, as Java's writer puts them."""
 
     def __init__(self, target: io.BytesIO):
         self.target = target
@@ -268,7 +268,7 @@ class Unseekable(io.RawIOBase):
         return self.target.write(data)
 
 
-def test_a_log_that_a_history_server_has():
+def test_log_is_read_from_a_history_server():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), History)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

@@ -1,4 +1,4 @@
-"""Breadth of SQL: every kind of query, against DuckDB's answer or a plain expectation."""
+"""SQL coverage: every kind of query, against DuckDB's answer or an expected value."""
 
 import re
 
@@ -29,7 +29,7 @@ JOINS = [
     "SELECT count(*), sum(id) FROM u WHERE EXISTS (SELECT 1 FROM t WHERE t.k = u.k AND t.m > u.m)",
     "SELECT count(*), sum(id) FROM u WHERE NOT EXISTS (SELECT 1 FROM t WHERE t.k = u.k)",
     "SELECT count(*), sum(id) FROM t WHERE k IN (SELECT k FROM u)",
-    # null-aware: one NULL on the right, and nothing is certain
+    # Null-aware: with a NULL on the right, NOT IN is never true.
     "SELECT count(*) FROM t WHERE k NOT IN (SELECT k FROM u)",
     "SELECT count(*), sum(id) FROM t WHERE k NOT IN (SELECT k FROM v)",
     "SELECT count(*), sum(id) FROM t WHERE k NOT IN (SELECT k FROM e)",
@@ -136,7 +136,7 @@ GROUPS = {"joins": JOINS, "windows": WINDOWS, "aggregates": AGGREGATES, "shapes"
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
-    """The tables as Parquet, as `--table` options, and DuckDB over the same rows."""
+    """The tables as `--table` options over Parquet files, and DuckDB over the same rows."""
     folder = tmp_path_factory.mktemp("tables")
     duck = oracle.connect()
     options = []
@@ -155,15 +155,15 @@ def tables(tmp_path_factory):
     return duck, options
 
 
-@pytest.mark.parametrize("way", breadth.WAYS)
+@pytest.mark.parametrize("variant", breadth.VARIANTS)
 @pytest.mark.parametrize("group", GROUPS)
-def test_against_duckdb(tables, group, way):
+def test_queries_match_duckdb(tables, group, variant):
     duck, options = tables
-    found = breadth.differences(duck, GROUPS[group], *options, *breadth.WAYS[way])
+    found = breadth.differences(duck, GROUPS[group], *options, *breadth.VARIANTS[variant])
     assert not found, "\n".join(found)
 
 
-# What only DataFusion's dialect has, or where the answer is known without an oracle.
+# Constructs that only DataFusion's dialect has, or with an answer that needs no oracle.
 KNOWN = [
     ("SELECT count(*), sum(id) FROM u LEFT SEMI JOIN v ON u.k = v.k", [[160, 23037]]),
     ("SELECT count(*) FROM u LEFT ANTI JOIN v ON u.k = v.k", [[140]]),
@@ -182,7 +182,7 @@ KNOWN = [
     ("SELECT DATE '2024-02-29' + INTERVAL '1 year'", [["2025-02-28"]]),
 ]
 
-# One process each: statements that change what later ones see.
+# One process each: statements that affect later ones.
 SESSIONS = {
     "prepared": ("PREPARE p(INT) AS SELECT $1 + 1; EXECUTE p(3)", [[4]]),
     "set-show": (
@@ -218,22 +218,22 @@ SESSIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("way", ("default", "one-partition"))
-def test_what_only_datafusion_has(tables, way):
+@pytest.mark.parametrize("variant", ("default", "one-partition"))
+def test_datafusion_only_constructs_give_known_answers(tables, variant):
     _, options = tables
-    got = breadth.results([query for query, _ in KNOWN], *options, *breadth.WAYS[way])
+    got = breadth.results([query for query, _ in KNOWN], *options, *breadth.VARIANTS[variant])
     wrong = [(query, r.rows, rows) for (query, rows), r in zip(KNOWN, got) if r.rows != rows]
     assert not wrong, wrong
 
 
 @pytest.mark.parametrize("name", SESSIONS)
-def test_statements_that_change_the_session(tables, name):
+def test_session_statements_affect_later_ones(tables, name):
     _, options = tables
     statements, rows = SESSIONS[name]
     assert breadth.rows(statements, *options) == rows
 
 
-def test_show_tables_lists_them(tables):
+def test_show_tables_lists_registered_tables(tables):
     names = {row[2] for row in breadth.rows("SHOW TABLES", *tables[1])}
     assert {"t", "u", "v", "e"} <= names
 
@@ -247,12 +247,12 @@ def test_explain_shows_stages_and_monotasks(tables):
     assert breadth.rows("EXPLAIN VERBOSE SELECT 1")
 
 
-@pytest.mark.parametrize("way", breadth.WAYS)
-def test_what_needs_all_rows_in_one_partition_has_them(tmp_path, way):
-    """A file of as many rows as a batch is one partition, below a join whose rows are worth spreading."""
+@pytest.mark.parametrize("variant", breadth.VARIANTS)
+def test_operators_that_need_one_partition_get_all_rows(tmp_path, variant):
+    """A file with as many rows as a batch is one partition, below a join whose rows are worth spreading."""
     path = tmp_path / "f.parquet"
     duckdb.sql(f"COPY (SELECT i AS id, i % 10 AS k FROM range(6000) r(i)) TO '{path}' (ROW_GROUP_SIZE 2048)")
-    beside = "(VALUES (1), (2)) b(x) CROSS JOIN"
+    cross_join = "(VALUES (1), (2)) b(x) CROSS JOIN"
     below = {
         f"SELECT row_number() OVER (ORDER BY id) AS n FROM '{path}'": [12_000, 6000],
         f"SELECT row_number() OVER () AS n FROM '{path}'": [12_000, 6000],
@@ -262,14 +262,14 @@ def test_what_needs_all_rows_in_one_partition_has_them(tmp_path, way):
         f"SELECT id AS n FROM '{path}' WHERE id >= 0 LIMIT 5000": [10_000, None],
         f"SELECT sum(id) OVER (PARTITION BY k) AS n FROM '{path}'": [12_000, sum(range(9, 6000, 10))],
     }
-    statements = [f"SELECT count(*), max(a.n) FROM {beside} ({query}) a" for query in below]
-    got = [r.rows[0] for r in breadth.results(statements, *breadth.WAYS[way])]
-    expected = [[count, most if most is not None else found[1]] for (count, most), found in zip(below.values(), got, strict=True)]
+    statements = [f"SELECT count(*), max(a.n) FROM {cross_join} ({query}) a" for query in below]
+    got = [r.rows[0] for r in breadth.results(statements, *breadth.VARIANTS[variant])]
+    expected = [[count, largest if largest is not None else found[1]] for (count, largest), found in zip(below.values(), got, strict=True)]
     assert got == expected
 
 
-def test_explain_analyze_has_each_stage_s_own_numbers(tables):
-    """Also where stages that wait for nothing come after others in the plan."""
+def test_explain_analyze_shows_numbers_of_each_stage(tables):
+    """Includes stages without dependencies that come after others in the plan."""
     query = "SELECT * FROM (SELECT k, count(*) FROM t GROUP BY k) x CROSS JOIN (SELECT s, count(*) FROM t GROUP BY s) y"
     stages: dict[str, str] = {}
     for stage, line in breadth.rows(f"EXPLAIN ANALYZE {query}", *tables[1]):
@@ -279,8 +279,8 @@ def test_explain_analyze_has_each_stage_s_own_numbers(tables):
     assert planned == ran and len(set(planned.values())) > 1, stages
 
 
-def test_one_task_s_rows_are_within_the_memory():
-    """Ten billion rows of one multitask: the budget refuses them, and not the machine."""
+def test_memory_budget_limits_a_single_multitask():
+    """One multitask makes ten billion rows: the memory budget must stop it before the machine runs out."""
     endless = "SELECT a.value FROM range(100000) a CROSS JOIN range(100000) b"
     ran = binary.sql(endless, None, "--memory", "256MiB", timeout=120)
     assert ran.code == 1 and "memory" in ran.err.lower(), ran.err
@@ -290,19 +290,19 @@ def test_statements_without_a_result_print_nothing():
     assert binary.run("sql", "CREATE VIEW w AS SELECT 1", "--format", "csv").check().out == ""
 
 
-def test_a_scalar_subquery_of_several_rows_fails(tables):
+def test_scalar_subquery_with_several_rows_fails(tables):
     ran = binary.sql("SELECT (SELECT k FROM v)", None, *tables[1])
     assert ran.code == 1 and ran.out == "" and re.search("more than one row", ran.err), ran.err
 
 
 @pytest.mark.parametrize("operator", ["EXCEPT", "INTERSECT"])
-def test_set_operations_that_would_be_wrong_are_refused(tables, operator):
-    """DataFusion takes them for joins and miscounts rows that are there several times."""
+def test_set_operations_with_all_are_refused(tables, operator):
+    """DataFusion plans them as joins and miscounts duplicate rows."""
     ran = binary.sql(f"SELECT k FROM t {operator} ALL SELECT k FROM u", None, *tables[1])
     assert ran.code == 2 and ran.out == "" and f"{operator} ALL" in ran.err and "row_number" in ran.err, ran.err
 
 
-def test_a_mistake_late_in_the_text_is_found_before_anything_runs(tmp_path):
+def test_syntax_error_in_a_later_statement_prevents_execution(tmp_path):
     target = tmp_path / "out.csv"
     ran = binary.run("sql", f"COPY (SELECT 1) TO '{target}';\nSELECT 2;\n  SELECT 3 FORM x y")
     assert ran.code == 2 and "line 3, column 17" in ran.err and not target.exists(), ran.err

@@ -1,4 +1,4 @@
-"""`pellucid sql --on spark` and `pellucid spark`: real sessions, against the answers of this machine's engine."""
+"""`pellucid sql --on spark` and `pellucid spark` on real sessions, against the answers of the local engine."""
 
 import json
 import os
@@ -14,14 +14,14 @@ import pytest
 
 from tests import binary, spark
 
-# Executors of its own, as on a cluster, but on this machine.
+# Separate executors, as on a cluster, on this machine.
 CLUSTER = "spark=local-cluster[1,2,1024]"
 SMALL = ("--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.executor.memory=700m")
 needs_spark = pytest.mark.skipif(spark.missing() is not None, reason=f"no Spark: {spark.missing()}")
-# The plugin's jar, where Maven has made it (section `spark` of tests/run).
+# The plugin's jar, if Maven has built it (section `spark` of tests/run).
 JAR = binary.ROOT / "spark-plugin" / "target" / "pellucid-spark.jar"
 
-# What both dialects say alike, what sqlglot has to translate, and what must not silently change its meaning.
+# Statements that both dialects share, that sqlglot must translate, and whose meaning must not change silently.
 STATEMENTS = {
     "as it is": "SELECT k, count(*) AS n, sum(m) AS m, min(d) AS d FROM t GROUP BY k ORDER BY k NULLS FIRST",
     "two jobs": "SELECT t.k, count(*) AS n FROM t JOIN u ON t.k = u.k GROUP BY t.k ORDER BY 1",
@@ -38,14 +38,14 @@ STATEMENTS = {
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Of a user who has PySpark."""
+    """Returns the environment of a user with PySpark."""
     plain = {key: value for key, value in os.environ.items() if key not in ("SPARK_HOME", "SPARK_CONF_DIR")}
     return {**plain, "PYSPARK_PYTHON": str(spark.python()), **more}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A few tables."""
+    """The folder of the tables."""
     folder = tmp_path_factory.mktemp("data")
     connection = duckdb.connect()
     connection.execute(
@@ -59,13 +59,13 @@ def folder(tmp_path_factory) -> Path:
 
 
 def tables(folder: Path) -> list[str]:
-    """`t` and `u`."""
+    """Returns the options for tables `t` and `u`."""
     return ["--table", f"t={folder}/t.parquet", "--table", f"u={folder}/u.parquet"]
 
 
 @pytest.fixture(scope="module")
 def on_spark(folder, tmp_path_factory):
-    """Every statement in one session on executors; its documents, its trace, and what was said."""
+    """All statements in one session on executors: their documents, the trace, and the finished process."""
     trace = tmp_path_factory.mktemp("trace") / "spark.log"
     text = folder / "all.sql"
     text.write_text(";\n".join(statement.format(folder=folder) for statement in STATEMENTS.values()))
@@ -78,14 +78,14 @@ def on_spark(folder, tmp_path_factory):
 
 @needs_spark
 @pytest.mark.parametrize("name", STATEMENTS)
-def test_answers_are_those_of_this_machine(name, folder, on_spark):
+def test_answers_match_the_local_engine(name, folder, on_spark):
     documents, _, _ = on_spark
     here = binary.run("sql", STATEMENTS[name].format(folder=folder), *tables(folder), "--json").check()
     expected = json.loads(here.out)
     got = documents[name]
 
     def plain(rows):
-        """Decimals of another scale are the same number."""
+        """Converts decimals to floats: their scales differ between engines."""
         number = lambda value: float(value) if isinstance(value, (int, float)) or is_number(value) else value  # noqa: E731
         return [[number(value) for value in row] for row in rows]
 
@@ -95,7 +95,7 @@ def test_answers_are_those_of_this_machine(name, folder, on_spark):
 
 
 def is_number(value) -> bool:
-    """Whether a text is a decimal."""
+    """Returns whether a value is a number or a number's text."""
     try:
         float(value)
     except (TypeError, ValueError):
@@ -104,7 +104,7 @@ def is_number(value) -> bool:
 
 
 @needs_spark
-def test_only_what_differs_is_translated(on_spark):
+def test_only_statements_that_differ_are_translated(on_spark):
     _, _, ran = on_spark
     notes = [line for line in ran.err.splitlines() if line.startswith("translated for Spark: ")]
     names = ("two jobs", "nulls sort last", "whole division", "quoted names", "a path", "a text file", "casts and dates", "division as an order", "functions")
@@ -114,7 +114,7 @@ def test_only_what_differs_is_translated(on_spark):
 
 
 @needs_spark
-def test_every_statement_has_its_job(on_spark):
+def test_every_statement_has_its_own_job(on_spark):
     documents, trace, _ = on_spark
     for name, document in documents.items():
         job = document["job"]
@@ -126,7 +126,7 @@ def test_every_statement_has_its_job(on_spark):
 
 
 @needs_spark
-def test_the_trace_is_spark_s_own_event_log(on_spark):
+def test_trace_is_sparks_event_log(on_spark):
     documents, trace, _ = on_spark
     analysis = binary.run("analyze", trace, "--json").check().json()
     assert analysis["source"]["kind"] == "spark-event-log" and analysis["source"]["complete"]
@@ -137,15 +137,15 @@ def test_the_trace_is_spark_s_own_event_log(on_spark):
 
 @needs_spark
 @pytest.mark.skipif(not JAR.exists(), reason=f"the plugin is not built: {JAR} (make spark-plugin/target/pellucid-spark.jar)")
-def test_the_plugin_is_loaded(on_spark):
+def test_plugin_is_loaded(on_spark):
     _, trace, _ = on_spark
     analysis = binary.run("analyze", trace, "--json").check().json()
-    assert analysis["concurrency"], "the executors said how many tasks they let run"
+    assert analysis["concurrency"], "the executors reported no concurrency"
     assert {step["concurrency"] for tuned in analysis["concurrency"] for step in tuned["steps"]} <= {1, 2}
 
 
 @needs_spark
-def test_rows_to_a_file_and_the_line_after_them(folder, tmp_path):
+def test_rows_are_written_to_a_file_with_a_summary(folder, tmp_path):
     target = tmp_path / "out.parquet"
     command = ["sql", "SELECT k, count(*) AS n FROM t GROUP BY k", *tables(folder), "--on", "spark=local[1]", *SMALL]
     here = tmp_path / "here"
@@ -154,11 +154,11 @@ def test_rows_to_a_file_and_the_line_after_them(folder, tmp_path):
     assert duckdb.sql(f"SELECT count(*), sum(n) FROM '{target}'").fetchall() == [(12, 5000)]
     assert "12 rows in " in ran.err and " · tasks mostly " in ran.err and f"written to {target}" in ran.err
     assert ran.out == ""
-    assert not list(here.iterdir()), "Spark's warehouse and metastore are elsewhere"
+    assert not list(here.iterdir()), "Spark must keep its warehouse and metastore elsewhere"
 
 
 @needs_spark
-def test_a_trace_that_cannot_be_kept_costs_no_rows(tmp_path):
+def test_unwritable_trace_does_not_lose_rows(tmp_path):
     command = ["sql", "SELECT 7 AS seven", "--on", "spark=local[1]", "--trace", tmp_path / "none" / "x.log"]
     ran = binary.run(*command, "-o", tmp_path / "out.csv", "--json", env=environment())
     assert ran.code == 1 and f"cannot write {tmp_path}/none/x.log" in ran.err, ran.err
@@ -168,8 +168,8 @@ def test_a_trace_that_cannot_be_kept_costs_no_rows(tmp_path):
 
 
 @needs_spark
-def test_the_readme_s_examples_run_on_a_cluster(folder, tmp_path):
-    """As they stand there, but for the master."""
+def test_readme_examples_run_on_a_cluster(folder, tmp_path):
+    """Runs them with another master."""
     (tmp_path / "data").mkdir()
     for part in range(2):
         (tmp_path / "data" / f"{part}.parquet").symlink_to(folder / "t.parquet")
@@ -195,7 +195,7 @@ def test_the_readme_s_examples_run_on_a_cluster(folder, tmp_path):
         ),
     ],
 )
-def test_a_mistake_is_refused_with_its_place(statement, message, folder):
+def test_syntax_error_is_located(statement, message, folder):
     ran = binary.run("sql", statement, *tables(folder), "--on", "spark=local[1]", env=environment())
     assert ran.code == 2, ran.err
     assert re.search(message, ran.err), ran.err
@@ -204,19 +204,19 @@ def test_a_mistake_is_refused_with_its_place(statement, message, folder):
 
 @needs_spark
 @pytest.mark.full
-def test_without_sqlglot(folder, tmp_path):
-    """What is not installed cannot be imported."""
+def test_missing_sqlglot_warns_and_refuses_translation(folder, tmp_path):
+    """Makes the import of sqlglot fail."""
     (tmp_path / "sqlglot.py").write_text("raise ImportError('not here')")
     lacking = environment(PYTHONPATH=str(tmp_path))
     on = ["--on", "spark=local[1]", *tables(folder)]
     ran = binary.run("sql", "SELECT count(*) AS n FROM t; SELECT id::INT FROM '/x.csv'", *on, env=lacking)
     assert ran.code == 2 and "pip install sqlglot" in ran.err
     assert "warning: sqlglot is not installed" in ran.err
-    assert "5000" in ran.out, "what ran before is printed"
+    assert "5000" in ran.out, "results of earlier statements must be printed"
 
 
 @needs_spark
-def test_a_missing_file_is_the_same_failure_as_here(folder):
+def test_missing_file_fails_as_in_the_local_engine(folder):
     for options in (["SELECT * FROM '/nowhere/x.csv'"], ["SELECT 1", "--table", "t=/nowhere/x.csv"], [f"SELECT * FROM '{folder}/*.tsv'"]):
         here = binary.run("sql", *options)
         there = binary.run("sql", *options, "--on", "spark=local[1]", env=environment())
@@ -224,7 +224,7 @@ def test_a_missing_file_is_the_same_failure_as_here(folder):
         assert there.err.splitlines()[-1] == here.err.splitlines()[-1]
 
 
-def test_wrong_usage_needs_no_spark(folder):
+def test_usage_errors_need_no_spark(folder):
     for options, message in [
         (["--table", "t=a.csv", "--table", "T=b.csv"], "cannot register two tables as T"),
         (["--on", "spark", "--table", "t=a.csv", "--table", "t=b.csv"], "cannot register two tables as t"),
@@ -238,7 +238,7 @@ def test_wrong_usage_needs_no_spark(folder):
         assert ran.code == 2 and message in ran.err, ran.err
 
 
-def test_no_pyspark(tmp_path):
+def test_missing_pyspark_is_reported(tmp_path):
     bare = tmp_path / "python"
     bare.write_text(f"#!/bin/sh\nexec {sys.executable} -S -I \"$@\"\n")
     bare.chmod(0o755)
@@ -249,7 +249,7 @@ def test_no_pyspark(tmp_path):
 
 
 @needs_spark
-def test_no_java(folder, tmp_path):
+def test_missing_java_is_reported(folder, tmp_path):
     for tool in ("sh", "bash", "env", "dirname", "basename", "cat", "uname", "python3", "sed", "grep", "ps"):
         found = subprocess.run(["which", tool], capture_output=True, text=True).stdout.strip()
         if found:
@@ -261,26 +261,26 @@ def test_no_java(folder, tmp_path):
 
 
 @needs_spark
-def test_ctrl_c_ends_spark_too(folder, tmp_path):
+def test_ctrl_c_stops_spark(folder, tmp_path):
     slow = "SELECT count(*) FROM t a, t b, t c WHERE a.id + b.id + c.id < 0"
     process = binary.start(
         "sql", slow, *tables(folder), "--on", "spark=local[1]", env=environment(TMPDIR=str(tmp_path)), start_new_session=True
     )
-    until = time.monotonic() + 120
-    while not list(tmp_path.glob("pellucid-spark-*/log/*")) and time.monotonic() < until:
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("pellucid-spark-*/log/*")) and time.monotonic() < deadline:
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130
     assert not list(tmp_path.glob("pellucid-spark-*"))
     mine = str(tmp_path)
-    while running_with(mine) and time.monotonic() < until:
+    while running_with(mine) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert running_with(mine) == []
 
 
 def running_with(folder: str) -> list[str]:
-    """Processes whose command line names a folder."""
+    """Returns the processes whose command line names a folder."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -291,7 +291,7 @@ def running_with(folder: str) -> list[str]:
     return found
 
 
-def test_spark_conf_and_jar(tmp_path):
+def test_spark_conf_and_jar_print_plugin_settings(tmp_path):
     jar = tmp_path / "plugin.jar"
     jar.touch()
     named = {**os.environ, "PELLUCID_SPARK_JAR": str(jar)}
@@ -312,12 +312,12 @@ def test_spark_conf_and_jar(tmp_path):
     assert "spark.shuffle.sync=true" in gated and "spark.shuffle.sync=true" not in binary.run("spark", "conf", env=named).check().out
     document = binary.run("spark", "conf", "--json", env=named).check().json()
     assert document["format"] == "pellucid.spark/1" and document["jar"] == str(jar)
-    for folder, code, said in (("a b", 0, f"file://{tmp_path}/a%20b/plugin.jar"), ("a,b", 1, "at commas")):
+    for folder, code, expected in (("a b", 0, f"file://{tmp_path}/a%20b/plugin.jar"), ("a,b", 1, "at commas")):
         (tmp_path / folder).mkdir()
         elsewhere = named | {"PELLUCID_SPARK_JAR": str(jar.rename(tmp_path / folder / jar.name))}
         jar.touch()
         assert binary.run("spark", "jar", env=elsewhere).check().out == f"{tmp_path}/{folder}/{jar.name}\n"
         conf = binary.run("spark", "conf", env=elsewhere)
-        assert conf.code == code and said in (conf.err if code else conf.out.split()), conf
+        assert conf.code == code and expected in (conf.err if code else conf.out.split()), conf
     missing = binary.run("spark", "jar", env={**os.environ, "PELLUCID_SPARK_JAR": str(tmp_path / "none.jar")})
     assert missing.code == 1 and "none.jar" in missing.err

@@ -1,4 +1,4 @@
-"""Where data lives: rank, probe and doctor from outside, and every backend as a service that really runs."""
+"""`pellucid storage`: rank, probe and doctor, and every backend as a real service."""
 
 import json
 import os
@@ -16,13 +16,13 @@ import pytest
 from bench.storage import table
 from lab import cache, guard, links
 from tests import binary, ceph, oracle, s3, services
-from tests.credentials import inside, no_secret, told_of
+from tests.credentials import decompressed, no_secret, outputs_of
 
 SCENARIOS = binary.ROOT / "crates" / "storage" / "scenarios"
-# HDFS and MinIO take minutes to build or to run: `make test-storage`.
+# HDFS and MinIO take minutes to build or to start: `make test-storage`.
 SERVICES = ["s3s-fs", "swift", *(pytest.param(name, marks=pytest.mark.full) for name in ("hdfs", "minio"))]
 SCALE = 0.05
-# Of an upload that is not completed: as s3s-fs has it beside the objects, and MinIO among its own.
+# Parts of incomplete uploads: s3s-fs stores them next to the objects, MinIO among its system files.
 PARTS = re.compile(r"\.upload_id-.*part|\.minio\.sys/multipart/.*part\.")
 
 
@@ -40,7 +40,7 @@ def rank(*names: str) -> dict:
     return binary.run("storage", "rank", "--json", *(SCENARIOS / f"{name}.toml" for name in names)).check().json()
 
 
-def test_rank_prints_table_1():
+def test_rank_reproduces_table_1():
     document = rank("gc", "gc-vs", "gc-vb", "nc", "swi")
     assert document["format"] == "pellucid.rank/1"
 
@@ -56,13 +56,13 @@ def test_rank_prints_table_1():
     assert "Spark ──▶ proxy ──▶ Swift 1–3  2" in text
 
 
-def test_rank_of_s3_and_of_an_erasure_code():
+def test_rank_counts_links_of_s3_and_erasure_code():
     document = rank("s3", "erasure")
     for way in ("read", "write"):
         assert {p["composition"]: p["links"] for p in document[way]} == {"S3": 6, "GC-EC": 4}
 
 
-def test_a_bad_composition_is_named_with_line_and_way_out(tmp_path):
+def test_invalid_composition_is_located(tmp_path):
     file = tmp_path / "bad.toml"
     file.write_text((SCENARIOS / "gc.toml").read_text().replace("copies = 3", "copies = 0"))
     ran = binary.run("storage", "rank", file)
@@ -74,15 +74,15 @@ def test_a_bad_composition_is_named_with_line_and_way_out(tmp_path):
     assert twice.code == 2 and "both are named GC" in twice.err, twice.err
 
 
-def test_conforms(service):
-    """The suite of `crates/storage/src/conformance.rs`: plain, wrapped, and with every fault."""
+def test_service_passes_the_conformance_suite(service):
+    """Runs `crates/storage/src/conformance.rs` plain, wrapped, and with every fault."""
     example = binary.binary().parent / "examples" / "conformance"
     if not example.exists():
         pytest.fail(f"{example} does not exist: `cargo build --release --workspace --examples`")
     ran = subprocess.run([example, f"{service.url}/suite"], env=service.env(), capture_output=True, text=True, timeout=600)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     no_secret(ran.stdout, ran.stderr)
-    # HDFS's folders are things of their own, and the suite's stay. Files do nowhere.
+    # HDFS has real folders, and the suite leaves its own. No store may keep files.
     left = {path for path in service.files() if not (service.name == "hdfs" and path.endswith("/"))}
     assert not left, left
 
@@ -92,31 +92,31 @@ def probe(service, *options, **settings) -> binary.Ran:
 
 
 def test_probe_measures_and_leaves_nothing(service, tmp_path):
-    before, kept = service.files(), tmp_path / "probe.json"
-    # So long only where the machine is busy: what there is no time for is null.
-    ran = probe(service, "--seconds", "45", "--bytes", "512MiB", "--json", "-o", kept).check()
+    before, report = service.files(), tmp_path / "probe.json"
+    # Takes this long only on a busy machine; a measurement that does not fit is null.
+    ran = probe(service, "--seconds", "45", "--bytes", "512MiB", "--json", "-o", report).check()
     document = ran.json()
     assert document["format"] == "pellucid.probe/1" and document["url"] in service.url
-    assert json.loads(kept.read_text()) == json.loads(ran.out)
+    assert json.loads(report.read_text()) == json.loads(ran.out)
     assert {r["pattern"] for r in document["read"]} == {"sequential", "random"}
     assert all(r["bytes_per_s"] > 0 and r["first_byte_ms"]["median"] <= r["first_byte_ms"]["p99"] for r in document["read"])
     assert document["write_bytes_per_s"] > 0 and document["small_objects_per_s"] > 0 and document["list_per_s"] > 0
-    # HDFS's name node renames; an object store has no such thing.
+    # HDFS's name node renames; an object store can only copy.
     assert document["rename"]["is_copy"] == (service.name != "hdfs"), document["rename"]
     assert document["commit"]["rename_ms"] > 0 and document["commit"]["multipart_ms"] > 0 and document["commit"]["request_ms"] > 0
     assert document["upload"]["bytes"] >= 10 << 20 and document["upload"]["sent_ms"] > 0, document["upload"]
     assert document["read_from"] == "written" and document["read_after_write"] is True
-    no_secret(ran.out, ran.err, kept.read_text())
+    no_secret(ran.out, ran.err, report.read_text())
     assert service.files() == before
 
 
-def test_probe_reads_what_is_there_and_leaves_it(service):
+def test_probe_reads_existing_objects_and_keeps_them(service):
     lines = f"SELECT repeat('x', 199) AS line FROM range({100_000})"
     binary.sql(f"COPY ({lines}) TO '{service.url}/there/lines.csv' STORED AS CSV", env=service.env()).check()
     before = service.files()
     document = probe(service, "--read", f"{service.url}/there", "--seconds", "10", "--bytes", "256MiB", "--json").check().json()
     assert document["read_from"] == "existing", document
-    # 20 MB are two pieces of 8 MiB, each read once: too few for more than one request at a time.
+    # 20 MB are two pieces of 8 MiB, each read once: too few for more than one concurrent request.
     assert [r["concurrency"] for r in document["read"] if r["pattern"] == "sequential"] == [1], document["read"]
     assert service.files() == before
     nothing = probe(service, "--read", f"{service.url}/none", "--seconds", "10")
@@ -127,15 +127,15 @@ def test_probe_reads_what_is_there_and_leaves_it(service):
     assert service.files() == before
 
 
-def started_probe(service, far=lambda new: len(new) >= 4) -> subprocess.Popen:
-    """A probe that has come so `far` by what is new in the store."""
+def started_probe(service, condition=lambda new: len(new) >= 4) -> subprocess.Popen:
+    """Starts a probe and waits until the new files in the store satisfy `condition`."""
     before = service.files()
     process = binary.start("storage", "probe", f"{service.url}/killed", "--seconds", "60", env=service.env())
-    binary.wait_until(lambda: far(service.files() - before), process)
+    binary.wait_until(lambda: condition(service.files() - before), process)
     return process
 
 
-def test_probe_cleans_up_after_ctrl_c_and_after_a_kill(service):
+def test_probe_cleans_up_after_ctrl_c_and_kill(service):
     before = service.files()
     code, out, err = binary.kill(started_probe(service), signal.SIGINT)
     assert code == 130, err
@@ -147,8 +147,8 @@ def test_probe_cleans_up_after_ctrl_c_and_after_a_kill(service):
     assert service.files() == before
 
 
-def test_a_probe_that_is_ended_during_an_upload_leaves_none(service):
-    """The store has parts of the fifth upload, which is the large one, and no object of its name."""
+def test_probe_stopped_during_an_upload_leaves_no_parts(service):
+    """The store has parts of the fifth upload, the large one, and no object of its name."""
     if "s3" not in service.url:
         pytest.skip("uploads have names in S3 only")
 
@@ -163,7 +163,7 @@ def test_a_probe_that_is_ended_during_an_upload_leaves_none(service):
     assert code == 130, err
     no_secret(out, err)
     assert service.files() == before
-    # An upload that was seen may have ended when the signal comes.
+    # An upload may end before the signal arrives.
     for _ in range(10):
         binary.kill(started_probe(service, uploading), signal.SIGKILL)
         if parts(service.files()):
@@ -174,7 +174,7 @@ def test_a_probe_that_is_ended_during_an_upload_leaves_none(service):
     assert service.files() == before
 
 
-def test_probe_of_a_folder_that_was_killed_at_any_time_leaves_nothing_to_the_next(tmp_path):
+def test_next_probe_removes_leftovers_of_a_killed_one(tmp_path):
     (tmp_path / "theirs").write_text("x")
     for files in (1, 2, 5, 12, 40):
         process = binary.start("storage", "probe", tmp_path, "--seconds", "20", "--bytes", "256MiB")
@@ -185,7 +185,7 @@ def test_probe_of_a_folder_that_was_killed_at_any_time_leaves_nothing_to_the_nex
         assert [path.name for path in tmp_path.rglob("*")] == ["theirs"], files
 
 
-def test_probe_of_a_folder_leaves_it_empty(tmp_path):
+def test_folder_probe_leaves_no_files(tmp_path):
     (tmp_path / "theirs").write_text("x")
     document = binary.run("storage", "probe", tmp_path, "--seconds", "2", "--bytes", "512MiB", "--json").check().json()
     assert document["rename"]["is_copy"] is False and document["url"].startswith("file://")
@@ -198,8 +198,8 @@ def test_probe_of_a_folder_leaves_it_empty(tmp_path):
     assert unknown.code == 2 and "gs://bucket" in unknown.err
 
 
-def test_what_a_probe_measured_is_shown_where_its_file_cannot_be_written(tmp_path):
-    """In a folder whose name has what paths of stores encode."""
+def test_probe_prints_its_report_when_the_file_cannot_be_written(tmp_path):
+    """The folder's name has characters that store paths encode."""
     place = tmp_path / "a~Müller%25"
     place.mkdir()
     ran = binary.run("storage", "probe", place, "--seconds", "1", "--bytes", "64MiB", "--json", "-o", tmp_path / "none" / "p.json")
@@ -210,7 +210,7 @@ def test_what_a_probe_measured_is_shown_where_its_file_cannot_be_written(tmp_pat
 
 @pytest.fixture(scope="module")
 def uploaded(service):
-    """TPC-H in the service, written by `COPY`; the folder of the tables."""
+    """TPC-H in the service, written by `COPY`; the local folder and the tables' URLs."""
     data = binary.ensure_data("tpch", SCALE)
     names = [Path(t).stem for t in binary.tables(data)[1::2]]
     for name in names:
@@ -224,7 +224,7 @@ QUERIES = [n if n in QUICK else pytest.param(n, marks=pytest.mark.full) for n in
 
 
 @pytest.mark.parametrize("number", QUERIES)
-def test_answers_are_those_of_local_files(service, uploaded, number, tmp_path):
+def test_answers_match_local_files(service, uploaded, number, tmp_path):
     data, tables = uploaded
     query, trace = oracle.text_for_pellucid("tpch", number), tmp_path / "query.trace"
     local = binary.result(binary.sql(query, data))
@@ -232,18 +232,18 @@ def test_answers_are_those_of_local_files(service, uploaded, number, tmp_path):
     ran = binary.sql(query, None, *options, "--trace", trace, env=service.env())
     remote = binary.result(ran)
     assert (remote.columns, remote.rows) == (local.columns, local.rows)
-    no_secret(ran.out, ran.err, *told_of(trace))
+    no_secret(ran.out, ran.err, *outputs_of(trace))
 
 
-def test_a_slow_link_is_the_bottleneck(service, uploaded):
+def test_slow_link_is_the_bottleneck(service, uploaded):
     _, tables = uploaded
     query = f"SELECT sum(l_extendedprice * l_discount), count(DISTINCT l_comment) FROM '{tables['lineitem']}'"
     job = binary.result(binary.sql(query, None, "--network-rate", "2MB/s", env=service.env())).job
     assert job["bottleneck"]["kind"] in ("network", "store"), job["bottleneck"]
 
 
-def test_behind_a_shaped_link_the_store_or_its_network_is_the_bottleneck(tmp_path):
-    """Really shaped (`lab.links`), not paced by the engine."""
+def test_shaped_link_makes_store_or_network_the_bottleneck(tmp_path):
+    """The link is shaped by `lab.links`, not paced by the engine."""
     if why := links.missing():
         pytest.skip(why)
     data = binary.ensure_data("tpch", SCALE)
@@ -262,14 +262,14 @@ def test_behind_a_shaped_link_the_store_or_its_network_is_the_bottleneck(tmp_pat
 
 
 def read_bytes(pids: list[int]) -> int:
-    """What processes have had read from devices so far."""
+    """Returns the bytes that the processes have read from devices so condition."""
     fields = (line.split(": ") for pid in pids for line in Path(f"/proc/{pid}/io").read_text().splitlines())
     return sum(int(value) for name, value in fields if name == "read_bytes")
 
 
 @pytest.mark.full
-def test_ceph_volumes_keep_their_copies_and_read_from_the_daemons(tmp_path):
-    """The volumes of `bench/storage`: each byte lies with as many daemons as asked for, and none stays on this side of them."""
+def test_ceph_volumes_store_their_copies_and_read_from_osds(tmp_path):
+    """Each byte is stored by as many OSDs as requested, and nothing is cached on the client's side."""
     lines = "SELECT md5(cast(value AS VARCHAR)) AS line FROM range(1000000)"
     query = "SELECT count(*), count(DISTINCT line), max(line) FROM '{}'"
     here = tmp_path / "lines.csv"
@@ -283,7 +283,7 @@ def test_ceph_volumes_keep_their_copies_and_read_from_the_daemons(tmp_path):
                 binary.sql(f"COPY ({lines}) TO '{there}' STORED AS CSV").check()
                 subprocess.run(["sync", "-f", volume], check=True)
                 stored = (cluster.stored_bytes() - before) / size
-                assert 0.9 * copies < stored < 1.6 * copies, f"{stored} bytes are stored for one"
+                assert 0.9 * copies < stored < 1.6 * copies, f"{stored} bytes stored per byte"
                 for _ in range(2):
                     cache.evict([there])
                     before = read_bytes(cluster.pids)
@@ -294,7 +294,7 @@ def test_ceph_volumes_keep_their_copies_and_read_from_the_daemons(tmp_path):
 
 
 @pytest.mark.full
-def test_hdfs_keeps_a_replica_on_each_of_its_disks(tmp_path):
+def test_hdfs_stores_a_replica_on_each_disk(tmp_path):
     disks = [tmp_path / name for name in ("a", "b")]
     try:
         with services.hdfs(tmp_path, disks=disks) as running:
@@ -305,8 +305,8 @@ def test_hdfs_keeps_a_replica_on_each_of_its_disks(tmp_path):
     assert sizes[0] == sizes[1] >= 10_000_000, sizes
 
 
-def test_output_of_several_parts_is_whole(service, tmp_path):
-    """A file that fits no single part, copied by a job that asks the store for nothing before."""
+def test_multipart_output_is_complete(service, tmp_path):
+    """The file does not fit a single part, and the job makes no request to the store before it copies."""
     here, there = tmp_path / "lines.csv", f"{service.url}/lines.csv"
     here.write_text("line\n" + "".join(f"{number:0199d}\n" for number in range(60_000)))
     binary.sql(f"COPY (SELECT * FROM '{here}') TO '{there}' STORED AS CSV", env=service.env()).check()
@@ -315,26 +315,26 @@ def test_output_of_several_parts_is_whole(service, tmp_path):
     assert rows[0] == rows[1]
 
 
-def test_output_of_a_failed_job_is_not_there(service):
-    before, meanwhile = service.files(), set()
+def test_output_of_a_failed_job_is_removed(service):
+    before, seen_files = service.files(), set()
     rows = "SELECT value AS x, repeat('x', 99) AS y, 1 / (value - 900000) AS z FROM range(1000000)"
     process = binary.start("sql", f"COPY ({rows}) TO '{service.url}/failed.csv'", "--partitions", "1", env=service.env())
     while process.poll() is None:
-        meanwhile |= service.files() - before
+        seen_files |= service.files() - before
         time.sleep(0.01)
     out, err = process.communicate()
     assert process.returncode == 1 and re.search("divide", err, re.IGNORECASE), err
-    assert meanwhile, "nothing had been written yet"
+    assert seen_files, "the job failed before it wrote anything"
     no_secret(out, err)
     seen = binary.sql(f"SELECT count(*) FROM '{service.url}/failed.csv'", env=service.env())
     assert seen.code == 1 and "failed.csv" in seen.err
-    until = time.monotonic() + 20
-    while service.files() != before and time.monotonic() < until:
+    deadline = time.monotonic() + 20
+    while service.files() != before and time.monotonic() < deadline:
         time.sleep(0.1)
     assert service.files() == before, service.files() - before
 
 
-def test_output_of_a_killed_job_is_not_seen(service):
+def test_output_of_a_killed_job_is_not_visible(service):
     before = len(service.files())
     copy = f"COPY (SELECT value AS x, random() AS y FROM range(20000000)) TO '{service.url}/killed.csv'"
     process = binary.start("sql", copy, env=service.env())
@@ -344,18 +344,18 @@ def test_output_of_a_killed_job_is_not_seen(service):
     assert seen.code == 1 and "killed.csv" in seen.err, seen.out
 
 
-def test_refused_credentials_are_an_error_without_them(service, tmp_path):
+def test_rejected_credentials_are_an_error_that_hides_them(service, tmp_path):
     if service.name == "hdfs":
         pytest.skip("HDFS without Kerberos asks for no credentials")
     wrong = {name: f"{value}-wrong" for name, value in service.environment.items() if value == services.SECRET}
-    began = time.monotonic()
+    started = time.monotonic()
     ran = binary.sql(f"SELECT * FROM '{service.url}/a.parquet'", env=service.env() | wrong)
     assert ran.code == 1 and re.search("denied|403|401|refused|let|Signature", ran.err), ran.err
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - started < 60
     no_secret(ran.out, ran.err)
 
 
-def test_a_job_is_predicted_on_the_storage_that_was_probed(service, uploaded, tmp_path):
+def test_whatif_predicts_a_job_on_probed_storage(service, uploaded, tmp_path):
     data, _ = uploaded
     trace, probed = tmp_path / "local.trace", tmp_path / "probe.json"
     probe(service, "--seconds", "8", "--bytes", "256MiB", "-o", probed).check()
@@ -372,7 +372,7 @@ def test_a_job_is_predicted_on_the_storage_that_was_probed(service, uploaded, tm
     assert refused.code == 1 and "broken.json" in refused.err and "pellucid storage probe" in refused.err
 
 
-def test_iterate_reads_by_url(service, uploaded):
+def test_iterate_reads_tables_by_url(service, uploaded):
     data, tables = uploaded
     options = ["--k", "3", "--features", "l_quantity,l_discount,l_tax", "--iterations", "4", "--json"]
     here = dict(part.split("=", 1) for part in binary.tables(data)[1::2])["lineitem"]
@@ -396,7 +396,7 @@ def doctor(*arguments, **settings) -> list[dict]:
     return document["findings"]
 
 
-def test_doctor_finds_what_is_wrong_and_is_silent_where_nothing_is(tmp_path):
+def test_doctor_reports_problems_and_is_otherwise_silent(tmp_path):
     assert doctor(SCENARIOS / "gc.toml") == []
     assert binary.run("storage", "doctor", SCENARIOS / "nc.toml").check().out == ""
     [double] = doctor(SCENARIOS / "gc-vb.toml")
@@ -408,7 +408,7 @@ def test_doctor_finds_what_is_wrong_and_is_silent_where_nothing_is(tmp_path):
     no_secret(ran.out, ran.err)
     probed = tmp_path / "probe.json"
     binary.run("storage", "probe", tmp_path, "--seconds", "1", "--bytes", "17MiB", "-o", probed).check()
-    # A folder here says nothing of S3.
+    # A probe of a local folder does not apply to S3.
     assert doctor(conf, "--probe", probed) == doctor(conf)
     data, trace = binary.ensure_data("tpch", SCALE), tmp_path / "local.trace"
     binary.sql("SELECT sum(l_quantity) FROM lineitem", data, "--trace", trace).check()
@@ -417,21 +417,21 @@ def test_doctor_finds_what_is_wrong_and_is_silent_where_nothing_is(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["SWI", "MINIO"])
-def test_doctor_finds_renames_in_sparks_own_logs_and_nothing_once_they_are_gone(place):
-    """Logs that `make bench-storage` kept: Spark 4 names the magic committer, and its factory takes Hadoop's own."""
-    kept = binary.ROOT / "bench" / "results" / "storage"
-    logs = {kind: kept / f"commits-{place}-4-{kind}.zstd" for kind in ("rename", "magic")}
+def test_doctor_finds_rename_commits_in_spark_logs(place):
+    """Uses logs of `make bench-storage`; Spark 4 names the magic committer and uses Hadoop's own factory."""
+    folder = binary.ROOT / "bench" / "results" / "storage"
+    logs = {kind: folder / f"commits-{place}-4-{kind}.zstd" for kind in ("rename", "magic")}
     [found] = doctor(logs["rename"])
     assert "committed by rename" in found["title"] and "FileOutputCommitterFactory" in found["evidence"], found
     assert "1536 MB of output" in found["evidence"] and 0 < found["low_ms"] < found["saves_ms"] < found["high_ms"], found
     assert doctor(logs["magic"]) == []
-    no_secret(*(inside(log) for log in logs.values()))
+    no_secret(*(decompressed(log) for log in logs.values()))
 
 
 @pytest.mark.parametrize("times", [4, 1])
 @pytest.mark.parametrize("place", ["SWI", "MINIO"])
-def test_doctor_predicts_what_renames_cost(place, times, tmp_path):
-    """From the log of the session that renamed and the probe before it; measured is what the one without them saved, in turns."""
+def test_doctor_predicts_the_cost_of_renames(place, times, tmp_path):
+    """Predicts from the renaming session's log and the probe before it; compares with the measured saving."""
     *_, measured = [line for line in table.lines() if line["case"] == {"commits": place, "times": times}]
     probed = tmp_path / "probe.json"
     probed.write_text(json.dumps(measured["report"]))
@@ -450,8 +450,8 @@ def test_doctor_reads_traces(tmp_path):
     assert missing.code == 1 and "check the path" in missing.err
 
 
-def test_what_is_fetched_is_what_is_sent(tmp_path):
-    """A request is a fetch, and its bytes are all that a store sends for it: a large gap between two columns is not read."""
+def test_fetched_bytes_equal_sent_bytes(tmp_path):
+    """Each request is one fetch with all bytes that the store sends: a large gap between two columns is not read."""
     trace, file, rows = tmp_path / "query.trace", tmp_path / "t.parquet", 50_000
     numbers = random.Random(7)
     columns = {name: [numbers.getrandbits(60) for _ in range(rows)] for name in ("a", "between", "b")}
@@ -459,18 +459,18 @@ def test_what_is_fetched_is_what_is_sent(tmp_path):
     with s3.serving() as (environment, bucket):
         bucket.objects["t.parquet"] = file.read_bytes()
         query = "SELECT sum(a % 9), sum(b % 9) FROM 's3://bucket/t.parquet'"
-        asked = binary.run("sql", "--format", "csv", "--trace", trace, query, env=os.environ | environment).check()
+        ran = binary.run("sql", "--format", "csv", "--trace", trace, query, env=os.environ | environment).check()
         sent = bucket.sent_bytes
-    assert asked.out.split()[-1] == ",".join(str(sum(value % 9 for value in columns[name])) for name in ("a", "b"))
-    records = [json.loads(line) for line in inside(trace).splitlines()]
+    assert ran.out.split()[-1] == ",".join(str(sum(value % 9 for value in columns[name])) for name in ("a", "b"))
+    records = [json.loads(line) for line in decompressed(trace).splitlines()]
     fetched = [r["bytes"] for r in records if r["t"] == "monotask" and r.get("phase") == "fetch"]
     planned = [r["bytes"] for r in records if r["t"] == "storage_operation" and r["operation"] == "read"]
     assert len(fetched) == 2 and 8 * rows <= min(fetched) <= max(fetched) < 9 * rows, fetched
     assert sum(fetched) + sum(planned) == sent, (fetched, planned)
 
 
-def test_what_a_store_refuses_is_in_the_trace_and_found(tmp_path):
-    """Though the next attempt goes well: the query waits a second for the first, and says nothing."""
+def test_rejected_requests_are_traced_and_diagnosed(tmp_path):
+    """The retry succeeds silently: the query only waits a second for it."""
     trace = tmp_path / "query.trace"
     with s3.serving() as (environment, bucket):
         environment = os.environ | environment
@@ -478,14 +478,14 @@ def test_what_a_store_refuses_is_in_the_trace_and_found(tmp_path):
         for number in range(3):
             binary.run("sql", "--quiet", f"COPY ({numbers}) TO 's3://bucket/t/{number}.parquet' STORED AS PARQUET", env=environment).check()
         bucket.faults += ["busy", "broken"]
-        asked = binary.run("sql", "--format", "csv", "SELECT count(*) FROM 's3://bucket/t/*.parquet'", "--trace", trace, env=environment).check()
-    assert asked.out.split()[-1] == "300000"
-    operations = [json.loads(line) for line in inside(trace).splitlines() if '"t":"storage_operation"' in line]
+        ran = binary.run("sql", "--format", "csv", "SELECT count(*) FROM 's3://bucket/t/*.parquet'", "--trace", trace, env=environment).check()
+    assert ran.out.split()[-1] == "300000"
+    operations = [json.loads(line) for line in decompressed(trace).splitlines() if '"t":"storage_operation"' in line]
     busy, broken = sorted((o for o in operations if "error" in o), key=lambda o: o["error"], reverse=True)
     assert (busy["error"], broken["error"]) == ("503 Service Unavailable", "500 Internal Server Error")
-    # The second for which it asked is part of it.
+    # The duration includes the second until the retry that the store requested.
     assert busy["operation"] == "read" and busy["outcome"] == "failed" and busy["duration_ns"] >= 1e9
-    # Planning's listing, and its reads of footers.
+    # Planning records its listing and its reads of footers.
     assert [o for o in operations if o["operation"] == "list" and o["first_byte_ns"] <= o["duration_ns"]]
     assert sum(o["bytes"] for o in operations if o["operation"] == "read" and "error" not in o) > 0
     assert "the store throttles requests" in [f["title"] for f in doctor(trace)]

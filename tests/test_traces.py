@@ -1,4 +1,4 @@
-"""The checker of traces finds what it is for: each broken invariant, planted, is named."""
+"""Tests of the trace checker: it names each planted violation of an invariant."""
 
 import json
 
@@ -8,8 +8,8 @@ import zstandard
 from tests import traces
 
 
-def sound() -> list[dict]:
-    """A small whole trace: one job, two stages, a disk and two cores."""
+def valid_trace() -> list[dict]:
+    """Returns a small complete trace: one job, two stages, a disk and two cores."""
     return [
         {
             "t": "header",
@@ -54,7 +54,7 @@ def sound() -> list[dict]:
 
 
 def write(path, records, blocks=3):
-    """As the product does: a zstd frame a block, whole lines in each."""
+    """Writes a trace as the product does: blocks of whole lines, one zstd frame each."""
     step = -(-len(records) // blocks)
     with open(path, "wb") as file:
         for at in range(0, len(records), step):
@@ -63,12 +63,12 @@ def write(path, records, blocks=3):
     return path
 
 
-def test_a_sound_trace_has_nothing_to_say(tmp_path):
-    assert traces.broken(traces.read(write(tmp_path / "t", sound()))) == []
+def test_valid_trace_has_no_violations(tmp_path):
+    assert traces.violations(traces.read(write(tmp_path / "t", valid_trace()))) == []
 
 
 @pytest.mark.parametrize(
-    "record, change, said",
+    "record, change, expected",
     [
         (0, {"format": "other/1"}, "format"),
         (14, {"records": 13}, "the end says"),
@@ -83,37 +83,37 @@ def test_a_sound_trace_has_nothing_to_say(tmp_path):
         (7, {"bytes": None}, "how many bytes"),
     ],
 )
-def test_what_is_broken_is_named(tmp_path, record, change, said):
-    records = sound()
+def test_violation_is_named(tmp_path, record, change, expected):
+    records = valid_trace()
     records[record] |= change
     records[record] = {key: value for key, value in records[record].items() if value is not None}
-    found = traces.broken(traces.read(write(tmp_path / "t", records)))
-    assert any(said in message for message in found), found
+    found = traces.violations(traces.read(write(tmp_path / "t", records)))
+    assert any(expected in message for message in found), found
 
 
-def test_too_many_at_once_are_counted(tmp_path):
-    records = sound()
+def test_excess_concurrency_is_counted(tmp_path):
+    records = valid_trace()
     records[9:9] = [records[8], records[8]]
     records[-1]["records"] = len(records) - 1
-    found = traces.broken(traces.read(write(tmp_path / "t", records)))
+    found = traces.violations(traces.read(write(tmp_path / "t", records)))
     assert found == ["3 monotasks ran at once on cores, which takes 2"]
 
 
-def test_a_stage_that_never_ended_is_named(tmp_path):
-    records = [record for record in sound() if record["t"] != "stage_end"]
+def test_unfinished_stage_is_named(tmp_path):
+    records = [record for record in valid_trace() if record["t"] != "stage_end"]
     records[-1]["records"] = len(records) - 1
-    assert any("2 stages, 0 ended" in m for m in traces.broken(traces.read(write(tmp_path / "t", records))))
+    assert any("2 stages, 0 ended" in m for m in traces.violations(traces.read(write(tmp_path / "t", records))))
 
 
-def test_a_cut_trace_reads_to_its_last_whole_block(tmp_path):
-    path = write(tmp_path / "t", sound(), blocks=2)
+def test_truncated_trace_reads_to_its_last_complete_block(tmp_path):
+    path = write(tmp_path / "t", valid_trace(), blocks=2)
     path.write_bytes(path.read_bytes()[:-5])
     assert traces.read(path).records >= 7
-    assert traces.broken(traces.read(path)) != []
+    assert traces.violations(traces.read(path)) != []
 
 
-def test_what_runs_on_after_a_failure_is_exempt(tmp_path):
-    records = sound()
+def test_work_after_a_failure_is_exempt(tmp_path):
+    records = valid_trace()
     records[9] |= {"outcome": "failed"}
     records[8] |= {"service_ns": 11_000_000}
-    assert traces.broken(traces.read(write(tmp_path / "t", records))) == []
+    assert traces.violations(traces.read(write(tmp_path / "t", records))) == []

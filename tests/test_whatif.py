@@ -1,4 +1,4 @@
-"""`whatif` and `backtest` from outside: the contract's documents, answers that can be checked by hand, bad input."""
+"""`whatif` and `backtest`: document formats, predictions that can be computed by hand, bad input."""
 
 import json
 import os
@@ -12,7 +12,7 @@ KEYS = {"format", "set", "baseline", "prediction", "bottleneck_before", "bottlen
 
 
 def scan(disk_rate: float = 50e6, machines: int = 1, end: bool = True) -> list[dict]:
-    """Four reads of 400 ms one after another, each followed by 150 ms on one of two cores."""
+    """Returns records of four sequential reads of 400 ms, each followed by 150 ms on one of two cores."""
     records = [
         {"t": "header", "format": "pellucid.trace/1.1", "producer": "engine", "producer_version": "0", "origin_unix_ns": 1},
         {"t": "machine", "name": "here", "cores": 2},
@@ -38,12 +38,12 @@ def scan(disk_rate: float = 50e6, machines: int = 1, end: bool = True) -> list[d
 
 @pytest.fixture
 def trace(tmp_path) -> Path:
-    """A trace whose what-ifs can be worked out by hand: 1750 ms."""
+    """A trace of 1750 ms whose what-ifs can be computed by hand."""
     return written(tmp_path / "scan.trace", scan())
 
 
 def short() -> list[dict]:
-    """A query of 2.1 ms that was planned for 1.2, and had one of two cores for 0.5."""
+    """Returns records of a query of 2.1 ms: 1.2 ms of planning, then 0.5 ms on one of two cores."""
     records = scan()[:3] + [
         {"t": "job", "name": "SELECT 1", "submitted_ns": 0},
         {"t": "stage", "job": 0, "name": "scan", "submitted_ns": 1_200_000},
@@ -55,7 +55,7 @@ def short() -> list[dict]:
     return [*records, {"t": "end", "records": len(records) + 1}]
 
 
-def test_a_query_that_no_resource_limits_says_what_its_time_was(tmp_path):
+def test_query_without_a_bottleneck_shows_its_steps(tmp_path):
     trace = written(tmp_path / "short.trace", short())
     assert " · not limited by one resource: planning 1.2 of 2.1 ms" in " ".join(binary.run("analyze", trace).check().out.split())
     (job,) = binary.run("analyze", trace, "--json").check().json()["jobs"]
@@ -68,7 +68,7 @@ def test_a_query_that_no_resource_limits_says_what_its_time_was(tmp_path):
     assert "<h1>This job was not limited by one resource: planning 1.2 of 2.1\u00a0ms.</h1>" in page.read_text()
 
 
-def test_screen_and_document_of_statements_name_the_same_limit(tmp_path):
+def test_screen_and_document_name_the_same_bottleneck(tmp_path):
     for statement in ["SELECT 1", "SELECT count(*) FROM range(3000000) AS t(v) WHERE v % 7 = 1"]:
         ran = binary.run("sql", statement, "--trace", tmp_path / "t.trace").check()
         (job,) = binary.run("analyze", tmp_path / "t.trace", "--json").check().json()["jobs"]
@@ -91,7 +91,7 @@ def close(actual, expected: float):
     assert float(actual) == pytest.approx(expected, rel=0.01)
 
 
-def test_a_prediction_stands_in_its_interval_beside_its_baseline(trace):
+def test_prediction_has_an_interval_and_a_baseline(trace):
     document = whatif(trace, "--set", "disk.rate=x2")
     close(document["baseline"]["measured_ms"], 1750)
     close(document["baseline"]["simulated_ms"], 1750)
@@ -105,14 +105,14 @@ def test_a_prediction_stands_in_its_interval_beside_its_baseline(trace):
     assert any("sda" in words for words in document["assumptions"])
 
 
-def test_changes_hold_together(trace):
+def test_changes_are_combined(trace):
     close(whatif(trace, "--set", "disks=2")["prediction"]["duration_ms"], 950)
     close(whatif(trace, "--set", "no=disk", "--set", "cores=1")["prediction"]["duration_ms"], 600)
-    # 20 MB a multitask come out of memory at 4 GB/s: 5 ms each, two after one another.
+    # 20 MB per multitask come from memory at 4 GB/s: 5 ms each, two in sequence.
     close(whatif(trace, "--set", "disk.sda.rate=100MB/s", "--set", "input=memory-decoded")["prediction"]["duration_ms"], 130)
 
 
-def test_a_sweep_is_a_curve_on_which_the_bottleneck_moves(trace):
+def test_sweep_shows_where_the_bottleneck_moves(trace):
     points = whatif(trace, "--sweep", "disk.rate=50MB/s..800MB/s")["sweep"]
     assert [p["value"] for p in points] == ["50MB/s", "100MB/s", "200MB/s", "400MB/s", "800MB/s"]
     close(points[1]["duration_ms"], 950)
@@ -122,7 +122,7 @@ def test_a_sweep_is_a_curve_on_which_the_bottleneck_moves(trace):
     assert "limited by cpu instead of disk" in text
 
 
-def test_with_nothing_set_the_best_single_changes_come_first(trace):
+def test_whatif_without_changes_lists_the_best_ones_first(trace):
     singles = whatif(trace)["singles"]
     times = [s["duration_ms"] for s in singles]
     assert times == sorted(times) and len(times) >= 5
@@ -134,9 +134,9 @@ def test_with_nothing_set_the_best_single_changes_come_first(trace):
     assert "no=" not in changes and "cores=x2" in changes and "no=cpu" in bounds and "=x2" not in bounds
 
 
-def test_the_same_question_gets_the_same_bytes(trace):
-    ask = lambda: binary.run("whatif", trace, "--set", "disk.rate=x3", "--set", "cores=1.5", "--json").check().out  # noqa: E731
-    assert len({ask() for _ in range(3)}) == 1
+def test_output_is_deterministic(trace):
+    run = lambda: binary.run("whatif", trace, "--set", "disk.rate=x3", "--set", "cores=1.5", "--json").check().out  # noqa: E731
+    assert len({run() for _ in range(3)}) == 1
 
 
 @pytest.mark.parametrize("args", [(), ("--set", "disk.rate=x2"), ("--sweep", "cores=1..8")])
@@ -173,34 +173,34 @@ def wide(columns: int) -> dict:
         ("store.rate=x2", "no store"),
     ],
 )
-def test_a_wrong_question_says_what_to_ask(trace, setting, words):
+def test_invalid_setting_names_valid_ones(trace, setting, words):
     ran = binary.run("whatif", trace, "--set", setting)
     assert ran.code == 2 and words in ran.err and not binary.PANIC.search(ran.err), ran.err
     assert ran.out == ""
 
 
 @pytest.mark.parametrize("first, second", [("cores=4", "cores=8"), ("machines=2", "workers=4")])
-def test_a_key_is_set_once(trace, first, second):
+def test_repeated_key_is_refused(trace, first, second):
     ran = binary.run("whatif", trace, "--set", first, "--set", second)
     assert ran.code == 2 and f"set twice, first as `{first}`" in ran.err and ran.out == "", ran.err
     assert binary.run("whatif", trace, "--set", "no=cpu", "--set", "no=disk").code == 0
 
 
 @pytest.mark.parametrize("sweep", ["disk.rate", "disk.rate=x2", "cores=4..2", "cores=0..2", "cores=1..8:1", "input=a..b"])
-def test_a_wrong_sweep_says_what_to_ask(trace, sweep):
+def test_invalid_sweep_shows_an_example(trace, sweep):
     ran = binary.run("whatif", trace, "--sweep", sweep)
     assert ran.code == 2 and any(words in ran.err for words in ("for example", "input takes memory")), ran.err
     assert not binary.PANIC.search(ran.err)
 
 
-def test_more_disks_without_a_disk(tmp_path):
+def test_disk_setting_needs_a_disk_in_the_trace(tmp_path):
     records = [r for r in scan() if r.get("kind") != "disk" and r.get("phase") != "read"]
     records[-1]["records"] = len(records) - 1
     ran = binary.run("whatif", written(tmp_path / "warm.trace", records), "--set", "disks=2")
     assert ran.code == 2 and "no disk" in ran.err and "cores" in ran.err
 
 
-def test_a_trace_that_says_too_little(tmp_path, trace):
+def test_incomplete_trace_is_refused(tmp_path, trace):
     cut = tmp_path / "cut.trace"
     cut.write_bytes(trace.read_bytes()[:-20])
     unfinished = written(tmp_path / "open.trace", scan(end=False))
@@ -223,7 +223,7 @@ def pair(tmp_path, **more) -> dict:
     return {**case, **more}
 
 
-def test_a_backtest_compares_predicted_and_measured(tmp_path):
+def test_backtest_compares_predicted_and_measured_times(tmp_path):
     path = manifest(tmp_path, [pair(tmp_path), pair(tmp_path, name="void", void="busy machine", measured=[], measured_ms=[1.0])])
     document = binary.run("backtest", path, "--json").check().json()
     assert document["format"] == "pellucid.backtest/1"
@@ -239,7 +239,7 @@ def test_a_backtest_compares_predicted_and_measured(tmp_path):
     assert len(table.read_text().splitlines()) == 2
 
 
-def test_a_backtest_is_a_gate(tmp_path):
+def test_backtest_fails_beyond_max_error(tmp_path):
     wrong = pair(tmp_path, name="wrong", set={"disk.rate": "x4"})
     path = manifest(tmp_path, [wrong])
     ran = binary.run("backtest", path, "--max-error", "10%")
@@ -260,12 +260,12 @@ def test_a_backtest_is_a_gate(tmp_path):
         ({"measured": []}, "`measured` has no run"),
     ],
 )
-def test_a_wrong_manifest_says_what_is_wrong(tmp_path, change, words):
+def test_invalid_manifest_is_located(tmp_path, change, words):
     ran = binary.run("backtest", manifest(tmp_path, [pair(tmp_path, **change)]))
     assert ran.code in (1, 2) and words in ran.err and not binary.PANIC.search(ran.err), ran.err
 
 
-def test_a_causal_check_runs_predicts_and_compares(tmp_path):
+def test_causal_check_compares_predicted_and_measured_times(tmp_path):
     data = tmp_path / "n.parquet"
     rows = "SELECT value AS x, value % 7 AS g FROM generate_series(1, 3000000)"
     binary.run("sql", rows, "-o", data).check()
@@ -280,6 +280,6 @@ def test_a_causal_check_runs_predicts_and_compares(tmp_path):
     assert all(c["emulation"] == "engine-paced" for c in paced)
 
 
-def test_a_causal_check_without_anything_to_slow_says_so():
+def test_causal_check_without_a_slowable_resource_is_refused():
     ran = binary.run("backtest", "--causal", "SELECT 1", "--cores", "1")
     assert ran.code == 1 and "cannot slow any resource" in ran.err

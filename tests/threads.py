@@ -1,9 +1,8 @@
-"""What each thread of a running process did, from /proc, by a name that the thread gave itself.
+"""Counters of each thread of a running process, from /proc, by the thread's name.
 
-`core-N` are the cores' worker threads, `disk-NAME-N` those that do a disk's I/O. Counters
-are the kernel's: `read_bytes` of `io` (bytes that the thread had fetched from a device),
-delayacct_blkio_ticks of `stat` (field 42; only with `kernel.task_delayacct`), and run time
-of `schedstat`.
+`core-N` are the cores' worker threads and `disk-NAME-N` those that do a disk's I/O. The counters are the kernel's:
+`read_bytes` of `io` (bytes fetched from a device for the thread), delayacct_blkio_ticks of `stat` (field 42; only with
+`kernel.task_delayacct`), and run time of `schedstat`.
 """
 
 import contextlib
@@ -20,7 +19,7 @@ DELAYACCT = Path("/proc/sys/kernel/task_delayacct")
 
 @dataclass
 class Thread:
-    """A thread as it was last seen."""
+    """The last sample of a thread."""
 
     name: str
     read_bytes: int
@@ -29,18 +28,18 @@ class Thread:
 
 
 def parse_stat(text: str) -> tuple[str, int]:
-    """Name and delayacct_blkio_ticks of a `stat` line; a name may hold blanks and brackets."""
+    """Parses name and delayacct_blkio_ticks of a `stat` line; a name may contain blanks and brackets."""
     before, _, after = text.rpartition(")")
     return before.split("(", 1)[1], int(after.split()[39])
 
 
 def parse_io(text: str) -> int:
-    """`read_bytes` of an `io` file."""
+    """Parses `read_bytes` of an `io` file."""
     return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("read_bytes:"))
 
 
 def below(pid: int) -> set[int]:
-    """All processes that it started, and they."""
+    """Returns the descendants of a process."""
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -54,8 +53,8 @@ def below(pid: int) -> set[int]:
     return found - {pid}
 
 
-def look(pid: int, seen: dict[int, Thread]) -> None:
-    """Brings `seen` up to date with all threads that there are now; keeps those that ended."""
+def sample(pid: int, seen: dict[int, Thread]) -> None:
+    """Updates `seen` with all current threads; keeps those that ended."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         for tid in os.listdir(f"/proc/{pid}/task"):
             folder = Path(f"/proc/{pid}/task/{tid}")
@@ -67,17 +66,17 @@ def look(pid: int, seen: dict[int, Thread]) -> None:
 
 
 def watch(process: subprocess.Popen, every_s: float = 0.01) -> dict[int, Thread]:
-    """Looks until the process has ended. What a thread does after the last look is not seen."""
+    """Samples threads until the process has ended. Misses what a thread does after the last sample."""
     seen: dict[int, Thread] = {}
     while process.poll() is None:
-        look(process.pid, seen)
+        sample(process.pid, seen)
         time.sleep(every_s)
     return seen
 
 
 @contextlib.contextmanager
 def delay_accounting() -> Iterator[None]:
-    """Switches the kernel's delay accounting on, and back to what it was."""
+    """Switches the kernel's delay accounting on; restores it afterwards."""
     before = DELAYACCT.read_text()
     DELAYACCT.write_text("1")
     try:
@@ -88,12 +87,12 @@ def delay_accounting() -> Iterator[None]:
 
 @contextlib.contextmanager
 def real_time(name: str) -> Iterator[None]:
-    """While this lasts, threads of what we started whose names begin so are real-time ones, within a twentieth of a second.
+    """Makes threads of descendants whose names start with `name` real-time, within a twentieth of a second.
 
-    Where others want their cores, Linux (6.18 here) counts block I/O delays of fair-scheduled threads too high, up to
-    the time since the machine was started: a thread that blocks may be taken off the run queue later, by another,
-    and the next delay then counts from an earlier start. Real-time threads are taken off at once. Nor do
-    they wait for a core, so that what they waited for is the same on a busy machine.
+    When cores are contended, Linux (6.18 here) overstates the block I/O delays of fair-scheduled threads, by up to the time
+    since boot: a thread that blocks may be taken off the run queue later, by another one, and the next delay then counts from
+    an earlier start. Real-time threads are taken off at once. They do not wait for a core either, so their waits are the
+    same on a busy machine.
     """
     ended, done = threading.Event(), set()
 

@@ -1,8 +1,7 @@
-"""Reads a trace as anyone could, from `docs/trace-format.md` alone, and checks its invariants.
+"""Reads traces by `docs/trace-format.md` alone and checks their invariants.
 
-This is a second reader on purpose: a fault that writer and reader of the product share
-shows here. It knows whole traces of the engine only. Numbers
-in brackets are those of the invariants there.
+A second, independent reader, which shows faults that the product's writer and reader share. It reads complete traces of the
+engine only. Numbers in brackets are those of the invariants in that page.
 """
 
 import io
@@ -16,31 +15,31 @@ import zstandard
 
 @dataclass
 class Trace:
-    """Registered entities by index, and the events."""
+    """The header, the registered entities by index, and the events of a trace."""
 
     header: dict = field(default_factory=dict)
     records: int = 0
     of: dict[str, list[dict]] = field(default_factory=lambda: defaultdict(list))
 
     def kind(self, monotask: dict) -> str:
-        """The kind of resource that a monotask used."""
+        """Returns the kind of resource that a monotask used."""
         return self.of["resource"][monotask["resource"]]["kind"]
 
     def monotasks(self, *kinds: str) -> list[dict]:
-        """Monotasks on resources of these kinds."""
+        """Returns the monotasks on resources of these kinds."""
         return [m for m in self.of["monotask"] if self.kind(m) in kinds]
 
     def total(self, name: str, *kinds: str) -> int:
-        """Sum of a field over the monotasks that have it."""
+        """Sums a field over the monotasks that have it."""
         return sum(m.get(name, 0) for m in self.monotasks(*kinds))
 
     def core_ns(self) -> int:
-        """Core time of the job: service time of its compute monotasks."""
+        """Returns the job's core time: the service time of its compute monotasks."""
         return self.total("service_ns", "cpu")
 
 
 def lines(path: Path):
-    """The trace's records in order. A cut last block ends it without a word."""
+    """Yields the trace's records in order. Ends silently at a truncated last block."""
     with open(path, "rb") as file:
         stream = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
         try:
@@ -51,7 +50,7 @@ def lines(path: Path):
 
 
 def read(path: Path) -> Trace:
-    """A trace in memory."""
+    """Reads a trace into memory."""
     trace = Trace()
     for record in lines(path):
         trace.records += 1
@@ -63,8 +62,8 @@ def read(path: Path) -> Trace:
     return trace
 
 
-def broken(trace: Trace) -> list[str]:
-    """Every invariant of a complete trace that does not hold, in words."""
+def violations(trace: Trace) -> list[str]:
+    """Describes every violated invariant of a complete trace."""
     found = []
     if not trace.header.get("format", "").startswith("pellucid.trace/1."):
         found.append(f"the header's format is {trace.header.get('format')!r}")
@@ -80,7 +79,7 @@ def broken(trace: Trace) -> list[str]:
 
 
 def _times(trace: Trace) -> list[str]:
-    """Submitted, admitted, queued, run, ended: in that order (invariants 5 and 6)."""
+    """Checks the order of times: submitted, admitted, queued, run, ended (invariants 5 and 6)."""
     found = []
     stage_end = {end["stage"]: end for end in trace.of["stage_end"]}
     job_end = {end["job"]: end for end in trace.of["job_end"]}
@@ -88,7 +87,7 @@ def _times(trace: Trace) -> list[str]:
     for index, stage in enumerate(stages):
         if stage["submitted_ns"] < jobs[stage["job"]]["submitted_ns"]:
             found.append(f"stage {index} was submitted before its job")
-        if _well(stage_end.get(index)) and _well(end := job_end.get(stage["job"])):
+        if _succeeded(stage_end.get(index)) and _succeeded(end := job_end.get(stage["job"])):
             if stage_end[index]["ended_ns"] > end["ended_ns"]:
                 found.append(f"stage {index} ended after its job")
     for index, multitask in enumerate(multitasks):
@@ -103,18 +102,18 @@ def _times(trace: Trace) -> list[str]:
         if monotask["queued_ns"] < multitask["admitted_ns"]:
             found.append(f"monotask {index} was queued before its multitask was admitted")
         end = stage_end.get(multitask["stage"])
-        if _well(end) and sum(monotask[part] for part in ("queued_ns", "queue_ns", "service_ns")) > end["ended_ns"]:
+        if _succeeded(end) and sum(monotask[part] for part in ("queued_ns", "queue_ns", "service_ns")) > end["ended_ns"]:
             found.append(f"monotask {index} ended after its stage")
     return found
 
 
-def _well(end: dict | None) -> bool:
-    """Whether something ended, and well: what runs on after a failure is exempt."""
+def _succeeded(end: dict | None) -> bool:
+    """Returns whether something ended successfully: work that continues after a failure is exempt."""
     return end is not None and end.get("outcome", "ok") == "ok"
 
 
 def _parts(trace: Trace) -> list[str]:
-    """A monotask's phase fits its resource, and the parts of its time the whole (7 and 8)."""
+    """Checks that a monotask's phase fits its resource, and that its parts do not exceed the whole (7 and 8)."""
     found = []
     for index, monotask in enumerate(trace.of["monotask"]):
         kind, phase, service_ns = trace.kind(monotask), monotask["phase"], monotask["service_ns"]
@@ -126,16 +125,16 @@ def _parts(trace: Trace) -> list[str]:
             found.append(f"monotask {index}: decode, operators and encode took longer than its {service_ns} ns")
         if monotask.get("not_split_ns", 0) > service_ns:
             found.append(f"monotask {index}: not_split_ns is more than its {service_ns} ns")
-        # another clock: 1 % and 1 ms (invariant 8)
+        # A different clock, hence the tolerance of 1 % and 1 ms (invariant 8).
         if monotask.get("cpu_ns", 0) > service_ns * 1.01 + 1_000_000:
             found.append(f"monotask {index} used {monotask['cpu_ns']} ns of core in {service_ns} ns")
-        if kind != "cpu" and _well(monotask) and "bytes" not in monotask:
+        if kind != "cpu" and _succeeded(monotask) and "bytes" not in monotask:
             found.append(f"monotask {index} on a {kind} does not say how many bytes")
     return found
 
 
 def _concurrency(trace: Trace) -> list[str]:
-    """Nothing runs above its resource's concurrency (9); cores: one monotask each."""
+    """Checks that no resource exceeds its concurrency (9), and that each core runs one monotask."""
     found = []
     events = defaultdict(list)
     for monotask in trace.of["monotask"]:
@@ -144,7 +143,7 @@ def _concurrency(trace: Trace) -> list[str]:
     for index, of_resource in events.items():
         resource = trace.of["resource"][index]
         running = peak = 0
-        for _, change in sorted(of_resource):  # an end sorts before a start of the same instant
+        for _, change in sorted(of_resource):  # at the same instant, an end sorts before a start
             running += change
             peak = max(peak, running)
         if peak > resource["concurrency"]:
