@@ -31,6 +31,27 @@ MICRO = {
     "trace of ": EVENT_BYTES,
 }
 SCALES, QUERIES = (1, 5), 22
+# What each section measures, below its heading.
+WARM = {
+    "fresh process": "TPC-H on Parquet files in the page cache. Each query runs in a new process, from text to last row. Times are medians.",
+    "one process": "TPC-H on Parquet files in the page cache. One process runs all queries, after a warm-up run of each. Times are medians.",
+}
+COLD = [
+    "Queries on tables that are not in the page cache, on one disk that the kernel limits to 50 MB/s. *Needed* bytes are those of the",
+    "columns that the query must read, and *ideal* is the time in which the disk can read them. `read_ahead_kb` is the kernel's read-ahead.",
+    "The last column is the bottleneck that Pellucid's traces name: of these runs, and of one with the tables in the page cache.",
+]
+TWO = ["The same cold queries with the tables on one throttled disk, and spread over two."]
+RECORDED = [
+    "The share of core time that recording a trace takes: the number of records times the cost of one, plus the time of the thread that",
+    "writes the file, over the core time of all TPC-H queries. The last line compares times with and without `--trace`.",
+]
+LOGS = [
+    "How long reading one Spark event log takes. `pellucid analyze` is the whole command; `reader` only reads the log. The others are",
+    "Spark's History Server, until it lists the log's jobs, and NVIDIA's profiling tool. The log is a real one, copied until it is large enough.",
+]
+MILLION = ["How long `pellucid whatif` takes to answer from a trace of a million monotasks, and how large and fast the report's page is."]
+ADAPTIVE = "[ADAPTIVE.md](ADAPTIVE.md) has the tables, and [the causes of the misses](ADAPTIVE.md#why-a-policy-can-miss)."
 NAMES = {"pellucid": "Pellucid", "datafusion": "plain DataFusion", "duckdb": "DuckDB", "polars": "Polars"}
 
 
@@ -83,7 +104,7 @@ def milliseconds(values: list[float]) -> str:
 def micro_section(lines: list[dict]) -> list:
     """Returns the section of single operations: each figure with its limit and its command."""
     lines = newest(lines)
-    out = ["## Single operations", "", *origin(lines)]
+    out = ["## Single operations", "", "Costs of operations that happen once per monotask or record.", "", *origin(lines)]
     out += header("operation", "median", "interval", "limit", "verdict", "other processes (cores)", "repeat")
     for line in lines:
         name, unit = line["case"]["name"], f" {line['unit']}"
@@ -106,10 +127,11 @@ def micro_section(lines: list[dict]) -> list:
     return [
         *out,
         "",
-        "- `record`: core time of the recording thread. `record/multitask` registers a multitask, once; the limit "
-        "applies to events, such as `record/monotask`.",
-        "- `complete_and_start…`: at least two decisions, so the time is an upper bound for one.",
-        "- `trace of …`: the file's size over its number of records. \"Cost of recording\" has the same for real queries.",
+        "- `record/…`: core time of the thread that records an event. `record/multitask` has no limit, since a multitask is "
+        "registered only once.",
+        "- `complete_and_start_with_10000_queued/…`: the scheduler completes a monotask and starts another while 10,000 are queued. "
+        "That takes at least two decisions, so the time is an upper bound for one.",
+        "- `trace of …`: the file's bytes per record. \"Cost of recording\" has the same figure for real queries.",
         *lacking,
         "",
     ]
@@ -175,7 +197,7 @@ def warm_section(lines: list[dict]) -> list:
     for line in newest(lines):
         groups.setdefault((line["case"]["scale"], line["case"]["mode"]), []).append(line)
     for (scale, mode), of_group in sorted(groups.items()):
-        out += [title(f"Warm TPC-H, scale {scale:g}, {mode}", of_group), ""]
+        out += [title(f"Warm TPC-H, scale {scale:g}, {mode}", of_group), "", *([WARM[mode], ""] if mode in WARM else [])]
         if not of_group:
             out += [at_most("Geometric mean over plain DataFusion", None, WARM_MEAN), ""]
             continue
@@ -198,7 +220,7 @@ def cold_cell(line: dict, runs: list[dict]) -> tuple[float | None, float | None,
 def cold_section(lines: list[dict]) -> list:
     """Returns the section of cold queries: time over ideal and bytes over needed, by engine and read-ahead."""
     lines = sorted(newest(lines), key=lambda line: (line["case"]["read_ahead_kb"], line["case"]["query"]))
-    out = [title("Cold, one throttled disk", lines), "", *origin(lines, "python -m bench.run --again cold")]
+    out = [title("Cold, one throttled disk", lines), "", *COLD, "", *origin(lines, "python -m bench.run --again cold")]
     out += header(
         "query",
         "read_ahead_kb",
@@ -251,7 +273,7 @@ def _bottleneck(found: dict) -> str:
 def two_disks_section(lines: list[dict]) -> list:
     """Returns the section that compares two disks with one."""
     lines = sorted(newest(lines), key=lambda line: line["case"]["query"])
-    out = [title("Cold, two throttled disks", lines), "", *origin(lines, "python -m bench.run --again cold")]
+    out = [title("Cold, two throttled disks", lines), "", *TWO, "", *origin(lines, "python -m bench.run --again cold")]
     out += header("query", "one disk (s)", "two disks (s)", "two ÷ one")
     ratios, failed = [], []
     for line in lines:
@@ -273,7 +295,7 @@ def two_disks_section(lines: list[dict]) -> list:
 def recording_section(lines: list[dict]) -> list:
     """Returns the section on tracing: its share of core time, and the ratio of times with and without it."""
     lines = newest(lines)
-    out = [title("Cost of recording", lines), "", *origin(lines, "python -m bench.run --again recording")]
+    out = [title("Cost of recording", lines), "", *RECORDED, "", *origin(lines, "python -m bench.run --again recording")]
     parts = ("recording_ns", "writer_ns", "core_ns")
     shares = [
         line for line in lines if line["case"]["what"] == "share" and all(line[part] is not None for part in parts)
@@ -307,7 +329,7 @@ def sparklog_table(line: dict) -> list:
     case, programs = line["case"], line["programs"]
     size = f"{line['bytes'] / 1e6:.0f} MB"
     kept = f", {line['log_bytes'] / 1e6:.0f} MB as {case['codec']}" if case["codec"] != "plain" else ""
-    out = [f"{line['tasks']} tasks, {size}{kept}{mark(line)} ({case['copies']} copies of `{case['base']}`)", ""]
+    out = [f"{line['tasks']:,} tasks, {size}{kept}{mark(line)} ({case['copies']} copies of `{case['base']}`):", ""]
     out += header("program", "core time (s)", "time (s)", "peak memory (MB)", "MB per core second")
     for name, found in programs.items():
         if found["error"]:
@@ -329,7 +351,7 @@ def core_s(found: dict) -> float | None:
 def sparklog_section(lines: list[dict]) -> list:
     """Returns the section on reading Spark event logs, compared with other tools that read them."""
     lines = newest(lines)
-    out = [title("Spark event logs", lines), "", *origin(lines, "python -m bench.run --again sparklog")]
+    out = [title("Spark event logs", lines), "", *LOGS, "", *origin(lines, "python -m bench.run --again sparklog")]
     for line in lines:
         out += sparklog_table(line)
         ours = core_s(line["programs"]["pellucid analyze"])
@@ -359,7 +381,7 @@ def sparklog_section(lines: list[dict]) -> list:
 def million_section(lines: list[dict]) -> list:
     """Returns the section on a trace of a million monotasks: what-if questions, and the report's page."""
     lines = newest(lines)
-    out = [title("A million monotasks", lines), "", *origin(lines, "python -m bench.run --again million")]
+    out = [title("A million monotasks", lines), "", *MILLION, "", *origin(lines, "python -m bench.run --again million")]
     out += header("question", "time (ms)", "core time (ms)", "peak memory (MB)")
     asked = [line for line in lines if "wall_ms" in line]
     for line in asked:
@@ -377,9 +399,9 @@ def million_section(lines: list[dict]) -> list:
 
 
 def adaptive_section(lines: list[dict]) -> list:
-    """Returns the goals of the adaptive suite; its tables are on another page."""
-    out = [title("Self-adaptive executors", newest(lines)), "", "Goals only; the tables are in [ADAPTIVE.md](ADAPTIVE.md).", ""]
-    out += [*adaptive.WHY, ""]
+    """Returns the goals of the adaptive suite; its tables and the causes of its misses are on another page."""
+    out = [title("Self-adaptive executors", newest(lines)), ""]
+    out += ["The Spark plugin's policies for the number of tasks at once, compared with fixed numbers. This section has the goals only;", ADAPTIVE, ""]
     for group, settings in adaptive.newest(lines).items():
         disk, job, _ = group
         goals = (part for part in adaptive.verdict(group, settings) if isinstance(part, Goal))
@@ -387,6 +409,22 @@ def adaptive_section(lines: list[dict]) -> list:
     return [*out, ""]
 
 
+HEAD = [
+    "# Results: SQL queries, tracing, Spark event logs",
+    "",
+    "How fast are SQL queries, compared with plain DataFusion (the library that Pellucid plans with, run by itself), DuckDB, Polars and the",
+    "disk's own time? What do recording a trace, reading a Spark event log and answering a what-if cost? `make bench` measures this;",
+    "[README.md](README.md#sql-queries-make-bench) says how. `python -m bench.table` generates this page from `bench/results/`; do not edit it.",
+    "",
+]
+NOTES = [
+    "- *Freed memory: kept* means that the machine did not return freed memory to its host, which would slow the next process down"
+    " ([README.md](README.md#sql-queries-make-bench)).",
+]
+LEGEND = [
+    "\"A over B\" is A's figure divided by B's: for times, below 1 means that A is faster. \"Not resolved\" means that the interval contains",
+    "the limit. In the goals for tasks at once, `0: 4 (16)` means that in stage 0 the policy ended at 4 tasks, and 16 was the best fixed number.",
+]
 SECTIONS = {
     "warm": warm_section,
     "cold": cold_section,
@@ -403,15 +441,7 @@ def page(of_suite: dict[str, list[dict]]) -> str:
     """Returns the whole page; a suite without results is reported as not measured."""
     every = [line for lines in of_suite.values() for line in newest(lines)]
     machines = sorted({line["machine"] for line in every})
-    out = ["# Results", "", "Generated by `python -m bench.table` from the lines in `bench/results/`; do not edit it. [README.md](README.md)"]
-    out += ["explains the suites and how they are measured.", ""]
-    out += [f"- Machine: {machine}" for machine in machines]
-    if len(machines) > 1:
-        out.append("- The lines come from several machines. Do not compare times across machines.")
-    out += [f"- \\*: other processes used more than {results.NOISE_CORES} cores during the measurement"]
-    others = [path.name for path in sorted(results.FOLDER.parent.glob("*.md")) if path.name not in ("RESULTS.md", "README.md")]
-    out += ["- More pages: " + ", ".join(f"[{name}]({name})" for name in others), ""]
-    body, goals, heading = [], header("goal", "measured", "limit", "verdict"), ""
+    body, goals, verdicts, heading = [], header("goal", "measured", "limit", "verdict"), Counter(), ""
     for suite, section in SECTIONS.items():
         if not of_suite.get(suite):
             goals.append(row(f"goals of `{suite}`", "–", "–", "not measured"))
@@ -420,10 +450,37 @@ def page(of_suite: dict[str, list[dict]]) -> str:
         for part in section(of_suite[suite]):
             if isinstance(part, Goal):
                 goals.append(row(f"{heading}: {part.what}", part.measured, part.limit, part.verdict))
+                verdicts[heading, part.verdict.partition(":")[0]] += 1
             elif part.startswith("## "):
                 heading = part.removeprefix("## ")
             body.append(str(part))
-    return "\n".join([*out, "## Goals", "", *goals, "", *body])
+    out = [*HEAD, *answer(of_suite.get("warm", []), verdicts), *(f"- Machine: {machine}" for machine in machines)]
+    if len(machines) > 1:
+        out.append("- The lines come from several machines. Do not compare times across machines.")
+    others = [path.name for path in sorted(results.FOLDER.parent.glob("*.md")) if path.name not in ("RESULTS.md", "README.md")]
+    out += [f"- \\*: other processes used more than {results.NOISE_CORES} cores during the measurement", *NOTES]
+    out += ["- More pages: " + ", ".join(f"[{name}]({name})" for name in others), ""]
+    return "\n".join([*out, "## Goals", "", *LEGEND, "", *goals, "", *body])
+
+
+def answer(warm_lines: list[dict], verdicts: Counter) -> list[str]:
+    """Returns Pellucid's warm times over the other engines', and the counts of goals by verdict, with the sections of the misses."""
+    out = []
+    for scale in SCALES:
+        chosen = [line for line in newest(warm_lines) if line["case"]["scale"] == scale and line["case"]["mode"] == "fresh process"]
+        ratios, _ = warm_ratios(chosen)
+        if chosen and all(len(ratios[engine]) == len(chosen) for engine in ENGINES):
+            means = {engine: geometric_mean(ratios[engine]) for engine in ENGINES}
+            shown = ", ".join(f"{means['pellucid'] / means[engine]:.2f} of {NAMES[engine]}" for engine in ENGINES if engine != "pellucid")
+            out.append(f"- TPC-H in memory, scale {scale:g}: Pellucid's time is {shown} (geometric means; below 1: faster).")
+    counts, where = Counter(), {}
+    for (heading, verdict), count in verdicts.items():
+        counts[verdict] += count
+        where.setdefault(verdict, []).append(f'"{heading.rstrip("*")}"')
+    missed = [f"{counts[verdict]} {verdict} (in {', '.join(names)})" for verdict, names in where.items() if verdict != "met"]
+    if counts:
+        out.append(f"- Of {counts.total()} goals, {counts['met']} are met{''.join(f', {text}' for text in missed)}.")
+    return [*out, ""] if out else []
 
 
 def main() -> None:

@@ -217,12 +217,13 @@ def test_gated_io_is_shown_for_monotasks_only():
     assert "| 1.0 | 0.1 | 4.0 | 3 (0), 1 (0) | 0.9 (8) |" in page and "| 1.0 | 0.1 | 4.0 | – | 0.9 |" in page
 
 
-def test_results_page_has_the_goals_and_the_reasons_for_misses():
+def test_results_page_has_the_goals_and_links_to_the_reasons_for_misses():
     lines = [line(name, repeat, ms, [ms]) for repeat in range(5) for name, ms in (("stock-4", 8000), ("stock-32", 10_000), ("throughput", 9000))]
     page = results_page({"adaptive": lines})
     assert "| Self-adaptive executors: sort on H150, throughput over the best fixed setting | 1.125 | at most 1.1 | not met |" in page
     assert "| Self-adaptive executors: sort on H150, throughput over stock-32 | 0.9 | at most 0.85 | not met |" in page
-    assert "\n".join(table.WHY) in page
+    assert "(ADAPTIVE.md#why-a-policy-can-miss)" in page and table.WHY[0] == "## Why a policy can miss"
+    assert "\n".join(table.WHY) in table.page(lines)
 
 
 def test_setting_best_in_every_stage_is_compared_by_its_whole_time():

@@ -6,7 +6,7 @@ import sys
 from collections import defaultdict
 
 from bench import results
-from bench.adaptive.matrix import CONCURRENT_STAGES, DEFAULT, EMPTY_TASKS, GROUPS, POLICIES, REMEMBERED, SWEEP, VARYING_ORDER, settings_of
+from bench.adaptive.matrix import CONCURRENT_STAGES, DEFAULT, EMPTY_TASKS, GROUPS, POLICIES, REMEMBERED, SLOTS, SWEEP, VARYING_ORDER, settings_of
 from bench.goals import Goal, at_most, of_all
 from bench.stats import ratio_interval, resolved
 
@@ -24,17 +24,53 @@ NUMBERS = ("tasks", "ms", "wait_ms", "bytes", "concurrency")
 PAIRS = 15
 COSTS_NOTHING = 1.02
 
+READING = [
+    "## How to read the tables",
+    "",
+    "Each section has one job on one disk. The [jobs](adaptive/jobs.py) are `sort` (Terasort), `pagerank`, `join` and `aggregation`, and two",
+    "without I/O: `cpu`, which computes, and `tasks`, which are empty. The [disks](../lab/README.md#emulated-spinning-disks) `H150R` and",
+    "`H150` seek; `SSD50` and `memory` do not.",
+    "",
+    "| setting | meaning |",
+    "|---|---|",
+    "| `stock-N` | stock Spark with N slots: the fixed settings |",
+    "| `measure` | the plugin's default mode, which changes nothing |",
+    "| `throughput`, `index` | the policies of the mode `adaptive` with 32 slots, without knowledge of earlier runs |",
+    "| `remembered` | `throughput`, starting from the numbers that its previous run found (`spark.pellucid.memory`) |",
+    "| `monotasks` | the mode `monotasks`: a queue per disk, with as many slots as the machine has cores |",
+    "",
+    "| column | meaning |",
+    "|---|---|",
+    "| seconds | the job's median time |",
+    "| over stock-32 | time divided by that of `stock-32`: geometric mean over pairs of the same repeat |",
+    "| drive busy, positioning | time that the emulated drive worked, and the part of it that it spent on seeks and rotation |",
+    "| queue depth | requests at the drive, on average while it was busy |",
+    "| peak gated I/O | most threads in I/O at once on each disk, and by how many they exceeded the permits |",
+    "| stages | median time of each stage, and the number of tasks at once with which it ended |",
+    "",
+    "- One executor (`local-cluster[1,32,…]`) keeps input, shuffle files and output on the disk. On `H150x2`, two disks, the input is on",
+    "  one, the output on the other, and shuffle files are on both.",
+    "- Settings take turns. Each stage starts with the disk's files evicted from the page cache, as if they exceeded the memory. No core",
+    "  sleeps during a run (`awake` in `run.py`).",
+    "- Each table belongs to one build of the plugin's jar, the newest measured. Compare numbers within a table only.",
+    "- Below each table are the goals. \"Over stock-32\" is there the ratio of medians. `0: 4 (16)` means that in stage 0 the policy ended at 4",
+    "  tasks at once, and that 16 was the best fixed setting.",
+    "- *The best fixed setting* combines the best time of each stage; time outside of stages is that of the setting that is best for the job.",
+    "- A policy should end within one doubling of each stage's best setting. A miss is \"not resolved\" if the policy ended within one doubling",
+    "  of a setting that five repeats cannot tell from the best (95 %). Stages of one or two tasks offer no choice and are left out.",
+]
+
 WHY = [
-    "Why a policy can miss the best fixed setting:",
+    "## Why a policy can miss",
     "",
-    "- It learns the speed of a number of tasks only by trying it. A stage of 64 tasks lasts a few intervals, and an interval is judged by",
-    "  about four tasks, whose times vary. Where the smallest number is fastest, as on H150, each trial costs time, and by chance some",
-    "  trials seem to pay off. `remembered` starts from the numbers of its previous run: the time that it saves is the cost of the trials.",
-    "- Where settings differ by a few percent, the choice between them is chance.",
-    "- The policies reject a doubling that gains less than 7 %. Where two doublings together gain a tenth, as on H150R, they stop early.",
+    "- It learns how fast a number of tasks is only by trying it. A stage of 64 tasks lasts only a few intervals, and each interval is judged",
+    "  by about four tasks, whose times vary. Where the smallest number is fastest, as on H150, every trial costs time, and some trials seem",
+    "  to pay off by chance. `remembered` starts from the numbers that its previous run found, so the time that it saves is the cost of trials.",
+    "- Where settings differ by only a few percent, the choice between them is chance.",
+    "- The policies reject a doubling that gains less than 7 %. Where two doublings together gain 10 %, as on H150R, they stop too early.",
     "",
-    "Since jar dbacb211901f, `throughput` tries no number of tasks that a short stage leaves no time to judge: with 64 tasks none above 8,",
-    "unless each doubling doubled the throughput. Tables of older jars contain settings of 16 and more that were never judged.",
+    "Since jar dbacb211901f, `throughput` does not try a number of tasks if the stage is too short to judge it. With 64 tasks it tries at most",
+    "8, unless each doubling so far doubled the throughput. Tables of older jars contain settings of 16 and more that were never judged.",
 ]
 
 
@@ -134,10 +170,37 @@ def against_default(settings: dict, name: str) -> str:
     return said if resolved(low, high) else f"{said}, not resolved"
 
 
+def answer(groups: dict[tuple, dict]) -> list[str]:
+    """Returns the answer: the default policy's time over that of the default setting and of the best fixed one, and the missed goals."""
+    over_default, over_best, unmet = {}, {}, []
+    for group, settings in groups.items():
+        disk, job, _ = group
+        name, common = f"{job} on {disk}", common_repeats(settings)
+        goals = [part for part in verdict(group, settings) if isinstance(part, Goal)]
+        unmet += [f"{name}, {goal.what}: {goal.measured}" for goal in goals if goal.verdict.startswith("not met")]
+        if POLICIES[0] not in settings or not disk.startswith("H150"):
+            continue
+        ms = medians(common[POLICIES[0]])[0]
+        if DEFAULT in settings:
+            over_default[name] = ms / medians(common[DEFAULT])[0]
+        if best := best_fixed(common):
+            over_best[name] = ms / best[0]
+    out = []
+    if over_default:
+        low, high = min(over_default.values()), max(over_default.values())
+        out.append(f"- On spinning disks, the default policy, `{POLICIES[0]}`, takes {low:.2f} to {high:.2f} of the time of stock Spark with {SLOTS} tasks at once.")
+    if over_best:
+        low, high = min(over_best.values()), max(over_best.values())
+        out.append(f"- It takes {low:.2f} to {high:.2f} of the time of the best fixed setting of each stage.")
+    if unmet:
+        out += ["- Goals that are not met; [the causes](#why-a-policy-can-miss) are below:", *(f"  - {text}" for text in unmet)]
+    return [*out, ""] if out else []
+
+
 def group_page(group: tuple, settings: dict) -> list[str]:
     """Returns the section of one disk and job."""
     disk, job, size = group
-    lines = [f"## {job} on {disk}, {size / 2**20:.0f} MiB", ""]
+    lines = [f"## {job} on {disk}, {f'{size / 2**20:.0f} MiB' if size else 'no input'}", ""]
     measured = [line for runs in settings.values() for line in runs.values()]
     lines += [f"- {label}" for label in sorted({line["label"] for line in measured})]
     # `newest` keeps the lines of one jar only.
@@ -178,7 +241,7 @@ def signals(settings: dict, order: list[str]) -> list[str]:
         return []
     sweep = [name for name in order if name.startswith("stock-")]
     lines = [
-        "ε (wait of all threads, s) / µ (MB/s, by the plugin's byte count) / ζ (ms of wait per MB/s), by tasks at once:",
+        "ε (wait of all threads, s) / µ (MB/s, by the plugin's byte count) / ζ (ms of wait per MB/s) of stock Spark, by tasks at once:",
         "",
         f"| stage | {' | '.join(name.removeprefix('stock-') for name in sweep)} |",
         f"|---|{'---|' * len(sweep)}",
@@ -230,12 +293,15 @@ def index_and_best(groups: dict[tuple, dict]) -> list[str]:
     if not lowest:
         return []
     counts = " and ".join(f"{lowest.count(name)} of {len(lowest)} at {name}" for name in sorted(set(lowest), key=int))
-    where = f"at {lowest[0]} tasks in each of the {len(lowest)} measured stages" if len(set(lowest)) == 1 else f"in {counts} tasks"
+    where = f"at {lowest[0]} tasks in each of the {len(lowest)} measured stages" if len(set(lowest)) == 1 else f"in {counts} tasks at once"
     return [
+        "## The congestion index",
+        "",
         f"**The congestion index ζ = ε ÷ µ is lowest {where}.** Yet the best fixed setting is another",
-        f"number in {differing} of the {have_best} stages that have one (in {unresolved} of them, five repeats do not tell the two numbers apart). In figure 7 of the",
-        f"paper they agree. The reason is ε, which sums the waits of all tasks: from {SWEEP[0]} to {SWEEP[-1]} tasks at once it grows {min(waits):.0f} to {max(waits):.0f} times,",
-        f"roughly with their number or faster, while throughput µ never exceeds {max(rates):.1f} times its value at {SWEEP[0]} tasks.",
+        f"number in {differing} of the {have_best} stages that have one (in {unresolved} of them, five repeats cannot tell the two numbers apart). In figure 7 of",
+        "the paper, the index is lowest at the best setting. The reason is ε, the I/O wait summed over all tasks: from",
+        f"{SWEEP[0]} to {SWEEP[-1]} tasks at once it grows {min(waits):.0f} to {max(waits):.0f} times, roughly with their number or faster, while throughput µ never exceeds",
+        f"{max(rates):.1f} times its value at {SWEEP[0]} tasks. The [glossary](../docs/glossary.md#resources-and-scheduling) defines ε, µ and ζ.",
         "",
     ]
 
@@ -332,48 +398,33 @@ def page(lines: list[dict]) -> str:
     out = [
         "# Self-adaptive executors on emulated spinning disks",
         "",
-        "How fast does Spark run with the plugin's policies for the number of tasks at once, compared with fixed numbers? The page is generated",
-        "by `python -m bench.adaptive.table` from `bench/results/adaptive.jsonl`; do not edit it.",
-        "",
-        "**This page leaves out ordinary jobs.** The policies (mode `adaptive`, not the plugin's default) slow those down, some more than six-fold:",
-        "[docs/spark-plugin.md](../docs/spark-plugin.md#what-adaptive-costs-ordinary-jobs).",
+        "How fast is Spark if the plugin's mode `adaptive` chooses how many tasks run at once, compared with fixed numbers? This repeats figures 2",
+        "and 7 of the paper on [self-adaptive executors](../docs/how/adaptive-executors.md). `make bench-adaptive` measures it;",
+        "[README.md](README.md#the-spark-plugin-on-spinning-disks) says how. `python -m bench.adaptive.table` generates this page from",
+        "`bench/results/adaptive.jsonl`; do not edit it.",
         "",
     ]
     found = newest(lines)
-    out += index_and_best(found)
+    out += answer(found)
     out += [
-        "| setting | meaning |",
-        "|---|---|",
-        "| `stock-N` | stock Spark with N slots |",
-        "| `throughput`, `index` | the plugin's policies with 32 slots, without knowledge of earlier runs |",
-        "| `remembered` | `throughput`, starting from the numbers that its previous run found (`spark.pellucid.memory`) |",
-        "| `monotasks` | the plugin's queues per disk, with as many slots as the machine has cores |",
+        "**Most jobs are not like these.** The mode `adaptive`, which is not the default, slows down jobs that do not wait for disks, some more",
+        "than six-fold: [cost of `adaptive` for ordinary jobs](../docs/spark-plugin.md#cost-of-adaptive-for-ordinary-jobs).",
         "",
-        "- One executor (`local-cluster[1,32,…]`) keeps input, shuffle files and output on one emulated disk (`lab/README.md`). On `H150x2` the",
-        "  input is on one disk, the output on another, and shuffle files are on both.",
-        "- Settings take turns. Each stage starts with the disk's files evicted from the page cache, as if they exceeded the memory. No core",
-        "  sleeps during a run (`awake` in `run.py`).",
-        "- Each table belongs to one build of the plugin's jar, the newest measured. Compare numbers within a table only.",
-        "- Numbers are medians of the runs. \"Over stock-32\" in a table is the geometric mean over pairs of the same repeat; below the table it",
-        "  is the ratio of medians.",
-        "- The best fixed setting combines each stage's best time; the rest is the time of the setting that is best for the whole job.",
-        "- A policy should end within one doubling of each stage's best setting. A miss is \"not resolved\" if it is within one doubling of a",
-        "  setting that five repeats cannot tell from the best (95 %). Stages of one or two tasks have no choice and are left out.",
-        "",
-        *WHY,
+        *READING,
         "",
     ]
     if not lines:
-        return "\n".join([*out, "Nothing is measured yet.", ""])
+        return "\n".join([*out, *WHY, "", "Nothing is measured yet.", ""])
     machines = sorted({line["machine"] for line in lines})
     noisy = sum(line["others_cores"] > results.NOISE_CORES for line in lines)
-    out += [f"- Machine: {machine}" for machine in machines]
-    out += [f"- In {noisy} of {len(lines)} runs other processes used more than {results.NOISE_CORES} cores.", ""]
+    out[-1:] = [f"- Machine: {machine}" for machine in machines]
+    out += [f"- In {noisy} of {len(lines)} runs other processes used more than {results.NOISE_CORES} cores."]
     answers = defaultdict(set)
     for line in lines:
         answers[line["case"]["job"], line["case"]["bytes"]].add(line["answer"])
-    different = [job for (job, _), found in answers.items() if len(found) > 1]
-    out += [f"**Answers differ: {', '.join(different)}.**" if different else "All settings gave the same answer.", ""]
+    different = [job for (job, _), found_answers in answers.items() if len(found_answers) > 1]
+    out += [f"- **Results of jobs differ: {', '.join(different)}.**" if different else "- All settings computed the same results.", ""]
+    out += [*index_and_best(found), *WHY, ""]
     for group, settings in found.items():
         out += group_page(group, settings)
     absent = [f"{job} on {disk}" for disk, job in GROUPS if (disk, job) not in {group[:2] for group in found}]
