@@ -29,7 +29,7 @@ def test_the_bottleneck_of_each_stage_decides():
     # 4 s of a disk of 100 MB/s, then 4 s of two cores; on two disks 2 s and 4 s.
     assert models.by_resources(16.0, [reads, computes], (1, 2), 2, 100e6) == 12.0
     assert models.by_resources(12.0, [reads, computes], (2, 1), 2, 100e6) == 16.0
-    assert models.by_slots(10.0, (1, 2)) == {"slots: a core's": 10.0, "slots: a disk's": 5.0}
+    assert models.by_slots(10.0, (1, 2)) == {"slots per core": 10.0, "slots per disk": 5.0}
 
 
 def line(job: str, disk: str, setting: str, repeat: int, s: float, build: str = "b") -> dict:

@@ -25,6 +25,22 @@ OTHER_MACHINE = {
 }
 
 
+# What the columns of the comparisons mean.
+COMPARED = [
+    "## How to read the comparisons",
+    "",
+    "The next three sections compare a pass over the data. All programs read the same files. Pellucid runs before and after the others.",
+    "",
+    "- *turns*: Pellucid's two times, before and after the others.",
+    "- *÷ Pellucid f64*: the program's time over Pellucid's with 64-bit numbers.",
+    "- *÷ memory limit*: time over the time to read the data once at the memory bandwidth that the same run measured.",
+    "- *check*: loss, inertia or sum of ranks at the end. Pellucid runs more passes than the others, and scikit-learn and MLlib use other",
+    "  solvers for logistic regression, so it differs between programs.",
+    "- *other processes*: cores that processes outside of the run used. Ray's own processes count as such.",
+    "",
+]
+
+
 def newest() -> list[dict]:
     """Returns the newest line of each case, in order of first appearance."""
     return list({tuple(line["case"].items()): line for line in results.load("iterate")}.values())
@@ -80,13 +96,14 @@ def section(application: str, lines: list[dict]) -> list[str]:
         share = limit_s(line) / median_s(line)
         page.append(f"{rate:,.0f} million edges per second: {share:.2f} of the streaming limit at {EDGE_BYTES} bytes per edge.")
     page += ["", f"On another machine, so not comparable: {OTHER_MACHINE[application]}."]
-    return page + ["", f"`{own[0]['command']}`" if own else "", ""]
+    return page + ["", f"Pellucid's command: `{own[0]['command']}`" if own else "", ""]
 
 
 def micropartitions(lines: list[dict]) -> list[str]:
     """Returns the section for the paper's figures 7 to 9."""
-    page = ["## Micropartitioning (canary §5.4, figs. 7 to 9)", ""]
-    page += ["Idle is the share of the cores' time outside tasks. Task durations are those of the stage that takes the most time.", ""]
+    page = ["## Micropartitioning", ""]
+    page += ["What does it cost to divide the data into many small partitions? This repeats figures 7 to 9 of [Canary](../docs/how/canary.md) (§5.4)"]
+    page += ["with less data than above. *Idle* is the share of the cores' time outside tasks. Task times are those of the longest stage.", ""]
     page += ["| application | partitions per core | program | s per pass | tasks/s | task ms: 10 %, median, 90 %, 99 % | idle |"]
     page += ["|---|---|---|---|---|---|---|"]
     applications = list(TITLES)
@@ -111,7 +128,7 @@ def micropartitions(lines: list[dict]) -> list[str]:
 
 def workers(lines: list[dict]) -> list[str]:
     """Returns the section that compares one core with all."""
-    page = ["## From one core to all", "", "| application | workers | s per pass | speedup |", "|---|---|---|---|"]
+    page = ["## From one core to all", "", "The same partitions on one worker, and on one worker per core.", "", "| application | workers | s per pass | speedup |", "|---|---|---|---|"]
     ones = {line["case"]["application"]: median_s(line) for line in lines if line["case"]["workers"] == 1}
     for line in lines:
         case = line["case"]
@@ -123,7 +140,7 @@ def workers(lines: list[dict]) -> list[str]:
 
 def whatif(lines: list[dict]) -> list[str]:
     """Returns the section on predictions from one core."""
-    page = ["## All cores, predicted from a trace of one core", "", "Medians of three runs of the whole job, including loading.", ""]
+    page = ["## All cores, predicted from a trace of one core", "", "`pellucid whatif TRACE --set workers=N`. Times are medians of three runs of the whole job, including loading.", ""]
     page += ["| application | one worker, s | all predicted, s | all measured, s | error |", "|---|---|---|---|---|"]
     for line in lines:
 
@@ -133,20 +150,22 @@ def whatif(lines: list[dict]) -> list[str]:
         predicted, measured = median("predictions", "duration_ms"), median("measured", "all_ms")
         cells = [line["case"]["application"], f"{median('measured', 'one_ms'):.3f}", f"{predicted:.3f}", f"{measured:.3f}"]
         page.append("| " + " | ".join([*cells, f"{predicted / measured - 1:+.1%}"]) + " |")
-    return [*page, "", "`pellucid whatif TRACE --set workers=N`", ""]
+    return [*page, ""]
 
 
 def uneven(line: dict) -> list[str]:
     """Returns the section on a worker that slows down, joins or leaves."""
     page = ["## A worker slows to half its speed, joins, or leaves", ""]
-    page += ["Single-threaded processes with 24 partitions; mean milliseconds per iteration. The ideal is that of the speed after the event.", ""]
+    page += ["How soon are iterations as fast as the workers allow? Single-threaded processes share 24 partitions. Times are milliseconds per iteration, as means"]
+    page += ["before the event, over the ten iterations after it, and over the next twenty. *Ideal* is the time at the speed after the event."]
+    page += ["`cargo run --release -p pellucid-iterate --example uneven`", ""]
     page += ["| event | before | first ten after | next twenty | ideal | over ideal | partitions moved | rollbacks |"]
     page += ["|---|---|---|---|---|---|---|---|"]
     for run in sorted(line["lines"], key=lambda run: run["case"]):
         over = run["after_ms"] / run["ideal_ms"] - 1
         cells = [run["case"], *(f"{run[key]:.1f}" for key in ("before_ms", "first_ten_ms", "after_ms", "ideal_ms"))]
         page.append("| " + " | ".join([*cells, f"{over:+.0%}", str(run["migrations"]), str(run["recoveries"])]) + " |")
-    return [*page, "", "`cargo run --release -p pellucid-iterate --example uneven`", ""]
+    return [*page, ""]
 
 
 def scaling(line: dict) -> list[str]:
@@ -156,8 +175,9 @@ def scaling(line: dict) -> list[str]:
         return [*page, f"Not measured: {line['error']}", ""]
     first = line["lines"][0]
     page += [
-        f"{first['partitions']:,} partitions of {first['task_ns'] / 1e6:g} ms each, 10 µs per message. The controller's messages "
-        "are those of a job and of one with ten times the iterations, without reports.",
+        f"Does the controller limit the number of workers? {first['partitions']:,} partitions of {first['task_ns'] / 1e6:g} ms each, 10 µs per message. The last column has the",
+        "controller's messages of a job and of one with ten times the iterations, without progress reports: they do not grow with iterations.",
+        "`cargo run --release -p pellucid-iterate --example scaling`",
         "",
         "| workers | ms per iteration | speedup | worker messages per iteration | controller messages |",
         "|---|---|---|---|---|",
@@ -168,7 +188,7 @@ def scaling(line: dict) -> list[str]:
             f"| {row['workers']:,} | {row['iteration_ns'] / 1e6:.3f} | {first['iteration_ns'] / row['iteration_ns']:.1f} "
             f"| {row['worker_messages_an_iteration']:,} | {few:,}, {many:,} |"
         )
-    return [*page, "", "`cargo run --release -p pellucid-iterate --example scaling`", ""]
+    return [*page, ""]
 
 
 def floors(line: dict) -> list[str]:
@@ -176,34 +196,37 @@ def floors(line: dict) -> list[str]:
     page = ["## Cost of scheduling", ""]
     if "error" in line:
         return [*page, f"Not measured: {line['error']}", ""]
+    page += ["The time of a task, and of a round (a broadcast, a gather and a signal), by threads or processes."]
+    page += ["`cargo bench -p pellucid-iterate --bench floors`", ""]
     page += ["| operation | median | 95 % interval |", "|---|---|---|"]
     for name, (median, low, high) in line["ns"].items():
         page.append(f"| {name} | {median:,.1f} ns | {low:,.1f} to {high:,.1f} ns |")
     ns = {name: median for name, (median, *_) in line["ns"].items()}
     totals = []
     if "empty task/threads/1" in ns:
-        totals.append(f"{1e3 / ns['empty task/threads/1']:,.0f} million empty tasks per second on one core.")
+        totals.append(f"- {1e3 / ns['empty task/threads/1']:,.0f} million empty tasks per second on one core.")
     if {"task with work/threads/1", "the work alone"} <= set(ns):
         whole, alone = ns["task with work/threads/1"], ns["the work alone"]
-        totals.append(f"{1e3 / whole:.1f} million useful tasks per second on one core; overhead is {1 - alone / whole:.1%} of their time.")
-    return [*page, "", *totals, "", "`cargo bench -p pellucid-iterate --bench floors`", ""]
+        totals.append(f"- {1e3 / whole:.1f} million useful tasks per second on one core; overhead is {1 - alone / whole:.1%} of their time.")
+    return [*page, "", *totals, ""]
 
 
 def main() -> None:
     """Writes the page."""
     lines = newest()
     page = ["# Iterative jobs compared with other systems", ""]
-    page += ["How fast is a pass over the data, compared with other libraries and with the memory bandwidth? Generated by"]
-    page += ["`python -m bench.iterate.table`; do not edit it. `bench/iterate/run.py` says how it is measured.", ""]
+    page += ["How fast is a pass of an iterative job over its data, compared with other systems and with the memory bandwidth?"]
+    page += ['`make bench-iterate ITERATE="--rows 10000000 --scale 21"` measures this; [README.md](README.md#iterative-jobs) says how.']
+    page += ["`python -m bench.iterate.table` generates this page from `bench/results/iterate.jsonl`; do not edit it.", ""]
     if not lines:
         page += ["Nothing is measured yet. Run `make bench-iterate`, which you can interrupt and continue.", ""]
         PAGE.write_text("\n".join(page))
         return
+    page += targets.answer(lines, limit_s)
     page += [f"- Machine: {machine}" for machine in sorted({line["machine"] for line in lines})]
-    page += [f"- Freed memory: {', '.join(sorted({str(line['memory']) for line in lines}))} (`lab/memory.py`)"]
-    page += ["- `turns` are the times before and after the peers. `÷ Pellucid f64` and `÷ memory limit` are ratios of times; the limit is the time"]
-    page += ["  to read the data once at the memory bandwidth that the same run measured. `check` is the loss, inertia or rank sum at the end.", ""]
-    page += targets.section(lines, limit_s)
+    page += [f"- Freed memory (kept by the machine, or returned to its host): {', '.join(sorted({str(line['memory']) for line in lines}))} (`lab/memory.py`)"]
+    page += [""]
+    page += [*targets.section(lines, limit_s), *COMPARED]
     for application in TITLES:
         found = [line for line in lines if line["case"].get("application") == application and "turn" in line["case"]]
         sizes = {tuple((key, value) for key, value in line["case"].items() if key in ("rows", "scale")) for line in found}

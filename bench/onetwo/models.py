@@ -45,4 +45,4 @@ def by_resources(ms: float, stages: list[dict], disks: tuple[int, int], cores: i
 
 def by_slots(ms: float, disks: tuple[int, int]) -> dict[str, float]:
     """Predicts the same with slots per core and with slots per disk."""
-    return {"slots: a core's": ms, "slots: a disk's": ms * disks[0] / disks[1]}
+    return {"slots per core": ms, "slots per disk": ms * disks[0] / disks[1]}
