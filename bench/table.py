@@ -31,7 +31,7 @@ MICRO = {
     "trace of ": EVENT_BYTES,
 }
 SCALES, QUERIES = (1, 5), 22
-# What each section measures, below its heading.
+# Introductions, printed below the headings.
 WARM = {
     "fresh process": "TPC-H on Parquet files in the page cache. Each query runs in a new process, from text to last row. Times are medians.",
     "one process": "TPC-H on Parquet files in the page cache. One process runs all queries, after a warm-up run of each. Times are medians.",

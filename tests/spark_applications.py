@@ -225,7 +225,7 @@ def metric_values(folder: Path, executor: str) -> dict[str, list[int]]:
 
 
 def runs(pid: int, program: bytes) -> bool:
-    """Returns whether a process exists, is no zombie, and runs this program."""
+    """Returns whether a process exists, is not a zombie, and runs this program."""
     try:
         return program in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

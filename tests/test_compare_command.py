@@ -102,7 +102,7 @@ def test_failed_run_is_not_faster(recorded):
         return record | {"outcome": "failed", "error": "division by zero"} if record["t"] == "job_end" else record
 
     ran = binary.run("compare", recorded, changed(recorded, "failed.trace", 0.1, failed), "--fail-slower", "10%")
-    assert ran.code == 1 and "ended well in both" in ran.err, ran.out + ran.err
+    assert ran.code == 1 and "succeeded in both" in ran.err, ran.out + ran.err
 
 
 def test_gate_refuses_different_queries(recorded):

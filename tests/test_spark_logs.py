@@ -101,7 +101,7 @@ def test_log_in_progress_is_read_to_its_end(tmp_path):
     log.write_bytes(b"".join(events("app-1", ended=False)) + b'{"Event":"SparkListenerTaskE')
     (source,) = analyzed(log)
     assert source["tasks"] == 4 and not source["complete"]
-    assert any("cut within line" in warning for warning in source["warnings"])
+    assert any("truncated within line" in warning for warning in source["warnings"])
 
 
 def test_follow_ends_with_the_application(tmp_path):
@@ -124,8 +124,8 @@ def test_follow_ends_with_the_application(tmp_path):
 def test_files_that_are_not_logs_are_refused(tmp_path):
     for name, content, why in [
         ("lines", b"not json\n", "trace"),
-        ("json", b'{"a":1}\n', "no events of Spark"),
-        ("broken", b'{"Event":"SparkListenerLogSta', "cut within line 1"),
+        ("json", b'{"a":1}\n', "not Spark events"),
+        ("broken", b'{"Event":"SparkListenerLogSta', "truncated within line 1"),
     ]:
         path = tmp_path / name
         path.write_bytes(content)

@@ -246,7 +246,7 @@ def test_backtest_fails_beyond_max_error(tmp_path):
     assert ran.code == 1 and "wrong is off by" in ran.err
     assert binary.run("backtest", path, "--max-error", "90%").code == 0
     unclear = binary.run("backtest", path, "--max-error", "10")
-    assert unclear.code == 2 and "Write 10%" in unclear.err
+    assert unclear.code == 2 and "write 10%" in unclear.err
     useless = binary.run("backtest", path, "--cores", "1")
     assert useless.code == 2 and "cannot use --cores with a manifest" in useless.err
 

@@ -124,3 +124,40 @@ def test_readme_and_architecture_stay_short():
     for page in (ROOT / "README.md", MAP):
         lines = len(page.read_text().splitlines())
         assert lines <= 150, f"{page.name} has {lines} lines; 150 is the limit"
+
+
+# Files with prose: comments, documentation, messages.
+PROSE = (".rs", ".py", ".java", ".scala", ".js", ".css", ".html", ".md", ".toml", "Makefile", "tests/run")
+# A line of a comment, docstring or document that opens with a relative clause, where it asks no question.
+OPENER = re.compile(r"""^\s*(?:///?|//!|\#+|/\*+|\*|\"\"\"|[-|])?\s*(?:What|Who|Whom|Whose|That|Which|Whether) (?!.*\?)""")
+# Phrases of a literal translation, and names made of a relative clause.
+PHRASE = re.compile(
+    r"(?<!there )\b(?:is|are|was|were) no (?!longer|more|less|fewer|greater|larger|smaller|later|earlier|worse|better)"
+    r"|\bin vain\b|(?<![\"`])\bnobody\b|\blet through\b(?! =)|\bsaid to be\b|\bwithout a word\b|\ba word of\b|\bwhat there is\b|\bone's own\b"
+    r"|\b(?:fn|def|void) (?:test_)?(?:what|who|nobody|that)_",
+    re.IGNORECASE,
+)
+# Lines that may read like this, each with its reason.
+ALLOWED: dict[str, str] = {}
+
+
+def test_prose_reads_like_english():
+    """A floor for the prose: no openings and phrases of a literal translation."""
+    assert len(ALLOWED) <= 10, "rewrite the line instead of allowing it"
+    found = []
+    for file in tracked(*PROSE):
+        if file == Path(__file__):
+            continue
+        name, fenced = file.relative_to(ROOT), False
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            # The text of a fence is output or code.
+            fenced ^= file.suffix == ".md" and line.lstrip().startswith("```")
+            prose = OPENER.search(line) if comment(file, line) and not fenced else None
+            if (prose or PHRASE.search(line)) and line.strip() not in ALLOWED:
+                found.append(f"{name}:{number}: {line.strip()}")
+    assert not found, f"{len(found)} lines read like a translation:\n" + "\n".join(found)
+
+
+def comment(file: Path, line: str) -> bool:
+    """Returns whether a line that opens with a capital is prose: all text in Markdown, comments elsewhere."""
+    return file.suffix == ".md" or line.lstrip().startswith(("//", "#", "*", "/*", '"""'))

@@ -25,7 +25,7 @@ OTHER_MACHINE = {
 }
 
 
-# What the columns of the comparisons mean.
+# Explains the columns of the comparisons.
 COMPARED = [
     "## How to read the comparisons",
     "",

@@ -24,11 +24,11 @@ PREDICTED = (
     "- *stock log*: Spark's log does not record the number of cores, so the what-if counts each of the 8 slots as one. If waits for disks halve,",
     "  more tasks compute at once than the two cores can serve (*core time* below), so it expects too much of a second disk.",
     "- *plugin's trace*: the plugin records the cores (`pellucid.cores`), so tasks that no longer wait for disks wait for cores. An earlier",
-    "  measurement of these six cases set the width of its intervals (a tenth wider on each side), so they are no independent test of it.",
+    "  measurement of these six cases set the width of its intervals (a tenth wider on each side), so they do not test it independently.",
 )
 
 USES = (
-    "What the model *resources* uses: medians of stock Spark's runs. The ideal time of a stage is its core time over the cores, or its bytes over",
+    "Inputs of the model *resources*: medians of stock Spark's runs. The ideal time of a stage is its core time over the cores, or its bytes over",
     "the disks' rate. The last two columns are the drives' own counters for the whole job; seeks make the rate lower than the disks' nominal one.",
 )
 

@@ -91,7 +91,7 @@ def ranks(as_placed: bool = False) -> dict[str, dict[str, int]]:
     return {way: {path["composition"]: path["links"] for path in document[way]} for way in ("read", "write")}
 
 
-def what_they_are(found: list[dict]) -> list[str]:
+def descriptions(found: list[dict]) -> list[str]:
     """Describes each measured composition by the first line of its file."""
     texts = [file.read_text() for file in COMPOSITIONS.glob("*.toml")]
     said = {tomllib.loads(text)["name"]: text.splitlines()[0].removeprefix("# ") for text in texts}
@@ -620,7 +620,7 @@ def page() -> str:
     out += [f"- Emulated hardware, as calibrated at each start: {'; '.join(hardware) or 'not measured'}", noise(found)]
     out += [f"- Failed: {', '.join(map(str, case))}." for case in sorted(failed)]
     out += [f"- Spark writes nothing to {name}: {why}." for name, why in NO_WRITES_BY_SPARK.items()]
-    out += what_they_are(found)
+    out += descriptions(found)
     out += tables
     out += [*findings(reports, explained, traced), *moved(found), *examined(lines(EXAMINED))]
     out += [*copies(found), *commits(found), *rows, *bottlenecks(found), *use(found)]
