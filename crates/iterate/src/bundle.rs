@@ -14,6 +14,7 @@ use std::cmp::Ordering;
 use crate::data::{AnyData, Chunk};
 use crate::error::JobError;
 use crate::exchange::{Gathered, Routes, Sent};
+use crate::message::Part;
 use crate::plan::{BundleIx, Instance, Kind, Plan, Statement};
 use crate::signals::Signal;
 use crate::views::Partitions;
@@ -115,8 +116,8 @@ pub(crate) struct Bundle {
     /// contains them.
     pub written: u64,
     pub written_before: Vec<(u64, u64)>,
-    /// By dataset: the epoch of the snapshot that holds its latest saved content.
-    pub saved: Vec<Option<u64>>,
+    /// By dataset: its latest saved content.
+    pub saved: Vec<Option<Part>>,
     pub states: Vec<Option<Box<dyn AnyData>>>,
     pub gathers: Vec<PendingGather>,
     /// Epoch that each worker has passed; only if this bundle computes a signal.
@@ -436,10 +437,13 @@ impl Bundle {
     }
 
     /// Rolls back to a snapshot, or to the start for `None`. Partitions that changed since are dropped, to be
-    /// reloaded; unchanged partitions stay.
+    /// reloaded; unchanged partitions stay. A partition that a later snapshot saved may have been loaded from it.
     pub fn roll_back(&mut self, plan: &Plan, snapshot: Option<u64>) {
-        let later = self.written_before.iter().filter(|(epoch, _)| snapshot.is_none_or(|s| *epoch > s));
-        let changed = later.fold(self.written, |all, (_, mask)| all | mask);
+        let is_later = |epoch: u64| snapshot.is_none_or(|snapshot| epoch > snapshot);
+        let written = self.written_before.iter().filter(|(epoch, _)| is_later(*epoch)).map(|(_, set)| *set);
+        let saved = self.saved.iter().flatten().filter(|part| is_later(part.epoch));
+        let changed =
+            written.chain(saved.map(|part| 1 << part.dataset)).fold(self.written, |all, set| all | set);
         let states = std::mem::take(&mut self.states);
         let fresh = Self::new(plan, self.ix);
         *self = fresh;
@@ -451,16 +455,18 @@ impl Bundle {
     }
 
     /// Records that a snapshot of the current epoch covers this bundle, and returns the datasets that must be
-    /// written for it. Datasets that no stage writes are never part of a snapshot.
-    pub fn mark_saved(&mut self, plan: &Plan) -> Vec<u32> {
+    /// written for it, with their content. Datasets that no stage writes are never part of a snapshot.
+    pub fn mark_saved(&mut self, plan: &Plan) -> Vec<(u32, Vec<u8>)> {
         let epoch = self.position.epoch;
         let mut anew = Vec::new();
-        for (dataset, spec) in plan.datasets.iter().enumerate() {
-            let here = plan.groups[self.group as usize].datasets >> dataset & 1 == 1;
-            let changed = self.written >> dataset & 1 == 1 || self.saved[dataset].is_none();
-            if here && !spec.constant && changed {
-                self.saved[dataset] = Some(epoch);
-                anew.push(dataset as u32);
+        for dataset in plan.saved_datasets(self.group) {
+            let (saved, state) = (&mut self.saved[dataset as usize], &self.states[dataset as usize]);
+            let changed = self.written >> dataset & 1 == 1 || saved.is_none();
+            if let (true, Some(state)) = (changed, state) {
+                let mut content = Vec::with_capacity(state.size_any() as usize + 16);
+                state.encode_any(&mut content);
+                *saved = Some(Part::new(dataset, epoch, &content));
+                anew.push((dataset, content));
             }
         }
         self.written_before.push((epoch, self.written));
@@ -472,10 +478,8 @@ impl Bundle {
         anew
     }
 
-    /// Returns the saved datasets, each with the epoch of the snapshot that holds its content.
-    pub fn saved_list(&self) -> Vec<(u32, u64)> {
-        let saved = self.saved.iter().enumerate();
-        saved.filter_map(|(dataset, epoch)| epoch.map(|epoch| (dataset as u32, epoch))).collect()
+    pub fn set_saved(&mut self, parts: &[Part]) {
+        parts.iter().for_each(|part| self.saved[part.dataset as usize] = Some(*part));
     }
 
     /// Describes the state of the bundle, to diagnose a stalled job.
@@ -483,11 +487,8 @@ impl Bundle {
         let Instance { epoch, statement } = self.position;
         let stage = &plan.statements[statement as usize].name;
         let missing: Vec<_> = self.gathers.iter().map(|g| (g.instance, g.missing)).collect();
-        let deferred = &self.deferred;
-        format!(
-            "bundle {} at {stage:?} in epoch {epoch}, deferred {deferred:?}, missing {missing:?}",
-            self.ix
-        )
+        let Self { ix, deferred, .. } = self;
+        format!("bundle {ix} at {stage:?} in epoch {epoch}, deferred {deferred:?}, missing {missing:?}")
     }
 
     /// Returns the total size of the partitions.

@@ -15,6 +15,9 @@ use crate::message::{Entry, Envelope, JobState, Manifest, Message, Report, Saved
 use crate::plan::{BundleIx, Plan};
 use crate::run::{Outcome, Progress};
 
+/// Number of snapshots that are kept, so that a damaged one costs an interval and not the whole job.
+pub(crate) const MAX_SNAPSHOTS: usize = 2;
+
 /// Phase of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -43,7 +46,8 @@ pub(crate) struct Controller {
     leaving: BTreeSet<u32>,
     moving: BTreeSet<BundleIx>,
     ended: BTreeSet<BundleIx>,
-    snapshot: Option<Manifest>,
+    /// Complete snapshots, the newest first, from which the job can resume.
+    snapshots: Vec<Manifest>,
     /// Iteration of the snapshot that the job resumed from.
     resumed_at: Option<u64>,
     /// Incomplete snapshots by epoch.
@@ -57,6 +61,8 @@ pub(crate) struct Controller {
     pub result: Option<Result<(), JobError>>,
     /// Outgoing messages to workers.
     pub out: Vec<(u32, Envelope)>,
+    /// Descriptions of damaged snapshots, for the user.
+    pub warnings: Vec<String>,
     /// Manifests to write; call [`Controller::committed`] after each.
     pub commits: Vec<Manifest>,
     /// Number of rollbacks, and number of bundles moved.
@@ -65,7 +71,7 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    pub fn new(plan: Arc<Plan>, expected: usize, balances: bool, snapshot: Option<Manifest>) -> Self {
+    pub fn new(plan: Arc<Plan>, expected: usize, balances: bool, snapshots: Vec<Manifest>) -> Self {
         Self {
             expected,
             balances,
@@ -78,8 +84,8 @@ impl Controller {
             leaving: BTreeSet::new(),
             moving: BTreeSet::new(),
             ended: BTreeSet::new(),
-            resumed_at: snapshot.as_ref().map(|snapshot| snapshot.iteration),
-            snapshot,
+            resumed_at: snapshots.first().map(|snapshot| snapshot.iteration),
+            snapshots,
             saving: BTreeMap::new(),
             reports: BTreeMap::new(),
             balancer: Balancer::default(),
@@ -89,6 +95,7 @@ impl Controller {
             outcome: Outcome::new(&plan),
             result: None,
             out: Vec::new(),
+            warnings: Vec::new(),
             commits: Vec::new(),
             recoveries: 0,
             migrations: 0,
@@ -143,7 +150,7 @@ impl Controller {
 
     fn job_state(&self) -> JobState {
         let members = self.members.iter().copied().collect();
-        let snapshot = self.snapshot.clone();
+        let snapshot = self.snapshots.first().cloned();
         JobState { map: self.map.clone(), members, version: self.changes, snapshot }
     }
 
@@ -223,6 +230,7 @@ impl Controller {
                 self.after_move();
             }
             Message::Saved(saved) => self.saved(*saved),
+            Message::Damaged { cause } => self.fall_back(&cause),
             Message::Ended { bundle } => {
                 self.ended.insert(bundle);
                 self.after_move();
@@ -375,7 +383,7 @@ impl Controller {
 
     fn saved(&mut self, saved: Saved) {
         let epoch = saved.position.epoch;
-        if self.snapshot.as_ref().is_some_and(|snapshot| snapshot.position.epoch >= epoch) {
+        if self.snapshots.first().is_some_and(|snapshot| snapshot.position.epoch >= epoch) {
             return;
         }
         self.saving.entry(epoch).or_default().insert(saved.bundle, saved);
@@ -392,12 +400,29 @@ impl Controller {
         }
     }
 
-    /// Records that a manifest is durable: recoveries now resume from it.
+    /// Records that a manifest is durable: recoveries now resume from it, or else from the one before.
     pub fn committed(&mut self, manifest: Manifest) {
         let epoch = manifest.position.epoch;
-        if self.snapshot.as_ref().is_none_or(|snapshot| snapshot.position.epoch < epoch) {
-            self.snapshot = Some(manifest);
+        if self.snapshots.first().is_none_or(|snapshot| snapshot.position.epoch < epoch) {
+            self.snapshots.insert(0, manifest);
+            self.snapshots.truncate(MAX_SNAPSHOTS);
         }
+    }
+
+    /// Restarts the job from the snapshot before a damaged one, or from the beginning.
+    fn fall_back(&mut self, cause: &str) {
+        if self.snapshots.is_empty() || self.phase == Phase::Gathering {
+            return;
+        }
+        let damaged = self.snapshots.remove(0);
+        let next = self.snapshots.first();
+        let instead = next.map_or("starting from the beginning".into(), |next| {
+            format!("resuming from the snapshot of iteration {}", next.iteration)
+        });
+        let iteration = damaged.iteration;
+        self.warnings.push(format!("cannot use the snapshot of iteration {iteration}: {cause}; {instead}"));
+        self.resumed_at = self.resumed_at.zip(next).map(|(at, next)| at.min(next.iteration));
+        self.begin();
     }
 
     /// Returns the job's progress.
@@ -456,9 +481,9 @@ impl Controller {
         self.members.iter().copied()
     }
 
-    /// Returns the snapshot that a recovery would resume from.
-    pub fn snapshot(&self) -> Option<&Manifest> {
-        self.snapshot.as_ref()
+    /// Returns the snapshots that a recovery can resume from, the newest first.
+    pub fn snapshots(&self) -> &[Manifest] {
+        &self.snapshots
     }
 }
 

@@ -1,12 +1,18 @@
 //! Errors in programs and failures of jobs.
 
 use std::fmt;
+use std::io::Write;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 /// The error of a kernel or loader: any error type, or a string.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// Shows a warning on standard error. Unlike `eprintln`, does not panic if that is closed.
+pub(crate) fn warn(message: &str) {
+    let _ = writeln!(std::io::stderr(), "pellucid: {message}");
+}
 
 /// An error in a program, reported by [`Program::build`](crate::Program::build).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,6 +96,8 @@ pub enum JobError {
     Load { dataset: String, partition: u32, cause: String },
     /// A snapshot could not be written or read.
     Snapshot { place: String, cause: String },
+    /// The location of snapshots is in use, or holds snapshots that cannot be used.
+    SnapshotPlace { place: String, cause: String },
     /// No worker is left, or a worker was lost and its work cannot be recomputed.
     WorkerLost { worker: u32, cause: String },
     /// A peer could not be reached or was refused.
@@ -127,6 +135,9 @@ impl fmt::Display for JobError {
                     f,
                     "snapshot {place}: {cause}; free some space or choose another location for snapshots"
                 )
+            }
+            Self::SnapshotPlace { place, cause } => {
+                write!(f, "cannot use {place} for snapshots: {cause}")
             }
             Self::WorkerLost { worker, cause } => write!(f, "worker {worker} was lost: {cause}"),
             Self::Connection { peer, cause } => write!(f, "{peer}: {cause}"),

@@ -26,6 +26,7 @@ mod handshake;
 pub mod input;
 pub mod kernels;
 mod local;
+mod manifest;
 mod memory;
 mod merging;
 mod mesh;

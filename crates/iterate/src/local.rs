@@ -46,8 +46,8 @@ pub(crate) fn run(plan: Arc<Plan>, mut options: RunOptions) -> Result<Outcome, J
     let worker_options = WorkerOptions { rank: 0, threads, snapshot_every, memory_bytes: None };
     let parts = store.clone().map(|store| store as Arc<dyn Store>);
     let worker = Worker::new(plan.clone(), worker_options, mailbox.clone(), parts);
-    let manifest = store.as_ref().map(|store| store.latest(&plan)).transpose()?.flatten();
-    let mut controller = Controller::new(plan.clone(), 1, false, manifest);
+    let snapshots = store.as_ref().map_or(Ok(Vec::new()), |store| store.resume(&plan))?;
+    let mut controller = Controller::new(plan.clone(), 1, false, snapshots);
     let memory = std::mem::take(&mut options.memory);
     let trace = options.recorder.take().map(|recorder| LocalTrace::begin(&plan, recorder, threads, &memory));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);

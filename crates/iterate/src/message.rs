@@ -78,6 +78,8 @@ pub(crate) enum Message {
     Installed { bundle: BundleIx, version: u32 },
     /// Worker to controller: a bundle's part of a snapshot is durable.
     Saved(Box<Saved>),
+    /// Worker to controller: a part of the snapshot that the job resumed from is damaged.
+    Damaged { cause: String },
     /// Worker to controller: a bundle has reached the end of the program.
     Ended { bundle: BundleIx },
     /// Worker to controller: a partition of a result.
@@ -106,8 +108,40 @@ pub(crate) struct Manifest {
     /// Position of every bundle: the signal of this epoch.
     pub position: Instance,
     pub iteration: u64,
-    /// By bundle: datasets, each with the epoch of the snapshot that holds its content.
-    pub saved: Vec<Vec<(u32, u64)>>,
+    /// By bundle: the content of its datasets.
+    pub saved: Vec<Vec<Part>>,
+}
+
+/// The content of one partition in the snapshot store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Part {
+    pub dataset: u32,
+    /// Epoch of the snapshot that wrote it; it has not changed since.
+    pub epoch: u64,
+    pub bytes: u64,
+    /// CRC-32.
+    pub checksum: u32,
+}
+
+impl Part {
+    pub fn new(dataset: u32, epoch: u64, content: &[u8]) -> Self {
+        Self { dataset, epoch, bytes: content.len() as u64, checksum: crc32fast::hash(content) }
+    }
+
+    /// Compares length and checksum of the bytes that were read back.
+    ///
+    /// # Errors
+    /// If they differ.
+    pub fn verify(&self, content: &[u8]) -> Result<(), String> {
+        let Self { bytes, checksum, .. } = *self;
+        if content.len() as u64 != bytes {
+            return Err(format!("it has {} bytes instead of {bytes}", content.len()));
+        }
+        if crc32fast::hash(content) != checksum {
+            return Err("its checksum differs".into());
+        }
+        Ok(())
+    }
 }
 
 /// One bundle's part of a snapshot.
@@ -116,7 +150,7 @@ pub(crate) struct Saved {
     pub bundle: BundleIx,
     pub position: Instance,
     pub iteration: u64,
-    pub datasets: Vec<(u32, u64)>,
+    pub datasets: Vec<Part>,
 }
 
 /// A bundle in transit.
@@ -131,7 +165,7 @@ pub(crate) struct Packed {
     pub since_snapshot: u32,
     pub written: u64,
     pub written_before: Vec<(u64, u64)>,
-    pub saved: Vec<(u32, u64)>,
+    pub saved: Vec<Part>,
     pub passed: Vec<(u32, u64)>,
     pub tasks: u64,
     /// Chunks received for gathers that have not run: instance, place of the source, chunk.

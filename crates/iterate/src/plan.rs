@@ -130,6 +130,13 @@ impl Plan {
         self.groups[self.statements[statement as usize].group as usize].first + index
     }
 
+    /// Returns the datasets of a group that snapshots contain: all that some stage writes.
+    pub(crate) fn saved_datasets(&self, group: u32) -> impl Iterator<Item = u32> {
+        let here = self.groups[group as usize].datasets;
+        let datasets = (0..).zip(&self.datasets);
+        datasets.filter(move |&(at, spec)| here >> at & 1 == 1 && !spec.constant).map(|(at, _)| at)
+    }
+
     /// Returns the bundles that compute signals.
     pub(crate) fn signal_bundles(&self) -> impl Iterator<Item = BundleIx> {
         let signals = self.statements.iter().filter(|s| matches!(s.kind, Kind::Signal { .. }));

@@ -146,17 +146,17 @@ pub fn control(
     start: impl FnOnce(&Invitation) -> std::io::Result<Vec<Child>>,
 ) -> Result<Outcome, JobError> {
     let wrong = |cause: String| JobError::Connection { peer: "controller".into(), cause };
+    let store = options.snapshots.as_ref().map(SnapshotStore::open).transpose()?;
+    let snapshots = store.as_ref().map_or(Ok(Vec::new()), |store| store.resume(&plan))?;
     let secret = cluster.secret.clone().map_or_else(random_secret, Ok).map_err(wrong)?;
     let (mesh, listener) =
         Mesh::new(&cluster.bind, &secret, plan.fingerprint(), CONTROLLER).map_err(wrong)?;
     mesh.accept(listener, |refusal| eprintln!("pellucid: {refusal}"));
-    let store = options.snapshots.as_ref().map(SnapshotStore::open).transpose()?;
-    let manifest = store.as_ref().map(|store| store.latest(&plan)).transpose()?.flatten();
     let invitation = Invitation { controller: mesh.address.clone(), secret };
     let memory = std::mem::take(&mut options.memory);
     let recording = options.recorder.take().map(|recorder| Recording::begin(&plan, recorder));
     let trace = recording.map(|recording| TraceMerger::new(recording, memory));
-    let mut controller = Controller::new(plan, cluster.workers as usize, cluster.balances, manifest);
+    let mut controller = Controller::new(plan, cluster.workers as usize, cluster.balances, snapshots);
     controller.restarts = cluster.restarts;
     let children = start(&invitation).map_err(|error| wrong(format!("cannot start workers: {error}")))?;
     let mut job = JobDriver {

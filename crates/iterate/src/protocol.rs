@@ -78,6 +78,7 @@ impl Worker {
             | Message::Ended { .. }
             | Message::Output { .. }
             | Message::Finished(_)
+            | Message::Damaged { .. }
             | Message::Unreachable { .. }
             | Message::Failed(_) => {}
         }
@@ -163,9 +164,7 @@ impl Worker {
         if let Some(snapshot) = &job_state.snapshot {
             bundle.position = snapshot.position;
             bundle.iteration = snapshot.iteration;
-            for &(dataset, epoch) in &snapshot.saved[ix as usize] {
-                bundle.saved[dataset as usize] = Some(epoch);
-            }
+            bundle.set_saved(&snapshot.saved[ix as usize]);
         }
         self.place(control, bundle, job_state.map[ix as usize].version);
     }
@@ -373,7 +372,7 @@ impl Worker {
 impl Packed {
     /// Packs a bundle for sending.
     pub fn pack(bundle: Bundle, version: u32, signals: Vec<(u64, crate::signals::Signal)>) -> Self {
-        let saved = bundle.saved_list();
+        let saved = bundle.saved.iter().flatten().copied().collect();
         let mut chunks = Vec::new();
         for pending in bundle.gathers {
             // The receiver puts the chunks back at the same places.
@@ -434,9 +433,7 @@ impl Packed {
         bundle.passed = self.passed;
         bundle.tasks = self.tasks;
         bundle.unloaded = false;
-        for (dataset, epoch) in self.saved {
-            bundle.saved[dataset as usize] = Some(epoch);
-        }
+        bundle.set_saved(&self.saved);
         for instance in self.deferred {
             bundle.defer(plan, instance);
         }

@@ -65,6 +65,8 @@ pub enum Event {
     Slow(u32, f64),
     /// A snapshot is requested.
     Snapshot,
+    /// A random object in the snapshot store is damaged or, with `true`, lost.
+    Damage(bool),
 }
 
 /// Parameters of a simulation.
@@ -130,6 +132,8 @@ pub struct Simulated {
     pub reports: u64,
     /// Virtual start time of the first task of each iteration.
     pub iterations_ns: Vec<u64>,
+    /// Warnings about damaged snapshots.
+    pub damages: Vec<String>,
     /// Number of bundles on each worker at the end.
     pub bundles: BTreeMap<u32, usize>,
 }
@@ -163,9 +167,8 @@ impl Store for MemoryStore {
         done(Ok(()));
     }
 
-    fn load(&self, object: &str) -> Result<bytes::Bytes, JobError> {
-        let found = lock(&self.0).get(object).cloned();
-        found.ok_or(JobError::Snapshot { place: object.into(), cause: "no such object".into() })
+    fn load(&self, object: &str) -> Result<Option<bytes::Bytes>, JobError> {
+        Ok(lock(&self.0).get(object).cloned())
     }
 }
 
@@ -233,6 +236,7 @@ struct Run<'s, 'w> {
     alive: Vec<bool>,
     joined: u32,
     controller: Controller,
+    store: Arc<MemoryStore>,
     result: Simulated,
 }
 
@@ -275,7 +279,13 @@ pub fn simulate(plan: &Arc<Plan>, simulation: &Simulation) -> Result<Simulated, 
         busy: vec![false; count as usize],
         alive: vec![true; count as usize],
         joined: simulation.workers,
-        controller: Controller::new(plan.clone(), simulation.workers as usize, simulation.balances, None),
+        controller: Controller::new(
+            plan.clone(),
+            simulation.workers as usize,
+            simulation.balances,
+            Vec::new(),
+        ),
+        store: store.clone(),
         result: Simulated {
             outcome: Outcome::new(plan),
             elapsed_ns: 0,
@@ -283,6 +293,7 @@ pub fn simulate(plan: &Arc<Plan>, simulation: &Simulation) -> Result<Simulated, 
             controller_messages: 0,
             reports: 0,
             iterations_ns: Vec::new(),
+            damages: Vec::new(),
             bundles: BTreeMap::new(),
         },
     };
@@ -316,6 +327,7 @@ impl Run<'_, '_> {
         for worker in self.workers {
             self.result.bundles.insert(worker.rank(), lock(&worker.control).resident.len());
         }
+        self.result.damages = std::mem::take(&mut self.controller.warnings);
         self.result.outcome = self.controller.into_outcome()?;
         Ok(self.result)
     }
@@ -415,6 +427,21 @@ impl Run<'_, '_> {
             }
             Event::Slow(worker, factor) => lock(&self.shared).slowness[worker as usize] = factor,
             Event::Snapshot => self.controller.take_snapshot(),
+            Event::Damage(lost) => self.damage(lost),
+        }
+    }
+
+    fn damage(&mut self, lost: bool) {
+        let mut objects = lock(&self.store.0);
+        let at = self.random.below(objects.len() as u64) as usize;
+        let Some(name) = objects.keys().nth(at).cloned() else { return };
+        if lost {
+            objects.remove(&name);
+        } else if let Some(bytes) = objects.get_mut(&name) {
+            let mut damaged = bytes.to_vec();
+            let at = self.random.below(damaged.len() as u64) as usize;
+            damaged.get_mut(at).into_iter().for_each(|byte| *byte ^= 1);
+            *bytes = damaged.into();
         }
     }
 

@@ -1,24 +1,33 @@
 //! Snapshots on a local disk or in an object store, through `crates/storage`.
 //!
-//! A snapshot consists of one object for each partition that changed since the previous one, and a manifest
-//! that lists all of its objects. The manifest is written last, after all parts are durable, and every object
-//! is written atomically. Everything that the latest manifest lists therefore exists, whenever a process
-//! dies. Each job has its own folder in a store; a job resumes from a manifest of the same program and data.
+//! A snapshot consists of one object for each partition that changed since the previous one, and a line of the
+//! job's manifest, which lists all of its objects with their lengths and checksums. The manifest is written
+//! last, after all parts are durable, and every object is written atomically. Everything that the manifest lists
+//! therefore exists, whenever a process dies or the power fails. Only then are the objects removed that no kept
+//! snapshot lists. An object whose length or checksum differs is damaged; the job then resumes from the snapshot
+//! before, or starts again.
+//!
+//! Each job has its own folder in a store; a job resumes from a manifest of the same program and data. In a local
+//! folder, the controller holds a lock that ends with its process. Object stores have no such lock.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::BTreeSet;
+use std::fs::{File, TryLockError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::{Builder, JoinHandle};
 
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
+use pellucid_storage::LocalStore;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
-use url::Url;
 
 use crate::cell::lock;
-use crate::controller::Controller;
-use crate::error::JobError;
-use crate::message::Manifest;
+use crate::controller::{Controller, MAX_SNAPSHOTS};
+use crate::error::{JobError, warn};
+use crate::manifest::{self, Content};
+use crate::message::{Manifest, Part};
 use crate::plan::Plan;
 use crate::run::Snapshots;
 use crate::worker::{SaveDone, Store};
@@ -31,14 +40,21 @@ const MAX_CONCURRENT_DELETES: usize = 64;
 
 /// See the [module](self).
 pub(crate) struct SnapshotStore {
-    place: Url,
+    /// The location, without credentials.
+    place: String,
     prefix: Path,
     objects: Arc<dyn ObjectStore>,
+    /// True if the objects are local files.
+    local: bool,
+    /// Locked by a controller while the job runs.
+    lock_file: OnceLock<File>,
     runtime: Arc<Runtime>,
-    /// Channel to the writing thread, so that tasks do not wait for writes.
-    saves: Mutex<Sender<Save>>,
+    /// Channel to the writing thread, so that tasks do not wait for writes. `None` when the store is dropped.
+    saves: Mutex<Option<Sender<Save>>>,
+    writer: Option<JoinHandle<()>>,
     /// Number of unfinished saves, which hold copies of partitions.
     waiting: Arc<AtomicUsize>,
+    closed: Arc<AtomicBool>,
 }
 
 impl SnapshotStore {
@@ -47,20 +63,30 @@ impl SnapshotStore {
     /// # Errors
     /// If the URL's scheme is unknown or the store rejects its settings.
     pub fn open(snapshots: &Snapshots) -> Result<Arc<Self>, JobError> {
-        let place = snapshots.place.clone();
-        let wrong = |cause: String| JobError::Snapshot { place: place.to_string(), cause };
-        let objects = pellucid_storage::open(&place).map_err(|error| wrong(error.to_string()))?;
-        let prefix = Path::from_url_path(place.path()).map_err(|error| wrong(error.to_string()))?;
+        let url = &snapshots.place;
+        let place = format!("{}{}", pellucid_storage::name(url), url.path());
+        let wrong = |cause: String| JobError::Snapshot { place: place.clone(), cause };
+        let local = url.scheme() == "file";
+        let objects: Arc<dyn ObjectStore> = if local {
+            Arc::new(LocalStore::durable())
+        } else {
+            pellucid_storage::open(url).map_err(|error| wrong(error.to_string()))?
+        };
+        let prefix = Path::from_url_path(url.path()).map_err(|error| wrong(error.to_string()))?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = Arc::new(runtime.map_err(|error| wrong(error.to_string()))?);
-        let (saves, received) = channel::<(Vec<(Path, Vec<u8>)>, SaveDone)>();
+        let (saves, received) = channel::<Save>();
         let waiting = Arc::new(AtomicUsize::new(0));
-        let writer = (objects.clone(), runtime.clone(), place.to_string(), waiting.clone());
-        std::thread::spawn(move || {
-            let (objects, runtime, place, waiting) = writer;
+        let closed = Arc::new(AtomicBool::new(false));
+        let shared = (objects.clone(), runtime.clone(), place.clone(), waiting.clone(), closed.clone());
+        let writer = Builder::new().spawn(move || {
+            let (objects, runtime, place, waiting, closed) = shared;
             while let Ok((list, done)) = received.recv() {
                 let mut result = Ok(());
                 for (path, bytes) in list {
+                    if closed.load(Ordering::Acquire) {
+                        return;
+                    }
                     if let Err(error) = runtime.block_on(objects.put(&path, bytes.into())) {
                         result = Err(JobError::Snapshot { place: place.clone(), cause: root_cause(&error) });
                         break;
@@ -70,56 +96,135 @@ impl SnapshotStore {
                 waiting.fetch_sub(1, Ordering::AcqRel);
             }
         });
-        Ok(Arc::new(Self { place, prefix, objects, runtime, saves: Mutex::new(saves), waiting }))
+        let writer = Some(writer.map_err(|error| JobError::no_thread(0, 1, &error))?);
+        let (saves, lock_file) = (Mutex::new(Some(saves)), OnceLock::new());
+        Ok(Arc::new(Self {
+            place,
+            prefix,
+            objects,
+            local,
+            lock_file,
+            runtime,
+            saves,
+            writer,
+            waiting,
+            closed,
+        }))
     }
 
     fn wrong(&self, error: &object_store::Error) -> JobError {
-        JobError::Snapshot { place: self.place.to_string(), cause: root_cause(error) }
+        JobError::Snapshot { place: self.place.clone(), cause: root_cause(error) }
+    }
+
+    /// Returns the folder of a plan's job, for messages.
+    fn shown(&self, plan: &Plan) -> String {
+        format!("{}/{}", self.place.trim_end_matches('/'), crate::thread::folder(plan))
     }
 
     fn manifest_path(&self, plan: &Plan) -> Path {
         self.path(&format!("{}/manifest.json", crate::thread::folder(plan)))
     }
 
-    /// Returns the latest snapshot of a plan's job, if any.
+    /// Prepares the folder of a plan's job for a controller, and returns the snapshots to resume from, the newest
+    /// first. A damaged manifest costs its damaged snapshots, with a warning on standard error.
     ///
     /// # Errors
-    /// If the manifest cannot be read.
-    pub fn latest(&self, plan: &Plan) -> Result<Option<Manifest>, JobError> {
-        let path = self.manifest_path(plan);
-        let read = self.runtime.block_on(async { self.objects.get(&path).await?.bytes().await });
-        let bytes = match read {
-            Ok(bytes) => bytes,
-            Err(object_store::Error::NotFound { .. }) => return Ok(None),
-            Err(error) => return Err(self.wrong(&error)),
-        };
-        let manifest = serde_json::from_slice(&bytes).map_err(|error| JobError::Snapshot {
-            place: self.place.to_string(),
-            cause: format!("{path}: {error}"),
-        })?;
-        Ok(Some(manifest))
+    /// If another process is running the job there, the folder cannot be read or written, or another version
+    /// wrote the snapshots.
+    pub fn resume(&self, plan: &Plan) -> Result<Vec<Manifest>, JobError> {
+        if self.local {
+            self.lock(plan)?;
+        }
+        let snapshots = self.read_manifest(plan)?;
+        let probe = self.path(&format!("{}/probe", crate::thread::parts_folder(plan)));
+        let write = self.runtime.block_on(self.objects.put(&probe, Vec::new().into()));
+        write.map_err(|error| self.wrong(&error))?;
+        self.remove([probe]);
+        if self.local {
+            self.remove_leftovers(plan, &snapshots);
+        }
+        Ok(snapshots)
     }
 
-    fn write_manifest(&self, plan: &Plan, manifest: &Manifest) -> Result<(), JobError> {
-        let bytes = serde_json::to_vec(manifest).map_err(|error| JobError::Snapshot {
-            place: self.place.to_string(),
-            cause: error.to_string(),
-        })?;
+    /// Returns the file of a local object.
+    fn file(&self, object: &str) -> Result<std::path::PathBuf, JobError> {
+        LocalStore::default().path(&self.path(object)).map_err(|error| self.wrong(&error))
+    }
+
+    /// Locks the folder of a plan's job until this store is dropped or the process ends.
+    fn lock(&self, plan: &Plan) -> Result<(), JobError> {
+        let path = self.file(&format!("{}/lock", crate::thread::folder(plan)))?;
+        let open = || {
+            path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+            File::options().create(true).truncate(false).write(true).open(&path)
+        };
+        let failed = |error: &std::io::Error| JobError::Snapshot {
+            place: self.place.clone(),
+            cause: format!("{}: {error}", path.display()),
+        };
+        let file = open().map_err(|error| failed(&error))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let cause = "another process is running this job with snapshots there; wait for it to end or \
+                             choose another location";
+                return Err(JobError::SnapshotPlace { place: self.shown(plan), cause: cause.into() });
+            }
+            // Some network file systems have no locks.
+            Err(TryLockError::Error(error))
+                if matches!(error.raw_os_error(), Some(libc::ENOLCK | libc::EOPNOTSUPP | libc::ENOSYS)) => {}
+            Err(TryLockError::Error(error)) => return Err(failed(&error)),
+        }
+        let _ = self.lock_file.set(file);
+        Ok(())
+    }
+
+    fn read_manifest(&self, plan: &Plan) -> Result<Vec<Manifest>, JobError> {
+        let path = self.manifest_path(plan);
+        let read = self.runtime.block_on(async { self.objects.get(&path).await?.bytes().await });
+        let file = match read {
+            Ok(file) => file,
+            Err(object_store::Error::NotFound { .. }) => return Ok(Vec::new()),
+            Err(error) => return Err(self.wrong(&error)),
+        };
+        match manifest::decode(plan, &file) {
+            Content::Snapshots(snapshots, damages) => {
+                let instead = snapshots.first().map_or("starting from the beginning".into(), |snapshot| {
+                    format!("resuming from the snapshot of iteration {}", snapshot.iteration)
+                });
+                for damage in damages {
+                    warn(&format!("snapshots in {}: {damage}; {instead}", self.shown(plan)));
+                }
+                Ok(snapshots)
+            }
+            Content::OtherFormat(version) => Err(JobError::SnapshotPlace {
+                place: self.shown(plan),
+                cause: format!(
+                    "it has snapshots of format {version}, but this version reads format {}; use the version \
+                     that wrote them, delete them, or choose another location",
+                    manifest::FORMAT
+                ),
+            }),
+        }
+    }
+
+    fn write_manifest<'a>(
+        &self,
+        plan: &Plan,
+        snapshots: impl Iterator<Item = &'a Manifest>,
+    ) -> Result<(), JobError> {
+        let place = || self.place.clone();
+        let bytes =
+            manifest::encode(snapshots).map_err(|cause| JobError::Snapshot { place: place(), cause })?;
         let path = self.manifest_path(plan);
         let put = self.objects.put(&path, bytes.into());
         self.runtime.block_on(put).map(|_| ()).map_err(|error| self.wrong(&error))
     }
 
-    /// Deletes the objects that only the previous snapshot refers to.
-    fn remove_old(&self, plan: &Plan, before: &Manifest, now: &Manifest) {
-        let mut obsolete = Vec::new();
-        for (bundle, (old, new)) in (0..).zip(before.saved.iter().zip(&now.saved)) {
-            for &(dataset, epoch) in old.iter().filter(|object| !new.contains(object)) {
-                let name = crate::thread::object(plan, dataset, plan.locate(bundle).1, epoch);
-                obsolete.push(self.path(&name));
-            }
-        }
-        for batch in obsolete.chunks(MAX_CONCURRENT_DELETES) {
+    /// Deletes objects.
+    fn remove(&self, objects: impl IntoIterator<Item = Path>) {
+        let objects: Vec<Path> = objects.into_iter().collect();
+        for batch in objects.chunks(MAX_CONCURRENT_DELETES) {
             self.runtime.block_on(async {
                 let mut requests = JoinSet::new();
                 for path in batch {
@@ -132,9 +237,46 @@ impl SnapshotStore {
         }
     }
 
+    /// Deletes the files of unfinished snapshots, left by a process that was killed.
+    fn remove_leftovers(&self, plan: &Plan, snapshots: &[Manifest]) {
+        let folder = crate::thread::parts_folder(plan);
+        let kept = objects(plan, snapshots);
+        // The folder was written just now. A file that cannot be removed only takes space.
+        let Ok(files) = self.file(&folder).map(std::fs::read_dir) else { return };
+        for file in files.into_iter().flatten().flatten() {
+            if !kept.contains(&format!("{folder}/{}", file.file_name().to_string_lossy())) {
+                let _ = std::fs::remove_file(file.path());
+            }
+        }
+    }
+
     fn path(&self, object: &str) -> Path {
         object.split('/').fold(self.prefix.clone(), |path, part| path.join(part))
     }
+}
+
+impl Drop for SnapshotStore {
+    /// Ends the writing thread before the lock is released.
+    fn drop(&mut self) {
+        self.closed.store(true, Ordering::Release);
+        *lock(&self.saves) = None;
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+/// Returns the names of the objects that some snapshots list.
+fn objects(plan: &Plan, snapshots: &[Manifest]) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for snapshot in snapshots {
+        for (bundle, parts) in (0..).zip(&snapshot.saved) {
+            let partition = plan.locate(bundle).1;
+            let name = |part: &Part| crate::thread::object(plan, part.dataset, partition, part.epoch);
+            names.extend(parts.iter().map(name));
+        }
+    }
+    names
 }
 
 /// Returns the innermost cause of an error, such as a full disk.
@@ -151,13 +293,17 @@ impl Store for SnapshotStore {
         let objects = objects.into_iter().map(|(name, bytes)| (self.path(&name), bytes)).collect();
         self.waiting.fetch_add(1, Ordering::AcqRel);
         // The writing thread lives as long as this value.
-        let _ = lock(&self.saves).send((objects, done));
+        let _ = lock(&self.saves).as_ref().map(|saves| saves.send((objects, done)));
     }
 
-    fn load(&self, object: &str) -> Result<bytes::Bytes, JobError> {
+    fn load(&self, object: &str) -> Result<Option<bytes::Bytes>, JobError> {
         let path = self.path(object);
         let read = self.runtime.block_on(async { self.objects.get(&path).await?.bytes().await });
-        read.map_err(|error| self.wrong(&error))
+        match read {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(self.wrong(&error)),
+        }
     }
 
     fn is_busy(&self) -> bool {
@@ -165,18 +311,22 @@ impl Store for SnapshotStore {
     }
 }
 
-/// Writes the controller's pending manifests and deletes the objects that they replace.
+/// Writes the controller's pending manifests and deletes the objects that they replace. Shows its warnings.
 pub(crate) fn commit(controller: &mut Controller, store: Option<&SnapshotStore>) {
     let Some(store) = store else { return };
+    for warning in std::mem::take(&mut controller.warnings) {
+        warn(&format!("snapshots in {}: {warning}", store.shown(controller.plan())));
+    }
     for manifest in std::mem::take(&mut controller.commits) {
-        let before = controller.snapshot().cloned();
-        if let Err(error) = store.write_manifest(controller.plan(), &manifest) {
+        let before = controller.snapshots().to_vec();
+        let kept = std::iter::once(&manifest).chain(&before).take(MAX_SNAPSHOTS);
+        if let Err(error) = store.write_manifest(controller.plan(), kept) {
             controller.fail(error);
             return;
         }
-        controller.committed(manifest.clone());
-        if let Some(before) = before {
-            store.remove_old(controller.plan(), &before, &manifest);
-        }
+        controller.committed(manifest);
+        let before = objects(controller.plan(), &before);
+        let now = objects(controller.plan(), controller.snapshots());
+        store.remove(before.difference(&now).map(|name| store.path(name)));
     }
 }

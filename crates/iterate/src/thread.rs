@@ -8,15 +8,19 @@ use std::sync::atomic::Ordering;
 
 use crate::bundle::{Arrival, Bundle, Host, Turn};
 use crate::cell::{Slot, lock};
+use crate::data::AnyData;
 use crate::error::JobError;
 use crate::exchange::{Routes, Sent};
-use crate::message::{Message, Packed, Peer, Saved};
+use crate::message::{Message, Packed, Part, Peer, Saved};
 use crate::plan::{BundleIx, Instance, Plan};
 use crate::signals::{EPOCH_REPORT_INTERVAL, Signal};
-use crate::worker::Worker;
+use crate::worker::{Store, Worker};
 
 /// Maximum number of iterations whose times are recorded.
 const MAX_RECORDED_ITERATIONS: usize = 1 << 20;
+
+/// The content of a partition, or the damage found in its snapshot.
+type LoadedPart = Result<Box<dyn AnyData>, String>;
 
 /// A source of measured or simulated times of turns and tasks.
 pub(crate) trait Meter {
@@ -107,10 +111,12 @@ impl<'w, M: Meter> Thread<'w, M> {
         // None: the bundle left after it was queued.
         if let Some(mut bundle) = guard.take() {
             match self.run(slot, &mut bundle) {
-                Ok(turn) => {
+                Ok(Some(turn)) => {
                     again = turn == Turn::More;
                     *guard = self.finish(slot, bundle, turn);
                 }
+                // It cannot be loaded; the controller will restart the job from an earlier snapshot.
+                Ok(None) => *guard = Some(bundle),
                 Err(error) => {
                     *guard = Some(bundle);
                     worker.fail(error);
@@ -123,11 +129,11 @@ impl<'w, M: Meter> Thread<'w, M> {
         }
     }
 
-    /// Receives arrivals and runs tasks.
-    fn run(&mut self, slot: &'w Slot, bundle: &mut Bundle) -> Result<Turn, JobError> {
+    /// Receives arrivals and runs tasks. Returns `None` if the bundle's snapshot is damaged.
+    fn run(&mut self, slot: &'w Slot, bundle: &mut Bundle) -> Result<Option<Turn>, JobError> {
         let worker = self.worker;
-        if bundle.unloaded {
-            worker.load(bundle)?;
+        if bundle.unloaded && !worker.load(bundle)? {
+            return Ok(None);
         }
         self.meter.turn_begins();
         let mut arrivals = std::mem::take(&mut self.arrivals);
@@ -151,7 +157,7 @@ impl<'w, M: Meter> Thread<'w, M> {
         if before / EPOCH_REPORT_INTERVAL != bundle.position.epoch / EPOCH_REPORT_INTERVAL {
             worker.report_passed(false);
         }
-        Ok(turn)
+        Ok(Some(turn))
     }
 
     /// Handles the end of a turn. Returns the bundle unless it left this worker.
@@ -267,47 +273,50 @@ impl<M: Meter> Host for Thread<'_, M> {
 
 impl Worker {
     /// Loads a bundle's missing partitions from the snapshot that the job resumed from, or else with the program's
-    /// loaders.
-    pub fn load(&self, bundle: &mut Bundle) -> Result<(), JobError> {
+    /// loaders. Returns false, and tells the controller, if the snapshot is damaged.
+    pub fn load(&self, bundle: &mut Bundle) -> Result<bool, JobError> {
         for dataset in 0..self.plan.datasets.len() {
-            let spec = &self.plan.datasets[dataset];
             let here = self.plan.groups[bundle.group as usize].datasets >> dataset & 1 == 1;
             if !here || bundle.states[dataset].is_some() {
                 continue;
             }
-            let wrong =
-                |cause: String| JobError::Load { dataset: spec.name.clone(), partition: bundle.index, cause };
             let state = match (bundle.saved[dataset], &self.store) {
-                (Some(epoch), Some(store)) => {
-                    let bytes = store.load(&object(&self.plan, dataset as u32, bundle.index, epoch))?;
-                    (spec.decode)(&bytes)
-                        .map_err(|error| wrong(format!("cannot decode its snapshot: {error}")))?
-                }
+                (Some(part), Some(store)) => match self.load_part(&**store, bundle.index, &part)? {
+                    Ok(state) => state,
+                    Err(cause) => {
+                        self.send(Peer::Controller, Message::Damaged { cause });
+                        return Ok(false);
+                    }
+                },
                 _ => crate::sequential::load_partition(&self.plan, dataset, bundle.index)?,
             };
             bundle.states[dataset] = Some(state);
         }
         bundle.unloaded = false;
         self.slot(bundle.ix).size_bytes.store(bundle.size_bytes(), Ordering::Release);
-        Ok(())
+        Ok(true)
+    }
+
+    /// Loads a partition from the snapshot store. The inner error tells how it is damaged.
+    fn load_part(&self, store: &dyn Store, partition: u32, part: &Part) -> Result<LoadedPart, JobError> {
+        let name = object(&self.plan, part.dataset, partition, part.epoch);
+        let Some(bytes) = store.load(&name)? else { return Ok(Err(format!("{name} is missing"))) };
+        let decode = self.plan.datasets[part.dataset as usize].decode;
+        let verified = part.verify(&bytes).map_err(|cause| format!("{name} is damaged: {cause}"));
+        Ok(verified.and_then(|()| decode(&bytes).map_err(|e| format!("{name} cannot be decoded: {e}"))))
     }
 
     /// Saves the changed partitions of a bundle, and notifies the controller once they are durable.
     pub fn save(&self, bundle: &mut Bundle) {
         let Some(store) = &self.store else { return };
         let epoch = bundle.position.epoch;
-        let anew = bundle.mark_saved(&self.plan);
-        let objects = anew.iter().filter_map(|&dataset| {
-            let state = bundle.states[dataset as usize].as_ref()?;
-            let mut bytes = Vec::with_capacity(state.size_any() as usize + 16);
-            state.encode_any(&mut bytes);
-            Some((object(&self.plan, dataset, bundle.index, epoch), bytes))
-        });
+        let anew = bundle.mark_saved(&self.plan).into_iter();
+        let objects = anew.map(|(dataset, bytes)| (object(&self.plan, dataset, bundle.index, epoch), bytes));
         let saved = Message::Saved(Box::new(Saved {
             bundle: bundle.ix,
             position: bundle.position,
             iteration: bundle.iteration,
-            datasets: bundle.saved_list(),
+            datasets: bundle.saved.iter().flatten().copied().collect(),
         }));
         let network = self.network.clone();
         let generation = self.generation.load(Ordering::Acquire);
@@ -349,7 +358,12 @@ impl Worker {
 
 /// Returns the name of a partition's object in the snapshot store.
 pub(crate) fn object(plan: &Plan, dataset: u32, partition: u32, epoch: u64) -> String {
-    format!("{}/partitions/{dataset}-{partition}-{epoch:020}", folder(plan))
+    format!("{}/{dataset}-{partition}-{epoch:020}", parts_folder(plan))
+}
+
+/// Returns the folder of a job's objects.
+pub(crate) fn parts_folder(plan: &Plan) -> String {
+    format!("{}/partitions", folder(plan))
 }
 
 /// Returns the folder of a job's snapshots. Several jobs may share a store.

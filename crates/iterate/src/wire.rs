@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::bundle::Arrival;
 use crate::data::Chunk;
 use crate::error::JobError;
-use crate::message::{Entry, Envelope, JobState, Message, Packed, Report, Saved, TraceBatch};
+use crate::message::{Entry, Envelope, JobState, Message, Packed, Part, Report, Saved, TraceBatch};
 use crate::plan::{BundleIx, Instance};
 use crate::recording::Host;
 use crate::sampling::{Exchanged, Sample};
@@ -37,6 +37,7 @@ enum Rare {
     Report(Report),
     Installed { bundle: BundleIx, version: u32 },
     Saved(Saved),
+    Damaged { cause: String },
     Ended { bundle: BundleIx },
     Finished(Report),
     Failed(JobError),
@@ -143,6 +144,7 @@ fn body(message: &Message, out: &mut Vec<u8>) {
             rare(Rare::Installed { bundle: *bundle, version: *version }, out);
         }
         Message::Saved(saved) => rare(Rare::Saved((**saved).clone()), out),
+        Message::Damaged { cause } => rare(Rare::Damaged { cause: cause.clone() }, out),
         Message::Ended { bundle } => rare(Rare::Ended { bundle: *bundle }, out),
         Message::Finished(report) => rare(Rare::Finished((**report).clone()), out),
         Message::Failed(error) => rare(Rare::Failed(error.clone()), out),
@@ -222,6 +224,7 @@ fn common(rare: Rare) -> Result<Message, Vec<(u32, String)>> {
         Rare::Report(report) => Message::Report(Box::new(report)),
         Rare::Installed { bundle, version } => Message::Installed { bundle, version },
         Rare::Saved(saved) => Message::Saved(Box::new(saved)),
+        Rare::Damaged { cause } => Message::Damaged { cause },
         Rare::Ended { bundle } => Message::Ended { bundle },
         Rare::Finished(report) => Message::Finished(Box::new(report)),
         Rare::Failed(error) => Message::Failed(error),
@@ -282,12 +285,15 @@ fn put_packed(out: &mut Vec<u8>, packed: &Packed) {
     put_u64(out, packed.tasks);
     put_u32(out, packed.written_before.len() as u32);
     packed.written_before.iter().for_each(|&(epoch, set)| [epoch, set].iter().for_each(|&n| put_u64(out, n)));
-    for list in [&packed.saved, &packed.passed] {
-        put_u32(out, list.len() as u32);
-        for &(key, epoch) in list {
-            put_u32(out, key);
-            put_u64(out, epoch);
-        }
+    put_u32(out, packed.saved.len() as u32);
+    for part in &packed.saved {
+        [part.dataset, part.checksum].iter().for_each(|&n| put_u32(out, n));
+        [part.epoch, part.bytes].iter().for_each(|&n| put_u64(out, n));
+    }
+    put_u32(out, packed.passed.len() as u32);
+    for &(worker, epoch) in &packed.passed {
+        put_u32(out, worker);
+        put_u64(out, epoch);
     }
     put_signals(out, &packed.signals);
     put_u32(out, packed.chunks.len() as u32);
@@ -404,7 +410,10 @@ impl Input {
             written: self.u64()?,
             tasks: self.u64()?,
             written_before: self.list(|input| Ok((input.u64()?, input.u64()?)))?,
-            saved: self.list(|input| Ok((input.u32()?, input.u64()?)))?,
+            saved: self.list(|input| {
+                let (dataset, checksum) = (input.u32()?, input.u32()?);
+                Ok(Part { dataset, checksum, epoch: input.u64()?, bytes: input.u64()? })
+            })?,
             passed: self.list(|input| Ok((input.u32()?, input.u64()?)))?,
             signals: self.signals()?,
             chunks: self.list(Self::chunk)?,

@@ -36,11 +36,11 @@ pub(crate) type SaveDone = Box<dyn FnOnce(Result<(), JobError>) + Send>;
 pub(crate) trait Store: Send + Sync {
     /// Starts writing objects, each atomically, and calls `done` at the end. Does not wait.
     fn save(&self, objects: Vec<(String, Vec<u8>)>, done: SaveDone);
-    /// Reads an object.
+    /// Reads an object. Returns `None` if it does not exist.
     ///
     /// # Errors
     /// The store's error, with the location.
-    fn load(&self, object: &str) -> Result<bytes::Bytes, JobError>;
+    fn load(&self, object: &str) -> Result<Option<bytes::Bytes>, JobError>;
     /// Returns whether earlier objects are still being written, so that a new snapshot should wait.
     fn is_busy(&self) -> bool {
         false

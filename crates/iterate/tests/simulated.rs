@@ -88,6 +88,36 @@ fn lost_workers_do_not_change_results() {
     assert!(recoveries > 100, "only {recoveries}");
 }
 
+/// Damages or loses objects of the snapshots before workers are lost, so that recoveries find them.
+#[test]
+fn damaged_snapshots_do_not_change_results() {
+    let mut damages = 0;
+    for (seed, program, expected) in programs(2_500..2_800) {
+        let mut random = Random::new(seed);
+        let mut events: Vec<(u64, Event)> =
+            (0..20).map(|_| (random.below(2_000_000), Event::Migrate)).collect();
+        let damages_at = (0..30).map(|at| (random.below(2_000_000), Event::Damage(at % 3 == 0)));
+        events.extend(damages_at.collect::<Vec<_>>());
+        for kill in [0, 1] {
+            events.push((random.below(2_000_000), Event::Kill(kill)));
+        }
+        let simulation = Simulation {
+            workers: 4,
+            seed,
+            jitter_ns: 100_000,
+            repeated: 100,
+            snapshot_every: 1 + random.below(2) as u32,
+            events,
+            ..Simulation::default()
+        };
+        let done = simulate(&program.plan, &simulation)
+            .unwrap_or_else(|error| panic!("seed {seed}: {error}\n{:?}", program.plan));
+        assert!(program.contents(&done.outcome) == expected, "seed {seed}: wrong result\n{:?}", program.plan);
+        damages += done.damages.len();
+    }
+    assert!(damages > 20, "only {damages}");
+}
+
 #[test]
 fn joining_and_leaving_workers_do_not_change_results() {
     for (seed, program, expected) in programs(3_000..3_200) {
