@@ -242,7 +242,7 @@ def test_workers_in_two_network_namespaces_give_the_same_result(tmp_path):
     expected = json.loads(binary.run(*command).check().out)
     with links.link() as link:
         address = f"{link.client}:47611"
-        shared = {"PELLUCID_ITERATE_SECRET": "between us"}
+        shared = {"PELLUCID_ITERATE_SECRET": "between the two of us"}
         options = ["--processes", 2, "--listen", address]
         controller = binary.start(*command, *options, env=os.environ | shared)
         workers = []
@@ -457,9 +457,14 @@ def test_missing_worker_settings_are_named(tmp_path, monkeypatch):
     trace.write_text("old")
     listens = ["--processes", 2, "--listen", "127.0.0.1:0", "--trace", trace]
     assert "set PELLUCID_ITERATE_SECRET" in refused(USAGE, "kmeans", data, "--k", 2, *listens)
+    monkeypatch.setenv("PELLUCID_ITERATE_SECRET", "spark123")
+    assert "openssl rand -hex 32" in refused(USAGE, "kmeans", data, "--k", 2, *listens)
     assert trace.read_text() == "old"
     monkeypatch.setenv("PELLUCID_ITERATE_CONTROLLER", "127.0.0.1:1")
-    monkeypatch.setenv("PELLUCID_ITERATE_SECRET", "x")
+    monkeypatch.setenv("PELLUCID_ITERATE_SECRET", "spark123")
+    message = refused(USAGE, "kmeans", data, "--k", 2)
+    assert "cannot use PELLUCID_ITERATE_SECRET" in message and "openssl rand -hex 32" in message, message
+    monkeypatch.setenv("PELLUCID_ITERATE_SECRET", "longer than fifteen characters")
     assert "PELLUCID_ITERATE_RANK is not set" in refused(USAGE, "kmeans", data, "--k", 2)
     monkeypatch.setenv("PELLUCID_ITERATE_RANK", "one")
     assert "RANK=one: a worker's rank is a number" in refused(USAGE, "kmeans", data, "--k", 2)

@@ -12,6 +12,7 @@
 //! bandwidth. It does not support SQL, data that must be streamed from disk in every iteration, or
 //! programs whose stages are unknown until they run.
 
+mod accept;
 pub mod applications;
 mod balance;
 mod bundle;
@@ -24,6 +25,7 @@ mod error;
 mod exchange;
 mod handshake;
 pub mod input;
+mod invitation;
 pub mod kernels;
 mod local;
 mod manifest;
@@ -53,8 +55,9 @@ pub use control::JobControl;
 pub use data::{Data, DataError};
 pub use error::{Cause, JobError, ProgramError};
 pub use exchange::{Incoming, Outgoing, Route, Scatter};
+pub use invitation::Invitation;
 pub use plan::Plan;
-pub use processes::{Cluster, Invitation, WorkerSettings, control, work};
+pub use processes::{Cluster, WorkerSettings, control, work};
 pub use program::{KernelResult, Program};
 pub use run::{Outcome, Progress, RunOptions, Snapshots, run};
 pub use sequential::run_sequentially;

@@ -19,7 +19,7 @@ use bytes::BytesMut;
 
 use crate::bundle::Arrival;
 use crate::cell::lock;
-use crate::handshake::{CONTROLLER, Identity, handshake};
+use crate::handshake::{CONTROLLER, Identity, check_secret, handshake};
 use crate::message::{Envelope, Message, Peer};
 use crate::sampling::SampleBuffer;
 use crate::wire::{self, Frame};
@@ -39,7 +39,7 @@ const READ_BYTES: std::ops::RangeInclusive<usize> = 16 << 10..=256 << 10;
 pub(crate) struct Mesh {
     secret: Vec<u8>,
     fingerprint: u64,
-    rank: u32,
+    pub rank: u32,
     /// Address that this process listens on.
     pub address: String,
     /// Connections for sending.
@@ -58,7 +58,7 @@ pub(crate) struct Mesh {
     /// Time of the last message from the controller.
     last_heard: Mutex<Instant>,
     wake: OwnedFd,
-    closed: AtomicBool,
+    pub closed: AtomicBool,
     /// Counters of messages and bytes sent per stage.
     pub samples: OnceLock<Arc<SampleBuffer>>,
 }
@@ -85,13 +85,14 @@ impl Mesh {
     /// Listens on `bind`. Connections are accepted after a call to [`Mesh::accept`].
     ///
     /// # Errors
-    /// If the address cannot be bound.
+    /// If the secret is too short or the address cannot be bound.
     pub fn new(
         bind: &str,
         secret: &str,
         fingerprint: u64,
         rank: u32,
     ) -> Result<(Arc<Self>, TcpListener), String> {
+        check_secret(secret)?;
         let listener =
             TcpListener::bind(bind).map_err(|error| format!("cannot listen on {bind}: {error}"))?;
         let address = listener.local_addr().map_err(|error| error.to_string())?.to_string();
@@ -123,34 +124,6 @@ impl Mesh {
         Ok((Arc::new(mesh), listener))
     }
 
-    /// Accepts connections on a separate thread until the process ends or [`Mesh::close`] is called. Peers that fail
-    /// the handshake are dropped, and the reason is passed to `refused`.
-    pub fn accept(self: &Arc<Self>, listener: TcpListener, refused: fn(String)) {
-        let mesh = Arc::clone(self);
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                if mesh.closed.load(Ordering::Acquire) {
-                    return;
-                }
-                let (Ok(mut stream), mesh) = (stream, Arc::clone(&mesh)) else { continue };
-                // A peer that sends nothing must not delay others.
-                std::thread::spawn(move || {
-                    let from = stream.peer_addr().map_or("?".into(), |address| address.to_string());
-                    match handshake(&mut stream, &mesh.identity(), false) {
-                        Ok(peer) => {
-                            let is_controller = mesh.rank == CONTROLLER;
-                            let peer_name = Peer::Worker(peer.rank);
-                            if let Err(error) = mesh.add(peer_name, peer.address, stream, is_controller) {
-                                refused(format!("connection from {from} failed: {error}"));
-                            }
-                        }
-                        Err(error) => refused(format!("connection from {from} was refused: {error}")),
-                    }
-                });
-            }
-        });
-    }
-
     /// Connects to the controller.
     ///
     /// # Errors
@@ -169,7 +142,7 @@ impl Mesh {
         lock(&self.last_heard).elapsed()
     }
 
-    fn identity(&self) -> Identity<'_> {
+    pub fn identity(&self) -> Identity<'_> {
         let address = &self.address;
         Identity { secret: &self.secret, fingerprint: self.fingerprint, rank: self.rank, address }
     }
@@ -178,7 +151,7 @@ impl Mesh {
         let limit = Duration::from_secs(5);
         let mut found = address.to_socket_addrs().map_err(|error| format!("{address}: {error}"))?;
         let to = found.next().ok_or_else(|| format!("{address} does not resolve to an address"))?;
-        let mut stream = loop {
+        let stream = loop {
             match TcpStream::connect_timeout(&to, limit) {
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused && Instant::now() < until => {
                     std::thread::sleep(Duration::from_millis(50));
@@ -186,11 +159,15 @@ impl Mesh {
                 stream => break stream.map_err(|error| format!("cannot connect to {address}: {error}"))?,
             }
         };
-        handshake(&mut stream, &self.identity(), true)?;
+        handshake(&stream, &self.identity(), true)?;
         self.add(peer, address.into(), stream, true)
     }
 
-    fn add(&self, peer: Peer, address: String, stream: TcpStream, sends: bool) -> Result<(), String> {
+    /// Adds an authenticated connection.
+    ///
+    /// # Errors
+    /// If the worker is already connected, or the stream cannot be set up.
+    pub fn add(&self, peer: Peer, address: String, stream: TcpStream, sends: bool) -> Result<(), String> {
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         stream.set_nonblocking(true).map_err(|error| error.to_string())?;
         let link = Arc::new(Link {

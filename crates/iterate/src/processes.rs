@@ -7,7 +7,7 @@
 //! `PELLUCID_ITERATE_SECRET` and `PELLUCID_ITERATE_RANK`.
 
 use std::collections::BTreeMap;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::Builder;
@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 
 use crate::control::RequestedState;
 use crate::controller::Controller;
-use crate::error::JobError;
+use crate::error::{JobError, warn};
 use crate::handshake::CONTROLLER;
+use crate::invitation::Invitation;
 use crate::local::{POLL_INTERVAL, REPORT_INTERVAL, StopAtEnd};
 use crate::merging::TraceMerger;
 use crate::mesh::{Mesh, MeshEvent};
@@ -31,55 +32,6 @@ use crate::worker::{Store, Worker, WorkerOptions};
 
 /// Interval of the controller's heartbeats to workers.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
-
-const ADDRESS: &str = "PELLUCID_ITERATE_CONTROLLER";
-const SECRET: &str = "PELLUCID_ITERATE_SECRET";
-const RANK: &str = "PELLUCID_ITERATE_RANK";
-
-/// The information that a worker needs to join a job.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Invitation {
-    /// Address of the controller: `host:port`.
-    pub controller: String,
-    /// Secret shared by the processes of the job.
-    pub secret: String,
-}
-
-impl std::fmt::Debug for Invitation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "invitation to {}", self.controller)
-    }
-}
-
-impl Invitation {
-    /// Adds the invitation to the environment of a process to be started.
-    pub fn put_into(&self, command: &mut Command, rank: u32) {
-        command.env(ADDRESS, &self.controller).env(SECRET, &self.secret).env(RANK, rank.to_string());
-    }
-
-    /// Reads this process's invitation and rank from its environment. Returns `None` if it is not a worker.
-    ///
-    /// # Errors
-    /// If only some of the variables are set, or the rank is invalid.
-    pub fn from_environment() -> Result<Option<(Self, u32)>, String> {
-        let get = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
-        let (controller, rank) = (get(ADDRESS), get(RANK));
-        if controller.is_none() && rank.is_none() {
-            return Ok(None);
-        }
-        let missing = |name| format!("{name} is not set; a worker needs {ADDRESS}, {SECRET} and {RANK}");
-        let controller = controller.ok_or_else(|| missing(ADDRESS))?;
-        let secret = get(SECRET).ok_or_else(|| missing(SECRET))?;
-        let rank = rank.ok_or_else(|| missing(RANK))?;
-        let rank = rank.parse().map_err(|_| format!("{RANK}={rank}: a worker's rank is a number from 0"))?;
-        Ok(Some((Self { controller, secret }, rank)))
-    }
-
-    /// Reads only the secret, for a controller whose workers are started elsewhere.
-    pub fn secret_from_environment() -> Option<String> {
-        std::env::var(SECRET).ok().filter(|secret| !secret.is_empty())
-    }
-}
 
 /// Configuration of the workers of a job.
 pub struct Cluster {
@@ -148,10 +100,10 @@ pub fn control(
     let wrong = |cause: String| JobError::Connection { peer: "controller".into(), cause };
     let store = options.snapshots.as_ref().map(SnapshotStore::open).transpose()?;
     let snapshots = store.as_ref().map_or(Ok(Vec::new()), |store| store.resume(&plan))?;
-    let secret = cluster.secret.clone().map_or_else(random_secret, Ok).map_err(wrong)?;
+    let secret = cluster.secret.clone().map_or_else(Invitation::random_secret, Ok).map_err(wrong)?;
     let (mesh, listener) =
         Mesh::new(&cluster.bind, &secret, plan.fingerprint(), CONTROLLER).map_err(wrong)?;
-    mesh.accept(listener, |refusal| eprintln!("pellucid: {refusal}"));
+    mesh.accept(listener, |refusal| warn(&refusal)).map_err(wrong)?;
     let invitation = Invitation { controller: mesh.address.clone(), secret };
     let memory = std::mem::take(&mut options.memory);
     let recording = options.recorder.take().map(|recorder| Recording::begin(&plan, recorder));
@@ -373,15 +325,6 @@ fn address_facing(other: &str) -> Result<String, String> {
     Ok(std::net::SocketAddr::new(own.ip(), 0).to_string())
 }
 
-/// Returns 32 random bytes as hexadecimal digits.
-fn random_secret() -> Result<String, String> {
-    let mut bytes = [0u8; 32];
-    let read = std::fs::File::open("/dev/urandom")
-        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes));
-    read.map_err(|error| format!("cannot read a random secret: {error}"))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
 /// The network I/O of a worker's threads.
 struct WorkerIo<'w> {
     mesh: Arc<Mesh>,
@@ -422,7 +365,7 @@ pub fn work(plan: Arc<Plan>, invitation: &Invitation, settings: &WorkerSettings)
     let bind =
         settings.bind.clone().map_or_else(|| address_facing(&invitation.controller), Ok).map_err(wrong)?;
     let (mesh, listener) = Mesh::new(&bind, &invitation.secret, plan.fingerprint(), rank).map_err(wrong)?;
-    mesh.accept(listener, |refusal| eprintln!("pellucid: {refusal}"));
+    mesh.accept(listener, |refusal| warn(&refusal)).map_err(wrong)?;
     let store = settings.snapshots.as_ref().map(SnapshotStore::open).transpose()?;
     let snapshot_every = settings.snapshots.as_ref().map_or(0, |snapshots| snapshots.every_iterations);
     let threads = settings.threads.max(1);
@@ -487,10 +430,11 @@ mod tests {
         let one = program.dataset("one", 1, |_| Ok(0u64));
         program.transform("nothing", one, (), |_, ()| Ok(()));
         let plan = program.build().unwrap();
+        const SECRET: &str = "a secret of some length";
         // It completes the handshake and then sends nothing.
-        let (mesh, listener) = Mesh::new("127.0.0.1:0", "secret", plan.fingerprint(), CONTROLLER).unwrap();
-        mesh.accept(listener, |_| ());
-        let invitation = Invitation { controller: mesh.address.clone(), secret: "secret".into() };
+        let (mesh, listener) = Mesh::new("127.0.0.1:0", SECRET, plan.fingerprint(), CONTROLLER).unwrap();
+        mesh.accept(listener, |_| ()).unwrap();
+        let invitation = Invitation { controller: mesh.address.clone(), secret: SECRET.into() };
         let settings = WorkerSettings { wait_limit: Duration::from_millis(200), ..WorkerSettings::default() };
         let error = work(plan, &invitation, &settings).unwrap_err().to_string();
         assert!(error.contains("waiting for the controller"), "{error}");

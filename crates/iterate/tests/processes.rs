@@ -371,7 +371,7 @@ fn peer_of_another_version_is_reported() {
         // Wait until the other end closes the connection.
         let _ = stream.read_to_end(&mut Vec::new());
     });
-    let invitation = Invitation { controller, secret: "theirs".into() };
+    let invitation = Invitation { controller, secret: "the secret of another job".into() };
     let error = work(test_program().plan, &invitation, &WorkerSettings::default()).unwrap_err();
     assert!(error.to_string().contains("another version"), "{error}");
     later.join().unwrap();
@@ -386,7 +386,7 @@ fn worker_with_wrong_secret_is_rejected() {
     let plan = program.plan.clone();
     let limit = RunOptions { wait_limit: Duration::from_secs(1), ..RunOptions::default() };
     let outcome = control(program.plan, &cluster, limit, move |invitation| {
-        let wrong = Invitation { secret: "a guess".into(), ..invitation.clone() };
+        let wrong = Invitation { secret: "a guess of enough length".into(), ..invitation.clone() };
         *reported.lock().unwrap() = work(plan, &wrong, &WorkerSettings::default()).err();
         Ok(Vec::new())
     });
@@ -394,6 +394,17 @@ fn worker_with_wrong_secret_is_rejected() {
     assert!(text.contains("secret"), "{text}");
     let text = outcome.unwrap_err().to_string();
     assert!(text.contains("for workers to connect"), "{text}");
+}
+
+#[test]
+fn short_secret_is_refused_on_both_sides() {
+    let plan = test_program().plan;
+    let cluster = Cluster { secret: Some("spark123".into()), ..Cluster::default() };
+    let error = control(plan.clone(), &cluster, options(), |_| Ok(Vec::new())).unwrap_err().to_string();
+    assert!(error.contains("openssl rand -hex 32"), "{error}");
+    let invitation = Invitation { controller: "127.0.0.1:1".into(), secret: "spark123".into() };
+    let error = work(plan, &invitation, &WorkerSettings::default()).unwrap_err().to_string();
+    assert!(error.contains("openssl rand -hex 32"), "{error}");
 }
 
 #[test]

@@ -41,9 +41,9 @@ text (one `source destination` pair per line), CSV or Parquet. Data at a URL (s3
 first downloaded to TMPDIR. Results are bit-identical for any number of --workers.
 
 Several machines: run the same command on each of them, with the same data. Start the controller with \
---processes N --listen HOST:PORT and PELLUCID_ITERATE_SECRET=TEXT in its environment. Start worker I (from 0 \
-to N-1) with the same secret, PELLUCID_ITERATE_CONTROLLER=HOST:PORT and PELLUCID_ITERATE_RANK=I. Workers listen \
-on the address from which they reach the controller. Traffic is authenticated but not encrypted.
+--processes N --listen HOST:PORT and a secret in PELLUCID_ITERATE_SECRET (`openssl rand -hex 32` makes one). \
+Start worker I (from 0 to N-1) with the same secret, PELLUCID_ITERATE_CONTROLLER=HOST:PORT and \
+PELLUCID_ITERATE_RANK=I. Workers listen on the address from which they reach the controller. Traffic is authenticated but not encrypted.
 
 Spark: --on spark=MASTER runs --processes N workers as the tasks of one barrier stage, each with --workers \
 threads. The tasks read the data from the same path or URL. If an executor is lost, Spark restarts all \

@@ -155,9 +155,11 @@ impl Running {
     pub fn cluster(&self, workers: u16) -> Result<Cluster, Failure> {
         let mut cluster = Cluster { workers: u32::from(workers), ..Cluster::default() };
         if let Some(listen) = &self.listen {
-            cluster.secret = Some(Invitation::secret_from_environment().ok_or_else(|| {
+            let secret = Invitation::secret_from_environment().map_err(Failure::Usage)?;
+            cluster.secret = Some(secret.ok_or_else(|| {
                 Failure::Usage(
-                    "--listen needs the secret shared with the workers; set PELLUCID_ITERATE_SECRET"
+                    "--listen needs the secret shared with the workers; set PELLUCID_ITERATE_SECRET to the \
+                     output of `openssl rand -hex 32`"
                         .to_string(),
                 )
             })?);
