@@ -462,8 +462,7 @@ def test_missing_worker_settings_are_named(tmp_path, monkeypatch):
     assert trace.read_text() == "old"
     monkeypatch.setenv("PELLUCID_ITERATE_CONTROLLER", "127.0.0.1:1")
     monkeypatch.setenv("PELLUCID_ITERATE_SECRET", "spark123")
-    message = refused(USAGE, "kmeans", data, "--k", 2)
-    assert "cannot use PELLUCID_ITERATE_SECRET" in message and "openssl rand -hex 32" in message, message
+    assert "cannot use PELLUCID_ITERATE_SECRET" in refused(USAGE, "kmeans", data, "--k", 2)
     monkeypatch.setenv("PELLUCID_ITERATE_SECRET", "longer than fifteen characters")
     assert "PELLUCID_ITERATE_RANK is not set" in refused(USAGE, "kmeans", data, "--k", 2)
     monkeypatch.setenv("PELLUCID_ITERATE_RANK", "one")

@@ -20,7 +20,7 @@ use crate::signals::Signal;
 use crate::views::Partitions;
 
 /// Maximum number of deferred gathers; beyond it, the walk waits.
-const MAX_DEFERRED: usize = 8;
+pub(crate) const MAX_DEFERRED: usize = 8;
 
 /// Maximum number of statements in one turn, so that a thread's bundles take turns.
 const MAX_STATEMENTS_PER_TURN: u32 = 1024;

@@ -224,7 +224,7 @@ impl Controller {
         match envelope.message {
             Message::Report(report) => self.report(*report),
             Message::Installed { bundle, version }
-                if self.map[bundle as usize] == (Entry { worker: from, version }) =>
+                if self.map.get(bundle as usize) == Some(&Entry { worker: from, version }) =>
             {
                 self.moving.remove(&bundle);
                 self.after_move();

@@ -21,12 +21,16 @@ use crate::bundle::Arrival;
 use crate::cell::lock;
 use crate::handshake::{CONTROLLER, Identity, check_secret, handshake};
 use crate::message::{Envelope, Message, Peer};
+use crate::plan::Plan;
 use crate::sampling::SampleBuffer;
 use crate::wire::{self, Frame};
 use crate::worker::Network;
 
 /// Number of queued bytes above which tasks wait.
 const MAX_QUEUED_BYTES: usize = 64 << 20;
+
+/// Maximum memory that is reserved for a frame before its bytes arrive.
+const MAX_RESERVED_BYTES: usize = 64 << 20;
 
 /// Maximum time to wait for a controller that does not listen yet: a launcher may start processes in any order.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,8 +41,8 @@ const READ_BYTES: std::ops::RangeInclusive<usize> = 16 << 10..=256 << 10;
 
 /// See the [module](self).
 pub(crate) struct Mesh {
+    plan: Arc<Plan>,
     secret: Vec<u8>,
-    fingerprint: u64,
     pub rank: u32,
     /// Address that this process listens on.
     pub address: String,
@@ -89,7 +93,7 @@ impl Mesh {
     pub fn new(
         bind: &str,
         secret: &str,
-        fingerprint: u64,
+        plan: Arc<Plan>,
         rank: u32,
     ) -> Result<(Arc<Self>, TcpListener), String> {
         check_secret(secret)?;
@@ -106,7 +110,7 @@ impl Mesh {
         };
         let mesh = Self {
             secret: secret.as_bytes().to_vec(),
-            fingerprint,
+            plan,
             rank,
             address,
             links: RwLock::default(),
@@ -144,7 +148,7 @@ impl Mesh {
 
     pub fn identity(&self) -> Identity<'_> {
         let address = &self.address;
-        Identity { secret: &self.secret, fingerprint: self.fingerprint, rank: self.rank, address }
+        Identity { secret: &self.secret, fingerprint: self.plan.fingerprint(), rank: self.rank, address }
     }
 
     fn dial(&self, peer: Peer, address: &str, until: Instant) -> Result<(), String> {
@@ -284,7 +288,7 @@ impl Mesh {
             links.push(link);
         }
         for worker in std::mem::take(&mut *lock(&self.unreachable)) {
-            on_event(MeshEvent::Lost(Peer::Worker(worker), "it is unreachable".into()));
+            on_event(MeshEvent::Lost(Peer::Worker(worker), "no connection could be made".into()));
         }
         let entry = |fd, events| libc::pollfd { fd, events, revents: 0 };
         let mut entries = vec![entry(self.wake.as_raw_fd(), libc::POLLIN)];
@@ -359,12 +363,20 @@ impl Mesh {
         while let Some(head) = input.first_chunk::<{ wire::HEAD }>().copied() {
             let length = wire::length(&head)?;
             if input.len() < wire::HEAD + length {
-                input.reserve(wire::HEAD + length - input.len());
+                // Bounded, since the length is only a claim until the bytes arrive.
+                input.reserve((wire::HEAD + length - input.len()).min(MAX_RESERVED_BYTES));
                 return Ok(());
             }
             let frame = input.split_to(wire::HEAD + length).freeze().split_off(wire::HEAD);
             match wire::decode(&head, frame)? {
-                Frame::Envelope(envelope) => on_event(MeshEvent::Message(peer, envelope)),
+                Frame::Envelope(envelope) => {
+                    let checked = envelope.message.check(&self.plan, peer);
+                    checked.map_err(|cause| format!("it sent an invalid message: {cause}"))?;
+                    on_event(MeshEvent::Message(peer, envelope));
+                }
+                Frame::Addresses(_) if peer != Peer::Controller => {
+                    return Err("it sent an invalid message: only the controller sends addresses".into());
+                }
                 Frame::Addresses(addresses) => {
                     let own = host(&self.address);
                     let here = addresses.iter().filter(|(_, address)| host(address) == own).count();

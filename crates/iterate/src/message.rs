@@ -87,7 +87,7 @@ pub(crate) enum Message {
     /// Worker to controller: all results were sent. This is the last message.
     Finished(Box<Report>),
     /// Worker to controller: another worker is unreachable.
-    Unreachable { worker: u32 },
+    Unreachable { worker: u32, cause: String },
     /// Worker to controller: the job failed here.
     Failed(JobError),
 }

@@ -101,8 +101,7 @@ pub fn control(
     let store = options.snapshots.as_ref().map(SnapshotStore::open).transpose()?;
     let snapshots = store.as_ref().map_or(Ok(Vec::new()), |store| store.resume(&plan))?;
     let secret = cluster.secret.clone().map_or_else(Invitation::random_secret, Ok).map_err(wrong)?;
-    let (mesh, listener) =
-        Mesh::new(&cluster.bind, &secret, plan.fingerprint(), CONTROLLER).map_err(wrong)?;
+    let (mesh, listener) = Mesh::new(&cluster.bind, &secret, plan.clone(), CONTROLLER).map_err(wrong)?;
     mesh.accept(listener, |refusal| warn(&refusal)).map_err(wrong)?;
     let invitation = Invitation { controller: mesh.address.clone(), secret };
     let memory = std::mem::take(&mut options.memory);
@@ -190,9 +189,9 @@ impl JobDriver {
                 MeshEvent::Message(Peer::Worker(worker), envelope) => {
                     self.last_heard.insert(worker, Instant::now());
                     match (envelope.message, &mut self.trace) {
-                        (Message::Unreachable { worker: other }, _) => {
+                        (Message::Unreachable { worker: other, cause }, _) => {
                             if self.controller.is_current(envelope.generation) && other != worker {
-                                self.drop_worker(other, &format!("worker {worker} cannot reach it"));
+                                self.drop_worker(other, &format!("worker {worker} cannot reach it: {cause}"));
                             }
                         }
                         (Message::Trace(batch), Some(trace)) => {
@@ -338,8 +337,8 @@ impl Io for WorkerIo<'_> {
             // A worker cannot continue without its controller.
             MeshEvent::Lost(Peer::Controller, _) => self.worker.stop(),
             // Messages in flight are lost even if the worker is alive, so the controller must decide.
-            MeshEvent::Lost(Peer::Worker(worker), _) if self.worker.members().contains(&worker) => {
-                self.worker.send(Peer::Controller, Message::Unreachable { worker });
+            MeshEvent::Lost(Peer::Worker(worker), cause) if self.worker.members().contains(&worker) => {
+                self.worker.send(Peer::Controller, Message::Unreachable { worker, cause });
             }
             MeshEvent::Lost(Peer::Worker(_), _) | MeshEvent::Joined(..) => {}
         })
@@ -364,7 +363,7 @@ pub fn work(plan: Arc<Plan>, invitation: &Invitation, settings: &WorkerSettings)
     let wrong = |cause: String| JobError::Connection { peer: invitation.controller.clone(), cause };
     let bind =
         settings.bind.clone().map_or_else(|| address_facing(&invitation.controller), Ok).map_err(wrong)?;
-    let (mesh, listener) = Mesh::new(&bind, &invitation.secret, plan.fingerprint(), rank).map_err(wrong)?;
+    let (mesh, listener) = Mesh::new(&bind, &invitation.secret, plan.clone(), rank).map_err(wrong)?;
     mesh.accept(listener, |refusal| warn(&refusal)).map_err(wrong)?;
     let store = settings.snapshots.as_ref().map(SnapshotStore::open).transpose()?;
     let snapshot_every = settings.snapshots.as_ref().map_or(0, |snapshots| snapshots.every_iterations);
@@ -432,12 +431,34 @@ mod tests {
         let plan = program.build().unwrap();
         const SECRET: &str = "a secret of some length";
         // It completes the handshake and then sends nothing.
-        let (mesh, listener) = Mesh::new("127.0.0.1:0", SECRET, plan.fingerprint(), CONTROLLER).unwrap();
+        let (mesh, listener) = Mesh::new("127.0.0.1:0", SECRET, plan.clone(), CONTROLLER).unwrap();
         mesh.accept(listener, |_| ()).unwrap();
         let invitation = Invitation { controller: mesh.address.clone(), secret: SECRET.into() };
         let settings = WorkerSettings { wait_limit: Duration::from_millis(200), ..WorkerSettings::default() };
         let error = work(plan, &invitation, &settings).unwrap_err().to_string();
         assert!(error.contains("waiting for the controller"), "{error}");
         mesh.close();
+    }
+
+    /// An authenticated worker sends a bundle that does not exist.
+    #[test]
+    fn invalid_message_of_a_worker_ends_its_job_with_an_error_that_names_it() {
+        let mut program = Program::new("nothing");
+        let one = program.dataset("one", 1, |_| Ok(0u64));
+        program.transform("nothing", one, (), |_, ()| Ok(()));
+        let plan = program.build().unwrap();
+        let cluster = Cluster { workers: 1, ..Cluster::default() };
+        let options = RunOptions { wait_limit: Duration::from_secs(20), ..RunOptions::default() };
+        let error = control(plan.clone(), &cluster, options, |invitation| {
+            let (mesh, _listener) = Mesh::new("127.0.0.1:0", &invitation.secret, plan, 7).unwrap();
+            mesh.dial_controller(&invitation.controller).unwrap();
+            let message = Message::Ended { bundle: 4_000_000_000 };
+            crate::worker::Network::send(&*mesh, Peer::Controller, Envelope { generation: 1, message });
+            std::mem::forget(mesh);
+            Ok(Vec::new())
+        });
+        let expected =
+            "worker 7 was lost: it sent an invalid message: bundle 4000000000 is out of range; there are 1";
+        assert_eq!(error.unwrap_err().to_string(), expected);
     }
 }

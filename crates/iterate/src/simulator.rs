@@ -364,6 +364,12 @@ impl Run<'_, '_> {
     }
 
     fn perform(&mut self, action: Action) {
+        // As in a mesh, so that all valid messages are known to pass the check.
+        if let Action::Message(from, _, envelope) = &action
+            && let Err(cause) = envelope.message.check(self.controller.plan(), *from)
+        {
+            return self.controller.fail(JobError::Connection { peer: format!("{from:?}"), cause });
+        }
         match action {
             Action::Message(from, Peer::Controller, envelope) => {
                 if let Peer::Worker(from) = from {

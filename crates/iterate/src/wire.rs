@@ -17,8 +17,9 @@ use crate::signals::Signal;
 /// Size of a frame's head: length and checksum.
 pub(crate) const HEAD: usize = 12;
 
-/// Maximum length of a frame, which holds at most one bundle; a larger length means corruption.
-const MAX_FRAME: u64 = 1 << 40;
+/// Maximum length of a frame, which holds at most one bundle, and a bundle fits into a worker's memory. A larger
+/// length means corruption.
+const MAX_FRAME: u64 = 1 << 36;
 
 /// The messages with a JSON body.
 #[derive(Serialize, Deserialize)]
@@ -33,7 +34,7 @@ enum Rare {
     Drain { members: Vec<u32> },
     Stop,
     Drained,
-    Unreachable { worker: u32 },
+    Unreachable { worker: u32, cause: String },
     Report(Report),
     Installed { bundle: BundleIx, version: u32 },
     Saved(Saved),
@@ -138,7 +139,9 @@ fn body(message: &Message, out: &mut Vec<u8>) {
         Message::Drain { members } => rare(Rare::Drain { members: members.clone() }, out),
         Message::Stop => rare(Rare::Stop, out),
         Message::Drained => rare(Rare::Drained, out),
-        Message::Unreachable { worker } => rare(Rare::Unreachable { worker: *worker }, out),
+        Message::Unreachable { worker, cause } => {
+            rare(Rare::Unreachable { worker: *worker, cause: cause.clone() }, out);
+        }
         Message::Report(report) => rare(Rare::Report((**report).clone()), out),
         Message::Installed { bundle, version } => {
             rare(Rare::Installed { bundle: *bundle, version: *version }, out);
@@ -220,7 +223,7 @@ fn common(rare: Rare) -> Result<Message, Vec<(u32, String)>> {
         Rare::Drain { members } => Message::Drain { members },
         Rare::Stop => Message::Stop,
         Rare::Drained => Message::Drained,
-        Rare::Unreachable { worker } => Message::Unreachable { worker },
+        Rare::Unreachable { worker, cause } => Message::Unreachable { worker, cause },
         Rare::Report(report) => Message::Report(Box::new(report)),
         Rare::Installed { bundle, version } => Message::Installed { bundle, version },
         Rare::Saved(saved) => Message::Saved(Box::new(saved)),
