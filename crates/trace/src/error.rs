@@ -52,6 +52,13 @@ pub enum TraceError {
         /// Cause.
         why: String,
     },
+    /// The records need more memory than the [budget](crate::budget) allows.
+    TooLarge {
+        /// The file.
+        path: Option<PathBuf>,
+        /// The limit.
+        why: String,
+    },
     /// A record does not fit the preceding ones (it refers to an unregistered index).
     Invalid {
         /// Cause.
@@ -107,6 +114,11 @@ impl fmt::Display for TraceError {
                 f,
                 "malformed trace{}, line {line}: {why}; inspect it with `zstdcat TRACE | sed -n {line}p` \
                  and report it to the producer of the trace",
+                at(path)
+            ),
+            TraceError::TooLarge { path, why } => write!(
+                f,
+                "cannot read trace{}: {why}; the trace is damaged or crafted, record it again",
                 at(path)
             ),
             TraceError::Invalid { why } => {

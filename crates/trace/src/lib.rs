@@ -32,6 +32,7 @@
 //! other crate of the workspace.
 
 mod application;
+pub mod budget;
 mod check;
 mod error;
 pub mod kind;

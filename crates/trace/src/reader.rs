@@ -21,7 +21,7 @@ use serde::Deserialize;
 use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
 use crate::record::Record;
-use crate::{FORMAT_MAJOR, FORMAT_MINOR, MAX_BLOCK_BYTES, TraceError};
+use crate::{FORMAT_MAJOR, FORMAT_MINOR, MAX_BLOCK_BYTES, Monotask, TraceError, budget};
 
 /// Prefix of the version in [`Header::format`](crate::Header::format).
 const FORMAT_NAME: &str = "pellucid.trace/";
@@ -43,6 +43,19 @@ fn frequent(line: &str) -> Option<Record> {
         "utilization_sample" => serde_json::from_str(line).ok().map(Record::UtilizationSample),
         _ => None,
     }
+}
+
+/// Returns the estimated memory of a record in a [`Trace`](crate::Trace), from its line's length.
+fn memory_bytes(record: &Record, line_bytes: usize) -> u64 {
+    /// A [packed](crate::PipelinedTasks) task.
+    const PACKED_BYTES: usize = 100;
+    let bytes = match record {
+        Record::Monotask(_) => size_of::<Monotask>(),
+        Record::PipelinedTask(_) => PACKED_BYTES,
+        // Texts take no more memory than in the line.
+        _ => size_of::<Record>() + line_bytes,
+    };
+    bytes as u64
 }
 
 /// The [`frequent`] records of a part of a block, with the start and the newline of each line.
@@ -89,6 +102,8 @@ pub struct Reader<R> {
     /// The next block, if it was decompressed in advance.
     ahead: Option<(io::Result<Block>, Vec<u8>)>,
     lines: u64,
+    /// Estimated memory of the records so far.
+    record_bytes: u64,
     minor: u32,
     ended: bool,
     failed: bool,
@@ -134,6 +149,7 @@ impl<R: Read + Send> Reader<R> {
             parsed: Default::default(),
             ahead: None,
             lines: 0,
+            record_bytes: 0,
             minor: 0,
             ended: false,
             failed: false,
@@ -172,6 +188,14 @@ impl<R: Read + Send> Reader<R> {
         match error {
             TraceError::Invalid { why } => self.malformed_because(why),
             other => other,
+        }
+    }
+
+    /// Returns an error if the records so far exceed the [budget](crate::budget) of a reader that keeps them.
+    pub(crate) fn within_budget(&self) -> Result<(), TraceError> {
+        match budget::exceeded(self.record_bytes, self.blocks.bytes) {
+            Some(why) => Err(TraceError::TooLarge { path: self.path.clone(), why }),
+            None => Ok(()),
         }
     }
 
@@ -317,6 +341,7 @@ impl<R: Read + Send> Reader<R> {
             }
             if let Some((newline, record)) = self.parsed.iter_mut().find_map(|part| part.at(from)) {
                 self.at = newline + 1;
+                self.record_bytes += memory_bytes(&record, newline - from);
                 return Ok(Some(record));
             }
             let Some(length) = memchr(b'\n', &self.block[from..]) else {
@@ -327,6 +352,7 @@ impl<R: Read + Send> Reader<R> {
             let record = self.parse(&block[from..from + length]);
             self.block = block;
             let Some(record) = record? else { continue };
+            self.record_bytes += memory_bytes(&record, length);
             if let Record::End(end) = &record {
                 self.ended = true;
                 let read = self.lines - 1;

@@ -66,8 +66,8 @@ impl Trace {
     /// Reads the file at `path`. Of a truncated file, reads all whole blocks.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read, is not a trace, has a newer major version, or
-    /// contains a malformed line.
+    /// Returns an error if the file cannot be read, is not a trace, has a newer major version, contains
+    /// a malformed line, or exceeds the [budget](crate::budget).
     pub fn read(path: &Path) -> Result<Trace, TraceError> {
         Trace::collect(Reader::open(path)?)
     }
@@ -84,6 +84,7 @@ impl Trace {
         let mut trace = Trace::default();
         while let Some(record) = reader.next() {
             trace.push(record?).map_err(|e| reader.malformed(e))?;
+            reader.within_budget()?;
         }
         trace.truncated = reader.truncated().map(str::to_owned);
         trace.warnings.extend_from_slice(reader.warnings());

@@ -168,3 +168,19 @@ fn reader_handles_changed_lines() {
         assert!(malformed > 200 && read > 100, "{malformed} {read}");
     }
 }
+
+#[test]
+fn small_trace_that_unpacks_to_millions_of_monotasks_is_refused() {
+    let records = whole(job(5, 1, 1));
+    let monotask = records.iter().find(|record| matches!(record, Record::Monotask(_))).expect("a monotask");
+    let before_end = &records[..records.len() - 1];
+    let block = frame(lines(std::slice::from_ref(monotask)).repeat(50_000).as_bytes());
+    let bomb = [frame(lines(before_end).as_bytes()), block.repeat(100)].concat();
+    assert!(bomb.len() < 1 << 20);
+    let error = Trace::from_reader(&bomb[..]).expect_err("over budget");
+    assert!(matches!(error, TraceError::TooLarge { .. }), "{error}");
+    let message = error.to_string();
+    assert!(message.starts_with("cannot read trace: its records need more than"), "{message}");
+    // A reader that keeps no records has no limit.
+    assert_eq!(Reader::new(&bomb[..]).expect("a trace").count(), before_end.len() + 5_000_000);
+}
