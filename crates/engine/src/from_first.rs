@@ -51,7 +51,8 @@ pub(crate) fn with_select(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     out
 }
 
-fn keyword(token: &Token) -> Keyword {
+/// Returns the keyword of a token; [`Keyword::NoKeyword`] for other tokens and quoted names.
+pub(crate) fn keyword(token: &Token) -> Keyword {
     match token {
         Token::Word(word) if word.quote_style.is_none() => word.keyword,
         _ => Keyword::NoKeyword,

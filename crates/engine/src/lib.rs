@@ -13,7 +13,8 @@
 //! # Ok::<(), pellucid_engine::EngineError>(())
 //! ```
 //!
-//! Only this crate names DataFusion. Its own threads are two that plan and one for each query.
+//! Only this crate names DataFusion. Its own threads are two that plan, one for each query, and one
+//! that parses while a text is split into statements.
 
 mod cut;
 mod dynamic_filter;
@@ -26,6 +27,7 @@ mod formats;
 mod from_first;
 mod input;
 mod logical;
+mod nesting;
 mod output;
 mod parquet;
 mod paths;
@@ -35,6 +37,7 @@ mod query;
 mod scan;
 mod session;
 mod sink;
+mod stack;
 mod stage;
 mod statements;
 mod stores;

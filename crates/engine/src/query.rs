@@ -30,6 +30,7 @@ use crate::output::Outputs;
 use crate::parquet::{Metadata, ParquetScan};
 use crate::scan::Source;
 use crate::session::Session;
+use crate::stack::{cannot_start, thread_builder, with_large_stack};
 use crate::stage::Builder;
 use crate::stores::{JobIo, JobStores, in_store, with_planning_job};
 use crate::{EngineError, Input, QueryResult, explain, input, logical, paths, tables};
@@ -81,7 +82,9 @@ impl Query {
         if let Some(listings) = session.context.runtime_env().cache_manager.get_list_files_cache() {
             listings.clear();
         }
-        load(&session, sql)?;
+        if session.options.input != Input::Storage {
+            with_large_stack(|| load(&session, sql))?;
+        }
         let (tracing, traced) = sync_channel(0);
         let traced = trace.is_some().then_some(traced);
         let recorder = Recorder::start(RecorderOptions {
@@ -100,8 +103,7 @@ impl Query {
             CancelHandle { job: job.clone(), outputs: Arc::clone(&outputs), outcome: sender.clone() };
         let query = Self { job: job.clone(), cancel, outcome, received: Mutex::new(None), traced };
         let sql = sql.to_string();
-        std::thread::Builder::new()
-            .name("query".to_string())
+        thread_builder("query")
             .spawn(move || {
                 // Dropped when the thread exits, which closes `traced`.
                 let _tracing: SyncSender<()> = tracing;
@@ -112,7 +114,7 @@ impl Query {
                 // The receiver may be gone already.
                 let _ = sender.try_send(outcome);
             })
-            .map_err(|e| EngineError::Failed(format!("cannot start a thread: {e}; raise ulimit -u")))?;
+            .map_err(|e| cannot_start(&e))?;
         Ok(query)
     }
 
@@ -169,9 +171,6 @@ fn load(session: &Session, sql: &str) -> Result<(), EngineError> {
         query => Some(query),
     };
     session.tokio.block_on(async {
-        if session.options.input == Input::Storage {
-            return Ok(());
-        }
         let Some(logical) = logical::plan(&state, sql).await.ok().and_then(query) else { return Ok(()) };
         match session.options.input {
             Input::Storage => Ok(()),

@@ -12,6 +12,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use pellucid_runtime::Runtime;
 
 use crate::input::DecodedTables;
+use crate::stack::STACK_BYTES;
 use crate::stores::Stores;
 use crate::tables::{self, PathTables};
 use crate::{EngineError, EngineOptions, Input};
@@ -57,6 +58,7 @@ impl Session {
         let tokio = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("plan")
+            .thread_stack_size(STACK_BYTES)
             .enable_all()
             .build()
             .map_err(failed)?;

@@ -13,7 +13,8 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::{GenericDialect, dialect_from_str};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer, Whitespace};
 
-use crate::{EngineError, from_first};
+use crate::stack::with_large_stack;
+use crate::{EngineError, from_first, nesting};
 
 /// Splits `sql` into its statements, without the semicolons between them and without empty ones.
 ///
@@ -21,12 +22,14 @@ use crate::{EngineError, from_first};
 /// Returns an error with line and column if any statement does not parse, so that a mistake in the
 /// last statement is found before the first one runs.
 pub(crate) fn split(sql: &str) -> Result<Vec<String>, EngineError> {
-    let statements = divide(sql)?;
-    // A statement may change the dialect of those after it, which are then parsed when they run.
-    if !statements.iter().any(|s| s.to_ascii_lowercase().contains("sql_parser")) {
-        parse(sql, &SqlParserOptions::default())?.iter().try_for_each(check)?;
-    }
-    Ok(statements)
+    with_large_stack(|| {
+        let statements = divide(sql)?;
+        // A statement may change the dialect of those after it, which are then parsed when they run.
+        if !statements.iter().any(|s| s.to_ascii_lowercase().contains("sql_parser")) {
+            parse(sql, &SqlParserOptions::default())?.iter().try_for_each(check)?;
+        }
+        Ok(statements)
+    })
 }
 
 /// Parses `sql`, which must be one statement, as [`split`] returns it.
@@ -48,6 +51,7 @@ fn parse(sql: &str, options: &SqlParserOptions) -> Result<VecDeque<Statement>, D
     let tokens = Tokenizer::new(dialect.as_ref(), sql)
         .tokenize_with_location()
         .map_err(|e| DataFusionError::SQL(Box::new(e.into()), None))?;
+    nesting::check(&tokens)?;
     DFParserBuilder::new(from_first::with_select(tokens))
         .with_dialect(dialect.as_ref())
         .with_recursion_limit(options.recursion_limit.get())

@@ -17,8 +17,8 @@ use crate::job::{Ending, JobInner};
 use crate::platform::{self, DeviceBytes};
 use crate::{Context, Done, Error, ResourceHandle};
 
-/// Stack size. Queries nest deeply, and unused stack costs only address space.
-const STACK_BYTES: usize = 8 << 20;
+/// Stack size. Queries may nest thousands of operators, and unused stack costs only address space.
+const STACK_BYTES: usize = 256 << 20;
 
 /// Starts one more thread for a lane.
 pub(crate) fn spawn(shared: &Arc<Shared>, state: &mut State, lane: usize) -> io::Result<()> {
