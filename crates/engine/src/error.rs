@@ -61,6 +61,12 @@ pub(crate) fn from_runtime(error: Error) -> EngineError {
     }
 }
 
+/// Returns the message of a panic.
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("panic without a message")
+}
+
 fn is_cancelled(error: &DataFusionError) -> bool {
     matches!(error.find_root(), DataFusionError::External(e) if e.is::<pellucid_runtime::Cancelled>())
 }

@@ -26,11 +26,11 @@ use crate::exchange::{Exchange, Ledger, stopped};
 use crate::explain;
 use crate::output::Outputs;
 use crate::parquet::Metadata;
-use crate::scan::{Need, Source};
+use crate::scan::{Need, Source, damaged};
 use crate::sink::Sink;
 use crate::stage::{Builder, ReadyStage};
 use crate::stores::JobIo;
-use crate::timing::{self, Part, timed};
+use crate::timing::{self, DecoderPanic, Part, timed};
 
 /// Changes of exchange memory accumulate up to this size before the scheduler is updated.
 const LEDGER_STEP_BYTES: i64 = 4 << 20;
@@ -365,6 +365,7 @@ impl Compute {
         let rows = if self.ready.stop.load(Ordering::Relaxed) {
             0
         } else {
+            timed(Part::Decode, || self.check_files())?;
             self.compute(context).map_err(|e| self.with_files(e))?
         };
         for (scan, task) in &self.ready.reads[self.partition] {
@@ -409,6 +410,11 @@ impl Compute {
         Done { bytes: Some(0), cached_bytes: Some(0), then, ..Done::default() }
     }
 
+    /// Checks the files that will be decoded, as far as their decoder does not.
+    fn check_files(&self) -> Result<()> {
+        self.ready.reads[self.partition].iter().try_for_each(|(scan, task)| scan.check(*task))
+    }
+
     /// Adds the files that were being decoded to an error. A division by zero is the query's fault and
     /// names no file; [`crate::logical::name_division`] adds the expression.
     fn with_files(&self, error: DataFusionError) -> Error {
@@ -423,13 +429,16 @@ impl Compute {
         let mut files: Vec<String> = self.ready.reads[self.partition]
             .iter()
             .flat_map(|(scan, task)| {
-                scan.tasks[*task].needs.iter().map(|need| match &scan.sources[need.source] {
-                    Source::Local(file) => file.path().display().to_string(),
-                    Source::Remote { resource, path, .. } => format!("{}/{path}", resource.name()),
-                })
+                scan.tasks[*task].needs.iter().map(|need| scan.sources[need.source].name())
             })
             .collect();
         files.dedup();
+        if let DataFusionError::External(cause) = error.find_root()
+            && let Some(panic) = cause.downcast_ref::<DecoderPanic>()
+        {
+            files.truncate(3);
+            return Box::new(damaged(&files.join(" or "), &panic.to_string()));
+        }
         if files.is_empty() || files.len() > 3 {
             return Box::new(error);
         }

@@ -6,6 +6,7 @@
 //!   here it fails.
 
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -24,8 +25,12 @@ use datafusion::logical_expr::CreateExternalTable;
 use datafusion::physical_expr::LexRequirement;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
+use futures::FutureExt;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use pellucid_runtime::guarded;
 
+use crate::ipc::{MAGIC, TAIL_BYTES};
+use crate::scan::damaged;
 use crate::tables;
 
 /// Replaces DataFusion's own format and table factories.
@@ -83,11 +88,6 @@ impl FileFormatFactory for ArrowIpcFactory {
 #[derive(Debug)]
 struct ArrowIpc(ArrowFormat);
 
-/// The first and last bytes of a file in the IPC file format; streams have none.
-const MAGIC: &[u8] = b"ARROW1";
-/// Size of the footer length and the magic bytes at the end of a file.
-const TAIL_BYTES: u64 = 10;
-
 /// Reads the schema from the footer of a file; `None` for a stream.
 async fn footer_schema(store: &Arc<dyn ObjectStore>, file: &ObjectMeta) -> Result<Option<Schema>> {
     let place = &file.location;
@@ -109,7 +109,10 @@ async fn footer_schema(store: &Arc<dyn ObjectStore>, file: &ObjectMeta) -> Resul
     let footer = store.get_range(place, start..end).await?;
     let footer = root_as_footer(&footer).map_err(|e| corrupt(format!("cannot read the footer: {e}")))?;
     let schema = footer.schema().ok_or_else(|| corrupt("the footer has no schema".to_string()))?;
-    Ok(Some(fb_to_schema(schema)))
+    // It panics on a schema with unknown types.
+    let schema =
+        guarded(|| Ok(fb_to_schema(schema))).map_err(|_| corrupt("its schema is malformed".to_string()))?;
+    Ok(Some(schema))
 }
 
 #[async_trait]
@@ -125,8 +128,10 @@ impl FileFormat for ArrowIpc {
             schemas.push(match footer_schema(store, object).await? {
                 Some(schema) => schema,
                 None => {
-                    let stream = self.0.infer_schema(state, store, std::slice::from_ref(object)).await?;
-                    Arc::unwrap_or_clone(stream)
+                    let stream = self.0.infer_schema(state, store, std::slice::from_ref(object));
+                    let stream = AssertUnwindSafe(stream).catch_unwind().await;
+                    let name = format!("/{}", object.location);
+                    Arc::unwrap_or_clone(stream.map_err(|_| damaged(&name, "its schema is malformed"))??)
                 }
             });
         }

@@ -26,6 +26,7 @@ mod explain;
 mod formats;
 mod from_first;
 mod input;
+mod ipc;
 mod logical;
 mod nesting;
 mod output;

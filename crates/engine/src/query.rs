@@ -24,6 +24,7 @@ use pellucid_runtime::{Job, Progress};
 use pellucid_trace::{Recorder, RecorderOptions, StageIx, Trace, TraceError};
 
 use crate::cut::{self, Node, StagePlan};
+use crate::error::panic_message;
 use crate::exchange::{Exchange, Ledger};
 use crate::execute::{Execution, ExecutionParams, JobLedger, OpenFn};
 use crate::output::Outputs;
@@ -238,8 +239,7 @@ impl Running {
 
     /// Ends a job whose planning panicked.
     fn on_panic(&self, panic: &(dyn std::any::Any + Send), recorder: &Recorder) -> EngineError {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("panic without a message");
+        let text = panic_message(panic);
         let message = format!("internal error: {text}; please report it with the query and its files");
         self.job.fail(message.clone().into());
         let _ = self.job.wait();

@@ -13,6 +13,8 @@ use object_store::ObjectStore;
 use object_store::path::Path as StorePath;
 use pellucid_runtime::{Context, Done, Error, File, Monotask, Pacer, Phase, ResourceHandle, Segment, slice};
 
+use crate::ipc;
+
 /// Target decoded size of a multitask. Between 8 and 32 MiB it does not affect a warm query. A cold
 /// query ends with the computing of its last multitask, so larger multitasks would slow it down.
 pub(crate) const MULTITASK_BYTES: u64 = 32 << 20;
@@ -33,6 +35,16 @@ pub(crate) enum Source {
         /// Executor of the client's futures, on which the I/O thread blocks.
         tokio: tokio::runtime::Handle,
     },
+}
+
+impl Source {
+    /// Returns the path or URL, for messages.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Local(file) => file.path().display().to_string(),
+            Self::Remote { resource, path, .. } => format!("{}/{path}", resource.name()),
+        }
+    }
 }
 
 /// Byte ranges of one source, ascending and disjoint.
@@ -68,6 +80,8 @@ pub(crate) struct Scan {
     pub sources: Vec<Source>,
     pub tasks: Vec<ScanTask>,
     slots: Vec<Mutex<Slot>>,
+    /// True if the sources are Arrow IPC files, whose lengths are checked before they are decoded.
+    pub is_arrow_ipc: bool,
     /// Plans the reads of a multitask again, if filters may tighten while the stage runs.
     pub replan: Option<Box<dyn Fn(usize) -> Vec<Need> + Send + Sync>>,
 }
@@ -81,7 +95,7 @@ impl std::fmt::Debug for Scan {
 impl Scan {
     pub(crate) fn new(sources: Vec<Source>, tasks: Vec<ScanTask>) -> Self {
         let slots = tasks.iter().map(|_| Mutex::default()).collect();
-        Self { sources, tasks, slots, replan: None }
+        Self { sources, tasks, slots, is_arrow_ipc: false, replan: None }
     }
 
     fn slot(&self, task: usize) -> std::sync::MutexGuard<'_, Slot> {
@@ -102,6 +116,21 @@ impl Scan {
     /// Frees the bytes of a multitask.
     pub(crate) fn clear(&self, task: usize) {
         *self.slot(task) = Slot::default();
+    }
+
+    /// Checks the files of a multitask, whose bytes have been read, as far as their decoder does not.
+    ///
+    /// # Errors
+    /// Returns an error that names the first damaged file.
+    pub(crate) fn check(&self, task: usize) -> Result<(), DataFusionError> {
+        if !self.is_arrow_ipc {
+            return Ok(());
+        }
+        self.tasks[task].needs.iter().try_for_each(|need| {
+            let size = need.ranges.last().map_or(0, |range| range.end);
+            ipc::check(size, &|range| self.get(task, need.source, &range))
+                .map_err(|why| damaged(&self.sources[need.source].name(), &why))
+        })
     }
 
     /// Returns the bytes of a range of `source`; `None` if the multitask's monotasks did not read them.
@@ -191,6 +220,13 @@ impl Scan {
             Ok(())
         }
     }
+}
+
+/// Returns the error for damaged files.
+pub(crate) fn damaged(files: &str, why: &str) -> DataFusionError {
+    DataFusionError::Execution(format!(
+        "cannot read {files}: the file is damaged ({why}); write it again, or restore it from a copy"
+    ))
 }
 
 /// Maximum size of a fetch, so that the fetches of a multitask can use several connections.

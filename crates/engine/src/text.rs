@@ -86,7 +86,9 @@ pub(crate) fn divide(
         .with_file_groups(groups)
         .with_output_partitioning(None)
         .build();
-    Ok((DataSourceExec::from_data_source(config), Arc::new(Scan::new(sources, tasks)), paths))
+    let mut scan = Scan::new(sources, tasks);
+    scan.is_arrow_ipc = config.file_source().file_type().starts_with("arrow");
+    Ok((DataSourceExec::from_data_source(config), Arc::new(scan), paths))
 }
 
 /// Returns true if records end at newlines, so that pieces of a file can be decoded independently.

@@ -7,6 +7,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,13 +15,14 @@ use std::time::Instant;
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::Result;
 use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{Stream, StreamExt};
 
+use crate::error::panic_message;
 use crate::exchange::{Ledger, stopped};
 
 /// A part of a compute monotask.
@@ -74,6 +76,30 @@ pub(crate) fn timed<T>(part: Part, work: impl FnOnce() -> T) -> T {
         }
     });
     result
+}
+
+/// A panic of a decoder, which some damaged files cause.
+#[derive(Debug)]
+pub(crate) struct DecoderPanic(String);
+
+impl fmt::Display for DecoderPanic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for DecoderPanic {}
+
+/// Runs `work` like [`timed`]. A panic of a decoder becomes an error with a [`DecoderPanic`].
+fn timed_and_caught<T>(part: Part, work: impl FnOnce() -> T) -> Result<T> {
+    if part != Part::Decode {
+        return Ok(timed(part, work));
+    }
+    // Unwind safety: the error ends the job, and with it the decoder.
+    timed(part, || catch_unwind(AssertUnwindSafe(work))).map_err(|panic| {
+        let panic = DecoderPanic(panic_message(panic.as_ref()).to_string());
+        DataFusionError::External(Box::new(panic))
+    })
 }
 
 /// Clears the measurements of this thread, which an earlier monotask or a panic may have left.
@@ -147,7 +173,7 @@ impl ExecutionPlan for TimedExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let stream = timed(self.part, || self.input.execute(partition, context))?;
+        let stream = timed_and_caught(self.part, || self.input.execute(partition, context))??;
         Ok(Box::pin(TimedStream { stream, part: self.part, ledger: Arc::clone(&self.ledger) }))
     }
 }
@@ -166,7 +192,8 @@ impl Stream for TimedStream {
             return Poll::Ready(Some(Err(stopped())));
         }
         let part = self.part;
-        timed(part, || self.stream.poll_next_unpin(cx))
+        let polled = timed_and_caught(part, || self.stream.poll_next_unpin(cx));
+        polled.unwrap_or_else(|error| Poll::Ready(Some(Err(error))))
     }
 }
 
@@ -179,6 +206,15 @@ impl RecordBatchStream for TimedStream {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn panic_of_a_decoder_is_an_error() {
+        let error = timed_and_caught::<()>(Part::Decode, || panic!("index 7 out of range")).unwrap_err();
+        assert!(matches!(error.find_root(), DataFusionError::External(e) if e.is::<DecoderPanic>()));
+        assert!(error.to_string().contains("index 7 out of range"), "{error}");
+        assert_eq!(timed_and_caught(Part::Decode, || 7).unwrap(), 7);
+        assert!(catch_unwind(|| timed_and_caught::<()>(Part::Operators, || panic!("a fault"))).is_err());
+    }
 
     #[test]
     fn inner_parts_are_subtracted_from_outer_parts() {

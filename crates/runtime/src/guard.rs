@@ -17,7 +17,10 @@ thread_local! {
 }
 
 /// Runs `f` and converts a panic to an error with its message and location.
-pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+///
+/// # Errors
+/// Returns the error of `f`, or that of its panic.
+pub fn guarded<T>(f: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     install_hook();
     let outer = GUARDED.replace(true);
     // Unwind safety: inconsistent state belongs to the job, which the panic ends.

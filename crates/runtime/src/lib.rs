@@ -38,6 +38,7 @@ mod sampler;
 mod worker;
 
 pub use file::{File, Segment, slice};
+pub use guard::guarded;
 pub use job::{Job, JobError, Progress};
 pub use multitask::{Context, Done, Monotask, Multitask};
 pub use output::Output;
