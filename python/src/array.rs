@@ -28,7 +28,7 @@ const TYPES: [&str; 11] = ["<f8", "<f4", "<i8", "<i4", "<i2", "|i1", "<u8", "<u4
 
 /// An element type: an index into [`TYPES`].
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Type(u8);
+pub struct Type(u8);
 
 impl Type {
     fn of(name: &str) -> Option<Self> {
@@ -149,6 +149,24 @@ impl Array {
     /// Returns the lengths of the dimensions.
     pub fn shape(&self) -> &[usize] {
         &self.shape
+    }
+
+    /// Returns the type and the number of dimensions, for which a kernel is compiled.
+    pub fn signature(&self) -> (Type, usize) {
+        (self.type_, self.shape.len())
+    }
+
+    /// Checks that the array has the type and shape of another, since compiled kernels rely on both.
+    pub fn check_form(&self, expected: &Self) -> Result<(), DataError> {
+        if self.type_ == expected.type_ && self.shape == expected.shape {
+            return Ok(());
+        }
+        let form = |array: &Self| format!("{} {:?}", array.type_.name(), array.shape);
+        Err(DataError::new(format!(
+            "it is an array of {}, but the dataset has {}",
+            form(self),
+            form(expected)
+        )))
     }
 
     fn len_bytes(&self) -> usize {

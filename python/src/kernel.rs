@@ -9,7 +9,7 @@ use pellucid_iterate::program::KernelResult;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::array::{Array, MAX_DIMENSIONS};
+use crate::array::{Array, MAX_DIMENSIONS, Type};
 
 /// Maximum number of arrays that a kernel reads, and that it writes.
 pub const MAX_ARRAYS: usize = 8;
@@ -21,14 +21,17 @@ pub struct Kernel {
     /// The Python function.
     callable: Py<PyAny>,
     compiled: Option<Compiled>,
+    /// Types and dimensions of the arrays that it reads and writes.
+    signature: Box<[(Type, usize)]>,
 }
 
 impl Kernel {
-    /// Creates a kernel from a callable and the address of its machine code, which the callable keeps alive.
-    pub fn new(callable: Py<PyAny>, address: Option<usize>) -> Self {
+    /// Creates a kernel from a callable, the address of its machine code, which the callable keeps alive, and the
+    /// types and dimensions for which it was compiled.
+    pub fn new(callable: Py<PyAny>, address: Option<usize>, signature: Box<[(Type, usize)]>) -> Self {
         // SAFETY: the address is that of numba's compiled function, which the callable keeps alive.
         let compiled = address.map(|address| unsafe { std::mem::transmute::<usize, Compiled>(address) });
-        Kernel { callable, compiled }
+        Kernel { callable, compiled, signature }
     }
 
     /// Runs the kernel on one partition.
@@ -40,6 +43,14 @@ impl Kernel {
         let writes = writes.map(|array| array.map(|array| &*array));
         let status = match self.compiled {
             Some(compiled) => {
+                let given = reads.iter().chain(&writes).flatten().map(|array| array.signature());
+                if !given.eq(self.signature.iter().copied()) {
+                    return Err(
+                        "cannot run the compiled kernel: an array has another type or number of dimensions \
+                                than its dataset; delete the job's snapshots if it resumed from one"
+                            .into(),
+                    );
+                }
                 let mut starts = [std::ptr::null_mut(); 2 * MAX_ARRAYS];
                 let mut lengths = [0isize; 2 * MAX_ARRAYS * MAX_DIMENSIONS];
                 let mut slots = lengths.iter_mut();
@@ -47,7 +58,7 @@ impl Kernel {
                     *start = array.start();
                     array.shape().iter().zip(&mut slots).for_each(|(length, slot)| *slot = *length as isize);
                 }
-                // SAFETY: the function was compiled for arrays of these types and dimensions.
+                // SAFETY: the function was compiled for arrays of these types and dimensions, as checked above.
                 unsafe { compiled(starts.as_ptr(), lengths.as_ptr()) }
             }
             None => -1,

@@ -119,7 +119,9 @@ impl Program {
             )));
         }
         writes.iter().for_each(|&dataset| self.datasets[dataset].written = true);
-        let kernel = Arc::new(Kernel::new(callable, address));
+        let first = |&dataset: &usize| self.datasets[dataset].partitions.first().map(Array::signature);
+        let signature = reads.iter().chain(&writes).filter_map(first).collect();
+        let kernel = Arc::new(Kernel::new(callable, address, signature));
         self.push(Step::Transform { name, kernel, reads, writes });
         Ok(())
     }
@@ -251,7 +253,9 @@ impl Program {
                 let initial = &partitions[index as usize];
                 if written { Ok(initial.copied()?) } else { Ok(initial.share()) }
             };
-            let dataset = program.dataset(&content.name, content.partitions.len() as u32, load);
+            let (expected, count) = (content.partitions.clone(), content.partitions.len() as u32);
+            let check = move |index: u32, array: &Array| array.check_form(&expected[index as usize]);
+            let dataset = program.checked_dataset(&content.name, count, load, check);
             if written {
                 program.output(dataset);
             }

@@ -40,7 +40,8 @@ pub(crate) struct DatasetSpec {
     pub name: String,
     pub partitions: u32,
     pub load: Box<dyn Fn(u32) -> LoadResult<Cause> + Send + Sync>,
-    pub decode: fn(&[u8]) -> LoadResult<DataError>,
+    /// Decodes and checks the partition with an index.
+    pub decode: Box<dyn Fn(u32, &[u8]) -> LoadResult<DataError> + Send + Sync>,
     /// True if no stage writes the dataset, so that its loader can recreate it at any time.
     pub constant: bool,
     pub output: bool,

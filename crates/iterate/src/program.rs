@@ -41,7 +41,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::data::{AnyData, Data};
+use crate::data::{AnyData, Data, DataError};
 use crate::error::{Cause, ProgramError};
 use crate::exchange::{Incoming, Outgoing, Route, Scatter};
 use crate::plan::{self, DatasetSpec, Kind, Plan, Statement};
@@ -95,6 +95,18 @@ impl Program {
         partitions: u32,
         load: impl Fn(u32) -> Result<T, Cause> + Send + Sync + 'static,
     ) -> Dataset<T> {
+        self.checked_dataset(name, partitions, load, |_, _| Ok(()))
+    }
+
+    /// Adds a dataset like [`Program::dataset`], for kernels that rely on more than the type `T`. `check` accepts or
+    /// refuses the partition with a given index, as decoded from a snapshot or after a migration.
+    pub fn checked_dataset<T: Data>(
+        &mut self,
+        name: impl Into<String>,
+        partitions: u32,
+        load: impl Fn(u32) -> Result<T, Cause> + Send + Sync + 'static,
+        check: impl Fn(u32, &T) -> Result<(), DataError> + Send + Sync + 'static,
+    ) -> Dataset<T> {
         let index = self.datasets.len() as u32;
         let name = name.into();
         if partitions == 0 {
@@ -107,7 +119,11 @@ impl Program {
             name,
             partitions,
             load: Box::new(move |index| load(index).map(|value| Box::new(value) as Box<dyn AnyData>)),
-            decode: |bytes| T::decode(bytes).map(|value| Box::new(value) as Box<dyn AnyData>),
+            decode: Box::new(move |index, bytes| {
+                let value = T::decode(bytes)?;
+                check(index, &value)?;
+                Ok(Box::new(value))
+            }),
             constant: true,
             output: false,
             group: 0,
@@ -360,5 +376,27 @@ impl Program {
 
     pub(crate) fn fail(&mut self, error: ProgramError) {
         self.error.get_or_insert(error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decoded_partition_is_checked() {
+        let mut program = Program::new("checked");
+        let check = |index, numbers: &Vec<u64>| match numbers.len() {
+            3 => Ok(()),
+            length => Err(DataError::new(format!("partition {index} has {length} numbers"))),
+        };
+        program.checked_dataset("numbers", 2, |_| Ok(vec![0u64; 3]), check);
+        let decode = |numbers: &[u64]| {
+            let mut bytes = Vec::new();
+            numbers.to_vec().encode(&mut bytes);
+            (program.datasets[0].decode)(1, &bytes).map(|_| ()).map_err(|error| error.to_string())
+        };
+        assert_eq!(decode(&[1, 2, 3]), Ok(()));
+        assert_eq!(decode(&[1, 2]), Err("partition 1 has 2 numbers".to_string()));
     }
 }

@@ -417,7 +417,7 @@ impl Packed {
             let spec = &plan.datasets[dataset as usize];
             let mut bytes = Vec::new();
             content.encode(&mut bytes);
-            let state = (spec.decode)(&bytes).map_err(|error| JobError::Load {
+            let state = (spec.decode)(index, &bytes).map_err(|error| JobError::Load {
                 dataset: spec.name.clone(),
                 partition: index,
                 cause: format!("cannot decode it after migration: {error}"),

@@ -5,6 +5,7 @@
 //! up to six lists, or an array of optional datasets of one type. Building the program checks that a stage
 //! names no dataset twice and that all of its datasets have the same partitioning; both make the views sound.
 
+use std::any::Any;
 use std::marker::PhantomData;
 
 use crate::data::{AnyData, Data};
@@ -63,6 +64,7 @@ impl Partitions {
         unsafe {
             let state = &mut *self.0.add(dataset as usize);
             let state: *mut dyn AnyData = &mut **state.as_mut().unwrap_unchecked();
+            debug_assert!((&*state as &dyn Any).is::<T>(), "dataset {dataset} has another type");
             state.cast()
         }
     }
