@@ -8,13 +8,14 @@
 mod remote;
 
 use crate::failure::Failure;
-use crate::interrupt;
 use pellucid_sparklog::Part;
 use pellucid_sparklog::layout::{self, LogFiles};
 use pellucid_storage::pattern::matching;
 use pellucid_trace::Trace;
+use std::cell::Cell;
+use std::fmt;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Cursor, Read};
 use std::path::Path;
 use std::rc::Rc;
 use tempfile::TempDir;
@@ -24,15 +25,25 @@ use tempfile::TempDir;
 const START_BYTES: u64 = 64 << 10;
 
 /// One trace or log.
-#[derive(Debug)]
 pub struct Input {
     /// Its path or URL.
     pub name: String,
     /// True for a Spark event log, false for a trace.
     pub is_spark_log: bool,
     files: LogFiles,
+    /// A pipe, which can be read only once.
+    pipe: Cell<Option<Pipe>>,
     /// Keeps fetched files alive as long as the input.
     _fetched: Option<Rc<TempDir>>,
+}
+
+/// An open pipe (`<(zstdcat app.zstd)`), device or socket, and the bytes that were read from it to detect its type.
+type Pipe = (Vec<u8>, File);
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Input({})", self.name)
+    }
 }
 
 impl Input {
@@ -42,7 +53,19 @@ impl Input {
         let is_spark_log = !single
             || starts_as_spark_log(Path::new(&files.name))
                 .map_err(|error| Failure::file("read", &name, &error))?;
-        Ok(Input { name, is_spark_log, files, _fetched: fetched })
+        Ok(Input { name, is_spark_log, files, pipe: Cell::default(), _fetched: fetched })
+    }
+
+    /// Opens a pipe and detects whether it has a trace or an event log.
+    fn from_pipe(path: &Path) -> Result<Self, Failure> {
+        let name = path.display().to_string();
+        let failed = |error: io::Error| Failure::file("read", &name, &error);
+        let mut file = File::open(path).map_err(failed)?;
+        let mut start = Vec::new();
+        file.by_ref().take(START_BYTES).read_to_end(&mut start).map_err(failed)?;
+        let is_spark_log = looks_like_spark_log(&start);
+        let files = LogFiles { name: name.clone(), ..LogFiles::default() };
+        Ok(Input { name, is_spark_log, files, pipe: Cell::new(Some((start, file))), _fetched: None })
     }
 
     /// Reads the trace or log.
@@ -50,12 +73,18 @@ impl Input {
     /// # Errors
     /// Returns an error if the input cannot be read, or is neither a trace nor an event log.
     pub fn read(&self) -> Result<Trace, Failure> {
+        if let Some(pipe) = self.pipe.take() {
+            return self.read_pipe(pipe);
+        }
         if !self.is_spark_log {
-            let path = Path::new(&self.files.parts[0]);
+            let Some(path) = self.files.parts.first().map(Path::new) else {
+                return Err(Failure::Failed(format!(
+                    "cannot read {} twice: it is a pipe; write it to a file first",
+                    self.name
+                )));
+            };
             let start = start_of(path).map_err(|error| Failure::file("read", &self.name, &error))?;
-            if let Some(why) = not_a_trace(&start) {
-                return Err(Failure::Failed(format!("cannot read {}: {why}", self.name)));
-            }
+            self.check_trace(&start)?;
             let renamed = |error: pellucid_trace::TraceError| {
                 error.to_string().replacen(&self.files.name, &self.name, 1)
             };
@@ -75,6 +104,24 @@ impl Input {
         let mut trace = pellucid_sparklog::read(parts).map_err(|error| Failure::Failed(error.to_string()))?;
         trace.warnings.extend_from_slice(&self.files.warnings);
         Ok(trace)
+    }
+
+    fn read_pipe(&self, (start, file): Pipe) -> Result<Trace, Failure> {
+        if self.is_spark_log {
+            let part = Part::new(self.name.clone(), Cursor::new(start).chain(file));
+            return pellucid_sparklog::read([part]).map_err(|error| Failure::Failed(error.to_string()));
+        }
+        self.check_trace(&start)?;
+        let trace = Trace::from_reader(Cursor::new(start).chain(file));
+        trace.map_err(|error| Failure::Failed(format!("{}: {error}", self.name)))
+    }
+
+    /// Refuses a file with these first bytes if it cannot be a trace.
+    fn check_trace(&self, start: &[u8]) -> Result<(), Failure> {
+        match not_a_trace(start) {
+            Some(why) => Err(Failure::Failed(format!("cannot read {}: {why}", self.name))),
+            None => Ok(()),
+        }
     }
 
     /// Returns the current size of its files, which changes while a log is written.
@@ -143,7 +190,7 @@ fn local(path: &Path, found: &mut Found) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::file("read", path.display(), &error);
     let whole_folder = path.is_dir();
     if !whole_folder && !path.is_file() && path.exists() {
-        found.inputs.extend(read_pipe(path)?);
+        found.inputs.push(Input::from_pipe(path)?);
         return Ok(());
     }
     for files in layout::local(path).map_err(failed)? {
@@ -161,31 +208,20 @@ fn local(path: &Path, found: &mut Found) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Copies the contents of a pipe (`<(zstdcat app.zstd)`) to a file, since a pipe can be read only once.
-fn read_pipe(path: &Path) -> Result<Vec<Input>, Failure> {
-    let name = path.display().to_string();
-    let failed = |error: io::Error| Failure::file("read", &name, &error);
-    let folder = tempfile::tempdir().map_err(failed)?;
-    interrupt::temporary(folder.path());
-    let kept = folder.path().join("piped");
-    io::copy(&mut File::open(path).map_err(failed)?, &mut File::create(&kept).map_err(failed)?)
-        .map_err(failed)?;
-    let folder = Rc::new(folder);
-    let found = layout::local(&kept).map_err(failed)?;
-    found.into_iter().map(|files| Input::new(name.clone(), files, Some(Rc::clone(&folder)))).collect()
-}
-
 fn start_of(path: &Path) -> io::Result<Vec<u8>> {
     let mut start = Vec::new();
     File::open(path)?.take(START_BYTES).read_to_end(&mut start)?;
     Ok(start)
 }
 
+fn starts_as_spark_log(path: &Path) -> io::Result<bool> {
+    start_of(path).map(|start| looks_like_spark_log(&start))
+}
+
 /// Returns whether to read a file as an event log. This includes JSON text with a damaged first
 /// line, since the log reader reports the damage best.
-fn starts_as_spark_log(path: &Path) -> io::Result<bool> {
-    let start = start_of(path)?;
-    Ok(pellucid_sparklog::looks_like_event_log(&start) || start.trim_ascii_start().starts_with(b"{"))
+fn looks_like_spark_log(start: &[u8]) -> bool {
+    pellucid_sparklog::looks_like_event_log(start) || start.trim_ascii_start().starts_with(b"{")
 }
 
 /// Returns why a file with these first bytes cannot be a trace, with a remedy; `None` if it may be one.
