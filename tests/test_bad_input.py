@@ -12,6 +12,7 @@ import stat
 import subprocess
 import tempfile
 from pathlib import Path
+from random import Random
 
 import pytest
 import zstandard
@@ -275,3 +276,101 @@ def test_log_with_byte_order_mark_is_read_and_truncated_log_is_reported(tmp_path
     cut.write_bytes(zstandard.compress(whole)[:40])
     ran = binary.run("analyze", cut)
     assert ran.code == FAILED and "cut" in ran.err and str(cut) in ran.err, ran.err
+
+
+def generated(terms):
+    """Statements that nest as many operators as they have terms, with their answers over `t(a)` of 0 to 99."""
+    return [
+        ("SELECT count(*) FROM t WHERE " + " OR ".join(f"a = {term}" for term in range(terms)), 100),
+        (f"SELECT sum({' + '.join(['a'] * terms)}) FROM t", terms * 4950),
+        ("SELECT sum(x) FROM (" + " UNION ALL ".join(f"SELECT {term} AS x" for term in range(terms)) + ")",
+         terms * (terms - 1) // 2),
+    ]  # fmt: skip
+
+
+def run_generated(tmp_path, statement):
+    table, text = tmp_path / "t.csv", tmp_path / "generated.sql"
+    table.write_text("a\n" + "".join(f"{number}\n" for number in range(100)))
+    text.write_text(statement)
+    return binary.run("sql", "-f", text, "--table", f"t={table}", "--format", "csv")
+
+
+@pytest.mark.parametrize("kind, terms", [(0, 2000), (1, 4000), (2, 3000)])
+def test_generated_sql_answers_when_it_nests_thousands_of_operators(tmp_path, kind, terms):
+    statement, answer = generated(terms)[kind]
+    ran = run_generated(tmp_path, statement).check()
+    assert ran.out.split()[-1] == str(answer), ran.out
+
+
+@pytest.mark.parametrize("kind", range(3))
+def test_generated_sql_is_refused_when_it_nests_too_deep(tmp_path, kind):
+    ran = run_generated(tmp_path, generated(20_000)[kind][0])
+    assert ran.code == USAGE and ran.out == "", ran.err[-1000:]
+    assert re.search(r"nests more than 10000 operators at line 1, column \d+; write x IN", ran.err), ran.err[-1000:]
+
+
+def arrow_file(path, stream, codec):
+    """Writes 5 000 rows as Arrow IPC."""
+    pyarrow = pytest.importorskip("pyarrow")
+    table = pyarrow.table({"id": list(range(5000)), "name": [f"name {row % 7}" for row in range(5000)]})
+    options = pyarrow.ipc.IpcWriteOptions(compression=codec)
+    new = pyarrow.ipc.new_stream if stream else pyarrow.ipc.new_file
+    with new(str(path), table.schema, options=options) as writer:
+        writer.write_table(table, max_chunksize=1000)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("codec, magic", [("lz4", b"\x04\x22\x4d\x18"), ("zstd", b"\x28\xb5\x2f\xfd")])
+def test_arrow_file_is_damaged_when_a_length_lies(tmp_path, stream, codec, magic):
+    path = tmp_path / "table.arrow"
+    arrow_file(path, stream, codec)
+    query = f"SELECT sum(id), max(name) FROM '{path}'"
+    assert "12497500" in binary.sql(query, None).check().out
+    overwrite(path, path.read_bytes().index(magic) - 8, (1 << 60).to_bytes(8, "little"))
+    refused(query, FAILED, re.escape(f"cannot read {path}: the file is damaged (it claims 1152921504606846976 bytes"))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_damaged_arrow_file_never_ends_the_process(tmp_path, stream):
+    good, path, random = tmp_path / "good.arrow", tmp_path / "bad.arrow", Random(30)
+    arrow_file(good, stream, "lz4")
+    content, failures = good.read_bytes(), 0
+    for _ in range(60):
+        damaged = bytearray(content)
+        for _ in range(random.randint(1, 4)):
+            damaged[random.randrange(len(damaged))] = random.choice((0, 0x7F, 0xFF, random.randrange(256)))
+        path.write_bytes(damaged)
+        ran = binary.run("sql", f"SELECT count(id), max(name) FROM '{path}'", "--format", "csv")
+        assert ran.code in (0, FAILED, USAGE), f"exit {ran.code}: {ran.err}"
+        assert "please report" not in ran.err, ran.err
+        if ran.code == FAILED:
+            failures += 1
+            assert "bad.arrow" in ran.err, ran.err
+    assert failures > 5, failures
+
+
+def test_endless_device_is_refused_when_analyzed(tmp_path):
+    ran = binary.run("analyze", "/dev/zero", env={**os.environ, "TMPDIR": str(tmp_path)})
+    assert ran.code == FAILED and "/dev/zero" in ran.err, ran.err
+    assert "neither a Pellucid trace nor a Spark event log" in ran.err, ran.err
+    assert os.listdir(tmp_path) == []
+
+
+def test_small_log_is_refused_when_it_unpacks_to_millions_of_jobs(tmp_path):
+    start = b'{"Event":"SparkListenerJobStart","Job ID":1,"Submission Time":1700000001000,"Stage IDs":[1]}\n'
+    path = tmp_path / "app.zstd"
+    path.write_bytes(zstandard.compress(start * 100_000) * 20)
+    assert path.stat().st_size < 1 << 20
+    ran = binary.run("analyze", path)
+    assert ran.code == FAILED and str(path) in ran.err, ran.err
+    assert re.search(r"its records need more than \d+ MiB of memory, the limit for an input of", ran.err), ran.err
+
+
+@pytest.mark.parametrize("ending", ["csv", "json", "parquet"])
+def test_output_is_refused_with_path_and_cause_when_its_folder_is_read_only(as_nobody, ending):
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o555)
+        target = Path(folder) / f"out.{ending}"
+        ran = binary.run("sql", "SELECT 1 AS one", "-o", target, **as_nobody)
+        assert ran.code == FAILED and ran.out == "" and os.listdir(folder) == [], ran.err
+    assert f"cannot create {target}: Permission denied" in ran.err and "DataFusion" not in ran.err, ran.err
