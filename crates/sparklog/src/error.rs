@@ -12,6 +12,13 @@ pub enum Error {
         /// The underlying error.
         source: io::Error,
     },
+    /// The contents need more memory than the [budget](pellucid_trace::budget) allows.
+    TooLarge {
+        /// Name of the part that exceeds it.
+        name: String,
+        /// The limit.
+        why: String,
+    },
     /// The log is truncated or damaged before its first event.
     Truncated {
         /// The part and the position of the damage.
@@ -32,6 +39,11 @@ impl fmt::Display for Error {
             Error::Io { name, source } => {
                 write!(f, "cannot read {name}: {source}; check the path and its permissions")
             }
+            Error::TooLarge { name, why } => write!(
+                f,
+                "cannot read {name}: {why}; the log is damaged or crafted: copy it again from spark.eventLog.dir, \
+                 or decompress it first if it is genuine"
+            ),
             Error::Truncated { why } => write!(
                 f,
                 "cannot read any Spark event: {why}; copy the log again, or wait until Spark has written more"
@@ -49,7 +61,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Error::Io { source, .. } => Some(source),
-            Error::Truncated { .. } | Error::NotAnEventLog { .. } => None,
+            Error::TooLarge { .. } | Error::Truncated { .. } | Error::NotAnEventLog { .. } => None,
         }
     }
 }

@@ -33,6 +33,7 @@ mod error;
 mod escape;
 mod event;
 mod failure;
+mod kept;
 pub mod layout;
 mod lines;
 mod log;

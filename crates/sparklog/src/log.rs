@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use pellucid_trace::{PipelinedTasks, Trace};
 
 use crate::event::{self, ApplicationStart, EndEvent, Execution, ExecutorEvent, StageInfo};
+use crate::kept::Kept;
 use crate::plan::Plans;
 use crate::plugin::ConcurrencyHistory;
 use crate::scan::{Malformed, Scanner};
@@ -26,9 +27,6 @@ const MAX_NAMES: usize = 300;
 const MAX_SETTINGS: usize = 10_000;
 /// Maximum length of a setting's value.
 const MAX_SETTING_CHARS: usize = 1000;
-const MAX_ERROR_CHARS: usize = 500;
-/// Maximum length of the names of jobs and executions, which may be whole SQL texts.
-const MAX_NAME_CHARS: usize = 2000;
 
 /// The contents of a log so far.
 #[derive(Debug, Default)]
@@ -62,6 +60,7 @@ pub struct Log {
     pub(crate) concurrencies: ConcurrencyHistory,
     /// End of the last task, used for tasks without times.
     latest_ms: Option<u64>,
+    kept: Kept,
     pub(crate) warnings: Warnings,
     task_ends: u64,
     task_starts: u64,
@@ -143,6 +142,11 @@ impl Log {
         self.task_ends > 0 || self.task_starts > 0 || self.events.keys().any(|name| event::is_spark(name))
     }
 
+    /// Returns the estimated memory of the contents.
+    pub fn memory_bytes(&self) -> u64 {
+        (self.kept.bytes() + self.plans.memory_bytes()) as u64
+    }
+
     /// Converts the log to a trace.
     pub fn finish(mut self) -> Trace {
         for (name, count) in
@@ -182,6 +186,7 @@ impl Log {
         if let Some(count) = self.events.get_mut(short) {
             *count += 1;
         } else if self.events.len() < MAX_NAMES {
+            self.kept.item(short.len());
             self.events.insert(short.to_vec(), 1);
         } else {
             *self.events.entry(b"other".to_vec()).or_default() += 1;
@@ -269,6 +274,7 @@ impl Log {
     fn add_settings(&mut self, settings: Vec<(String, String)>) {
         for (key, value) in settings {
             if self.settings.len() < MAX_SETTINGS || self.settings.contains_key(&key) {
+                self.kept.item(key.len() + value.len().min(MAX_SETTING_CHARS));
                 self.settings.insert(key, text::clipped(&value, MAX_SETTING_CHARS));
             }
         }
@@ -280,6 +286,7 @@ impl Log {
             return *known;
         }
         let ix = self.executors.len() as u32;
+        self.kept.item(2 * id.len());
         self.executor_by_id.insert(id.to_vec(), ix);
         let id = crate::escape::unescaped(id).trim_matches(['<', '>']).to_owned();
         self.executors.push(Executor { id, ..Executor::default() });
@@ -307,21 +314,19 @@ impl Log {
         let Some(ix) = self.executor_by_id.get(&event.id[..]) else { return };
         let executor = &mut self.executors[*ix as usize];
         executor.removed_ms = executor.removed_ms.or(event.at_ms);
-        let why = event.why.map(|why| text::clipped(text::first_line(&why), MAX_ERROR_CHARS));
+        let why = event.why.map(|why| text::first_line_clipped(&why));
         executor.removed_why = executor.removed_why.take().or(why);
     }
 
     fn job_start(&mut self, job: event::JobStart) {
         self.add_settings(job.sql_settings);
+        self.kept.item(size_of_val(&job.stages[..]) + 3 * size_of_val(&job.rdds[..]));
         self.rdd_of_stage.extend(job.rdds);
         let ix = self.jobs.len();
-        if let Some(id) = job.id {
-            self.job_by_id.insert(id, ix);
-        }
-        let name = text::clipped(&job.description.or(job.name).unwrap_or_default(), MAX_NAME_CHARS);
+        self.job_by_id.extend(job.id.map(|id| (id, ix)));
         self.jobs.push(Job {
             id: job.id,
-            name,
+            name: self.kept.name(job.description.or(job.name), &mut self.warnings),
             execution: job.execution,
             submitted_ms: job.submitted_ms,
             end: None,
@@ -335,7 +340,7 @@ impl Log {
             return;
         };
         self.active.retain(|(active, _)| *active != ix);
-        let error = end.error.map(|error| text::clipped(text::first_line(&error), MAX_ERROR_CHARS));
+        let error = end.error.map(|error| text::first_line_clipped(&error));
         self.jobs[ix].end = Some(EndEvent { error, ..end });
     }
 
@@ -393,6 +398,7 @@ impl Log {
             place.filter(|place| !text::is_internal(place))
         };
         let call_site = place.or_else(of_query).map(str::to_owned);
+        self.kept.item(info.name.len() + size_of_val(&info.parents[..]));
         let stage = &mut self.stages[ix];
         stage.distrust_input |= distrust;
         stage.name = action.to_owned();
@@ -404,7 +410,7 @@ impl Log {
         stage.submitted_ms = info.submitted_ms.or(stage.submitted_ms);
         if completed {
             let error = info.failure.filter(|why| !why.is_empty());
-            let error = error.map(|why| text::clipped(text::first_line(&why), MAX_ERROR_CHARS));
+            let error = error.map(|why| text::first_line_clipped(&why));
             stage.end = Some(EndEvent { id: None, at_ms: info.completed_ms, failed: error.is_some(), error });
         }
     }
@@ -432,7 +438,7 @@ impl Log {
             self.execution_by_id.insert(id, self.executions.len());
             self.executions.push(SqlExecution {
                 id,
-                name: text::clipped(&execution.description.unwrap_or_default(), MAX_NAME_CHARS),
+                name: self.kept.name(execution.description, &mut self.warnings),
                 root: execution.root.filter(|root| *root != id),
                 submitted_ms: execution.at_ms,
                 local_parquet: facts.local_parquet,
@@ -448,7 +454,7 @@ impl Log {
         let Some(id) = end.id else { return };
         self.plans.ended(id);
         if let Some(ix) = self.execution_by_id.get(&id) {
-            let error = end.error.map(|error| text::clipped(text::first_line(&error), MAX_ERROR_CHARS));
+            let error = end.error.map(|error| text::first_line_clipped(&error));
             self.executions[*ix].end = Some(EndEvent { error, ..end });
         }
     }
@@ -481,6 +487,7 @@ impl Log {
         (task.stage, task.resource) = (stage, executor);
         self.concurrencies.ended(&task, ended.plugin());
         self.warnings.add_contradictions(contradictions);
+        self.kept.task();
         self.tasks.push(&task);
     }
 }

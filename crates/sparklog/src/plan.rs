@@ -25,6 +25,8 @@ pub struct Plans {
     /// For each accumulator, the execution, the operator's position in the plan, and the index of its name.
     operators: HashMap<u64, (u64, u32, u32)>,
     names: Vec<String>,
+    /// Total length of `names`.
+    name_bytes: usize,
     numbers: HashMap<String, u32>,
     accumulators: HashMap<u64, Vec<u64>>,
     /// Ended executions, oldest first.
@@ -59,6 +61,11 @@ impl Plans {
         let mut walk = Walk { plans: self, execution, next_place: 0, facts: PlanFacts::default() };
         walk.node(&mut Scanner::new(plan.0), 0)?;
         Ok(walk.facts)
+    }
+
+    /// Returns the estimated memory of the operators: several map entries for each accumulator.
+    pub fn memory_bytes(&self) -> usize {
+        100 * self.operators.len() + self.name_bytes
     }
 
     /// Marks an execution as ended. Its operators are removed once newer ones need the space.
@@ -100,6 +107,7 @@ impl Plans {
             return *number;
         }
         let number = self.names.len() as u32;
+        self.name_bytes += 2 * name.len() + 100;
         self.names.push(name.to_owned());
         self.numbers.insert(name.to_owned(), number);
         number

@@ -1,8 +1,9 @@
 //! Reads the parts of a log into a trace.
 
+use std::cell::Cell;
 use std::io::{self, Read};
 
-use pellucid_trace::Trace;
+use pellucid_trace::{Trace, budget};
 
 use crate::codec::{self, Codec};
 use crate::error::Error;
@@ -23,6 +24,20 @@ impl<R: Read> Part<R> {
     }
 }
 
+/// A reader that counts the bytes of all parts, as they are stored.
+struct Counted<'a, R> {
+    reader: R,
+    bytes: &'a Cell<u64>,
+}
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(into)?;
+        self.bytes.set(self.bytes.get() + read as u64);
+        Ok(read)
+    }
+}
+
 /// The end of a part.
 enum PartEnd {
     /// The part is truncated, with the reason.
@@ -35,17 +50,20 @@ enum PartEnd {
 /// far as possible; `truncated` and `warnings` of the trace describe what is missing.
 ///
 /// # Errors
-/// Fails if the first bytes of a part cannot be read, or if no part contains a Spark event.
+/// Fails if the first bytes of a part cannot be read, if no part contains a Spark event, or if the events
+/// exceed the [budget](pellucid_trace::budget).
 pub fn read<R: Read>(parts: impl IntoIterator<Item = Part<R>>) -> Result<Trace, Error> {
     let mut log = Log::default();
     let mut bytes = 0;
+    let stored_bytes = Cell::new(0);
     let mut first: Option<(String, Codec, u64)> = None;
     let mut truncated = None;
     for part in parts {
         let io = |source| Error::Io { name: part.name.clone(), source };
-        let (codec, reader) = codec::open(part.reader).map_err(io)?;
+        let (codec, reader) =
+            codec::open(Counted { reader: part.reader, bytes: &stored_bytes }).map_err(io)?;
         let mut lines = Lines::new(reader);
-        let end = read_part(&mut log, &mut lines, &part.name);
+        let end = read_part(&mut log, &mut lines, &part.name, &stored_bytes)?;
         first.get_or_insert((part.name, codec, lines.bytes));
         bytes += lines.bytes;
         if let PartEnd::Truncated(why) = end {
@@ -68,33 +86,41 @@ pub fn read<R: Read>(parts: impl IntoIterator<Item = Part<R>>) -> Result<Trace, 
     Ok(trace)
 }
 
-fn read_part<R: Read>(log: &mut Log, lines: &mut Lines<R>, name: &str) -> PartEnd {
+fn read_part<R: Read>(
+    log: &mut Log,
+    lines: &mut Lines<R>,
+    name: &str,
+    stored_bytes: &Cell<u64>,
+) -> Result<PartEnd, Error> {
     loop {
+        if let Some(why) = budget::exceeded(log.memory_bytes(), stored_bytes.get()) {
+            return Err(Error::TooLarge { name: name.to_owned(), why });
+        }
         let number = lines.lines + 1;
         match lines.next() {
-            Ok(None) => return PartEnd::Complete,
+            Ok(None) => return Ok(PartEnd::Complete),
             Ok(Some(Line::Whole(line))) => log.line(without_mark(line, number), number),
             Ok(Some(Line::Unterminated(line))) => {
                 let line = without_mark(line, number);
                 // The writer may have omitted the last terminator. Only a truncated line is invalid JSON.
                 let truncated = PartEnd::Truncated(format!("{name} is truncated within line {number}"));
-                return if log.last_line(line) { PartEnd::Complete } else { truncated };
+                return Ok(if log.last_line(line) { PartEnd::Complete } else { truncated });
             }
             Ok(Some(Line::TooLong(length))) => {
                 let limit = MAX_LINE_BYTES >> 20;
                 log.warnings.add(format!("skipped line {number} of {length} bytes: longer than {limit} MiB"));
             }
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return PartEnd::Truncated(format!(
+                return Ok(PartEnd::Truncated(format!(
                     "{name} is truncated: its compressed data ends early, after line {}",
                     number - 1
-                ));
+                )));
             }
             Err(error) => {
-                return PartEnd::Truncated(format!(
+                return Ok(PartEnd::Truncated(format!(
                     "{name} is readable up to line {} only: {error}",
                     number - 1
-                ));
+                )));
             }
         }
     }

@@ -5,6 +5,14 @@ pub fn first_line(text: &str) -> &str {
     text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("")
 }
 
+/// Maximum length of an error message.
+const MAX_ERROR_CHARS: usize = 500;
+
+/// Returns the first line of an error message, truncated.
+pub fn first_line_clipped(text: &str) -> String {
+    clipped(first_line(text), MAX_ERROR_CHARS)
+}
+
 /// Truncates a text to `chars` characters, with `…` at the end if it was longer.
 pub fn clipped(text: &str, chars: usize) -> String {
     match text.char_indices().nth(chars) {

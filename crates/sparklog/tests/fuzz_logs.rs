@@ -347,3 +347,35 @@ fn memory_of_a_task_does_not_depend_on_ids() {
     assert!(each < 200, "{each} bytes a task");
     assert_eq!(trace.check(), Vec::<String>::new());
 }
+
+fn job_start(job: u64, description: &str) -> String {
+    format!(
+        "{{\"Event\":\"SparkListenerJobStart\",\"Job ID\":{job},\"Submission Time\":1700000001000,\"Stage IDs\":[{job}],\"Properties\":{{\"spark.job.description\":\"{description}\"}}}}\n"
+    )
+}
+
+#[test]
+fn jobs_that_repeat_a_long_description_share_a_memory_limit() {
+    let description = "SELECT ".repeat(285);
+    let text: String = (0..125_000).map(|job| job_start(job, &description)).collect();
+    let (peak, trace) = peak_memory(|| trace_of(text.as_bytes()));
+    let trace = trace.expect("a log");
+    assert!(peak < MAX_BYTES, "held {peak} bytes");
+    assert_eq!((trace.jobs.len(), trace.jobs[0].name.len()), (125_000, description.len()));
+    assert!(trace.jobs[124_999].name.len() < 110);
+    assert!(trace.warnings.iter().any(|w| w.contains("shortened to 100 characters")), "{:?}", trace.warnings);
+}
+
+#[test]
+fn small_log_that_unpacks_to_millions_of_jobs_is_refused() {
+    let frame = zstd::encode_all(job_start(1, "x").repeat(100_000).as_bytes(), 1).expect("memory");
+    let bomb = frame.repeat(20);
+    assert!(bomb.len() < 1 << 20);
+    let (peak, trace) = peak_memory(|| trace_of(&bomb[..]));
+    let error = trace.expect_err("over budget");
+    assert!(peak < 2 * MAX_BYTES, "held {peak} bytes");
+    assert!(error.contains("cannot read log: its records need more than"), "{error}");
+    assert!(error.contains("decompress it first"), "{error}");
+    let plain = job_start(1, "x").repeat(100_000);
+    assert_eq!(trace_of(plain.as_bytes()).expect("within the budget").jobs.len(), 100_000);
+}
