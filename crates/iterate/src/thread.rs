@@ -301,9 +301,9 @@ impl Worker {
     fn load_part(&self, store: &dyn Store, partition: u32, part: &Part) -> Result<LoadedPart, JobError> {
         let name = object(&self.plan, part.dataset, partition, part.epoch);
         let Some(bytes) = store.load(&name)? else { return Ok(Err(format!("{name} is missing"))) };
-        let decode = self.plan.datasets[part.dataset as usize].decode;
+        let decode = &self.plan.datasets[part.dataset as usize].decode;
         let verified = part.verify(&bytes).map_err(|cause| format!("{name} is damaged: {cause}"));
-        Ok(verified.and_then(|()| decode(&bytes).map_err(|e| format!("{name} cannot be decoded: {e}"))))
+        Ok(verified.and_then(|()| decode(partition, &bytes).map_err(|e| format!("{name} cannot be decoded: {e}"))))
     }
 
     /// Saves the changed partitions of a bundle, and notifies the controller once they are durable.
