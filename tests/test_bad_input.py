@@ -5,6 +5,7 @@ request failed.
 """
 
 import bz2
+import json
 import os
 import re
 import shutil
@@ -17,7 +18,9 @@ from random import Random
 import pytest
 import zstandard
 
-from tests import binary, oracle, s3
+from tests import binary, oracle, s3, traces
+from tests.test_command import on_a_terminal
+from tests.test_spark_logs import events
 
 FAILED, USAGE = 1, 2
 
@@ -374,3 +377,111 @@ def test_output_is_refused_with_path_and_cause_when_its_folder_is_read_only(as_n
         ran = binary.run("sql", "SELECT 1 AS one", "-o", target, **as_nobody)
         assert ran.code == FAILED and ran.out == "" and os.listdir(folder) == [], ran.err
     assert f"{target}: Permission denied" in ran.err and "DataFusion" not in ran.err, ran.err
+# Clears the screen, begins a sequence in one character, and reverses what follows.
+HOSTILE = "a\x1b[2Jb\x9b31mc\u202ed\u2067e"
+# Everything that controls a terminal, other than line breaks, tabs, Pellucid's colours and its progress bar.
+UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+OWN = re.compile("\x1b\\[[0-9;]*[mAK]|\r")
+
+
+def hostile_log(folder):
+    """An event log with control characters in the names that its author chooses."""
+    lines = [json.loads(line) for line in events("app-1")]
+    for line in lines:
+        if "Stage Info" in line:
+            line["Stage Info"]["Stage Name"] = f"{HOSTILE} at {HOSTILE}.py:7"
+        for key in ("App Name", "App ID", "User"):
+            if key in line:
+                line[key] = HOSTILE
+        if "Executor Info" in line:
+            line["Executor Info"]["Host"] = HOSTILE
+    settings = {"spark.redaction.regex": f"(?<!{HOSTILE})x", "spark.local.dir": HOSTILE}
+    lines.insert(1, {"Event": "SparkListenerEnvironmentUpdate", "Spark Properties": settings})
+    path = folder / "app-1"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def hostile_trace(folder, edit=lambda record: record):
+    """The trace of a query with control characters in its names, labels and sources of capacity."""
+    path = folder / "hostile.trace"
+    binary.sql("SELECT sum(value) FROM range(100000)", None, "--trace", path).check()
+    records = list(traces.lines(path))
+    for record in records:
+        if record["t"] in ("machine", "resource", "job", "stage"):
+            record["name"] = f"{record['name']} {HOSTILE}"
+        if "capacity_from" in record:
+            record["capacity_from"] = HOSTILE
+        if record["t"] == "header":
+            record["labels"] = [HOSTILE]
+    records = [edit(record) for record in records]
+    path.write_bytes(zstandard.compress("".join(json.dumps(record) + "\n" for record in records).encode()))
+    return path
+
+
+def newer(record):
+    """A record of a newer minor version."""
+    if record["t"] == "header":
+        return record | {"format": "pellucid.trace/1.99"}
+    return record | {"t": HOSTILE} if record["t"] == "utilization_sample" else record
+
+
+def hostile_csv(folder):
+    path = folder / "hostile.csv"
+    rows = [f"{i / 7},{i % 3},{i % 2}" for i in range(40)]
+    path.write_text("\n".join([f"{HOSTILE},x,y", *rows]) + "\n")
+    return path
+
+
+def hostile_composition(folder):
+    path = folder / "hostile.toml"
+    text = (binary.ROOT / "crates" / "storage" / "scenarios" / "gc.toml").read_text()
+    name = "".join(f"\\u{ord(c):04x}" for c in HOSTILE)
+    path.write_text(re.sub('^name = ".*"', lambda _: f'name = "{name}"', text, count=1, flags=re.M))
+    return path
+
+
+def hostile_conf(folder):
+    path = folder / "spark-defaults.conf"
+    path.write_text(f"spark.hadoop.fs.defaultFS s3a://bucket\nspark.hadoop.fs.s3a.committer.name {HOSTILE}\n", encoding="utf-8")
+    return path
+
+
+def of_format(record):
+    return record | {"format": HOSTILE} if record["t"] == "header" else record
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        lambda folder: ("analyze", hostile_log(folder)),
+        lambda folder: ("analyze", "--json", hostile_log(folder)),
+        lambda folder: ("analyze", hostile_trace(folder)),
+        lambda folder: ("analyze", hostile_trace(folder, newer)),
+        lambda folder: ("analyze", hostile_trace(folder, of_format)),
+        lambda folder: ("analyze", folder / HOSTILE),
+        lambda folder: ("whatif", hostile_log(folder)),
+        lambda folder: ("whatif", hostile_trace(folder)),
+        lambda folder: ("compare", hostile_trace(folder), folder / "hostile.trace"),
+        lambda folder: ("storage", "rank", hostile_composition(folder)),
+        lambda folder: ("storage", "doctor", hostile_conf(folder)),
+        lambda folder: ("storage", "doctor", hostile_log(folder)),
+        lambda folder: ("iterate", "logistic-regression", hostile_csv(folder), "--label", "y", "--iterations", "3"),
+        lambda folder: ("iterate", "kmeans", hostile_csv(folder), "--k", "2"),
+        lambda folder: ("sql", f"SELECT nowhere FROM '{hostile_csv(folder)}'"),
+        *(
+            lambda folder, shown=shown: ("sql", f"SELECT *, '{HOSTILE}' AS z FROM '{hostile_csv(folder)}' LIMIT 3", *shown)
+            for shown in ([], ["--format", "csv"], ["--format", "markdown"], ["--format", "json"], ["--json"])
+        ),
+    ],
+)
+def test_terminal_gets_no_control_characters_when_input_holds_them(tmp_path, command):
+    shown = on_a_terminal(100, *command(tmp_path))
+    assert shown and not binary.PANIC.search(shown), shown
+    found = UNSAFE.search(OWN.sub("", shown))
+    assert not found, f"{found[0]!r} in {shown!r}"
+
+
+def test_csv_keeps_control_characters_when_it_goes_to_a_pipe(tmp_path):
+    ran = binary.run("sql", f"SELECT * FROM '{hostile_csv(tmp_path)}' LIMIT 1", "--format", "csv").check()
+    assert HOSTILE in ran.out, ran.out

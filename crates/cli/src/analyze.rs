@@ -9,7 +9,7 @@ use crate::follow;
 use crate::inputs::{self, Input};
 use crate::output;
 use pellucid_model::Analysis;
-use pellucid_report::Source;
+use pellucid_report::{Source, escaped};
 use pellucid_trace::Trace;
 use serde_json::{Map, Value, json};
 use std::io::IsTerminal;
@@ -71,7 +71,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
         let (trace, analysis) = analyzed(input, arguments)?;
         let heading = match (inputs.len() > 1, arguments.redact) {
             (false, _) => String::new(),
-            (true, false) => format!("{}:\n", input.name),
+            (true, false) => format!("{}:\n", escaped(&input.name)),
             (true, true) => format!("trace {number}:\n"),
         };
         show(input, &trace, &analysis, &heading, arguments, console)?;
@@ -94,7 +94,7 @@ fn show(
         return console.print(|out| output::write_document(out, "pellucid.analysis/1", &document));
     }
     let text = pellucid_report::terminal(analysis, trace, console.width(), console.color_stdout());
-    console.print(|out| write!(out, "{heading}{text}"))?;
+    console.print_styled(|out| write!(out, "{heading}{text}"))?;
     if !pellucid_report::shows_warnings(analysis, trace) {
         analysis.warnings.iter().for_each(|warning| console.warn(warning));
     }
@@ -178,7 +178,7 @@ fn several(
     }
     if !console.json {
         let text = pellucid_report::overview(&analyses, &names, console.width(), console.color_stdout());
-        console.print(|out| out.write_all(text.as_bytes()))?;
+        console.print_styled(|out| out.write_all(text.as_bytes()))?;
         print_warnings(&analyses, &names, console);
         return Ok(());
     }

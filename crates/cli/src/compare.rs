@@ -57,7 +57,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
         console.print(|out| output::write_document(out, "pellucid.comparison/1", &document))
     } else {
         let text = pellucid_report::comparison(&comparison, console.width(), console.color_stdout());
-        let printed = console.print(|out| out.write_all(text.as_bytes()));
+        let printed = console.print_styled(|out| out.write_all(text.as_bytes()));
         comparison.notes.iter().for_each(|note| console.warn(note));
         printed
     };

@@ -4,6 +4,7 @@
 use crate::failure::Failure;
 use crate::output::DisplayLimits;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use pellucid_report::escaped;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -68,8 +69,22 @@ impl Console {
         io::stdout().is_terminal().then(limits)
     }
 
-    /// Writes to standard output, buffered. A closed pipe becomes [`Failure::BrokenPipe`].
+    /// Writes to standard output, buffered. On a terminal, control characters are escaped, since results
+    /// contain foreign text. A closed pipe becomes [`Failure::BrokenPipe`].
     pub fn print(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
+        if !io::stdout().is_terminal() {
+            return self.print_styled(write);
+        }
+        self.print_styled(|out| {
+            let mut out = BufWriter::new(Escaping(out));
+            write(&mut out)?;
+            out.flush()
+        })
+    }
+
+    /// Writes text that has colours and no other control characters to standard output, as [`Self::print`]
+    /// does.
+    pub fn print_styled(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
         if STDOUT_CLOSED.load(Ordering::Relaxed) {
             let closed = "cannot write to standard output: it is closed; redirect it to a file or /dev/null";
             return Err(Failure::Failed(closed.to_string()));
@@ -78,8 +93,13 @@ impl Console {
         write(&mut out).and_then(|()| out.flush()).map_err(Failure::stdout)
     }
 
-    /// Prints a line on standard error, unless `--quiet`.
+    /// Prints a line on standard error, unless `--quiet`. Like all lines there, it may contain foreign text,
+    /// so control characters are escaped.
     pub fn note(&self, text: &str) {
+        self.line(&escaped(text));
+    }
+
+    fn line(&self, text: &str) {
         if !self.quiet {
             // Ignore errors: standard error may be closed.
             let _ = writeln!(io::stderr(), "{text}");
@@ -89,7 +109,7 @@ impl Console {
     /// Prints a heading on standard error, unless `--quiet`.
     pub fn heading(&self, text: &str) {
         if self.colored(io::stderr().is_terminal()) {
-            self.note(&format!("\x1b[1m{text}\x1b[0m"));
+            self.line(&format!("\x1b[1m{}\x1b[0m", escaped(text)));
         } else {
             self.note(text);
         }
@@ -109,6 +129,7 @@ impl Console {
         if hidden {
             return;
         }
+        let text = escaped(text);
         let _ = if self.colored(io::stderr().is_terminal()) {
             writeln!(io::stderr(), "\x1b[1;{code}m{label}:\x1b[0m {text}")
         } else {
@@ -142,6 +163,21 @@ static CHECK_STDOUT: extern "C" fn() = {
     check
 };
 
+/// A writer that escapes control characters. Each call writes whole characters: a [`BufWriter`] does not
+/// divide what it is given.
+struct Escaping<W>(W);
+
+impl<W: Write> Write for Escaping<W> {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.0.write_all(escaped(&String::from_utf8_lossy(text)).as_bytes())?;
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// A progress bar; cleared when dropped.
 pub struct Progress {
     bar: ProgressBar,
@@ -158,7 +194,7 @@ impl Progress {
         }
         self.bar.set_length(total.max(done));
         self.bar.set_position(done);
-        self.bar.set_message(message.to_string());
+        self.bar.set_message(escaped(message).into_owned());
         if !self.shown {
             self.shown = true;
             let style = ProgressStyle::with_template("{bar:30} {percent:>3} % · {elapsed} · {wide_msg}");

@@ -117,7 +117,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
             pellucid_report::timeline(&executed.result.trace, console.width(), console.color_stdout());
         console.note("");
         console.heading("The resources of this machine while the last query ran");
-        console.print(|out| out.write_all(timeline.as_bytes()))?;
+        console.print_styled(|out| out.write_all(timeline.as_bytes()))?;
     }
     print_next_steps(&data, &trace, console);
     Ok(())

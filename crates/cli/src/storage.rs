@@ -135,7 +135,7 @@ fn show(console: &Console, document: &impl Serialize, text: &str) -> Result<(), 
             serde_json::to_writer_pretty(&mut *out, document)?;
             return writeln!(out);
         }
-        out.write_all(text.as_bytes())
+        out.write_all(pellucid_report::escaped(text).as_bytes())
     })
 }
 

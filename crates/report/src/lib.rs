@@ -6,7 +6,7 @@
 //!
 //! Quantities that were not measured are listed as "not measured" in text and are `null` in JSON; they are
 //! never estimated. Names and messages in a trace are untrusted: control characters never reach the terminal,
-//! and no line exceeds the given width.
+//! and no line exceeds the given width. Use [`escaped`] for foreign text that is printed otherwise.
 //!
 //! ```
 //! let trace = pellucid_trace::Trace::default();
@@ -43,6 +43,7 @@ pub use html::html;
 pub use json::{Source, analysis_json, document, job_json, spreads_json};
 pub use otlp::otlp;
 pub use overview::{overview, worst_first};
+pub use page::escaped;
 pub use parquet::parquet;
 pub use perfetto::perfetto;
 pub use redact::redact;

@@ -3,6 +3,8 @@
 //! Renderers give each piece of text a semantic style; this module decides about colours and line breaks.
 //! Widths are terminal columns. Wide characters count as two; characters of ambiguous width count as wide.
 
+use std::borrow::Cow;
+
 use pellucid_trace::kind;
 
 /// The semantic style of a piece of text.
@@ -65,12 +67,14 @@ impl Page {
         self.width
     }
 
-    /// Adds a line of pieces. A line that is too long is truncated with an ellipsis.
+    /// Adds a line of pieces, without control characters. A line that is too long is truncated with an
+    /// ellipsis.
     pub fn line(&mut self, pieces: &[(Style, &str)]) {
+        let pieces: Vec<(Style, String)> = pieces.iter().map(|(style, text)| (*style, clean(text))).collect();
         let whole: usize = pieces.iter().map(|(_, text)| columns(text)).sum();
         let mut left = if whole > self.width { self.width.saturating_sub(1) } else { self.width };
         let mut end = self.text.len();
-        for (style, text) in pieces {
+        for (style, text) in &pieces {
             let fitting = fit(text, left);
             left -= columns(fitting);
             let code = style.code().filter(|_| self.color && !fitting.trim().is_empty());
@@ -146,10 +150,37 @@ impl Page {
     }
 }
 
+/// Returns whether a character moves the cursor, starts an escape sequence, breaks a line or reorders text.
+/// All such characters are below U+10000.
+fn is_control(c: char) -> bool {
+    let reorders =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}');
+    c.is_control() || reorders || c == '\u{2028}' || c == '\u{2029}'
+}
+
 /// Replaces control and invisible characters by spaces, so that text cannot move the cursor or break a line.
 pub(crate) fn clean(text: &str) -> String {
-    let hidden = |c: char| matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
-    text.chars().map(|c| if c.is_control() || hidden(c) { ' ' } else { c }).collect()
+    let invisible = |c: char| matches!(c, '\u{ad}' | '\u{200b}'..='\u{200d}' | '\u{feff}');
+    text.chars().map(|c| if is_control(c) || invisible(c) { ' ' } else { c }).collect()
+}
+
+/// Escapes control characters other than line breaks and tabs (`\u001b`), so that foreign text cannot control
+/// the terminal. Joiners are kept, since scripts and emoji need them. In JSON, the escaped text has the same
+/// meaning.
+pub fn escaped(text: &str) -> Cow<'_, str> {
+    let replaced = |c: char| is_control(c) && c != '\n' && c != '\t';
+    if !text.contains(replaced) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if replaced(c) {
+            out += &format!("\\u{:04x}", u32::from(c));
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
 }
 
 /// Returns the width of a text, in columns.
@@ -203,4 +234,32 @@ pub(crate) fn bar(share: f64, width: usize) -> String {
     let part = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
     let text = "█".repeat((eighths / 8).min(width)) + part;
     fit(&text, width).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Characters that clear the screen, begin a sequence, delete, and reorder text.
+    const HOSTILE: &str = "a\u{1b}[2J\u{9b}31m\u{7f}\u{202e}b\u{2066}c\u{200f}\r";
+
+    #[test]
+    fn escaped_text_has_no_control_characters_but_breaks_and_tabs() {
+        assert_eq!(escaped(HOSTILE), r"a\u001b[2J\u009b31m\u007f\u202eb\u2066c\u200f\u000d");
+        for kept in ["line\n\tnext", "日本 é", "👩\u{200d}💻", ""] {
+            assert!(matches!(escaped(kept), Cow::Borrowed(text) if text == kept), "{kept:?}");
+        }
+        let quoted = serde_json::to_string(HOSTILE).expect("it is JSON");
+        assert_eq!(serde_json::from_str::<String>(&escaped(&quoted)).expect("it still is"), HOSTILE);
+    }
+
+    #[test]
+    fn lines_hold_no_control_characters_but_colours() {
+        let mut page = Page::new(80, true);
+        page.line(&[(Style::Strong, HOSTILE), (Style::Plain, HOSTILE)]);
+        page.text(Style::Plain, HOSTILE);
+        page.wrapped(Style::Plain, HOSTILE, 0, 2);
+        let text = page.finish().replace("\x1b[1m", "").replace("\x1b[0m", "");
+        assert!(!text.contains(|c| is_control(c) && c != '\n'), "{text:?}");
+    }
 }

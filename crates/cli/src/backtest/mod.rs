@@ -91,7 +91,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
         console.print(|out| output::write_document(out, "pellucid.backtest/1", &document(&cases)))
     } else {
         let text = text::table(&cases, console.width(), console.color_stdout());
-        console.print(|out| out.write_all(text.as_bytes()))
+        console.print_styled(|out| out.write_all(text.as_bytes()))
     };
     for warning in &warnings {
         console.warn(warning);

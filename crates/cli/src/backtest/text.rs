@@ -62,6 +62,7 @@ pub fn table(cases: &[Scored], width: usize, color: bool) -> String {
 }
 
 fn cut(text: &str, columns: usize) -> String {
+    let text = pellucid_report::escaped(text);
     if text.chars().count() <= columns {
         return text.to_string();
     }

@@ -8,6 +8,7 @@ use pellucid_iterate::applications::kmeans::Clusters;
 use pellucid_iterate::applications::logistic_regression::Model;
 use pellucid_iterate::applications::pagerank::Ranks;
 use pellucid_iterate::input::results;
+use pellucid_report::escaped;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 use std::path::Path;
@@ -30,10 +31,11 @@ pub trait Printable {
 
 impl Printable for Model {
     fn print(&self, out: &mut dyn Write, max_lines: usize) -> io::Result<()> {
-        let width = self.features.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(11);
+        let features: Vec<_> = self.features.iter().map(|name| escaped(name)).collect();
+        let width = features.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(11);
         writeln!(out, "{:width$}  {:>24}", "feature", "coefficient")?;
         writeln!(out, "{:width$}  {:>24}", "(intercept)", self.intercept)?;
-        for (name, coefficient) in self.features.iter().zip(&self.coefficients).take(max_lines) {
+        for (name, coefficient) in features.iter().zip(&self.coefficients).take(max_lines) {
             writeln!(out, "{name:width$}  {coefficient:>24}")?;
         }
         rest(out, self.features.len(), max_lines)
@@ -64,7 +66,7 @@ impl Printable for Clusters {
         for center in &self.assignments {
             counts[*center as usize] += 1;
         }
-        writeln!(out, "center  rows  {}", self.features.join("  "))?;
+        writeln!(out, "center  rows  {}", escaped(&self.features.join("  ")))?;
         for (number, (center, count)) in self.centers.iter().zip(counts).enumerate().take(max_lines) {
             let values: Vec<String> = center.iter().map(f64::to_string).collect();
             writeln!(out, "{number}  {count}  {}", values.join("  "))?;

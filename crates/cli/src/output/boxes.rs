@@ -5,6 +5,7 @@ use super::{for_each_row, names, row_count};
 use crate::units::format_count;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, SchemaRef};
+use pellucid_report::escaped;
 use std::io::{self, Write};
 
 /// Limits on the part of a result that is shown.
@@ -189,12 +190,13 @@ fn slice(batches: &[RecordBatch], skip: u64, take: u64) -> Vec<RecordBatch> {
     out
 }
 
-/// Escapes control characters, which would break the frame.
+/// Escapes control characters, which would break the frame or control the terminal.
 fn escape_control(text: &str) -> String {
-    if !text.contains(char::is_control) {
-        return text.to_string();
+    if text.contains(['\n', '\r', '\t']) {
+        let text = text.replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t");
+        return escaped(&text).into_owned();
     }
-    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+    escaped(text).into_owned()
 }
 
 fn cell_text(cell: &Option<String>) -> String {
@@ -246,6 +248,12 @@ mod tests {
         let text = print(Format::Box, Some(DisplayLimits { max_rows: 10, width: 34 }));
         assert!(text.lines().all(|line| width(line) == 34), "{text}");
         assert!(text.contains("…"), "{text}");
+    }
+
+    #[test]
+    fn control_characters_in_cells_are_escaped() {
+        assert_eq!(escape_control("a\u{1b}[2J\tb\nc\u{202e}"), "a\\u001b[2J\\tb\\nc\\u202e");
+        assert_eq!(escape_control("日本 é"), "日本 é");
     }
 
     /// Draws a table of `columns` integer columns with `rows` rows.

@@ -123,7 +123,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
             .print(|out| output::write_document(out, "pellucid.whatif/1", &json::document(&answer)));
     }
     let text = text::answer(&answer, model.backtests(), console.width(), console.color_stdout());
-    console.print(|out| out.write_all(text.as_bytes()))?;
+    console.print_styled(|out| out.write_all(text.as_bytes()))?;
     for warning in trace.truncated.iter().chain(&trace.warnings) {
         console.warn(warning);
     }

@@ -2,6 +2,7 @@
 
 use pellucid_model::whatif::{Baseline, By, Point, Prediction, Single};
 use pellucid_model::{Bottleneck, Cause};
+use pellucid_report::escaped;
 use std::fmt::Write;
 
 use super::Answer;
@@ -33,7 +34,7 @@ pub fn answer(answer: &Answer, backtests: usize, width: usize, color: bool) -> S
         out.push('\n');
         page.line(&mut out, "with", &whatif.changes.to_string());
         let headline = format!("{}, {}", time(prediction.duration_ms), versus(prediction, &whatif.baseline));
-        page.line(&mut out, "predicted", &page.bold(&headline));
+        page.styled(&mut out, "predicted", &page.bold(&headline));
         page.line(&mut out, "interval", &format!("{} (90 %)", interval(prediction)));
         page.line(&mut out, "limited by", &limit(whatif.bottleneck_after.as_ref()));
         page.line(&mut out, "by", &by(prediction));
@@ -100,14 +101,18 @@ fn versus(prediction: &Prediction, baseline: &Baseline) -> String {
     }
 }
 
+/// Escapes foreign text for a line.
+fn one_line(text: &str) -> String {
+    escaped(&text.replace('\n', " ")).into_owned()
+}
+
 fn limit(bottleneck: Option<&Bottleneck>) -> String {
-    match bottleneck {
-        None => "no single resource".into(),
-        Some(b) => match &b.name {
-            Some(name) if *name != b.kind && b.kind != "cpu" => format!("{} {name}", b.kind),
-            _ => b.kind.clone(),
-        },
-    }
+    let Some(b) = bottleneck else { return "no single resource".into() };
+    let text = match &b.name {
+        Some(name) if *name != b.kind && b.kind != "cpu" => format!("{} {name}", b.kind),
+        _ => b.kind.clone(),
+    };
+    one_line(&text)
 }
 
 /// Describes the bottleneck of the baseline. Without one, names the first cause of its time.
@@ -132,8 +137,13 @@ impl Page {
         if self.color { format!("\x1b[1m{text}\x1b[0m") } else { text.to_string() }
     }
 
-    /// Writes a label and its text, with a hanging indent where the text wraps.
+    /// Writes a label and its text, which may be foreign.
     fn line(&self, out: &mut String, label: &str, text: &str) {
+        self.styled(out, label, &one_line(text));
+    }
+
+    /// Writes a label and its text, with a hanging indent where the text wraps.
+    fn styled(&self, out: &mut String, label: &str, text: &str) {
         let mut at = LABEL;
         let _ = write!(out, "{label:<LABEL$}");
         for (ix, word) in text.split(' ').enumerate() {
@@ -157,14 +167,20 @@ impl Page {
         let values = points.iter().map(|p| p.value.chars().count()).max().unwrap_or(0);
         let column = values.max(LABEL - 2);
         let room = self.width.saturating_sub(column + 36).max(8);
-        let _ = writeln!(out, "{}", self.bold(key));
+        let _ = writeln!(out, "{}", self.bold(&escaped(key)));
         let mut before: Option<&str> = None;
         for point in points {
             let kind = point.bottleneck.as_ref().map(|b| b.kind.as_str());
             if let (Some(was), Some(is)) = (before, kind)
                 && was != is
             {
-                let _ = writeln!(out, "{:>column$}  from here on limited by {is} instead of {was}", "");
+                let _ = writeln!(
+                    out,
+                    "{:>column$}  from here on limited by {} instead of {}",
+                    "",
+                    one_line(is),
+                    one_line(was)
+                );
             }
             before = kind.or(before);
             let share = |ms: f64| (ms / longest * room as f64).round() as usize;
@@ -174,7 +190,7 @@ impl Page {
             let _ = writeln!(
                 out,
                 "{:>column$}  {:<room$}  {:>8}  {}",
-                point.value,
+                escaped(&point.value),
                 format!("{bar}{rest}"),
                 time(p.duration_ms),
                 interval(p),
@@ -196,7 +212,7 @@ impl Page {
             let _ = writeln!(
                 out,
                 "{:<22}{:>9}  {gain:<9}{:<24}{}",
-                single.changes.to_string(),
+                escaped(&single.changes.to_string()),
                 time(p.duration_ms),
                 interval(p),
                 single.bottleneck.as_ref().map_or("–".to_string(), |bottleneck| limit(Some(bottleneck))),
