@@ -9,15 +9,19 @@ use crate::follow;
 use crate::inputs::{self, Input};
 use crate::output;
 use pellucid_model::Analysis;
-use pellucid_report::{Source, escaped};
+use pellucid_report::{Salt, Source, escaped};
 use pellucid_trace::Trace;
 use serde_json::{Map, Value, json};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 /// Limits on the printed warnings of several logs and names of skipped files; the rest are only counted.
 const MAX_WARNINGS: usize = 20;
 const MAX_NAMES: usize = 5;
+
+/// The salt of `--redact`. All inputs share it, so that a name that occurs in several has one replacement.
+static SALT: LazyLock<Salt> = LazyLock::new(Salt::random);
 
 /// Arguments of `analyze`.
 #[derive(Debug, clap::Args)]
@@ -168,7 +172,12 @@ fn several(
                 analyses.push(analysis);
             }
             Err(failure) => {
-                console.warn(&format!("skipped: {}", failure.message().unwrap_or("interrupted")));
+                // The message names the file.
+                let why = match arguments.redact {
+                    true => "an input that cannot be read; run without --redact to see the reason",
+                    false => failure.message().unwrap_or("interrupted"),
+                };
+                console.warn(&format!("skipped: {why}"));
                 unread.push(failure);
             }
         }
@@ -205,7 +214,7 @@ fn several(
 fn analyzed(input: &Input, arguments: &Arguments) -> Result<(Trace, Analysis), Failure> {
     let mut trace = input.read()?;
     if arguments.redact {
-        pellucid_report::redact(&mut trace);
+        pellucid_report::redact(&mut trace, &SALT);
     }
     let analysis = pellucid_model::analyze(&trace);
     Ok((trace, analysis))

@@ -4,6 +4,7 @@ use crate::analyze;
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::{interrupt, output};
+use pellucid_report::Salt;
 use serde_json::{Map, json};
 use std::fs::File;
 use std::io::BufWriter;
@@ -48,7 +49,7 @@ enum Format {
 pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     let mut trace = analyze::read(&arguments.input)?;
     if arguments.redact {
-        pellucid_report::redact(&mut trace);
+        pellucid_report::redact(&mut trace, &Salt::random());
     }
     let path = &arguments.output;
     match arguments.to {

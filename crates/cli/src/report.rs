@@ -4,7 +4,7 @@ use crate::analyze;
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::output;
-use pellucid_report::{Source, WhatIf};
+use pellucid_report::{Salt, Source, WhatIf};
 use serde_json::{Map, json};
 use std::path::PathBuf;
 
@@ -33,7 +33,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     let mut trace = analyze::read(&arguments.input)?;
     if arguments.redact {
-        pellucid_report::redact(&mut trace);
+        pellucid_report::redact(&mut trace, &Salt::random());
     }
     let analysis = pellucid_model::analyze(&trace);
     let what_if = WhatIf::of(&trace);

@@ -57,7 +57,7 @@ pub mod whatif;
 
 pub use analysis::*;
 pub use compare::{Change, Comparison, StageChange, Verdict, compare};
-pub use pipelined::{query, saved_by_shorter_tasks_ms, spread};
+pub use pipelined::{is_known_setting, query, saved_by_shorter_tasks_ms, spread};
 pub use series::{Series, series};
 pub use steps::Steps;
 

@@ -46,7 +46,7 @@ pub use overview::{overview, worst_first};
 pub use page::escaped;
 pub use parquet::parquet;
 pub use perfetto::perfetto;
-pub use redact::redact;
+pub use redact::{Salt, redact};
 pub use summary::summary_line;
 pub use terminal::{shows_warnings, terminal};
 pub use timeline::timeline;

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use cases::builder::{Build, ms};
 use cases::{HOSTILE, hostile};
 use pellucid_model::analyze;
-use pellucid_report::{Source, WhatIf, html, redact};
+use pellucid_report::{Source, WhatIf, html};
 use pellucid_trace::{Blocked, PipelinedTask, Trace, kind};
 use serde_json::Value;
 
@@ -106,31 +106,6 @@ fn pipelined_tasks_are_drawn_on_slots() {
     let keys: Vec<&str> =
         phases.iter().filter_map(|p| timeline["phases"][*p as usize]["key"].as_str()).collect();
     assert_eq!(keys, ["compute", "blocked_network", "rest"]);
-}
-
-#[test]
-fn redaction_replaces_names_and_keeps_measurements() {
-    let mut b = Build::query();
-    b.resource("s3://warehouse", kind::STORE, None);
-    b.trace.stages[0].name = "Aggregate Partial, Scan lineitem.parquet".into();
-    b.trace.job_ends[0].error = Some("/home/me/lineitem.parquet: no such file".into());
-    let before = b.trace.clone();
-    redact(&mut b.trace);
-    let text = format!("{:?}", b.trace);
-    for secret in ["lineitem", "warehouse", "/home/me", "\"here\"", "l_returnflag"] {
-        assert!(!text.contains(secret), "{secret}: {text}");
-    }
-    assert!(b.trace.stages[0].name.starts_with("Aggregate Partial, Scan source-"));
-    assert_eq!(b.trace.resources[1].name, "nvme0n1");
-    assert_eq!((&b.trace.monotasks, &b.trace.multitasks), (&before.monotasks, &before.multitasks));
-    let mut again = before.clone();
-    redact(&mut again);
-    assert_eq!(again, b.trace, "redaction is deterministic");
-    // The same host gets another name in another trace, since a hash of the name alone could be guessed.
-    let mut other = before;
-    other.jobs[0].name.push(' ');
-    redact(&mut other);
-    assert_ne!(other.machines[0].name, b.trace.machines[0].name);
 }
 
 /// A page of a million monotasks must stay below 30 MB.

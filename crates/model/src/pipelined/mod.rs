@@ -37,6 +37,7 @@ use bounds::Replays;
 pub use intensity::spread;
 use limit::{bottleneck, limit};
 pub use query::query;
+pub use settings::is_known_setting;
 use task::{Part, Task};
 
 /// Returns true for a trace of pipelined tasks, or of an application that ran no task.

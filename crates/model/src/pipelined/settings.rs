@@ -28,6 +28,11 @@ const KEYS: &[Key] = &[
     ("spark.dynamicAllocation.executorIdleTimeout", (1, 2), &[((1, 2), "60s")]),
 ];
 
+/// Returns whether advice may name a key.
+pub fn is_known_setting(key: &str) -> bool {
+    KEYS.iter().any(|(known, ..)| *known == key)
+}
+
 /// The settings of an application.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings<'t> {
