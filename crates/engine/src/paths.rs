@@ -91,7 +91,10 @@ fn literal_url(root: &str, key: &str, place: &str) -> Result<String> {
 
 /// Parses a remote URL whose path is not percent-encoded and may contain a pattern.
 fn remote(place: &str) -> Result<ListingTableUrl> {
-    let wrong = |why: &str| failed(format!("{place}: {why}; write it like s3://BUCKET/FOLDER/*.parquet"));
+    let wrong = |why: &str| {
+        let place = pellucid_storage::shown(place);
+        failed(format!("{place}: {why}; write it like s3://BUCKET/FOLDER/*.parquet"))
+    };
     let (scheme, rest) = place.split_once("://").ok_or_else(|| wrong("not a URL"))?;
     let (authority, key) = rest.split_once('/').unwrap_or((rest, ""));
     let mut url = Url::parse(&format!("{scheme}://{authority}/")).map_err(|e| wrong(&e.to_string()))?;

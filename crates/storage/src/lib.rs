@@ -11,9 +11,11 @@
 //! [`rank`], [`mismatch`]), measurements of a store ([`probe`]), and findings about its use
 //! ([`doctor`]).
 
+mod address;
 pub mod clock;
 pub mod composition;
 pub mod conformance;
+mod connector;
 pub mod doctor;
 pub mod fetch;
 pub mod finding;
@@ -37,6 +39,7 @@ use object_store::ObjectStore;
 use pellucid_trace::Operation;
 use url::Url;
 
+pub use address::{name, refused_redirect, shown};
 pub use local::LocalStore;
 
 /// An error from opening a store.
@@ -172,7 +175,7 @@ pub fn open_watched(url: &Url, watch: Watch) -> Opened {
     }
     match backend(url.scheme()) {
         Some(backend) => (backend.open)(url, watch),
-        None => Err(StorageError::UnknownScheme { url: format!("{}{}", name(url), url.path()) }),
+        None => Err(StorageError::UnknownScheme { url: shown(url.as_str()) }),
     }
 }
 
@@ -194,23 +197,9 @@ fn without_secrets(watch: Watch, secrets: wrap::secrets::Secrets) -> Watch {
     Arc::new(move |failed| watch(FailedAttempt { error: secrets.hide(&failed.error), ..failed }))
 }
 
-/// Returns the name of a store as a resource: scheme and authority, without credentials.
-pub fn name(url: &Url) -> String {
-    match url.port() {
-        Some(port) => format!("{}://{}:{port}", url.scheme(), url.host_str().unwrap_or("")),
-        None => format!("{}://{}", url.scheme(), url.host_str().unwrap_or("")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn name_contains_no_credentials() {
-        let url = Url::parse("s3://key:secret@bucket/path/to?x=1").unwrap();
-        assert_eq!(name(&url), "s3://bucket");
-    }
 
     #[test]
     fn unknown_scheme_error_lists_known_schemes() {

@@ -1,7 +1,7 @@
 //! S3: `s3://BUCKET/KEY`.
 //!
 //! `object_store`'s client retries rejected requests with growing pauses but ignores `Retry-After`;
-//! [`RetryAfterClient`] honours it. [`crate::retry`] handles all other failures of response bodies.
+//! [`RetryAfterClient`] honours it, and refuses redirects. [`crate::retry`] handles all other failures of response bodies.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
 };
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
@@ -20,6 +20,7 @@ use object_store::{
 use pellucid_trace::Operation;
 use url::Url;
 
+use crate::connector::Connector;
 use crate::retry::Limits;
 use crate::wrap::secrets::Secrets;
 use crate::{FailedAttempt, StorageError, Watch};
@@ -100,9 +101,9 @@ fn client(url: &Url, watch: Watch) -> Result<AmazonS3, StorageError> {
         builder = builder.with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), REQUEST_TIMEOUT);
     }
     builder
-        .with_url(url.as_str())
+        .with_url(crate::shown(url.as_str()))
         .with_retry(retry)
-        .with_http_connector(RetryAfterClient { inner: ReqwestConnector::default(), watch })
+        .with_http_connector(RetryAfterClient { inner: Connector, watch })
         .build()
         .map_err(|source| StorageError::Settings { url: crate::name(url), source: secrets().hide_in(source) })
 }
@@ -120,7 +121,7 @@ impl<T: fmt::Debug> fmt::Debug for RetryAfterClient<T> {
     }
 }
 
-impl HttpConnector for RetryAfterClient<ReqwestConnector> {
+impl HttpConnector for RetryAfterClient<Connector> {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let inner = self.inner.connect(options)?;
         Ok(HttpClient::new(RetryAfterClient { inner, watch: Arc::clone(&self.watch) }))
@@ -161,6 +162,7 @@ impl ResponseStart {
 impl HttpService for RetryAfterClient<HttpClient> {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let (operation, started) = (operation(&request), Instant::now());
+        let uri = request.uri().clone();
         let failed =
             |error: String| (self.watch)(FailedAttempt { operation, started, ended: Instant::now(), error });
         let response_start = request.extensions().get::<ResponseStart>().cloned();
@@ -176,6 +178,13 @@ impl HttpService for RetryAfterClient<HttpClient> {
             }
         };
         let status = response.status();
+        if status.is_redirection()
+            && let Some(location) = response.headers().get("location")
+        {
+            let location = String::from_utf8_lossy(location.as_bytes());
+            let refused = std::io::Error::other(crate::refused_redirect(&uri.to_string(), &location));
+            return Err(HttpError::new(HttpErrorKind::Unknown, refused));
+        }
         if status.as_u16() != 429 && !status.is_server_error() {
             if let Some(response_start) = response_start.filter(|_| status.is_success()) {
                 response_start.replace(Some(started));
@@ -196,6 +205,10 @@ impl HttpService for RetryAfterClient<HttpClient> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use object_store::ObjectStoreExt;
     use object_store::client::HttpRequestBody;
 
     use super::*;
@@ -239,5 +252,39 @@ mod tests {
         assert_eq!(reported(true, vec![206, 500, 206]), [INTERRUPTED, "500 Internal Server Error"]);
         assert_eq!(reported(true, vec![500, 206]), ["500 Internal Server Error"]);
         assert_eq!(reported(false, vec![206, 206]), [""; 0]);
+    }
+
+    /// Accepts one connection, answers it, and returns the request.
+    fn answer(listener: TcpListener, answer: &str) -> String {
+        let mut stream = listener.accept().unwrap().0;
+        let mut request = [0; 4096];
+        let read = stream.read(&mut request).unwrap();
+        stream.write_all(answer.as_bytes()).unwrap();
+        String::from_utf8_lossy(&request[..read]).into_owned()
+    }
+
+    #[test]
+    fn redirect_is_refused_and_gets_no_token() {
+        let [here, other] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [here_url, other_url] = [&here, &other].map(|l| format!("http://{}", l.local_addr().unwrap()));
+        let redirect =
+            format!("HTTP/1.1 302 Found\r\nLocation: {other_url}/x?y\r\nContent-Length: 0\r\n\r\n");
+        let server = std::thread::spawn(move || answer(here, &redirect));
+        let store = AmazonS3Builder::new()
+            .with_bucket_name("bucket")
+            .with_endpoint(&here_url)
+            .with_allow_http(true)
+            .with_access_key_id("key")
+            .with_secret_access_key("secret")
+            .with_token("hunter2")
+            .with_http_connector(RetryAfterClient { inner: Connector, watch: Arc::new(|_| ()) })
+            .build()
+            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let error = runtime.block_on(store.get(&Path::from("x"))).unwrap_err().to_string();
+        assert!(error.contains(&format!("{here_url} redirects to {other_url}, and credentials")), "{error}");
+        assert!(server.join().unwrap().contains("x-amz-security-token: hunter2"));
+        other.set_nonblocking(true).unwrap();
+        assert!(other.accept().is_err(), "the redirect was followed");
     }
 }

@@ -121,22 +121,12 @@ fn existing_in(store: &Url, read: &str) -> Result<Path, PlaceError> {
         return Err(PlaceError::NotAPlace(message));
     }
     Path::from_url_path(url.path())
-        .map_err(|e| PlaceError::NotAPlace(format!("{}: {e}; name a folder", without_user(read))))
-}
-
-/// Returns a place without the user and password before an `@`.
-fn without_user(place: &str) -> String {
-    match place.split_once("://") {
-        Some((scheme, rest)) => {
-            format!("{scheme}://{}", rest.rsplit_once('@').map_or(rest, |(_, host)| host))
-        }
-        None => place.to_string(),
-    }
+        .map_err(|e| PlaceError::NotAPlace(format!("{}: {e}; name a folder", crate::shown(read))))
 }
 
 /// Returns the URL of a place; a path must name an existing folder.
 fn url_of(place: &str) -> Result<Url, PlaceError> {
-    let wrong = |why: String| PlaceError::NotAPlace(format!("{}: {why}", without_user(place)));
+    let wrong = |why: String| PlaceError::NotAPlace(format!("{}: {why}", crate::shown(place)));
     if place.contains("://") && !place.starts_with("file://") {
         return Url::parse(place).map_err(|e| wrong(format!("{e}; write it like s3://BUCKET/FOLDER")));
     }
