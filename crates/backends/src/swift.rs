@@ -7,6 +7,9 @@
 //! Swift interface), or `OS_STORAGE_URL` and `OS_AUTH_TOKEN` (from `openstack token issue`; such a
 //! token cannot be renewed).
 //!
+//! Key and token go to these addresses only: redirects are refused, and so is a storage address without
+//! encryption from a sign-in with encryption.
+//!
 //! Multipart uploads become static large objects (`segments.rs`), whose segments are stored below
 //! `.segments/` in the container. Deleting an object deletes its segments; overwriting it leaves
 //! them.
@@ -28,9 +31,10 @@ use opendal::{
 use pellucid_storage::retry::{Limits, Permanent, Throttled};
 use pellucid_storage::wrap::secrets::Secrets;
 use pellucid_storage::wrap::{MapErrors, Wrapped};
-use pellucid_storage::{StorageError, Watch};
-use reqwest::header::{CONTENT_LENGTH, HeaderMap, RETRY_AFTER};
-use reqwest::{Method, StatusCode};
+use pellucid_storage::{StorageError, Watch, shown};
+use reqwest::header::{CONTENT_LENGTH, HeaderMap, LOCATION, RETRY_AFTER};
+use reqwest::redirect::Policy;
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use tokio::sync::Mutex;
 use url::Url;
 
@@ -88,7 +92,11 @@ fn container_of(
         Account::SignIn { key, .. } => vec![key.clone()],
         Account::Token { token, .. } => vec![token.clone()],
     });
-    let client = reqwest::Client::builder().connect_timeout(Duration::from_secs(10)).build()?;
+    let client = reqwest::Client::builder()
+        .connect_timeout(Duration::from_secs(10))
+        // `reqwest` would send key and token to the host of a redirect.
+        .redirect(Policy::none())
+        .build()?;
     let transporter = HttpTransporter::new(Transport { client, account, session: Mutex::new(None) });
     let store = |transporter| {
         let builder = services::Swift::default().endpoint(PLACEHOLDER_ENDPOINT).container(name);
@@ -125,6 +133,19 @@ struct Transport {
     session: Mutex<Option<Arc<Session>>>,
 }
 
+/// Sends a request. A redirect is an error.
+async fn answer(request: RequestBuilder) -> Result<Response, Error> {
+    let answer = request.send().await.map_err(|e| unreachable(&e))?;
+    match answer.headers().get(LOCATION) {
+        Some(location) if answer.status().is_redirection() => {
+            let location = String::from_utf8_lossy(location.as_bytes());
+            let message = pellucid_storage::refused_redirect(answer.url().as_str(), &location);
+            Err(Error::new(ErrorKind::Unexpected, message))
+        }
+        _ => Ok(answer),
+    }
+}
+
 fn unreachable(error: &reqwest::Error) -> Error {
     // The error contains the address but no secrets: tokens are in headers only.
     let mut message = error.to_string();
@@ -134,6 +155,11 @@ fn unreachable(error: &reqwest::Error) -> Error {
         cause = inner.source();
     }
     Error::new(ErrorKind::Unexpected, message).set_temporary()
+}
+
+/// Returns whether a storage address lacks the encryption that the sign-in had.
+fn leaves_https(auth: &Url, storage: &str) -> bool {
+    auth.scheme() == "https" && Url::parse(storage).is_ok_and(|storage| storage.scheme() != "https")
 }
 
 fn refused(cause: impl fmt::Display) -> Error {
@@ -163,13 +189,21 @@ impl Transport {
 
     async fn sign_in(&self, auth: &str, user: &str, key: &str) -> Result<Session, Error> {
         let request = self.client.get(auth).header("X-Auth-User", user).header("X-Auth-Key", key);
-        let answer = request.send().await.map_err(|e| unreachable(&e))?;
+        let answer = answer(request).await?;
+        let auth = shown(auth);
         let status = answer.status();
         let header =
             |name: &str| answer.headers().get(name).and_then(|v| v.to_str().ok()).map(str::to_string);
         match (header("X-Storage-Url"), header("X-Auth-Token")) {
             _ if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN => {
                 Err(refused(format_args!("{auth} rejected user {user}: {status}")))
+            }
+            (Some(url), Some(_)) if status.is_success() && leaves_https(answer.url(), &url) => {
+                let message = format!(
+                    "{auth} is encrypted but its storage address {} is not; ask the operator for an https address",
+                    shown(&url)
+                );
+                Err(Error::new(ErrorKind::Unexpected, message))
             }
             (Some(url), Some(token)) if status.is_success() => Ok(Session { url, token }),
             _ => {
@@ -180,11 +214,7 @@ impl Transport {
         }
     }
 
-    async fn send(
-        &self,
-        request: &http::Request<Buffer>,
-        session: &Session,
-    ) -> Result<reqwest::Response, Error> {
+    async fn send(&self, request: &http::Request<Buffer>, session: &Session) -> Result<Response, Error> {
         let path = request.uri().path_and_query().map_or("", |p| p.as_str());
         let mut url = format!("{}{path}", session.url.trim_end_matches('/'));
         if request.method() == Method::DELETE && self.has_segments(&url, session).await? {
@@ -198,13 +228,13 @@ impl Transport {
             .headers(headers)
             .header("X-Auth-Token", &session.token)
             .body(request.body().to_bytes());
-        sent.send().await.map_err(|e| unreachable(&e))
+        answer(sent).await
     }
 
     /// Returns true if an object is a static large object, whose deletion must include its segments.
     async fn has_segments(&self, url: &str, session: &Session) -> Result<bool, Error> {
         let head = self.client.head(url).header("X-Auth-Token", &session.token);
-        let answer = head.send().await.map_err(|e| unreachable(&e))?;
+        let answer = answer(head).await?;
         if let Some(throttled) = retry_after(&answer) {
             return Err(busy(throttled));
         }
@@ -217,7 +247,7 @@ impl Transport {
 }
 
 /// Returns the throttling error of a busy service, with the pause that it requested.
-fn retry_after(answer: &reqwest::Response) -> Option<Throttled> {
+fn retry_after(answer: &Response) -> Option<Throttled> {
     let busy = matches!(answer.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
     let seconds = answer.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
     busy.then(|| Throttled { retry_after_ns: seconds.map(|s| s.saturating_mul(1_000_000_000)) })
@@ -397,5 +427,34 @@ mod tests {
         );
         assert!(requests[1..4].iter().all(|put| *put == requests[1]), "{requests:?}");
         assert_eq!(requests[4..], ["PUT /v1/a/c/x?multipart-manifest=put one"; 3]);
+    }
+
+    #[tokio::test]
+    async fn redirects_are_refused_and_get_no_credentials() {
+        let (other, stolen) = service(&["200 OK", "200 OK"]);
+        let to_other = format!("302 Found\r\nLocation: {other}/x?y");
+        let message = async |here: &str| {
+            let error = signs_in(here).put(&Path::from("x"), "bytes".into()).await.unwrap_err().to_string();
+            let redirect = format!("{here} redirects to {other}, and credentials");
+            assert!(error.contains(&redirect) && !error.contains("hunter2"), "{error}");
+        };
+        let (here, requests) = service(&[&to_other]);
+        message(&here).await;
+        assert_eq!(received(&requests), ["GET /auth"]);
+        let (here, requests) = service(&[&signed_in("one"), &to_other]);
+        message(&here).await;
+        assert_eq!(received(&requests).len(), 2, "a redirect is not retried");
+        assert!(received(&stolen).is_empty());
+    }
+
+    #[test]
+    fn storage_address_must_keep_https() {
+        for (auth, storage, leaves) in [
+            ("https://a/auth", "http://a/v1", true),
+            ("https://a/auth", "https://b/v1", false),
+            ("http://a/auth", "http://b/v1", false),
+        ] {
+            assert_eq!(leaves_https(&Url::parse(auth).unwrap(), storage), leaves, "{auth} {storage}");
+        }
     }
 }
