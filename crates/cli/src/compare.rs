@@ -5,7 +5,7 @@ use crate::console::Console;
 use crate::failure::Failure;
 use crate::output;
 use pellucid_model::Verdict;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `compare`.
 #[derive(Debug, clap::Args)]
@@ -40,16 +40,16 @@ fn percent(text: &str) -> Result<f64, String> {
 /// Runs the command.
 pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     let (a, b) = (analyze::read(&arguments.a)?, analyze::read(&arguments.b)?);
+    let shown = |path: &Path| pellucid_storage::shown(&path.to_string_lossy());
+    let names = (shown(&arguments.a), shown(&arguments.b));
     let comparison = pellucid_model::compare(&a, &b).map_err(Failure::Failed)?;
     if arguments.fail_slower.is_some() && comparison.different_queries {
         return Err(Failure::Usage(format!(
             "cannot use --fail-slower: {} and {} ran different queries; compare two runs of one query \
              (--table gives files at different paths the same name), or remove --fail-slower",
-            arguments.a.display(),
-            arguments.b.display()
+            names.0, names.1
         )));
     }
-    let names = (arguments.a.to_string_lossy(), arguments.b.to_string_lossy());
     let printed = if console.json {
         let document = pellucid_report::comparison_json(&comparison, &names.0, &names.1);
         let mut document = document.as_object().cloned().unwrap_or_default();

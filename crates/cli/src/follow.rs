@@ -25,7 +25,8 @@ pub fn follow(path: &Path, mut show: impl FnMut(&Input) -> Result<bool, Failure>
     let text = path.to_string_lossy();
     if text.contains("://") {
         return Err(Failure::Usage(format!(
-            "cannot follow {text}: --follow supports local event logs only; run analyze without it"
+            "cannot follow {}: --follow supports local event logs only; run analyze without it",
+            pellucid_storage::shown(&text)
         )));
     }
     let mut seen = None;

@@ -26,6 +26,7 @@ mod report;
 mod spark;
 mod sql;
 mod storage;
+mod temporary;
 mod units;
 mod whatif;
 

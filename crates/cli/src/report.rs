@@ -37,8 +37,8 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     }
     let analysis = pellucid_model::analyze(&trace);
     let what_if = WhatIf::of(&trace);
-    let path = arguments.input.to_string_lossy();
-    let source = Source::of_trace(&trace, (!arguments.redact).then_some(path.as_ref()));
+    let path = pellucid_storage::shown(&arguments.input.to_string_lossy());
+    let source = Source::of_trace(&trace, (!arguments.redact).then_some(path.as_str()));
     let page = pellucid_report::html(&trace, &analysis, source, what_if.as_ref().map_err(String::as_str));
     output::write_whole(&arguments.output, |out| out.write_all(page.as_bytes()))?;
     if console.json {

@@ -26,7 +26,7 @@ const START_BYTES: u64 = 64 << 10;
 
 /// One trace or log.
 pub struct Input {
-    /// Its path or URL.
+    /// Its path, or its URL without credentials.
     pub name: String,
     /// True for a Spark event log, false for a trace.
     pub is_spark_log: bool,
@@ -180,7 +180,7 @@ pub fn read_one(input: &Path) -> Result<Trace, Failure> {
             let count = found.len() + 1;
             Err(Failure::Usage(format!(
                 "{} contains {count} logs; name one of them: {some}",
-                input.display()
+                pellucid_storage::shown(&input.to_string_lossy())
             )))
         }
     }

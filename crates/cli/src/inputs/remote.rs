@@ -5,31 +5,55 @@
 
 use super::Input;
 use crate::failure::Failure;
-use crate::interrupt;
+use crate::temporary;
 use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
 use pellucid_sparklog::{archive, layout};
 use pellucid_storage::pattern::fits;
+use pellucid_storage::{name, shown};
+use reqwest::redirect::Policy;
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Component, Path};
 use std::rc::Rc;
+use std::time::Duration;
 use tempfile::TempDir;
 use url::Url;
 
+/// Limits of a download from a web server, which may be slow or hostile.
+struct Limits {
+    /// Timeout of opening a connection.
+    connect_timeout: Duration,
+    /// Timeout of waiting for the next bytes.
+    read_timeout: Duration,
+    /// Maximum bytes of the download, and of the files that its archive contains.
+    bytes: u64,
+}
+
+/// A History Server may take a minute before it sends the first byte of a large log.
+const LIMITS: Limits = Limits {
+    connect_timeout: Duration::from_secs(10),
+    read_timeout: Duration::from_secs(120),
+    bytes: 32 << 30,
+};
+
+/// Maximum number of redirects to follow.
+const MAX_REDIRECTS: usize = 10;
+
 /// Fetches the logs that a URL names.
 pub fn find(text: &str) -> Result<Vec<Input>, Failure> {
-    let url = Url::parse(text).map_err(|error| Failure::Usage(format!("invalid URL {text}: {error}")))?;
-    let folder =
-        tempfile::tempdir().map_err(|error| Failure::file("create", "a temporary folder", &error))?;
-    interrupt::temporary(folder.path());
+    let place = shown(text);
+    let url = Url::parse(text).map_err(|error| Failure::Usage(format!("invalid URL {place}: {error}")))?;
+    let folder = temporary::folder("pellucid-")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::Failed(format!("cannot fetch {text}: {error}")))?;
+    let runtime = runtime.map_err(|error| Failure::Failed(format!("cannot fetch {place}: {error}")))?;
     let parent = match url.scheme() {
-        "http" | "https" => runtime.block_on(from_history_server(&url, folder.path())).map(|()| None)?,
+        "http" | "https" => {
+            runtime.block_on(from_history_server(&url, folder.path(), &LIMITS)).map(|()| None)?
+        }
         _ => Some(runtime.block_on(from_store(&url, folder.path()))?),
     };
-    inputs(text, parent.as_deref(), folder)
+    inputs(&place, parent.as_deref(), folder)
 }
 
 /// Returns the fetched logs. `parent` is the URL of the folder that contains the fetched paths;
@@ -54,7 +78,7 @@ fn inputs(url: &str, parent: Option<&str>, folder: TempDir) -> Result<Vec<Input>
 /// Fetches all objects at or below a path of an object store, or that match its pattern. Returns
 /// the URL of the folder that contains the fetched paths.
 async fn from_store(url: &Url, folder: &Path) -> Result<String, Failure> {
-    let failed = |error: String| Failure::Failed(format!("cannot read {url}: {error}"));
+    let failed = |error: String| Failure::Failed(format!("cannot read {}: {error}", shown(url.as_str())));
     let store = pellucid_storage::open(url).map_err(|error| Failure::Failed(error.to_string()))?;
     let wanted = percent_decoded(url.path().trim_matches('/'));
     let fixed = wanted.split('/').take_while(|name| !name.contains(['*', '?'])).collect::<Vec<_>>().join("/");
@@ -91,23 +115,85 @@ fn percent_decoded(path: &str) -> String {
 }
 
 /// Fetches a log through the REST API of a History Server, or as a file from a web server.
-async fn from_history_server(url: &Url, folder: &Path) -> Result<(), Failure> {
-    let failed = |error: &dyn std::fmt::Display| {
-        Failure::Failed(format!(
-            "cannot read {url}: {error}; pass http://HOST:18080/history/APPLICATION of a History Server \
-             (the UI of a running application does not serve its log)"
-        ))
+async fn from_history_server(url: &Url, folder: &Path, limits: &Limits) -> Result<(), Failure> {
+    let failed = |error: io::Error| {
+        let way_out = match error.kind() {
+            ErrorKind::FileTooLarge => "download it, and pass the file",
+            _ => {
+                "pass http://HOST:18080/history/APPLICATION of a History Server (the UI of a running \
+                 application does not serve its log)"
+            }
+        };
+        Failure::Failed(format!("cannot read {}: {error}; {way_out}", shown(url.as_str())))
     };
+    let other = |error: reqwest::Error| failed(io::Error::other(cause(error, limits)));
     let download = download_url(url);
-    let response = reqwest::get(download.clone()).await.and_then(reqwest::Response::error_for_status);
-    let mut response = response.map_err(|error| failed(&error))?;
+    let sent = client(limits).map_err(other)?.get(download.clone()).send().await;
+    let mut response = sent.and_then(reqwest::Response::error_for_status).map_err(other)?;
+    if response.content_length().is_some_and(|length| length > limits.bytes) {
+        return Err(failed(too_large(limits.bytes)));
+    }
     let name =
         download.path_segments().and_then(Iterator::last).filter(|name| !name.is_empty()).unwrap_or("log");
     let mut file = create(folder, name)?;
-    while let Some(chunk) = response.chunk().await.map_err(|error| failed(&error))? {
+    let mut left = limits.bytes;
+    while let Some(chunk) = response.chunk().await.map_err(other)? {
+        left = left.checked_sub(chunk.len() as u64).ok_or_else(|| failed(too_large(limits.bytes)))?;
         file.write_all(&chunk).map_err(|error| Failure::file("write", name, &error))?;
     }
-    unpack(&mut file, folder, name).map_err(|error| failed(&error))
+    unpack(&mut file, folder, name, limits.bytes).map_err(failed)
+}
+
+/// Returns a client that sends the URL's user and password to the URL's host only. `reqwest` removes them from
+/// a request that is redirected to another host.
+fn client(limits: &Limits) -> reqwest::Result<reqwest::Client> {
+    let redirects = Policy::custom(|attempt| {
+        let refused = attempt.previous().last().and_then(|from| insecure_redirect(from, attempt.url()));
+        match refused {
+            Some(message) => attempt.error(message),
+            None if attempt.previous().len() > MAX_REDIRECTS => attempt.error("too many redirects"),
+            None => attempt.follow(),
+        }
+    });
+    reqwest::Client::builder()
+        .connect_timeout(limits.connect_timeout)
+        .read_timeout(limits.read_timeout)
+        .redirect(redirects)
+        // The header would contain the query, which may hold a signature.
+        .referer(false)
+        .build()
+}
+
+/// Returns why a redirect must not be followed: it leaves https.
+fn insecure_redirect(from: &Url, to: &Url) -> Option<String> {
+    (from.scheme() == "https" && to.scheme() != "https")
+        .then(|| format!("{} redirects to {}, which is not encrypted", name(from), name(to)))
+}
+
+/// Describes an error with its causes, without the URL.
+fn cause(error: reqwest::Error, limits: &Limits) -> String {
+    if error.is_timeout() {
+        return format!(
+            "timed out waiting for the server ({:?} to connect, {:?} for data)",
+            limits.connect_timeout, limits.read_timeout
+        );
+    }
+    let error = error.without_url();
+    let mut message = error.to_string();
+    let mut source = std::error::Error::source(&error);
+    while let Some(inner) = source {
+        message = format!("{message}: {inner}");
+        source = inner.source();
+    }
+    message
+}
+
+fn too_large(limit: u64) -> io::Error {
+    let limit = match limit >> 30 {
+        0 => format!("{limit} bytes"),
+        gib => format!("{gib} GiB"),
+    };
+    io::Error::new(ErrorKind::FileTooLarge, format!("the log exceeds the limit of {limit} for downloads"))
 }
 
 /// Converts the URL of a History Server page to `…/api/v1/applications/ID[/ATTEMPT]/logs`. Returns other
@@ -131,16 +217,19 @@ fn download_url(url: &Url) -> Url {
     download
 }
 
-/// Replaces an archive with its entries. Leaves other files unchanged.
-fn unpack(file: &mut File, folder: &Path, name: &str) -> io::Result<()> {
+/// Replaces an archive with its entries, of at most `limit` bytes. Leaves other files unchanged.
+fn unpack(file: &mut File, folder: &Path, name: &str, limit: u64) -> io::Result<()> {
     file.seek(SeekFrom::Start(0))?;
     let mut archive = File::open(folder.join(name))?;
     let Ok(entries) = archive::entries(&mut archive) else { return Ok(()) };
     std::fs::remove_file(folder.join(name))?;
+    let mut left = limit;
     for entry in entries {
         let mut to = create(folder, &entry.name)
             .map_err(|_| io::Error::other("an entry's path leaves the archive"))?;
-        io::copy(&mut archive::open(&mut archive, &entry)?, &mut to)?;
+        let mut content = archive::open(&mut archive, &entry)?.take(left.saturating_add(1));
+        let copied = io::copy(&mut content, &mut to)?;
+        left = left.checked_sub(copied).ok_or_else(|| too_large(limit))?;
     }
     Ok(())
 }
@@ -162,6 +251,7 @@ fn create(folder: &Path, name: &str) -> Result<File, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
 
     #[test]
     fn history_server_pages_map_to_download_urls() {
@@ -176,6 +266,84 @@ mod tests {
         ] {
             assert_eq!(download_url(&Url::parse(page).expect("a URL")).as_str(), download);
         }
+    }
+
+    /// Fetches a log from a server that answers one request. Returns the error's message.
+    fn fetched(answer: &'static str, bytes: u64) -> Result<(), String> {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let server = std::thread::spawn(move || {
+            let mut stream = listener.accept().expect("a connection").0;
+            let _ = stream.read(&mut [0; 4096]);
+            // The client may have closed the connection.
+            let _ = stream.write_all(answer.as_bytes());
+            // Without an answer, keeps the connection open until the client gives up.
+            let _ = stream.read(&mut [0; 1]);
+        });
+        let folder = tempfile::tempdir().expect("a folder");
+        let url = Url::parse(&format!("http://user:hunter2@{address}/log?key=hunter2")).expect("a URL");
+        let limits = Limits { read_timeout: Duration::from_millis(100), bytes, ..LIMITS };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let result = runtime.block_on(from_history_server(&url, folder.path(), &limits));
+        drop(runtime);
+        server.join().expect("served");
+        result.map_err(|failure| {
+            let message = failure.message().unwrap_or_default().to_string();
+            assert!(message.starts_with(&format!("cannot read http://{address}/log: ")), "{message}");
+            assert!(!message.contains("hunter2"), "{message}");
+            message
+        })
+    }
+
+    #[test]
+    fn download_over_the_limit_names_the_limit() {
+        for answer in [
+            "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nlong text",
+        ] {
+            let error = fetched(answer, 8).expect_err("too large");
+            assert!(error.contains("exceeds the limit of 8 bytes"), "{error}");
+        }
+        assert_eq!(fetched("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nall of it", 8), Ok(()));
+    }
+
+    #[test]
+    fn silent_server_times_out() {
+        let error = fetched("", 8).expect_err("no answer");
+        assert!(
+            error.contains("timed out waiting for the server (10s to connect, 100ms for data)"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn redirect_leaves_http_only() {
+        let url = |text: &str| Url::parse(text).expect("a URL");
+        let error = insecure_redirect(&url("https://u:hunter2@a/x?hunter2"), &url("http://b:1/y?hunter2"));
+        assert_eq!(error.as_deref(), Some("https://a redirects to http://b:1, which is not encrypted"));
+        for (from, to) in [("http://a", "http://b"), ("http://a", "https://a"), ("https://a", "https://b")] {
+            assert_eq!(insecure_redirect(&url(from), &url(to)), None);
+        }
+    }
+
+    #[test]
+    fn archive_over_the_limit_names_the_limit() {
+        // A stored entry `a` of 7 bytes, the directory, and its end.
+        let local = [&b"PK\x03\x04"[..], &[0; 22], &[1, 0, 0, 0], b"a", b"content"].concat();
+        let size = [7, 0, 0, 0];
+        let entry = [&b"PK\x01\x02"[..], &[0; 16], &size, &size, &[1, 0], &[0; 16], b"a"].concat();
+        let (length, at) = ((entry.len() as u32).to_le_bytes(), (local.len() as u32).to_le_bytes());
+        let end = [&b"PK\x05\x06"[..], &[0; 8], &length, &at, &[0, 0]].concat();
+        let unpacked = |limit| {
+            let folder = tempfile::tempdir().expect("a folder");
+            let mut file = create(folder.path(), "log").expect("a file");
+            file.write_all(&[&local[..], &entry, &end].concat()).expect("written");
+            unpack(&mut file, folder.path(), "log", limit)?;
+            std::fs::read_to_string(folder.path().join("a"))
+        };
+        assert_eq!(unpacked(7).expect("within the limit"), "content");
+        let error = unpacked(6).expect_err("too large").to_string();
+        assert!(error.contains("exceeds the limit of 6 bytes"), "{error}");
     }
 
     #[test]

@@ -115,7 +115,8 @@ impl Running {
         };
         let wrong = |e| {
             Failure::Usage(format!(
-                "invalid --snapshot {place}: {e}; pass a folder, or a URL such as s3://bucket/job"
+                "invalid --snapshot {}: {e}; pass a folder, or a URL such as s3://bucket/job",
+                pellucid_storage::shown(place)
             ))
         };
         Ok(Some(Snapshots { place: url.parse().map_err(wrong)?, every_iterations: self.snapshot_every }))

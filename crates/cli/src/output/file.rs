@@ -50,10 +50,11 @@ pub fn write_file(path: &Path, schema: &SchemaRef, batches: &[RecordBatch]) -> R
 /// # Errors
 /// Returns an error for a URL.
 pub fn check_local(option: &str, path: &Path) -> Result<(), Failure> {
-    let shown = path.display().to_string();
-    match shown.contains("://") {
+    let text = path.to_string_lossy();
+    match text.contains("://") {
         true => Err(Failure::Usage(format!(
-            "cannot write to {shown}: {option} supports local files only; write one, and copy it there"
+            "cannot write to {}: {option} supports local files only; write one, and copy it there",
+            pellucid_storage::shown(&text)
         ))),
         false => Ok(()),
     }

@@ -107,7 +107,10 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     let sweep = arguments.sweep.as_deref().map(|text| Sweep::parse(text, parse_rate)).transpose()?;
     let trace = analyze::read(&arguments.input)?;
     let in_file = |refused: WhatIfError| match refused {
-        WhatIfError::Failed(message) => Failure::Failed(format!("{}: {message}", arguments.input.display())),
+        WhatIfError::Failed(message) => {
+            let input = pellucid_storage::shown(&arguments.input.to_string_lossy());
+            Failure::Failed(format!("{input}: {message}"))
+        }
         usage => usage.into(),
     };
     let table = residuals(None);

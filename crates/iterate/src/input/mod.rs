@@ -85,6 +85,7 @@ impl Table {
     pub fn open(path: &Path) -> Result<Self, InputError> {
         let shown = path.display();
         if shown.to_string().contains("://") {
+            let shown = pellucid_storage::shown(&shown.to_string());
             return Err(InputError::Usage(format!(
                 "cannot read {shown}: iterative jobs read local files only; copy it with `pellucid sql \"SELECT * FROM '{shown}'\" -o FILE.parquet`"
             )));

@@ -14,7 +14,8 @@ pub fn check(path: &Path) -> Result<(), InputError> {
     let shown = path.display();
     if shown.to_string().contains("://") {
         return Err(InputError::Usage(format!(
-            "cannot write to {shown}: results are written to local files only; write one and copy it there"
+            "cannot write to {}: results are written to local files only; write one and copy it there",
+            pellucid_storage::shown(&shown.to_string())
         )));
     }
     if path.extension().is_none_or(|ending| ending != "parquet") {
