@@ -158,6 +158,20 @@ def test_ctrl_c_stops_spark(points, tmp_path):
     assert processes_with(worker, str(points)) == []
 
 
+@needs_spark
+def test_spark_properties_reach_no_arguments(points):
+    """Neither of the workers, nor of Spark's own processes: other users can read arguments."""
+    secret = f"pellucid-secret-{os.getpid()}"
+    more = ["--on", CLUSTER, "--processes", 2, "--conf", "spark.executor.memory=700m", "--conf", f"spark.hadoop.secret={secret}"]
+    process = binary.start(*job(points, 100_000_000), *more, env=environment())
+    try:
+        binary.wait_until(lambda: len(processes_with("logistic-regression", str(points))) == 3, process, timeout=120)
+        assert processes_with(secret, "") == [process.pid]
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+
 def test_usage_errors_need_no_spark(points):
     for options, message in [
         (["--on", "flink"], "expected spark or spark=MASTER"),

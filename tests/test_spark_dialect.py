@@ -181,6 +181,11 @@ def test_settings_are_merged_with_spark_defaults(tmp_path, monkeypatch):
     assert "spark.driver.host" not in cluster and "spark.plugins" not in cluster
 
 
+def test_property_line_escapes_what_java_would_interpret():
+    assert SESSION.property_line("spark.a", "b") == "spark.a=b\n"
+    assert SESSION.property_line("spark.a b", " c=d:\\e\nf#é") == "spark.a\\ b=\\ c\\=d\\:\\\\e\\nf\\#é\n"
+
+
 def test_untested_pyspark_version_is_named():
     for version in ("3.5.0", "3.5.9", "4.0.1", "4.3.0.dev1"):
         assert SESSION.untested(version) is None

@@ -279,6 +279,23 @@ def test_ctrl_c_stops_spark(folder, tmp_path):
     assert running_with(mine) == []
 
 
+@needs_spark
+def test_spark_properties_reach_no_arguments_and_stay_in_effect(folder, tmp_path):
+    secret = f"pellucid secret=\\{os.getpid()}"
+    slow = "SELECT count(*) FROM t a, t b, t c WHERE a.id + b.id + c.id < 0"
+    more = ["--conf", f"spark.hadoop.secret={secret}", "--conf", "spark.driver.memory=600m"]
+    env = environment(TMPDIR=str(tmp_path))
+    process = binary.start("sql", slow, *tables(folder), "--on", "spark=local[1]", *more, env=env)
+    try:
+        binary.wait_until(lambda: list(tmp_path.glob("pellucid-spark-*/log/*")), process, timeout=120)
+        assert running_with(secret) == [str(process.pid)]
+        assert len(running_with("-Xmx600m")) == 1, "the JVM got the driver's memory"
+        assert not list(tmp_path.glob("pellucid-spark-*/settings"))
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+
 def running_with(folder: str) -> list[str]:
     """Returns the processes whose command line names a folder."""
     found = []

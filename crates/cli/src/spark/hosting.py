@@ -1,6 +1,6 @@
 """Runs the workers of an iterative job in the tasks of a barrier stage, for `pellucid iterate --on spark`.
 
-The command starts it with one argument, a JSON request written by `hosting.rs`. It sends `ready` with the address of
+`hosting.rs` sends the request as one JSON line on standard input. The session replies `ready` with the address of
 Spark's driver and the number of workers that fit, reads the address of the job's controller from standard input, and
 runs one Spark job with one concurrent task per worker. Each task starts the command as a worker process and waits for
 it. Messages between workers and the controller do not pass through Spark.
@@ -10,7 +10,6 @@ data, therefore becomes the job's result instead of causing a retry. Later, a ta
 stops the other tasks and retries the stage, and the new workers resume from the job's snapshot.
 """
 
-import json
 import os
 import re
 import sys
@@ -107,7 +106,7 @@ def main(request):
         if not local:
             context.addFile(request["program"])
         session.say(ready={"host": conf.get("spark.driver.host"), "workers": workers})
-        invitation = json.loads(sys.stdin.readline())
+        invitation = session.receive()
         program = request["program"] if local else os.path.basename(request["program"])
         run = worker(request["arguments"], request["cwd"], program, **invitation)
         errors = context.parallelize(range(workers), workers).barrier().mapPartitions(run)
@@ -122,8 +121,7 @@ if __name__ == "__main__":
     # As in session.py, keep other output out of the messages.
     session.OUT = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    with open(sys.argv[1]) as source:
-        wanted = json.load(source)
+    wanted = session.receive()
     if session.settings(wanted)["spark.master"].startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:

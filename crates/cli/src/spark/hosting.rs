@@ -13,8 +13,8 @@ use crate::interrupt;
 use pellucid_iterate::{Cluster, Invitation, JobControl, JobError};
 use serde_json::{Value, json};
 use std::fs;
-use std::io::{self, BufRead, BufReader, Write};
-use std::process::{ChildStdin, ChildStdout, Stdio};
+use std::io::{self, BufRead, BufReader};
+use std::process::{ChildStdin, ChildStdout};
 use std::thread::JoinHandle;
 use tempfile::TempDir;
 
@@ -60,16 +60,17 @@ impl Hosting {
     ) -> Result<Hosting, Failure> {
         let python = Python::find()?;
         let folder = session::folder()?;
-        let failed = |error| Failure::file("write to", folder.path().display(), &error);
         let document = request(requested, &folder)?;
-        fs::write(folder.path().join("request.json"), document.to_string()).map_err(failed)?;
-        fs::write(folder.path().join("hosting.py"), PROGRAM).map_err(failed)?;
-        let mut child = session::start(&python, folder.path(), "hosting.py", Stdio::piped())?;
+        fs::write(folder.path().join("hosting.py"), PROGRAM)
+            .map_err(|error| Failure::file("write to", folder.path().display(), &error))?;
+        let mut child = session::start(&python, folder.path(), "hosting.py")?;
         let group = child.id() as libc::pid_t;
         let guard = interrupt::on_interrupt(move || terminate(group));
-        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+        let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Failure::Failed("cannot reach Spark's Python process: it has no pipes".to_string()));
         };
+        // If the process has exited, its output and status give the reason.
+        let _ = session::send(&mut input, &document);
         let mut lines = BufReader::new(output);
         let replies = listen(&mut lines, console, "ready");
         drop(guard);
@@ -116,7 +117,7 @@ impl Hosting {
     /// Returns an error if the session has ended.
     pub fn invite(&mut self, invitation: &Invitation) -> io::Result<()> {
         let message = json!({"controller": invitation.controller, "secret": invitation.secret});
-        writeln!(self.input, "{message}").and_then(|()| self.input.flush())
+        session::send(&mut self.input, &message)
     }
 
     /// Ends the session. After a successful job, tasks exit by themselves; otherwise they are terminated.
@@ -156,13 +157,32 @@ fn request(requested: &HostingRequest, folder: &TempDir) -> Result<Value, Failur
         "needed": {"spark.task.cpus": requested.threads.to_string(), "spark.dynamicAllocation.enabled": "false"},
         "workers": requested.workers,
         "threads": requested.threads,
-        "arguments": arguments.collect::<Result<Vec<_>, _>>()?,
+        "arguments": without_conf(arguments.collect::<Result<_, _>>()?),
         "program": program.to_str().ok_or_else(not_utf8)?,
         "cwd": here.to_str().ok_or_else(not_utf8)?,
         "folder": folder.path().display().to_string(),
         "log_folder": session::log_folder(folder.path()).display().to_string(),
         "jar": null,
     }))
+}
+
+/// Returns the arguments without Spark properties. Workers do not need them, and every user of an executor's
+/// machine can read a process's arguments.
+fn without_conf(arguments: Vec<String>) -> Vec<String> {
+    let mut kept = Vec::new();
+    let mut arguments = arguments.into_iter();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--conf" => drop(arguments.next()),
+            "--" => {
+                kept.push(argument);
+                kept.extend(arguments.by_ref());
+            }
+            _ if argument.starts_with("--conf=") => {}
+            _ => kept.push(argument),
+        }
+    }
+    kept
 }
 
 /// Messages of a session, up to the awaited one or the end of its output.
@@ -191,4 +211,21 @@ fn listen(lines: &mut BufReader<ChildStdout>, console: &Console, key: &str) -> R
         }
     }
     replies
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_get_no_spark_properties() {
+        let kept = |text: &str| without_conf(text.split(' ').map(str::to_string).collect()).join(" ");
+        for (given, expected) in [
+            ("iterate kmeans x --conf spark.a=secret --k 3", "iterate kmeans x --k 3"),
+            ("iterate --conf=spark.a=secret x --conf spark.b=secret", "iterate x"),
+            ("iterate --conf spark.a=1 -- --conf x", "iterate -- --conf x"),
+        ] {
+            assert_eq!(kept(given), expected);
+        }
+    }
 }

@@ -1,9 +1,9 @@
 """Runs SQL statements through Spark SQL, for `pellucid sql --on spark`.
 
-The command starts it in a Python that has PySpark, with one argument, a JSON request written by
-`session.rs`. It sends messages as JSON lines on standard output, each with one key: `progress`,
-`note`, `warning`, `done`, `refused` (usage error) or `failed`. Rows go to a file, one JSON array per
-row, so that no Arrow library is needed and any master can be used.
+The command starts it in a Python that has PySpark. `session.rs` sends the request as one JSON line
+on standard input. The session sends messages as JSON lines on standard output, each with one key:
+`progress`, `note`, `warning`, `done`, `refused` (usage error) or `failed`. Rows go to a file, one JSON
+array per row, so that no Arrow library is needed and any master can be used.
 
 Statements are in Pellucid's SQL. A statement with the same meaning in Spark's dialect runs
 unchanged; `dialect.py` translates or rejects the others. It is not enough that Spark accepts a
@@ -16,6 +16,7 @@ import decimal
 import json
 import math
 import os
+import shlex
 import sys
 import threading
 import time
@@ -25,6 +26,8 @@ from refused import Refused
 
 # A separate thread reports progress.
 OUT_LOCK = threading.Lock()
+# Characters that would end a key, a value or a line of a Java properties file.
+ESCAPES = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"} | {c: "\\" + c for c in "\\ =:#!"})
 
 
 def say(**message):
@@ -34,22 +37,33 @@ def say(**message):
         OUT.flush()
 
 
+def receive():
+    """Returns the command's next message. Reads bytes, since the locale may have another encoding than UTF-8."""
+    return json.loads(sys.stdin.buffer.readline())
+
+
 def first_line(error):
     """Returns the first line of an error's message, without its stack trace."""
     lines = (line.strip() for line in str(error).splitlines())
     return next((line for line in lines if line), type(error).__name__)
 
 
-def defaults():
-    """Returns the user's settings, which must stay in effect."""
-    home = os.environ.get("SPARK_HOME")
+def defaults_text(home=None):
+    """Returns the text of the user's spark-defaults.conf."""
+    home = os.environ.get("SPARK_HOME") or home
     folder = os.environ.get("SPARK_CONF_DIR") or (home and os.path.join(home, "conf"))
     path = folder and os.path.join(folder, "spark-defaults.conf")
     if not path or not os.path.exists(path):
-        return {}
-    with open(path) as lines:
-        parts = (line.strip().replace("=", " ", 1).split(None, 1) for line in lines if not line.startswith("#"))
-        return {part[0]: part[1].strip() for part in parts if len(part) == 2}
+        return ""
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def defaults():
+    """Returns the user's settings, which must stay in effect."""
+    lines = (line for line in defaults_text().splitlines() if not line.startswith("#"))
+    parts = (line.strip().replace("=", " ", 1).split(None, 1) for line in lines)
+    return {part[0]: part[1].strip() for part in parts if len(part) == 2}
 
 
 def settings(request):
@@ -96,6 +110,33 @@ def untested(version):
     return f"tested with PySpark 3.5, 4.0 and 4.3, but not with {version}: results and times may differ"
 
 
+def property_line(key, value):
+    """Returns a setting as a line of a Java properties file."""
+    return f"{key.translate(ESCAPES)}={value.translate(ESCAPES)}\n"
+
+
+def start_java(chosen, folder):
+    """Starts Spark's JVM with the settings in a private file.
+
+    By default PySpark passes all settings as arguments, which every user of the machine can read.
+    """
+    import pyspark
+    from pyspark import SparkContext
+
+    path = os.path.join(folder, "settings")
+    # This file replaces spark-defaults.conf. The last of several lines with the same key counts.
+    text = [defaults_text(os.path.dirname(pyspark.__file__)), "\n", *(property_line(*one) for one in chosen.items())]
+    with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
+        file.write("".join(text))
+    given = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {shlex.quote(path)} {given}"
+    try:
+        SparkContext._ensure_initialized()
+    finally:
+        os.environ["PYSPARK_SUBMIT_ARGS"] = given
+        os.unlink(path)
+
+
 def start(request):
     """Starts the session."""
     import pyspark
@@ -103,10 +144,12 @@ def start(request):
 
     if warning := untested(pyspark.__version__):
         say(warning=warning)
+    chosen = settings(request)
     builder = SparkSession.builder
-    for key, value in settings(request).items():
+    for key, value in chosen.items():
         builder = builder.config(key, value)
     try:
+        start_java(chosen, request["folder"])
         spark = builder.getOrCreate()
     except Exception as error:
         text = first_line(error)
@@ -273,8 +316,7 @@ if __name__ == "__main__":
     os.dup2(2, 1)
     os.environ["TZ"] = "UTC"
     time.tzset()
-    with open(sys.argv[1]) as source:
-        wanted = json.load(source)
+    wanted = receive()
     try:
         main(wanted)
     except Refused as error:

@@ -1,5 +1,6 @@
 //! A Spark session: a process that runs `session.py`.
 //!
+//! The request goes over the process's standard input, since it may hold credentials.
 //! The process has its own process group, so that this program forwards Ctrl-C to it exactly once.
 //! When the process exits, the standard input of its JVM closes, and the JVM exits too. Spark's
 //! output goes to a file, which is used only if the process exits unexpectedly.
@@ -10,17 +11,17 @@ use crate::console::Console;
 use crate::execute::Executed;
 use crate::failure::Failure;
 use crate::output::write_whole;
-use crate::{inputs, interrupt};
+use crate::{inputs, interrupt, temporary};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use pellucid_engine::QueryResult;
 use pellucid_trace::Trace;
 use serde_json::{Value, json};
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -130,11 +131,7 @@ pub(super) fn log_folder(folder: &Path) -> PathBuf {
 
 /// Creates a folder for a session, and one in it for its event log.
 pub(super) fn folder() -> Result<TempDir, Failure> {
-    let folder = tempfile::Builder::new()
-        .prefix("pellucid-spark-")
-        .tempdir()
-        .map_err(|error| Failure::file("create a folder in", std::env::temp_dir().display(), &error))?;
-    interrupt::temporary(folder.path());
+    let folder = temporary::folder("pellucid-spark-")?;
     let log = log_folder(folder.path());
     fs::create_dir(&log).map_err(|error| Failure::file("create", log.display(), &error))?;
     Ok(folder)
@@ -155,7 +152,6 @@ pub fn run(request: &Request, console: &Console) -> Result<SessionResult, Failur
         ));
     }
     let folder = folder()?;
-    let failed = |error| Failure::file("write to", folder.path().display(), &error);
     let document = json!({
         "master": request.master,
         "conf": request.conf,
@@ -167,27 +163,35 @@ pub fn run(request: &Request, console: &Console) -> Result<SessionResult, Failur
         "jar": jar.ok(),
         "plugin": plugin::CLASS,
     });
-    fs::write(folder.path().join("request.json"), document.to_string()).map_err(failed)?;
-    let mut child = start(&python, folder.path(), "session.py", Stdio::null())?;
-    let (results, failure) = follow(&mut child, folder.path(), console)?;
+    let mut child = start(&python, folder.path(), "session.py")?;
+    let (results, failure) = follow(&mut child, &document, folder.path(), console)?;
     let trace = inputs::read_one(&log_folder(folder.path())).ok();
     Ok(SessionResult { results, failure, trace, folder })
 }
 
-/// Starts a Python program in its own process group, with the request in the session's folder.
-pub(super) fn start(python: &Python, folder: &Path, program: &str, stdin: Stdio) -> Result<Child, Failure> {
+/// Starts a Python program in its own process group. It reads its request from standard input.
+pub(super) fn start(python: &Python, folder: &Path, program: &str) -> Result<Child, Failure> {
     let failed = |error| Failure::file("write to", folder.display(), &error);
     PROGRAM.iter().try_for_each(|(name, text)| fs::write(folder.join(name), text)).map_err(failed)?;
     let stderr = File::create(folder.join("stderr")).map_err(failed)?;
     let mut command = python.command();
-    command.arg("-B").arg(folder.join(program)).arg(folder.join("request.json"));
-    command.stdin(stdin).stdout(Stdio::piped()).stderr(stderr).process_group(0);
+    command.arg("-B").arg(folder.join(program));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr).process_group(0);
     command.spawn().map_err(|error| Failure::Failed(format!("cannot start Python: {error}")))
 }
 
-/// Handles the messages of the process until it exits.
+/// Sends a message to a Python program, as a line.
+///
+/// # Errors
+/// Returns an error if the program has exited.
+pub(super) fn send(input: &mut ChildStdin, message: &Value) -> io::Result<()> {
+    input.write_all(format!("{message}\n").as_bytes())
+}
+
+/// Sends the request, and handles the messages of the process until it exits.
 fn follow(
     child: &mut Child,
+    request: &Value,
     folder: &Path,
     console: &Console,
 ) -> Result<(Vec<StatementResult>, Option<Failure>), Failure> {
@@ -196,6 +200,10 @@ fn follow(
         // SAFETY: signals the group of a child that has not been waited for, so the number is not reused.
         unsafe { libc::killpg(group, libc::SIGTERM) };
     });
+    if let Some(mut input) = child.stdin.take() {
+        // If the process has exited, its output and status give the reason.
+        let _ = send(&mut input, request);
+    }
     let (mut results, mut failure) = (Vec::new(), None);
     let mut bar = console.progress();
     let lines = child.stdout.take().map(|out| BufReader::new(out).lines());
