@@ -2,9 +2,11 @@
 //!
 //! Maven builds the jar and Cargo builds this binary, so that either can be used without the other.
 //! The jar is searched for at the path in the environment variable, next to the binary (where it is
-//! installed), and in the checkout that the binary was built in.
+//! installed), and in a checkout of this project. Spark runs it on the driver and on all executors, so a jar
+//! in a checkout must belong to this user or root: the folders above a binary may be writable by others.
 
 use crate::failure::Failure;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use url::Url;
 
@@ -34,8 +36,9 @@ pub fn jar() -> Result<PathBuf, Failure> {
     find(&binary, Path::new(CHECKOUT)).ok_or_else(|| {
         let beside = binary.parent().unwrap_or(Path::new(".")).display();
         Failure::Failed(format!(
-            "cannot find the plugin's jar: {FILE} is neither in {beside} nor in {BUILT} of the checkout; \
-             build it (make spark-plugin/target/pellucid-spark.jar), or set {VARIABLE} to its path"
+            "cannot find the plugin's jar: {FILE} is neither in {beside} nor in {BUILT} of the checkout (where it \
+             must belong to this user or root); build it (make spark-plugin/target/pellucid-spark.jar), or set \
+             {VARIABLE} to its path"
         ))
     })
 }
@@ -57,14 +60,28 @@ pub fn location(jar: &Path) -> Result<String, Failure> {
     Ok(encoded.map_or(path, String::from))
 }
 
-/// Returns the jar that belongs to a binary at this path. Searches the ancestors of the binary as well as the
-/// original checkout, since the checkout may have been moved, or its build folder may be elsewhere.
+/// Returns the jar that belongs to a binary at this path. Searches the checkout above the binary as well as the
+/// original one, since the checkout may have been moved, or its build folder may be elsewhere.
 fn find(binary: &Path, checkout: &Path) -> Option<PathBuf> {
-    let beside = binary.parent().map(|folder| folder.join(FILE));
-    let checkouts = binary.ancestors().skip(1).chain([checkout]);
-    let built = checkouts.map(|folder| folder.join(BUILT).join(FILE));
-    let found = beside.into_iter().chain(built).find(|path| path.is_file())?;
+    let beside = binary.parent().map(|folder| folder.join(FILE)).filter(|path| path.is_file());
+    let checkouts = binary.ancestors().skip(1).chain([checkout]).filter(|folder| is_checkout(folder));
+    let mut built = checkouts.map(|folder| folder.join(BUILT).join(FILE));
+    let found = beside.or_else(|| built.find(|path| is_own(path)))?;
     Some(found.canonicalize().unwrap_or(found))
+}
+
+/// Returns whether a folder is a checkout of this project.
+fn is_checkout(folder: &Path) -> bool {
+    let package = format!("name = \"{}\"", env!("CARGO_PKG_NAME"));
+    let manifest = std::fs::read_to_string(folder.join("crates/cli/Cargo.toml"));
+    folder.join("Cargo.toml").is_file() && manifest.is_ok_and(|text| text.lines().any(|line| line == package))
+}
+
+/// Returns whether a path is a file that belongs to this user or root.
+fn is_own(path: &Path) -> bool {
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    let user = unsafe { libc::geteuid() };
+    std::fs::metadata(path).is_ok_and(|file| file.is_file() && [0, user].contains(&file.uid()))
 }
 
 #[cfg(test)]
@@ -94,10 +111,23 @@ mod tests {
             std::fs::write(&path, "").expect("written");
             path.canonicalize().expect("a path")
         };
+        let checkout = |folder: &str| {
+            made(&format!("{folder}/Cargo.toml"));
+            let manifest = made(&format!("{folder}/crates/cli/Cargo.toml"));
+            std::fs::write(manifest, "[package]\nname = \"pellucid-cli\"\n").expect("written");
+        };
         let elsewhere = made("elsewhere/spark-plugin/target/pellucid-spark.jar");
-        assert_eq!(find(&binary, &folder.path().join("elsewhere")), Some(elsewhere));
         let built = made("spark-plugin/target/pellucid-spark.jar");
-        assert_eq!(find(&binary, &folder.path().join("elsewhere")), Some(built));
+        assert_eq!(find(&binary, &folder.path().join("elsewhere")), None, "these are not checkouts");
+        checkout("elsewhere");
+        assert_eq!(find(&binary, &folder.path().join("elsewhere")), Some(elsewhere));
+        checkout(".");
+        assert_eq!(find(&binary, &folder.path().join("elsewhere")), Some(built.clone()));
+        // SAFETY: geteuid has no preconditions and cannot fail.
+        if unsafe { libc::geteuid() } == 0 {
+            std::os::unix::fs::chown(&built, Some(65534), None).expect("changed");
+            assert_eq!(find(&binary, &nowhere), None, "it belongs to another user");
+        }
         let beside = made("target/release/pellucid-spark.jar");
         assert_eq!(find(&binary, &nowhere), Some(beside));
     }
