@@ -28,6 +28,9 @@
 //! # Ok::<(), pellucid_trace::TraceError>(())
 //! ```
 //!
+//! [`whole`] writes the other outputs of commands: files and folders that appear whole or
+//! not at all.
+//!
 //! This crate does not interpret traces; `pellucid-model` does. It depends on no
 //! other crate of the workspace.
 
@@ -43,6 +46,7 @@ pub mod record;
 mod recorder;
 mod sampled;
 mod trace;
+pub mod whole;
 mod writer;
 
 pub use error::TraceError;
