@@ -29,6 +29,11 @@ pub enum TraceError {
         /// The records kept in memory: all of them if [`RecorderOptions::keep`](crate::RecorderOptions::keep) is set.
         kept: Box<Trace>,
     },
+    /// A trace would replace a file that is not a trace.
+    Occupied {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file does not start like a trace.
     NotATrace {
         /// The file.
@@ -99,6 +104,12 @@ impl fmt::Display for TraceError {
                 "trace {} is incomplete: {source}; the job was not affected; {}",
                 path.display(),
                 remedy(source)
+            ),
+            TraceError::Occupied { path } => write!(
+                f,
+                "cannot write the trace to {}: it exists and is not a trace; choose another path, or remove the \
+                 file first",
+                path.display()
             ),
             TraceError::NotATrace { path, why } => {
                 let name = path.as_deref().map(|p: &Path| format!("{} is ", p.display())).unwrap_or_default();

@@ -11,8 +11,8 @@
 //! adds no clock read.
 
 use std::cell::Cell;
-use std::fs::File;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, Thread};
@@ -21,7 +21,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use crate::record::*;
 use crate::trace::{Registered, Trace};
 use crate::writer::{Output, Writer};
-use crate::{FORMAT_MAJOR, FORMAT_MINOR, TraceError};
+use crate::{FORMAT_MAJOR, FORMAT_MINOR, Reader, TraceError};
 
 /// Number of records at which a shard wakes the writer, to bound memory between its rounds.
 const WAKE_AT: usize = 4096;
@@ -35,7 +35,7 @@ pub struct RecorderOptions {
     pub producer_version: String,
     /// Conditions under which times differ from those of the bare machine; see [`Header::labels`].
     pub labels: Vec<String>,
-    /// File to write, replaced if it exists; `None` for memory only.
+    /// File to write, replaced if it is empty or a trace; `None` for memory only.
     pub path: Option<PathBuf>,
     /// Keeps the records in memory, too, for [`Recorder::finish`] to return them.
     pub keep: bool,
@@ -122,7 +122,7 @@ impl Recorder {
     /// Creates the file, writes the header, measures the cost of recording a monotask, and starts the writer.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be created or the header cannot be written.
+    /// Returns an error if the file exists and is not a trace, cannot be created, or the header cannot be written.
     pub fn start(options: RecorderOptions) -> Result<Recorder, TraceError> {
         let origin = Instant::now();
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -134,8 +134,8 @@ impl Recorder {
             labels: options.labels,
         };
         let output = options.path.map(|path| {
-            let created = File::create(&path);
-            match created {
+            Recorder::check_path(&path)?;
+            match File::create(&path) {
                 Ok(file) => Output::new(file, path),
                 Err(source) => Err(TraceError::Io { path: Some(path), action: "create", source }),
             }
@@ -165,6 +165,22 @@ impl Recorder {
                 writer: Mutex::new(Some(joined)),
             }),
         })
+    }
+
+    /// Checks that a trace may be written to `path`: a mistyped path must not empty a file of data.
+    ///
+    /// # Errors
+    /// Returns [`TraceError::Occupied`] for a file that is neither empty nor begins as a trace, and an error for
+    /// one that cannot be read.
+    pub fn check_path(path: &Path) -> Result<(), TraceError> {
+        if !fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() > 0) {
+            return Ok(());
+        }
+        match Reader::open(path) {
+            Err(TraceError::NotATrace { .. }) => Err(TraceError::Occupied { path: path.to_owned() }),
+            Err(error @ TraceError::Io { .. }) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the monotonic time in nanoseconds since the trace's origin.

@@ -98,10 +98,10 @@ impl Writer {
     pub fn start(header: Header, mut output: Option<Output>, keep: bool) -> Result<Writer, TraceError> {
         let record = Record::Header(header.clone());
         if let Some(output) = &mut output {
-            output.line(&record).and_then(|()| output.flush()).map_err(|source| TraceError::Io {
-                path: Some(output.path.clone()),
-                action: "write",
-                source,
+            output.line(&record).and_then(|()| output.flush()).map_err(|source| {
+                // A part of a header would not be recognized as a trace, which the next job may replace.
+                drop(output.file.set_len(0));
+                TraceError::Io { path: Some(output.path.clone()), action: "write", source }
             })?;
         }
         Ok(Writer {

@@ -21,7 +21,7 @@ fn options(path: Option<&std::path::Path>, keep: bool) -> RecorderOptions {
 fn kept_records_equal_written_records() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("job.trace");
-    std::fs::write(&path, "previous content").expect("a file");
+    drop(Recorder::start(options(Some(&path), false)).expect("a trace to replace"));
     let recorder = Recorder::start(options(Some(&path), true)).expect("a recorder");
     let records = job(11, 3, 2_000);
     for record in records.iter().cloned() {
@@ -36,6 +36,33 @@ fn kept_records_equal_written_records() {
     assert_eq!(kept.monotasks.len(), 2 * 6_000 + 2_000);
     assert_eq!(Trace::read(&path).expect("readable"), kept);
     assert!(matches!(recorder.finish(), Err(TraceError::Finished)));
+}
+
+#[test]
+fn file_that_is_not_a_trace_is_not_replaced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [data, packed, link, empty] =
+        ["data", "packed", "link", "empty"].map(|name| folder.path().join(name));
+    std::fs::write(&data, "PAR1").expect("a file");
+    std::fs::write(&packed, zstd::encode_all(&b"{\"a\":1}\n"[..], 1).expect("packed")).expect("a file");
+    std::os::unix::fs::symlink(&data, &link).expect("a link");
+    for path in [&data, &packed, &link] {
+        let before = std::fs::read(path).expect("a file");
+        let refused = Recorder::start(options(Some(path), false)).err().expect("refused");
+        assert!(matches!(&refused, TraceError::Occupied { path: of } if of == path), "{refused}");
+        assert!(
+            refused.to_string().contains("it exists and is not a trace; choose another path"),
+            "{refused}"
+        );
+        assert!(std::fs::read(path).expect("a file") == before);
+    }
+    // The start of a trace is enough: the rest may be cut or damaged.
+    for _ in 0..2 {
+        std::fs::OpenOptions::new().append(true).create(true).open(&empty).expect("a file");
+        drop(Recorder::start(options(Some(&empty), false)).expect("replaced"));
+        let whole = std::fs::read(&empty).expect("a trace");
+        std::fs::write(&empty, [&whole[..], b"damage"].concat()).expect("damaged");
+    }
 }
 
 /// Every record refers to an entity that its thread has just registered, so each
