@@ -1,21 +1,20 @@
 //! Output files, which appear completely or not at all.
 //!
-//! Write monotasks write the file under a temporary name in the folder of its target. `publish` flushes
-//! the file, renames it atomically, and flushes the folder. An output that is not published is removed on
-//! drop. After a `kill -9` a hidden file is left, whose name starts with a dot and ends in `.partial`, so
-//! that readers ignore it.
+//! Write monotasks write the file under a temporary name in the folder of its target
+//! ([`pellucid_trace::whole`]). `publish` flushes the file, renames it atomically, and flushes the folder. An
+//! output that is not published is removed on drop.
 //!
 //! Each monotask gets its offset in the file when it is planned, so that several may run concurrently.
 
-use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use pellucid_scheduler::Phase;
+use pellucid_trace::whole::{self, WholeFile};
 
 use crate::chunks::Chunks;
 use crate::{Done, Error, Monotask, ResourceHandle, Runtime, platform};
@@ -23,59 +22,36 @@ use crate::{Done, Error, Monotask, ResourceHandle, Runtime, platform};
 /// A file that is being written and appears when it is published.
 pub struct Output {
     target: PathBuf,
-    temporary: PathBuf,
-    file: fs::File,
+    file: WholeFile,
     disk: ResourceHandle,
     /// Number of planned bytes, which is the offset of the next monotask.
     planned_bytes: AtomicU64,
     written_bytes: AtomicU64,
-    state: Mutex<OutputState>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum OutputState {
-    Open,
-    Published,
-    Discarded,
 }
 
 impl Output {
     /// Creates the temporary file.
     ///
     /// # Errors
-    /// Returns an error with the path if the folder does not exist or is not writable.
+    /// Returns an error with the path if the folder does not exist or is not writable, or if the path names a
+    /// folder, or a device or a pipe, which has no offsets.
     pub fn create(runtime: &Runtime, target: &Path) -> Result<Arc<Output>, Error> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let Some(name) = target.file_name() else {
-            let message = format!("cannot write {}: the path has no file name; add one", target.display());
-            return Err(message.into());
-        };
+        let refused = |why: &str| Err(format!("cannot write {}: {why}", target.display()).into());
+        if target.file_name().is_none() {
+            return refused("the path has no file name; add one");
+        }
         if target.is_dir() {
-            return Err(format!("cannot write {}: it is a folder; name a file", target.display()).into());
+            return refused("it is a folder; name a file");
         }
-        let disk = runtime.disk_of(target)?;
-        loop {
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let process = std::process::id();
-            let hidden = format!(".{}.{process}-{number}.partial", name.to_string_lossy());
-            let temporary = target.with_file_name(hidden);
-            match fs::OpenOptions::new().write(true).create_new(true).open(&temporary) {
-                Ok(file) => {
-                    return Ok(Arc::new(Output {
-                        target: target.to_path_buf(),
-                        temporary,
-                        file,
-                        disk,
-                        planned_bytes: AtomicU64::new(0),
-                        written_bytes: AtomicU64::new(0),
-                        state: Mutex::new(OutputState::Open),
-                    }));
-                }
-                // Left by a killed process that had the same process id.
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(e) => return Err(failed("create", target, &e)),
-            }
+        const SPECIAL: &str = "it is a device or a pipe; name a file";
+        if whole::is_special(target) {
+            return refused(SPECIAL);
         }
+        let file = WholeFile::create(target).map_err(|e| failed("create", target, &e))?;
+        let Some(replaced) = file.target() else { return refused(SPECIAL) };
+        let disk = runtime.disk_of(replaced)?;
+        let (planned_bytes, written_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Arc::new(Output { target: target.to_path_buf(), file, disk, planned_bytes, written_bytes }))
     }
 
     /// Returns the path at which the file will appear.
@@ -96,7 +72,7 @@ impl Output {
                 output.write(chunk, at, &paced)?;
                 at += chunk.len() as u64;
             }
-            output.file.sync_data().map_err(|e| failed("write", &output.target, &e))?;
+            output.file.file().sync_data().map_err(|e| failed("write", &output.target, &e))?;
             output.written_bytes.fetch_add(bytes, Ordering::Relaxed);
             Ok(Done { bytes: Some(bytes), ..Done::default() })
         })
@@ -115,9 +91,9 @@ impl Output {
     fn write(&self, bytes: &[u8], from: u64, chunks: &Chunks<'_>) -> Result<(), Error> {
         chunks.each(from..from + bytes.len() as u64, |chunk| {
             let part = usize::try_from(chunk.start - from)?..usize::try_from(chunk.end - from)?;
-            self.file
-                .write_all_at(&bytes[part], chunk.start)
-                .and_then(|()| platform::flush_range(&self.file, &chunk))
+            let file = self.file.file();
+            file.write_all_at(&bytes[part], chunk.start)
+                .and_then(|()| platform::flush_range(file, &chunk))
                 .map_err(|e| failed("write", &self.target, &e))
         })
     }
@@ -128,14 +104,6 @@ impl Output {
     /// Returns an error if a planned monotask has not run, or an I/O operation fails. The target is then
     /// unchanged, unless only the flush of its folder failed.
     pub fn publish(&self) -> Result<(), Error> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        match *state {
-            OutputState::Open => {}
-            OutputState::Published => return Ok(()),
-            OutputState::Discarded => {
-                return Err(format!("cannot publish {}: it was discarded", self.target.display()).into());
-            }
-        }
         let planned = self.planned_bytes.load(Ordering::Relaxed);
         let written = self.written_bytes.load(Ordering::Relaxed);
         if planned != written {
@@ -145,36 +113,12 @@ impl Output {
             )
             .into());
         }
-        self.file.sync_all().map_err(|e| failed("write", &self.target, &e))?;
-        fs::rename(&self.temporary, &self.target).map_err(|e| failed("write", &self.target, &e))?;
-        *state = OutputState::Published;
-        let folder = match self.target.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        // Some file systems cannot flush a folder; the rename is then as durable as they make it.
-        match fs::File::open(folder).and_then(|f| f.sync_all()) {
-            Err(e) if e.raw_os_error() != Some(libc::EINVAL) => {
-                Err(failed("flush the folder of", &self.target, &e))
-            }
-            _ => Ok(()),
-        }
+        self.file.publish().map_err(|e| failed("write", &self.target, &e))
     }
 
     /// Removes the file unless it was published.
     pub fn discard(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if *state == OutputState::Open {
-            *state = OutputState::Discarded;
-            // Readers ignore the name of a file that cannot be removed.
-            let _ = fs::remove_file(&self.temporary);
-        }
-    }
-}
-
-impl Drop for Output {
-    fn drop(&mut self) {
-        self.discard();
+        self.file.discard();
     }
 }
 

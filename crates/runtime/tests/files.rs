@@ -391,6 +391,25 @@ fn failed_output_leaves_no_files() {
     assert!(refused.to_string().contains("is a folder"), "{refused}");
 }
 
+#[test]
+fn output_keeps_mode_and_link_and_refuses_a_device() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    let (folder, runtime) = (folder(), runtime());
+    let (real, link) = (folder.path().join("real.csv"), folder.path().join("link.csv"));
+    fs::write(&real, "old").expect("written");
+    fs::set_permissions(&real, fs::Permissions::from_mode(0o600)).expect("set");
+    symlink("real.csv", &link).expect("linked");
+    let output = Output::create(&runtime, &link).expect("created");
+    let write = output.write_monotask(vec![Bytes::from_static(b"new")], vec![]);
+    let publish = output.publish_monotask(vec![0]);
+    run(&runtime, vec![write, publish]).0.expect("it succeeds");
+    assert!(fs::symlink_metadata(&link).expect("it exists").is_symlink());
+    assert_eq!(fs::read(&real).expect("it exists"), b"new");
+    assert_eq!(fs::metadata(&real).expect("it exists").mode() & 0o777, 0o600);
+    let refused = Output::create(&runtime, Path::new("/dev/null")).err().expect("refused");
+    assert!(refused.to_string().contains("it is a device or a pipe; name a file"), "{refused}");
+}
+
 /// Mounts a file system of 1 MiB in a private mount namespace of this thread.
 #[test]
 fn full_disk_error_names_path_and_remedy() {
