@@ -255,7 +255,10 @@ impl Table {
 }
 
 /// Lists a file, the visible files of a folder in order of name, or those of every path that matches a pattern.
-fn files(path: &Path) -> Result<Vec<PathBuf>, InputError> {
+///
+/// # Errors
+/// If a path cannot be read, or nothing matches.
+pub fn files(path: &Path) -> Result<Vec<PathBuf>, InputError> {
     let mut files = Vec::new();
     for path in matching(path)? {
         let failed = |e| InputError::io("read", &path, &e);

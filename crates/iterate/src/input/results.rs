@@ -3,7 +3,7 @@
 use super::InputError;
 use arrow::array::{ArrayRef, RecordBatch};
 use parquet::arrow::ArrowWriter;
-use std::fs;
+use pellucid_trace::whole::WholeFile;
 use std::path::Path;
 
 /// Checks that a result can be written to `path`, before a job runs.
@@ -31,7 +31,7 @@ pub fn check(path: &Path) -> Result<(), InputError> {
     }
 }
 
-/// Writes batches of columns to a temporary file beside `path`, and renames it at the end.
+/// Writes batches of columns to a file that appears when it is complete.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -39,34 +39,25 @@ pub fn write(
     path: &Path,
     batches: impl Iterator<Item = Vec<(&'static str, ArrayRef)>>,
 ) -> Result<(), InputError> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let partial = path.with_file_name(format!(".{name}.{}.partial", std::process::id()));
-    let result = write_partial(&partial, batches)
-        .and_then(|()| fs::rename(&partial, path).map_err(|e| e.to_string()))
-        .map_err(|e| InputError::Failed(format!("cannot write {}: {e}", path.display())));
-    if result.is_err() {
-        // The file may not exist; report the first error.
-        let _ = fs::remove_file(&partial);
-    }
-    result
+    try_write(path, batches).map_err(|e| InputError::Failed(format!("cannot write {}: {e}", path.display())))
 }
 
-fn write_partial(
-    partial: &Path,
+fn try_write(
+    path: &Path,
     batches: impl Iterator<Item = Vec<(&'static str, ArrayRef)>>,
 ) -> Result<(), String> {
-    let mut writer: Option<ArrowWriter<fs::File>> = None;
+    let mut writer: Option<ArrowWriter<WholeFile>> = None;
     for columns in batches {
         let batch = RecordBatch::try_from_iter(columns).map_err(|e| e.to_string())?;
         let writer = match &mut writer {
             Some(writer) => writer,
             none => {
-                let file = fs::File::create(partial).map_err(|e| e.to_string())?;
+                let file = WholeFile::create(path).map_err(|e| e.to_string())?;
                 none.insert(ArrowWriter::try_new(file, batch.schema(), None).map_err(|e| e.to_string())?)
             }
         };
         writer.write(&batch).map_err(|e| e.to_string())?;
     }
     let writer = writer.ok_or("there is nothing to write")?;
-    writer.into_inner().and_then(|file| Ok(file.sync_all()?)).map_err(|e| e.to_string())
+    writer.into_inner().and_then(|file| Ok(file.publish()?)).map_err(|e| e.to_string())
 }

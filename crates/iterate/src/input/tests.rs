@@ -167,3 +167,20 @@ fn results_are_written_atomically() {
     assert!(message(results::write(&path, std::iter::empty())).contains("nothing to write"));
     assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 0);
 }
+
+#[test]
+fn results_follow_no_planted_link_and_keep_the_mode() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let folder = folder();
+    let path = file(&folder, "a.parquet", "old");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("set");
+    let victim = file(&folder, "victim", "mine");
+    let planted = folder.path().join(format!(".a.parquet.{}.partial", std::process::id()));
+    symlink(&victim, planted).expect("linked");
+    let column = || -> ArrayRef { Arc::new(Float64Array::from(vec![1.0])) };
+    results::write(&path, [vec![("x", column())]].into_iter()).expect("written");
+    assert_eq!(fs::read(&victim).expect("it exists"), b"mine");
+    let metadata = fs::symlink_metadata(&path).expect("it exists");
+    assert!(metadata.is_file() && metadata.permissions().mode() & 0o777 == 0o600);
+    assert!(fs::read(&path).expect("it exists").starts_with(b"PAR1"));
+}
