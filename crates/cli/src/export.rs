@@ -1,10 +1,10 @@
 //! `pellucid export`: converts a trace for other tools.
 
-use crate::analyze;
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::{interrupt, output};
+use crate::{inputs, output};
 use pellucid_report::Salt;
+use pellucid_trace::whole::WholeFolder;
 use serde_json::{Map, json};
 use std::fs::File;
 use std::io::BufWriter;
@@ -47,7 +47,7 @@ enum Format {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
-    let mut trace = analyze::read(&arguments.input)?;
+    let mut trace = inputs::read_one_for(&arguments.input, &arguments.output)?;
     if arguments.redact {
         pellucid_report::redact(&mut trace, &Salt::random());
     }
@@ -68,7 +68,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes a folder atomically: it appears complete or not at all.
+/// Writes a folder that appears when it is complete.
 fn folder(path: &Path, fill: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::file("write", path.display(), &error);
     let occupied = match std::fs::read_dir(path) {
@@ -81,20 +81,15 @@ fn folder(path: &Path, fill: impl FnOnce(&Path) -> std::io::Result<()>) -> Resul
             path.display()
         )));
     }
-    let name = path.file_name().ok_or_else(|| {
-        Failure::Usage(format!(
+    if path.file_name().is_none() {
+        return Err(Failure::Usage(format!(
             "cannot write to {}: it does not name a folder; pass one, such as `-o trace-tables`",
             path.display()
-        ))
-    })?;
-    let partial = path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
-    interrupt::temporary(&partial);
-    let written = std::fs::create_dir(&partial)
-        .and_then(|()| fill(&partial))
-        // `rename` replaces an empty folder, which the check above ensures.
-        .and_then(|()| std::fs::rename(&partial, path));
-    written.map_err(|error| {
-        let _ = std::fs::remove_dir_all(&partial);
-        failed(error)
-    })
+        )));
+    }
+    let written = WholeFolder::create(path).and_then(|folder| {
+        fill(folder.path())?;
+        folder.publish()
+    });
+    written.map_err(failed)
 }

@@ -3,6 +3,7 @@
 //! Every command returns `Result<(), Failure>`. Only `main` prints and exits, so that
 //! destructors run first and temporary files are removed.
 
+use pellucid_trace::TraceError;
 use std::fmt::Display;
 use std::io;
 
@@ -59,5 +60,14 @@ impl Failure {
             _ => "",
         };
         Failure::Failed(format!("cannot {action} {path}: {error}{remedy}"))
+    }
+}
+
+impl From<TraceError> for Failure {
+    fn from(error: TraceError) -> Self {
+        match error {
+            TraceError::Occupied { .. } => Failure::Usage(error.to_string()),
+            other => Failure::Failed(other.to_string()),
+        }
     }
 }

@@ -171,7 +171,8 @@ fn failure(error: WriteError) -> Failure {
         WriteError::Cancelled => Failure::Interrupted,
         WriteError::Io { path, source } => Failure::file("write", path.display(), &source),
         WriteError::Busy { path } => Failure::Failed(format!(
-            "cannot write {}: another process is writing it; wait for it, or choose another directory",
+            "cannot write to {}: another process is writing tables there; wait for it, or choose another \
+             directory",
             path.display()
         )),
         WriteError::Encode { table, source } => {

@@ -5,8 +5,8 @@
 //! the first Ctrl-C exits at once. A second Ctrl-C always does.
 //!
 //! SIGTERM is handled in the same way, so that `timeout` and service managers leave no
-//! partial files behind. An immediate exit removes the paths registered with
-//! [`temporary`].
+//! partial files behind. An immediate exit removes unpublished outputs
+//! ([`pellucid_trace::whole`]) and the folders registered with [`temporary`].
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -22,18 +22,19 @@ type Cancel = Box<dyn Fn() + Send>;
 static RUNNING: Mutex<Option<Cancel>> = Mutex::new(None);
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// Files and folders to remove on an immediate exit.
+/// Folders to remove on an immediate exit.
 static TEMPORARY: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Registers a path for removal if an interrupt exits at once. Otherwise the caller removes it.
+/// Registers a folder for removal if an interrupt exits at once. Otherwise the caller removes it.
 pub fn temporary(path: &Path) {
     TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner).push(path.to_path_buf());
 }
 
 fn end() -> ! {
+    pellucid_trace::whole::discard_all();
     for path in TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-        // It may have been removed or renamed already.
-        let _ = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        // It may have been removed already.
+        let _ = fs::remove_dir_all(&path);
     }
     exit(130)
 }

@@ -1,9 +1,8 @@
 //! `pellucid report`: writes a self-contained HTML report of a trace.
 
-use crate::analyze;
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::output;
+use crate::{inputs, output};
 use pellucid_report::{Salt, Source, WhatIf};
 use serde_json::{Map, json};
 use std::path::PathBuf;
@@ -31,7 +30,7 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
-    let mut trace = analyze::read(&arguments.input)?;
+    let mut trace = inputs::read_one_for(&arguments.input, &arguments.output)?;
     if arguments.redact {
         pellucid_report::redact(&mut trace, &Salt::random());
     }

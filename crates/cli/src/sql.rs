@@ -5,10 +5,11 @@ use crate::engine_options::EngineArguments;
 use crate::execute::{Executed, execute};
 use crate::failure::Failure;
 use crate::output::{self, Format};
-use crate::spark;
+use crate::{inputs, spark};
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::UInt64Type;
 use pellucid_engine::Engine;
+use pellucid_trace::Recorder;
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 use std::fs;
@@ -91,6 +92,13 @@ fn check_names(tables: &[(String, String)]) -> Result<(), Failure> {
     }
 }
 
+/// Rejects outputs that name one file, or the file of the statements. An output may replace a table: it
+/// appears after the table was read.
+fn check_outputs(arguments: &Arguments) -> Result<(), Failure> {
+    let (output, trace) = (arguments.output.as_deref().map(Path::new), arguments.trace.as_deref());
+    output::check_outputs(&[("-o", output), ("--trace", trace)], arguments.file.as_deref())
+}
+
 /// Runs the command.
 pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     check_names(&arguments.tables)?;
@@ -98,7 +106,11 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
         return on_spark(arguments, on, console);
     }
     let target = arguments.output.as_deref().map(Target::new).transpose()?;
-    arguments.trace.iter().try_for_each(|trace| output::check_local("--trace", trace))?;
+    check_outputs(arguments)?;
+    if let Some(trace) = &arguments.trace {
+        output::check_local("--trace", trace)?;
+        Recorder::check_path(trace)?;
+    }
     let text = statements_text(arguments)?;
     let mut statements = Engine::split_statements(&text)?;
     let Some(last) = statements.pop() else {
@@ -143,6 +155,8 @@ fn on_spark(arguments: &Arguments, on: &str, console: &Console) -> Result<(), Fa
         )));
     }
     let target = arguments.output.as_deref().map(Target::new).transpose()?;
+    check_outputs(arguments)?;
+    arguments.trace.as_deref().map_or(Ok(()), inputs::check_log_path)?;
     let text = statements_text(arguments)?;
     // Text that the engine cannot parse may be valid Spark SQL; treat it as one statement.
     let split = Engine::split_statements(&text);

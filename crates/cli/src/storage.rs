@@ -156,6 +156,8 @@ fn rank(arguments: &RankArguments, console: &Console) -> Result<(), Failure> {
 }
 
 fn probe(arguments: &ProbeArguments, console: &Console) -> Result<(), Failure> {
+    let read = arguments.read.as_deref().map(Path::new);
+    output::check_outputs(&[("-o", arguments.output.as_deref())], read)?;
     let cancelled = Arc::new(AtomicBool::new(false));
     let guard = interrupt::on_interrupt({
         let cancelled = Arc::clone(&cancelled);

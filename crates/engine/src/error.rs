@@ -4,6 +4,7 @@ use std::fmt;
 
 use datafusion::common::DataFusionError;
 use pellucid_runtime::{Error, JobError};
+use pellucid_trace::TraceError;
 
 /// The reason a query failed. The command line exits with 2, 1 and 130 respectively.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +41,15 @@ impl From<DataFusionError> for EngineError {
             | DataFusionError::NotImplemented(_)
             | DataFusionError::Configuration(_) => Self::Usage(message),
             _ => Self::Failed(message),
+        }
+    }
+}
+
+impl From<TraceError> for EngineError {
+    fn from(error: TraceError) -> Self {
+        match error {
+            TraceError::Occupied { .. } => Self::Usage(error.to_string()),
+            other => Self::Failed(other.to_string()),
         }
     }
 }

@@ -9,6 +9,7 @@
 //!
 //! Parts wait in memory for their disk. There is no spill, so a slow disk can exhaust the memory budget.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,6 +21,7 @@ use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
 use pellucid_runtime::{Done, Error, Job, Monotask, Multitask, Output, Phase, ResourceHandle, Runtime};
 use pellucid_trace::StageIx;
+use pellucid_trace::whole::same_file;
 use url::Url;
 
 /// A continuation, called once pending writes have ended.
@@ -36,6 +38,8 @@ type Aborted = Receiver<()>;
 pub(crate) struct Outputs {
     runtime: Runtime,
     tokio: tokio::runtime::Handle,
+    /// The file of the job's trace, which no output may replace.
+    trace: Option<PathBuf>,
     state: Mutex<State>,
     parts: AtomicU32,
 }
@@ -64,8 +68,8 @@ enum Target {
 }
 
 impl Outputs {
-    pub(crate) fn new(runtime: Runtime, tokio: tokio::runtime::Handle) -> Self {
-        Self { runtime, tokio, state: Mutex::default(), parts: AtomicU32::new(1) }
+    pub(crate) fn new(runtime: Runtime, tokio: tokio::runtime::Handle, trace: Option<PathBuf>) -> Self {
+        Self { runtime, tokio, trace, state: Mutex::default(), parts: AtomicU32::new(1) }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -113,6 +117,12 @@ impl Outputs {
                         path.display()
                     )
                 })?;
+            }
+            if self.trace.as_ref().is_some_and(|trace| same_file(trace, &path)) {
+                let path = path.display();
+                return Err(
+                    format!("cannot write {path}: the trace is written to it; choose another file").into()
+                );
             }
             Target::Local(Output::create(&self.runtime, &path)?)
         } else {

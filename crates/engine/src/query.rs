@@ -92,14 +92,14 @@ impl Query {
             producer: "engine".to_string(),
             producer_version: env!("CARGO_PKG_VERSION").to_string(),
             labels: session.labels(),
-            path: trace,
+            path: trace.clone(),
             keep: true,
-        })
-        .map_err(|e| EngineError::Failed(e.to_string()))?;
+        })?;
         let job = session.runtime.begin(sql, recorder.clone());
         // Capacity 2: the query's outcome, and a cancellation that precedes it.
         let (sender, outcome) = sync_channel(2);
-        let outputs = Arc::new(Outputs::new(session.runtime.clone(), session.tokio.handle().clone()));
+        let tokio = session.tokio.handle().clone();
+        let outputs = Arc::new(Outputs::new(session.runtime.clone(), tokio, trace));
         let cancel =
             CancelHandle { job: job.clone(), outputs: Arc::clone(&outputs), outcome: sender.clone() };
         let query = Self { job: job.clone(), cancel, outcome, received: Mutex::new(None), traced };
@@ -228,7 +228,7 @@ impl Running {
             Err(TraceError::NotWritten { path, source, kept }) => {
                 (*kept, Some(TraceError::NotWritten { path, source, kept: Box::default() }.to_string()))
             }
-            trace => (trace.map_err(|e| EngineError::Failed(e.to_string()))?, None),
+            trace => (trace?, None),
         };
         let (schema, batches) = match explain {
             Some(stages) => explained(&stages, &trace)?,

@@ -79,6 +79,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
                      --causal QUERY"
                 )));
             }
+            output::check_outputs(&[("--residuals", arguments.residuals.as_deref())], [path.as_path()])?;
             let (cases, residuals) = manifest::run(path, console)?;
             if let Some(file) = &arguments.residuals {
                 output::write_whole(file, |out| out.write_all(residual_table(&residuals).as_bytes()))?;

@@ -1,8 +1,4 @@
-//! Writes the Parquet file of one table, under a temporary name until it is complete.
-//!
-//! The temporary file is hidden, in the same folder, and does not match `*.parquet`. A run
-//! overwrites the temporary file of a killed run. A lock rejects a file that another
-//! process is writing.
+//! Writes the Parquet file of one table, which appears when it is complete.
 //!
 //! Files use Snappy compression, as most writers do, with statistics and a page index.
 
@@ -14,7 +10,8 @@ use parquet::basic::Compression;
 use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::SerializedFileWriter;
-use std::fs::{self, File, TryLockError};
+use pellucid_trace::whole::WholeFile;
+use std::fs::{File, TryLockError};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,9 +44,9 @@ pub enum WriteError {
         /// The error.
         source: io::Error,
     },
-    /// Another process is writing this file.
+    /// Another process is writing tables to this directory.
     Busy {
-        /// The file.
+        /// The directory.
         path: PathBuf,
     },
     /// A generator or the encoder failed.
@@ -63,33 +60,33 @@ pub enum WriteError {
     Panicked,
 }
 
+/// Rejects a second writer of a directory until the result is dropped. Directories that cannot be opened, and
+/// file systems without locks, do not get this protection.
+pub fn lock(directory: &Path) -> Result<Option<File>, WriteError> {
+    let Ok(opened) = File::open(directory) else { return Ok(None) };
+    match opened.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(WriteError::Busy { path: directory.to_path_buf() }),
+        _ => Ok(Some(opened)),
+    }
+}
+
 /// A Parquet file under its temporary name; removed if dropped before it is published.
 pub struct TableFile {
     table: &'static str,
-    partial: PathBuf,
     target: PathBuf,
-    writer: SerializedFileWriter<BufWriter<File>>,
-    published: bool,
+    writer: SerializedFileWriter<BufWriter<WholeFile>>,
 }
 
 impl TableFile {
     /// Creates an empty temporary file.
     pub fn create(directory: &Path, table: &Table) -> Result<Self, WriteError> {
         let target = directory.join(format!("{}.parquet", table.name));
-        let partial = directory.join(format!(".{}.parquet.partial", table.name));
-        let io = |source| WriteError::Io { path: target.clone(), source };
-        let file = File::options().create(true).truncate(false).write(true).open(&partial).map_err(io)?;
-        // File systems without locks do not get this protection.
-        if let Err(TryLockError::WouldBlock) = file.try_lock() {
-            return Err(WriteError::Busy { path: target });
-        }
-        if file.metadata().map_err(io)?.len() > 0 {
-            file.set_len(0).map_err(io)?;
-        }
+        let file =
+            WholeFile::create(&target).map_err(|source| WriteError::Io { path: target.clone(), source })?;
         let encode = |source| WriteError::Encode { table: table.name, source };
         let schema = parquet_schema(&table.schema).map_err(encode)?;
         let writer = SerializedFileWriter::new(BufWriter::new(file), schema, properties()).map_err(encode)?;
-        Ok(TableFile { table: table.name, partial, target, writer, published: false })
+        Ok(TableFile { table: table.name, target, writer })
     }
 
     /// Returns the factory of encoders for this file's row groups.
@@ -117,13 +114,8 @@ impl TableFile {
         let metadata = self.writer.finish().map_err(|error| self.failed(error))?;
         let io = |source| WriteError::Io { path: self.target.clone(), source };
         let file = self.writer.inner().get_ref();
-        file.sync_all().map_err(io)?;
-        let bytes = file.metadata().map_err(io)?.len();
-        fs::rename(&self.partial, &self.target).map_err(io)?;
-        if let Some(Ok(directory)) = self.target.parent().map(File::open) {
-            directory.sync_all().map_err(io)?;
-        }
-        self.published = true;
+        let bytes = file.file().metadata().map_err(io)?.len();
+        file.publish().map_err(io)?;
         Ok(Written {
             table: self.table,
             path: self.target.clone(),
@@ -141,15 +133,6 @@ impl TableFile {
                 }
             },
             source => WriteError::Encode { table: self.table, source },
-        }
-    }
-}
-
-impl Drop for TableFile {
-    fn drop(&mut self) {
-        if !self.published {
-            // Ignore errors; the next run overwrites the file.
-            let _ = fs::remove_file(&self.partial);
         }
     }
 }

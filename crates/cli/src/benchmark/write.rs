@@ -8,7 +8,7 @@
 //!
 //! `file` writes a single file.
 
-use super::file::{RowGroup, TableFile, WriteError, Written};
+use super::file::{self, RowGroup, TableFile, WriteError, Written};
 use super::{ROW_GROUP_ROWS, Table};
 use arrow::array::RecordBatch;
 use parquet::arrow::arrow_writer::{ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves};
@@ -39,6 +39,7 @@ pub struct Request<'a> {
 /// Writes all tables, replacing files with the same names. After an error or a cancellation,
 /// only complete files remain.
 pub fn write(request: &Request) -> Result<Vec<Written>, WriteError> {
+    let _lock = file::lock(request.directory)?;
     let state = Mutex::new(State {
         next: (0, 0),
         waiting: 0,
@@ -354,28 +355,38 @@ mod tests {
     }
 
     #[test]
-    fn stale_partial_file_is_replaced_but_a_locked_one_is_not() {
+    fn stale_partial_file_is_ignored_and_a_locked_directory_refused() {
         let directory = tempfile::tempdir().unwrap();
-        let partial = directory.path().join(".a.parquet.partial");
-        fs::write(&partial, vec![1; 1 << 20]).unwrap();
         let tables = [numbered("a", 2, 1, None)];
-        let written = write_to(directory.path(), &tables, &|_| ()).unwrap();
-        assert!(written[0].bytes < 1 << 20);
-        assert_eq!(files(directory.path()), ["a.parquet"]);
+        fs::write(directory.path().join(".a.parquet.0123456789abcdef.partial"), "killed").unwrap();
+        write_to(directory.path(), &tables, &|_| ()).unwrap();
+        assert_eq!(files(directory.path()), [".a.parquet.0123456789abcdef.partial", "a.parquet"]);
 
-        let other = File::create(&partial).unwrap();
+        let before = fs::read(directory.path().join("a.parquet")).unwrap();
+        let other = File::open(directory.path()).unwrap();
         other.lock().unwrap();
         let error = write_to(directory.path(), &tables, &|_| ()).unwrap_err();
-        assert!(matches!(error, WriteError::Busy { .. }), "{error:?}");
-        assert!(partial.exists());
+        assert!(matches!(&error, WriteError::Busy { path } if path == directory.path()), "{error:?}");
+        assert!(fs::read(directory.path().join("a.parquet")).unwrap() == before);
+    }
+
+    #[test]
+    fn planted_link_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let victim = directory.path().join("victim");
+        fs::write(&victim, "mine").unwrap();
+        std::os::unix::fs::symlink(&victim, directory.path().join(".a.parquet.partial")).unwrap();
+        write_to(directory.path(), &[numbered("a", 2, 1, None)], &|_| ()).unwrap();
+        assert_eq!(fs::read(&victim).unwrap(), b"mine");
+        assert!(fs::symlink_metadata(directory.path().join("a.parquet")).unwrap().is_file());
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn full_disk_is_an_io_error_with_the_path() {
         let directory = tempfile::tempdir().unwrap();
-        // The temporary file is a link to a device that is always full.
-        std::os::unix::fs::symlink("/dev/full", directory.path().join(".a.parquet.partial")).unwrap();
+        // A device that is always full, which is written directly.
+        std::os::unix::fs::symlink("/dev/full", directory.path().join("a.parquet")).unwrap();
         let error = write_to(directory.path(), &[numbered("a", 2, 100, None)], &|_| ()).unwrap_err();
         let WriteError::Io { path, source } = error else { panic!("{error:?}") };
         assert_eq!(source.kind(), io::ErrorKind::StorageFull);

@@ -8,10 +8,11 @@
 mod remote;
 
 use crate::failure::Failure;
+use crate::{interrupt, output};
 use pellucid_sparklog::Part;
 use pellucid_sparklog::layout::{self, LogFiles};
 use pellucid_storage::pattern::matching;
-use pellucid_trace::Trace;
+use pellucid_trace::{Recorder, Trace};
 use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
@@ -124,10 +125,14 @@ impl Input {
         }
     }
 
+    /// Returns the paths of its files.
+    fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.files.parts.iter().map(Path::new)
+    }
+
     /// Returns the current size of its files, which changes while a log is written.
     pub fn bytes(&self) -> u64 {
-        let length = |part: &String| std::fs::metadata(part).map_or(0, |found| found.len());
-        self.files.parts.iter().map(length).sum()
+        self.paths().map(|part| std::fs::metadata(part).map_or(0, |found| found.len())).sum()
     }
 }
 
@@ -171,9 +176,38 @@ pub fn find(input: &Path) -> Result<Found, Failure> {
 /// # Errors
 /// Returns an error if there are none or several, or if it cannot be read.
 pub fn read_one(input: &Path) -> Result<Trace, Failure> {
+    find_one(input)?.read()
+}
+
+/// Reads the single trace or log that `input` names, for a command that writes `-o output`.
+///
+/// # Errors
+/// As [`read_one`], and if the output would replace a file of the input.
+pub fn read_one_for(input: &Path, output: &Path) -> Result<Trace, Failure> {
+    let found = find_one(input)?;
+    output::check_outputs(&[("-o", Some(output))], found.paths())?;
+    found.read()
+}
+
+/// Rejects a file of the option `--trace` that exists and is neither empty, a trace, nor an event log.
+///
+/// # Errors
+/// Returns an error for such a file, or if it cannot be read.
+pub fn check_log_path(path: &Path) -> Result<(), Failure> {
+    // Reading a pipe would wait for its writer.
+    if path.is_file()
+        && let Ok(start) = start_of(path)
+        && pellucid_sparklog::looks_like_event_log(&start)
+    {
+        return Ok(());
+    }
+    Ok(Recorder::check_path(path)?)
+}
+
+fn find_one(input: &Path) -> Result<Input, Failure> {
     let mut found = find(input)?.inputs;
     match (found.pop(), found.is_empty()) {
-        (Some(only), true) => only.read(),
+        (Some(only), true) => Ok(only),
         (last, _) => {
             let some = found.iter().chain(&last).map(|input| input.name.as_str()).take(5);
             let some = some.collect::<Vec<_>>().join(", ");

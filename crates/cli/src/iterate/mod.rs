@@ -182,19 +182,19 @@ impl From<JobError> for Failure {
 pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     match &arguments.application {
         Application::LogisticRegression(regression) => {
-            regression.running.check()?;
+            regression.running.check(&[&regression.data])?;
             let data = Data::of(&regression.data)?;
             let ran = regression.job(&data.path).and_then(|job| execute(job, &regression.running, console));
             ran.map_err(|failure| data.named(failure))
         }
         Application::Kmeans(clustering) => {
-            clustering.running.check()?;
+            clustering.running.check(&[&clustering.data, Path::new(&clustering.init)])?;
             let data = Data::of(&clustering.data)?;
             let ran = clustering.job(&data.path).and_then(|job| execute(job, &clustering.running, console));
             ran.map_err(|failure| data.named(failure))
         }
         Application::Pagerank(ranking) => {
-            ranking.running.check()?;
+            ranking.running.check(&[&ranking.data])?;
             let data = Data::of(&ranking.data)?;
             let ran = ranking.job(&data.path).and_then(|job| execute(job, &ranking.running, console));
             ran.map_err(|failure| data.named(failure))

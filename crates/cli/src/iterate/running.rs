@@ -6,11 +6,12 @@ use crate::output;
 use crate::spark::{self, Hosting};
 use clap::{Args, ValueEnum};
 use pellucid_iterate::applications::Precision;
+use pellucid_iterate::input::{files, results};
 use pellucid_iterate::kernels::bandwidth::{self, Bandwidth};
 use pellucid_iterate::{Cluster, Invitation, JobControl, Snapshots};
 use pellucid_trace::{Recorder, RecorderOptions};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::{fs, io};
 
@@ -149,7 +150,7 @@ impl Running {
             path: Some(path.clone()),
             ..RecorderOptions::default()
         };
-        Recorder::start(options).map(Some).map_err(|e| Failure::Failed(e.to_string()))
+        Ok(Some(Recorder::start(options)?))
     }
 
     /// Returns how the controller and its worker processes connect.
@@ -169,8 +170,8 @@ impl Running {
         Ok(cluster)
     }
 
-    /// Rejects invalid options before the job starts.
-    pub fn check(&self) -> Result<(), Failure> {
+    /// Rejects invalid options before the job reads `inputs`.
+    pub fn check(&self, inputs: &[&Path]) -> Result<(), Failure> {
         if Invitation::from_environment().map_err(Failure::Usage)?.is_some() {
             // This process is a worker; its controller has checked the options.
             return Ok(());
@@ -194,11 +195,16 @@ impl Running {
         }
         self.cluster(self.processes.unwrap_or(1))?;
         if let Some(output) = &self.output {
-            pellucid_iterate::input::results::check(output)?;
+            results::check(output)?;
         }
         if let Some(trace) = &self.trace {
             output::check_local("--trace", trace)?;
+            Recorder::check_path(trace)?;
         }
+        let inputs = inputs.iter().flat_map(|path| files(path).unwrap_or_else(|_| vec![path.to_path_buf()]));
+        let inputs: Vec<PathBuf> = inputs.collect();
+        let outputs = [("-o", self.output.as_deref()), ("--trace", self.trace.as_deref())];
+        output::check_outputs(&outputs, inputs.iter().map(PathBuf::as_path))?;
         self.check_snapshots()
     }
 

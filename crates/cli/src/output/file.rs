@@ -1,17 +1,16 @@
-//! Writes files atomically, and writes rows in memory to a file.
+//! Writes files atomically, checks their paths, and writes rows in memory to a file.
 //!
 //! Only rows from Spark are written here. The engine writes its own rows with `COPY`, as write
 //! monotasks.
 
 use super::invalid;
 use crate::failure::Failure;
-use crate::interrupt;
 use arrow::array::RecordBatch;
 use arrow::csv;
 use arrow::datatypes::SchemaRef;
 use arrow::json::LineDelimitedWriter;
 use parquet::arrow::ArrowWriter;
-use std::fs::{self, File};
+use pellucid_trace::whole::{WholeFile, same_file};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
@@ -60,7 +59,34 @@ pub fn check_local(option: &str, path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Writes a file atomically: under a temporary name in the same folder, renamed when complete.
+/// Rejects an output that would replace an input or another output of the same command. `outputs` are
+/// options with their values.
+///
+/// # Errors
+/// Returns an error for the first such output.
+pub fn check_outputs<'a>(
+    outputs: &[(&str, Option<&Path>)],
+    inputs: impl IntoIterator<Item = &'a Path>,
+) -> Result<(), Failure> {
+    let given: Vec<(&str, &Path)> =
+        outputs.iter().filter_map(|(option, path)| path.map(|path| (*option, path))).collect();
+    let refused = |path: &Path, why: String| {
+        Err(Failure::Usage(format!("cannot write to {}: {why}; choose another file", path.display())))
+    };
+    for (at, (option, path)) in given.iter().enumerate() {
+        if let Some((other, _)) = given[..at].iter().find(|(_, other)| same_file(path, other)) {
+            return refused(path, format!("{other} and {option} name the same file"));
+        }
+    }
+    for input in inputs {
+        if let Some((option, path)) = given.iter().find(|(_, path)| same_file(path, input)) {
+            return refused(path, format!("{option} would replace an input of the command"));
+        }
+    }
+    Ok(())
+}
+
+/// Writes a file that appears when it is complete. Writes directly to a device or a pipe.
 ///
 /// # Errors
 /// Returns an error if the path does not name a file, or if the file cannot be written.
@@ -68,33 +94,19 @@ pub fn write_whole(
     path: &Path,
     write: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>,
 ) -> Result<(), Failure> {
-    let failed = |error: io::Error| Failure::file("write", path.display(), &error);
-    let name = path.file_name().ok_or_else(|| {
-        Failure::Usage(format!(
+    if path.file_name().is_none() {
+        return Err(Failure::Usage(format!(
             "cannot write to {}: it does not name a file; pass one, such as `-o out.html`",
             path.display()
-        ))
-    })?;
-    if fs::metadata(path).is_ok_and(|existing| !existing.is_file() && !existing.is_dir()) {
-        // Write directly to a device or a pipe, which must not be replaced.
-        let opened = File::options().write(true).open(path);
-        let mut out = BufWriter::new(opened.map_err(failed)?);
-        return write(&mut out).and_then(|()| out.flush()).map_err(failed);
+        )));
     }
-    let partial = path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
-    interrupt::temporary(&partial);
-    let written = File::create(&partial).and_then(|file| {
+    let written = WholeFile::create(path).and_then(|file| {
         let mut out = BufWriter::with_capacity(1 << 20, file);
         write(&mut out)?;
         out.flush()?;
-        out.get_ref().sync_all()?;
-        fs::rename(&partial, path)
+        out.get_ref().publish()
     });
-    written.map_err(|error| {
-        // The file may not exist; report the first error only.
-        let _ = fs::remove_file(&partial);
-        failed(error)
-    })
+    written.map_err(|error| Failure::file("write", path.display(), &error))
 }
 
 #[cfg(test)]
@@ -116,5 +128,28 @@ mod tests {
         assert_eq!(written("a.JSON", &batches).expect("written").iter().filter(|b| **b == b'\n').count(), 3);
         assert!(written("a.xlsx", &batches).is_err());
         assert_eq!(std::fs::read_dir(folder.path()).expect("read").count(), 3, "nothing else is left");
+    }
+
+    #[test]
+    fn output_must_differ_from_inputs_and_other_outputs() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("in.csv"), "x").expect("written");
+        std::os::unix::fs::symlink("in.csv", at("link")).expect("linked");
+        let check = |one: &str, other: &str| {
+            let (one, other, input) = (at(one), at(other), at("in.csv"));
+            let checked = check_outputs(&[("-o", Some(one.as_path())), ("--trace", Some(other.as_path()))], [input.as_path()]);
+            checked
+                .err()
+                .map(|failure| (failure.exit_code(), failure.message().unwrap_or_default().to_string()))
+        };
+        assert_eq!(check("a", "b"), None);
+        let (code, same) = check("a", "./a").expect("refused");
+        assert!(
+            code == 2 && same.contains("-o and --trace name the same file; choose another file"),
+            "{same}"
+        );
+        let (code, input) = check("a", "link").expect("refused");
+        assert!(code == 2 && input.contains("link: --trace would replace an input"), "{input}");
     }
 }

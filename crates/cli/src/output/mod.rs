@@ -13,7 +13,7 @@ mod json;
 mod width;
 
 pub use boxes::DisplayLimits;
-pub use file::{check_local, write_file, write_whole};
+pub use file::{check_local, check_outputs, write_file, write_whole};
 pub use json::{result_document, write_document};
 pub use width::fit;
 
