@@ -1,4 +1,4 @@
-"""However a query ends, its output is complete or absent, and its trace can be read.
+"""However a query ends, its output is complete or absent, and its trace can be read. Outputs replace only what they may.
 
 Queries are ended by kill -9, by Ctrl-C and by a full disk, while they read, compute and write. The engine paces reads and
 writes (`--disk-rate`, `--network-rate`), so that the end comes in the middle without a sleep. If the machine allows it, a
@@ -6,9 +6,12 @@ small disk is really filled.
 """
 
 import contextlib
+import fcntl
 import os
 import re
 import signal
+import stat
+import subprocess
 import time
 
 import pytest
@@ -238,3 +241,176 @@ def core_seconds(pid: int) -> float:
     with open(f"/proc/{pid}/stat") as file:
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """A small table, and the trace of a query over it."""
+    folder = tmp_path_factory.mktemp("inputs")
+    points = folder / "points.parquet"
+    oracle.connect().execute(f"COPY (SELECT i / 10.0 AS x, i % 7 AS y FROM range(100) r(i)) TO '{points}' (FORMAT parquet)")
+    trace = folder / "q.trace"
+    binary.run("sql", f"SELECT sum(x) FROM '{points}'", "--trace", trace).check()
+    return points, trace
+
+
+# By name: the arguments that write a file, and the name of the file.
+WRITERS = {
+    "sql": (lambda points, trace, out: ["sql", f"SELECT * FROM '{points}'", "-o", out], "out.csv"),
+    "report": (lambda points, trace, out: ["report", trace, "-o", out], "out.html"),
+    "export": (lambda points, trace, out: ["export", trace, "--to", "otlp", "-o", out], "out.json"),
+    "iterate": (lambda points, trace, out: ["iterate", "kmeans", points, "--k", 2, "-o", out], "out.parquet"),
+    "generate": (lambda points, trace, out: [*GENERATE, out.parent, "--force"], "region.parquet"),
+}
+GENERATE = ("generate", "tpch", "--scale", "0.001", "--tables", "region")
+writers = pytest.mark.parametrize(("arguments", "name"), WRITERS.values(), ids=WRITERS)
+
+
+@writers
+def test_output_keeps_mode_owner_and_link_of_the_file_that_it_replaces(inputs, folder, tmp_path, arguments, name):
+    real, link = tmp_path / "real", folder / name
+    real.write_text("the old one")
+    real.chmod(0o600)
+    root = os.geteuid() == 0
+    if root:
+        os.chown(real, 1234, 2345)
+    link.symlink_to(real)
+    for _ in range(2):
+        binary.run(*arguments(*inputs, link)).check()
+        assert link.is_symlink() and os.listdir(folder) == [name]
+        found = real.stat()
+        assert found.st_size > 20 and stat.S_IMODE(found.st_mode) == 0o600
+        assert not root or (found.st_uid, found.st_gid) == (1234, 2345)
+    assert sorted(os.listdir(tmp_path)) == ["out", "real"]
+
+
+@writers
+def test_output_follows_no_link_planted_under_a_temporary_name(inputs, folder, tmp_path, arguments, name):
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    planted = [f".{name}.$$", f".{name}.$$.partial", f".{name}.$$-0.partial", f".{name}.partial"]
+    links = "; ".join(f'ln -s "$0" "{folder}/{link}"' for link in planted)
+    command = [binary.binary(), *arguments(*inputs, folder / name)]
+    ran = subprocess.run(["sh", "-c", f'{links}; exec "$@"', victim, *map(str, command)], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert victim.read_text() == "mine"
+    assert (folder / name).is_file() and not (folder / name).is_symlink()
+    assert len(os.listdir(folder)) == len(planted) + 1, os.listdir(folder)
+
+
+def test_exported_folder_is_whole_and_keeps_mode_and_link(inputs, tmp_path):
+    _, trace = inputs
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir(mode=0o700)
+    link.symlink_to(real)
+    command = ["export", trace, "--to", "parquet", "-o", link]
+    binary.run(*command).check()
+    tables = sorted(os.listdir(real))
+    assert "monotasks.parquet" in tables and stat.S_IMODE(real.stat().st_mode) == 0o700
+    assert link.is_symlink() and sorted(os.listdir(tmp_path)) == ["link", "real"]
+    again = binary.run(*command)
+    assert again.code == 2 and "already exists" in again.err, again.err
+    assert sorted(os.listdir(real)) == tables
+
+
+def refused(*args, says: str, keeps: dict) -> None:
+    """Checks that a command is refused as wrong usage, and leaves the files as they are."""
+    ran = binary.run(*args)
+    assert ran.code == 2 and ran.err.startswith("error: cannot write ") and says in ran.err, f"exit {ran.code}: {ran.err}"
+    assert ran.out == "" and not binary.PANIC.search(ran.err)
+    for path, text in keeps.items():
+        assert (path.read_bytes() if path.exists() else None) == text, path
+
+
+def test_output_that_is_an_input_is_refused(inputs, tmp_path):
+    points, trace = (tmp_path / path.name for path in inputs)
+    for path, source in zip((points, trace), inputs, strict=True):
+        path.write_bytes(source.read_bytes())
+    kept = {path: path.read_bytes() for path in (points, trace)}
+    hard, soft = tmp_path / "hard.parquet", tmp_path / "soft.html"
+    hard.hardlink_to(points)
+    soft.symlink_to(trace)
+    replaces = "-o would replace an input of the command; choose another file"
+    refused("report", trace, "-o", trace, says=replaces, keeps=kept)
+    refused("report", trace, "-o", soft, says=replaces, keeps=kept)
+    refused("export", trace, "--to", "perfetto", "-o", trace, says=replaces, keeps=kept)
+    kmeans = ("iterate", "kmeans")
+    refused(*kmeans, points, "--k", 2, "-o", points, says=replaces, keeps=kept)
+    refused(*kmeans, points, "--k", 2, "-o", hard, says=replaces, keeps=kept)
+    refused(*kmeans, tmp_path / "p*.parquet", "--k", 2, "-o", points, says=replaces, keeps=kept)
+    centers = tmp_path / "centers.parquet"
+    centers.write_text("centers")
+    refused(*kmeans, points, "--init", centers, "-o", centers, says=replaces, keeps=kept | {centers: b"centers"})
+    for name, text in (("q.sql", "SELECT 1 AS x"), ("m.json", "{}")):
+        (tmp_path / name).write_text(text)
+        kept[tmp_path / name] = text.encode()
+    replaces = replaces.removeprefix("-o")
+    refused("sql", "-f", tmp_path / "q.sql", "--trace", tmp_path / "q.sql", says="--trace" + replaces, keeps=kept)
+    manifest = tmp_path / "m.json"
+    refused("backtest", manifest, "--residuals", manifest, says="--residuals" + replaces, keeps=kept)
+    refused("storage", "probe", tmp_path, "--read", manifest, "-o", manifest, says="-o" + replaces, keeps=kept)
+
+
+def test_two_outputs_of_one_name_are_refused(inputs, tmp_path):
+    points, _ = inputs
+    same, link = tmp_path / "same.parquet", tmp_path / "link"
+    link.symlink_to("same.parquet")
+    for trace in (same, link, tmp_path / "." / ".." / tmp_path.name / same.name):
+        says = "-o and --trace name the same file; choose another file"
+        refused("sql", "SELECT 1 AS x", "-o", same, "--trace", trace, says=says, keeps={same: None})
+        refused("iterate", "kmeans", points, "--k", 2, "-o", same, "--trace", trace, says=says, keeps={same: None})
+    # The engine learns of this output when it plans the statement.
+    ran = binary.run("sql", f"COPY (SELECT 1 AS x) TO '{same}'", "--trace", same)
+    assert ran.code == 1 and f"cannot write {same}: the trace is written to it; choose another file" in ran.err, ran.err
+
+
+def test_trace_replaces_traces_and_empty_files_only(inputs, tmp_path):
+    points, trace = (tmp_path / path.name for path in inputs)
+    points.write_bytes(inputs[0].read_bytes())
+    table, hard, soft = tmp_path / "t.csv", tmp_path / "hard", tmp_path / "soft"
+    table.write_text("x,y\n1,2\n3,4\n")
+    hard.hardlink_to(points)
+    soft.symlink_to(table)
+    kept = {path: path.read_bytes() for path in (points, table)}
+    says = "it exists and is not a trace; choose another path, or remove the file first"
+    for place in (points, hard, table, soft):
+        for query in (f"SELECT count(*) FROM '{points}'", f"SELECT sum(x) FROM '{table}'", "SELECT 1"):
+            refused("sql", query, "--trace", place, says=says, keeps=kept)
+        refused("iterate", "kmeans", points, "--k", 2, "--trace", place, says=says, keeps=kept)
+        refused("sql", "--on", "spark", "SELECT 1", "--trace", place, says=says, keeps=kept)
+    trace.touch()
+    for query in ("SELECT 1", "SELECT 2"):
+        binary.run("sql", query, "--trace", trace).check()
+        assert traces.read(trace).of["job"][0]["name"] == query
+    # A trace that was cut or damaged after its header is still one.
+    trace.write_bytes(trace.read_bytes()[:-9] + b"damage")
+    binary.run("sql", "SELECT 3", "--trace", trace).check()
+    assert traces.read(trace).of["job"][0]["name"] == "SELECT 3"
+
+
+def test_statement_may_replace_the_table_that_it_reads(tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("x\n1\n2\n")
+    binary.run("sql", f"SELECT x + 1 AS x FROM '{table}' ORDER BY x", "-o", table).check()
+    assert table.read_text().split() == ["x", "2", "3"] and os.listdir(tmp_path) == ["t.csv"]
+
+
+def test_rows_are_not_written_to_a_pipe(tmp_path):
+    pipe = tmp_path / "rows.csv"
+    os.mkfifo(pipe)
+    ran = binary.run("sql", "SELECT 1 AS x", "-o", pipe, timeout=60)
+    assert ran.code == 1 and f"cannot write {pipe}: it is a device or a pipe; name a file" in ran.err, ran.err
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_second_writer_of_tables_is_refused(folder):
+    holder = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        ran = binary.run(*GENERATE, folder)
+    finally:
+        os.close(holder)
+    assert ran.code == 1 and f"cannot write to {folder}: another process is writing tables there" in ran.err, ran.err
+    assert os.listdir(folder) == []
+    binary.run(*GENERATE, folder).check()
+    assert os.listdir(folder) == ["region.parquet"]
