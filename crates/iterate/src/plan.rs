@@ -35,13 +35,15 @@ pub(crate) struct Instance {
 /// The content of a partition, or the error in loading it.
 type LoadResult<E> = Result<Box<dyn AnyData>, E>;
 
+/// Decodes and checks the partition with an index.
+type DecodePartition = Box<dyn Fn(u32, &[u8]) -> LoadResult<DataError> + Send + Sync>;
+
 /// A type-erased dataset.
 pub(crate) struct DatasetSpec {
     pub name: String,
     pub partitions: u32,
     pub load: Box<dyn Fn(u32) -> LoadResult<Cause> + Send + Sync>,
-    /// Decodes and checks the partition with an index.
-    pub decode: Box<dyn Fn(u32, &[u8]) -> LoadResult<DataError> + Send + Sync>,
+    pub decode: DecodePartition,
     /// True if no stage writes the dataset, so that its loader can recreate it at any time.
     pub constant: bool,
     pub output: bool,

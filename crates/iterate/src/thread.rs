@@ -303,7 +303,8 @@ impl Worker {
         let Some(bytes) = store.load(&name)? else { return Ok(Err(format!("{name} is missing"))) };
         let decode = &self.plan.datasets[part.dataset as usize].decode;
         let verified = part.verify(&bytes).map_err(|cause| format!("{name} is damaged: {cause}"));
-        Ok(verified.and_then(|()| decode(partition, &bytes).map_err(|e| format!("{name} cannot be decoded: {e}"))))
+        Ok(verified
+            .and_then(|()| decode(partition, &bytes).map_err(|e| format!("{name} cannot be decoded: {e}"))))
     }
 
     /// Saves the changed partitions of a bundle, and notifies the controller once they are durable.

@@ -8,7 +8,7 @@
 mod remote;
 
 use crate::failure::Failure;
-use crate::{interrupt, output};
+use crate::output;
 use pellucid_sparklog::Part;
 use pellucid_sparklog::layout::{self, LogFiles};
 use pellucid_storage::pattern::matching;

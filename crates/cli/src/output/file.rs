@@ -138,7 +138,10 @@ mod tests {
         std::os::unix::fs::symlink("in.csv", at("link")).expect("linked");
         let check = |one: &str, other: &str| {
             let (one, other, input) = (at(one), at(other), at("in.csv"));
-            let checked = check_outputs(&[("-o", Some(one.as_path())), ("--trace", Some(other.as_path()))], [input.as_path()]);
+            let checked = check_outputs(
+                &[("-o", Some(one.as_path())), ("--trace", Some(other.as_path()))],
+                [input.as_path()],
+            );
             checked
                 .err()
                 .map(|failure| (failure.exit_code(), failure.message().unwrap_or_default().to_string()))
