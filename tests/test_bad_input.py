@@ -19,7 +19,7 @@ import pytest
 import zstandard
 
 from tests import binary, oracle, s3, traces
-from tests.test_command import on_a_terminal
+from tests.test_command import on_terminal
 from tests.test_spark_logs import events
 
 FAILED, USAGE = 1, 2
@@ -370,11 +370,11 @@ def test_small_log_is_refused_when_it_unpacks_to_millions_of_jobs(tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["csv", "json", "parquet"])
-def test_output_is_refused_with_path_and_cause_when_its_folder_is_read_only(as_nobody, ending):
+def test_output_is_refused_with_path_and_cause_when_its_folder_is_read_only(unprivileged, ending):
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o555)
         target = Path(folder) / f"out.{ending}"
-        ran = binary.run("sql", "SELECT 1 AS one", "-o", target, **as_nobody)
+        ran = binary.run("sql", "SELECT 1 AS one", "-o", target, **unprivileged)
         assert ran.code == FAILED and ran.out == "" and os.listdir(folder) == [], ran.err
     assert f"{target}: Permission denied" in ran.err and "DataFusion" not in ran.err, ran.err
 # Clears the screen, begins a sequence in one character, and reverses what follows.
@@ -465,7 +465,6 @@ def of_format(record):
         lambda folder: ("compare", hostile_trace(folder), folder / "hostile.trace"),
         lambda folder: ("storage", "rank", hostile_composition(folder)),
         lambda folder: ("storage", "doctor", hostile_conf(folder)),
-        lambda folder: ("storage", "doctor", hostile_log(folder)),
         lambda folder: ("iterate", "logistic-regression", hostile_csv(folder), "--label", "y", "--iterations", "3"),
         lambda folder: ("iterate", "kmeans", hostile_csv(folder), "--k", "2"),
         lambda folder: ("sql", f"SELECT nowhere FROM '{hostile_csv(folder)}'"),
@@ -476,7 +475,7 @@ def of_format(record):
     ],
 )
 def test_terminal_gets_no_control_characters_when_input_holds_them(tmp_path, command):
-    shown = on_a_terminal(100, *command(tmp_path))
+    shown = on_terminal(100, *command(tmp_path))
     assert shown and not binary.PANIC.search(shown), shown
     found = UNSAFE.search(OWN.sub("", shown))
     assert not found, f"{found[0]!r} in {shown!r}"

@@ -16,6 +16,7 @@ import pytest
 
 from tests import binary, services
 from tests.credentials import no_secret
+from tests.test_report import unpacked
 from tests.test_spark_logs import events
 
 NAMES = ("AWS_", "ST_", "OS_")
@@ -26,7 +27,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.server.asked.append((self.path, dict(self.headers)))
+        self.server.asked.append((self.path, self.headers))
         status, headers, body = self.server.answer(self.path)
         self.send_response(status)
         for name, value in ({"Content-Length": str(len(body))} | headers).items():
@@ -135,9 +136,8 @@ def test_url_is_shown_without_user_and_query_when_a_log_is_read(tmp_path):
             binary.run("analyze", url("missing")),
         ]
         assert ran[0].json()["source"]["path"] == f"{here}/a"
-        assert f"{here}/a" in page.read_text()
     assert ran[-1].code == 1 and f"cannot read {here}/missing: " in ran[-1].err and "404" in ran[-1].err, ran[-1].err
-    no_secret(page.read_text(), *(text for one in ran for text in (one.out, one.err)))
+    no_secret(unpacked(page), *(text for one in ran for text in (one.out, one.err)))
 
 
 @pytest.mark.parametrize(
@@ -172,21 +172,6 @@ def test_url_is_shown_without_user_and_query_when_a_command_fails(command, tmp_p
 def modes(folder: Path) -> set[int]:
     """Returns the permissions of the folders directly in a folder."""
     return {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir() if path.is_dir()}
-
-
-def test_temporary_folder_is_private_while_a_pipe_is_read(tmp_path):
-    pipe, temporary = tmp_path / "pipe", tmp_path / "tmp"
-    os.mkfifo(pipe)
-    temporary.mkdir()
-    process = binary.start("analyze", pipe, "--json", env={**os.environ, "TMPDIR": str(temporary)})
-    with open(pipe, "wb") as log:
-        log.write(b"".join(events("app-1")))
-        log.flush()
-        binary.wait_until(lambda: list(temporary.iterdir()), process)
-        assert modes(temporary) == {0o700}
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
-    assert list(temporary.iterdir()) == []
 
 
 def test_temporary_folder_is_private_while_a_log_is_fetched(tmp_path):

@@ -365,7 +365,7 @@ impl Compute {
         let rows = if self.ready.stop.load(Ordering::Relaxed) {
             0
         } else {
-            timed(Part::Decode, || self.check_files())?;
+            self.check_files()?;
             self.compute(context).map_err(|e| self.with_files(e))?
         };
         for (scan, task) in &self.ready.reads[self.partition] {
@@ -412,7 +412,8 @@ impl Compute {
 
     /// Checks the files that will be decoded, as far as their decoder does not.
     fn check_files(&self) -> Result<()> {
-        self.ready.reads[self.partition].iter().try_for_each(|(scan, task)| scan.check(*task))
+        let mut checked = self.ready.reads[self.partition].iter().filter(|(scan, _)| scan.is_arrow_ipc);
+        checked.try_for_each(|(scan, task)| timed(Part::Decode, || scan.check(*task)))
     }
 
     /// Adds the files that were being decoded to an error. A division by zero is the query's fault and

@@ -118,14 +118,11 @@ impl Scan {
         *self.slot(task) = Slot::default();
     }
 
-    /// Checks the files of a multitask, whose bytes have been read, as far as their decoder does not.
+    /// Checks the Arrow IPC files of a multitask, whose bytes have been read, as far as their decoder does not.
     ///
     /// # Errors
     /// Returns an error that names the first damaged file.
     pub(crate) fn check(&self, task: usize) -> Result<(), DataFusionError> {
-        if !self.is_arrow_ipc {
-            return Ok(());
-        }
         self.tasks[task].needs.iter().try_for_each(|need| {
             let size = need.ranges.last().map_or(0, |range| range.end);
             ipc::check(size, &|range| self.get(task, need.source, &range))

@@ -139,7 +139,7 @@ pub fn is_sentence(text: &str) -> bool {
     })
 }
 
-/// Returns whether a word of a text is that of a sentence.
+/// Returns whether a word matches one of a sentence.
 fn is_word(known: &str, word: &str) -> bool {
     let value =
         |(before, after): (&str, &str)| word.strip_prefix(before).and_then(|word| word.strip_suffix(after));
