@@ -268,7 +268,7 @@ def test_full_snapshot_disk_fails_the_job_and_is_named(tmp_path, processes):
     data = write(tmp_path / "a.parquet", random.normal(size=(3_000_000, 1)))
     with disks.throttled("200MB/s", name=f"full-{os.getpid()}", size="16MiB", mode="kernel", calibrated=False) as disk:
         place = disk.path / "saved"
-        options = ("--k", 40, "--tolerance", 0, "--iterations", 200, "--snapshot", place, "--snapshot-every", 1)
+        options = ("--k", 40, "--tolerance", 0, "--iterations", 5000, "--snapshot", place, "--snapshot-every", 1)
         message = refused(FAILED, "kmeans", data, *options, *processes)
     assert str(place) in message and "space" in message.lower(), message
 

@@ -37,6 +37,8 @@ type Save = (Vec<(Path, Vec<u8>)>, SaveDone);
 
 /// Deletes run concurrently because the controller waits for them and each takes about ten milliseconds.
 const MAX_CONCURRENT_DELETES: usize = 64;
+/// Saves at the same time. Syncs of several files share the commits of a file system's journal.
+const MAX_CONCURRENT_SAVES: usize = 16;
 
 /// See the [module](self).
 pub(crate) struct SnapshotStore {
@@ -81,19 +83,32 @@ impl SnapshotStore {
         let shared = (objects.clone(), runtime.clone(), place.clone(), waiting.clone(), closed.clone());
         let writer = Builder::new().spawn(move || {
             let (objects, runtime, place, waiting, closed) = shared;
-            while let Ok((list, done)) = received.recv() {
-                let mut result = Ok(());
-                for (path, bytes) in list {
-                    if closed.load(Ordering::Acquire) {
-                        return;
+            while let Ok(first) = received.recv() {
+                let batch: Vec<Save> = std::iter::once(first)
+                    .chain(received.try_iter().take(MAX_CONCURRENT_SAVES - 1))
+                    .collect();
+                runtime.block_on(async {
+                    let mut saves = JoinSet::new();
+                    for (list, done) in batch {
+                        let (objects, place) = (objects.clone(), place.clone());
+                        let (waiting, closed) = (waiting.clone(), closed.clone());
+                        saves.spawn(async move {
+                            let mut result = Ok(());
+                            for (path, bytes) in list {
+                                if closed.load(Ordering::Acquire) {
+                                    return;
+                                }
+                                if let Err(error) = objects.put(&path, bytes.into()).await {
+                                    result = Err(JobError::Snapshot { place, cause: root_cause(&error) });
+                                    break;
+                                }
+                            }
+                            done(result);
+                            waiting.fetch_sub(1, Ordering::AcqRel);
+                        });
                     }
-                    if let Err(error) = runtime.block_on(objects.put(&path, bytes.into())) {
-                        result = Err(JobError::Snapshot { place: place.clone(), cause: root_cause(&error) });
-                        break;
-                    }
-                }
-                done(result);
-                waiting.fetch_sub(1, Ordering::AcqRel);
+                    while saves.join_next().await.is_some() {}
+                });
             }
         });
         let writer = Some(writer.map_err(|error| JobError::no_thread(0, 1, &error))?);
