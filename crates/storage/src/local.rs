@@ -11,7 +11,6 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -23,6 +22,7 @@ use object_store::{
     CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
     ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
 };
+use pellucid_trace::whole::{WholeFile, sync_folder};
 
 /// Maximum bytes of one read.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -95,28 +95,10 @@ fn read_exactly(file: &File, path: &std::path::Path, range: Range<u64>) -> Resul
 
 /// Writes a file that appears complete or not at all, and syncs it and its folders.
 fn write_durably(path: &std::path::Path, payload: &PutPayload) -> io::Result<()> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let folder = path.parent().ok_or(io::ErrorKind::InvalidFilename)?;
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_string_lossy();
-    create_folders(folder)?;
-    let (temporary, mut file) = loop {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let temporary = folder.join(format!(".{name}.{}-{number}.partial", std::process::id()));
-        match File::create_new(&temporary) {
-            Ok(file) => break (temporary, file),
-            // Left by a killed process that had the same process id.
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(e) => return Err(e),
-        }
-    };
-    let mut parts = payload.iter();
-    let written = parts.try_for_each(|part| file.write_all(part)).and_then(|()| file.sync_all());
-    if let Err(e) = written.and_then(|()| fs::rename(&temporary, path)) {
-        // A leftover takes space, but no reader opens it.
-        let _ = fs::remove_file(&temporary);
-        return Err(e);
-    }
-    sync_folder(folder)
+    create_folders(path.parent().ok_or(io::ErrorKind::InvalidFilename)?)?;
+    let mut file = WholeFile::create(path)?;
+    payload.iter().try_for_each(|part| file.write_all(part))?;
+    file.publish()
 }
 
 /// Creates a folder and its missing parents, and syncs each parent that got a new entry.
@@ -131,14 +113,6 @@ fn create_folders(folder: &std::path::Path) -> io::Result<()> {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
         Err(e) => Err(e),
         Ok(()) => sync_folder(parent),
-    }
-}
-
-fn sync_folder(folder: &std::path::Path) -> io::Result<()> {
-    match File::open(folder).and_then(|folder| folder.sync_all()) {
-        // Some file systems cannot sync a folder; the rename is then as durable as they make it.
-        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(()),
-        synced => synced,
     }
 }
 

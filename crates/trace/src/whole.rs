@@ -55,6 +55,18 @@ pub fn is_special(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
+/// Syncs the entries of a folder, as far as its file system can and the folder may be read.
+///
+/// # Errors
+/// Returns an error if the folder cannot be opened or synced for another reason.
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
+    match File::open(folder).and_then(|folder| folder.sync_all()) {
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        synced => synced,
+    }
+}
+
 /// Returns the absolute path to write for `path`, after the symbolic links at its end, whether or not it
 /// exists. Returns `None` for a path to write directly: a device, a pipe, or an open file (`/dev/stdout`).
 fn target(path: &Path) -> io::Result<Option<PathBuf>> {
@@ -151,13 +163,7 @@ impl Pending {
         fs::rename(&self.temporary, &self.target)?;
         *state = State::Published;
         self.forget();
-        let folder = self.target.parent().unwrap_or(Path::new("/"));
-        match File::open(folder).and_then(|folder| folder.sync_all()) {
-            // The file system cannot sync a folder, or it may not be read; the rename is as durable as it can be.
-            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(()),
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(()),
-            synced => synced,
-        }
+        sync_folder(self.target.parent().unwrap_or(Path::new("/")))
     }
 
     fn discard(&self) {
