@@ -143,8 +143,9 @@ fn two_snapshots_and_nothing_else_are_kept() {
     assert!(newest > previous, "{newest}, {previous}");
     // Every iteration changes dataset 1, so each snapshot has its own version.
     let names: Vec<_> = parts(KEPT.folder.path()).iter().map(|p| p.file_name().unwrap().to_owned()).collect();
-    let of_data = names.iter().filter(|name| name.to_string_lossy().starts_with("1-0-")).count();
-    assert_eq!(of_data, 2, "{names:?}");
+    // The job may have ended while a third was being written; the next run removes its parts.
+    let epochs = names.iter().filter_map(|name| name.to_str()?.strip_prefix("1-0-")?.parse::<u64>().ok());
+    assert_eq!(epochs.filter(|&epoch| epoch <= newest).count(), 2, "{names:?}");
     assert!(names.iter().all(|name| !name.to_string_lossy().starts_with('.')), "{names:?}");
     assert_eq!(resume(copy().path(), "no damage"), Some(newest));
 }
