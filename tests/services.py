@@ -46,6 +46,7 @@ class Place:
     container: str = "bucket"
 
 
+ROOT = Path(__file__).resolve().parent.parent
 HERE = Place()
 
 
@@ -287,8 +288,9 @@ def swift(folder: Path, at: Place = HERE) -> Iterator[Service]:
 
     def make(place: Path) -> None:
         run(sys.executable, "-m", "venv", place)
+        locked = ROOT / "requirements" / "swift.txt"
         run(place / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-             "setuptools<81", "swift==2.38.3")  # fmt: skip
+            "--require-hashes", "-r", locked)  # fmt: skip
 
     python = install(home() / "swift-2.38.3", make) / "bin" / "python"
     memcached = _memcached()

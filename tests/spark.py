@@ -15,12 +15,6 @@ from decimal import Decimal
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# `pellucid sql --on spark` translates with sqlglot; MLlib, which the storage bench runs, needs numpy.
-PACKAGES = {
-    "4": ["pyspark==4.3.0", "sqlglot==30.30.0", "numpy==2.4.6"],
-    "4.0": ["pyspark==4.0.5", "sqlglot==30.30.0"],
-    "3.5": ["pyspark==3.5.9", "sqlglot==30.30.0"],
-}
 
 # Compiling hundreds of small statements would take longer than running them.
 SMALL = {"spark.sql.shuffle.partitions": "2", "spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
@@ -39,10 +33,11 @@ def python(version: str = "4") -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = (Path(configured) if configured else cache / "pellucid" / "pyspark") / version
     program, installed = folder / "bin" / "python", folder / "installed"
-    packages = "\n".join(PACKAGES[version])
+    locked = ROOT / "requirements" / f"spark-{version}.txt"
+    packages = locked.read_text()
     if not installed.exists() or installed.read_text() != packages:
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        command = [str(program), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES[version]]
+        command = [str(program), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r", str(locked)]
         subprocess.run(command, check=True)
         installed.write_text(packages)
     return program

@@ -8,6 +8,7 @@ import shlex
 import struct
 import subprocess
 import termios
+from pathlib import Path
 
 import pytest
 
@@ -223,6 +224,13 @@ def commands() -> list[list[str]]:
         return [args] + [deeper for name in names if name != "help" for deeper in below([*args, name])]
 
     return below([])
+
+
+def test_binary_names_no_folder_of_the_build():
+    """`.cargo/rustc` replaces the machine's folders. A build folder that is older keeps them: delete it."""
+    program = binary.binary().read_bytes()
+    folders = ["/registry/src/", f"{Path.home()}/", f"{binary.ROOT}/", f"{binary.binary().resolve().parent}/"]
+    assert [folder for folder in folders if folder.encode() in program] == []
 
 
 def test_help_of_every_command_has_an_example_and_fits():

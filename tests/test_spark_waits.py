@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.skipif(spark.missing() is not None, reason=f"no Spark: {spark.missing()}"),
     pytest.mark.skipif(kernel.missing() is not None, reason=f"no throttled disk: {kernel.missing()}"),
     pytest.mark.skipif(not threads.DELAYACCT.exists(), reason="the kernel has no delay accounting"),
-    pytest.mark.skipif(not JAR.exists(), reason=f"the plugin is not built: {JAR} (make spark-plugin/target/pellucid-spark.jar)"),
+    pytest.mark.skipif(not JAR.exists(), reason=f"the plugin is not built: {JAR} (make plugin)"),
 ]
 
 

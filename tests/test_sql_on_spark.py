@@ -136,7 +136,7 @@ def test_trace_is_sparks_event_log(on_spark):
 
 
 @needs_spark
-@pytest.mark.skipif(not JAR.exists(), reason=f"the plugin is not built: {JAR} (make spark-plugin/target/pellucid-spark.jar)")
+@pytest.mark.skipif(not JAR.exists(), reason=f"the plugin is not built: {JAR} (make plugin)")
 def test_plugin_is_loaded(on_spark):
     _, trace, _ = on_spark
     analysis = binary.run("analyze", trace, "--json").check().json()

@@ -81,7 +81,7 @@ def main() -> int:
     parser.add_argument("--table", action="store_true", help="print the table; measure nothing")
     chosen = parser.parse_args()
     if not chosen.table:
-        if why_not := spark.missing() or (None if JAR.exists() else f"{JAR} does not exist; run make spark-plugin/target/pellucid-spark.jar"):
+        if why_not := spark.missing() or (None if JAR.exists() else f"{JAR} does not exist; run make plugin"):
             say(f"{SUITE}: {why_not}")
             return 1
         done = [line["case"] for line in results.load(SUITE) if line["build"] == version()]

@@ -323,7 +323,7 @@ def carry_out(
     """Runs the chosen missing cases of a matrix, then makes its page."""
     wanted = [case for case in all_cases if any(text in case.name for text in chosen.only.split(","))]
     if not JAR.exists():
-        say(f"{name}: {JAR} does not exist; run make spark-plugin/target/pellucid-spark.jar")
+        say(f"{name}: {JAR} does not exist; run make plugin")
         return 1
     if why_not := hdd.missing() or spark.missing():
         say(f"{name}: {why_not}")

@@ -60,7 +60,7 @@ def distribution(trace: Path) -> dict:
 def micropartitions(folder: Path, chosen: argparse.Namespace) -> Iterator[runs.Case]:
     """Yields the cases with 1 to 16 partitions per core."""
     build, cores = results.build(), os.cpu_count()
-    peers = results.fingerprint([runs.HERE / "spark.scala", runs.HERE / "requirements.txt"])
+    peers = results.fingerprint([runs.HERE / "spark.scala", binary.ROOT / "requirements" / "bench-iterate.in"])
     for application, path in data(folder, SMALL_SCALE).items():
         for each in PARTITIONS_A_CORE:
             case = {"experiment": "micropartitions", "application": application, "partitions a core": each}

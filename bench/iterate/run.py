@@ -43,7 +43,7 @@ def applications(chosen: argparse.Namespace, folder: Path) -> Iterator[Case]:
     """Yields the cases of each application and its peers."""
     build = results.build()
     by = {
-        run: results.fingerprint([HERE / program, HERE / "requirements.txt"])
+        run: results.fingerprint([HERE / program, binary.ROOT / "requirements" / "bench-iterate.in"])
         for run, program in ((python, "peers.py"), (spark, "spark.scala"))
     }
     for application in [part for part in OURS if part in chosen.parts]:
