@@ -225,11 +225,12 @@ def test_results_are_bit_equal_for_any_number_of_workers(tmp_path, precision):
         assert found[0] == found[1] == found[2], f"{job[0]}: not bit-equal"
 
 
-def test_processes_give_the_same_result_as_threads(tmp_path):
+@pytest.mark.parametrize("encryption", [(), ("--encrypt",)])
+def test_processes_give_the_same_result_as_threads(tmp_path, encryption):
     """Runs two processes over TCP: the model must be bit-equal."""
     path = write(tmp_path / "a.parquet", *DATA["breast_cancer"])
     here = regression(path, "--partitions", 6)[2]
-    there = regression(path, "--partitions", 6, "--processes", 2)[2]
+    there = regression(path, "--partitions", 6, "--processes", 2, *encryption)[2]
     assert (here["result"], here["iterations"]) == (there["result"], there["iterations"])
 
 

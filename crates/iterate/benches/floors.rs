@@ -82,10 +82,10 @@ const ROUNDS: &str = "PELLUCID_BENCH_ROUNDS";
 const WORKERS: &str = "PELLUCID_BENCH_WORKERS";
 
 /// Runs rounds over `workers` processes, each with one partition.
-fn over_tcp(workers: u32, count: u64) -> Outcome {
+fn over_tcp(workers: u32, encrypted: bool, count: u64) -> Outcome {
     control(
         rounds(workers, count),
-        &Cluster { workers, balances: false, ..Cluster::default() },
+        &Cluster { workers, encrypted, balances: false, ..Cluster::default() },
         RunOptions::default(),
         |invitation| {
             (0..workers)
@@ -136,9 +136,14 @@ fn main() {
             });
         });
     }
-    for (name, workers) in [("two", 2), ("four", 4)] {
-        group.bench_function(format!("{name} processes over TCP"), |bencher| {
-            bencher.iter_custom(|wanted| iterations(&over_tcp(workers, wanted.max(1_000)), wanted));
+    for (name, workers, encrypted) in [
+        ("two processes over TCP", 2, false),
+        ("two processes over TCP, encrypted", 2, true),
+        ("four processes over TCP", 4, false),
+    ] {
+        group.bench_function(name, |bencher| {
+            bencher
+                .iter_custom(|wanted| iterations(&over_tcp(workers, encrypted, wanted.max(1_000)), wanted));
         });
     }
     group.finish();

@@ -128,10 +128,10 @@ impl Acceptor {
         self.forget(number);
         // None: the connection was the oldest of too many.
         let added = match (result, Arc::into_inner(stream)) {
-            (Ok(peer), _) if peer.rank == CONTROLLER => Err("a worker cannot be a controller".into()),
-            (Ok(peer), Some(stream)) => {
+            (Ok((peer, _)), _) if peer.rank == CONTROLLER => Err("a worker cannot be a controller".into()),
+            (Ok((peer, tunnel)), Some(stream)) => {
                 let sends = self.mesh.rank == CONTROLLER;
-                self.mesh.add(Peer::Worker(peer.rank), peer.address, stream, sends)
+                self.mesh.add(Peer::Worker(peer.rank), peer.address, stream, tunnel, sends)
             }
             (Ok(_), None) => Err("too many connections wait for authentication".into()),
             (Err(error), _) => Err(error),

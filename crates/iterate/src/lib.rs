@@ -47,6 +47,7 @@ pub mod simulator;
 mod store;
 mod thread;
 mod threads;
+mod tunnel;
 mod validity;
 mod views;
 mod wire;

@@ -23,6 +23,7 @@ use crate::handshake::{CONTROLLER, Identity, check_secret, handshake};
 use crate::message::{Envelope, Message, Peer};
 use crate::plan::Plan;
 use crate::sampling::SampleBuffer;
+use crate::tunnel::{Encryption, Tunnel};
 use crate::wire::{self, Frame};
 use crate::worker::Network;
 
@@ -31,6 +32,9 @@ const MAX_QUEUED_BYTES: usize = 64 << 20;
 
 /// Maximum memory that is reserved for a frame before its bytes arrive.
 const MAX_RESERVED_BYTES: usize = 64 << 20;
+
+/// The cause of a [`MeshEvent::Lost`] if the other end closed the connection in order.
+pub(crate) const CLOSED: &str = "its connection closed";
 
 /// Maximum time to wait for a controller that does not listen yet: a launcher may start processes in any order.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -43,6 +47,8 @@ const READ_BYTES: std::ops::RangeInclusive<usize> = 16 << 10..=256 << 10;
 pub(crate) struct Mesh {
     plan: Arc<Plan>,
     secret: Vec<u8>,
+    /// `None` does not encrypt connections.
+    encryption: Option<Encryption>,
     pub rank: u32,
     /// Address that this process listens on.
     pub address: String,
@@ -71,9 +77,33 @@ struct Link {
     peer: Peer,
     address: String,
     stream: TcpStream,
+    /// The encryption of `stream`, if any. Locked after `out` and `input`.
+    tunnel: Option<Mutex<Tunnel>>,
+    /// Bytes to send, encrypted if there is a tunnel.
     out: Mutex<BytesMut>,
     input: Mutex<BytesMut>,
     dead: AtomicBool,
+}
+
+impl Link {
+    /// Appends a frame to the bytes to send. Returns false if it cannot be encrypted.
+    fn put(&self, frame: &[u8], out: &mut BytesMut) -> bool {
+        match &self.tunnel {
+            Some(tunnel) => lock(tunnel).seal(frame, out).is_ok(),
+            None => {
+                out.extend_from_slice(frame);
+                true
+            }
+        }
+    }
+
+    /// Receives bytes, like [`Read::read`]. Fills `into` unless there are no more at present.
+    fn receive(&self, into: &mut [u8]) -> std::io::Result<usize> {
+        match &self.tunnel {
+            Some(tunnel) => lock(tunnel).read(&self.stream, into),
+            None => (&self.stream).read(into),
+        }
+    }
 }
 
 /// An event found by [`Mesh::poll`].
@@ -93,6 +123,7 @@ impl Mesh {
     pub fn new(
         bind: &str,
         secret: &str,
+        encrypted: bool,
         plan: Arc<Plan>,
         rank: u32,
     ) -> Result<(Arc<Self>, TcpListener), String> {
@@ -110,6 +141,7 @@ impl Mesh {
         };
         let mesh = Self {
             secret: secret.as_bytes().to_vec(),
+            encryption: encrypted.then(Encryption::new).transpose()?,
             plan,
             rank,
             address,
@@ -147,8 +179,13 @@ impl Mesh {
     }
 
     pub fn identity(&self) -> Identity<'_> {
-        let address = &self.address;
-        Identity { secret: &self.secret, fingerprint: self.plan.fingerprint(), rank: self.rank, address }
+        Identity {
+            secret: &self.secret,
+            fingerprint: self.plan.fingerprint(),
+            rank: self.rank,
+            address: &self.address,
+            encryption: self.encryption.as_ref(),
+        }
     }
 
     fn dial(&self, peer: Peer, address: &str, until: Instant) -> Result<(), String> {
@@ -163,21 +200,29 @@ impl Mesh {
                 stream => break stream.map_err(|error| format!("cannot connect to {address}: {error}"))?,
             }
         };
-        handshake(&stream, &self.identity(), true)?;
-        self.add(peer, address.into(), stream, true)
+        let (_, tunnel) = handshake(&stream, &self.identity(), true)?;
+        self.add(peer, address.into(), stream, tunnel, true)
     }
 
     /// Adds an authenticated connection.
     ///
     /// # Errors
     /// If the worker is already connected, or the stream cannot be set up.
-    pub fn add(&self, peer: Peer, address: String, stream: TcpStream, sends: bool) -> Result<(), String> {
+    pub fn add(
+        &self,
+        peer: Peer,
+        address: String,
+        stream: TcpStream,
+        tunnel: Option<Tunnel>,
+        sends: bool,
+    ) -> Result<(), String> {
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         stream.set_nonblocking(true).map_err(|error| error.to_string())?;
         let link = Arc::new(Link {
             peer,
             address,
             stream,
+            tunnel: tunnel.map(Mutex::new),
             out: Mutex::default(),
             input: Mutex::default(),
             dead: AtomicBool::new(false),
@@ -250,9 +295,9 @@ impl Mesh {
         let Some(link) = if_alive(link) else { return false };
         let mut out = lock(&link.out);
         let before = out.len();
-        out.extend_from_slice(frame);
+        let put = link.put(frame, &mut out);
         self.flush(&link, &mut out, before);
-        true
+        put
     }
 
     /// Writes as many bytes as the kernel accepts. `before` is the number of bytes already counted as queued.
@@ -281,10 +326,14 @@ impl Mesh {
     /// thread is polling.
     pub fn poll(&self, wait: Option<Duration>, mut on_event: impl FnMut(MeshEvent)) -> bool {
         let Ok(mut links) = self.reading.try_lock() else { return false };
-        for link in std::mem::take(&mut *lock(&self.added)) {
+        // Unlocked again before the loop: handlers of messages may add connections.
+        let added = std::mem::take(&mut *lock(&self.added));
+        for link in added {
             if let Peer::Worker(rank) = link.peer {
                 on_event(MeshEvent::Joined(rank, link.address.clone()));
             }
+            // Messages that followed the handshake closely may be in the tunnel already.
+            self.read(&link, &mut on_event);
             links.push(link);
         }
         for worker in std::mem::take(&mut *lock(&self.unreachable)) {
@@ -327,10 +376,10 @@ impl Mesh {
         let ended = loop {
             let filled = input.len();
             input.resize(filled + room, 0);
-            let read = (&link.stream).read(&mut input[filled..]);
+            let read = link.receive(&mut input[filled..]);
             input.truncate(filled + read.as_ref().copied().unwrap_or(0));
             match read {
-                Ok(0) => break Some("its connection closed".to_string()),
+                Ok(0) => break Some(CLOSED.to_string()),
                 Ok(read) if read < room => break None,
                 Ok(_) => room = *READ_BYTES.end(),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break None,

@@ -4,7 +4,7 @@
 //! everything a worker needs, and each worker calls [`work`]. Both sides build the same program, which they
 //! compare when they connect. Any launcher can therefore host a worker: local processes, or Spark barrier
 //! tasks. The invitation can be passed in the environment, as `PELLUCID_ITERATE_CONTROLLER`,
-//! `PELLUCID_ITERATE_SECRET` and `PELLUCID_ITERATE_RANK`.
+//! `PELLUCID_ITERATE_SECRET`, `PELLUCID_ITERATE_RANK` and `PELLUCID_ITERATE_ENCRYPT`.
 
 use std::collections::BTreeMap;
 use std::process::Child;
@@ -20,7 +20,7 @@ use crate::handshake::CONTROLLER;
 use crate::invitation::Invitation;
 use crate::local::{POLL_INTERVAL, REPORT_INTERVAL, StopAtEnd};
 use crate::merging::TraceMerger;
-use crate::mesh::{Mesh, MeshEvent};
+use crate::mesh::{CLOSED, Mesh, MeshEvent};
 use crate::message::{Envelope, Message, Peer};
 use crate::plan::Plan;
 use crate::recording::Recording;
@@ -41,6 +41,8 @@ pub struct Cluster {
     pub bind: String,
     /// Secret of the job; `None` generates one.
     pub secret: Option<String>,
+    /// True if the processes of the job encrypt their connections.
+    pub encrypted: bool,
     /// True if the controller balances load.
     pub balances: bool,
     /// True if the launcher restarts all workers when all are lost, as Spark does with the tasks of a stage. The job
@@ -50,7 +52,14 @@ pub struct Cluster {
 
 impl Default for Cluster {
     fn default() -> Self {
-        Self { workers: 2, bind: "127.0.0.1:0".into(), secret: None, balances: true, restarts: false }
+        Self {
+            workers: 2,
+            bind: "127.0.0.1:0".into(),
+            secret: None,
+            encrypted: false,
+            balances: true,
+            restarts: false,
+        }
     }
 }
 
@@ -101,9 +110,11 @@ pub fn control(
     let store = options.snapshots.as_ref().map(SnapshotStore::open).transpose()?;
     let snapshots = store.as_ref().map_or(Ok(Vec::new()), |store| store.resume(&plan))?;
     let secret = cluster.secret.clone().map_or_else(Invitation::random_secret, Ok).map_err(wrong)?;
-    let (mesh, listener) = Mesh::new(&cluster.bind, &secret, plan.clone(), CONTROLLER).map_err(wrong)?;
+    let encrypted = cluster.encrypted;
+    let (mesh, listener) =
+        Mesh::new(&cluster.bind, &secret, encrypted, plan.clone(), CONTROLLER).map_err(wrong)?;
     mesh.accept(listener, |refusal| warn(&refusal)).map_err(wrong)?;
-    let invitation = Invitation { controller: mesh.address.clone(), secret };
+    let invitation = Invitation { controller: mesh.address.clone(), secret, encrypted };
     let memory = std::mem::take(&mut options.memory);
     let recording = options.recorder.take().map(|recorder| Recording::begin(&plan, recorder));
     let trace = recording.map(|recording| TraceMerger::new(recording, memory));
@@ -335,7 +346,12 @@ impl Io for WorkerIo<'_> {
         self.mesh.poll(wait, |event| match event {
             MeshEvent::Message(from, envelope) => self.worker.handle(from, envelope),
             // A worker cannot continue without its controller.
-            MeshEvent::Lost(Peer::Controller, _) => self.worker.stop(),
+            MeshEvent::Lost(Peer::Controller, cause) => {
+                if cause != CLOSED {
+                    warn(&format!("lost the connection to the controller: {cause}"));
+                }
+                self.worker.stop();
+            }
             // Messages in flight are lost even if the worker is alive, so the controller must decide.
             MeshEvent::Lost(Peer::Worker(worker), cause) if self.worker.members().contains(&worker) => {
                 self.worker.send(Peer::Controller, Message::Unreachable { worker, cause });
@@ -363,7 +379,8 @@ pub fn work(plan: Arc<Plan>, invitation: &Invitation, settings: &WorkerSettings)
     let wrong = |cause: String| JobError::Connection { peer: invitation.controller.clone(), cause };
     let bind =
         settings.bind.clone().map_or_else(|| address_facing(&invitation.controller), Ok).map_err(wrong)?;
-    let (mesh, listener) = Mesh::new(&bind, &invitation.secret, plan.clone(), rank).map_err(wrong)?;
+    let Invitation { secret, encrypted, .. } = invitation;
+    let (mesh, listener) = Mesh::new(&bind, secret, *encrypted, plan.clone(), rank).map_err(wrong)?;
     mesh.accept(listener, |refusal| warn(&refusal)).map_err(wrong)?;
     let store = settings.snapshots.as_ref().map(SnapshotStore::open).transpose()?;
     let snapshot_every = settings.snapshots.as_ref().map_or(0, |snapshots| snapshots.every_iterations);
@@ -431,9 +448,10 @@ mod tests {
         let plan = program.build().unwrap();
         const SECRET: &str = "a secret of some length";
         // It completes the handshake and then sends nothing.
-        let (mesh, listener) = Mesh::new("127.0.0.1:0", SECRET, plan.clone(), CONTROLLER).unwrap();
+        let (mesh, listener) = Mesh::new("127.0.0.1:0", SECRET, false, plan.clone(), CONTROLLER).unwrap();
         mesh.accept(listener, |_| ()).unwrap();
-        let invitation = Invitation { controller: mesh.address.clone(), secret: SECRET.into() };
+        let invitation =
+            Invitation { controller: mesh.address.clone(), secret: SECRET.into(), encrypted: false };
         let settings = WorkerSettings { wait_limit: Duration::from_millis(200), ..WorkerSettings::default() };
         let error = work(plan, &invitation, &settings).unwrap_err().to_string();
         assert!(error.contains("waiting for the controller"), "{error}");
@@ -450,7 +468,7 @@ mod tests {
         let cluster = Cluster { workers: 1, ..Cluster::default() };
         let options = RunOptions { wait_limit: Duration::from_secs(20), ..RunOptions::default() };
         let error = control(plan.clone(), &cluster, options, |invitation| {
-            let (mesh, _listener) = Mesh::new("127.0.0.1:0", &invitation.secret, plan, 7).unwrap();
+            let (mesh, _listener) = Mesh::new("127.0.0.1:0", &invitation.secret, false, plan, 7).unwrap();
             mesh.dial_controller(&invitation.controller).unwrap();
             let message = Message::Ended { bundle: 4_000_000_000 };
             crate::worker::Network::send(&*mesh, Peer::Controller, Envelope { generation: 1, message });

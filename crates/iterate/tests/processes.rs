@@ -132,8 +132,8 @@ fn options() -> RunOptions {
 fn processes_give_the_result_of_sequential_execution() {
     let program = test_program();
     let expected = run_sequentially(program.plan.clone(), u64::MAX).unwrap();
-    for workers in [1, 2, 3] {
-        let cluster = Cluster { workers, ..Cluster::default() };
+    for (workers, encrypted) in [(1, false), (2, false), (3, false), (3, true)] {
+        let cluster = Cluster { workers, encrypted, ..Cluster::default() };
         let outcome = control(program.plan.clone(), &cluster, options(), |invitation| {
             (0..workers).map(|rank| start(invitation, rank, None)).collect()
         })
@@ -144,7 +144,7 @@ fn processes_give_the_result_of_sequential_execution() {
     }
 }
 
-/// Kills one worker per job at a random moment, with and without snapshots: in four jobs, or in fifty with
+/// Kills one worker per job at a random moment, with and without snapshots and encryption: in four jobs, or in fifty with
 /// `PELLUCID_FULL=1`. Snapshots every ten iterations make some kills hit a snapshot being written.
 #[test]
 fn killed_workers_do_not_change_results() {
@@ -157,7 +157,7 @@ fn killed_workers_do_not_change_results() {
         let folder = tempfile::tempdir().unwrap();
         let place = Url::from_directory_path(folder.path()).unwrap();
         let place = (seed % 4 != 3).then_some(&place);
-        let cluster = Cluster { workers: 3, ..Cluster::default() };
+        let cluster = Cluster { workers: 3, encrypted: seed % 2 == 1, ..Cluster::default() };
         let options = RunOptions { snapshots: place.map(snapshots), ..options() };
         let outcome = control(program.plan.clone(), &cluster, options, |invitation| {
             let children: Vec<Child> =
@@ -371,7 +371,7 @@ fn peer_of_another_version_is_reported() {
         // Wait until the other end closes the connection.
         let _ = stream.read_to_end(&mut Vec::new());
     });
-    let invitation = Invitation { controller, secret: "the secret of another job".into() };
+    let invitation = Invitation { controller, secret: "the secret of another job".into(), encrypted: false };
     let error = work(test_program().plan, &invitation, &WorkerSettings::default()).unwrap_err();
     assert!(error.to_string().contains("another version"), "{error}");
     later.join().unwrap();
@@ -402,7 +402,8 @@ fn short_secret_is_refused_on_both_sides() {
     let cluster = Cluster { secret: Some("spark123".into()), ..Cluster::default() };
     let error = control(plan.clone(), &cluster, options(), |_| Ok(Vec::new())).unwrap_err().to_string();
     assert!(error.contains("openssl rand -hex 32"), "{error}");
-    let invitation = Invitation { controller: "127.0.0.1:1".into(), secret: "spark123".into() };
+    let invitation =
+        Invitation { controller: "127.0.0.1:1".into(), secret: "spark123".into(), encrypted: false };
     let error = work(plan, &invitation, &WorkerSettings::default()).unwrap_err().to_string();
     assert!(error.contains("openssl rand -hex 32"), "{error}");
 }

@@ -65,7 +65,7 @@ fn worker_joins_despite_more_strangers_than_file_descriptors() {
     let controller = controller.expect("the controller started");
     let strangers: Vec<TcpStream> =
         (0..300).map(|_| TcpStream::connect(&controller).expect("the port is open")).collect();
-    let invitation = Invitation { controller, secret: SECRET.into() };
+    let invitation = Invitation { controller, secret: SECRET.into(), encrypted: false };
     work(plan(), &invitation, &WorkerSettings::default()).unwrap();
     let ended = child.wait().unwrap();
     let mut told = String::new();

@@ -19,7 +19,7 @@ use pellucid_iterate::applications::{ApplicationError, Finished, Job};
 use pellucid_iterate::applications::{kmeans, logistic_regression, pagerank};
 use pellucid_iterate::input::{InputError, Table, edges};
 use pellucid_iterate::{
-    Invitation, JobControl, JobError, Outcome, Plan, Progress, RunOptions, WorkerSettings,
+    Cluster, Invitation, JobControl, JobError, Outcome, Plan, Progress, RunOptions, WorkerSettings,
 };
 use results::{Cost, Printable};
 use running::{Running, start};
@@ -43,7 +43,8 @@ first downloaded to TMPDIR. Results are bit-identical for any number of --worker
 Several machines: run the same command on each of them, with the same data. Start the controller with \
 --processes N --listen HOST:PORT and a secret in PELLUCID_ITERATE_SECRET (`openssl rand -hex 32` makes one). \
 Start worker I (from 0 to N-1) with the same secret, PELLUCID_ITERATE_CONTROLLER=HOST:PORT and \
-PELLUCID_ITERATE_RANK=I. Workers listen on the address from which they reach the controller. Traffic is authenticated but not encrypted.
+PELLUCID_ITERATE_RANK=I. Workers listen on the address from which they reach the controller. \
+With --encrypt, on all of them, connections are encrypted (TLS 1.3); without, they are authenticated only.
 
 Spark: --on spark=MASTER runs --processes N workers as the tasks of one barrier stage, each with --workers \
 threads. The tasks read the data from the same path or URL. If an executor is lost, Spark restarts all \
@@ -281,7 +282,8 @@ fn execute<R: Printable>(job: Job<R>, running: &Running, console: &Console) -> R
     if interrupt::requested() {
         return Err(Failure::Interrupted);
     }
-    if let Some((invitation, rank)) = Invitation::from_environment().map_err(Failure::Usage)? {
+    if let Some((mut invitation, rank)) = Invitation::from_environment().map_err(Failure::Usage)? {
+        invitation.encrypted |= running.encrypt;
         return work(job.plan, &invitation, rank, running, console);
     }
     let memory = running.bandwidths()?;
@@ -381,7 +383,7 @@ fn run_plan(
     if let Some(mut hosting) = hosting {
         console.note(&format!("{} workers in Spark tasks", hosting.workers));
         let options = RunOptions { wait_limit: SPARK_START_TIMEOUT, ..options };
-        let cluster = hosting.cluster();
+        let cluster = Cluster { encrypted: running.encrypt, ..hosting.cluster() };
         let ran = pellucid_iterate::control(plan, &cluster, options, |invitation| {
             hosting.invite(invitation).map(|()| Vec::new())
         });

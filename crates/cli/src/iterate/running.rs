@@ -28,6 +28,9 @@ pub struct Running {
     /// see `iterate --help`
     #[arg(long, value_name = "HOST:PORT", requires = "processes")]
     pub listen: Option<String>,
+    /// Encrypt the connections between the processes; all of them need this option
+    #[arg(long)]
+    pub encrypt: bool,
     /// Number of data partitions [default: chosen by data size]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub partitions: Option<u32>,
@@ -155,7 +158,8 @@ impl Running {
 
     /// Returns how the controller and its worker processes connect.
     pub fn cluster(&self, workers: u16) -> Result<Cluster, Failure> {
-        let mut cluster = Cluster { workers: u32::from(workers), ..Cluster::default() };
+        let mut cluster =
+            Cluster { workers: u32::from(workers), encrypted: self.encrypt, ..Cluster::default() };
         if let Some(listen) = &self.listen {
             let secret = Invitation::secret_from_environment().map_err(Failure::Usage)?;
             cluster.secret = Some(secret.ok_or_else(|| {
@@ -192,6 +196,13 @@ impl Running {
                         .to_string(),
                 ));
             }
+        }
+        if self.encrypt && self.processes.is_none() && self.on.is_none() {
+            return Err(Failure::Usage(
+                "cannot use --encrypt in a job of one process, which has no connections; add --processes N or \
+                 remove --encrypt"
+                    .to_string(),
+            ));
         }
         self.cluster(self.processes.unwrap_or(1))?;
         if let Some(output) = &self.output {
