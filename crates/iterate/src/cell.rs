@@ -46,6 +46,8 @@ pub(crate) struct Slot {
     /// Version of the map entry that brought the bundle here.
     pub version: AtomicU32,
     pub inbox: Mutex<Inbox>,
+    /// Limit for the inbox, computed when another process first sends something.
+    pub max_arrivals: OnceLock<usize>,
     /// Locked for the length of a turn. Uncontended, because a bundle is in at most one run queue.
     bundle: Mutex<Option<Box<Bundle>>>,
 }
@@ -72,6 +74,7 @@ impl Slot {
             tasks: AtomicU64::new(0),
             version: AtomicU32::new(0),
             inbox: Mutex::new(Inbox::default()),
+            max_arrivals: OnceLock::new(),
             bundle: Mutex::new(None),
         }
     }
@@ -93,6 +96,12 @@ impl Slot {
         if self.mail.load(Ordering::Relaxed) && self.mail.swap(false, Ordering::AcqRel) {
             std::mem::swap(&mut lock(&self.inbox).arrivals, into);
         }
+    }
+
+    /// Returns the number of arrivals in the inbox, or `None` if the bundle is not on this worker.
+    pub fn waiting(&self) -> Option<usize> {
+        let inbox = lock(&self.inbox);
+        inbox.resident.then_some(inbox.arrivals.len())
     }
 
     pub fn is_resident(&self) -> bool {

@@ -13,6 +13,7 @@
 //! programs whose stages are unknown until they run.
 
 mod accept;
+mod admission;
 pub mod applications;
 mod balance;
 mod bundle;

@@ -252,7 +252,7 @@ impl Mesh {
     pub fn flush_all(&self, limit: Duration) {
         let until = std::time::Instant::now() + limit;
         while self.queued.load(Ordering::Acquire) > 0 && std::time::Instant::now() < until {
-            self.poll(Some(Duration::from_millis(1)), |_| {});
+            self.poll(Some(Duration::from_millis(1)), |_| Ok(()));
         }
     }
 
@@ -323,21 +323,25 @@ impl Mesh {
     }
 
     /// Receives pending events, waiting up to `wait` for the first. Returns false if there were none, or if another
-    /// thread is polling.
-    pub fn poll(&self, wait: Option<Duration>, mut on_event: impl FnMut(MeshEvent)) -> bool {
+    /// thread is polling. An error from `on_event` for a message ends the connection.
+    pub fn poll(
+        &self,
+        wait: Option<Duration>,
+        mut on_event: impl FnMut(MeshEvent) -> Result<(), String>,
+    ) -> bool {
         let Ok(mut links) = self.reading.try_lock() else { return false };
         // Unlocked again before the loop: handlers of messages may add connections.
         let added = std::mem::take(&mut *lock(&self.added));
         for link in added {
             if let Peer::Worker(rank) = link.peer {
-                on_event(MeshEvent::Joined(rank, link.address.clone()));
+                let _ = on_event(MeshEvent::Joined(rank, link.address.clone()));
             }
             // Messages that followed the handshake closely may be in the tunnel already.
             self.read(&link, &mut on_event);
             links.push(link);
         }
         for worker in std::mem::take(&mut *lock(&self.unreachable)) {
-            on_event(MeshEvent::Lost(Peer::Worker(worker), "no connection could be made".into()));
+            let _ = on_event(MeshEvent::Lost(Peer::Worker(worker), "no connection could be made".into()));
         }
         let entry = |fd, events| libc::pollfd { fd, events, revents: 0 };
         let mut entries = vec![entry(self.wake.as_raw_fd(), libc::POLLIN)];
@@ -370,7 +374,7 @@ impl Mesh {
         true
     }
 
-    fn read(&self, link: &Link, on_event: &mut impl FnMut(MeshEvent)) {
+    fn read(&self, link: &Link, on_event: &mut impl FnMut(MeshEvent) -> Result<(), String>) {
         let mut input = lock(&link.input);
         let mut room = *READ_BYTES.start();
         let ended = loop {
@@ -399,7 +403,7 @@ impl Mesh {
                 links.remove(&link.peer);
             }
             drop(links);
-            on_event(MeshEvent::Lost(link.peer, cause));
+            let _ = on_event(MeshEvent::Lost(link.peer, cause));
         }
     }
 
@@ -407,7 +411,7 @@ impl Mesh {
         &self,
         peer: Peer,
         input: &mut BytesMut,
-        on_event: &mut impl FnMut(MeshEvent),
+        on_event: &mut impl FnMut(MeshEvent) -> Result<(), String>,
     ) -> Result<(), String> {
         while let Some(head) = input.first_chunk::<{ wire::HEAD }>().copied() {
             let length = wire::length(&head)?;
@@ -420,8 +424,8 @@ impl Mesh {
             match wire::decode(&head, frame)? {
                 Frame::Envelope(envelope) => {
                     let checked = envelope.message.check(&self.plan, peer);
-                    checked.map_err(|cause| format!("it sent an invalid message: {cause}"))?;
-                    on_event(MeshEvent::Message(peer, envelope));
+                    let handled = checked.and_then(|()| on_event(MeshEvent::Message(peer, envelope)));
+                    handled.map_err(|cause| format!("it sent an invalid message: {cause}"))?;
                 }
                 Frame::Addresses(_) if peer != Peer::Controller => {
                     return Err("it sent an invalid message: only the controller sends addresses".into());

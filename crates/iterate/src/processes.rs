@@ -179,7 +179,10 @@ impl JobDriver {
         let mut events = Vec::new();
         let mut unpolled = self.polled_at.elapsed();
         let from = Instant::now();
-        mesh.poll(Some(POLL_INTERVAL), |event| events.push(event));
+        mesh.poll(Some(POLL_INTERVAL), |event| {
+            events.push(event);
+            Ok(())
+        });
         unpolled += from.elapsed().saturating_sub(POLL_INTERVAL);
         self.polled_at = Instant::now();
         if unpolled > HEARTBEAT_INTERVAL {
@@ -343,7 +346,27 @@ struct WorkerIo<'w> {
 
 impl Io for WorkerIo<'_> {
     fn poll(&self, wait: Option<Duration>) -> bool {
-        self.mesh.poll(wait, |event| match event {
+        self.mesh.poll(wait, |event| {
+            if let MeshEvent::Message(from, envelope) = &event {
+                self.worker.admit(*from, envelope)?;
+            }
+            self.handle(event);
+            Ok(())
+        })
+    }
+
+    fn is_full(&self) -> bool {
+        crate::worker::Network::is_full(&*self.mesh)
+    }
+
+    fn local_workers(&self) -> usize {
+        self.mesh.local_workers()
+    }
+}
+
+impl WorkerIo<'_> {
+    fn handle(&self, event: MeshEvent) {
+        match event {
             MeshEvent::Message(from, envelope) => self.worker.handle(from, envelope),
             // A worker cannot continue without its controller.
             MeshEvent::Lost(Peer::Controller, cause) => {
@@ -357,15 +380,7 @@ impl Io for WorkerIo<'_> {
                 self.worker.send(Peer::Controller, Message::Unreachable { worker, cause });
             }
             MeshEvent::Lost(Peer::Worker(_), _) | MeshEvent::Joined(..) => {}
-        })
-    }
-
-    fn is_full(&self) -> bool {
-        crate::worker::Network::is_full(&*self.mesh)
-    }
-
-    fn local_workers(&self) -> usize {
-        self.mesh.local_workers()
+        }
     }
 }
 

@@ -29,7 +29,7 @@ impl Worker {
             match envelope.message {
                 Message::Begin(job_state) => self.begin(envelope.generation, job_state),
                 Message::Stop => self.stop(),
-                _ => lock(&self.control).deferred_messages.push((from, envelope)),
+                _ => lock(&self.control).deferred_messages.entry(from).or_default().push(envelope),
             }
             return;
         }
@@ -120,6 +120,7 @@ impl Worker {
         }
         let mut control = lock(&self.control);
         control.early_arrivals.clear();
+        control.reporters.clear();
         control.leaving.clear();
         control.in_flight.clear();
         // Task counts start again from the snapshot.
@@ -149,8 +150,15 @@ impl Worker {
         }
         // The bundles that compute signals must learn that every bundle has reached the snapshot.
         self.report_passed(true);
-        for (from, envelope) in deferred {
-            self.handle(from, envelope);
+        for (from, envelopes) in deferred {
+            for envelope in envelopes {
+                if let (Err(cause), Peer::Worker(worker)) = (self.admit(from, &envelope), from) {
+                    let cause = format!("it sent an invalid message: {cause}");
+                    self.send(Peer::Controller, Message::Unreachable { worker, cause });
+                    break;
+                }
+                self.handle(from, envelope);
+            }
         }
         self.wake_all();
     }

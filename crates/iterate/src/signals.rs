@@ -12,8 +12,11 @@ pub(crate) const WINDOW: u64 = 64;
 /// Epochs between a worker's reports of its progress to the bundles that compute signals.
 pub(crate) const EPOCH_REPORT_INTERVAL: u64 = 16;
 
-/// Larger than the window, so that a late signal and an early one never share a slot.
-const SLOTS: usize = 4 * WINDOW as usize;
+/// Maximum lead of a bundle over another, including those that move. Larger than the window, so that a late signal
+/// and an early one never share a slot.
+pub(crate) const MAX_LEAD: u64 = 4 * WINDOW;
+
+const SLOTS: usize = MAX_LEAD as usize;
 
 /// A boolean that directs control flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -378,7 +378,12 @@ impl Run<'_, '_> {
             }
             Action::Message(from, Peer::Worker(to), envelope) => {
                 if self.runs(to) {
-                    self.workers[to as usize].handle(from, *envelope);
+                    let worker = &self.workers[to as usize];
+                    if let Err(cause) = worker.admit(from, &envelope) {
+                        let peer = format!("{from:?}");
+                        return self.controller.fail(JobError::Connection { peer, cause });
+                    }
+                    worker.handle(from, *envelope);
                     self.wake(to);
                 }
             }

@@ -8,6 +8,7 @@ use crate::bundle::{Arrival, MAX_DEFERRED};
 use crate::manifest::{MAX_EPOCH, check_bundle};
 use crate::message::{Message, Packed, Peer, Report, TraceBatch};
 use crate::plan::{BundleIx, Instance, Kind, Plan};
+use crate::signals::MAX_LEAD;
 
 /// Returns an error unless `index` is below `bound`.
 fn below(what: &str, index: u32, bound: usize) -> Result<(), String> {
@@ -61,6 +62,9 @@ impl Message {
                 Err("only the controller sends such a message".into())
             }
             Self::Deliver { to, arrival } => {
+                if to.len() > plan.bundles as usize {
+                    return Err(format!("it is for {} bundles of {}", to.len(), plan.bundles));
+                }
                 for &(to, _) in to {
                     bundle(plan, to)?;
                     if let Arrival::Chunk { gather: instance, .. } = arrival {
@@ -156,6 +160,9 @@ impl Packed {
         }
         for &(instance, place, _) in &self.chunks {
             gather(plan, group, instance)?;
+            if instance.epoch > self.position.epoch.saturating_add(MAX_LEAD) {
+                return Err(format!("bundle {} has a chunk for epoch {}", self.bundle, instance.epoch));
+            }
             if let Kind::Gather { routes, .. } = &plan.statements[instance.statement as usize].kind {
                 below("source", place, routes.expected(index))?;
             }

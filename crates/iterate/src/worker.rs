@@ -88,6 +88,8 @@ pub(crate) struct Worker {
     pub iterations: Mutex<Iterations>,
     /// Samples of a traced job, if the worker runs in its own process.
     pub samples: OnceLock<Arc<SampleBuffer>>,
+    /// Limit for the messages of a future generation from one sender.
+    pub max_deferred: OnceLock<usize>,
 }
 
 /// Times at which signals of outermost loops were computed, and the worker's usage at the first and the last.
@@ -107,8 +109,10 @@ pub(crate) struct Control {
     pub leaving: BTreeMap<BundleIx, Entry>,
     /// Bundles that left and whose arrival is not confirmed: version and epoch.
     pub in_flight: BTreeMap<BundleIx, (u32, u64)>,
-    /// Messages of future generations.
-    pub deferred_messages: Vec<(Peer, Envelope)>,
+    /// Messages of future generations, by sender.
+    pub deferred_messages: BTreeMap<Peer, Vec<Envelope>>,
+    /// Workers that have reported their progress to bundles here.
+    pub reporters: BTreeSet<u32>,
     pub resident: Vec<BundleIx>,
     /// The state that the job started from, for bundles that must be loaded.
     pub job_state: Option<Arc<JobState>>,
@@ -151,6 +155,7 @@ impl Worker {
             observed: Mutex::new(BTreeMap::new()),
             iterations: Mutex::default(),
             samples: OnceLock::new(),
+            max_deferred: OnceLock::new(),
             plan,
             options,
         }
