@@ -22,7 +22,7 @@ pub enum TraceError {
     },
     /// Writing failed midway (disk full, file system gone). The job was not affected.
     NotWritten {
-        /// The file; it holds the whole blocks written before the failure.
+        /// The file; it holds the whole blocks written before the failure, or an older trace.
         path: PathBuf,
         /// The system's error.
         source: io::Error,

@@ -11,7 +11,7 @@
 //! adds no clock read.
 
 use std::cell::Cell;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,6 +20,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::record::*;
 use crate::trace::{Registered, Trace};
+use crate::whole::WholeFile;
 use crate::writer::{Output, Writer};
 use crate::{FORMAT_MAJOR, FORMAT_MINOR, Reader, TraceError};
 
@@ -35,7 +36,8 @@ pub struct RecorderOptions {
     pub producer_version: String,
     /// Conditions under which times differ from those of the bare machine; see [`Header::labels`].
     pub labels: Vec<String>,
-    /// File to write, replaced if it is empty or a trace; `None` for memory only.
+    /// File to write, replaced if it is empty or a trace; `None` for memory only. A new file grows while the job
+    /// runs. An older trace stays until the writer has ended.
     pub path: Option<PathBuf>,
     /// Keeps the records in memory, too, for [`Recorder::finish`] to return them.
     pub keep: bool,
@@ -135,7 +137,7 @@ impl Recorder {
         };
         let output = options.path.map(|path| {
             Recorder::check_path(&path)?;
-            match File::create(&path) {
+            match WholeFile::growing(&path) {
                 Ok(file) => Output::new(file, path),
                 Err(source) => Err(TraceError::Io { path: Some(path), action: "create", source }),
             }

@@ -9,7 +9,8 @@
 //! extended attributes and further hard links of the old file are not kept. If the target is a symbolic link,
 //! the link stays and the file that it names is replaced. Devices and pipes are written directly.
 //!
-//! Traces are not written this way, since they are read while they grow.
+//! A new trace is not written this way, since it is read while it grows ([`WholeFile::growing`]). One that
+//! replaces another is: a job that dies must not cost the older trace.
 
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::hash::{BuildHasher, RandomState};
@@ -190,8 +191,10 @@ impl Drop for Pending {
 #[derive(Debug)]
 pub struct WholeFile {
     file: File,
-    /// `None` for a device, a pipe or an open file, which is written directly.
+    /// `None` for a device, a pipe, an open file, or a file that grows in place.
     pending: Option<Pending>,
+    /// Folder of a file that grows in place.
+    folder: Option<PathBuf>,
 }
 
 impl WholeFile {
@@ -203,7 +206,7 @@ impl WholeFile {
         let Some(target) = target(path)? else {
             let regular = fs::metadata(path).is_ok_and(|found| found.is_file());
             let file = File::options().write(true).append(regular).open(path)?;
-            return Ok(WholeFile { file, pending: None });
+            return Ok(WholeFile { file, pending: None, folder: None });
         };
         let replaced = fs::metadata(&target).ok();
         if replaced.as_ref().is_some_and(Metadata::is_dir) {
@@ -214,7 +217,24 @@ impl WholeFile {
             File::options().write(true).create_new(true).mode(mode).open(temporary)
         })?;
         replaced.map_or(Ok(()), |replaced| inherit(&file, &replaced))?;
-        Ok(WholeFile { file, pending: Some(pending) })
+        Ok(WholeFile { file, pending: Some(pending), folder: None })
+    }
+
+    /// Creates a file that others can read while it is written. One that replaces a file with content, however,
+    /// appears when it is published.
+    ///
+    /// # Errors
+    /// Returns an error as [`WholeFile::create`] does.
+    pub fn growing(path: &Path) -> io::Result<WholeFile> {
+        match target(path)? {
+            Some(target) if fs::metadata(&target).is_ok_and(|old| old.len() > 0) => {
+                WholeFile::create(&target)
+            }
+            target => {
+                let folder = target.as_deref().and_then(Path::parent).map(Path::to_path_buf);
+                Ok(WholeFile { file: File::create(path)?, pending: None, folder })
+            }
+        }
     }
 
     /// Returns the open file.
@@ -233,7 +253,11 @@ impl WholeFile {
     /// Returns an error if an operation fails or the file was discarded. The target is then unchanged, unless
     /// only the sync of its folder failed.
     pub fn publish(&self) -> io::Result<()> {
-        self.pending.as_ref().map_or(Ok(()), |pending| pending.publish(|| self.file.sync_all()))
+        match (&self.pending, &self.folder) {
+            (Some(pending), _) => pending.publish(|| self.file.sync_all()),
+            (None, Some(folder)) => self.file.sync_all().and_then(|()| sync_folder(folder)),
+            (None, None) => Ok(()),
+        }
     }
 
     /// Removes the temporary file unless it was published.

@@ -6,7 +6,6 @@
 //! thread still keeps records and reports the failure at the end, without affecting
 //! the recorded job.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -18,6 +17,7 @@ use zstd::stream::raw::CParameter;
 use crate::record::*;
 use crate::recorder::{Round, Shared};
 use crate::trace::{Registered, Trace};
+use crate::whole::WholeFile;
 use crate::{MAX_BLOCK_BYTES, TraceError};
 
 /// Time between rounds; the rest of the guaranteed second is for writing.
@@ -33,7 +33,7 @@ const MAX_TEXT_BYTES: usize = 64 << 10;
 
 /// The output file, with the current block.
 pub(crate) struct Output {
-    file: File,
+    file: WholeFile,
     path: PathBuf,
     compressor: Compressor<'static>,
     block: Vec<u8>,
@@ -41,7 +41,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    pub fn new(file: File, path: PathBuf) -> Result<Output, TraceError> {
+    pub fn new(file: WholeFile, path: PathBuf) -> Result<Output, TraceError> {
         let compressor = || {
             let mut compressor = Compressor::new(LEVEL)?;
             compressor.set_parameter(CParameter::ChecksumFlag(true))?;
@@ -100,7 +100,7 @@ impl Writer {
         if let Some(output) = &mut output {
             output.line(&record).and_then(|()| output.flush()).map_err(|source| {
                 // A part of a header would not be recognized as a trace, which the next job may replace.
-                drop(output.file.set_len(0));
+                drop(output.file.file().set_len(0));
                 TraceError::Io { path: Some(output.path.clone()), action: "write", source }
             })?;
         }
@@ -196,12 +196,20 @@ impl Writer {
         if let Some(output) = self.output.take() {
             self.bytes = output.written;
             // If truncation fails, readers still stop at the last whole block.
-            drop(output.file.set_len(output.written));
+            drop(output.file.file().set_len(output.written));
+            let source = match output.file.target() {
+                Some(_) => io::Error::new(source.kind(), format!("{source}, and the older trace was kept")),
+                None => source,
+            };
             self.failed = Some((output.path, source));
         }
     }
 
     fn finish(mut self) -> Result<Trace, TraceError> {
+        if let Some(output) = &self.output {
+            let published = output.file.publish();
+            self.handle_failure(published);
+        }
         self.trace.bytes = self.output.map_or(self.bytes, |output| output.written);
         match self.failed {
             None => Ok(self.trace),

@@ -149,6 +149,28 @@ fn file_is_readable_while_recording() {
 }
 
 #[test]
+fn older_trace_stays_until_the_job_ends() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("job.trace");
+    for finished in [true, false] {
+        let older = Recorder::start(options(Some(&path), true)).and_then(|recorder| recorder.finish());
+        let older = older.expect("written");
+        let recorder = Recorder::start(options(Some(&path), false)).expect("a recorder");
+        let records = job(16, 2, 3_000);
+        records.iter().cloned().for_each(|record| recorder.record(record));
+        assert_eq!(Trace::read(&path).expect("readable"), older);
+        if finished {
+            recorder.finish().expect("written");
+        } else {
+            drop(recorder); // ended by an error
+        }
+        let trace = Trace::read(&path).expect("readable");
+        assert_eq!((trace.end.is_some(), trace.monotasks.is_empty()), (finished, false));
+        assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 1);
+    }
+}
+
+#[test]
 fn recorder_without_a_file_keeps_records() {
     let recorder = Recorder::start(options(None, true)).expect("a recorder");
     let origin_ns = recorder.at(Instant::now());

@@ -45,6 +45,27 @@ fn file_appears_when_published() {
 }
 
 #[test]
+fn new_file_grows_in_place_and_one_with_content_stays_until_published() {
+    let folder = folder();
+    let path = folder.path().join("q.trace");
+    let read = || fs::read_to_string(&path).expect("it exists");
+    for (older, while_written) in [("", "new"), ("old", "old")] {
+        fs::write(&path, older).expect("written");
+        let mut file = WholeFile::growing(&path).expect("created");
+        file.write_all(b"new").expect("written");
+        assert_eq!(read(), while_written);
+        file.publish().expect("published");
+        drop(file);
+        assert_eq!((names(folder.path()), read()), (vec!["q.trace".into()], "new".into()));
+    }
+    drop(WholeFile::growing(&path).expect("created"));
+    assert_eq!(read(), "new");
+    // Nothing but a regular file is replaced.
+    assert!(WholeFile::growing(folder.path()).is_err() && WholeFile::growing(Path::new("..")).is_err());
+    WholeFile::growing(Path::new("/dev/null")).and_then(|file| file.publish()).expect("written directly");
+}
+
+#[test]
 fn dropped_file_leaves_the_target_unchanged() {
     let folder = folder();
     let path = folder.path().join("out.csv");
