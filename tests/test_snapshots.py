@@ -1,15 +1,14 @@
-"""Snapshots of `pellucid iterate`: damage and power failures cost iterations, never the job or its answer."""
+"""Snapshots of `pellucid iterate`: damage costs iterations, never the job or its answer.
+
+`tests/test_power_failure.py` covers power failures.
+"""
 
 import json
-import os
 import shutil
-import signal
-import time
 
 import numpy as np
 import pytest
 
-from lab import disks, kernel
 from tests import binary
 from tests.test_iterate import FAILED, SEED, refused, write
 
@@ -113,32 +112,3 @@ def test_files_of_a_killed_job_are_removed(tmp_path, job):
     left.write_bytes(b"left")
     resumed(job, place)
     assert not left.exists()
-
-
-def test_a_power_failure_keeps_the_newest_snapshot(tmp_path, job):
-    """The device's image, copied at random moments without a sync, is mounted, and the job goes on there."""
-    if kernel.missing():
-        pytest.skip(f"no small file system can be made: {kernel.missing()}")
-    images, random = [], np.random.default_rng(SEED)
-    with disks.throttled("1GB/s", name=f"power-{os.getpid()}", size="64MiB", mode="kernel", calibrated=False) as disk:
-        place = disk.path / "kept"
-        process = binary.start("iterate", *job[0], *at(place))
-        binary.wait_until(lambda: list(place.glob("*/manifest.json")), process)
-        for number in range(5):
-            time.sleep(random.uniform(0.02, 0.2))
-            # Nothing may be written while the image is copied.
-            process.send_signal(signal.SIGSTOP)
-            time.sleep(0.05)
-            images.append(shutil.copyfile(disk.image, tmp_path / f"{number}.image"))
-            process.send_signal(signal.SIGCONT)
-        binary.kill(process)
-    for image in images:
-        where = tmp_path / f"{image.name}-mounted"
-        where.mkdir()
-        kernel.run("mount", "-o", "loop,noatime", str(image), str(where))
-        try:
-            told = resumed(job, where / "kept")
-        finally:
-            kernel.run("umount", str(where))
-        assert "resumed from the snapshot of iteration" in told, f"{image.name}: {told}"
-        assert "damaged" not in told, f"{image.name}: {told}"
