@@ -133,7 +133,8 @@ impl fmt::Display for JobError {
             Self::Snapshot { place, cause } => {
                 write!(
                     f,
-                    "snapshot {place}: {cause}; free some space or choose another location for snapshots"
+                    "cannot write or read snapshots in {place}: {cause}; check its disk and free space, or choose \
+                     another location"
                 )
             }
             Self::SnapshotPlace { place, cause } => {
