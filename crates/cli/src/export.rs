@@ -47,7 +47,7 @@ enum Format {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
-    let mut trace = inputs::read_one_for(&arguments.input, &arguments.output)?;
+    let mut trace = inputs::read_one_for(&arguments.input, &arguments.output, console)?;
     if arguments.redact {
         pellucid_report::redact(&mut trace, &Salt::random());
     }

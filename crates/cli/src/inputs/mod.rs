@@ -7,6 +7,7 @@
 
 mod remote;
 
+use crate::console::Console;
 use crate::failure::Failure;
 use crate::output;
 use pellucid_sparklog::Part;
@@ -179,14 +180,19 @@ pub fn read_one(input: &Path) -> Result<Trace, Failure> {
     find_one(input)?.read()
 }
 
-/// Reads the single trace or log that `input` names, for a command that writes `-o output`.
+/// Reads the single trace or log that `input` names, for a command that writes `-o output`. Warns if it is
+/// truncated, which some outputs cannot say.
 ///
 /// # Errors
 /// As [`read_one`], and if the output would replace a file of the input.
-pub fn read_one_for(input: &Path, output: &Path) -> Result<Trace, Failure> {
+pub fn read_one_for(input: &Path, output: &Path, console: &Console) -> Result<Trace, Failure> {
     let found = find_one(input)?;
     output::check_outputs(&[("-o", Some(output))], found.paths())?;
-    found.read()
+    let trace = found.read()?;
+    if let Some(why) = &trace.truncated {
+        console.warn(&format!("{} is truncated ({why}): the output covers the recorded part", found.name));
+    }
+    Ok(trace)
 }
 
 /// Rejects a file of the option `--trace` that exists and is neither empty, a trace, nor an event log.
