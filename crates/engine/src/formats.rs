@@ -6,8 +6,10 @@
 //!   here it fails.
 
 use std::collections::HashMap;
-use std::panic::AssertUnwindSafe;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
@@ -25,7 +27,6 @@ use datafusion::logical_expr::CreateExternalTable;
 use datafusion::physical_expr::LexRequirement;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
-use futures::FutureExt;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use pellucid_runtime::guarded;
 
@@ -115,6 +116,16 @@ async fn footer_schema(store: &Arc<dyn ObjectStore>, file: &ObjectMeta) -> Resul
     Ok(Some(schema))
 }
 
+/// Infers a schema from `files`. Decoders panic on some damaged schemas, which is an error here.
+pub(crate) async fn without_panics<T>(files: &str, infer: impl Future<Output = Result<T>>) -> Result<T> {
+    let mut infer = pin!(infer);
+    poll_fn(|context| {
+        guarded(|| Ok(infer.as_mut().poll(context)))
+            .unwrap_or_else(|_| Poll::Ready(Err(damaged(files, "its schema is malformed"))))
+    })
+    .await
+}
+
 #[async_trait]
 impl FileFormat for ArrowIpc {
     async fn infer_schema(
@@ -129,9 +140,8 @@ impl FileFormat for ArrowIpc {
                 Some(schema) => schema,
                 None => {
                     let stream = self.0.infer_schema(state, store, std::slice::from_ref(object));
-                    let stream = AssertUnwindSafe(stream).catch_unwind().await;
                     let name = format!("/{}", object.location);
-                    Arc::unwrap_or_clone(stream.map_err(|_| damaged(&name, "its schema is malformed"))??)
+                    Arc::unwrap_or_clone(without_panics(&name, stream).await?)
                 }
             });
         }
