@@ -4,12 +4,10 @@
 //!   whose messages are aligned to 64 bytes, as arrow-rs (and so `COPY … TO`) writes them.
 //! - `CREATE EXTERNAL TABLE` without columns over missing files creates a table without columns;
 //!   here it fails.
+//! - The Arrow and Parquet libraries panic on some damaged files; here those are errors that name the file.
 
 use std::collections::HashMap;
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
@@ -17,18 +15,19 @@ use datafusion::arrow::ipc::convert::fb_to_schema;
 use datafusion::arrow::ipc::reader::read_footer_length;
 use datafusion::arrow::ipc::root_as_footer;
 use datafusion::catalog::{Session, TableProvider, TableProviderFactory};
+use datafusion::common::stats::Precision;
 use datafusion::common::{DataFusionError, GetExt, Result, Statistics};
 use datafusion::datasource::file_format::arrow::{ArrowFormat, ArrowFormatFactory};
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
-use datafusion::datasource::file_format::{FileFormat, FileFormatFactory};
+use datafusion::datasource::file_format::{FileFormat, FileFormatFactory, FileMeta};
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSinkConfig, FileSource};
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::logical_expr::CreateExternalTable;
-use datafusion::physical_expr::LexRequirement;
+use datafusion::physical_expr::{LexOrdering, LexRequirement};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
-use pellucid_runtime::guarded;
+use pellucid_trace::guard::{guarded, guarded_future};
 
 use crate::ipc::{MAGIC, TAIL_BYTES};
 use crate::scan::damaged;
@@ -58,7 +57,114 @@ impl TableProviderFactory for ExternalTables {
                 tables::check(state, place).await?;
             }
         }
-        self.0.create(state, cmd).await
+        let places = cmd.locations.join(", ");
+        caught(&places, self.0.create(state, cmd)).await
+    }
+}
+
+/// Waits for a reader of the files at `place`, and converts a panic to an error that names them.
+pub(crate) async fn caught<T>(place: &str, read: impl Future<Output = Result<T>>) -> Result<T> {
+    guarded_future(read).await.unwrap_or_else(|_| Err(damaged(place, "its content is malformed")))
+}
+
+/// Removes bounds that contradict each other, on which DataFusion fails with an internal error.
+fn consistent(mut statistics: Statistics) -> Statistics {
+    for column in &mut statistics.column_statistics {
+        let bounds = column.min_value.get_value().zip(column.max_value.get_value());
+        if bounds.is_some_and(|(min, max)| min > max) {
+            (column.min_value, column.max_value) = (Precision::Absent, Precision::Absent);
+        }
+    }
+    statistics
+}
+
+/// A format whose panics over damaged files are errors.
+#[derive(Debug)]
+pub(crate) struct Caught(pub Arc<dyn FileFormat>);
+
+#[async_trait]
+impl FileFormat for Caught {
+    async fn infer_schema(
+        &self,
+        state: &dyn Session,
+        store: &Arc<dyn ObjectStore>,
+        objects: &[ObjectMeta],
+    ) -> Result<SchemaRef> {
+        let place = match objects {
+            [one] => format!("/{}", one.location),
+            // The caller then tries one after the other.
+            _ => format!("one of {} files", objects.len()),
+        };
+        caught(&place, self.0.infer_schema(state, store, objects)).await
+    }
+
+    async fn infer_stats(
+        &self,
+        state: &dyn Session,
+        store: &Arc<dyn ObjectStore>,
+        schema: SchemaRef,
+        object: &ObjectMeta,
+    ) -> Result<Statistics> {
+        let place = format!("/{}", object.location);
+        caught(&place, self.0.infer_stats(state, store, schema, object)).await.map(consistent)
+    }
+
+    async fn infer_ordering(
+        &self,
+        state: &dyn Session,
+        store: &Arc<dyn ObjectStore>,
+        schema: SchemaRef,
+        object: &ObjectMeta,
+    ) -> Result<Option<LexOrdering>> {
+        let place = format!("/{}", object.location);
+        caught(&place, self.0.infer_ordering(state, store, schema, object)).await
+    }
+
+    async fn infer_stats_and_ordering(
+        &self,
+        state: &dyn Session,
+        store: &Arc<dyn ObjectStore>,
+        schema: SchemaRef,
+        object: &ObjectMeta,
+    ) -> Result<FileMeta> {
+        let place = format!("/{}", object.location);
+        let mut about = caught(&place, self.0.infer_stats_and_ordering(state, store, schema, object)).await?;
+        about.statistics = consistent(about.statistics);
+        Ok(about)
+    }
+
+    fn get_ext(&self) -> String {
+        self.0.get_ext()
+    }
+
+    fn get_ext_with_compression(&self, compression: &FileCompressionType) -> Result<String> {
+        self.0.get_ext_with_compression(compression)
+    }
+
+    fn compression_type(&self) -> Option<FileCompressionType> {
+        self.0.compression_type()
+    }
+
+    async fn create_physical_plan(
+        &self,
+        state: &dyn Session,
+        scan: FileScanConfig,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.0.create_physical_plan(state, scan).await
+    }
+
+    async fn create_writer_physical_plan(
+        &self,
+        input: Arc<dyn ExecutionPlan>,
+        state: &dyn Session,
+        sink: FileSinkConfig,
+        order: Option<LexRequirement>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.0.create_writer_physical_plan(input, state, sink, order).await
+    }
+
+    fn file_source(&self, schema: TableSchema) -> Arc<dyn FileSource> {
+        self.0.file_source(schema)
     }
 }
 
@@ -116,16 +222,6 @@ async fn footer_schema(store: &Arc<dyn ObjectStore>, file: &ObjectMeta) -> Resul
     Ok(Some(schema))
 }
 
-/// Infers a schema from `files`. Decoders panic on some damaged schemas, which is an error here.
-pub(crate) async fn without_panics<T>(files: &str, infer: impl Future<Output = Result<T>>) -> Result<T> {
-    let mut infer = pin!(infer);
-    poll_fn(|context| {
-        guarded(|| Ok(infer.as_mut().poll(context)))
-            .unwrap_or_else(|_| Poll::Ready(Err(damaged(files, "its schema is malformed"))))
-    })
-    .await
-}
-
 #[async_trait]
 impl FileFormat for ArrowIpc {
     async fn infer_schema(
@@ -138,11 +234,9 @@ impl FileFormat for ArrowIpc {
         for object in objects {
             schemas.push(match footer_schema(store, object).await? {
                 Some(schema) => schema,
-                None => {
-                    let stream = self.0.infer_schema(state, store, std::slice::from_ref(object));
-                    let name = format!("/{}", object.location);
-                    Arc::unwrap_or_clone(without_panics(&name, stream).await?)
-                }
+                None => Arc::unwrap_or_clone(
+                    self.0.infer_schema(state, store, std::slice::from_ref(object)).await?,
+                ),
             });
         }
         Ok(Arc::new(Schema::try_merge(schemas)?))
@@ -234,6 +328,31 @@ mod tests {
         for bytes in [file(8), file(64), stream] {
             assert_eq!(inferred(bytes).await.unwrap().field(0).name(), "x");
         }
+    }
+
+    #[tokio::test]
+    async fn panic_of_a_library_is_an_error_that_names_the_file() {
+        async fn panics() -> Result<()> {
+            panic!("not implemented: Type NONE not supported")
+        }
+        let error = caught("/a.parquet", panics()).await.unwrap_err().to_string();
+        assert!(error.contains("cannot read /a.parquet: the file is damaged"), "{error}");
+    }
+
+    #[test]
+    fn bounds_that_contradict_each_other_are_removed() {
+        use datafusion::common::{ColumnStatistics, ScalarValue};
+        let column = |min: i64, max: i64| ColumnStatistics {
+            min_value: Precision::Exact(ScalarValue::Int64(Some(min))),
+            max_value: Precision::Exact(ScalarValue::Int64(Some(max))),
+            ..ColumnStatistics::new_unknown()
+        };
+        let schema = Schema::empty();
+        let mut statistics = Statistics::new_unknown(&schema);
+        statistics.column_statistics = vec![column(1, 5), column(9, 5)];
+        let columns = consistent(statistics).column_statistics;
+        assert_eq!(columns[0], column(1, 5));
+        assert_eq!((&columns[1].min_value, &columns[1].max_value), (&Precision::Absent, &Precision::Absent));
     }
 
     #[tokio::test]

@@ -27,10 +27,11 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use pellucid_trace::guard::guarded;
 
 use crate::cut::Node;
 use crate::prune::Pruner;
-use crate::scan::{MULTITASK_BYTES, Need, Scan, ScanTask, Source};
+use crate::scan::{MULTITASK_BYTES, Need, Scan, ScanTask, Source, damaged};
 use crate::stores::in_store;
 
 /// Metadata of the job's Parquet files, by name from [`in_store`].
@@ -84,6 +85,19 @@ struct Piece {
 /// # Errors
 /// Returns an error if a file cannot be opened, or its metadata was not read.
 pub(crate) fn divide(
+    scan: &ParquetScan<'_>,
+    division: Division,
+    metadata: &Metadata,
+    open: &dyn Fn(&PartitionedFile) -> Result<Source>,
+) -> Result<(Node, Arc<Scan>)> {
+    // The Parquet library panics on some damaged footers and page indexes.
+    guarded(|| Ok(divide_intact(scan, division, metadata, open))).unwrap_or_else(|_| {
+        let names: Vec<_> = scan.files().iter().take(3).map(|file| format!("/{}", file.path())).collect();
+        Err(damaged(&names.join(" or "), "its footer or page index is malformed"))
+    })
+}
+
+fn divide_intact(
     scan: &ParquetScan<'_>,
     division: Division,
     metadata: &Metadata,
@@ -178,6 +192,15 @@ impl<'a> Planner<'a> {
             .get(&in_store(self.config.object_store_url.as_ref(), file.path()))
             .cloned()
             .ok_or_else(|| DataFusionError::Internal(format!("metadata of {} was not read", file.path())))?;
+        let size = file.object_meta.size;
+        let chunks = metadata.row_groups().iter().flat_map(|group| group.columns());
+        if let Some((start, length)) = chunks
+            .map(|chunk| chunk.byte_range())
+            .find(|&(start, length)| start.checked_add(length).is_none_or(|end| end > size))
+        {
+            let why = format!("its footer claims {length} bytes at byte {start} of {size}");
+            return Err(damaged(&format!("/{}", file.path()), &why));
+        }
         let pruner = Pruner::new(self.config, file, &metadata, self.predicate.clone(), &self.columns)?;
         let source = match self.files.iter().find(|f| f.file.path() == file.path()) {
             Some(known) => known.source,
@@ -380,8 +403,8 @@ impl MemoryReader {
     fn get(&self, range: &Range<u64>) -> ParquetResult<Bytes> {
         self.scan.get(self.task, self.source, range).ok_or_else(|| {
             ParquetError::General(format!(
-                "{}: internal error: bytes {} to {} were not read in advance; please report it with the query \
-                 and the file's metadata",
+                "{}: bytes {} to {} were not read in advance, because the file's metadata contradict each other; \
+                 write it again, or report this with the file's metadata if other programs can read it",
                 self.path, range.start, range.end
             ))
         })

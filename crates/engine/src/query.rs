@@ -27,6 +27,7 @@ use crate::cut::{self, Node, StagePlan};
 use crate::error::panic_message;
 use crate::exchange::{Exchange, Ledger};
 use crate::execute::{Execution, ExecutionParams, JobLedger, OpenFn};
+use crate::formats::caught;
 use crate::output::Outputs;
 use crate::parquet::{Metadata, ParquetScan};
 use crate::scan::Source;
@@ -483,10 +484,10 @@ async fn metadata(state: &SessionState, plan: &Node) -> Result<Metadata, DataFus
         .map(|(name, store, meta)| {
             let cache = Arc::clone(&cache);
             async move {
-                let metadata = DFParquetMetadata::new(store.as_ref(), &meta)
+                let reader = DFParquetMetadata::new(store.as_ref(), &meta)
                     .with_file_metadata_cache(Some(cache))
-                    .with_page_index_policy(Some(PageIndexPolicy::Optional))
-                    .fetch_metadata()
+                    .with_page_index_policy(Some(PageIndexPolicy::Optional));
+                let metadata = caught(&format!("/{}", meta.location), reader.fetch_metadata())
                     .await
                     .map_err(|e| e.context(format!("cannot read the metadata of {}", meta.location)))?;
                 Ok((name, metadata))

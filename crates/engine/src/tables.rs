@@ -18,7 +18,7 @@ use datafusion::execution::context::SessionState;
 use futures::TryStreamExt;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 
-use crate::formats::without_panics;
+use crate::formats::Caught;
 use crate::paths;
 use crate::text;
 
@@ -183,14 +183,14 @@ pub(crate) async fn listing(state: &SessionState, place: &str) -> Result<Arc<dyn
     let factory = state
         .get_file_format_factory(kind.format)
         .ok_or_else(|| DataFusionError::Internal(format!("no format {}", kind.format)))?;
-    let format = factory.create(state, &options)?;
+    let format: Arc<dyn FileFormat> = Arc::new(Caught(factory.create(state, &options)?));
     let urls: Vec<_> =
         paths::choose(place, url, all, &kind.extension)?.into_iter().map(with_store_key).collect();
     let extension = if url.is_collection() && urls.len() == 1 { kind.extension } else { String::new() };
     let options = ListingOptions::new(Arc::clone(&format)).with_file_extension(extension);
     let config = ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options);
     let config = config.infer_partitions_from_path(state).await?;
-    let config = match without_panics(place, config.infer_schema(state)).await {
+    let config = match config.infer_schema(state).await {
         Ok(config) => config,
         Err(error) => return Err(schema_error(place, &found, &files, error, state, format.as_ref()).await),
     };
@@ -223,8 +223,7 @@ async fn schema_error(
     let name = |file: &ObjectMeta| paths::name(&found.url, &file.location);
     let mut seen: HashMap<String, (DataType, &ObjectMeta)> = HashMap::new();
     for &file in files {
-        let infer = format.infer_schema(state, &found.store, std::slice::from_ref(file));
-        let schema = match without_panics(&name(file), infer).await {
+        let schema = match format.infer_schema(state, &found.store, std::slice::from_ref(file)).await {
             Ok(schema) => schema,
             Err(error) => return error.context(format!("{}: {unreadable}", name(file))),
         };

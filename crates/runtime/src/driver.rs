@@ -20,10 +20,10 @@ use pellucid_scheduler::{
     Decision, JobId, MonotaskSpec, MultitaskId, MultitaskSpec, ResourceSpec, Scheduler,
 };
 use pellucid_trace as trace;
+use pellucid_trace::guard::{drop_guarded, guarded};
 
 use crate::buffer::Pool;
 use crate::entry::{Entry, Slot, Ticket, take_apart};
-use crate::guard::{drop_guarded, guarded};
 use crate::job::{Ending, JobInner};
 use crate::resource::Info;
 use crate::{Error, Multitask, ResourceHandle, worker};

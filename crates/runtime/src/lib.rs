@@ -23,7 +23,6 @@ mod chunks;
 mod driver;
 mod entry;
 mod file;
-mod guard;
 mod job;
 mod multitask;
 mod output;
@@ -38,7 +37,6 @@ mod sampler;
 mod worker;
 
 pub use file::{File, Segment, slice};
-pub use guard::guarded;
 pub use job::{Job, JobError, Progress};
 pub use multitask::{Context, Done, Monotask, Multitask};
 pub use output::Output;
@@ -49,7 +47,7 @@ pub use resource::ResourceHandle;
 pub use runtime::{IoMode, Options, Runtime};
 
 /// The error type of closures, plans and the runtime itself.
-pub type Error = Box<dyn std::error::Error + Send + Sync>;
+pub type Error = pellucid_trace::guard::Error;
 
 /// The error of a monotask that stops because its job was cancelled.
 ///

@@ -9,10 +9,10 @@ use std::time::Instant;
 
 use pellucid_scheduler::{Completion, MonotaskId};
 use pellucid_trace as trace;
+use pellucid_trace::guard::{drop_guarded, guarded};
 
 use crate::driver::{Shared, State};
 use crate::entry::{Ticket, take_apart};
-use crate::guard::{drop_guarded, guarded};
 use crate::job::{Ending, JobInner};
 use crate::platform::{self, DeviceBytes};
 use crate::{Context, Done, Error, ResourceHandle};

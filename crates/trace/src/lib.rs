@@ -29,7 +29,7 @@
 //! ```
 //!
 //! [`whole`] writes the other outputs of commands: files and folders that appear whole or
-//! not at all.
+//! not at all. [`guard`] converts panics to errors.
 //!
 //! This crate does not interpret traces; `pellucid-model` does. It depends on no
 //! other crate of the workspace.
@@ -38,6 +38,7 @@ mod application;
 pub mod budget;
 mod check;
 mod error;
+pub mod guard;
 pub mod kind;
 mod packed;
 mod pipelined;

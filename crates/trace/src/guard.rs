@@ -1,15 +1,19 @@
-//! Runs caller code (closures, plans) and converts its panics to errors.
+//! Runs code of callers (closures, plans) and of libraries, and converts its panics to errors.
 //!
-//! A panic must end only its job. Its message and location become the job's error. The default panic hook,
+//! A panic must end only its job, and some libraries panic on damaged files. Its message and location become the job's error. The default panic hook,
 //! which would print a backtrace into a progress bar, is silenced for guarded code only. The hook is global
 //! to the process, so it is wrapped once and forwards all other panics.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Once;
+use std::task::{Context, Poll};
 
-use crate::Error;
+/// The error of guarded code.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
 thread_local! {
     static GUARDED: Cell<bool> = const { Cell::new(false) };
@@ -27,6 +31,19 @@ pub fn guarded<T>(f: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     let result = catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| Err(describe(payload)));
     GUARDED.set(outer);
     result
+}
+
+/// Waits for `future` as [`guarded`] runs a function.
+///
+/// # Errors
+/// Returns the error of a panic.
+pub async fn guarded_future<F: Future>(future: F) -> Result<F::Output, Error> {
+    let mut future = pin!(future);
+    let poll = |context: &mut Context| match guarded(|| Ok(future.as_mut().poll(context))) {
+        Ok(poll) => poll.map(Ok),
+        Err(error) => Poll::Ready(Err(error)),
+    };
+    poll_fn(poll).await
 }
 
 fn describe(payload: Box<dyn Any + Send>) -> Error {
@@ -48,7 +65,7 @@ fn describe(payload: Box<dyn Any + Send>) -> Error {
 
 /// Drops `value`, whose `Drop` is caller code. A panic is ignored, since the value's job already has its
 /// outcome.
-pub(crate) fn drop_guarded<T>(value: T) {
+pub fn drop_guarded<T>(value: T) {
     let _ = guarded(move || {
         drop(value);
         Ok(())
@@ -81,6 +98,17 @@ mod tests {
         assert!(error.ends_with(": row 7 is odd"), "{error}");
         let error = guarded::<()>(|| std::panic::panic_any(5)).unwrap_err().to_string();
         assert!(error.ends_with("a value that is not text"), "{error}");
+    }
+
+    #[test]
+    fn panic_of_a_future_becomes_error() {
+        let poll = |future: &mut dyn FnMut() -> u32| {
+            let mut guarded = pin!(guarded_future(async { future() }));
+            guarded.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop()))
+        };
+        assert!(matches!(poll(&mut || 3), Poll::Ready(Ok(3))));
+        let Poll::Ready(Err(error)) = poll(&mut || panic!("a fault")) else { panic!("no error") };
+        assert!(error.to_string().ends_with(": a fault"), "{error}");
     }
 
     #[test]
